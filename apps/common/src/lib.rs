@@ -1,0 +1,1 @@
+//! What the ferrocx applications share: device selection, cores, reports.

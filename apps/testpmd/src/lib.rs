@@ -1,0 +1,1 @@
+//! Packet forwarding and generation over ferrocx-pmd.

@@ -1,0 +1,1 @@
+//! What ferrocx costs, one question per bench.

@@ -1,0 +1,1 @@
+//! BAR, DMA and doorbell access to a ConnectX device: VFIO or the software model.

@@ -1,0 +1,1 @@
+//! A software ConnectX: deterministic, strict, bit-exact.

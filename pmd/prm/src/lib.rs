@@ -1,0 +1,1 @@
+//! Bit layouts, opcodes and syndromes of the mlx5 device interface.

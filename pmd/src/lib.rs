@@ -1,0 +1,1 @@
+//! Polled-mode user-space driver for ConnectX network adapters.
