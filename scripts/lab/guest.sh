@@ -1,0 +1,139 @@
+# Sourced by vm-lab: starts the model and a guest, and clears both away.
+# shellcheck shell=bash
+# Uses root, lab, cache, SKIP and the functions of vm-lab, and QEMU of build.sh.
+: "${root:?}" "${lab:?}" "${cache:?}"
+
+RUN=''          # results of this run
+SOCKETS=''      # short path: a Unix socket's name has at most 107 characters
+PIDS=()
+
+cleanup() {
+    local pid
+    for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
+    [ -z "$SOCKETS" ] || rm -rf "$SOCKETS"
+}
+
+new_run() {
+    local keep=${FERROCX_LAB_KEEP:-10}
+    mkdir -p "$cache/runs"
+    # Oldest first; names begin with the time.
+    find "$cache/runs" -mindepth 1 -maxdepth 1 -type d | sort | head -n "-$keep" |
+        while read -r old; do rm -rf "$old"; done
+    RUN=$(mktemp -d "$cache/runs/$(date +%Y%m%d-%H%M%S)-$1.XXXX")
+    SOCKETS=$(mktemp -d "${TMPDIR:-/tmp}/ferrocx-lab.XXXXXX")
+    trap cleanup EXIT
+    trap 'exit 130' INT TERM
+    cp -r "$lab" "$RUN/lab"
+}
+
+# The path of a cxctl, built if need be.
+find_cxctl() {
+    if [ -n "${FERROCX_CXCTL:-}" ]; then
+        printf '%s\n' "$FERROCX_CXCTL"
+        return
+    fi
+    command -v cargo >/dev/null || skip "cargo is missing and FERROCX_CXCTL names no cxctl"
+    nice cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p ferrocx-cxctl >&2 ||
+        die "cxctl does not build"
+    printf '%s/release/cxctl\n' "${CARGO_TARGET_DIR:-$root/target}"
+}
+
+# start_model PORTS [option...]: a model process with one socket per port.
+start_model() {
+    local ports=$1 cxctl port sockets=() deadline; shift
+    cxctl=$(find_cxctl)
+    for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
+    "$cxctl" model serve "${sockets[@]}" "$@" >"$RUN/model.log" 2>&1 &
+    PIDS+=($!)
+    deadline=$((SECONDS + 10))
+    for ((port = 0; port < ports; port++)); do
+        until [ -S "$SOCKETS/port$port" ]; do
+            kill -0 "${PIDS[-1]}" 2>/dev/null || { cat "$RUN/model.log" >&2; die "the model did not start"; }
+            [ $SECONDS -lt $deadline ] || die "the model opened no socket; see $RUN/model.log"
+            sleep 0.05
+        done
+    done
+}
+
+# qemu_command PORTS MEMORY CPUS CMDLINE: fills the array COMMAND.
+qemu_command() {
+    local ports=$1 memory=$2 cpus=$3 cmdline=$4 port
+    # shellcheck disable=SC2054 # commas are QEMU's
+    COMMAND=(nice "${QEMU[@]}" -M q35,memory-backend=mem -cpu max
+        -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
+        -object "memory-backend-memfd,id=mem,size=$memory,share=on"
+        -nographic -no-reboot -nic none -vga none
+        -kernel "$cache/vmlinuz" -initrd "$cache/initrd.img"
+        -append "console=ttyS0 root=/dev/vda rw init=/lab-init panic=-1 quiet $cmdline"
+        -drive "file=$cache/guest.ext4,if=virtio,format=raw,snapshot=on"
+        -virtfs "local,path=$RUN,mount_tag=host,security_model=none")
+    for ((port = 0; port < ports; port++)); do
+        # Behind a root port the function is a PCIe endpoint with a link, as on a mainboard.
+        COMMAND+=(-device "pcie-root-port,id=root$port,chassis=$((port + 1))"
+            -device '{"driver":"vfio-user-pci","bus":"root'"$port"'","socket":{"type":"unix","path":"'"$SOCKETS/port$port"'"}}')
+    done
+}
+
+# The lines of the model's log that say what it refused, most telling part of a failed run.
+refusals() {
+    grep -E 'WARN|ERROR' "$RUN/model.log" 2>/dev/null | head -n 20 || true
+}
+
+run_scenario() {
+    local name=$1 ports status=0 limit options reason
+    SECONDS=0
+    new_run "$name"
+    echo "$name" >"$RUN/scenario"
+    ports=$(header "$name" ports 0)
+    limit=$(header "$name" timeout 120)
+    read -ra options <<<"$(header "$name" model '')"
+    [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
+    qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
+        "$(header "$name" cmdline '')"
+    say "$name: started, results in $RUN"
+    "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
+    PIDS+=($!)
+    wait_for "${PIDS[-1]}" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
+    [ -s "$RUN/status" ] && status=$(cat "$RUN/status") || status=1
+    [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] || echo 'see guest.log and console.log' >"$RUN/reason"
+    reason=$(cat "$RUN/reason" 2>/dev/null || true)
+    case $status in
+        0) say "$name: passed ($SECONDS s)" ;;
+        "$SKIP") say "$name: skipped: $reason" ;;
+        *) report_failure "$name" "$reason"; status=1 ;;
+    esac
+    return "$status"
+}
+
+report_failure() {
+    say "$1: FAILED: $2"
+    [ ! -s "$RUN/guest.log" ] || tail -n 25 "$RUN/guest.log" >&2
+    [ -s "$RUN/guest.log" ] || tail -n 25 "$RUN/console.log" >&2
+    refusals >&2
+    say "all logs: $RUN"
+}
+
+# wait_for PID SECONDS: false if the process had to be ended.
+wait_for() {
+    local deadline=$((SECONDS + $2))
+    while kill -0 "$1" 2>/dev/null; do
+        if [ $SECONDS -ge $deadline ]; then
+            kill "$1" 2>/dev/null || true
+            wait "$1" 2>/dev/null || true
+            return 1
+        fi
+        sleep 0.2
+    done
+    wait "$1" 2>/dev/null || true
+}
+
+run_shell() {
+    [ -t 0 ] || die "shell needs a terminal"
+    new_run shell
+    touch "$RUN/interactive"
+    [ "$1" -eq 0 ] || start_model "$1"
+    qemu_command "$1" 1G 2 'modprobe.blacklist=mlx5_core,mlx5_ib'
+    say "results in $RUN, /host in the guest; leave with exit, or Ctrl-A X"
+    "${COMMAND[@]}"
+}

@@ -1,0 +1,28 @@
+# Helpers for scenarios, inside the guest.
+# shellcheck shell=bash
+
+fail() { echo "FAILED: $*"; echo "$*" >>/host/reason; exit 1; }
+skip() { echo "skipped: $*"; echo "$*" >>/host/reason; exit 77; }
+step() { printf '[%7.2f] %s\n' "$(cut -d ' ' -f 1 /proc/uptime)" "$*"; }
+
+# must COMMAND...: shows the command, fails the scenario if it fails.
+must() {
+    step "$*"
+    "$@" || fail "$* ended with $?"
+}
+
+# until_true SECONDS COMMAND...: repeats the command until it succeeds.
+until_true() {
+    local deadline=$((SECONDS + $1)); shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $deadline ] || return 1
+        sleep 0.1
+    done
+}
+
+# unexpected_dmesg ALLOWED...: the kernel's lines about mlx5 that no allowed pattern explains.
+unexpected_dmesg() {
+    local pattern=()
+    for allowed in "$@"; do pattern+=(-e "$allowed"); done
+    dmesg | grep -i mlx5 | grep -vE "${pattern[@]}"
+}
