@@ -1,0 +1,338 @@
+//! Device and function.
+//!
+//! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
+
+use crate::{command, layout};
+
+layout! {
+    /// ENABLE_HCA input, 0x10 bytes.
+    pub struct EnableHcaIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The function belongs to the embedded CPU.
+        0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+    }
+
+    /// ENABLE_HCA output, 0xc bytes.
+    pub struct EnableHcaOut [0xc] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// DISABLE_HCA input, 0x10 bytes.
+    pub struct DisableHcaIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The function belongs to the embedded CPU.
+        0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+    }
+
+    /// DISABLE_HCA output, 0xc bytes.
+    pub struct DisableHcaOut [0xc] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_ISSI input, 0x10 bytes.
+    pub struct QueryIssiIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+    }
+
+    /// QUERY_ISSI output, 0x70 bytes.
+    pub struct QueryIssiOut [0x70] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Current issi.
+        0x08 [15:0] current_issi, with_current_issi;
+        /// Supported issi dw0.
+        0x6c [31:0] supported_issi_dw0, with_supported_issi_dw0;
+    }
+
+    /// SET_ISSI input, 0x10 bytes.
+    pub struct SetIssiIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Current issi.
+        0x08 [15:0] current_issi, with_current_issi;
+    }
+
+    /// SET_ISSI output, 0x10 bytes.
+    pub struct SetIssiOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_PAGES input, 0x10 bytes; op_mod 1 boot, 2 init, 3 regular.
+    pub struct QueryPagesIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The function belongs to the embedded CPU.
+        0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+    }
+
+    /// QUERY_PAGES output, 0x10 bytes.
+    pub struct QueryPagesOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// The function belongs to the embedded CPU.
+        0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+        /// Num pages.
+        0x0c [31:0] num_pages, with_num_pages;
+    }
+
+    /// MANAGE_PAGES input, 0x10 bytes; op_mod 0 cannot give, 1 give, 2 take. Pas follow.
+    pub struct ManagePagesIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The function belongs to the embedded CPU.
+        0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+        /// Input num entries.
+        0x0c [31:0] input_num_entries, with_input_num_entries;
+    }
+
+    /// MANAGE_PAGES output, 0x10 bytes. Pas follow.
+    pub struct ManagePagesOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Output num entries.
+        0x08 [31:0] output_num_entries, with_output_num_entries;
+    }
+
+    /// SET_DRIVER_VERSION input, 0x50 bytes.
+    pub struct SetDriverVersionIn [0x50] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Driver version.
+        0x10 ([u8; 64]) driver_version, with_driver_version;
+    }
+
+    /// SET_DRIVER_VERSION output, 0x10 bytes.
+    pub struct SetDriverVersionOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_HCA_CAP input, 0x10 bytes; op_mod type<<1 | cur.
+    pub struct QueryHcaCapIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another function.
+        0x08 [31] other_function, with_other_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+    }
+
+    /// QUERY_HCA_CAP output, 0x1010 bytes.
+    pub struct QueryHcaCapOut [0x1010] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Capability.
+        0x10 ([u8; 4096]) capability, with_capability;
+    }
+
+    /// SET_HCA_CAP input, 0x1010 bytes; op_mod type<<1.
+    pub struct SetHcaCapIn [0x1010] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another function.
+        0x08 [31] other_function, with_other_function;
+        /// Function that the command is about, 0 for the caller.
+        0x08 [15:0] function_id, with_function_id;
+        /// Capability.
+        0x10 ([u8; 4096]) capability, with_capability;
+    }
+
+    /// SET_HCA_CAP output, 0x10 bytes.
+    pub struct SetHcaCapOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// INIT_HCA input, 0x20 bytes.
+    pub struct InitHcaIn [0x20] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Sw vhca id.
+        0x0c [29:16] sw_vhca_id, with_sw_vhca_id;
+        /// Sw owner id.
+        0x10 ([u8; 16]) sw_owner_id, with_sw_owner_id;
+    }
+
+    /// INIT_HCA output, 0x10 bytes.
+    pub struct InitHcaOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// TEARDOWN_HCA input, 0x10 bytes.
+    pub struct TeardownHcaIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Profile.
+        0x08 [15:0] profile, with_profile;
+    }
+
+    /// TEARDOWN_HCA output, 0x10 bytes.
+    pub struct TeardownHcaOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// State.
+        0x0c [0] state, with_state;
+    }
+
+    /// QUERY_ADAPTER input, 0x10 bytes.
+    pub struct QueryAdapterIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+    }
+
+    /// QUERY_ADAPTER output, 0x110 bytes.
+    pub struct QueryAdapterOut [0x110] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Query adapter struct.
+        0x10 ([u8; 256]) query_adapter_struct, with_query_adapter_struct;
+    }
+
+    /// QUERY_SPECIAL_CONTEXTS input, 0x10 bytes.
+    pub struct QuerySpecialContextsIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+    }
+
+    /// QUERY_SPECIAL_CONTEXTS output, 0x20 bytes.
+    pub struct QuerySpecialContextsOut [0x20] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Dump fill mkey.
+        0x08 [31:0] dump_fill_mkey, with_dump_fill_mkey;
+        /// Resd lkey.
+        0x0c [31:0] resd_lkey, with_resd_lkey;
+        /// Null mkey.
+        0x10 [31:0] null_mkey, with_null_mkey;
+    }
+
+    /// NOP input, 0x10 bytes.
+    pub struct NopIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+    }
+
+    /// NOP output, 0x10 bytes.
+    pub struct NopOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+}
+
+command! {
+    EnableHca ENABLE_HCA: EnableHcaIn => EnableHcaOut,
+    DisableHca DISABLE_HCA: DisableHcaIn => DisableHcaOut,
+    QueryIssi QUERY_ISSI: QueryIssiIn => QueryIssiOut,
+    SetIssi SET_ISSI: SetIssiIn => SetIssiOut,
+    QueryPages QUERY_PAGES: QueryPagesIn => QueryPagesOut,
+    ManagePages MANAGE_PAGES: ManagePagesIn => ManagePagesOut,
+    SetDriverVersion SET_DRIVER_VERSION: SetDriverVersionIn => SetDriverVersionOut,
+    QueryHcaCap QUERY_HCA_CAP: QueryHcaCapIn => QueryHcaCapOut,
+    SetHcaCap SET_HCA_CAP: SetHcaCapIn => SetHcaCapOut,
+    InitHca INIT_HCA: InitHcaIn => InitHcaOut,
+    TeardownHca TEARDOWN_HCA: TeardownHcaIn => TeardownHcaOut,
+    QueryAdapter QUERY_ADAPTER: QueryAdapterIn => QueryAdapterOut,
+    QuerySpecialContexts QUERY_SPECIAL_CONTEXTS: QuerySpecialContextsIn => QuerySpecialContextsOut,
+    Nop NOP: NopIn => NopOut,
+}

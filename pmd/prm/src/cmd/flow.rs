@@ -1,0 +1,396 @@
+//! Flow steering.
+//!
+//! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
+
+use crate::flow::FlowContext;
+use crate::flow::FlowMatchParam;
+use crate::flow::FlowTableContext;
+use crate::{command, layout};
+
+layout! {
+    /// CREATE_FLOW_TABLE input, 0x40 bytes; op_mod 0 normal, 1 LAG demux.
+    pub struct CreateFlowTableIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table context.
+        0x18 (FlowTableContext) flow_table_context, with_flow_table_context;
+    }
+
+    /// CREATE_FLOW_TABLE output, 0x10 bytes.
+    pub struct CreateFlowTableOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Flow table number.
+        0x08 [23:0] table_id, with_table_id;
+    }
+
+    /// DESTROY_FLOW_TABLE input, 0x40 bytes.
+    pub struct DestroyFlowTableIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+    }
+
+    /// DESTROY_FLOW_TABLE output, 0x10 bytes.
+    pub struct DestroyFlowTableOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// MODIFY_FLOW_TABLE input, 0x40 bytes.
+    pub struct ModifyFlowTableIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Modify field select.
+        0x0c [15:0] modify_field_select, with_modify_field_select;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Flow table context.
+        0x18 (FlowTableContext) flow_table_context, with_flow_table_context;
+    }
+
+    /// MODIFY_FLOW_TABLE output, 0x10 bytes.
+    pub struct ModifyFlowTableOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_FLOW_TABLE input, 0x40 bytes.
+    pub struct QueryFlowTableIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+    }
+
+    /// QUERY_FLOW_TABLE output, 0x40 bytes.
+    pub struct QueryFlowTableOut [0x40] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Flow table context.
+        0x18 (FlowTableContext) flow_table_context, with_flow_table_context;
+    }
+
+    /// CREATE_FLOW_GROUP input, 0x400 bytes.
+    pub struct CreateFlowGroupIn [0x400] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Group type.
+        0x10 [19:16] group_type, with_group_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Source eswitch owner vhca id valid.
+        0x18 [31] source_eswitch_owner_vhca_id_valid, with_source_eswitch_owner_vhca_id_valid;
+        /// Start flow index.
+        0x1c [31:0] start_flow_index, with_start_flow_index;
+        /// End flow index.
+        0x24 [31:0] end_flow_index, with_end_flow_index;
+        /// Match definer id.
+        0x28 [15:0] match_definer_id, with_match_definer_id;
+        /// Match criteria enable.
+        0x3c [7:0] match_criteria_enable, with_match_criteria_enable;
+        /// Match criteria.
+        0x40 (FlowMatchParam) match_criteria, with_match_criteria;
+    }
+
+    /// CREATE_FLOW_GROUP output, 0x10 bytes.
+    pub struct CreateFlowGroupOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Flow group number.
+        0x08 [23:0] group_id, with_group_id;
+    }
+
+    /// DESTROY_FLOW_GROUP input, 0x40 bytes.
+    pub struct DestroyFlowGroupIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Flow group number.
+        0x18 [31:0] group_id, with_group_id;
+    }
+
+    /// DESTROY_FLOW_GROUP output, 0x10 bytes.
+    pub struct DestroyFlowGroupOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// SET_FTE input, 0x340 bytes; op_mod 0 set, 1 modify. The destination list follows.
+    pub struct SetFteIn [0x340] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Ignore flow level.
+        0x18 [31] ignore_flow_level, with_ignore_flow_level;
+        /// Modify enable mask.
+        0x18 [7:0] modify_enable_mask, with_modify_enable_mask;
+        /// Index of the entry in its table.
+        0x20 [31:0] flow_index, with_flow_index;
+        /// Flow context.
+        0x40 (FlowContext) flow_context, with_flow_context;
+    }
+
+    /// SET_FTE output, 0x10 bytes.
+    pub struct SetFteOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// DELETE_FTE input, 0x40 bytes.
+    pub struct DeleteFteIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Index of the entry in its table.
+        0x20 [31:0] flow_index, with_flow_index;
+    }
+
+    /// DELETE_FTE output, 0x10 bytes.
+    pub struct DeleteFteOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_FTE input, 0x40 bytes.
+    pub struct QueryFteIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Index of the entry in its table.
+        0x20 [31:0] flow_index, with_flow_index;
+    }
+
+    /// QUERY_FTE output, 0x340 bytes.
+    pub struct QueryFteOut [0x340] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Flow context.
+        0x40 (FlowContext) flow_context, with_flow_context;
+    }
+
+    /// SET_FLOW_TABLE_ROOT input, 0x40 bytes; op_mod 0 set, 1 disconnect.
+    pub struct SetFlowTableRootIn [0x40] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport, with_other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number, with_vport_number;
+        /// Kind of flow table.
+        0x10 [31:24] table_type, with_table_type;
+        /// Table of other vport.
+        0x10 [16] table_of_other_vport, with_table_of_other_vport;
+        /// Table vport number.
+        0x10 [15:0] table_vport_number, with_table_vport_number;
+        /// Flow table number.
+        0x14 [23:0] table_id, with_table_id;
+        /// Underlay qpn.
+        0x18 [23:0] underlay_qpn, with_underlay_qpn;
+        /// Table eswitch owner vhca id valid.
+        0x1c [31] table_eswitch_owner_vhca_id_valid, with_table_eswitch_owner_vhca_id_valid;
+        /// Table eswitch owner vhca id.
+        0x1c [15:0] table_eswitch_owner_vhca_id, with_table_eswitch_owner_vhca_id;
+    }
+
+    /// SET_FLOW_TABLE_ROOT output, 0x10 bytes.
+    pub struct SetFlowTableRootOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// ALLOC_FLOW_COUNTER input, 0x10 bytes.
+    pub struct AllocFlowCounterIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Flow counter bulk log size.
+        0x0c [12:8] flow_counter_bulk_log_size, with_flow_counter_bulk_log_size;
+        /// Flow counter bulk.
+        0x0c [7:0] flow_counter_bulk, with_flow_counter_bulk;
+    }
+
+    /// ALLOC_FLOW_COUNTER output, 0x10 bytes.
+    pub struct AllocFlowCounterOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Flow counter number.
+        0x08 [31:0] flow_counter_id, with_flow_counter_id;
+    }
+
+    /// DEALLOC_FLOW_COUNTER input, 0x10 bytes.
+    pub struct DeallocFlowCounterIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Flow counter number.
+        0x08 [31:0] flow_counter_id, with_flow_counter_id;
+    }
+
+    /// DEALLOC_FLOW_COUNTER output, 0x10 bytes.
+    pub struct DeallocFlowCounterOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_FLOW_COUNTER input, 0x20 bytes.
+    pub struct QueryFlowCounterIn [0x20] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Set the counters to zero after reading.
+        0x18 [31] clear, with_clear;
+        /// Num of counters.
+        0x18 [15:0] num_of_counters, with_num_of_counters;
+        /// Flow counter number.
+        0x1c [31:0] flow_counter_id, with_flow_counter_id;
+    }
+
+    /// QUERY_FLOW_COUNTER output, 0x10 bytes. Flow_statistics follow.
+    pub struct QueryFlowCounterOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+}
+
+command! {
+    CreateFlowTable CREATE_FLOW_TABLE: CreateFlowTableIn => CreateFlowTableOut,
+    DestroyFlowTable DESTROY_FLOW_TABLE: DestroyFlowTableIn => DestroyFlowTableOut,
+    ModifyFlowTable MODIFY_FLOW_TABLE: ModifyFlowTableIn => ModifyFlowTableOut,
+    QueryFlowTable QUERY_FLOW_TABLE: QueryFlowTableIn => QueryFlowTableOut,
+    CreateFlowGroup CREATE_FLOW_GROUP: CreateFlowGroupIn => CreateFlowGroupOut,
+    DestroyFlowGroup DESTROY_FLOW_GROUP: DestroyFlowGroupIn => DestroyFlowGroupOut,
+    SetFte SET_FTE: SetFteIn => SetFteOut,
+    DeleteFte DELETE_FTE: DeleteFteIn => DeleteFteOut,
+    QueryFte QUERY_FTE: QueryFteIn => QueryFteOut,
+    SetFlowTableRoot SET_FLOW_TABLE_ROOT: SetFlowTableRootIn => SetFlowTableRootOut,
+    AllocFlowCounter ALLOC_FLOW_COUNTER: AllocFlowCounterIn => AllocFlowCounterOut,
+    DeallocFlowCounter DEALLOC_FLOW_COUNTER: DeallocFlowCounterIn => DeallocFlowCounterOut,
+    QueryFlowCounter QUERY_FLOW_COUNTER: QueryFlowCounterIn => QueryFlowCounterOut,
+}

@@ -1,0 +1,153 @@
+//! The command interface: queue entry, mailbox, and the input and output of every command.
+//!
+//! A command's input starts with opcode, uid and op_mod, its output with status and syndrome.
+//! Inputs and outputs are layouts of the *fixed* part; a variable tail (page list, RQ list,
+//! destinations) starts right behind it, at [`Layout::SIZE_BYTES`].
+//!
+//! Source: reference 2.1, 2.2 and 4; PRM "Command Interface".
+
+pub mod device;
+pub mod flow;
+pub mod objects;
+mod opcode;
+pub mod port;
+pub mod qp;
+pub mod queues;
+pub mod tir;
+pub mod wq;
+
+pub use opcode::Opcode;
+
+use crate::layout;
+use crate::layout::Layout;
+use crate::syndrome::CommandStatus;
+
+/// One command of the interface: its opcode and the fixed parts of its input and output.
+pub trait Command {
+    /// Opcode that the input carries.
+    const OPCODE: Opcode;
+    /// Fixed part of the input.
+    type In: Layout;
+    /// Fixed part of the output.
+    type Out: CommandOutput;
+    /// Input with the opcode set and everything else zero.
+    fn input() -> Self::In;
+}
+
+/// What every output starts with.
+pub trait CommandOutput: Layout {
+    /// Output status; the other fields mean something only if it is [`CommandStatus::OK`].
+    fn command_status(&self) -> CommandStatus;
+    /// Diagnostic code of the firmware, 0 if there is none.
+    fn command_syndrome(&self) -> u32;
+}
+
+/// Implements [`Command`] for a list of `Name: Input => Output;`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! command {
+    ($($name:ident $op:ident: $input:ident => $output:ident,)*) => { $(
+        #[doc = concat!("The command ", stringify!($op), ".")]
+        #[derive(Debug, Clone, Copy)]
+        pub enum $name {}
+
+        impl $crate::cmd::Command for $name {
+            const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$op;
+            type In = $input;
+            type Out = $output;
+            fn input() -> $input {
+                $input::zeroed().with_opcode(u32::from(Self::OPCODE.0))
+            }
+        }
+
+        impl $crate::cmd::CommandOutput for $output {
+            fn command_status(&self) -> $crate::syndrome::CommandStatus {
+                $crate::syndrome::CommandStatus(self.status() as u8)
+            }
+            fn command_syndrome(&self) -> u32 {
+                self.syndrome()
+            }
+        }
+    )* };
+}
+
+/// Bytes of input and of output that fit into the queue entry itself.
+///
+/// Source: reference 2.1, `command_input_inline_data`.
+pub const INLINE_BYTES: usize = 16;
+
+/// Bytes of command data in one mailbox block. Source: reference 2.1.
+pub const MAILBOX_DATA_BYTES: usize = 512;
+
+/// Alignment of a mailbox block in memory. Source: reference 2.1 (576 bytes, aligned to 1024).
+pub const MAILBOX_ALIGN_BYTES: usize = 1024;
+
+/// Number of mailbox blocks that carry `len_bytes` of input or output.
+pub const fn mailbox_blocks(len_bytes: usize) -> usize {
+    len_bytes.saturating_sub(INLINE_BYTES).div_ceil(MAILBOX_DATA_BYTES)
+}
+
+/// The only command transport, in [`CommandEntry::command_type`]. Source: reference 2.1.
+pub const TRANSPORT_PCIE: u32 = 7;
+
+layout! {
+    /// Command queue entry, 64 bytes. Source: reference 2.1; `mlx5_cmd_layout`.
+    pub struct CommandEntry [0x40] {
+        /// Transport, [`TRANSPORT_PCIE`].
+        0x00 [31:24] command_type, with_command_type;
+        /// Length of the whole input in bytes, inline part included.
+        0x04 [31:0] input_length, with_input_length;
+        /// Address of the first input block, 0 if the input fits inline.
+        0x08 (u64) input_mailbox_ptr, with_input_mailbox_ptr;
+        /// The first 16 bytes of input.
+        0x10 ([u8; 16]) command_input_inline_data, with_command_input_inline_data;
+        /// The first 16 bytes of output, written by the device.
+        0x20 ([u8; 16]) command_output_inline_data, with_command_output_inline_data;
+        /// Address of the first output block, 0 if the output fits inline.
+        0x30 (u64) output_mailbox_ptr, with_output_mailbox_ptr;
+        /// Length in bytes that the driver can take.
+        0x38 [31:0] output_length, with_output_length;
+        /// Equal to the token in every mailbox block of this command.
+        0x3c [31:24] token, with_token;
+        /// Makes the XOR of the entry 0xff, or is not used.
+        0x3c [23:16] signature, with_signature;
+        /// Delivery status, written by the device.
+        0x3c [7:1] status, with_status;
+        /// The entry belongs to the device; it clears this bit last.
+        0x3c [0] ownership, with_ownership;
+    }
+
+    /// Mailbox block, 576 bytes. Source: reference 2.1; `mlx5_cmd_prot_block`.
+    pub struct Mailbox [0x240] {
+        /// Command data.
+        0x000 ([u8; 512]) data, with_data;
+        /// Address of the next block, 0 at the end.
+        0x230 (u64) next_pointer, with_next_pointer;
+        /// Position in the chain, from 0.
+        0x238 [31:0] block_number, with_block_number;
+        /// Equal to the token of the queue entry.
+        0x23c [23:16] token, with_token;
+        /// Makes the XOR of bytes 0x200 to 0x23e 0xff, or is not used.
+        0x23c [15:8] ctrl_signature, with_ctrl_signature;
+        /// Makes the XOR of the block 0xff, or is not used.
+        0x23c [7:0] signature, with_signature;
+    }
+
+    /// First eight bytes of every input.
+    pub struct InputHeader [0x8] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+    }
+
+    /// First eight bytes of every output.
+    pub struct OutputHeader [0x8] {
+        /// Output status, see [`CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+}

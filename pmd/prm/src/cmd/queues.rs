@@ -1,0 +1,179 @@
+//! Event and completion queues.
+//!
+//! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
+
+use crate::cqc::Cqc;
+use crate::eqc::Eqc;
+use crate::{command, layout};
+
+layout! {
+    /// CREATE_EQ input, 0x110 bytes. Pas follow.
+    pub struct CreateEqIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Eq context entry.
+        0x10 (Eqc) eq_context_entry, with_eq_context_entry;
+        /// Event bitmask.
+        0x58 ([u8; 32]) event_bitmask, with_event_bitmask;
+    }
+
+    /// CREATE_EQ output, 0x10 bytes.
+    pub struct CreateEqOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Eq number.
+        0x08 [7:0] eq_number, with_eq_number;
+    }
+
+    /// DESTROY_EQ input, 0x10 bytes.
+    pub struct DestroyEqIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Eq number.
+        0x08 [7:0] eq_number, with_eq_number;
+    }
+
+    /// DESTROY_EQ output, 0x10 bytes.
+    pub struct DestroyEqOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_EQ input, 0x10 bytes.
+    pub struct QueryEqIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Eq number.
+        0x08 [7:0] eq_number, with_eq_number;
+    }
+
+    /// QUERY_EQ output, 0x110 bytes. Pas follow.
+    pub struct QueryEqOut [0x110] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Eq context entry.
+        0x10 (Eqc) eq_context_entry, with_eq_context_entry;
+        /// Event bitmask.
+        0x58 (u64) event_bitmask, with_event_bitmask;
+    }
+
+    /// CREATE_CQ input, 0x110 bytes. Pas follow.
+    pub struct CreateCqIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Cq context.
+        0x10 (Cqc) cq_context, with_cq_context;
+        /// Cq umem valid.
+        0x5c [31] cq_umem_valid, with_cq_umem_valid;
+    }
+
+    /// CREATE_CQ output, 0x10 bytes.
+    pub struct CreateCqOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Cqn.
+        0x08 [23:0] cqn, with_cqn;
+    }
+
+    /// MODIFY_CQ input, 0x110 bytes; op_mod 0 fields, 1 resize. Pas follow.
+    pub struct ModifyCqIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Cqn.
+        0x08 [23:0] cqn, with_cqn;
+        /// Modify field select resize field select.
+        0x0c [31:0] modify_field_select_resize_field_select, with_modify_field_select_resize_field_select;
+        /// Cq context.
+        0x10 (Cqc) cq_context, with_cq_context;
+        /// Cq umem valid.
+        0x5c [31] cq_umem_valid, with_cq_umem_valid;
+    }
+
+    /// MODIFY_CQ output, 0x10 bytes.
+    pub struct ModifyCqOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// DESTROY_CQ input, 0x10 bytes.
+    pub struct DestroyCqIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Cqn.
+        0x08 [23:0] cqn, with_cqn;
+    }
+
+    /// DESTROY_CQ output, 0x10 bytes.
+    pub struct DestroyCqOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_CQ input, 0x10 bytes.
+    pub struct QueryCqIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Cqn.
+        0x08 [23:0] cqn, with_cqn;
+    }
+
+    /// QUERY_CQ output, 0x110 bytes. Pas follow.
+    pub struct QueryCqOut [0x110] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Cq context.
+        0x10 (Cqc) cq_context, with_cq_context;
+    }
+}
+
+command! {
+    CreateEq CREATE_EQ: CreateEqIn => CreateEqOut,
+    DestroyEq DESTROY_EQ: DestroyEqIn => DestroyEqOut,
+    QueryEq QUERY_EQ: QueryEqIn => QueryEqOut,
+    CreateCq CREATE_CQ: CreateCqIn => CreateCqOut,
+    ModifyCq MODIFY_CQ: ModifyCqIn => ModifyCqOut,
+    DestroyCq DESTROY_CQ: DestroyCqIn => DestroyCqOut,
+    QueryCq QUERY_CQ: QueryCqIn => QueryCqOut,
+}

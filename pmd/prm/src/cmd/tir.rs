@@ -1,0 +1,289 @@
+//! Transport interface objects and RSS tables.
+//!
+//! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
+
+use crate::tirc::Rqtc;
+use crate::tirc::Tirc;
+use crate::tirc::Tisc;
+use crate::{command, layout};
+
+layout! {
+    /// CREATE_RQT input, 0x110 bytes. The list of RQ numbers follows.
+    pub struct CreateRqtIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Rqt context.
+        0x20 (Rqtc) rqt_context, with_rqt_context;
+    }
+
+    /// CREATE_RQT output, 0x10 bytes.
+    pub struct CreateRqtOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Rqtn.
+        0x08 [23:0] rqtn, with_rqtn;
+    }
+
+    /// MODIFY_RQT input, 0x110 bytes. The list of RQ numbers follows.
+    pub struct ModifyRqtIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Rqtn.
+        0x08 [23:0] rqtn, with_rqtn;
+        /// Bitmask.
+        0x10 (u64) bitmask, with_bitmask;
+        /// The context.
+        0x20 (Rqtc) ctx, with_ctx;
+    }
+
+    /// MODIFY_RQT output, 0x10 bytes.
+    pub struct ModifyRqtOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// DESTROY_RQT input, 0x10 bytes.
+    pub struct DestroyRqtIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Rqtn.
+        0x08 [23:0] rqtn, with_rqtn;
+    }
+
+    /// DESTROY_RQT output, 0x10 bytes.
+    pub struct DestroyRqtOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_RQT input, 0x10 bytes.
+    pub struct QueryRqtIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Rqtn.
+        0x08 [23:0] rqtn, with_rqtn;
+    }
+
+    /// QUERY_RQT output, 0x110 bytes.
+    pub struct QueryRqtOut [0x110] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Rqt context.
+        0x20 (Rqtc) rqt_context, with_rqt_context;
+    }
+
+    /// CREATE_TIR input, 0x110 bytes.
+    pub struct CreateTirIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The context.
+        0x20 (Tirc) ctx, with_ctx;
+    }
+
+    /// CREATE_TIR output, 0x10 bytes.
+    pub struct CreateTirOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Tirn.
+        0x08 [23:0] tirn, with_tirn;
+    }
+
+    /// MODIFY_TIR input, 0x110 bytes.
+    pub struct ModifyTirIn [0x110] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Tirn.
+        0x08 [23:0] tirn, with_tirn;
+        /// Bitmask.
+        0x10 (u64) bitmask, with_bitmask;
+        /// The context.
+        0x20 (Tirc) ctx, with_ctx;
+    }
+
+    /// MODIFY_TIR output, 0x10 bytes.
+    pub struct ModifyTirOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// DESTROY_TIR input, 0x10 bytes.
+    pub struct DestroyTirIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Tirn.
+        0x08 [23:0] tirn, with_tirn;
+    }
+
+    /// DESTROY_TIR output, 0x10 bytes.
+    pub struct DestroyTirOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_TIR input, 0x10 bytes.
+    pub struct QueryTirIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Tirn.
+        0x08 [23:0] tirn, with_tirn;
+    }
+
+    /// QUERY_TIR output, 0x110 bytes.
+    pub struct QueryTirOut [0x110] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Tir context.
+        0x20 (Tirc) tir_context, with_tir_context;
+    }
+
+    /// CREATE_TIS input, 0xc0 bytes.
+    pub struct CreateTisIn [0xc0] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// The context.
+        0x20 (Tisc) ctx, with_ctx;
+    }
+
+    /// CREATE_TIS output, 0x10 bytes.
+    pub struct CreateTisOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Tisn.
+        0x08 [23:0] tisn, with_tisn;
+    }
+
+    /// MODIFY_TIS input, 0xc0 bytes.
+    pub struct ModifyTisIn [0xc0] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Tisn.
+        0x08 [23:0] tisn, with_tisn;
+        /// Bitmask.
+        0x10 (u64) bitmask, with_bitmask;
+        /// The context.
+        0x20 (Tisc) ctx, with_ctx;
+    }
+
+    /// MODIFY_TIS output, 0x10 bytes.
+    pub struct ModifyTisOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// DESTROY_TIS input, 0x10 bytes.
+    pub struct DestroyTisIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Tisn.
+        0x08 [23:0] tisn, with_tisn;
+    }
+
+    /// DESTROY_TIS output, 0x10 bytes.
+    pub struct DestroyTisOut [0x10] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+    }
+
+    /// QUERY_TIS input, 0x10 bytes.
+    pub struct QueryTisIn [0x10] {
+        /// Command opcode.
+        0x00 [31:16] opcode, with_opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid, with_uid;
+        /// Operation modifier.
+        0x04 [15:0] op_mod, with_op_mod;
+        /// Tisn.
+        0x08 [23:0] tisn, with_tisn;
+    }
+
+    /// QUERY_TIS output, 0xb0 bytes.
+    pub struct QueryTisOut [0xb0] {
+        /// Output status, see [`crate::syndrome::CommandStatus`].
+        0x00 [31:24] status, with_status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome, with_syndrome;
+        /// Tis context.
+        0x10 (Tisc) tis_context, with_tis_context;
+    }
+}
+
+command! {
+    CreateRqt CREATE_RQT: CreateRqtIn => CreateRqtOut,
+    ModifyRqt MODIFY_RQT: ModifyRqtIn => ModifyRqtOut,
+    DestroyRqt DESTROY_RQT: DestroyRqtIn => DestroyRqtOut,
+    QueryRqt QUERY_RQT: QueryRqtIn => QueryRqtOut,
+    CreateTir CREATE_TIR: CreateTirIn => CreateTirOut,
+    ModifyTir MODIFY_TIR: ModifyTirIn => ModifyTirOut,
+    DestroyTir DESTROY_TIR: DestroyTirIn => DestroyTirOut,
+    QueryTir QUERY_TIR: QueryTirIn => QueryTirOut,
+    CreateTis CREATE_TIS: CreateTisIn => CreateTisOut,
+    ModifyTis MODIFY_TIS: ModifyTisIn => ModifyTisOut,
+    DestroyTis DESTROY_TIS: DestroyTisIn => DestroyTisOut,
+    QueryTis QUERY_TIS: QueryTisIn => QueryTisOut,
+}

@@ -1,0 +1,176 @@
+//! Initialization segment: the registers at the start of BAR0, and the registers of a UAR page.
+//!
+//! Source: reference 1.1 to 1.3; PRM "Initialization Segment", `mlx5_init_seg`.
+
+use crate::layout;
+
+layout! {
+    /// Words 0x000 to 0x01f of BAR0.
+    pub struct InitSegment [0x20] {
+        /// Firmware minor revision.
+        0x00 [31:16] fw_rev_minor, with_fw_rev_minor;
+        /// Firmware major revision.
+        0x00 [15:0] fw_rev_major, with_fw_rev_major;
+        /// Command interface revision, must be [`CMD_INTERFACE_REV`].
+        0x04 [31:16] cmd_interface_rev, with_cmd_interface_rev;
+        /// Firmware sub-minor revision.
+        0x04 [15:0] fw_rev_subminor, with_fw_rev_subminor;
+        /// High half of the command queue address.
+        0x10 [31:0] cmdq_phy_addr_63_32, with_cmdq_phy_addr_63_32;
+        /// Low half of the command queue address, a multiple of 4096.
+        0x14 [31:12] cmdq_phy_addr_31_12, with_cmdq_phy_addr_31_12;
+        /// Written: requested mode; read: state, see [`NicInterface`].
+        0x14 [10:8] nic_interface, with_nic_interface;
+        /// Log2 of the number of command queue entries.
+        0x14 [7:4] log_cmdq_size, with_log_cmdq_size;
+        /// Log2 of the bytes from one entry to the next.
+        0x14 [3:0] log_cmdq_stride, with_log_cmdq_stride;
+        /// Bit i set: entry i was posted.
+        0x18 [31:0] command_doorbell_vector, with_command_doorbell_vector;
+    }
+
+    /// The word at [`offset::INITIALIZING`].
+    pub struct Initializing [0x4] {
+        /// The firmware is not ready.
+        0x00 [31] initializing, with_initializing;
+        /// The driver may ask for a firmware reset.
+        0x00 [30] fw_reset_supported, with_fw_reset_supported;
+        /// Interface modes that the device supports (Snabb).
+        0x00 [26:24] nic_interface_supported, with_nic_interface_supported;
+        /// This is an embedded CPU function.
+        0x00 [23] embedded_cpu, with_embedded_cpu;
+    }
+
+    /// Health buffer, 64 bytes at [`offset::HEALTH_BUFFER`].
+    pub struct HealthBuffer [0x40] {
+        /// Assertion variables.
+        0x00 ([u8; 24]) assert_var, with_assert_var;
+        /// Exit pointer of the assertion.
+        0x20 [31:0] assert_exit_ptr, with_assert_exit_ptr;
+        /// Caller of the assertion.
+        0x24 [31:0] assert_callra, with_assert_callra;
+        /// Time of the assertion.
+        0x2c [31:0] time, with_time;
+        /// Firmware version; all ones means that the device is gone.
+        0x30 [31:0] fw_ver, with_fw_ver;
+        /// Hardware id.
+        0x34 [31:0] hw_id, with_hw_id;
+        /// The device needs a reset.
+        0x38 [31] rfr, with_rfr;
+        /// `severity` means something.
+        0x38 [27] severity_valid, with_severity_valid;
+        /// How bad it is.
+        0x38 [26:24] severity, with_severity;
+        /// Number of the internal processor.
+        0x3c [31:24] irisc_index, with_irisc_index;
+        /// What happened, see [`crate::syndrome::HealthSyndrome`].
+        0x3c [23:16] synd, with_synd;
+        /// Further detail.
+        0x3c [15:0] ext_synd, with_ext_synd;
+    }
+
+    /// The word at [`offset::HEALTH_COUNTER`].
+    pub struct HealthCounter [0x4] {
+        /// Non-zero: the device failed (Snabb).
+        0x00 [31:24] health_syndrome, with_health_syndrome;
+        /// Keeps changing while the firmware lives.
+        0x00 [23:0] health_counter, with_health_counter;
+    }
+
+    /// A time limit, as in the words 0x0ff8 and 0x0ffc and in the DTOR register.
+    pub struct TimeOut [0x4] {
+        /// 0 milliseconds, 1 seconds, 2 minutes, 3 hours.
+        0x00 [31:29] unit, with_unit;
+        /// Number of units.
+        0x00 [19:0] value, with_value;
+    }
+
+    /// CQ arm doorbell, 8 bytes at [`uar::CQ_ARM`]; the first word also goes to the CQ's doorbell
+    /// record. Source: reference 6.9.
+    pub struct CqArm [0x8] {
+        /// Arm sequence number, one more after each event.
+        0x00 [29:28] sn, with_sn;
+        /// Only solicited completions raise an event.
+        0x00 [24] solicited_only, with_solicited_only;
+        /// Consumer index.
+        0x00 [23:0] ci, with_ci;
+        /// Completion queue number.
+        0x04 [23:0] cqn, with_cqn;
+    }
+
+    /// EQ doorbell, one word at [`uar::EQ_ARM`] or [`uar::EQ_CI`].
+    pub struct EqDoorbell [0x4] {
+        /// Event queue number.
+        0x00 [31:24] eqn, with_eqn;
+        /// Consumer index.
+        0x00 [23:0] ci, with_ci;
+    }
+}
+
+/// The command interface revision that drivers accept. Source: reference 1.1.
+pub const CMD_INTERFACE_REV: u32 = 5;
+
+/// Byte offsets in BAR0. Source: reference 1.1.
+pub mod offset {
+    /// Firmware revision.
+    pub const FW_REV: u64 = 0x0000;
+    /// Command interface revision and firmware sub-minor revision.
+    pub const CMDIF_REV: u64 = 0x0004;
+    /// High half of the command queue address; write it first.
+    pub const CMDQ_ADDR_HI: u64 = 0x0010;
+    /// Low half of the command queue address, interface mode, queue size; writing it commits.
+    pub const CMDQ_ADDR_LO: u64 = 0x0014;
+    /// Command doorbell vector.
+    pub const COMMAND_DOORBELL: u64 = 0x0018;
+    /// [`super::Initializing`].
+    pub const INITIALIZING: u64 = 0x01fc;
+    /// [`super::HealthBuffer`].
+    pub const HEALTH_BUFFER: u64 = 0x0200;
+    /// Command time limit, [`super::TimeOut`].
+    pub const CMD_EXEC_TO: u64 = 0x0ff8;
+    /// Initialization time limit, [`super::TimeOut`]; 0 means that there are none.
+    pub const CMD_Q_INIT_TO: u64 = 0x0ffc;
+    /// High half of the free-running clock.
+    pub const INTERNAL_TIMER_H: u64 = 0x1000;
+    /// Low half of the free-running clock.
+    pub const INTERNAL_TIMER_L: u64 = 0x1004;
+    /// [`super::HealthCounter`].
+    pub const HEALTH_COUNTER: u64 = 0x1010;
+    /// Seconds of the real-time clock.
+    pub const REAL_TIME_H: u64 = 0x1040;
+    /// Nanoseconds of the real-time clock.
+    pub const REAL_TIME_L: u64 = 0x1044;
+    /// First byte behind the segment.
+    pub const END: u64 = 0x2010;
+}
+
+/// Registers inside one UAR page. Source: reference 1.3.
+pub mod uar {
+    /// Size of a page and distance from one to the next.
+    pub const PAGE_BYTES: u64 = 4096;
+    /// [`super::CqArm`], 8 bytes.
+    pub const CQ_ARM: u64 = 0x020;
+    /// [`super::EqDoorbell`]: new consumer index, and arm.
+    pub const EQ_ARM: u64 = 0x040;
+    /// [`super::EqDoorbell`]: new consumer index only.
+    pub const EQ_CI: u64 = 0x048;
+    /// First send doorbell (BlueFlame) register, buffer A.
+    pub const SEND_DOORBELL: u64 = 0x800;
+    /// Number of send doorbell registers in a page.
+    pub const SEND_DOORBELLS: u64 = 4;
+}
+
+/// Values of [`InitSegment::nic_interface`]. Source: reference 1.1 and 3.8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NicInterface(pub u32);
+
+impl NicInterface {
+    /// Normal operation.
+    pub const FULL: Self = Self(0);
+    /// Disabled; a new queue address enables it again.
+    pub const DISABLED: Self = Self(1);
+    /// No-DRAM NIC.
+    pub const NO_DRAM: Self = Self(2);
+    /// Written: reset the whole device; read: the reset goes on.
+    pub const SW_RESET: Self = Self(7);
+}

@@ -1,0 +1,407 @@
+//! `layout!`: one line per field, in the notation of the manual: byte offset, then bits.
+//!
+//! ConnectX structures are arrays of big-endian 32-bit words. The manual prints a field as *byte
+//! offset of its word* and *\[high:low\]* within the word; so does the code. Every layout also
+//! carries its field table ([`Layout::FIELDS`]), from which come the checks (no overlap, nothing
+//! past the end), [`first_reserved`] and the `Debug` output.
+
+use core::fmt;
+
+/// One row of a layout's field table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Name of the field, as in the manual.
+    pub name: &'static str,
+    /// Position of the first (most significant) bit, counted from the start of the structure.
+    pub first_bit: usize,
+    /// Width in bits.
+    pub width_bits: usize,
+    /// The fields of the structure embedded here; empty for a plain number or bytes.
+    pub nested: &'static [Field],
+}
+
+/// A structure of the device interface: bytes with named fields.
+pub trait Layout: Part {
+    /// Name of the structure.
+    const NAME: &'static str;
+    /// Size in bytes.
+    const SIZE_BYTES: usize;
+    /// All fields, in the order in which they are written down.
+    const FIELDS: &'static [Field];
+
+    /// The bytes as the device sees them.
+    fn as_bytes(&self) -> &[u8];
+
+    /// Reads the structure from the start of `bytes`; `None` if there are too few.
+    fn read_from(bytes: &[u8]) -> Option<Self> {
+        bytes.get(..Self::SIZE_BYTES).map(Self::load)
+    }
+
+    /// Writes the structure to the start of `bytes`.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than the structure.
+    fn write_to(&self, bytes: &mut [u8]) {
+        bytes[..Self::SIZE_BYTES].copy_from_slice(self.as_bytes());
+    }
+}
+
+/// What can stand at a byte offset of a layout: a big-endian number, bytes, another layout.
+pub trait Part: Sized {
+    /// Length in bytes.
+    const LEN_BYTES: usize;
+    /// Fields of an embedded layout.
+    const PARTS: &'static [Field] = &[];
+    /// Reads from `bytes`, which are exactly `LEN_BYTES` long.
+    fn load(bytes: &[u8]) -> Self;
+    /// Writes to `bytes`, which are exactly `LEN_BYTES` long.
+    fn store(&self, bytes: &mut [u8]);
+}
+
+impl Part for u64 {
+    const LEN_BYTES: usize = 8;
+    #[inline(always)]
+    fn load(bytes: &[u8]) -> Self {
+        let mut raw = [0; 8];
+        raw.copy_from_slice(bytes);
+        Self::from_be_bytes(raw)
+    }
+    #[inline(always)]
+    fn store(&self, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.to_be_bytes());
+    }
+}
+
+impl<const N: usize> Part for [u8; N] {
+    const LEN_BYTES: usize = N;
+    #[inline(always)]
+    fn load(bytes: &[u8]) -> Self {
+        let mut raw = [0; N];
+        raw.copy_from_slice(bytes);
+        raw
+    }
+    #[inline(always)]
+    fn store(&self, bytes: &mut [u8]) {
+        bytes.copy_from_slice(self);
+    }
+}
+
+/// A bit that the manual reserves and that is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReservedBits {
+    /// Byte offset of the 32-bit word that holds it.
+    pub offset: usize,
+    /// The reserved bits of that word that are set.
+    pub bits: u32,
+}
+
+impl fmt::Display for ReservedBits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reserved bits {:#010x} at offset {:#x} are set", self.bits, self.offset)
+    }
+}
+
+/// The first word of `value` with a reserved bit set, if there is one.
+///
+/// Embedded layouts are checked with their own tables. This is for the strict side (the model and
+/// tests); it costs time proportional to the size of the structure.
+pub fn first_reserved<T: Layout>(value: &T) -> Option<ReservedBits> {
+    let bytes = value.as_bytes();
+    for (index, word) in bytes.chunks_exact(4).enumerate() {
+        let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+        if word == 0 {
+            continue;
+        }
+        let bits = word & !defined_bits(T::FIELDS, 0, index * 32);
+        if bits != 0 {
+            return Some(ReservedBits { offset: index * 4, bits });
+        }
+    }
+    None
+}
+
+/// Mask of the bits of the word that starts at bit `word_start` and that some field covers.
+fn defined_bits(fields: &[Field], base: usize, word_start: usize) -> u32 {
+    let mut mask = 0;
+    for field in fields {
+        let start = base + field.first_bit;
+        let end = start + field.width_bits;
+        if end <= word_start || start >= word_start + 32 {
+            continue;
+        }
+        if !field.nested.is_empty() {
+            mask |= defined_bits(field.nested, start, word_start);
+            continue;
+        }
+        let first = start.max(word_start) - word_start;
+        let last = end.min(word_start + 32) - word_start;
+        mask |= (u32::MAX >> first) & (u64::from(u32::MAX) << (32 - last)) as u32;
+    }
+    mask
+}
+
+/// Compile-time check of a field table: inside the structure, and no two fields overlap.
+pub const fn check(size_bytes: usize, fields: &[Field]) {
+    assert!(size_bytes.is_multiple_of(4), "a layout is a whole number of 32-bit words");
+    let mut i = 0;
+    while i < fields.len() {
+        let a = &fields[i];
+        assert!(a.width_bits > 0, "high bit below low bit");
+        assert!(a.first_bit + a.width_bits <= size_bytes * 8, "field past the end");
+        let mut j = i + 1;
+        while j < fields.len() {
+            let b = &fields[j];
+            assert!(
+                a.first_bit + a.width_bits <= b.first_bit
+                    || b.first_bit + b.width_bits <= a.first_bit,
+                "two fields overlap"
+            );
+            j += 1;
+        }
+        i += 1;
+    }
+}
+
+/// First bit and width of `[hi:lo]` in the word at byte `offset`.
+pub const fn span(offset: usize, hi: usize, lo: usize) -> (usize, usize) {
+    assert!(offset.is_multiple_of(4), "fields are given relative to a 32-bit word");
+    assert!(hi < 32, "a bit above 31");
+    assert!(lo <= hi, "high bit below low bit");
+    (offset * 8 + 31 - hi, hi - lo + 1)
+}
+
+/// Reads `[hi:lo]` of the big-endian word at `offset`.
+#[inline(always)]
+pub fn get_bits(bytes: &[u8], offset: usize, hi: u32, lo: u32) -> u32 {
+    let word = u32::from_be_bytes([
+        bytes[offset],
+        bytes[offset + 1],
+        bytes[offset + 2],
+        bytes[offset + 3],
+    ]);
+    (word >> lo) & (u32::MAX >> (31 - (hi - lo)))
+}
+
+/// Writes `[hi:lo]` of the big-endian word at `offset`; higher bits of `value` are cut off.
+#[inline(always)]
+pub fn set_bits(bytes: &mut [u8], offset: usize, hi: u32, lo: u32, value: u32) {
+    let mask = (u32::MAX >> (31 - (hi - lo))) << lo;
+    let word = u32::from_be_bytes([
+        bytes[offset],
+        bytes[offset + 1],
+        bytes[offset + 2],
+        bytes[offset + 3],
+    ]);
+    let word = (word & !mask) | ((value << lo) & mask);
+    bytes[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
+}
+
+/// Prints `bytes` as dwords, four a line with the byte offset, as `mlx5_core` dumps commands.
+pub struct Hexdump<'a>(pub &'a [u8]);
+
+impl fmt::Display for Hexdump<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, line) in self.0.chunks(16).enumerate() {
+            write!(f, "{:03x}:", index * 16)?;
+            for word in line.chunks(4) {
+                write!(f, " ")?;
+                for byte in word {
+                    write!(f, "{byte:02x}")?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// `Debug` for every layout: field names and values, zero fields left out.
+pub fn debug_fields<T: Layout>(value: &T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{} {{", T::NAME)?;
+    debug_table(value.as_bytes(), T::FIELDS, f)?;
+    write!(f, " }}")
+}
+
+fn debug_table(bytes: &[u8], fields: &[Field], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for field in fields {
+        let (start, end) = (field.first_bit, field.first_bit + field.width_bits);
+        let part = &bytes[start / 8..end.div_ceil(8)];
+        if field.width_bits >= 32 && part.iter().all(|b| *b == 0) {
+            continue;
+        }
+        if !field.nested.is_empty() {
+            write!(f, " {}: {{", field.name)?;
+            debug_table(part, field.nested, f)?;
+            write!(f, " }}")?;
+        } else if field.width_bits <= 64 {
+            let mut value: u128 = 0;
+            for byte in part {
+                value = value << 8 | u128::from(*byte);
+            }
+            value >>= (8 - end % 8) % 8;
+            value &= (1u128 << field.width_bits) - 1;
+            if value != 0 {
+                write!(f, " {}: {value:#x}", field.name)?;
+            }
+        } else {
+            write!(f, " {}: {} bytes", field.name, part.len())?;
+        }
+    }
+    Ok(())
+}
+
+/// Declares a structure of the device interface.
+///
+/// A field is `offset [bit]` (a `bool`), `offset [high:low]` (a `u32`), or `offset (Type)` for
+/// anything that implements [`Part`]: `u64`, bytes, another layout. Both accessor names are
+/// spelled out, so that a search finds them. Reading a field is `name()`, `with_name(value)`
+/// returns the structure with the field replaced.
+///
+/// ```
+/// ferrocx_prm::layout! {
+///     /// An example of eight bytes.
+///     pub struct Example [0x8] {
+///         /// A flag.
+///         0x00 [31] flag, with_flag;
+///         /// A number.
+///         0x04 [23:0] number, with_number;
+///     }
+/// }
+/// let example = Example::zeroed().with_flag(true).with_number(0x0102_0304);
+/// assert_eq!(example.0, [0x80, 0, 0, 0, 0, 2, 3, 4]);
+/// assert!(example.flag());
+/// ```
+#[macro_export]
+macro_rules! layout {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $name:ident [$size:literal] {
+            $( $(#[$fmeta:meta])* $off:literal $spec:tt $get:ident, $with:ident; )*
+        }
+    )*) => { $(
+        $(#[$meta])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq,
+            $crate::zerocopy::FromBytes, $crate::zerocopy::IntoBytes,
+            $crate::zerocopy::Immutable, $crate::zerocopy::KnownLayout,
+        )]
+        #[repr(transparent)]
+        pub struct $name(pub [u8; $size]);
+
+        #[allow(clippy::len_without_is_empty, reason = "`len` is a field of the device's")]
+        impl $name {
+            /// All bytes zero.
+            #[inline(always)]
+            pub const fn zeroed() -> Self {
+                Self([0; $size])
+            }
+            $( $crate::layout!(@accessors $off $spec $get $with [$(#[$fmeta])*]); )*
+        }
+
+        impl $crate::layout::Part for $name {
+            const LEN_BYTES: usize = $size;
+            const PARTS: &'static [$crate::layout::Field] =
+                <Self as $crate::layout::Layout>::FIELDS;
+            #[inline(always)]
+            fn load(bytes: &[u8]) -> Self {
+                Self(<[u8; $size] as $crate::layout::Part>::load(bytes))
+            }
+            #[inline(always)]
+            fn store(&self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.0);
+            }
+        }
+
+        impl $crate::layout::Layout for $name {
+            const NAME: &'static str = stringify!($name);
+            const SIZE_BYTES: usize = $size;
+            const FIELDS: &'static [$crate::layout::Field] =
+                &[$( $crate::layout!(@field $off $spec $get) ),*];
+            #[inline(always)]
+            fn as_bytes(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::zeroed()
+            }
+        }
+
+        impl ::core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                $crate::layout::debug_fields(self, f)
+            }
+        }
+
+        const _: () = $crate::layout::check($size, <$name as $crate::layout::Layout>::FIELDS);
+    )* };
+
+    (@accessors $off:literal [$bit:literal] $get:ident $with:ident [$(#[$m:meta])*]) => {
+        $(#[$m])*
+        #[inline(always)]
+        pub fn $get(&self) -> bool {
+            $crate::layout::get_bits(&self.0, $off, $bit, $bit) != 0
+        }
+        #[doc = concat!("Returns the structure with [`Self::", stringify!($get), "`] replaced.")]
+        #[inline(always)]
+        #[must_use]
+        pub fn $with(mut self, value: bool) -> Self {
+            $crate::layout::set_bits(&mut self.0, $off, $bit, $bit, value as u32);
+            self
+        }
+    };
+    (@accessors $off:literal [$hi:literal : $lo:literal] $get:ident $with:ident [$(#[$m:meta])*])
+    => {
+        $(#[$m])*
+        #[inline(always)]
+        pub fn $get(&self) -> u32 {
+            $crate::layout::get_bits(&self.0, $off, $hi, $lo)
+        }
+        #[doc = concat!("Returns the structure with [`Self::", stringify!($get), "`] replaced; ",
+            "bits of `value` beyond the field are cut off.")]
+        #[inline(always)]
+        #[must_use]
+        pub fn $with(mut self, value: u32) -> Self {
+            $crate::layout::set_bits(&mut self.0, $off, $hi, $lo, value);
+            self
+        }
+    };
+    (@accessors $off:literal ($t:ty) $get:ident $with:ident [$(#[$m:meta])*]) => {
+        $(#[$m])*
+        #[inline(always)]
+        pub fn $get(&self) -> $t {
+            <$t as $crate::layout::Part>::load(
+                &self.0[$off..$off + <$t as $crate::layout::Part>::LEN_BYTES],
+            )
+        }
+        #[doc = concat!("Returns the structure with [`Self::", stringify!($get), "`] replaced.")]
+        #[inline(always)]
+        #[must_use]
+        pub fn $with(mut self, value: $t) -> Self {
+            let end = $off + <$t as $crate::layout::Part>::LEN_BYTES;
+            <$t as $crate::layout::Part>::store(&value, &mut self.0[$off..end]);
+            self
+        }
+    };
+
+    (@field $off:literal [$bit:literal] $get:ident) => { $crate::layout::Field {
+        name: stringify!($get),
+        first_bit: $crate::layout::span($off, $bit, $bit).0,
+        width_bits: 1,
+        nested: &[],
+    } };
+    (@field $off:literal [$hi:literal : $lo:literal] $get:ident) => { $crate::layout::Field {
+        name: stringify!($get),
+        first_bit: $crate::layout::span($off, $hi, $lo).0,
+        width_bits: $crate::layout::span($off, $hi, $lo).1,
+        nested: &[],
+    } };
+    (@field $off:literal ($t:ty) $get:ident) => { $crate::layout::Field {
+        name: stringify!($get),
+        first_bit: $off * 8,
+        width_bits: <$t as $crate::layout::Part>::LEN_BYTES * 8,
+        nested: <$t as $crate::layout::Part>::PARTS,
+    } };
+}

@@ -1,0 +1,142 @@
+//! Memory keys: the context and its translation entries.
+//!
+//! Source: reference 5.1; PRM "Memory Key Context", `mlx5_ifc_mkc_bits`.
+
+use crate::layout;
+
+layout! {
+    /// Memory key context, 64 bytes (`mkc`).
+    pub struct Mkc [0x40] {
+        /// 1 = key exists but is not usable for access; set by LOCAL_INV, cleared by REG_MR.
+        /// DPDK/RC UMR mkey segment: same bit.
+        0x00 [30] free, with_free;
+        /// High bits of access mode.
+        0x00 [28:26] access_mode_4_2, with_access_mode_4_2;
+        /// PCIe relaxed ordering.
+        0x00 [18] relaxed_ordering_write, with_relaxed_ordering_write;
+        /// `small_fence_on_rdma_read_response`.
+        0x00 [16] small_fence_on_rdma_read_response, with_small_fence_on_rdma_read_response;
+        /// 1 = UMR WQEs may modify this key.
+        0x00 [15] umr_en, with_umr_en;
+        /// Remote atomic.
+        0x00 [14] a, with_a;
+        /// Remote write.
+        0x00 [13] rw, with_rw;
+        /// Remote read.
+        0x00 [12] rr, with_rr;
+        /// Local write.
+        0x00 [11] lw, with_lw;
+        /// Local read.
+        0x00 [10] lr, with_lr;
+        /// 0 PA, 1 MTT, 2 KLM, 3 KSM, 4 SW_ICM, 5 MEMIC (low two bits here).
+        0x00 [9:8] access_mode_1_0, with_access_mode_1_0;
+        /// 1 = ATS.
+        0x00 [5:4] ma_translation_mode, with_ma_translation_mode;
+        /// 0xffffff = any QP.
+        0x04 [31:8] qpn, with_qpn;
+        /// Variant byte chosen by driver; key = (index << 8) + this.
+        0x04 [7:0] mkey_7_0, with_mkey_7_0;
+        /// 1 = length is 2^64 (len ignored).
+        0x0c [31] length64, with_length64;
+        /// Signature BSF present.
+        0x0c [30] bsf_en, with_bsf_en;
+        /// `sync_umr`.
+        0x0c [29] sync_umr, with_sync_umr;
+        /// Toggle for signature errors.
+        0x0c [26] expected_sigerr_count, with_expected_sigerr_count;
+        /// Remote invalidate allowed.
+        0x0c [24] en_rinval, with_en_rinval;
+        /// `pd`.
+        0x0c [23:0] pd, with_pd;
+        /// VA of the region = first byte; MTT index = (va - (start_addr rounded down to page))
+        /// / page. KLM: offset from start_addr.
+        0x10 (u64) start_addr, with_start_addr;
+        /// Bytes.
+        0x18 (u64) len, with_len;
+        /// 16-byte units of BSF.
+        0x20 [31:0] bsf_octword_size, with_bsf_octword_size;
+        /// 16-byte units of translation table: MTT = ceil(n/2), KLM/KSM = n.
+        0x34 [31:0] translations_octword_size, with_translations_octword_size;
+        /// `relaxed_ordering_read`.
+        0x38 [6] relaxed_ordering_read, with_relaxed_ordering_read;
+        /// Log2 bytes per MTT (12..31 in Linux); K612 widens to \[5:0\]; KSM: log entity size;
+        /// PA: ignored.
+        0x38 [4:0] log_page_size, with_log_page_size;
+    }
+
+    /// Translation entry of an MTT mkey, 8 bytes.
+    pub struct Mtt [0x8] {
+        /// High half of the page address.
+        0x00 [31:0] ptag_63_32, with_ptag_63_32;
+        /// Bits 31 to 3 of the page address.
+        0x04 [31:3] ptag_31_3, with_ptag_31_3;
+        /// The page may be written (if the mkey was created with `pg_access`).
+        0x04 [1] wr_en, with_wr_en;
+        /// The page may be read (if the mkey was created with `pg_access`).
+        0x04 [0] rd_en, with_rd_en;
+    }
+
+    /// Translation entry of a KLM mkey, 16 bytes.
+    pub struct Klm [0x10] {
+        /// Bytes that this entry covers.
+        0x00 [31:0] byte_count, with_byte_count;
+        /// Key of the memory behind it.
+        0x04 [31:0] mkey, with_mkey;
+        /// Address in the space of that key.
+        0x08 (u64) va, with_va;
+    }
+
+    /// Translation entry of a KSM mkey, 16 bytes: covers 2^`log_page_size` bytes.
+    pub struct Ksm [0x10] {
+        /// Key of the memory behind it.
+        0x04 [31:0] mkey, with_mkey;
+        /// Address in the space of that key.
+        0x08 (u64) va, with_va;
+    }
+}
+
+impl Mtt {
+    /// Page address, a multiple of 8.
+    pub fn ptag(&self) -> u64 {
+        u64::from(self.ptag_63_32()) << 32 | u64::from(self.ptag_31_3()) << 3
+    }
+
+    /// Returns the entry with the page address replaced; the low three bits are cut off.
+    #[must_use]
+    pub fn with_ptag(self, address: u64) -> Self {
+        self.with_ptag_63_32((address >> 32) as u32).with_ptag_31_3((address as u32) >> 3)
+    }
+}
+
+/// Access mode of an mkey, from the two fields of [`Mkc`] that hold it.
+///
+/// Source: reference 5.1, `MLX5_MKC_ACCESS_MODE_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessMode(pub u32);
+
+impl AccessMode {
+    /// Physical (bus) addresses, no translation.
+    pub const PA: Self = Self(0);
+    /// Pages of equal size.
+    pub const MTT: Self = Self(1);
+    /// Pieces of any length of other mkeys.
+    pub const KLM: Self = Self(2);
+    /// Pieces of equal length of other mkeys.
+    pub const KSM: Self = Self(3);
+}
+
+impl Mkc {
+    /// The access mode.
+    pub fn access_mode(&self) -> AccessMode {
+        AccessMode(self.access_mode_4_2() << 2 | self.access_mode_1_0())
+    }
+
+    /// Returns the context with the access mode replaced.
+    #[must_use]
+    pub fn with_access_mode(self, mode: AccessMode) -> Self {
+        self.with_access_mode_4_2(mode.0 >> 2).with_access_mode_1_0(mode.0)
+    }
+}
+
+/// [`Mkc::qpn`]: the key is not tied to a queue pair. Source: reference 5.1.
+pub const ANY_QPN: u32 = 0xff_ffff;

@@ -1,0 +1,229 @@
+//! Registers behind ACCESS_REG.
+//!
+//! Source: reference 4.7; PRM "Port Registers", `mlx5_ifc_<name>_reg_bits`.
+
+use crate::layout;
+
+/// Number of a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegisterId(pub u16);
+
+impl RegisterId {
+    /// [`Pmtu`].
+    pub const PMTU: Self = Self(0x5003);
+    /// [`Ptys`].
+    pub const PTYS: Self = Self(0x5004);
+    /// [`Paos`].
+    pub const PAOS: Self = Self(0x5006);
+    /// [`Pfcc`].
+    pub const PFCC: Self = Self(0x5007);
+    /// [`Ppcnt`].
+    pub const PPCNT: Self = Self(0x5008);
+    /// [`Pmlp`].
+    pub const PMLP: Self = Self(0x5002);
+    /// Node description, 64 ASCII bytes.
+    pub const NODE_DESC: Self = Self(0x6001);
+    /// [`HostEndianness`].
+    pub const HOST_ENDIANNESS: Self = Self(0x7004);
+    /// [`Dtor`].
+    pub const DTOR: Self = Self(0xc00e);
+}
+
+layout! {
+    /// Port MTU, 16 bytes.
+    pub struct Pmtu [0x10] {
+        /// Port, 1-based.
+        0x00 [23:16] local_port, with_local_port;
+        /// Largest MTU of the port in bytes, Ethernet header, VLAN tag and FCS included.
+        0x04 [31:16] max_mtu, with_max_mtu;
+        /// MTU that the driver asked for.
+        0x08 [31:16] admin_mtu, with_admin_mtu;
+        /// MTU in force.
+        0x0c [31:16] oper_mtu, with_oper_mtu;
+    }
+
+    /// Port type and speed, 64 bytes.
+    pub struct Ptys [0x40] {
+        /// The driver has switched autonegotiation off.
+        0x00 [30] an_disable_admin, with_an_disable_admin;
+        /// Autonegotiation can be switched off.
+        0x00 [29] an_disable_cap, with_an_disable_cap;
+        /// Port, 1-based.
+        0x00 [23:16] local_port, with_local_port;
+        /// Plane of a multi-plane port (Linux 6.12).
+        0x00 [7:4] plane_ind, with_plane_ind;
+        /// Protocols asked about: 1 InfiniBand, 4 Ethernet.
+        0x00 [2:0] proto_mask, with_proto_mask;
+        /// Extended Ethernet speeds that the port can do.
+        0x08 [31:0] ext_eth_proto_capability, with_ext_eth_proto_capability;
+        /// Ethernet speeds that the port can do, see [`speed`].
+        0x0c [31:0] eth_proto_capability, with_eth_proto_capability;
+        /// InfiniBand widths and speeds that the port can do.
+        0x10 [31:0] ib_capability, with_ib_capability;
+        /// Extended Ethernet speeds that the driver allows.
+        0x14 [31:0] ext_eth_proto_admin, with_ext_eth_proto_admin;
+        /// Ethernet speeds that the driver allows.
+        0x18 [31:0] eth_proto_admin, with_eth_proto_admin;
+        /// InfiniBand widths and speeds that the driver allows.
+        0x1c [31:0] ib_admin, with_ib_admin;
+        /// Extended Ethernet speed in force.
+        0x20 [31:0] ext_eth_proto_oper, with_ext_eth_proto_oper;
+        /// Ethernet speed in force, 0 while the link is down.
+        0x24 [31:0] eth_proto_oper, with_eth_proto_oper;
+        /// InfiniBand width and speed in force.
+        0x28 [31:0] ib_oper, with_ib_oper;
+        /// Kind of connector.
+        0x2c [3:0] connector_type, with_connector_type;
+        /// Ethernet speeds that the link partner offers.
+        0x30 [31:0] eth_proto_lp_advertise, with_eth_proto_lp_advertise;
+    }
+
+    /// Port administrative and operational status, 16 bytes.
+    pub struct Paos [0x10] {
+        /// Port, 1-based.
+        0x00 [23:16] local_port, with_local_port;
+        /// Asked for, see [`PortStatus`].
+        0x00 [11:8] admin_status, with_admin_status;
+        /// In force, see [`PortStatus`].
+        0x00 [3:0] oper_status, with_oper_status;
+        /// `admin_status` is to be taken.
+        0x04 [31] ase, with_ase;
+        /// `e` is to be taken.
+        0x04 [30] ee, with_ee;
+        /// When to raise events.
+        0x04 [1:0] e, with_e;
+    }
+
+    /// Port flow control, 32 bytes.
+    pub struct Pfcc [0x20] {
+        /// Port, 1-based.
+        0x00 [23:16] local_port, with_local_port;
+        /// Send pause frames.
+        0x08 [31] pptx, with_pptx;
+        /// Priorities that send pause frames.
+        0x08 [23:16] pfctx, with_pfctx;
+        /// Obey pause frames.
+        0x0c [31] pprx, with_pprx;
+        /// Priorities that obey pause frames.
+        0x0c [23:16] pfcrx, with_pfcrx;
+    }
+
+    /// Port module lane mapping, 64 bytes.
+    pub struct Pmlp [0x40] {
+        /// Port, 1-based.
+        0x00 [23:16] local_port, with_local_port;
+        /// Number of lanes.
+        0x00 [7:0] width, with_width;
+        /// Mapping of lane 0: module in 7:0.
+        0x04 [31:0] lane0_module_mapping, with_lane0_module_mapping;
+        /// Mapping of lane 1.
+        0x08 [31:0] lane1_module_mapping, with_lane1_module_mapping;
+        /// Mapping of lane 2.
+        0x0c [31:0] lane2_module_mapping, with_lane2_module_mapping;
+        /// Mapping of lane 3.
+        0x10 [31:0] lane3_module_mapping, with_lane3_module_mapping;
+    }
+
+    /// Port counters, 256 bytes.
+    pub struct Ppcnt [0x100] {
+        /// Port, 1-based.
+        0x00 [23:16] local_port, with_local_port;
+        /// Group of counters, see [`counter_group`].
+        0x00 [5:0] grp, with_grp;
+        /// Priority or traffic class.
+        0x04 [4:0] prio_tc, with_prio_tc;
+        /// The counters of the group.
+        0x08 ([u8; 248]) counter_set, with_counter_set;
+    }
+
+    /// IEEE 802.3 counters, the start of [`counter_group::IEEE_802_3`].
+    pub struct Ieee8023Counters [0x30] {
+        /// Frames sent.
+        0x00 (u64) a_frames_transmitted_ok, with_a_frames_transmitted_ok;
+        /// Frames received.
+        0x08 (u64) a_frames_received_ok, with_a_frames_received_ok;
+        /// Frames with a wrong FCS.
+        0x10 (u64) a_frame_check_sequence_errors, with_a_frame_check_sequence_errors;
+        /// Frames that were not a whole number of bytes.
+        0x18 (u64) a_alignment_errors, with_a_alignment_errors;
+        /// Bytes sent.
+        0x20 (u64) a_octets_transmitted_ok, with_a_octets_transmitted_ok;
+        /// Bytes received.
+        0x28 (u64) a_octets_received_ok, with_a_octets_received_ok;
+    }
+
+    /// Endianness of the host, 16 bytes.
+    pub struct HostEndianness [0x10] {
+        /// 0 little, 0x80 big.
+        0x00 [31:24] he, with_he;
+    }
+
+    /// Default time-outs, 64 bytes; each word is a [`crate::init_seg::TimeOut`].
+    pub struct Dtor [0x40] {
+        /// PCIe toggle.
+        0x04 [31:0] pcie_toggle_to, with_pcie_toggle_to;
+        /// Health poll interval.
+        0x14 [31:0] health_poll_to, with_health_poll_to;
+        /// Full crash dump.
+        0x18 [31:0] full_crdump_to, with_full_crdump_to;
+        /// Firmware reset.
+        0x1c [31:0] fw_reset_to, with_fw_reset_to;
+        /// Flush on error.
+        0x20 [31:0] flush_on_err_to, with_flush_on_err_to;
+        /// PCI synchronised update.
+        0x24 [31:0] pci_sync_update_to, with_pci_sync_update_to;
+        /// Teardown.
+        0x28 [31:0] tear_down_to, with_tear_down_to;
+        /// FSM reactivation.
+        0x2c [31:0] fsm_reactivate_to, with_fsm_reactivate_to;
+        /// Reclaiming pages.
+        0x30 [31:0] reclaim_pages_to, with_reclaim_pages_to;
+        /// Reclaiming pages of virtual functions.
+        0x34 [31:0] reclaim_vfs_pages_to, with_reclaim_vfs_pages_to;
+        /// Unloading before a reset (Linux 6.12).
+        0x38 [31:0] reset_unload_to, with_reset_unload_to;
+    }
+}
+
+/// [`Paos::admin_status`] and [`Paos::oper_status`]. Source: reference 4.7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortStatus(pub u32);
+
+impl PortStatus {
+    /// Up.
+    pub const UP: Self = Self(1);
+    /// Down.
+    pub const DOWN: Self = Self(2);
+}
+
+/// [`Ppcnt::grp`]. Source: reference 4.7.
+pub mod counter_group {
+    /// [`super::Ieee8023Counters`].
+    pub const IEEE_802_3: u32 = 0x0;
+    /// RFC 2863.
+    pub const RFC_2863: u32 = 0x1;
+    /// RFC 2819.
+    pub const RFC_2819: u32 = 0x2;
+    /// RFC 3635.
+    pub const RFC_3635: u32 = 0x3;
+    /// Ethernet extended.
+    pub const ETH_EXTENDED: u32 = 0x5;
+    /// Per priority.
+    pub const PER_PRIORITY: u32 = 0x10;
+    /// Physical layer.
+    pub const PHYSICAL_LAYER: u32 = 0x12;
+}
+
+/// Bits of [`Ptys::eth_proto_capability`]. Source: reference 4.7, `eth_proto_*`.
+pub mod speed {
+    /// 10GBASE-KR.
+    pub const ETH_10G_KR: u32 = 1 << 4;
+    /// 25GBASE-CR.
+    pub const ETH_25G_CR: u32 = 1 << 27;
+    /// 40GBASE-CR4.
+    pub const ETH_40G_CR4: u32 = 1 << 6;
+    /// 50GBASE-CR2.
+    pub const ETH_50G_CR2: u32 = 1 << 30;
+    /// 100GBASE-CR4.
+    pub const ETH_100G_CR4: u32 = 1 << 20;
+}
