@@ -1,0 +1,334 @@
+//! [`Region`]: one contiguous mapping of (huge) pages, the unit of DMA mapping.
+#![expect(unsafe_code, reason = "atomic views of the mapping, after a range check")]
+
+use std::{
+    fmt,
+    os::fd::BorrowedFd,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use crate::{
+    access,
+    error::{AccessError, MempoolError},
+    mapping::{self, Mapping},
+};
+
+/// Which pages a region is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageSize {
+    /// 2 MiB pages where enough are free, else 4 KiB pages with a [`RegionWarning`].
+    ///
+    /// A length that is a multiple of 1 GiB tries 1 GiB pages first.
+    #[default]
+    Auto,
+    /// 4 KiB pages, wanted: no warning.
+    Base4K,
+    /// 2 MiB pages, or an error.
+    Huge2M,
+    /// 1 GiB pages, or an error.
+    Huge1G,
+}
+
+/// How the memory of a region is obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backing {
+    /// [`Backing::HugepageRs`] for private 2 MiB pages on any node, else [`Backing::Memfd`]. Only
+    /// asked for; [`Region::backing`] never answers it.
+    #[default]
+    Auto,
+    /// Crate `hugepage-rs`: private anonymous pages of the default hugepage size, node
+    /// unspecified, not shareable.
+    HugepageRs,
+    /// A memfd mapped with crate `memmap2`: every page size, NUMA binding, and a descriptor that
+    /// another process can map.
+    Memfd,
+    /// The process's heap, aligned to 4 KiB. For tests and Miri: a device cannot be given it, as
+    /// its pages are neither locked nor contiguous.
+    Heap,
+}
+
+/// What a region should be. `RegionConfig::default()` with `len_bytes` set is the common case.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RegionConfig {
+    /// Bytes wanted, at least 1; rounded up to whole pages.
+    pub len_bytes: usize,
+    /// Page size.
+    pub page: PageSize,
+    /// NUMA node whose memory is to be used, and no other; `None` for the kernel's choice.
+    pub numa_node: Option<u32>,
+    /// Whether another process is to map it (vfio-user does): [`Region::fd`] is then present.
+    pub shared: bool,
+    /// Whether to `mlock` it, or fail. Hugepages are never swapped, and VFIO pins what it maps
+    /// for DMA, so this matters for 4 KiB pages on the software device only.
+    pub lock: bool,
+    /// Where the memory comes from.
+    pub backing: Backing,
+}
+
+impl RegionConfig {
+    /// `len_bytes` of heap memory, for tests and Miri.
+    #[must_use]
+    pub fn heap(len_bytes: usize) -> Self {
+        Self { len_bytes, page: PageSize::Base4K, backing: Backing::Heap, ..Self::default() }
+    }
+}
+
+/// Something that a region does not have although it was wanted.
+///
+/// Also logged at level `warn` when the region is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegionWarning {
+    /// [`PageSize::Auto`] found too few hugepages, so the region is made of 4 KiB pages: more TLB
+    /// misses, and more entries in an IOMMU.
+    SmallPages {
+        /// Why no hugepages, and how to reserve them.
+        reason: String,
+    },
+}
+
+impl fmt::Display for RegionWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SmallPages { reason } => write!(f, "using 4 KiB pages: {reason}"),
+        }
+    }
+}
+
+/// One contiguous, page-aligned, zero-filled mapping that a device may be given.
+///
+/// A device may write to it at any moment, so it is never seen as a slice. The methods here copy
+/// bytes and words with atomic accesses, and check every range. Relaxed unless the name says
+/// `acquire` or `release`; `be` words are big-endian in memory and host order in the argument.
+///
+/// Buffers of a [`crate::Pool`] lie in a region too. While such a buffer is owned by the CPU, an
+/// [`crate::Mbuf`] gives out slices of it; **writing to it through its region at that time is what
+/// a faulty device does, and as undefined.** Whoever moves bytes for a device (the bus, the
+/// software NIC) writes only where a posted descriptor points.
+pub struct Region {
+    mapping: Mapping,
+    numa_node: Option<u32>,
+    warnings: Vec<RegionWarning>,
+}
+
+impl Region {
+    /// Maps, binds, touches and (if asked) locks the memory. Its bytes are zero.
+    ///
+    /// # Errors
+    /// [`MempoolError::RegionLength`], [`MempoolError::NoHugepages`],
+    /// [`MempoolError::PageSizeUnsupported`], [`MempoolError::NumaNode`],
+    /// [`MempoolError::Unsupported`], [`MempoolError::Lock`], [`MempoolError::Os`]. Nothing stays
+    /// mapped or open after an error.
+    pub fn alloc(config: &RegionConfig) -> Result<Arc<Self>, MempoolError> {
+        let (mapping, warnings) = mapping::create(config)?;
+        for warning in &warnings {
+            tracing::warn!(len_bytes = mapping.len(), "memory region: {warning}");
+        }
+        let numa_node = config.numa_node;
+        Ok(Arc::new(Self { mapping, numa_node, warnings }))
+    }
+
+    /// First byte of the mapping.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// First byte of the mapping, with provenance over the whole of it.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.base().as_ptr()
+    }
+
+    /// Bytes mapped: the configured length, rounded up to whole pages.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Size of the pages it is made of, in bytes.
+    #[must_use]
+    pub fn page_size_bytes(&self) -> usize {
+        self.mapping.page_size()
+    }
+
+    /// The descriptor with which another process maps the region, from offset 0. `None` unless
+    /// the backing is [`Backing::Memfd`].
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.mapping.fd()
+    }
+
+    /// The node that its memory was bound to, if it was.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        self.numa_node
+    }
+
+    /// The backing in use; never [`Backing::Auto`].
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        self.mapping.backing()
+    }
+
+    /// What was wanted and could not be had. Empty when all is as asked.
+    #[must_use]
+    pub fn warnings(&self) -> &[RegionWarning] {
+        &self.warnings
+    }
+
+    /// Copies `src` into the region.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`].
+    #[inline]
+    pub fn copy_in(&self, offset: usize, src: &[u8]) -> Result<(), AccessError> {
+        let ptr = self.check(offset, src.len(), 1)?;
+        // SAFETY: `check` proved the range; the mapping lives as long as `self`.
+        unsafe { access::copy_in(ptr, src) };
+        Ok(())
+    }
+
+    /// Copies from the region into `dst`.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`]; `dst` is then untouched.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, dst: &mut [u8]) -> Result<(), AccessError> {
+        let ptr = self.check(offset, dst.len(), 1)?;
+        // SAFETY: as in `copy_in`.
+        unsafe { access::copy_out(ptr, dst) };
+        Ok(())
+    }
+
+    /// Writes `byte` to `len_bytes` bytes.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`].
+    pub fn fill(&self, offset: usize, len_bytes: usize, byte: u8) -> Result<(), AccessError> {
+        let ptr = self.check(offset, len_bytes, 1)?;
+        // SAFETY: as in `copy_in`.
+        unsafe { access::fill(ptr, len_bytes, byte) };
+        Ok(())
+    }
+
+    /// Reads one byte, then orders all later accesses after it.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`].
+    #[inline]
+    pub fn load_acquire_u8(&self, offset: usize) -> Result<u8, AccessError> {
+        Ok(self.atomic_u8(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Orders all earlier accesses before it, then writes one byte.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`].
+    #[inline]
+    pub fn store_release_u8(&self, offset: usize, value: u8) -> Result<(), AccessError> {
+        self.atomic_u8(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn atomic_u8(&self, offset: usize) -> Result<&AtomicU8, AccessError> {
+        let ptr = self.check(offset, 1, 1)?;
+        // SAFETY: in range (`check`) and only accessed atomically (type docs).
+        Ok(unsafe { AtomicU8::from_ptr(ptr) })
+    }
+
+    fn atomic_u32(&self, offset: usize) -> Result<&AtomicU32, AccessError> {
+        let ptr = self.check(offset, 4, 4)?;
+        // SAFETY: in range and aligned (`check`); only accessed atomically (type docs).
+        Ok(unsafe { AtomicU32::from_ptr(ptr.cast()) })
+    }
+
+    fn atomic_u64(&self, offset: usize) -> Result<&AtomicU64, AccessError> {
+        let ptr = self.check(offset, 8, 8)?;
+        // SAFETY: in range and aligned (`check`); only accessed atomically (type docs).
+        Ok(unsafe { AtomicU64::from_ptr(ptr.cast()) })
+    }
+
+    /// The address of a range that lies inside the region and is aligned to `align`, a power of
+    /// two not above the page size.
+    #[inline]
+    fn check(&self, offset: usize, len: usize, align: usize) -> Result<*mut u8, AccessError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len_bytes() => {}
+            _ => return Err(AccessError::OutOfRange),
+        }
+        // The base is page-aligned, so the offset alone decides.
+        if offset & (align - 1) != 0 {
+            return Err(AccessError::Misaligned);
+        }
+        // SAFETY: `offset <= len_bytes`, so the result is inside the mapping or one past its end.
+        Ok(unsafe { self.as_ptr().add(offset) })
+    }
+}
+
+macro_rules! words {
+    ($($word:ident, $atomic:ident, $load:ident, $load_acquire:ident, $store:ident,
+       $store_release:ident;)*) => {
+        impl Region {$(
+            /// Reads a big-endian word, relaxed.
+            ///
+            /// # Errors
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            #[inline]
+            pub fn $load(&self, offset: usize) -> Result<$word, AccessError> {
+                Ok($word::from_be(self.$atomic(offset)?.load(Ordering::Relaxed)))
+            }
+
+            /// Reads a big-endian word, then orders all later accesses after it.
+            ///
+            /// # Errors
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            #[inline]
+            pub fn $load_acquire(&self, offset: usize) -> Result<$word, AccessError> {
+                Ok($word::from_be(self.$atomic(offset)?.load(Ordering::Acquire)))
+            }
+
+            /// Writes a big-endian word, relaxed.
+            ///
+            /// # Errors
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            #[inline]
+            pub fn $store(&self, offset: usize, value: $word) -> Result<(), AccessError> {
+                self.$atomic(offset)?.store(value.to_be(), Ordering::Relaxed);
+                Ok(())
+            }
+
+            /// Orders all earlier accesses before it, then writes a big-endian word.
+            ///
+            /// # Errors
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            #[inline]
+            pub fn $store_release(&self, offset: usize, value: $word) -> Result<(), AccessError> {
+                self.$atomic(offset)?.store(value.to_be(), Ordering::Release);
+                Ok(())
+            }
+        )*}
+    };
+}
+
+words! {
+    u32, atomic_u32, load_be32, load_acquire_be32, store_be32, store_release_be32;
+    u64, atomic_u64, load_be64, load_acquire_be64, store_be64, store_release_be64;
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("base", &self.base())
+            .field("len_bytes", &self.len_bytes())
+            .field("page_size_bytes", &self.page_size_bytes())
+            .field("backing", &self.backing())
+            .field("numa_node", &self.numa_node)
+            .field("warnings", &self.warnings)
+            .finish_non_exhaustive()
+    }
+}

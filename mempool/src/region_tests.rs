@@ -1,0 +1,308 @@
+//! Regions of every backing. Those that need hugepages skip aloud where none are free.
+
+use std::sync::Arc;
+
+use crate::{
+    AccessError, Backing, MempoolError, PageSize, Region, RegionConfig, RegionWarning, hugepage,
+};
+
+fn heap(len: usize) -> Arc<Region> {
+    Region::alloc(&RegionConfig::heap(len)).unwrap()
+}
+
+/// Whether `need` 2 MiB pages are free; says so where not.
+#[cfg(not(miri))]
+fn huge_pages(need: u64) -> bool {
+    let free = hugepage::require(hugepage::HUGE_2M, need, None).is_ok();
+    if !free {
+        println!("skipped: no free 2 MiB hugepages");
+    }
+    free
+}
+
+#[test]
+fn a_region_is_zero_page_aligned_and_whole_pages_long() {
+    for (len, mapped) in [(1, 4096), (4095, 4096), (4096, 4096), (4097, 8192)] {
+        let region = heap(len);
+        assert_eq!(region.len_bytes(), mapped);
+        assert_eq!(region.as_ptr() as usize % 4096, 0);
+        assert_eq!(region.page_size_bytes(), 4096);
+        assert_eq!(region.backing(), Backing::Heap);
+        assert!(region.fd().is_none() && region.warnings().is_empty());
+        let mut bytes = vec![0xa5; mapped];
+        region.copy_out(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn lengths_out_of_range_are_refused() {
+    for len in [0, (1 << 40) + 1, usize::MAX] {
+        let err = Region::alloc(&RegionConfig::heap(len)).unwrap_err();
+        assert!(matches!(err, MempoolError::RegionLength { len_bytes, .. } if len_bytes == len));
+    }
+}
+
+#[test]
+fn copies_of_every_alignment_touch_their_bytes_and_no_other() {
+    let region = heap(4096);
+    let src: Vec<u8> = (1..=40).collect();
+    for start in 0..17 {
+        for len in 0..=src.len() {
+            region.fill(0, 80, 0xa5).unwrap();
+            region.copy_in(start, &src[..len]).unwrap();
+            let mut all = [0; 80];
+            region.copy_out(0, &mut all).unwrap();
+            assert!(all[..start].iter().all(|b| *b == 0xa5), "before {start}+{len}");
+            assert_eq!(all[start..start + len], src[..len]);
+            assert!(all[start + len..].iter().all(|b| *b == 0xa5), "after {start}+{len}");
+            let mut part = vec![0; len];
+            region.copy_out(start, &mut part).unwrap();
+            assert_eq!(part, src[..len]);
+        }
+    }
+}
+
+#[test]
+fn fill_writes_its_range_only() {
+    let region = heap(4096);
+    region.fill(5, 131, 0x77).unwrap();
+    let mut all = [0; 200];
+    region.copy_out(0, &mut all).unwrap();
+    for (i, byte) in all.iter().enumerate() {
+        assert_eq!(*byte, if (5..136).contains(&i) { 0x77 } else { 0 }, "{i}");
+    }
+}
+
+#[test]
+fn words_are_big_endian_in_memory() {
+    let region = heap(4096);
+    region.store_be32(4, 0x0102_0304).unwrap();
+    region.store_be64(8, 0x0506_0708_090a_0b0c).unwrap();
+    region.store_release_u8(16, 0x0d).unwrap();
+    let mut bytes = [0; 17];
+    region.copy_out(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+    assert_eq!(region.load_be32(4), Ok(0x0102_0304));
+    assert_eq!(region.load_acquire_be32(8), Ok(0x0506_0708));
+    assert_eq!(region.load_be64(8), Ok(0x0506_0708_090a_0b0c));
+    assert_eq!(region.load_acquire_u8(16), Ok(0x0d));
+    region.store_release_be32(0, 0xdead_beef).unwrap();
+    assert_eq!(region.load_acquire_be64(0), Ok(0xdead_beef_0102_0304));
+    region.store_release_be64(0, 1).unwrap();
+    assert_eq!(region.load_be64(0), Ok(1));
+}
+
+#[test]
+fn the_last_bytes_are_reachable_and_the_next_are_not() {
+    let region = heap(4096);
+    assert_eq!(region.copy_in(4095, &[1]), Ok(()));
+    assert_eq!(region.copy_in(4096, &[]), Ok(()));
+    assert_eq!(region.copy_in(4096, &[1]), Err(AccessError::OutOfRange));
+    assert_eq!(region.copy_in(4095, &[1, 2]), Err(AccessError::OutOfRange));
+    assert_eq!(region.copy_out(usize::MAX, &mut [0; 2]), Err(AccessError::OutOfRange));
+    assert_eq!(region.fill(0, 4097, 0), Err(AccessError::OutOfRange));
+    assert_eq!(region.fill(0, 4096, 0), Ok(()));
+    assert_eq!(region.load_be32(4092), Ok(0));
+    assert_eq!(region.load_be32(4096), Err(AccessError::OutOfRange));
+    assert_eq!(region.load_be32(4090), Err(AccessError::Misaligned));
+    assert_eq!(region.store_be64(4, 0), Err(AccessError::Misaligned));
+    assert_eq!(region.load_acquire_u8(4096), Err(AccessError::OutOfRange));
+}
+
+#[test]
+fn two_threads_may_copy_the_same_bytes() {
+    let region = heap(4096);
+    let rounds = if cfg!(miri) { 20 } else { 20_000 };
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..rounds).for_each(|i| region.copy_in(0, &[i as u8; 64]).unwrap()));
+        scope.spawn(|| {
+            let mut seen = [0; 64];
+            for _ in 0..rounds {
+                region.copy_out(0, &mut seen).unwrap();
+                // Words are not torn.
+                assert!(seen.as_chunks::<8>().0.iter().all(|w| w.iter().all(|b| *b == w[0])));
+            }
+        });
+    });
+}
+
+#[test]
+fn heap_memory_refuses_what_it_cannot_do() {
+    let base = RegionConfig::heap(4096);
+    for config in [
+        RegionConfig { shared: true, ..base.clone() },
+        RegionConfig { numa_node: Some(0), ..base.clone() },
+        RegionConfig { lock: true, ..base.clone() },
+        RegionConfig { page: PageSize::Huge2M, ..base.clone() },
+    ] {
+        let err = Region::alloc(&config).unwrap_err();
+        assert!(matches!(err, MempoolError::Unsupported { .. }), "{config:?}: {err}");
+    }
+}
+
+#[cfg(not(miri))]
+mod mapped {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::numa;
+
+    #[test]
+    fn hugepage_rs_refuses_what_it_cannot_do() {
+        let base = RegionConfig { len_bytes: 1, ..RegionConfig::default() };
+        let base = RegionConfig { backing: Backing::HugepageRs, ..base };
+        for config in [
+            RegionConfig { shared: true, ..base.clone() },
+            RegionConfig { numa_node: Some(0), ..base.clone() },
+            RegionConfig { page: PageSize::Base4K, ..base.clone() },
+        ] {
+            let err = Region::alloc(&config).unwrap_err();
+            assert!(matches!(err, MempoolError::Unsupported { .. }), "{config:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn small_pages_that_were_wanted_warn_of_nothing() {
+        let config =
+            RegionConfig { len_bytes: 5000, page: PageSize::Base4K, ..RegionConfig::default() };
+        let region = Region::alloc(&config).unwrap();
+        assert_eq!((region.backing(), region.len_bytes()), (Backing::Memfd, 8192));
+        assert!(region.warnings().is_empty());
+        region.copy_in(8191, &[9]).unwrap();
+    }
+
+    #[test]
+    fn auto_without_enough_hugepages_warns() {
+        // 64 GiB of address space would be too much to touch, so ask for just more 2 MiB pages
+        // than are free, where that is little.
+        let Some((size, free)) = hugepage::default_size_and_free() else {
+            println!("skipped: this kernel has no hugepages");
+            return;
+        };
+        if size != hugepage::HUGE_2M || free > 128 {
+            println!("skipped: {free} free hugepages of {size} bytes are too many to outdo");
+            return;
+        }
+        let len_bytes = (free as usize + 32) * size;
+        let region = Region::alloc(&RegionConfig { len_bytes, ..RegionConfig::default() }).unwrap();
+        assert_eq!(region.page_size_bytes(), 4096);
+        let [RegionWarning::SmallPages { reason }] = region.warnings() else {
+            panic!("{:?}", region.warnings())
+        };
+        assert!(reason.contains("nr_hugepages"), "{reason}");
+    }
+
+    #[test]
+    fn two_mebibyte_pages_come_from_hugepage_rs() {
+        if !huge_pages(2) {
+            return;
+        }
+        let config = RegionConfig {
+            len_bytes: hugepage::HUGE_2M + 1,
+            page: PageSize::Huge2M,
+            lock: true,
+            ..RegionConfig::default()
+        };
+        let region = Region::alloc(&config).unwrap();
+        assert_eq!(region.backing(), Backing::HugepageRs);
+        assert_eq!((region.len_bytes(), region.page_size_bytes()), (4 << 20, 2 << 20));
+        assert_eq!(region.as_ptr() as usize % (2 << 20), 0);
+        assert!(region.fd().is_none() && region.warnings().is_empty());
+        region.copy_in((4 << 20) - 3, &[1, 2, 3]).unwrap();
+    }
+
+    #[test]
+    fn a_shared_region_is_seen_through_its_descriptor_and_cannot_shrink() {
+        let mut config = RegionConfig { len_bytes: 4096, shared: true, ..RegionConfig::default() };
+        for page in [PageSize::Base4K, PageSize::Huge2M] {
+            if page == PageSize::Huge2M && !huge_pages(1) {
+                continue;
+            }
+            config.page = page;
+            let region = Region::alloc(&config).unwrap();
+            let fd = region.fd().unwrap();
+            let other = memmap2::MmapRaw::map_raw(&fd).unwrap();
+            assert_eq!(other.len(), region.len_bytes());
+            region.copy_in(100, b"seen").unwrap();
+            let mut seen = [0; 4];
+            rustix::io::pread(fd, &mut seen, 100).unwrap();
+            assert_eq!(&seen, b"seen");
+            assert!(rustix::fs::ftruncate(fd.as_fd(), 0).is_err());
+        }
+    }
+
+    #[test]
+    fn a_bound_region_lies_on_its_node() {
+        let config = RegionConfig {
+            len_bytes: 8192,
+            page: PageSize::Base4K,
+            numa_node: Some(0),
+            ..RegionConfig::default()
+        };
+        let region = match Region::alloc(&config) {
+            Err(MempoolError::Os { call: "mbind", source, .. }) => {
+                println!("skipped: mbind: {source}");
+                return;
+            }
+            other => other.unwrap(),
+        };
+        assert_eq!(region.numa_node(), Some(0));
+        match numa::node_of(region.as_ptr()) {
+            Ok(node) => assert_eq!(node, 0),
+            Err(err) => println!("skipped: get_mempolicy: {err}"),
+        }
+    }
+
+    #[test]
+    fn gigabyte_pages_are_had_or_refused_with_the_way_out() {
+        let config =
+            RegionConfig { len_bytes: 1, page: PageSize::Huge1G, ..RegionConfig::default() };
+        match Region::alloc(&config) {
+            Ok(region) => assert_eq!(region.len_bytes(), 1 << 30),
+            Err(err) => {
+                let text = err.to_string();
+                assert!(text.contains("1048576") && text.contains("hugepagesz=1048576K"), "{text}");
+                println!("skipped: 1 GiB pages: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_may_be_locked_is_refused_and_names_the_limit() {
+        let len_bytes = 64 << 20;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+        let config = RegionConfig {
+            len_bytes,
+            page: PageSize::Base4K,
+            lock: true,
+            ..RegionConfig::default()
+        };
+        match Region::alloc(&config) {
+            Ok(_) => println!("skipped: may lock {len_bytes} bytes (limit {limit:?}, or root)"),
+            Err(err) => {
+                let text = err.to_string();
+                assert!(matches!(err, MempoolError::Lock { .. }), "{text}");
+                assert!(text.contains("67108864") && text.contains("ulimit -l"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn regions_leave_no_mapping_and_no_descriptor_behind() {
+        let config = RegionConfig {
+            len_bytes: 123 * 4096,
+            page: PageSize::Base4K,
+            ..RegionConfig::default()
+        };
+        // Other tests map regions at the same time, so only a leak per round shows.
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = open();
+        for _ in 0..200 {
+            drop(Region::alloc(&config).unwrap());
+        }
+        assert!(open() < before + 100);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(maps.matches("ferrocx-region").count() < 100);
+    }
+}
