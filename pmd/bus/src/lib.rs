@@ -1,1 +1,55 @@
 //! BAR, DMA and doorbell access to a ConnectX device: VFIO or the software model.
+//!
+//! This crate is the one seam between the driver and whatever stands behind it. A driver holds an
+//! `Arc<dyn` [`Transport`]`>` and never learns which one; a model holds a [`local::DeviceSide`] and
+//! never learns who drives it.
+//!
+//! # Architecture
+//!
+//! - [`Transport`] hands out a [`Bar`] (registers), a [`DmaSpace`] (memory the device may reach),
+//!   [`Interrupts`] (eventfds), a [`PciIdentity`], and the function-level reset.
+//! - [`DmaSpace::map`] turns a `mempool` region into a [`DmaMapping`], whose IOVA is never a
+//!   virtual address. [`DmaHeap`] cuts mappings into aligned [`DmaBuf`]s for queues and contexts.
+//! - [`Ring`] and [`DmaWord`] are the views of a [`DmaBuf`] that hot paths use: the index is masked
+//!   inside, offsets are checked at compile time, and each access is one load or store.
+//! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
+//! - [`barrier`] names each ordering by the pair it orders.
+//!
+//! # What it does not do
+//!
+//! It knows no structure of the device beyond the layout of a UAR page; the bits live in
+//! `ferrocx-prm`. It starts no thread and logs only on the control path.
+//!
+//! # Limits
+//!
+//! 64-bit Linux. Memory that a device may write is reached through word-sized atomics only, so a
+//! polled word must be accessed with the same width on both sides (32 bits for ownership words and
+//! doorbell records, 64 bits for doorbells).
+#![deny(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
+
+pub mod barrier;
+mod bytes;
+mod dma;
+mod error;
+mod heap;
+mod iova;
+mod mmio;
+mod ring;
+mod transport;
+
+pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
+pub use error::BusError;
+pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
+pub use iova::IovaAllocator;
+pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
+pub use ring::{DmaWord, Ring, Slot};
+pub use transport::{Interrupts, KNOWN_DEVICES, KnownDevice, PciIdentity, Transport};
+
+const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");
+
+/// Converts a length or offset of this process; lossless because the crate refuses 32-bit targets.
+#[expect(clippy::cast_possible_truncation, reason = "usize is 64 bits, asserted above")]
+pub(crate) const fn to_usize(value: u64) -> usize {
+    value as usize
+}

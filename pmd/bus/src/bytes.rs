@@ -1,0 +1,192 @@
+//! Copies to and from memory that a device or another core may access at the same time.
+//!
+//! Such memory is touched with relaxed atomics only: eight bytes where the address allows, four or
+//! one elsewhere. That is a plain `mov` per word, never a data race, and Miri can follow it.
+#![expect(unsafe_code, reason = "raw pointers into shared memory")]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Bytes before `ptr` reaches an 8-byte boundary, at most `len`.
+#[inline]
+fn head_len(ptr: *const u8, len: usize) -> usize {
+    (ptr.addr().wrapping_neg() & 7).min(len)
+}
+
+/// Copies `src` into shared memory.
+///
+/// # Safety
+///
+/// `dst` is valid for reads and writes of `src.len()` bytes during the call, and all concurrent
+/// accesses to these bytes are atomic.
+#[inline]
+pub(crate) unsafe fn copy_in(dst: NonNull<u8>, src: &[u8]) {
+    let dst = dst.as_ptr();
+    let (head, rest) = src.split_at(head_len(dst, src.len()));
+    // SAFETY: the caller vouches for `src.len()` bytes from `dst`; `head`, the words and the tail
+    // cover them once. `dst + head.len()` is 8-byte aligned whenever `words` is not empty.
+    unsafe {
+        small_in(dst, head);
+        let mut at = dst.add(head.len());
+        let mut words = rest.chunks_exact(8);
+        for word in &mut words {
+            let value = u64::from_ne_bytes([
+                word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7],
+            ]);
+            AtomicU64::from_ptr(at.cast()).store(value, Relaxed);
+            at = at.add(8);
+        }
+        small_in(at, words.remainder());
+    }
+}
+
+/// Copies fewer than eight bytes in; a 4-byte aligned word of them as one word.
+///
+/// # Safety
+///
+/// As for [`copy_in`].
+#[inline]
+unsafe fn small_in(dst: *mut u8, src: &[u8]) {
+    let mut i = 0;
+    while i < src.len() {
+        // SAFETY: `i < src.len()`, and the word store happens only with four bytes left and an
+        // aligned address.
+        unsafe {
+            let at = dst.add(i);
+            if at.addr() & 3 == 0 && src.len() - i >= 4 {
+                let value = u32::from_ne_bytes([src[i], src[i + 1], src[i + 2], src[i + 3]]);
+                AtomicU32::from_ptr(at.cast()).store(value, Relaxed);
+                i += 4;
+            } else {
+                AtomicU8::from_ptr(at).store(src[i], Relaxed);
+                i += 1;
+            }
+        }
+    }
+}
+
+/// Copies shared memory into `dst`.
+///
+/// # Safety
+///
+/// `src` is valid for reads of `dst.len()` bytes during the call, and all concurrent accesses to
+/// these bytes are atomic.
+#[inline]
+pub(crate) unsafe fn copy_out(src: NonNull<u8>, dst: &mut [u8]) {
+    let src = src.as_ptr();
+    let (head, rest) = dst.split_at_mut(head_len(src, dst.len()));
+    // SAFETY: as in `copy_in`, with the roles exchanged.
+    unsafe {
+        small_out(src, head);
+        let mut at = src.add(head.len());
+        let mut words = rest.chunks_exact_mut(8);
+        for word in &mut words {
+            let value = AtomicU64::from_ptr(at.cast()).load(Relaxed);
+            word.copy_from_slice(&value.to_ne_bytes());
+            at = at.add(8);
+        }
+        small_out(at, words.into_remainder());
+    }
+}
+
+/// Copies fewer than eight bytes out; a 4-byte aligned word of them as one word.
+///
+/// # Safety
+///
+/// As for [`copy_out`].
+#[inline]
+unsafe fn small_out(src: *mut u8, dst: &mut [u8]) {
+    let mut i = 0;
+    while i < dst.len() {
+        // SAFETY: `i < dst.len()`, and the word load happens only with four bytes left and an
+        // aligned address.
+        unsafe {
+            let at = src.add(i);
+            if at.addr() & 3 == 0 && dst.len() - i >= 4 {
+                let value = AtomicU32::from_ptr(at.cast()).load(Relaxed);
+                dst[i..i + 4].copy_from_slice(&value.to_ne_bytes());
+                i += 4;
+            } else {
+                dst[i] = AtomicU8::from_ptr(at).load(Relaxed);
+                i += 1;
+            }
+        }
+    }
+}
+
+/// Sets `len_bytes` bytes of shared memory to `byte`.
+///
+/// # Safety
+///
+/// As for [`copy_in`], for `len_bytes` bytes.
+pub(crate) unsafe fn fill(dst: NonNull<u8>, len_bytes: usize, byte: u8) {
+    let block = [byte; 64];
+    let mut done = 0;
+    while done < len_bytes {
+        let step = block.len().min(len_bytes - done);
+        // SAFETY: `done + step <= len_bytes`, for which the caller vouches.
+        unsafe { copy_in(dst.add(done), &block[..step]) };
+        done += step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8-byte aligned storage, filled with a value that shows unwritten bytes.
+    fn storage() -> [u64; 16] {
+        [0xa5a5_a5a5_a5a5_a5a5; 16]
+    }
+
+    #[test]
+    fn copy_in_writes_exactly_the_range_at_every_alignment() {
+        for start in 0..9 {
+            for len in 0..40 {
+                let mut memory = storage();
+                let base = NonNull::from(&mut memory).cast::<u8>();
+                let src: Vec<u8> = (1..=40).take(len).collect();
+                // SAFETY: start + len <= 48 bytes of 128, which nobody else uses.
+                unsafe { copy_in(base.add(start), &src) };
+                let mut all = [0; 128];
+                // SAFETY: the whole storage, which nobody else uses.
+                unsafe { copy_out(base, &mut all) };
+                assert_eq!(&all[start..start + len], &src[..]);
+                assert!(all[..start].iter().chain(&all[start + len..]).all(|&b| b == 0xa5));
+            }
+        }
+    }
+
+    #[test]
+    fn copy_out_reads_exactly_the_range_at_every_alignment() {
+        let mut memory = storage();
+        let base = NonNull::from(&mut memory).cast::<u8>();
+        let pattern: Vec<u8> = (0..128).collect();
+        // SAFETY: the whole storage, which nobody else uses.
+        unsafe { copy_in(base, &pattern) };
+        for start in 0..9 {
+            for len in 0..40 {
+                let mut dst = vec![0xee; len];
+                // SAFETY: start + len <= 48 bytes of 128, which nobody else uses.
+                unsafe { copy_out(base.add(start), &mut dst) };
+                assert_eq!(dst, &pattern[start..start + len]);
+            }
+        }
+    }
+
+    #[test]
+    fn fill_covers_odd_ranges() {
+        for (start, len) in [(0, 0), (0, 1), (3, 70), (8, 64), (1, 127)] {
+            let mut memory = storage();
+            let base = NonNull::from(&mut memory).cast::<u8>();
+            let mut all = [0; 128];
+            // SAFETY: start + len <= 128 bytes of 128, which nobody else uses.
+            unsafe {
+                fill(base.add(start), len, 0x3c);
+                copy_out(base, &mut all);
+            }
+            assert_eq!(all.iter().filter(|&&b| b == 0x3c).count(), len);
+            assert!(all[start..start + len].iter().all(|&b| b == 0x3c));
+        }
+    }
+}

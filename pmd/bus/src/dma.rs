@@ -1,0 +1,164 @@
+//! Memory that the device may reach: [`DmaSpace`] maps a region, [`DmaMapping`] keeps it mapped.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use ferrocx_mempool::Region;
+
+use crate::BusError;
+
+/// What the device may do with a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmaAccess {
+    /// The device may read.
+    Read,
+    /// The device may write. (Some IOMMUs allow reads as well; the model does not.)
+    Write,
+    /// The device may read and write.
+    ReadWrite,
+}
+
+impl DmaAccess {
+    /// Whether the device may read.
+    #[must_use]
+    pub fn can_read(self) -> bool {
+        !matches!(self, Self::Write)
+    }
+
+    /// Whether the device may write.
+    #[must_use]
+    pub fn can_write(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
+/// What an I/O address space can hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DmaLimits {
+    /// Smallest unit of a mapping: lengths and IOVAs are multiples of it.
+    pub page_size_bytes: usize,
+    /// Mappings that may exist at once, where the system states a limit.
+    pub max_mappings: Option<u32>,
+    /// Ranges of usable I/O addresses, ascending.
+    pub iova_ranges: Vec<RangeInclusive<u64>>,
+}
+
+/// The device's view of memory: nothing is reachable until it is mapped here.
+///
+/// Control path only. Behind VFIO this is an IOMMU domain; behind the model, a map in software.
+pub trait DmaSpace: Send + Sync + fmt::Debug {
+    /// Maps a region as one contiguous run of I/O addresses, with one call to the system.
+    ///
+    /// The I/O address is chosen by the space, is never the region's virtual address, and is
+    /// aligned to the region's page size.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::IovaExhausted`], or a transport's own reason (`memlock`, mapping count).
+    fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError>;
+
+    /// What the space can hold.
+    fn limits(&self) -> DmaLimits;
+}
+
+/// Removes a mapping from the space that made it.
+pub trait DmaUnmap: Send + Sync {
+    /// Ends the device's access: when this returns `Ok`, the device can no longer reach the range.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the transport says; the memory then stays allocated, because the device may own it.
+    fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError>;
+}
+
+/// A region that the device can reach, until the last handle is dropped.
+///
+/// Dropping unmaps first and lets go of the region after. If unmapping fails, the device may still
+/// reach the memory: it is leaked, with an error in the log, and never freed.
+pub struct DmaMapping {
+    region: Arc<Region>,
+    iova: u64,
+    access: DmaAccess,
+    owner: Box<dyn DmaUnmap>,
+}
+
+impl DmaMapping {
+    /// Records that `region` is mapped at `iova`; `owner` will unmap it. For transports.
+    ///
+    /// # Panics
+    ///
+    /// When `iova` is not a multiple of 4096, or its range reaches past the address space: words
+    /// would not be where both sides find them aligned.
+    #[must_use]
+    pub fn new(
+        region: Arc<Region>,
+        iova: u64,
+        access: DmaAccess,
+        owner: Box<dyn DmaUnmap>,
+    ) -> Arc<Self> {
+        assert!(iova.is_multiple_of(4096) && region.base().as_ptr().addr().is_multiple_of(4096));
+        assert!(iova.checked_add(region.len_bytes() as u64).is_some());
+        Arc::new(Self { region, iova, access, owner })
+    }
+
+    /// The first I/O address.
+    #[must_use]
+    pub fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Length in bytes, which is the region's.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.region.len_bytes()
+    }
+
+    /// What the device may do.
+    #[must_use]
+    pub fn access(&self) -> DmaAccess {
+        self.access
+    }
+
+    /// The memory itself.
+    #[must_use]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Keeps the memory mapped for the rest of the process.
+    ///
+    /// For when a destroy command failed and the device may still own the memory.
+    pub fn leak(self: Arc<Self>) {
+        tracing::error!(
+            iova = format_args!("{:#x}", self.iova),
+            len_bytes = self.len_bytes(),
+            "DMA mapping leaked: the device may still own this memory"
+        );
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for DmaMapping {
+    fn drop(&mut self) {
+        if let Err(error) = self.owner.unmap(self.iova, self.region.len_bytes()) {
+            tracing::error!(
+                iova = format_args!("{:#x}", self.iova),
+                len_bytes = self.region.len_bytes(),
+                %error,
+                "unmapping failed; the memory is leaked because the device may still reach it"
+            );
+            std::mem::forget(Arc::clone(&self.region));
+        }
+    }
+}
+
+impl fmt::Debug for DmaMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaMapping")
+            .field("iova", &format_args!("{:#x}", self.iova))
+            .field("len_bytes", &self.len_bytes())
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}

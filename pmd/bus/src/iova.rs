@@ -1,0 +1,131 @@
+//! Which I/O addresses are free.
+
+use std::ops::RangeInclusive;
+
+use crate::BusError;
+
+/// Hands out ranges of I/O addresses; a freed range is used again as late as possible.
+///
+/// The search goes on where the last one ended (next fit), starting at a point that the seed
+/// chooses. So an address from before an unmap keeps failing for long, instead of hitting the next
+/// mapping.
+///
+/// # Limits
+///
+/// A list of free ranges, searched in order: meant for hundreds of mappings, not millions.
+#[derive(Debug)]
+pub struct IovaAllocator {
+    /// Free ranges `[start, end)`, ascending, disjoint and never adjacent.
+    free: Vec<(u64, u64)>,
+    /// Where the next search starts.
+    next: u64,
+    /// Bytes left unused after each allocation, so that an overrun faults.
+    guard_bytes: u64,
+}
+
+impl IovaAllocator {
+    /// Takes the usable ranges and a seed for the first address.
+    ///
+    /// `guard_bytes` stay free behind each range that is handed out (0 for none).
+    ///
+    /// Address 0 and the last address of the space are never handed out.
+    #[must_use]
+    pub fn new(ranges: &[RangeInclusive<u64>], guard_bytes: u64, seed: u64) -> Self {
+        let mut free: Vec<(u64, u64)> = ranges
+            .iter()
+            .map(|range| ((*range.start()).max(1), range.end().saturating_add(1)))
+            .filter(|(start, end)| start < end)
+            .collect();
+        free.sort_unstable();
+        free.dedup_by(|next, kept| {
+            let joins = next.0 <= kept.1;
+            if joins {
+                kept.1 = kept.1.max(next.1);
+            }
+            joins
+        });
+        let next = start_point(&free, seed);
+        Self { free, next, guard_bytes }
+    }
+
+    /// Takes a range of `len_bytes` aligned to `align_bytes` that does not start at `avoid`.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::IovaExhausted`] when no free range fits.
+    ///
+    /// # Panics
+    ///
+    /// When `len_bytes` is 0 or `align_bytes` is not a power of two.
+    pub fn alloc(&mut self, len_bytes: u64, align_bytes: u64, avoid: u64) -> Result<u64, BusError> {
+        assert!(len_bytes != 0 && align_bytes.is_power_of_two());
+        let exhausted = BusError::IovaExhausted { len_bytes, align_bytes };
+        let Some(len) = len_bytes.checked_add(self.guard_bytes) else { return Err(exhausted) };
+        let found = self.find(self.next, len, align_bytes, avoid);
+        let Some(start) = found.or_else(|| self.find(0, len, align_bytes, avoid)) else {
+            return Err(exhausted);
+        };
+        self.take(start, start + len);
+        self.next = start + len;
+        Ok(start)
+    }
+
+    /// Gives back a range that [`IovaAllocator::alloc`] returned for the same length.
+    ///
+    /// # Panics
+    ///
+    /// When part of the range is free already.
+    pub fn free(&mut self, start: u64, len_bytes: u64) {
+        let end = start + len_bytes + self.guard_bytes;
+        let at = self.free.partition_point(|run| run.1 < start);
+        let mut merged = (start, end);
+        let mut last = at;
+        while last < self.free.len() && self.free[last].0 <= end {
+            let run = self.free[last];
+            assert!(run.1 <= start || run.0 >= end, "I/O addresses {start:#x} freed twice");
+            merged = (merged.0.min(run.0), merged.1.max(run.1));
+            last += 1;
+        }
+        self.free.splice(at..last, [merged]);
+    }
+
+    /// The lowest aligned fit at or after `from`.
+    fn find(&self, from: u64, len: u64, align: u64, avoid: u64) -> Option<u64> {
+        self.free.iter().filter(|run| run.1 > from).find_map(|&(start, end)| {
+            let mut at = start.max(from).checked_next_multiple_of(align)?;
+            if at == avoid {
+                at = at.checked_add(align)?;
+            }
+            (at.checked_add(len)? <= end).then_some(at)
+        })
+    }
+
+    /// Removes `[start, end)` from the free range that contains it.
+    fn take(&mut self, start: u64, end: u64) {
+        let at = self.free.partition_point(|run| run.1 < end);
+        let run = self.free[at];
+        debug_assert!(run.0 <= start && end <= run.1);
+        let left = (run.0 < start).then_some((run.0, start));
+        let right = (end < run.1).then_some((end, run.1));
+        self.free.splice(at..=at, left.into_iter().chain(right));
+    }
+}
+
+/// A point in the lower half of the largest range, chosen by the seed, so that there is room after.
+fn start_point(free: &[(u64, u64)], seed: u64) -> u64 {
+    let Some(&(start, end)) = free.iter().max_by_key(|run| run.1 - run.0) else { return 0 };
+    start + mix(seed) % ((end - start) / 2).max(1)
+}
+
+/// Spreads a seed over 64 bits.
+///
+/// # Source
+///
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+/// OOPSLA 2014).
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

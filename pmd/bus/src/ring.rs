@@ -1,0 +1,380 @@
+//! Views of DMA memory for hot paths: rings of fixed-size entries, and single words.
+//!
+//! A [`Ring`] masks the index inside, so any `u32` is a valid index and no bound is checked at run
+//! time; word offsets are constants checked at compile time. Each access is one atomic load or
+//! store of a word: a plain `mov`, with a byte swap for the big-endian forms.
+//!
+//! A word on which one side polls (ownership words, doorbell records) is accessed with 32 bits by
+//! both sides. All other words are accessed only by whom the protocol says owns the entry.
+#![expect(unsafe_code, reason = "unchecked accesses behind a mask")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::{BusError, DmaBuf};
+
+/// Compile-time proof that a word of `WIDTH` bytes at `OFF` lies inside `STRIDE`, aligned.
+struct Word<const STRIDE: usize, const OFF: usize, const WIDTH: usize>;
+
+impl<const STRIDE: usize, const OFF: usize, const WIDTH: usize> Word<STRIDE, OFF, WIDTH> {
+    const OK: () = assert!(
+        OFF.is_multiple_of(WIDTH) && OFF + WIDTH <= STRIDE,
+        "the word is not aligned or not inside the entry"
+    );
+}
+
+/// A ring of 2^n entries of `STRIDE` bytes in DMA memory: a CQ, an EQ, an RQ, or the basic blocks
+/// of an SQ.
+///
+/// Keeps the memory alive. Accesses go through [`Ring::at`]. A ring may be sent to another
+/// core; sharing one is possible and free of data races, but the entries' protocol is the user's.
+pub struct Ring<const STRIDE: usize> {
+    base: NonNull<u8>,
+    /// `entries * STRIDE - STRIDE`: masks a byte offset to the start of an entry.
+    byte_mask: u32,
+    buf: Arc<DmaBuf>,
+}
+
+// SAFETY: `base` points into `buf`, which is `Send + Sync`, and is accessed atomically only.
+unsafe impl<const STRIDE: usize> Send for Ring<STRIDE> {}
+// SAFETY: as above.
+unsafe impl<const STRIDE: usize> Sync for Ring<STRIDE> {}
+
+impl<const STRIDE: usize> Ring<STRIDE> {
+    const STRIDE_OK: () = assert!(
+        STRIDE.is_power_of_two() && STRIDE >= 8 && STRIDE <= 4096,
+        "the stride of a ring is a power of two from 8 to 4096"
+    );
+
+    /// The largest `log_entries` that [`Ring::new`] takes.
+    pub const MAX_LOG_ENTRIES: u8 = 22;
+
+    /// The stride as the type of byte offsets.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 4096, see STRIDE_OK")]
+    const STRIDE32: u32 = STRIDE as u32;
+
+    /// The longest ring: its length must divide 2^32 for the index to wrap freely.
+    const MAX_LEN_BYTES: u64 = 1 << 31;
+
+    /// Views `2^log_entries` entries of `buf`, the first at `offset_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] when `log_entries` is above [`Ring::MAX_LOG_ENTRIES`], the offset
+    /// is not a multiple of `STRIDE` (or of 8), or the entries reach past the buffer's end.
+    pub fn new(buf: Arc<DmaBuf>, offset_bytes: usize, log_entries: u8) -> Result<Self, BusError> {
+        const { Self::STRIDE_OK };
+        let refuse = |what, value, max| {
+            Err(BusError::OutOfRange { what, value, min: 0, max, hint: "; use a larger buffer" })
+        };
+        if log_entries > Self::MAX_LOG_ENTRIES {
+            let max = u64::from(Self::MAX_LOG_ENTRIES);
+            return refuse("log2 of the ring's entries", u64::from(log_entries), max);
+        }
+        let len_bytes = u64::from(Self::STRIDE32) << log_entries;
+        let max_len_bytes = (buf.len_bytes() as u64).min(Self::MAX_LEN_BYTES);
+        let Some(room) = max_len_bytes.checked_sub(len_bytes) else {
+            return refuse("ring length in bytes", len_bytes, max_len_bytes);
+        };
+        let room = room + (buf.len_bytes() as u64 - max_len_bytes);
+        if offset_bytes as u64 > room || !offset_bytes.is_multiple_of(8) {
+            return refuse("ring offset (8-byte aligned)", offset_bytes as u64, room);
+        }
+        let byte_mask = u32::try_from(len_bytes).expect("at most 2^31") - Self::STRIDE32;
+        // SAFETY: `offset_bytes + len_bytes <= buf.len_bytes()`, checked above.
+        let base = unsafe { buf.base().add(offset_bytes) };
+        Ok(Self { base, byte_mask, buf })
+    }
+
+    /// The number of entries, a power of two.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.byte_mask / Self::STRIDE32 + 1
+    }
+
+    /// The I/O address of the first entry.
+    #[must_use]
+    pub fn iova(&self) -> u64 {
+        let offset = self.base.as_ptr().addr() - self.buf.base().as_ptr().addr();
+        self.buf.iova() + offset as u64
+    }
+
+    /// The buffer behind the ring.
+    #[must_use]
+    pub fn buf(&self) -> &Arc<DmaBuf> {
+        &self.buf
+    }
+
+    /// The entry at `index` modulo the number of entries.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, index: u32) -> Slot<'_, STRIDE> {
+        let offset = index.wrapping_mul(Self::STRIDE32) & self.byte_mask;
+        // SAFETY: (1) the mask keeps `offset + STRIDE` within the ring's length, which `new`
+        // checked against the buffer; (2) `buf` keeps the memory alive for `'_`. The wrapping
+        // product is exact modulo 2^32, and the ring's length divides 2^32.
+        let ptr = unsafe { self.base.add(offset as usize) };
+        Slot { ptr, ring: PhantomData }
+    }
+}
+
+impl<const STRIDE: usize> fmt::Debug for Ring<STRIDE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("iova", &format_args!("{:#x}", self.iova()))
+            .field("entries", &self.entries())
+            .field("stride", &STRIDE)
+            .finish()
+    }
+}
+
+/// One entry of a [`Ring`].
+///
+/// Offsets are constants: `slot.load_be32::<0x2c>()`. A misaligned or outlying offset does not
+/// compile. `raw` forms take and give the bytes as they stand in memory; `be` forms, numbers.
+#[derive(Clone, Copy)]
+pub struct Slot<'r, const STRIDE: usize> {
+    ptr: NonNull<u8>,
+    ring: PhantomData<&'r Ring<STRIDE>>,
+}
+
+impl<const STRIDE: usize> Slot<'_, STRIDE> {
+    #[inline(always)]
+    fn word32<const OFF: usize>(&self) -> &AtomicU32 {
+        const { Word::<STRIDE, OFF, 4>::OK };
+        // SAFETY: `OFF + 4 <= STRIDE`, so the word lies in the entry that `ptr` starts; the entry
+        // is 8-byte aligned (`Ring::new`) and alive while the ring is borrowed.
+        unsafe { AtomicU32::from_ptr(self.ptr.add(OFF).cast().as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn word64<const OFF: usize>(&self) -> &AtomicU64 {
+        const { Word::<STRIDE, OFF, 8>::OK };
+        // SAFETY: as in `word32`, with eight bytes.
+        unsafe { AtomicU64::from_ptr(self.ptr.add(OFF).cast().as_ptr()) }
+    }
+
+    /// Loads a big-endian dword, before any later access to the entry: for ownership words.
+    ///
+    /// The byte at `OFF + 3` is the low byte of the result, so the `op_own` byte of a CQE (0x3f)
+    /// is `load_acquire_be32::<0x3c>() & 0xff`.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_acquire_be32<const OFF: usize>(&self) -> u32 {
+        let raw = self.word32::<OFF>().load(Acquire);
+        acquired();
+        u32::from_be(raw)
+    }
+
+    /// As [`Slot::load_acquire_be32`], without the byte swap.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_acquire_raw32<const OFF: usize>(&self) -> u32 {
+        let raw = self.word32::<OFF>().load(Acquire);
+        acquired();
+        raw
+    }
+
+    /// Loads the byte at `OFF` with acquire, as part of its 32-bit word.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_acquire_u8<const WORD_OFF: usize, const BYTE: usize>(&self) -> u8 {
+        const { assert!(BYTE < 4, "a word has four bytes") };
+        self.load_acquire_raw32::<WORD_OFF>().to_ne_bytes()[BYTE]
+    }
+
+    /// Loads a big-endian dword.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_be32<const OFF: usize>(&self) -> u32 {
+        u32::from_be(self.word32::<OFF>().load(Relaxed))
+    }
+
+    /// Loads a dword as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_raw32<const OFF: usize>(&self) -> u32 {
+        self.word32::<OFF>().load(Relaxed)
+    }
+
+    /// Loads a big-endian 64-bit word.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_be64<const OFF: usize>(&self) -> u64 {
+        u64::from_be(self.word64::<OFF>().load(Relaxed))
+    }
+
+    /// Loads a 64-bit word as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_raw64<const OFF: usize>(&self) -> u64 {
+        self.word64::<OFF>().load(Relaxed)
+    }
+
+    /// Stores a big-endian dword.
+    #[inline(always)]
+    pub fn store_be32<const OFF: usize>(&self, value: u32) {
+        self.word32::<OFF>().store(value.to_be(), Relaxed);
+    }
+
+    /// Stores a big-endian 64-bit word: `value >> 32` is the dword at `OFF`.
+    #[inline(always)]
+    pub fn store_be64<const OFF: usize>(&self, value: u64) {
+        self.word64::<OFF>().store(value.to_be(), Relaxed);
+    }
+
+    /// Stores a 64-bit word as it shall stand in memory.
+    #[inline(always)]
+    pub fn store_raw64<const OFF: usize>(&self, raw: u64) {
+        self.word64::<OFF>().store(raw, Relaxed);
+    }
+
+    /// Stores a big-endian dword after all earlier stores to DMA memory: hands over the entry.
+    #[inline(always)]
+    pub fn store_release_be32<const OFF: usize>(&self, value: u32) {
+        crate::barrier::dma_wmb();
+        self.word32::<OFF>().store(value.to_be(), Release);
+    }
+
+    /// Stores a whole entry, eight bytes at a time.
+    #[inline(always)]
+    pub fn store(&self, entry: &[u8; STRIDE]) {
+        self.store_at::<0, STRIDE>(entry);
+    }
+
+    /// Stores `N` bytes at `OFF`, eight at a time; both are multiples of 8.
+    #[inline(always)]
+    pub fn store_at<const OFF: usize, const N: usize>(&self, part: &[u8; N]) {
+        const {
+            assert!(
+                OFF.is_multiple_of(8) && N.is_multiple_of(8) && OFF + N <= STRIDE,
+                "the part is not made of whole aligned words of the entry"
+            );
+        }
+        let mut i = 0;
+        while i < N {
+            let raw = u64::from_ne_bytes([
+                part[i],
+                part[i + 1],
+                part[i + 2],
+                part[i + 3],
+                part[i + 4],
+                part[i + 5],
+                part[i + 6],
+                part[i + 7],
+            ]);
+            // SAFETY: `OFF + i + 8 <= OFF + N <= STRIDE`, and all terms are multiples of 8; the
+            // entry is alive while the ring is borrowed.
+            unsafe {
+                AtomicU64::from_ptr(self.ptr.add(OFF + i).cast().as_ptr()).store(raw, Relaxed);
+            }
+            i += 8;
+        }
+    }
+
+    /// Copies the whole entry out, for error paths and dumps.
+    #[must_use]
+    pub fn load(&self) -> [u8; STRIDE] {
+        let mut entry = [0; STRIDE];
+        // SAFETY: the entry has `STRIDE` bytes and is alive while the ring is borrowed.
+        unsafe { crate::bytes::copy_out(self.ptr, &mut entry) };
+        entry
+    }
+
+    /// Asks the CPU to fetch the entry's first cache line.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch is a hint; it reads nothing and cannot fault.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.ptr.as_ptr().cast_const().cast());
+        }
+    }
+}
+
+impl<const STRIDE: usize> fmt::Debug for Slot<'_, STRIDE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({:02x?})", self.load())
+    }
+}
+
+/// After an acquire load of DMA memory: widens the acquire to devices where Rust's is too narrow.
+#[inline(always)]
+fn acquired() {
+    #[cfg(target_arch = "aarch64")]
+    crate::barrier::dma_rmb();
+}
+
+/// One 32-bit word of DMA memory that keeps its buffer alive: half of a doorbell record.
+pub struct DmaWord {
+    ptr: NonNull<AtomicU32>,
+    buf: Arc<DmaBuf>,
+}
+
+// SAFETY: `ptr` points into `buf`, which is `Send + Sync`, and is accessed atomically only.
+unsafe impl Send for DmaWord {}
+// SAFETY: as above.
+unsafe impl Sync for DmaWord {}
+
+impl DmaWord {
+    /// Views the word at `offset_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] when the offset is not a multiple of 4 or past the buffer's end.
+    pub fn new(buf: Arc<DmaBuf>, offset_bytes: usize) -> Result<Self, BusError> {
+        let max = buf.len_bytes().saturating_sub(4);
+        if offset_bytes > max || buf.len_bytes() < 4 || !offset_bytes.is_multiple_of(4) {
+            return Err(BusError::OutOfRange {
+                what: "word offset (4-byte aligned)",
+                value: offset_bytes as u64,
+                min: 0,
+                max: max as u64,
+                hint: "; use a larger buffer",
+            });
+        }
+        // SAFETY: `offset_bytes + 4 <= buf.len_bytes()`, checked above.
+        let ptr = unsafe { buf.base().add(offset_bytes) }.cast();
+        Ok(Self { ptr, buf })
+    }
+
+    /// The I/O address of the word.
+    #[must_use]
+    pub fn iova(&self) -> u64 {
+        let offset = self.ptr.as_ptr().addr() - self.buf.base().as_ptr().addr();
+        self.buf.iova() + offset as u64
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: aligned and inside the buffer (`new`), which `buf` keeps alive.
+        unsafe { self.ptr.as_ref() }
+    }
+
+    /// Stores a big-endian value after all earlier stores to DMA memory.
+    #[inline(always)]
+    pub fn store_release_be32(&self, value: u32) {
+        crate::barrier::dma_wmb();
+        self.word().store(value.to_be(), Release);
+    }
+
+    /// Loads the big-endian value before any later access to DMA memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_acquire_be32(&self) -> u32 {
+        let raw = self.word().load(Acquire);
+        acquired();
+        u32::from_be(raw)
+    }
+}
+
+impl fmt::Debug for DmaWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaWord").field("iova", &format_args!("{:#x}", self.iova())).finish()
+    }
+}

@@ -1,0 +1,170 @@
+//! What a transport hands to the driver, and which devices the driver knows.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::{Bar, BusError, DmaSpace};
+
+/// A device behind a transport: VFIO, or the software model.
+///
+/// # Shape
+///
+/// Held as `Arc<dyn Transport>`. Queues hold a [`crate::Doorbell`] and [`crate::DmaBuf`]s instead.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// The registers.
+    fn bar(&self) -> Arc<dyn Bar>;
+
+    /// The memory the device may reach.
+    fn dma(&self) -> Arc<dyn DmaSpace>;
+
+    /// The interrupt vectors.
+    fn interrupts(&self) -> Arc<dyn Interrupts>;
+
+    /// Which device this is.
+    fn identity(&self) -> &PciIdentity;
+
+    /// Name of the transport: `vfio`, `model`.
+    fn name(&self) -> &'static str;
+
+    /// Starts a function-level reset. It is over when [`Transport::reset_complete`] says so.
+    ///
+    /// Mappings stay; all state inside the device is lost.
+    ///
+    /// # Errors
+    ///
+    /// The transport's reason, for example a device without reset.
+    fn reset(&self) -> Result<(), BusError>;
+
+    /// Whether the last [`Transport::reset`] is over (also `true` before the first).
+    fn reset_complete(&self) -> bool;
+
+    /// Gives the device a chance to make progress; called in each turn of a control-path wait loop.
+    ///
+    /// The default yields the core. The model's transport steps a model that lives in the
+    /// same thread, so that a test needs no second one.
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+}
+
+/// The message-signalled interrupt vectors of a device, as eventfds.
+pub trait Interrupts: Send + Sync + fmt::Debug {
+    /// Vectors the device has.
+    fn vectors(&self) -> u16;
+
+    /// Enables vectors `0..count` at once, replacing what was enabled before; 0 disables all.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] for more than [`Interrupts::vectors`], or the system's reason.
+    fn enable(&self, count: u16) -> Result<(), BusError>;
+
+    /// A new handle to the eventfd of a vector; non-blocking, close-on-exec.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::VectorNotEnabled`], or the system's reason for refusing a duplicate.
+    fn eventfd(&self, vector: u16) -> Result<OwnedFd, BusError>;
+}
+
+/// Which device a transport found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PciIdentity {
+    /// PCI vendor id.
+    pub vendor: u16,
+    /// PCI device id.
+    pub device: u16,
+    /// PCI address (`0000:3b:00.0`), or the model's name.
+    pub name: String,
+    /// NUMA node of the slot, where the system knows it.
+    pub numa_node: Option<u32>,
+}
+
+impl PciIdentity {
+    /// The vendor id of every device in [`KNOWN_DEVICES`].
+    pub const VENDOR_MELLANOX: u16 = 0x15b3;
+
+    /// The entry of [`KNOWN_DEVICES`] for this device, if there is one.
+    #[must_use]
+    pub fn known(&self) -> Option<&'static KnownDevice> {
+        if self.vendor != Self::VENDOR_MELLANOX {
+            return None;
+        }
+        KNOWN_DEVICES.iter().find(|known| known.device == self.device)
+    }
+}
+
+/// One device that the driver accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownDevice {
+    /// PCI device id, under vendor 0x15b3.
+    pub device: u16,
+    /// Marketing name.
+    pub name: &'static str,
+    /// Whether this id is a virtual function. Drivers tell VFs by id only.
+    pub is_vf: bool,
+}
+
+const fn pf(device: u16, name: &'static str) -> KnownDevice {
+    KnownDevice { device, name, is_vf: false }
+}
+
+const fn vf(device: u16, name: &'static str) -> KnownDevice {
+    KnownDevice { device, name, is_vf: true }
+}
+
+/// The devices that the driver accepts: ConnectX-4 and later, and their BlueField relatives.
+///
+/// Connect-IB (0x1011, 0x1012) is left out: it is older than the commands this driver uses.
+///
+/// # Source
+///
+/// Linux 6.1 `mlx5_core_pci_table`; DPDK `mlx5_common.h` for the ids that Linux lacks.
+pub const KNOWN_DEVICES: &[KnownDevice] = &[
+    pf(0x1013, "ConnectX-4"),
+    vf(0x1014, "ConnectX-4 VF"),
+    pf(0x1015, "ConnectX-4 Lx"),
+    vf(0x1016, "ConnectX-4 Lx VF"),
+    pf(0x1017, "ConnectX-5"),
+    vf(0x1018, "ConnectX-5 VF"),
+    pf(0x1019, "ConnectX-5 Ex"),
+    vf(0x101a, "ConnectX-5 Ex VF"),
+    pf(0x101b, "ConnectX-6"),
+    vf(0x101c, "ConnectX-6 VF"),
+    pf(0x101d, "ConnectX-6 Dx"),
+    vf(0x101e, "ConnectX family VF"),
+    pf(0x101f, "ConnectX-6 Lx"),
+    pf(0x1021, "ConnectX-7"),
+    pf(0x1023, "ConnectX-8"),
+    pf(0x1025, "ConnectX-9"),
+    pf(0x1027, "ConnectX-10"),
+    pf(0x2101, "ConnectX-10 NVLink-C2C"),
+    pf(0xa2d2, "BlueField"),
+    vf(0xa2d3, "BlueField VF"),
+    pf(0xa2d6, "BlueField-2"),
+    pf(0xa2dc, "BlueField-3"),
+    pf(0xa2df, "BlueField-4"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(vendor: u16, device: u16) -> PciIdentity {
+        PciIdentity { vendor, device, name: "0000:3b:00.0".into(), numa_node: None }
+    }
+
+    #[test]
+    fn known_devices_are_found_by_both_ids() {
+        assert_eq!(identity(0x15b3, 0x1015).known().map(|k| k.name), Some("ConnectX-4 Lx"));
+        assert_eq!(identity(0x15b3, 0x1016).known().map(|k| k.is_vf), Some(true));
+        assert!(identity(0x8086, 0x1015).known().is_none());
+        assert!(identity(0x15b3, 0x1011).known().is_none());
+    }
+
+    #[test]
+    fn device_ids_are_unique_and_ascending() {
+        assert!(KNOWN_DEVICES.windows(2).all(|pair| pair[0].device < pair[1].device));
+    }
+}
