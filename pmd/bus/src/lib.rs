@@ -14,6 +14,7 @@
 //!   inside, offsets are checked at compile time, and each access is one load or store.
 //! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
 //! - [`barrier`] names each ordering by the pair it orders.
+//! - [`local`] is the in-process transport to the software model.
 //!
 //! # What it does not do
 //!
@@ -34,6 +35,7 @@ mod dma;
 mod error;
 mod heap;
 mod iova;
+pub mod local;
 mod mmio;
 mod ring;
 mod transport;

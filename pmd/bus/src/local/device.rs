@@ -1,0 +1,249 @@
+//! The device's half: what a software model, or a vfio-user server in front of one, holds.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferrocx_mempool::Region;
+
+use super::Shared;
+use super::bar::BarWrite;
+use super::memory::{DmaCounts, DmaView};
+use crate::{Bar, BusError, DmaAccess, Interrupts, UAR_PAGE_BYTES};
+
+/// What a device sees of the world: register accesses, memory by I/O address, its interrupts.
+///
+/// Clones share one device. All methods are safe and take `&self`; none blocks except
+/// [`DeviceSide::memory`], which waits while the driver maps or unmaps.
+#[derive(Debug, Clone)]
+pub struct DeviceSide {
+    shared: Arc<Shared>,
+}
+
+/// Accesses that this half could observe. Doorbells leave no trace and are not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BusCounts {
+    /// Register reads of the driver.
+    pub bar_reads: u64,
+    /// Register writes of the driver, without doorbells.
+    pub bar_writes: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+    /// Interrupts raised on a vector that was not enabled, and so lost.
+    pub interrupts_lost: u64,
+    /// Accesses to memory by I/O address.
+    pub dma: DmaCounts,
+}
+
+impl DeviceSide {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Length of the BAR in bytes.
+    #[must_use]
+    pub fn bar_len_bytes(&self) -> u64 {
+        self.shared.bar.len_bytes()
+    }
+
+    /// Publishes a register: the driver reads `value` there from now on.
+    ///
+    /// # Panics
+    ///
+    /// When the offset is outside the BAR or not a multiple of 4.
+    pub fn set_be32(&self, offset: u64, value: u32) {
+        self.shared.bar.set_be32(offset, value);
+    }
+
+    /// Reads back what was last published.
+    ///
+    /// # Panics
+    ///
+    /// As [`DeviceSide::set_be32`].
+    #[must_use]
+    pub fn get_be32(&self, offset: u64) -> u32 {
+        self.shared.bar.get_be32(offset)
+    }
+
+    /// Clears all registers and UAR pages, as a reset does.
+    pub fn clear_bar(&self) {
+        self.shared.bar.clear();
+    }
+
+    /// Takes the oldest register write that was not taken yet.
+    ///
+    /// Writes never merge: two writes to the command doorbell give two events.
+    #[inline]
+    #[must_use]
+    pub fn poll_write(&self) -> Option<BarWrite> {
+        self.shared.bar.pop()
+    }
+
+    /// Takes register writes until none is left, in order.
+    pub fn poll_writes(&self) -> impl Iterator<Item = BarWrite> + '_ {
+        std::iter::from_fn(|| self.poll_write())
+    }
+
+    /// The eight bytes that a doorbell store left at `offset` of UAR page `page`.
+    ///
+    /// The value is what [`crate::Doorbell::ring`] took. Everything the driver stored before
+    /// ringing is visible after.
+    ///
+    /// # Panics
+    ///
+    /// When the register is outside the BAR or not 8-byte aligned.
+    #[inline]
+    #[must_use]
+    pub fn uar_load(&self, page: u32, offset: u64) -> u64 {
+        let offset = u64::from(page) * UAR_PAGE_BYTES + offset;
+        self.shared.bar.word64(offset).load(Ordering::Acquire)
+    }
+
+    /// Takes the doorbell value at `offset` of UAR page `page` and leaves 0; `None` for 0.
+    ///
+    /// Tells "rung since the last look" even when the same value was stored twice. Two queues that
+    /// share a register still overwrite each other: look at the records of all of them.
+    ///
+    /// # Panics
+    ///
+    /// As [`DeviceSide::uar_load`].
+    #[inline]
+    #[must_use]
+    pub fn uar_take(&self, page: u32, offset: u64) -> Option<u64> {
+        let register = self.shared.bar.word64(u64::from(page) * UAR_PAGE_BYTES + offset);
+        // A load first: an exchange would take the cache line from the driver at every look.
+        if register.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(register.swap(0, Ordering::AcqRel)).filter(|&raw| raw != 0)
+    }
+
+    /// Serves a trapped register read; bytes past the BAR's end read as ones.
+    pub fn bar_read(&self, offset: u64, dst: &mut [u8]) {
+        self.shared.bar.read_bytes(offset, dst);
+    }
+
+    /// Queues a trapped register write, as if the driver had made it.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::BarRange`] when it is not 1, 2, 4 or 8 aligned bytes inside the BAR.
+    pub fn bar_write(&self, offset: u64, src: &[u8]) -> Result<(), BusError> {
+        let bar = &self.shared.bar;
+        let refused = || BusError::BarRange {
+            offset,
+            len_bytes: src.len() as u64,
+            bar_len_bytes: bar.len_bytes(),
+        };
+        let len_bytes = match src.len() {
+            1 => 1,
+            2 => 2,
+            4 => 4,
+            8 => 8,
+            _ => return Err(refused()),
+        };
+        bar.check(offset, u64::from(len_bytes))?;
+        let value = src.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        bar.push(BarWrite { offset, len_bytes, value });
+        Ok(())
+    }
+
+    /// Makes the device vanish or come back: while gone, registers read as ones, writes are lost.
+    pub fn set_gone(&self, gone: bool) {
+        self.shared.bar.set_gone(gone);
+    }
+
+    /// Opens memory for accesses by I/O address.
+    ///
+    /// Hold the view for one bounded step and drop it: unmapping waits for it, and that wait is
+    /// what makes unmap an ending. Mapping or unmapping in the same thread while
+    /// holding a view deadlocks.
+    #[must_use]
+    pub fn memory(&self) -> DmaView<'_> {
+        self.shared.space.view()
+    }
+
+    /// Maps a region at an I/O address that the caller chose, as a guest's IOMMU does.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] when address or length is not a multiple of 4096 or the range ends
+    /// past the address space; [`BusError::MappingOverlap`].
+    pub fn dma_map(
+        &self,
+        iova: u64,
+        region: Arc<Region>,
+        access: DmaAccess,
+    ) -> Result<(), BusError> {
+        self.shared.space.map_region(iova, region, access)
+    }
+
+    /// Maps part of a file (another process' memory) at an I/O address that the caller chose.
+    ///
+    /// The file must not shrink while it is mapped: an access past its end kills the process with
+    /// SIGBUS. Seal a memfd against shrinking where the peer is not trusted.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceSide::dma_map`]; [`BusError::Os`] when the file cannot be mapped.
+    pub fn dma_map_fd(
+        &self,
+        iova: u64,
+        fd: impl AsFd,
+        file_offset: u64,
+        len_bytes: u64,
+        access: DmaAccess,
+    ) -> Result<(), BusError> {
+        self.shared.space.map_fd(iova, fd.as_fd(), file_offset, len_bytes, access)
+    }
+
+    /// Removes a mapping. When this returns, no access through it is in flight or will start.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::NotMapped`] unless exactly this range was mapped at once.
+    pub fn dma_unmap(&self, iova: u64, len_bytes: u64) -> Result<(), BusError> {
+        self.shared.space.unmap(iova, len_bytes)
+    }
+
+    /// Signals an interrupt vector; `false` when the driver has not enabled it.
+    pub fn raise(&self, vector: u16) -> bool {
+        self.shared.irq.raise(vector)
+    }
+
+    /// Interrupt vectors of the device.
+    #[must_use]
+    pub fn vectors(&self) -> u16 {
+        self.shared.irq.vectors()
+    }
+
+    /// Whether the driver asked for a function-level reset that was not yet acknowledged.
+    ///
+    /// Writes that were queued before the request are gone; those in the queue came after it.
+    /// Look here before [`DeviceSide::poll_write`].
+    #[inline]
+    #[must_use]
+    pub fn reset_requested(&self) -> bool {
+        self.shared.reset_pending.load(Ordering::Acquire)
+    }
+
+    /// Acknowledges a reset: the device is as after power-on, and publishes its registers again.
+    pub fn reset_done(&self) {
+        self.shared.reset_pending.store(false, Ordering::Release);
+    }
+
+    /// Asks for a reset from this side, as a vfio-user client's message does.
+    pub fn request_reset(&self) {
+        self.shared.bar.discard_writes();
+        self.shared.reset_pending.store(true, Ordering::Release);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> BusCounts {
+        let (bar_reads, bar_writes) = self.shared.bar.counts();
+        let (interrupts, interrupts_lost) = self.shared.irq.counts();
+        let dma = self.shared.space.counts();
+        BusCounts { bar_reads, bar_writes, interrupts, interrupts_lost, dma }
+    }
+}

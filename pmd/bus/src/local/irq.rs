@@ -1,0 +1,80 @@
+//! Interrupt vectors as eventfds that the device side signals.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{BusError, Interrupts};
+
+/// The vectors of one device.
+#[derive(Debug)]
+pub(super) struct IrqShared {
+    vectors: u16,
+    enabled: RwLock<Vec<OwnedFd>>,
+    raised: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl IrqShared {
+    pub(super) fn new(vectors: u16) -> Self {
+        Self {
+            vectors,
+            enabled: RwLock::new(Vec::new()),
+            raised: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Signals a vector; `false` when it is not enabled.
+    pub(super) fn raise(&self, vector: u16) -> bool {
+        let enabled = self.enabled.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(fd) = enabled.get(usize::from(vector)) else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        self.raised.fetch_add(1, Ordering::Relaxed);
+        // The write can fail only when the counter is at its maximum: the fd is readable then too.
+        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+        true
+    }
+
+    /// Interrupts raised, and interrupts lost because their vector was not enabled.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.raised.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+    }
+}
+
+impl Interrupts for IrqShared {
+    fn vectors(&self) -> u16 {
+        self.vectors
+    }
+
+    fn enable(&self, count: u16) -> Result<(), BusError> {
+        if count > self.vectors {
+            return Err(BusError::OutOfRange {
+                what: "interrupt vectors to enable",
+                value: u64::from(count),
+                min: 0,
+                max: u64::from(self.vectors),
+                hint: "; let several EQs share a vector",
+            });
+        }
+        let fds = (0..count)
+            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|errno| BusError::os("eventfd for an interrupt vector", errno))?;
+        *self.enabled.write().unwrap_or_else(PoisonError::into_inner) = fds;
+        Ok(())
+    }
+
+    fn eventfd(&self, vector: u16) -> Result<OwnedFd, BusError> {
+        let enabled = self.enabled.read().unwrap_or_else(PoisonError::into_inner);
+        let fd = enabled.get(usize::from(vector)).ok_or_else(|| BusError::VectorNotEnabled {
+            vector,
+            enabled: u16::try_from(enabled.len()).unwrap_or(u16::MAX),
+        })?;
+        fd.try_clone().map_err(|error| BusError::os("duplicating an eventfd", error))
+    }
+}

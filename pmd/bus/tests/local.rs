@@ -1,0 +1,502 @@
+//! The in-process transport, both halves in one test.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use ferrocx_bus::local::{self, DeviceSide, DmaFaultCause, LocalConfig, LocalTransport};
+use ferrocx_bus::{BusError, DmaAccess, DmaBuf, DmaHeap, DmaWord, Ring, Transport};
+use ferrocx_mempool::{Region, RegionConfig};
+
+fn pair(seed: u64) -> (Arc<LocalTransport>, DeviceSide) {
+    local::pair(LocalConfig { bar_len_bytes: 64 << 10, seed, ..LocalConfig::default() })
+        .expect("a valid configuration")
+}
+
+fn region(len_bytes: usize) -> Arc<Region> {
+    Region::alloc(&RegionConfig::heap(len_bytes)).expect("heap memory")
+}
+
+fn heap(transport: &LocalTransport, len_bytes: usize) -> DmaHeap {
+    let mapping = transport.dma().map(region(len_bytes), DmaAccess::ReadWrite).expect("mapped");
+    DmaHeap::new(mapping)
+}
+
+#[test]
+fn driver_reads_what_the_device_published() {
+    let (driver, device) = pair(1);
+    let bar = driver.bar();
+    assert_eq!(bar.read_be32(0), 0);
+    device.set_be32(0x14, 0x0102_0356);
+    assert_eq!(bar.read_be32(0x14), 0x0102_0356);
+    let mut bytes = [0; 6];
+    device.bar_read(0x13, &mut bytes);
+    assert_eq!(bytes, [0, 0x01, 0x02, 0x03, 0x56, 0]);
+}
+
+#[test]
+fn writes_arrive_in_order_and_never_merge() {
+    let (driver, device) = pair(1);
+    let bar = driver.bar();
+    bar.write_be32(0x18, 1);
+    bar.write_be32(0x18, 1);
+    bar.write_be64(0x3020, 0x1122_3344_5566_7788);
+    device.bar_write(0x3040, &[1, 2, 3, 4]).expect("aligned");
+    let writes: Vec<_> = device.poll_writes().map(|w| (w.offset, w.len_bytes, w.value)).collect();
+    let expected =
+        [(0x18, 4, 1), (0x18, 4, 1), (0x3020, 8, 0x1122_3344_5566_7788), (0x3040, 4, 0x0102_0304)];
+    assert_eq!(writes, expected);
+    assert_eq!(device.poll_write(), None);
+    assert_eq!(device.counts().bar_writes, 4);
+}
+
+#[test]
+fn doorbells_are_words_in_a_uar_page() {
+    let (driver, device) = pair(1);
+    let doorbell = driver.bar().doorbell(0x3900).expect("a send doorbell");
+    assert_eq!(device.uar_load(3, 0x900), 0);
+    let raw = u64::from_ne_bytes([0, 0, 1, 0x0a, 0, 0, 0x12, 3]);
+    doorbell.ring(raw);
+    assert_eq!(device.uar_load(3, 0x900), raw);
+    let mut bytes = [0; 8];
+    device.bar_read(0x3900, &mut bytes);
+    assert_eq!(bytes, [0, 0, 1, 0x0a, 0, 0, 0x12, 3]);
+    assert_eq!(device.uar_take(3, 0x900), Some(raw));
+    assert_eq!(device.uar_take(3, 0x900), None);
+    doorbell.ring(raw);
+    assert_eq!(device.uar_take(3, 0x900), Some(raw));
+    assert_eq!(device.poll_write(), None);
+}
+
+#[test]
+fn a_doorbell_outlives_its_transport() {
+    let (driver, device) = pair(1);
+    let doorbell = driver.bar().doorbell(0x3800).expect("a send doorbell");
+    drop((driver, device));
+    doorbell.ring(1);
+}
+
+#[test]
+fn other_registers_are_not_doorbells() {
+    let (driver, _device) = pair(1);
+    let bar = driver.bar();
+    for offset in [0x800, 0x2800, 0x3020, 0x37f8, 0x3804, 0x3fff] {
+        assert!(matches!(bar.doorbell(offset), Err(BusError::NotADoorbell { .. })), "{offset:#x}");
+    }
+    assert!(bar.doorbell(0x3800).is_ok());
+    assert!(bar.doorbell(0x3ff8).is_ok());
+    assert!(bar.doorbell(0xfff8).is_ok());
+    assert!(matches!(bar.doorbell(0x1_0800), Err(BusError::BarRange { .. })));
+}
+
+#[test]
+#[should_panic(expected = "outside the BAR")]
+fn a_read_past_the_bar_panics() {
+    let (driver, _device) = pair(1);
+    let _ = driver.bar().read_be32(0x1_0000);
+}
+
+#[test]
+fn trapped_accesses_are_bounded() {
+    let (_driver, device) = pair(1);
+    for (offset, len) in [(0x1_0000, 4), (0xfffe, 4), (0x12, 4), (0, 3), (0, 0), (0, 16)] {
+        let refused = device.bar_write(offset, &vec![0; len]);
+        assert!(matches!(refused, Err(BusError::BarRange { .. })), "{offset:#x} {len}");
+    }
+    let mut bytes = [0; 4];
+    device.bar_read(0xfffe, &mut bytes);
+    assert_eq!(bytes, [0, 0, 0xff, 0xff]);
+    device.bar_read(u64::MAX, &mut bytes);
+    assert_eq!(bytes, [0xff; 4]);
+}
+
+#[test]
+fn a_device_that_is_gone_reads_as_ones() {
+    let (driver, device) = pair(1);
+    device.set_be32(0x230, 0x1234);
+    device.set_gone(true);
+    assert_eq!(driver.bar().read_be32(0x230), u32::MAX);
+    driver.bar().write_be32(0x18, 1);
+    device.set_gone(false);
+    assert_eq!(driver.bar().read_be32(0x230), 0x1234);
+    assert_eq!(device.poll_write(), None);
+}
+
+#[test]
+fn reset_is_a_request_that_the_device_acknowledges() {
+    let (driver, device) = pair(1);
+    assert!(driver.reset_complete());
+    driver.bar().write_be32(0x18, 1);
+    driver.reset().expect("the model can reset");
+    driver.bar().write_be32(0x10, 2);
+    assert!(!driver.reset_complete());
+    assert!(device.reset_requested());
+    device.clear_bar();
+    device.reset_done();
+    assert!(driver.reset_complete());
+    // The write from before the request went into the device that was reset.
+    assert_eq!(device.poll_writes().map(|w| w.offset).collect::<Vec<_>>(), [0x10]);
+}
+
+#[test]
+fn relax_runs_the_hook() {
+    let (driver, device) = pair(1);
+    driver.relax();
+    let turns = Arc::new(AtomicU32::new(0));
+    let hook = {
+        let turns = Arc::clone(&turns);
+        move || {
+            turns.fetch_add(1, Ordering::Relaxed);
+            if device.reset_requested() {
+                device.reset_done();
+            }
+        }
+    };
+    driver.set_idle_hook(Some(Arc::new(hook)));
+    driver.reset().expect("the model can reset");
+    while !driver.reset_complete() {
+        driver.relax();
+    }
+    assert_eq!(turns.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn the_device_sees_mapped_memory_only() {
+    let (driver, device) = pair(7);
+    let mapping = driver.dma().map(region(8192), DmaAccess::ReadWrite).expect("mapped");
+    let iova = mapping.iova();
+    assert_ne!(iova, mapping.region().base().as_ptr().addr() as u64);
+    let memory = device.memory();
+    memory.write(iova + 5, b"ferrocx").expect("mapped");
+    let mut back = [0; 7];
+    mapping.region().copy_out(5, &mut back).expect("in range");
+    assert_eq!(&back, b"ferrocx");
+    let mut dst = [0; 16];
+    memory.read(iova + 8192 - 16, &mut dst).expect("the last bytes");
+    let fault = memory.read(iova + 8192 - 15, &mut dst).expect_err("one past the end");
+    assert_eq!((fault.iova, fault.len_bytes), (iova + 8192 - 15, 16));
+    assert_eq!((fault.is_write, fault.cause), (false, DmaFaultCause::Unmapped));
+    assert!(memory.write(iova - 1, &[0]).is_err());
+    assert!(memory.read_be32(0).is_err());
+    assert!(memory.read(u64::MAX - 1, &mut dst).is_err());
+    assert_eq!(memory.read(iova - 1, &mut []), Ok(()));
+    drop(memory);
+    let counts = device.counts().dma;
+    assert_eq!((counts.reads, counts.read_bytes), (1, 16));
+    assert_eq!((counts.writes, counts.written_bytes, counts.faults), (1, 7, 4));
+    drop(mapping);
+    assert!(device.memory().read(iova, &mut dst).is_err());
+}
+
+#[test]
+fn permissions_are_per_mapping_and_direction() {
+    let (driver, device) = pair(7);
+    let read = driver.dma().map(region(4096), DmaAccess::Read).expect("mapped");
+    let write = driver.dma().map(region(4096), DmaAccess::Write).expect("mapped");
+    let memory = device.memory();
+    assert_eq!(memory.read_be64(read.iova()), Ok(0));
+    let fault = memory.write_be64(read.iova(), 1).expect_err("read only");
+    assert_eq!((fault.cause, fault.is_write), (DmaFaultCause::Permission, true));
+    assert_eq!(memory.write_be32(write.iova(), 1), Ok(()));
+    let fault = memory.read_be32(write.iova()).expect_err("write only");
+    assert_eq!((fault.cause, fault.is_write), (DmaFaultCause::Permission, false));
+    assert!(memory.fetch_update_be64(read.iova(), |v| v + 1).is_err());
+    assert!(memory.is_mapped(read.iova(), 4096, false));
+    assert!(!memory.is_mapped(read.iova(), 4097, false));
+    assert!(!memory.is_mapped(read.iova(), 1, true));
+}
+
+#[test]
+fn accesses_cross_adjacent_mappings_and_fault_in_gaps() {
+    let (_driver, device) = pair(7);
+    let parts: Vec<_> = (0..3).map(|_| region(4096)).collect();
+    let base = 0x10_0000;
+    device.dma_map(base, Arc::clone(&parts[0]), DmaAccess::ReadWrite).expect("free");
+    device.dma_map(base + 4096, Arc::clone(&parts[1]), DmaAccess::ReadWrite).expect("free");
+    device.dma_map(base + 3 * 4096, Arc::clone(&parts[2]), DmaAccess::ReadWrite).expect("free");
+    let memory = device.memory();
+    let pattern: Vec<u8> = (0..100).collect();
+    memory.write(base + 4096 - 33, &pattern).expect("contiguous");
+    let mut back = [0; 100];
+    memory.read(base + 4096 - 33, &mut back).expect("contiguous");
+    assert_eq!(&back[..], &pattern[..]);
+    let mut tail = [0; 67];
+    parts[1].copy_out(0, &mut tail).expect("in range");
+    assert_eq!(&tail[..], &pattern[33..]);
+    assert!(memory.write(base + 2 * 4096 - 33, &pattern).is_err());
+    assert!(memory.write(base + 3 * 4096 - 1, &[1]).is_err());
+    memory.write(base + 3 * 4096, &[1]).expect("mapped");
+}
+
+#[test]
+fn mappings_do_not_overlap_and_unmap_exactly() {
+    let (_driver, device) = pair(7);
+    device.dma_map(0x4000, region(8192), DmaAccess::Read).expect("free");
+    for iova in [0x3000, 0x4000, 0x5000] {
+        let refused = device.dma_map(iova, region(8192), DmaAccess::Read);
+        assert!(matches!(refused, Err(BusError::MappingOverlap { .. })), "{iova:#x}");
+    }
+    assert!(device.dma_map(0x2000, region(8192), DmaAccess::Read).is_ok());
+    assert!(device.dma_map(0x6000, region(8192), DmaAccess::Read).is_ok());
+    for (iova, len) in [(0x4000, 4096), (0x5000, 4096), (0x4000, 16384), (0x8000, 8192)] {
+        assert!(matches!(device.dma_unmap(iova, len), Err(BusError::NotMapped { .. })));
+    }
+    device.dma_unmap(0x4000, 8192).expect("mapped");
+    assert!(device.dma_unmap(0x4000, 8192).is_err());
+    for iova in [1, 0xfff, u64::MAX - 4095] {
+        assert!(matches!(
+            device.dma_map(iova, region(4096), DmaAccess::Read),
+            Err(BusError::OutOfRange { .. })
+        ));
+    }
+}
+
+#[test]
+fn word_accesses_are_big_endian_and_aligned() {
+    let (driver, device) = pair(9);
+    let heap = heap(&driver, 4096);
+    let buf = heap.alloc(64, 64).expect("room");
+    let memory = device.memory();
+    memory.write_be64(buf.iova(), 0x0102_0304_0506_0708).expect("mapped");
+    assert_eq!(buf.load_be32(4), 0x0506_0708);
+    let mut bytes = [0; 8];
+    buf.copy_out(0, &mut bytes);
+    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
+    buf.store_release_be32(8, 0xdead_beef);
+    assert_eq!(memory.load_acquire_be32(buf.iova() + 8), Ok(0xdead_beef));
+    assert_eq!(memory.fetch_update_be64(buf.iova(), |v| v + 1), Ok(0x0102_0304_0506_0708));
+    assert_eq!(buf.load_be64(0), 0x0102_0304_0506_0709);
+    for (off, width) in [(1, 4), (2, 4), (4, 8)] {
+        let cause = match width {
+            4 => memory.read_be32(buf.iova() + off).map(u64::from),
+            _ => memory.read_be64(buf.iova() + off),
+        };
+        assert_eq!(cause.map_err(|f| f.cause), Err(DmaFaultCause::Misaligned));
+    }
+}
+
+#[test]
+fn write_release_counts_once_and_refuses_fragments() {
+    let (driver, device) = pair(9);
+    let heap = heap(&driver, 4096);
+    let buf = heap.alloc(64, 64).expect("room");
+    let memory = device.memory();
+    let cqe: Vec<u8> = (1..=64).collect();
+    memory.write_release(buf.iova(), &cqe).expect("mapped");
+    let mut back = [0; 64];
+    buf.copy_out(0, &mut back);
+    assert_eq!(&back[..], &cqe[..]);
+    assert!(memory.write_release(buf.iova(), &[1, 2, 3]).is_err());
+    assert!(memory.write_release(buf.iova(), &[0; 6]).is_err());
+    memory.write_release(buf.iova(), &[9; 4]).expect("one word");
+    drop(memory);
+    let counts = device.counts().dma;
+    assert_eq!((counts.writes, counts.written_bytes, counts.faults), (2, 68, 2));
+}
+
+#[test]
+fn same_seed_same_addresses_and_freed_ones_stay_unused() {
+    let iovas = |seed| {
+        let (driver, _device) = pair(seed);
+        let first = driver.dma().map(region(4096), DmaAccess::Read).expect("mapped").iova();
+        let second = driver.dma().map(region(4096), DmaAccess::Read).expect("mapped").iova();
+        assert_ne!(first, second, "the first is unmapped by now, but not used again");
+        (first, second)
+    };
+    assert_eq!(iovas(3), iovas(3));
+    assert_ne!(iovas(3), iovas(4));
+}
+
+#[test]
+fn mapping_count_is_limited() {
+    let config = LocalConfig { bar_len_bytes: 64 << 10, max_mappings: 2, ..LocalConfig::default() };
+    let (driver, _device) = local::pair(config).expect("valid");
+    let dma = driver.dma();
+    let first = dma.map(region(4096), DmaAccess::Read).expect("mapped");
+    let _second = dma.map(region(4096), DmaAccess::Read).expect("mapped");
+    assert!(matches!(
+        dma.map(region(4096), DmaAccess::Read),
+        Err(BusError::OutOfRange { value: 3, max: 2, .. })
+    ));
+    drop(first);
+    assert!(dma.map(region(4096), DmaAccess::Read).is_ok());
+}
+
+#[test]
+fn bad_configurations_are_refused() {
+    for (bar_len_bytes, vectors) in
+        [(32 << 10, 1), (100_000, 1), (8 << 30, 1), (64 << 10, 0), (64 << 10, 2049)]
+    {
+        let config = LocalConfig { bar_len_bytes, vectors, ..LocalConfig::default() };
+        assert!(matches!(local::pair(config), Err(BusError::OutOfRange { .. })));
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no eventfd through raw system calls")]
+fn interrupts_reach_the_eventfd_of_an_enabled_vector() {
+    let (driver, device) = pair(1);
+    let irq = driver.interrupts();
+    assert!(!device.raise(0));
+    assert!(matches!(irq.eventfd(0), Err(BusError::VectorNotEnabled { vector: 0, enabled: 0 })));
+    irq.enable(2).expect("two vectors");
+    let fd = irq.eventfd(1).expect("enabled");
+    assert!(device.raise(1));
+    assert!(device.raise(1));
+    assert!(!device.raise(2));
+    let mut count = [0; 8];
+    assert_eq!(rustix::io::read(&fd, &mut count), Ok(8));
+    assert_eq!(u64::from_ne_bytes(count), 2);
+    assert_eq!(rustix::io::read(&fd, &mut count), Err(rustix::io::Errno::AGAIN));
+    assert!(matches!(irq.enable(65), Err(BusError::OutOfRange { max: 64, .. })));
+    irq.enable(0).expect("none");
+    assert!(!device.raise(1));
+    assert_eq!((device.counts().interrupts, device.counts().interrupts_lost), (2, 3));
+}
+
+/// One thread polls CQEs, the other writes them: the acquire of the last word covers the rest.
+#[test]
+fn a_polled_entry_is_whole() {
+    let laps: u32 = if cfg!(miri) { 8 } else { 20_000 };
+    let (driver, device) = pair(11);
+    let heap = heap(&driver, 8192);
+    let buf = Arc::new(heap.alloc(4 * 64, 64).expect("room"));
+    let record_buf = Arc::new(heap.alloc(8, 64).expect("room"));
+    let record = DmaWord::new(Arc::clone(&record_buf), 0).expect("aligned");
+    let ring = Ring::<64>::new(buf, 0, 2).expect("four entries");
+    let (cq, db) = (ring.iova(), record.iova());
+    let producer = std::thread::spawn(move || {
+        for n in 1..=laps {
+            // Flow control through the record, as a driver updates a CQ's consumer index.
+            while n - device.memory().load_acquire_be32(db).expect("mapped") > 4 {
+                std::thread::yield_now();
+            }
+            let cqe: Vec<u8> = n.to_be_bytes().repeat(16);
+            let at = cq + u64::from((n - 1) % 4) * 64;
+            device.memory().write_release(at, &cqe).expect("mapped");
+        }
+    });
+    for n in 1..=laps {
+        let slot = ring.at(n - 1);
+        while slot.load_acquire_be32::<0x3c>() != n {
+            std::thread::yield_now();
+        }
+        assert_eq!(slot.load_be32::<0>(), n);
+        assert_eq!(slot.load_be64::<0x10>(), u64::from(n) << 32 | u64::from(n));
+        assert_eq!(slot.load_be32::<0x38>(), n);
+        record.store_release_be32(n);
+    }
+    producer.join().expect("no panic");
+}
+
+/// What the driver stored before ringing is visible once the doorbell's value is.
+#[test]
+fn a_doorbell_publishes_earlier_stores() {
+    let laps: u32 = if cfg!(miri) { 8 } else { 20_000 };
+    let (driver, device) = pair(12);
+    let heap = heap(&driver, 4096);
+    let buf = Arc::new(heap.alloc(64, 64).expect("room"));
+    let ring = Ring::<64>::new(buf, 0, 0).expect("one entry");
+    let iova = ring.iova();
+    let doorbell = driver.bar().doorbell(0x4800).expect("a send doorbell");
+    let consumed = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&consumed);
+    let consumer = std::thread::spawn(move || {
+        for n in 1..=laps {
+            while device.uar_load(4, 0x800) != u64::from(n) {
+                std::thread::yield_now();
+            }
+            let mut wqe = [0; 64];
+            device.memory().read(iova, &mut wqe).expect("mapped");
+            assert_eq!(wqe.to_vec(), n.to_be_bytes().repeat(16));
+            seen.store(n, Ordering::Release);
+        }
+    });
+    for n in 1..=laps {
+        let wqe: Vec<u8> = n.to_be_bytes().repeat(16);
+        ring.at(n).store(&wqe.try_into().expect("64 bytes"));
+        doorbell.ring(u64::from(n));
+        while consumed.load(Ordering::Acquire) != n {
+            std::thread::yield_now();
+        }
+    }
+    consumer.join().expect("no panic");
+}
+
+/// Unmap is an ending: once it has returned, no access reaches the memory.
+#[test]
+fn nothing_reaches_memory_after_unmap() {
+    let rounds = if cfg!(miri) { 3 } else { 500 };
+    let (driver, device) = pair(13);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (send, receive) = std::sync::mpsc::channel::<u64>();
+    let writer = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            let mut target = None;
+            let (mut hits, mut faults) = (0_u64, 0_u64);
+            while !stop.load(Ordering::Relaxed) {
+                target = receive.try_iter().last().or(target);
+                let Some(iova) = target else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                match device.memory().write(iova, &[0xff; 4096]) {
+                    Ok(()) => hits += 1,
+                    Err(_) => faults += 1,
+                }
+                if faults > 0 || cfg!(miri) {
+                    std::thread::yield_now();
+                }
+            }
+            (hits, faults)
+        })
+    };
+    for _ in 0..rounds {
+        let memory = region(4096);
+        let mapping = driver.dma().map(Arc::clone(&memory), DmaAccess::ReadWrite).expect("mapped");
+        send.send(mapping.iova()).expect("the writer lives");
+        while memory.load_acquire_u8(0).expect("in range") == 0 {
+            std::thread::yield_now();
+        }
+        drop(mapping);
+        // The memory is ours again. A straggler would change it back.
+        memory.fill(0, 4096, 0).expect("in range");
+        for _ in 0..20 {
+            std::thread::yield_now();
+        }
+        let mut bytes = vec![0; 4096];
+        memory.copy_out(0, &mut bytes).expect("in range");
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (hits, _) = writer.join().expect("no panic");
+    assert!(hits >= rounds);
+}
+
+#[test]
+fn views_of_a_buffer_keep_it() {
+    let (driver, device) = pair(14);
+    let heap = heap(&driver, 4096);
+    let buf = Arc::new(heap.alloc(64, 64).expect("room"));
+    let word = DmaWord::new(Arc::clone(&buf), 60).expect("the last word");
+    assert!(DmaWord::new(Arc::clone(&buf), 62).is_err());
+    assert!(DmaWord::new(Arc::clone(&buf), 64).is_err());
+    let iova = buf.iova();
+    drop((buf, heap, driver));
+    word.store_release_be32(0x55aa_0001);
+    assert_eq!(device.memory().load_acquire_be32(iova + 60), Ok(0x55aa_0001));
+    drop(word);
+    assert!(device.memory().load_acquire_be32(iova + 60).is_err());
+}
+
+#[test]
+fn leaked_buffers_stay_mapped_and_taken() {
+    let (driver, device) = pair(15);
+    let heap = heap(&driver, 4096);
+    let buf: DmaBuf = heap.alloc(4096, 64).expect("room");
+    let iova = buf.iova();
+    buf.leak();
+    assert!(matches!(heap.alloc(64, 64), Err(BusError::HeapExhausted { free_bytes: 0, .. })));
+    drop(heap);
+    assert!(device.memory().is_mapped(iova, 4096, true));
+}
