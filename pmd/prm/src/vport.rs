@@ -10,8 +10,6 @@ layout! {
     pub struct NicVportContext [0x100] {
         /// Several priorities on one send queue (DPDK).
         0x00 [31] multi_prio_sq, with_multi_prio_sq;
-        /// Socket-direct group (Linux 6.12).
-        0x00 [30:28] sd_group, with_sd_group;
         /// Headers that a send WQE must carry inline: 0 none, 1 L2, 2 IP, 3 TCP/UDP.
         0x00 [26:24] min_wqe_inline_mode, with_min_wqe_inline_mode;
         /// Multicast is not looped back.
@@ -30,6 +28,8 @@ layout! {
         0x08 [19:16] affiliation_criteria, with_affiliation_criteria;
         /// Function that this vport is affiliated with.
         0x08 [15:0] affiliated_vhca_id, with_affiliated_vhca_id;
+        /// Socket-direct group that the vport belongs to, 0 for none (Linux 6.12).
+        0x20 [30:28] sd_group, with_sd_group;
         /// Largest frame in bytes, Ethernet header included.
         0x24 [15:0] mtu, with_mtu;
         /// System image GUID.
