@@ -1,1 +1,41 @@
-//! What the ferrocx applications share: device selection, cores, reports.
+//! What the ferrocx applications share: choosing a device, cores, waiting, signals, reports.
+//!
+//! # Architecture
+//!
+//! - [`device`] reads `--device`: the software model (default) or a PCI address, and checks a PCI
+//!   address against sysfs before anything is opened.
+//! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
+//! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
+//!   locked memory, IOMMU.
+//! - [`signal`] turns Ctrl-C into a flag; [`exit`] turns a result into one sentence and a code.
+//! - [`report`] formats rates and tables for people and writes JSON for programs.
+//!
+//! # What it does not do
+//!
+//! It opens no device and moves no packet; it knows no bit of the hardware.
+//!
+//! # Limits
+//!
+//! Linux. Core numbers up to [`list::MAX_CORE`].
+//!
+//! # Example
+//!
+//! ```
+//! use ferrocx_app_common::device::DeviceSpec;
+//!
+//! let spec: DeviceSpec = "0000:3b:00.0".parse()?;
+//! assert_eq!(spec.to_string(), "0000:3b:00.0");
+//! let spec: DeviceSpec = "model".parse()?;
+//! assert!(matches!(spec, DeviceSpec::Model(_)));
+//! # Ok::<(), ferrocx_app_common::device::DeviceError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod exit;
+pub mod host;
+pub mod list;
+pub mod log;
+pub mod report;
+pub mod signal;
+pub mod wait;

@@ -1,0 +1,369 @@
+//! Which device to drive: `--device model`, `--device model:key=value,...` or a PCI address.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use ferrocx_bus::PciIdentity;
+use thiserror::Error;
+
+/// The device that the user named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceSpec {
+    /// The software ConnectX in this process.
+    Model(ModelOptions),
+    /// A ConnectX bound to `vfio-pci`.
+    Pci(PciAddress),
+}
+
+impl Default for DeviceSpec {
+    fn default() -> Self {
+        Self::Model(ModelOptions::default())
+    }
+}
+
+/// Why the device cannot be used. One sentence: the value, the limit, the way out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// Neither `model` nor a PCI address.
+    #[error(
+        "unknown device `{text}`; give `model`, `model:key=value,...` or a PCI address such as \
+         0000:3b:00.0"
+    )]
+    Unknown {
+        /// What was given.
+        text: String,
+    },
+    /// A model option that does not exist.
+    #[error("the model has no option `{key}`; it has {known}")]
+    UnknownOption {
+        /// The key.
+        key: String,
+        /// The keys that exist.
+        known: &'static str,
+    },
+    /// A model option whose value is not a number in its range.
+    #[error("model option {key}={value} is out of range; give {range}")]
+    OptionRange {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// No such PCI device.
+    #[error("no PCI device at {address}; `lspci -D -d 15b3:` lists the ConnectX adapters here")]
+    Absent {
+        /// The address.
+        address: PciAddress,
+    },
+    /// A PCI device that this driver does not know.
+    #[error(
+        "the device at {address} is {vendor:04x}:{device:04x}, not a ConnectX-4 or later; \
+         `lspci -D -d 15b3:` lists those that this machine has"
+    )]
+    NotConnectX {
+        /// The address.
+        address: PciAddress,
+        /// Its PCI vendor id.
+        vendor: u16,
+        /// Its PCI device id.
+        device: u16,
+    },
+    /// No IOMMU protects the machine from this device.
+    #[error(
+        "{address} has no IOMMU group, so it could write all memory of this machine; enable VT-d \
+         or AMD-Vi in the firmware and boot with `intel_iommu=on iommu=pt` (AMD: `iommu=pt`)"
+    )]
+    NoIommu {
+        /// The address.
+        address: PciAddress,
+    },
+    /// The device belongs to another driver.
+    #[error(
+        "{address} is bound to {driver}, not to vfio-pci; bind it with `echo vfio-pci > \
+         /sys/bus/pci/devices/{address}/driver_override`, then unbind it from {driver} and write \
+         its address to /sys/bus/pci/drivers_probe"
+    )]
+    WrongDriver {
+        /// The address.
+        address: PciAddress,
+        /// The driver in place, or "no driver".
+        driver: String,
+    },
+    /// A sysfs attribute could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Sysfs {
+        /// The attribute.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What can be chosen about the software model, as `model:key=value,key=value`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelOptions {
+    /// Seed of the base of I/O addresses and of every random choice: 0 to 2^64 - 1.
+    pub seed: u64,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self { seed: 1 }
+    }
+}
+
+impl ModelOptions {
+    const KNOWN: &'static str = "`seed`";
+
+    fn parse(text: &str) -> Result<Self, DeviceError> {
+        let mut options = Self::default();
+        for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match key {
+                "seed" => {
+                    options.seed = value.parse().map_err(|_| DeviceError::OptionRange {
+                        key: "seed",
+                        value: value.into(),
+                        range: "a number from 0 to 18446744073709551615",
+                    })?;
+                }
+                _ => {
+                    return Err(DeviceError::UnknownOption { key: key.into(), known: Self::KNOWN });
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "model" {
+            return Ok(Self::default());
+        }
+        if let Some(options) = text.strip_prefix("model:") {
+            return Ok(Self::Model(ModelOptions::parse(options)?));
+        }
+        match PciAddress::parse(text) {
+            Some(address) => Ok(Self::Pci(address)),
+            None => Err(DeviceError::Unknown { text: text.into() }),
+        }
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(options) => write!(f, "model:seed={}", options.seed),
+            Self::Pci(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Domain, bus, device and function of a PCI device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PciAddress {
+    /// PCI domain.
+    pub domain: u32,
+    /// Bus number.
+    pub bus: u8,
+    /// Device number, 0 to 31.
+    pub device: u8,
+    /// Function number, 0 to 7.
+    pub function: u8,
+}
+
+impl PciAddress {
+    /// Reads `0000:3b:00.0`, or `3b:00.0` for domain 0; hexadecimal, as `lspci` prints it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (rest, function) = text.rsplit_once('.')?;
+        let mut parts = rest.rsplit(':');
+        let device = hex(parts.next()?, 2)?;
+        let bus = hex(parts.next()?, 2)?;
+        let domain = match parts.next() {
+            Some(domain) => hex(domain, 8)?,
+            None => 0,
+        };
+        let function = hex(function, 1)?;
+        if parts.next().is_some() || device > 31 || function > 7 {
+            return None;
+        }
+        Some(Self {
+            domain,
+            bus: u8::try_from(bus).ok()?,
+            device: u8::try_from(device).ok()?,
+            function: u8::try_from(function).ok()?,
+        })
+    }
+
+    /// Checks in sysfs that the device exists, is a ConnectX, has an IOMMU and is on `vfio-pci`.
+    ///
+    /// Nothing is opened or changed.
+    ///
+    /// # Errors
+    /// The first of [`DeviceError::Absent`], [`DeviceError::NotConnectX`],
+    /// [`DeviceError::NoIommu`], [`DeviceError::WrongDriver`] that applies;
+    /// [`DeviceError::Sysfs`] if an attribute cannot be read.
+    pub fn check(&self) -> Result<PciIdentity, DeviceError> {
+        self.check_below(Path::new("/sys"))
+    }
+
+    fn check_below(&self, sysfs: &Path) -> Result<PciIdentity, DeviceError> {
+        let dir = sysfs.join("bus/pci/devices").join(self.to_string());
+        if !dir.exists() {
+            return Err(DeviceError::Absent { address: *self });
+        }
+        let numa_node = fs::read_to_string(dir.join("numa_node"))
+            .ok()
+            .and_then(|text| u32::try_from(text.trim().parse::<i64>().ok()?).ok());
+        let identity = PciIdentity {
+            vendor: read_id(&dir.join("vendor"))?,
+            device: read_id(&dir.join("device"))?,
+            name: self.to_string(),
+            numa_node,
+        };
+        if identity.known().is_none() {
+            let PciIdentity { vendor, device, .. } = identity;
+            return Err(DeviceError::NotConnectX { address: *self, vendor, device });
+        }
+        if !dir.join("iommu_group").exists() {
+            return Err(DeviceError::NoIommu { address: *self });
+        }
+        let driver = fs::read_link(dir.join("driver"))
+            .ok()
+            .and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| "no driver".into());
+        if driver != "vfio-pci" {
+            return Err(DeviceError::WrongDriver { address: *self, driver });
+        }
+        Ok(identity)
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+/// A hexadecimal number of 1 to `digits` digits, without sign or prefix.
+fn hex(text: &str, digits: usize) -> Option<u32> {
+    let plain = (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then(|| u32::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// Reads a sysfs id such as `0x15b3`.
+fn read_id(path: &Path) -> Result<u16, DeviceError> {
+    let sysfs = |source| DeviceError::Sysfs { path: path.into(), source };
+    let text = fs::read_to_string(path).map_err(sysfs)?;
+    let digits = text.trim().trim_start_matches("0x");
+    u16::from_str_radix(digits, 16).map_err(|_| sysfs(io::ErrorKind::InvalidData.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const ADDRESS: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0, function: 1 };
+
+    #[test]
+    fn addresses_are_read_as_lspci_prints_them() {
+        assert_eq!(PciAddress::parse("0000:3b:00.1"), Some(ADDRESS));
+        assert_eq!(PciAddress::parse("3b:00.1"), Some(ADDRESS));
+        let last = PciAddress { domain: 0x10000, bus: 0xff, device: 31, function: 7 };
+        assert_eq!(PciAddress::parse("10000:ff:1f.7"), Some(last));
+        assert_eq!(last.to_string(), "10000:ff:1f.7");
+        for wrong in [
+            "",
+            "3b",
+            "3b:00",
+            "3b:20.0",
+            "3b:00.8",
+            "0:0:3b:00.0",
+            "+3:00.0",
+            "3b:00.",
+            "3bb:00.0",
+        ] {
+            assert_eq!(PciAddress::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_spec_is_a_model_or_an_address_or_an_error_that_names_both() {
+        assert_eq!("model".parse::<DeviceSpec>().unwrap(), DeviceSpec::default());
+        let seeded = DeviceSpec::Model(ModelOptions { seed: 7 });
+        assert_eq!("model:seed=7".parse::<DeviceSpec>().unwrap(), seeded);
+        assert_eq!("3b:0.1".parse::<DeviceSpec>().unwrap(), DeviceSpec::Pci(ADDRESS));
+        let sentence = "eth0".parse::<DeviceSpec>().unwrap_err().to_string();
+        assert!(sentence.contains("`eth0`") && sentence.contains("0000:3b:00.0"), "{sentence}");
+        let sentence = "model:sed=7".parse::<DeviceSpec>().unwrap_err().to_string();
+        assert_eq!(sentence, "the model has no option `sed`; it has `seed`");
+        let sentence = "model:seed=-1".parse::<DeviceSpec>().unwrap_err().to_string();
+        assert!(sentence.contains("seed=-1 is out of range"), "{sentence}");
+    }
+
+    /// A sysfs tree with one device; each test removes or changes one thing.
+    fn sysfs(vendor: &str, device: &str) -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("bus/pci/devices/0000:3b:00.1");
+        let driver = root.path().join("bus/pci/drivers/vfio-pci");
+        fs::create_dir_all(&dir).unwrap();
+        fs::create_dir_all(&driver).unwrap();
+        fs::create_dir_all(dir.join("iommu_group")).unwrap();
+        fs::write(dir.join("vendor"), vendor).unwrap();
+        fs::write(dir.join("device"), device).unwrap();
+        fs::write(dir.join("numa_node"), "-1\n").unwrap();
+        symlink(&driver, dir.join("driver")).unwrap();
+        (root, dir)
+    }
+
+    #[test]
+    fn a_connectx_on_vfio_pci_is_accepted() {
+        let (root, dir) = sysfs("0x15b3\n", "0x1015\n");
+        let identity = ADDRESS.check_below(root.path()).unwrap();
+        assert_eq!((identity.vendor, identity.device, identity.numa_node), (0x15b3, 0x1015, None));
+        fs::write(dir.join("numa_node"), "1\n").unwrap();
+        assert_eq!(ADDRESS.check_below(root.path()).unwrap().numa_node, Some(1));
+    }
+
+    #[test]
+    fn each_reason_to_refuse_is_one_sentence_with_a_way_out() {
+        let (root, _) = sysfs("0x15b3\n", "0x1015\n");
+        let other = PciAddress { bus: 0x3c, ..ADDRESS };
+        let error = other.check_below(root.path()).unwrap_err();
+        assert!(matches!(error, DeviceError::Absent { .. }), "{error}");
+
+        let (root, _) = sysfs("0x8086\n", "0x1015\n");
+        let error = ADDRESS.check_below(root.path()).unwrap_err();
+        assert!(error.to_string().contains("is 8086:1015, not a ConnectX-4"), "{error}");
+
+        let (root, dir) = sysfs("0x15b3\n", "0x1015\n");
+        fs::remove_dir(dir.join("iommu_group")).unwrap();
+        let error = ADDRESS.check_below(root.path()).unwrap_err();
+        assert!(error.to_string().contains("intel_iommu=on"), "{error}");
+
+        let (root, dir) = sysfs("0x15b3\n", "0x1015\n");
+        fs::remove_file(dir.join("driver")).unwrap();
+        let error = ADDRESS.check_below(root.path()).unwrap_err();
+        assert!(error.to_string().contains("bound to no driver"), "{error}");
+        symlink("/nowhere/mlx5_core", dir.join("driver")).unwrap();
+        let error = ADDRESS.check_below(root.path()).unwrap_err();
+        assert!(error.to_string().contains("bound to mlx5_core"), "{error}");
+
+        let (root, dir) = sysfs("0x15b3\n", "garbage\n");
+        let error = ADDRESS.check_below(root.path()).unwrap_err();
+        assert!(matches!(error, DeviceError::Sysfs { .. }), "{error}");
+        assert!(error.to_string().contains(&dir.join("device").display().to_string()), "{error}");
+    }
+}
