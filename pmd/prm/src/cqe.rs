@@ -46,12 +46,14 @@ layout! {
         0x1c [25] l3_ok, with_l3_ok;
         /// The layer-2 header is right.
         0x1c [24] l2_ok, with_l2_ok;
+        /// The packet was an IP fragment.
+        0x1c [23] ip_frag, with_ip_frag;
         /// 0 none, 1 TCP, 2 UDP, 3 TCP with empty ACK, 4 TCP with ACK.
         0x1c [22:20] l4_hdr_type, with_l4_hdr_type;
         /// 0 none, 1 IPv6, 2 IPv4.
         0x1c [19:18] l3_hdr_type, with_l3_hdr_type;
-        /// The packet was an IP fragment.
-        0x1c [17] ip_frag, with_ip_frag;
+        /// The IPv4 header has options, or the IPv6 header extension headers.
+        0x1c [17] ip_ext_opts, with_ip_ext_opts;
         /// A VLAN tag was stripped.
         0x1c [16] cv, with_cv;
         /// The stripped tag: priority, DEI, id.
