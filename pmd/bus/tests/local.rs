@@ -353,6 +353,26 @@ fn interrupts_reach_the_eventfd_of_an_enabled_vector() {
     assert_eq!((device.counts().interrupts, device.counts().interrupts_lost), (2, 3));
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no eventfd through raw system calls")]
+fn a_vector_can_have_the_eventfd_of_another_process() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let (driver, device) = pair(1);
+    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+    let theirs = fd.try_clone().expect("a duplicate");
+    device.set_vector(63, Some(fd)).expect("the last vector");
+    assert!(!device.raise(62), "vectors below are not enabled by it");
+    assert!(device.raise(63));
+    let mut count = [0; 8];
+    assert_eq!(rustix::io::read(&theirs, &mut count), Ok(8));
+    assert_eq!(u64::from_ne_bytes(count), 1);
+    assert!(driver.interrupts().eventfd(62).is_err());
+    device.set_vector(63, None).expect("the last vector");
+    assert!(!device.raise(63));
+    let refused = device.set_vector(64, None);
+    assert!(matches!(refused, Err(BusError::OutOfRange { value: 64, max: 63, .. })));
+}
+
 /// One thread polls CQEs, the other writes them: the acquire of the last word covers the rest.
 #[test]
 fn a_polled_entry_is_whole() {

@@ -1,6 +1,6 @@
 //! The device's half: what a software model, or a vfio-user server in front of one, holds.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -209,6 +209,16 @@ impl DeviceSide {
     /// Signals an interrupt vector; `false` when the driver has not enabled it.
     pub fn raise(&self, vector: u16) -> bool {
         self.shared.irq.raise(vector)
+    }
+
+    /// Replaces the eventfd of one vector with the caller's, as a vfio-user client asks for;
+    /// `None` disables the vector.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] for a vector the device does not have.
+    pub fn set_vector(&self, vector: u16, fd: Option<OwnedFd>) -> Result<(), BusError> {
+        self.shared.irq.set(vector, fd)
     }
 
     /// Interrupt vectors of the device.

@@ -12,7 +12,7 @@ use crate::{BusError, Interrupts};
 #[derive(Debug)]
 pub(super) struct IrqShared {
     vectors: u16,
-    enabled: RwLock<Vec<OwnedFd>>,
+    enabled: RwLock<Vec<Option<OwnedFd>>>,
     raised: AtomicU64,
     lost: AtomicU64,
 }
@@ -30,7 +30,7 @@ impl IrqShared {
     /// Signals a vector; `false` when it is not enabled.
     pub(super) fn raise(&self, vector: u16) -> bool {
         let enabled = self.enabled.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(fd) = enabled.get(usize::from(vector)) else {
+        let Some(Some(fd)) = enabled.get(usize::from(vector)) else {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return false;
         };
@@ -38,6 +38,26 @@ impl IrqShared {
         // The write can fail only when the counter is at its maximum: the fd is readable then too.
         let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
         true
+    }
+
+    /// Replaces the eventfd of one vector; `None` disables it.
+    pub(super) fn set(&self, vector: u16, fd: Option<OwnedFd>) -> Result<(), BusError> {
+        if vector >= self.vectors {
+            return Err(BusError::OutOfRange {
+                what: "interrupt vector",
+                value: u64::from(vector),
+                min: 0,
+                max: u64::from(self.vectors - 1),
+                hint: "",
+            });
+        }
+        let mut enabled = self.enabled.write().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::from(vector);
+        if enabled.len() <= at {
+            enabled.resize_with(at + 1, || None);
+        }
+        enabled[at] = fd;
+        Ok(())
     }
 
     /// Interrupts raised, and interrupts lost because their vector was not enabled.
@@ -62,7 +82,7 @@ impl Interrupts for IrqShared {
             });
         }
         let fds = (0..count)
-            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Some))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|errno| BusError::os("eventfd for an interrupt vector", errno))?;
         *self.enabled.write().unwrap_or_else(PoisonError::into_inner) = fds;
@@ -71,9 +91,11 @@ impl Interrupts for IrqShared {
 
     fn eventfd(&self, vector: u16) -> Result<OwnedFd, BusError> {
         let enabled = self.enabled.read().unwrap_or_else(PoisonError::into_inner);
-        let fd = enabled.get(usize::from(vector)).ok_or_else(|| BusError::VectorNotEnabled {
-            vector,
-            enabled: u16::try_from(enabled.len()).unwrap_or(u16::MAX),
+        let fd = enabled.get(usize::from(vector)).and_then(Option::as_ref).ok_or_else(|| {
+            BusError::VectorNotEnabled {
+                vector,
+                enabled: u16::try_from(enabled.len()).unwrap_or(u16::MAX),
+            }
         })?;
         fd.try_clone().map_err(|error| BusError::os("duplicating an eventfd", error))
     }
