@@ -1,1 +1,15 @@
 //! A software ConnectX: deterministic, strict, bit-exact.
+#![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
+
+pub mod config;
+pub mod datapath;
+pub mod eq;
+pub mod log;
+pub mod mkey;
+pub mod nic;
+pub mod objects;
+pub mod port;
+
+pub use config::{Identity, NicConfig};
+pub use nic::Nic;

@@ -1,0 +1,184 @@
+//! Everything a driver can create, in tables indexed by object number.
+//!
+//! A context is decoded once, at CREATE, into what the data path needs. Objects that name others
+//! hold them ([`Table::hold`]), so that destroying one in use is refused.
+
+mod memory;
+mod queues;
+mod steering;
+mod table;
+
+pub use memory::QueueMemory;
+pub use queues::{
+    Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,
+    WorkQueue, WqType,
+};
+pub use steering::{
+    FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MissAction, Rqt, RxHash, Tir,
+    TirTarget, Tis, flow_action,
+};
+pub use table::Table;
+
+use crate::mkey::MkeyTable;
+
+/// A UAR page that was allocated.
+#[derive(Debug, Default)]
+pub struct Uar {
+    /// Send queues that may ring this page.
+    pub sqns: Vec<u32>,
+    /// Completion queues that may be armed on this page.
+    pub cqns: Vec<u32>,
+}
+
+/// Counters of queue events, by QUERY_Q_COUNTER.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QCounter {
+    /// Packets dropped because no receive buffer was posted.
+    pub out_of_buffer: u64,
+    /// CQEs that found their ring full.
+    pub cq_overflow: u64,
+}
+
+/// Every object of one function.
+#[derive(Debug)]
+pub struct Objects {
+    /// UAR pages; the number is the page's index in the BAR.
+    pub uars: Table<Uar>,
+    /// Protection domains.
+    pub pds: Table<()>,
+    /// Transport domains.
+    pub tds: Table<()>,
+    /// XRC domains.
+    pub xrcds: Table<()>,
+    /// Memory keys.
+    pub mkeys: MkeyTable,
+    /// Event queues.
+    pub eqs: Table<Eq>,
+    /// Completion queues.
+    pub cqs: Table<Cq>,
+    /// Send queues.
+    pub sqs: Table<Sq>,
+    /// Receive queues.
+    pub rqs: Table<Rq>,
+    /// Receive memory pools.
+    pub rmps: Table<Rmp>,
+    /// RSS tables.
+    pub rqts: Table<Rqt>,
+    /// Transport interfaces, receive.
+    pub tirs: Table<Tir>,
+    /// Transport interfaces, send.
+    pub tiss: Table<Tis>,
+    /// Flow tables.
+    pub flow_tables: Table<FlowTable>,
+    /// Flow groups.
+    pub flow_groups: Table<FlowGroup>,
+    /// Flow counters.
+    pub flow_counters: Table<FlowCounter>,
+    /// Q counters.
+    pub q_counters: Table<QCounter>,
+    /// Table where received packets start, if the driver named one.
+    pub rx_root: Option<u32>,
+    /// Table where sent packets start, if the driver named one.
+    pub tx_root: Option<u32>,
+    /// Changes with every change of a flow object, TIR or RQT: a compiled form is then stale.
+    pub steering_generation: u64,
+}
+
+/// First number of each kind. They differ, so that a number of the wrong kind is refused.
+mod first {
+    /// Pages 0 to 2 hold the init segment. TRACE: real hardware starts here, reference 1.3.
+    pub(super) const UAR: u32 = 0x10;
+    pub(super) const PD: u32 = 0x20;
+    pub(super) const TD: u32 = 0x40;
+    pub(super) const XRCD: u32 = 0x60;
+    /// TRACE: the first EQN of real hardware, reference 4.1.
+    pub(super) const EQ: u32 = 0x10;
+    pub(super) const CQ: u32 = 0x400;
+    pub(super) const SQ: u32 = 0x1000;
+    pub(super) const RQ: u32 = 0x2000;
+    pub(super) const RMP: u32 = 0x3000;
+    pub(super) const RQT: u32 = 0x100;
+    pub(super) const TIR: u32 = 0x4000;
+    pub(super) const TIS: u32 = 0x5000;
+    pub(super) const FLOW_TABLE: u32 = 0x1;
+    pub(super) const FLOW_GROUP: u32 = 0x1;
+    pub(super) const FLOW_COUNTER: u32 = 0x1;
+    pub(super) const Q_COUNTER: u32 = 0x0;
+}
+
+/// How many objects of each kind there may be; what the capability pages advertise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectLimits {
+    /// UAR pages.
+    pub uars: u32,
+    /// Event queues.
+    pub eqs: u32,
+    /// Protection domains, transport domains, XRC domains: each.
+    pub domains: u32,
+    /// Memory keys.
+    pub mkeys: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// SQs, RQs, RMPs, TIRs, TISs: each.
+    pub queues: u32,
+    /// RSS tables.
+    pub rqts: u32,
+    /// Flow tables.
+    pub flow_tables: u32,
+    /// Flow groups.
+    pub flow_groups: u32,
+    /// Flow counters.
+    pub flow_counters: u32,
+    /// Q counters.
+    pub q_counters: u32,
+}
+
+impl Objects {
+    /// No objects, with room for `limits`.
+    #[must_use]
+    pub fn new(limits: ObjectLimits) -> Self {
+        Self {
+            uars: Table::new(first::UAR, limits.uars),
+            pds: Table::new(first::PD, limits.domains),
+            tds: Table::new(first::TD, limits.domains),
+            xrcds: Table::new(first::XRCD, limits.domains),
+            mkeys: MkeyTable::new(limits.mkeys),
+            eqs: Table::new(first::EQ, limits.eqs),
+            cqs: Table::new(first::CQ, limits.cqs),
+            sqs: Table::new(first::SQ, limits.queues),
+            rqs: Table::new(first::RQ, limits.queues),
+            rmps: Table::new(first::RMP, limits.queues),
+            rqts: Table::new(first::RQT, limits.rqts),
+            tirs: Table::new(first::TIR, limits.queues),
+            tiss: Table::new(first::TIS, limits.queues),
+            flow_tables: Table::new(first::FLOW_TABLE, limits.flow_tables),
+            flow_groups: Table::new(first::FLOW_GROUP, limits.flow_groups),
+            flow_counters: Table::new(first::FLOW_COUNTER, limits.flow_counters),
+            q_counters: Table::new(first::Q_COUNTER, limits.q_counters),
+            rx_root: None,
+            tx_root: None,
+            steering_generation: 0,
+        }
+    }
+
+    /// Number of live objects of all kinds.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        let domains = self.pds.len() + self.tds.len() + self.xrcds.len() + self.uars.len();
+        let queues = self.eqs.len() + self.cqs.len() + self.sqs.len() + self.rqs.len();
+        let transport = self.rmps.len() + self.rqts.len() + self.tirs.len() + self.tiss.len();
+        let flow = self.flow_tables.len() + self.flow_groups.len() + self.flow_counters.len();
+        domains + queues + transport + flow + self.q_counters.len() + self.mkeys.len()
+    }
+
+    /// Whether nothing exists.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The steering objects changed.
+    pub fn steering_changed(&mut self) {
+        self.steering_generation += 1;
+    }
+}

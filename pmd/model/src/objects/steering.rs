@@ -1,0 +1,170 @@
+//! Transport interfaces, RSS tables and flow steering objects.
+
+use std::collections::BTreeMap;
+
+use ferrocx_prm::flow::{FlowContext, FlowMatchParam, FlowTableContext};
+use ferrocx_prm::tirc::{Tirc, Tisc};
+
+/// What a TIR does with a packet. Source: reference 5.9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TirTarget {
+    /// Gives it to one RQ.
+    Direct {
+        /// The receive queue.
+        rqn: u32,
+    },
+    /// Chooses an RQ of a table by hash.
+    Indirect {
+        /// The table.
+        rqtn: u32,
+    },
+}
+
+/// Hash function of a TIR. Source: reference 5.9, `rx_hash_fn`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxHash {
+    /// None: the first entry of the table.
+    None,
+    /// Inverted XOR over 8 bits.
+    InvertedXor8,
+    /// Toeplitz.
+    Toeplitz,
+}
+
+/// Transport interface receive. Source: reference 5.9.
+#[derive(Debug)]
+pub struct Tir {
+    /// Where packets go.
+    pub target: TirTarget,
+    /// Hash function.
+    pub hash: RxHash,
+    /// Toeplitz key.
+    pub hash_key: [u8; 40],
+    /// Source and destination are interchangeable.
+    pub hash_symmetric: bool,
+    /// Fields hashed, as in the context.
+    pub hash_fields_outer: u32,
+    /// Fields hashed of a tunnelled packet.
+    pub hash_fields_inner: u32,
+    /// Transport domain.
+    pub transport_domain: u32,
+    /// Looped-back packets not received: bit 0 unicast, bit 1 multicast.
+    pub self_lb_block: u32,
+    /// LRO: bit 0 IPv4, bit 1 IPv6.
+    pub lro_mask: u32,
+    /// The context as given, for QUERY_TIR.
+    pub context: Tirc,
+}
+
+/// Transport interface send. Source: reference 5.9.
+#[derive(Debug)]
+pub struct Tis {
+    /// Priority.
+    pub prio: u32,
+    /// Transport domain.
+    pub transport_domain: u32,
+    /// The context as given, for QUERY_TIS.
+    pub context: Tisc,
+}
+
+/// RSS table. Source: reference 5.9.
+#[derive(Debug)]
+pub struct Rqt {
+    /// Entries that it can have.
+    pub max_size: u32,
+    /// Its receive queues; the length is a power of two.
+    pub rqns: Vec<u32>,
+}
+
+/// Where a packet goes that matches no entry. Source: reference 5.12, `table_miss_action`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissAction {
+    /// Receive: drop. Transmit: send.
+    Default,
+    /// Go on in another table.
+    Forward {
+        /// The other table.
+        table: u32,
+    },
+}
+
+/// Flow table. Its size is only a bound: storage follows the entries that exist.
+#[derive(Debug)]
+pub struct FlowTable {
+    /// 0 NIC receive, 1 NIC transmit.
+    pub table_type: u32,
+    /// Level: entries forward to higher levels only.
+    pub level: u32,
+    /// Log2 of the number of entries.
+    pub log_size: u32,
+    /// Where a packet goes that matches no entry.
+    pub miss: MissAction,
+    /// Numbers of its groups, by ascending first index.
+    pub groups: Vec<u32>,
+    /// The context as given, for QUERY_FLOW_TABLE.
+    pub context: FlowTableContext,
+}
+
+/// Flow group: entries of one table that compare the same fields.
+#[derive(Debug)]
+pub struct FlowGroup {
+    /// Its table.
+    pub table: u32,
+    /// First entry index.
+    pub start: u32,
+    /// Last entry index, inclusive.
+    pub end: u32,
+    /// Which of the match parts count: bit 0 outer, 1 misc, 2 inner, 3 misc2 ...
+    pub criteria_enable: u32,
+    /// Which bits are compared.
+    pub mask: Box<FlowMatchParam>,
+    /// Its entries by index.
+    pub entries: BTreeMap<u32, FlowEntry>,
+}
+
+/// Where an entry sends a packet. Source: reference 5.12, `destination_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowDest {
+    /// Another table.
+    Table(u32),
+    /// A transport interface.
+    Tir(u32),
+}
+
+/// Flow table entry.
+#[derive(Debug)]
+pub struct FlowEntry {
+    /// What the packet must carry in the bits of the group's mask.
+    pub value: Box<FlowMatchParam>,
+    /// Tag returned in the CQE.
+    pub flow_tag: u32,
+    /// Bits 0x1 allow, 0x2 drop, 0x4 forward, 0x8 count.
+    pub action: u32,
+    /// Where the packet goes; several for multicast.
+    pub destinations: Vec<FlowDest>,
+    /// Counters that count it.
+    pub counters: Vec<u32>,
+    /// The context as given, for QUERY_FTE.
+    pub context: Box<FlowContext>,
+}
+
+/// [`FlowEntry::action`] bits. Source: reference 5.12.
+pub mod flow_action {
+    /// Send it on (transmit).
+    pub const ALLOW: u32 = 0x1;
+    /// Drop it.
+    pub const DROP: u32 = 0x2;
+    /// Forward it to the destinations.
+    pub const FORWARD: u32 = 0x4;
+    /// Count it.
+    pub const COUNT: u32 = 0x8;
+}
+
+/// A counter of packets and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowCounter {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub octets: u64,
+}
