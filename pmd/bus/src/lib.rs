@@ -25,7 +25,28 @@
 //!
 //! 64-bit Linux. Memory that a device may write is reached through word-sized atomics only, so a
 //! polled word must be accessed with the same width on both sides (32 bits for ownership words and
-//! doorbell records, 64 bits for doorbells).
+//! doorbell records, 64 bits for doorbells). Miri checks this; it needs
+//! `-Zmiri-disable-weak-memory-emulation`, whose store buffers do not know words of mixed width.
+//!
+//! # Example
+//!
+//! ```
+//! use ferrocx_bus::{DmaAccess, DmaHeap, Ring, Transport, local};
+//! use ferrocx_mempool::{Region, RegionConfig};
+//! use std::sync::Arc;
+//!
+//! let (driver, device) = local::pair(local::LocalConfig::default())?;
+//! let region = Region::alloc(&RegionConfig::heap(64 << 10))?;
+//! let heap = DmaHeap::new(driver.dma().map(region, DmaAccess::ReadWrite)?);
+//! let ring = Ring::<64>::new(Arc::new(heap.alloc(4096, 4096)?), 0, 6)?;
+//!
+//! // The driver writes a descriptor and rings; the device sees the doorbell and fetches it.
+//! ring.at(65).store_be32::<0x0c>(7);
+//! driver.bar().doorbell(0x3800)?.ring(0x0a);
+//! assert_eq!(device.uar_take(3, 0x800), Some(0x0a));
+//! assert_eq!(device.memory().read_be32(ring.iova() + 64 + 0x0c), Ok(7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
