@@ -3,10 +3,11 @@
 
 use std::{
     fmt,
+    ops::Range,
     os::fd::BorrowedFd,
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -113,6 +114,8 @@ pub struct Region {
     mapping: Mapping,
     numa_node: Option<u32>,
     warnings: Vec<RegionWarning>,
+    /// Byte ranges that pools use, so that no two of them hand out the same memory.
+    claimed: Mutex<Vec<Range<usize>>>,
 }
 
 impl Region {
@@ -129,7 +132,7 @@ impl Region {
             tracing::warn!(len_bytes = mapping.len(), "memory region: {warning}");
         }
         let numa_node = config.numa_node;
-        Ok(Arc::new(Self { mapping, numa_node, warnings }))
+        Ok(Arc::new(Self { mapping, numa_node, warnings, claimed: Mutex::default() }))
     }
 
     /// First byte of the mapping.
@@ -267,6 +270,22 @@ impl Region {
         }
         // SAFETY: `offset <= len_bytes`, so the result is inside the mapping or one past its end.
         Ok(unsafe { self.as_ptr().add(offset) })
+    }
+
+    /// Takes `range` for one user. `false` if it overlaps a range taken before.
+    pub(crate) fn claim(&self, range: Range<usize>) -> bool {
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        if claimed.iter().any(|c| c.start < range.end && range.start < c.end) {
+            return false;
+        }
+        claimed.push(range);
+        true
+    }
+
+    /// Gives back what [`Region::claim`] took.
+    pub(crate) fn unclaim(&self, range: &Range<usize>) {
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.retain(|c| c != range);
     }
 }
 

@@ -128,6 +128,17 @@ fn two_threads_may_copy_the_same_bytes() {
 }
 
 #[test]
+fn a_range_has_one_owner_at_a_time() {
+    let region = heap(8192);
+    assert!(region.claim(0..4096));
+    assert!(!region.claim(4095..4097));
+    assert!(!region.claim(0..1));
+    assert!(region.claim(4096..8192));
+    region.unclaim(&(0..4096));
+    assert!(region.claim(1..2));
+}
+
+#[test]
 fn heap_memory_refuses_what_it_cannot_do() {
     let base = RegionConfig::heap(4096);
     for config in [

@@ -1,0 +1,161 @@
+//! [`PoolCache`]: the free buffers that one core keeps for itself.
+#![expect(unsafe_code, reason = "buffers and their headers are the same word")]
+
+use std::{fmt, mem::MaybeUninit, ptr::NonNull, slice};
+
+use arrayvec::ArrayVec;
+
+use crate::{
+    header::Header,
+    mbuf::{Mbuf, RawMbuf},
+    objects::Stack,
+    pool::Pool,
+};
+
+/// A core's or queue's own stock of free buffers of a pool.
+///
+/// A get or put that the stock can serve copies pointers and touches no shared line but the one
+/// that publishes its length. The stock is filled from and spilled to the shared list in bulk, about
+/// half its size at a time. Dropping the cache gives its buffers back.
+///
+/// Buffers of a bulk get carry what their last user left: [`Mbuf::init_rx`] or [`Mbuf::reset`]
+/// comes first. [`PoolCache::get`] does that itself.
+pub struct PoolCache {
+    stack: Stack<Header>,
+    pool: Pool,
+}
+
+impl PoolCache {
+    pub(crate) fn new(pool: Pool, size: usize) -> Self {
+        Self { stack: Stack::new(&pool.inner().core, size), pool }
+    }
+
+    /// The pool behind it.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Free buffers held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.stack.len()
+    }
+
+    /// Whether it holds no buffer; a get then goes to the shared list.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stack.len() == 0
+    }
+
+    /// Takes one empty buffer. `None` if the pool has none left, which counts as exhausted.
+    #[inline]
+    pub fn get(&mut self) -> Option<Mbuf> {
+        let mut out = [const { MaybeUninit::uninit() }];
+        if !self.get_bulk_uninit(&mut out) {
+            return None;
+        }
+        let [mbuf] = out;
+        // SAFETY: a get that succeeds fills all of `out`.
+        let mut mbuf = unsafe { mbuf.assume_init() };
+        mbuf.reset();
+        Some(mbuf)
+    }
+
+    /// Fills `out`, or takes nothing, answers `false` and counts as exhausted.
+    #[inline]
+    #[must_use = "after `false`, `out` is still uninitialised"]
+    pub fn get_bulk_uninit(&mut self, out: &mut [MaybeUninit<Mbuf>]) -> bool {
+        let (ptr, len) = (out.as_mut_ptr().cast::<MaybeUninit<NonNull<Header>>>(), out.len());
+        // SAFETY: an Mbuf is a transparent `NonNull<Header>`.
+        let headers = unsafe { slice::from_raw_parts_mut(ptr, len) };
+        self.stack.get_bulk(&self.pool.inner().core, headers)
+    }
+
+    /// Appends `n` buffers to `out`, or takes nothing, answers `false` and counts as exhausted.
+    ///
+    /// # Panics
+    /// If `out` has room for fewer than `n`.
+    #[inline]
+    pub fn get_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>, n: usize) -> bool {
+        let len = out.len();
+        assert!(n <= N - len, "no room for the buffers");
+        // SAFETY: elements `len..len + n` lie inside the array and may be uninitialised.
+        let spare = unsafe {
+            slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Mbuf>>(), n)
+        };
+        let got = self.get_bulk_uninit(spare);
+        if got {
+            // SAFETY: a get that succeeds fills all of `spare`.
+            unsafe { out.set_len(len + n) };
+        }
+        got
+    }
+
+    /// Gives back a packet: all its segments, each to its own pool.
+    ///
+    /// Segments of other pools, clones, and attached buffers take the slow way; all is correct for
+    /// them too.
+    #[inline]
+    pub fn put(&mut self, mbuf: Mbuf) {
+        if mbuf.is_simple_of(&self.pool) {
+            let raw = mbuf.into_raw();
+            // SAFETY: `is_simple_of` is what that function asks for.
+            unsafe { self.put_simple_bulk(&[raw]) };
+        } else {
+            mbuf.free_into(self);
+        }
+    }
+
+    /// Gives back all packets of `mbufs`, as [`PoolCache::put`] does.
+    #[inline]
+    pub fn put_bulk<const N: usize>(&mut self, mbufs: &mut ArrayVec<Mbuf, N>) {
+        if mbufs.iter().all(|mbuf| mbuf.is_simple_of(&self.pool)) {
+            let (ptr, len) = (mbufs.as_ptr().cast::<RawMbuf>(), mbufs.len());
+            // SAFETY: (1) an Mbuf and a RawMbuf are the same transparent pointer; (2) the length
+            // is set to 0 first, so that no Mbuf is dropped; (3) all are simple, just checked.
+            unsafe {
+                mbufs.set_len(0);
+                self.put_simple_bulk(slice::from_raw_parts(ptr, len));
+            }
+        } else {
+            for mbuf in mbufs.drain(..) {
+                self.put(mbuf);
+            }
+        }
+    }
+
+    /// Gives back packets without touching their headers: what a transmit queue does with a batch
+    /// of completions, when it noted at posting that all were simple.
+    ///
+    /// # Safety
+    /// Each comes from [`Mbuf::into_raw`], was [`Mbuf::is_simple_of`] this cache's pool then, and
+    /// is not used again.
+    #[inline]
+    pub unsafe fn put_simple_bulk(&mut self, raw: &[RawMbuf]) {
+        // SAFETY: a RawMbuf is a transparent `NonNull<Header>`.
+        let headers = unsafe { slice::from_raw_parts(raw.as_ptr().cast(), raw.len()) };
+        // SAFETY: as the caller promises.
+        unsafe { self.stack.put_bulk(&self.pool.inner().core, headers) };
+    }
+
+    /// Moves all buffers to the shared list.
+    pub fn flush(&mut self) {
+        self.stack.flush(&self.pool.inner().core);
+    }
+}
+
+impl Drop for PoolCache {
+    fn drop(&mut self) {
+        self.stack.retire(&self.pool.inner().core);
+    }
+}
+
+impl fmt::Debug for PoolCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolCache")
+            .field("pool", &self.pool.name())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}

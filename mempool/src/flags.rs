@@ -1,0 +1,103 @@
+//! What a received packet turned out to be, and what is asked of the device for one to send.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Flags of a packet: results of receiving in the low half, requests for sending in the high
+    /// half. Without a `GOOD` or `BAD` bit, the device did not check that checksum.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct OlFlags: u32 {
+        /// `rss_hash` is valid.
+        const RX_RSS_HASH = 1 << 0;
+        /// `flow_mark` is valid.
+        const RX_FLOW_MARK = 1 << 1;
+        /// The packet had a VLAN tag, and `vlan_tci` holds its tag control information.
+        const RX_VLAN = 1 << 2;
+        /// That tag is no longer in the data.
+        const RX_VLAN_STRIPPED = 1 << 3;
+        /// The IPv4 header checksum is right.
+        const RX_IP_CSUM_GOOD = 1 << 4;
+        /// The IPv4 header checksum is wrong.
+        const RX_IP_CSUM_BAD = 1 << 5;
+        /// The TCP or UDP checksum is right.
+        const RX_L4_CSUM_GOOD = 1 << 6;
+        /// The TCP or UDP checksum is wrong.
+        const RX_L4_CSUM_BAD = 1 << 7;
+        /// The device merged several packets into this one; `tso_mss` of the lengths is their MSS.
+        const RX_LRO = 1 << 8;
+        /// Fill in the IPv4 header checksum.
+        const TX_IP_CSUM = 1 << 16;
+        /// Fill in the TCP or UDP checksum.
+        const TX_L4_CSUM = 1 << 17;
+        /// Insert a VLAN tag with `vlan_tci`.
+        const TX_VLAN_INSERT = 1 << 18;
+        /// Cut the payload into TCP segments; the lengths say how.
+        const TX_TSO = 1 << 19;
+    }
+}
+
+/// Layer 3 and layer 4 of a received packet as the device recognised them. Open: a value that has
+/// no constant here is kept as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PacketType(pub u8);
+
+impl PacketType {
+    /// Bits of layer 3.
+    pub const L3_MASK: u8 = 0x03;
+    /// IPv4.
+    pub const L3_IPV4: u8 = 0x01;
+    /// IPv6.
+    pub const L3_IPV6: u8 = 0x02;
+    /// Bits of layer 4.
+    pub const L4_MASK: u8 = 0x1c;
+    /// TCP.
+    pub const L4_TCP: u8 = 0x04;
+    /// UDP.
+    pub const L4_UDP: u8 = 0x08;
+    /// A fragment of an IP packet.
+    pub const L4_FRAGMENT: u8 = 0x0c;
+    /// IPsec ESP or AH.
+    pub const L4_IPSEC: u8 = 0x10;
+    /// The packet is encapsulated, and the other bits speak of the outer headers.
+    pub const TUNNELED: u8 = 0x20;
+
+    /// The bits of layer 3.
+    #[must_use]
+    pub const fn l3(self) -> u8 {
+        self.0 & Self::L3_MASK
+    }
+
+    /// The bits of layer 4.
+    #[must_use]
+    pub const fn l4(self) -> u8 {
+        self.0 & Self::L4_MASK
+    }
+}
+
+/// What a completion says about a received packet, for [`crate::Mbuf::init_rx`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxMeta {
+    /// Which of the fields are valid, and the state of the checksums.
+    pub flags: OlFlags,
+    /// RSS hash, host order.
+    pub rss_hash: u32,
+    /// Mark or flow tag of the rule that matched, host order.
+    pub flow_mark: u32,
+    /// VLAN tag control information, host order.
+    pub vlan_tci: u16,
+    /// What the device recognised.
+    pub packet_type: PacketType,
+}
+
+/// Lengths that segmentation offload needs, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxLengths {
+    /// Ethernet header with its VLAN tags.
+    pub l2_len: u8,
+    /// IP header with its options or extension headers.
+    pub l3_len: u16,
+    /// TCP header with its options.
+    pub l4_len: u8,
+    /// Payload bytes of each segment but the last. Source: RFC 9293, §3.7.1.
+    pub tso_mss: u16,
+}

@@ -1,0 +1,417 @@
+//! The shared free list of a pool: a bounded multi-producer, multi-consumer ring of indices.
+//!
+//! A list of *free objects* needs less than a general ring, and this is what makes it short:
+//!
+//! - There are `count` objects and at least as many slots, so it can never be full. A put takes
+//!   its positions with one `fetch_add` and cannot fail: it is wait-free.
+//! - `head` and `tail` count positions and never wrap (2^63 at a thousand million a second is
+//!   292 years), so a compare-and-swap of `head` cannot be fooled by a value that came back (ABA).
+//! - Each slot is one word: the *lap* on which it was written, and the index. A get reads its
+//!   slots, checks that all are of its lap, and then takes them with one compare-and-swap of
+//!   `head`. Nothing is written back: a slot is overwritten one lap later, and there are not enough
+//!   objects for that to happen before it was taken.
+//!
+//! A put that was preempted between taking its positions and filling them hides the objects
+//! behind it until it goes on; a get then answers "too few", as for an empty list. No thread ever
+//! waits for another.
+//!
+//! | access | pairs with | without it |
+//! |---|---|---|
+//! | slot store, release (put) | slot load, acquire (get) | the new owner could see the object's old contents |
+//! | `head` swap, acquire-release | the next swap | a get could read a head older than objects it holds |
+//! | `tail` add, acquire-release | `tail` load, acquire (put) | the check for double frees could count a get too few |
+
+#![expect(unsafe_code, reason = "a put whose list may end with it")]
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicU64, Ordering, spin_loop};
+
+/// Set in `tail` when no get can come any more.
+const CLOSED: u64 = 1 << 63;
+
+/// What became of a put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// The objects are in the list.
+    Done,
+    /// They are, the list is closed, and with them every object is back: the caller, and nobody
+    /// else, is to call [`FreeList::wait_home`] and then to end the pool.
+    LastHome,
+    /// More objects than exist would be in the list, so one was freed twice. None was added.
+    Overfull,
+}
+
+/// See the module's docs.
+pub(crate) struct FreeList {
+    /// Position of the next get.
+    head: CachePadded<AtomicU64>,
+    /// Position of the next put, and [`CLOSED`].
+    tail: CachePadded<AtomicU64>,
+    /// `lap << 32 | index`.
+    slots: Box<[AtomicU64]>,
+    mask: u64,
+    log_slots: u32,
+    count: u32,
+}
+
+impl FreeList {
+    /// A list that holds the indices `0..count`.
+    pub(crate) fn new(count: u32) -> Self {
+        Self::starting_at(count, 0)
+    }
+
+    /// As [`FreeList::new`], with `lap` laps already gone.
+    fn starting_at(count: u32, lap: u64) -> Self {
+        let len = u64::from(count).next_power_of_two();
+        let log_slots = len.trailing_zeros();
+        let first = lap << log_slots;
+        let slots = (0..len)
+            .map(|i| {
+                let word = (Self::lap(first + i, log_slots) << 32) | i;
+                // A slot past `count` holds the lap before, as if taken then.
+                AtomicU64::new(if i < u64::from(count) { word } else { word.wrapping_sub(1 << 32) })
+            })
+            .collect();
+        Self {
+            head: CachePadded::new(AtomicU64::new(first)),
+            tail: CachePadded::new(AtomicU64::new(first + u64::from(count))),
+            slots,
+            mask: len - 1,
+            log_slots,
+            count,
+        }
+    }
+
+    /// The lap of a position, modulo 2^32, counted from 1 so that a zero slot is of no lap.
+    fn lap(position: u64, log_slots: u32) -> u64 {
+        ((position >> log_slots) + 1) & 0xffff_ffff
+    }
+
+    /// Number of objects, in the list or not.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Objects in the list. Exact when no get or put is under way.
+    pub(crate) fn len(&self) -> u32 {
+        let tail = self.tail.load(Ordering::Acquire) & !CLOSED;
+        let head = self.head.load(Ordering::Relaxed);
+        u32::try_from(tail.saturating_sub(head)).unwrap_or(u32::MAX).min(self.count)
+    }
+
+    /// Takes `n` objects, or none. `take(i, index)` is called for `i` in `0..n`; when the answer is
+    /// `true`, the last call for each `i` counts; when it is `false`, none does.
+    pub(crate) fn get_bulk(&self, n: usize, mut take: impl FnMut(usize, u32)) -> bool {
+        if n > self.count as usize {
+            return false;
+        }
+        let mut head = self.head.load(Ordering::Acquire);
+        'again: loop {
+            for i in 0..n {
+                let position = head + i as u64;
+                let slot = self.slots[(position & self.mask) as usize].load(Ordering::Acquire);
+                if slot >> 32 != Self::lap(position, self.log_slots) {
+                    let now = self.head.load(Ordering::Acquire);
+                    if now == head {
+                        return false;
+                    }
+                    head = now;
+                    continue 'again;
+                }
+                take(i, slot as u32);
+            }
+            let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
+            match self.head.compare_exchange(head, head + n as u64, order, failed) {
+                Ok(_) => return true,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Gives back objects, while a handle keeps the list alive.
+    #[cfg(test)]
+    fn put_bulk(&self, indices: impl ExactSizeIterator<Item = u32>) -> Put {
+        // SAFETY: `self` outlives the call.
+        unsafe { Self::put(self, indices) }
+    }
+
+    /// Gives back objects.
+    ///
+    /// A raw pointer, since the list may be gone when this returns: once the last slot is filled,
+    /// another thread may find the list complete and end it.
+    ///
+    /// # Safety
+    /// `this` is live until the objects are in the list: a handle exists, or the caller owns
+    /// these objects and no handle ever comes back.
+    pub(crate) unsafe fn put(
+        this: *const Self,
+        indices: impl ExactSizeIterator<Item = u32>,
+    ) -> Put {
+        let n = indices.len() as u64;
+        // SAFETY: live (caller). This reference is not used once slots are being filled.
+        let list = unsafe { &*this };
+        let (mask, log_slots, slots) = (list.mask, list.log_slots, list.slots.as_ptr());
+        let count = u64::from(list.count);
+        // Each object counted in `tail` was taken before, and that `head` is visible after this
+        // acquire; so without a double free the sum below is never too large by mistake.
+        let tail = list.tail.load(Ordering::Acquire) & !CLOSED;
+        if tail.wrapping_sub(list.head.load(Ordering::Relaxed)) + n > count {
+            return Put::Overfull;
+        }
+        let tail = list.tail.fetch_add(n, Ordering::AcqRel);
+        let first = tail & !CLOSED;
+        let last = tail & CLOSED != 0 && first + n == list.head.load(Ordering::Relaxed) + count;
+        for (position, index) in (first..).zip(indices) {
+            let word = (Self::lap(position, log_slots) << 32) | u64::from(index);
+            // SAFETY: `position & mask` is below the number of slots, which live until this slot
+            // is filled: whoever ends the list waits for all of them.
+            let slot = unsafe { &*slots.add((position & mask) as usize) };
+            slot.store(word, Ordering::Release);
+        }
+        if last { Put::LastHome } else { Put::Done }
+    }
+
+    /// Says that no get will come any more. `true` if every object is in the list already; the
+    /// caller is then in the place of [`Put::LastHome`]. To be called once.
+    pub(crate) fn close(&self) -> bool {
+        let tail = self.tail.fetch_or(CLOSED, Ordering::AcqRel);
+        tail == self.head.load(Ordering::Relaxed) + u64::from(self.count)
+    }
+
+    /// Waits until the puts that are under way have filled their slots, which is the last thing
+    /// that they do with the list.
+    pub(crate) fn wait_home(&self) {
+        let head = self.head.load(Ordering::Relaxed);
+        for position in head..head + u64::from(self.count) {
+            let slot = &self.slots[(position & self.mask) as usize];
+            while slot.load(Ordering::Acquire) >> 32 != Self::lap(position, self.log_slots) {
+                spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn get(list: &FreeList, n: usize) -> Option<Vec<u32>> {
+        let mut out = vec![u32::MAX; n];
+        list.get_bulk(n, |i, index| out[i] = index).then_some(out)
+    }
+
+    fn put(list: &FreeList, indices: &[u32]) -> Put {
+        list.put_bulk(indices.iter().copied())
+    }
+
+    #[test]
+    fn a_new_list_holds_each_index_once() {
+        for count in [1, 2, 3, 4, 5, 31, 32, 33] {
+            let list = FreeList::new(count);
+            assert_eq!((list.len(), list.count()), (count, count));
+            assert_eq!(get(&list, count as usize), Some((0..count).collect()));
+            assert_eq!(list.len(), 0);
+            assert_eq!(get(&list, 1), None);
+            assert_eq!(get(&list, 0), Some(vec![]));
+        }
+    }
+
+    #[test]
+    fn a_get_is_all_or_nothing() {
+        let list = FreeList::new(5);
+        assert_eq!(get(&list, 6), None);
+        assert_eq!(list.len(), 5);
+        assert_eq!(get(&list, 3), Some(vec![0, 1, 2]));
+        assert_eq!(get(&list, 3), None);
+        assert_eq!(list.len(), 2);
+        assert_eq!(put(&list, &[1]), Put::Done);
+        assert_eq!(get(&list, 3), Some(vec![3, 4, 1]));
+        assert!(!list.get_bulk(usize::MAX, |_, _| ()));
+    }
+
+    #[test]
+    fn laps_wrap_at_two_to_the_32() {
+        for count in [1_u32, 3, 4] {
+            for lap in [u64::from(u32::MAX) - 2, (1 << 32) - 1, 1 << 32, (1 << 40) - 1] {
+                let list = FreeList::starting_at(count, lap);
+                for _ in 0..40 {
+                    let taken = get(&list, count as usize).unwrap();
+                    assert_eq!(get(&list, 1), None);
+                    assert_eq!(put(&list, &taken), Put::Done);
+                }
+                assert_eq!(list.len(), count);
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_exist_are_refused() {
+        let list = FreeList::new(3);
+        assert_eq!(put(&list, &[0]), Put::Overfull);
+        let _ = get(&list, 2).unwrap();
+        assert_eq!(put(&list, &[0, 1, 1]), Put::Overfull);
+        assert_eq!(list.len(), 1);
+        assert_eq!(put(&list, &[1, 0]), Put::Done);
+        assert_eq!(get(&list, 3), Some(vec![2, 1, 0]));
+    }
+
+    #[test]
+    fn the_last_put_after_closing_is_told_so() {
+        let list = FreeList::new(3);
+        assert!(get(&list, 2).is_some());
+        assert!(!list.close());
+        assert_eq!(list.len(), 1);
+        assert_eq!(put(&list, &[0]), Put::Done);
+        assert_eq!(put(&list, &[1]), Put::LastHome);
+        list.wait_home();
+        let whole = FreeList::new(2);
+        assert!(whole.close());
+        whole.wait_home();
+    }
+
+    #[test]
+    fn threads_never_hold_the_same_index() {
+        use std::sync::atomic::AtomicBool;
+        let rounds = if cfg!(miri) { 30 } else { 30_000 };
+        let list = FreeList::new(13);
+        let held: Vec<AtomicBool> = (0..13).map(|_| AtomicBool::new(false)).collect();
+        std::thread::scope(|scope| {
+            for n in [1, 2, 5] {
+                let (list, held) = (&list, &held);
+                scope.spawn(move || {
+                    for _ in 0..rounds {
+                        let Some(taken) = get(list, n) else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        for i in &taken {
+                            assert!(!held[*i as usize].swap(true, Ordering::Relaxed));
+                        }
+                        for i in &taken {
+                            assert!(held[*i as usize].swap(false, Ordering::Relaxed));
+                        }
+                        assert_eq!(put(list, &taken), Put::Done);
+                    }
+                });
+            }
+        });
+        assert_eq!(list.len(), 13);
+        let mut all = get(&list, 13).unwrap();
+        all.sort_unstable();
+        assert_eq!(all, (0..13).collect::<Vec<_>>());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use loom::{
+        sync::Arc,
+        thread::{self, JoinHandle},
+    };
+
+    use super::*;
+
+    /// The list, and a cell per object that only its holder may touch.
+    struct Shared {
+        list: FreeList,
+        cells: Vec<loom::cell::UnsafeCell<u32>>,
+    }
+
+    fn shared(count: u32, lap: u64) -> Arc<Shared> {
+        let cells = (0..count).map(|_| loom::cell::UnsafeCell::new(0)).collect();
+        Arc::new(Shared { list: FreeList::starting_at(count, lap), cells })
+    }
+
+    /// Takes `n`, writes to them (loom reports a race), gives them back one by one.
+    fn cycle(shared: &Shared, n: usize) -> bool {
+        let mut taken = vec![0; n];
+        if !shared.list.get_bulk(n, |i, index| taken[i] = index) {
+            return false;
+        }
+        for i in &taken {
+            shared.cells[*i as usize].with_mut(|_| ());
+        }
+        for i in taken {
+            assert_eq!(shared.list.put_bulk([i].into_iter()), Put::Done);
+        }
+        true
+    }
+
+    fn join(threads: Vec<JoinHandle<()>>) {
+        for t in threads {
+            t.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn loom_two_cycles_and_a_main_thread() {
+        loom::model(|| {
+            let s = shared(2, u64::from(u32::MAX) - 1);
+            let threads = (0..2)
+                .map(|_| {
+                    let s = s.clone();
+                    thread::spawn(move || {
+                        cycle(&s, 1);
+                        cycle(&s, 1);
+                    })
+                })
+                .collect();
+            join(threads);
+            assert_eq!(s.list.len(), 2);
+            assert!(cycle(&s, 2));
+        });
+    }
+
+    #[test]
+    fn loom_bulk_against_single() {
+        loom::model(|| {
+            let s = shared(3, 0);
+            let other = s.clone();
+            let t = thread::spawn(move || {
+                cycle(&other, 2);
+            });
+            cycle(&s, 1);
+            cycle(&s, 2);
+            t.join().unwrap();
+            assert_eq!(s.list.len(), 3);
+            assert!(cycle(&s, 3));
+        });
+    }
+
+    /// Two objects come home while the last handle closes the list: exactly one of the three ends
+    /// it, and after `wait_home` nobody touches it.
+    #[test]
+    fn loom_exactly_one_thread_ends_a_closed_list() {
+        loom::model(|| {
+            let s = shared(2, 0);
+            let ended = std::sync::Arc::new(AtomicBool::new(false));
+            assert!(s.list.get_bulk(2, |_, _| ()));
+            let threads = (0..2)
+                .map(|index| {
+                    let (s, ended) = (s.clone(), ended.clone());
+                    thread::spawn(move || {
+                        s.cells[index as usize].with_mut(|_| ());
+                        if s.list.put_bulk([index].into_iter()) == Put::LastHome {
+                            end(&s, &ended);
+                        }
+                    })
+                })
+                .collect();
+            if s.list.close() {
+                end(&s, &ended);
+            }
+            join(threads);
+            assert!(ended.load(Relaxed));
+        });
+    }
+
+    fn end(s: &Shared, ended: &AtomicBool) {
+        s.list.wait_home();
+        assert!(!ended.swap(true, Relaxed), "ended twice");
+        // Owning all: a put still under way would race with this.
+        s.cells.iter().for_each(|cell| cell.with_mut(|_| ()));
+    }
+}

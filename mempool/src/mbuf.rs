@@ -1,0 +1,694 @@
+//! [`Mbuf`]: a packet in one or more buffers.
+#![expect(unsafe_code, reason = "headers are reached through pointers that the Mbuf owns")]
+
+use std::{
+    fmt,
+    mem::ManuallyDrop,
+    ptr::{self, NonNull},
+    slice,
+};
+
+use crate::{
+    attach::is_writable,
+    cache::PoolCache,
+    flags::{OlFlags, PacketType, RxMeta, TxLengths},
+    header::{Header, PACKET_TYPE_SHIFT},
+    pool::{Pool, PoolInner},
+};
+
+/// Most segments of one packet.
+pub const MAX_SEGMENTS: u16 = 255;
+
+/// A packet that the CPU owns: a pointer to the header of its first segment.
+///
+/// Its data lies in the middle of a data room, with *headroom* before it and *tailroom* behind:
+///
+/// ```text
+/// | headroom | data ............ | tailroom |
+/// ^ room     ^ data_iova         ^ data_iova + data_len
+/// ```
+///
+/// A long packet is a chain of segments; [`Mbuf::data`] is the first one's, [`Mbuf::segments`]
+/// walks all. Clones ([`Mbuf::clone_ref`]) share their data, which is then read-only.
+///
+/// To post it to a device, take it apart with [`Mbuf::into_raw`]; a [`RawMbuf`] cannot be read.
+/// Dropping an `Mbuf` gives each segment to the shared list of its pool, from any thread;
+/// [`PoolCache::put`] is the fast way.
+#[repr(transparent)]
+pub struct Mbuf(NonNull<Header>);
+
+// SAFETY: an Mbuf is the only user of its headers but for their reference counts, which are
+// atomic, and of its data but for other readers.
+unsafe impl Send for Mbuf {}
+// SAFETY: through `&Mbuf` headers and data are only read, and reference counts are atomic.
+unsafe impl Sync for Mbuf {}
+
+/// A packet that a device owns, or that waits in a ring: one non-zero word.
+///
+/// Dropping it leaks the packet until [`Mbuf::from_raw`] or [`PoolCache::put_simple_bulk`] takes
+/// it back.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawMbuf(NonNull<Header>);
+
+// SAFETY: as for `Mbuf`; a RawMbuf gives no access at all.
+unsafe impl Send for RawMbuf {}
+// SAFETY: as above.
+unsafe impl Sync for RawMbuf {}
+
+impl RawMbuf {
+    /// The header's address, for prefetching and for debug output.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
+}
+
+/// A field of the first header.
+macro_rules! header {
+    ($mbuf:expr, $field:ident) => {
+        // SAFETY: the Mbuf owns its header; `&self` or `&mut self` of the method decides whether
+        // others may read or nobody may. No reference to the whole header is made, since clones
+        // on other threads change its `refs`.
+        unsafe { (*$mbuf.0.as_ptr()).$field }
+    };
+}
+
+/// Writes a field of the first header.
+macro_rules! set_header {
+    ($mbuf:expr, $field:ident, $value:expr) => {{
+        let value = $value;
+        // SAFETY: `&mut self` of the method: the Mbuf is the only user of this field.
+        unsafe { (*$mbuf.0.as_ptr()).$field = value }
+    }};
+}
+
+impl Mbuf {
+    /// Owns a header that was just taken from its pool.
+    pub(crate) fn own(header: NonNull<Header>) -> Self {
+        Self(header)
+    }
+
+    /// Empties a single buffer that was just taken from its pool, and clears what its last user
+    /// left. Segments chained to it are given back.
+    #[inline]
+    pub fn reset(&mut self) {
+        drop(self.take_next());
+        let pool = header!(self, pool);
+        // SAFETY: the pool lives as long as its buffers are out.
+        let headroom = unsafe { pool.as_ref().headroom };
+        let attached = self.refs_attached();
+        set_header!(self, data_off, if attached { 0 } else { headroom });
+        set_header!(self, data_len, 0);
+        set_header!(self, pkt_len, 0);
+        set_header!(self, flags, 0);
+    }
+
+    /// Makes a buffer that was taken in bulk, posted, and filled by a device into a packet of
+    /// `len` bytes behind `headroom` bytes.
+    ///
+    /// `false`, and no change, if the data room is smaller than `headroom + len`: the completion
+    /// cannot be right.
+    ///
+    /// The buffer must be a single one. In a chain, `pkt_len` would no longer be the sum.
+    #[inline]
+    pub fn init_rx(&mut self, headroom: u16, len: u32, meta: RxMeta) -> bool {
+        if u64::from(headroom) + u64::from(len) > u64::from(header!(self, buf_len)) {
+            return false;
+        }
+        set_header!(self, data_off, headroom);
+        set_header!(self, data_len, len as u16);
+        set_header!(self, vlan_tci, meta.vlan_tci);
+        set_header!(self, pkt_len, len);
+        set_header!(self, rss_hash, meta.rss_hash);
+        set_header!(self, flow_mark, meta.flow_mark);
+        let packet_type = u32::from(meta.packet_type.0) << PACKET_TYPE_SHIFT;
+        set_header!(self, flags, meta.flags.bits() | packet_type);
+        true
+    }
+
+    /// [`Mbuf::init_rx`] without metadata.
+    #[inline]
+    pub fn reset_rx(&mut self, headroom: u16, len: u32) -> bool {
+        self.init_rx(headroom, len, RxMeta::default())
+    }
+
+    // ---- The data of the first segment ----
+
+    /// Bytes of data in the first segment.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        let len = usize::from(header!(self, data_len));
+        // SAFETY: (1) `data_off + data_len <= buf_len`, so the range lies in the room, which was
+        // zeroed when mapped; (2) the CPU owns it, so no device writes to it; (3) no `&mut` to it
+        // exists: that takes `&mut self` and no clones.
+        unsafe { slice::from_raw_parts(self.data_ptr(), len) }
+    }
+
+    /// The same, to write to. `None` while clones share the data.
+    #[inline]
+    #[must_use]
+    pub fn data_mut(&mut self) -> Option<&mut [u8]> {
+        let len = usize::from(header!(self, data_len));
+        let ptr = self.data_ptr();
+        // SAFETY: as in `data`, and nobody else can reach the data: `&mut self`, no clones.
+        self.is_writable().then(|| unsafe { slice::from_raw_parts_mut(ptr, len) })
+    }
+
+    /// Bytes of data in the first segment.
+    #[inline]
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        usize::from(header!(self, data_len))
+    }
+
+    /// Bytes of data in all segments.
+    #[inline]
+    #[must_use]
+    pub fn pkt_len(&self) -> usize {
+        header!(self, pkt_len) as usize
+    }
+
+    /// Free bytes before the data of the first segment.
+    #[inline]
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        usize::from(header!(self, data_off))
+    }
+
+    /// Free bytes behind the data of the last segment.
+    #[inline]
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        let h = self.last();
+        // SAFETY: a header of the chain that this Mbuf owns.
+        let (len, off, used) = unsafe { ((*h).buf_len, (*h).data_off, (*h).data_len) };
+        usize::from(len) - usize::from(off) - usize::from(used)
+    }
+
+    /// The device's address of the first byte of data. Meaningless until the pool is stamped.
+    #[inline]
+    #[must_use]
+    pub fn data_iova(&self) -> u64 {
+        header!(self, iova).wrapping_add(u64::from(header!(self, data_off)))
+    }
+
+    /// The device's address of the first byte of the data room.
+    #[inline]
+    #[must_use]
+    pub fn room_iova(&self) -> u64 {
+        header!(self, iova)
+    }
+
+    /// Bytes of the data room, headroom included.
+    #[inline]
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        usize::from(header!(self, buf_len))
+    }
+
+    /// The local key of the data, host order. 0x100, the invalid key, until the pool is stamped.
+    #[inline]
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        u32::from_be(header!(self, lkey_be))
+    }
+
+    /// The local key as it stands in a WQE: its four bytes in memory are big-endian.
+    #[inline]
+    #[must_use]
+    pub fn lkey_be(&self) -> u32 {
+        header!(self, lkey_be)
+    }
+
+    #[inline]
+    fn data_ptr(&self) -> *mut u8 {
+        let (buf, off) = (header!(self, buf), usize::from(header!(self, data_off)));
+        // SAFETY: `data_off <= buf_len`.
+        unsafe { buf.add(off) }
+    }
+
+    // ---- Making data longer and shorter ----
+
+    /// Adds `n` bytes behind the data of the last segment, and gives them out to be written; they
+    /// hold what was there before. `None`, and no change, if the tailroom is smaller or clones
+    /// share the data.
+    #[inline]
+    pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
+        let h = self.last();
+        // SAFETY: a header of the chain that this Mbuf owns.
+        if n > self.tailroom() || !unsafe { is_writable(h) } {
+            return None;
+        }
+        // SAFETY: (1) the header is of this chain; (2) `n` bytes are free behind the data; (3)
+        // nobody else can reach them.
+        let bytes = unsafe {
+            let old = usize::from((*h).data_off) + usize::from((*h).data_len);
+            (*h).data_len += n as u16;
+            slice::from_raw_parts_mut((*h).buf.add(old), n)
+        };
+        set_header!(self, pkt_len, header!(self, pkt_len).wrapping_add(n as u32));
+        Some(bytes)
+    }
+
+    /// [`Mbuf::append`] of these bytes. `false`, and no change, if they do not fit.
+    #[inline]
+    #[must_use]
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) -> bool {
+        match self.append(bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Adds `n` bytes before the data of the first segment, and gives them out to be written.
+    /// `None`, and no change, if the headroom is smaller or clones share the data.
+    #[inline]
+    pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
+        let off = self.headroom();
+        if n > off || n > usize::from(u16::MAX) - self.data_len() || !self.is_writable() {
+            return None;
+        }
+        set_header!(self, data_off, (off - n) as u16);
+        set_header!(self, data_len, header!(self, data_len) + n as u16);
+        set_header!(self, pkt_len, header!(self, pkt_len).wrapping_add(n as u32));
+        let ptr = self.data_ptr();
+        // SAFETY: these bytes were headroom; nobody else can reach them.
+        Some(unsafe { slice::from_raw_parts_mut(ptr, n) })
+    }
+
+    /// Removes `n` bytes from the end of the last segment. `false`, and no change, if it has fewer.
+    #[inline]
+    #[must_use]
+    pub fn trim(&mut self, n: usize) -> bool {
+        let h = self.last();
+        // SAFETY: the header is of this chain, and its lengths are ours to change.
+        unsafe {
+            if n > usize::from((*h).data_len) {
+                return false;
+            }
+            (*h).data_len -= n as u16;
+        }
+        set_header!(self, pkt_len, header!(self, pkt_len).wrapping_sub(n as u32));
+        true
+    }
+
+    /// Removes `n` bytes from the start of the first segment. `false`, and no change, if it has
+    /// fewer.
+    #[inline]
+    #[must_use]
+    pub fn adj(&mut self, n: usize) -> bool {
+        if n > self.data_len() {
+            return false;
+        }
+        set_header!(self, data_off, header!(self, data_off) + n as u16);
+        set_header!(self, data_len, header!(self, data_len) - n as u16);
+        set_header!(self, pkt_len, header!(self, pkt_len).wrapping_sub(n as u32));
+        true
+    }
+
+    // ---- Metadata ----
+
+    /// Results of receiving and requests for sending.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self) -> OlFlags {
+        OlFlags::from_bits_truncate(header!(self, flags))
+    }
+
+    /// Replaces the flags.
+    #[inline]
+    pub fn set_flags(&mut self, flags: OlFlags) {
+        let packet_type = header!(self, flags) >> PACKET_TYPE_SHIFT << PACKET_TYPE_SHIFT;
+        set_header!(self, flags, packet_type | flags.bits());
+    }
+
+    /// What the device recognised in the packet.
+    #[inline]
+    #[must_use]
+    pub fn packet_type(&self) -> PacketType {
+        PacketType((header!(self, flags) >> PACKET_TYPE_SHIFT) as u8)
+    }
+
+    /// The RSS hash, if the device gave one.
+    #[inline]
+    #[must_use]
+    pub fn rss_hash(&self) -> Option<u32> {
+        self.flags().contains(OlFlags::RX_RSS_HASH).then(|| header!(self, rss_hash))
+    }
+
+    /// The mark of the flow rule that matched, if it set one.
+    #[inline]
+    #[must_use]
+    pub fn flow_mark(&self) -> Option<u32> {
+        self.flags().contains(OlFlags::RX_FLOW_MARK).then(|| header!(self, flow_mark))
+    }
+
+    /// VLAN tag control information: of the received tag, or of the one to insert. What it holds
+    /// means something only with the flag of either.
+    #[inline]
+    #[must_use]
+    pub fn vlan_tci(&self) -> u16 {
+        header!(self, vlan_tci)
+    }
+
+    /// Sets the tag control information for [`OlFlags::TX_VLAN_INSERT`].
+    #[inline]
+    pub fn set_vlan_tci(&mut self, tci: u16) {
+        set_header!(self, vlan_tci, tci);
+    }
+
+    /// The lengths set by [`Mbuf::set_tx_lengths`] since the buffer's first use; a packet without
+    /// [`OlFlags::TX_TSO`] may carry those of an earlier one.
+    #[inline]
+    #[must_use]
+    pub fn tx_lengths(&self) -> TxLengths {
+        // SAFETY: the cold half belongs to the holder of the header, as the hot one does.
+        unsafe { (*self.cold().as_ptr()).lengths }
+    }
+
+    /// Sets the lengths that segmentation needs.
+    #[inline]
+    pub fn set_tx_lengths(&mut self, lengths: TxLengths) {
+        // SAFETY: as above, with `&mut self`.
+        unsafe { (*self.cold().as_ptr()).lengths = lengths };
+    }
+
+    #[inline]
+    pub(crate) fn cold(&self) -> NonNull<crate::header::Cold> {
+        let pool = header!(self, pool);
+        // SAFETY: the pool lives as long as its buffers are out.
+        unsafe { pool.as_ref() }.cold(self.0)
+    }
+
+    // ---- Chains ----
+
+    /// Segments of the packet.
+    #[inline]
+    #[must_use]
+    pub fn nb_segs(&self) -> usize {
+        usize::from(header!(self, nb_segs))
+    }
+
+    /// Puts `tail` behind the last segment. Its metadata is lost; its data is not moved.
+    ///
+    /// # Errors
+    /// `tail` comes back if the packet would have more than [`MAX_SEGMENTS`].
+    pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
+        let segs = header!(self, nb_segs) + header!(tail, nb_segs);
+        if segs > MAX_SEGMENTS {
+            return Err(tail);
+        }
+        let last = self.last();
+        set_header!(self, nb_segs, segs);
+        let pkt_len = header!(self, pkt_len).wrapping_add(header!(tail, pkt_len));
+        set_header!(self, pkt_len, pkt_len);
+        let tail = tail.into_raw().0.as_ptr();
+        // SAFETY: both chains are ours; `last` ends the first.
+        unsafe {
+            (*tail).nb_segs = 1;
+            (*last).next = tail;
+        }
+        Ok(())
+    }
+
+    /// Takes off everything behind the first segment, as a packet of its own without metadata.
+    pub fn take_next(&mut self) -> Option<Mbuf> {
+        let next = NonNull::new(header!(self, next))?;
+        let rest_len = header!(self, pkt_len).wrapping_sub(u32::from(header!(self, data_len)));
+        let segs = header!(self, nb_segs);
+        set_header!(self, next, ptr::null_mut());
+        set_header!(self, nb_segs, 1);
+        set_header!(self, pkt_len, u32::from(header!(self, data_len)));
+        let rest = Self(next);
+        set_header!(rest, nb_segs, segs - 1);
+        set_header!(rest, pkt_len, rest_len);
+        set_header!(rest, flags, 0);
+        Some(rest)
+    }
+
+    /// The segments, first to last.
+    #[inline]
+    #[must_use]
+    pub fn segments(&self) -> Segments<'_> {
+        Segments { next: self.0.as_ptr(), packet: std::marker::PhantomData }
+    }
+
+    /// Copies bytes `offset..offset + out.len()` of the packet, across segments. `false` if the
+    /// packet is shorter; `out` then holds a part.
+    #[must_use]
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
+        let (mut skip, mut done) = (offset, 0);
+        for segment in self.segments() {
+            let data = segment.data();
+            let from = skip.min(data.len());
+            skip -= from;
+            let n = (data.len() - from).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&data[from..from + n]);
+            done += n;
+        }
+        skip == 0 && done == out.len()
+    }
+
+    fn last(&self) -> *mut Header {
+        let mut h = self.0.as_ptr();
+        // SAFETY: headers of a chain that this Mbuf owns, ended by null.
+        unsafe {
+            while !(*h).next.is_null() {
+                h = (*h).next;
+            }
+        }
+        h
+    }
+
+    // ---- Ownership ----
+
+    /// Whether nobody else can read or write the data of the first segment, so that
+    /// [`Mbuf::data_mut`] gives it out.
+    #[inline]
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        // SAFETY: our header.
+        unsafe { is_writable(self.0.as_ptr()) }
+    }
+
+    /// Whether the packet is a single buffer of `pool` that nobody shares and that nothing is
+    /// attached to: what [`PoolCache::put_simple_bulk`] takes.
+    #[inline]
+    #[must_use]
+    pub fn is_simple_of(&self, pool: &Pool) -> bool {
+        header!(self, pool) == pool.inner_ptr() && self.is_simple()
+    }
+
+    #[inline]
+    fn is_simple(&self) -> bool {
+        // SAFETY: as in `header!`.
+        let refs = unsafe { &(*self.0.as_ptr()).refs };
+        refs.is_plain() && header!(self, next).is_null()
+    }
+
+    #[inline]
+    fn refs_attached(&self) -> bool {
+        // SAFETY: as in `header!`.
+        unsafe { (*self.0.as_ptr()).refs.is_attached() }
+    }
+
+    /// Hands the packet over to a device or a ring. Nothing is freed.
+    #[inline]
+    #[must_use = "the packet is leaked unless `from_raw` takes it back"]
+    pub fn into_raw(self) -> RawMbuf {
+        RawMbuf(ManuallyDrop::new(self).0)
+    }
+
+    /// Takes a packet back.
+    ///
+    /// # Safety
+    /// `raw` comes from [`Mbuf::into_raw`] and is taken back once. The device is done with its
+    /// data, and what it wrote is visible: the completion was read with acquire.
+    #[inline]
+    #[must_use]
+    pub unsafe fn from_raw(raw: RawMbuf) -> Self {
+        Self(raw.0)
+    }
+
+    /// Asks for the header's cache line, some packets ahead of its use.
+    #[inline]
+    pub fn prefetch_header(&self) {
+        prefetch(self.0.as_ptr().cast());
+    }
+
+    /// Asks for the first cache line of the data. Reads the header.
+    #[inline]
+    pub fn prefetch_data(&self) {
+        prefetch(self.data_ptr());
+    }
+
+    pub(crate) fn header_ptr(&self) -> NonNull<Header> {
+        self.0
+    }
+
+    pub(crate) fn into_header(self) -> NonNull<Header> {
+        ManuallyDrop::new(self).0
+    }
+
+    /// Gives back all segments; those of the cache's pool through it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_into(self, cache: &mut PoolCache) {
+        let mut next = Some(self);
+        while let Some(mut segment) = next {
+            next = segment.take_next();
+            if !segment.release() {
+                continue;
+            }
+            let own = segment.is_simple_of(cache.pool());
+            let header = segment.into_header();
+            if own {
+                // SAFETY: free, simple, and of the cache's pool.
+                unsafe { cache.put_simple_bulk(&[RawMbuf(header)]) };
+            } else {
+                // SAFETY: free, and no longer an Mbuf.
+                unsafe { put_home(header) };
+            }
+        }
+    }
+
+    /// Whether `self` is `pool`'s, wherever its data lies.
+    #[must_use]
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        header!(self, pool) == pool.inner_ptr()
+    }
+}
+
+impl Drop for Mbuf {
+    fn drop(&mut self) {
+        let mut next = Some(ManuallyDrop::new(Self(self.0)));
+        while let Some(mut segment) = next {
+            next = segment.take_next().map(ManuallyDrop::new);
+            if segment.release() {
+                // SAFETY: free, and `ManuallyDrop` never drops it.
+                unsafe { put_home(segment.0) };
+            }
+        }
+    }
+}
+
+/// Gives a free header to the shared list of its pool, and ends the pool if that was all it
+/// waited for.
+///
+/// # Safety
+/// The header is in the state of a free one (see [`Header`]) and nobody uses it any more.
+pub(crate) unsafe fn put_home(header: NonNull<Header>) {
+    // SAFETY: the pool lives until this header is in its list; the last of all is told to end it.
+    unsafe {
+        let pool: NonNull<PoolInner> = (*header.as_ptr()).pool;
+        let core = &raw const (*pool.as_ptr()).core;
+        (*core).mark_home(header);
+        if crate::objects::Core::put_shared(core, &[header]) {
+            crate::pool::end(pool);
+        }
+    }
+}
+
+#[inline]
+fn prefetch(ptr: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch has no effect on memory and takes any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ptr.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = ptr;
+}
+
+/// Iterator over the segments of a packet: see [`Mbuf::segments`].
+#[derive(Debug, Clone)]
+pub struct Segments<'a> {
+    next: *mut Header,
+    packet: std::marker::PhantomData<&'a Mbuf>,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = Segment<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment<'a>> {
+        let header = NonNull::new(self.next)?;
+        // SAFETY: a header of the chain that the borrowed Mbuf owns.
+        self.next = unsafe { (*header.as_ptr()).next };
+        // Never dropped: the segment belongs to the borrowed Mbuf.
+        Some(Segment { segment: ManuallyDrop::new(Mbuf(header)), packet: std::marker::PhantomData })
+    }
+}
+
+/// One segment of a borrowed packet.
+pub struct Segment<'a> {
+    segment: ManuallyDrop<Mbuf>,
+    packet: std::marker::PhantomData<&'a Mbuf>,
+}
+
+impl<'a> Segment<'a> {
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        let data = self.segment.data();
+        // SAFETY: the packet is borrowed for `'a`, and the data with it.
+        unsafe { slice::from_raw_parts(data.as_ptr(), data.len()) }
+    }
+
+    /// The device's address of its first byte.
+    #[inline]
+    #[must_use]
+    pub fn data_iova(&self) -> u64 {
+        self.segment.data_iova()
+    }
+
+    /// Number of its bytes.
+    #[inline]
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.segment.data_len()
+    }
+
+    /// Local key, host order.
+    #[inline]
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.segment.lkey()
+    }
+
+    /// Local key as it stands in a WQE.
+    #[inline]
+    #[must_use]
+    pub fn lkey_be(&self) -> u32 {
+        self.segment.lkey_be()
+    }
+}
+
+impl fmt::Debug for Segment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("data_len", &self.data_len())
+            .field("data_iova", &format_args!("{:#x}", self.data_iova()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mbuf")
+            .field("pkt_len", &self.pkt_len())
+            .field("nb_segs", &self.nb_segs())
+            .field("data_len", &self.data_len())
+            .field("headroom", &self.headroom())
+            .field("flags", &self.flags())
+            .field("lkey", &format_args!("{:#x}", self.lkey()))
+            .finish_non_exhaustive()
+    }
+}

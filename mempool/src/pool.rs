@@ -1,0 +1,452 @@
+//! [`Pool`]: a fixed number of packet buffers over one region.
+#![expect(unsafe_code, reason = "the pool is freed by whoever brings the last buffer home")]
+
+use std::{
+    fmt,
+    ops::Range,
+    ptr::NonNull,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::{
+    cache::PoolCache,
+    error::MempoolError,
+    header::{Cold, Header, INVALID_LKEY},
+    mbuf::Mbuf,
+    objects::Core,
+    region::{Region, RegionConfig},
+    stats::PoolStats,
+};
+
+/// Bytes kept free in front of the data, unless the configuration says otherwise.
+pub const DEFAULT_HEADROOM_BYTES: usize = 128;
+/// Room for 2048 bytes behind the default headroom.
+pub const DEFAULT_DATA_ROOM_BYTES: usize = 2048 + DEFAULT_HEADROOM_BYTES;
+/// Buffers that a core's cache holds, unless the configuration says otherwise.
+pub const DEFAULT_CACHE_SIZE: usize = 512;
+/// Most buffers of one pool.
+pub const MAX_COUNT: usize = 1 << 30;
+/// Largest data room: lengths are 16 bits.
+pub const MAX_DATA_ROOM_BYTES: usize = 65535;
+/// Largest cache of one core.
+pub const MAX_CACHE_SIZE: usize = 4096;
+/// Data rooms start at multiples of this: a cache line, so that no two buffers share one.
+const ROOM_ALIGN: usize = 64;
+
+/// What a pool should be. `PoolConfig::default()` with `name` and `count` set is the common case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Name for messages and statistics.
+    pub name: String,
+    /// Buffers: 1 to 2^30.
+    pub count: usize,
+    /// Bytes of each buffer, headroom included: 64 to 65535.
+    pub data_room_bytes: usize,
+    /// Bytes kept free in front of the data: 0 to `data_room_bytes`.
+    pub headroom_bytes: usize,
+    /// Free buffers that each core may keep for itself: 0 to 4096. Plan for `count` at least the
+    /// buffers in rings and in flight, and this much for each core besides.
+    pub cache_size: usize,
+    /// The region to make. Its `len_bytes` is set by the pool; leave it 0.
+    pub region: RegionConfig,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            name: "mbufs".to_owned(),
+            count: 8191,
+            data_room_bytes: DEFAULT_DATA_ROOM_BYTES,
+            headroom_bytes: DEFAULT_HEADROOM_BYTES,
+            cache_size: DEFAULT_CACHE_SIZE,
+            region: RegionConfig::default(),
+        }
+    }
+}
+
+impl PoolConfig {
+    /// Distance from one data room to the next, in bytes.
+    #[must_use]
+    pub fn stride_bytes(&self) -> usize {
+        self.data_room_bytes.next_multiple_of(ROOM_ALIGN)
+    }
+
+    /// Bytes of region that the pool needs.
+    #[must_use]
+    pub fn region_bytes(&self) -> usize {
+        self.count.saturating_mul(self.stride_bytes())
+    }
+
+    fn validate(&self) -> Result<(), MempoolError> {
+        let room = self.data_room_bytes;
+        for (field, value, range) in [
+            ("count", self.count, 1..=MAX_COUNT),
+            ("data_room_bytes", room, 64..=MAX_DATA_ROOM_BYTES),
+            ("headroom_bytes", self.headroom_bytes, 0..=room),
+            ("cache_size", self.cache_size, 0..=MAX_CACHE_SIZE),
+        ] {
+            if !range.contains(&value) {
+                let range = format!("{} to {}", range.start(), range.end());
+                return Err(MempoolError::PoolConfig {
+                    pool: self.name.clone(),
+                    field,
+                    value,
+                    range,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a device addresses the buffers of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolKeys {
+    /// Address of the first byte of the pool's *region* on the device's side.
+    pub region_iova: u64,
+    /// The local key that covers the region, host order.
+    pub lkey: u32,
+}
+
+/// The part of a pool that all handles and buffers share. Freed by [`end`].
+pub(crate) struct PoolInner {
+    pub(crate) core: Core<Header>,
+    cold: NonNull<Cold>,
+    region: Arc<Region>,
+    /// The bytes of the region that are this pool's.
+    range: Range<usize>,
+    stride: usize,
+    pub(crate) data_room: u16,
+    pub(crate) headroom: u16,
+    cache_size: usize,
+    keys: Mutex<Option<PoolKeys>>,
+    /// IOVA of the first data room and key, for headers that get their own room back. Written
+    /// only while all buffers are at home.
+    iova: AtomicU64,
+    lkey_be: AtomicU32,
+}
+
+impl PoolInner {
+    /// The cold half of a header of this pool.
+    #[inline]
+    pub(crate) fn cold(&self, header: NonNull<Header>) -> NonNull<Cold> {
+        // SAFETY: the array has one entry per header.
+        unsafe { self.cold.add(self.core.index_of(header) as usize) }
+    }
+
+    /// Writes a header's own room, address and key into it, with nothing in the room.
+    ///
+    /// # Safety
+    /// `header` is this pool's, and the caller its only user.
+    pub(crate) unsafe fn restore_room(&self, header: NonNull<Header>) {
+        let offset = self.core.index_of(header) as usize * self.stride;
+        let h = header.as_ptr();
+        // SAFETY: exclusive (caller); the room lies inside the region.
+        unsafe {
+            (*h).buf = self.region.as_ptr().add(self.range.start + offset);
+            (*h).iova = self.iova.load(Relaxed).wrapping_add(offset as u64);
+            (*h).lkey_be = self.lkey_be.load(Relaxed);
+            (*h).buf_len = self.data_room;
+            (*h).data_off = self.headroom;
+            (*h).data_len = 0;
+        }
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        let cold = NonNull::slice_from_raw_parts(self.cold, self.core.count() as usize);
+        // SAFETY: made by `Box::into_raw` in `Pool::with_region`; all buffers are home.
+        drop(unsafe { Box::from_raw(cold.as_ptr()) });
+        self.region.unclaim(&self.range);
+    }
+}
+
+/// Ends a pool whose handles are gone and whose buffers are home.
+///
+/// # Safety
+/// [`Core::put_shared`] or [`Core::drop_handle`] told the caller, and so nobody else, to do it.
+#[cold]
+pub(crate) unsafe fn end(pool: NonNull<PoolInner>) {
+    // SAFETY: the caller is the one that ends it; after `wait_home` no other thread touches it.
+    unsafe {
+        pool.as_ref().core.wait_home();
+        drop(Box::from_raw(pool.as_ptr()));
+    }
+}
+
+/// A handle to a pool of packet buffers. Cloning it is cheap, and all clones are the same pool.
+///
+/// Buffers come from the cache of a core ([`Pool::cache`]) or, off the data path, from the pool
+/// itself. They may outlive every handle: the memory goes when the last of them comes home.
+///
+/// A pool is *stamped* with the address and key of its region before a device uses it, and serves
+/// one device at a time.
+pub struct Pool(NonNull<PoolInner>);
+
+// SAFETY: `PoolInner` is Sync (its parts are, and its raw pointers lead to memory that it owns);
+// a handle keeps it alive.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Makes a region of the right length and a pool over it.
+    ///
+    /// # Errors
+    /// [`MempoolError::PoolConfig`], and those of [`Region::alloc`].
+    pub fn new(config: &PoolConfig) -> Result<Self, MempoolError> {
+        config.validate()?;
+        let region = RegionConfig { len_bytes: config.region_bytes(), ..config.region.clone() };
+        Self::with_region(config, &Region::alloc(&region)?, 0)
+    }
+
+    /// Makes a pool over the bytes of `region` from `offset`, a multiple of 64. The region's
+    /// configuration in `config` is not used.
+    ///
+    /// # Errors
+    /// [`MempoolError::PoolConfig`]; [`MempoolError::RegionRange`] if the region is too small or
+    /// another pool has some of those bytes.
+    pub fn with_region(
+        config: &PoolConfig,
+        region: &Arc<Region>,
+        offset: usize,
+    ) -> Result<Self, MempoolError> {
+        config.validate()?;
+        let range = claim(config, region, offset)?;
+        let count = config.count as u32;
+        let (stride, room) = (config.stride_bytes(), config.data_room_bytes as u16);
+        let cold: Box<[Cold]> = (0..count).map(|_| Cold::default()).collect();
+        let first = range.start;
+        let inner = Box::<PoolInner>::new_uninit();
+        let inner = NonNull::from(Box::leak(inner)).cast::<PoolInner>();
+        let core = Core::new(&config.name, count, |index| {
+            // SAFETY: `claim` checked that all rooms lie inside the region.
+            let buf = unsafe { region.as_ptr().add(first + index as usize * stride) };
+            Header::new(buf, room, inner)
+        });
+        let value = PoolInner {
+            core,
+            cold: NonNull::from(Box::leak(cold)).cast(),
+            region: Arc::clone(region),
+            range,
+            stride,
+            data_room: room,
+            headroom: config.headroom_bytes as u16,
+            cache_size: config.cache_size,
+            keys: Mutex::default(),
+            iova: AtomicU64::new(0),
+            lkey_be: AtomicU32::new(INVALID_LKEY.to_be()),
+        };
+        // SAFETY: allocated above for exactly this; `end` frees it as a Box.
+        unsafe { inner.write(value) };
+        Ok(Self(inner))
+    }
+
+    /// Name of the pool.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner().core.name()
+    }
+
+    /// Number of buffers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.inner().core.count() as usize
+    }
+
+    /// Bytes of each buffer, headroom included.
+    #[must_use]
+    pub fn data_room_bytes(&self) -> usize {
+        usize::from(self.inner().data_room)
+    }
+
+    /// Bytes kept free in front of the data.
+    #[must_use]
+    pub fn headroom_bytes(&self) -> usize {
+        usize::from(self.inner().headroom)
+    }
+
+    /// The memory that a device must be given to use these buffers.
+    #[must_use]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.inner().region
+    }
+
+    /// The bytes of the region in which this pool's data rooms lie.
+    #[must_use]
+    pub fn region_range(&self) -> Range<usize> {
+        self.inner().range.clone()
+    }
+
+    /// A cache for one core or queue, of the configured size, empty.
+    #[must_use]
+    pub fn cache(&self) -> PoolCache {
+        self.cache_with_size(self.inner().cache_size)
+    }
+
+    /// A cache of another size, at most [`MAX_CACHE_SIZE`] (larger sizes are cut to that).
+    #[must_use]
+    pub fn cache_with_size(&self, size: usize) -> PoolCache {
+        PoolCache::new(self.clone(), size.min(MAX_CACHE_SIZE))
+    }
+
+    /// Takes one empty buffer from the shared list, without a cache. `None` if there is none,
+    /// which counts as exhausted.
+    #[must_use]
+    pub fn get(&self) -> Option<Mbuf> {
+        let mut mbuf = Mbuf::own(self.inner().core.get()?);
+        mbuf.reset();
+        Some(mbuf)
+    }
+
+    /// Writes the device's address and key into every buffer: once, before the first use.
+    ///
+    /// A pool that carries these keys already is left as it is.
+    ///
+    /// # Errors
+    /// [`MempoolError::AlreadyStamped`] with other keys; [`MempoolError::BuffersAway`] unless
+    /// every buffer is in the shared list.
+    pub fn stamp(&self, keys: PoolKeys) -> Result<(), MempoolError> {
+        let mut stamped = self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner);
+        match *stamped {
+            Some(old) if old == keys => return Ok(()),
+            Some(old) => {
+                let pool = self.name().to_owned();
+                return Err(MempoolError::AlreadyStamped { pool, lkey: old.lkey });
+            }
+            None => {}
+        }
+        self.write_keys(keys.region_iova.wrapping_add(self.inner().range.start as u64), keys.lkey)?;
+        *stamped = Some(keys);
+        Ok(())
+    }
+
+    /// Takes the keys back, when the device is closed, so that another may use the pool.
+    ///
+    /// # Errors
+    /// [`MempoolError::BuffersAway`] unless every buffer is in the shared list.
+    pub fn unstamp(&self) -> Result<(), MempoolError> {
+        let mut stamped = self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if stamped.is_some() {
+            self.write_keys(0, INVALID_LKEY)?;
+            *stamped = None;
+        }
+        Ok(())
+    }
+
+    /// The keys that the buffers carry; `None` if no device may be given them yet.
+    #[must_use]
+    pub fn keys(&self) -> Option<PoolKeys> {
+        *self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts of the pool. Takes a lock against the making of caches; not for the data path.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        self.inner().core.stats()
+    }
+
+    /// Takes all buffers, writes address and key into them, and puts them back.
+    fn write_keys(&self, iova: u64, lkey: u32) -> Result<(), MempoolError> {
+        let count = self.count();
+        let mut headers = Vec::with_capacity(count);
+        let all = self.inner().core.get_shared(count, |i, header| {
+            headers.truncate(i);
+            headers.push(header);
+        });
+        if !all {
+            let away = count - self.inner().core.shared_len() as usize;
+            let pool = self.name().to_owned();
+            return Err(MempoolError::BuffersAway { pool, away: away.max(1), count });
+        }
+        self.inner().iova.store(iova, Relaxed);
+        self.inner().lkey_be.store(lkey.to_be(), Relaxed);
+        for header in &headers {
+            // SAFETY: taken from the list just above, so ours alone.
+            unsafe { self.inner().restore_room(*header) };
+        }
+        // SAFETY: as above; they are not used again. This handle keeps the pool alive.
+        unsafe { Core::put_shared(&raw const self.inner().core, &headers) };
+        Ok(())
+    }
+}
+
+/// Takes the bytes of the region that the pool needs.
+fn claim(
+    config: &PoolConfig,
+    region: &Region,
+    offset: usize,
+) -> Result<Range<usize>, MempoolError> {
+    let end = offset.saturating_add(config.region_bytes());
+    let why = if end > region.len_bytes() {
+        "too small"
+    } else if !offset.is_multiple_of(ROOM_ALIGN) {
+        "the offset is not a multiple of 64"
+    } else if !region.claim(offset..end) {
+        "already used by another pool"
+    } else {
+        return Ok(offset..end);
+    };
+    let pool = config.name.clone();
+    Err(MempoolError::RegionRange {
+        pool,
+        start: offset,
+        end,
+        region_bytes: region.len_bytes(),
+        why,
+    })
+}
+
+impl Pool {
+    pub(crate) fn inner(&self) -> &PoolInner {
+        // SAFETY: a handle keeps the pool alive, and nobody has `&mut` to it.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// For comparison with the `pool` of a header.
+    #[inline]
+    pub(crate) fn inner_ptr(&self) -> NonNull<PoolInner> {
+        self.0
+    }
+}
+
+impl Clone for Pool {
+    fn clone(&self) -> Self {
+        self.inner().core.add_handle();
+        Self(self.0)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: live until this handle goes; told to end it, this is the only thread that may.
+        unsafe {
+            if Core::drop_handle(&raw const (*self.0.as_ptr()).core) {
+                end(self.0);
+            }
+        }
+    }
+}
+
+impl PartialEq for Pool {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Pool {}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.name())
+            .field("data_room_bytes", &self.data_room_bytes())
+            .field("keys", &self.keys())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
