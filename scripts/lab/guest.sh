@@ -65,7 +65,7 @@ qemu_command() {
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
         -nographic -no-reboot -nic none -vga none
         -kernel "$cache/vmlinuz" -initrd "$cache/initrd.img"
-        -append "console=ttyS0 root=/dev/vda rw init=/lab-init panic=-1 quiet $cmdline"
+        -append "console=ttyS0 root=/dev/vda rw init=/lab-init panic=-1 loglevel=6 $cmdline"
         -drive "file=$cache/guest.ext4,if=virtio,format=raw,snapshot=on"
         -virtfs "local,path=$RUN,mount_tag=host,security_model=none")
     for ((port = 0; port < ports; port++)); do
@@ -86,7 +86,7 @@ run_scenario() {
     new_run "$name"
     echo "$name" >"$RUN/scenario"
     ports=$(header "$name" ports 0)
-    limit=$(header "$name" timeout 120)
+    limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 120)}
     read -ra options <<<"$(header "$name" model '')"
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
     qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
@@ -103,7 +103,7 @@ run_scenario() {
         "$SKIP") say "$name: skipped: $reason" ;;
         *) report_failure "$name" "$reason"; status=1 ;;
     esac
-    return "$status"
+    exit "$status"
 }
 
 report_failure() {
