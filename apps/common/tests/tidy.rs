@@ -1,0 +1,222 @@
+//! Rules of the tree that no compiler checks: line length, file size, tabs, words, headers.
+//!
+//! | rule | where | limit |
+//! |---|---|---|
+//! | columns | Rust, shell | 100 |
+//! | lines of code before the tests of the file | Rust | 600; up to 1000 with a reason |
+//! | lines of a file of tests | Rust | 1000; more with a reason |
+//! | tabs, trailing blanks, no newline at the end | all text | none |
+//! | superlatives, open tasks without an issue | all text | none |
+//! | `forbid(unsafe_code)` or `deny(unsafe_code)` | root of each crate | present |
+//! | `set -euo pipefail`, `--help` | programs in scripts | present |
+//!
+//! A reason is a comment line in the first 40 lines that starts with `Long file:`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const COLUMNS: usize = 100;
+const CODE_LINES: usize = 600;
+const MOST_LINES: usize = 1000;
+
+/// Words that promise instead of stating; whole words, any case.
+const BANNED: &[&str] = &[
+    "blazing",
+    "blazingly",
+    "best-in-class",
+    "cutting-edge",
+    "fastest",
+    "game-changing",
+    "groundbreaking",
+    "lightning-fast",
+    "production-ready",
+    "revolutionary",
+    "seamless",
+    "seamlessly",
+    "state-of-the-art",
+    "unmatched",
+    "unparalleled",
+    "world-class",
+];
+
+/// Open tasks; allowed only with an issue behind them, as in `TODO(#12)`.
+const OPEN: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
+
+/// Crates without a line of unsafe code.
+const FORBID: &[&str] = &["pmd/prm/", "pmd/model/", "apps/"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
+}
+
+/// All text files of the tree, without build output and what git keeps.
+fn files() -> Vec<(String, String)> {
+    let root = root();
+    let mut folders = vec![root.clone()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the tree") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let generated = ["target", "artifacts", "corpus"].contains(&name.as_str());
+            if name.starts_with('.') || generated || path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if name != "Cargo.lock" {
+                let Ok(text) = fs::read_to_string(&path) else { continue };
+                let path = path.strip_prefix(&root).expect("below the root");
+                found.push((path.to_string_lossy().into_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn is_shell(path: &str, text: &str) -> bool {
+    path.ends_with(".sh") || text.starts_with("#!") && text.lines().next().unwrap().contains("sh")
+}
+
+/// Whether the whole file is tests.
+fn is_tests(path: &str) -> bool {
+    path.contains("/tests/")
+        || path.contains("/benches/")
+        || path.ends_with("tests.rs")
+        || path.ends_with("_test.rs")
+}
+
+/// The findings in one file, as `path:line: what`.
+fn findings(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let code = path.ends_with(".rs") || is_shell(path, text);
+    for (at, line) in text.lines().enumerate() {
+        let mut say = |what: String| found.push(format!("{path}:{}: {what}", at + 1));
+        let columns = line.chars().count();
+        if code && columns > COLUMNS {
+            say(format!("{columns} columns, {COLUMNS} are allowed"));
+        }
+        if line.contains('\t') && !path.ends_with("Makefile") {
+            say("a tab".into());
+        }
+        if line.ends_with(' ') {
+            say("blanks at the end of the line".into());
+        }
+        for word in words(line) {
+            if BANNED.contains(&word.to_lowercase().as_str()) {
+                say(format!("`{word}` promises; state what was measured"));
+            }
+            if OPEN.contains(&word) && !line.contains(&format!("{word}(#")) {
+                say(format!("`{word}` without an issue; write {word}(#number)"));
+            }
+        }
+    }
+    if !text.is_empty() && !text.ends_with('\n') {
+        found.push(format!("{path}: no newline at the end"));
+    }
+    if path.ends_with(".rs") {
+        found.extend(size(path, text));
+    }
+    found
+}
+
+/// Words of a line, with hyphens inside.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '-').filter(|word| !word.is_empty())
+}
+
+/// Whether a Rust file is too long.
+fn size(path: &str, text: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let reason = lines.iter().take(40).any(|line| {
+        line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with("Long file:")
+    });
+    let tests = is_tests(path);
+    let inline = lines.windows(2).position(|pair| {
+        pair[0].trim() == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    });
+    let count = if tests { lines.len() } else { inline.unwrap_or(lines.len()) };
+    let limit = match (tests, reason) {
+        (true, true) => return None,
+        (true, false) | (false, true) => MOST_LINES,
+        (false, false) => CODE_LINES,
+    };
+    let way_out = if reason { "split it" } else { "split it or say why with `Long file:`" };
+    (count > limit).then(|| format!("{path}: {count} lines, {limit} are allowed; {way_out}"))
+}
+
+#[test]
+fn every_file_of_the_tree_is_tidy() {
+    // This file names the words that it bans.
+    let files = files();
+    assert!(files.len() > 20, "only {} files found", files.len());
+    let checked = files.iter().filter(|(path, _)| path != "apps/common/tests/tidy.rs");
+    let found: Vec<String> = checked.flat_map(|(path, text)| findings(path, text)).collect();
+    assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn each_crate_states_what_it_thinks_of_unsafe_code() {
+    let mut found = Vec::new();
+    for (path, text) in files() {
+        let root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+        if !root {
+            continue;
+        }
+        let forbid = text.contains("#![forbid(unsafe_code)]");
+        if FORBID.iter().any(|prefix| path.starts_with(prefix)) && !forbid {
+            found.push(format!("{path}: needs #![forbid(unsafe_code)]"));
+        } else if !forbid && !text.contains("#![deny(unsafe_code)]") {
+            found.push(format!("{path}: needs #![deny(unsafe_code)] or forbid"));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn each_script_stops_at_errors_and_explains_itself() {
+    let mut found = Vec::new();
+    for (path, text) in files() {
+        let program = path.starts_with("scripts/") && text.starts_with("#!/usr/bin/env bash");
+        if !program || path.contains("/lib") {
+            continue;
+        }
+        if !text.contains("\nset -euo pipefail\n") {
+            found.push(format!("{path}: no `set -euo pipefail`"));
+        }
+        if !path.contains("/lab/") && !text.contains("--help") {
+            found.push(format!("{path}: no --help"));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Each rule must be able to fail.
+#[test]
+fn each_rule_finds_what_it_is_for() {
+    let one = |path: &str, text: &str| {
+        let found = findings(path, text);
+        assert_eq!(found.len(), 1, "{path} {found:?}");
+        found[0].clone()
+    };
+    assert!(one("a.rs", &format!("// {}\n", "x".repeat(98))).contains("a.rs:1: 101 columns"));
+    assert!(findings("a.rs", &format!("// {}\n", "x".repeat(97))).is_empty());
+    assert!(findings("a.md", &format!("{}\n", "x".repeat(200))).is_empty());
+    assert!(one("a.md", "a\n\tb\n").contains("a.md:2: a tab"));
+    assert!(one("a.md", "a \n").contains("blanks"));
+    assert!(one("a.md", "a").contains("no newline"));
+    assert!(one("a.md", "Blazing speed\n").contains("`Blazing` promises"));
+    assert!(one("a.rs", "// TODO: later\n").contains("TODO(#number)"));
+    assert!(findings("a.rs", "// TODO(#12): later\n").is_empty());
+    assert!(one("src/a.rs", &"x\n".repeat(601)).contains("601 lines, 600 are allowed"));
+    assert!(findings("src/a.rs", &"x\n".repeat(600)).is_empty());
+    let tests = format!("{}#[cfg(test)]\nmod tests {{\n{}", "x\n".repeat(600), "y\n".repeat(600));
+    assert!(findings("src/a.rs", &tests).is_empty());
+    let reason = "//! Long file: one table.\n";
+    assert!(findings("src/a.rs", &format!("{reason}{}", "x\n".repeat(999))).is_empty());
+    assert!(one("src/a.rs", &format!("{reason}{}", "x\n".repeat(1000))).contains("1001 lines"));
+    assert!(one("tests/../tests/a.rs", &"x\n".repeat(1001)).contains("1001 lines"));
+}

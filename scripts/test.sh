@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# All of CI: from a fresh machine with a Rust toolchain to every test passed.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+test.sh: run every check of the tree and say what passed, what failed, what was skipped and why.
+
+  scripts/test.sh               everything
+  scripts/test.sh STEP...       only these steps
+  scripts/test.sh --list        the names of the steps
+  scripts/test.sh --help        this text
+
+As root it installs what is missing with apt-get and reserves hugepages; it never changes anything
+else. Without root, steps that need more than this user may do are skipped, with the reason.
+Network scenarios run in network namespaces that they make and delete themselves.
+
+Exit status: 0 all passed or skipped, 1 a step failed, 2 usage.
+
+Environment:
+  CARGO_TARGET_DIR      build folder, shared by all steps; default: target
+  FERROCX_NO_INSTALL    set to 1 to install nothing and reserve nothing
+USAGE
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+logs=$CARGO_TARGET_DIR/test-logs
+readonly SKIP=77
+
+# shellcheck source=scripts/lib.sh
+source scripts/lib.sh
+
+steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri
+    release net-ping net-tcp net-capture net-rate instructions)
+
+step_fmt() { cargo fmt --all --check; }
+step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
+step_build() { cargo test -q --locked --workspace --no-run; }
+# --show-output: what a passing test prints is kept, so that tests that skip are seen.
+step_tests() { cargo test --locked --workspace -- --show-output; }
+step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc -q --locked --workspace --no-deps; }
+step_arrows() { cargo test --locked -p ferrocx-app-common --test arrows; }
+step_tidy() { cargo test --locked -p ferrocx-app-common --test tidy; }
+
+step_shellcheck() {
+    have shellcheck || skip "shellcheck is not installed (apt-get install shellcheck)"
+    local files
+    mapfile -t files < <(grep -rlE '^#!/usr/bin/env bash' .ci scripts | sort)
+    shellcheck -x "${files[@]}"
+}
+
+# Lock-free code under every interleaving that loom's bounds allow.
+step_loom() {
+    grep -q 'cfg(loom)' mempool/Cargo.toml || skip "no crate has loom tests"
+    LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-2} RUSTFLAGS="--cfg loom" \
+        CARGO_TARGET_DIR=$CARGO_TARGET_DIR/loom \
+        timeout 600 cargo test --locked --release -p ferrocx-mempool --lib loom
+}
+
+# Unsafe code under Miri: regions on the heap, the model in the same thread.
+step_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 ||
+        skip "no Miri (rustup toolchain install nightly --component miri)"
+    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=$CARGO_TARGET_DIR/miri \
+        timeout 600 cargo +nightly miri test --locked -p ferrocx-mempool -p ferrocx-bus --lib miri
+}
+
+step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
+step_net-ping() { scripts/net/ping.sh; }
+step_net-tcp() { scripts/net/tcp.sh; }
+step_net-capture() { scripts/net/capture.sh; }
+step_net-rate() { scripts/net/rate.sh; }
+
+step_instructions() {
+    [ -x scripts/instructions.sh ] || skip "scripts/instructions.sh is not there"
+    have valgrind || skip "valgrind is not installed (apt-get install valgrind)"
+    scripts/instructions.sh
+}
+
+# run_step NAME: runs a step with its output in a log, and records how it ended.
+run_step() {
+    local name=$1 status=0 start=$SECONDS log=$logs/$1.log
+    printf 'test: %-12s ' "$name"
+    ("step_$name") >"$log" 2>&1 || status=$?
+    local took=$((SECONDS - start)) reason
+    case $status in
+    0)
+        echo "passed (${took} s)"
+        passed+=("$name")
+        ;;
+    "$SKIP")
+        reason=$(sed -n 's/.*skipped: //p' "$log" | tail -n 1)
+        echo "skipped: ${reason:-see $log}"
+        skipped+=("$name: ${reason:-see $log}")
+        ;;
+    *)
+        echo "FAILED with $status (${took} s), log $log:"
+        tail -n 60 "$log" | sed 's/^/    /'
+        failed+=("$name")
+        ;;
+    esac
+}
+
+# Tests that passed without testing, because this machine lacks something.
+skipped_tests() {
+    local log=$logs/tests.log
+    [ -f "$log" ] || return 0
+    { grep -ohE 'skipped: .*' "$log" || true; } | sort | uniq -c | sort -rn
+}
+
+summary() {
+    local line
+    echo
+    for log in net-ping net-tcp net-capture net-rate instructions; do
+        [[ " ${passed[*]-} " == *" $log "* ]] || continue
+        echo "---- $log"
+        sed -n '/^== result/,$p' "$logs/$log.log"
+    done
+    echo "---- summary"
+    if [[ " ${passed[*]-} ${failed[*]-} " == *" tests "* ]]; then
+        awk '/^test result:/ { p += $4; f += $6; i += $8 }
+             END { printf "tests: %d passed, %d failed, %d ignored\n", p, f, i }' "$logs/tests.log"
+        line=$(skipped_tests)
+        [ -z "$line" ] || printf 'tests that skipped themselves (count, reason):\n%s\n' "$line"
+    fi
+    for line in "${failed[@]}"; do echo "failed: $line"; done
+    for line in "${skipped[@]}"; do echo "skipped: $line"; done
+    echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
+}
+
+passed=() failed=() skipped=()
+wanted=("$@")
+case ${1-} in
+-h | --help) usage; exit 0 ;;
+--list) printf '%s\n' "${steps[@]}"; exit 0 ;;
+esac
+for name in "${wanted[@]}"; do
+    [[ " ${steps[*]} " == *" $name "* ]] || { usage >&2; exit 2; }
+done
+[ ${#wanted[@]} -gt 0 ] || wanted=("${steps[@]}")
+
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+need_rust
+install_missing ip:iproute2 ping:iputils-ping iperf3:iperf3 tshark:tshark ethtool:ethtool \
+    valgrind:valgrind shellcheck:shellcheck jq:jq
+reserve_hugepages 64
+for name in "${wanted[@]}"; do run_step "$name"; done
+summary
+[ ${#failed[@]} -eq 0 ]
