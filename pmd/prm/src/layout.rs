@@ -21,7 +21,7 @@ pub struct Field {
 }
 
 /// A structure of the device interface: bytes with named fields.
-pub trait Layout: Part {
+pub trait Layout: Part + fmt::Debug {
     /// Name of the structure.
     const NAME: &'static str;
     /// Size in bytes.
