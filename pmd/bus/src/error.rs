@@ -108,6 +108,121 @@ pub enum BusError {
         /// Name of the device.
         name: String,
     },
+    /// Not a PCI address.
+    #[error("{value:?} is not a PCI address; write it as 0000:3b:00.0 or 3b:00.0")]
+    BadPciAddress {
+        /// What was given.
+        value: String,
+    },
+    /// No PCI device at this address.
+    #[error("no PCI device {name}; ConnectX devices here: {present}")]
+    NoSuchDevice {
+        /// Address asked for.
+        name: String,
+        /// The addresses that would do, or `none`.
+        present: String,
+    },
+    /// The device is there but is none that the driver knows.
+    #[error(
+        "device {name} has PCI id {vendor:04x}:{device:04x}, which this driver does not know; it \
+         drives {accepted}"
+    )]
+    WrongPciId {
+        /// Its address.
+        name: String,
+        /// Its vendor id.
+        vendor: u16,
+        /// Its device id.
+        device: u16,
+        /// The accepted ids.
+        accepted: String,
+    },
+    /// The device is behind no IOMMU.
+    #[error(
+        "device {name} has no IOMMU group; turn on VT-d or AMD-Vi in the firmware, and boot with \
+         intel_iommu=on on Intel (a virtual machine needs a virtual IOMMU)"
+    )]
+    NoIommuGroup {
+        /// Its address.
+        name: String,
+    },
+    /// Another device of the IOMMU group belongs to a kernel driver.
+    #[error(
+        "IOMMU group {group} of {name} is not viable: {siblings} must be bound to vfio-pci or to no \
+         driver; `cxctl bind` them too, or move the card to a slot with ACS"
+    )]
+    GroupNotViable {
+        /// The device's address.
+        name: String,
+        /// Group number.
+        group: u32,
+        /// The devices in the way, with their drivers.
+        siblings: String,
+    },
+    /// The device is bound to another driver than vfio-pci, or to none.
+    #[error(
+        "device {name} is bound to {driver}, not to vfio-pci; run `cxctl bind {name}` (or \
+         `driverctl set-override {name} vfio-pci`)"
+    )]
+    NotBoundToVfio {
+        /// Its address.
+        name: String,
+        /// Its driver, or `no driver`.
+        driver: String,
+    },
+    /// The limit of locked memory does not allow another mapping.
+    #[error(
+        "mapping {len_bytes} bytes for DMA needs {needed_bytes} bytes of locked memory, the limit \
+         is {limit_bytes}; raise it with `ulimit -l` or LimitMEMLOCK"
+    )]
+    MemlockTooSmall {
+        /// Length of the refused mapping.
+        len_bytes: u64,
+        /// Locked bytes with it, as far as this device's mappings go.
+        needed_bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// VFIO has no more entries for mappings.
+    #[error(
+        "VFIO has no room for another DMA mapping beside {mappings}; use fewer and larger regions, \
+         or raise vfio_iommu_type1's dma_entry_limit"
+    )]
+    TooManyMappings {
+        /// Mappings of this device.
+        mappings: u64,
+    },
+    /// Memory that must not be given to a device.
+    #[error(
+        "heap memory cannot be mapped for DMA by a real device; allocate the region with huge \
+         pages or 4 KiB pages of its own"
+    )]
+    HeapRegion,
+    /// A part of the BAR that must be mapped cannot be.
+    #[error(
+        "BAR {index} of {name} cannot be mapped at {offset:#x}; the kernel keeps that page to \
+         itself (the MSI-X table?), and doorbells need a mapped page"
+    )]
+    BarNotMappable {
+        /// The device's address.
+        name: String,
+        /// Number of the BAR.
+        index: u32,
+        /// Offset in the BAR.
+        offset: u64,
+    },
+    /// VFIO refused a step of opening or using the device.
+    #[error("{what} of device {name}: {source}{hint}")]
+    Vfio {
+        /// The step.
+        what: &'static str,
+        /// The device's address.
+        name: String,
+        /// The library's reason.
+        source: vfio_ioctls::VfioError,
+        /// The way out, starting with a separator.
+        hint: &'static str,
+    },
     /// The operating system refused a call.
     #[error("{what}: {source}")]
     Os {

@@ -129,3 +129,44 @@ fn mix(seed: u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
+
+/// The parts of `ranges` that no hole (first and last address) covers, ascending in each range.
+pub(crate) fn subtract(
+    ranges: &[RangeInclusive<u64>],
+    holes: &[(u64, u64)],
+) -> Vec<RangeInclusive<u64>> {
+    let mut left = ranges.to_vec();
+    for &(first, last) in holes {
+        left = left
+            .into_iter()
+            .flat_map(|range| {
+                let (start, end) = range.into_inner();
+                if last < start || first > end {
+                    return [Some(start..=end), None];
+                }
+                let below = (start < first).then(|| start..=first - 1);
+                let above = (last < end).then(|| last + 1..=end);
+                [below, above]
+            })
+            .flatten()
+            .collect();
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_cut_split_and_remove_ranges() {
+        let ranges = [10..=19, 30..=39];
+        assert_eq!(subtract(&ranges, &[]), ranges);
+        assert_eq!(subtract(&ranges, &[(0, 9), (20, 29), (40, u64::MAX)]), ranges);
+        assert_eq!(subtract(&ranges, &[(10, 10), (39, 39)]), [11..=19, 30..=38]);
+        assert_eq!(subtract(&ranges, &[(15, 34)]), [10..=14, 35..=39]);
+        assert_eq!(subtract(&ranges, &[(12, 13)]), [10..=11, 14..=19, 30..=39]);
+        assert_eq!(subtract(&ranges, &[(0, u64::MAX)]), []);
+        assert_eq!(subtract(&ranges, &[(10, 19)]), [30..=39]);
+    }
+}

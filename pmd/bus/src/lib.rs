@@ -15,6 +15,7 @@
 //! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
 //! - [`barrier`] names each ordering by the pair it orders.
 //! - [`local`] is the in-process transport to the software model.
+//! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
 //!
 //! # What it does not do
 //!
@@ -59,7 +60,9 @@ mod iova;
 pub mod local;
 mod mmio;
 mod ring;
+pub mod sysfs;
 mod transport;
+pub mod vfio;
 
 pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
 pub use error::BusError;
