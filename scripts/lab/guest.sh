@@ -44,7 +44,7 @@ start_model() {
     local ports=$1 cxctl port sockets=() deadline; shift
     cxctl=$(find_cxctl)
     for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
-    "$cxctl" model serve "${sockets[@]}" "$@" >"$RUN/model.log" 2>&1 &
+    "$cxctl" -v model serve "${sockets[@]}" "$@" >"$RUN/model.log" 2>&1 &
     PIDS+=($!)
     deadline=$((SECONDS + 10))
     for ((port = 0; port < ports; port++)); do
@@ -56,11 +56,18 @@ start_model() {
     done
 }
 
-# qemu_command PORTS MEMORY CPUS CMDLINE: fills the array COMMAND.
+# qemu_command PORTS MEMORY CPUS IOMMU CMDLINE: fills the array COMMAND.
 qemu_command() {
-    local ports=$1 memory=$2 cpus=$3 cmdline=$4 port
+    local ports=$1 memory=$2 cpus=$3 iommu=$4 cmdline=$5 port machine=q35,memory-backend=mem
+    local extra=()
+    if [ "$iommu" = yes ]; then
+        # With it the device sees only what the guest maps, as behind the IOMMU of a host.
+        machine+=,kernel-irqchip=split
+        extra+=(-device 'intel-iommu,intremap=on,caching-mode=on')
+        cmdline="intel_iommu=on $cmdline"
+    fi
     # shellcheck disable=SC2054 # commas are QEMU's
-    COMMAND=(nice "${QEMU[@]}" -M q35,memory-backend=mem -cpu max
+    COMMAND=(nice "${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu max
         -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
         -nographic -no-reboot -nic none -vga none
@@ -90,7 +97,7 @@ run_scenario() {
     read -ra options <<<"$(header "$name" model '')"
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
     qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
-        "$(header "$name" cmdline '')"
+        "$(header "$name" iommu no)" "$(header "$name" cmdline '')"
     say "$name: started, results in $RUN"
     "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
     PIDS+=($!)
@@ -133,7 +140,7 @@ run_shell() {
     new_run shell
     touch "$RUN/interactive"
     [ "$1" -eq 0 ] || start_model "$1"
-    qemu_command "$1" 1G 2 'modprobe.blacklist=mlx5_core,mlx5_ib'
+    qemu_command "$1" 1G 2 no 'modprobe.blacklist=mlx5_core,mlx5_ib'
     say "results in $RUN, /host in the guest; leave with exit, or Ctrl-A X"
     "${COMMAND[@]}"
 }
