@@ -111,12 +111,14 @@ impl PoolCache {
     #[inline]
     pub fn put_bulk<const N: usize>(&mut self, mbufs: &mut ArrayVec<Mbuf, N>) {
         if mbufs.iter().all(|mbuf| mbuf.is_simple_of(&self.pool)) {
-            let (ptr, len) = (mbufs.as_ptr().cast::<RawMbuf>(), mbufs.len());
-            // SAFETY: (1) an Mbuf and a RawMbuf are the same transparent pointer; (2) the length
-            // is set to 0 first, so that no Mbuf is dropped; (3) all are simple, just checked.
+            let len = mbufs.len();
+            // SAFETY: (1) the length is set to 0 first, so that no Mbuf is dropped; (2) an Mbuf
+            // and a RawMbuf are the same transparent pointer, and `len` of them are still there;
+            // (3) all are simple, just checked.
             unsafe {
                 mbufs.set_len(0);
-                self.put_simple_bulk(slice::from_raw_parts(ptr, len));
+                let raw = slice::from_raw_parts(mbufs.as_ptr().cast::<RawMbuf>(), len);
+                self.put_simple_bulk(raw);
             }
         } else {
             for mbuf in mbufs.drain(..) {

@@ -3,6 +3,8 @@
 
 mod access;
 mod attach;
+#[cfg(test)]
+mod attach_tests;
 mod cache;
 mod error;
 mod flags;
@@ -13,6 +15,8 @@ mod mapping;
 mod mbuf;
 mod numa;
 mod objects;
+#[cfg(test)]
+mod oracle_tests;
 mod pool;
 #[cfg(test)]
 mod pool_tests;

@@ -532,28 +532,22 @@ impl Mbuf {
         self.0
     }
 
-    pub(crate) fn into_header(self) -> NonNull<Header> {
-        ManuallyDrop::new(self).0
-    }
-
     /// Gives back all segments; those of the cache's pool through it.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_into(self, cache: &mut PoolCache) {
-        let mut next = Some(self);
+        let mut next = Some(ManuallyDrop::new(self));
         while let Some(mut segment) = next {
-            next = segment.take_next();
+            next = segment.take_next().map(ManuallyDrop::new);
             if !segment.release() {
                 continue;
             }
-            let own = segment.is_simple_of(cache.pool());
-            let header = segment.into_header();
-            if own {
-                // SAFETY: free, simple, and of the cache's pool.
-                unsafe { cache.put_simple_bulk(&[RawMbuf(header)]) };
+            if segment.is_simple_of(cache.pool()) {
+                // SAFETY: free, simple, and of the cache's pool; `ManuallyDrop` never drops it.
+                unsafe { cache.put_simple_bulk(&[RawMbuf(segment.0)]) };
             } else {
-                // SAFETY: free, and no longer an Mbuf.
-                unsafe { put_home(header) };
+                // SAFETY: free, and `ManuallyDrop` never drops it.
+                unsafe { put_home(segment.0) };
             }
         }
     }

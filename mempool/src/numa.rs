@@ -10,7 +10,7 @@ use crate::error::MempoolError;
 /// `MPOL_BIND`: allocate from these nodes only.
 const MPOL_BIND: libc::c_ulong = 2;
 /// `MPOL_F_NODE | MPOL_F_ADDR`: ask for the node on which the page of an address lies.
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 const MPOL_F_NODE_ADDR: libc::c_ulong = 1 | 2;
 /// Node numbers above this are refused; the kernel's largest configuration (`NODES_SHIFT` 10).
 const MAX_NODES: usize = 1024;
@@ -64,7 +64,7 @@ pub(crate) unsafe fn bind(base: *mut u8, len: usize, node: u32) -> io::Result<()
 }
 
 /// The node on which the page at `addr` lies.
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 pub(crate) fn node_of(addr: *const u8) -> io::Result<u32> {
     let mut node: libc::c_int = -1;
     // SAFETY: the kernel writes one int to `node`, and validates `addr` itself.

@@ -173,7 +173,12 @@ impl<T> Core<T> {
         if cfg!(debug_assertions) {
             let index = self.index_of(item);
             let was_out = self.out[index as usize].swap(false, Relaxed);
-            assert!(was_out, "double free: object {index} of pool {} is free already", self.name);
+            // While unwinding, a second panic would abort before the first is reported.
+            assert!(
+                was_out || std::thread::panicking(),
+                "double free: object {index} of pool {} is free already",
+                self.name
+            );
         }
     }
 
