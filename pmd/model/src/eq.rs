@@ -24,7 +24,8 @@ impl Eq {
         self.producer.wrapping_sub(self.consumer) & COUNTER_MASK
     }
 
-    fn wants(&self, event: EventType) -> bool {
+    /// Whether events of this type come here.
+    pub(crate) fn wants(&self, event: EventType) -> bool {
         self.events[usize::from(event.0 >> 6)] >> (event.0 & 63) & 1 != 0
     }
 }
@@ -110,6 +111,7 @@ impl Ctx<'_> {
             return;
         }
         eq.armed = false;
+        self.state.counters.events += 1;
         if let Some(vector) = interrupt {
             self.side.raise(vector);
         }

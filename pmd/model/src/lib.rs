@@ -2,13 +2,18 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
+mod bar;
+pub mod caps;
+mod cmd;
 pub mod config;
 pub mod datapath;
 pub mod eq;
+pub mod fault;
 pub mod log;
 pub mod mkey;
 pub mod nic;
 pub mod objects;
+pub mod pages;
 pub mod port;
 
 pub use config::{Identity, NicConfig};

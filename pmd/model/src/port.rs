@@ -162,6 +162,8 @@ pub struct Port {
     pub carrier: bool,
     /// INIT_HCA brought the link logic up.
     pub enabled: bool,
+    /// The state that the driver was told last.
+    pub reported_up: bool,
     /// Sends pause frames.
     pub pause_tx: bool,
     /// Obeys pause frames.
@@ -184,6 +186,7 @@ impl Port {
             admin_up: true,
             carrier: true,
             enabled: false,
+            reported_up: false,
             pause_tx: false,
             pause_rx: false,
             speeds_admin: config.speeds,
