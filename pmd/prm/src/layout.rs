@@ -32,6 +32,11 @@ pub trait Layout: Part + fmt::Debug {
     /// The bytes as the device sees them.
     fn as_bytes(&self) -> &[u8];
 
+    /// Returns the structure with the field `FIELDS[index]` taken from `from`, through the field's
+    /// own accessors; unchanged if there is no such field.
+    #[must_use]
+    fn with_field_from(self, index: usize, from: &Self) -> Self;
+
     /// Reads the structure from the start of `bytes`; `None` if there are too few.
     fn read_from(bytes: &[u8]) -> Option<Self> {
         bytes.get(..Self::SIZE_BYTES).map(Self::load)
@@ -320,6 +325,13 @@ macro_rules! layout {
             #[inline(always)]
             fn as_bytes(&self) -> &[u8] {
                 &self.0
+            }
+            fn with_field_from(self, index: usize, from: &Self) -> Self {
+                let mut fields = 0..;
+                $( if fields.next() == Some(index) {
+                    return self.$with(from.$get());
+                } )*
+                self
             }
         }
 

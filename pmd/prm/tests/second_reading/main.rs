@@ -12,13 +12,15 @@ mod commands_device;
 mod commands_queues;
 mod contexts;
 mod exceptions;
+mod properties;
 mod registers;
 mod rings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use exceptions::{ELSEWHERE, LINUX_ONLY_BITS, RENAMED};
-use ferrocx_prm::layout::Field;
+use ferrocx_prm::Layout;
+use ferrocx_prm::layout::{Field, ReservedBits, first_reserved};
 
 /// One structure as names and widths.
 pub(crate) struct Reading {
@@ -30,6 +32,33 @@ pub(crate) struct Reading {
     pub(crate) fields: &'static [Field],
     /// Names and widths in bits; `_` is reserved.
     pub(crate) spans: Vec<(&'static str, usize)>,
+    /// The layout's own behaviour, on bytes.
+    pub(crate) behaviour: Behaviour,
+}
+
+/// What a layout does, without its type.
+#[derive(Clone, Copy)]
+pub(crate) struct Behaviour {
+    /// `first_reserved` of the structure read from the bytes.
+    pub(crate) first_reserved: fn(&[u8]) -> Option<ReservedBits>,
+    /// The structure read from the first bytes, with one field taken from the second.
+    pub(crate) with_field_from: fn(&[u8], usize, &[u8]) -> Vec<u8>,
+    /// Reads from the first bytes and writes to the second; false if there are too few to read.
+    pub(crate) copy: fn(&[u8], &mut [u8]) -> bool,
+}
+
+impl Behaviour {
+    /// The behaviour of `T`.
+    pub(crate) fn of<T: Layout>() -> Self {
+        Self {
+            first_reserved: |bytes| first_reserved(&T::read_from(bytes).unwrap()),
+            with_field_from: |bytes, index, from| {
+                let (value, from) = (T::read_from(bytes).unwrap(), T::read_from(from).unwrap());
+                value.with_field_from(index, &from).as_bytes().to_vec()
+            },
+            copy: |from, to| T::read_from(from).map(|value| value.write_to(to)).is_some(),
+        }
+    }
 }
 
 /// Declares `readings()`: a layout, then `name width` in order; `name (Layout)` embeds another.
@@ -43,6 +72,7 @@ macro_rules! reading {
                 size_bytes: $layout::SIZE_BYTES,
                 fields: $layout::FIELDS,
                 spans: vec![$( (stringify!($name), $crate::reading!(@bits $width)) ),*],
+                behaviour: $crate::Behaviour::of::<$layout>(),
             } ),*]
         }
     };
@@ -242,4 +272,31 @@ fn collect_layouts(dir: &std::path::Path, names: &mut BTreeSet<String>) {
             }
         }
     }
+}
+
+/// `name, with_name`: the macro takes any two names, so a slip would compile.
+#[test]
+fn accessors_are_named_after_their_field() {
+    let mut rows = 0;
+    let src = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let mut folders = vec![src.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code: Vec<_> =
+                text.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
+            for row in code.join(" ").split(';').filter(|row| row.contains(", with_")) {
+                let Some((before, with)) = row.rsplit_once(", with_") else { continue };
+                let get = before.rsplit([' ', ']', ')']).next().unwrap();
+                assert_eq!(get, with.trim(), "in {}: {row}", path.display());
+                rows += 1;
+            }
+        }
+    }
+    assert!(rows > 1000, "only {rows} rows found");
 }
