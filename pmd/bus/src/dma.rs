@@ -162,3 +162,48 @@ impl fmt::Debug for DmaMapping {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Refuses;
+
+    impl DmaUnmap for Refuses {
+        fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
+            Err(BusError::NotMapped { iova, len_bytes: len_bytes as u64 })
+        }
+    }
+
+    struct Agrees;
+
+    impl DmaUnmap for Agrees {
+        fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
+            assert_eq!((iova, len_bytes), (0x1000, 4096));
+            Ok(())
+        }
+    }
+
+    fn region() -> Arc<Region> {
+        Region::alloc(&ferrocx_mempool::RegionConfig::heap(4096)).expect("heap memory")
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "leaks memory, as it should")]
+    fn memory_is_freed_after_unmapping_and_leaked_when_that_fails() {
+        let kept = region();
+        drop(DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Agrees)));
+        assert_eq!(Arc::strong_count(&kept), 1);
+        drop(DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Refuses)));
+        assert_eq!(Arc::strong_count(&kept), 2);
+        let leaked = DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Refuses));
+        leaked.leak();
+        assert_eq!(Arc::strong_count(&kept), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "is_multiple_of(4096)")]
+    fn an_address_inside_a_page_is_refused() {
+        let _ = DmaMapping::new(region(), 0x1040, DmaAccess::Read, Box::new(Agrees));
+    }
+}

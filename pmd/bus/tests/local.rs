@@ -222,6 +222,13 @@ fn accesses_cross_adjacent_mappings_and_fault_in_gaps() {
     let mut tail = [0; 67];
     parts[1].copy_out(0, &mut tail).expect("in range");
     assert_eq!(&tail[..], &pattern[33..]);
+    memory.write_release(base + 4096 - 32, &pattern[..64]).expect("contiguous");
+    parts[1].copy_out(0, &mut tail[..32]).expect("in range");
+    assert_eq!(&tail[..32], &pattern[32..64]);
+    memory.write_release(base + 4096 - 60, &pattern[..64]).expect("contiguous");
+    parts[1].copy_out(0, &mut tail[..4]).expect("in range");
+    assert_eq!(&tail[..4], &pattern[60..64]);
+    assert!(memory.write_release(base + 2 * 4096 - 60, &pattern[..64]).is_err());
     assert!(memory.write(base + 2 * 4096 - 33, &pattern).is_err());
     assert!(memory.write(base + 3 * 4096 - 1, &[1]).is_err());
     memory.write(base + 3 * 4096, &[1]).expect("mapped");
@@ -491,6 +498,22 @@ fn nothing_reaches_memory_after_unmap() {
     stop.store(true, Ordering::Relaxed);
     let (hits, _) = writer.join().expect("no panic");
     assert!(hits >= rounds);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn what_would_deadlock_panics_in_debug_builds() {
+    let (driver, device) = pair(14);
+    let (_other_driver, other_device) = pair(14);
+    let mapping = driver.dma().map(region(4096), DmaAccess::Read).expect("mapped");
+    let view = device.memory();
+    let panics =
+        |access: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(access)).is_err();
+    assert!(panics(&|| drop(device.memory())));
+    assert!(panics(&|| device.dma_unmap(mapping.iova(), 4096).expect("mapped")));
+    assert!(!panics(&|| drop(other_device.memory())));
+    drop(view);
+    assert!(!panics(&|| drop(device.memory())));
 }
 
 #[test]

@@ -156,9 +156,14 @@ impl DeviceSide {
     /// Opens memory for accesses by I/O address.
     ///
     /// Hold the view for one bounded step and drop it: unmapping waits for it, and that wait is
-    /// what makes unmap an ending. Mapping or unmapping in the same thread while
-    /// holding a view deadlocks.
+    /// what makes unmap an ending.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, when this thread already holds a view of the same device; mapping
+    /// and unmapping panic then as well. In release builds these deadlock.
     #[must_use]
+    #[track_caller]
     pub fn memory(&self) -> DmaView<'_> {
         self.shared.space.view()
     }

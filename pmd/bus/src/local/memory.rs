@@ -5,8 +5,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::Ordering::{self, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ferrocx_mempool::Region;
 
@@ -124,16 +125,23 @@ impl IovaMap {
         }
     }
 
-    /// The entry that holds `iova`, tried at `hint` first.
+    /// The entry that holds `iova`, tried at the hints first.
+    ///
+    /// There are two, since a device goes to and fro between descriptors and packets.
     #[inline]
-    fn find(&self, iova: u64, hint: usize) -> Option<(usize, &Entry)> {
-        if let Some(entry) = self.entries.get(hint)
-            && iova.wrapping_sub(entry.iova) < entry.len_bytes
-        {
-            return Some((hint, entry));
+    fn find(&self, iova: u64, hints: &[Cell<usize>; 2]) -> Option<&Entry> {
+        for hint in hints {
+            if let Some(entry) = self.entries.get(hint.get())
+                && iova.wrapping_sub(entry.iova) < entry.len_bytes
+            {
+                return Some(entry);
+            }
         }
         let at = self.entries.partition_point(|other| other.end() <= iova);
-        self.entries.get(at).filter(|entry| entry.iova <= iova).map(|entry| (at, entry))
+        let entry = self.entries.get(at).filter(|entry| entry.iova <= iova)?;
+        hints[1].set(hints[0].get());
+        hints[0].set(at);
+        Some(entry)
     }
 }
 
@@ -155,13 +163,24 @@ impl SpaceShared {
         }
     }
 
+    #[track_caller]
     pub(super) fn view(&self) -> DmaView<'_> {
         DmaView {
+            #[cfg(debug_assertions)]
+            _held: held::Held::new(self),
             map: self.map.read().unwrap_or_else(PoisonError::into_inner),
-            hint: Cell::new(0),
-            counts: Cell::default(),
+            hints: Default::default(),
+            counts: Default::default(),
             space: self,
         }
+    }
+
+    /// The map, to be changed once no view is held.
+    #[track_caller]
+    fn write(&self) -> RwLockWriteGuard<'_, IovaMap> {
+        #[cfg(debug_assertions)]
+        held::assert_none(self);
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn counts(&self) -> DmaCounts {
@@ -206,7 +225,7 @@ impl SpaceShared {
     }
 
     fn insert(&self, entry: Entry) -> Result<(), BusError> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.write();
         if map.entries.len() >= self.max_mappings as usize {
             return Err(BusError::OutOfRange {
                 what: "number of DMA mappings",
@@ -220,7 +239,7 @@ impl SpaceShared {
     }
 
     pub(super) fn unmap(&self, iova: u64, len_bytes: u64) -> Result<(), BusError> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.write();
         let entry = map.remove(iova, len_bytes)?;
         drop(map);
         // The memory itself may take a while to unmap; nobody waits for that.
@@ -300,10 +319,12 @@ impl DmaUnmap for LocalUnmap {
 /// that faults half-way has transferred the bytes before the fault, as on a real bus.
 pub struct DmaView<'a> {
     map: RwLockReadGuard<'a, IovaMap>,
-    /// Index of the entry that the last access hit.
-    hint: Cell<usize>,
-    counts: Cell<[u64; 5]>,
+    /// Indexes of the entries that the last accesses hit.
+    hints: [Cell<usize>; 2],
+    counts: [Cell<u64>; 5],
     space: &'a SpaceShared,
+    #[cfg(debug_assertions)]
+    _held: held::Held,
 }
 
 /// Places in the array of counts.
@@ -347,15 +368,36 @@ impl DmaView<'_> {
         if !word.is_multiple_of(4) {
             return Err(self.fault(iova, src.len(), true, DmaFaultCause::Misaligned));
         }
-        self.runs(iova, head.len(), true, |at, done, step| {
-            // SAFETY: `runs` vouches for `step` bytes at `at` while the view is held.
-            unsafe { bytes::copy_in(at, &head[done..done + step]) }
-        })?;
-        self.word32(word, true)?.store(u32::from_ne_bytes(*last), Ordering::Release);
+        match self.run(iova, 0, src.len(), true) {
+            Ok((at, step)) if step == src.len() => {
+                // SAFETY: `run` vouches for all of `src.len()` bytes at `at` while the view is
+                // held; the last word is aligned, since mappings and their memory start on pages.
+                unsafe {
+                    bytes::copy_in(at, head);
+                    let last_word = at.add(head.len()).cast().as_ptr();
+                    AtomicU32::from_ptr(last_word).store(u32::from_ne_bytes(*last), Release);
+                }
+                self.count(src.len(), true);
+                Ok(())
+            }
+            Ok(_) => self.write_release_across(iova, head, word, *last),
+            Err(cause) => Err(self.fault(iova, src.len(), true, cause)),
+        }
+    }
+
+    /// [`DmaView::write_release`] for an entry that spans mappings.
+    #[cold]
+    fn write_release_across(
+        &self,
+        iova: u64,
+        head: &[u8],
+        word: u64,
+        last: [u8; 4],
+    ) -> Result<(), DmaFault> {
+        self.write(iova, head)?;
+        self.word32(word, true)?.store(u32::from_ne_bytes(last), Release);
         // One write of the device, though made in two parts.
-        let mut counts = self.counts.get();
-        counts[WRITES] -= u64::from(!head.is_empty());
-        self.counts.set(counts);
+        self.counts[WRITES].update(|count| count - u64::from(!head.is_empty()));
         Ok(())
     }
 
@@ -387,7 +429,7 @@ impl DmaView<'_> {
     /// Writes a big-endian dword after all earlier writes: hands an entry to the driver.
     #[inline]
     pub fn store_release_be32(&self, iova: u64, value: u32) -> Result<(), DmaFault> {
-        self.word32(iova, true)?.store(value.to_be(), Ordering::Release);
+        self.word32(iova, true)?.store(value.to_be(), Release);
         Ok(())
     }
 
@@ -442,8 +484,7 @@ impl DmaView<'_> {
         is_write: bool,
     ) -> Result<(NonNull<u8>, usize), DmaFaultCause> {
         let at = iova.checked_add(done as u64).ok_or(DmaFaultCause::Unmapped)?;
-        let (index, entry) = self.map.find(at, self.hint.get()).ok_or(DmaFaultCause::Unmapped)?;
-        self.hint.set(index);
+        let entry = self.map.find(at, &self.hints).ok_or(DmaFaultCause::Unmapped)?;
         let allowed = if is_write { entry.access.can_write() } else { entry.access.can_read() };
         if !allowed {
             return Err(DmaFaultCause::Permission);
@@ -510,26 +551,22 @@ impl DmaView<'_> {
     #[inline]
     fn count(&self, len: usize, is_write: bool) {
         let at = if is_write { WRITES } else { READS };
-        let mut counts = self.counts.get();
-        counts[at] += u64::from(len != 0);
-        counts[at + 1] += len as u64;
-        self.counts.set(counts);
+        self.counts[at].update(|count| count + u64::from(len != 0));
+        self.counts[at + 1].update(|count| count + len as u64);
     }
 
     #[cold]
     fn fault(&self, iova: u64, len: usize, is_write: bool, cause: DmaFaultCause) -> DmaFault {
-        let mut counts = self.counts.get();
-        counts[FAULTS] += 1;
-        self.counts.set(counts);
+        self.counts[FAULTS].update(|count| count + 1);
         DmaFault { iova, len_bytes: len as u64, is_write, cause }
     }
 }
 
 impl Drop for DmaView<'_> {
     fn drop(&mut self) {
-        for (total, count) in self.space.counts.iter().zip(self.counts.get()) {
-            if count != 0 {
-                total.fetch_add(count, Ordering::Relaxed);
+        for (total, count) in self.space.counts.iter().zip(&self.counts) {
+            if count.get() != 0 {
+                total.fetch_add(count.get(), Ordering::Relaxed);
             }
         }
     }
@@ -538,5 +575,46 @@ impl Drop for DmaView<'_> {
 impl fmt::Debug for DmaView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DmaView").field("mappings", &self.map.entries.len()).finish()
+    }
+}
+
+/// Which spaces this thread holds views of, in debug builds: a second view, or a change of the map,
+/// would wait for this very thread, and the second view only when another thread happens to unmap.
+#[cfg(debug_assertions)]
+mod held {
+    use std::cell::RefCell;
+
+    use super::SpaceShared;
+
+    thread_local! {
+        static SPACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A view of a space; it cannot leave its thread, since it holds a lock's guard.
+    pub(super) struct Held(usize);
+
+    #[track_caller]
+    pub(super) fn assert_none(space: &SpaceShared) {
+        let held = SPACES.with_borrow(|spaces| spaces.contains(&address(space)));
+        assert!(!held, "deadlock: this thread holds a view of the same device's memory");
+    }
+
+    fn address(space: &SpaceShared) -> usize {
+        std::ptr::from_ref(space).addr()
+    }
+
+    impl Held {
+        #[track_caller]
+        pub(super) fn new(space: &SpaceShared) -> Self {
+            assert_none(space);
+            SPACES.with_borrow_mut(|spaces| spaces.push(address(space)));
+            Self(address(space))
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            SPACES.with_borrow_mut(|spaces| spaces.retain(|space| *space != self.0));
+        }
     }
 }
