@@ -8,7 +8,8 @@
 
 use std::{
     mem::MaybeUninit,
-    ptr::NonNull,
+    ptr::{self, NonNull},
+    slice,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64 as Counter, Ordering::Relaxed},
@@ -208,9 +209,15 @@ impl<T> Drop for Core<T> {
     }
 }
 
+/// Eight pointers in a cache line of their own: bulks of eight and more then move by whole lines.
+#[repr(align(64))]
+struct Line<T>(#[expect(dead_code, reason = "reached by address")] [MaybeUninit<NonNull<T>>; 8]);
+
 /// A core's own stack of free objects. Needs no atomics but for publishing its length.
 pub(crate) struct Stack<T> {
-    items: Box<[MaybeUninit<NonNull<T>>]>,
+    lines: Box<[MaybeUninit<Line<T>>]>,
+    /// Objects that it holds at most.
+    size: usize,
     len: usize,
     counts: Arc<CachePadded<CacheCounts>>,
 }
@@ -223,7 +230,15 @@ impl<T> Stack<T> {
     pub(crate) fn new(core: &Core<T>, size: usize) -> Self {
         let counts = Arc::new(CachePadded::new(CacheCounts::default()));
         core.caches.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counts));
-        Self { items: Box::new_uninit_slice(size), len: 0, counts }
+        Self { lines: Box::new_uninit_slice(size.div_ceil(8)), size, len: 0, counts }
+    }
+
+    /// All slots. Those below `len` hold objects.
+    #[inline]
+    fn slots(&mut self) -> &mut [MaybeUninit<NonNull<T>>] {
+        // SAFETY: `size` slots lie in the lines, which have no bytes besides; a slot may be
+        // uninitialised.
+        unsafe { slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.size) }
     }
 
     #[inline]
@@ -247,8 +262,8 @@ impl<T> Stack<T> {
         let rest = self.len - n;
         // SAFETY: the slots below `len` hold objects, and `rest + n == len`.
         unsafe {
-            let from = self.items.as_ptr().add(rest);
-            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), n);
+            let from = self.slots().as_ptr().add(rest);
+            ptr::copy_nonoverlapping(from, out.as_mut_ptr(), n);
         }
         self.set_len(rest);
         if cfg!(debug_assertions) {
@@ -263,9 +278,9 @@ impl<T> Stack<T> {
     #[inline(never)]
     fn refill(&mut self, core: &Core<T>, n: usize) -> bool {
         let missing = n - self.len;
-        let room = self.items.len() - self.len;
-        for want in [missing + self.items.len() / 2, missing] {
-            let free = &mut self.items[self.len..];
+        let (len, room) = (self.len, self.size - self.len);
+        for want in [missing + self.size / 2, missing] {
+            let free = &mut self.slots()[len..];
             if want <= room
                 && core.get_shared(want, |i, item| {
                     free[i].write(item);
@@ -289,7 +304,8 @@ impl<T> Stack<T> {
             self.counts.exhausted.store(self.counts.exhausted.load(Relaxed) + 1, Relaxed);
             return false;
         }
-        out[missing..].copy_from_slice(&self.items[..self.len]);
+        let len = self.len;
+        out[missing..].copy_from_slice(&self.slots()[..len]);
         self.set_len(0);
         // SAFETY: all were just written.
         out.iter().for_each(|item| core.mark_out(unsafe { item.assume_init() }));
@@ -307,14 +323,15 @@ impl<T> Stack<T> {
             items.iter().for_each(|item| core.mark_home(*item));
         }
         let n = items.len();
-        if n > self.items.len() - self.len {
+        if n > self.size - self.len {
             // SAFETY: as the caller promises.
             return unsafe { self.spill(core, items) };
         }
         // SAFETY: `len + n` is at most the number of slots.
         unsafe {
-            let to = self.items.as_mut_ptr().add(self.len).cast();
-            std::ptr::copy_nonoverlapping(items.as_ptr(), to, n);
+            let len = self.len;
+            let to = self.slots().as_mut_ptr().add(len).cast();
+            ptr::copy_nonoverlapping(items.as_ptr(), to, n);
         }
         self.set_len(self.len + n);
     }
@@ -326,7 +343,7 @@ impl<T> Stack<T> {
     #[cold]
     #[inline(never)]
     unsafe fn spill(&mut self, core: &Core<T>, items: &[NonNull<T>]) {
-        let keep = self.items.len() / 2;
+        let keep = self.size / 2;
         if items.len() > keep {
             // SAFETY: as the caller promises; the cache's handle keeps the pool alive, so the
             // answer is false.
@@ -334,7 +351,8 @@ impl<T> Stack<T> {
             return;
         }
         self.give_oldest(core, self.len.saturating_sub(keep - items.len()));
-        for (slot, item) in self.items[self.len..].iter_mut().zip(items) {
+        let len = self.len;
+        for (slot, item) in self.slots()[len..].iter_mut().zip(items) {
             slot.write(*item);
         }
         self.set_len(self.len + items.len());
@@ -342,10 +360,11 @@ impl<T> Stack<T> {
 
     /// Moves the `n` oldest objects to the shared list.
     fn give_oldest(&mut self, core: &Core<T>, n: usize) {
-        let oldest = &raw const self.items[..n] as *const [NonNull<T>];
+        let oldest = &raw const self.slots()[..n] as *const [NonNull<T>];
         // SAFETY: the slots below `len` hold objects of `core`; they leave the stack below.
         unsafe { Core::put_shared(core, &*oldest) };
-        self.items.copy_within(n..self.len, 0);
+        let len = self.len;
+        self.slots().copy_within(n..len, 0);
         self.set_len(self.len - n);
     }
 
