@@ -39,6 +39,14 @@ find_cxctl() {
     printf '%s/release/cxctl\n' "${CARGO_TARGET_DIR:-$root/target}"
 }
 
+# add_example PACKAGE NAME: builds an example of the workspace and puts it into the run's folder.
+add_example() {
+    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs example $2"
+    nice cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p "$1" --example "$2" >&2 ||
+        die "example $2 does not build"
+    cp "${CARGO_TARGET_DIR:-$root/target}/release/examples/$2" "$RUN/"
+}
+
 # start_model PORTS [option...]: a model process with one socket per port.
 start_model() {
     local ports=$1 cxctl port sockets=() deadline; shift
@@ -96,8 +104,12 @@ run_scenario() {
     limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 120)}
     read -ra options <<<"$(header "$name" model '')"
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
+    read -ra options <<<"$(header "$name" example '')"
+    [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
     qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
         "$(header "$name" iommu no)" "$(header "$name" cmdline '')"
+    read -ra options <<<"$(header "$name" qemu '')"
+    COMMAND+=("${options[@]}")
     say "$name: started, results in $RUN"
     "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
     PIDS+=($!)
