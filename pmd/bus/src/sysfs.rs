@@ -166,14 +166,17 @@ impl Sysfs {
 impl PciDevice {
     /// Checks everything that can be known before VFIO is asked.
     ///
+    /// `also_accept` are vendor and device ids beside those of [`KNOWN_DEVICES`].
+    ///
     /// # Errors
     ///
     /// In this order: [`BusError::WrongPciId`], [`BusError::NoIommuGroup`],
     /// [`BusError::NotBoundToVfio`], [`BusError::GroupNotViable`].
-    pub fn check_ready(&self) -> Result<&IommuGroup, BusError> {
+    pub fn check_ready(&self, also_accept: &[(u16, u16)]) -> Result<&IommuGroup, BusError> {
         let identity = &self.identity;
         let name = identity.name.clone();
-        if identity.known().is_none() {
+        let is_accepted = also_accept.contains(&(identity.vendor, identity.device));
+        if identity.known().is_none() && !is_accepted {
             let accepted = accepted_ids();
             let (vendor, device) = (identity.vendor, identity.device);
             return Err(BusError::WrongPciId { name, vendor, device, accepted });
@@ -207,13 +210,10 @@ impl PciDevice {
 
 /// The accepted ids, for an error message.
 fn accepted_ids() -> String {
-    let ids: Vec<String> = KNOWN_DEVICES
-        .iter()
-        .map(|known| {
-            format!("{:04x}:{:04x} {}", PciIdentity::VENDOR_MELLANOX, known.device, known.name)
-        })
-        .collect();
-    ids.join(", ")
+    let ids: Vec<String> =
+        KNOWN_DEVICES.iter().map(|known| format!("{:04x}", known.device)).collect();
+    let vendor = PciIdentity::VENDOR_MELLANOX;
+    format!("ConnectX-4 and later, vendor {vendor:04x}, devices {}", ids.join(" "))
 }
 
 /// Checks an address and adds the domain where it is missing.

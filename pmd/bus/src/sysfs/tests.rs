@@ -56,7 +56,7 @@ fn a_ready_device_is_described() {
     assert_eq!(device.identity.name, "0000:3b:00.0");
     assert_eq!((device.identity.vendor, device.identity.device), (0x15b3, 0x1017));
     assert_eq!((device.identity.numa_node, device.class), (Some(1), 0x0002_0000));
-    let group = device.check_ready().expect("ready");
+    let group = device.check_ready(&[]).expect("ready");
     assert_eq!((group.number, group.is_noiommu), (12, false));
     let names: Vec<_> = group.siblings.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["0000:3a:00.0", "0000:3b:00.1"]);
@@ -104,12 +104,14 @@ fn a_foreign_device_names_its_id_and_ours() {
     let tree = Tree::new();
     tree.add("0000:04:00.0", ("0x8086", "0x1572"), Some("vfio-pci"), Some(3));
     let device = tree.sysfs().device("04:00.0").expect("found");
-    let text = device.check_ready().expect_err("foreign").to_string();
+    let text = device.check_ready(&[]).expect_err("foreign").to_string();
     assert!(text.starts_with("device 0000:04:00.0 has PCI id 8086:1572,"), "{text}");
-    assert!(text.contains("15b3:1013 ConnectX-4, "), "{text}");
+    assert!(text.contains("vendor 15b3, devices 1013 1014 "), "{text}");
+    assert!(device.check_ready(&[(0x8086, 0x1572)]).is_ok());
+    assert!(device.check_ready(&[(0x8086, 0x1573), (0x15b3, 0x1572)]).is_err());
     tree.add("0000:05:00.0", ("0x15b3", "0x1003"), Some("vfio-pci"), Some(4));
     let older = tree.sysfs().device("05:00.0").expect("found");
-    assert!(matches!(older.check_ready(), Err(BusError::WrongPciId { device: 0x1003, .. })));
+    assert!(matches!(older.check_ready(&[]), Err(BusError::WrongPciId { device: 0x1003, .. })));
 }
 
 #[test]
@@ -117,26 +119,27 @@ fn a_device_without_an_iommu_is_refused() {
     let tree = Tree::new();
     tree.add("0000:3b:00.0", CX5, Some("vfio-pci"), None);
     let device = tree.sysfs().device("3b:00.0").expect("found");
-    assert!(matches!(device.check_ready(), Err(BusError::NoIommuGroup { .. })));
+    assert!(matches!(device.check_ready(&[]), Err(BusError::NoIommuGroup { .. })));
     tree.add("0000:3c:00.0", CX5, Some("vfio-pci"), Some(0));
     let name = tree.dir.path().join("kernel/iommu_groups/0/name");
     fs::write(name, "vfio-noiommu\n").expect("written");
     let device = tree.sysfs().device("3c:00.0").expect("found");
-    assert!(matches!(device.check_ready(), Err(BusError::NoIommuGroup { .. })));
+    assert!(matches!(device.check_ready(&[]), Err(BusError::NoIommuGroup { .. })));
 }
 
 #[test]
 fn a_device_with_its_kernel_driver_names_the_way_out() {
     let tree = Tree::new();
     tree.add("0000:3b:00.0", CX5, Some("mlx5_core"), Some(12));
-    let text = tree.sysfs().device("3b:00.0").expect("found").check_ready().expect_err("bound");
+    let text = tree.sysfs().device("3b:00.0").expect("found").check_ready(&[]).expect_err("bound");
     assert_eq!(
         text.to_string(),
         "device 0000:3b:00.0 is bound to mlx5_core, not to vfio-pci; run `cxctl bind \
          0000:3b:00.0` (or `driverctl set-override 0000:3b:00.0 vfio-pci`)"
     );
     tree.add("0000:3b:00.1", CX5, None, Some(13));
-    let text = tree.sysfs().device("3b:00.1").expect("found").check_ready().expect_err("unbound");
+    let text =
+        tree.sysfs().device("3b:00.1").expect("found").check_ready(&[]).expect_err("unbound");
     assert!(text.to_string().contains("bound to no driver"));
 }
 
@@ -147,7 +150,7 @@ fn siblings_with_drivers_are_named() {
     tree.add("0000:3b:00.1", CX5, Some("mlx5_core"), Some(12));
     tree.add("0000:3c:00.0", ("0x144d", "0xa808"), Some("nvme"), Some(12));
     tree.add("0000:3c:00.1", CX5, Some("pci-stub"), Some(12));
-    let text = tree.sysfs().device("3b:00.0").expect("found").check_ready().expect_err("shared");
+    let text = tree.sysfs().device("3b:00.0").expect("found").check_ready(&[]).expect_err("shared");
     assert!(
         text.to_string().starts_with(
             "IOMMU group 12 of 0000:3b:00.0 is not viable: 0000:3b:00.1 (mlx5_core), \

@@ -1,8 +1,10 @@
 //! The transport to a real device: Linux VFIO with a group, a container and the type1 IOMMU.
 //!
-//! **Never run on hardware.** Its judge is the virtual lab: a guest kernel's VFIO in front of the
-//! software model. What needs no kernel (sysfs checks, IOMMU capabilities, register access
-//! through mapped and unmapped pages, configuration space) has unit tests over recorded data.
+//! **Never run on hardware.** Its judge is the virtual lab (`scripts/vm-lab run vfio-nvme`): Linux's
+//! VFIO and an emulated IOMMU in front of a device that strangers wrote, QEMU's NVMe controller.
+//! That covers registers, DMA and its refusals, MSI-X, reset, reopening and the memlock limit, not
+//! doorbells. What needs no kernel (sysfs checks, IOMMU capabilities, register access through
+//! mapped and unmapped pages, configuration space) has unit tests over recorded data.
 //!
 //! # Use of `vfio-ioctls`, and its limits
 //!
@@ -61,6 +63,8 @@ pub struct VfioConfig {
     pub address: String,
     /// Chooses the first I/O address; `None` takes a random one.
     pub seed: Option<u64>,
+    /// Vendor and device ids to accept beside [`crate::KNOWN_DEVICES`]: a newer device, or a test's.
+    pub also_accept: Vec<(u16, u16)>,
     /// Where to look the device up; the default is `/sys`.
     pub sysfs: Sysfs,
 }
@@ -84,7 +88,7 @@ impl VfioTransport {
     /// ones. Nothing stays open or mapped after an error.
     pub fn open(config: &VfioConfig) -> Result<Arc<Self>, BusError> {
         let found = config.sysfs.device(&config.address)?;
-        let group = found.check_ready()?.number;
+        let group = found.check_ready(&config.also_accept)?.number;
         let reserved = config.sysfs.reserved_regions(group)?;
         let path = config.sysfs.device_path(&found.identity.name);
         let vfio = Arc::new(OpenDevice::open(found.identity, path)?);
@@ -144,8 +148,9 @@ impl Transport for VfioTransport {
 
     /// Resets the device and waits for it; the kernel restores the configuration space.
     fn reset(&self) -> Result<(), BusError> {
-        sys::reset(self.vfio.as_fd())
-            .map_err(|error| BusError::os(format!("resetting device {}", self.name()), error))?;
+        sys::reset(self.vfio.as_fd()).map_err(|error| {
+            BusError::os(format!("resetting device {}", self.vfio.identity.name), error)
+        })?;
         self.config.enable_bus_master()
     }
 

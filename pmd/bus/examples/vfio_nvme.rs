@@ -1,0 +1,199 @@
+//! Judges the VFIO transport on a device that strangers wrote: the NVMe controller of QEMU.
+//!
+//! ```text
+//! vfio_nvme ADDRESS          identify the controller 300 times, through every part of the transport
+//! vfio_nvme ADDRESS refused  open the device, first as a foreign one; both must fail; print why
+//! vfio_nvme ADDRESS memlock  map more than the limit of locked memory, which must fail
+//! ```
+//!
+//! Registers, DMA both ways, MSI-X eventfds, function-level reset, unmapping and reopening are
+//! exercised; each wrong answer is a panic. `scripts/vm-lab run vfio-nvme` runs it in a guest.
+//! NVMe's registers are little-endian and the transport's calls are not, hence the swaps.
+//!
+//! Source of the registers and commands: NVM Express Base Specification 1.4, sections 3.1, 4.2, 5.15.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
+use ferrocx_bus::{Bar, BusError, DmaAccess, DmaHeap, Ring, Transport};
+use ferrocx_mempool::{PageSize, Region, RegionConfig};
+
+const CAP: u64 = 0x00;
+const CC: u64 = 0x14;
+const CSTS: u64 = 0x1c;
+const AQA: u64 = 0x24;
+const ASQ: u64 = 0x28;
+const ACQ: u64 = 0x30;
+const SQ0_TAIL: u64 = 0x1000;
+const CQ0_HEAD: u64 = 0x1004;
+const ENTRIES: u32 = 16;
+
+/// The id of QEMU's controller.
+const QEMU_NVME: (u16, u16) = (0x1b36, 0x0010);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        [address] => identify_often(address),
+        [address, "refused"] => {
+            let mut config = VfioConfig { address: address.into(), ..VfioConfig::default() };
+            println!("{}", VfioTransport::open(&config).expect_err("must be refused"));
+            config.also_accept.push(QEMU_NVME);
+            println!("{}", VfioTransport::open(&config).expect_err("must be refused"));
+        }
+        [address, "memlock"] => println!("{}", map_too_much(address)),
+        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock]"),
+    }
+}
+
+fn open(address: &str) -> Arc<VfioTransport> {
+    let also_accept = vec![QEMU_NVME];
+    let config = VfioConfig { address: address.into(), also_accept, ..VfioConfig::default() };
+    VfioTransport::open(&config).expect("the device opens")
+}
+
+fn map_too_much(address: &str) -> BusError {
+    let device = open(address);
+    let config = RegionConfig { len_bytes: 4 << 20, page: PageSize::Base4K, ..Default::default() };
+    let region = Region::alloc(&config).expect("memory");
+    let error = device.dma().map(region, DmaAccess::ReadWrite).expect_err("must be refused");
+    // The refusal left nothing behind: a small region still fits.
+    let config = RegionConfig { len_bytes: 4096, ..config };
+    let region = Region::alloc(&config).expect("memory");
+    device.dma().map(region, DmaAccess::ReadWrite).expect("a small region fits");
+    error
+}
+
+/// The administration queues of a controller.
+struct Nvme {
+    bar: Arc<dyn Bar>,
+    sq: Ring<64>,
+    cq: Ring<16>,
+    interrupt: OwnedFd,
+    posted: u32,
+}
+
+impl Nvme {
+    fn start(device: &VfioTransport, heap: &DmaHeap) -> Self {
+        let bar = device.bar();
+        let ring_buf = || Arc::new(heap.alloc(4096, 4096).expect("room"));
+        let sq = Ring::<64>::new(ring_buf(), 0, 4).expect("fits");
+        let cq = Ring::<16>::new(ring_buf(), 0, 4).expect("fits");
+        write32(&*bar, CC, 0);
+        wait_for("disabled", || read32(&*bar, CSTS) & 1 == 0);
+        write32(&*bar, AQA, (ENTRIES - 1) << 16 | (ENTRIES - 1));
+        bar.write_be64(ASQ, sq.iova().swap_bytes());
+        bar.write_be64(ACQ, cq.iova().swap_bytes());
+        device.interrupts().enable(1).expect("a vector");
+        let interrupt = device.interrupts().eventfd(0).expect("enabled");
+        // 64-byte and 16-byte entries, 4 KiB pages, enabled.
+        write32(&*bar, CC, 4 << 20 | 6 << 16 | 1);
+        wait_for("ready", || read32(&*bar, CSTS) & 1 == 1);
+        Self { bar, sq, cq, interrupt, posted: 0 }
+    }
+
+    /// IDENTIFY CONTROLLER into `iova`: the status field, 0 for success.
+    fn identify(&mut self, iova: u64) -> u32 {
+        let slot = self.sq.at(self.posted);
+        let mut entry = [0; 64];
+        entry[0] = 0x06;
+        entry[2..4].copy_from_slice(&0x1234_u16.to_le_bytes());
+        entry[24..32].copy_from_slice(&iova.to_le_bytes());
+        entry[40] = 1;
+        slot.store(&entry);
+        let phase = u32::from((self.posted / ENTRIES).is_multiple_of(2));
+        let completion = self.cq.at(self.posted);
+        self.posted += 1;
+        write32(&*self.bar, SQ0_TAIL, self.posted % ENTRIES);
+        let mut word = 0;
+        wait_for("completion", || {
+            word = completion.load_acquire_be32::<0x0c>().swap_bytes();
+            word >> 16 & 1 == phase
+        });
+        assert_eq!(word & 0xffff, 0x1234, "the command's own identifier comes back");
+        write32(&*self.bar, CQ0_HEAD, self.posted % ENTRIES);
+        wait_for("interrupt", || rustix::io::read(&self.interrupt, &mut [0; 8]).is_ok());
+        word >> 17
+    }
+}
+
+fn read32(bar: &dyn Bar, offset: u64) -> u32 {
+    bar.read_be32(offset).swap_bytes()
+}
+
+fn write32(bar: &dyn Bar, offset: u64, value: u32) {
+    bar.write_be32(offset, value.swap_bytes());
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < deadline, "no {what} within 10 s");
+        std::thread::yield_now();
+    }
+}
+
+fn identify_often(address: &str) {
+    for round in 0..3 {
+        let device = open(address);
+        let limits = device.dma().limits();
+        println!("round {round}: {:?}, {limits:x?}", device.identity());
+        assert!(device.interrupts().vectors() > 0, "the controller has MSI-X");
+        let config = RegionConfig { len_bytes: 2 << 20, ..RegionConfig::default() };
+        let region = Region::alloc(&config).expect("memory");
+        println!("region: {} bytes in pages of {}", region.len_bytes(), region.page_size_bytes());
+        let mapping = device.dma().map(region, DmaAccess::ReadWrite).expect("mapped");
+        assert_ne!(mapping.iova(), mapping.region().as_ptr().addr() as u64);
+        let heap = DmaHeap::new(mapping);
+        let mut nvme = Nvme::start(&device, &heap);
+        let data = heap.alloc(4096, 4096).expect("room");
+        for _ in 0..100 {
+            data.fill(0);
+            assert_eq!(nvme.identify(data.iova()), 0);
+            let mut ids = [0; 4];
+            data.copy_out(0, &mut ids);
+            assert_eq!(ids[..2], QEMU_NVME.0.to_le_bytes(), "the controller's own vendor id");
+        }
+        access_rights_hold(&device, &mut nvme);
+        assert_ne!(read32(&*device.bar(), CAP), 0);
+        device.reset().expect("function-level reset");
+        assert!(device.reset_complete());
+        assert_eq!(read32(&*device.bar(), CSTS) & 1, 0, "a reset controller is not ready");
+        let mut again = Nvme::start(&device, &heap);
+        assert_eq!(again.identify(data.iova()), 0, "works after a reset");
+    }
+    println!("identified 300 times in 3 sessions");
+}
+
+/// The IOMMU refuses what was not mapped, was mapped for reading only, or is mapped no more.
+///
+/// QEMU's controller reports a transfer that failed as a status, or completes without writing.
+fn access_rights_hold(device: &VfioTransport, nvme: &mut Nvme) {
+    let config = RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..Default::default() };
+    let map = |access| {
+        let region = Region::alloc(&config).expect("memory");
+        region.fill(0, 4096, 0xa5).expect("in range");
+        let mapping = device.dma().map(Arc::clone(&region), access).expect("mapped");
+        (region, mapping)
+    };
+    let untouched = |region: &Region| {
+        let mut bytes = vec![0; 4096];
+        region.copy_out(0, &mut bytes).expect("in range");
+        bytes.iter().all(|&byte| byte == 0xa5)
+    };
+    let (region, mapping) = map(DmaAccess::Read);
+    let status = nvme.identify(mapping.iova());
+    assert!(untouched(&region), "status {status:#x}");
+    let (region, mapping) = map(DmaAccess::ReadWrite);
+    let iova = mapping.iova();
+    drop(mapping);
+    let status_unmapped = nvme.identify(iova);
+    assert!(untouched(&region), "status {status_unmapped:#x}");
+    let (region, mapping) = map(DmaAccess::Write);
+    assert_eq!(nvme.identify(mapping.iova()), 0);
+    assert!(!untouched(&region));
+    println!("refused: status {status:#x} read-only, {status_unmapped:#x} unmapped");
+}

@@ -1,0 +1,40 @@
+# about: the VFIO transport on a stranger's device: QEMU's NVMe controller, behind the kernel's VFIO
+# ports: 0
+# iommu: yes
+# example: ferrocx-bus vfio_nvme
+# qemu: -blockdev driver=null-co,node-name=nothing,size=1048576 -device nvme,serial=lab,drive=nothing
+# timeout: 180
+# shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
+source /host/lab/lib.sh
+
+# refused PATTERN COMMAND...: the command succeeds and says what the pattern asks for.
+refused() {
+    local pattern=$1 text; shift
+    step "$*"
+    text=$("$@" 2>&1) || fail "$* ended with $?: $text"
+    echo "$text"
+    grep -qE "$pattern" <<<"$text" || fail "no '$pattern' in: $text"
+}
+
+address=$(basename "$(grep -l 0x010802 /sys/bus/pci/devices/*/class | xargs dirname)")
+device=/sys/bus/pci/devices/$address
+must modprobe nvme
+until_true 10 test -e "$device/driver" || fail 'the nvme driver did not take the controller'
+refused 'PCI id 1b36:0010, which this driver does not know' /host/vfio_nvme "$address" refused
+refused 'is bound to nvme, not to vfio-pci; run `cxctl bind' /host/vfio_nvme "$address" refused
+
+must modprobe vfio-pci
+must modprobe vfio_iommu_type1
+echo vfio-pci >"$device/driver_override"
+echo "$address" >"$device/driver/unbind"
+echo "$address" >/sys/bus/pci/drivers_probe
+must /host/vfio_nvme "$address"
+echo 8 >/proc/sys/vm/nr_hugepages
+must /host/vfio_nvme "$address"
+
+# Root is above the limit of locked memory unless it gives the capability away.
+limited() { (ulimit -l 1024 && setpriv --bounding-set=-ipc_lock --inh-caps=-all "$@"); }
+refused 'needs 4194304 bytes of locked memory, the limit is 1048576' \
+    limited /host/vfio_nvme "$address" memlock
+step "the IOMMU's faults: $(dmesg | grep -c 'DMAR: \[DMA Write')"
+dmesg | grep -q 'DMAR: \[DMA Write' || fail 'the IOMMU refused nothing'
