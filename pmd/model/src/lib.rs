@@ -15,6 +15,7 @@ pub mod nic;
 pub mod objects;
 pub mod pages;
 pub mod port;
+pub mod wire;
 
 pub use config::{Identity, NicConfig};
 pub use nic::Nic;

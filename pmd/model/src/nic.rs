@@ -82,7 +82,7 @@ pub struct State {
 }
 
 impl State {
-    fn new(config: NicConfig) -> Self {
+    pub(crate) fn new(config: NicConfig) -> Self {
         Self {
             caps: Caps::new(&config),
             port: Port::new(&config),

@@ -1,46 +1,328 @@
-//! The data path: what happens between a doorbell and the wire.
+//! The Ethernet data path: what happens between a doorbell and the wire.
 //!
 //! [`crate::Nic::step`] calls the methods of [`DataPath`]; it reaches everything else of the device
 //! through [`Ctx`].
+//!
+//! # Architecture
+//! - [`packet`], [`offload`], [`rss`]: pure functions on bytes.
+//! - `steering`: the flow objects, compiled.
+//! - `sq` and `wqe`: send queues; `rq`: receive queues; `cq`: completions, arming, moderation.
+//! - `dma`: host memory through memory keys.
+//! - [`crate::wire`]: what the port is plugged into.
+//!
+//! # Limits
+//! One step executes a bounded number of WQEs per queue and takes a bounded number of frames from
+//! the wire. After set-up it allocates nothing per packet.
+
+mod cq;
+mod dma;
+#[cfg(test)]
+mod harness;
+pub mod offload;
+pub mod packet;
+mod rq;
+pub mod rss;
+mod sq;
+mod steering;
+mod wqe;
 
 use ferrocx_prm::init_seg::CqArm;
 
+use self::cq::Moderation;
+use self::offload::Verified;
+use self::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
+use self::rq::{Arrival, Receive};
+use self::sq::Transmit;
+use self::steering::Steering;
 use crate::nic::Ctx;
 use crate::objects::{QueueMemory, QueueState};
+use crate::wire::{Fcs, Unplugged, Wire};
 
-/// State of the data path that is no object: wires, buffers, timers.
+pub use cq::timestamp;
+pub use dma::Refused;
+
+/// The low 16 bits: for counters and fields of that width.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+const fn low16(value: u64) -> u16 {
+    value as u16
+}
+
+/// The low 32 bits.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+const fn low32(value: u64) -> u32 {
+    value as u32
+}
+
+/// Frames taken from the wire in one step.
+const RECEIVE_BURST: usize = 64;
+/// What the port's MTU counts beside the frame: the FCS. Source: reference 4.7, PMTU.
+const FCS_BYTES: usize = 4;
+
+/// Why frames from the wire were not delivered, beyond what the port counters tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceiveDrops {
+    /// Shorter than the smallest Ethernet frame.
+    pub undersize: u64,
+    /// Longer than the port's MTU.
+    pub oversize: u64,
+    /// Wrong frame check sequence.
+    pub fcs: u64,
+    /// The link was down.
+    pub link_down: u64,
+    /// No flow table, no entry or no queue wanted it.
+    pub unwanted: u64,
+    /// A flow entry said so.
+    pub steering: u64,
+}
+
+/// State of the data path that is no object: the wire, buffers, timers.
+#[derive(Debug)]
+pub struct DataPath {
+    wire: Box<dyn Wire>,
+    /// The carrier as last seen; `None` while nothing was ever plugged in.
+    carrier: Option<bool>,
+    /// Send queues that were rung and are not done.
+    active: Vec<u32>,
+    transmit: Transmit,
+    receive: Receiver,
+    moderation: Moderation,
+}
+
+/// The receive side, apart from the wire.
 #[derive(Debug, Default)]
-pub struct DataPath {}
+struct Receiver {
+    buffers: Receive,
+    steering: Steering,
+    drops: ReceiveDrops,
+    /// Interfaces of the packet at hand.
+    tirs: Vec<u32>,
+}
+
+impl Default for DataPath {
+    fn default() -> Self {
+        Self {
+            wire: Box::new(Unplugged::default()),
+            carrier: None,
+            active: Vec::new(),
+            transmit: Transmit::default(),
+            receive: Receiver::default(),
+            moderation: Moderation::default(),
+        }
+    }
+}
 
 impl DataPath {
-    /// A function-level reset: forgets everything but the wire.
-    pub fn reset(&mut self) {}
+    /// Plugs the port into a wire, in place of what was there.
+    ///
+    /// From now on the port's carrier follows the wire's.
+    pub fn plug(&mut self, wire: impl Wire + 'static) {
+        self.wire = Box::new(wire);
+        self.carrier = Some(!self.wire.carrier());
+    }
+
+    /// The wire, to look at.
+    #[must_use]
+    pub fn wire(&self) -> &dyn Wire {
+        &*self.wire
+    }
+
+    /// Frames that were not delivered, by reason.
+    #[must_use]
+    pub fn receive_drops(&self) -> ReceiveDrops {
+        self.receive.drops
+    }
+
+    /// A function-level reset: forgets everything but the wire and its counts.
+    pub fn reset(&mut self) {
+        self.active.clear();
+        self.moderation.clear();
+        self.receive.steering.clear();
+    }
 
     /// Once per step: continues send queues that still have work, takes frames from the wire,
     /// runs moderation timers. Returns whether anything was done.
-    pub fn poll(&mut self, _ctx: &mut Ctx<'_>) -> bool {
-        false
+    pub fn poll(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let mut busy = self.follow_carrier(ctx);
+        busy |= self.take_frames(ctx);
+        busy |= self.run_queues(ctx);
+        busy |= self.moderation.poll(ctx);
+        busy
+    }
+
+    fn follow_carrier(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let carrier = self.wire.carrier();
+        if self.carrier.is_none_or(|seen| seen == carrier) {
+            return false;
+        }
+        self.carrier = Some(carrier);
+        ctx.state.port.carrier = carrier;
+        ctx.port_changed(self);
+        true
+    }
+
+    fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let Self { wire, receive, moderation, .. } = self;
+        receive.steering.refresh(&ctx.state.objects);
+        let mut busy = false;
+        for _ in 0..RECEIVE_BURST {
+            let Some(frame) = wire.receive(ctx.now_ns) else { break };
+            busy = true;
+            receive.frame(ctx, moderation, frame.bytes, frame.fcs);
+        }
+        busy
+    }
+
+    fn run_queues(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        if self.active.is_empty() {
+            // What a delaying wire holds back still wants its turn.
+            self.wire.flush(ctx.now_ns);
+            return false;
+        }
+        let Self { wire, active, transmit, moderation, .. } = self;
+        active.retain(|sqn| sq::run(ctx, transmit, moderation, &mut **wire, *sqn));
+        wire.flush(ctx.now_ns);
+        true
     }
 
     /// A doorbell that may concern this SQ was rung: read its record and execute what is new.
     ///
     /// `rung` holds the eight bytes of the doorbell when they are known to name this SQ.
-    pub fn send_doorbell(&mut self, _ctx: &mut Ctx<'_>, _sqn: u32, _rung: Option<u64>) {}
+    pub fn send_doorbell(&mut self, ctx: &mut Ctx<'_>, sqn: u32, rung: Option<u64>) {
+        if sq::doorbell(ctx, sqn, rung) && !self.active.contains(&sqn) {
+            self.active.push(sqn);
+        }
+    }
 
     /// A CQ doorbell that may concern this CQ was rung: read its arm record.
     ///
     /// `rung` holds the doorbell when it is known to name this CQ.
-    pub fn cq_doorbell(&mut self, _ctx: &mut Ctx<'_>, _cqn: u32, _rung: Option<CqArm>) {}
+    pub fn cq_doorbell(&mut self, ctx: &mut Ctx<'_>, cqn: u32, rung: Option<CqArm>) {
+        cq::arm(ctx, &mut self.moderation, cqn, rung);
+    }
 
     /// MODIFY_SQ changed the state (already stored): flush or start over.
-    pub fn sq_state_changed(&mut self, _ctx: &mut Ctx<'_>, _sqn: u32, _from: QueueState) {}
+    pub fn sq_state_changed(&mut self, ctx: &mut Ctx<'_>, sqn: u32, from: QueueState) {
+        let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return };
+        match sq.state {
+            QueueState::Error if from != QueueState::Error => {
+                sq::flush(ctx, &mut self.transmit, &mut self.moderation, sqn);
+            }
+            QueueState::Reset => {
+                (sq.posted, sq.executed, sq.wqe_progress) = (0, 0, 0);
+                (sq.is_active, sq.error_reported) = (false, false);
+            }
+            QueueState::Ready | QueueState::Error => {}
+        }
+        self.active.retain(|active| *active != sqn);
+    }
 
     /// MODIFY_RQ changed the state (already stored): flush or start over.
-    pub fn rq_state_changed(&mut self, _ctx: &mut Ctx<'_>, _rqn: u32, _from: QueueState) {}
+    pub fn rq_state_changed(&mut self, ctx: &mut Ctx<'_>, rqn: u32, from: QueueState) {
+        let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
+        match rq.state {
+            QueueState::Error if from != QueueState::Error => {
+                rq::flush(ctx, &mut self.moderation, rqn);
+            }
+            QueueState::Reset => rq.ring = Default::default(),
+            QueueState::Ready | QueueState::Error => {}
+        }
+    }
 
     /// MODIFY_CQ resizes: write the RESIZE CQE into the old ring, then use the new one.
-    pub fn resize_cq(&mut self, _ctx: &mut Ctx<'_>, _cqn: u32, _memory: QueueMemory, _log: u32) {}
+    pub fn resize_cq(&mut self, ctx: &mut Ctx<'_>, cqn: u32, memory: QueueMemory, log: u32) {
+        cq::resize(ctx, &mut self.moderation, cqn, memory, log);
+    }
 
     /// The port may send and receive, or no longer.
+    ///
+    /// Nothing is kept: what a queue sends or a wire delivers while the link is down is counted
+    /// and lost, as behind a pulled cable.
     pub fn link_changed(&mut self, _ctx: &mut Ctx<'_>, _is_up: bool) {}
 }
+
+impl Receiver {
+    /// Takes one frame from the wire to the queues that want it.
+    #[inline]
+    fn frame(&mut self, ctx: &mut Ctx<'_>, moderation: &mut Moderation, frame: &[u8], fcs: Fcs) {
+        if !self.is_acceptable(ctx, frame, fcs) {
+            return;
+        }
+        let packet = Packet::parse(frame);
+        count(ctx, &packet, frame.len());
+        let root = ctx.state.objects.rx_root;
+        let verdict = self.steering.evaluate(root, frame, &packet);
+        for id in &verdict.counters {
+            if let Some(counter) = ctx.state.objects.flow_counters.get_mut(*id) {
+                counter.packets += 1;
+                counter.octets += frame.len() as u64;
+            }
+        }
+        if verdict.tirs.is_empty() {
+            let counters = &mut ctx.state.port.counters;
+            if verdict.is_dropped {
+                self.drops.steering += 1;
+            } else {
+                self.drops.unwanted += 1;
+                counters.rx_steering_missed += 1;
+            }
+            return;
+        }
+        let flow_tag = verdict.flow_tag;
+        self.tirs.clear();
+        self.tirs.extend_from_slice(&verdict.tirs);
+        let verified: Verified = offload::verify(frame, &packet, false);
+        let l4_hdr_type = rq::l4_hdr_type(frame, &packet);
+        for tirn in &self.tirs {
+            let Some((rqn, hash)) = self.steering.queue(*tirn, frame, &packet) else {
+                self.drops.unwanted += 1;
+                ctx.state.port.counters.rx_steering_missed += 1;
+                continue;
+            };
+            let arrival = Arrival { packet, verified, flow_tag, hash, l4_hdr_type };
+            rq::deliver(ctx, &mut self.buffers, moderation, rqn, frame, &arrival);
+        }
+    }
+
+    /// What a port checks before it looks into a frame.
+    #[inline]
+    fn is_acceptable(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> bool {
+        let port = &mut ctx.state.port;
+        let len = frame.len();
+        // The MTU has room for one tag; a frame without a tag may not use it.
+        let is_tagged = frame.get(12..14).is_some_and(|word| word == [0x81, 0x00]);
+        let tag = if is_tagged { 0 } else { VLAN_TAG_BYTES };
+        if !port.is_up() {
+            port.counters.rx_link_down += 1;
+            self.drops.link_down += 1;
+        } else if fcs == Fcs::Bad {
+            port.counters.rx_fcs_errors += 1;
+            port.counters.rx_errors.add(len as u64);
+            self.drops.fcs += 1;
+        } else if len < MIN_FRAME_BYTES.max(ETH_HEADER_BYTES) {
+            port.counters.rx_errors.add(len as u64);
+            self.drops.undersize += 1;
+        } else if len + FCS_BYTES + tag > (port.mtu as usize).max(MIN_FRAME_BYTES + FCS_BYTES + 4) {
+            port.counters.rx_errors.add(len as u64);
+            self.drops.oversize += 1;
+        } else {
+            return true;
+        }
+        false
+    }
+}
+
+/// Counts a frame that arrived in good order.
+#[inline]
+fn count(ctx: &mut Ctx<'_>, packet: &Packet, len: usize) {
+    let counters = &mut ctx.state.port.counters;
+    match packet.cast {
+        Cast::Unicast => counters.rx_unicast.add(len as u64),
+        Cast::Multicast => counters.rx_multicast.add(len as u64),
+        Cast::Broadcast => counters.rx_broadcast.add(len as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests;

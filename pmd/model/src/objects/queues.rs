@@ -272,6 +272,10 @@ pub struct Sq {
     pub posted: u16,
     /// Basic blocks executed, modulo 2^16.
     pub executed: u16,
+    /// Packets of the WQE at `executed` that are sent already, when the wire held the rest back.
+    pub wqe_progress: u32,
+    /// An error was reported by a CQE since the queue was last ready.
+    pub error_reported: bool,
     /// A doorbell was rung and `posted` may be ahead of `executed`.
     pub is_active: bool,
     /// Exact costs.

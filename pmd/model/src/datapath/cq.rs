@@ -1,0 +1,317 @@
+//! Completion queues: entries, ownership, overrun, arming, moderation.
+//!
+//! Source: reference 6.7 (entry, ownership), 6.9 (arming, moderation, overrun), 5.4 (context).
+
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
+use ferrocx_prm::init_seg::CqArm;
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use crate::fault::FaultSite;
+use crate::nic::Ctx;
+use crate::objects::{Cq, CqArmState, CqStatus, QueueMemory, QueueState};
+
+/// Indices of a CQ are 24 bits wide. Source: reference 6.6.
+const INDEX_MASK: u32 = 0xff_ffff;
+/// Byte of the entry that holds opcode, format, solicited bit and owner.
+const OP_OWN: usize = 63;
+
+/// Device clock in units of CQE timestamps: 156.25 MHz.
+///
+/// # Source
+/// Reference 5.10, `device_frequency_khz` = 156250.
+#[inline]
+#[must_use]
+pub fn timestamp(now_ns: u64) -> u64 {
+    // 156.25 MHz are 5 ticks in 32 ns; split so that the product stays below 2^64.
+    now_ns / 32 * 5 + now_ns % 32 * 5 / 32
+}
+
+/// What a completion is, as far as events are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// An ordinary completion.
+    Plain,
+    /// Solicited, or with error: also fires a CQ armed for those only.
+    Solicited,
+    /// The descriptor asked for an event (completion mode 3): moderation does not hold it back.
+    Event,
+}
+
+impl Cq {
+    #[inline]
+    fn size(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// Entries written and not consumed, by the consumer index that is known.
+    #[inline]
+    fn outstanding(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    }
+
+    /// Address of the 64 bytes of the next entry that carry its content.
+    #[inline]
+    fn next_entry(&self) -> u64 {
+        let index = if self.collapsed { 0 } else { self.producer & (self.size() - 1) };
+        // With 128-byte entries the content is in the second half.
+        let half = u64::from(self.cqe_bytes - 64);
+        self.memory.locate(u64::from(index) * u64::from(self.cqe_bytes)) + half
+    }
+
+    /// Whether an entry with this index reaches what the driver armed for.
+    #[inline]
+    fn wants(&self, index: u32, urgency: Urgency) -> bool {
+        let reached = |ci: u32| index.wrapping_sub(ci) & INDEX_MASK <= INDEX_MASK / 2;
+        match self.arm {
+            CqArmState::Idle => false,
+            CqArmState::Next { ci } => reached(ci),
+            CqArmState::Solicited { ci } => urgency != Urgency::Plain && reached(ci),
+        }
+    }
+
+    /// Whether moderation lets an event out now.
+    #[inline]
+    fn moderation_over(&self, now_ns: u64) -> bool {
+        if self.period_us == 0 && self.max_count == 0 {
+            return true;
+        }
+        let counted = self.max_count != 0 && self.moderation_count >= self.max_count;
+        let period_ns = u64::from(self.period_us) * 1000;
+        let waited = self.moderation_since_ns.map_or(0, |since| now_ns.saturating_sub(since));
+        counted || (self.period_us != 0 && waited >= period_ns)
+    }
+}
+
+/// CQs whose event waits for moderation.
+#[derive(Debug, Default)]
+pub(super) struct Moderation {
+    waiting: Vec<u32>,
+}
+
+impl Moderation {
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Fires the events whose time has come. Returns whether there was one.
+    pub(super) fn poll(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let before = self.waiting.len();
+        self.waiting.retain(|&cqn| {
+            let Some(cq) = ctx.state.objects.cqs.get(cqn) else { return false };
+            if cq.arm == CqArmState::Idle {
+                return false;
+            }
+            if !cq.moderation_over(ctx.now_ns) {
+                return true;
+            }
+            fire(ctx, cqn);
+            false
+        });
+        self.waiting.len() != before
+    }
+}
+
+/// Raises the event and disarms. Source: reference 6.9: `sn` is incremented after each event.
+fn fire(ctx: &mut Ctx<'_>, cqn: u32) {
+    let now_ns = ctx.now_ns;
+    if let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) {
+        cq.arm = CqArmState::Idle;
+        cq.arm_sn = (cq.arm_sn + 1) & 3;
+        cq.moderation_count = 0;
+        // The period runs from the last event, unless it is to start with the next CQE.
+        cq.moderation_since_ns = if cq.period_from_cqe { None } else { Some(now_ns) };
+    }
+    ctx.completion_event(cqn);
+}
+
+/// Writes one entry and raises what is due. `false` when the entry was lost.
+///
+/// The owner bit is set here. The last word, which holds it, becomes visible after the rest.
+#[inline]
+pub(super) fn complete(
+    ctx: &mut Ctx<'_>,
+    moderation: &mut Moderation,
+    cqn: u32,
+    mut entry: [u8; 64],
+    urgency: Urgency,
+) -> bool {
+    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
+    if cq.status != CqStatus::Ok {
+        return false;
+    }
+    if ctx.state.faults.strikes(FaultSite::CqOverrun) {
+        fail(ctx, cqn, CqStatus::Overflow);
+        return false;
+    }
+    if !cq.overrun_ignore && !cq.collapsed && cq.outstanding() >= cq.size() {
+        match ctx.mem.load_acquire_be32(cq.dbr_addr) {
+            Ok(set_ci) => cq.consumer = set_ci & INDEX_MASK,
+            Err(_) => {
+                fail(ctx, cqn, CqStatus::WriteFailure);
+                return false;
+            }
+        }
+        if cq.outstanding() >= cq.size() {
+            fail(ctx, cqn, CqStatus::Overflow);
+            return false;
+        }
+    }
+    let index = cq.producer & INDEX_MASK;
+    entry[OP_OWN] = entry[OP_OWN] & !1 | u8::from(cq.producer >> cq.log_size & 1 != 0);
+    if ctx.mem.write_release(cq.next_entry(), &entry).is_err() {
+        fail(ctx, cqn, CqStatus::WriteFailure);
+        return false;
+    }
+    cq.producer = cq.producer.wrapping_add(1);
+    cq.completions += 1;
+    if cq.arm != CqArmState::Idle || cq.period_us != 0 || cq.max_count != 0 {
+        notify(ctx, moderation, cqn, index, urgency);
+    }
+    true
+}
+
+/// Decides whether a new entry raises an event, now or later.
+fn notify(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, index: u32, urgency: Urgency) {
+    let now_ns = ctx.now_ns;
+    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
+    cq.moderation_count = cq.moderation_count.saturating_add(1);
+    cq.moderation_since_ns.get_or_insert(now_ns);
+    if !cq.wants(index, urgency) {
+        return;
+    }
+    if urgency == Urgency::Event || cq.moderation_over(now_ns) {
+        fire(ctx, cqn);
+    } else if !moderation.waiting.contains(&cqn) {
+        moderation.waiting.push(cqn);
+    }
+}
+
+/// A CQ is lost: event, and every queue attached to it goes to error.
+///
+/// # Source
+/// Reference 6.9: "CQ error event 0x04 syndrome 1, CQ status 9, attached queues go to error".
+#[cold]
+fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
+    let objects = &mut ctx.state.objects;
+    if let Some(cq) = objects.cqs.get_mut(cqn) {
+        cq.status = status;
+        cq.arm = CqArmState::Idle;
+    }
+    for (_, sq) in objects.sqs.iter_mut().filter(|(_, sq)| sq.cqn == cqn) {
+        if sq.state == QueueState::Ready {
+            sq.state = QueueState::Error;
+        }
+    }
+    for (_, rq) in objects.rqs.iter_mut().filter(|(_, rq)| rq.cqn == cqn) {
+        if rq.state == QueueState::Ready {
+            rq.state = QueueState::Error;
+        }
+        if status == CqStatus::Overflow
+            && let Some(counter) = objects.q_counters.get_mut(rq.counter_set_id)
+        {
+            counter.cq_overflow += 1;
+        }
+    }
+    if status == CqStatus::Overflow {
+        ctx.refuse_data("set_ci", u64::from(cqn), "completion queue overrun");
+        ctx.cq_overrun_event(cqn);
+    } else {
+        ctx.refuse_data("cq pas", u64::from(cqn), "completion queue entry cannot be written");
+        ctx.cq_access_event(cqn);
+    }
+}
+
+/// An entry that reports an error. `opcode` is the requester's or the responder's.
+pub(super) struct ErrorReport {
+    pub(super) cqn: u32,
+    pub(super) opcode: CqeOpcode,
+    pub(super) syndrome: CqeSyndrome,
+    pub(super) wqe_opcode: u8,
+    pub(super) queue: u32,
+    pub(super) wqe_counter: u16,
+    pub(super) user_index: u32,
+}
+
+/// Writes an error entry. Source: reference 6.7, "Error CQE".
+#[cold]
+pub(super) fn complete_error(
+    ctx: &mut Ctx<'_>,
+    moderation: &mut Moderation,
+    report: &ErrorReport,
+) -> bool {
+    let entry = ErrCqe::zeroed()
+        .with_srqn_uidx(report.user_index)
+        .with_syndrome(u32::from(report.syndrome.0))
+        .with_s_wqe_opcode(u32::from(report.wqe_opcode))
+        .with_qpn(report.queue)
+        .with_wqe_counter(u32::from(report.wqe_counter))
+        .with_opcode(report.opcode.0);
+    complete(ctx, moderation, report.cqn, entry.0, Urgency::Solicited)
+}
+
+/// The driver rang the arm doorbell of a UAR page to which this CQ belongs.
+///
+/// What counts is the arm word of the doorbell record: it is written before the doorbell. A record
+/// whose sequence number is not the CQ's belongs to an event that was raised already. A doorbell
+/// that names the CQ and is ahead of the record means that the record was forgotten: refused.
+pub(super) fn arm(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, rung: Option<CqArm>) {
+    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
+    if cq.status != CqStatus::Ok {
+        return;
+    }
+    let Ok(word) = ctx.mem.load_acquire_be32(cq.dbr_addr + 4) else {
+        ctx.refuse_data("cq dbr_addr", u64::from(cqn), "arm record cannot be read");
+        return;
+    };
+    let record = CqArm((u64::from(word) << 32).to_be_bytes());
+    if let Some(rung) = rung {
+        let ahead = rung.ci().wrapping_sub(record.ci()) & INDEX_MASK;
+        let stale = record.sn() != rung.sn() || (ahead != 0 && ahead <= INDEX_MASK / 2);
+        if stale && rung.sn() == cq.arm_sn {
+            ctx.refuse_data("cq arm", u64::from(cqn), "doorbell without its doorbell record");
+            return;
+        }
+    }
+    if record.sn() != cq.arm_sn {
+        return;
+    }
+    let ci = record.ci();
+    cq.arm = if record.solicited_only() {
+        CqArmState::Solicited { ci }
+    } else {
+        CqArmState::Next { ci }
+    };
+    // An entry that the driver had not seen when it armed is there already.
+    let unseen = cq.producer.wrapping_sub(ci) & INDEX_MASK;
+    let last = cq.producer.wrapping_sub(1) & INDEX_MASK;
+    if unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, Urgency::Plain) {
+        if cq.moderation_over(ctx.now_ns) {
+            fire(ctx, cqn);
+        } else if !moderation.waiting.contains(&cqn) {
+            moderation.waiting.push(cqn);
+        }
+    }
+}
+
+/// Moves a CQ to a new ring, after a last entry in the old one.
+///
+/// # Source
+/// Reference 4.3, MODIFY_CQ op_mod 1: "device writes a CQE with opcode 5 (RESIZE_CQ) as last entry
+/// in the old buffer".
+pub(super) fn resize(
+    ctx: &mut Ctx<'_>,
+    moderation: &mut Moderation,
+    cqn: u32,
+    memory: QueueMemory,
+    log_size: u32,
+) {
+    let entry = Cqe64::zeroed().with_opcode(CqeOpcode::RESIZE_CQ.0);
+    complete(ctx, moderation, cqn, entry.0, Urgency::Plain);
+    if let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) {
+        cq.memory = memory;
+        cq.log_size = log_size;
+    }
+}

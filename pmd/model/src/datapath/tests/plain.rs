@@ -1,0 +1,88 @@
+//! Frames out and in, without errors.
+
+use crate::datapath::harness::{KEY, Port, data, send};
+use crate::wire::{Fcs, Link, Wire, link};
+
+/// A 60-byte frame for address 02:..:01 of an EtherType that nothing parses.
+fn frame(fill: u8) -> [u8; 60] {
+    let mut frame = [fill; 60];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+    frame
+}
+
+fn put(wire: &mut Link, frame: &[u8]) {
+    wire.reserve(frame.len()).expect("room").copy_from_slice(frame);
+    wire.commit(0, Fcs::Good);
+    wire.flush(0);
+}
+
+fn port() -> (Port, Link) {
+    let mut port = Port::new(7);
+    let (near, far) = link(1 << 16);
+    port.plug(near);
+    (port, far)
+}
+
+#[test]
+fn one_frame_goes_out_as_it_stands_in_memory() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(4);
+    let mut sq = port.sq(cq.cqn, 4);
+    let buf = port.bytes(&frame(0x77));
+    sq.write(&send(2, 0, &[(60, KEY, buf.iova())]));
+    sq.record();
+    port.ring(&sq);
+    port.poll();
+    assert_eq!(far.receive(0).expect("a frame").bytes, frame(0x77));
+    assert_eq!(far.receive(0), None);
+
+    let cqe = cq.poll().expect("a completion");
+    // user index, opcode of the WQE and SQ number, block 0, opcode 0 with owner 0.
+    assert_eq!(cqe[0x20..0x24], [0, 0, 0xab, 0xcd]);
+    assert_eq!(cqe[0x38..0x3c], [0x0a, 0, 0x10, 0x00]);
+    assert_eq!(cqe[0x3c..0x40], [0, 0, 0, 0]);
+    assert_eq!(cq.poll(), None);
+    let counters = &port.state.port.counters;
+    assert_eq!((counters.tx_unicast.packets, counters.tx_unicast.octets), (1, 60));
+}
+
+#[test]
+fn a_short_frame_is_padded_with_zeros() {
+    let (mut port, mut far) = port();
+    let cq = port.cq(4);
+    let mut sq = port.sq(cq.cqn, 4);
+    let buf = port.bytes(&frame(0x77)[..20]);
+    sq.write(&send(2, 0, &[(20, KEY, buf.iova())]));
+    sq.record();
+    port.ring(&sq);
+    port.poll();
+    let received = far.receive(0).expect("a frame");
+    assert_eq!(received.bytes.len(), 60);
+    assert_eq!(received.bytes[..20], frame(0x77)[..20]);
+    assert_eq!(received.bytes[20..], [0; 40]);
+}
+
+#[test]
+fn one_frame_comes_in_with_its_completion() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(4);
+    let mut rq = port.rq(cq.cqn, 4, 4);
+    port.steer_all_to(rq.rqn);
+    let buf = port.alloc(128);
+    buf.fill(0xa5);
+    rq.post(&data(128, KEY, buf.iova()));
+    put(&mut far, &frame(0x11));
+    port.poll();
+    let mut bytes = [0; 64];
+    buf.copy_out(0, &mut bytes);
+    assert_eq!(bytes[..60], frame(0x11));
+    assert_eq!(bytes[60..], [0xa5; 4]);
+    let cqe = cq.poll().expect("a completion");
+    // Sum of 46 bytes 0x11: 23 words of 0x1111 are 0x18887, folded 0x8888.
+    assert_eq!(cqe[0x14..0x16], [0x88, 0x88]);
+    assert_eq!(cqe[0x1c..0x20], [0x01, 0, 0, 0]);
+    assert_eq!(cqe[0x20..0x24], [0, 0, 0x43, 0x21]);
+    assert_eq!(cqe[0x2c..0x30], [0, 0, 0, 60]);
+    assert_eq!(cqe[0x38..0x40], [0, 0, 0, 0, 0, 0, 0, 0x20]);
+    assert_eq!(cq.poll(), None);
+}

@@ -1,0 +1,207 @@
+//! Reading send WQEs: control and Ethernet segments, data segments, and what makes them invalid.
+//!
+//! Source: reference 6.1 to 6.3.
+
+use ferrocx_prm::layout::Part;
+use ferrocx_prm::syndrome::CqeSyndrome;
+use ferrocx_prm::wqe::{Ctrl, DS_BYTES, Data, ETH_VLAN_INSERT, Eth, INLINE_SEG};
+
+/// Why a WQE cannot be executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WqeFault {
+    /// What the completion says.
+    pub(super) syndrome: CqeSyndrome,
+    /// The field that was wrong, for the model's log.
+    pub(super) field: &'static str,
+    /// Its value.
+    pub(super) value: u64,
+    /// What is wrong with it.
+    pub(super) why: &'static str,
+}
+
+impl WqeFault {
+    /// A descriptor that the queue cannot carry out.
+    #[cold]
+    pub(super) fn operation(field: &'static str, value: u64, why: &'static str) -> Self {
+        Self { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, field, value, why }
+    }
+
+    /// A length that the device does not send.
+    #[cold]
+    pub(super) fn length(field: &'static str, value: u64, why: &'static str) -> Self {
+        Self { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, field, value, why }
+    }
+}
+
+/// Reserved bits of the control segment's words. Source: reference 6.1.
+const CTRL_RESERVED: [(usize, u32); 2] = [(4, 0x0000_00c0), (8, 0x0000_0011)];
+/// Reserved bits of the Ethernet segment's `cs_flags` word. Source: reference 6.3.
+const ETH_FLAGS_RESERVED: u32 = 0x0fcc_0000;
+/// Reserved bits of an inline data segment's header. Source: reference 6.3.
+const INLINE_RESERVED: u32 = 0x7fff_fc00;
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Checks what every WQE has in common.
+#[inline]
+pub(super) fn check_ctrl(ctrl: &Ctrl, sqn: u32, counter: u16) -> Result<(), WqeFault> {
+    if ctrl.qpn() != sqn {
+        return Err(WqeFault::operation("ctrl.qpn", ctrl.qpn().into(), "not this queue's number"));
+    }
+    if ctrl.wqe_index() != u32::from(counter) {
+        let value = ctrl.wqe_index().into();
+        return Err(WqeFault::operation("ctrl.wqe_index", value, "not the running block counter"));
+    }
+    for (offset, mask) in CTRL_RESERVED {
+        let bits = word(&ctrl.0, offset) & mask;
+        if bits != 0 {
+            return Err(WqeFault::operation("ctrl", bits.into(), "a reserved bit is set"));
+        }
+    }
+    Ok(())
+}
+
+/// The Ethernet segment of a WQE, decoded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EthSegment<'a> {
+    pub(super) l3_csum: bool,
+    pub(super) l4_csum: bool,
+    pub(super) mss: usize,
+    /// The tag to insert, and whether it is an S-tag.
+    pub(super) vlan: Option<(bool, u16)>,
+    /// Inline start of the packet.
+    pub(super) inline: &'a [u8],
+    /// Where the data segments start, in bytes from the start of the WQE.
+    pub(super) end: usize,
+}
+
+impl<'a> EthSegment<'a> {
+    /// Reads the segment behind the control segment of `wqe`.
+    #[inline]
+    pub(super) fn read(wqe: &'a [u8]) -> Result<Self, WqeFault> {
+        let Some(bytes) = wqe.get(DS_BYTES..2 * DS_BYTES) else {
+            let value = (wqe.len() / DS_BYTES) as u64;
+            return Err(WqeFault::operation("ctrl.ds", value, "no room for an Ethernet segment"));
+        };
+        let eth = Eth::load(bytes);
+        let flags = word(bytes, 4);
+        if flags & ETH_FLAGS_RESERVED != 0 {
+            let value = (flags & ETH_FLAGS_RESERVED).into();
+            return Err(WqeFault::operation("eth.cs_flags", value, "a reserved bit is set"));
+        }
+        // Neither the software parser nor tunnels are among the capabilities.
+        if word(bytes, 0) != 0 || flags & 0x0033_0000 != 0 {
+            let value = word(bytes, 0).into();
+            return Err(WqeFault::operation("eth.swp", value, "no software parser"));
+        }
+        if eth.l3_inner_csum() || eth.l4_inner_csum() {
+            return Err(WqeFault::operation("eth.cs_flags", flags.into(), "no tunnel offloads"));
+        }
+        let size = eth.inline_hdr_sz();
+        let mut segment = Self {
+            l3_csum: eth.l3_csum(),
+            l4_csum: eth.l4_csum(),
+            mss: eth.mss() as usize,
+            vlan: None,
+            inline: &[],
+            end: 2 * DS_BYTES,
+        };
+        if size & ETH_VLAN_INSERT != 0 {
+            if size & !(ETH_VLAN_INSERT | 1) != 0 {
+                let why = "VLAN insertion excludes an inline header";
+                return Err(WqeFault::operation("eth.inline_hdr_sz", size.into(), why));
+            }
+            let tci = u16::from_be_bytes([bytes[14], bytes[15]]);
+            segment.vlan = Some((size & 1 != 0, tci));
+            return Ok(segment);
+        }
+        // The inline bytes start at 0x0e of the segment, which is padded to 16.
+        let start = DS_BYTES + 14;
+        let Some(inline) = wqe.get(start..start + size as usize) else {
+            let why = "the inline header is longer than the WQE";
+            return Err(WqeFault::operation("eth.inline_hdr_sz", size.into(), why));
+        };
+        segment.inline = inline;
+        segment.end = (start + inline.len()).next_multiple_of(DS_BYTES).max(2 * DS_BYTES);
+        Ok(segment)
+    }
+}
+
+/// One piece of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Segment<'a> {
+    /// The bytes stand in the WQE.
+    Inline(&'a [u8]),
+    /// The bytes stand in memory.
+    Pointer { byte_count: u32, lkey: u32, addr: u64 },
+}
+
+impl Segment<'_> {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Inline(bytes) => bytes.len(),
+            Self::Pointer { byte_count, .. } => *byte_count as usize,
+        }
+    }
+}
+
+/// The data segments of a WQE.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segments<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Segments<'a> {
+    /// `bytes` is the WQE from its first data segment to its end.
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Bytes of all segments together.
+    #[inline]
+    pub(super) fn total(self) -> Result<usize, WqeFault> {
+        let mut total = 0;
+        for segment in self {
+            total += segment?.len();
+        }
+        Ok(total)
+    }
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = Result<Segment<'a>, WqeFault>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let head = self.bytes.first_chunk::<DS_BYTES>()?;
+        let first = word(head, 0);
+        if first & INLINE_SEG == 0 {
+            self.bytes = &self.bytes[DS_BYTES..];
+            let data = Data(*head);
+            return Some(Ok(Segment::Pointer {
+                byte_count: data.byte_count(),
+                lkey: data.lkey(),
+                addr: data.addr(),
+            }));
+        }
+        let len = (first & 0x3ff) as usize;
+        if first & INLINE_RESERVED != 0 {
+            self.bytes = &[];
+            let value = (first & INLINE_RESERVED).into();
+            return Some(Err(WqeFault::operation("inline", value, "a reserved bit is set")));
+        }
+        let padded = (4 + len).next_multiple_of(DS_BYTES);
+        let Some(inline) = self.bytes.get(4..4 + len).filter(|_| padded <= self.bytes.len()) else {
+            self.bytes = &[];
+            let why = "inline data run past the WQE";
+            return Some(Err(WqeFault::operation("inline.byte_count", len as u64, why)));
+        };
+        self.bytes = &self.bytes[padded..];
+        Some(Ok(Segment::Inline(inline)))
+    }
+}
