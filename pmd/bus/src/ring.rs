@@ -136,6 +136,27 @@ impl<const STRIDE: usize> fmt::Debug for Ring<STRIDE> {
 ///
 /// Offsets are constants: `slot.load_be32::<0x2c>()`. A misaligned or outlying offset does not
 /// compile. `raw` forms take and give the bytes as they stand in memory; `be` forms, numbers.
+///
+/// ```compile_fail
+/// # fn past_the_end(ring: ferrocx_bus::Ring<64>) -> u32 {
+/// ring.at(0).load_be32::<0x40>()
+/// # }
+/// # fn main() { let _: fn(ferrocx_bus::Ring<64>) -> u32 = past_the_end; }
+/// ```
+///
+/// ```compile_fail
+/// # fn misaligned(ring: ferrocx_bus::Ring<64>) -> u64 {
+/// ring.at(0).load_be64::<0x3c>()
+/// # }
+/// # fn main() { let _: fn(ferrocx_bus::Ring<64>) -> u64 = misaligned; }
+/// ```
+///
+/// ```
+/// # fn aligned(ring: ferrocx_bus::Ring<64>) -> u64 {
+/// ring.at(0).load_be64::<0x38>()
+/// # }
+/// # fn main() { let _: fn(ferrocx_bus::Ring<64>) -> u64 = aligned; }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Slot<'r, const STRIDE: usize> {
     ptr: NonNull<u8>,

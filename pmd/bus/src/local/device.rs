@@ -8,7 +8,7 @@ use ferrocx_mempool::Region;
 
 use super::Shared;
 use super::bar::BarWrite;
-use super::memory::{DmaCounts, DmaView};
+use super::view::{DmaCounts, DmaView};
 use crate::{Bar, BusError, DmaAccess, Interrupts, UAR_PAGE_BYTES};
 
 /// What a device sees of the world: register accesses, memory by I/O address, its interrupts.
@@ -165,7 +165,7 @@ impl DeviceSide {
     #[must_use]
     #[track_caller]
     pub fn memory(&self) -> DmaView<'_> {
-        self.shared.space.view()
+        DmaView::new(&self.shared.space)
     }
 
     /// Maps a region at an I/O address that the caller chose, as a guest's IOMMU does.

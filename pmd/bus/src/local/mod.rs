@@ -17,7 +17,8 @@
 mod bar;
 mod device;
 mod irq;
-mod memory;
+mod space;
+mod view;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,11 +26,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use bar::BarWrite;
 pub use device::{BusCounts, DeviceSide};
-pub use memory::{DmaCounts, DmaFault, DmaFaultCause, DmaView};
+pub use view::{DmaCounts, DmaFault, DmaFaultCause, DmaView};
 
 use self::bar::BarShared;
 use self::irq::IrqShared;
-use self::memory::{LocalDma, SpaceShared};
+use self::space::{LocalDma, SpaceShared};
 use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 
 /// What [`pair`] makes.

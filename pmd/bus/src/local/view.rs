@@ -1,29 +1,15 @@
-//! Memory by I/O address: the map that a software device looks addresses up in.
+//! Memory by I/O address, as a software device reaches it.
 #![expect(unsafe_code, reason = "copies from and to mapped regions through their base pointers")]
 
 use std::cell::Cell;
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{self, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLockReadGuard};
 
-use ferrocx_mempool::Region;
-
-use crate::{
-    BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, bytes, to_usize,
-};
-
-/// Unit of mappings: addresses and lengths are multiples of it.
-const PAGE_BYTES: u64 = 4096;
-
-/// First and last I/O address that this transport hands out: above all 32-bit addresses and below
-/// 48 bits, like an IOMMU with four levels of tables.
-const IOVA_RANGE: std::ops::RangeInclusive<u64> = 1 << 32..=(1 << 48) - 1;
-
-/// Unused addresses behind each mapping, so that an overrun faults.
-const GUARD_BYTES: u64 = 2 << 20;
+use super::space::{IovaMap, SpaceShared};
+use crate::{bytes, to_usize};
 
 /// Why an access by I/O address was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,246 +54,6 @@ pub struct DmaCounts {
     pub faults: u64,
 }
 
-/// What keeps the memory of an entry.
-enum Backing {
-    Region { _keep: Arc<Region> },
-    File { _keep: memmap2::MmapRaw },
-}
-
-/// One mapping.
-struct Entry {
-    iova: u64,
-    len_bytes: u64,
-    base: NonNull<u8>,
-    access: DmaAccess,
-    _backing: Backing,
-}
-
-// SAFETY: `base` points into memory that `_backing` keeps, and is accessed through atomics only.
-unsafe impl Send for Entry {}
-// SAFETY: as above.
-unsafe impl Sync for Entry {}
-
-impl Entry {
-    fn end(&self) -> u64 {
-        self.iova + self.len_bytes
-    }
-}
-
-/// Mappings by ascending address, disjoint.
-#[derive(Default)]
-struct IovaMap {
-    entries: Vec<Entry>,
-}
-
-impl IovaMap {
-    fn insert(&mut self, entry: Entry) -> Result<(), BusError> {
-        let at = self.entries.partition_point(|other| other.end() <= entry.iova);
-        if let Some(other) = self.entries.get(at).filter(|other| other.iova < entry.end()) {
-            return Err(BusError::MappingOverlap {
-                iova: entry.iova,
-                len_bytes: entry.len_bytes,
-                other_iova: other.iova,
-                other_len_bytes: other.len_bytes,
-            });
-        }
-        self.entries.insert(at, entry);
-        Ok(())
-    }
-
-    fn remove(&mut self, iova: u64, len_bytes: u64) -> Result<Entry, BusError> {
-        let at = self.entries.partition_point(|other| other.iova < iova);
-        match self.entries.get(at) {
-            Some(entry) if entry.iova == iova && entry.len_bytes == len_bytes => {
-                Ok(self.entries.remove(at))
-            }
-            _ => Err(BusError::NotMapped { iova, len_bytes }),
-        }
-    }
-
-    /// The entry that holds `iova`, tried at the hints first.
-    ///
-    /// There are two, since a device goes to and fro between descriptors and packets.
-    #[inline]
-    fn find(&self, iova: u64, hints: &[Cell<usize>; 2]) -> Option<&Entry> {
-        for hint in hints {
-            if let Some(entry) = self.entries.get(hint.get())
-                && iova.wrapping_sub(entry.iova) < entry.len_bytes
-            {
-                return Some(entry);
-            }
-        }
-        let at = self.entries.partition_point(|other| other.end() <= iova);
-        let entry = self.entries.get(at).filter(|entry| entry.iova <= iova)?;
-        hints[1].set(hints[0].get());
-        hints[0].set(at);
-        Some(entry)
-    }
-}
-
-/// The I/O address space of one device.
-pub(super) struct SpaceShared {
-    map: RwLock<IovaMap>,
-    iovas: Mutex<IovaAllocator>,
-    max_mappings: u32,
-    counts: [AtomicU64; 5],
-}
-
-impl SpaceShared {
-    pub(super) fn new(seed: u64, max_mappings: u32) -> Self {
-        Self {
-            map: RwLock::default(),
-            iovas: Mutex::new(IovaAllocator::new(&[IOVA_RANGE], GUARD_BYTES, seed)),
-            max_mappings,
-            counts: Default::default(),
-        }
-    }
-
-    #[track_caller]
-    pub(super) fn view(&self) -> DmaView<'_> {
-        DmaView {
-            #[cfg(debug_assertions)]
-            _held: held::Held::new(self),
-            map: self.map.read().unwrap_or_else(PoisonError::into_inner),
-            hints: Default::default(),
-            counts: Default::default(),
-            space: self,
-        }
-    }
-
-    /// The map, to be changed once no view is held.
-    #[track_caller]
-    fn write(&self) -> RwLockWriteGuard<'_, IovaMap> {
-        #[cfg(debug_assertions)]
-        held::assert_none(self);
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn counts(&self) -> DmaCounts {
-        let [reads, read_bytes, writes, written_bytes, faults] =
-            self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        DmaCounts { reads, read_bytes, writes, written_bytes, faults }
-    }
-
-    pub(super) fn map_region(
-        &self,
-        iova: u64,
-        region: Arc<Region>,
-        access: DmaAccess,
-    ) -> Result<(), BusError> {
-        let len_bytes = region.len_bytes() as u64;
-        check_range(iova, len_bytes)?;
-        let base = region.base();
-        assert!(base.as_ptr().addr().is_multiple_of(64), "a region starts on a cache line");
-        let backing = Backing::Region { _keep: region };
-        self.insert(Entry { iova, len_bytes, base, access, _backing: backing })
-    }
-
-    pub(super) fn map_fd(
-        &self,
-        iova: u64,
-        fd: BorrowedFd<'_>,
-        file_offset: u64,
-        len_bytes: u64,
-        access: DmaAccess,
-    ) -> Result<(), BusError> {
-        check_range(iova, len_bytes)?;
-        let map = memmap2::MmapOptions::new()
-            .offset(file_offset)
-            .len(to_usize(len_bytes))
-            .map_raw(&fd)
-            .map_err(|error| {
-                BusError::os(format!("mapping {len_bytes:#x} bytes for I/O at {iova:#x}"), error)
-            })?;
-        let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
-        let backing = Backing::File { _keep: map };
-        self.insert(Entry { iova, len_bytes, base, access, _backing: backing })
-    }
-
-    fn insert(&self, entry: Entry) -> Result<(), BusError> {
-        let mut map = self.write();
-        if map.entries.len() >= self.max_mappings as usize {
-            return Err(BusError::OutOfRange {
-                what: "number of DMA mappings",
-                value: map.entries.len() as u64 + 1,
-                min: 0,
-                max: u64::from(self.max_mappings),
-                hint: "; use fewer and larger regions",
-            });
-        }
-        map.insert(entry)
-    }
-
-    pub(super) fn unmap(&self, iova: u64, len_bytes: u64) -> Result<(), BusError> {
-        let mut map = self.write();
-        let entry = map.remove(iova, len_bytes)?;
-        drop(map);
-        // The memory itself may take a while to unmap; nobody waits for that.
-        drop(entry);
-        Ok(())
-    }
-}
-
-/// Checks the shape of a mapping.
-fn check_range(iova: u64, len_bytes: u64) -> Result<(), BusError> {
-    let refuse = |what, value| {
-        let max = u64::MAX - (PAGE_BYTES - 1);
-        Err(BusError::OutOfRange { what, value, min: PAGE_BYTES, max, hint: "" })
-    };
-    if !iova.is_multiple_of(PAGE_BYTES) || iova.checked_add(len_bytes).is_none() {
-        return refuse("I/O address of a mapping (a multiple of 4096, end below 2^64)", iova);
-    }
-    if len_bytes == 0 || !len_bytes.is_multiple_of(PAGE_BYTES) {
-        return refuse("length of a mapping in bytes (a multiple of 4096)", len_bytes);
-    }
-    Ok(())
-}
-
-impl fmt::Debug for SpaceShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpaceShared").field("counts", &self.counts()).finish_non_exhaustive()
-    }
-}
-
-/// The driver's handle to the space.
-#[derive(Debug)]
-pub(super) struct LocalDma(pub(super) Arc<SpaceShared>);
-
-impl DmaSpace for LocalDma {
-    fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
-        let len_bytes = region.len_bytes() as u64;
-        let align = (region.page_size_bytes() as u64).max(PAGE_BYTES);
-        let va = region.base().as_ptr().addr() as u64;
-        let mut iovas = self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner);
-        let iova = iovas.alloc(len_bytes, align, va)?;
-        if let Err(error) = self.0.map_region(iova, Arc::clone(&region), access) {
-            iovas.free(iova, len_bytes);
-            return Err(error);
-        }
-        drop(iovas);
-        Ok(DmaMapping::new(region, iova, access, Box::new(LocalUnmap(Arc::clone(&self.0)))))
-    }
-
-    fn limits(&self) -> DmaLimits {
-        DmaLimits {
-            page_size_bytes: to_usize(PAGE_BYTES),
-            max_mappings: Some(self.0.max_mappings),
-            iova_ranges: vec![IOVA_RANGE],
-        }
-    }
-}
-
-/// Removes a mapping that [`LocalDma::map`] made.
-struct LocalUnmap(Arc<SpaceShared>);
-
-impl DmaUnmap for LocalUnmap {
-    fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
-        self.0.unmap(iova, len_bytes as u64)?;
-        self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes as u64);
-        Ok(())
-    }
-}
-
 /// Memory as the device reaches it, for one bounded step. See [`super::DeviceSide::memory`].
 ///
 /// Bulk copies are not ordered against the driver's accesses; the `acquire` and `release` words
@@ -332,7 +78,19 @@ const READS: usize = 0;
 const WRITES: usize = 2;
 const FAULTS: usize = 4;
 
-impl DmaView<'_> {
+impl<'a> DmaView<'a> {
+    #[track_caller]
+    pub(super) fn new(space: &'a SpaceShared) -> Self {
+        DmaView {
+            #[cfg(debug_assertions)]
+            _held: held::Held::new(space),
+            map: space.map.read().unwrap_or_else(PoisonError::into_inner),
+            hints: Default::default(),
+            counts: Default::default(),
+            space,
+        }
+    }
+
     /// Reads `dst.len()` bytes.
     #[inline]
     pub fn read(&self, iova: u64, dst: &mut [u8]) -> Result<(), DmaFault> {
@@ -581,10 +339,10 @@ impl fmt::Debug for DmaView<'_> {
 /// Which spaces this thread holds views of, in debug builds: a second view, or a change of the map,
 /// would wait for this very thread, and the second view only when another thread happens to unmap.
 #[cfg(debug_assertions)]
-mod held {
+pub(super) mod held {
     use std::cell::RefCell;
 
-    use super::SpaceShared;
+    use crate::local::space::SpaceShared;
 
     thread_local! {
         static SPACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
@@ -594,7 +352,7 @@ mod held {
     pub(super) struct Held(usize);
 
     #[track_caller]
-    pub(super) fn assert_none(space: &SpaceShared) {
+    pub(in crate::local) fn assert_none(space: &SpaceShared) {
         let held = SPACES.with_borrow(|spaces| spaces.contains(&address(space)));
         assert!(!held, "deadlock: this thread holds a view of the same device's memory");
     }
