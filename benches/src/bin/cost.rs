@@ -1,0 +1,47 @@
+//! Runs one case: `cost list | elements CASE | run CASE ITERATIONS | cycles CASE`.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use ferrocx_benches::{CASES, Case, nanoseconds};
+
+const USAGE: &str = "usage: cost list | elements CASE | run CASE ITERATIONS | ns CASE";
+
+fn find(name: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.name == name)
+}
+
+/// Median over 15 repetitions of the nanoseconds per element.
+fn median_ns(case: &Case) -> f64 {
+    let mut work = (case.make)();
+    let iterations = (3_000_000 / case.elements).max(1);
+    work(iterations / 10);
+    let mut runs: Vec<f64> = (0..15).map(|_| nanoseconds(&mut *work, iterations)).collect();
+    runs.sort_by(f64::total_cmp);
+    runs[runs.len() / 2] / iterations as f64 / case.elements as f64
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match (args.as_slice(), args.get(1).and_then(|name| find(name))) {
+        (["list"], _) => CASES.iter().for_each(|case| println!("{}", case.name)),
+        (["elements", _], Some(case)) => println!("{}", case.elements),
+        (["ns", _], Some(case)) => println!("{:.3}", median_ns(case)),
+        (["run", _, iterations], Some(case)) => match iterations.parse() {
+            Ok(iterations) => (case.make)()(iterations),
+            Err(_) => {
+                eprintln!("iterations must be a number, not {iterations}; {USAGE}");
+                return ExitCode::from(2);
+            }
+        },
+        _ => {
+            eprintln!(
+                "{USAGE}; cases: {}",
+                CASES.iter().map(|c| c.name).collect::<Vec<_>>().join(" ")
+            );
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# What our instructions cost: per case of benches/src/cases, instructions per element by callgrind
+# (exact, independent of the machine) and TSC ns     per element (of this machine, now).
+set -euo pipefail
+
+usage() {
+    cat <<'EOF'
+Usage: scripts/cost.sh [--json FILE] [CASE...]
+
+Prints, for each case (default: all), instructions and ns     per element. Each case runs under
+callgrind with two iteration counts; the difference removes set-up, so that only the measured loop
+counts. Where libdpdk is installed, rte_mempool is measured in the same run and compared.
+
+Limits are those of the issue that asked for them: RX 92, TX 57 instructions per packet, pool
+get+put at most 1.0 of rte_mempool. The exit status is 1 if one is exceeded.
+EOF
+}
+
+json=
+cases=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+        -h | --help) usage; exit 0 ;;
+        --json) json=${2:?--json needs a file}; shift ;;
+        -*) echo "cost.sh: unknown option $1; see --help" >&2; exit 2 ;;
+        *) cases+=("$1") ;;
+    esac
+    shift
+done
+command -v valgrind >/dev/null || { echo "skipped: valgrind is not installed (apt install valgrind)"; exit 77; }
+
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+cargo build --quiet --release -p ferrocx-benches --bin cost
+cost=$target/release/cost
+[ ${#cases[@]} -gt 0 ] || mapfile -t cases < <("$cost" list)
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# instructions PROGRAM ARG... -- N: instructions that PROGRAM ARG... N executes.
+instructions() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1 >/dev/null |
+        sed -n 's/.*Collected : //p'
+}
+
+# per_element ELEMENTS PROGRAM ARG...: instructions per element, set-up removed.
+per_element() {
+    local elements=$1 n=2000 low high
+    shift
+    low=$(instructions "$@" $n)
+    high=$(instructions "$@" $((2 * n)))
+    awk -v d=$((high - low)) -v e=$((n * elements)) 'BEGIN { printf "%.2f", d / e }'
+}
+
+failed=0
+rows=()
+printf '%-28s %14s %14s %8s\n' case instructions ns     limit
+report() { # NAME INSTRUCTIONS CYCLES LIMIT
+    printf '%-28s %14s %14s %8s\n' "$1" "$2" "$3" "${4:--}"
+    rows+=("{\"case\":\"$1\",\"instructions\":$2,\"cycles\":$3}")
+    if [ -n "${4:-}" ] && awk -v a="$2" -v b="$4" 'BEGIN { exit !(a > b) }'; then
+        echo "  ^ above its limit of $4 instructions"
+        failed=1
+    fi
+}
+
+peer_instructions=
+if pkg-config --exists libdpdk 2>/dev/null; then
+    # shellcheck disable=SC2046 # pkg-config prints separate words
+    cc -O3 $(pkg-config --cflags libdpdk) benches/peers/rte_mempool.c \
+        -o "$scratch/rte_mempool" $(pkg-config --libs libdpdk)
+    # 15 repetitions of 32 objects each iteration.
+    peer_instructions=$(per_element $((15 * 32)) "$scratch/rte_mempool")
+    peer_cycles=$("$scratch/rte_mempool" 100000 2>/dev/null)
+    report "peer: rte_mempool get+put 32" "$peer_instructions" "$peer_cycles"
+else
+    echo "skipped: libdpdk is not installed (apt install libdpdk-dev), no rte_mempool to compare with"
+fi
+
+for name in "${cases[@]}"; do
+    elements=$("$cost" elements "$name")
+    limit=
+    case "$name" in
+        rx_burst*) limit=92 ;;
+        tx_burst) limit=57 ;;
+        pool_get_put_32) limit=$peer_instructions ;;
+    esac
+    report "$name" "$(per_element "$elements" "$cost" run "$name")" "$("$cost" ns "$name")" "$limit"
+done
+
+if [ -n "$json" ]; then
+    (IFS=,; printf '[%s]\n' "${rows[*]}") >"$json"
+fi
+exit $failed
