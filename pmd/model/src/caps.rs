@@ -56,6 +56,8 @@ pub mod log_max {
     pub const FT_NUM: u32 = 0xa;
     /// Destinations of a flow table entry.
     pub const DESTINATIONS: u32 = 6;
+    /// Counters of a flow table entry.
+    pub const COUNTERS: u32 = 4;
     /// Unicast addresses of the vport.
     pub const UC_LIST: u32 = 7;
     /// Multicast addresses of the vport; the list size field has 12 bits.
@@ -355,7 +357,7 @@ fn flow_tables() -> CapPage {
         .with_log_max_ft_size(log_max::FT_SIZE)
         .with_max_ft_level(MAX_FT_LEVEL)
         .with_log_max_ft_num(log_max::FT_NUM)
-        .with_log_max_flow_counter(4)
+        .with_log_max_flow_counter(log_max::COUNTERS)
         .with_log_max_destination(log_max::DESTINATIONS)
         .with_log_max_flow(0x16)
         .with_ft_field_support(fields)

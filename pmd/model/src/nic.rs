@@ -2,7 +2,7 @@
 
 use ferrocx_bus::local::{DeviceSide, DmaView};
 use ferrocx_prm::eqe::{EventPageRequest, EventPortChange, EventType, PortChange};
-use ferrocx_prm::init_seg::NicInterface;
+use ferrocx_prm::init_seg::{NicInterface, uar};
 use ferrocx_prm::syndrome::HealthSyndrome;
 
 use crate::bar::{self, Registers};
@@ -73,12 +73,18 @@ pub struct State {
     pub counters: Counters,
     /// What the driver called itself.
     pub driver_version: String,
+    /// Content of the HOST_ENDIANNESS register: 0 little, 0x80 big.
+    pub host_endianness: u32,
+    /// Text of the NODE_DESC register.
+    pub node_desc: Vec<u8>,
     /// Numbers of the UAR pages that exist, for polling.
     pub(crate) live_uars: Vec<u32>,
     pub(crate) commands: CommandQueue,
     pub(crate) registers: Registers,
     /// The driver wrote a software reset into `nic_interface`.
     pub(crate) reset_asked: bool,
+    /// Pages to ask for by event as soon as an EQ takes page requests.
+    pub(crate) regular_pages_due: u32,
 }
 
 impl State {
@@ -86,6 +92,8 @@ impl State {
         Self {
             caps: Caps::new(&config),
             port: Port::new(&config),
+            node_desc: config.node_desc.clone().into_bytes(),
+            host_endianness: 0,
             config,
             hca: HcaState::Disabled,
             issi: 0,
@@ -100,6 +108,7 @@ impl State {
             commands: CommandQueue::default(),
             registers: Registers::default(),
             reset_asked: false,
+            regular_pages_due: 0,
         }
     }
 
@@ -135,9 +144,12 @@ impl State {
         self.pages.forget();
         self.syndrome = HealthSyndrome::HEALTHY;
         self.driver_version.clear();
+        self.host_endianness = 0;
+        self.node_desc = self.config.node_desc.clone().into_bytes();
         self.commands.reset();
         self.registers = Registers::default();
         self.reset_asked = false;
+        self.regular_pages_due = 0;
         self.counters.resets += 1;
     }
 }
@@ -181,6 +193,22 @@ impl Ctx<'_> {
         let change = if is_up { PortChange::ACTIVE } else { PortChange::DOWN };
         let data = EventPortChange::zeroed().with_port_num(1);
         self.raise_event(EventType::PORT_CHANGE, change.0, data.0);
+    }
+
+    /// An EQ for page requests exists now: asks for the regular pages, once.
+    pub(crate) fn ask_for_regular_pages(&mut self) {
+        let wanted = std::mem::take(&mut self.state.regular_pages_due);
+        if wanted > 0 {
+            self.state.pages.want_more(wanted);
+            self.page_request(i32::try_from(wanted).unwrap_or(i32::MAX));
+        }
+    }
+
+    /// Clears the doorbell registers of a UAR page.
+    pub(crate) fn clear_uar(&self, page: u32) {
+        for register in (0..uar::PAGE_BYTES).step_by(8) {
+            let _ = self.side.uar_take(page, register);
+        }
     }
 
     /// Asks the host for pages, or offers to give some back, by event.

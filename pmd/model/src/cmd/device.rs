@@ -189,6 +189,7 @@ fn init_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             Refused::new(status, "pages", missing, "boot or init pages were not given")
         })?;
         state.hca = HcaState::Initialized;
+        state.regular_pages_due = state.config.regular_pages;
         state.port.enabled = true;
         exec.ctx.port_changed(exec.datapath);
         Ok(InitHcaOut::zeroed())

@@ -5,7 +5,10 @@ use ferrocx_prm::cmd::{Command, InputHeader, Opcode};
 use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::{Answer, Exec, Refused, device, ensure};
+use super::{
+    Answer, Exec, Refused, basic, device, ensure, flow, queues, registers, transport, vport,
+    work_queues,
+};
 use crate::nic::HcaState;
 
 /// Answers one command.
@@ -32,6 +35,13 @@ pub(super) fn dispatch(
 /// The handler of an opcode, by family.
 fn handler(opcode: Opcode) -> Option<Handler> {
     device::handler(opcode)
+        .or_else(|| basic::handler(opcode))
+        .or_else(|| queues::handler(opcode))
+        .or_else(|| work_queues::handler(opcode))
+        .or_else(|| transport::handler(opcode))
+        .or_else(|| flow::handler(opcode))
+        .or_else(|| vport::handler(opcode))
+        .or_else(|| registers::handler(opcode))
 }
 
 /// Refuses what the function is not ready for. Source: reference 3.1, 2.2 (BAD_SYS_STATE).

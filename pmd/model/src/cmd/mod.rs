@@ -6,9 +6,18 @@
 //!
 //! Source: reference 2.1 to 2.4.
 
+mod basic;
 mod deliver;
 mod device;
 mod dispatch;
+mod flow;
+mod flow_counter;
+mod fte;
+mod queues;
+mod registers;
+mod transport;
+mod vport;
+mod work_queues;
 
 pub(crate) use deliver::Delivered;
 

@@ -286,6 +286,7 @@ pub struct Sq {
 
 /// Where an RQ takes its buffers from.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and hot")]
 pub enum RqMemory {
     /// Its own ring.
     Inline(WorkQueue),

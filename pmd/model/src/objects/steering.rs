@@ -132,7 +132,7 @@ pub enum FlowDest {
 }
 
 /// Flow table entry.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FlowEntry {
     /// What the packet must carry in the bits of the group's mask.
     pub value: Box<FlowMatchParam>,
