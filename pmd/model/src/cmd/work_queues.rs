@@ -179,6 +179,8 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         posted: 0,
         executed: 0,
         is_active: false,
+        wqe_progress: 0,
+        error_reported: false,
         stats: QueueStats::default(),
         context,
     };
@@ -224,6 +226,7 @@ fn modify_sq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         sq.state = transition(from, input.sq_state(), input.ctx().state())?;
         if sq.state == QueueState::Reset {
             (sq.posted, sq.executed, sq.is_active) = (0, 0, false);
+            (sq.wqe_progress, sq.error_reported) = (0, false);
         }
         if sq.state != from {
             exec.datapath.sq_state_changed(exec.ctx, sqn, from);
