@@ -153,10 +153,11 @@ impl FreeList {
         let list = unsafe { &*this };
         let (mask, log_slots, slots) = (list.mask, list.log_slots, list.slots.as_ptr());
         let count = u64::from(list.count);
-        // Each object counted in `tail` was taken before, and that `head` is visible after this
-        // acquire; so without a double free the sum below is never too large by mistake.
+        // Each object counted in `tail` was taken before, and a `head` past that is visible after
+        // this acquire; so without a double free nothing is refused by mistake. By the time it is
+        // read, `head` may be past this `tail` as well.
         let tail = list.tail.load(Ordering::Acquire) & !CLOSED;
-        if tail.wrapping_sub(list.head.load(Ordering::Relaxed)) + n > count {
+        if tail + n > list.head.load(Ordering::Relaxed) + count {
             return Put::Overfull;
         }
         let tail = list.tail.fetch_add(n, Ordering::AcqRel);
@@ -364,6 +365,21 @@ mod loom_tests {
                 .collect();
             join(threads);
             assert_eq!(s.list.len(), 2);
+            assert!(cycle(&s, 2));
+        });
+    }
+
+    /// While one thread puts, the other takes and puts the rest so often that `head` passes the
+    /// `tail` that the first one read.
+    #[test]
+    fn loom_a_put_that_is_overtaken_is_not_refused() {
+        loom::model(|| {
+            let s = shared(2, 0);
+            assert!(s.list.get_bulk(1, |_, _| ()));
+            let other = s.clone();
+            let t = thread::spawn(move || (0..3).filter(|_| cycle(&other, 1)).count());
+            assert_eq!(s.list.put_bulk([0].into_iter()), Put::Done);
+            t.join().unwrap();
             assert!(cycle(&s, 2));
         });
     }

@@ -14,6 +14,7 @@ mod hugepage;
 mod mapping;
 mod mbuf;
 mod numa;
+mod object_pool;
 mod objects;
 #[cfg(test)]
 mod oracle_tests;
@@ -32,6 +33,7 @@ pub use cache::PoolCache;
 pub use error::{AccessError, MempoolError};
 pub use flags::{OlFlags, PacketType, RxMeta, TxLengths};
 pub use mbuf::{MAX_SEGMENTS, Mbuf, RawMbuf, Segment, Segments};
+pub use object_pool::{ObjectCache, ObjectPool, Pooled};
 pub use pool::{
     DEFAULT_CACHE_SIZE, DEFAULT_DATA_ROOM_BYTES, DEFAULT_HEADROOM_BYTES, MAX_CACHE_SIZE, MAX_COUNT,
     MAX_DATA_ROOM_BYTES, Pool, PoolConfig, PoolKeys,

@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use crate::{Mbuf, Pool, PoolCache, pool_tests};
 
 const COUNT: usize = 12;
+/// Operations in a sequence, less one. Miri is slow.
+const MAX_OPS: usize = if cfg!(miri) { 25 } else { 121 };
 
 /// An operation; indices are taken modulo what is there.
 #[derive(Debug, Clone)]
@@ -275,13 +277,13 @@ impl State {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 512 },
+        cases: if cfg!(miri) { 3 } else { 256 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
-    fn any_sequence_does_what_plain_vectors_do(ops in prop::collection::vec(op(), 1..120)) {
+    fn any_sequence_does_what_plain_vectors_do(ops in prop::collection::vec(op(), 1..MAX_OPS)) {
         let mut state = State::new();
         for op in &ops {
             state.run(op);

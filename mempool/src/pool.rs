@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    ops::Range,
+    ops::{Range, RangeInclusive},
     ptr::NonNull,
     sync::{
         Arc, Mutex, PoisonError,
@@ -82,24 +82,30 @@ impl PoolConfig {
 
     fn validate(&self) -> Result<(), MempoolError> {
         let room = self.data_room_bytes;
-        for (field, value, range) in [
-            ("count", self.count, 1..=MAX_COUNT),
-            ("data_room_bytes", room, 64..=MAX_DATA_ROOM_BYTES),
-            ("headroom_bytes", self.headroom_bytes, 0..=room),
-            ("cache_size", self.cache_size, 0..=MAX_CACHE_SIZE),
-        ] {
-            if !range.contains(&value) {
-                let range = format!("{} to {}", range.start(), range.end());
-                return Err(MempoolError::PoolConfig {
-                    pool: self.name.clone(),
-                    field,
-                    value,
-                    range,
-                });
-            }
-        }
-        Ok(())
+        check_ranges(
+            &self.name,
+            [
+                ("count", self.count, 1..=MAX_COUNT),
+                ("data_room_bytes", room, 64..=MAX_DATA_ROOM_BYTES),
+                ("headroom_bytes", self.headroom_bytes, 0..=room),
+                ("cache_size", self.cache_size, 0..=MAX_CACHE_SIZE),
+            ],
+        )
     }
+}
+
+/// Refuses the first field that is out of its range.
+pub(crate) fn check_ranges<const N: usize>(
+    pool: &str,
+    fields: [(&'static str, usize, RangeInclusive<usize>); N],
+) -> Result<(), MempoolError> {
+    for (field, value, range) in fields {
+        if !range.contains(&value) {
+            let range = format!("{} to {}", range.start(), range.end());
+            return Err(MempoolError::PoolConfig { pool: pool.to_owned(), field, value, range });
+        }
+    }
+    Ok(())
 }
 
 /// How a device addresses the buffers of a pool.
