@@ -1,0 +1,371 @@
+//! From reset to an initialised device, and back.
+//!
+//! | stage | what exists in it | how it is left |
+//! |---|---|---|
+//! | `Closed` | nothing | |
+//! | `Queue` | the command queue | nothing to do: the device reads it only when a doorbell rings |
+//! | `Enabled` | ENABLE_HCA done, boot pages given | pages taken back, DISABLE_HCA |
+//! | `Initialised` | INIT_HCA done, init pages given | TEARDOWN_HCA, then as above |
+//!
+//! Teardown starts at whatever stage was reached. If a step of it fails, the device is reset: after
+//! a reset it owns no memory. Only if that fails too, its memory is leaked.
+//!
+//! Source: reference 3.6 (minimal sequence of a user-space driver), 3.7, 3.8.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferrocx_bus::{Bar, Transport};
+use ferrocx_prm::caps::{EthCap, FlowTableProps, HcaCap, cap_type, nic_flow_table};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::device::{
+    DisableHca, EnableHca, InitHca, QueryHcaCap, QueryIssi, QueryPages, SetHcaCap, SetIssi,
+    TeardownHca,
+};
+use ferrocx_prm::cmd::port::AccessReg;
+use ferrocx_prm::init_seg::{CMD_INTERFACE_REV, InitSegment, Initializing, offset};
+use ferrocx_prm::reg::{HostEndianness, RegisterId};
+use ferrocx_prm::{Layout, caps::CAP_PAGE_BYTES};
+
+use crate::cmd::{CommandChannel, CommandError, DeadDevice};
+use crate::config::Checked;
+use crate::control::Control;
+use crate::error::{ConfigError, DeviceError};
+
+/// How long TEARDOWN_HCA may take without a page coming back. Source: reference 2.4.
+const RECLAIM_PATIENCE: Duration = Duration::from_secs(5);
+/// How long initialising may stay set behind the write of the queue address. Source: reference 1.1.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest command queue that the slots' bit vector can announce. Source: reference 1.1.
+const MAX_LOG_SLOTS: u8 = 5;
+/// log2 of the 4 KiB that queue size times stride must not exceed. Source: reference 1.1.
+const LOG_QUEUE_BYTES: u8 = 12;
+/// `op_mod` of QUERY_PAGES. Source: reference 2.5.
+const BOOT_PAGES: u32 = 1;
+const INIT_PAGES: u32 = 2;
+/// `op_mod` of ACCESS_REG. Source: reference 4.7.
+const WRITE_REG: u32 = 0;
+/// Port type of HcaCap: Ethernet. Source: reference 5.10.
+const PORT_ETHERNET: u32 = 1;
+
+/// How far bring-up came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Closed,
+    Queue,
+    Enabled,
+    Initialised,
+}
+
+/// What the device can do.
+#[derive(Debug, Clone)]
+pub(crate) struct Caps {
+    pub(crate) hca: HcaCap,
+    pub(crate) eth: EthCap,
+    pub(crate) nic_receive: FlowTableProps,
+}
+
+/// Firmware revision as `major.minor.sub`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirmwareVersion {
+    /// Tells the family: 14 is ConnectX-4 Lx.
+    pub major: u16,
+    /// Minor revision.
+    pub minor: u16,
+    /// Sub-minor revision.
+    pub sub: u16,
+}
+
+impl std::fmt::Display for FirmwareVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{:04}", self.major, self.minor, self.sub)
+    }
+}
+
+/// Names a failed step.
+trait During<T> {
+    fn during(self, step: &'static str) -> Result<T, DeviceError>;
+}
+
+impl<T> During<T> for Result<T, CommandError> {
+    fn during(self, step: &'static str) -> Result<T, DeviceError> {
+        self.map_err(|source| DeviceError::Step { step, source })
+    }
+}
+
+/// Waits until `done`, polling; `false` if `limit` ran out first.
+fn wait(transport: &dyn Transport, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        if start.elapsed() >= limit {
+            return done();
+        }
+        transport.relax();
+    }
+    true
+}
+
+/// Resets the function and waits until the transport says that it is over.
+pub(crate) fn reset_function(
+    transport: &dyn Transport,
+    limit: Duration,
+) -> Result<(), DeviceError> {
+    transport.reset()?;
+    if wait(transport, limit, || transport.reset_complete()) {
+        return Ok(());
+    }
+    Err(DeviceError::Timeout {
+        what: "the function-level reset",
+        limit,
+        way_out: "the device or its slot hangs; power-cycle the slot",
+    })
+}
+
+/// Waits until the firmware is ready.
+fn wait_initialised(transport: &dyn Transport, limit: Duration) -> Result<(), DeviceError> {
+    let bar = transport.bar();
+    let ready = || {
+        let word = bar.read_be32(offset::INITIALIZING);
+        word != u32::MAX && !Initializing(word.to_be_bytes()).initializing()
+    };
+    if wait(transport, limit, ready) {
+        return Ok(());
+    }
+    if bar.read_be32(offset::INITIALIZING) == u32::MAX {
+        return Err(DeadDevice::AllOnes.into());
+    }
+    Err(DeviceError::Timeout {
+        what: "the firmware's start",
+        limit,
+        way_out: "reset the device, or raise DeviceConfig::reset_timeout",
+    })
+}
+
+/// Reset, command queue.
+pub(crate) fn start_queue(
+    control: &mut Control,
+    checked: &Checked,
+) -> Result<FirmwareVersion, DeviceError> {
+    let transport = Arc::clone(control.transport());
+    let bar = Arc::clone(control.bar());
+    if checked.config.reset_first {
+        reset_function(transport.as_ref(), checked.config.reset_timeout)?;
+    }
+    wait_initialised(transport.as_ref(), checked.config.reset_timeout)?;
+    let words = read_init_segment(bar.as_ref());
+    if words.cmd_interface_rev() != CMD_INTERFACE_REV {
+        return Err(DeviceError::CommandInterface {
+            name: transport.identity().name.clone(),
+            revision: words.cmd_interface_rev(),
+        });
+    }
+    let log_size = words.log_cmdq_size() as u8;
+    let log_stride = words.log_cmdq_stride() as u8;
+    // Two slots at least: one for commands, one for pages. 64 bytes at least for an entry.
+    let fits = (1..=MAX_LOG_SLOTS).contains(&log_size)
+        && log_stride >= 6
+        && log_size + log_stride <= LOG_QUEUE_BYTES;
+    if !fits {
+        return Err(DeviceError::CommandQueue { log_size, log_stride });
+    }
+    let channel = CommandChannel::new(
+        Arc::clone(&bar),
+        control.memory(),
+        log_size,
+        log_stride,
+        checked.config.command_timeout,
+    )?;
+    let iova = channel.queue_iova();
+    control.set_channel(channel);
+    bar.write_be32(offset::CMDQ_ADDR_HI, (iova >> 32) as u32);
+    bar.write_be32(offset::CMDQ_ADDR_LO, iova as u32);
+    wait_initialised(transport.as_ref(), QUEUE_TIMEOUT)?;
+    Ok(FirmwareVersion {
+        major: words.fw_rev_major() as u16,
+        minor: words.fw_rev_minor() as u16,
+        sub: words.fw_rev_subminor() as u16,
+    })
+}
+
+/// Reads the words of the init segment that can be read.
+fn read_init_segment(bar: &dyn Bar) -> InitSegment {
+    let mut words = InitSegment::zeroed();
+    for at in [0x00, 0x04, 0x10, 0x14] {
+        words.0[at..at + 4].copy_from_slice(&bar.read_be32(at as u64).to_be_bytes());
+    }
+    words
+}
+
+/// ENABLE_HCA, ISSI, boot pages.
+pub(crate) fn enable(control: &mut Control) -> Result<(), DeviceError> {
+    control
+        .execute::<EnableHca>(&EnableHca::input(), &[], &mut [])
+        .during("enabling the device")?;
+    Ok(())
+}
+
+/// ISSI 1 if the device has it: every object of this driver is described in its terms.
+pub(crate) fn negotiate(control: &mut Control) -> Result<(), DeviceError> {
+    let issi = control
+        .execute::<QueryIssi>(&QueryIssi::input(), &[], &mut [])
+        .during("asking for the interface's version")?;
+    if issi.supported_issi_dw0() & 0b10 == 0 {
+        return Err(ConfigError::Unsupported {
+            what: "interface version 1 (ISSI)",
+            way_out: "update its firmware",
+        }
+        .into());
+    }
+    control
+        .execute::<SetIssi>(&SetIssi::input().with_current_issi(1), &[], &mut [])
+        .during("choosing the interface's version")?;
+    Ok(())
+}
+
+/// Gives the pages that the firmware asks for at a stage.
+fn supply(control: &mut Control, op_mod: u32, step: &'static str) -> Result<(), DeviceError> {
+    let input = QueryPages::input().with_op_mod(op_mod);
+    let output = control.execute::<QueryPages>(&input, &[], &mut []).during(step)?;
+    // Negative numbers mean pages to take back; at these stages it has none to spare.
+    let count = (output.num_pages() as i32).max(0) as usize;
+    tracing::debug!(step, count, "firmware pages");
+    control.give_pages(output.function_id() as u16, count).during(step)
+}
+
+pub(crate) fn supply_boot(control: &mut Control) -> Result<(), DeviceError> {
+    supply(control, BOOT_PAGES, "giving the boot pages")
+}
+
+/// Tells a physical function the host's byte order.
+pub(crate) fn set_host_endianness(control: &mut Control) -> Result<(), DeviceError> {
+    let register =
+        HostEndianness::zeroed().with_he(if cfg!(target_endian = "big") { 0x80 } else { 0 });
+    let input = AccessReg::input()
+        .with_op_mod(WRITE_REG)
+        .with_register_id(u32::from(RegisterId::HOST_ENDIANNESS.0));
+    let mut answer = [0; HostEndianness::SIZE_BYTES];
+    control
+        .execute::<AccessReg>(&input, register.as_bytes(), &mut answer)
+        .during("telling the byte order")?;
+    Ok(())
+}
+
+/// Reads one capability page.
+fn query_caps(
+    control: &mut Control,
+    page: u32,
+    current: bool,
+) -> Result<[u8; CAP_PAGE_BYTES], DeviceError> {
+    let input = QueryHcaCap::input().with_op_mod(page << 1 | u32::from(current));
+    let output =
+        control.execute::<QueryHcaCap>(&input, &[], &mut []).during("reading capabilities")?;
+    Ok(output.capability())
+}
+
+/// Chooses capabilities: checksums of commands off, 4 KiB UAR pages.
+pub(crate) fn set_caps(control: &mut Control) -> Result<HcaCap, DeviceError> {
+    let mut page = query_caps(control, cap_type::GENERAL, true)?;
+    let Some(current) = HcaCap::read_from(&page) else { unreachable!("a page holds the layout") };
+    if current.port_type() != PORT_ETHERNET {
+        return Err(ConfigError::Unsupported {
+            what: "Ethernet port",
+            way_out: "set its link type to Ethernet (mlxconfig set LINK_TYPE_P1=2) and reset it",
+        }
+        .into());
+    }
+    let wanted = current.with_cmdif_checksum(0).with_log_uar_page_sz(0);
+    wanted.write_to(&mut page);
+    let input = SetHcaCap::input().with_op_mod(cap_type::GENERAL << 1).with_capability(page);
+    control.execute::<SetHcaCap>(&input, &[], &mut []).during("setting capabilities")?;
+    Ok(wanted)
+}
+
+/// Init pages, INIT_HCA.
+pub(crate) fn supply_init(control: &mut Control) -> Result<(), DeviceError> {
+    supply(control, INIT_PAGES, "giving the init pages")
+}
+
+pub(crate) fn init(control: &mut Control) -> Result<(), DeviceError> {
+    control.execute::<InitHca>(&InitHca::input(), &[], &mut []).during("initialising")?;
+    Ok(())
+}
+
+/// Reads what the initialised device can do.
+pub(crate) fn read_caps(control: &mut Control) -> Result<Caps, DeviceError> {
+    let page = query_caps(control, cap_type::GENERAL, true)?;
+    let Some(hca) = HcaCap::read_from(&page) else { unreachable!("a page holds the layout") };
+    let lacks = |what, way_out| DeviceError::from(ConfigError::Unsupported { what, way_out });
+    if !hca.eth_net_offloads() || !hca.nic_flow_table() {
+        return Err(lacks("Ethernet queues or receive flow tables", "use another device"));
+    }
+    let page = query_caps(control, cap_type::ETHERNET_OFFLOADS, true)?;
+    let Some(eth) = EthCap::read_from(&page) else { unreachable!("a page holds the layout") };
+    let page = query_caps(control, cap_type::NIC_FLOW_TABLE, true)?;
+    let Some(nic_receive) = FlowTableProps::read_from(&page[nic_flow_table::NIC_RECEIVE..]) else {
+        unreachable!("a page holds the layout")
+    };
+    if !nic_receive.ft_support() {
+        return Err(lacks("receive flow tables", "use another device"));
+    }
+    Ok(Caps { hca, eth, nic_receive })
+}
+
+/// Undoes what was done up to `stage`, in reverse. Objects must be gone.
+///
+/// # Errors
+///
+/// The first failure, although the device was reset afterwards and holds nothing. If the reset
+/// failed as well, memory was leaked.
+pub(crate) fn teardown(
+    control: &mut Control,
+    stage: Stage,
+    reset_timeout: Duration,
+) -> Result<(), DeviceError> {
+    if control.dead() == Some(DeadDevice::WasReset) {
+        control.release_memory();
+        return Ok(());
+    }
+    let result = leave(control, stage);
+    let clean = result.is_ok() && !control.channel().is_some_and(CommandChannel::has_stuck);
+    if clean {
+        return Ok(());
+    }
+    if let Err(error) = &result {
+        tracing::warn!(%error, ?stage, "teardown failed, resetting the device");
+    }
+    let transport = Arc::clone(control.transport());
+    match reset_function(transport.as_ref(), reset_timeout) {
+        Ok(()) => control.release_memory(),
+        Err(error) => {
+            tracing::error!(%error, "the device could not be reset");
+            control.leak_memory();
+            return Err(result.err().unwrap_or(error));
+        }
+    }
+    result
+}
+
+/// The commands of teardown.
+fn leave(control: &mut Control, stage: Stage) -> Result<(), DeviceError> {
+    if let Some(cause) = control.dead() {
+        return Err(cause.into());
+    }
+    if stage >= Stage::Initialised {
+        let input = TeardownHca::input();
+        control.execute::<TeardownHca>(&input, &[], &mut []).during("tearing down")?;
+    }
+    if stage >= Stage::Enabled {
+        let kept = control.reclaim_pages(RECLAIM_PATIENCE).during("taking pages back")?;
+        if kept > 0 {
+            tracing::error!(kept, "the firmware does not give its pages back");
+            return Err(DeviceError::Timeout {
+                what: "taking the firmware's pages back",
+                limit: RECLAIM_PATIENCE,
+                way_out: "the device is reset instead",
+            });
+        }
+        let input = DisableHca::input();
+        control.execute::<DisableHca>(&input, &[], &mut []).during("disabling the device")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Completion queues of send and receive queues: polled, never armed.
+
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaBuf, DmaWord, Ring};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cqc::Cqc;
+use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use crate::cmd::objects::{Handle, Kind};
+use crate::device::Inner;
+use crate::error::{DeviceError, QueueFault};
+
+/// log2 of the bytes of an entry.
+const LOG_CQE_BYTES: u8 = 6;
+/// Bits of a consumer index in a doorbell record. Source: reference 6.6.
+const CI_MASK: u32 = 0x00ff_ffff;
+/// `mini_cqe_res_format`: hash. Source: reference 5.4.
+const MINI_CQE_HASH: u32 = 0;
+/// Bits of the last dword that an ordinary completion is known by: opcode, format, owner.
+pub(crate) const OP_OWN_MASK: u32 = 0xfd;
+
+/// The driver's side of a completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) ring: Ring<64>,
+    doorbell_record: DmaWord,
+    pub(crate) log_size: u8,
+    /// Entries consumed so far.
+    pub(crate) ci: u32,
+}
+
+/// What an entry is that is not the ordinary one expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Odd {
+    /// Still the device's.
+    Empty,
+    /// Title of a compressed block.
+    Compressed,
+    /// A completion with error, or one that cannot be.
+    Fault(QueueFault),
+}
+
+impl Cq {
+    /// Makes a queue on the device. The handle destroys it.
+    pub(crate) fn new(
+        device: &Arc<Inner>,
+        log_size: u8,
+        compression: bool,
+    ) -> Result<(Self, Handle), DeviceError> {
+        let memory = device.memory();
+        let buf = Arc::new(memory.alloc(1 << (log_size + LOG_CQE_BYTES), 4096)?);
+        initialise(&buf);
+        let record = Arc::new(memory.alloc(8, 64)?);
+        let cqc = Cqc::zeroed()
+            .with_log_cq_size(u32::from(log_size))
+            .with_uar_page(device.uar_page)
+            .with_c_eqn_or_apu_element(u32::from(device.eqn))
+            .with_cqe_comp_en(compression)
+            .with_mini_cqe_res_format(MINI_CQE_HASH)
+            .with_dbr_addr(record.iova());
+        let cqn = device.control().create_cq(cqc, &buf)?;
+        let handle =
+            Handle::new(device, Kind::Cq, cqn, vec![Arc::clone(&buf), Arc::clone(&record)]);
+        Ok((Self::over(buf, record, log_size)?, handle))
+    }
+
+    /// The driver's side over memory that is initialised.
+    pub(crate) fn over(
+        buf: Arc<DmaBuf>,
+        record: Arc<DmaBuf>,
+        log_size: u8,
+    ) -> Result<Self, DeviceError> {
+        let ring = Ring::new(buf, 0, log_size)?;
+        Ok(Self { ring, doorbell_record: DmaWord::new(record, 0)?, log_size, ci: 0 })
+    }
+
+    /// Owner bit of the entry at `ci` once the device has written it.
+    #[inline(always)]
+    pub(crate) fn owner_at(&self, ci: u32) -> u32 {
+        (ci >> self.log_size) & 1
+    }
+
+    /// Tells the device which entries are free again.
+    #[inline(always)]
+    pub(crate) fn tell(&self) {
+        self.doorbell_record.store_release_be32(self.ci & CI_MASK);
+    }
+
+    /// Looks closer at the entry at the consumer index, whose last dword is `last`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn odd(&self, last: u32, expected_counter: u16) -> Odd {
+        let opcode = CqeOpcode((last >> 4) & 0xf);
+        let format = CqeFormat((last >> 2) & 3);
+        if last & 1 != self.owner_at(self.ci) || opcode == CqeOpcode::INVALID {
+            return Odd::Empty;
+        }
+        let slot = self.ring.at(self.ci);
+        let counter = (last >> 16) as u16;
+        match opcode {
+            CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
+                let cqe = ErrCqe(slot.load());
+                Odd::Fault(QueueFault::Completion {
+                    syndrome: CqeSyndrome(cqe.syndrome() as u8),
+                    vendor: cqe.vendor_err_synd() as u8,
+                    wqe_counter: counter,
+                })
+            }
+            _ if format == CqeFormat::COMPRESSED => Odd::Compressed,
+            CqeOpcode::REQUESTER | CqeOpcode::RESPONDER_SEND if format == CqeFormat::PLAIN => {
+                Odd::Fault(QueueFault::WrongIndex { expected: expected_counter, got: counter })
+            }
+            _ => Odd::Fault(QueueFault::BadCqe { opcode: opcode.0 as u8, format: format.0 as u8 }),
+        }
+    }
+
+    /// Consumes whatever the device has written; returns how many entries.
+    pub(crate) fn drain(&mut self) -> u32 {
+        let mut drained = 0;
+        while drained <= self.ring.entries() {
+            let last = self.ring.at(self.ci).load_acquire_be32::<0x3c>();
+            if last & 1 != self.owner_at(self.ci) || (last >> 4) & 0xf == CqeOpcode::INVALID.0 {
+                break;
+            }
+            self.ci = self.ci.wrapping_add(1);
+            drained += 1;
+        }
+        self.tell();
+        drained
+    }
+}
+
+/// Fills a buffer as CREATE_CQ wants it: every entry invalid and still the device's.
+pub(crate) fn initialise(buf: &DmaBuf) {
+    for entry in (0..buf.len_bytes()).step_by(Cqe64::SIZE_BYTES) {
+        buf.store_be32(entry + 0x3c, u32::from(CQE_INVALID_OP_OWN));
+    }
+}

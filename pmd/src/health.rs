@@ -1,0 +1,110 @@
+//! Whether the device is alive: the init segment's health buffer, health counter and NIC state.
+
+use std::time::{Duration, Instant};
+
+use ferrocx_bus::Bar;
+use ferrocx_prm::Layout;
+use ferrocx_prm::init_seg::offset;
+use ferrocx_prm::init_seg::{HealthBuffer, HealthCounter, InitSegment, Initializing, NicInterface};
+use ferrocx_prm::syndrome::HealthSyndrome;
+
+use crate::cmd::DeadDevice;
+
+/// Equal readings of the health counter in a row before it counts as stopped. Source: reference
+/// 1.2 (Linux: three).
+const STALLED_AFTER: u32 = 3;
+/// Least time between two readings that are compared. Source: reference 1.2 (Linux: about 2 s).
+pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What one look at the device's health found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthReport {
+    /// `None` while the device answers; else how it died.
+    pub dead: Option<DeadDevice>,
+    /// What the firmware says about itself.
+    pub syndrome: HealthSyndrome,
+    /// Further detail from the firmware.
+    pub ext_syndrome: u16,
+    /// The counter that changes while the firmware lives.
+    pub counter: u32,
+    /// The counter stood still over several intervals: the firmware hangs, though it is not dead.
+    pub stalled: bool,
+}
+
+impl HealthReport {
+    /// Nothing is wrong.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.dead.is_none() && self.syndrome == HealthSyndrome::HEALTHY && !self.stalled
+    }
+}
+
+/// Remembers the last readings of the health counter.
+#[derive(Debug)]
+pub(crate) struct HealthMonitor {
+    interval: Duration,
+    last: Option<(Instant, u32)>,
+    equal: u32,
+}
+
+impl HealthMonitor {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self { interval, last: None, equal: 0 }
+    }
+
+    /// Looks once. Readings closer together than the interval are not compared.
+    pub(crate) fn look(&mut self, bar: &dyn Bar, now: Instant) -> HealthReport {
+        let dead = probe(bar);
+        let buffer = read_buffer(bar);
+        let word = HealthCounter(bar.read_be32(offset::HEALTH_COUNTER).to_be_bytes());
+        let counter = word.health_counter();
+        match self.last {
+            Some((at, _)) if now.saturating_duration_since(at) < self.interval => {}
+            Some((_, previous)) => {
+                self.equal = if previous == counter { self.equal + 1 } else { 0 };
+                self.last = Some((now, counter));
+            }
+            None => self.last = Some((now, counter)),
+        }
+        HealthReport {
+            dead,
+            syndrome: HealthSyndrome(buffer.synd() as u8),
+            ext_syndrome: buffer.ext_synd() as u16,
+            counter,
+            stalled: self.equal >= STALLED_AFTER,
+        }
+    }
+}
+
+/// Looks for a sign that the device cannot answer any more. A few register reads.
+pub(crate) fn probe(bar: &dyn Bar) -> Option<DeadDevice> {
+    // Offsets inside the health buffer: fw_ver 0x30, rfr 0x38, synd 0x3c (reference 1.2).
+    if bar.read_be32(offset::HEALTH_BUFFER + 0x30) == u32::MAX {
+        return Some(DeadDevice::AllOnes);
+    }
+    if Initializing(bar.read_be32(offset::INITIALIZING).to_be_bytes()).initializing() {
+        return Some(DeadDevice::Restarting);
+    }
+    let mut words = InitSegment::zeroed();
+    words.0[0x14..0x18].copy_from_slice(&bar.read_be32(offset::CMDQ_ADDR_LO).to_be_bytes());
+    let state = NicInterface(words.nic_interface());
+    if state == NicInterface::DISABLED || state == NicInterface::SW_RESET {
+        return Some(DeadDevice::Disabled(state.0 as u8));
+    }
+    let buffer = read_buffer(bar);
+    if buffer.rfr() && buffer.synd() != 0 {
+        return Some(DeadDevice::ResetRequired(buffer.synd() as u8));
+    }
+    None
+}
+
+/// Reads the words of the health buffer that this driver looks at.
+fn read_buffer(bar: &dyn Bar) -> HealthBuffer {
+    let mut buffer = HealthBuffer::zeroed();
+    for at in [0x30, 0x38, 0x3c] {
+        let word = bar.read_be32(offset::HEALTH_BUFFER + at as u64);
+        buffer.0[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    debug_assert_eq!(HealthBuffer::SIZE_BYTES, 0x40);
+    buffer
+}

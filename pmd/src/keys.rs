@@ -1,0 +1,258 @@
+//! How the device addresses packet buffers: which key, and where each pool lies.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaAccess, DmaMapping};
+use ferrocx_mempool::{Pool, PoolKeys, Region};
+use ferrocx_prm::mkey::AccessMode;
+use ferrocx_prm::syndrome::CommandStatus;
+
+use crate::cmd::CommandError;
+use crate::cmd::objects::{Kind, local_mkc};
+use crate::config::KeyMode;
+use crate::control::Control;
+use crate::error::{ConfigError, DeviceError};
+
+/// Variant byte of the driver's mkeys: any value but 0, so that a bare index is no valid key.
+const KEY_VARIANT: u32 = 0x5a;
+/// Largest `log_page_size` of an mkey. Source: reference 5.1 (12 to 31 in Linux).
+const MAX_LOG_PAGE: u32 = 31;
+
+/// The device-wide part: mode and, unless each region has its own, the key.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    mode: KeyMode,
+    /// The key of [`KeyMode::Reserved`] and [`KeyMode::Physical`].
+    lkey: u32,
+    /// The mkey behind it, for destroying.
+    mkey_index: Option<u32>,
+    pd: u32,
+}
+
+impl Keys {
+    /// Chooses the mode: the one asked for, or the first that the device has.
+    pub(crate) fn choose(
+        control: &mut Control,
+        pd: u32,
+        wanted: Option<KeyMode>,
+    ) -> Result<Self, DeviceError> {
+        let modes: &[KeyMode] = match &wanted {
+            Some(mode) => std::slice::from_ref(mode),
+            None => &[KeyMode::Reserved, KeyMode::Physical, KeyMode::Translated],
+        };
+        for mode in modes {
+            if let Some(keys) = Self::try_mode(control, pd, *mode)? {
+                tracing::info!(%mode, lkey = format_args!("{:#010x}", keys.lkey), "buffer keys");
+                return Ok(keys);
+            }
+            tracing::info!(%mode, "the device does not offer this key mode");
+        }
+        Err(ConfigError::Unsupported {
+            what: "key mode as configured",
+            way_out: "leave DeviceConfig::key_mode unset",
+        }
+        .into())
+    }
+
+    /// `None` if the device refuses the mode.
+    fn try_mode(
+        control: &mut Control,
+        pd: u32,
+        mode: KeyMode,
+    ) -> Result<Option<Self>, DeviceError> {
+        let keys = |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd });
+        Ok(match mode {
+            KeyMode::Reserved => match control.reserved_lkey() {
+                Ok(0) => None,
+                Ok(lkey) => keys(lkey, None),
+                Err(error) => refused(error).map(|()| None)?,
+            },
+            KeyMode::Physical => {
+                let mkc =
+                    local_mkc(AccessMode::PA, pd).with_length64(true).with_mkey_7_0(KEY_VARIANT);
+                match control.create_mkey(mkc, &[]) {
+                    Ok(index) => keys(index << 8 | KEY_VARIANT, Some(index)),
+                    Err(error) => refused(error).map(|()| None)?,
+                }
+            }
+            KeyMode::Translated => keys(0, None),
+        })
+    }
+
+    pub(crate) fn mode(&self) -> KeyMode {
+        self.mode
+    }
+
+    /// Whether queues must be created with the right to use the reserved key.
+    pub(crate) fn rlky(&self) -> bool {
+        self.mode == KeyMode::Reserved
+    }
+
+    /// The object to destroy at the end.
+    pub(crate) fn mkey_index(&self) -> Option<u32> {
+        self.mkey_index
+    }
+
+    /// The key for a region: the device's, or a new one with translations.
+    fn for_region(
+        &self,
+        control: &mut Control,
+        mapping: &DmaMapping,
+    ) -> Result<(u32, Option<u32>), DeviceError> {
+        if self.mode != KeyMode::Translated {
+            return Ok((self.lkey, None));
+        }
+        let page = mapping.region().page_size_bytes() as u64;
+        let log_page = page.trailing_zeros().min(MAX_LOG_PAGE);
+        let len = mapping.len_bytes() as u64;
+        let pages = (0..len).step_by(1 << log_page).map(|at| mapping.iova() + at);
+        let mtts: Vec<u64> = pages.collect();
+        let mkc = local_mkc(AccessMode::MTT, self.pd)
+            .with_mkey_7_0(KEY_VARIANT)
+            .with_start_addr(mapping.iova())
+            .with_len(len)
+            .with_log_page_size(log_page);
+        let index = control.create_mkey(mkc, &mtts)?;
+        Ok((index << 8 | KEY_VARIANT, Some(index)))
+    }
+}
+
+/// Whether an error means that the device lacks something; other errors are passed on.
+fn refused(error: CommandError) -> Result<(), CommandError> {
+    match error.status() {
+        Some(
+            CommandStatus::BAD_OP
+            | CommandStatus::BAD_PARAM
+            | CommandStatus::BAD_RESOURCE
+            | CommandStatus::EXCEED_LIM,
+        ) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// A region that this device can reach, and how.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    region: Arc<Region>,
+    mapping: Arc<DmaMapping>,
+    lkey: u32,
+    mkey_index: Option<u32>,
+    /// Pools over the region that carry this device's keys.
+    stamped: Vec<Pool>,
+}
+
+/// All regions that this device can reach.
+#[derive(Debug, Default)]
+pub(crate) struct Registrations {
+    list: Vec<Registration>,
+}
+
+/// What a queue needs to know about a pool's region.
+#[derive(Debug, Clone)]
+pub(crate) struct RegionKeys {
+    /// Virtual addresses of the region.
+    pub(crate) addresses: Range<usize>,
+    /// What turns a virtual address into an I/O address, wrapping.
+    pub(crate) va_to_iova: u64,
+    /// What turns the address stamped into a buffer into one of this device, wrapping. 0 unless
+    /// another device stamped the pool.
+    pub(crate) stamp_to_iova: u64,
+    /// Key, as it stands in a WQE.
+    pub(crate) lkey_be: u32,
+    /// Keeps the region mapped.
+    pub(crate) _mapping: Arc<DmaMapping>,
+}
+
+impl Registrations {
+    /// Maps the pool's region, makes its key, and stamps the pool if no device has yet.
+    pub(crate) fn add(
+        &mut self,
+        control: &mut Control,
+        keys: &Keys,
+        pool: &Pool,
+    ) -> Result<(), DeviceError> {
+        let at = match self.find(pool) {
+            Some(at) => at,
+            None => {
+                let region = Arc::clone(pool.region());
+                let dma = Arc::clone(control.memory().dma());
+                let mapping = dma.map(Arc::clone(&region), DmaAccess::ReadWrite)?;
+                let (lkey, mkey_index) = keys.for_region(control, &mapping)?;
+                let stamped = Vec::new();
+                self.list.push(Registration { region, mapping, lkey, mkey_index, stamped });
+                self.list.len() - 1
+            }
+        };
+        let entry = &mut self.list[at];
+        if pool.keys().is_none() {
+            pool.stamp(PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey })?;
+            entry.stamped.push(pool.clone());
+        }
+        Ok(())
+    }
+
+    fn find(&self, pool: &Pool) -> Option<usize> {
+        self.list.iter().position(|entry| Arc::ptr_eq(&entry.region, pool.region()))
+    }
+
+    /// How this device reaches a pool.
+    pub(crate) fn get(&self, pool: &Pool) -> Option<RegionKeys> {
+        let entry = &self.list[self.find(pool)?];
+        let stamp = pool.keys()?.region_iova;
+        Some(RegionKeys { stamp_to_iova: entry.mapping.iova().wrapping_sub(stamp), ..entry.keys() })
+    }
+
+    /// How this device reaches every region, for packets of any pool.
+    pub(crate) fn all(&self) -> Vec<RegionKeys> {
+        self.list.iter().map(Registration::keys).collect()
+    }
+
+    /// mkeys of regions, to destroy at the end.
+    pub(crate) fn mkeys(&self) -> impl Iterator<Item = u32> {
+        self.list.iter().filter_map(|entry| entry.mkey_index)
+    }
+
+    /// Gives the pools free for another device, and unmaps their regions.
+    pub(crate) fn clear(&mut self) {
+        for pool in self.list.drain(..).flat_map(|entry| entry.stamped) {
+            // Buffers may still be out, or in a core's cache. The stamp then stays, and another
+            // device works with the difference of the addresses.
+            if let Err(error) = pool.unstamp() {
+                tracing::debug!(%error, "pool keeps its stamp");
+            }
+        }
+    }
+
+    /// Keeps everything mapped for ever.
+    pub(crate) fn leak(&mut self) {
+        for entry in self.list.drain(..) {
+            entry.mapping.leak();
+        }
+    }
+}
+
+impl Registration {
+    fn keys(&self) -> RegionKeys {
+        let start = self.region.base().as_ptr().addr();
+        RegionKeys {
+            addresses: start..start + self.region.len_bytes(),
+            va_to_iova: self.mapping.iova().wrapping_sub(start as u64),
+            stamp_to_iova: 0,
+            lkey_be: self.lkey.to_be(),
+            _mapping: Arc::clone(&self.mapping),
+        }
+    }
+}
+
+/// Destroys the mkeys of a device, before its PD.
+pub(crate) fn destroy_mkeys(
+    control: &mut Control,
+    keys: &Keys,
+    registrations: &Registrations,
+) -> Result<(), CommandError> {
+    for index in registrations.mkeys().chain(keys.mkey_index()) {
+        control.destroy(Kind::Mkey, index)?;
+    }
+    Ok(())
+}

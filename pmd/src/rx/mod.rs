@@ -1,0 +1,551 @@
+//! Receive queues: a cyclic ring of buffers, a completion queue, and the burst that empties them.
+//!
+//! # The protocol
+//!
+//! Work requests are posted and completed in order, so the counter in each completion must be the
+//! next one: a device that says otherwise has lost its way, and the queue stops. A completion is
+//! the driver's when its owner bit is that of the lap; that word is read first, with acquire.
+//! Key and length of every descriptor are written once; posting a buffer again writes its address.
+//!
+//! | order | why |
+//! |---|---|
+//! | owner bit, then the rest of the completion | the rest may be of the lap before |
+//! | consumer index of the CQ, then counter of the RQ | a buffer posted must have room for its completion |
+//! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
+
+mod slow;
+
+use std::mem;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use ferrocx_bus::{DmaBuf, DmaWord, Ring};
+use ferrocx_mempool::{Mbuf, OlFlags, PacketType, Pool, PoolCache, RxMeta};
+use ferrocx_prm::wqc::{Rqc, Wq};
+use ferrocx_prm::wqe::{Data, INVALID_LKEY};
+
+use crate::cmd::objects::{Handle, Kind, QueueState};
+use crate::config::RxQueueConfig;
+use crate::cq::{Cq, OP_OWN_MASK};
+use crate::device::{Device, Inner, lock};
+use crate::error::{ConfigError, DeviceError, QueueFault};
+use crate::keys::RegionKeys;
+use crate::stats::RxStats;
+
+/// Buffers posted at once. A ring is refilled when this many are missing.
+pub(crate) const REFILL: usize = 32;
+/// log2 of the bytes of a data segment.
+const LOG_DATA_BYTES: u8 = 4;
+/// `wq_type`: cyclic. Source: reference 5.6.
+const WQ_CYCLIC: u32 = 1;
+/// Bytes of Ethernet header and VLAN tag.
+const L2_BYTES: u32 = 18;
+/// Opcode of a receive completion, in the last dword. Source: reference 6.7.
+const RESPONDER_SEND: u32 = 2 << 4;
+
+/// The device's side of a receive queue, shared by the queue and by what steers to it.
+#[derive(Debug)]
+struct Shared {
+    // Dropped in this order.
+    rq: Handle,
+    _cq: Handle,
+}
+
+/// A receive queue as flow rules and RSS name it. Holding it keeps the queue's number in use, but
+/// receives nothing.
+#[derive(Debug, Clone)]
+pub struct RxQueueRef(Arc<Shared>);
+
+impl RxQueueRef {
+    /// The device's number of the queue.
+    #[must_use]
+    pub fn rqn(&self) -> u32 {
+        self.0.rq.number()
+    }
+}
+
+/// A receive queue. Belongs to one core at a time: bursts take `&mut self`.
+#[derive(Debug)]
+pub struct RxQueue {
+    pub(crate) hot: RxRing,
+    shared: Option<Arc<Shared>>,
+}
+
+/// What a burst works on.
+pub(crate) struct RxRing {
+    cq: Cq,
+    wq: Ring<16>,
+    doorbell_record: DmaWord,
+    /// Buffers in the ring by slot; for scattered frames, `1 << log_segs` to a work request.
+    elts: Box<[Option<Mbuf>]>,
+    /// Work requests completed, and posted, since the queue became ready.
+    ci: u32,
+    pi: u32,
+    /// log2 of the work requests of the ring.
+    log_size: u8,
+    /// log2 of the buffers of a work request.
+    log_segs: u8,
+    headroom: u16,
+    /// Bits of a completion's last dword that must be as expected: counter, opcode, owner.
+    last_mask: u32,
+    /// What turns a buffer's stamped address into the one to post.
+    post_offset: u64,
+    lkey_be: u32,
+    cache: PoolCache,
+    pub(crate) stats: RxStats,
+    mini: slow::Mini,
+    /// Keeps the region mapped while the device may write to it.
+    _keys: RegionKeys,
+}
+
+impl std::fmt::Debug for RxRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RxRing")
+            .field("descriptors", &(1u32 << self.log_size))
+            .field("segments", &(1u32 << self.log_segs))
+            .field("ci", &self.ci)
+            .field("pi", &self.pi)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Packet flags and type by bits 26 to 16 of the CQE's word at 0x1c: layer checks, header types,
+/// fragment, VLAN. Type in the highest byte, as [`Mbuf`] stores it.
+static FLAGS: [u32; 2048] = flag_table();
+
+/// Builds [`FLAGS`]. Source: reference 6.7, `hds_ip_ext` and `l4_l3_hdr_type`.
+const fn flag_table() -> [u32; 2048] {
+    let mut table = [0; 2048];
+    let mut index = 0;
+    while index < 2048 {
+        let bits = index as u32;
+        let (vlan, fragment) = (bits & 1 != 0, bits & 2 != 0);
+        let (l3, l4) = ((bits >> 2) & 3, (bits >> 4) & 7);
+        let (l3_ok, l4_ok) = (bits & (1 << 9) != 0, bits & (1 << 10) != 0);
+        let mut flags = 0;
+        let mut kind = 0;
+        if vlan {
+            flags |= OlFlags::RX_VLAN.bits() | OlFlags::RX_VLAN_STRIPPED.bits();
+        }
+        // 1 is IPv6, which has no header checksum; 2 is IPv4.
+        if l3 == 2 {
+            kind |= PacketType::L3_IPV4;
+            flags |= if l3_ok {
+                OlFlags::RX_IP_CSUM_GOOD.bits()
+            } else {
+                OlFlags::RX_IP_CSUM_BAD.bits()
+            };
+        } else if l3 == 1 {
+            kind |= PacketType::L3_IPV6;
+        }
+        if fragment {
+            kind |= PacketType::L4_FRAGMENT;
+        } else if l3 != 0 && l4 != 0 && l4 <= 4 {
+            kind |= if l4 == 2 { PacketType::L4_UDP } else { PacketType::L4_TCP };
+            flags |= if l4_ok {
+                OlFlags::RX_L4_CSUM_GOOD.bits()
+            } else {
+                OlFlags::RX_L4_CSUM_BAD.bits()
+            };
+        }
+        table[index] = flags | (kind as u32) << 24;
+        index += 1;
+    }
+    table
+}
+
+impl RxRing {
+    /// Receives packets into the free room of `out`; returns how many.
+    #[inline]
+    pub(crate) fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+        if self.log_segs != 0 || self.mini.is_active() {
+            return self.burst_slowly(out);
+        }
+        let before = out.len();
+        let (mut ci, mut cq_ci) = (self.ci, self.cq.ci);
+        let mut bytes = 0u64;
+        let mut odd = None;
+        while out.len() < N {
+            let cqe = self.cq.ring.at(cq_ci);
+            let last = cqe.load_acquire_be32::<0x3c>();
+            let expected = ci << 16 | RESPONDER_SEND | self.cq.owner_at(cq_ci);
+            if (last ^ expected) & self.last_mask != 0 {
+                odd = Some(last);
+                break;
+            }
+            let len = cqe.load_be32::<0x2c>();
+            let slot = ci as usize & (self.elts.len() - 1);
+            let Some(mut mbuf) = self.elts[slot].take() else {
+                self.overrun();
+                break;
+            };
+            if !mbuf.init_rx(self.headroom, len, meta(&cqe)) {
+                self.elts[slot] = Some(mbuf);
+                self.too_long(len);
+                break;
+            }
+            bytes += u64::from(len);
+            ci = ci.wrapping_add(1);
+            cq_ci = cq_ci.wrapping_add(1);
+            out.push(mbuf);
+        }
+        let received = out.len() - before;
+        if received != 0 {
+            (self.ci, self.cq.ci) = (ci, cq_ci);
+            self.stats.packets += received as u64;
+            self.stats.bytes += bytes;
+            self.cq.tell();
+        }
+        if let Some(last) = odd {
+            // Bit 0 differs, or nothing was ever written: the usual end of a burst.
+            if (last ^ self.cq.owner_at(cq_ci)) & 1 == 0 && last & 0xf0 != 0xf0 {
+                return received + self.look_closer(last, out);
+            }
+        }
+        self.refill();
+        received
+    }
+
+    /// Work requests that have no buffer.
+    #[inline(always)]
+    fn missing(&self) -> u32 {
+        (1 << self.log_size) - self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Posts buffers for those taken out, [`REFILL`] at a time, and tells the device once.
+    #[inline(always)]
+    fn refill(&mut self) {
+        if self.missing() < REFILL as u32 {
+            return;
+        }
+        let before = self.pi;
+        while self.missing() >= REFILL as u32 {
+            let mut fresh = ArrayVec::<Mbuf, REFILL>::new();
+            if !self.cache.get_bulk(&mut fresh, REFILL) {
+                self.refill_from_rest();
+                break;
+            }
+            for mbuf in fresh {
+                self.post(mbuf);
+            }
+        }
+        if self.pi != before {
+            self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        }
+    }
+
+    /// Puts one buffer into the next slot.
+    #[inline(always)]
+    fn post(&mut self, mbuf: Mbuf) {
+        let slot = self.pi as usize & (self.elts.len() - 1);
+        let address = mbuf.room_iova().wrapping_add(self.post_offset);
+        self.wq.at(self.pi).store_be64::<8>(address);
+        // The slot is empty; saying so spares the check whether an old buffer must be freed.
+        mem::forget(mem::replace(&mut self.elts[slot], Some(mbuf)));
+        self.pi = self.pi.wrapping_add(1);
+    }
+}
+
+/// What a completion says about its packet.
+#[inline(always)]
+fn meta(cqe: &ferrocx_bus::Slot<'_, 64>) -> RxMeta {
+    let word = cqe.load_be32::<0x1c>();
+    let known = FLAGS[(word >> 16) as usize & 0x7ff];
+    let hashed = u32::from(cqe.load_raw32::<0x10>().to_ne_bytes()[0] != 0);
+    let mark = cqe.load_be32::<0x38>() & 0x00ff_ffff;
+    let marked = u32::from(mark != 0) * OlFlags::RX_FLOW_MARK.bits();
+    RxMeta {
+        flags: OlFlags::from_bits_retain(
+            known & 0x00ff_ffff | hashed * OlFlags::RX_RSS_HASH.bits() | marked,
+        ),
+        rss_hash: cqe.load_be32::<0x0c>(),
+        flow_mark: mark,
+        vlan_tci: word as u16,
+        packet_type: PacketType((known >> 24) as u8),
+    }
+}
+
+impl RxQueue {
+    /// Makes the queue on the device, filled and ready.
+    pub(crate) fn new(
+        device: &Arc<Inner>,
+        pool: &Pool,
+        config: &RxQueueConfig,
+    ) -> Result<Self, DeviceError> {
+        let keys = device.region_keys(pool)?;
+        let shape = Shape::of(device, pool, config)?;
+        if config.cqe_compression && !device.limits.cqe_compression {
+            let way_out = "set RxQueueConfig::cqe_compression to false";
+            return Err(ConfigError::Unsupported { what: "CQE compression", way_out }.into());
+        }
+        let (cq, cq_handle) = Cq::new(device, shape.log_size, config.cqe_compression)?;
+        let memory = device.memory();
+        let wq_bytes = 1usize << (shape.log_size + shape.log_segs + LOG_DATA_BYTES);
+        let buf = Arc::new(memory.alloc(wq_bytes, 4096)?);
+        let record = Arc::new(memory.alloc(8, 64)?);
+        let mut hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
+        let need = hot.elts.len();
+        let got = hot.fill();
+        if got < need {
+            return Err(DeviceError::PoolTooSmall { pool: pool.name().to_owned(), need, got });
+        }
+        let wq = Wq::zeroed()
+            .with_wq_type(WQ_CYCLIC)
+            .with_pd(device.pd)
+            .with_dbr_addr(record.iova())
+            .with_log_wq_stride(u32::from(LOG_DATA_BYTES + shape.log_segs))
+            .with_log_wq_sz(u32::from(shape.log_size));
+        let rqc = Rqc::zeroed()
+            .with_rlky(device.keys().rlky())
+            .with_vsd(!config.vlan_strip)
+            .with_flush_in_error_en(true)
+            .with_cqn(cq_handle.number())
+            .with_wq(wq);
+        let rqn = device.control().create_rq(rqc, &buf)?;
+        let rq = Handle::new(device, Kind::Rq, rqn, vec![buf, record]);
+        let shared = Arc::new(Shared { rq, _cq: cq_handle });
+        let mut queue = Self { hot, shared: Some(shared) };
+        queue.make_ready()?;
+        Ok(queue)
+    }
+
+    /// A queue that no device knows.
+    pub(crate) fn without_device(hot: RxRing) -> Self {
+        Self { hot, shared: None }
+    }
+
+    /// RST to RDY, and the first buffers.
+    fn make_ready(&mut self) -> Result<(), DeviceError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let (device, rqn) = (shared.rq.device(), shared.rq.number());
+        device.control().modify_rq(rqn, QueueState::RST, QueueState::RDY)?;
+        self.hot.announce();
+        Ok(())
+    }
+
+    /// Moves received packets to `out`, as many as there are and fit; returns how many.
+    ///
+    /// Each carries its length, checksum results, packet type, and as far as the device has them
+    /// RSS hash, mark and VLAN tag. Buffers are posted again in the same call. It allocates
+    /// nothing, takes no lock and makes no system call. After a fault it returns 0: see
+    /// [`RxQueue::stats`] and [`RxQueue::reset`].
+    #[inline]
+    pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+        self.hot.burst(out)
+    }
+
+    /// Counts since the queue was made.
+    #[must_use]
+    pub fn stats(&self) -> RxStats {
+        self.hot.stats
+    }
+
+    /// Why the queue stands still, if it does.
+    #[must_use]
+    pub fn fault(&self) -> Option<QueueFault> {
+        self.hot.stats.fault
+    }
+
+    /// Packets that the ring holds.
+    #[must_use]
+    pub fn descriptors(&self) -> u32 {
+        1 << self.hot.log_size
+    }
+
+    /// Names the queue for [`Device::rss`] and flow rules.
+    ///
+    /// # Panics
+    ///
+    /// For a queue of [`crate::bench_support`], which no device knows.
+    #[must_use]
+    pub fn queue_ref(&self) -> RxQueueRef {
+        RxQueueRef(Arc::clone(self.shared.as_ref().expect("a queue of a device")))
+    }
+
+    /// Empties the queue and makes it ready again, after a fault or to start afresh. Packets that
+    /// were received but not read are lost.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused. The queue then stays as it was; it can be dropped.
+    pub fn reset(&mut self) -> Result<(), DeviceError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let shared = Arc::clone(shared);
+        stop(&shared)?;
+        self.hot.restart();
+        self.make_ready()
+    }
+
+    /// Stops the queue, takes its buffers back, and destroys it.
+    ///
+    /// # Errors
+    ///
+    /// The queue comes back if flow rules or an [`crate::Rss`] still lead to it, or with what the
+    /// device refused.
+    pub fn destroy(mut self) -> Result<(), crate::Destroy<Self>> {
+        let Some(shared) = self.shared.take() else { return Ok(()) };
+        let mut shared = match Arc::try_unwrap(shared) {
+            Ok(shared) => shared,
+            Err(shared) => {
+                let handles = Arc::strong_count(&shared) - 1;
+                self.shared = Some(shared);
+                return Err(crate::Destroy { object: self, cause: DeviceError::InUse { handles } });
+            }
+        };
+        if let Err(cause) = stop(&shared).and_then(|()| Ok(shared.rq.destroy()?)) {
+            self.shared = Some(Arc::new(shared));
+            return Err(crate::Destroy { object: self, cause });
+        }
+        Ok(())
+    }
+}
+
+/// Makes the device let go of the buffers: any state to RST.
+fn stop(shared: &Shared) -> Result<(), DeviceError> {
+    let device = shared.rq.device();
+    if device.objects_are_gone() {
+        return Ok(());
+    }
+    let rqn = shared.rq.number();
+    let mut control = device.control();
+    let state = control.rq_state(rqn)?;
+    if state == QueueState::RDY {
+        control.modify_rq(rqn, QueueState::RDY, QueueState::ERR)?;
+    }
+    if state != QueueState::RST {
+        control.modify_rq(rqn, QueueState::ERR, QueueState::RST)?;
+    }
+    Ok(())
+}
+
+impl Drop for RxQueue {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        if let Err(error) = stop(&shared) {
+            tracing::error!(rqn = shared.rq.number(), %error, "receive queue not stopped");
+            self.hot.leak();
+        }
+    }
+}
+
+/// Sizes of a receive queue, checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) log_size: u8,
+    pub(crate) log_segs: u8,
+}
+
+impl Shape {
+    fn of(device: &Inner, pool: &Pool, config: &RxQueueConfig) -> Result<Self, ConfigError> {
+        let limits = &device.limits;
+        let log_size = ConfigError::log2(
+            "receive descriptors",
+            config.descriptors,
+            limits.min_descriptors,
+            limits.max_descriptors,
+            "",
+        )?;
+        let mtu = u32::from(lock(&device.port).mtu);
+        let frame = config.max_frame_bytes.unwrap_or(mtu + L2_BYTES);
+        ConfigError::range("largest frame in bytes", frame.into(), 64, 65535, "")?;
+        let (room, headroom) = (pool.data_room_bytes() as u32, pool.headroom_bytes() as u32);
+        if room <= headroom {
+            let what = "the pool's buffers have no room behind their headroom; make them larger";
+            return Err(ConfigError::Conflict { what });
+        }
+        let behind = frame.saturating_sub(room - headroom);
+        let segs = (1 + behind.div_ceil(room)).next_power_of_two();
+        let max = RxQueueConfig::MAX_SEGMENTS;
+        let hint = "; use a pool with larger buffers, or a smaller max_frame_bytes";
+        ConfigError::range("buffers for the largest frame", segs.into(), 1, max.into(), hint)?;
+        Ok(Self { log_size, log_segs: segs.trailing_zeros() as u8 })
+    }
+}
+
+impl RxRing {
+    /// Views initialised memory and prepares the ring; nothing is posted yet.
+    pub(crate) fn over(
+        cq: Cq,
+        buf: &Arc<DmaBuf>,
+        record: &Arc<DmaBuf>,
+        pool: &Pool,
+        keys: RegionKeys,
+        shape: Shape,
+        cache_size: usize,
+    ) -> Result<Self, DeviceError> {
+        let Shape { log_size, log_segs } = shape;
+        let headroom = pool.headroom_bytes() as u16;
+        let (wqe_mask, stamp) = ((1u32 << log_size) - 1, keys.stamp_to_iova);
+        let mut elts = Vec::new();
+        elts.resize_with(1 << (log_size + log_segs), || None);
+        let ring = Self {
+            cq,
+            wq: Ring::new(Arc::clone(buf), 0, log_size + log_segs)?,
+            doorbell_record: DmaWord::new(Arc::clone(record), 0)?,
+            elts: elts.into_boxed_slice(),
+            ci: 0,
+            pi: 0,
+            log_size,
+            log_segs,
+            headroom,
+            last_mask: (wqe_mask & 0xffff) << 16 | OP_OWN_MASK,
+            post_offset: stamp.wrapping_add(u64::from(headroom)),
+            lkey_be: keys.lkey_be,
+            cache: pool.cache_with_size(cache_size),
+            stats: RxStats::default(),
+            mini: slow::Mini::default(),
+            _keys: keys,
+        };
+        ring.stamp(pool.data_room_bytes() as u32);
+        Ok(ring)
+    }
+
+    /// Writes length and key of every descriptor, once.
+    fn stamp(&self, room: u32) {
+        for index in 0..self.wq.entries() {
+            let first = index & ((1 << self.log_segs) - 1) == 0;
+            let len = if first { room - u32::from(self.headroom) } else { room };
+            let segment = Data::zeroed().with_byte_count(len).with_lkey(u32::from_be(self.lkey_be));
+            debug_assert_ne!(segment.lkey(), INVALID_LKEY, "the pool is registered");
+            self.wq.at(index).store(&segment.0);
+        }
+    }
+}
+
+impl Device {
+    /// Names a queue; the same as [`RxQueue::queue_ref`], for lists.
+    #[must_use]
+    pub fn queue_refs<'q>(&self, queues: impl IntoIterator<Item = &'q RxQueue>) -> Vec<RxQueueRef> {
+        queues.into_iter().map(RxQueue::queue_ref).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {
+        let entry = FLAGS[(oks << 8 | l4 << 4 | l3 << 2 | low) as usize];
+        (OlFlags::from_bits_truncate(entry & 0xff_ffff), PacketType((entry >> 24) as u8))
+    }
+
+    #[test]
+    fn completion_flags_are_translated() {
+        // oks: bit 0 L2, bit 1 L3, bit 2 L4.
+        let (flags, kind) = look_up(2, 1, 0b111, 0);
+        assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD);
+        assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_TCP);
+        let (flags, _) = look_up(2, 2, 0b001, 0);
+        assert_eq!(flags, OlFlags::RX_IP_CSUM_BAD | OlFlags::RX_L4_CSUM_BAD);
+        let (flags, kind) = look_up(1, 2, 0b101, 1);
+        let vlan = OlFlags::RX_VLAN | OlFlags::RX_VLAN_STRIPPED;
+        assert_eq!(flags, OlFlags::RX_L4_CSUM_GOOD | vlan);
+        assert_eq!(kind.0, PacketType::L3_IPV6 | PacketType::L4_UDP);
+        let (flags, kind) = look_up(0, 0, 0b001, 0);
+        assert_eq!((flags, kind.0), (OlFlags::empty(), 0), "not IP: nothing was checked");
+        let (flags, kind) = look_up(2, 2, 0b011, 2);
+        assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD, "a fragment's checksum cannot be checked");
+        assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_FRAGMENT);
+    }
+}

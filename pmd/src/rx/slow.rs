@@ -1,0 +1,274 @@
+//! The rare paths of receiving: scattered frames, compressed completions, faults, refilling from
+//! a pool that runs dry.
+
+use std::mem;
+
+use arrayvec::ArrayVec;
+use ferrocx_mempool::{Mbuf, OlFlags, RxMeta};
+
+use super::{REFILL, RESPONDER_SEND, RxRing, meta};
+use crate::cq::Odd;
+use crate::error::QueueFault;
+
+/// Completions of a compressed block, or entries of the array that holds them. Source: reference
+/// 6.8.
+const ARRAY: u32 = 8;
+
+/// A compressed block that is being read.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Mini {
+    /// Completions of the block, and how many of them were read.
+    count: u32,
+    done: u32,
+    /// What the title says about all of them.
+    meta: RxMeta,
+}
+
+impl Mini {
+    /// Whether completions of a block are left.
+    #[inline(always)]
+    pub(super) fn is_active(&self) -> bool {
+        self.done != self.count
+    }
+}
+
+impl RxRing {
+    /// Looks at a completion that is not the expected one; goes on with the burst if it can.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_closer<const N: usize>(
+        &mut self,
+        last: u32,
+        out: &mut ArrayVec<Mbuf, N>,
+    ) -> usize {
+        match self.cq.odd(last, self.ci as u16) {
+            Odd::Compressed => return self.burst_slowly(out),
+            Odd::Fault(fault) => self.stop(fault),
+            Odd::Empty => {}
+        }
+        self.refill();
+        0
+    }
+
+    /// Stops the queue for good, until it is reset.
+    #[cold]
+    fn stop(&mut self, fault: QueueFault) {
+        if self.stats.fault.is_none() {
+            self.stats.errors += 1;
+            self.stats.fault = Some(fault);
+        }
+    }
+
+    /// A completion for a work request that was not posted.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn overrun(&mut self) {
+        self.stop(QueueFault::WrongIndex { expected: self.pi as u16, got: self.pi as u16 });
+    }
+
+    /// A completion with more bytes than the buffers have.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn too_long(&mut self, len_bytes: u32) {
+        let room_bytes = self.room_bytes();
+        self.stop(QueueFault::TooLong { len_bytes, room_bytes });
+    }
+
+    /// Bytes that the buffers of one work request hold.
+    fn room_bytes(&self) -> u32 {
+        let room = self.cache.pool().data_room_bytes() as u32;
+        (room << self.log_segs) - u32::from(self.headroom)
+    }
+
+    /// Receives one packet at a time: scattered, or from a compressed block.
+    #[inline(never)]
+    pub(super) fn burst_slowly<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+        let before = out.len();
+        while out.len() < N && self.stats.fault.is_none() {
+            let Some((len, meta)) = self.next_completion() else { break };
+            let Some(mbuf) = self.take_packet(len, meta) else { continue };
+            self.stats.bytes += u64::from(len);
+            out.push(mbuf);
+            self.refill_segments();
+        }
+        let received = out.len() - before;
+        self.stats.packets += received as u64;
+        self.cq.tell();
+        self.refill_segments();
+        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        received
+    }
+
+    /// Length and metadata of the next completion, which is consumed.
+    fn next_completion(&mut self) -> Option<(u32, RxMeta)> {
+        if !self.mini.is_active() {
+            let cqe = self.cq.ring.at(self.cq.ci);
+            let last = cqe.load_acquire_be32::<0x3c>();
+            let expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            if (last ^ expected) & self.last_mask == 0 {
+                let found = (cqe.load_be32::<0x2c>(), meta(&cqe));
+                self.cq.ci = self.cq.ci.wrapping_add(1);
+                return Some(found);
+            }
+            match self.cq.odd(last, self.ci as u16) {
+                Odd::Empty => return None,
+                Odd::Fault(fault) => {
+                    self.stop(fault);
+                    return None;
+                }
+                Odd::Compressed => self.open_block()?,
+            }
+        }
+        Some(self.next_mini())
+    }
+
+    /// Reads the title of a compressed block.
+    fn open_block(&mut self) -> Option<()> {
+        let title = self.cq.ring.at(self.cq.ci);
+        let count = title.load_be32::<0x2c>();
+        // A block cannot be longer than what was posted.
+        if count == 0 || count > self.pi.wrapping_sub(self.ci) {
+            self.stop(QueueFault::BadCqe { opcode: 2, format: 3 });
+            return None;
+        }
+        self.mini = Mini { count, done: 0, meta: meta(&title) };
+        Some(())
+    }
+
+    /// The next completion of the open block; closes the block behind the last.
+    fn next_mini(&mut self) -> (u32, RxMeta) {
+        let (array, place) = (self.mini.done / ARRAY, self.mini.done % ARRAY);
+        // The first array stands behind the title, the others at multiples of eight from it.
+        let at = if array == 0 { 1 } else { array * ARRAY };
+        let slot = self.cq.ring.at(self.cq.ci.wrapping_add(at)).load();
+        let mini = &slot[place as usize * 8..][..8];
+        let word =
+            |at: usize| u32::from_be_bytes([mini[at], mini[at + 1], mini[at + 2], mini[at + 3]]);
+        let (hash, len) = (word(0), word(4));
+        let mut meta = self.mini.meta;
+        meta.rss_hash = hash;
+        if !meta.flags.contains(OlFlags::RX_RSS_HASH) {
+            meta.rss_hash = 0;
+        }
+        self.mini.done += 1;
+        if !self.mini.is_active() {
+            self.close_block();
+        }
+        (len, meta)
+    }
+
+    /// Makes every entry of the block invalid, as the device leaves holes, and consumes them.
+    fn close_block(&mut self) {
+        for step in 0..self.mini.count {
+            let ci = self.cq.ci.wrapping_add(step);
+            let last = 0xf0 | self.cq.owner_at(ci);
+            self.cq.ring.at(ci).store_release_be32::<0x3c>(last);
+        }
+        self.cq.ci = self.cq.ci.wrapping_add(self.mini.count);
+    }
+
+    /// Takes the packet of the next work request out of the ring.
+    fn take_packet(&mut self, len: u32, meta: RxMeta) -> Option<Mbuf> {
+        let segs = 1usize << self.log_segs;
+        let first = (self.ci as usize * segs) & (self.elts.len() - 1);
+        if len > self.room_bytes() {
+            self.too_long(len);
+            return None;
+        }
+        self.ci = self.ci.wrapping_add(1);
+        let room = self.cache.pool().data_room_bytes() as u32;
+        let mut packet: Option<Mbuf> = None;
+        let mut left = len;
+        for at in first..first + segs {
+            let headroom = if at == first { self.headroom } else { 0 };
+            let part = left.min(room - u32::from(headroom));
+            if part == 0 && at != first {
+                break;
+            }
+            let mut mbuf = self.elts[at].take()?;
+            let meta = if at == first { meta } else { RxMeta::default() };
+            if !mbuf.init_rx(headroom, part, meta) {
+                self.too_long(len);
+                return None;
+            }
+            left -= part;
+            match &mut packet {
+                None => packet = Some(mbuf),
+                // A chain of at most eight is never too long.
+                Some(packet) => drop(packet.chain(mbuf)),
+            }
+        }
+        packet
+    }
+
+    /// Posts work requests whose buffers are complete, as far as the pool has buffers.
+    fn refill_segments(&mut self) {
+        let segs = 1usize << self.log_segs;
+        while self.missing() > 0 {
+            let first = (self.pi as usize * segs) & (self.elts.len() - 1);
+            for at in first..first + segs {
+                if self.elts[at].is_some() {
+                    continue;
+                }
+                let Some(mbuf) = self.cache.get() else {
+                    self.stats.no_mbuf += 1;
+                    return;
+                };
+                let headroom = if at == first { self.headroom } else { 0 };
+                let extra = u64::from(self.headroom - headroom);
+                let address = mbuf.room_iova().wrapping_add(self.post_offset).wrapping_sub(extra);
+                self.wq.at(at as u32).store_be64::<8>(address);
+                self.elts[at] = Some(mbuf);
+            }
+            self.pi = self.pi.wrapping_add(1);
+        }
+    }
+
+    /// The pool has fewer buffers than a whole refill: takes what there is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refill_from_rest(&mut self) {
+        self.stats.no_mbuf += 1;
+        for _ in 0..REFILL {
+            let Some(mbuf) = self.cache.get() else { break };
+            self.post(mbuf);
+        }
+    }
+
+    /// Puts buffers into every slot; returns how many slots have one.
+    pub(crate) fn fill(&mut self) -> usize {
+        self.refill_segments();
+        self.elts.iter().flatten().count()
+    }
+
+    /// Tells the device what is posted.
+    pub(crate) fn announce(&self) {
+        self.cq.tell();
+        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+    }
+
+    /// After the device's queue went through RST: counts from 0, with the buffers that are there.
+    pub(super) fn restart(&mut self) {
+        self.cq.drain();
+        self.doorbell_record.store_release_be32(0);
+        (self.ci, self.pi) = (0, 0);
+        self.mini = Mini::default();
+        self.stats.fault = None;
+        self.stats.resets += 1;
+        // Buffers keep their addresses by moving with their slots.
+        let old: Vec<Mbuf> = self.elts.iter_mut().filter_map(Option::take).collect();
+        for mbuf in old {
+            self.cache.put(mbuf);
+        }
+        self.fill();
+    }
+
+    /// Lets go of the buffers without freeing them: the device may still write to them.
+    #[cold]
+    pub(super) fn leak(&mut self) {
+        for mbuf in self.elts.iter_mut().filter_map(Option::take) {
+            mem::forget(mbuf);
+        }
+        mem::forget(self._keys.clone());
+    }
+}

@@ -1,0 +1,559 @@
+//! Send queues: a ring of 64-byte blocks, a completion queue, and the burst that fills it.
+//!
+//! # What becomes of a packet
+//!
+//! | packet | work request |
+//! |---|---|
+//! | one buffer, no offload, device without inline needs | one data segment in a multi-packet request (enhanced MPW) |
+//! | the same, up to `inline_bytes` | copied into the multi-packet request |
+//! | chain, checksum, VLAN, device that wants headers inline | a SEND request of its own |
+//! | TSO | an LSO request of its own, headers inline |
+//! | cannot be described (too many segments, lengths that contradict each other) | none: it is freed and counted as dropped |
+//!
+//! # Completions
+//!
+//! The last request of a burst asks for a completion once enough packets went out since the last
+//! that did, or the ring runs low. Requests complete in order, so each completion ends all before
+//! it. What is expected is noted: a completion for anything else stops the queue.
+//!
+//! | order | why |
+//! |---|---|
+//! | request, then doorbell record | the device reads up to the record's counter |
+//! | doorbell record, then doorbell | the device reads the record when the doorbell rings |
+
+mod build;
+mod slow;
+
+use std::mem;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use ferrocx_bus::{DmaBuf, DmaWord, Doorbell, Ring};
+use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolCache};
+use ferrocx_prm::wqc::{Sqc, Wq};
+use ferrocx_prm::wqe::{MAX_DS, Opcode};
+
+use crate::cmd::objects::{Handle, Kind, QueueState};
+use crate::config::TxQueueConfig;
+use crate::cq::{Cq, OP_OWN_MASK};
+use crate::device::{Inner, lock};
+use crate::error::{ConfigError, DeviceError, QueueFault};
+use crate::keys::RegionKeys;
+use crate::stats::TxStats;
+use crate::uar::Uar;
+
+/// log2 of the bytes of a basic block.
+const LOG_BLOCK_BYTES: u8 = 6;
+/// 16-byte units of a basic block.
+pub(crate) const DS_PER_BLOCK: u32 = 4;
+/// Units that control and Ethernet segment take.
+const HEADER_DS: u32 = 2;
+/// Packets of one multi-packet request: as many data segments as fit. Source: reference 6.3.
+const MAX_PACKETS: usize = (MAX_DS - HEADER_DS) as usize;
+/// Packets after which a completion is asked for.
+const SIGNAL_EVERY: u32 = 32;
+/// Completions read in one burst at most, so that a burst's length stays bounded.
+const COMPLETIONS_PER_BURST: usize = 4;
+/// Buffers freed at once.
+const FREE_AT_ONCE: usize = 64;
+/// Flags that keep a packet out of a multi-packet request.
+const OFFLOADS: OlFlags = OlFlags::TX_IP_CSUM
+    .union(OlFlags::TX_L4_CSUM)
+    .union(OlFlags::TX_VLAN_INSERT)
+    .union(OlFlags::TX_TSO);
+/// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
+const CE_ALWAYS: u32 = 2 << 2;
+/// `wq_type`: cyclic. Source: reference 5.6.
+const WQ_CYCLIC: u32 = 1;
+
+/// A completion that was asked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Signal {
+    /// First block of the request that asked.
+    wqe_index: u16,
+    /// First block behind it.
+    end: u32,
+    /// First buffer behind those of it and all before.
+    elts_end: u32,
+}
+
+/// A send queue. Belongs to one core at a time: bursts take `&mut self`.
+#[derive(Debug)]
+pub struct TxQueue {
+    pub(crate) hot: TxRing,
+    // Dropped in this order, the ring's buffers before.
+    objects: Option<Objects>,
+}
+
+/// The device's side of a send queue.
+#[derive(Debug)]
+struct Objects {
+    sq: Handle,
+    _cq: Handle,
+    _uar: Uar,
+}
+
+/// What a burst works on.
+pub(crate) struct TxRing {
+    /// The ring in 16-byte units.
+    sq: Ring<16>,
+    cq: Cq,
+    doorbell: Doorbell,
+    doorbell_record: DmaWord,
+    sqn: u32,
+    /// Blocks posted and completed since the queue became ready.
+    pi: u32,
+    ci: u32,
+    log_size: u8,
+    /// Buffers in flight, and how many were ever added and removed.
+    elts: Box<[Option<Mbuf>]>,
+    elts_head: u32,
+    elts_tail: u32,
+    /// Completions asked for, and how many were ever added and removed.
+    signals: Box<[Signal]>,
+    signals_head: u32,
+    signals_tail: u32,
+    /// Value of `elts_head` at the last request that asked for a completion.
+    signalled: u32,
+    /// First eight bytes of the last request, for the doorbell.
+    last_ctrl: u64,
+    /// Block of the last request's control segment.
+    last_block: u32,
+    multi_packet: bool,
+    inline_bytes: u16,
+    /// Headers that each request must carry.
+    min_inline: u16,
+    vlan_insert: bool,
+    max_tso_bytes: u32,
+    /// Turns an address of the own pool into one of the device.
+    va_to_iova: u64,
+    lkey_be: u32,
+    cache: PoolCache,
+    regions: Vec<RegionKeys>,
+    pub(crate) stats: TxStats,
+}
+
+impl std::fmt::Debug for TxRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TxRing")
+            .field("sqn", &self.sqn)
+            .field("blocks", &(1u32 << self.log_size))
+            .field("pi", &self.pi)
+            .field("ci", &self.ci)
+            .field("in_flight", &self.in_flight())
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Two dwords, given as they stand in memory, as one 64-bit word to store.
+#[inline(always)]
+fn pair(first: u32, second: u32) -> u64 {
+    let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
+    u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])
+}
+
+impl TxRing {
+    /// Blocks that can be written.
+    #[inline(always)]
+    fn free_blocks(&self) -> u32 {
+        (1 << self.log_size) - self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Packets in flight.
+    #[inline(always)]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.elts_head.wrapping_sub(self.elts_tail)
+    }
+
+    /// Buffers that can be kept.
+    #[inline(always)]
+    fn free_elts(&self) -> u32 {
+        self.elts.len() as u32 - self.in_flight()
+    }
+
+    /// Whether a packet is one plain buffer of the own pool, with nothing asked for.
+    #[inline(always)]
+    fn is_plain(&self, mbuf: &Mbuf, pool: &Pool) -> bool {
+        // A length of 0 in a data segment means 2 GiB.
+        !mbuf.flags().intersects(OFFLOADS)
+            && mbuf.data_len() > usize::from(self.inline_bytes)
+            && mbuf.is_simple_of(pool)
+    }
+
+    /// Sends packets from the front of `packets`; returns how many were taken.
+    #[inline]
+    pub(crate) fn burst<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
+        self.reap();
+        if packets.is_empty() || self.stats.fault.is_some() {
+            return 0;
+        }
+        let (before, pi) = (packets.len(), self.pi);
+        while !packets.is_empty() {
+            let run = self.plain_run(packets);
+            if run != 0 {
+                self.multi_packet_request(&packets[..run]);
+                for mbuf in packets.drain(..run) {
+                    self.keep(mbuf);
+                }
+            } else if !self.send_alone(packets) {
+                self.stats.full += 1;
+                break;
+            }
+        }
+        if self.pi != pi {
+            self.ring_doorbell();
+        }
+        before - packets.len()
+    }
+
+    /// Packets at the front that fit one multi-packet request by reference.
+    #[inline(always)]
+    fn plain_run(&self, packets: &[Mbuf]) -> usize {
+        if !self.multi_packet {
+            return 0;
+        }
+        let room = (self.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
+        let most = MAX_PACKETS.min(room as usize).min(self.free_elts() as usize);
+        let pool = self.cache.pool();
+        packets.iter().take(most).take_while(|mbuf| self.is_plain(mbuf, pool)).count()
+    }
+
+    /// Writes one request for up to [`MAX_PACKETS`] plain packets.
+    #[inline(always)]
+    fn multi_packet_request(&mut self, packets: &[Mbuf]) {
+        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
+        let mut at = first.wrapping_add(HEADER_DS);
+        let mut bytes = 0;
+        for mbuf in packets {
+            let data = mbuf.data();
+            bytes += data.len() as u64;
+            let segment = self.sq.at(at);
+            segment.store_raw64::<0>(pair((data.len() as u32).to_be(), self.lkey_be));
+            let address = (data.as_ptr().addr() as u64).wrapping_add(self.va_to_iova);
+            segment.store_be64::<8>(address);
+            at = at.wrapping_add(1);
+        }
+        self.write_eth(first, 0, 0);
+        self.close_request(Opcode::ENHANCED_MPSW, at.wrapping_sub(first));
+        self.stats.packets += packets.len() as u64;
+        self.stats.bytes += bytes;
+    }
+
+    /// Keeps a buffer until its completion.
+    #[inline(always)]
+    fn keep(&mut self, mbuf: Mbuf) {
+        let slot = self.elts_head as usize & (self.elts.len() - 1);
+        // The slot is empty; saying so spares the check whether an old buffer must be freed.
+        mem::forget(mem::replace(&mut self.elts[slot], Some(mbuf)));
+        self.elts_head = self.elts_head.wrapping_add(1);
+    }
+
+    /// Writes the control segment of the request at the producer index, and moves past it.
+    #[inline(always)]
+    fn close_request(&mut self, opcode: Opcode, ds: u32) {
+        let ctrl = self.sq.at(self.pi.wrapping_mul(DS_PER_BLOCK));
+        let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
+        self.last_ctrl = pair(index.to_be(), (self.sqn << 8 | ds).to_be());
+        ctrl.store_raw64::<0>(self.last_ctrl);
+        ctrl.store_raw64::<8>(0);
+        self.last_block = self.pi;
+        self.pi = self.pi.wrapping_add(ds.div_ceil(DS_PER_BLOCK));
+    }
+
+    /// Writes the Ethernet segment of a request that starts at unit `first`: the word with flags
+    /// and MSS, and the word with inline header size and its first bytes.
+    #[inline(always)]
+    fn write_eth(&self, first: u32, flags_mss: u32, inline: u32) {
+        let eth = self.sq.at(first.wrapping_add(1));
+        eth.store_raw64::<0>(pair(0, flags_mss.to_be()));
+        eth.store_raw64::<8>(pair(0, inline.to_be()));
+    }
+
+    /// Tells the device what was posted, and asks for a completion if it is time.
+    #[inline(always)]
+    fn ring_doorbell(&mut self) {
+        let unsignalled = self.elts_head.wrapping_sub(self.signalled);
+        if unsignalled >= SIGNAL_EVERY || self.free_blocks() < (1 << self.log_size) / 2 {
+            self.signal();
+        }
+        self.stats.doorbells += 1;
+        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        self.doorbell.ring(self.last_ctrl);
+    }
+
+    /// Makes the last request ask for a completion, and notes what it will end.
+    #[inline(always)]
+    fn signal(&mut self) {
+        let at = self.signals_head as usize & (self.signals.len() - 1);
+        let wqe_index = self.last_block as u16;
+        self.signals[at] = Signal { wqe_index, end: self.pi, elts_end: self.elts_head };
+        self.signals_head = self.signals_head.wrapping_add(1);
+        self.signalled = self.elts_head;
+        let ctrl = self.sq.at(self.last_block.wrapping_mul(DS_PER_BLOCK));
+        ctrl.store_raw64::<8>(pair(CE_ALWAYS.to_be(), 0));
+    }
+
+    /// Reads completions and frees what they end.
+    #[inline(always)]
+    fn reap(&mut self) {
+        let before = self.cq.ci;
+        for _ in 0..COMPLETIONS_PER_BURST {
+            if self.signals_head == self.signals_tail {
+                break;
+            }
+            let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<0x3c>();
+            let signal = self.signals[self.signals_tail as usize & (self.signals.len() - 1)];
+            let expected = u32::from(signal.wqe_index) << 16 | self.cq.owner_at(self.cq.ci);
+            if (last ^ expected) & (0xffff_0000 | OP_OWN_MASK) != 0 {
+                self.look_closer(last, signal.wqe_index);
+                break;
+            }
+            self.cq.ci = self.cq.ci.wrapping_add(1);
+            self.signals_tail = self.signals_tail.wrapping_add(1);
+            self.ci = signal.end;
+            self.free_until(signal.elts_end);
+        }
+        if self.cq.ci != before {
+            self.cq.tell();
+        }
+    }
+
+    /// Gives completed buffers back to their pools.
+    #[inline(always)]
+    fn free_until(&mut self, end: u32) {
+        let mut batch = ArrayVec::<Mbuf, FREE_AT_ONCE>::new();
+        while self.elts_tail != end {
+            let slot = self.elts_tail as usize & (self.elts.len() - 1);
+            if let Some(mbuf) = self.elts[slot].take() {
+                batch.push(mbuf);
+            }
+            self.elts_tail = self.elts_tail.wrapping_add(1);
+            if batch.is_full() {
+                self.cache.put_bulk(&mut batch);
+            }
+        }
+        self.cache.put_bulk(&mut batch);
+    }
+}
+
+impl TxQueue {
+    /// Makes the queue on the device, ready.
+    pub(crate) fn new(
+        device: &Arc<Inner>,
+        pool: &Pool,
+        config: &TxQueueConfig,
+    ) -> Result<Self, DeviceError> {
+        let keys = device.region_keys(pool)?;
+        let limits = device.limits;
+        let log_size = ConfigError::log2(
+            "send descriptors",
+            config.descriptors,
+            limits.min_descriptors,
+            limits.max_descriptors,
+            "",
+        )?;
+        let max_inline = u64::from(TxQueueConfig::MAX_INLINE_BYTES);
+        ConfigError::range("inline bytes", config.inline_bytes.into(), 0, max_inline, "")?;
+        let uar = Uar::new(device)?;
+        // Every request may end in a completion when the queue is flushed.
+        let (cq, cq_handle) = Cq::new(device, log_size, false)?;
+        let memory = device.memory();
+        let buf = Arc::new(memory.alloc(1 << (log_size + LOG_BLOCK_BYTES), 4096)?);
+        let record = Arc::new(memory.alloc(8, 64)?);
+        let wq = Wq::zeroed()
+            .with_wq_type(WQ_CYCLIC)
+            .with_pd(device.pd)
+            .with_uar_page(uar.page())
+            .with_dbr_addr(record.iova())
+            .with_log_wq_stride(u32::from(LOG_BLOCK_BYTES))
+            .with_log_wq_sz(u32::from(log_size));
+        let inline_mode = lock(&device.port).min_inline_mode(&device.caps.eth);
+        let sqc = Sqc::zeroed()
+            .with_rlky(device.keys().rlky())
+            .with_flush_in_error_en(true)
+            .with_min_wqe_inline_mode(inline_mode)
+            .with_cqn(cq_handle.number())
+            .with_tis_lst_sz(1)
+            .with_tis_num_0(device.tisn)
+            .with_wq(wq);
+        let sqn = device.control().create_sq(sqc, &buf)?;
+        let sq = Handle::new(device, Kind::Sq, sqn, vec![Arc::clone(&buf), Arc::clone(&record)]);
+        let parts = Parts { sqn, log_size, cq, doorbell: uar.doorbell().clone(), buf, record };
+        let mut hot = TxRing::over(parts, pool, keys, device.all_region_keys())?;
+        hot.multi_packet = config.multi_packet && limits.multi_packet;
+        hot.inline_bytes = config.inline_bytes;
+        hot.min_inline = limits.min_inline_bytes;
+        hot.vlan_insert = limits.vlan_insert;
+        hot.max_tso_bytes = limits.max_tso_bytes;
+        let queue = Self { hot, objects: Some(Objects { sq, _cq: cq_handle, _uar: uar }) };
+        queue.make_ready()?;
+        Ok(queue)
+    }
+
+    /// A queue that no device knows.
+    pub(crate) fn without_device(hot: TxRing) -> Self {
+        Self { hot, objects: None }
+    }
+
+    fn make_ready(&self) -> Result<(), DeviceError> {
+        let Some(Objects { sq, .. }) = &self.objects else { return Ok(()) };
+        Ok(sq.device().control().modify_sq(sq.number(), QueueState::RST, QueueState::RDY)?)
+    }
+
+    /// Sends packets from the front of `packets`, as many as fit the ring; returns how many were
+    /// taken out. The rest stays with the caller.
+    ///
+    /// Packets taken are freed once the device has sent them, in a later call. A packet that no
+    /// request can describe is taken too, freed at once, and counted in [`TxStats::dropped`]: no
+    /// data, more than 60 segments, TSO with lengths that contradict the packet, an offload that
+    /// the device lacks. It allocates nothing, takes no lock and makes no system call. After a
+    /// fault it takes nothing: see [`TxQueue::stats`] and [`TxQueue::reset`].
+    #[inline]
+    pub fn tx_burst<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
+        self.hot.burst(packets)
+    }
+
+    /// Frees packets that the device has sent, without sending any; returns how many are still in
+    /// flight. Up to 31 stay in flight until more are sent, because not every request asks for a
+    /// completion.
+    pub fn reclaim(&mut self) -> u32 {
+        self.hot.reap();
+        self.hot.in_flight()
+    }
+
+    /// Counts since the queue was made.
+    #[must_use]
+    pub fn stats(&self) -> TxStats {
+        self.hot.stats
+    }
+
+    /// Why the queue stands still, if it does.
+    #[must_use]
+    pub fn fault(&self) -> Option<QueueFault> {
+        self.hot.stats.fault
+    }
+
+    /// The device's number of the queue, 0 for one that no device knows.
+    #[must_use]
+    pub fn sqn(&self) -> u32 {
+        self.hot.sqn
+    }
+
+    /// Blocks of the ring.
+    #[must_use]
+    pub fn descriptors(&self) -> u32 {
+        1 << self.hot.log_size
+    }
+
+    /// Empties the queue and makes it ready again, after a fault or to start afresh. Packets in
+    /// flight are freed, sent or not.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused. The queue then stays as it was; it can be dropped.
+    pub fn reset(&mut self) -> Result<(), DeviceError> {
+        let Some(objects) = &self.objects else { return Ok(()) };
+        stop(&objects.sq)?;
+        self.hot.restart();
+        self.make_ready()
+    }
+
+    /// Stops the queue, frees its packets, and destroys it.
+    ///
+    /// # Errors
+    ///
+    /// The queue comes back with what the device refused.
+    pub fn destroy(mut self) -> Result<(), crate::Destroy<Self>> {
+        let Some(mut objects) = self.objects.take() else { return Ok(()) };
+        if let Err(cause) = stop(&objects.sq).and_then(|()| Ok(objects.sq.destroy()?)) {
+            self.objects = Some(objects);
+            return Err(crate::Destroy { object: self, cause });
+        }
+        Ok(())
+    }
+}
+
+/// Makes the device let go of the buffers: any state to RST.
+fn stop(sq: &Handle) -> Result<(), DeviceError> {
+    let device = sq.device();
+    if device.objects_are_gone() {
+        return Ok(());
+    }
+    let sqn = sq.number();
+    let mut control = device.control();
+    let state = control.sq_state(sqn)?;
+    if state == QueueState::RDY {
+        control.modify_sq(sqn, QueueState::RDY, QueueState::ERR)?;
+    }
+    if state != QueueState::RST {
+        control.modify_sq(sqn, QueueState::ERR, QueueState::RST)?;
+    }
+    Ok(())
+}
+
+impl Drop for TxQueue {
+    fn drop(&mut self) {
+        let Some(objects) = self.objects.take() else { return };
+        if let Err(error) = stop(&objects.sq) {
+            tracing::error!(sqn = objects.sq.number(), %error, "send queue not stopped");
+            self.hot.leak();
+        }
+    }
+}
+
+/// What a ring is made of.
+pub(crate) struct Parts {
+    pub(crate) sqn: u32,
+    pub(crate) log_size: u8,
+    pub(crate) cq: Cq,
+    pub(crate) doorbell: Doorbell,
+    pub(crate) buf: Arc<DmaBuf>,
+    pub(crate) record: Arc<DmaBuf>,
+}
+
+impl TxRing {
+    /// Views initialised memory; all options off but multi-packet requests.
+    pub(crate) fn over(
+        parts: Parts,
+        pool: &Pool,
+        keys: RegionKeys,
+        regions: Vec<RegionKeys>,
+    ) -> Result<Self, DeviceError> {
+        let Parts { sqn, log_size, cq, doorbell, buf, record } = parts;
+        let mut elts = Vec::new();
+        // A block of a multi-packet request holds four packets, but the device works through the
+        // ring in order of blocks; one buffer per block bounds what a burst can leave in flight.
+        elts.resize_with(1 << log_size, || None);
+        Ok(Self {
+            // In 16-byte units, four to a block.
+            sq: Ring::new(buf, 0, log_size + 2)?,
+            cq,
+            doorbell,
+            doorbell_record: DmaWord::new(record, 4)?,
+            sqn,
+            pi: 0,
+            ci: 0,
+            log_size,
+            elts: elts.into_boxed_slice(),
+            elts_head: 0,
+            elts_tail: 0,
+            signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
+            signals_head: 0,
+            signals_tail: 0,
+            signalled: 0,
+            last_ctrl: 0,
+            last_block: 0,
+            multi_packet: true,
+            inline_bytes: 0,
+            min_inline: 0,
+            vlan_insert: false,
+            max_tso_bytes: 0,
+            va_to_iova: keys.va_to_iova,
+            lkey_be: keys.lkey_be,
+            cache: pool.cache(),
+            regions,
+            stats: TxStats::default(),
+        })
+    }
+}
