@@ -9,51 +9,51 @@ layout! {
     pub struct Cqc [0x40] {
         /// 0 ok, 9 overflow, 0xa write failure.
         0x00 [31:28] status, with_status;
-        /// `dbr_umem_valid`.
+        /// The doorbell record stands in a user memory object.
         0x00 [25] dbr_umem_valid, with_dbr_umem_valid;
-        /// DPDK: ext_element.
+        /// `c_eqn_or_apu_element` names an extended element, not an event queue.
         0x00 [24] apu_cq, with_apu_cq;
-        /// 0 = 64 B, 1 = 128 B, 2 = 128 B with 64 B padded.
+        /// Size of an entry: 0 64 bytes, 1 128 bytes, 2 64 bytes padded to 128.
         0x00 [23:21] cqe_sz, with_cqe_sz;
-        /// Collapsed CQ: all CQEs overwrite entry 0 (Snabb TX).
+        /// Collapsed: every CQE overwrites entry 0.
         0x00 [20] cc, with_cc;
-        /// `scqe_break_moderation_en`.
+        /// A solicited CQE ends moderation early.
         0x00 [18] scqe_break_moderation_en, with_scqe_break_moderation_en;
-        /// Overrun ignore.
+        /// The device does not check the consumer index for overruns.
         0x00 [17] oi, with_oi;
-        /// 0 from EQE, 1 from CQE.
+        /// The moderation period starts 0 at the event, 1 at each CQE.
         0x00 [16:15] cq_period_mode, with_cq_period_mode;
-        /// `cqe_comp_en`.
+        /// CQEs may be compressed.
         0x00 [14] cqe_comp_en, with_cqe_comp_en;
-        /// 0 hash, 1 checksum, 3 checksum + stride index.
+        /// What a mini CQE carries: 0 hash, 1 checksum, 3 checksum and stride index.
         0x00 [13:12] mini_cqe_res_format, with_mini_cqe_res_format;
-        /// 6 solicited armed, 9 armed, 0xa fired.
+        /// 6 armed for solicited CQEs, 9 armed, 0xa fired.
         0x00 [11:8] st, with_st;
         /// 0 basic, 1 enhanced.
         0x00 [1:0] cqe_compression_layout, with_cqe_compression_layout;
-        /// 64-byte units.
+        /// Start of the queue in its first page, in units of 64 bytes.
         0x08 [11:6] page_offset, with_page_offset;
-        /// `log_cq_size`.
+        /// Log2 of the number of entries.
         0x0c [28:24] log_cq_size, with_log_cq_size;
-        /// `uar_page`.
+        /// UAR page from which the queue is armed.
         0x0c [23:0] uar_page, with_uar_page;
-        /// Us.
+        /// Moderation: longest wait for an event in us.
         0x10 [27:16] cq_period, with_cq_period;
-        /// `cq_max_count`.
+        /// Moderation: most CQEs until an event.
         0x10 [15:0] cq_max_count, with_cq_max_count;
-        /// EQN, low 8 bits.
+        /// Event queue that completions are reported to, in the low eight bits.
         0x14 [31:0] c_eqn_or_apu_element, with_c_eqn_or_apu_element;
-        /// Minus 12.
+        /// Log2 of the page size of the buffer, minus 12.
         0x18 [28:24] log_page_size, with_log_page_size;
-        /// `last_notified_index`.
+        /// Index of the CQE that raised the last event.
         0x20 [23:0] last_notified_index, with_last_notified_index;
-        /// `last_solicit_index`.
+        /// Index of the last solicited CQE.
         0x24 [23:0] last_solicit_index, with_last_solicit_index;
-        /// `consumer_counter`.
+        /// Consumer index as the device knows it.
         0x28 [23:0] consumer_counter, with_consumer_counter;
-        /// `producer_counter`.
+        /// Index of the next CQE that the device writes.
         0x2c [23:0] producer_counter, with_producer_counter;
-        /// 8 bytes: consumer index, arm.
+        /// Address of the doorbell record: consumer index, then arm word.
         0x38 (u64) dbr_addr, with_dbr_addr;
     }
 }

@@ -10,15 +10,15 @@ layout! {
     pub struct Cqe64 [0x40] {
         /// TLS offload: 0 none, 1 decrypted, 2 resynchronise, 3 error.
         0x00 [28:27] tls_offload, with_tls_offload;
-        /// The packet was tunnelled.
+        /// The packet came through a tunnel.
         0x00 [24] outer_l3_tunneled, with_outer_l3_tunneled;
         /// Number of the WQE (striding RQ and SRQ).
         0x00 [15:0] wqe_id, with_wqe_id;
-        /// LRO: the PSH flag of TCP.
+        /// LRO: a merged segment had the PSH flag.
         0x04 [30] lro_tcppsh, with_lro_tcppsh;
         /// LRO: the smallest TTL seen.
         0x04 [23:16] lro_min_ttl, with_lro_min_ttl;
-        /// LRO: the TCP window.
+        /// LRO: the TCP window of the last segment.
         0x04 [15:0] lro_tcp_win, with_lro_tcp_win;
         /// LRO: the TCP acknowledgement number.
         0x08 [31:0] lro_ack_seq_num, with_lro_ack_seq_num;
@@ -32,7 +32,7 @@ layout! {
         0x10 [23:16] ml_path, with_ml_path;
         /// Ones' complement sum of the packet behind its layer-2 header.
         0x14 [31:16] check_sum, with_check_sum;
-        /// Source LID (InfiniBand).
+        /// Source LID of the packet (InfiniBand).
         0x14 [15:0] slid, with_slid;
         /// 0 no GRH, 1 in the buffer, 2 in the CQE.
         0x18 [29:28] grh, with_grh;
@@ -54,7 +54,7 @@ layout! {
         0x1c [19:18] l3_hdr_type, with_l3_hdr_type;
         /// The IPv4 header has options, or the IPv6 header extension headers.
         0x1c [17] ip_ext_opts, with_ip_ext_opts;
-        /// A VLAN tag was stripped.
+        /// A VLAN tag was present and, if so configured, stripped.
         0x1c [16] cv, with_cv;
         /// The stripped tag: priority, DEI, id.
         0x1c [15:0] vlan_info, with_vlan_info;
@@ -66,7 +66,7 @@ layout! {
         0x24 [31:0] imm_inval_pkey, with_imm_inval_pkey;
         /// Bytes scattered; striding RQ: bit 31 filler, 30:16 strides consumed, 15:0 bytes.
         0x2c [31:0] byte_cnt, with_byte_cnt;
-        /// Device clock.
+        /// Device clock when the completion was made.
         0x30 (u64) timestamp, with_timestamp;
         /// Requester: opcode of the WQE.
         0x38 [31:24] sop_qpn_opcode, with_sop_qpn_opcode;
@@ -78,7 +78,7 @@ layout! {
         0x3c [15:8] signature, with_signature;
         /// Kind of completion, see [`CqeOpcode`].
         0x3c [7:4] opcode, with_opcode;
-        /// See [`CqeFormat`].
+        /// What else the entry carries, see [`CqeFormat`].
         0x3c [3:2] format, with_format;
         /// The sender asked for a solicited event.
         0x3c [1] se, with_se;
@@ -94,21 +94,21 @@ layout! {
         0x34 [31:24] hw_error_syndrome, with_hw_error_syndrome;
         /// Hardware syndrome type (DPDK).
         0x34 [23:16] hw_syndrome_type, with_hw_syndrome_type;
-        /// Code of the firmware.
+        /// Diagnostic code of the firmware.
         0x34 [15:8] vendor_err_synd, with_vendor_err_synd;
         /// See [`crate::syndrome::CqeSyndrome`].
         0x34 [7:0] syndrome, with_syndrome;
         /// Opcode of the failed WQE.
         0x38 [31:24] s_wqe_opcode, with_s_wqe_opcode;
-        /// Queue number.
+        /// Number of the queue that failed.
         0x38 [23:0] qpn, with_qpn;
         /// Counter of the failed WQE.
         0x3c [31:16] wqe_counter, with_wqe_counter;
-        /// Signature.
+        /// XOR signature of the entry.
         0x3c [15:8] signature, with_signature;
         /// [`CqeOpcode::REQUESTER_ERROR`] or [`CqeOpcode::RESPONDER_ERROR`].
         0x3c [7:4] opcode, with_opcode;
-        /// 0.
+        /// Always 0.
         0x3c [3:2] format, with_format;
         /// Toggles each time around the ring.
         0x3c [0] owner, with_owner;

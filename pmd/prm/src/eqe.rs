@@ -7,13 +7,13 @@ use crate::layout;
 layout! {
     /// Event queue entry, 64 bytes.
     pub struct Eqe [0x40] {
-        /// See [`EventType`].
+        /// What happened, see [`EventType`].
         0x00 [23:16] event_type, with_event_type;
-        /// Depends on the type.
+        /// Detail; its meaning depends on the type.
         0x00 [7:0] event_sub_type, with_event_sub_type;
         /// Depends on the type: one of the `Event*` layouts.
         0x20 ([u8; 28]) event_data, with_event_data;
-        /// Signature.
+        /// XOR signature of the entry.
         0x3c [15:8] signature, with_signature;
         /// Toggles each time around the ring, 0 the first time.
         0x3c [0] owner, with_owner;
@@ -29,15 +29,15 @@ layout! {
     pub struct EventQueue [0x1c] {
         /// 0 QP, 1 RQ, 2 SQ, 6 DCT.
         0x14 [31:24] queue_type, with_queue_type;
-        /// Its number.
+        /// Number of that queue.
         0x18 [23:0] number, with_number;
     }
 
     /// Data of [`EventType::CQ_ERROR`].
     pub struct EventCqError [0x1c] {
-        /// Completion queue.
+        /// Completion queue that failed.
         0x00 [23:0] cqn, with_cqn;
-        /// 1 overrun, 2 access violation.
+        /// [`CQ_ERROR_OVERRUN`] or [`CQ_ERROR_ACCESS`].
         0x08 [7:0] syndrome, with_syndrome;
     }
 

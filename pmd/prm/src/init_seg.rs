@@ -43,29 +43,29 @@ layout! {
 
     /// Health buffer, 64 bytes at [`offset::HEALTH_BUFFER`].
     pub struct HealthBuffer [0x40] {
-        /// Assertion variables.
+        /// Six words that the firmware leaves when it fails an assertion.
         0x00 ([u8; 24]) assert_var, with_assert_var;
         /// Exit pointer of the assertion.
         0x20 [31:0] assert_exit_ptr, with_assert_exit_ptr;
-        /// Caller of the assertion.
+        /// Return address of the caller of the assertion.
         0x24 [31:0] assert_callra, with_assert_callra;
-        /// Time of the assertion.
+        /// Time at which the assertion failed.
         0x2c [31:0] time, with_time;
         /// Firmware version; all ones means that the device is gone.
         0x30 [31:0] fw_ver, with_fw_ver;
-        /// Hardware id.
+        /// Hardware id of the device.
         0x34 [31:0] hw_id, with_hw_id;
         /// The device needs a reset.
         0x38 [31] rfr, with_rfr;
         /// `severity` means something.
         0x38 [27] severity_valid, with_severity_valid;
-        /// How bad it is.
+        /// Severity, like the levels of syslog.
         0x38 [26:24] severity, with_severity;
         /// Number of the internal processor.
         0x3c [31:24] irisc_index, with_irisc_index;
         /// What happened, see [`crate::syndrome::HealthSyndrome`].
         0x3c [23:16] synd, with_synd;
-        /// Further detail.
+        /// Further detail of `synd`.
         0x3c [15:0] ext_synd, with_ext_synd;
     }
 
@@ -79,7 +79,7 @@ layout! {
 
     /// A time limit, as in the words 0x0ff8 and 0x0ffc and in the DTOR register.
     pub struct TimeOut [0x4] {
-        /// 0 milliseconds, 1 seconds, 2 minutes, 3 hours.
+        /// Unit: 0 milliseconds, 1 seconds, 2 minutes, 3 hours.
         0x00 [31:29] unit, with_unit;
         /// Number of units.
         0x00 [19:0] value, with_value;
@@ -92,17 +92,17 @@ layout! {
         0x00 [29:28] sn, with_sn;
         /// Only solicited completions raise an event.
         0x00 [24] solicited_only, with_solicited_only;
-        /// Consumer index.
+        /// Consumer index: the event is raised for a CQE from here on.
         0x00 [23:0] ci, with_ci;
-        /// Completion queue number.
+        /// Number of the completion queue.
         0x04 [23:0] cqn, with_cqn;
     }
 
     /// EQ doorbell, one word at [`uar::EQ_ARM`] or [`uar::EQ_CI`].
     pub struct EqDoorbell [0x4] {
-        /// Event queue number.
+        /// Number of the event queue.
         0x00 [31:24] eqn, with_eqn;
-        /// Consumer index.
+        /// Consumer index: EQEs before it may be overwritten.
         0x00 [23:0] ci, with_ci;
     }
 }

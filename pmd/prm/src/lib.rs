@@ -5,7 +5,7 @@
 //! boot trace of a real ConnectX-4 Lx (see `tests/`).
 //!
 //! # Architecture
-//! - [`layout`]: the [`layout!`] macro and the field tables behind it.
+//! - [`mod@layout`]: the [`layout!`] macro and the field tables behind it.
 //! - [`cmd`]: command queue entry, mailboxes, and each command's input and output.
 //! - [`init_seg`]: registers in BAR0 and in a UAR page. [`reg`]: registers behind ACCESS_REG.
 //! - [`caps`]: capability pages. [`vport`], [`mkey`], [`eqc`], [`cqc`], [`wqc`], [`qpc`], [`tirc`],

@@ -7,60 +7,57 @@ use crate::layout;
 layout! {
     /// Memory key context, 64 bytes (`mkc`).
     pub struct Mkc [0x40] {
-        /// 1 = key exists but is not usable for access; set by LOCAL_INV, cleared by REG_MR.
-        /// DPDK/RC UMR mkey segment: same bit.
+        /// The key exists, but any access through it fails.
         0x00 [30] free, with_free;
-        /// High bits of access mode.
+        /// High three bits of the access mode, see [`Mkc::access_mode`].
         0x00 [28:26] access_mode_4_2, with_access_mode_4_2;
-        /// PCIe relaxed ordering.
+        /// Writes through the key may be reordered on PCIe.
         0x00 [18] relaxed_ordering_write, with_relaxed_ordering_write;
-        /// `small_fence_on_rdma_read_response`.
+        /// An RDMA read response through the key is a small fence.
         0x00 [16] small_fence_on_rdma_read_response, with_small_fence_on_rdma_read_response;
-        /// 1 = UMR WQEs may modify this key.
+        /// UMR requests may change this key.
         0x00 [15] umr_en, with_umr_en;
-        /// Remote atomic.
+        /// Atomics from remote are allowed.
         0x00 [14] a, with_a;
-        /// Remote write.
+        /// Writes from remote are allowed.
         0x00 [13] rw, with_rw;
-        /// Remote read.
+        /// Reads from remote are allowed.
         0x00 [12] rr, with_rr;
-        /// Local write.
+        /// Local writes are allowed.
         0x00 [11] lw, with_lw;
-        /// Local read.
+        /// Local reads are allowed.
         0x00 [10] lr, with_lr;
-        /// 0 PA, 1 MTT, 2 KLM, 3 KSM, 4 SW_ICM, 5 MEMIC (low two bits here).
+        /// Low two bits of the access mode, see [`Mkc::access_mode`].
         0x00 [9:8] access_mode_1_0, with_access_mode_1_0;
-        /// 1 = ATS.
+        /// 1: the host translates addresses (PCIe ATS).
         0x00 [5:4] ma_translation_mode, with_ma_translation_mode;
-        /// 0xffffff = any QP.
+        /// Only QP that may use the key, or [`ANY_QPN`].
         0x04 [31:8] qpn, with_qpn;
-        /// Variant byte chosen by driver; key = (index << 8) + this.
+        /// Low byte of the key, chosen by the driver; the index makes up the rest.
         0x04 [7:0] mkey_7_0, with_mkey_7_0;
-        /// 1 = length is 2^64 (len ignored).
+        /// The key covers the whole address space; `len` is ignored.
         0x0c [31] length64, with_length64;
-        /// Signature BSF present.
+        /// The key carries a signature descriptor.
         0x0c [30] bsf_en, with_bsf_en;
-        /// `sync_umr`.
+        /// UMR requests on this key are synchronised.
         0x0c [29] sync_umr, with_sync_umr;
-        /// Toggle for signature errors.
+        /// Toggles with each signature error that software has seen.
         0x0c [26] expected_sigerr_count, with_expected_sigerr_count;
-        /// Remote invalidate allowed.
+        /// The other end may invalidate the key.
         0x0c [24] en_rinval, with_en_rinval;
-        /// `pd`.
+        /// Protection domain that the key belongs to.
         0x0c [23:0] pd, with_pd;
-        /// VA of the region = first byte; MTT index = (va - (start_addr rounded down to page))
-        /// / page. KLM: offset from start_addr.
+        /// Address of the first byte in the key's own space.
         0x10 (u64) start_addr, with_start_addr;
-        /// Bytes.
+        /// Number of bytes that the key covers.
         0x18 (u64) len, with_len;
-        /// 16-byte units of BSF.
+        /// Size of the signature descriptor in 16-byte units.
         0x20 [31:0] bsf_octword_size, with_bsf_octword_size;
-        /// 16-byte units of translation table: MTT = ceil(n/2), KLM/KSM = n.
+        /// Room for translations in 16-byte units: two MTTs, one KLM or one KSM each.
         0x34 [31:0] translations_octword_size, with_translations_octword_size;
-        /// `relaxed_ordering_read`.
+        /// Reads through the key may be reordered on PCIe.
         0x38 [6] relaxed_ordering_read, with_relaxed_ordering_read;
-        /// Log2 bytes per MTT (12..31 in Linux); K612 widens to \[5:0\]; KSM: log entity size;
-        /// PA: ignored.
+        /// Log2 of the bytes per MTT or KSM entry.
         0x38 [4:0] log_page_size, with_log_page_size;
     }
 

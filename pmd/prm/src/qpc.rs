@@ -1,209 +1,210 @@
 //! Queue pair context and address path.
 //!
-//! Source: reference 5.2 and 5.3; PRM "Queue Pair Context", `mlx5_ifc_qpc_bits`, `mlx5_ifc_ads_bits`.
+//! Source: reference 5.2 and 5.3; PRM "Queue Pair Context", `mlx5_ifc_qpc_bits`,
+//! `mlx5_ifc_ads_bits`.
 
 use crate::layout;
 
 layout! {
     /// Address path, 44 bytes (`ads`).
     pub struct Ads [0x2c] {
-        /// Force loop-back.
+        /// Force loop-back: packets do not leave the device.
         0x00 [31] fl, with_fl;
-        /// `free_ar`.
+        /// Adaptive routing may choose the path freely.
         0x00 [30] free_ar, with_free_ar;
-        /// `pkey_index`.
+        /// Entry of the P_Key table.
         0x00 [15:0] pkey_index, with_pkey_index;
-        /// IB only.
+        /// Packets carry a global route header (InfiniBand; RoCE always does).
         0x04 [23] grh, with_grh;
-        /// Source path bits.
+        /// Low bits of the source LID (InfiniBand).
         0x04 [22:16] mlid, with_mlid;
-        /// IB: remote LID (RoCE: see udp_sport).
+        /// LID of the other end (InfiniBand).
         0x04 [15:0] rlid, with_rlid;
-        /// 4.096 us * 2^n, 0 = infinite.
+        /// Time to wait for an acknowledgement: 4.096 us times 2^n; 0: for ever.
         0x08 [31:27] ack_timeout, with_ack_timeout;
-        /// GID table index (RoCE address index).
+        /// Entry of the GID or RoCE address table that packets are sent from.
         0x08 [23:16] src_addr_index, with_src_addr_index;
-        /// 0 = port rate.
+        /// Static rate limit; 0: the port's rate.
         0x08 [11:8] stat_rate, with_stat_rate;
-        /// TTL/hop limit.
+        /// Hop limit or time to live.
         0x08 [7:0] hop_limit, with_hop_limit;
-        /// RoCE v2 IP TOS/TC.
+        /// Traffic class: TOS of IPv4, traffic class of IPv6.
         0x0c [27:20] tclass, with_tclass;
-        /// `flow_label`.
+        /// Flow label of IPv6 and of the global route header.
         0x0c [19:0] flow_label, with_flow_label;
-        /// Remote GID; IPv4 as IPv4-mapped.
+        /// GID of the other end; IPv4 stands in IPv4-mapped form.
         0x10 ([u8; 16]) rgid_rip, with_rgid_rip;
-        /// `f_dscp`.
+        /// `dscp` overrides the traffic class.
         0x20 [27] f_dscp, with_f_dscp;
-        /// `f_ecn`.
+        /// `ecn` overrides the traffic class.
         0x20 [26] f_ecn, with_f_ecn;
-        /// `f_eth_prio`.
+        /// `eth_prio` overrides the priority.
         0x20 [24] f_eth_prio, with_f_eth_prio;
-        /// `ecn`.
+        /// Congestion bits of IP.
         0x20 [23:22] ecn, with_ecn;
-        /// RoCEv2: Linux writes traffic_class >> 2.
+        /// Differentiated services code point of IP.
         0x20 [21:16] dscp, with_dscp;
-        /// RoCEv2 source port.
+        /// UDP source port of RoCE v2.
         0x20 [15:0] udp_sport, with_udp_sport;
-        /// `dei_cfi`.
+        /// Drop eligible bit of the VLAN tag.
         0x24 [31] dei_cfi, with_dei_cfi;
-        /// 802.1p priority.
+        /// Priority in the VLAN tag.
         0x24 [30:28] eth_prio, with_eth_prio;
-        /// IB only.
+        /// Service level (InfiniBand).
         0x24 [27:24] sl, with_sl;
-        /// Port, 1-based.
+        /// Port of this device, 1-based.
         0x24 [23:16] vhca_port_num, with_vhca_port_num;
-        /// Next hop MAC.
+        /// First two bytes of the next hop's MAC.
         0x24 [15:0] rmac_47_32, with_rmac_47_32;
-        /// `rmac_31_0`.
+        /// Last four bytes of the next hop's MAC.
         0x28 [31:0] rmac_31_0, with_rmac_31_0;
     }
 
     /// Queue pair context, 232 bytes (`qpc`).
     pub struct Qpc [0xe8] {
-        /// See commands.md 4.4.
+        /// 0 reset, 1 init, 2 RTR, 3 RTS, 4 SQ error, 5 or 7 SQ drained, 6 error, 9 suspended.
         0x00 [31:28] state, with_state;
-        /// `lag_tx_port_affinity`.
+        /// Port of a link aggregation to send through, 1-based; 0: any.
         0x00 [27:24] lag_tx_port_affinity, with_lag_tx_port_affinity;
-        /// 0 RC, 1 UC, 2 UD, 3 XRC, 4 MLX, 5 DCI, 6 DCT, 7 QP0, 8 QP1 (GSI), 9 raw datagram,
-        /// 0xc REG_UMR, 0xd PTP, 0xe SYNC_UMR.
+        /// Service type: 0 RC, 1 UC, 2 UD, 3 XRC, 4 MLX, 5 DCI, 6 DCT, 7 QP0, 8 QP1 (GSI), 9 raw
+        /// datagram, 0xc REG_UMR, 0xd PTP, 0xe SYNC_UMR.
         0x00 [23:16] st, with_st;
-        /// `isolate_vl_tc`.
+        /// Virtual lanes and traffic classes are kept apart.
         0x00 [13] isolate_vl_tc, with_isolate_vl_tc;
-        /// 3 migrated (normal), 0 armed, 1 rearm.
+        /// Path migration: 0 armed, 1 rearm, 3 migrated (the normal state).
         0x00 [12:11] pm_state, with_pm_state;
-        /// `req_e2e_credit_mode`.
+        /// End-to-end credits of the requester.
         0x00 [9:8] req_e2e_credit_mode, with_req_e2e_credit_mode;
-        /// 1 rendezvous.
+        /// 1: rendezvous offload.
         0x00 [7:4] offload_type, with_offload_type;
-        /// 1 = pad to cache line.
+        /// 1: received data are padded to a whole cache line.
         0x00 [3:2] end_padding_mode, with_end_padding_mode;
-        /// WQE signature check.
+        /// The device checks the signatures of WQEs.
         0x04 [31] wq_signature, with_wq_signature;
-        /// `block_lb_mc`.
+        /// Own multicasts are not looped back.
         0x04 [30] block_lb_mc, with_block_lb_mc;
-        /// `atomic_like_write_en`.
+        /// RDMA writes of atomic size are atomic.
         0x04 [29] atomic_like_write_en, with_atomic_like_write_en;
-        /// Linux sets it for REG_UMR.
+        /// The queue is served for low latency.
         0x04 [28] latency_sensitive, with_latency_sensitive;
-        /// `drain_sigerr`.
+        /// The send queue drains on a signature error.
         0x04 [26] drain_sigerr, with_drain_sigerr;
-        /// `pd`.
+        /// Protection domain of the QP.
         0x04 [23:0] pd, with_pd;
-        /// 1=256 2=512 3=1024 4=2048 5=4096, 7 raw Ethernet.
+        /// Path MTU: 1 256 bytes, 2 512, 3 1024, 4 2048, 5 4096, 7 raw Ethernet.
         0x08 [31:29] mtu, with_mtu;
-        /// Log2 max message (30); GSI 8, UD 12.
+        /// Log2 of the longest message in bytes.
         0x08 [28:24] log_msg_max, with_log_msg_max;
-        /// Log2 WQEs.
+        /// Log2 of the number of receive WQEs.
         0x08 [22:19] log_rq_size, with_log_rq_size;
-        /// Log2(stride bytes) - 4.
+        /// Log2 of the bytes of a receive WQE, minus 4.
         0x08 [18:16] log_rq_stride, with_log_rq_stride;
-        /// `no_sq`.
+        /// The QP has no send queue.
         0x08 [15] no_sq, with_no_sq;
-        /// Log2 of 64-byte basic blocks.
+        /// Log2 of the number of 64-byte send basic blocks.
         0x08 [14:11] log_sq_size, with_log_sq_size;
-        /// 0 free running, 1 default, 2 real time.
+        /// Time stamps of CQEs: 0 free running, 1 default, 2 real time.
         0x08 [7:6] ts_format, with_ts_format;
-        /// 1 = reserved lkey allowed on this QP (Linux kernel QPs).
+        /// WQEs may use the reserved lkey.
         0x08 [4] rlky, with_rlky;
-        /// 1 IPoIB.
+        /// 1: IPoIB offloads.
         0x08 [3:0] ulp_stateless_offload_mode, with_ulp_stateless_offload_mode;
-        /// `counter_set_id`.
+        /// Q counter set that counts this QP's events.
         0x0c [31:24] counter_set_id, with_counter_set_id;
-        /// UAR index for doorbells.
+        /// UAR page from which the QP's doorbell is rung.
         0x0c [23:0] uar_page, with_uar_page;
-        /// 24 bit returned in CQE 0x20\[23:0\] when cqe_version=1; 0xffffff = driver wants
-        /// version 0 behaviour.
+        /// Value that CQEs carry when `cqe_version` is 1; 0xffffff: as with version 0.
         0x10 [23:0] user_index, with_user_index;
-        /// Log2(page) - 12 of the pas list.
+        /// Log2 of the page size of the buffer, minus 12.
         0x14 [28:24] log_page_size, with_log_page_size;
-        /// `remote_qpn`.
+        /// QP number at the other end.
         0x14 [23:0] remote_qpn, with_remote_qpn;
-        /// Ads, 5.3.
+        /// Path that packets take.
         0x18 (Ads) primary_address_path, with_primary_address_path;
-        /// Ads.
+        /// Path to migrate to.
         0x44 (Ads) secondary_address_path, with_secondary_address_path;
-        /// Linux 8 (MLX5_IB_ACK_REQ_FREQ).
+        /// Log2 of the packets after which an acknowledgement is asked for.
         0x70 [31:28] log_ack_req_freq, with_log_ack_req_freq;
-        /// Initiator outstanding reads/atomics, log2.
+        /// Log2 of the reads and atomics that this side may have in flight.
         0x70 [23:21] log_sra_max, with_log_sra_max;
-        /// 0..7.
+        /// How often a request is repeated when no acknowledgement comes, 0 to 7.
         0x70 [18:16] retry_count, with_retry_count;
-        /// 7 = infinite.
+        /// How often a request is repeated after "receiver not ready"; 7: for ever.
         0x70 [15:13] rnr_retry, with_rnr_retry;
-        /// Fast registration enable.
+        /// Fast registration is enabled.
         0x70 [11] fre, with_fre;
-        /// Device maintained.
+        /// Repetitions left after "receiver not ready"; the device keeps it.
         0x70 [10:8] cur_rnr_retry, with_cur_rnr_retry;
-        /// Device maintained.
+        /// Repetitions left; the device keeps it.
         0x70 [7:5] cur_retry_count, with_cur_retry_count;
-        /// `next_send_psn`.
+        /// Packet sequence number of the next request.
         0x78 [23:0] next_send_psn, with_next_send_psn;
-        /// `log_num_dci_stream_channels`.
+        /// Log2 of the streams of a DC initiator.
         0x7c [28:24] log_num_dci_stream_channels, with_log_num_dci_stream_channels;
-        /// `cqn_snd`.
+        /// Completion queue of the send queue.
         0x7c [23:0] cqn_snd, with_cqn_snd;
-        /// `log_num_dci_errored_streams`.
+        /// Log2 of the streams that may be in error before the DC initiator is.
         0x80 [28:24] log_num_dci_errored_streams, with_log_num_dci_errored_streams;
-        /// UD: source QPN put on wire (1 for GSI TX QPs; needs cap set_deth_sqpn).
+        /// UD: source QP number to send instead of the own one.
         0x80 [23:0] deth_sqpn, with_deth_sqpn;
-        /// `last_acked_psn`.
+        /// Sequence number of the last request that was acknowledged.
         0x88 [23:0] last_acked_psn, with_last_acked_psn;
-        /// `ssn`.
+        /// Send sequence number; the device keeps it.
         0x8c [23:0] ssn, with_ssn;
-        /// Responder resources log2.
+        /// Log2 of the reads and atomics that this side serves at a time.
         0x90 [23:21] log_rra_max, with_log_rra_max;
-        /// 1 IB spec, 2 only 8B, 3 up to 8B, 4 16B, 5 32B, 6 64B, 7 128B, 8 256B.
+        /// Atomics served: 1 InfiniBand's, 2 only 8 bytes, 3 up to 8, 4 up to 16, 5 up to 32, 6 up
+        /// to 64, 7 up to 128, 8 up to 256.
         0x90 [19:16] atomic_mode, with_atomic_mode;
-        /// Remote read enable.
+        /// RDMA reads from the other end are served.
         0x90 [15] rre, with_rre;
-        /// Remote write enable.
+        /// RDMA writes from the other end are served.
         0x90 [14] rwe, with_rwe;
-        /// Remote atomic enable.
+        /// Atomics from the other end are served.
         0x90 [13] rae, with_rae;
-        /// 64-byte units.
+        /// Start of the queues in their first page, in units of 64 bytes.
         0x90 [11:6] page_offset, with_page_offset;
-        /// Cross-channel.
+        /// Cross-channel: the receive queue waits to be enabled.
         0x90 [2] cd_slave_receive, with_cd_slave_receive;
-        /// `cd_slave_send`.
+        /// Cross-channel: the send queue waits to be enabled.
         0x90 [1] cd_slave_send, with_cd_slave_send;
-        /// `cd_master`.
+        /// Cross-channel: this queue may enable others.
         0x90 [0] cd_master, with_cd_master;
-        /// RNR timer code.
+        /// Time that "receiver not ready" answers ask for, as the transport codes it.
         0x94 [28:24] min_rnr_nak, with_min_rnr_nak;
-        /// `next_rcv_psn`.
+        /// Sequence number expected in the next request.
         0x94 [23:0] next_rcv_psn, with_next_rcv_psn;
-        /// `xrcd`.
+        /// XRC domain of the QP.
         0x98 [23:0] xrcd, with_xrcd;
-        /// `cqn_rcv`.
+        /// Completion queue of the receive queue.
         0x9c [23:0] cqn_rcv, with_cqn_rcv;
-        /// DMA address of the 8-byte doorbell record.
+        /// Address of the doorbell record: receive counter, then send counter.
         0xa0 (u64) dbr_addr, with_dbr_addr;
-        /// `q_key`.
+        /// UD: key that received packets must carry.
         0xa8 [31:0] q_key, with_q_key;
-        /// 0 own RQ, 1 SRQ/RMP, 2 cross RQ, 3 zero-size RQ.
+        /// Receive queue: 0 own, 1 SRQ or RMP, 2 cross, 3 none.
         0xac [26:24] rq_type, with_rq_type;
-        /// `srqn_rmpn_xrqn`.
+        /// Number of the shared receive queue or pool.
         0xac [23:0] srqn_rmpn_xrqn, with_srqn_rmpn_xrqn;
-        /// `rmsn`.
+        /// Message sequence number of the responder; the device keeps it.
         0xb0 [23:0] rmsn, with_rmsn;
-        /// `hw_sq_wqebb_counter`.
+        /// Send basic blocks that the device has taken.
         0xb4 [31:16] hw_sq_wqebb_counter, with_hw_sq_wqebb_counter;
-        /// `sw_sq_wqebb_counter`.
+        /// Send basic blocks that the driver has posted.
         0xb4 [15:0] sw_sq_wqebb_counter, with_sw_sq_wqebb_counter;
-        /// `hw_rq_counter`.
+        /// Receive WQEs that the device has taken.
         0xb8 [31:0] hw_rq_counter, with_hw_rq_counter;
-        /// `sw_rq_counter`.
+        /// Receive WQEs that the driver has posted.
         0xbc [31:0] sw_rq_counter, with_sw_rq_counter;
-        /// `cgs`.
+        /// Known by this name only; the public headers say no more.
         0xc4 [16] cgs, with_cgs;
-        /// Requester inline-data-in-CQE: 0 off, 0x11 32 B, 0x22 64 B.
+        /// Requester: data in CQEs: 0 none, 0x11 up to 32 bytes, 0x22 up to 64.
         0xc4 [15:8] cs_req, with_cs_req;
-        /// Responder: 0 off, 1 32 B, 2 64 B.
+        /// Responder: data in CQEs: 0 none, 1 up to 32 bytes, 2 up to 64.
         0xc4 [7:0] cs_res, with_cs_res;
-        /// `dc_access_key`.
+        /// DC: key that connections must name.
         0xc8 (u64) dc_access_key, with_dc_access_key;
-        /// `dbr_umem_valid`.
+        /// The doorbell record stands in a user memory object.
         0xd0 [28] dbr_umem_valid, with_dbr_umem_valid;
     }
 }

@@ -38,7 +38,7 @@ layout! {
         0x04 [31:16] max_mtu, with_max_mtu;
         /// MTU that the driver asked for.
         0x08 [31:16] admin_mtu, with_admin_mtu;
-        /// MTU in force.
+        /// MTU in force: the smaller of the two.
         0x0c [31:16] oper_mtu, with_oper_mtu;
     }
 
@@ -72,7 +72,7 @@ layout! {
         0x24 [31:0] eth_proto_oper, with_eth_proto_oper;
         /// InfiniBand width and speed in force.
         0x28 [31:0] ib_oper, with_ib_oper;
-        /// Kind of connector.
+        /// Kind of connector, 0 if not known.
         0x2c [3:0] connector_type, with_connector_type;
         /// Ethernet speeds that the link partner offers.
         0x30 [31:0] eth_proto_lp_advertise, with_eth_proto_lp_advertise;
@@ -82,15 +82,15 @@ layout! {
     pub struct Paos [0x10] {
         /// Port, 1-based.
         0x00 [23:16] local_port, with_local_port;
-        /// Asked for, see [`PortStatus`].
+        /// Status asked for, see [`PortStatus`].
         0x00 [11:8] admin_status, with_admin_status;
-        /// In force, see [`PortStatus`].
+        /// Status in force, see [`PortStatus`].
         0x00 [3:0] oper_status, with_oper_status;
         /// `admin_status` is to be taken.
         0x04 [31] ase, with_ase;
-        /// `e` is to be taken.
+        /// `e` is to be taken over.
         0x04 [30] ee, with_ee;
-        /// When to raise events.
+        /// When a change raises an event: 0 never, 1 always, 2 once.
         0x04 [1:0] e, with_e;
     }
 
@@ -98,11 +98,11 @@ layout! {
     pub struct Pfcc [0x20] {
         /// Port, 1-based.
         0x00 [23:16] local_port, with_local_port;
-        /// Send pause frames.
+        /// Pause frames are sent.
         0x08 [31] pptx, with_pptx;
         /// Priorities that send pause frames.
         0x08 [23:16] pfctx, with_pfctx;
-        /// Obey pause frames.
+        /// Pause frames are obeyed.
         0x0c [31] pprx, with_pprx;
         /// Priorities that obey pause frames.
         0x0c [23:16] pfcrx, with_pfcrx;
@@ -112,15 +112,15 @@ layout! {
     pub struct Pmlp [0x40] {
         /// Port, 1-based.
         0x00 [23:16] local_port, with_local_port;
-        /// Number of lanes.
+        /// Number of lanes that the port uses.
         0x00 [7:0] width, with_width;
         /// Mapping of lane 0: module in 7:0.
         0x04 [31:0] lane0_module_mapping, with_lane0_module_mapping;
-        /// Mapping of lane 1.
+        /// Mapping of lane 1, coded in the same way.
         0x08 [31:0] lane1_module_mapping, with_lane1_module_mapping;
-        /// Mapping of lane 2.
+        /// Mapping of lane 2, coded in the same way.
         0x0c [31:0] lane2_module_mapping, with_lane2_module_mapping;
-        /// Mapping of lane 3.
+        /// Mapping of lane 3, coded in the same way.
         0x10 [31:0] lane3_module_mapping, with_lane3_module_mapping;
     }
 
@@ -138,49 +138,49 @@ layout! {
 
     /// IEEE 802.3 counters, the start of [`counter_group::IEEE_802_3`].
     pub struct Ieee8023Counters [0x30] {
-        /// Frames sent.
+        /// Frames sent without error.
         0x00 (u64) a_frames_transmitted_ok, with_a_frames_transmitted_ok;
-        /// Frames received.
+        /// Frames received without error.
         0x08 (u64) a_frames_received_ok, with_a_frames_received_ok;
-        /// Frames with a wrong FCS.
+        /// Frames received with a wrong frame check sequence.
         0x10 (u64) a_frame_check_sequence_errors, with_a_frame_check_sequence_errors;
         /// Frames that were not a whole number of bytes.
         0x18 (u64) a_alignment_errors, with_a_alignment_errors;
-        /// Bytes sent.
+        /// Bytes of payload sent without error.
         0x20 (u64) a_octets_transmitted_ok, with_a_octets_transmitted_ok;
-        /// Bytes received.
+        /// Bytes of payload received without error.
         0x28 (u64) a_octets_received_ok, with_a_octets_received_ok;
     }
 
     /// Endianness of the host, 16 bytes.
     pub struct HostEndianness [0x10] {
-        /// 0 little, 0x80 big.
+        /// 0 little-endian, 0x80 big-endian.
         0x00 [31:24] he, with_he;
     }
 
     /// Default time-outs, 64 bytes; each word is a [`crate::init_seg::TimeOut`].
     pub struct Dtor [0x40] {
-        /// PCIe toggle.
+        /// Time for the PCIe link to go down and up.
         0x04 [31:0] pcie_toggle_to, with_pcie_toggle_to;
-        /// Health poll interval.
+        /// Interval of the health poll.
         0x14 [31:0] health_poll_to, with_health_poll_to;
-        /// Full crash dump.
+        /// Time for a full crash dump.
         0x18 [31:0] full_crdump_to, with_full_crdump_to;
-        /// Firmware reset.
+        /// Time for a firmware reset.
         0x1c [31:0] fw_reset_to, with_fw_reset_to;
-        /// Flush on error.
+        /// Time to flush the queues after an error.
         0x20 [31:0] flush_on_err_to, with_flush_on_err_to;
-        /// PCI synchronised update.
+        /// Time for a synchronised firmware update.
         0x24 [31:0] pci_sync_update_to, with_pci_sync_update_to;
-        /// Teardown.
+        /// Time for a fast teardown.
         0x28 [31:0] tear_down_to, with_tear_down_to;
-        /// FSM reactivation.
+        /// Time to activate new firmware.
         0x2c [31:0] fsm_reactivate_to, with_fsm_reactivate_to;
-        /// Reclaiming pages.
+        /// Time to get pages back.
         0x30 [31:0] reclaim_pages_to, with_reclaim_pages_to;
-        /// Reclaiming pages of virtual functions.
+        /// Time to get pages of virtual functions back.
         0x34 [31:0] reclaim_vfs_pages_to, with_reclaim_vfs_pages_to;
-        /// Unloading before a reset (Linux 6.12).
+        /// Time to unload before a reset (Linux 6.12).
         0x38 [31:0] reset_unload_to, with_reset_unload_to;
     }
 }

@@ -16,7 +16,7 @@ layout! {
         0x00 [2] disable_mc_local_lb, with_disable_mc_local_lb;
         /// Unicast is not looped back.
         0x00 [1] disable_uc_local_lb, with_disable_uc_local_lb;
-        /// RoCE is enabled.
+        /// RoCE is switched on.
         0x00 [0] roce_en, with_roce_en;
         /// The next change raises a NIC vport change event.
         0x04 [31] arm_change_event, with_arm_change_event;
@@ -32,11 +32,11 @@ layout! {
         0x20 [30:28] sd_group, with_sd_group;
         /// Largest frame in bytes, Ethernet header included.
         0x24 [15:0] mtu, with_mtu;
-        /// System image GUID.
+        /// GUID that all functions of a board share.
         0x28 (u64) system_image_guid, with_system_image_guid;
-        /// Port GUID.
+        /// GUID of the port.
         0x30 (u64) port_guid, with_port_guid;
-        /// Node GUID.
+        /// GUID of this function.
         0x38 (u64) node_guid, with_node_guid;
         /// Packets with a wrong Q_Key.
         0x68 [31:16] qkey_violation_counter, with_qkey_violation_counter;
@@ -44,11 +44,11 @@ layout! {
         0xf0 [31] promisc_uc, with_promisc_uc;
         /// Every multicast frame is received.
         0xf0 [30] promisc_mc, with_promisc_mc;
-        /// Every frame is received.
+        /// Every frame of the port is received.
         0xf0 [29] promisc_all, with_promisc_all;
         /// What the list holds: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
         0xf0 [26:24] allowed_list_type, with_allowed_list_type;
-        /// Entries in the list.
+        /// Number of entries in the list.
         0xf0 [11:0] allowed_list_size, with_allowed_list_size;
         /// Two zero bytes and the six bytes of the permanent MAC address.
         0xf4 ([u8; 8]) permanent_address, with_permanent_address;
@@ -58,17 +58,17 @@ layout! {
     pub struct RoceAddress [0x20] {
         /// GID; an IPv4 address stands in IPv4-mapped form.
         0x00 ([u8; 16]) source_l3_address, with_source_l3_address;
-        /// Frames carry a VLAN tag.
+        /// Frames carry a VLAN tag with `vlan_id`.
         0x10 [28] vlan_valid, with_vlan_valid;
-        /// VLAN id.
+        /// VLAN id that frames carry.
         0x10 [27:16] vlan_id, with_vlan_id;
         /// First two bytes of the source MAC.
         0x10 [15:0] source_mac_47_32, with_source_mac_47_32;
         /// Last four bytes of the source MAC.
         0x14 [31:0] source_mac_31_0, with_source_mac_31_0;
-        /// 0 IPv4, 1 IPv6.
+        /// Kind of the address: 0 IPv4, 1 IPv6.
         0x18 [11:8] roce_l3_type, with_roce_l3_type;
-        /// 0 RoCE v1, 1 v1.5, 2 v2.
+        /// RoCE version: 0 v1, 1 v1.5, 2 v2.
         0x18 [7:0] roce_version, with_roce_version;
     }
 }

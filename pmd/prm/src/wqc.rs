@@ -1,69 +1,71 @@
 //! Work queue contexts: the shared `wq`, and SQ, RQ and RMP around it.
 //!
-//! Source: reference 5.6 to 5.9; PRM "Work Queue Context", `mlx5_ifc_wq_bits`, `sqc`, `rqc`, `rmpc`.
+//! Source: reference 5.6 to 5.9; PRM "Work Queue Context", `mlx5_ifc_wq_bits`, `sqc`, `rqc`,
+//! `rmpc`.
 
 use crate::layout;
 
 layout! {
     /// Work queue, 192 bytes (`wq`); the page list follows it.
     pub struct Wq [0xc0] {
-        /// 0 linked list, 1 cyclic, 2 linked-list striding, 3 cyclic striding.
+        /// 0 linked list, 1 cyclic, 2 linked list with strides, 3 cyclic with strides.
         0x00 [31:28] wq_type, with_wq_type;
-        /// `wq_signature`.
+        /// The device checks the signatures of WQEs.
         0x00 [27] wq_signature, with_wq_signature;
-        /// 0 none, 1 pad to cache line.
+        /// Received data are padded: 0 not, 1 to a whole cache line.
         0x00 [26:25] end_padding_mode, with_end_padding_mode;
-        /// `cd_slave`.
+        /// Cross-channel: the queue waits to be enabled.
         0x00 [24] cd_slave, with_cd_slave;
-        /// `hds_skip_first_sge`.
+        /// Header split: the first scatter entry is left out.
         0x04 [31] hds_skip_first_sge, with_hds_skip_first_sge;
-        /// `log2_hds_buf_size`.
+        /// Header split: log2 of the header buffer.
         0x04 [30:28] log2_hds_buf_size, with_log2_hds_buf_size;
-        /// 64-byte units.
+        /// Start of the queue in its first page, in units of 64 bytes.
         0x04 [20:16] page_offset, with_page_offset;
-        /// SRQ/RMP limit.
+        /// Low-water mark: the limit of an SRQ or RMP in WQEs.
         0x04 [15:0] lwm, with_lwm;
-        /// `pd`.
+        /// Protection domain of the queue.
         0x08 [23:0] pd, with_pd;
-        /// SQ only.
+        /// SQ: UAR page from which its doorbell is rung.
         0x0c [23:0] uar_page, with_uar_page;
-        /// RQ: word 0 is the receive counter; SQ: word 1 is the send counter (8-byte record).
+        /// Address of the doorbell record: receive counter, then send counter.
         0x10 (u64) dbr_addr, with_dbr_addr;
-        /// `hw_counter`.
+        /// WQEs that the device has taken.
         0x18 [31:0] hw_counter, with_hw_counter;
-        /// `sw_counter`.
+        /// WQEs that the driver has posted.
         0x1c [31:0] sw_counter, with_sw_counter;
-        /// Log2 bytes (SQ 6).
+        /// Log2 of the bytes of a WQE; 6 for an SQ.
         0x20 [19:16] log_wq_stride, with_log_wq_stride;
-        /// Minus 12.
+        /// Log2 of the page size of the buffer, minus 12.
         0x20 [12:8] log_wq_pg_sz, with_log_wq_pg_sz;
-        /// Log2 entries (SQ: 64-byte blocks).
+        /// Log2 of the number of WQEs; for an SQ, of basic blocks.
         0x20 [4:0] log_wq_sz, with_log_wq_sz;
-        /// `dbr_umem_valid`.
+        /// The doorbell record stands in a user memory object.
         0x24 [31] dbr_umem_valid, with_dbr_umem_valid;
-        /// `wq_umem_valid`.
+        /// The queue stands in a user memory object.
         0x24 [30] wq_umem_valid, with_wq_umem_valid;
-        /// `log_hairpin_num_packets`.
+        /// Hairpin: log2 of the packets in the queue.
         0x24 [28:24] log_hairpin_num_packets, with_log_hairpin_num_packets;
-        /// `log_hairpin_data_sz`.
+        /// Hairpin: log2 of the bytes in the queue.
         0x24 [20:16] log_hairpin_data_sz, with_log_hairpin_data_sz;
-        /// Striding RQ: value - 9 (6 with ext_stride_num_range).
+        /// Striding RQ: log2 of the strides per WQE, minus 9.
         0x24 [11:8] log_wqe_num_of_strides, with_log_wqe_num_of_strides;
-        /// IP alignment.
+        /// Packets start two bytes into their buffer, so that IP is aligned.
         0x24 [7] two_byte_shift_en, with_two_byte_shift_en;
-        /// Value - 6.
+        /// Striding RQ: log2 of the bytes of a stride, minus 6.
         0x24 [2:0] log_wqe_stride_size, with_log_wqe_stride_size;
-        /// `headers_mkey`.
+        /// SHAMPO: mkey of the header buffer.
         0x38 [31:0] headers_mkey, with_headers_mkey;
-        /// `shampo_enable`.
+        /// SHAMPO: headers and data are split, packets of a connection merged.
         0x3c [31] shampo_enable, with_shampo_enable;
-        /// `log_reservation_size`.
+        /// SHAMPO: log2 of the memory reserved for a connection.
         0x3c [26:24] log_reservation_size, with_log_reservation_size;
-        /// `log_max_num_of_packets_per_reservation`.
-        0x3c [18:16] log_max_num_of_packets_per_reservation, with_log_max_num_of_packets_per_reservation;
-        /// `log_headers_entry_size`.
+        /// SHAMPO: log2 of the packets merged into a reservation.
+        0x3c [18:16] log_max_num_of_packets_per_reservation,
+            with_log_max_num_of_packets_per_reservation;
+        /// SHAMPO: log2 of the bytes of a header entry.
         0x3c [9:8] log_headers_entry_size, with_log_headers_entry_size;
-        /// `log_headers_buffer_entry_num`.
+        /// SHAMPO: log2 of the entries of the header buffer.
         0x3c [3:0] log_headers_buffer_entry_num, with_log_headers_buffer_entry_num;
         /// User memory object of the doorbell record (umem queues).
         0x28 [31:0] dbr_umem_id, with_dbr_umem_id;
@@ -75,47 +77,47 @@ layout! {
 
     /// Send queue context, 240 bytes (`sqc`).
     pub struct Sqc [0xf0] {
-        /// `rlky`.
+        /// WQEs may use the reserved lkey.
         0x00 [31] rlky, with_rlky;
-        /// `cd_master`.
+        /// Cross-channel: this queue may enable others.
         0x00 [30] cd_master, with_cd_master;
-        /// Fast registration.
+        /// Fast registration is allowed.
         0x00 [29] fre, with_fre;
-        /// 1: flush with CQEs after error.
+        /// WQEs left over after an error get a CQE each.
         0x00 [28] flush_in_error_en, with_flush_in_error_en;
-        /// Legacy multi-packet.
+        /// Legacy multi-packet WQEs are allowed.
         0x00 [27] allow_multi_pkt_send_wqe, with_allow_multi_pkt_send_wqe;
-        /// 0 none, 1 L2, 2 IP, 3 TCP/UDP.
+        /// Headers that a WQE must carry inline: 0 none, 1 L2, 2 IP, 3 TCP/UDP.
         0x00 [26:24] min_wqe_inline_mode, with_min_wqe_inline_mode;
-        /// 0 RST, 1 RDY, 3 ERR.
+        /// 0 reset, 1 ready, 3 error.
         0x00 [23:20] state, with_state;
-        /// UMR allowed (ICOSQ).
+        /// UMR requests are allowed.
         0x00 [19] reg_umr, with_reg_umr;
-        /// Software parser.
+        /// WQEs may say where their headers are (software parser).
         0x00 [18] allow_swp, with_allow_swp;
-        /// `hairpin`.
+        /// The queue is one end of a hairpin.
         0x00 [17] hairpin, with_hairpin;
-        /// `ts_format`.
+        /// Time stamps of CQEs: 0 free running, 1 default, 2 real time.
         0x00 [5:4] ts_format, with_ts_format;
-        /// `user_index`.
+        /// Value that CQEs carry when `cqe_version` is 1.
         0x04 [23:0] user_index, with_user_index;
-        /// `cqn`.
+        /// Completion queue of this queue.
         0x08 [23:0] cqn, with_cqn;
-        /// `hairpin_peer_rq`.
+        /// Receive queue at the other end of the hairpin.
         0x0c [23:0] hairpin_peer_rq, with_hairpin_peer_rq;
-        /// `hairpin_peer_vhca`.
+        /// Function at the other end of the hairpin.
         0x10 [15:0] hairpin_peer_vhca, with_hairpin_peer_vhca;
-        /// `ts_cqe_to_dest_cqn`.
+        /// Completion queue that time stamps go to.
         0x18 [23:0] ts_cqe_to_dest_cqn, with_ts_cqe_to_dest_cqn;
-        /// `packet_pacing_rate_limit_index`.
+        /// Entry of the rate limit table; 0: no limit.
         0x1c [15:0] packet_pacing_rate_limit_index, with_packet_pacing_rate_limit_index;
-        /// 1 normal, 0 for ICOSQ without TIS.
+        /// Number of TISs: 1, or 0 for a queue that only carries UMR requests.
         0x20 [31:16] tis_lst_sz, with_tis_lst_sz;
-        /// `qos_queue_group_id`.
+        /// QoS queue group; 0: none.
         0x20 [15:0] qos_queue_group_id, with_qos_queue_group_id;
-        /// `tis_num_0`.
+        /// TIS of the queue.
         0x2c [23:0] tis_num_0, with_tis_num_0;
-        /// `wq`.
+        /// The work queue itself.
         0x30 (Wq) wq, with_wq;
         /// Packets of this queue never reach the wire (Linux 6.12, DPDK).
         0x00 [16] non_wire, with_non_wire;
@@ -123,53 +125,54 @@ layout! {
 
     /// Receive queue context, 240 bytes (`rqc`).
     pub struct Rqc [0xf0] {
-        /// `rlky`.
+        /// WQEs may use the reserved lkey.
         0x00 [31] rlky, with_rlky;
-        /// `delay_drop_en`.
+        /// Packets wait for a WQE instead of being dropped.
         0x00 [30] delay_drop_en, with_delay_drop_en;
-        /// `scatter_fcs`.
+        /// The frame check sequence is received too.
         0x00 [29] scatter_fcs, with_scatter_fcs;
-        /// 1 = do NOT strip VLAN.
+        /// VLAN tags are not stripped.
         0x00 [28] vsd, with_vsd;
-        /// 0 inline memory, 1 RMP.
+        /// Where WQEs come from: 0 this queue, 1 an RMP.
         0x00 [27:24] mem_rq_type, with_mem_rq_type;
-        /// 0 RST, 1 RDY, 3 ERR.
+        /// 0 reset, 1 ready, 3 error.
         0x00 [23:20] state, with_state;
-        /// `flush_in_error_en`.
+        /// WQEs left over after an error get a CQE each.
         0x00 [18] flush_in_error_en, with_flush_in_error_en;
-        /// `hairpin`.
+        /// The queue is one end of a hairpin.
         0x00 [17] hairpin, with_hairpin;
-        /// `ts_format`.
+        /// Time stamps of CQEs: 0 free running, 1 default, 2 real time.
         0x00 [5:4] ts_format, with_ts_format;
-        /// `user_index`.
+        /// Value that CQEs carry when `cqe_version` is 1.
         0x04 [23:0] user_index, with_user_index;
-        /// `cqn`.
+        /// Completion queue of this queue.
         0x08 [23:0] cqn, with_cqn;
-        /// Q counter for out_of_buffer etc.
+        /// Q counter set that counts drops of this queue.
         0x0c [31:24] counter_set_id, with_counter_set_id;
-        /// If mem_rq_type 1.
+        /// RMP that WQEs come from.
         0x10 [23:0] rmpn, with_rmpn;
-        /// `hairpin_peer_sq`.
+        /// Send queue at the other end of the hairpin.
         0x14 [23:0] hairpin_peer_sq, with_hairpin_peer_sq;
-        /// `hairpin_peer_vhca`.
+        /// Function at the other end of the hairpin.
         0x18 [15:0] hairpin_peer_vhca, with_hairpin_peer_vhca;
-        /// `shampo_no_match_alignment_granularity`.
-        0x24 [25:24] shampo_no_match_alignment_granularity, with_shampo_no_match_alignment_granularity;
-        /// `shampo_match_criteria_type`.
+        /// SHAMPO: alignment of packets that match no connection.
+        0x24 [25:24] shampo_no_match_alignment_granularity,
+            with_shampo_no_match_alignment_granularity;
+        /// SHAMPO: what makes packets belong together.
         0x24 [17:16] shampo_match_criteria_type, with_shampo_match_criteria_type;
-        /// `reservation_timeout`.
+        /// SHAMPO: how long a reservation stays open.
         0x24 [15:0] reservation_timeout, with_reservation_timeout;
-        /// `wq`.
+        /// The work queue itself.
         0x30 (Wq) wq, with_wq;
     }
 
     /// Receive memory pool context, 240 bytes (`rmpc`).
     pub struct Rmpc [0xf0] {
-        /// 1 ready.
+        /// 1 ready, 3 error.
         0x00 [23:20] state, with_state;
-        /// 0: linked WQEs with a next segment, 1: cyclic.
+        /// The pool is cyclic; else its WQEs are linked by a next segment.
         0x04 [31] basic_cyclic_rcv_wqe, with_basic_cyclic_rcv_wqe;
-        /// The work queue.
+        /// The work queue that holds the WQEs.
         0x30 (Wq) wq, with_wq;
     }
 }

@@ -65,9 +65,9 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Current issi.
+        /// Interface step sequence id in use.
         0x08 [15:0] current_issi, with_current_issi;
-        /// Supported issi dw0.
+        /// Ids that the device knows: bit n means id n.
         0x6c [31:0] supported_issi_dw0, with_supported_issi_dw0;
     }
 
@@ -79,7 +79,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Current issi.
+        /// Interface step sequence id to use from now on.
         0x08 [15:0] current_issi, with_current_issi;
     }
 
@@ -115,11 +115,11 @@ layout! {
         0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
         /// Function that the command is about, 0 for the caller.
         0x08 [15:0] function_id, with_function_id;
-        /// Num pages.
+        /// 4 KiB pages wanted, two's complement: negative means that they can be taken back.
         0x0c [31:0] num_pages, with_num_pages;
     }
 
-    /// MANAGE_PAGES input, 0x10 bytes; op_mod 0 cannot give, 1 give, 2 take. Pas follow.
+    /// MANAGE_PAGES input, 0x10 bytes; op_mod 0 cannot give, 1 give, 2 take. The page list follows.
     pub struct ManagePagesIn [0x10] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -131,17 +131,17 @@ layout! {
         0x08 [31] embedded_cpu_function, with_embedded_cpu_function;
         /// Function that the command is about, 0 for the caller.
         0x08 [15:0] function_id, with_function_id;
-        /// Input num entries.
+        /// Number of pages given, or to take back.
         0x0c [31:0] input_num_entries, with_input_num_entries;
     }
 
-    /// MANAGE_PAGES output, 0x10 bytes. Pas follow.
+    /// MANAGE_PAGES output, 0x10 bytes. The page list follows.
     pub struct ManagePagesOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Output num entries.
+        /// Number of pages returned; their addresses follow.
         0x08 [31:0] output_num_entries, with_output_num_entries;
     }
 
@@ -153,7 +153,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Driver version.
+        /// Name and version of the driver, ASCII, zero-terminated.
         0x10 ([u8; 64]) driver_version, with_driver_version;
     }
 
@@ -165,7 +165,7 @@ layout! {
         0x04 [31:0] syndrome, with_syndrome;
     }
 
-    /// QUERY_HCA_CAP input, 0x10 bytes; op_mod type<<1 | cur.
+    /// QUERY_HCA_CAP input, 0x10 bytes; op_mod is the page type times 2, plus 1 for current values.
     pub struct QueryHcaCapIn [0x10] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -185,11 +185,11 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Capability.
+        /// The page, for instance a [`crate::caps::HcaCap`].
         0x10 ([u8; 4096]) capability, with_capability;
     }
 
-    /// SET_HCA_CAP input, 0x1010 bytes; op_mod type<<1.
+    /// SET_HCA_CAP input, 0x1010 bytes; op_mod is the page type times 2.
     pub struct SetHcaCapIn [0x1010] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -201,7 +201,7 @@ layout! {
         0x08 [31] other_function, with_other_function;
         /// Function that the command is about, 0 for the caller.
         0x08 [15:0] function_id, with_function_id;
-        /// Capability.
+        /// The page as it shall become.
         0x10 ([u8; 4096]) capability, with_capability;
     }
 
@@ -221,9 +221,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Sw vhca id.
+        /// Number that the driver gives this function.
         0x0c [29:16] sw_vhca_id, with_sw_vhca_id;
-        /// Sw owner id.
+        /// Identifies the driver instance that owns this function.
         0x10 ([u8; 16]) sw_owner_id, with_sw_owner_id;
     }
 
@@ -243,7 +243,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Profile.
+        /// 0 graceful, 1 forced, 2 prepare fast teardown.
         0x08 [15:0] profile, with_profile;
     }
 
@@ -253,7 +253,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// State.
+        /// The forced or fast teardown failed.
         0x0c [0] state, with_state;
     }
 
@@ -273,7 +273,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Query adapter struct.
+        /// Vendor ids at 0x18 and 0x1c, firmware build (PSID, 16 ASCII bytes) at 0xf0.
         0x10 ([u8; 256]) query_adapter_struct, with_query_adapter_struct;
     }
 
@@ -293,11 +293,11 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Dump fill mkey.
+        /// Mkey that a DUMP request uses to send what it likes.
         0x08 [31:0] dump_fill_mkey, with_dump_fill_mkey;
-        /// Resd lkey.
+        /// Reserved lkey: bus addresses, for queues created with `rlky`.
         0x0c [31:0] resd_lkey, with_resd_lkey;
-        /// Null mkey.
+        /// Mkey that reads as zero and swallows writes.
         0x10 [31:0] null_mkey, with_null_mkey;
     }
 

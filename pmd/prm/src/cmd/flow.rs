@@ -2,9 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::flow::FlowContext;
-use crate::flow::FlowMatchParam;
-use crate::flow::FlowTableContext;
+use crate::flow::{FlowContext, FlowMatchParam, FlowTableContext};
 use crate::{command, layout};
 
 layout! {
@@ -20,9 +18,9 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table context.
+        /// The table's context.
         0x18 (FlowTableContext) flow_table_context, with_flow_table_context;
     }
 
@@ -32,7 +30,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Flow table number.
+        /// Number of the flow table.
         0x08 [23:0] table_id, with_table_id;
     }
 
@@ -48,9 +46,9 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
     }
 
@@ -74,13 +72,13 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Modify field select.
+        /// What to change: bit 0 the miss table.
         0x0c [15:0] modify_field_select, with_modify_field_select;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
-        /// Flow table context.
+        /// The table's context.
         0x18 (FlowTableContext) flow_table_context, with_flow_table_context;
     }
 
@@ -100,9 +98,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
     }
 
@@ -112,7 +110,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Flow table context.
+        /// The table's context.
         0x18 (FlowTableContext) flow_table_context, with_flow_table_context;
     }
 
@@ -128,23 +126,23 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Group type.
+        /// Kind of group: 0 matches by criteria, 1 splits by a hash.
         0x10 [19:16] group_type, with_group_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
-        /// Source eswitch owner vhca id valid.
+        /// The criteria name the owner of the source e-switch.
         0x18 [31] source_eswitch_owner_vhca_id_valid, with_source_eswitch_owner_vhca_id_valid;
-        /// Start flow index.
+        /// First entry of the group.
         0x1c [31:0] start_flow_index, with_start_flow_index;
-        /// End flow index.
+        /// Last entry of the group, inclusive.
         0x24 [31:0] end_flow_index, with_end_flow_index;
-        /// Match definer id.
+        /// Match definer that a hash split uses.
         0x28 [15:0] match_definer_id, with_match_definer_id;
-        /// Match criteria enable.
+        /// Blocks that are matched: bit 0 outer, 1 misc, 2 inner, 3 to 6 misc 2 to 5.
         0x3c [7:0] match_criteria_enable, with_match_criteria_enable;
-        /// Match criteria.
+        /// Mask: the bits of a packet that entries of this group compare.
         0x40 (FlowMatchParam) match_criteria, with_match_criteria;
     }
 
@@ -154,7 +152,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Flow group number.
+        /// Number of the flow group.
         0x08 [23:0] group_id, with_group_id;
     }
 
@@ -170,11 +168,11 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
-        /// Flow group number.
+        /// Number of the flow group.
         0x18 [31:0] group_id, with_group_id;
     }
 
@@ -198,17 +196,17 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
-        /// Ignore flow level.
+        /// The destination table may have any level.
         0x18 [31] ignore_flow_level, with_ignore_flow_level;
-        /// Modify enable mask.
+        /// What to change: bit 0 action, 1 tag, 2 destinations, 3 counters.
         0x18 [7:0] modify_enable_mask, with_modify_enable_mask;
         /// Index of the entry in its table.
         0x20 [31:0] flow_index, with_flow_index;
-        /// Flow context.
+        /// The entry's context.
         0x40 (FlowContext) flow_context, with_flow_context;
     }
 
@@ -232,9 +230,9 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
         /// Index of the entry in its table.
         0x20 [31:0] flow_index, with_flow_index;
@@ -256,9 +254,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
         /// Index of the entry in its table.
         0x20 [31:0] flow_index, with_flow_index;
@@ -270,7 +268,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Flow context.
+        /// The entry's context.
         0x40 (FlowContext) flow_context, with_flow_context;
     }
 
@@ -286,19 +284,19 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Kind of flow table.
+        /// 0 NIC receive, 1 NIC transmit, 4 FDB, 5 and 6 sniffer, 7 and 8 RDMA.
         0x10 [31:24] table_type, with_table_type;
-        /// Table of other vport.
+        /// The table belongs to another vport.
         0x10 [16] table_of_other_vport, with_table_of_other_vport;
-        /// Table vport number.
+        /// Vport that the table belongs to.
         0x10 [15:0] table_vport_number, with_table_vport_number;
-        /// Flow table number.
+        /// Number of the flow table.
         0x14 [23:0] table_id, with_table_id;
-        /// Underlay qpn.
+        /// QP whose packets start at this table (IPoIB).
         0x18 [23:0] underlay_qpn, with_underlay_qpn;
-        /// Table eswitch owner vhca id valid.
+        /// `table_eswitch_owner_vhca_id` means something.
         0x1c [31] table_eswitch_owner_vhca_id_valid, with_table_eswitch_owner_vhca_id_valid;
-        /// Table eswitch owner vhca id.
+        /// Function that owns the table's e-switch.
         0x1c [15:0] table_eswitch_owner_vhca_id, with_table_eswitch_owner_vhca_id;
     }
 
@@ -318,9 +316,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Flow counter bulk log size.
+        /// Log2 of the number of counters to allocate at a time.
         0x0c [12:8] flow_counter_bulk_log_size, with_flow_counter_bulk_log_size;
-        /// Flow counter bulk.
+        /// Size of the bulk as one of the bits of the capability.
         0x0c [7:0] flow_counter_bulk, with_flow_counter_bulk;
     }
 
@@ -330,7 +328,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Flow counter number.
+        /// Number of the flow counter, or of the first of a bulk.
         0x08 [31:0] flow_counter_id, with_flow_counter_id;
     }
 
@@ -342,7 +340,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Flow counter number.
+        /// Number of the flow counter, or of the first of a bulk.
         0x08 [31:0] flow_counter_id, with_flow_counter_id;
     }
 
@@ -364,13 +362,14 @@ layout! {
         0x04 [15:0] op_mod, with_op_mod;
         /// Set the counters to zero after reading.
         0x18 [31] clear, with_clear;
-        /// Num of counters.
+        /// Number of counters to read from the first one on.
         0x18 [15:0] num_of_counters, with_num_of_counters;
-        /// Flow counter number.
+        /// Number of the flow counter, or of the first of a bulk.
         0x1c [31:0] flow_counter_id, with_flow_counter_id;
     }
 
-    /// QUERY_FLOW_COUNTER output, 0x10 bytes. Flow_statistics follow.
+    /// QUERY_FLOW_COUNTER output, 0x10 bytes. Packets and bytes of each counter follow, 64 bits
+    /// each.
     pub struct QueryFlowCounterOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;

@@ -119,7 +119,7 @@ layout! {
 
     /// Mailbox block, 576 bytes. Source: reference 2.1; `mlx5_cmd_prot_block`.
     pub struct Mailbox [0x240] {
-        /// Command data.
+        /// Up to 512 bytes of input or output.
         0x000 ([u8; 512]) data, with_data;
         /// Address of the next block, 0 at the end.
         0x230 (u64) next_pointer, with_next_pointer;
@@ -135,11 +135,11 @@ layout! {
 
     /// First eight bytes of every input.
     pub struct InputHeader [0x8] {
-        /// Command opcode.
+        /// What to do, see [`Opcode`].
         0x00 [31:16] opcode, with_opcode;
         /// User context, 0 for the driver itself.
         0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
+        /// Variant of the command.
         0x04 [15:0] op_mod, with_op_mod;
     }
 

@@ -22,7 +22,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Uar.
+        /// UAR page, counted in pages from the start of BAR0.
         0x08 [23:0] uar, with_uar;
     }
 
@@ -34,7 +34,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Uar.
+        /// UAR page, counted in pages from the start of BAR0.
         0x08 [23:0] uar, with_uar;
     }
 
@@ -62,7 +62,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Pd.
+        /// Number of the protection domain.
         0x08 [23:0] pd, with_pd;
     }
 
@@ -74,7 +74,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Pd.
+        /// Number of the protection domain.
         0x08 [23:0] pd, with_pd;
     }
 
@@ -102,7 +102,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Transport domain.
+        /// Number of the transport domain.
         0x08 [23:0] transport_domain, with_transport_domain;
     }
 
@@ -114,7 +114,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Transport domain.
+        /// Number of the transport domain.
         0x08 [23:0] transport_domain, with_transport_domain;
     }
 
@@ -142,7 +142,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Xrcd.
+        /// Number of the XRC domain.
         0x08 [23:0] xrcd, with_xrcd;
     }
 
@@ -154,7 +154,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Xrcd.
+        /// Number of the XRC domain.
         0x08 [23:0] xrcd, with_xrcd;
     }
 
@@ -166,7 +166,7 @@ layout! {
         0x04 [31:0] syndrome, with_syndrome;
     }
 
-    /// CREATE_MKEY input, 0x110 bytes. Klm_pas_mtt follow.
+    /// CREATE_MKEY input, 0x110 bytes. The translation entries follow.
     pub struct CreateMkeyIn [0x110] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -178,9 +178,9 @@ layout! {
         0x0c [31] pg_access, with_pg_access;
         /// The translations come from a user memory object.
         0x0c [30] mkey_umem_valid, with_mkey_umem_valid;
-        /// Memory key mkey entry.
+        /// The mkey's context.
         0x10 (Mkc) memory_key_mkey_entry, with_memory_key_mkey_entry;
-        /// Translations octword actual size.
+        /// 16-byte units of translation that follow; 0: to be filled in by UMR.
         0x60 [31:0] translations_octword_actual_size, with_translations_octword_actual_size;
     }
 
@@ -214,11 +214,11 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Memory key mkey entry.
+        /// The mkey's context.
         0x10 (Mkc) memory_key_mkey_entry, with_memory_key_mkey_entry;
-        /// Bsf0 klm0 pas mtt0 1.
+        /// First 16 bytes of translation or signature.
         0x110 ([u8; 16]) bsf0_klm0_pas_mtt0_1, with_bsf0_klm0_pas_mtt0_1;
-        /// Bsf1 klm1 pas mtt2 3.
+        /// Second 16 bytes of translation or signature.
         0x120 ([u8; 16]) bsf1_klm1_pas_mtt2_3, with_bsf1_klm1_pas_mtt2_3;
     }
 
@@ -249,7 +249,8 @@ command! {
     AllocPd ALLOC_PD: AllocPdIn => AllocPdOut,
     DeallocPd DEALLOC_PD: DeallocPdIn => DeallocPdOut,
     AllocTransportDomain ALLOC_TRANSPORT_DOMAIN: AllocTransportDomainIn => AllocTransportDomainOut,
-    DeallocTransportDomain DEALLOC_TRANSPORT_DOMAIN: DeallocTransportDomainIn => DeallocTransportDomainOut,
+    DeallocTransportDomain DEALLOC_TRANSPORT_DOMAIN:
+        DeallocTransportDomainIn => DeallocTransportDomainOut,
     AllocXrcd ALLOC_XRCD: AllocXrcdIn => AllocXrcdOut,
     DeallocXrcd DEALLOC_XRCD: DeallocXrcdIn => DeallocXrcdOut,
     CreateMkey CREATE_MKEY: CreateMkeyIn => CreateMkeyOut,

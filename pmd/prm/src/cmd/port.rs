@@ -2,12 +2,11 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::vport::NicVportContext;
-use crate::vport::RoceAddress;
+use crate::vport::{NicVportContext, RoceAddress};
 use crate::{command, layout};
 
 layout! {
-    /// ACCESS_REG input, 0x10 bytes; op_mod 0 write, 1 read. Register_data follow.
+    /// ACCESS_REG input, 0x10 bytes; op_mod 0 write, 1 read. The register follows.
     pub struct AccessRegIn [0x10] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -15,13 +14,13 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Register id.
+        /// A [`crate::reg::RegisterId`].
         0x08 [15:0] register_id, with_register_id;
-        /// Argument.
+        /// Argument that some registers take.
         0x0c [31:0] argument, with_argument;
     }
 
-    /// ACCESS_REG output, 0x10 bytes. Register_data follow.
+    /// ACCESS_REG output, 0x10 bytes. The register follows.
     pub struct AccessRegOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;
@@ -41,7 +40,7 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Allowed list type.
+        /// List to return: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
         0x0c [26:24] allowed_list_type, with_allowed_list_type;
     }
 
@@ -51,7 +50,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Nic vport context.
+        /// The vport's context.
         0x10 (NicVportContext) nic_vport_context, with_nic_vport_context;
     }
 
@@ -67,9 +66,9 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Field select.
+        /// What to change, see [`crate::vport::field_select`].
         0x0c [31:0] field_select, with_field_select;
-        /// Nic vport context.
+        /// The vport's context.
         0x100 (NicVportContext) nic_vport_context, with_nic_vport_context;
     }
 
@@ -95,11 +94,11 @@ layout! {
         0x08 [19:16] port_num, with_port_num;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Pkey index.
+        /// Entry of the P_Key table, 0xffff for all.
         0x0c [15:0] pkey_index, with_pkey_index;
     }
 
-    /// QUERY_HCA_VPORT_PKEY output, 0x10 bytes. Pkey follow.
+    /// QUERY_HCA_VPORT_PKEY output, 0x10 bytes. The P_Keys follow, 4 bytes each.
     pub struct QueryHcaVportPkeyOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;
@@ -127,13 +126,13 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Admin state.
+        /// State asked for: 0 down, 1 up, 2 follow the port.
         0x0c [7:4] admin_state, with_admin_state;
-        /// State.
+        /// State of the link: 0 down, 1 up.
         0x0c [3:0] state, with_state;
     }
 
-    /// MODIFY_VPORT_STATE input, 0x10 bytes; op_mod same.
+    /// MODIFY_VPORT_STATE input, 0x10 bytes; op_mod 0 vnic, 1 esw, 2 uplink.
     pub struct ModifyVportStateIn [0x10] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -145,7 +144,7 @@ layout! {
         0x08 [31] other_vport, with_other_vport;
         /// Number of the other vport.
         0x08 [15:0] vport_number, with_vport_number;
-        /// Admin state.
+        /// State asked for: 0 down, 1 up, 2 follow the port.
         0x0c [7:4] admin_state, with_admin_state;
     }
 
@@ -181,13 +180,13 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Received errors: packets.
+        /// Packets received with errors.
         0x10 (u64) rx_errors_packets, with_rx_errors_packets;
-        /// Received errors: bytes.
+        /// Bytes received with errors.
         0x18 (u64) rx_errors_octets, with_rx_errors_octets;
-        /// Sent errors: packets.
+        /// Packets that could not be sent.
         0x20 (u64) tx_errors_packets, with_tx_errors_packets;
-        /// Sent errors: bytes.
+        /// Bytes that could not be sent.
         0x28 (u64) tx_errors_octets, with_tx_errors_octets;
         /// Received infiniband unicast: packets.
         0x30 (u64) rx_ib_unicast_packets, with_rx_ib_unicast_packets;
@@ -251,7 +250,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Vport env.
+        /// Diagnostic counters of the vport.
         0x10 ([u8; 512]) vport_env, with_vport_env;
     }
 
@@ -263,11 +262,11 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Roce address index.
+        /// Entry of the RoCE address table.
         0x08 [31:16] roce_address_index, with_roce_address_index;
-        /// Vhca port num.
+        /// Port of a combined function, 0 on a function with one port.
         0x08 [3:0] vhca_port_num, with_vhca_port_num;
-        /// Roce address.
+        /// The entry itself.
         0x10 (RoceAddress) roce_address, with_roce_address;
     }
 
@@ -287,9 +286,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Roce address index.
+        /// Entry of the RoCE address table.
         0x08 [31:16] roce_address_index, with_roce_address_index;
-        /// Vhca port num.
+        /// Port of a combined function, 0 on a function with one port.
         0x08 [3:0] vhca_port_num, with_vhca_port_num;
     }
 
@@ -299,7 +298,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Roce address.
+        /// The entry itself.
         0x10 (RoceAddress) roce_address, with_roce_address;
     }
 
@@ -311,13 +310,13 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Table index.
+        /// Entry of the layer-2 table.
         0x14 [23:0] table_index, with_table_index;
-        /// Vlan valid.
+        /// `vlan` means something.
         0x1c [12] vlan_valid, with_vlan_valid;
-        /// Vlan.
+        /// VLAN id that frames must carry.
         0x1c [11:0] vlan, with_vlan;
-        /// Mac address.
+        /// MAC address in the low 48 bits.
         0x20 (u64) mac_address, with_mac_address;
     }
 
@@ -337,7 +336,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Table index.
+        /// Entry of the layer-2 table.
         0x14 [23:0] table_index, with_table_index;
     }
 
@@ -347,11 +346,11 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Vlan valid.
+        /// `vlan` means something.
         0x1c [12] vlan_valid, with_vlan_valid;
-        /// Vlan.
+        /// VLAN id that frames must carry.
         0x1c [11:0] vlan, with_vlan;
-        /// Mac address.
+        /// MAC address in the low 48 bits.
         0x20 (u64) mac_address, with_mac_address;
     }
 
@@ -363,7 +362,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Table index.
+        /// Entry of the layer-2 table.
         0x14 [23:0] table_index, with_table_index;
     }
 
@@ -391,7 +390,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Counter set id.
+        /// Number of the counter set; 0 is a valid one.
         0x08 [7:0] counter_set_id, with_counter_set_id;
     }
 
@@ -403,7 +402,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Counter set id.
+        /// Number of the counter set.
         0x08 [7:0] counter_set_id, with_counter_set_id;
     }
 
@@ -425,7 +424,7 @@ layout! {
         0x04 [15:0] op_mod, with_op_mod;
         /// Set the counters to zero after reading.
         0x18 [31] clear, with_clear;
-        /// Counter set id.
+        /// Number of the counter set.
         0x1c [7:0] counter_set_id, with_counter_set_id;
     }
 
@@ -435,77 +434,77 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Counter `rx_write_requests`.
+        /// RDMA writes received.
         0x10 [31:0] rx_write_requests, with_rx_write_requests;
-        /// Counter `rx_read_requests`.
+        /// RDMA reads received.
         0x18 [31:0] rx_read_requests, with_rx_read_requests;
-        /// Counter `rx_atomic_requests`.
+        /// Atomics received.
         0x20 [31:0] rx_atomic_requests, with_rx_atomic_requests;
-        /// Counter `rx_dct_connect`.
+        /// DC connections requested by others.
         0x28 [31:0] rx_dct_connect, with_rx_dct_connect;
-        /// Counter `out_of_buffer`.
+        /// Packets dropped because no receive WQE was posted.
         0x30 [31:0] out_of_buffer, with_out_of_buffer;
-        /// Counter `out_of_sequence`.
+        /// Packets received out of sequence.
         0x38 [31:0] out_of_sequence, with_out_of_sequence;
-        /// Counter `duplicate_request`.
+        /// Requests received again.
         0x40 [31:0] duplicate_request, with_duplicate_request;
-        /// Counter `rnr_nak_retry_err`.
+        /// "Receiver not ready" answers received.
         0x48 [31:0] rnr_nak_retry_err, with_rnr_nak_retry_err;
-        /// Counter `packet_seq_err`.
+        /// Sequence error NAKs received.
         0x50 [31:0] packet_seq_err, with_packet_seq_err;
-        /// Counter `implied_nak_seq_err`.
+        /// Answers that skipped an earlier request.
         0x58 [31:0] implied_nak_seq_err, with_implied_nak_seq_err;
-        /// Counter `local_ack_timeout_err`.
+        /// Acknowledgements that did not come in time.
         0x60 [31:0] local_ack_timeout_err, with_local_ack_timeout_err;
-        /// Counter `req_rnr_retries_exceeded`.
+        /// Requests given up after "receiver not ready" (Linux 6.12).
         0x70 [31:0] req_rnr_retries_exceeded, with_req_rnr_retries_exceeded;
-        /// Counter `resp_local_length_error`.
+        /// Messages received that were too long for their WQE.
         0x78 [31:0] resp_local_length_error, with_resp_local_length_error;
-        /// Counter `req_local_length_error`.
+        /// Answers received that were too long for their WQE.
         0x7c [31:0] req_local_length_error, with_req_local_length_error;
-        /// Counter `resp_local_qp_error`.
+        /// Local QP errors as responder.
         0x80 [31:0] resp_local_qp_error, with_resp_local_qp_error;
-        /// Counter `local_operation_error`.
+        /// Local operation errors.
         0x84 [31:0] local_operation_error, with_local_operation_error;
-        /// Counter `resp_local_protection`.
+        /// Local protection errors as responder.
         0x88 [31:0] resp_local_protection, with_resp_local_protection;
-        /// Counter `req_local_protection`.
+        /// Local protection errors as requester.
         0x8c [31:0] req_local_protection, with_req_local_protection;
-        /// Counter `resp_cqe_error`.
+        /// Receives that ended with an error.
         0x90 [31:0] resp_cqe_error, with_resp_cqe_error;
-        /// Counter `req_cqe_error`.
+        /// Sends that ended with an error.
         0x94 [31:0] req_cqe_error, with_req_cqe_error;
-        /// Counter `req_mw_binding`.
+        /// Memory window binds that failed.
         0x98 [31:0] req_mw_binding, with_req_mw_binding;
-        /// Counter `req_bad_response`.
+        /// Answers that did not fit their request.
         0x9c [31:0] req_bad_response, with_req_bad_response;
-        /// Counter `req_remote_invalid_request`.
+        /// Own requests refused as invalid.
         0xa0 [31:0] req_remote_invalid_request, with_req_remote_invalid_request;
-        /// Counter `resp_remote_invalid_request`.
+        /// Requests of others refused as invalid.
         0xa4 [31:0] resp_remote_invalid_request, with_resp_remote_invalid_request;
-        /// Counter `req_remote_access_errors`.
+        /// Own requests refused for lack of access rights.
         0xa8 [31:0] req_remote_access_errors, with_req_remote_access_errors;
-        /// Counter `resp_remote_access_errors`.
+        /// Requests of others refused for lack of access rights.
         0xac [31:0] resp_remote_access_errors, with_resp_remote_access_errors;
-        /// Counter `req_remote_operation_errors`.
+        /// Own requests that failed at the other end.
         0xb0 [31:0] req_remote_operation_errors, with_req_remote_operation_errors;
-        /// Counter `req_transport_retries_exceeded`.
+        /// Requests given up because no acknowledgement came.
         0xb4 [31:0] req_transport_retries_exceeded, with_req_transport_retries_exceeded;
-        /// Counter `cq_overflow`.
+        /// Completion queues that overran.
         0xb8 [31:0] cq_overflow, with_cq_overflow;
-        /// Counter `resp_cqe_flush_error`.
+        /// Receives flushed because their queue was in error.
         0xbc [31:0] resp_cqe_flush_error, with_resp_cqe_flush_error;
-        /// Counter `req_cqe_flush_error`.
+        /// Sends flushed because their queue was in error.
         0xc0 [31:0] req_cqe_flush_error, with_req_cqe_flush_error;
-        /// Counter `roce_adp_retrans`.
+        /// Adaptive retransmissions.
         0xc8 [31:0] roce_adp_retrans, with_roce_adp_retrans;
-        /// Counter `roce_adp_retrans_to`.
+        /// Adaptive retransmissions after a time-out.
         0xcc [31:0] roce_adp_retrans_to, with_roce_adp_retrans_to;
-        /// Counter `roce_slow_restart`.
+        /// Slow restarts.
         0xd0 [31:0] roce_slow_restart, with_roce_slow_restart;
-        /// Counter `roce_slow_restart_cnps`.
+        /// Congestion notifications sent during slow restart.
         0xd4 [31:0] roce_slow_restart_cnps, with_roce_slow_restart_cnps;
-        /// Counter `roce_slow_restart_trans`.
+        /// Changes into slow restart.
         0xd8 [31:0] roce_slow_restart_trans, with_roce_slow_restart_trans;
     }
 }
@@ -513,7 +512,8 @@ layout! {
 command! {
     AccessReg ACCESS_REG: AccessRegIn => AccessRegOut,
     QueryNicVportContext QUERY_NIC_VPORT_CONTEXT: QueryNicVportContextIn => QueryNicVportContextOut,
-    ModifyNicVportContext MODIFY_NIC_VPORT_CONTEXT: ModifyNicVportContextIn => ModifyNicVportContextOut,
+    ModifyNicVportContext MODIFY_NIC_VPORT_CONTEXT:
+        ModifyNicVportContextIn => ModifyNicVportContextOut,
     QueryHcaVportPkey QUERY_HCA_VPORT_PKEY: QueryHcaVportPkeyIn => QueryHcaVportPkeyOut,
     QueryVportState QUERY_VPORT_STATE: QueryVportStateIn => QueryVportStateOut,
     ModifyVportState MODIFY_VPORT_STATE: ModifyVportStateIn => ModifyVportStateOut,

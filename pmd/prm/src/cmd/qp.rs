@@ -6,7 +6,7 @@ use crate::qpc::Qpc;
 use crate::{command, layout};
 
 layout! {
-    /// CREATE_QP input, 0x110 bytes. Pas follow.
+    /// CREATE_QP input, 0x110 bytes. The page list follows.
     pub struct CreateQpIn [0x110] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -14,7 +14,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Input qpn.
+        /// QP number to use; 0: the device chooses.
         0x08 [23:0] input_qpn, with_input_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -22,7 +22,7 @@ layout! {
         0x14 [31:0] ece, with_ece;
         /// The queue pair context.
         0x18 (Qpc) qpc, with_qpc;
-        /// Wq umem valid.
+        /// The queues stand in a user memory object.
         0x10c [31] wq_umem_valid, with_wq_umem_valid;
     }
 
@@ -32,7 +32,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Enhanced connection establishment options.
         0x0c [31:0] ece, with_ece;
@@ -46,7 +46,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -74,7 +74,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -102,7 +102,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -130,7 +130,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -158,7 +158,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -186,7 +186,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -210,7 +210,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
         /// Which optional fields of the context to take.
         0x10 [31:0] opt_param_mask, with_opt_param_mask;
@@ -234,7 +234,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
     }
 
@@ -254,7 +254,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
     }
 
@@ -274,11 +274,11 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
     }
 
-    /// QUERY_QP output, 0x110 bytes. Pas follow.
+    /// QUERY_QP output, 0x110 bytes. The page list follows.
     pub struct QueryQpOut [0x110] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;
@@ -300,7 +300,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Qpn.
+        /// Number of the queue pair.
         0x08 [23:0] qpn, with_qpn;
     }
 

@@ -7,7 +7,7 @@ use crate::eqc::Eqc;
 use crate::{command, layout};
 
 layout! {
-    /// CREATE_EQ input, 0x110 bytes. Pas follow.
+    /// CREATE_EQ input, 0x110 bytes. The page list follows.
     pub struct CreateEqIn [0x110] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -15,9 +15,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Eq context entry.
+        /// The event queue's context.
         0x10 (Eqc) eq_context_entry, with_eq_context_entry;
-        /// Event bitmask.
+        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
         0x58 ([u8; 32]) event_bitmask, with_event_bitmask;
     }
 
@@ -27,7 +27,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Eq number.
+        /// Number of the event queue.
         0x08 [7:0] eq_number, with_eq_number;
     }
 
@@ -39,7 +39,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Eq number.
+        /// Number of the event queue.
         0x08 [7:0] eq_number, with_eq_number;
     }
 
@@ -59,23 +59,23 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Eq number.
+        /// Number of the event queue.
         0x08 [7:0] eq_number, with_eq_number;
     }
 
-    /// QUERY_EQ output, 0x110 bytes. Pas follow.
+    /// QUERY_EQ output, 0x110 bytes. The page list follows.
     pub struct QueryEqOut [0x110] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Eq context entry.
+        /// The event queue's context.
         0x10 (Eqc) eq_context_entry, with_eq_context_entry;
-        /// Event bitmask.
+        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
         0x58 (u64) event_bitmask, with_event_bitmask;
     }
 
-    /// CREATE_CQ input, 0x110 bytes. Pas follow.
+    /// CREATE_CQ input, 0x110 bytes. The page list follows.
     pub struct CreateCqIn [0x110] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -83,9 +83,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Cq context.
+        /// The completion queue's context.
         0x10 (Cqc) cq_context, with_cq_context;
-        /// Cq umem valid.
+        /// The queue stands in a user memory object.
         0x5c [31] cq_umem_valid, with_cq_umem_valid;
     }
 
@@ -95,11 +95,11 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Cqn.
+        /// Number of the completion queue.
         0x08 [23:0] cqn, with_cqn;
     }
 
-    /// MODIFY_CQ input, 0x110 bytes; op_mod 0 fields, 1 resize. Pas follow.
+    /// MODIFY_CQ input, 0x110 bytes; op_mod 0 fields, 1 resize. The page list follows.
     pub struct ModifyCqIn [0x110] {
         /// Command opcode.
         0x00 [31:16] opcode, with_opcode;
@@ -107,13 +107,15 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Cqn.
+        /// Number of the completion queue.
         0x08 [23:0] cqn, with_cqn;
-        /// Modify field select resize field select.
-        0x0c [31:0] modify_field_select_resize_field_select, with_modify_field_select_resize_field_select;
-        /// Cq context.
+        /// What to change: period 1, count 2, `oi` 4, EQ 8; resizing: size 1, offset 2, page size
+        /// 4.
+        0x0c [31:0] modify_field_select_resize_field_select,
+            with_modify_field_select_resize_field_select;
+        /// The completion queue's context.
         0x10 (Cqc) cq_context, with_cq_context;
-        /// Cq umem valid.
+        /// The queue stands in a user memory object.
         0x5c [31] cq_umem_valid, with_cq_umem_valid;
     }
 
@@ -133,7 +135,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Cqn.
+        /// Number of the completion queue.
         0x08 [23:0] cqn, with_cqn;
     }
 
@@ -153,17 +155,17 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Cqn.
+        /// Number of the completion queue.
         0x08 [23:0] cqn, with_cqn;
     }
 
-    /// QUERY_CQ output, 0x110 bytes. Pas follow.
+    /// QUERY_CQ output, 0x110 bytes. The page list follows.
     pub struct QueryCqOut [0x110] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Cq context.
+        /// The completion queue's context.
         0x10 (Cqc) cq_context, with_cq_context;
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::tirc::Rqtc;
-use crate::tirc::Tirc;
-use crate::tirc::Tisc;
+use crate::tirc::{Rqtc, Tirc, Tisc};
 use crate::{command, layout};
 
 layout! {
@@ -16,7 +14,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rqt context.
+        /// The RQ table's context.
         0x20 (Rqtc) rqt_context, with_rqt_context;
     }
 
@@ -26,7 +24,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Rqtn.
+        /// Number of the RQ table.
         0x08 [23:0] rqtn, with_rqtn;
     }
 
@@ -38,9 +36,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rqtn.
+        /// Number of the RQ table.
         0x08 [23:0] rqtn, with_rqtn;
-        /// Bitmask.
+        /// What to change.
         0x10 (u64) bitmask, with_bitmask;
         /// The context.
         0x20 (Rqtc) ctx, with_ctx;
@@ -62,7 +60,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rqtn.
+        /// Number of the RQ table.
         0x08 [23:0] rqtn, with_rqtn;
     }
 
@@ -82,7 +80,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rqtn.
+        /// Number of the RQ table.
         0x08 [23:0] rqtn, with_rqtn;
     }
 
@@ -92,7 +90,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Rqt context.
+        /// The RQ table's context.
         0x20 (Rqtc) rqt_context, with_rqt_context;
     }
 
@@ -114,7 +112,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Tirn.
+        /// Number of the TIR.
         0x08 [23:0] tirn, with_tirn;
     }
 
@@ -126,9 +124,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Tirn.
+        /// Number of the TIR.
         0x08 [23:0] tirn, with_tirn;
-        /// Bitmask.
+        /// What to change.
         0x10 (u64) bitmask, with_bitmask;
         /// The context.
         0x20 (Tirc) ctx, with_ctx;
@@ -150,7 +148,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Tirn.
+        /// Number of the TIR.
         0x08 [23:0] tirn, with_tirn;
     }
 
@@ -170,7 +168,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Tirn.
+        /// Number of the TIR.
         0x08 [23:0] tirn, with_tirn;
     }
 
@@ -180,7 +178,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Tir context.
+        /// The TIR's context.
         0x20 (Tirc) tir_context, with_tir_context;
     }
 
@@ -202,7 +200,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Tisn.
+        /// Number of the TIS.
         0x08 [23:0] tisn, with_tisn;
     }
 
@@ -214,9 +212,9 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Tisn.
+        /// Number of the TIS.
         0x08 [23:0] tisn, with_tisn;
-        /// Bitmask.
+        /// What to change.
         0x10 (u64) bitmask, with_bitmask;
         /// The context.
         0x20 (Tisc) ctx, with_ctx;
@@ -238,7 +236,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Tisn.
+        /// Number of the TIS.
         0x08 [23:0] tisn, with_tisn;
     }
 
@@ -258,7 +256,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Tisn.
+        /// Number of the TIS.
         0x08 [23:0] tisn, with_tisn;
     }
 
@@ -268,7 +266,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Tis context.
+        /// The TIS's context.
         0x10 (Tisc) tis_context, with_tis_context;
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::wqc::Rmpc;
-use crate::wqc::Rqc;
-use crate::wqc::Sqc;
+use crate::wqc::{Rmpc, Rqc, Sqc};
 use crate::{command, layout};
 
 layout! {
@@ -26,7 +24,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Sqn.
+        /// Number of the send queue.
         0x08 [23:0] sqn, with_sqn;
     }
 
@@ -38,11 +36,11 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Sq state.
+        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
         0x08 [31:28] sq_state, with_sq_state;
-        /// Sqn.
+        /// Number of the send queue.
         0x08 [23:0] sqn, with_sqn;
-        /// Modify bitmask.
+        /// What to change.
         0x10 (u64) modify_bitmask, with_modify_bitmask;
         /// The context.
         0x20 (Sqc) ctx, with_ctx;
@@ -64,7 +62,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Sqn.
+        /// Number of the send queue.
         0x08 [23:0] sqn, with_sqn;
     }
 
@@ -84,7 +82,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Sqn.
+        /// Number of the send queue.
         0x08 [23:0] sqn, with_sqn;
     }
 
@@ -94,7 +92,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Sq context.
+        /// The send queue's context.
         0x20 (Sqc) sq_context, with_sq_context;
     }
 
@@ -116,7 +114,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Rqn.
+        /// Number of the receive queue.
         0x08 [23:0] rqn, with_rqn;
     }
 
@@ -128,11 +126,11 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rq state.
+        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
         0x08 [31:28] rq_state, with_rq_state;
-        /// Rqn.
+        /// Number of the receive queue.
         0x08 [23:0] rqn, with_rqn;
-        /// Modify bitmask.
+        /// What to change.
         0x10 (u64) modify_bitmask, with_modify_bitmask;
         /// The context.
         0x20 (Rqc) ctx, with_ctx;
@@ -154,7 +152,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rqn.
+        /// Number of the receive queue.
         0x08 [23:0] rqn, with_rqn;
     }
 
@@ -174,7 +172,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rqn.
+        /// Number of the receive queue.
         0x08 [23:0] rqn, with_rqn;
     }
 
@@ -184,7 +182,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Rq context.
+        /// The receive queue's context.
         0x20 (Rqc) rq_context, with_rq_context;
     }
 
@@ -206,7 +204,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Rmpn.
+        /// Number of the receive memory pool.
         0x08 [23:0] rmpn, with_rmpn;
     }
 
@@ -218,11 +216,11 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rmp state.
+        /// State that the pool is in now: 1 ready, 3 error.
         0x08 [31:28] rmp_state, with_rmp_state;
-        /// Rmpn.
+        /// Number of the receive memory pool.
         0x08 [23:0] rmpn, with_rmpn;
-        /// Bitmask.
+        /// What to change.
         0x10 (u64) bitmask, with_bitmask;
         /// The context.
         0x20 (Rmpc) ctx, with_ctx;
@@ -244,7 +242,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rmpn.
+        /// Number of the receive memory pool.
         0x08 [23:0] rmpn, with_rmpn;
     }
 
@@ -264,7 +262,7 @@ layout! {
         0x00 [15:0] uid, with_uid;
         /// Operation modifier.
         0x04 [15:0] op_mod, with_op_mod;
-        /// Rmpn.
+        /// Number of the receive memory pool.
         0x08 [23:0] rmpn, with_rmpn;
     }
 
@@ -274,7 +272,7 @@ layout! {
         0x00 [31:24] status, with_status;
         /// Diagnostic code of the firmware.
         0x04 [31:0] syndrome, with_syndrome;
-        /// Rmp context.
+        /// The pool's context.
         0x20 (Rmpc) rmp_context, with_rmp_context;
     }
 }

@@ -19,19 +19,19 @@ pub const INLINE_SEG: u32 = 1 << 31;
 layout! {
     /// Control segment, 16 bytes: the start of every send WQE.
     pub struct Ctrl [0x10] {
-        /// Modifier of the opcode.
+        /// Modifier of the opcode, 0 for most.
         0x00 [31:24] opmod, with_opmod;
         /// Running count of basic blocks, not masked by the queue size.
         0x00 [23:8] wqe_index, with_wqe_index;
-        /// See [`Opcode`].
+        /// What to do, see [`Opcode`].
         0x00 [7:0] opcode, with_opcode;
-        /// QP or SQ number.
+        /// Number of the QP or SQ that the WQE is on.
         0x04 [31:8] qpn, with_qpn;
         /// Length of the WQE in 16-byte units, this segment included.
         0x04 [5:0] ds, with_ds;
         /// Makes the XOR of the WQE 0xff, if the queue checks it.
         0x08 [31:24] signature, with_signature;
-        /// DCI stream.
+        /// Stream channel of a DC initiator.
         0x08 [23:8] dci_stream, with_dci_stream;
         /// Fence mode: 0 none, 1 initiator small, 2 fence, 3 strong ordering, 4 small and fence.
         0x08 [7:5] fm, with_fm;
@@ -84,7 +84,7 @@ layout! {
     pub struct Data [0x10] {
         /// Length in bytes; bit 31 is 0.
         0x00 [31:0] byte_count, with_byte_count;
-        /// Memory key.
+        /// Key of the memory.
         0x04 [31:0] lkey, with_lkey;
         /// Address in the space of the key.
         0x08 (u64) addr, with_addr;
@@ -92,7 +92,7 @@ layout! {
 
     /// Header of an inline data segment; the data follow, padded to 16 bytes.
     pub struct InlineHeader [0x4] {
-        /// Always set.
+        /// Always set; tells it from a data segment.
         0x00 [31] inline, with_inline;
         /// Length of the data in bytes.
         0x00 [9:0] byte_count, with_byte_count;
@@ -100,9 +100,9 @@ layout! {
 
     /// Remote address segment, 16 bytes.
     pub struct Raddr [0x10] {
-        /// Remote virtual address.
+        /// Address in the remote key's space.
         0x00 (u64) raddr, with_raddr;
-        /// Remote key.
+        /// Key of the remote memory.
         0x08 [31:0] rkey, with_rkey;
     }
 
@@ -110,7 +110,7 @@ layout! {
     pub struct Next [0x10] {
         /// Index of the WQE that follows.
         0x00 [15:0] next_wqe_index, with_next_wqe_index;
-        /// Signature.
+        /// XOR signature of the WQE.
         0x04 [31:24] signature, with_signature;
     }
 

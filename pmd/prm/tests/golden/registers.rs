@@ -1,4 +1,6 @@
-//! The command queue, BAR0, doorbells and registers as literal bytes. Positions: reference 1.1 to 1.3, 2.1, 2.2 and 4.7.
+//! The command queue, BAR0, doorbells and registers as literal bytes.
+//!
+//! Positions: reference 1.1 to 1.3, 2.1, 2.2 and 4.7.
 
 use crate::{golden, pattern};
 use ferrocx_prm::cmd::{CommandEntry, InputHeader, Mailbox, OutputHeader};

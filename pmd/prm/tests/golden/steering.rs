@@ -125,7 +125,8 @@ golden! {
         push_vlan_2, with_push_vlan_2: 0xf290_2e0f;
         encrypt_decrypt_obj_id, with_encrypt_decrypt_obj_id: 0x8494_8d5c;
         match_value, with_match_value:
-            FlowMatchParam::zeroed().with_inner_headers(FlowMatchLyr24::zeroed().with_ip_version(6));
+            FlowMatchParam::zeroed()
+                .with_inner_headers(FlowMatchLyr24::zeroed().with_ip_version(6));
         execute_aso, with_execute_aso:
             [0xaf, 0xb6, 0xbd, 0xc5, 0xce, 0xd7, 0xe0, 0xe9, 0xf3, 0xfe, 0x09, 0x14,
              0x1f, 0x2b, 0x38, 0x45, 0x52, 0x5f, 0x6d, 0x7c, 0x8b, 0x9a, 0xa9, 0xb9,
