@@ -8,6 +8,8 @@ use crate::layout;
 layout! {
     /// General capabilities, the first 256 bytes of page type 0 (`cmd_hca_cap`).
     pub struct HcaCap [0x100] {
+        /// The device never sends page requests (Linux 6.12).
+        0x00 [25] page_request_disable, with_page_request_disable;
         /// There is a second page of general capabilities, type [`cap_type::GENERAL_2`].
         0x04 [31] hca_cap_2, with_hca_cap_2;
         /// Number of this function in the device.
@@ -22,6 +24,8 @@ layout! {
         0x10 [4:0] log_max_qp, with_log_max_qp;
         /// Log2 of the number of shared receive queues.
         0x14 [20:16] log_max_srq, with_log_max_srq;
+        /// Go-back-N retransmission (Linux 6.12).
+        0x14 [6] go_back_n, with_go_back_n;
         /// Longest scatter list that costs no extra fetch, 0 if not stated.
         0x18 [31:24] max_sgl_for_optimized_performance, with_max_sgl_for_optimized_performance;
         /// Log2 of the largest completion queue in entries.
@@ -40,6 +44,8 @@ layout! {
         0x1c [22] relaxed_ordering_read, with_relaxed_ordering_read;
         /// Log2 of the number of mkeys.
         0x1c [21:16] log_max_mkey, with_log_max_mkey;
+        /// The device has such a key (Linux 6.12).
+        0x1c [9] terminate_scatter_list_mkey, with_terminate_scatter_list_mkey;
         /// TEARDOWN_HCA knows the fast profile.
         0x1c [4] fast_teardown, with_fast_teardown;
         /// Log2 of the number of event queues, unless `max_num_eqs` states it.
@@ -306,6 +312,8 @@ layout! {
         0x88 [31:30] sq_ts_format, with_sq_ts_format;
         /// Time stamps of receive queues: 0 free running, 1 real time, 2 both.
         0x88 [29:28] rq_ts_format, with_rq_ts_format;
+        /// RQTs may name RQs of other functions (Linux 6.12).
+        0x8c [29] cross_vhca_rqt, with_cross_vhca_rqt;
         /// Log2 of the number of user contexts; 0: there are none.
         0x8c [28:24] log_max_uctx, with_log_max_uctx;
         /// Log2 of the number of user memory objects; 0: there are none.
@@ -334,14 +342,6 @@ layout! {
         0xb8 [15:0] cqe_compression_max_num, with_cqe_compression_max_num;
         /// Ports that one function can combine; 0: only its own.
         0xc0 [15:8] num_vhca_ports, with_num_vhca_ports;
-        /// The device never sends page requests (Linux 6.12).
-        0x00 [25] page_request_disable, with_page_request_disable;
-        /// Go-back-N retransmission (Linux 6.12).
-        0x14 [6] go_back_n, with_go_back_n;
-        /// The device has such a key (Linux 6.12).
-        0x1c [9] terminate_scatter_list_mkey, with_terminate_scatter_list_mkey;
-        /// RQTs may name RQs of other functions (Linux 6.12).
-        0x8c [29] cross_vhca_rqt, with_cross_vhca_rqt;
     }
 
     /// Ethernet offload capabilities, page type 1 (`per_protocol_networking_offload_caps`).

@@ -54,6 +54,12 @@ layout! {
         0x24 [7] two_byte_shift_en, with_two_byte_shift_en;
         /// Striding RQ: log2 of the bytes of a stride, minus 6.
         0x24 [2:0] log_wqe_stride_size, with_log_wqe_stride_size;
+        /// User memory object of the doorbell record (umem queues).
+        0x28 [31:0] dbr_umem_id, with_dbr_umem_id;
+        /// User memory object of the queue (umem queues).
+        0x2c [31:0] wq_umem_id, with_wq_umem_id;
+        /// Offset of the queue in its user memory object.
+        0x30 (u64) wq_umem_offset, with_wq_umem_offset;
         /// SHAMPO: mkey of the header buffer.
         0x38 [31:0] headers_mkey, with_headers_mkey;
         /// SHAMPO: headers and data are split, packets of a connection merged.
@@ -67,12 +73,6 @@ layout! {
         0x3c [9:8] log_headers_entry_size, with_log_headers_entry_size;
         /// SHAMPO: log2 of the entries of the header buffer.
         0x3c [3:0] log_headers_buffer_entry_num, with_log_headers_buffer_entry_num;
-        /// User memory object of the doorbell record (umem queues).
-        0x28 [31:0] dbr_umem_id, with_dbr_umem_id;
-        /// User memory object of the queue (umem queues).
-        0x2c [31:0] wq_umem_id, with_wq_umem_id;
-        /// Offset of the queue in its user memory object.
-        0x30 (u64) wq_umem_offset, with_wq_umem_offset;
     }
 
     /// Send queue context, 240 bytes (`sqc`).
@@ -97,6 +97,8 @@ layout! {
         0x00 [18] allow_swp, with_allow_swp;
         /// The queue is one end of a hairpin.
         0x00 [17] hairpin, with_hairpin;
+        /// Packets of this queue never reach the wire (Linux 6.12, DPDK).
+        0x00 [16] non_wire, with_non_wire;
         /// Time stamps of CQEs: 0 free running, 1 default, 2 real time.
         0x00 [5:4] ts_format, with_ts_format;
         /// Value that CQEs carry when `cqe_version` is 1.
@@ -119,8 +121,6 @@ layout! {
         0x2c [23:0] tis_num_0, with_tis_num_0;
         /// The work queue itself.
         0x30 (Wq) wq, with_wq;
-        /// Packets of this queue never reach the wire (Linux 6.12, DPDK).
-        0x00 [16] non_wire, with_non_wire;
     }
 
     /// Receive queue context, 240 bytes (`rqc`).
