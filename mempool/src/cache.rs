@@ -15,8 +15,8 @@ use crate::{
 /// A core's or queue's own stock of free buffers of a pool.
 ///
 /// A get or put that the stock can serve copies pointers and touches no shared line but the one
-/// that publishes its length. The stock is filled from and spilled to the shared list in bulk, about
-/// half its size at a time. Dropping the cache gives its buffers back.
+/// that publishes its length. The stock is filled from and spilled to the shared list in bulk,
+/// about half its size at a time. Dropping the cache gives its buffers back.
 ///
 /// Buffers of a bulk get carry what their last user left: [`Mbuf::init_rx`] or [`Mbuf::reset`]
 /// comes first. [`PoolCache::get`] does that itself.

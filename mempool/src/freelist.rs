@@ -15,12 +15,12 @@
 //! behind it until it goes on; a get then answers "too few", as for an empty list. No thread ever
 //! waits for another.
 //!
-//! | access | pairs with | without it |
-//! |---|---|---|
-//! | slot store, release (put) | slot load, acquire (get) | the new owner could see the object's old contents |
-//! | `head` swap, acquire-release | the next swap | a get could read a head older than objects it holds |
-//! | `tail` add, acquire-release | `tail` load, acquire (put) | the check for double frees could count a get too few |
-
+//! Which accesses pair, and what would break:
+//!
+//! - A put stores its slots with release, a get loads them with acquire. Without that, the new
+//!   owner could see what the object held before its last user was done with it.
+//! - Swaps of `head` and additions to `tail` acquire and release, and a put loads `tail` with
+//!   acquire. Without that, its check for double frees could see a put but not the get before it.
 #![expect(unsafe_code, reason = "a put whose list may end with it")]
 
 use crossbeam_utils::CachePadded;

@@ -106,3 +106,24 @@ pub(crate) struct ExternalFree {
     pub(crate) ptr: NonNull<u8>,
     pub(crate) opaque: usize,
 }
+
+/// A field of the first header.
+macro_rules! header {
+    ($mbuf:expr, $field:ident) => {
+        // SAFETY: the Mbuf owns its header; `&self` or `&mut self` of the method decides whether
+        // others may read or nobody may. No reference to the whole header is made, since clones
+        // on other threads change its `refs`.
+        unsafe { (*$mbuf.0.as_ptr()).$field }
+    };
+}
+
+/// Writes a field of the first header.
+macro_rules! set_header {
+    ($mbuf:expr, $field:ident, $value:expr) => {{
+        let value = $value;
+        // SAFETY: `&mut self` of the method: the Mbuf is the only user of this field.
+        unsafe { (*$mbuf.0.as_ptr()).$field = value }
+    }};
+}
+
+pub(crate) use {header, set_header};

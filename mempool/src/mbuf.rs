@@ -1,23 +1,15 @@
 //! [`Mbuf`]: a packet in one or more buffers.
 #![expect(unsafe_code, reason = "headers are reached through pointers that the Mbuf owns")]
 
-use std::{
-    fmt,
-    mem::ManuallyDrop,
-    ptr::{self, NonNull},
-    slice,
-};
+use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
 
 use crate::{
     attach::is_writable,
     cache::PoolCache,
     flags::{OlFlags, PacketType, RxMeta, TxLengths},
-    header::{Header, PACKET_TYPE_SHIFT},
+    header::{Header, PACKET_TYPE_SHIFT, header, set_header},
     pool::{Pool, PoolInner},
 };
-
-/// Most segments of one packet.
-pub const MAX_SEGMENTS: u16 = 255;
 
 /// A packet that the CPU owns: a pointer to the header of its first segment.
 ///
@@ -35,7 +27,7 @@ pub const MAX_SEGMENTS: u16 = 255;
 /// Dropping an `Mbuf` gives each segment to the shared list of its pool, from any thread;
 /// [`PoolCache::put`] is the fast way.
 #[repr(transparent)]
-pub struct Mbuf(NonNull<Header>);
+pub struct Mbuf(pub(crate) NonNull<Header>);
 
 // SAFETY: an Mbuf is the only user of its headers but for their reference counts, which are
 // atomic, and of its data but for other readers.
@@ -49,7 +41,7 @@ unsafe impl Sync for Mbuf {}
 /// it back.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RawMbuf(NonNull<Header>);
+pub struct RawMbuf(pub(crate) NonNull<Header>);
 
 // SAFETY: as for `Mbuf`; a RawMbuf gives no access at all.
 unsafe impl Send for RawMbuf {}
@@ -63,25 +55,6 @@ impl RawMbuf {
     pub fn as_ptr(self) -> *const u8 {
         self.0.as_ptr().cast()
     }
-}
-
-/// A field of the first header.
-macro_rules! header {
-    ($mbuf:expr, $field:ident) => {
-        // SAFETY: the Mbuf owns its header; `&self` or `&mut self` of the method decides whether
-        // others may read or nobody may. No reference to the whole header is made, since clones
-        // on other threads change its `refs`.
-        unsafe { (*$mbuf.0.as_ptr()).$field }
-    };
-}
-
-/// Writes a field of the first header.
-macro_rules! set_header {
-    ($mbuf:expr, $field:ident, $value:expr) => {{
-        let value = $value;
-        // SAFETY: `&mut self` of the method: the Mbuf is the only user of this field.
-        unsafe { (*$mbuf.0.as_ptr()).$field = value }
-    }};
 }
 
 impl Mbuf {
@@ -386,86 +359,6 @@ impl Mbuf {
         unsafe { pool.as_ref() }.cold(self.0)
     }
 
-    // ---- Chains ----
-
-    /// Segments of the packet.
-    #[inline]
-    #[must_use]
-    pub fn nb_segs(&self) -> usize {
-        usize::from(header!(self, nb_segs))
-    }
-
-    /// Puts `tail` behind the last segment. Its metadata is lost; its data is not moved.
-    ///
-    /// # Errors
-    /// `tail` comes back if the packet would have more than [`MAX_SEGMENTS`].
-    pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
-        let segs = header!(self, nb_segs) + header!(tail, nb_segs);
-        if segs > MAX_SEGMENTS {
-            return Err(tail);
-        }
-        let last = self.last();
-        set_header!(self, nb_segs, segs);
-        let pkt_len = header!(self, pkt_len).wrapping_add(header!(tail, pkt_len));
-        set_header!(self, pkt_len, pkt_len);
-        let tail = tail.into_raw().0.as_ptr();
-        // SAFETY: both chains are ours; `last` ends the first.
-        unsafe {
-            (*tail).nb_segs = 1;
-            (*last).next = tail;
-        }
-        Ok(())
-    }
-
-    /// Takes off everything behind the first segment, as a packet of its own without metadata.
-    pub fn take_next(&mut self) -> Option<Mbuf> {
-        let next = NonNull::new(header!(self, next))?;
-        let rest_len = header!(self, pkt_len).wrapping_sub(u32::from(header!(self, data_len)));
-        let segs = header!(self, nb_segs);
-        set_header!(self, next, ptr::null_mut());
-        set_header!(self, nb_segs, 1);
-        set_header!(self, pkt_len, u32::from(header!(self, data_len)));
-        let rest = Self(next);
-        set_header!(rest, nb_segs, segs - 1);
-        set_header!(rest, pkt_len, rest_len);
-        set_header!(rest, flags, 0);
-        Some(rest)
-    }
-
-    /// The segments, first to last.
-    #[inline]
-    #[must_use]
-    pub fn segments(&self) -> Segments<'_> {
-        Segments { next: self.0.as_ptr(), packet: std::marker::PhantomData }
-    }
-
-    /// Copies bytes `offset..offset + out.len()` of the packet, across segments. `false` if the
-    /// packet is shorter; `out` then holds a part.
-    #[must_use]
-    pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
-        let (mut skip, mut done) = (offset, 0);
-        for segment in self.segments() {
-            let data = segment.data();
-            let from = skip.min(data.len());
-            skip -= from;
-            let n = (data.len() - from).min(out.len() - done);
-            out[done..done + n].copy_from_slice(&data[from..from + n]);
-            done += n;
-        }
-        skip == 0 && done == out.len()
-    }
-
-    fn last(&self) -> *mut Header {
-        let mut h = self.0.as_ptr();
-        // SAFETY: headers of a chain that this Mbuf owns, ended by null.
-        unsafe {
-            while !(*h).next.is_null() {
-                h = (*h).next;
-            }
-        }
-        h
-    }
-
     // ---- Ownership ----
 
     /// Whether nobody else can read or write the data of the first segment, so that
@@ -598,80 +491,6 @@ fn prefetch(ptr: *const u8) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = ptr;
-}
-
-/// Iterator over the segments of a packet: see [`Mbuf::segments`].
-#[derive(Debug, Clone)]
-pub struct Segments<'a> {
-    next: *mut Header,
-    packet: std::marker::PhantomData<&'a Mbuf>,
-}
-
-impl<'a> Iterator for Segments<'a> {
-    type Item = Segment<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Segment<'a>> {
-        let header = NonNull::new(self.next)?;
-        // SAFETY: a header of the chain that the borrowed Mbuf owns.
-        self.next = unsafe { (*header.as_ptr()).next };
-        // Never dropped: the segment belongs to the borrowed Mbuf.
-        Some(Segment { segment: ManuallyDrop::new(Mbuf(header)), packet: std::marker::PhantomData })
-    }
-}
-
-/// One segment of a borrowed packet.
-pub struct Segment<'a> {
-    segment: ManuallyDrop<Mbuf>,
-    packet: std::marker::PhantomData<&'a Mbuf>,
-}
-
-impl<'a> Segment<'a> {
-    /// Its bytes.
-    #[inline]
-    #[must_use]
-    pub fn data(&self) -> &'a [u8] {
-        let data = self.segment.data();
-        // SAFETY: the packet is borrowed for `'a`, and the data with it.
-        unsafe { slice::from_raw_parts(data.as_ptr(), data.len()) }
-    }
-
-    /// The device's address of its first byte.
-    #[inline]
-    #[must_use]
-    pub fn data_iova(&self) -> u64 {
-        self.segment.data_iova()
-    }
-
-    /// Number of its bytes.
-    #[inline]
-    #[must_use]
-    pub fn data_len(&self) -> usize {
-        self.segment.data_len()
-    }
-
-    /// Local key, host order.
-    #[inline]
-    #[must_use]
-    pub fn lkey(&self) -> u32 {
-        self.segment.lkey()
-    }
-
-    /// Local key as it stands in a WQE.
-    #[inline]
-    #[must_use]
-    pub fn lkey_be(&self) -> u32 {
-        self.segment.lkey_be()
-    }
-}
-
-impl fmt::Debug for Segment<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Segment")
-            .field("data_len", &self.data_len())
-            .field("data_iova", &format_args!("{:#x}", self.data_iova()))
-            .finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for Mbuf {

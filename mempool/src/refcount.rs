@@ -10,10 +10,9 @@ pub(crate) const MAX_REFS: u16 = 0x3fff;
 /// Count and flag. A header in the pool has count 1 and no flag, and the same word says of
 /// a header in use that it can be freed with nothing else to do.
 ///
-/// | access | pairs with | without it |
-/// |---|---|---|
-/// | decrement, release | acquire fence of whoever takes the count to 0 | the data could be reused before another holder's last read |
-/// | load, acquire (`is_plain`, `is_unique`) | decrement, release | a writer could overtake the last read of a holder that is gone |
+/// A decrement releases. The acquire fence of whoever takes the count to 0 pairs with it: without
+/// that, the data could be reused before another holder's last read. So do the loads of `is_plain`
+/// and `is_unique`: without that, a writer could overtake the last read of a holder that is gone.
 pub(crate) struct RefCount(AtomicU16);
 
 impl RefCount {

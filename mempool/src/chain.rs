@@ -1,0 +1,172 @@
+//! Packets of several segments.
+#![expect(unsafe_code, reason = "headers are reached through pointers that the Mbuf owns")]
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ptr::{self, NonNull},
+    slice,
+};
+
+use crate::{
+    header::{Header, header, set_header},
+    mbuf::Mbuf,
+};
+
+/// Most segments of one packet.
+pub const MAX_SEGMENTS: u16 = 255;
+
+impl Mbuf {
+    /// Segments of the packet.
+    #[inline]
+    #[must_use]
+    pub fn nb_segs(&self) -> usize {
+        usize::from(header!(self, nb_segs))
+    }
+
+    /// Puts `tail` behind the last segment. Its metadata is lost; its data is not moved.
+    ///
+    /// # Errors
+    /// `tail` comes back if the packet would have more than [`MAX_SEGMENTS`].
+    pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
+        let segs = header!(self, nb_segs) + header!(tail, nb_segs);
+        if segs > MAX_SEGMENTS {
+            return Err(tail);
+        }
+        let last = self.last();
+        set_header!(self, nb_segs, segs);
+        let pkt_len = header!(self, pkt_len).wrapping_add(header!(tail, pkt_len));
+        set_header!(self, pkt_len, pkt_len);
+        let tail = tail.into_raw().0.as_ptr();
+        // SAFETY: both chains are ours; `last` ends the first.
+        unsafe {
+            (*tail).nb_segs = 1;
+            (*last).next = tail;
+        }
+        Ok(())
+    }
+
+    /// Takes off everything behind the first segment, as a packet of its own without metadata.
+    pub fn take_next(&mut self) -> Option<Mbuf> {
+        let next = NonNull::new(header!(self, next))?;
+        let rest_len = header!(self, pkt_len).wrapping_sub(u32::from(header!(self, data_len)));
+        let segs = header!(self, nb_segs);
+        set_header!(self, next, ptr::null_mut());
+        set_header!(self, nb_segs, 1);
+        set_header!(self, pkt_len, u32::from(header!(self, data_len)));
+        let rest = Self(next);
+        set_header!(rest, nb_segs, segs - 1);
+        set_header!(rest, pkt_len, rest_len);
+        set_header!(rest, flags, 0);
+        Some(rest)
+    }
+
+    /// The segments, first to last.
+    #[inline]
+    #[must_use]
+    pub fn segments(&self) -> Segments<'_> {
+        Segments { next: self.0.as_ptr(), packet: PhantomData }
+    }
+
+    /// Copies bytes `offset..offset + out.len()` of the packet, across segments. `false` if the
+    /// packet is shorter; `out` then holds a part.
+    #[must_use]
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
+        let (mut skip, mut done) = (offset, 0);
+        for segment in self.segments() {
+            let data = segment.data();
+            let from = skip.min(data.len());
+            skip -= from;
+            let n = (data.len() - from).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&data[from..from + n]);
+            done += n;
+        }
+        skip == 0 && done == out.len()
+    }
+
+    pub(crate) fn last(&self) -> *mut Header {
+        let mut h = self.0.as_ptr();
+        // SAFETY: headers of a chain that this Mbuf owns, ended by null.
+        unsafe {
+            while !(*h).next.is_null() {
+                h = (*h).next;
+            }
+        }
+        h
+    }
+}
+
+/// Iterator over the segments of a packet: see [`Mbuf::segments`].
+#[derive(Debug, Clone)]
+pub struct Segments<'a> {
+    next: *mut Header,
+    packet: PhantomData<&'a Mbuf>,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = Segment<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment<'a>> {
+        let header = NonNull::new(self.next)?;
+        // SAFETY: a header of the chain that the borrowed Mbuf owns.
+        self.next = unsafe { (*header.as_ptr()).next };
+        // Never dropped: the segment belongs to the borrowed Mbuf.
+        Some(Segment { segment: ManuallyDrop::new(Mbuf(header)), packet: PhantomData })
+    }
+}
+
+/// One segment of a borrowed packet.
+pub struct Segment<'a> {
+    segment: ManuallyDrop<Mbuf>,
+    packet: PhantomData<&'a Mbuf>,
+}
+
+impl<'a> Segment<'a> {
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        let data = self.segment.data();
+        // SAFETY: the packet is borrowed for `'a`, and the data with it.
+        unsafe { slice::from_raw_parts(data.as_ptr(), data.len()) }
+    }
+
+    /// The device's address of its first byte.
+    #[inline]
+    #[must_use]
+    pub fn data_iova(&self) -> u64 {
+        self.segment.data_iova()
+    }
+
+    /// Number of its bytes.
+    #[inline]
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.segment.data_len()
+    }
+
+    /// Local key, host order.
+    #[inline]
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.segment.lkey()
+    }
+
+    /// Local key as it stands in a WQE.
+    #[inline]
+    #[must_use]
+    pub fn lkey_be(&self) -> u32 {
+        self.segment.lkey_be()
+    }
+}
+
+impl fmt::Debug for Segment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("data_len", &self.data_len())
+            .field("data_iova", &format_args!("{:#x}", self.data_iova()))
+            .finish_non_exhaustive()
+    }
+}
