@@ -15,6 +15,7 @@
 //! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
 //! - [`barrier`] names each ordering by the pair it orders.
 //! - [`local`] is the in-process transport to the software model.
+//! - [`netdev`]: TAP devices and packet sockets, where the model's wires lead.
 //! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
 //!
 //! # What it does not do
@@ -59,6 +60,7 @@ mod heap;
 mod iova;
 pub mod local;
 mod mmio;
+pub mod netdev;
 mod ring;
 pub mod sysfs;
 mod transport;
