@@ -1,16 +1,24 @@
 //! What a port is plugged into: frames out, frames in.
 //!
 //! A [`Wire`] is one end of something that carries Ethernet frames, without preamble and frame check
-//! sequence. Ends compose: [`link()`] joins two ports in memory, `Impair` loses, delays, repeats
-//! and damages what passes, `Capture` writes it to a pcapng file, `TapWire` and `PacketWire`
-//! lead into the Linux network stack, `Generator` makes load and checks what comes back.
+//! sequence. Ends compose: [`link()`] joins two ports in memory, [`Impair`] loses, delays, repeats
+//! and damages what passes, [`Capture`] writes it to a pcapng file, [`TapWire`] and [`PacketWire`]
+//! lead into the Linux network stack, [`Generator`] makes load and checks what comes back.
 //!
 //! Frames are built in place: the sender reserves room, fills it, commits. Nothing is allocated per
 //! frame once the buffers have grown to their size.
 
+mod capture;
+mod generator;
+mod impair;
 mod link;
+mod linux;
 
+pub use capture::{Capture, CaptureError, CaptureFile};
+pub use generator::{Generator, GeneratorConfig, GeneratorHandle, GeneratorStats, Pace};
+pub use impair::{Impair, ImpairConfig, ImpairStats};
 pub use link::{Link, link};
+pub use linux::{LinuxWireStats, PacketWire, TapWire};
 
 use std::fmt;
 

@@ -1,0 +1,208 @@
+//! A bad cable: loses, delays, reorders, repeats and damages frames, by chance from a seed.
+
+use super::{Fcs, Received, SplitMix64, Wire, room};
+
+/// How bad. Chances are in parts per million of the frames sent, 0 to 1,000,000; all zero is a
+/// perfect cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ImpairConfig {
+    /// The frame vanishes.
+    pub loss_ppm: u32,
+    /// The frame arrives twice.
+    pub duplicate_ppm: u32,
+    /// One bit changes and the frame check sequence shows it.
+    pub corrupt_ppm: u32,
+    /// One bit changes and the frame check sequence is right again, as behind a bad switch.
+    pub silent_corrupt_ppm: u32,
+    /// The frame is held back until [`ImpairConfig::reorder_frames`] others have passed.
+    pub reorder_ppm: u32,
+    /// How many frames overtake one that is held back.
+    pub reorder_frames: u32,
+    /// Every frame takes this long.
+    pub delay_ns: u64,
+    /// Every frame takes up to this much longer; frames stay in order unless reordered.
+    pub jitter_ns: u64,
+    /// Frames on the way at most; more are lost, as in a full switch. 0 for 65,536.
+    pub max_frames: usize,
+}
+
+/// What happened to the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ImpairStats {
+    /// Frames that were sent into the cable.
+    pub sent: u64,
+    /// Lost by chance.
+    pub lost: u64,
+    /// Lost because too many were on the way.
+    pub overflowed: u64,
+    /// Delivered twice.
+    pub duplicated: u64,
+    /// Damaged, with a bad frame check sequence.
+    pub corrupted: u64,
+    /// Damaged, with a good one.
+    pub silently_corrupted: u64,
+    /// Held back behind later ones.
+    pub reordered: u64,
+}
+
+/// How long a held-back frame waits for others at most.
+const REORDER_TIMEOUT_NS: u64 = 10_000_000;
+const DEFAULT_MAX_FRAMES: usize = 65_536;
+
+/// A frame on the way.
+#[derive(Debug)]
+struct Pending {
+    bytes: Vec<u8>,
+    fcs: Fcs,
+    due_ns: u64,
+    /// Frames that have to pass first.
+    behind: u32,
+}
+
+/// A wire with an impaired sending direction. Impair both ends to impair both directions.
+#[derive(Debug)]
+pub struct Impair<W> {
+    inner: W,
+    config: ImpairConfig,
+    rng: SplitMix64,
+    scratch: Vec<u8>,
+    reserved: usize,
+    /// In the order in which they leave.
+    pending: std::collections::VecDeque<Pending>,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+    last_due_ns: u64,
+    stats: ImpairStats,
+}
+
+impl<W: Wire> Impair<W> {
+    /// Impairs what is sent into `inner`.
+    #[must_use]
+    pub fn new(inner: W, config: ImpairConfig, rng: SplitMix64) -> Self {
+        Self {
+            inner,
+            config,
+            rng,
+            scratch: Vec::new(),
+            reserved: 0,
+            pending: std::collections::VecDeque::new(),
+            spare: Vec::new(),
+            last_due_ns: 0,
+            stats: ImpairStats::default(),
+        }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn stats(&self) -> ImpairStats {
+        self.stats
+    }
+
+    /// The wire behind.
+    pub fn inner_mut(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
+    fn enqueue(&mut self, now_ns: u64, fcs: Fcs, behind: u32) {
+        let limit = match self.config.max_frames {
+            0 => DEFAULT_MAX_FRAMES,
+            limit => limit,
+        };
+        if self.pending.len() >= limit {
+            self.stats.overflowed += 1;
+            return;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&self.scratch[..self.reserved]);
+        let jitter_ns = self.rng.below(self.config.jitter_ns.saturating_add(1));
+        let due_ns = now_ns.saturating_add(self.config.delay_ns).saturating_add(jitter_ns);
+        let due_ns = due_ns.max(self.last_due_ns);
+        self.last_due_ns = due_ns;
+        self.pending.push_back(Pending { bytes, fcs, due_ns, behind });
+    }
+
+    /// Hands on what is due.
+    fn pump(&mut self, now_ns: u64) {
+        let mut at = 0;
+        while at < self.pending.len() {
+            let frame = &self.pending[at];
+            if frame.due_ns > now_ns {
+                break;
+            }
+            let waited = now_ns - frame.due_ns;
+            if frame.behind > 0 && waited < REORDER_TIMEOUT_NS {
+                at += 1;
+                continue;
+            }
+            let Some(into) = self.inner.reserve(frame.bytes.len()) else { break };
+            into.copy_from_slice(&frame.bytes);
+            self.inner.commit(now_ns, frame.fcs);
+            if let Some(sent) = self.pending.remove(at) {
+                self.spare.push(sent.bytes);
+            }
+            // Frames that were held back before this one are overtaken by it.
+            for held in self.pending.iter_mut().take(at) {
+                held.behind = held.behind.saturating_sub(1);
+            }
+            at = 0;
+        }
+    }
+}
+
+impl<W: Wire> Wire for Impair<W> {
+    fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.reserved = len;
+        Some(room(&mut self.scratch, len))
+    }
+
+    fn commit(&mut self, now_ns: u64, mut fcs: Fcs) {
+        let config = self.config;
+        self.stats.sent += 1;
+        if self.rng.chance(config.loss_ppm) {
+            self.stats.lost += 1;
+            return;
+        }
+        let is_corrupt = self.rng.chance(config.corrupt_ppm);
+        let is_silent = self.rng.chance(config.silent_corrupt_ppm);
+        if is_corrupt || is_silent {
+            let bit = self.rng.below(self.reserved as u64 * 8);
+            let at = usize::try_from(bit / 8).unwrap_or(0);
+            self.scratch[at] ^= 1 << (bit % 8);
+        }
+        if is_corrupt {
+            self.stats.corrupted += 1;
+            fcs = Fcs::Bad;
+        } else if is_silent {
+            self.stats.silently_corrupted += 1;
+        }
+        let mut behind = 0;
+        if self.rng.chance(config.reorder_ppm) {
+            self.stats.reordered += 1;
+            behind = config.reorder_frames.max(1);
+        }
+        self.enqueue(now_ns, fcs, behind);
+        if self.rng.chance(config.duplicate_ppm) {
+            self.stats.duplicated += 1;
+            self.enqueue(now_ns, fcs, 0);
+        }
+        self.pump(now_ns);
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        self.pump(now_ns);
+        self.inner.flush(now_ns);
+    }
+
+    fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
+        self.inner.receive(now_ns)
+    }
+
+    fn carrier(&self) -> bool {
+        self.inner.carrier()
+    }
+}
+
+#[cfg(test)]
+#[path = "impair_tests.rs"]
+mod tests;

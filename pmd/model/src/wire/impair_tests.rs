@@ -1,0 +1,108 @@
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
+
+use super::super::{Link, link};
+use super::*;
+
+fn bad(config: ImpairConfig, seed: u64) -> (Impair<Link>, Link) {
+    let (near, far) = link(1 << 20);
+    (Impair::new(near, config, SplitMix64::new(seed)), far)
+}
+
+/// Sends `count` frames that carry their number; returns the numbers that arrive, and their FCS.
+fn run(config: ImpairConfig, seed: u64, count: u32) -> (Vec<(u32, Fcs)>, ImpairStats) {
+    let (mut near, mut far) = bad(config, seed);
+    let mut arrived = Vec::new();
+    let mut take = |far: &mut Link, now_ns| {
+        while let Some(frame) = far.receive(now_ns) {
+            let number = frame.bytes[..4].try_into().expect("four bytes");
+            arrived.push((u32::from_be_bytes(number), frame.fcs));
+        }
+    };
+    for number in 0..count {
+        let now_ns = u64::from(number) * 100;
+        let into = near.reserve(60).expect("room");
+        into.fill(0x5a);
+        into[..4].copy_from_slice(&number.to_be_bytes());
+        near.commit(now_ns, Fcs::Good);
+        near.flush(now_ns);
+        take(&mut far, now_ns);
+    }
+    let end_ns = u64::from(count) * 100 + REORDER_TIMEOUT_NS + config.delay_ns + config.jitter_ns;
+    near.flush(end_ns);
+    take(&mut far, end_ns);
+    (arrived, near.stats())
+}
+
+#[test]
+fn a_perfect_cable_changes_nothing() {
+    let (arrived, _) = run(ImpairConfig::default(), 1, 1000);
+    assert!(arrived.iter().map(|frame| frame.0).eq(0..1000));
+}
+
+#[test]
+fn everything_can_be_lost() {
+    let config = ImpairConfig { loss_ppm: 1_000_000, ..ImpairConfig::default() };
+    let (arrived, stats) = run(config, 1, 100);
+    assert_eq!((arrived.len(), stats.lost, stats.sent), (0, 100, 100));
+}
+
+#[test]
+fn counts_add_up_and_a_seed_repeats_itself() {
+    let config = ImpairConfig {
+        loss_ppm: 100_000,
+        duplicate_ppm: 50_000,
+        corrupt_ppm: 20_000,
+        silent_corrupt_ppm: 20_000,
+        reorder_ppm: 30_000,
+        reorder_frames: 3,
+        delay_ns: 5_000,
+        jitter_ns: 2_000,
+        max_frames: 0,
+    };
+    let (first, stats) = run(config, 42, 10_000);
+    assert_eq!(first.len() as u64, stats.sent - stats.lost + stats.duplicated);
+    let bad = first.iter().filter(|frame| frame.1 == Fcs::Bad).count() as u64;
+    // A damaged frame may also be repeated.
+    assert!(bad >= stats.corrupted && stats.corrupted > 100);
+    assert!(stats.silently_corrupted > 100 && stats.reordered > 100 && stats.lost > 500);
+    assert_eq!(run(config, 42, 10_000).0, first);
+    assert_ne!(run(config, 43, 10_000).0, first);
+}
+
+#[test]
+fn a_held_back_frame_is_overtaken_by_exactly_so_many() {
+    let config =
+        ImpairConfig { reorder_ppm: 1_000_000, reorder_frames: 2, ..ImpairConfig::default() };
+    let (mut near, mut far) = bad(config, 1);
+    let mut numbers = Vec::new();
+    for number in 0..4_u8 {
+        // Only the first frame is held back.
+        near.config.reorder_ppm = if number == 0 { 1_000_000 } else { 0 };
+        near.reserve(60).expect("room").fill(number);
+        near.commit(0, Fcs::Good);
+    }
+    near.flush(0);
+    while let Some(frame) = far.receive(0) {
+        numbers.push(frame.bytes[0]);
+    }
+    assert_eq!(numbers, [1, 2, 0, 3]);
+}
+
+#[test]
+fn a_delayed_frame_arrives_when_it_is_due_and_not_before() {
+    let config = ImpairConfig { delay_ns: 500, ..ImpairConfig::default() };
+    let (mut near, mut far) = bad(config, 1);
+    near.reserve(60).expect("room").fill(1);
+    near.commit(1000, Fcs::Good);
+    near.flush(1499);
+    assert!(far.receive(1499).is_none());
+    near.flush(1500);
+    assert!(far.receive(1500).is_some());
+}
+
+#[test]
+fn a_full_cable_drops() {
+    let config = ImpairConfig { delay_ns: 1, max_frames: 2, ..ImpairConfig::default() };
+    let (_, stats) = run(ImpairConfig { delay_ns: 1_000_000, ..config }, 1, 5);
+    assert_eq!(stats.overflowed, 3);
+}
