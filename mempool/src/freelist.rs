@@ -175,9 +175,18 @@ impl FreeList {
 
     /// Says that no get will come any more. `true` if every object is in the list already; the
     /// caller is then in the place of [`Put::LastHome`]. To be called once.
-    pub(crate) fn close(&self) -> bool {
-        let tail = self.tail.fetch_or(CLOSED, Ordering::AcqRel);
-        tail == self.head.load(Ordering::Relaxed) + u64::from(self.count)
+    ///
+    /// A raw pointer, since after `false` the list may be gone when this returns.
+    ///
+    /// # Safety
+    /// `this` is live, and no get is under way or comes later.
+    pub(crate) unsafe fn close(this: *const Self) -> bool {
+        // SAFETY: live (caller), until the flag is set; nothing is read after that.
+        unsafe {
+            // No get is left to move it.
+            let all_home = (*this).head.load(Ordering::Relaxed) + u64::from((*this).count);
+            (*this).tail.fetch_or(CLOSED, Ordering::AcqRel) == all_home
+        }
     }
 
     /// Waits until the puts that are under way have filled their slots, which is the last thing
@@ -261,13 +270,15 @@ mod tests {
     fn the_last_put_after_closing_is_told_so() {
         let list = FreeList::new(3);
         assert!(get(&list, 2).is_some());
-        assert!(!list.close());
+        // SAFETY: no get follows.
+        assert!(!unsafe { FreeList::close(&raw const list) });
         assert_eq!(list.len(), 1);
         assert_eq!(put(&list, &[0]), Put::Done);
         assert_eq!(put(&list, &[1]), Put::LastHome);
         list.wait_home();
         let whole = FreeList::new(2);
-        assert!(whole.close());
+        // SAFETY: no get follows.
+        assert!(unsafe { FreeList::close(&raw const whole) });
         whole.wait_home();
     }
 
@@ -419,7 +430,8 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            if s.list.close() {
+            // SAFETY: no get follows.
+            if unsafe { FreeList::close(&raw const s.list) } {
                 end(&s, &ended);
             }
             join(threads);

@@ -149,7 +149,7 @@ impl<T> Core<T> {
                 return false;
             }
             fence(Ordering::Acquire);
-            (*this).free.close()
+            FreeList::close(&raw const (*this).free)
         }
     }
 
