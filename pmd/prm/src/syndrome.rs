@@ -65,6 +65,7 @@ codes! {
     0x04 BAD_SYS_STATE "not allowed in this state, such as before INIT_HCA";
     0x05 BAD_RESOURCE "an object number that is not allocated";
     0x06 RESOURCE_BUSY "the object is in use; nothing was done";
+    0x07 NOT_READY "the device is not ready for the command yet";
     0x08 EXCEED_LIM "a limit of the device is exceeded";
     0x09 BAD_RES_STATE "the object is in the wrong state or has another owner";
     0x0a BAD_INDEX "an index is out of range";
@@ -131,6 +132,7 @@ codes! {
     0x0e EQ_INV "event for an event queue that does not exist";
     0x0f FFSER_ERR "link hardware error";
     0x10 HIGH_TEMP_ERR "the device is too hot";
+    0x12 ICM_PCI_POISONED_ERR "the device read poisoned data from its memory in the host";
 }
 
 #[cfg(test)]

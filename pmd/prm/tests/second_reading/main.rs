@@ -10,6 +10,7 @@
 mod caps;
 mod commands_device;
 mod commands_queues;
+mod constants;
 mod contexts;
 mod exceptions;
 mod properties;

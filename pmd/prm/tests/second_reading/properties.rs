@@ -77,6 +77,13 @@ fn reserved_bits_are_exactly_those_without_a_field() {
         let spans = positions(&reading);
         let mut bytes = vec![0; reading.size_bytes];
         for bit in 0..reading.size_bytes * 8 {
+            // Of long raw bytes every 61st bit will do.
+            let is_inside = |f: &&Field| {
+                f.width_bits > 2048 && bit > f.first_bit && bit + 1 < f.first_bit + f.width_bits
+            };
+            if reading.fields.iter().any(|f| is_inside(&f)) && bit % 61 != 0 {
+                continue;
+            }
             bytes[bit / 8] = 0x80 >> (bit % 8);
             let found = (reading.behaviour.first_reserved)(&bytes);
             bytes[bit / 8] = 0;
