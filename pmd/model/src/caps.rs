@@ -123,6 +123,11 @@ impl Caps {
             pages.push(Page::new(cap_type::ATOMIC, atomic().as_bytes()));
             pages.push(Page::new(cap_type::ROCE, roce().as_bytes()));
         }
+        for other in &config.cap_pages {
+            pages.retain(|page| page.kind != other.kind);
+            let (max, cur) = (other.max.clone(), other.cur.clone());
+            pages.push(Page { kind: other.kind, max, cur });
+        }
         Self { pages }
     }
 

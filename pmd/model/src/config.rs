@@ -2,6 +2,8 @@
 
 use ferrocx_prm::reg::speed;
 
+use crate::caps::CapPage;
+
 /// Which device the model claims to be. Source: reference 1.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Identity {
@@ -62,6 +64,20 @@ pub struct NicConfig {
     pub roce: bool,
     /// Text of the NODE_DESC register, at most 63 bytes.
     pub node_desc: String,
+    /// Capability pages in place of the model's own, to replay a recorded device. What they
+    /// advertise beyond the model's own is not implemented.
+    pub cap_pages: Vec<CapOverride>,
+}
+
+/// A capability page of another device.
+#[derive(Debug, Clone)]
+pub struct CapOverride {
+    /// Page type, as in QUERY_HCA_CAP.
+    pub kind: u32,
+    /// What the device can do.
+    pub max: Box<CapPage>,
+    /// What it is set to after power-on.
+    pub cur: Box<CapPage>,
 }
 
 impl Default for NicConfig {
@@ -76,6 +92,7 @@ impl Default for NicConfig {
             speeds: speed::ETH_100G_CR4 | speed::ETH_25G_CR,
             roce: false,
             node_desc: "ferrocx model".into(),
+            cap_pages: Vec::new(),
         }
     }
 }

@@ -1,0 +1,255 @@
+//! The boot of a real ConnectX-4 Lx, replayed: every input as it stood in memory, at the addresses
+//! where it stood.
+//!
+//! The recording is not part of the project; without it each test says that it is skipped.
+
+mod common;
+#[path = "../../prm/tests/common/trace.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of the layouts")]
+mod trace;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{CMDQ_HI, CMDQ_LO, DOORBELL, be32, region};
+use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_bus::{DmaAccess, Transport};
+use ferrocx_mempool::Region;
+use ferrocx_model::config::CapOverride;
+use ferrocx_model::{Nic, NicConfig};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cmd::{Mailbox, Opcode, mailbox_blocks};
+use trace::Exchange;
+
+/// Where the command queue stood: `descriptor at dma 0x7af3d0000` in the log.
+const QUEUE: u64 = 0x7_af3d_0000;
+
+/// Free addresses for blocks and pages that the log leaves out.
+const LEFT_OUT: u64 = 0x20_0000_0000;
+
+const PAGE: u64 = 4096;
+
+/// Memory by address, one page at a time.
+struct Memory {
+    pages: BTreeMap<u64, Arc<Region>>,
+}
+
+impl Memory {
+    fn write(&self, at: u64, bytes: &[u8]) {
+        for (index, byte) in bytes.iter().enumerate() {
+            let at = at + index as u64;
+            let region = &self.pages[&(at & !(PAGE - 1))];
+            region.copy_in((at % PAGE) as usize, &[*byte]).expect("in the page");
+        }
+    }
+
+    fn read(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let at = at + index as u64;
+            let region = &self.pages[&(at & !(PAGE - 1))];
+            region.copy_out((at % PAGE) as usize, std::slice::from_mut(byte)).expect("in the page");
+        }
+        bytes
+    }
+}
+
+/// Blocks of a chain with their addresses; those that the log leaves out are made up.
+fn chain(first: u64, blocks: &[Mailbox], count: usize, token: u32) -> Vec<(u64, Mailbox)> {
+    let mut at = first;
+    let mut chain = Vec::new();
+    // Two commands have blocks left out; their pages must differ.
+    let mut page = LEFT_OUT + ((1 + count as u64) << 30);
+    for number in 0..count {
+        let block = blocks.get(number).copied().unwrap_or_else(|| {
+            let next = LEFT_OUT + number as u64 * 1024;
+            let mut data = [0_u8; 512];
+            for entry in data.chunks_exact_mut(8) {
+                entry.copy_from_slice(&page.to_be_bytes());
+                page += PAGE;
+            }
+            Mailbox::zeroed()
+                .with_data(data)
+                .with_block_number(number as u32)
+                .with_token(token)
+                .with_next_pointer(next)
+        });
+        chain.push((at, block));
+        at = block.next_pointer();
+    }
+    chain
+}
+
+fn input_chain(exchange: &Exchange) -> Vec<(u64, Mailbox)> {
+    let entry = &exchange.input.entry;
+    let count = mailbox_blocks(entry.input_length() as usize);
+    chain(entry.input_mailbox_ptr(), &exchange.input.blocks, count, entry.token())
+}
+
+/// The log prints output blocks after the device wrote them: framing as posted, data emptied.
+fn output_chain(exchange: &Exchange) -> Vec<(u64, Mailbox)> {
+    let entry = &exchange.input.entry;
+    let count = mailbox_blocks(entry.output_length() as usize);
+    let blocks: Vec<_> =
+        exchange.output.blocks.iter().map(|block| block.with_data([0xa5; 512])).collect();
+    chain(entry.output_mailbox_ptr(), &blocks, count, entry.token())
+}
+
+/// The whole input, with what the log leaves out made up.
+fn input_bytes(exchange: &Exchange) -> Vec<u8> {
+    let mut bytes = exchange.input.entry.command_input_inline_data().to_vec();
+    for (_, block) in input_chain(exchange) {
+        bytes.extend(block.data());
+    }
+    bytes.truncate(exchange.input.entry.input_length() as usize);
+    bytes
+}
+
+/// Every page that the boot touches: queue, mailboxes, pages given to the firmware, event queues.
+fn touched(exchanges: &[Exchange]) -> Vec<u64> {
+    let mut pages = vec![QUEUE];
+    for exchange in exchanges {
+        let blocks = input_chain(exchange).into_iter().chain(output_chain(exchange));
+        pages.extend(blocks.map(|(at, _)| at & !(PAGE - 1)));
+        if exchange.opcode == Opcode::MANAGE_PAGES {
+            let bytes = input_bytes(exchange);
+            let list = bytes[16..].chunks_exact(8);
+            pages.extend(list.map(|page| u64::from_be_bytes(page.try_into().expect("eight"))));
+        }
+    }
+    pages.extend(exchanges.iter().filter(|e| e.opcode == Opcode::CREATE_EQ).flat_map(eq_pages));
+    pages.sort_unstable();
+    pages.dedup();
+    pages
+}
+
+/// The ring of an EQ, in pages of 4 KiB.
+fn eq_pages(exchange: &Exchange) -> Vec<u64> {
+    let bytes = input_bytes(exchange);
+    let log_page_size = be32(&bytes, 0x28) >> 24 & 0x1f;
+    let list = bytes[0x110..].chunks_exact(8);
+    let starts = list.map(|page| u64::from_be_bytes(page.try_into().expect("eight")));
+    starts.flat_map(|at| (0..1 << log_page_size).map(move |page| at + page * PAGE)).collect()
+}
+
+/// The recorded capability pages, so that SET_HCA_CAP meets the device it was meant for.
+fn recorded_caps(exchanges: &[Exchange]) -> Vec<CapOverride> {
+    let mut caps: BTreeMap<u32, CapOverride> = BTreeMap::new();
+    let mut boxed = |exchange: &Exchange| {
+        let output = exchange.output.output_bytes();
+        let page: [u8; 4096] = output[0x10..].try_into().expect("a page");
+        let kind = exchange.op_mod >> 1;
+        let blank = || CapOverride { kind, max: Box::new([0; 4096]), cur: Box::new([0; 4096]) };
+        let cap = caps.entry(kind).or_insert_with(blank);
+        let is_current = exchange.op_mod & 1 != 0;
+        **(if is_current { &mut cap.cur } else { &mut cap.max }) = page;
+    };
+    // The last answers come after SET_HCA_CAP; the first ones are what the device started with.
+    exchanges.iter().rev().filter(|e| e.opcode == Opcode::QUERY_HCA_CAP).for_each(&mut boxed);
+    caps.into_values().collect()
+}
+
+struct Replay {
+    nic: Nic,
+    bar: Arc<dyn ferrocx_bus::Bar>,
+    memory: Memory,
+    now_ns: u64,
+}
+
+impl Replay {
+    fn new(exchanges: &[Exchange]) -> Self {
+        let local = LocalConfig { vectors: 32, seed: 5, ..LocalConfig::default() };
+        let (transport, side) = pair(local).expect("in-process device");
+        let mut pages = BTreeMap::new();
+        for at in touched(exchanges) {
+            let page = region(PAGE as usize);
+            side.dma_map(at, Arc::clone(&page), DmaAccess::ReadWrite).expect("mapping");
+            pages.insert(at, page);
+        }
+        let config = NicConfig {
+            boot_pages: 6,
+            init_pages: 0x3244,
+            cap_pages: recorded_caps(exchanges),
+            ..NicConfig::default()
+        };
+        let bar = transport.bar();
+        let nic = Nic::new(side, config);
+        let mut replay = Self { nic, bar, memory: Memory { pages }, now_ns: 0 };
+        replay.bar.write_be32(CMDQ_HI, (QUEUE >> 32) as u32);
+        replay.bar.write_be32(CMDQ_LO, QUEUE as u32);
+        replay.step();
+        replay
+    }
+
+    fn step(&mut self) {
+        self.now_ns += 1_000_000;
+        self.nic.step(self.now_ns);
+    }
+
+    /// Puts entry and blocks where they stood, rings, and returns delivery status and output.
+    fn play(&mut self, exchange: &Exchange) -> (u8, Vec<u8>) {
+        let entry = &exchange.input.entry;
+        let slot = exchange.doorbell.trailing_zeros();
+        let at = QUEUE + u64::from(slot) * 64;
+        let outputs = output_chain(exchange);
+        for (at, block) in input_chain(exchange).iter().chain(&outputs) {
+            self.memory.write(*at, block.as_bytes());
+        }
+        self.memory.write(at, entry.as_bytes());
+        self.bar.write_be32(DOORBELL, exchange.doorbell);
+        self.step();
+        let done = self.memory.read(at, 64);
+        assert_eq!(done[63] & 1, 0, "{}: still the device's", exchange.opcode);
+        assert_eq!(done[60], entry.as_bytes()[60], "the token stays");
+        let mut output = done[32..48].to_vec();
+        for (at, _) in outputs {
+            output.extend(self.memory.read(at, 512));
+        }
+        output.truncate(entry.output_length() as usize);
+        (done[63] >> 1, output)
+    }
+}
+
+/// Commands whose output differs from the recorded one, and why.
+const DIFFERENT: &[(Opcode, &str)] =
+    &[(Opcode::QUERY_ADAPTER, "vendor-specific data and PSID are the model's own")];
+
+#[test]
+fn every_recorded_command_is_accepted_and_answered_alike() {
+    let Some(exchanges) = trace::load() else { return };
+    let mut replay = Replay::new(&exchanges);
+    for exchange in &exchanges {
+        let (delivery, output) = replay.play(exchange);
+        let name = format!("{} op_mod {:#x}", exchange.opcode, exchange.op_mod);
+        let log = replay.nic.log().last().cloned();
+        let recorded = exchange.output.output_bytes();
+        assert_eq!(delivery, 0, "{name}: delivery, {log:?}");
+        assert_eq!(output[0], recorded[0], "{name}: status, {log:?}");
+        match DIFFERENT.iter().find(|(opcode, _)| *opcode == exchange.opcode) {
+            Some((_, why)) => {
+                assert_ne!(output, recorded, "{name} is listed as different");
+                println!("{name} differs: {why}");
+            }
+            // Of some outputs the log prints the inline part only.
+            None => assert_eq!(output[..recorded.len()], recorded[..], "{name}: output"),
+        }
+    }
+    assert_eq!(replay.nic.log().total(), 0, "{:?}", replay.nic.log().last());
+    assert_eq!(replay.nic.state().pages.len(), 6 + 0x3244);
+}
+
+#[test]
+fn the_adapter_names_the_same_vendor_at_the_same_place() {
+    let Some(exchanges) = trace::load() else { return };
+    let mut replay = Replay::new(&exchanges);
+    for exchange in &exchanges {
+        let (_, output) = replay.play(exchange);
+        if exchange.opcode == Opcode::QUERY_ADAPTER {
+            let recorded = exchange.output.output_bytes();
+            assert_eq!(be32(&output, 0x10 + 0x18), be32(&recorded, 0x10 + 0x18), "OUI");
+            assert_eq!(be32(&output, 0x10 + 0x1c), be32(&recorded, 0x10 + 0x1c), "VSD vendor");
+            return;
+        }
+    }
+    panic!("the boot has a QUERY_ADAPTER");
+}
