@@ -10,7 +10,7 @@ use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CqeSyndrome;
-use ferrocx_prm::wqe::{DS_BYTES, Data, INLINE_SEG, INVALID_LKEY, Next};
+use ferrocx_prm::wqe::{DS_BYTES, Data, HW_START_PADDING, INVALID_LKEY, Next};
 
 use super::cq::{self, ErrorReport, Moderation, Urgency};
 use super::offload::{self, Verified};
@@ -327,11 +327,8 @@ fn into_list(
             break;
         }
         let value = data.lkey().into();
-        if data.byte_count() & INLINE_SEG != 0 {
-            let (syndrome, why) = (CqeSyndrome::LOCAL_QP_OP_ERR, "inline segment in a receive WQE");
-            return Scattered::Failed { wqe_counter, syndrome, value, why };
-        }
-        let room = (data.byte_count() as usize).saturating_sub(shift);
+        let len_bytes = data.byte_count() & !HW_START_PADDING;
+        let room = (len_bytes as usize).saturating_sub(shift);
         let take = room.min(bytes.len() - done);
         if take > 0 {
             let addr = data.addr().wrapping_add(shift as u64);

@@ -13,8 +13,12 @@ pub const DS_BYTES: usize = 16;
 pub const MAX_DS: u32 = 63;
 /// lkey that ends a receive scatter list. Source: reference 6.3.
 pub const INVALID_LKEY: u32 = 0x100;
-/// Bit 31 of an inline data segment's first word. Source: reference 6.3.
+/// Bit 31 of an inline data segment's first word, in a send WQE. Source: reference 6.3.
 pub const INLINE_SEG: u32 = 1 << 31;
+/// Bit 31 of a data segment's `byte_count` in a receive WQE: no length, but a request to pad the
+/// start. There are no inline segments in receive WQEs. Source: Linux 6.12 `MLX5_HW_START_PADDING`,
+/// which mlx5e sets in every entry of a cyclic receive queue.
+pub const HW_START_PADDING: u32 = 1 << 31;
 
 layout! {
     /// Control segment, 16 bytes: the start of every send WQE.

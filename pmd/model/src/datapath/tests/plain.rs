@@ -86,3 +86,25 @@ fn one_frame_comes_in_with_its_completion() {
     assert_eq!(cqe[0x38..0x40], [0, 0, 0, 0, 0, 0, 0, 0x20]);
     assert_eq!(cq.poll(), None);
 }
+
+/// Linux's mlx5e sets bit 31 of `byte_count` in every receive entry: padding, not an inline segment.
+#[test]
+fn start_padding_is_no_part_of_a_receive_length() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(4);
+    let mut rq = port.rq(cq.cqn, 4, 4);
+    port.steer_all_to(rq.rqn);
+    let buf = port.alloc(64);
+    rq.post(&data(0x8000_0000 | 60, KEY, buf.iova()));
+    put(&mut far, &frame(0x11));
+    port.poll();
+    let cqe = cq.poll().expect("a completion");
+    assert_eq!(cqe[0x2c..0x30], [0, 0, 0, 60]);
+    assert_eq!(cqe[0x3c], 0, "a good completion");
+    // The bit adds no room: 59 bytes do not hold the frame.
+    rq.post(&data(0x8000_0000 | 59, KEY, buf.iova()));
+    put(&mut far, &frame(0x11));
+    port.poll();
+    let cqe = cq.poll().expect("a completion");
+    assert_eq!((cqe[0x37], cqe[0x3f] >> 4), (0x01, 0xe), "local length error");
+}
