@@ -55,6 +55,12 @@ fn check_state_field(raw: u32, wanted: QueueState) -> Answer<()> {
     })
 }
 
+/// A PD that exists from the start and that no memory key belongs to.
+///
+/// Linux creates the queue whose packets are dropped with it: nothing is ever posted there.
+/// Source: Linux 6.12 `mlx5e_build_drop_rq_param` leaves the field 0.
+const NO_PD: u32 = 0;
+
 /// Checks and decodes the work queue part of a context.
 fn work_queue(objects: &Objects, context: Wq, tail: &[u8]) -> Answer<WorkQueue> {
     let raw = context.wq_type();
@@ -73,7 +79,7 @@ fn work_queue(objects: &Objects, context: Wq, tail: &[u8]) -> Answer<WorkQueue> 
         Refused::param("log_wq_sz", log_size, "above log_max_wq_sz")
     })?;
     let pd = context.pd();
-    ensure(objects.pds.contains(pd), || Refused::resource("pd", pd))?;
+    ensure(pd == NO_PD || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
     check_record(context.dbr_addr())?;
     check_strides(&context, wq_type)?;
     let place = RingPlace {
