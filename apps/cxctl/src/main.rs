@@ -1,0 +1,13 @@
+//! Entry point of cxctl.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match ferrocx_cxctl::run(ferrocx_cxctl::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => ferrocx_app_common::exit::report(&error),
+    }
+}

@@ -1,0 +1,112 @@
+//! `cxctl model serve`: the software ConnectX behind vfio-user sockets.
+//!
+//! Each socket is one PCI function with one port; QEMU's `vfio-user-pci` is the client. Ports 0 and
+//! 1, 2 and 3, and so on are joined by cables. All run on one thread, so that their order depends on
+//! the guests only.
+//!
+//! Every register access is a message ("trap everything"): slow, and strict, because no doorbell
+//! is lost between two looks.
+
+mod engine;
+mod function;
+pub mod pci;
+mod ports;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ferrocx_app_common::signal::Stop;
+use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_model::NicConfig;
+
+use self::engine::Engine;
+use self::function::Function;
+use self::pci::{MSIX_VECTORS, PciFunction};
+use self::ports::Ports;
+
+/// Which device the guest sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Identity {
+    /// ConnectX-5, physical function (15b3:1017).
+    Cx5,
+    /// ConnectX-5, virtual function (15b3:1018).
+    Cx5Vf,
+    /// ConnectX-6 Dx, physical function (15b3:101d).
+    Cx6dx,
+}
+
+impl From<Identity> for ferrocx_model::Identity {
+    fn from(identity: Identity) -> Self {
+        match identity {
+            Identity::Cx5 => Self::ConnectX5,
+            Identity::Cx5Vf => Self::ConnectX5Vf,
+            Identity::Cx6dx => Self::ConnectX6Dx,
+        }
+    }
+}
+
+/// Ports of one process; each is a thread and a device.
+const MAX_PORTS: usize = 16;
+
+/// What to serve.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Path of a socket to open; one per port. It must not exist, and is deleted at the end.
+    #[arg(long = "socket", value_name = "PATH", required = true)]
+    pub sockets: Vec<PathBuf>,
+    /// Which device each port is.
+    #[arg(long, value_enum, default_value = "cx5")]
+    pub identity: Identity,
+}
+
+/// Serves until interrupted (SIGINT, SIGTERM).
+///
+/// # Errors
+///
+/// A socket that cannot be opened, or a model that stopped.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let count = options.sockets.len();
+    anyhow::ensure!(count <= MAX_PORTS, "{count} sockets; give at most {MAX_PORTS}");
+    let stop = Stop::on_signals()?;
+    let identity = ferrocx_model::Identity::from(options.identity);
+    let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
+    let mut ports = Ports::default();
+    let mut listening = Vec::new();
+    for (path, index) in options.sockets.iter().zip(0..) {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
+        let (_driver, side) =
+            pair(LocalConfig { vectors: MSIX_VECTORS, ..LocalConfig::default() })?;
+        ports.add(name.clone(), side.clone(), port_config(identity, index));
+        listening.push((name, server, side));
+    }
+    ports.join();
+    let engine = Engine::start(ports)?;
+    let wake = engine.wake();
+    for (name, server, side) in listening {
+        let function = Function::new(name.clone(), side, function, wake.clone());
+        std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || socket::serve(&server, &name, function))?;
+    }
+    while !stop.is_raised() {
+        anyhow::ensure!(wake.is_running(), "the model stopped; the log says why");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for path in &options.sockets {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// The ports differ in the last byte of their address.
+fn port_config(identity: ferrocx_model::Identity, index: u8) -> NicConfig {
+    let mut config = NicConfig { identity, ..NicConfig::default() };
+    config.mac[5] = config.mac[5].wrapping_add(index);
+    config
+}
