@@ -14,6 +14,10 @@ fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
 
+/// Operations per case and bytes per probe; Miri takes about a thousand times as long for each.
+const OPS: usize = if cfg!(miri) { 12 } else { 80 };
+const PROBE_BYTES: usize = if cfg!(miri) { 200 } else { 10_000 };
+
 fn region(len_bytes: usize) -> Arc<Region> {
     Region::alloc(&RegionConfig::heap(len_bytes)).expect("heap memory")
 }
@@ -37,7 +41,7 @@ proptest! {
 
     /// Buffers are aligned, zeroed, disjoint; a refusal is right; all memory comes back.
     #[test]
-    fn heap_matches_a_set_of_units(ops in prop::collection::vec(heap_op(), 1..60)) {
+    fn heap_matches_a_set_of_units(ops in prop::collection::vec(heap_op(), 1..OPS)) {
         let (driver, _device) =
             local::pair(LocalConfig { bar_len_bytes: 64 << 10, ..LocalConfig::default() })
                 .expect("valid");
@@ -100,7 +104,7 @@ proptest! {
     /// Ranges are inside what was given, aligned, disjoint, avoid one address, and merge again.
     #[test]
     fn iova_allocator_matches_a_set_of_pages(
-        ops in prop::collection::vec((any::<bool>(), 1_u64..6, 0_u32..4, any::<usize>()), 1..80),
+        ops in prop::collection::vec((any::<bool>(), 1_u64..6, 0_u32..4, any::<usize>()), 1..OPS),
         seed in any::<u64>(),
         guard in 0_u64..2,
     ) {
@@ -108,7 +112,7 @@ proptest! {
         let ranges = [0x10_000..=0x2f_fff, 0x40_000..=0x4f_fff, 0x50_000..=0x57_fff];
         let mut allocator = IovaAllocator::new(&ranges, guard, seed);
         let mut free: BTreeSet<u64> =
-            ranges.iter().cloned().flatten().filter(|at| at % page == 0).collect();
+            ranges.iter().flat_map(|range| range.clone().step_by(4096)).collect();
         let total = free.clone();
         let mut live: Vec<(u64, u64)> = Vec::new();
         for (is_alloc, pages, log_align, nth) in ops {
@@ -150,8 +154,8 @@ proptest! {
     /// The device reaches exactly what is mapped, with the right bytes and rights.
     #[test]
     fn iova_map_matches_a_table_of_pages(
-        ops in prop::collection::vec((0_u64..24, 1_u64..4, 0_u8..3, any::<bool>()), 1..30),
-        probes in prop::collection::vec((0_u64..26 * 4096, 0_usize..10_000), 1..20),
+        ops in prop::collection::vec((0_u64..24, 1_u64..4, 0_u8..3, any::<bool>()), 1..OPS),
+        probes in prop::collection::vec((0_u64..26 * 4096, 0_usize..PROBE_BYTES), 1..20),
     ) {
         let (_driver, device) =
             local::pair(LocalConfig { bar_len_bytes: 64 << 10, ..LocalConfig::default() })
