@@ -8,8 +8,8 @@
 //! - [`mod@layout`]: the [`layout!`] macro and the field tables behind it.
 //! - [`cmd`]: command queue entry, mailboxes, and each command's input and output.
 //! - [`init_seg`]: registers in BAR0 and in a UAR page. [`reg`]: registers behind ACCESS_REG.
-//! - [`caps`]: capability pages. [`vport`], [`mkey`], [`eqc`], [`cqc`], [`wqc`], [`qpc`], [`tirc`],
-//!   [`flow`]: contexts.
+//! - [`caps`]: capability pages. [`vport`], [`mkey`], [`eqc`], [`cqc`], [`wqc`], [`srqc`], [`qpc`],
+//!   [`tirc`], [`flow`]: contexts.
 //! - [`wqe`], [`cqe`], [`eqe`]: what stands in the rings.
 //! - [`syndrome`]: what an error code means.
 //!
@@ -45,6 +45,7 @@ pub mod layout;
 pub mod mkey;
 pub mod qpc;
 pub mod reg;
+pub mod srqc;
 pub mod syndrome;
 pub mod tirc;
 pub mod vport;

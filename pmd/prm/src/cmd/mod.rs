@@ -13,6 +13,7 @@ mod opcode;
 pub mod port;
 pub mod qp;
 pub mod queues;
+pub mod srq;
 pub mod tir;
 pub mod wq;
 

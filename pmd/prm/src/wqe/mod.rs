@@ -3,6 +3,10 @@
 //! A send WQE is a sequence of 16-byte units; it takes up whole 64-byte basic blocks.
 //! Source: reference 6.1 to 6.5; PRM "Work Queue Entry", `mlx5_wqe_ctrl_seg` and siblings.
 
+mod rdma;
+
+pub use rdma::{AddressVector, Atomic, MaskedAtomic, Xrc};
+
 use crate::layout;
 
 /// Bytes of one send basic block (WQEBB). Source: reference 6.1.

@@ -15,6 +15,7 @@ use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::{FlowContext, FlowMatchLyr24, FlowMatchParam};
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc, Mtt};
 use ferrocx_prm::qpc::{Ads, Qpc};
+use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::vport::RoceAddress;
 use ferrocx_prm::wqc::{Sqc, Wq};
@@ -308,4 +309,14 @@ fn mailboxes_start_behind_the_inline_bytes() {
     for (len_bytes, blocks) in cases {
         assert_eq!(mailbox_blocks(len_bytes), blocks, "{len_bytes:#x} bytes");
     }
+}
+
+#[test]
+fn xrc_srq_splits_its_doorbell_address() {
+    let context = XrcSrqc::zeroed().with_page_offset(0x21).with_dbr_addr(0x0102_0304_0506_0707);
+    check(
+        &context,
+        &["000: 00000000 00000000 84000000 00000000", "020: 00000000 00000000 01020304 05060704"],
+    );
+    assert_eq!(context.dbr_addr(), 0x0102_0304_0506_0704);
 }

@@ -5,6 +5,7 @@ use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::mkey::{Klm, Ksm, Mkc, Mtt};
 use ferrocx_prm::qpc::{Ads, Qpc};
+use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::tirc::{RqNum, Rqtc, Tirc, Tisc};
 use ferrocx_prm::vport::{NicVportContext, RoceAddress};
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
@@ -444,5 +445,30 @@ golden! {
         source_mac_31_0, with_source_mac_31_0: 0xf97_74d5;
         roce_l3_type, with_roce_l3_type: 0xd;
         roce_version, with_roce_version: 0x95;
+    }
+
+    xrc_srqc: XrcSrqc {
+        "000: dd000000 860bd537 2c8a8017 00000000"
+        "010: 1d4a820b 00000000 00c08096 7e6a1d80"
+        "020: 00000000 00000000 b40d29a6 0c89c5f0"
+    } = {
+        state, with_state: 0xd;
+        log_xrc_srq_size, with_log_xrc_srq_size: 0xd;
+        wq_signature, with_wq_signature: true;
+        cont_srq, with_cont_srq: false;
+        rlky, with_rlky: false;
+        basic_cyclic_rcv_wqe, with_basic_cyclic_rcv_wqe: false;
+        log_rq_stride, with_log_rq_stride: 0x6;
+        xrcd, with_xrcd: 0xb_d537;
+        page_offset, with_page_offset: 0xb;
+        cqn, with_cqn: 0x8a_8017;
+        user_index_equal_xrc_srqn, with_user_index_equal_xrc_srqn: false;
+        log_page_size, with_log_page_size: 0x1d;
+        user_index, with_user_index: 0x4a_820b;
+        pd, with_pd: 0xc0_8096;
+        lwm, with_lwm: 0x7e6a;
+        wqe_cnt, with_wqe_cnt: 0x1d80;
+        db_record_addr_h, with_db_record_addr_h: 0xb40d_29a6;
+        db_record_addr_l, with_db_record_addr_l: 0x322_717c;
     }
 }

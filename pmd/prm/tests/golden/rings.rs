@@ -3,7 +3,8 @@
 use crate::golden;
 use ferrocx_prm::cqe::{Cqe64, ErrCqe, MiniCqe};
 use ferrocx_prm::eqe::*;
-use ferrocx_prm::wqe::{Ctrl, Data, Eth, InlineHeader, Next, Raddr, UmrCtrl};
+use ferrocx_prm::wqe::{AddressVector, Atomic, Ctrl, Data, Eth, InlineHeader, MaskedAtomic, Next};
+use ferrocx_prm::wqe::{Raddr, UmrCtrl, Xrc};
 
 golden! {
     cqe64: Cqe64 {
@@ -212,5 +213,52 @@ golden! {
         xlt_offset_15_0, with_xlt_offset_15_0: 0x854a;
         mkey_mask, with_mkey_mask: 0x5bb1_7a2d_c321_f189;
         xlt_offset_47_16, with_xlt_offset_47_16: 0x552c_1df8;
+    }
+
+    address_vector: AddressVector {
+        "000: 6bb929e7 00000000 008442bf 4edffc06"
+        "010: 00000000 d4dbe2ea f3fc0615 0474bfa8"
+        "020: 373e454d 565f6871 7b86919c a7b3c0cd"
+    } = {
+        qkey, with_qkey: 0x6bb9_29e7;
+        ext, with_ext: false;
+        dqp_dct, with_dqp_dct: 0x84_42bf;
+        stat_rate, with_stat_rate: 0x4;
+        sl, with_sl: 0xe;
+        fl, with_fl: true;
+        mlid, with_mlid: 0x5f;
+        udp_sport_rlid, with_udp_sport_rlid: 0xfc06;
+        rmac, with_rmac: [0xd4, 0xdb, 0xe2, 0xea, 0xf3, 0xfc];
+        tclass, with_tclass: 0x6;
+        hop_limit, with_hop_limit: 0x15;
+        grh, with_grh: false;
+        src_addr_index, with_src_addr_index: 0x47;
+        flow_label, with_flow_label: 0x4_bfa8;
+        rgid, with_rgid:
+            [0x37, 0x3e, 0x45, 0x4d, 0x56, 0x5f, 0x68, 0x71, 0x7b, 0x86, 0x91, 0x9c,
+             0xa7, 0xb3, 0xc0, 0xcd];
+    }
+
+    atomic: Atomic {
+        "000: fe86a884 00c50e2b 8dc3df9a d2b4f8bd"
+    } = {
+        swap_add, with_swap_add: 0xfe86_a884_00c5_0e2b;
+        compare, with_compare: 0x8dc3_df9a_d2b4_f8bd;
+    }
+
+    masked_atomic: MaskedAtomic {
+        "000: 5004daad 9583c1e8 def2ea38 7c680bab"
+        "010: c2afe88e 38f68c85 347d66af 6a401c96"
+    } = {
+        swap_add, with_swap_add: 0x5004_daad_9583_c1e8;
+        compare, with_compare: 0xdef2_ea38_7c68_0bab;
+        swap_add_mask, with_swap_add_mask: 0xc2af_e88e_38f6_8c85;
+        compare_mask, with_compare_mask: 0x347d_66af_6a40_1c96;
+    }
+
+    xrc: Xrc {
+        "000: 00a2f6a4 00000000 00000000 00000000"
+    } = {
+        xrc_srqn, with_xrc_srqn: 0xa2_f6a4;
     }
 }

@@ -8,12 +8,14 @@ use crate::reading;
 use ferrocx_prm::cmd::flow::*;
 use ferrocx_prm::cmd::qp::*;
 use ferrocx_prm::cmd::queues::*;
+use ferrocx_prm::cmd::srq::*;
 use ferrocx_prm::cmd::tir::*;
 use ferrocx_prm::cmd::wq::*;
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::{FlowContext, FlowMatchParam, FlowTableContext};
 use ferrocx_prm::qpc::Qpc;
+use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::tirc::{Rqtc, Tirc, Tisc};
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc};
 
@@ -225,4 +227,21 @@ reading! {
     DestroyRmpOut { status 8, _ 24, syndrome 32, _ 64 }
     QueryRmpIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, rmpn 24, _ 32 }
     QueryRmpOut { status 8, _ 24, syndrome 32, _ 192, rmp_context (Rmpc) }
+    CreateXrcSrqIn {
+        opcode 16, uid 16, _ 16, op_mod 16, _ 64, xrc_srq_context_entry (XrcSrqc), _ 96,
+        xrc_srq_umem_valid 1, _ 1439,
+    }
+    CreateXrcSrqOut { status 8, _ 24, syndrome 32, _ 8, xrc_srqn 24, _ 32 }
+    DestroyXrcSrqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, xrc_srqn 24, _ 32 }
+    DestroyXrcSrqOut { status 8, _ 24, syndrome 32, _ 64 }
+    QueryXrcSrqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, xrc_srqn 24, _ 32 }
+    QueryXrcSrqOut { status 8, _ 24, syndrome 32, _ 64, xrc_srq_context_entry (XrcSrqc), _ 1536 }
+    ArmXrcSrqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, xrc_srqn 24, _ 16, lwm 16 }
+    ArmXrcSrqOut { status 8, _ 24, syndrome 32, _ 64 }
+    ArmRqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, srq_number 24, _ 16, lwm 16 }
+    ArmRqOut { status 8, _ 24, syndrome 32, _ 64 }
+    AttachToMcgIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, qpn 24, _ 32, multicast_gid 128 }
+    AttachToMcgOut { status 8, _ 24, syndrome 32, _ 64 }
+    DetachFromMcgIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, qpn 24, _ 32, multicast_gid 128 }
+    DetachFromMcgOut { status 8, _ 24, syndrome 32, _ 64 }
 }

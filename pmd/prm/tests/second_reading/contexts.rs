@@ -10,6 +10,7 @@ use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::*;
 use ferrocx_prm::mkey::{Mkc, Mtt};
 use ferrocx_prm::qpc::{Ads, Qpc};
+use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::tirc::{RqNum, Rqtc, Tirc, Tisc};
 use ferrocx_prm::vport::{NicVportContext, RoceAddress};
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
@@ -152,4 +153,10 @@ reading! {
         reservation_timeout 16, _ 64, wq (Wq),
     }
     Rmpc { _ 8, state 4, _ 20, basic_cyclic_rcv_wqe 1, _ 351, wq (Wq) }
+    XrcSrqc {
+        state 4, log_xrc_srq_size 4, _ 24, wq_signature 1, cont_srq 1, _ 1, rlky 1,
+        basic_cyclic_rcv_wqe 1, log_rq_stride 3, xrcd 24, page_offset 6, _ 1, dbr_umem_valid 1,
+        cqn 24, _ 32, user_index_equal_xrc_srqn 1, _ 1, log_page_size 6, user_index 24, _ 40, pd 24,
+        lwm 16, wqe_cnt 16, _ 64, db_record_addr_h 32, db_record_addr_l 30, _ 130,
+    }
 }

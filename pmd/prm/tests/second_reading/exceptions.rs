@@ -124,6 +124,8 @@ pub(crate) const RENAMED: &[(&str, &str, &str)] = &[
     ("EventQueue", "number", "qp_srq_n"),
     ("EventPortChange", "port_num", "port"),
     ("EventPageRequest", "function_id", "func_id"),
+    ("AddressVector", "udp_sport_rlid", "rlid"),
+    ("AddressVector", "src_addr_index", "gid_index"),
     ("Ctrl", "wqe_index", "idx"),
     ("Eth", "inline_hdr_sz", "sz"),
     ("Eth", "inline_hdr_start", "start"),

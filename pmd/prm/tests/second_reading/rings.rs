@@ -75,6 +75,13 @@ reading! {
     Data { byte_count 32, lkey 32, addr 64 }
     InlineHeader { inline 1, _ 21, byte_count 10 }
     Raddr { raddr 64, rkey 32, _ 32 }
+    AddressVector {
+        qkey 32, _ 32, ext 1, _ 7, dqp_dct 24, stat_rate 4, sl 4, fl 1, mlid 7, rlid 16, _ 32,
+        rmac 48, tclass 8, hop_limit 8, _ 1, grh 1, _ 2, gid_index 8, flow_label 20, rgid 128,
+    }
+    Atomic { swap_add 64, compare 64 }
+    MaskedAtomic { swap_add 64, compare 64, swap_add_mask 64, compare_mask 64 }
+    Xrc { _ 8, xrc_srqn 24, _ 96 }
     Next { _ 16, next_wqe_index 16, signature 8, _ 88 }
     UmrCtrl {
         inline 1, check_free 1, check_not_free 1, translation_offset_en 1, _ 4, _ 24,

@@ -1,0 +1,68 @@
+//! Segments of RDMA work requests: address vector, atomics, XRC.
+//!
+//! Source: reference 6.3; PRM "Work Queue Entry", `mlx5_av`, `mlx5_wqe_atomic_seg`,
+//! `mlx5_wqe_masked_atomic_seg`, `mlx5_wqe_xrc_seg`.
+
+use crate::layout;
+
+layout! {
+    /// Address vector of a datagram, 48 bytes: where a UD send goes.
+    pub struct AddressVector [0x30] {
+        /// Q_Key that the packet carries.
+        0x00 [31:0] qkey, with_qkey;
+        /// All 48 bytes are there; else only the first 16 (compact form, InfiniBand).
+        0x08 [31] ext, with_ext;
+        /// Destination queue pair or DC target.
+        0x08 [23:0] dqp_dct, with_dqp_dct;
+        /// Static rate limit; 0: the port's rate.
+        0x0c [31:28] stat_rate, with_stat_rate;
+        /// Service level; RoCE: the priority, in the upper three bits.
+        0x0c [27:24] sl, with_sl;
+        /// Force loop-back: the packet does not leave the device.
+        0x0c [23] fl, with_fl;
+        /// Low bits of the source LID (InfiniBand).
+        0x0c [22:16] mlid, with_mlid;
+        /// UDP source port of RoCE v2, or the destination LID (InfiniBand).
+        0x0c [15:0] udp_sport_rlid, with_udp_sport_rlid;
+        /// MAC of the next hop.
+        0x14 ([u8; 6]) rmac, with_rmac;
+        /// Traffic class: TOS of IPv4, traffic class of IPv6.
+        0x18 [15:8] tclass, with_tclass;
+        /// Hop limit or time to live.
+        0x18 [7:0] hop_limit, with_hop_limit;
+        /// The packet carries a global route header (RoCE always does).
+        0x1c [30] grh, with_grh;
+        /// Entry of the GID or RoCE address table that the packet is sent from.
+        0x1c [27:20] src_addr_index, with_src_addr_index;
+        /// Flow label of IPv6 and of the global route header.
+        0x1c [19:0] flow_label, with_flow_label;
+        /// GID of the destination; IPv4 stands in IPv4-mapped form.
+        0x20 ([u8; 16]) rgid, with_rgid;
+    }
+
+    /// Operands of an 8-byte atomic, 16 bytes.
+    pub struct Atomic [0x10] {
+        /// Value to swap in or to add.
+        0x00 (u64) swap_add, with_swap_add;
+        /// Compare and swap: value that memory must have.
+        0x08 (u64) compare, with_compare;
+    }
+
+    /// Operands of an 8-byte atomic under masks, 32 bytes.
+    pub struct MaskedAtomic [0x20] {
+        /// Value to swap in or to add.
+        0x00 (u64) swap_add, with_swap_add;
+        /// Value that memory must have in the bits of `compare_mask`.
+        0x08 (u64) compare, with_compare;
+        /// Bits to swap; fetch and add: borders that carries do not cross.
+        0x10 (u64) swap_add_mask, with_swap_add_mask;
+        /// Bits to compare.
+        0x18 (u64) compare_mask, with_compare_mask;
+    }
+
+    /// XRC segment, 16 bytes.
+    pub struct Xrc [0x10] {
+        /// Shared receive queue at the other end.
+        0x00 [23:0] xrc_srqn, with_xrc_srqn;
+    }
+}
