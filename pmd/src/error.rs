@@ -239,7 +239,7 @@ pub enum QueueFault {
 #[error("{cause}")]
 pub struct Destroy<T: std::fmt::Debug> {
     /// The object, still usable for another try. Dropping it leaks what the device may own.
-    pub object: T,
+    pub object: Box<T>,
     /// Why.
     pub cause: DeviceError,
 }

@@ -242,7 +242,7 @@ impl RxRing {
         let address = mbuf.room_iova().wrapping_add(self.post_offset);
         self.wq.at(self.pi).store_be64::<8>(address);
         // The slot is empty; saying so spares the check whether an old buffer must be freed.
-        mem::forget(mem::replace(&mut self.elts[slot], Some(mbuf)));
+        mem::forget(self.elts[slot].replace(mbuf));
         self.pi = self.pi.wrapping_add(1);
     }
 }
@@ -257,7 +257,7 @@ fn meta(cqe: &ferrocx_bus::Slot<'_, 64>) -> RxMeta {
     let marked = u32::from(mark != 0) * OlFlags::RX_FLOW_MARK.bits();
     RxMeta {
         flags: OlFlags::from_bits_retain(
-            known & 0x00ff_ffff | hashed * OlFlags::RX_RSS_HASH.bits() | marked,
+            (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits()) | marked,
         ),
         rss_hash: cqe.load_be32::<0x0c>(),
         flow_mark: mark,
@@ -390,12 +390,12 @@ impl RxQueue {
             Err(shared) => {
                 let handles = Arc::strong_count(&shared) - 1;
                 self.shared = Some(shared);
-                return Err(crate::Destroy { object: self, cause: DeviceError::InUse { handles } });
+                return Err(crate::Destroy { object: Box::new(self), cause: DeviceError::InUse { handles } });
             }
         };
         if let Err(cause) = stop(&shared).and_then(|()| Ok(shared.rq.destroy()?)) {
             self.shared = Some(Arc::new(shared));
-            return Err(crate::Destroy { object: self, cause });
+            return Err(crate::Destroy { object: Box::new(self), cause });
         }
         Ok(())
     }

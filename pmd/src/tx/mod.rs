@@ -245,7 +245,7 @@ impl TxRing {
     fn keep(&mut self, mbuf: Mbuf) {
         let slot = self.elts_head as usize & (self.elts.len() - 1);
         // The slot is empty; saying so spares the check whether an old buffer must be freed.
-        mem::forget(mem::replace(&mut self.elts[slot], Some(mbuf)));
+        mem::forget(self.elts[slot].replace(mbuf));
         self.elts_head = self.elts_head.wrapping_add(1);
     }
 
@@ -468,7 +468,7 @@ impl TxQueue {
         let Some(mut objects) = self.objects.take() else { return Ok(()) };
         if let Err(cause) = stop(&objects.sq).and_then(|()| Ok(objects.sq.destroy()?)) {
             self.objects = Some(objects);
-            return Err(crate::Destroy { object: self, cause });
+            return Err(crate::Destroy { object: Box::new(self), cause });
         }
         Ok(())
     }
