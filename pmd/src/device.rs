@@ -160,6 +160,9 @@ impl Inner {
         }
         let mut control = self.control();
         let mut registrations = lock(&self.registrations);
+        // Served once more, then never again; its memory is kept until the device let go of it.
+        control.serve();
+        let eq = control.take_eq();
         let objects = self.destroy_objects(&mut control, &registrations);
         if let Err(error) = &objects {
             tracing::error!(%error, "objects of the device were not destroyed");
@@ -169,6 +172,7 @@ impl Inner {
         if result.is_err() && control.channel().is_none() {
             // Not even a reset helped: the device may still reach the pools.
             registrations.leak();
+            std::mem::forget(eq);
         } else {
             registrations.clear();
         }
@@ -189,15 +193,7 @@ impl Inner {
         destroy_mkeys(control, &self.keys, registrations)?;
         control.destroy(Kind::TransportDomain, self.transport_domain)?;
         control.destroy(Kind::Pd, self.pd)?;
-        // Served once more, then never again.
-        control.serve();
-        if let Some(eq) = control.take_eq() {
-            let result = control.destroy(Kind::Eq, u32::from(eq.eqn()));
-            if result.is_err() {
-                std::mem::forget(Arc::clone(eq.buf()));
-            }
-            result?;
-        }
+        control.destroy(Kind::Eq, u32::from(self.eqn))?;
         control.destroy(Kind::Uar, self.uar_page)
     }
 }

@@ -116,15 +116,6 @@ impl EqRing {
         Self { ring, log_size, ci: 0, told: 0, eqn, bar, doorbell_offset }
     }
 
-    pub(crate) fn eqn(&self) -> u8 {
-        self.eqn
-    }
-
-    /// The buffer, for whoever destroys the queue.
-    pub(crate) fn buf(&self) -> &Arc<DmaBuf> {
-        self.ring.buf()
-    }
-
     /// The next event, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Polled> {
         let slot = self.ring.at(self.ci);

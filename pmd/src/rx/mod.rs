@@ -390,7 +390,10 @@ impl RxQueue {
             Err(shared) => {
                 let handles = Arc::strong_count(&shared) - 1;
                 self.shared = Some(shared);
-                return Err(crate::Destroy { object: Box::new(self), cause: DeviceError::InUse { handles } });
+                return Err(crate::Destroy {
+                    object: Box::new(self),
+                    cause: DeviceError::InUse { handles },
+                });
             }
         };
         if let Err(cause) = stop(&shared).and_then(|()| Ok(shared.rq.destroy()?)) {

@@ -1,0 +1,206 @@
+//! Reference chapter 3: bring-up, page supply, teardown, and what can go wrong on the way.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Bench, config, pool};
+use ferrocx_model::NicConfig;
+use ferrocx_model::config::Identity;
+use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
+use ferrocx_pmd::{DeviceConfig, DeviceError, KeyMode, MacAddr};
+use ferrocx_prm::syndrome::CommandStatus;
+
+#[test]
+fn device_comes_up_and_goes_down_cleanly() {
+    let bench = Bench::new();
+    let device = bench.device();
+    assert_eq!(device.info().model, "ConnectX-5");
+    assert_eq!(device.info().firmware.to_string(), "16.35.2000");
+    assert_eq!(device.mac(), MacAddr([0x02, 0xfe, 0x0c, 0, 0, 1]));
+    assert_eq!(device.key_mode(), KeyMode::Reserved);
+    assert_eq!(device.mtu(), 1500);
+    assert_eq!(device.firmware_pages(), 70);
+    assert!(device.link().unwrap().up);
+    assert!(device.health().is_healthy());
+    bench.assert_clean();
+    device.close().unwrap();
+    bench.assert_clean();
+    assert_eq!(bench.nic().state().objects.len(), 0, "objects left on the device");
+}
+
+#[test]
+fn virtual_function_comes_up() {
+    let bench =
+        Bench::with(NicConfig { identity: Identity::ConnectX5Vf, ..NicConfig::default() }, 2);
+    let device = bench.device();
+    assert!(device.info().is_vf);
+    device.close().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
+fn boot_needs_many_pages() {
+    let bench = Bench::with(NicConfig { init_pages: 12868, ..NicConfig::default() }, 4);
+    let device = bench.device();
+    assert_eq!(device.firmware_pages(), 12874);
+    device.close().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
+fn no_pages_at_all_is_fine() {
+    let config = NicConfig { boot_pages: 0, init_pages: 0, ..NicConfig::default() };
+    let bench = Bench::with(config, 5);
+    bench.device().close().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
+fn pages_are_asked_for_by_event_and_given_back() {
+    let bench = Bench::with(NicConfig { regular_pages: 300, ..NicConfig::default() }, 6);
+    let device = bench.device();
+    bench.settle();
+    assert!(device.poll_event().is_none());
+    bench.settle();
+    assert_eq!(device.firmware_pages(), 370);
+    bench.nic().request_pages(5);
+    bench.settle();
+    assert!(device.poll_event().is_none());
+    assert_eq!(device.firmware_pages(), 375);
+    bench.nic().request_pages(-100);
+    bench.settle();
+    assert!(device.poll_event().is_none());
+    assert_eq!(device.firmware_pages(), 275);
+    device.close().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
+fn page_request_is_served_while_a_command_waits() {
+    let bench = Bench::new();
+    let device = bench.device();
+    // The next command is answered 1 ms of device time later; meanwhile the device wants pages.
+    let next = bench.nic().state().counters.commands + 1;
+    let delayed = Fault::Command { nth: next, fault: CommandFault::DelayNs(1_000_000) };
+    bench.nic().set_faults(FaultPlan::at(&[delayed]));
+    bench.nic().request_pages(17);
+    assert!(device.link().unwrap().up);
+    assert_eq!(device.firmware_pages(), 87, "served while QUERY_VPORT_STATE waited");
+    device.close().unwrap();
+    bench.assert_clean();
+}
+
+#[test]
+fn every_failing_command_of_bring_up_is_reported_and_undone() {
+    let bench = Bench::new();
+    bench.device().close().unwrap();
+    let per_cycle = bench.nic().state().counters.commands;
+    let mut failed = 0;
+    for nth in 1..per_cycle {
+        let start = bench.nic().state().counters.commands;
+        let status = CommandStatus::INTERNAL_ERR;
+        let fault = Fault::Command { nth: start + nth, fault: CommandFault::Status(status) };
+        bench.nic().set_faults(FaultPlan::at(&[fault]));
+        match bench.open(&config()) {
+            Ok(device) => drop(device),
+            Err(error) => {
+                failed += 1;
+                assert!(error.to_string().contains("INTERNAL_ERR (0x01)"), "{nth}: {error}");
+            }
+        }
+        assert_eq!(bench.mappings(), 0, "command {nth}: mappings left");
+    }
+    assert!(failed > 15, "only {failed} steps of bring-up failed");
+    bench.nic().set_faults(FaultPlan::default());
+    bench.device().close().unwrap();
+}
+
+#[test]
+fn stuck_command_times_out_and_its_slot_is_avoided() {
+    let bench = Bench::new();
+    let device =
+        bench.try_device(&DeviceConfig { command_timeout: Duration::from_millis(30), ..config() });
+    let next = bench.nic().state().counters.commands + 1;
+    let stuck = Fault::Command { nth: next, fault: CommandFault::Stuck };
+    bench.nic().set_faults(FaultPlan::at(&[stuck]));
+    let start = Instant::now();
+    let error = device.link().unwrap_err().to_string();
+    assert!(error.contains("QUERY_VPORT_STATE: no answer in slot 0"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(device.link().unwrap().up, "the next command uses another slot");
+    // The device may still write to the stuck command's slot: closing resets it first.
+    device.close().unwrap();
+    assert_eq!(bench.mappings(), 0);
+}
+
+#[test]
+fn key_mode_follows_configuration() {
+    for (mode, word) in [
+        (KeyMode::Reserved, "reserved L_Key"),
+        (KeyMode::Physical, "physical-address mkey"),
+        (KeyMode::Translated, "translated mkeys"),
+    ] {
+        let bench = Bench::new();
+        let device = bench.try_device(&DeviceConfig { key_mode: Some(mode), ..config() });
+        assert_eq!(device.key_mode(), mode);
+        assert_eq!(device.key_mode().to_string(), word);
+        let pool = pool(64);
+        device.register_pool(&pool).unwrap();
+        device.register_pool(&pool).unwrap();
+        assert!(pool.keys().is_some());
+        device.close().unwrap();
+        assert!(pool.keys().is_none(), "unstamped for the next device");
+        bench.assert_clean();
+    }
+}
+
+#[test]
+fn wrong_settings_are_refused_before_anything_happens() {
+    let bench = Bench::new();
+    let error = bench.open(&DeviceConfig { mtu: 9979, ..config() }).unwrap_err();
+    assert_eq!(error.to_string(), "MTU is 9979; it must be 68 to 9978");
+    let error = bench.open(&DeviceConfig { flow_rules: 3, ..config() }).unwrap_err();
+    assert!(error.to_string().contains("flow rules is 3; it must be a power of two"));
+    assert_eq!(bench.nic().state().counters.commands, 0);
+    // The port's own limit is smaller than the driver's.
+    let bench = Bench::with(NicConfig { max_mtu: 1522, ..NicConfig::default() }, 7);
+    let error = bench.open(&DeviceConfig { mtu: 9000, ..config() }).unwrap_err();
+    assert_eq!(error.to_string(), "MTU is 9000; it must be 68 to 1500");
+    assert_eq!(bench.mappings(), 0);
+}
+
+#[test]
+fn unknown_device_is_refused() {
+    use ferrocx_bus::local::{LocalConfig, pair};
+    use ferrocx_bus::{PciIdentity, Transport};
+    use std::sync::Arc;
+    let identity = PciIdentity {
+        vendor: 0x8086,
+        device: 0x1572,
+        name: "0000:01:00.0".into(),
+        numa_node: None,
+    };
+    let (transport, _side) = pair(LocalConfig { identity, ..LocalConfig::default() }).unwrap();
+    let transport: Arc<dyn Transport> = transport;
+    let error = ferrocx_pmd::Device::open(transport, &config()).unwrap_err();
+    assert!(matches!(error, DeviceError::UnknownDevice { vendor: 0x8086, .. }));
+    assert!(error.to_string().contains("device 0000:01:00.0 is 8086:1572"), "{error}");
+}
+
+#[test]
+fn device_stays_up_while_queues_live() {
+    let bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(1024);
+    device.register_pool(&pool).unwrap();
+    let queue = device.tx_queue(&pool, &Default::default()).unwrap();
+    let other = device.clone();
+    let error = device.close().unwrap_err().to_string();
+    assert!(error.contains("other handles of the device are alive"), "{error}");
+    drop(other);
+    assert!(bench.nic().state().objects.len() > 0, "the queue holds the device");
+    drop(queue);
+    assert_eq!(bench.nic().state().objects.len(), 0);
+    bench.assert_clean();
+}
