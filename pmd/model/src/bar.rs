@@ -197,24 +197,30 @@ pub(crate) fn poll_uars(ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
         let page = ctx.state.live_uars[index];
         let mut register = uar::SEND_DOORBELL;
         while register < uar::PAGE_BYTES {
-            if let Some(value) = ctx.side.uar_take(page, register) {
+            if let Some(value) = take(ctx, page, register) {
                 found = true;
                 send_all(ctx, datapath, page, value);
             }
             register += SEND_BUFFER_BYTES;
         }
-        if let Some(value) = ctx.side.uar_take(page, uar::CQ_ARM) {
+        if let Some(value) = take(ctx, page, uar::CQ_ARM) {
             found = true;
             cq_all(ctx, datapath, page, value);
         }
         for register in [uar::EQ_ARM, uar::EQ_CI] {
-            if let Some(value) = ctx.side.uar_take(page, register) {
+            if let Some(value) = take(ctx, page, register) {
                 found = true;
                 eq_write(ctx, page, register, u32::try_from(value >> 32).unwrap_or(0));
             }
         }
     }
     found
+}
+
+/// Takes a doorbell: its eight bytes as two big-endian dwords. The transport hands out the bytes as
+/// they stand in memory.
+fn take(ctx: &Ctx<'_>, page: u32, register: u64) -> Option<u64> {
+    ctx.side.uar_take(page, register).map(u64::from_be)
 }
 
 fn eq_write(ctx: &mut Ctx<'_>, page: u32, register: u64, word: u32) {
