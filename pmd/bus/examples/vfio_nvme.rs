@@ -1,7 +1,7 @@
 //! Judges the VFIO transport on a device that strangers wrote: the NVMe controller of QEMU.
 //!
 //! ```text
-//! vfio_nvme ADDRESS          identify the controller 300 times, through every part of the transport
+//! vfio_nvme ADDRESS          identify the controller 300 times, through all of the transport
 //! vfio_nvme ADDRESS refused  open the device, first as a foreign one; both must fail; print why
 //! vfio_nvme ADDRESS memlock  map more than the limit of locked memory, which must fail
 //! ```
@@ -10,7 +10,7 @@
 //! exercised; each wrong answer is a panic. `scripts/vm-lab run vfio-nvme` runs it in a guest.
 //! NVMe's registers are little-endian and the transport's calls are not, hence the swaps.
 //!
-//! Source of the registers and commands: NVM Express Base Specification 1.4, sections 3.1, 4.2, 5.15.
+//! Source of registers and commands: NVM Express Base Specification 1.4, sections 3.1, 4.2, 5.15.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

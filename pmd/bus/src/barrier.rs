@@ -1,17 +1,28 @@
 //! Memory barriers between the CPU and the device, each named by the pair it orders.
 //!
-//! | barrier | orders | without it |
+//! | barrier | orders this | before this |
 //! |---|---|---|
-//! | [`dma_wmb`] | stores to DMA memory before later stores to DMA memory | the device sees a new doorbell record or owner bit and fetches a WQE whose bytes are still the old ones |
-//! | [`dma_rmb`] | a load of an ownership word before later loads of the same entry | the CPU reads `byte_cnt` of the previous lap of a CQ although `owner` already says new |
-//! | [`dma_mb`] | a store to DMA memory before a later load of DMA memory | an armed CQ is polled before the arm is visible: an event and a completion miss each other |
-//! | [`io_wmb`] | stores to DMA memory before later stores to device registers | the doorbell overtakes the doorbell record; the device sees "nothing to do" and the queue stalls |
-//! | [`io_rmb`] | a register load before later loads of DMA memory | memory is read before the register said that it is ready |
+//! | [`dma_wmb`] | stores to DMA memory | later stores to DMA memory |
+//! | [`dma_rmb`] | the load of an ownership word | later loads of the same entry |
+//! | [`dma_mb`] | a store to DMA memory | a later load of DMA memory |
+//! | [`io_wmb`] | stores to DMA memory | later stores to device registers |
+//! | [`io_rmb`] | a register load | later loads of DMA memory |
+//!
+//! What breaks without each:
+//!
+//! - [`dma_wmb`]: the device sees a new doorbell record or owner bit, and fetches a WQE whose bytes
+//!   are still the old ones.
+//! - [`dma_rmb`]: the CPU reads `byte_cnt` of the previous lap of a CQ, although `owner` is new.
+//! - [`dma_mb`]: a CQ is polled before its arming is visible, so an event and a completion miss
+//!   each other.
+//! - [`io_wmb`]: the doorbell overtakes its record; the device sees nothing to do, and the queue
+//!   stalls.
+//! - [`io_rmb`]: memory is read before the register said that it is ready.
 //!
 //! x86-64 keeps all of these orders except store-then-load for ordinary and uncached memory, so
 //! there the functions only stop the compiler ([`dma_mb`] is a real fence). A missing barrier does
-//! not show on x86 hardware; aarch64 and Miri show it. The outer-shareable `dmb osh*` forms are used on
-//! aarch64 because a device is outside the inner-shareable domain.
+//! not show on x86 hardware; aarch64 and Miri show it. The outer-shareable `dmb osh*` forms are
+//! used on aarch64 because a device is outside the inner-shareable domain.
 //!
 //! [`crate::Doorbell::ring`] contains [`io_wmb`], and `store_release_*` and `load_acquire_*` of
 //! [`crate::Slot`], [`crate::DmaWord`] and [`crate::DmaBuf`] contain what they need against

@@ -44,8 +44,8 @@ pub enum BusError {
     },
     /// No free run of a DMA heap is long enough.
     #[error(
-        "no free run of {len_bytes} bytes aligned to {align_bytes} in the DMA heap ({free_bytes} of \
-         {total_bytes} bytes free); give the heap a larger region"
+        "no free run of {len_bytes} bytes aligned to {align_bytes} in the DMA heap ({free_bytes} \
+         of {total_bytes} bytes free); give the heap a larger region"
     )]
     HeapExhausted {
         /// Bytes asked for, rounded up.
@@ -148,8 +148,8 @@ pub enum BusError {
     },
     /// Another device of the IOMMU group belongs to a kernel driver.
     #[error(
-        "IOMMU group {group} of {name} is not viable: {siblings} must be bound to vfio-pci or to no \
-         driver; `cxctl bind` them too, or move the card to a slot with ACS"
+        "IOMMU group {group} of {name} is not viable: {siblings} must be bound to vfio-pci or to \
+         no driver; `cxctl bind` them too, or move the card to a slot with ACS"
     )]
     GroupNotViable {
         /// The device's address.

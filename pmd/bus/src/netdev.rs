@@ -92,8 +92,8 @@ impl TapDevice {
     ///
     /// # Errors
     ///
-    /// [`BusError::Os`]: no `/dev/net/tun`, no privilege (`CAP_NET_ADMIN`), a bad name, or a name that
-    /// is taken by an interface of another kind.
+    /// [`BusError::Os`]: no `/dev/net/tun`, no privilege (`CAP_NET_ADMIN`), a bad name, or a name
+    /// that is taken by an interface of another kind.
     pub fn open(name: &str) -> Result<Self, BusError> {
         use rustix::fs::{Mode, OFlags};
         let mut request = ifreq(name)?;

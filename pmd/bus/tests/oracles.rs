@@ -177,7 +177,7 @@ proptest! {
                     table.extend((page..page + pages).map(|at| (at, (page, pages, access, mark))));
                 }
             } else {
-                let exact = table.get(&page).is_some_and(|entry| (entry.0, entry.1) == (page, pages));
+                let exact = table.get(&page).is_some_and(|at| (at.0, at.1) == (page, pages));
                 prop_assert_eq!(device.dma_unmap(iova, len).is_ok(), exact);
                 if exact {
                     table.retain(|_, entry| entry.0 != page);

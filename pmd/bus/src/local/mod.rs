@@ -8,8 +8,8 @@
 //! | driver side | device side |
 //! |---|---|
 //! | [`Bar::read_be32`] | last word published with [`DeviceSide::set_be32`]; no lock |
-//! | [`Bar::write_be32`], [`Bar::write_be64`] | one [`BarWrite`] each, in order, from [`DeviceSide::poll_writes`] |
-//! | [`crate::Doorbell::ring`] | a changed word in a UAR page: [`DeviceSide::uar_load`], [`DeviceSide::uar_take`] |
+//! | [`Bar::write_be32`], [`Bar::write_be64`] | [`DeviceSide::poll_writes`]: each one, in order |
+//! | [`crate::Doorbell::ring`] | [`DeviceSide::uar_load`], [`DeviceSide::uar_take`]: a new word |
 //! | [`DmaSpace::map`], drop of the mapping | [`DmaView`] sees the range, no longer sees it |
 //! | eventfd of a vector | [`DeviceSide::raise`] |
 //! | [`Transport::reset`] | [`DeviceSide::reset_requested`], [`DeviceSide::reset_done`] |
@@ -36,7 +36,7 @@ use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 /// What [`pair`] makes.
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
-    /// Length of the BAR: a power of two from 64 KiB to 4 GiB. Only pages that are used take memory.
+    /// Length of the BAR: a power of two from 64 KiB to 4 GiB. Only used pages take memory.
     pub bar_len_bytes: u64,
     /// MSI-X vectors, 1 to 2048.
     pub vectors: u16,

@@ -116,7 +116,7 @@ impl<'a> DmaView<'a> {
     ///
     /// # Shape
     ///
-    /// At least four bytes; the last word is 4-byte aligned, or the access is refused as misaligned.
+    /// At least four bytes, and the last word is 4-byte aligned; anything else is misaligned.
     #[inline]
     pub fn write_release(&self, iova: u64, src: &[u8]) -> Result<(), DmaFault> {
         let Some((head, last)) = src.split_last_chunk::<4>() else {

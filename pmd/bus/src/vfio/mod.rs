@@ -1,6 +1,6 @@
 //! The transport to a real device: Linux VFIO with a group, a container and the type1 IOMMU.
 //!
-//! **Never run on hardware.** Its judge is the virtual lab (`scripts/vm-lab run vfio-nvme`): Linux's
+//! **Never run on hardware.** Its judge is the virtual lab (`scripts/vm-lab run vfio-nvme`): Linux'
 //! VFIO and an emulated IOMMU in front of a device that strangers wrote, QEMU's NVMe controller.
 //! That covers registers, DMA and its refusals, MSI-X, reset, reopening and the memlock limit, not
 //! doorbells. What needs no kernel (sysfs checks, IOMMU capabilities, register access through
@@ -63,7 +63,7 @@ pub struct VfioConfig {
     pub address: String,
     /// Chooses the first I/O address; `None` takes a random one.
     pub seed: Option<u64>,
-    /// Vendor and device ids to accept beside [`crate::KNOWN_DEVICES`]: a newer device, or a test's.
+    /// Vendor and device ids to accept beside [`crate::KNOWN_DEVICES`]: a newer or a test's device.
     pub also_accept: Vec<(u16, u16)>,
     /// Where to look the device up; the default is `/sys`.
     pub sysfs: Sysfs,
