@@ -1,12 +1,7 @@
 //! Which device to drive: `--device model`, `--device model:key=value,...` or a PCI address.
 
-use std::{
-    fmt, fs, io,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{fmt, str::FromStr};
 
-use ferrocx_bus::PciIdentity;
 use thiserror::Error;
 
 /// The device that the user named.
@@ -25,7 +20,7 @@ impl Default for DeviceSpec {
 }
 
 /// Why the device cannot be used. One sentence: the value, the limit, the way out.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// Neither `model` nor a PCI address.
@@ -54,54 +49,6 @@ pub enum DeviceError {
         value: String,
         /// What is allowed.
         range: &'static str,
-    },
-    /// No such PCI device.
-    #[error("no PCI device at {address}; `lspci -D -d 15b3:` lists the ConnectX adapters here")]
-    Absent {
-        /// The address.
-        address: PciAddress,
-    },
-    /// A PCI device that this driver does not know.
-    #[error(
-        "the device at {address} is {vendor:04x}:{device:04x}, not a ConnectX-4 or later; \
-         `lspci -D -d 15b3:` lists those that this machine has"
-    )]
-    NotConnectX {
-        /// The address.
-        address: PciAddress,
-        /// Its PCI vendor id.
-        vendor: u16,
-        /// Its PCI device id.
-        device: u16,
-    },
-    /// No IOMMU protects the machine from this device.
-    #[error(
-        "{address} has no IOMMU group, so it could write all memory of this machine; enable VT-d \
-         or AMD-Vi in the firmware and boot with `intel_iommu=on iommu=pt` (AMD: `iommu=pt`)"
-    )]
-    NoIommu {
-        /// The address.
-        address: PciAddress,
-    },
-    /// The device belongs to another driver.
-    #[error(
-        "{address} is bound to {driver}, not to vfio-pci; bind it with `echo vfio-pci > \
-         /sys/bus/pci/devices/{address}/driver_override`, then unbind it from {driver} and write \
-         its address to /sys/bus/pci/drivers_probe"
-    )]
-    WrongDriver {
-        /// The address.
-        address: PciAddress,
-        /// The driver in place, or "no driver".
-        driver: String,
-    },
-    /// A sysfs attribute could not be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Sysfs {
-        /// The attribute.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
     },
 }
 
@@ -204,49 +151,6 @@ impl PciAddress {
             function: u8::try_from(function).ok()?,
         })
     }
-
-    /// Checks in sysfs that the device exists, is a ConnectX, has an IOMMU and is on `vfio-pci`.
-    ///
-    /// Nothing is opened or changed.
-    ///
-    /// # Errors
-    /// The first of [`DeviceError::Absent`], [`DeviceError::NotConnectX`],
-    /// [`DeviceError::NoIommu`], [`DeviceError::WrongDriver`] that applies;
-    /// [`DeviceError::Sysfs`] if an attribute cannot be read.
-    pub fn check(&self) -> Result<PciIdentity, DeviceError> {
-        self.check_below(Path::new("/sys"))
-    }
-
-    fn check_below(&self, sysfs: &Path) -> Result<PciIdentity, DeviceError> {
-        let dir = sysfs.join("bus/pci/devices").join(self.to_string());
-        if !dir.exists() {
-            return Err(DeviceError::Absent { address: *self });
-        }
-        let numa_node = fs::read_to_string(dir.join("numa_node"))
-            .ok()
-            .and_then(|text| u32::try_from(text.trim().parse::<i64>().ok()?).ok());
-        let identity = PciIdentity {
-            vendor: read_id(&dir.join("vendor"))?,
-            device: read_id(&dir.join("device"))?,
-            name: self.to_string(),
-            numa_node,
-        };
-        if identity.known().is_none() {
-            let PciIdentity { vendor, device, .. } = identity;
-            return Err(DeviceError::NotConnectX { address: *self, vendor, device });
-        }
-        if !dir.join("iommu_group").exists() {
-            return Err(DeviceError::NoIommu { address: *self });
-        }
-        let driver = fs::read_link(dir.join("driver"))
-            .ok()
-            .and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned()))
-            .unwrap_or_else(|| "no driver".into());
-        if driver != "vfio-pci" {
-            return Err(DeviceError::WrongDriver { address: *self, driver });
-        }
-        Ok(identity)
-    }
 }
 
 impl fmt::Display for PciAddress {
@@ -261,18 +165,8 @@ fn hex(text: &str, digits: usize) -> Option<u32> {
     plain.then(|| u32::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// Reads a sysfs id such as `0x15b3`.
-fn read_id(path: &Path) -> Result<u16, DeviceError> {
-    let sysfs = |source| DeviceError::Sysfs { path: path.into(), source };
-    let text = fs::read_to_string(path).map_err(sysfs)?;
-    let digits = text.trim().trim_start_matches("0x");
-    u16::from_str_radix(digits, 16).map_err(|_| sysfs(io::ErrorKind::InvalidData.into()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
 
     const ADDRESS: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0, function: 1 };
@@ -311,59 +205,5 @@ mod tests {
         assert_eq!(sentence, "the model has no option `sed`; it has `seed`");
         let sentence = "model:seed=-1".parse::<DeviceSpec>().unwrap_err().to_string();
         assert!(sentence.contains("seed=-1 is out of range"), "{sentence}");
-    }
-
-    /// A sysfs tree with one device; each test removes or changes one thing.
-    fn sysfs(vendor: &str, device: &str) -> (tempfile::TempDir, PathBuf) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("bus/pci/devices/0000:3b:00.1");
-        let driver = root.path().join("bus/pci/drivers/vfio-pci");
-        fs::create_dir_all(&dir).unwrap();
-        fs::create_dir_all(&driver).unwrap();
-        fs::create_dir_all(dir.join("iommu_group")).unwrap();
-        fs::write(dir.join("vendor"), vendor).unwrap();
-        fs::write(dir.join("device"), device).unwrap();
-        fs::write(dir.join("numa_node"), "-1\n").unwrap();
-        symlink(&driver, dir.join("driver")).unwrap();
-        (root, dir)
-    }
-
-    #[test]
-    fn a_connectx_on_vfio_pci_is_accepted() {
-        let (root, dir) = sysfs("0x15b3\n", "0x1015\n");
-        let identity = ADDRESS.check_below(root.path()).unwrap();
-        assert_eq!((identity.vendor, identity.device, identity.numa_node), (0x15b3, 0x1015, None));
-        fs::write(dir.join("numa_node"), "1\n").unwrap();
-        assert_eq!(ADDRESS.check_below(root.path()).unwrap().numa_node, Some(1));
-    }
-
-    #[test]
-    fn each_reason_to_refuse_is_one_sentence_with_a_way_out() {
-        let (root, _) = sysfs("0x15b3\n", "0x1015\n");
-        let other = PciAddress { bus: 0x3c, ..ADDRESS };
-        let error = other.check_below(root.path()).unwrap_err();
-        assert!(matches!(error, DeviceError::Absent { .. }), "{error}");
-
-        let (root, _) = sysfs("0x8086\n", "0x1015\n");
-        let error = ADDRESS.check_below(root.path()).unwrap_err();
-        assert!(error.to_string().contains("is 8086:1015, not a ConnectX-4"), "{error}");
-
-        let (root, dir) = sysfs("0x15b3\n", "0x1015\n");
-        fs::remove_dir(dir.join("iommu_group")).unwrap();
-        let error = ADDRESS.check_below(root.path()).unwrap_err();
-        assert!(error.to_string().contains("intel_iommu=on"), "{error}");
-
-        let (root, dir) = sysfs("0x15b3\n", "0x1015\n");
-        fs::remove_file(dir.join("driver")).unwrap();
-        let error = ADDRESS.check_below(root.path()).unwrap_err();
-        assert!(error.to_string().contains("bound to no driver"), "{error}");
-        symlink("/nowhere/mlx5_core", dir.join("driver")).unwrap();
-        let error = ADDRESS.check_below(root.path()).unwrap_err();
-        assert!(error.to_string().contains("bound to mlx5_core"), "{error}");
-
-        let (root, dir) = sysfs("0x15b3\n", "garbage\n");
-        let error = ADDRESS.check_below(root.path()).unwrap_err();
-        assert!(matches!(error, DeviceError::Sysfs { .. }), "{error}");
-        assert!(error.to_string().contains(&dir.join("device").display().to_string()), "{error}");
     }
 }

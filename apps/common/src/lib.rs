@@ -2,8 +2,7 @@
 //!
 //! # Architecture
 //!
-//! - [`device`] reads `--device`: the software model (default) or a PCI address, and checks a PCI
-//!   address against sysfs before anything is opened.
+//! - [`device`] reads `--device`: the software model (default) or a PCI address.
 //! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
 //!   locked memory, IOMMU.
