@@ -1,2 +1,16 @@
 //! Entry point of testpmd.
-fn main() {}
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use ferrocx_app_common::{exit, log};
+
+fn main() -> ExitCode {
+    let args = ferrocx_testpmd::cli::Args::parse();
+    log::init(args.verbose);
+    match ferrocx_testpmd::main(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}

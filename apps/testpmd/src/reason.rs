@@ -23,12 +23,17 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The mode is rxonly: the frame was counted, as asked.
-    RxOnly = "rxonly",
-    /// The send queue had no room, and the frame was not kept back.
-    TxFull = "tx_full",
+    /// The mode counts received frames and frees them: rxonly, txonly.
+    Consumed = "consumed",
+    /// The driver or the device took the frame for sending and then refused it; the counters of the
+    /// send queue say why.
+    TxRefused = "tx_refused",
     /// The frame was in hand when the run ended.
     Stopped = "stopped",
+    /// The device found a wrong IP, TCP or UDP checksum (with `--checksum`).
+    BadChecksum = "bad_checksum",
+    /// The data is shared and cannot be rewritten.
+    ReadOnly = "read_only",
     /// Shorter than its Ethernet header and tags.
     Runt = "runt",
     /// Sent to another station's address (seen in promiscuous mode).
@@ -145,8 +150,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&drops).unwrap(), "{}");
         drops.add(Reason::Runt, 2);
         let mut other = Drops::default();
-        other.add(Reason::TxFull, 1);
+        other.add(Reason::TxRefused, 1);
         drops.merge(&other);
-        assert_eq!(serde_json::to_string(&drops).unwrap(), r#"{"tx_full":1,"runt":2}"#);
+        assert_eq!(serde_json::to_string(&drops).unwrap(), r#"{"tx_refused":1,"runt":2}"#);
     }
 }

@@ -1,0 +1,516 @@
+//! The command line, checked: every value in its range, every combination possible.
+
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
+
+use ferrocx_app_common::{
+    device::{DeviceError, DeviceSpec},
+    list::{self, CoreList, ListError, MAX_CORE},
+    report::{JsonTarget, ReportError},
+    wait::{UnknownWait, Wait},
+};
+use ferrocx_pmd::KeyMode;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::{
+    cli::Args,
+    ether::{BadMac, Mac},
+};
+
+/// Most ports of one run.
+pub const MAX_PORTS: usize = 16;
+/// Most queues of a port in each direction.
+pub const MAX_QUEUES: usize = 64;
+/// Burst sizes: the data path is compiled once for each.
+pub const BURSTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Most flows that are generated.
+pub const MAX_FLOWS: u16 = 1024;
+/// Bytes that a frame has besides its layer-3 packet: Ethernet header and one tag.
+pub const L2_BYTES: usize = 18;
+/// Most bytes that are copied into a work request.
+const MAX_INLINE_BYTES: u16 = ferrocx_pmd::TxQueueConfig::MAX_INLINE_BYTES;
+
+/// What happens to received frames, and which are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Sends each frame on as it is.
+    Io,
+    /// Sends each frame on to the peer, from the port's own address.
+    Mac,
+    /// Sends each frame on with its addresses exchanged.
+    MacSwap,
+    /// Answers ARP, neighbour solicitation and echo requests on the port they came from.
+    IcmpEcho,
+    /// Counts frames and frees them.
+    RxOnly,
+    /// Sends generated frames; received ones are counted and freed.
+    TxOnly,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Self; 6] =
+        [Self::Io, Self::Mac, Self::MacSwap, Self::IcmpEcho, Self::RxOnly, Self::TxOnly];
+
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::Mac => "mac",
+            Self::MacSwap => "macswap",
+            Self::IcmpEcho => "icmpecho",
+            Self::RxOnly => "rxonly",
+            Self::TxOnly => "txonly",
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| ConfigError::unknown("forwarding mode", text, NAMES_OF_MODES))
+    }
+}
+
+const NAMES_OF_MODES: &str = "io, mac, macswap, icmpecho, rxonly or txonly";
+
+/// What a port of the model is plugged into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WireSpec {
+    /// A load generator that checks what comes back.
+    Generator,
+    /// A TAP interface of this name, made if it is not there.
+    Tap(String),
+    /// An existing interface, through a packet socket.
+    Packet(String),
+    /// A cable to the other port of its pair: 0 and 1, 2 and 3, and so on.
+    Link,
+    /// Nothing: no carrier.
+    Unplugged,
+}
+
+impl fmt::Display for WireSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Generator => f.write_str("generator"),
+            Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Packet(name) => write!(f, "packet:{name}"),
+            Self::Link => f.write_str("link"),
+            Self::Unplugged => f.write_str("none"),
+        }
+    }
+}
+
+impl FromStr for WireSpec {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, name) {
+            ("generator", "") => Ok(Self::Generator),
+            ("link", "") => Ok(Self::Link),
+            ("none", "") => Ok(Self::Unplugged),
+            ("tap", name) => Ok(Self::Tap(interface(name)?)),
+            // The name says how most people get such an interface.
+            ("packet" | "veth", name) => Ok(Self::Packet(interface(name)?)),
+            _ => Err(ConfigError::unknown(
+                "wire",
+                text,
+                "generator, tap:NAME, packet:NAME, link or none",
+            )),
+        }
+    }
+}
+
+/// Checks an interface name as the kernel does. Source: Linux `dev_valid_name`.
+fn interface(name: &str) -> Result<String, ConfigError> {
+    let fits = (1..16).contains(&name.len()) && name != "." && name != "..";
+    if !fits || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+        let limit = "1 to 15 bytes without blank, slash or colon";
+        return Err(ConfigError::unknown("interface name", name, limit));
+    }
+    Ok(name.into())
+}
+
+/// Why the command line cannot be carried out. One sentence: value, limit, way out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A word that means nothing here.
+    #[error("unknown {what} `{value}`; give {known}")]
+    Unknown {
+        /// What it should be.
+        what: &'static str,
+        /// The word.
+        value: String,
+        /// What exists.
+        known: &'static str,
+    },
+    /// A number outside its range.
+    #[error("--{option} is {value}; it must be {range}")]
+    Range {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        range: String,
+    },
+    /// A list.
+    #[error("--{option}: {source}")]
+    List {
+        /// The option.
+        option: &'static str,
+        /// What is wrong.
+        source: ListError,
+    },
+    /// The wait strategy.
+    #[error(transparent)]
+    Wait(#[from] UnknownWait),
+    /// The peer's address.
+    #[error(transparent)]
+    Mac(#[from] BadMac),
+    /// The report.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// Options that contradict each other.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+impl ConfigError {
+    fn unknown(what: &'static str, value: &str, known: &'static str) -> Self {
+        Self::Unknown { what, value: value.into(), known }
+    }
+
+    fn range(option: &'static str, value: impl ToString, range: impl Into<String>) -> Self {
+        Self::Range { option, value: value.to_string(), range: range.into() }
+    }
+}
+
+/// A port: the device, and for the model what it is plugged into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSpec {
+    /// The device.
+    pub device: DeviceSpec,
+    /// The far side; meaningless for hardware.
+    pub wire: WireSpec,
+}
+
+/// Settings of the queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Queues of each port in each direction.
+    pub count: usize,
+    /// Most packets of one burst; one of [`BURSTS`].
+    pub burst: usize,
+    /// Descriptors of a receive queue.
+    pub rxd: u32,
+    /// Descriptors of a send queue.
+    pub txd: u32,
+    /// Buffers of each port.
+    pub mbufs: usize,
+    /// Bytes of a buffer, headroom included.
+    pub mbuf_bytes: usize,
+    /// Buffers in each queue's cache.
+    pub mbuf_cache: usize,
+    /// Whether several packets share a work request.
+    pub multi_packet: bool,
+    /// Packets up to this length are copied into the work request.
+    pub inline_bytes: u16,
+    /// Whether completions are compressed.
+    pub cqe_compression: bool,
+    /// Whether ports take part in the RSS hash.
+    pub rss_l4: bool,
+    /// Whether the device checks and writes checksums.
+    pub checksum: bool,
+    /// Whether the device strips and inserts VLAN tags.
+    pub vlan: bool,
+}
+
+/// Frames that are generated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// Lengths in turn, without FCS.
+    pub sizes: Vec<usize>,
+    /// Flows in turn.
+    pub flows: u16,
+    /// Frames per second; `None` for as many as come back.
+    pub rate: Option<u64>,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The ports.
+    pub ports: Vec<PortSpec>,
+    /// What is done.
+    pub mode: Mode,
+    /// Cores that poll, one worker each; empty for one worker that is not pinned.
+    pub cores: Vec<usize>,
+    /// Core of the software model.
+    pub model_core: Option<usize>,
+    /// How idle workers and the model wait; `None` for busy, or yield where they share a core.
+    pub wait: Option<Wait>,
+    /// Settings of the queues.
+    pub queues: QueueSettings,
+    /// Largest layer-3 packet.
+    pub mtu: u16,
+    /// Whether every frame is received.
+    pub promiscuous: bool,
+    /// How buffers are addressed.
+    pub key_mode: Option<KeyMode>,
+    /// Addresses that icmpecho answers for; empty for all.
+    pub addresses: Vec<IpAddr>,
+    /// Destination that mac and txonly write.
+    pub peer: Option<Mac>,
+    /// Generated frames.
+    pub load: Load,
+    /// End after this time.
+    pub duration: Option<Duration>,
+    /// End after this many frames.
+    pub count: Option<u64>,
+    /// Capture of the model's wires.
+    pub pcap: Option<PathBuf>,
+    /// Time between statistics.
+    pub stats: Option<Duration>,
+    /// Where the report goes.
+    pub json: Option<JsonTarget>,
+}
+
+impl Config {
+    /// Gives the command line meaning.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first value that is out of range or contradicts another. Nothing is
+    /// opened or made; limits of the device itself are checked by the driver later.
+    pub fn new(args: &Args) -> Result<Self, ConfigError> {
+        let mode = args.forward_mode.parse()?;
+        let ports = ports(args)?;
+        let queues = queues(args, ports.len())?;
+        let load = load(args)?;
+        let lists = |option| move |source| ConfigError::List { option, source };
+        let cores = match &args.cores {
+            Some(text) => text.parse::<CoreList>().map_err(lists("cores"))?.0,
+            None => Vec::new(),
+        };
+        if let Some(core) = args.model_core {
+            if core > MAX_CORE {
+                return Err(ConfigError::range("model-core", core, format!("0 to {MAX_CORE}")));
+            }
+            if cores.contains(&core) {
+                let what = format!("core {core} is in --cores and is --model-core; one must move");
+                return Err(ConfigError::Conflict(what));
+            }
+        }
+        let addresses = args.ip.iter().map(|text| address(text)).collect::<Result<_, _>>()?;
+        let json: Option<JsonTarget> = args.json.as_deref().map(|text| match text.parse() {
+            Ok(target) => target,
+            Err(never) => match never {},
+        });
+        if let Some(target) = &json {
+            target.check()?;
+        }
+        let config = Self {
+            ports,
+            mode,
+            cores,
+            model_core: args.model_core,
+            wait: args.wait.as_deref().map(str::parse).transpose()?,
+            queues,
+            mtu: args.mtu,
+            promiscuous: args.promiscuous,
+            key_mode: args.key_mode.as_deref().map(key_mode).transpose()?,
+            addresses,
+            peer: args.peer.as_deref().map(str::parse).transpose()?,
+            load,
+            duration: args.duration.map(|value| seconds("duration", value)).transpose()?,
+            count: args.count,
+            pcap: args.pcap.clone(),
+            stats: Some(args.stats)
+                .filter(|s| *s != 0.0)
+                .map(|s| seconds("stats", s))
+                .transpose()?,
+            json,
+        };
+        config.check_combination()?;
+        Ok(config)
+    }
+
+    /// Whether a port is one of the software model.
+    #[must_use]
+    pub fn has_model(&self) -> bool {
+        self.ports.iter().any(|port| matches!(port.device, DeviceSpec::Model(_)))
+    }
+
+    fn check_combination(&self) -> Result<(), ConfigError> {
+        let conflict = |what: String| Err(ConfigError::Conflict(what));
+        if self.count == Some(0) {
+            return Err(ConfigError::range("count", 0, "at least 1"));
+        }
+        if self.pcap.is_some() && !self.has_model() {
+            return conflict(
+                "--pcap captures wires of the model; there is none in this run".into(),
+            );
+        }
+        let longest = self.load.sizes.iter().copied().max().unwrap_or(0);
+        let frame = usize::from(self.mtu) + L2_BYTES;
+        if longest > frame {
+            return conflict(format!(
+                "a generated frame of {longest} bytes does not fit --mtu {}; give --mtu {} or \
+                 smaller frames",
+                self.mtu,
+                longest - L2_BYTES
+            ));
+        }
+        let links = self.ports.iter().enumerate().filter(|(_, port)| port.wire == WireSpec::Link);
+        for (at, _) in links {
+            if self.ports.get(at ^ 1).is_none_or(|peer| peer.wire != WireSpec::Link) {
+                return conflict(format!(
+                    "port {at} has --wire link, but its neighbour, port {}, has not",
+                    at ^ 1
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pairs devices and wires to ports.
+fn ports(args: &Args) -> Result<Vec<PortSpec>, ConfigError> {
+    let given = args.device.len().max(args.wire.len()).max(1);
+    let count = args.ports.unwrap_or(given);
+    if !(1..=MAX_PORTS).contains(&count) {
+        return Err(ConfigError::range("ports", count, format!("1 to {MAX_PORTS}")));
+    }
+    if count < given {
+        let what = format!("{given} devices or wires are given for --ports {count}");
+        return Err(ConfigError::Conflict(format!("{what}; give fewer, or more ports")));
+    }
+    let mut ports = Vec::new();
+    for at in 0..count {
+        let device: DeviceSpec = match args.device.get(at) {
+            Some(text) => text.parse()?,
+            None => DeviceSpec::default(),
+        };
+        let wire = args.wire.get(at).map(|text| text.parse()).transpose()?;
+        let twin = ports.iter().any(|port: &PortSpec| port.device == device);
+        match (&device, &wire) {
+            (DeviceSpec::Pci(address), Some(_)) => {
+                let what = format!("port {at} is {address}, which has a real wire; --wire is for");
+                return Err(ConfigError::Conflict(format!("{what} ports of the model")));
+            }
+            (DeviceSpec::Pci(address), None) if twin => {
+                let what = format!("{address} is given twice; each port needs its own device");
+                return Err(ConfigError::Conflict(what));
+            }
+            _ => {}
+        }
+        ports.push(PortSpec { device, wire: wire.unwrap_or(WireSpec::Generator) });
+    }
+    Ok(ports)
+}
+
+fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
+    let within = |option, value: usize, min: usize, max: usize| match (min..=max).contains(&value) {
+        true => Ok(value),
+        false => Err(ConfigError::range(option, value, format!("{min} to {max}"))),
+    };
+    let descriptors = |option, value: u32| {
+        let (min, max) = (ferrocx_pmd::MIN_DESCRIPTORS, ferrocx_pmd::MAX_DESCRIPTORS);
+        match value.is_power_of_two() && (min..=max).contains(&value) {
+            true => Ok(value),
+            false => {
+                let range = format!("a power of two from {min} to {max}");
+                Err(ConfigError::range(option, value, range))
+            }
+        }
+    };
+    let count = within("queues", args.queues, 1, MAX_QUEUES)?;
+    if !BURSTS.contains(&args.burst) {
+        let range = "1, 2, 4, 8, 16, 32, 64 or 128";
+        return Err(ConfigError::range("burst", args.burst, range));
+    }
+    let rxd = descriptors("rxd", args.rxd)?;
+    let txd = descriptors("txd", args.txd)?;
+    let mbuf_cache = within("mbuf-cache", args.mbuf_cache, 0, 4096)?;
+    // Every queue full, every cache full, and the frames of each port in the send queues of its
+    // neighbour, and a burst in hand on both sides.
+    let need = count * (rxd as usize + 2 * txd as usize + 2 * mbuf_cache + 4 * args.burst);
+    let mbufs = args.mbufs.unwrap_or(need);
+    if mbufs < need || mbufs > 1 << 24 {
+        let range = format!(
+            "{need} to {}: {count} queues of {rxd}+{txd} descriptors, caches and bursts, for each \
+             of {ports} ports",
+            1 << 24
+        );
+        return Err(ConfigError::range("mbufs", mbufs, range));
+    }
+    if args.inline > MAX_INLINE_BYTES {
+        return Err(ConfigError::range("inline", args.inline, format!("0 to {MAX_INLINE_BYTES}")));
+    }
+    let rss_l4 = match args.rss.as_str() {
+        "ip" => false,
+        "l4" => true,
+        other => return Err(ConfigError::unknown("--rss value", other, "ip or l4")),
+    };
+    Ok(QueueSettings {
+        count,
+        burst: args.burst,
+        rxd,
+        txd,
+        mbufs,
+        mbuf_bytes: within("mbuf-size", args.mbuf_size, 256, 65535)?,
+        mbuf_cache,
+        multi_packet: !args.single_packet,
+        inline_bytes: args.inline,
+        cqe_compression: args.cqe_compression,
+        rss_l4,
+        checksum: args.checksum,
+        vlan: args.vlan,
+    })
+}
+
+fn load(args: &Args) -> Result<Load, ConfigError> {
+    let max = usize::from(ferrocx_pmd::MAX_MTU) + L2_BYTES;
+    let sizes = list::numbers(&args.size, crate::txonly::MIN_FRAME_BYTES, max)
+        .map_err(|source| ConfigError::List { option: "size", source })?;
+    if !(1..=MAX_FLOWS).contains(&args.flows) {
+        return Err(ConfigError::range("flows", args.flows, format!("1 to {MAX_FLOWS}")));
+    }
+    Ok(Load { sizes, flows: args.flows, rate: Some(args.rate).filter(|rate| *rate > 0) })
+}
+
+fn key_mode(text: &str) -> Result<KeyMode, ConfigError> {
+    match text {
+        "reserved" => Ok(KeyMode::Reserved),
+        "physical" => Ok(KeyMode::Physical),
+        "translated" => Ok(KeyMode::Translated),
+        _ => Err(ConfigError::unknown("key mode", text, "reserved, physical or translated")),
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, ConfigError> {
+    let address: Option<IpAddr> = text.parse().ok();
+    let host = address.filter(|a| !a.is_multicast() && !a.is_unspecified());
+    host.ok_or_else(|| ConfigError::unknown("--ip", text, "the IPv4 or IPv6 address of a host"))
+}
+
+/// A time between a millisecond and a year.
+fn seconds(option: &'static str, value: f64) -> Result<Duration, ConfigError> {
+    match (0.001..=31_536_000.0).contains(&value) {
+        true => Ok(Duration::from_secs_f64(value)),
+        false => Err(ConfigError::range(option, value, "0.001 to 31536000 seconds")),
+    }
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+//! Each value at its limits, each refusal as a sentence.
+
+use clap::Parser;
+
+use super::*;
+
+fn config(line: &str) -> Result<Config, ConfigError> {
+    let words = std::iter::once("testpmd").chain(line.split_whitespace());
+    Config::new(&Args::try_parse_from(words).expect("clap takes it"))
+}
+
+fn refused(line: &str) -> String {
+    let sentence = config(line).expect_err(line).to_string();
+    assert!(!sentence.contains('\n'), "{sentence}");
+    sentence
+}
+
+#[test]
+fn the_default_is_one_model_port_with_a_generator() {
+    let config = config("").unwrap();
+    let model = PortSpec { device: DeviceSpec::default(), wire: WireSpec::Generator };
+    assert_eq!(config.ports, [model]);
+    assert_eq!(config.mode, Mode::Io);
+    assert_eq!(config.load, Load { sizes: vec![64], flows: 16, rate: None });
+    assert_eq!(config.stats, Some(Duration::from_secs(1)));
+    assert_eq!((config.duration, config.count), (None, None));
+}
+
+#[test]
+fn every_mode_is_read_by_its_name() {
+    for mode in Mode::ALL {
+        assert_eq!(config(&format!("--forward-mode {}", mode.name())).unwrap().mode, mode);
+    }
+    assert_eq!(
+        refused("--forward-mode 5tswap"),
+        "unknown forwarding mode `5tswap`; give io, mac, macswap, icmpecho, rxonly or txonly"
+    );
+}
+
+#[test]
+fn wires_go_to_ports_in_turn() {
+    let ports = config("--wire tap:tap0 --wire veth:v1 --wire none --ports 4").unwrap().ports;
+    let wires: Vec<_> = ports.into_iter().map(|port| port.wire).collect();
+    let tap = WireSpec::Tap("tap0".into());
+    let packet = WireSpec::Packet("v1".into());
+    assert_eq!(wires, [tap, packet, WireSpec::Unplugged, WireSpec::Generator]);
+    assert!(refused("--wire cable").contains("unknown wire `cable`"));
+    for name in ["", "a/b", "a:b", "0123456789abcdef", ".."] {
+        assert!(refused(&format!("--wire tap:{name}")).contains("interface name"), "{name}");
+    }
+    assert!(config("--wire tap:0123456789abcde").is_ok());
+}
+
+#[test]
+fn a_link_needs_both_ends() {
+    assert!(config("--wire link --wire link").is_ok());
+    assert!(refused("--wire link").contains("its neighbour, port 1, has not"));
+    assert!(refused("--wire none --wire link --wire link").contains("port 1 has --wire link"));
+}
+
+#[test]
+fn devices_and_wires_must_match() {
+    assert!(refused("--device eth0").contains("unknown device `eth0`"));
+    assert!(refused("--device 3b:00.0 --device 3b:00.0").contains("given twice"));
+    assert!(refused("--device 3b:00.0 --wire none").contains("has a real wire"));
+    assert!(refused("--device 3b:00.0 --pcap /tmp/x").contains("--pcap captures wires"));
+    assert!(refused("--wire none --wire none --ports 1").contains("2 devices or wires"));
+    assert!(refused("--ports 0").contains("--ports is 0; it must be 1 to 16"));
+    assert!(refused("--ports 17").contains("--ports is 17"));
+    assert!(config("--device 3b:00.0").is_ok());
+}
+
+#[test]
+fn numbers_are_checked_at_both_ends() {
+    for (line, good) in [
+        ("--queues 0", false),
+        ("--queues 64", true),
+        ("--queues 65", false),
+        ("--burst 128", true),
+        ("--burst 0", false),
+        ("--burst 33", false),
+        ("--burst 256", false),
+        ("--rxd 64", true),
+        ("--rxd 32", false),
+        ("--rxd 32768", true),
+        ("--rxd 65536", false),
+        ("--txd 100", false),
+        ("--mbuf-size 255", false),
+        ("--mbuf-size 65535", true),
+        ("--mbuf-size 65536", false),
+        ("--mbuf-cache 4096", true),
+        ("--mbuf-cache 4097", false),
+        ("--mbufs 100", false),
+        ("--mbufs 16777217", false),
+        ("--inline 256", true),
+        ("--inline 257", false),
+        ("--flows 0", false),
+        ("--flows 1024", true),
+        ("--flows 1025", false),
+        ("--count 0", false),
+        ("--count 1", true),
+        ("--duration 0", false),
+        ("--duration 0.001", true),
+        ("--duration NaN", false),
+        ("--stats 0", true),
+        ("--stats -1", false),
+        ("--model-core 1023", true),
+        ("--model-core 1024", false),
+    ] {
+        let line = line.replace(" -", "=-");
+        assert_eq!(config(&line).is_ok(), good, "{line}");
+    }
+    assert_eq!(refused("--rxd 100"), "--rxd is 100; it must be a power of two from 64 to 32768");
+}
+
+#[test]
+fn sizes_fit_the_mtu() {
+    assert!(config("--size 64,1518").is_ok());
+    assert_eq!(
+        refused("--size 64,1519"),
+        "a generated frame of 1519 bytes does not fit --mtu 1500; give --mtu 1501 or smaller frames"
+    );
+    assert!(config("--size 9018 --mtu 9000").is_ok());
+    assert!(refused("--size 59").contains("--size: 59 is out of range"));
+}
+
+#[test]
+fn words_are_checked() {
+    assert!(refused("--wait nap").contains("busy, spin, yield or sleep"));
+    assert!(refused("--rss l3").contains("ip or l4"));
+    assert!(refused("--key-mode fast").contains("reserved, physical or translated"));
+    assert!(refused("--ip 10.0.0").contains("address of a host"));
+    assert!(refused("--ip ff02::1").contains("address of a host"));
+    assert!(refused("--peer 1:2").contains("not an Ethernet address"));
+    assert!(refused("--cores 1,x").starts_with("--cores: `x`"));
+    assert!(refused("--cores 1-2 --model-core 2").contains("core 2 is in --cores"));
+    assert!(refused("--json /nonexistent/x").contains("/nonexistent/x"));
+}

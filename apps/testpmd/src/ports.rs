@@ -1,0 +1,196 @@
+//! Ports from their device to their queues, and back again.
+
+use anyhow::{Context, Result, bail};
+use ferrocx_mempool::{Pool, PoolConfig, PoolStats};
+use ferrocx_pmd::{
+    Device, DeviceConfig, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig,
+};
+
+use crate::{
+    config::{Config, Mode},
+    ether::Mac,
+};
+
+/// A port with its buffers, before its queues are handed to workers.
+#[derive(Debug)]
+pub struct Port {
+    /// Its number.
+    pub index: usize,
+    /// What it was called on the command line.
+    pub name: String,
+    /// The device.
+    pub device: Device,
+    /// Buffers that its receive queues fill, and generated frames use.
+    pub pool: Pool,
+    rss: Option<Rss>,
+}
+
+/// The port whose send queues take the frames that `port` receives.
+///
+/// Ports form pairs, 0 and 1, 2 and 3, and so on; a port without a partner is its own. Modes that
+/// do not forward use the port itself.
+#[must_use]
+pub fn peer(mode: Mode, port: usize, ports: usize) -> usize {
+    match mode {
+        Mode::Io | Mode::Mac | Mode::MacSwap if port ^ 1 < ports => port ^ 1,
+        _ => port,
+    }
+}
+
+impl Port {
+    /// Brings up a device and makes its buffers.
+    ///
+    /// # Errors
+    /// What the driver says, with the port and the option to change.
+    pub fn open(
+        index: usize,
+        transport: std::sync::Arc<dyn ferrocx_bus::Transport>,
+        config: &Config,
+    ) -> Result<Self> {
+        let name = config.ports[index].device.to_string();
+        let place = || format!("port {index} ({name})");
+        let settings = DeviceConfig {
+            mtu: config.mtu,
+            promiscuous: config.promiscuous,
+            // Solicitations of IPv6 neighbours go to groups.
+            all_multicast: config.mode == Mode::IcmpEcho,
+            key_mode: config.key_mode,
+            ..DeviceConfig::default()
+        };
+        let device = Device::open(transport, &settings).with_context(place)?;
+        check_limits(&device, config).with_context(place)?;
+        let queues = &config.queues;
+        let pool = Pool::new(&PoolConfig {
+            name: format!("port{index}"),
+            count: queues.mbufs,
+            data_room_bytes: queues.mbuf_bytes,
+            cache_size: queues.mbuf_cache,
+            ..PoolConfig::default()
+        })
+        .with_context(place)?;
+        Ok(Self { index, name, device, pool, rss: None })
+    }
+
+    /// The address of the port.
+    #[must_use]
+    pub fn mac(&self) -> Mac {
+        Mac(self.device.mac().0)
+    }
+
+    /// Makes the receive queues, filled; nothing arrives before [`Port::start`].
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn rx_queues(&self, config: &Config) -> Result<Vec<RxQueue>> {
+        let queues = &config.queues;
+        let settings = RxQueueConfig {
+            descriptors: queues.rxd,
+            vlan_strip: queues.vlan,
+            cqe_compression: queues.cqe_compression,
+            cache_size: queues.mbuf_cache,
+            ..RxQueueConfig::default()
+        };
+        let make = |queue| {
+            let made = self.device.rx_queue(&self.pool, &settings);
+            made.with_context(|| format!("port {}, receive queue {queue}", self.index))
+        };
+        (0..queues.count).map(make).collect()
+    }
+
+    /// Makes the send queues; most of what they send comes from `pool`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn tx_queues(&self, config: &Config, pool: &Pool) -> Result<Vec<TxQueue>> {
+        let queues = &config.queues;
+        let settings = TxQueueConfig {
+            descriptors: queues.txd,
+            multi_packet: queues.multi_packet,
+            inline_bytes: queues.inline_bytes,
+        };
+        let make = |queue| {
+            let made = self.device.tx_queue(pool, &settings);
+            made.with_context(|| format!("port {}, send queue {queue}", self.index))
+        };
+        (0..queues.count).map(make).collect()
+    }
+
+    /// Lets traffic flow to `queues`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn start(&mut self, queues: &[RxQueue], config: &Config) -> Result<()> {
+        let refs: Vec<_> = queues.iter().map(RxQueue::queue_ref).collect();
+        let l4 = config.queues.rss_l4;
+        let settings = RssConfig { tcp: l4, udp: l4, ..RssConfig::default() };
+        let rss = self.device.rss(&refs, &settings);
+        self.rss = Some(rss.with_context(|| format!("port {}, steering", self.index))?);
+        Ok(())
+    }
+
+    /// Stops traffic to the queues.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn stop(&mut self) -> Result<()> {
+        match self.rss.take() {
+            Some(rss) => rss.destroy().with_context(|| format!("port {}, steering", self.index)),
+            None => Ok(()),
+        }
+    }
+
+    /// Tears the device down. All queues are gone by now.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn close(mut self) -> Result<PoolStats> {
+        self.stop()?;
+        let place = format!("port {} ({})", self.index, self.name);
+        self.device.close().with_context(|| format!("{place}, teardown"))?;
+        Ok(self.pool.stats())
+    }
+}
+
+/// Compares the command line with what the device can do.
+fn check_limits(device: &Device, config: &Config) -> Result<()> {
+    let limits = device.limits();
+    let queues = &config.queues;
+    let offered = limits.max_rx_queues.min(limits.max_tx_queues);
+    if queues.count > offered as usize {
+        bail!("--queues is {}; this device has {offered}; ask for fewer", queues.count);
+    }
+    for (option, value) in [("rxd", queues.rxd), ("txd", queues.txd)] {
+        let (min, max) = (limits.min_descriptors, limits.max_descriptors);
+        if !(min..=max).contains(&value) {
+            bail!("--{option} is {value}; this device takes {min} to {max}");
+        }
+    }
+    for (option, wanted, has) in [
+        ("checksum", queues.checksum, limits.checksum_offload),
+        ("vlan", queues.vlan, limits.vlan_strip && limits.vlan_insert),
+        ("cqe-compression", queues.cqe_compression, limits.cqe_compression),
+    ] {
+        if wanted && !has {
+            bail!("--{option} needs what this device does not have; leave it out");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_pair_up_when_they_forward() {
+        let peers =
+            |mode, ports| (0..ports).map(|port| peer(mode, port, ports)).collect::<Vec<_>>();
+        assert_eq!(peers(Mode::Io, 1), [0]);
+        assert_eq!(peers(Mode::Mac, 2), [1, 0]);
+        assert_eq!(peers(Mode::MacSwap, 3), [1, 0, 2]);
+        assert_eq!(peers(Mode::Io, 4), [1, 0, 3, 2]);
+        for mode in [Mode::IcmpEcho, Mode::RxOnly, Mode::TxOnly] {
+            assert_eq!(peers(mode, 2), [0, 1]);
+        }
+    }
+}
