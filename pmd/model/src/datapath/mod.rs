@@ -280,7 +280,7 @@ impl Receiver {
                 ctx.state.port.counters.rx_steering_missed += 1;
                 continue;
             };
-            let arrival = Arrival { packet, verified, flow_tag, hash, l4_hdr_type };
+            let arrival = Arrival { packet: &packet, verified, flow_tag, hash, l4_hdr_type };
             rq::deliver(ctx, &mut self.buffers, moderation, rqn, frame, &arrival);
         }
     }

@@ -30,8 +30,8 @@ const FILLER: u32 = 1 << 31;
 
 /// Everything that is known about a packet before a queue is chosen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
-    pub(super) packet: Packet,
+pub(super) struct Arrival<'a> {
+    pub(super) packet: &'a Packet,
     pub(super) verified: Verified,
     pub(super) flow_tag: u32,
     pub(super) hash: FlowHash,
@@ -53,10 +53,18 @@ enum Scattered {
     Lost,
 }
 
-/// Room for frames that are changed before they are scattered.
-#[derive(Debug, Default)]
+/// Room for frames that are changed before they are scattered, and for WQEs.
+#[derive(Debug)]
 pub(super) struct Receive {
     edited: Vec<u8>,
+    /// The WQE at hand.
+    wqe: [u8; MAX_WQE_BYTES],
+}
+
+impl Default for Receive {
+    fn default() -> Self {
+        Self { edited: Vec::new(), wqe: [0; MAX_WQE_BYTES] }
+    }
 }
 
 /// Delivers a frame to a queue.
@@ -67,13 +75,13 @@ pub(super) fn deliver(
     moderation: &mut Moderation,
     rqn: u32,
     frame: &[u8],
-    arrival: &Arrival,
+    arrival: &Arrival<'_>,
 ) {
     let Some(rq) = ctx.state.objects.rqs.get(rqn).filter(|rq| rq.state == QueueState::Ready) else {
         ctx.state.port.counters.rx_steering_missed += 1;
         return;
     };
-    let tag = if rq.vlan_strip_disable { None } else { offload::strippable(&arrival.packet) };
+    let tag = if rq.vlan_strip_disable { None } else { offload::strippable(arrival.packet) };
     let is_pooled = matches!(rq.memory, RqMemory::Rmp(_));
     let bytes = if tag.is_some() || rq.scatter_fcs {
         edit(&mut receive.edited, frame, tag.is_some(), rq.scatter_fcs)
@@ -81,7 +89,7 @@ pub(super) fn deliver(
         frame
     };
     loop {
-        match scatter(ctx, rqn, bytes) {
+        match scatter(ctx, &mut receive.wqe, rqn, bytes) {
             Scattered::Done { wqe_counter, wqe_id, byte_cnt } => {
                 let entry = entry(ctx, arrival, tag)
                     .with_wqe_id(wqe_id.into())
@@ -139,7 +147,7 @@ fn edit<'a>(edited: &'a mut Vec<u8>, frame: &[u8], strip: bool, fcs: bool) -> &'
 
 /// The fields of the completion that come from the packet. Source: reference 6.7.
 #[inline]
-fn entry(ctx: &Ctx<'_>, arrival: &Arrival, tag: Option<u16>) -> Cqe64 {
+fn entry(ctx: &Ctx<'_>, arrival: &Arrival<'_>, tag: Option<u16>) -> Cqe64 {
     let Arrival { packet, verified, flow_tag, hash, l4_hdr_type } = arrival;
     let (l3_type, min_l3) = match packet.l3 {
         L3::None => (0, 0),
@@ -208,7 +216,7 @@ fn no_buffer(ctx: &mut Ctx<'_>, rqn: u32) {
 
 /// Puts the bytes into the next buffer of the queue.
 #[inline]
-fn scatter(ctx: &mut Ctx<'_>, rqn: u32, bytes: &[u8]) -> Scattered {
+fn scatter(ctx: &mut Ctx<'_>, wqe: &mut [u8; MAX_WQE_BYTES], rqn: u32, bytes: &[u8]) -> Scattered {
     let objects = &mut ctx.state.objects;
     let Some(rq) = objects.rqs.get_mut(rqn) else { return Scattered::NoBuffer };
     let (wq, ring) = match &rq.memory {
@@ -239,7 +247,6 @@ fn scatter(ctx: &mut Ctx<'_>, rqn: u32, bytes: &[u8]) -> Scattered {
     }
     rq.stats.dma_reads += 1;
     rq.stats.descriptor_bytes += 1 << wq.log_stride;
-    let mut wqe = [0; MAX_WQE_BYTES];
     let wqe = &mut wqe[..1 << wq.log_stride.min(9)];
     let mask = (1_u16 << wq.log_size.min(15)) - 1;
     let index = if wq.wq_type.is_linked() { ring.next_wqe } else { ring.consumed } & mask;

@@ -80,92 +80,21 @@ struct Table {
     groups: Vec<Group>,
 }
 
-/// A transport interface, ready to choose a queue.
-#[derive(Debug)]
-struct Interface {
-    hasher: FlowHasher,
-    /// One queue, or an indirection table.
-    rqns: Vec<u32>,
-}
-
-/// The compiled steering objects of one function.
+/// The tables, by number.
 #[derive(Debug, Default)]
-pub(super) struct Steering {
-    generation: Option<u64>,
-    first_table: u32,
-    tables: Vec<Option<Table>>,
-    first_tir: u32,
-    tirs: Vec<Option<Interface>>,
-    /// Some group compares something, so that keys are needed.
-    needs_key: bool,
-    verdict: Verdict,
+struct Tables {
+    first: u32,
+    dense: Vec<Option<Table>>,
 }
 
-impl Steering {
-    /// Forgets everything: the function was reset.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Compiles the objects again if they have changed.
-    #[inline]
-    pub(super) fn refresh(&mut self, objects: &Objects) {
-        if self.generation != Some(objects.steering_generation) {
-            self.compile(objects);
-        }
-    }
-
-    #[cold]
-    fn compile(&mut self, objects: &Objects) {
-        self.needs_key = false;
-        (self.first_table, self.tables) = dense(objects.flow_tables.iter(), |table| {
-            let groups: Vec<Group> = table
-                .groups
-                .iter()
-                .filter_map(|number| objects.flow_groups.get(*number))
-                .map(compile_group)
-                .collect();
-            let miss = match table.miss {
-                MissAction::Default => None,
-                MissAction::Forward { table } => Some(table),
-            };
-            Table { level: table.level, miss, groups }
-        });
-        self.needs_key = self
-            .tables
-            .iter()
-            .flatten()
-            .flat_map(|table| &table.groups)
-            .any(|group| !group.criteria.is_empty());
-        (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
-        self.generation = Some(objects.steering_generation);
-    }
-
-    /// Sends a packet through the tables from `root` on.
-    #[inline]
-    pub(super) fn evaluate(
-        &mut self,
-        root: Option<u32>,
-        frame: &[u8],
-        packet: &Packet,
-    ) -> &Verdict {
-        let mut verdict = core::mem::take(&mut self.verdict);
-        verdict.clear();
-        if let Some(root) = root {
-            let key = if self.needs_key { key(frame, packet) } else { [0; KEY_WORDS] };
-            self.walk(root, &key, &mut verdict);
-        }
-        self.verdict = verdict;
-        &self.verdict
-    }
-
+impl Tables {
     fn walk(&self, root: u32, key: &Key, verdict: &mut Verdict) {
         let mut open: ArrayVec<u32, MAX_COPIES> = ArrayVec::new();
         open.push(root);
         let mut visited = 0;
         while let Some(number) = open.pop() {
             visited += 1;
-            let Some(table) = self.table(number).filter(|_| visited <= MAX_TABLES) else { return };
+            let Some(table) = self.get(number).filter(|_| visited <= MAX_TABLES) else { return };
             let Some(entry) = table.groups.iter().find_map(|group| group.find(key)) else {
                 match table.miss {
                     Some(next) => {
@@ -199,7 +128,7 @@ impl Steering {
                     }
                     // Entries forward to higher levels only, so there is no way back.
                     FlowDest::Table(next) => {
-                        if self.table(next).is_some_and(|next| next.level > table.level) {
+                        if self.get(next).is_some_and(|next| next.level > table.level) {
                             let _ = open.try_push(next);
                         }
                     }
@@ -209,8 +138,88 @@ impl Steering {
     }
 
     #[inline]
-    fn table(&self, number: u32) -> Option<&Table> {
-        self.tables.get(number.wrapping_sub(self.first_table) as usize)?.as_ref()
+    fn get(&self, number: u32) -> Option<&Table> {
+        self.dense.get(number.wrapping_sub(self.first) as usize)?.as_ref()
+    }
+}
+
+/// A transport interface, ready to choose a queue.
+#[derive(Debug)]
+struct Interface {
+    hasher: FlowHasher,
+    /// One queue, or an indirection table.
+    rqns: Vec<u32>,
+}
+
+/// The compiled steering objects of one function.
+#[derive(Debug, Default)]
+pub(super) struct Steering {
+    generation: Option<u64>,
+    tables: Tables,
+    first_tir: u32,
+    tirs: Vec<Option<Interface>>,
+    /// Some group compares something, so that keys are needed.
+    needs_key: bool,
+    verdict: Verdict,
+}
+
+impl Steering {
+    /// Forgets everything: the function was reset.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Compiles the objects again if they have changed.
+    #[inline]
+    pub(super) fn refresh(&mut self, objects: &Objects) {
+        if self.generation != Some(objects.steering_generation) {
+            self.compile(objects);
+        }
+    }
+
+    #[cold]
+    fn compile(&mut self, objects: &Objects) {
+        self.needs_key = false;
+        let (first, dense_tables) = dense(objects.flow_tables.iter(), |table| {
+            let groups: Vec<Group> = table
+                .groups
+                .iter()
+                .filter_map(|number| objects.flow_groups.get(*number))
+                .map(compile_group)
+                .collect();
+            let miss = match table.miss {
+                MissAction::Default => None,
+                MissAction::Forward { table } => Some(table),
+            };
+            Table { level: table.level, miss, groups }
+        });
+        self.tables = Tables { first, dense: dense_tables };
+        self.needs_key = self
+            .tables
+            .dense
+            .iter()
+            .flatten()
+            .flat_map(|table| &table.groups)
+            .any(|group| !group.criteria.is_empty());
+        (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
+        self.generation = Some(objects.steering_generation);
+    }
+
+    /// Sends a packet through the tables from `root` on.
+    #[inline]
+    pub(super) fn evaluate(
+        &mut self,
+        root: Option<u32>,
+        frame: &[u8],
+        packet: &Packet,
+    ) -> &Verdict {
+        let Self { tables, verdict, .. } = self;
+        verdict.clear();
+        if let Some(root) = root {
+            let key = if self.needs_key { key(frame, packet) } else { [0; KEY_WORDS] };
+            tables.walk(root, &key, verdict);
+        }
+        verdict
     }
 
     /// The queue that an interface chooses for a packet, and the hash that chose it.

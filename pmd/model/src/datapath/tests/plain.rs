@@ -1,27 +1,8 @@
 //! Frames out and in, without errors.
 
-use crate::datapath::harness::{KEY, Port, data, send};
-use crate::wire::{Fcs, Link, Wire, link};
-
-/// A 60-byte frame for address 02:..:01 of an EtherType that nothing parses.
-fn frame(fill: u8) -> [u8; 60] {
-    let mut frame = [fill; 60];
-    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
-    frame
-}
-
-fn put(wire: &mut Link, frame: &[u8]) {
-    wire.reserve(frame.len()).expect("room").copy_from_slice(frame);
-    wire.commit(0, Fcs::Good);
-    wire.flush(0);
-}
-
-fn port() -> (Port, Link) {
-    let mut port = Port::new(7);
-    let (near, far) = link(1 << 16);
-    port.plug(near);
-    (port, far)
-}
+use super::{frame, port, put};
+use crate::datapath::harness::{KEY, data, send};
+use crate::wire::Wire;
 
 #[test]
 fn one_frame_goes_out_as_it_stands_in_memory() {

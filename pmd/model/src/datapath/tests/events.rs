@@ -1,0 +1,231 @@
+//! Arming, moderation, events and changes of state.
+
+use ferrocx_prm::init_seg::CqArm;
+
+use super::{frame, port, put};
+use crate::datapath::harness::{KEY, Port, TestCq, TestSq, data, send};
+use crate::objects::{CqArmState, QueueState};
+use crate::wire::Wire;
+
+fn nop(ce: u8) -> Vec<u8> {
+    vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, ce << 2, 0, 0, 0, 0]
+}
+
+fn arm(port: &mut Port, cq: &TestCq, sn: u32, ci: u32, solicited: bool) {
+    let arm = CqArm::zeroed().with_sn(sn).with_ci(ci).with_solicited_only(solicited);
+    let word = u32::from_be_bytes([arm.0[0], arm.0[1], arm.0[2], arm.0[3]]);
+    cq.record.store_release_be32(4, word);
+    let (cqn, arm) = (cq.cqn, arm.with_cqn(cq.cqn));
+    port.with(|datapath, ctx| datapath.cq_doorbell(ctx, cqn, Some(arm)));
+}
+
+/// Events raised so far, as the arm sequence number counts them.
+fn events(port: &Port, cq: &TestCq) -> u32 {
+    port.state.objects.cqs.get(cq.cqn).map_or(0, |cq| cq.arm_sn)
+}
+
+fn complete(port: &mut Port, sq: &mut TestSq, ce: u8) {
+    sq.write(&nop(ce));
+    sq.record();
+    port.ring(sq);
+    port.poll();
+}
+
+fn start(change: impl FnOnce(&mut crate::objects::Cq)) -> (Port, TestCq, TestSq) {
+    let (mut port, far) = port();
+    std::mem::forget(far);
+    let cq = port.cq_with(4, change);
+    let sq = port.sq(cq.cqn, 4);
+    (port, cq, sq)
+}
+
+#[test]
+fn an_armed_queue_raises_one_event() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 0);
+    arm(&mut port, &cq, 0, 1, false);
+    assert_eq!(events(&port, &cq), 0);
+    complete(&mut port, &mut sq, 2);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 1);
+    // The old record says sequence number 0 and does not arm again.
+    let cqn = cq.cqn;
+    port.with(|datapath, ctx| datapath.cq_doorbell(ctx, cqn, None));
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 1);
+    arm(&mut port, &cq, 1, 4, false);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 2);
+}
+
+#[test]
+fn arming_behind_a_completion_raises_the_event_at_once() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    complete(&mut port, &mut sq, 2);
+    arm(&mut port, &cq, 0, 0, false);
+    assert_eq!(events(&port, &cq), 1);
+}
+
+#[test]
+fn an_arm_without_its_record_is_refused() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    complete(&mut port, &mut sq, 2);
+    let rung = CqArm::zeroed().with_ci(1).with_cqn(cq.cqn);
+    let cqn = cq.cqn;
+    port.with(|datapath, ctx| datapath.cq_doorbell(ctx, cqn, Some(rung)));
+    assert_eq!(port.last_refusal(), "doorbell without its doorbell record");
+    let state = port.state.objects.cqs.get(cq.cqn).map(|cq| cq.arm);
+    assert_eq!(state, Some(CqArmState::Idle));
+}
+
+#[test]
+fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    arm(&mut port, &cq, 0, 0, true);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 0);
+    let mut wqe = nop(2);
+    wqe[11] |= 2;
+    sq.write(&wqe);
+    sq.record();
+    port.ring(&sq);
+    port.poll();
+    assert_eq!(events(&port, &cq), 1);
+    arm(&mut port, &cq, 1, 2, true);
+    sq.write(&send(2, 0, &[(60, KEY, 0xdead_0000_0000)]));
+    sq.record();
+    port.ring(&sq);
+    port.poll();
+    assert_eq!(events(&port, &cq), 2);
+}
+
+#[test]
+fn moderation_counts() {
+    let (mut port, cq, mut sq) = start(|cq| {
+        cq.max_count = 3;
+        cq.period_us = 1000;
+        cq.period_from_cqe = true;
+    });
+    arm(&mut port, &cq, 0, 0, false);
+    complete(&mut port, &mut sq, 2);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 0);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 1);
+}
+
+#[test]
+fn moderation_waits_for_its_period_and_no_longer() {
+    let (mut port, cq, mut sq) = start(|cq| {
+        cq.max_count = 100;
+        cq.period_us = 10;
+        cq.period_from_cqe = true;
+    });
+    arm(&mut port, &cq, 0, 0, false);
+    complete(&mut port, &mut sq, 2);
+    // Steps of 1 us: the completion was written at the end of the first.
+    let steps = (1..).find(|_| port.poll() && events(&port, &cq) == 1);
+    assert_eq!(steps, Some(10));
+}
+
+#[test]
+fn a_descriptor_can_ask_for_its_event() {
+    let (mut port, cq, mut sq) = start(|cq| {
+        cq.max_count = 100;
+        cq.period_us = 1000;
+        cq.period_from_cqe = true;
+    });
+    arm(&mut port, &cq, 0, 0, false);
+    complete(&mut port, &mut sq, 3);
+    assert_eq!(events(&port, &cq), 1);
+}
+
+#[test]
+fn moving_a_queue_to_error_flushes_it_and_reset_starts_over() {
+    let (mut port, mut cq, mut sq) = start(|_| {});
+    complete(&mut port, &mut sq, 2);
+    cq.poll().expect("the completion");
+    let sqn = sq.sqn;
+    sq.write(&nop(2));
+    sq.record();
+    port.ring(&sq);
+    let set = |port: &mut Port, state| {
+        let sq = port.state.objects.sqs.get_mut(sqn).expect("the queue");
+        let from = std::mem::replace(&mut sq.state, state);
+        port.with(|datapath, ctx| datapath.sq_state_changed(ctx, sqn, from));
+    };
+    set(&mut port, QueueState::Error);
+    assert_eq!(cq.poll().map(|cqe| (cqe[0x37], cqe[0x3d])), Some((0x05, 1)));
+    set(&mut port, QueueState::Reset);
+    sq.record.store_be32(4, 0);
+    sq.posted = 0;
+    set(&mut port, QueueState::Ready);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(cq.poll().map(|cqe| (cqe[0x3d], cqe[0x3f] >> 4)), Some((0, 0)));
+}
+
+#[test]
+fn a_doorbell_for_a_queue_in_reset_is_refused() {
+    let (mut port, mut cq, mut sq) = start(|_| {});
+    port.state.objects.sqs.get_mut(sq.sqn).expect("the queue").state = QueueState::Reset;
+    sq.write(&nop(2));
+    sq.record();
+    let sqn = sq.sqn;
+    port.with(|datapath, ctx| datapath.send_doorbell(ctx, sqn, Some(u64::from(sqn) << 8 | 1)));
+    port.poll();
+    assert_eq!(port.last_refusal(), "doorbell for a send queue in reset");
+    assert_eq!(cq.poll(), None);
+}
+
+#[test]
+fn moving_a_receive_queue_to_error_flushes_its_buffers() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(4);
+    let mut rq = port.rq(cq.cqn, 4, 4);
+    port.steer_all_to(rq.rqn);
+    let buf = port.alloc(2048);
+    for _ in 0..3 {
+        rq.post(&data(2048, KEY, buf.iova()));
+    }
+    put(&mut far, &frame(1));
+    port.poll();
+    cq.poll().expect("the packet");
+    let rqn = rq.rqn;
+    port.state.objects.rqs.get_mut(rqn).expect("the queue").state = QueueState::Error;
+    port.with(|datapath, ctx| datapath.rq_state_changed(ctx, rqn, QueueState::Ready));
+    let flushed: Vec<_> =
+        std::iter::from_fn(|| cq.poll()).map(|cqe| (cqe[0x37], cqe[0x3d])).collect();
+    assert_eq!(flushed, [(0x05, 1), (0x05, 2)]);
+}
+
+#[test]
+fn a_resized_queue_ends_with_a_resize_entry() {
+    let (mut port, mut cq, mut sq) = start(|_| {});
+    complete(&mut port, &mut sq, 2);
+    let ring = port.alloc(64 * 8);
+    ring.fill(0xff);
+    let memory = crate::objects::QueueMemory::new(vec![ring.iova()], 20, 0, 64 * 8);
+    let cqn = cq.cqn;
+    port.with(|datapath, ctx| datapath.resize_cq(ctx, cqn, memory, 3));
+    assert_eq!(cq.poll().map(|cqe| cqe[0x3f] >> 4), Some(0));
+    assert_eq!(cq.poll().map(|cqe| cqe[0x3f] >> 4), Some(5));
+    complete(&mut port, &mut sq, 2);
+    let mut entry = [0; 64];
+    ring.copy_out(64 * 2, &mut entry);
+    assert_eq!(entry[0x3c..0x40], [0, 1, 0, 0]);
+}
+
+#[test]
+fn the_port_follows_the_carrier_of_its_wire() {
+    let (mut port, far) = port();
+    port.poll();
+    assert!(port.state.port.is_up());
+    drop(far);
+    assert!(port.poll());
+    assert!(!port.state.port.is_up());
+    let (near, mut far) = crate::wire::link(0);
+    port.plug(near);
+    port.poll();
+    assert!(port.state.port.is_up() && far.receive(0).is_none());
+}
