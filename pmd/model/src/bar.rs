@@ -187,9 +187,10 @@ fn split_write(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, register: 
     write_uar(ctx, datapath, page, BarWrite { offset, len_bytes: 8, value });
 }
 
-/// Looks at every live UAR page for doorbells that were stored to shared memory.
+/// Looks at every live UAR page for send doorbells that were stored to shared memory.
 ///
-/// Source: DESIGN, "Doorbells in shared memory". Returns whether one was found.
+/// The bus maps send registers only: CQ and EQ doorbells always arrive as writes. Source: DESIGN,
+/// "Doorbells in shared memory". Returns whether one was found.
 pub(crate) fn poll_uars(ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
     let mut found = false;
     for index in 0..ctx.state.live_uars.len() {
@@ -202,16 +203,6 @@ pub(crate) fn poll_uars(ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
                 send_all(ctx, datapath, page, value);
             }
             register += SEND_BUFFER_BYTES;
-        }
-        if let Some(value) = take(ctx, page, uar::CQ_ARM) {
-            found = true;
-            cq_all(ctx, datapath, page, value);
-        }
-        for register in [uar::EQ_ARM, uar::EQ_CI] {
-            if let Some(value) = take(ctx, page, register) {
-                found = true;
-                eq_write(ctx, page, register, u32::try_from(value >> 32).unwrap_or(0));
-            }
         }
     }
     found
@@ -232,7 +223,7 @@ fn arm(value: u64) -> CqArm {
     CqArm(value.to_be_bytes())
 }
 
-/// A CQ doorbell that names its CQ for certain.
+/// A CQ doorbell.
 fn cq_write(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
     ctx.state.counters.cq_doorbells += 1;
     let arm = arm(value);
@@ -242,26 +233,6 @@ fn cq_write(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
     } else {
         ctx.refuse_data("cqn", cqn.into(), "CQ doorbell on a UAR page not the CQ's");
     }
-}
-
-/// A CQ doorbell that may have overwritten others: looks at every CQ of the page.
-fn cq_all(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
-    ctx.state.counters.cq_doorbells += 1;
-    let arm = arm(value);
-    let mut known = false;
-    let mut index = 0;
-    while let Some(&cqn) = uar_cqn(ctx, page, index) {
-        known |= cqn == arm.cqn();
-        datapath.cq_doorbell(ctx, cqn, (cqn == arm.cqn()).then_some(arm));
-        index += 1;
-    }
-    if !known {
-        ctx.refuse_data("cqn", arm.cqn().into(), "CQ doorbell on a UAR page not the CQ's");
-    }
-}
-
-fn uar_cqn<'a>(ctx: &'a Ctx<'_>, page: u32, index: usize) -> Option<&'a u32> {
-    ctx.state.objects.uars.get(page)?.cqns.get(index)
 }
 
 /// SQ number in a send doorbell: the second word of a control segment.
