@@ -378,3 +378,7 @@ impl Iterator for Spans<'_> {
         Some(span)
     }
 }
+
+#[cfg(test)]
+#[path = "mkey_tests.rs"]
+mod tests;
