@@ -78,9 +78,13 @@ pub(crate) fn publish_health(side: &DeviceSide, state: &State) {
     }
 }
 
-/// Clock and health counter: once per step.
+/// Clock, health counter, end of booting: once per step.
 pub(crate) fn tick(ctx: &mut Ctx<'_>) {
     let now = ctx.now_ns;
+    if ctx.state.registers.boots_until_ns.is_some_and(|until| until <= now) {
+        ctx.state.registers.boots_until_ns = None;
+        publish_initializing(ctx.side, ctx.state);
+    }
     let high = u32::try_from(now >> 32).unwrap_or(u32::MAX);
     let low = u32::try_from(now & 0xffff_ffff).unwrap_or(0);
     ctx.side.set_be32(offset::INTERNAL_TIMER_H, high);

@@ -56,11 +56,14 @@ pub struct NicConfig {
     pub init_pages: u32,
     /// Pages asked for by a page request event once INIT_HCA is done, 0 for none.
     pub regular_pages: u32,
+    /// Nanoseconds of device time for which `initializing` reads as 1 after power-on and reset.
+    pub boot_ns: u64,
     /// Largest frame of the port in bytes, with Ethernet header, VLAN tag and FCS.
     pub max_mtu: u32,
     /// Speeds of the port, bits of PTYS.
     pub speeds: u32,
-    /// RoCE and everything that belongs to it.
+    /// Advertises RoCE. **The commands behind it do not exist yet**: with queue pairs unknown, no
+    /// stock RDMA driver gets further than its capability checks.
     pub roce: bool,
     /// Text of the NODE_DESC register, at most 63 bytes.
     pub node_desc: String,
@@ -88,6 +91,7 @@ impl Default for NicConfig {
             boot_pages: 6,
             init_pages: 64,
             regular_pages: 0,
+            boot_ns: 0,
             max_mtu: 9978,
             speeds: speed::ETH_100G_CR4 | speed::ETH_25G_CR,
             roce: false,

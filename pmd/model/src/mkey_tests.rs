@@ -43,7 +43,7 @@ fn spans(table: &MkeyTable, access: &MemAccess) -> Result<Vec<(u64, u32)>, MkeyF
 }
 
 fn fault(table: &MkeyTable, access: &MemAccess) -> MkeyFault {
-    table.translate(access).err().expect("refused")
+    table.translate(access).expect_err("refused")
 }
 
 #[test]

@@ -236,9 +236,9 @@ impl Nic {
     /// A device after power-on, behind the device half of a transport.
     #[must_use]
     pub fn new(side: DeviceSide, config: NicConfig) -> Self {
-        let nic =
-            Self { side, state: State::new(config), datapath: DataPath::default(), now_ns: 0 };
-        bar::publish(&nic.side, &nic.state);
+        let (state, datapath) = (State::new(config), DataPath::default());
+        let mut nic = Self { side, state, datapath, now_ns: 0 };
+        nic.boot();
         nic
     }
 
@@ -285,6 +285,14 @@ impl Nic {
         self.state.reset();
         self.datapath.reset();
         self.side.clear_bar();
+        self.boot();
+    }
+
+    /// Publishes the registers as after power-on; the firmware may take a while.
+    fn boot(&mut self) {
+        let boot_ns = self.state.config.boot_ns;
+        let until = (boot_ns > 0).then(|| self.now_ns.saturating_add(boot_ns));
+        self.state.registers.boots_until_ns = until;
         bar::publish(&self.side, &self.state);
     }
 

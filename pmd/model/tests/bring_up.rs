@@ -326,3 +326,33 @@ fn three_hundred_bring_ups_leave_nothing() {
     }
     assert_eq!(host.nic.log().total(), 0);
 }
+
+#[test]
+fn a_booting_device_says_so_and_runs_no_command() {
+    let mut host = Host::new(NicConfig { boot_ns: 5_000, ..NicConfig::default() });
+    assert_eq!(host.bar.read_be32(0x1fc), 1 << 31);
+    host.set_queue();
+    host.post(0, &words(&[0x080d_0000, 0, 0, 0]), 0x10);
+    host.ring_bell(1);
+    host.step();
+    assert_eq!(host.take(0, 0x10), None);
+    host.nic.step(4_999);
+    assert_eq!(host.bar.read_be32(0x1fc), 1 << 31);
+    host.now_ns = 5_000;
+    host.nic.step(5_000);
+    assert_eq!(host.bar.read_be32(0x1fc), 0);
+    host.ok(&words(&[0x080d_0000, 0, 0, 0]), 0x10);
+    host.transport.reset().expect("reset");
+    host.step();
+    assert_eq!(host.bar.read_be32(0x1fc), 1 << 31, "again after a reset");
+}
+
+#[test]
+fn the_link_comes_with_init_and_goes_with_teardown() {
+    let mut host = enabled();
+    assert!(!host.nic.state().port.is_up());
+    host.bring_up();
+    assert!(host.nic.state().port.is_up());
+    host.ok(&words(&[0x0103_0000, 0, 0, 0]), 0x10);
+    assert!(!host.nic.state().port.is_up() && !host.nic.state().port.reported_up);
+}

@@ -210,6 +210,7 @@ fn teardown_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         ctx.state.drop_objects();
         ctx.state.hca = HcaState::Enabled;
         ctx.state.port.enabled = false;
+        ctx.port_changed(exec.datapath);
         exec.datapath.reset();
         Ok(TeardownHcaOut::zeroed())
     })
