@@ -273,6 +273,7 @@ fn general_cq(cap: HcaCap) -> HcaCap {
     cap.with_cq_oi(true)
         .with_cq_resize(true)
         .with_cq_moderation(true)
+        .with_cq_period_mode_modify(true)
         .with_cq_eq_remap(true)
         .with_cq_period_start_from_cqe(true)
         .with_cqe_compression(true)

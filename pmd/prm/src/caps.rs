@@ -188,6 +188,8 @@ layout! {
         0x44 [30] cq_resize, with_cq_resize;
         /// Completion events can be moderated.
         0x44 [29] cq_moderation, with_cq_moderation;
+        /// MODIFY_CQ can change what starts the moderation period. Source: Linux 6.12; not in 6.1.
+        0x44 [28] cq_period_mode_modify, with_cq_period_mode_modify;
         /// MODIFY_CQ can move a completion queue to another event queue.
         0x44 [25] cq_eq_remap, with_cq_eq_remap;
         /// There is on-demand paging, and a page about it.
