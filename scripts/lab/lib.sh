@@ -11,6 +11,21 @@ must() {
     "$@" || fail "$* ended with $?"
 }
 
+# check COMMAND...: like must, but goes on; verdict at the end fails the scenario then.
+FAILURES=0
+check() {
+    step "$*"
+    "$@" && return
+    step "FAILED with $?: $*"
+    echo "$*" >>/host/reason
+    FAILURES=$((FAILURES + 1))
+}
+
+# verdict: the last line of a scenario that uses check.
+verdict() {
+    [ "$FAILURES" -eq 0 ] || { echo "FAILED: $FAILURES check(s)"; exit 1; }
+}
+
 # until_true SECONDS COMMAND...: repeats the command until it succeeds.
 until_true() {
     local deadline=$((SECONDS + $1)); shift
@@ -22,7 +37,7 @@ until_true() {
 
 # unexpected_dmesg ALLOWED...: the kernel's lines about mlx5 that no allowed pattern explains.
 unexpected_dmesg() {
-    local pattern=()
-    for allowed in "$@"; do pattern+=(-e "$allowed"); done
-    dmesg | grep -i mlx5 | grep -vE "${pattern[@]}"
+    local known=() allowed
+    for allowed in "$@"; do known+=(-e "$allowed"); done
+    dmesg | grep -i mlx5 | grep -vE "${known[@]}"
 }

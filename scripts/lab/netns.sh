@@ -1,0 +1,58 @@
+# Helpers for scenarios that put each of two ports into a network namespace of its own.
+# shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
+source /host/lab/mlx5.sh
+
+DEV=()  # DEV[1] and DEV[2]: the netdev of each port
+
+# Linux would short-cut traffic between its own addresses; not between namespaces.
+split_ports() {
+    local i=0 dev
+    for dev in $(mlx5_netdevs); do
+        i=$((i + 1))
+        DEV[i]=$dev
+        must ip netns add "port$i"
+        must ip link set "$dev" netns "port$i"
+        must ip -n "port$i" link set lo up
+        must ip -n "port$i" addr add "10.0.0.$i/24" dev "$dev"
+        must ip -n "port$i" addr add "fd00::$i/64" dev "$dev" nodad
+        must ip -n "port$i" link set "$dev" up
+    done
+    until_true 20 link_up 1 || fail 'port 1 has no carrier in its namespace'
+    until_true 20 link_up 2 || fail 'port 2 has no carrier in its namespace'
+}
+
+# within PORT COMMAND...
+within() {
+    local port=$1; shift
+    ip netns exec "port$port" "$@"
+}
+
+link_up() { within "$1" cat "/sys/class/net/${DEV[$1]}/carrier" | grep -q 1; }
+
+# both COMMAND...: with each port's netdev in place of the word DEV.
+both() {
+    local i
+    for i in 1 2; do
+        within "$i" "${@/#DEV/${DEV[i]}}" || return
+    done
+}
+
+# ping_size SIZE...: payload sizes, unfragmented; none may be lost.
+ping_size() {
+    local size
+    for size in "$@"; do
+        within 1 ping -q -c 10 -i 0.02 -W 3 -M "do" -s "$size" 10.0.0.2 | grep ' 0% packet loss' ||
+            return
+    done
+}
+
+# iperf ARGUMENT...: from port 1 to port 2.
+iperf() {
+    within 2 iperf3 -s -1 -D -I /run/iperf.pid --logfile /host/iperf-server.log
+    until_true 5 within 2 sh -c 'ss -ltn | grep -q :5201' || return
+    within 1 iperf3 -c 10.0.0.2 -t 3 "$@" >/host/iperf.log || { cat /host/iperf.log; return 1; }
+    grep -E 'sender|receiver' /host/iperf.log
+}
+
+# counter PORT NAME: one value of ethtool -S.
+counter() { within "$1" ethtool -S "${DEV[$1]}" | awk -v name="$2:" '$1 == name { print $2 }'; }

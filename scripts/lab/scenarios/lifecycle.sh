@@ -1,0 +1,49 @@
+# about: two ports of unmodified mlx5e: load and unload 20 times, link flap, reset, a dirty reload
+# ports: 2
+# timeout: 400
+# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
+# shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
+source /host/lab/netns.sh
+
+# Both of these are announced when a function is reset under its driver.
+HEALTHY+=('Device state' 'E-Switch' 'devlink')
+
+# bdf DEVICE: PCI address of a netdev.
+bdf() { basename "$(readlink "/sys/class/net/$1/device")"; }
+
+has_no_carrier() { ! has_carrier "$1"; }
+
+# Setting one port down takes nothing from the other: each port has its own cable end, and the
+# neighbour of a port that is administratively down keeps its carrier as long as the cable has one.
+flap() {
+    local dev=$1 round
+    for round in 1 2 3 4 5; do
+        ip link set "$dev" down || return
+        ip link set "$dev" up || return
+        until_true 20 has_carrier "$dev" || return
+    done
+    step "$dev came back $round times"
+}
+
+for round in $(seq 20); do
+    step "round $round"
+    modprobe mlx5_core || fail 'modprobe failed'
+    until_true 60 probe_is_over 2 || fail 'the driver did not finish'
+    netdev_count_is 2 || fail 'a port has no netdev'
+    modprobe -r mlx5_core || fail 'modprobe -r failed'
+done
+check_dmesg
+load_driver 2
+for dev in $(mlx5_netdevs); do check flap "$dev"; done
+
+# A function-level reset between two drivers, and unbinding only one of two ports.
+first=$(mlx5_netdevs | head -n 1)
+address=$(bdf "$first")
+must sh -c "echo $address >/sys/bus/pci/drivers/mlx5_core/unbind"
+check sh -c "echo 1 >/sys/bus/pci/devices/$address/reset"
+must sh -c "echo $address >/sys/bus/pci/drivers/mlx5_core/bind"
+until_true 60 netdev_count_is 2 || fail 'the port did not come back after its reset'
+split_ports
+check ping_size 56 1472
+check_dmesg
+verdict
