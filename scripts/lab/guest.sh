@@ -79,7 +79,7 @@ qemu_command() {
     COMMAND=(nice "${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu max
         -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
-        -nographic -no-reboot -nic none -vga none
+        -nographic -nic none -vga none
         -kernel "$cache/vmlinuz" -initrd "$cache/initrd.img"
         -append "console=ttyS0 root=/dev/vda rw init=/lab-init panic=-1 loglevel=6 $cmdline"
         -drive "file=$cache/guest.ext4,if=virtio,format=raw,snapshot=on"

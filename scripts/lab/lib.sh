@@ -26,6 +26,20 @@ verdict() {
     [ "$FAILURES" -eq 0 ] || { echo "FAILED: $FAILURES check(s)"; exit 1; }
 }
 
+# reboot_guest STAGE: as if the power had failed; the scenario starts again with this stage.
+reboot_guest() {
+    step "reboot, then: $1"
+    echo "$1" >/host/stage
+    dmesg >>/host/dmesg.log
+    touch /host/rebooting
+    sync
+    echo b >/proc/sysrq-trigger
+    sleep 60
+}
+
+# The stage given to reboot_guest, or nothing in the first boot.
+stage() { cat /host/stage 2>/dev/null || true; }
+
 # until_true SECONDS COMMAND...: repeats the command until it succeeds.
 until_true() {
     local deadline=$((SECONDS + $1)); shift
