@@ -1,11 +1,12 @@
-//! Completion queues: entries, ownership, overrun, arming, moderation.
+//! Completion queues: entries, ownership, overrun, arming, completions.
 //!
-//! Source: reference 6.7 (entry, ownership), 6.9 (arming, moderation, overrun), 5.4 (context).
+//! Source: reference 6.7 (entry, ownership), 6.9 (arming, completions, overrun), 5.4 (context).
 
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::init_seg::CqArm;
 use ferrocx_prm::syndrome::CqeSyndrome;
 
+use super::compress::{self, Block};
 use crate::fault::FaultSite;
 use crate::nic::Ctx;
 use crate::objects::{Cq, CqArmState, CqStatus, QueueMemory, QueueState};
@@ -13,7 +14,7 @@ use crate::objects::{Cq, CqArmState, CqStatus, QueueMemory, QueueState};
 /// Indices of a CQ are 24 bits wide. Source: reference 6.6.
 const INDEX_MASK: u32 = 0xff_ffff;
 /// Byte of the entry that holds opcode, format, solicited bit and owner.
-const OP_OWN: usize = 63;
+pub(super) const OP_OWN: usize = 63;
 
 /// Device clock in units of CQE timestamps: 156.25 MHz.
 ///
@@ -49,10 +50,11 @@ impl Cq {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
-    /// Address of the 64 bytes of the next entry that carry its content.
+    /// Address of the 64 bytes that carry the content of the entry `ahead` of the next.
     #[inline]
-    fn next_entry(&self) -> u64 {
-        let index = if self.collapsed { 0 } else { self.producer & (self.size() - 1) };
+    pub(super) fn entry(&self, ahead: u32) -> u64 {
+        let index = self.producer.wrapping_add(ahead) & (self.size() - 1);
+        let index = if self.collapsed { 0 } else { index };
         // With 128-byte entries the content is in the second half.
         let half = u64::from(self.cqe_bytes - 64);
         self.memory.locate(u64::from(index) * u64::from(self.cqe_bytes)) + half
@@ -82,15 +84,19 @@ impl Cq {
     }
 }
 
-/// CQs whose event waits for moderation.
+/// What completion queues hold back for a while.
 #[derive(Debug, Default)]
-pub(super) struct Moderation {
+pub(super) struct Completions {
+    /// CQs whose event waits for moderation.
     waiting: Vec<u32>,
+    /// Entries that may still be joined by others.
+    pub(super) blocks: Vec<Block>,
 }
 
-impl Moderation {
+impl Completions {
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
+        self.blocks.clear();
     }
 
     /// Fires the events whose time has come. Returns whether there was one.
@@ -133,11 +139,48 @@ fn fire(ctx: &mut Ctx<'_>, cqn: u32) {
 #[inline]
 pub(super) fn complete(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
+    cqn: u32,
+    entry: [u8; 64],
+    urgency: Urgency,
+) -> bool {
+    if !completions.blocks.is_empty() {
+        compress::end(ctx, completions, cqn);
+    }
+    complete_now(ctx, completions, cqn, entry, urgency)
+}
+
+/// Writes one entry behind what is in the ring.
+#[inline]
+pub(super) fn complete_now(
+    ctx: &mut Ctx<'_>,
+    completions: &mut Completions,
     cqn: u32,
     mut entry: [u8; 64],
     urgency: Urgency,
 ) -> bool {
+    if !has_room(ctx, cqn, 1) {
+        return false;
+    }
+    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
+    set_owner(cq, &mut entry);
+    if ctx.mem.write_release(cq.entry(0), &entry).is_err() {
+        fail(ctx, cqn, CqStatus::WriteFailure);
+        return false;
+    }
+    produce(ctx, completions, cqn, 1, urgency);
+    true
+}
+
+/// Puts the owner bit of this lap into an entry that is written next.
+#[inline]
+pub(super) fn set_owner(cq: &Cq, entry: &mut [u8; 64]) {
+    entry[OP_OWN] = entry[OP_OWN] & !1 | u8::from(cq.producer >> cq.log_size & 1 != 0);
+}
+
+/// Whether so many entries fit, by the consumer index in the doorbell record; if not the CQ fails.
+#[inline]
+pub(super) fn has_room(ctx: &mut Ctx<'_>, cqn: u32, entries: u32) -> bool {
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
     if cq.status != CqStatus::Ok {
         return false;
@@ -146,7 +189,8 @@ pub(super) fn complete(
         fail(ctx, cqn, CqStatus::Overflow);
         return false;
     }
-    if !cq.overrun_ignore && !cq.collapsed && cq.outstanding() >= cq.size() {
+    let is_full = |cq: &Cq| cq.outstanding() + entries > cq.size();
+    if !cq.overrun_ignore && !cq.collapsed && is_full(cq) {
         match ctx.mem.load_acquire_be32(cq.dbr_addr) {
             Ok(set_ci) => cq.consumer = set_ci & INDEX_MASK,
             Err(_) => {
@@ -154,27 +198,40 @@ pub(super) fn complete(
                 return false;
             }
         }
-        if cq.outstanding() >= cq.size() {
+        if is_full(cq) {
             fail(ctx, cqn, CqStatus::Overflow);
             return false;
         }
     }
-    let index = cq.producer & INDEX_MASK;
-    entry[OP_OWN] = entry[OP_OWN] & !1 | u8::from(cq.producer >> cq.log_size & 1 != 0);
-    if ctx.mem.write_release(cq.next_entry(), &entry).is_err() {
-        fail(ctx, cqn, CqStatus::WriteFailure);
-        return false;
-    }
-    cq.producer = cq.producer.wrapping_add(1);
-    cq.completions += 1;
-    if cq.arm != CqArmState::Idle || cq.period_us != 0 || cq.max_count != 0 {
-        notify(ctx, moderation, cqn, index, urgency);
-    }
     true
 }
 
+/// Counts entries that were written, and raises what is due for the last of them.
+#[inline]
+pub(super) fn produce(
+    ctx: &mut Ctx<'_>,
+    completions: &mut Completions,
+    cqn: u32,
+    entries: u32,
+    urgency: Urgency,
+) {
+    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
+    cq.producer = cq.producer.wrapping_add(entries);
+    cq.completions += u64::from(entries);
+    if cq.arm != CqArmState::Idle || cq.period_us != 0 || cq.max_count != 0 {
+        let last = cq.producer.wrapping_sub(1) & INDEX_MASK;
+        notify(ctx, completions, cqn, last, urgency);
+    }
+}
+
 /// Decides whether a new entry raises an event, now or later.
-fn notify(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, index: u32, urgency: Urgency) {
+fn notify(
+    ctx: &mut Ctx<'_>,
+    completions: &mut Completions,
+    cqn: u32,
+    index: u32,
+    urgency: Urgency,
+) {
     let now_ns = ctx.now_ns;
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
     cq.moderation_count = cq.moderation_count.saturating_add(1);
@@ -184,8 +241,8 @@ fn notify(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, index: u32, 
     }
     if urgency == Urgency::Event || cq.moderation_over(now_ns) {
         fire(ctx, cqn);
-    } else if !moderation.waiting.contains(&cqn) {
-        moderation.waiting.push(cqn);
+    } else if !completions.waiting.contains(&cqn) {
+        completions.waiting.push(cqn);
     }
 }
 
@@ -194,7 +251,7 @@ fn notify(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, index: u32, 
 /// # Source
 /// Reference 6.9: "CQ error event 0x04 syndrome 1, CQ status 9, attached queues go to error".
 #[cold]
-fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
+pub(super) fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
     let objects = &mut ctx.state.objects;
     if let Some(cq) = objects.cqs.get_mut(cqn) {
         cq.status = status;
@@ -239,7 +296,7 @@ pub(super) struct ErrorReport {
 #[cold]
 pub(super) fn complete_error(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     report: &ErrorReport,
 ) -> bool {
     let entry = ErrCqe::zeroed()
@@ -249,7 +306,7 @@ pub(super) fn complete_error(
         .with_qpn(report.queue)
         .with_wqe_counter(u32::from(report.wqe_counter))
         .with_opcode(report.opcode.0);
-    complete(ctx, moderation, report.cqn, entry.0, Urgency::Solicited)
+    complete(ctx, completions, report.cqn, entry.0, Urgency::Solicited)
 }
 
 /// The driver rang the arm doorbell of a UAR page to which this CQ belongs.
@@ -257,7 +314,7 @@ pub(super) fn complete_error(
 /// What counts is the arm word of the doorbell record: it is written before the doorbell. A record
 /// whose sequence number is not the CQ's belongs to an event that was raised already. A doorbell
 /// that names the CQ and is ahead of the record means that the record was forgotten: refused.
-pub(super) fn arm(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, rung: Option<CqArm>) {
+pub(super) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, rung: Option<CqArm>) {
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
     if cq.status != CqStatus::Ok {
         return;
@@ -290,8 +347,8 @@ pub(super) fn arm(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, rung
     if unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, Urgency::Plain) {
         if cq.moderation_over(ctx.now_ns) {
             fire(ctx, cqn);
-        } else if !moderation.waiting.contains(&cqn) {
-            moderation.waiting.push(cqn);
+        } else if !completions.waiting.contains(&cqn) {
+            completions.waiting.push(cqn);
         }
     }
 }
@@ -303,13 +360,13 @@ pub(super) fn arm(ctx: &mut Ctx<'_>, moderation: &mut Moderation, cqn: u32, rung
 /// in the old buffer".
 pub(super) fn resize(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     cqn: u32,
     memory: QueueMemory,
     log_size: u32,
 ) {
     let entry = Cqe64::zeroed().with_opcode(CqeOpcode::RESIZE_CQ.0);
-    complete(ctx, moderation, cqn, entry.0, Urgency::Plain);
+    complete(ctx, completions, cqn, entry.0, Urgency::Plain);
     if let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) {
         cq.memory = memory;
         cq.log_size = log_size;

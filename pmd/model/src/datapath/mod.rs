@@ -6,7 +6,7 @@
 //! # Architecture
 //! - [`packet`], [`offload`], [`rss`]: pure functions on bytes.
 //! - `steering`: the flow objects, compiled.
-//! - `sq` and `wqe`: send queues; `rq`: receive queues; `cq`: completions, arming, moderation.
+//! - `sq` and `wqe`: send queues; `rq`: receive queues; `cq`: completions, arming, completions.
 //! - `dma`: host memory through memory keys.
 //! - [`crate::wire`]: what the port is plugged into.
 //!
@@ -14,6 +14,7 @@
 //! One step executes a bounded number of WQEs per queue and takes a bounded number of frames from
 //! the wire. After set-up it allocates nothing per packet.
 
+mod compress;
 mod cq;
 mod dma;
 #[cfg(test)]
@@ -28,7 +29,7 @@ mod wqe;
 
 use ferrocx_prm::init_seg::CqArm;
 
-use self::cq::Moderation;
+use self::cq::Completions;
 use self::offload::Verified;
 use self::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
 use self::rq::{Arrival, Receive};
@@ -87,7 +88,7 @@ pub struct DataPath {
     active: Vec<u32>,
     transmit: Transmit,
     receive: Receiver,
-    moderation: Moderation,
+    completions: Completions,
 }
 
 /// The receive side, apart from the wire.
@@ -108,7 +109,7 @@ impl Default for DataPath {
             active: Vec::new(),
             transmit: Transmit::default(),
             receive: Receiver::default(),
-            moderation: Moderation::default(),
+            completions: Completions::default(),
         }
     }
 }
@@ -137,7 +138,7 @@ impl DataPath {
     /// A function-level reset: forgets everything but the wire and its counts.
     pub fn reset(&mut self) {
         self.active.clear();
-        self.moderation.clear();
+        self.completions.clear();
         self.receive.steering.clear();
     }
 
@@ -147,7 +148,7 @@ impl DataPath {
         let mut busy = self.follow_carrier(ctx);
         busy |= self.take_frames(ctx);
         busy |= self.run_queues(ctx);
-        busy |= self.moderation.poll(ctx);
+        busy |= self.completions.poll(ctx);
         busy
     }
 
@@ -163,14 +164,15 @@ impl DataPath {
     }
 
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        let Self { wire, receive, moderation, .. } = self;
+        let Self { wire, receive, completions, .. } = self;
         receive.steering.refresh(&ctx.state.objects);
         let mut busy = false;
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
             busy = true;
-            receive.frame(ctx, moderation, frame.bytes, frame.fcs);
+            receive.frame(ctx, completions, frame.bytes, frame.fcs);
         }
+        compress::end_all(ctx, completions);
         busy
     }
 
@@ -180,8 +182,8 @@ impl DataPath {
             self.wire.flush(ctx.now_ns);
             return false;
         }
-        let Self { wire, active, transmit, moderation, .. } = self;
-        active.retain(|sqn| sq::run(ctx, transmit, moderation, &mut **wire, *sqn));
+        let Self { wire, active, transmit, completions, .. } = self;
+        active.retain(|sqn| sq::run(ctx, transmit, completions, &mut **wire, *sqn));
         wire.flush(ctx.now_ns);
         true
     }
@@ -199,7 +201,7 @@ impl DataPath {
     ///
     /// `rung` holds the doorbell when it is known to name this CQ.
     pub fn cq_doorbell(&mut self, ctx: &mut Ctx<'_>, cqn: u32, rung: Option<CqArm>) {
-        cq::arm(ctx, &mut self.moderation, cqn, rung);
+        cq::arm(ctx, &mut self.completions, cqn, rung);
     }
 
     /// MODIFY_SQ changed the state (already stored): flush or start over.
@@ -207,7 +209,7 @@ impl DataPath {
         let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return };
         match sq.state {
             QueueState::Error if from != QueueState::Error => {
-                sq::flush(ctx, &mut self.transmit, &mut self.moderation, sqn);
+                sq::flush(ctx, &mut self.transmit, &mut self.completions, sqn);
             }
             QueueState::Reset => {
                 (sq.posted, sq.executed, sq.wqe_progress) = (0, 0, 0);
@@ -223,7 +225,7 @@ impl DataPath {
         let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
         match rq.state {
             QueueState::Error if from != QueueState::Error => {
-                rq::flush(ctx, &mut self.moderation, rqn);
+                rq::flush(ctx, &mut self.completions, rqn);
             }
             QueueState::Reset => rq.ring = Default::default(),
             QueueState::Ready | QueueState::Error => {}
@@ -232,7 +234,7 @@ impl DataPath {
 
     /// MODIFY_CQ resizes: write the RESIZE CQE into the old ring, then use the new one.
     pub fn resize_cq(&mut self, ctx: &mut Ctx<'_>, cqn: u32, memory: QueueMemory, log: u32) {
-        cq::resize(ctx, &mut self.moderation, cqn, memory, log);
+        cq::resize(ctx, &mut self.completions, cqn, memory, log);
     }
 
     /// The port may send and receive, or no longer.
@@ -245,7 +247,7 @@ impl DataPath {
 impl Receiver {
     /// Takes one frame from the wire to the queues that want it.
     #[inline]
-    fn frame(&mut self, ctx: &mut Ctx<'_>, moderation: &mut Moderation, frame: &[u8], fcs: Fcs) {
+    fn frame(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, frame: &[u8], fcs: Fcs) {
         if !self.is_acceptable(ctx, frame, fcs) {
             return;
         }
@@ -281,7 +283,7 @@ impl Receiver {
                 continue;
             };
             let arrival = Arrival { packet: &packet, verified, flow_tag, hash, l4_hdr_type };
-            rq::deliver(ctx, &mut self.buffers, moderation, rqn, frame, &arrival);
+            rq::deliver(ctx, &mut self.buffers, completions, rqn, frame, &arrival);
         }
     }
 

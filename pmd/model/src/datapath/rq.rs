@@ -12,7 +12,8 @@ use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_prm::wqe::{DS_BYTES, Data, HW_START_PADDING, INVALID_LKEY, Next};
 
-use super::cq::{self, ErrorReport, Moderation, Urgency};
+use super::compress;
+use super::cq::{self, Completions, ErrorReport};
 use super::offload::{self, Verified};
 use super::packet::{ETH_HEADER_BYTES, Fragment, L3, L4, Packet, VLAN_TAG_BYTES};
 use super::rss::FlowHash;
@@ -72,7 +73,7 @@ impl Default for Receive {
 pub(super) fn deliver(
     ctx: &mut Ctx<'_>,
     receive: &mut Receive,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     rqn: u32,
     frame: &[u8],
     arrival: &Arrival<'_>,
@@ -95,7 +96,7 @@ pub(super) fn deliver(
                     .with_wqe_id(wqe_id.into())
                     .with_byte_cnt(byte_cnt)
                     .with_wqe_counter(wqe_counter.into());
-                finish(ctx, moderation, rqn, entry, bytes.len());
+                finish(ctx, completions, rqn, entry, bytes.len());
                 if is_pooled {
                     check_limit(ctx, rqn);
                 }
@@ -108,12 +109,12 @@ pub(super) fn deliver(
                     .with_byte_cnt(FILLER | strides << 16)
                     .with_wqe_counter(first.into())
                     .with_opcode(CqeOpcode::RESPONDER_SEND.0);
-                finish(ctx, moderation, rqn, entry, 0);
+                finish(ctx, completions, rqn, entry, 0);
             }
             Scattered::NoBuffer => return no_buffer(ctx, rqn),
             Scattered::Failed { wqe_counter, syndrome, value, why } => {
                 ctx.refuse_data("receive data segment", value, why);
-                fail_wqe(ctx, moderation, rqn, wqe_counter, syndrome);
+                fail_wqe(ctx, completions, rqn, wqe_counter, syndrome);
                 return;
             }
             Scattered::Lost => {
@@ -192,7 +193,7 @@ pub(super) fn l4_hdr_type(frame: &[u8], packet: &Packet) -> u32 {
 
 /// Writes the completion and counts.
 #[inline]
-fn finish(ctx: &mut Ctx<'_>, moderation: &mut Moderation, rqn: u32, entry: Cqe64, len: usize) {
+fn finish(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32, entry: Cqe64, len: usize) {
     let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
     rq.stats.packets += u64::from(len != 0);
     rq.stats.payload_bytes += len as u64;
@@ -200,7 +201,7 @@ fn finish(ctx: &mut Ctx<'_>, moderation: &mut Moderation, rqn: u32, entry: Cqe64
     rq.stats.dma_writes += 1;
     let cqn = rq.cqn;
     let entry = entry.with_srqn_uidx(rq.user_index);
-    cq::complete(ctx, moderation, cqn, entry.0, Urgency::Plain);
+    compress::complete(ctx, completions, cqn, entry);
 }
 
 #[cold]
@@ -420,21 +421,21 @@ fn into_strides(
 #[cold]
 fn fail_wqe(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     rqn: u32,
     wqe_counter: u16,
     syndrome: CqeSyndrome,
 ) {
-    report(ctx, moderation, rqn, wqe_counter, syndrome);
+    report(ctx, completions, rqn, wqe_counter, syndrome);
     if let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) {
         rq.state = QueueState::Error;
     }
-    flush(ctx, moderation, rqn);
+    flush(ctx, completions, rqn);
 }
 
 fn report(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     rqn: u32,
     wqe_counter: u16,
     syndrome: CqeSyndrome,
@@ -452,7 +453,7 @@ fn report(
         wqe_counter,
         user_index: rq.user_index,
     };
-    cq::complete_error(ctx, moderation, &report);
+    cq::complete_error(ctx, completions, &report);
 }
 
 /// Completes every posted entry with "flushed", if the queue was created to do so.
@@ -462,7 +463,7 @@ fn report(
 /// # Source
 /// Reference 6.7: "remaining WQEs complete with 0x05 ... SQ/RQ: only if flush_in_error_en".
 #[cold]
-pub(super) fn flush(ctx: &mut Ctx<'_>, moderation: &mut Moderation, rqn: u32) {
+pub(super) fn flush(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32) {
     loop {
         let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
         let RqMemory::Inline(wq) = &rq.memory else { return };
@@ -490,7 +491,7 @@ pub(super) fn flush(ctx: &mut Ctx<'_>, moderation: &mut Moderation, rqn: u32) {
         } else {
             advance(wq, &mut rq.ring, &[]);
         }
-        report(ctx, moderation, rqn, wqe_counter, CqeSyndrome::WR_FLUSH_ERR);
+        report(ctx, completions, rqn, wqe_counter, CqeSyndrome::WR_FLUSH_ERR);
     }
 }
 

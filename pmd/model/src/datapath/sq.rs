@@ -9,7 +9,7 @@ use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, CompletionMode, Ctrl, DS_BYTES, MAX_DS, Opcode};
 
-use super::cq::{self, ErrorReport, Moderation, Urgency};
+use super::cq::{self, Completions, ErrorReport, Urgency};
 use super::offload::{self, Tso};
 use super::packet::{Cast, L3, L4, MIN_FRAME_BYTES, Packet};
 use super::wqe::{self, EthSegment, Segment, Segments, WqeFault};
@@ -146,7 +146,7 @@ fn fail_queue(ctx: &mut Ctx<'_>, sqn: u32) {
 pub(super) fn run(
     ctx: &mut Ctx<'_>,
     transmit: &mut Transmit,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     wire: &mut dyn Wire,
     sqn: u32,
 ) -> bool {
@@ -155,14 +155,14 @@ pub(super) fn run(
             return false;
         };
         if sq.state == QueueState::Error {
-            flush(ctx, transmit, moderation, sqn);
+            flush(ctx, transmit, completions, sqn);
             return false;
         }
         let Some(blocks) = fetch(ctx, transmit, sqn) else {
             fail_queue(ctx, sqn);
             return false;
         };
-        if !run_window(ctx, transmit, moderation, wire, (sqn, blocks)) {
+        if !run_window(ctx, transmit, completions, wire, (sqn, blocks)) {
             break;
         }
     }
@@ -198,7 +198,7 @@ fn fetch(ctx: &mut Ctx<'_>, transmit: &mut Transmit, sqn: u32) -> Option<usize> 
 fn run_window(
     ctx: &mut Ctx<'_>,
     transmit: &Transmit,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     wire: &mut dyn Wire,
     (sqn, blocks): (u32, usize),
 ) -> bool {
@@ -207,7 +207,7 @@ fn run_window(
     let pending = usize::from(sq.posted.wrapping_sub(sq.executed));
     let (mut counter, mut progress) = (sq.executed, sq.wqe_progress);
     let mut sent = Sent::default();
-    let (mut at, mut wqes, mut completions) = (0, 0, 0);
+    let (mut at, mut wqes, mut signaled) = (0, 0, 0);
     let mut fault = None;
     let mut is_stalled = false;
     while at < blocks {
@@ -244,8 +244,8 @@ fn run_window(
         at += len_blocks;
         counter = counter.wrapping_add(low16(len_blocks as u64));
         if ctrl.ce() >= CompletionMode::ALWAYS.0 {
-            completions += 1;
-            if !complete(ctx, moderation, &params, &ctrl, first_block) {
+            signaled += 1;
+            if !complete(ctx, completions, &params, &ctrl, first_block) {
                 // The CQ is lost, and with it this queue.
                 break;
             }
@@ -259,11 +259,11 @@ fn run_window(
         sq.stats.packets += sent.packets;
         sq.stats.payload_bytes += sent.bytes;
         sq.stats.dma_reads += sent.reads;
-        sq.stats.completions += completions;
-        sq.stats.dma_writes += completions;
+        sq.stats.completions += signaled;
+        sq.stats.dma_writes += signaled;
     }
     if let Some((reason, ctrl)) = fault {
-        fail_wqe(ctx, moderation, &params, (&ctrl, counter), &reason);
+        fail_wqe(ctx, completions, &params, (&ctrl, counter), &reason);
     }
     !is_stalled
 }
@@ -272,7 +272,7 @@ fn run_window(
 #[inline]
 fn complete(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     params: &Params,
     ctrl: &Ctrl,
     counter: u16,
@@ -290,20 +290,20 @@ fn complete(
         _ if ctrl.se() => Urgency::Solicited,
         _ => Urgency::Plain,
     };
-    cq::complete(ctx, moderation, params.cqn, entry.0, urgency)
+    cq::complete(ctx, completions, params.cqn, entry.0, urgency)
 }
 
 /// Ends the queue at a WQE: error completion, error state; [`flush`] does the rest.
 #[cold]
 fn fail_wqe(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     params: &Params,
     (ctrl, counter): (&Ctrl, u16),
     fault: &WqeFault,
 ) {
     ctx.refuse_data(fault.field, fault.value, fault.why);
-    report(ctx, moderation, params, (ctrl, counter), fault.syndrome);
+    report(ctx, completions, params, (ctrl, counter), fault.syndrome);
     if let Some(sq) = ctx.state.objects.sqs.get_mut(params.sqn) {
         sq.state = QueueState::Error;
         // A WQE without a believable length still ends with its first block.
@@ -319,7 +319,7 @@ fn fail_wqe(
 /// Writes an error completion of a WQE.
 fn report(
     ctx: &mut Ctx<'_>,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     params: &Params,
     (ctrl, counter): (&Ctrl, u16),
     syndrome: CqeSyndrome,
@@ -333,7 +333,7 @@ fn report(
         wqe_counter: counter,
         user_index: params.user_index,
     };
-    cq::complete_error(ctx, moderation, &report);
+    cq::complete_error(ctx, completions, &report);
     if let Some(sq) = ctx.state.objects.sqs.get_mut(params.sqn) {
         sq.error_reported = true;
         sq.stats.completions += 1;
@@ -352,7 +352,7 @@ fn report(
 pub(super) fn flush(
     ctx: &mut Ctx<'_>,
     transmit: &mut Transmit,
-    moderation: &mut Moderation,
+    completions: &mut Completions,
     sqn: u32,
 ) {
     while let Some(blocks) = fetch(ctx, transmit, sqn).filter(|blocks| *blocks > 0) {
@@ -364,7 +364,7 @@ pub(super) fn flush(
         while at < blocks {
             let ctrl = Ctrl::load(&transmit.window[at * BASIC_BLOCK_BYTES..][..DS_BYTES]);
             if !(error_reported && ctrl.ce() == CompletionMode::ON_FIRST_ERROR.0) {
-                report(ctx, moderation, &params, (&ctrl, counter), CqeSyndrome::WR_FLUSH_ERR);
+                report(ctx, completions, &params, (&ctrl, counter), CqeSyndrome::WR_FLUSH_ERR);
                 error_reported = true;
             }
             let step = (ctrl.ds().div_ceil(4).max(1) as usize).min(MAX_DS as usize);

@@ -36,8 +36,6 @@ pub(super) struct Verdict {
     pub(super) counters: ArrayVec<u32, MAX_COPIES>,
     /// Tag for the completion.
     pub(super) flow_tag: u32,
-    /// Transmit: it may be sent.
-    pub(super) is_allowed: bool,
     /// An entry said to drop it; otherwise no entry wanted it.
     pub(super) is_dropped: bool,
 }
@@ -47,7 +45,6 @@ impl Verdict {
         self.tirs.clear();
         self.counters.clear();
         self.flow_tag = 0;
-        self.is_allowed = false;
         self.is_dropped = false;
     }
 }
@@ -96,11 +93,8 @@ impl Tables {
             visited += 1;
             let Some(table) = self.get(number).filter(|_| visited <= MAX_TABLES) else { return };
             let Some(entry) = table.groups.iter().find_map(|group| group.find(key)) else {
-                match table.miss {
-                    Some(next) => {
-                        let _ = open.try_push(next);
-                    }
-                    None => verdict.is_allowed = true,
+                if let Some(next) = table.miss {
+                    let _ = open.try_push(next);
                 }
                 continue;
             };
@@ -117,7 +111,6 @@ impl Tables {
                 verdict.is_dropped = true;
                 continue;
             }
-            verdict.is_allowed |= entry.action & flow_action::ALLOW != 0;
             if entry.action & flow_action::FORWARD == 0 {
                 continue;
             }
