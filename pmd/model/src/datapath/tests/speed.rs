@@ -8,7 +8,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::datapath::harness::{KEY, Port, data, send};
 use crate::wire::{Generator, GeneratorConfig, Pace};
 
-const PACKETS: u64 = 2_000_000;
+/// Enough for a steady figure; `SPEED_PACKETS` sets another number, for callgrind.
+fn packets() -> u64 {
+    std::env::var("SPEED_PACKETS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000_000)
+}
+
 const SLOTS: usize = 512;
 const SLOT_BYTES: usize = 2048;
 
@@ -43,10 +47,11 @@ fn run(size: usize) {
     for index in 0..SLOTS as u16 {
         rq.post(&data(SLOT_BYTES as u32, KEY, slot(index)));
     }
+    let packets = packets();
     let (mut forwarded, mut in_model) = (0_u64, Duration::ZERO);
     let (mut free, mut polls) = (SLOTS as u32, 0_u64);
     let start = cpu_time();
-    while forwarded < PACKETS {
+    while forwarded < packets {
         let step = cpu_time();
         port.poll();
         in_model += cpu_time() - step;
