@@ -647,6 +647,8 @@ fn flow_counters_count_for_an_entry() {
     host.ok(&input(0x40, &[(0, 0x0938_0000), (0x14, table)]), 0x10);
     host.ok(&dealloc, 0x10);
     assert_eq!(host.refused(&query, BAD_RESOURCE), "flow_counter_id");
+    let last = input(0x20, &[(0, 0x093b_0000), (0x18, 2), (0x1c, u32::MAX)]);
+    assert_eq!(host.refused(&last, BAD_RESOURCE), "flow_counter_id");
     let bulk = words(&[0x0939_0000, 0, 0, 1]);
     assert_eq!(host.refused(&bulk, BAD_PARAM), "flow_counter_bulk");
 }

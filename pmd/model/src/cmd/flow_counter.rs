@@ -40,7 +40,8 @@ pub(super) fn query(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let counters = &mut exec.ctx.state.objects.flow_counters;
     let mut output = QueryFlowCounterOut::zeroed().0.to_vec();
     // 0 asks for the one counter that is named.
-    for id in (first..).take(count.max(1) as usize) {
+    let last = first.saturating_add(count.max(1) - 1);
+    for id in first..=last {
         let counter = counters.get_mut(id);
         let counter = counter.ok_or_else(|| Refused::resource("flow_counter_id", id))?;
         output.extend(counter.packets.to_be_bytes());
