@@ -57,6 +57,7 @@ pub mod nic;
 pub mod objects;
 pub mod pages;
 pub mod port;
+pub mod roce;
 pub mod runner;
 pub mod wire;
 

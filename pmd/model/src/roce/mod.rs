@@ -1,0 +1,37 @@
+//! RoCEv2: packets and protocol, without memory, queues or a wire.
+//!
+//! # Architecture
+//! - [`psn`], [`bth`], [`icrc`], [`packet`]: numbers, headers, checksum, whole frames. Pure
+//!   functions on bytes, total: any input is parsed or refused.
+//! - [`requester`], [`responder`]: the two halves of a queue pair as state machines. Packets and
+//!   time go in, decisions come out; they touch no memory.
+//! - `datapath::roce` carries the decisions out.
+//!
+//! # What it does not do
+//! RoCEv1, congestion control (CNPs are dropped), masked atomics, path migration, end-to-end
+//! credits: none of it is advertised.
+
+pub mod bth;
+pub mod icrc;
+pub mod packet;
+pub mod psn;
+pub mod requester;
+pub mod responder;
+
+pub use psn::Psn;
+
+/// UDP destination port of RoCEv2. Source: reference 7.1.
+pub const UDP_PORT: u16 = 4791;
+
+#[cfg(test)]
+pub(crate) mod testing {
+    /// Bytes from hexadecimal digits; spaces do not count.
+    pub(crate) fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text
+            .chars()
+            .filter(|c| !c.is_whitespace())
+            .map(|c| u8::try_from(c.to_digit(16).expect("a hexadecimal digit")).expect("a digit"))
+            .collect();
+        digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+    }
+}
