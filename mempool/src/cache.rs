@@ -110,7 +110,7 @@ impl PoolCache {
     /// Gives back all packets of `mbufs`, as [`PoolCache::put`] does.
     #[inline]
     pub fn put_bulk<const N: usize>(&mut self, mbufs: &mut ArrayVec<Mbuf, N>) {
-        if mbufs.iter().all(|mbuf| mbuf.is_simple_of(&self.pool)) {
+        if Mbuf::all_simple(mbufs, &self.pool) {
             let len = mbufs.len();
             // SAFETY: (1) the length is set to 0 first, so that no Mbuf is dropped; (2) an Mbuf
             // and a RawMbuf are the same transparent pointer, and `len` of them are still there;

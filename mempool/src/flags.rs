@@ -9,8 +9,6 @@ bitflags! {
     pub struct OlFlags: u32 {
         /// `rss_hash` is valid.
         const RX_RSS_HASH = 1 << 0;
-        /// `flow_mark` is valid.
-        const RX_FLOW_MARK = 1 << 1;
         /// The packet had a VLAN tag, and `vlan_tci` holds its tag control information.
         const RX_VLAN = 1 << 2;
         /// That tag is no longer in the data.
@@ -81,7 +79,7 @@ pub struct RxMeta {
     pub flags: OlFlags,
     /// RSS hash, host order.
     pub rss_hash: u32,
-    /// Mark or flow tag of the rule that matched, host order.
+    /// Mark of the rule that matched, host order; 0 for none.
     pub flow_mark: u32,
     /// VLAN tag control information, host order.
     pub vlan_tci: u16,

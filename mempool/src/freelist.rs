@@ -23,6 +23,8 @@
 //!   acquire. Without that, its check for double frees could see a put but not the get before it.
 #![expect(unsafe_code, reason = "a put whose list may end with it")]
 
+use std::mem::MaybeUninit;
+
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering, spin_loop};
@@ -100,33 +102,49 @@ impl FreeList {
         u32::try_from(tail.saturating_sub(head)).unwrap_or(u32::MAX).min(self.count)
     }
 
-    /// Takes `n` objects, or none. `take(i, index)` is called for `i` in `0..n`; when the answer is
-    /// `true`, the last call for each `i` counts; when it is `false`, none does.
-    pub(crate) fn get_bulk(&self, n: usize, mut take: impl FnMut(usize, u32)) -> bool {
+    /// Takes as many objects as `out` has places, or none; `object` makes one of its index. When
+    /// the answer is `false`, what `out` holds means nothing.
+    #[inline]
+    pub(crate) fn get_bulk<U>(
+        &self,
+        out: &mut [MaybeUninit<U>],
+        mut object: impl FnMut(u32) -> U,
+    ) -> bool {
+        let n = out.len();
         if n > self.count as usize {
             return false;
         }
         let mut head = self.head.load(Ordering::Acquire);
-        'again: loop {
-            for i in 0..n {
-                let position = head + i as u64;
-                let slot = self.slots[(position & self.mask) as usize].load(Ordering::Acquire);
-                if slot >> 32 != Self::lap(position, self.log_slots) {
-                    let now = self.head.load(Ordering::Acquire);
-                    if now == head {
-                        return false;
-                    }
-                    head = now;
-                    continue 'again;
+        loop {
+            let (first, second) = self.runs(head, n);
+            let (to_first, to_second) = out.split_at_mut(first.len());
+            let lap = Self::lap(head, self.log_slots);
+            let next = Self::lap(head + first.len() as u64, self.log_slots);
+            let complete = take_run(first, lap, to_first, &mut object)
+                && take_run(second, next, to_second, &mut object);
+            if complete {
+                let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
+                match self.head.compare_exchange(head, head + n as u64, order, failed) {
+                    Ok(_) => return true,
+                    Err(now) => head = now,
                 }
-                take(i, slot as u32);
-            }
-            let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
-            match self.head.compare_exchange(head, head + n as u64, order, failed) {
-                Ok(_) => return true,
-                Err(now) => head = now,
+            } else {
+                let now = self.head.load(Ordering::Acquire);
+                if now == head {
+                    return false;
+                }
+                head = now;
             }
         }
+    }
+
+    /// The slots of `n` positions from `first` on, in two runs.
+    #[inline]
+    fn runs(&self, first: u64, n: usize) -> (&[AtomicU64], &[AtomicU64]) {
+        let at = (first & self.mask) as usize;
+        let (front, back) = self.slots.split_at(at);
+        let run = n.min(back.len());
+        (&back[..run], &front[..n - run])
     }
 
     /// Gives back objects, while a handle keeps the list alive.
@@ -160,12 +178,17 @@ impl FreeList {
         let tail = list.tail.fetch_add(n, Ordering::AcqRel);
         let first = tail & !CLOSED;
         let last = tail & CLOSED != 0 && first + n == list.head.load(Ordering::Relaxed) + count;
-        for (position, index) in (first..).zip(indices) {
-            let word = (Self::lap(position, log_slots) << 32) | u64::from(index);
+        let mut position = first;
+        let mut word = Self::lap(position, log_slots) << 32;
+        for index in indices {
             // SAFETY: `position & mask` is below the number of slots, which live until this slot
             // is filled: whoever ends the list waits for all of them.
             let slot = unsafe { &*slots.add((position & mask) as usize) };
-            slot.store(word, Ordering::Release);
+            slot.store(word | u64::from(index), Ordering::Release);
+            position += 1;
+            if position & mask == 0 {
+                word = Self::lap(position, log_slots) << 32;
+            }
         }
         if last { Put::LastHome } else { Put::Done }
     }
@@ -199,6 +222,24 @@ impl FreeList {
     }
 }
 
+/// Reads the objects of a run of slots; `false` if one is not of lap `lap`.
+#[inline]
+fn take_run<U>(
+    slots: &[AtomicU64],
+    lap: u64,
+    out: &mut [MaybeUninit<U>],
+    object: &mut impl FnMut(u32) -> U,
+) -> bool {
+    for (slot, out) in slots.iter().zip(out) {
+        let word = slot.load(Ordering::Acquire);
+        if word >> 32 != lap {
+            return false;
+        }
+        out.write(object(word as u32));
+    }
+    true
+}
+
 /// Whether `n` more objects fit, by a `tail` and a `head` that was read after it.
 ///
 /// Each object counted in `tail` was taken before it was put, and with `tail` read with acquire,
@@ -206,6 +247,16 @@ impl FreeList {
 /// meanwhile have taken so much that `head` is past this `tail`.
 fn fits(tail: u64, head: u64, n: u64, count: u64) -> bool {
     tail + n <= head + count
+}
+
+/// Takes `n` indices.
+#[cfg(test)]
+fn get(list: &FreeList, n: usize) -> Option<Vec<u32>> {
+    let mut out = vec![MaybeUninit::uninit(); n];
+    list.get_bulk(&mut out, |index| index).then(|| {
+        // SAFETY: a get that succeeds fills all of `out`.
+        out.iter().map(|index| unsafe { index.assume_init() }).collect()
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -218,11 +269,6 @@ mod tests {
         assert!(!fits(3, 0, 1, 3) && !fits(3, 2, 3, 3) && !fits(3, 3, 4, 3));
         // Overtaken: `head` went on while this put stood between its two loads.
         assert!(fits(2, 4, 1, 2) && fits(2, 40, 2, 2));
-    }
-
-    fn get(list: &FreeList, n: usize) -> Option<Vec<u32>> {
-        let mut out = vec![u32::MAX; n];
-        list.get_bulk(n, |i, index| out[i] = index).then_some(out)
     }
 
     fn put(list: &FreeList, indices: &[u32]) -> Put {
@@ -251,7 +297,7 @@ mod tests {
         assert_eq!(list.len(), 2);
         assert_eq!(put(&list, &[1]), Put::Done);
         assert_eq!(get(&list, 3), Some(vec![3, 4, 1]));
-        assert!(!list.get_bulk(usize::MAX, |_, _| ()));
+        assert_eq!(get(&list, 1 << 20), None);
     }
 
     #[test]
@@ -353,10 +399,7 @@ mod loom_tests {
 
     /// Takes `n`, writes to them (loom reports a race), gives them back one by one.
     fn cycle(shared: &Shared, n: usize) -> bool {
-        let mut taken = vec![0; n];
-        if !shared.list.get_bulk(n, |i, index| taken[i] = index) {
-            return false;
-        }
+        let Some(taken) = get(&shared.list, n) else { return false };
         for i in &taken {
             shared.cells[*i as usize].with_mut(|_| ());
         }
@@ -417,7 +460,7 @@ mod loom_tests {
         loom::model(|| {
             let s = shared(2, 0);
             let ended = std::sync::Arc::new(AtomicBool::new(false));
-            assert!(s.list.get_bulk(2, |_, _| ()));
+            assert_eq!(get(&s.list, 2), Some(vec![0, 1]));
             let threads = (0..2)
                 .map(|index| {
                     let (s, ended) = (s.clone(), ended.clone());

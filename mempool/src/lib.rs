@@ -101,6 +101,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod all_same;
 mod attach;
 #[cfg(test)]
 mod attach_tests;
@@ -121,6 +122,7 @@ mod oracle_tests;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
+mod posted;
 mod refcount;
 mod region;
 #[cfg(test)]
@@ -139,5 +141,6 @@ pub use pool::{
     DEFAULT_CACHE_SIZE, DEFAULT_DATA_ROOM_BYTES, DEFAULT_HEADROOM_BYTES, MAX_CACHE_SIZE, MAX_COUNT,
     MAX_DATA_ROOM_BYTES, Pool, PoolConfig, PoolKeys,
 };
+pub use posted::PostedRing;
 pub use region::{Backing, PageSize, Region, RegionConfig, RegionWarning};
 pub use stats::PoolStats;

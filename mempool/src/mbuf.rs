@@ -4,11 +4,13 @@
 use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
 
 use crate::{
+    all_same::AllSame,
     attach::is_writable,
     cache::PoolCache,
     flags::{OlFlags, PacketType, RxMeta, TxLengths},
     header::{Header, PACKET_TYPE_SHIFT, header, set_header},
     pool::{Pool, PoolInner},
+    refcount::RefCount,
 };
 
 /// A packet that the CPU owns: a pointer to the header of its first segment.
@@ -75,6 +77,7 @@ impl Mbuf {
         set_header!(self, data_off, if attached { 0 } else { headroom });
         set_header!(self, data_len, 0);
         set_header!(self, pkt_len, 0);
+        set_header!(self, flow_mark, 0);
         set_header!(self, flags, 0);
     }
 
@@ -319,7 +322,7 @@ impl Mbuf {
     #[inline]
     #[must_use]
     pub fn flow_mark(&self) -> Option<u32> {
-        self.flags().contains(OlFlags::RX_FLOW_MARK).then(|| header!(self, flow_mark))
+        Some(header!(self, flow_mark)).filter(|mark| *mark != 0)
     }
 
     /// VLAN tag control information: of the received tag, or of the one to insert. What it holds
@@ -376,6 +379,24 @@ impl Mbuf {
     #[must_use]
     pub fn is_simple_of(&self, pool: &Pool) -> bool {
         header!(self, pool) == pool.inner_ptr() && self.is_simple()
+    }
+
+    /// Whether all are [`Mbuf::is_simple_of`] `pool`, with no branch per packet.
+    #[inline(always)]
+    pub(crate) fn all_simple(mbufs: &[Mbuf], pool: &Pool) -> bool {
+        let home = pool.inner_ptr().as_ptr() as usize;
+        let (mut pools, mut refs, mut next) =
+            (AllSame::new(home), AllSame::new(RefCount::PLAIN), 0);
+        let mut look = |mbuf: &Mbuf| {
+            pools.add(header!(mbuf, pool).as_ptr() as usize);
+            // SAFETY: as in `header!`.
+            refs.add(unsafe { &(*mbuf.0.as_ptr()).refs }.raw());
+            next |= header!(mbuf, next) as usize;
+        };
+        let (fours, rest) = mbufs.as_chunks::<4>();
+        fours.iter().for_each(|four| four.iter().for_each(&mut look));
+        rest.iter().for_each(look);
+        pools.is_so() && refs.is_so() && next == 0
     }
 
     #[inline]

@@ -12,6 +12,7 @@ use std::{
 use arrayvec::ArrayVec;
 
 use crate::{
+    all_same::AllSame,
     error::MempoolError,
     objects::{Core, Stack},
     pool::{MAX_CACHE_SIZE, MAX_COUNT, check_ranges},
@@ -198,7 +199,13 @@ impl<T: Send> ObjectCache<T> {
     /// Gives back all objects of `objects`.
     #[inline]
     pub fn put_bulk<const N: usize>(&mut self, objects: &mut ArrayVec<Pooled<T>, N>) {
-        if objects.iter().any(|object| object.home() != self.pool.0) {
+        // With no branch per object.
+        let mut homes = AllSame::new(self.pool.0.as_ptr() as usize);
+        let (eights, rest) = objects.as_chunks::<8>();
+        let mut look = |object: &Pooled<T>| homes.add(object.home().as_ptr() as usize);
+        eights.iter().for_each(|eight| eight.iter().for_each(&mut look));
+        rest.iter().for_each(look);
+        if !homes.is_so() {
             objects.drain(..).for_each(|object| self.put(object));
             return;
         }

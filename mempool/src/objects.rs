@@ -92,17 +92,21 @@ impl<T> Core<T> {
         (bytes / size_of::<T>()) as u32
     }
 
-    /// Takes `n` objects from the shared list, or none.
-    pub(crate) fn get_shared(&self, n: usize, mut take: impl FnMut(usize, NonNull<T>)) -> bool {
+    /// Takes as many objects as `out` has places from the shared list, or none.
+    pub(crate) fn get_shared(&self, out: &mut [MaybeUninit<NonNull<T>>]) -> bool {
+        let items = self.items;
         // SAFETY: the list holds indices below `count` only.
-        self.free.get_bulk(n, |i, index| take(i, unsafe { self.items.add(index as usize) }))
+        self.free.get_bulk(out, |index| unsafe { items.add(index as usize) })
     }
 
     /// Takes one object without a cache, and counts if there is none.
     pub(crate) fn get(&self) -> Option<NonNull<T>> {
-        let mut taken = None;
-        if self.get_shared(1, |_, item| taken = Some(item)) {
-            taken.inspect(|item| self.mark_out(*item))
+        let mut taken = [MaybeUninit::uninit()];
+        if self.get_shared(&mut taken) {
+            // SAFETY: a get that succeeds fills all of `taken`.
+            let item = unsafe { taken[0].assume_init() };
+            self.mark_out(item);
+            Some(item)
         } else {
             self.exhausted.fetch_add(1, Relaxed);
             None
@@ -280,12 +284,7 @@ impl<T> Stack<T> {
         let missing = n - self.len;
         let (len, room) = (self.len, self.size - self.len);
         for want in [missing + self.size / 2, missing] {
-            let free = &mut self.slots()[len..];
-            if want <= room
-                && core.get_shared(want, |i, item| {
-                    free[i].write(item);
-                })
-            {
+            if want <= room && core.get_shared(&mut self.slots()[len..len + want]) {
                 self.set_len(self.len + want);
                 return true;
             }
@@ -298,9 +297,7 @@ impl<T> Stack<T> {
     #[inline(never)]
     fn get_past(&mut self, core: &Core<T>, out: &mut [MaybeUninit<NonNull<T>>]) -> bool {
         let missing = out.len() - self.len;
-        if !core.get_shared(missing, |i, item| {
-            out[i].write(item);
-        }) {
+        if !core.get_shared(&mut out[..missing]) {
             self.counts.exhausted.store(self.counts.exhausted.load(Relaxed) + 1, Relaxed);
             return false;
         }

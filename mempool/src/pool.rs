@@ -360,15 +360,13 @@ impl Pool {
     fn write_keys(&self, iova: u64, lkey: u32) -> Result<(), MempoolError> {
         let count = self.count();
         let mut headers = Vec::with_capacity(count);
-        let all = self.inner().core.get_shared(count, |i, header| {
-            headers.truncate(i);
-            headers.push(header);
-        });
-        if !all {
+        if !self.inner().core.get_shared(&mut headers.spare_capacity_mut()[..count]) {
             let away = count - self.inner().core.shared_len() as usize;
             let pool = self.name().to_owned();
             return Err(MempoolError::BuffersAway { pool, away: away.max(1), count });
         }
+        // SAFETY: a get that succeeds fills all that it was given.
+        unsafe { headers.set_len(count) };
         self.inner().iova.store(iova, Relaxed);
         self.inner().lkey_be.store(lkey.to_be(), Relaxed);
         for header in &headers {

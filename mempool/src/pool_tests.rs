@@ -179,10 +179,10 @@ fn a_received_packet_has_its_metadata_and_a_length_that_fits() {
     };
     assert!(m.init_rx(32, 60, meta));
     assert_eq!((m.headroom(), m.data_len(), m.pkt_len()), (32, 60, 60));
-    assert_eq!((m.rss_hash(), m.flow_mark()), (Some(0xdead_beef), None));
+    assert_eq!((m.rss_hash(), m.flow_mark()), (Some(0xdead_beef), Some(0x00c0_ffee)));
     assert_eq!((m.flags(), m.vlan_tci()), (meta.flags, 0x2064));
     assert_eq!((m.packet_type().l3(), m.packet_type().l4()), (1, 4));
-    m.set_flags(OlFlags::RX_FLOW_MARK);
+    m.set_flags(OlFlags::empty());
     assert_eq!((m.flow_mark(), m.rss_hash()), (Some(0x00c0_ffee), None));
     assert_eq!(m.packet_type().0, 0x25);
     for (headroom, len, fits) in [

@@ -16,14 +16,23 @@ pub(crate) const MAX_REFS: u16 = 0x3fff;
 pub(crate) struct RefCount(AtomicU16);
 
 impl RefCount {
+    /// The word of one holder and no attachment.
+    pub(crate) const PLAIN: u16 = 1;
+
     pub(crate) fn new() -> Self {
-        Self(AtomicU16::new(1))
+        Self(AtomicU16::new(Self::PLAIN))
     }
 
     /// One holder and no attachment.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 1
+        self.raw() == Self::PLAIN
+    }
+
+    /// The word that is [`RefCount::PLAIN`] if [`RefCount::is_plain`].
+    #[inline]
+    pub(crate) fn raw(&self) -> u16 {
+        self.0.load(Ordering::Acquire)
     }
 
     /// One holder.
