@@ -113,12 +113,88 @@ impl<const STRIDE: usize> Ring<STRIDE> {
     #[inline(always)]
     #[must_use]
     pub fn at(&self, index: u32) -> Slot<'_, STRIDE> {
-        let offset = index.wrapping_mul(Self::STRIDE32) & self.byte_mask;
-        // SAFETY: (1) the mask keeps `offset + STRIDE` within the ring's length, which `new`
-        // checked against the buffer; (2) `buf` keeps the memory alive for `'_`. The wrapping
-        // product is exact modulo 2^32, and the ring's length divides 2^32.
+        self.view().at(index)
+    }
+
+    /// The ring's base and mask as a value of their own, for a loop over entries.
+    ///
+    /// An acquire load makes the compiler read the fields of a `Ring` again; a view stays in
+    /// registers.
+    #[inline(always)]
+    #[must_use]
+    pub fn view(&self) -> RingView<'_, STRIDE> {
+        RingView { base: self.base, byte_mask: self.byte_mask, ring: PhantomData }
+    }
+}
+
+/// A borrowed [`Ring`] that fits into two registers.
+#[derive(Debug, Clone, Copy)]
+pub struct RingView<'r, const STRIDE: usize> {
+    base: NonNull<u8>,
+    byte_mask: u32,
+    ring: PhantomData<&'r Ring<STRIDE>>,
+}
+
+impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
+    /// The entry at `index` modulo the number of entries.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, index: u32) -> Slot<'r, STRIDE> {
+        let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
+        // SAFETY: (1) the mask keeps `offset + STRIDE` within the ring's length, which `Ring::new`
+        // checked against the buffer; (2) the ring, borrowed for `'r`, keeps the buffer. The
+        // wrapping product is exact modulo 2^32, and the ring's length divides 2^32.
         let ptr = unsafe { self.base.add(offset as usize) };
         Slot { ptr, ring: PhantomData }
+    }
+
+    /// The entries from `index` on: at most `most`, and none behind the end of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn run(&self, index: u32, most: u32) -> Run<'r, STRIDE> {
+        let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
+        let to_end = (self.byte_mask - offset) / Ring::<STRIDE>::STRIDE32 + 1;
+        Run { next: self.at(index), left: most.min(to_end) }
+    }
+}
+
+/// Consecutive entries of a [`Ring`], by [`RingView::run`].
+#[derive(Debug, Clone)]
+pub struct Run<'r, const STRIDE: usize> {
+    next: Slot<'r, STRIDE>,
+    left: u32,
+}
+
+impl<const STRIDE: usize> Run<'_, STRIDE> {
+    /// Entries that are left.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.left
+    }
+
+    /// Whether none is left.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl<'r, const STRIDE: usize> Iterator for Run<'r, STRIDE> {
+    type Item = Slot<'r, STRIDE>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        let slot = self.next;
+        // SAFETY: entries are left, so the ring, borrowed for `'r`, has at least `STRIDE` bytes
+        // from `slot` on; the pointer may stand one past its end and is then not used.
+        self.next.ptr = unsafe { slot.ptr.add(STRIDE) };
+        self.left -= 1;
+        Some(slot)
     }
 }
 

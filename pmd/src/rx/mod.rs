@@ -15,12 +15,11 @@
 
 mod slow;
 
-use std::mem;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Ring};
-use ferrocx_mempool::{Mbuf, OlFlags, PacketType, Pool, PoolCache, RxMeta};
+use ferrocx_mempool::{Mbuf, OlFlags, PacketType, Pool, PoolCache, PostedRing, RxMeta};
 use ferrocx_prm::wqc::{Rqc, Wq};
 use ferrocx_prm::wqe::{Data, INVALID_LKEY};
 
@@ -76,8 +75,8 @@ pub(crate) struct RxRing {
     cq: Cq,
     wq: Ring<16>,
     doorbell_record: DmaWord,
-    /// Buffers in the ring by slot; for scattered frames, `1 << log_segs` to a work request.
-    elts: Box<[Option<Mbuf>]>,
+    /// Buffers in the ring, in order; for scattered frames, `1 << log_segs` to a work request.
+    posted: PostedRing,
     /// Work requests completed, and posted, since the queue became ready.
     ci: u32,
     pi: u32,
@@ -163,48 +162,76 @@ impl RxRing {
             return self.burst_slowly(out);
         }
         let before = out.len();
-        let (mut ci, mut cq_ci) = (self.ci, self.cq.ci);
-        let mut bytes = 0u64;
-        let mut odd = None;
-        while out.len() < N {
-            let cqe = self.cq.ring.at(cq_ci);
-            let last = cqe.load_acquire_be32::<0x3c>();
-            let expected = ci << 16 | RESPONDER_SEND | self.cq.owner_at(cq_ci);
-            if (last ^ expected) & self.last_mask != 0 {
-                odd = Some(last);
+        loop {
+            let (ready, odd) = self.ready(N - out.len());
+            if ready != 0 {
+                let from = out.len();
+                self.posted.take_into(ready as usize, out);
+                self.describe(out, from);
+                (self.ci, self.cq.ci) =
+                    (self.ci.wrapping_add(ready), self.cq.ci.wrapping_add(ready));
+                self.cq.tell();
+            }
+            if let Some(last) = odd {
+                // Bit 0 differs, or nothing was ever written: the usual end of a burst.
+                if (last ^ self.cq.owner_at(self.cq.ci)) & 1 == 0 && last & 0xf0 != 0xf0 {
+                    return out.len() - before + self.look_closer(last, out);
+                }
                 break;
             }
-            let len = cqe.load_be32::<0x2c>();
-            let slot = ci as usize & (self.elts.len() - 1);
-            let Some(mut mbuf) = self.elts[slot].take() else {
-                self.overrun();
+            if self.posted.is_empty() {
+                self.look_for_overrun();
                 break;
-            };
-            if !mbuf.init_rx(self.headroom, len, meta(&cqe)) {
-                self.elts[slot] = Some(mbuf);
-                self.too_long(len);
+            }
+            if out.is_full() || ready == 0 {
+                break;
+            }
+            // The run ended at the end of the ring.
+        }
+        self.refill();
+        out.len() - before
+    }
+
+    /// How many ordinary completions stand there, up to `most` and up to the end of the ring; and
+    /// the last dword of the one that ended the count, if one did: usually one that was not
+    /// written yet.
+    #[inline(always)]
+    fn ready(&self, most: usize) -> (u32, Option<u32>) {
+        let most = most.min(self.posted.len()) as u32;
+        let mask = self.last_mask;
+        let mut expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let mut run = self.cq.ring.view().run(self.cq.ci, most);
+        let len = run.len();
+        while let Some(cqe) = run.next() {
+            if (cqe.load_acquire_be32::<0x3c>() ^ expected) & mask != 0 {
+                return (len - run.len() - 1, Some(cqe.load_acquire_be32::<0x3c>()));
+            }
+            expected = expected.wrapping_add(1 << 16);
+        }
+        (len, None)
+    }
+
+    /// Writes into the headers of the packets behind the first `from` what their completions say.
+    #[inline(always)]
+    fn describe<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>, from: usize) {
+        let (cqes, first, headroom) = (self.cq.ring.view(), self.cq.ci, self.headroom);
+        let mut bytes = 0u64;
+        let mut too_long = None;
+        for (index, mbuf) in out[from..].iter_mut().enumerate() {
+            let cqe = cqes.at(first.wrapping_add(index as u32));
+            let len = cqe.load_be32::<0x2c>();
+            if !mbuf.init_rx(headroom, len, meta(&cqe)) {
+                too_long = Some((index, len));
                 break;
             }
             bytes += u64::from(len);
-            ci = ci.wrapping_add(1);
-            cq_ci = cq_ci.wrapping_add(1);
-            out.push(mbuf);
         }
-        let received = out.len() - before;
-        if received != 0 {
-            (self.ci, self.cq.ci) = (ci, cq_ci);
-            self.stats.packets += received as u64;
-            self.stats.bytes += bytes;
-            self.cq.tell();
+        if let Some((index, len)) = too_long {
+            self.too_long(len);
+            out.truncate(from + index);
         }
-        if let Some(last) = odd {
-            // Bit 0 differs, or nothing was ever written: the usual end of a burst.
-            if (last ^ self.cq.owner_at(cq_ci)) & 1 == 0 && last & 0xf0 != 0xf0 {
-                return received + self.look_closer(last, out);
-            }
-        }
-        self.refill();
-        received
+        self.stats.packets += (out.len() - from) as u64;
+        self.stats.bytes += bytes;
     }
 
     /// Work requests that have no buffer.
@@ -219,31 +246,21 @@ impl RxRing {
         if self.missing() < REFILL as u32 {
             return;
         }
-        let before = self.pi;
+        let (wq, post_offset) = (self.wq.view(), self.post_offset);
         while self.missing() >= REFILL as u32 {
-            let mut fresh = ArrayVec::<Mbuf, REFILL>::new();
-            if !self.cache.get_bulk(&mut fresh, REFILL) {
+            let fresh = self.posted.refill(&mut self.cache, REFILL);
+            if fresh.is_empty() {
                 self.refill_from_rest();
                 break;
             }
+            let mut pi = self.pi;
             for mbuf in fresh {
-                self.post(mbuf);
+                wq.at(pi).store_be64::<8>(mbuf.room_iova().wrapping_add(post_offset));
+                pi = pi.wrapping_add(1);
             }
+            self.pi = pi;
         }
-        if self.pi != before {
-            self.doorbell_record.store_release_be32(self.pi & 0xffff);
-        }
-    }
-
-    /// Puts one buffer into the next slot.
-    #[inline(always)]
-    fn post(&mut self, mbuf: Mbuf) {
-        let slot = self.pi as usize & (self.elts.len() - 1);
-        let address = mbuf.room_iova().wrapping_add(self.post_offset);
-        self.wq.at(self.pi).store_be64::<8>(address);
-        // The slot is empty; saying so spares the check whether an old buffer must be freed.
-        mem::forget(self.elts[slot].replace(mbuf));
-        self.pi = self.pi.wrapping_add(1);
+        self.doorbell_record.store_release_be32(self.pi & 0xffff);
     }
 }
 
@@ -253,14 +270,12 @@ fn meta(cqe: &ferrocx_bus::Slot<'_, 64>) -> RxMeta {
     let word = cqe.load_be32::<0x1c>();
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
     let hashed = u32::from(cqe.load_raw32::<0x10>().to_ne_bytes()[0] != 0);
-    let mark = cqe.load_be32::<0x38>() & 0x00ff_ffff;
-    let marked = u32::from(mark != 0) * OlFlags::RX_FLOW_MARK.bits();
     RxMeta {
         flags: OlFlags::from_bits_retain(
-            (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits()) | marked,
+            (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits()),
         ),
         rss_hash: cqe.load_be32::<0x0c>(),
-        flow_mark: mark,
+        flow_mark: cqe.load_be32::<0x38>() & 0x00ff_ffff,
         vlan_tci: word as u16,
         packet_type: PacketType((known >> 24) as u8),
     }
@@ -285,7 +300,7 @@ impl RxQueue {
         let buf = Arc::new(memory.alloc(wq_bytes, 4096)?);
         let record = Arc::new(memory.alloc(8, 64)?);
         let mut hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
-        let need = hot.elts.len();
+        let need = hot.posted.room();
         let got = hot.fill();
         if got < need {
             return Err(DeviceError::PoolTooSmall { pool: pool.name().to_owned(), need, got });
@@ -333,6 +348,13 @@ impl RxQueue {
     #[inline]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(out)
+    }
+
+    /// The queue's own stock of free buffers. Freeing received packets, or taking new ones, here
+    /// spares them the way over the pool's shared list.
+    #[inline]
+    pub fn cache(&mut self) -> &mut PoolCache {
+        &mut self.hot.cache
     }
 
     /// Counts since the queue was made.
@@ -480,13 +502,11 @@ impl RxRing {
         let Shape { log_size, log_segs } = shape;
         let headroom = pool.headroom_bytes() as u16;
         let (wqe_mask, stamp) = ((1u32 << log_size) - 1, keys.stamp_to_iova);
-        let mut elts = Vec::new();
-        elts.resize_with(1 << (log_size + log_segs), || None);
         let ring = Self {
             cq,
             wq: Ring::new(Arc::clone(buf), 0, log_size + log_segs)?,
             doorbell_record: DmaWord::new(Arc::clone(record), 0)?,
-            elts: elts.into_boxed_slice(),
+            posted: PostedRing::new(pool, 1 << (log_size + log_segs)),
             ci: 0,
             pi: 0,
             log_size,

@@ -59,11 +59,16 @@ impl RxRing {
         }
     }
 
-    /// A completion for a work request that was not posted.
+    /// Nothing is posted: a completion that is there all the same ends the queue.
     #[cold]
     #[inline(never)]
-    pub(super) fn overrun(&mut self) {
-        self.stop(QueueFault::WrongIndex { expected: self.pi as u16, got: self.pi as u16 });
+    pub(super) fn look_for_overrun(&mut self) {
+        let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<0x3c>();
+        let expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        if (last ^ expected) & self.last_mask == 0 {
+            let counter = self.pi as u16;
+            self.stop(QueueFault::WrongIndex { expected: counter, got: counter });
+        }
     }
 
     /// A completion with more bytes than the buffers have.
@@ -169,8 +174,6 @@ impl RxRing {
 
     /// Takes the packet of the next work request out of the ring.
     fn take_packet(&mut self, len: u32, meta: RxMeta) -> Option<Mbuf> {
-        let segs = 1usize << self.log_segs;
-        let first = (self.ci as usize * segs) & (self.elts.len() - 1);
         if len > self.room_bytes() {
             self.too_long(len);
             return None;
@@ -179,14 +182,16 @@ impl RxRing {
         let room = self.cache.pool().data_room_bytes() as u32;
         let mut packet: Option<Mbuf> = None;
         let mut left = len;
-        for at in first..first + segs {
-            let headroom = if at == first { self.headroom } else { 0 };
+        for seg in 0..1 << self.log_segs {
+            let mut mbuf = self.posted.take()?;
+            let headroom = if seg == 0 { self.headroom } else { 0 };
             let part = left.min(room - u32::from(headroom));
-            if part == 0 && at != first {
-                break;
+            if part == 0 && seg != 0 {
+                // The frame ended before this buffer.
+                self.cache.put(mbuf);
+                continue;
             }
-            let mut mbuf = self.elts[at].take()?;
-            let meta = if at == first { meta } else { RxMeta::default() };
+            let meta = if seg == 0 { meta } else { RxMeta::default() };
             if !mbuf.init_rx(headroom, part, meta) {
                 self.too_long(len);
                 return None;
@@ -203,25 +208,29 @@ impl RxRing {
 
     /// Posts work requests whose buffers are complete, as far as the pool has buffers.
     fn refill_segments(&mut self) {
-        let segs = 1usize << self.log_segs;
+        let segs = 1u32 << self.log_segs;
         while self.missing() > 0 {
-            let first = (self.pi as usize * segs) & (self.elts.len() - 1);
-            for at in first..first + segs {
-                if self.elts[at].is_some() {
-                    continue;
-                }
+            // Buffers of a work request that was begun when the pool ran dry.
+            let begun = self.posted.len() as u32 - self.pi.wrapping_sub(self.ci) * segs;
+            for seg in begun..segs {
                 let Some(mbuf) = self.cache.get() else {
                     self.stats.no_mbuf += 1;
                     return;
                 };
-                let headroom = if at == first { self.headroom } else { 0 };
-                let extra = u64::from(self.headroom - headroom);
-                let address = mbuf.room_iova().wrapping_add(self.post_offset).wrapping_sub(extra);
-                self.wq.at(at as u32).store_be64::<8>(address);
-                self.elts[at] = Some(mbuf);
+                self.place(mbuf, self.pi.wrapping_mul(segs).wrapping_add(seg), seg == 0);
             }
             self.pi = self.pi.wrapping_add(1);
         }
+    }
+
+    /// Writes a buffer's address into a descriptor, and keeps the buffer.
+    fn place(&mut self, mbuf: Mbuf, descriptor: u32, is_first: bool) {
+        // Only the first buffer of a frame has headroom.
+        let extra = if is_first { 0 } else { u64::from(self.headroom) };
+        let address = mbuf.room_iova().wrapping_add(self.post_offset).wrapping_sub(extra);
+        self.wq.at(descriptor).store_be64::<8>(address);
+        // There is room: as many buffers are kept as there are descriptors.
+        drop(self.posted.push(mbuf));
     }
 
     /// The pool has fewer buffers than a whole refill: takes what there is.
@@ -231,14 +240,15 @@ impl RxRing {
         self.stats.no_mbuf += 1;
         for _ in 0..REFILL {
             let Some(mbuf) = self.cache.get() else { break };
-            self.post(mbuf);
+            self.place(mbuf, self.pi, true);
+            self.pi = self.pi.wrapping_add(1);
         }
     }
 
-    /// Puts buffers into every slot; returns how many slots have one.
+    /// Puts buffers into every slot; returns how many there are.
     pub(crate) fn fill(&mut self) -> usize {
         self.refill_segments();
-        self.elts.iter().flatten().count()
+        self.posted.len()
     }
 
     /// Tells the device what is posted.
@@ -255,20 +265,14 @@ impl RxRing {
         self.mini = Mini::default();
         self.stats.fault = None;
         self.stats.resets += 1;
-        // Buffers keep their addresses by moving with their slots.
-        let old: Vec<Mbuf> = self.elts.iter_mut().filter_map(Option::take).collect();
-        for mbuf in old {
-            self.cache.put(mbuf);
-        }
+        self.posted.free(usize::MAX, &mut self.cache);
         self.fill();
     }
 
     /// Lets go of the buffers without freeing them: the device may still write to them.
     #[cold]
     pub(super) fn leak(&mut self) {
-        for mbuf in self.elts.iter_mut().filter_map(Option::take) {
-            mem::forget(mbuf);
-        }
+        self.posted.leak();
         mem::forget(self._keys.clone());
     }
 }

@@ -24,12 +24,11 @@
 mod build;
 mod slow;
 
-use std::mem;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Doorbell, Ring};
-use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolCache};
+use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolCache, PostedRing};
 use ferrocx_prm::wqc::{Sqc, Wq};
 use ferrocx_prm::wqe::{MAX_DS, Opcode};
 
@@ -54,8 +53,6 @@ const MAX_PACKETS: usize = (MAX_DS - HEADER_DS) as usize;
 const SIGNAL_EVERY: u32 = 32;
 /// Completions read in one burst at most, so that a burst's length stays bounded.
 const COMPLETIONS_PER_BURST: usize = 4;
-/// Buffers freed at once.
-const FREE_AT_ONCE: usize = 64;
 /// Flags that keep a packet out of a multi-packet request.
 const OFFLOADS: OlFlags = OlFlags::TX_IP_CSUM
     .union(OlFlags::TX_L4_CSUM)
@@ -74,7 +71,7 @@ struct Signal {
     /// First block behind it.
     end: u32,
     /// First buffer behind those of it and all before.
-    elts_end: u32,
+    posted_end: u32,
 }
 
 /// A send queue. Belongs to one core at a time: bursts take `&mut self`.
@@ -105,15 +102,13 @@ pub(crate) struct TxRing {
     pi: u32,
     ci: u32,
     log_size: u8,
-    /// Buffers in flight, and how many were ever added and removed.
-    elts: Box<[Option<Mbuf>]>,
-    elts_head: u32,
-    elts_tail: u32,
+    /// Buffers in flight.
+    posted: PostedRing,
     /// Completions asked for, and how many were ever added and removed.
     signals: Box<[Signal]>,
     signals_head: u32,
     signals_tail: u32,
-    /// Value of `elts_head` at the last request that asked for a completion.
+    /// Value of `posted.tail()` at the last request that asked for a completion.
     signalled: u32,
     /// First eight bytes of the last request, for the doorbell.
     last_ctrl: u64,
@@ -163,22 +158,7 @@ impl TxRing {
     /// Packets in flight.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.elts_head.wrapping_sub(self.elts_tail)
-    }
-
-    /// Buffers that can be kept.
-    #[inline(always)]
-    fn free_elts(&self) -> u32 {
-        self.elts.len() as u32 - self.in_flight()
-    }
-
-    /// Whether a packet is one plain buffer of the own pool, with nothing asked for.
-    #[inline(always)]
-    fn is_plain(&self, mbuf: &Mbuf, pool: &Pool) -> bool {
-        // A length of 0 in a data segment means 2 GiB.
-        !mbuf.flags().intersects(OFFLOADS)
-            && mbuf.data_len() > usize::from(self.inline_bytes)
-            && mbuf.is_simple_of(pool)
+        self.posted.len() as u32
     }
 
     /// Sends packets from the front of `packets`; returns how many were taken.
@@ -190,13 +170,7 @@ impl TxRing {
         }
         let (before, pi) = (packets.len(), self.pi);
         while !packets.is_empty() {
-            let run = self.plain_run(packets);
-            if run != 0 {
-                self.multi_packet_request(&packets[..run]);
-                for mbuf in packets.drain(..run) {
-                    self.keep(mbuf);
-                }
-            } else if !self.send_alone(packets) {
+            if !self.multi_packet_request(packets) && !self.send_alone(packets) {
                 self.stats.full += 1;
                 break;
             }
@@ -207,46 +181,42 @@ impl TxRing {
         before - packets.len()
     }
 
-    /// Packets at the front that fit one multi-packet request by reference.
+    /// Writes one request for the plain packets at the front, by reference, and keeps them.
+    /// `false` if there are none, or no room.
     #[inline(always)]
-    fn plain_run(&self, packets: &[Mbuf]) -> usize {
+    fn multi_packet_request<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> bool {
         if !self.multi_packet {
-            return 0;
+            return false;
         }
         let room = (self.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
-        let most = MAX_PACKETS.min(room as usize).min(self.free_elts() as usize);
-        let pool = self.cache.pool();
-        packets.iter().take(most).take_while(|mbuf| self.is_plain(mbuf, pool)).count()
-    }
-
-    /// Writes one request for up to [`MAX_PACKETS`] plain packets.
-    #[inline(always)]
-    fn multi_packet_request(&mut self, packets: &[Mbuf]) {
+        let most = MAX_PACKETS.min(room as usize);
         let first = self.pi.wrapping_mul(DS_PER_BLOCK);
+        let (sq, lkey_be, va_to_iova) = (self.sq.view(), self.lkey_be, self.va_to_iova);
+        let inline_bytes = usize::from(self.inline_bytes);
         let mut at = first.wrapping_add(HEADER_DS);
         let mut bytes = 0;
-        for mbuf in packets {
+        let taken = self.posted.push_plain(packets, most, |mbuf| {
             let data = mbuf.data();
-            bytes += data.len() as u64;
-            let segment = self.sq.at(at);
-            segment.store_raw64::<0>(pair((data.len() as u32).to_be(), self.lkey_be));
-            let address = (data.as_ptr().addr() as u64).wrapping_add(self.va_to_iova);
+            // A length of 0 in a data segment means 2 GiB.
+            if mbuf.flags().intersects(OFFLOADS) || data.len() <= inline_bytes {
+                return false;
+            }
+            let segment = sq.at(at);
+            segment.store_raw64::<0>(pair((data.len() as u32).to_be(), lkey_be));
+            let address = (data.as_ptr().addr() as u64).wrapping_add(va_to_iova);
             segment.store_be64::<8>(address);
+            bytes += data.len() as u64;
             at = at.wrapping_add(1);
+            true
+        });
+        if taken == 0 {
+            return false;
         }
         self.write_eth(first, 0, 0);
         self.close_request(Opcode::ENHANCED_MPSW, at.wrapping_sub(first));
-        self.stats.packets += packets.len() as u64;
+        self.stats.packets += taken as u64;
         self.stats.bytes += bytes;
-    }
-
-    /// Keeps a buffer until its completion.
-    #[inline(always)]
-    fn keep(&mut self, mbuf: Mbuf) {
-        let slot = self.elts_head as usize & (self.elts.len() - 1);
-        // The slot is empty; saying so spares the check whether an old buffer must be freed.
-        mem::forget(self.elts[slot].replace(mbuf));
-        self.elts_head = self.elts_head.wrapping_add(1);
+        true
     }
 
     /// Writes the control segment of the request at the producer index, and moves past it.
@@ -273,7 +243,7 @@ impl TxRing {
     /// Tells the device what was posted, and asks for a completion if it is time.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
-        let unsignalled = self.elts_head.wrapping_sub(self.signalled);
+        let unsignalled = self.posted.tail().wrapping_sub(self.signalled);
         if unsignalled >= SIGNAL_EVERY || self.free_blocks() < (1 << self.log_size) / 2 {
             self.signal();
         }
@@ -287,9 +257,9 @@ impl TxRing {
     fn signal(&mut self) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
         let wqe_index = self.last_block as u16;
-        self.signals[at] = Signal { wqe_index, end: self.pi, elts_end: self.elts_head };
+        self.signals[at] = Signal { wqe_index, end: self.pi, posted_end: self.posted.tail() };
         self.signals_head = self.signals_head.wrapping_add(1);
-        self.signalled = self.elts_head;
+        self.signalled = self.posted.tail();
         let ctrl = self.sq.at(self.last_block.wrapping_mul(DS_PER_BLOCK));
         ctrl.store_raw64::<8>(pair(CE_ALWAYS.to_be(), 0));
     }
@@ -312,28 +282,12 @@ impl TxRing {
             self.cq.ci = self.cq.ci.wrapping_add(1);
             self.signals_tail = self.signals_tail.wrapping_add(1);
             self.ci = signal.end;
-            self.free_until(signal.elts_end);
+            let done = signal.posted_end.wrapping_sub(self.posted.head());
+            self.posted.free(done as usize, &mut self.cache);
         }
         if self.cq.ci != before {
             self.cq.tell();
         }
-    }
-
-    /// Gives completed buffers back to their pools.
-    #[inline(always)]
-    fn free_until(&mut self, end: u32) {
-        let mut batch = ArrayVec::<Mbuf, FREE_AT_ONCE>::new();
-        while self.elts_tail != end {
-            let slot = self.elts_tail as usize & (self.elts.len() - 1);
-            if let Some(mbuf) = self.elts[slot].take() {
-                batch.push(mbuf);
-            }
-            self.elts_tail = self.elts_tail.wrapping_add(1);
-            if batch.is_full() {
-                self.cache.put_bulk(&mut batch);
-            }
-        }
-        self.cache.put_bulk(&mut batch);
     }
 }
 
@@ -420,6 +374,13 @@ impl TxQueue {
     pub fn reclaim(&mut self) -> u32 {
         self.hot.reap();
         self.hot.in_flight()
+    }
+
+    /// The queue's own stock of free buffers, into which sent packets go. Taking buffers to send
+    /// from here spares them the way over the pool's shared list.
+    #[inline]
+    pub fn cache(&mut self) -> &mut PoolCache {
+        &mut self.hot.cache
     }
 
     /// Counts since the queue was made.
@@ -521,10 +482,8 @@ impl TxRing {
         regions: Vec<RegionKeys>,
     ) -> Result<Self, DeviceError> {
         let Parts { sqn, log_size, cq, doorbell, buf, record } = parts;
-        let mut elts = Vec::new();
         // A block of a multi-packet request holds four packets, but the device works through the
         // ring in order of blocks; one buffer per block bounds what a burst can leave in flight.
-        elts.resize_with(1 << log_size, || None);
         Ok(Self {
             // In 16-byte units, four to a block.
             sq: Ring::new(buf, 0, log_size + 2)?,
@@ -535,9 +494,7 @@ impl TxRing {
             pi: 0,
             ci: 0,
             log_size,
-            elts: elts.into_boxed_slice(),
-            elts_head: 0,
-            elts_tail: 0,
+            posted: PostedRing::new(pool, 1 << log_size),
             signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
             signals_head: 0,
             signals_tail: 0,

@@ -43,10 +43,10 @@ impl TxRing {
     pub(super) fn restart(&mut self) {
         self.cq.drain();
         self.doorbell_record.store_release_be32(0);
-        self.free_until(self.elts_head);
+        self.posted.free(usize::MAX, &mut self.cache);
         (self.pi, self.ci) = (0, 0);
         self.signals_tail = self.signals_head;
-        self.signalled = self.elts_head;
+        self.signalled = self.posted.tail();
         self.stats.fault = None;
         self.stats.resets += 1;
     }
@@ -54,9 +54,7 @@ impl TxRing {
     /// Lets go of the buffers without freeing them: the device may still read them.
     #[cold]
     pub(super) fn leak(&mut self) {
-        for mbuf in self.elts.iter_mut().filter_map(Option::take) {
-            mem::forget(mbuf);
-        }
+        self.posted.leak();
         mem::forget(mem::take(&mut self.regions));
     }
 }
