@@ -1,7 +1,7 @@
 /*
  * get + put of 32 objects from the per-core cache of an rte_mempool (cache 512), the same work as
- * the case `pool_get_put_32` of our own benches. Built by scripts/peers.sh against the installed
- * libdpdk; prints TSC cycles per object, the median of 15 repetitions.
+ * the case `pool_get_put_32` of our own benches. Built by scripts/instructions.sh against the
+ * installed libdpdk; prints nanoseconds per object, the median of 15 repetitions.
  *
  * Usage: rte_mempool ITERATIONS
  */
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 			rte_mempool_put_bulk(pool, objects, BULK);
 		}
 		const uint64_t cycles = rte_rdtsc_precise() - start;
-		per_object[rep] = (double)cycles / (double)iterations / BULK;
+		per_object[rep] = (double)cycles / (double)iterations / BULK * 1e9 / (double)rte_get_tsc_hz();
 	}
 	qsort(per_object, REPETITIONS, sizeof per_object[0], by_value);
 	printf("%.3f\n", per_object[REPETITIONS / 2]);

@@ -1,9 +1,9 @@
 //! What ferrocx costs, one question per case.
 //!
-//! A [`Case`] is a loop over our own code with everything around it made in memory: posted work
-//! that nobody consumes, completions written beforehand, buffers really taken and given back, and
-//! the work verified. The same cases feed the criterion benches (`sw/` groups) and the `cost`
-//! program, which `scripts/cost.sh` runs under callgrind.
+//! A [`Case`] runs our own code with everything around it made in memory: posted work that nobody
+//! consumes, completions written beforehand, buffers really taken and given back, and the work
+//! verified. The same cases feed the criterion benches (`sw/` groups) and the `cost` program, which
+//! `scripts/instructions.sh` runs under callgrind.
 //!
 //! # What it does not do
 //! Nothing here measures a network adapter. Group names start with `sw/` (our instructions) or
@@ -12,14 +12,25 @@
 
 mod cases;
 
-pub use cases::{CASES, Case};
+pub use cases::{CASES, Case, Work};
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Time-stamp counter cycles per nanosecond are not portable; this is the portable stand-in: the
-/// nanoseconds that `iterations` of a case took.
-pub fn nanoseconds(case: &mut dyn FnMut(u64), iterations: u64) -> f64 {
-    let start = Instant::now();
-    case(iterations);
-    start.elapsed().as_secs_f64() * 1e9
+/// Runs `iterations` of a case; the time is that of the measured part alone.
+pub fn run(work: &mut dyn Work, iterations: u64) -> Duration {
+    let mut spent = Duration::ZERO;
+    for _ in 0..iterations {
+        work.prepare();
+        let start = Instant::now();
+        measured(work);
+        spent += start.elapsed();
+    }
+    work.verify();
+    spent
+}
+
+/// The measured part, under a name that callgrind can be told to count alone.
+#[inline(never)]
+fn measured(work: &mut dyn Work) {
+    work.run();
 }

@@ -1,9 +1,9 @@
-//! Runs one case: `cost list | elements CASE | run CASE ITERATIONS | cycles CASE`.
+//! Runs one case: `cost list | elements CASE | run CASE ITERATIONS | ns CASE`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-use ferrocx_benches::{CASES, Case, nanoseconds};
+use ferrocx_benches::{CASES, Case, run};
 
 const USAGE: &str = "usage: cost list | elements CASE | run CASE ITERATIONS | ns CASE";
 
@@ -15,10 +15,10 @@ fn find(name: &str) -> Option<&'static Case> {
 fn median_ns(case: &Case) -> f64 {
     let mut work = (case.make)();
     let iterations = (3_000_000 / case.elements).max(1);
-    work(iterations / 10);
-    let mut runs: Vec<f64> = (0..15).map(|_| nanoseconds(&mut *work, iterations)).collect();
-    runs.sort_by(f64::total_cmp);
-    runs[runs.len() / 2] / iterations as f64 / case.elements as f64
+    run(&mut *work, iterations / 10);
+    let mut runs: Vec<_> = (0..15).map(|_| run(&mut *work, iterations)).collect();
+    runs.sort();
+    runs[runs.len() / 2].as_secs_f64() * 1e9 / (iterations * case.elements) as f64
 }
 
 fn main() -> ExitCode {
@@ -29,17 +29,15 @@ fn main() -> ExitCode {
         (["elements", _], Some(case)) => println!("{}", case.elements),
         (["ns", _], Some(case)) => println!("{:.3}", median_ns(case)),
         (["run", _, iterations], Some(case)) => match iterations.parse() {
-            Ok(iterations) => (case.make)()(iterations),
+            Ok(iterations) => drop(run(&mut *(case.make)(), iterations)),
             Err(_) => {
                 eprintln!("iterations must be a number, not {iterations}; {USAGE}");
                 return ExitCode::from(2);
             }
         },
         _ => {
-            eprintln!(
-                "{USAGE}; cases: {}",
-                CASES.iter().map(|c| c.name).collect::<Vec<_>>().join(" ")
-            );
+            let cases: Vec<_> = CASES.iter().map(|case| case.name).collect();
+            eprintln!("{USAGE}; cases: {}", cases.join(" "));
             return ExitCode::from(2);
         }
     }

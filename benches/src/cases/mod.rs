@@ -1,17 +1,35 @@
 //! The cases.
 
 mod pool;
+mod queues;
 mod ring;
 
 /// One question about the cost of our code.
 pub struct Case {
     /// Name, as the scripts and the criterion groups print it.
     pub name: &'static str,
-    /// What one element is, and how many an iteration handles.
+    /// Elements (packets, buffers) that one run handles.
     pub elements: u64,
-    /// Sets up, and returns the loop: it runs that many iterations and verifies its work.
-    pub make: fn() -> Box<dyn FnMut(u64)>,
+    /// Sets up.
+    pub make: fn() -> Box<dyn Work>,
+}
+
+/// What is measured, and what plays the world around it.
+pub trait Work {
+    /// What the device or another core would do before a run. Not measured.
+    fn prepare(&mut self) {}
+    /// The code in question.
+    fn run(&mut self);
+    /// Fails if the work was not done. Not measured.
+    fn verify(&mut self);
 }
 
 /// Every case.
-pub const CASES: &[Case] = &[pool::GET_PUT_32, pool::GET_PUT_1, ring::SPSC_32];
+pub const CASES: &[Case] = &[
+    queues::RX_BURST,
+    queues::TX_BURST,
+    queues::FORWARD_BURST,
+    pool::OBJECT_GET_PUT_32,
+    pool::MBUF_GET_PUT_32,
+    ring::SPSC_32,
+];

@@ -1,36 +1,85 @@
-//! Packet buffers out of a core's cache and back.
+//! Objects and packet buffers out of a core's cache and back.
 
 use std::hint::black_box;
 
 use arrayvec::ArrayVec;
-use ferrocx_mempool::{Mbuf, Pool, PoolConfig, RegionConfig};
+use ferrocx_mempool::{
+    Mbuf, ObjectCache, ObjectPool, Pool, PoolCache, PoolConfig, Pooled, RegionConfig,
+};
 
-use super::Case;
+use super::{Case, Work};
+
+/// Bulks in one run.
+const BULKS: u64 = 64;
+const BULK: usize = 32;
+const COUNT: usize = 8191;
+const CACHE: usize = 512;
 
 /// As rte_mempool is measured: 8191 objects, cache 512, bulks of 32, one core.
-pub(super) const GET_PUT_32: Case =
-    Case { name: "pool_get_put_32", elements: 32, make: || get_put::<32>() };
+pub(super) const OBJECT_GET_PUT_32: Case = Case {
+    name: "pool_get_put_32",
+    elements: BULKS * BULK as u64,
+    make: || {
+        let pool = ObjectPool::new("bench", COUNT, CACHE, |_| [0u64; 8]).expect("a pool");
+        Box::new(Objects { cache: pool.cache(), pool, bulk: ArrayVec::new() })
+    },
+};
 
-/// One buffer at a time.
-pub(super) const GET_PUT_1: Case =
-    Case { name: "pool_get_put_1", elements: 1, make: || get_put::<1>() };
+/// The same with packet buffers, each checked for being plain when it comes back.
+pub(super) const MBUF_GET_PUT_32: Case = Case {
+    name: "mbuf_get_put_32",
+    elements: BULKS * BULK as u64,
+    make: || {
+        let pool = mbufs(COUNT);
+        Box::new(Mbufs { cache: pool.cache(), pool, bulk: ArrayVec::new() })
+    },
+};
 
-pub(super) fn pool(count: usize) -> Pool {
-    let config = PoolConfig { count, cache_size: 512, ..PoolConfig::default() };
+/// A pool of packet buffers on the heap.
+pub(super) fn mbufs(count: usize) -> Pool {
     let region = RegionConfig::heap(0);
-    Pool::new(&PoolConfig { region, ..config }).expect("a pool on the heap")
+    Pool::new(&PoolConfig { count, cache_size: CACHE, region, ..PoolConfig::default() })
+        .expect("a pool on the heap")
 }
 
-fn get_put<const N: usize>() -> Box<dyn FnMut(u64)> {
-    let pool = pool(8191);
-    let mut cache = pool.cache();
-    let mut bulk = ArrayVec::<Mbuf, N>::new();
-    Box::new(move |iterations| {
-        for _ in 0..iterations {
-            assert!(cache.get_bulk(&mut bulk, N));
-            black_box(&mut bulk);
-            cache.put_bulk(&mut bulk);
+struct Objects {
+    cache: ObjectCache<[u64; 8]>,
+    pool: ObjectPool<[u64; 8]>,
+    bulk: ArrayVec<Pooled<[u64; 8]>, BULK>,
+}
+
+impl Work for Objects {
+    fn run(&mut self) {
+        for _ in 0..BULKS {
+            assert!(self.cache.get_bulk(&mut self.bulk, BULK));
+            black_box(&mut self.bulk);
+            self.cache.put_bulk(&mut self.bulk);
         }
-        assert_eq!(pool.stats().exhausted, 0);
-    })
+    }
+
+    fn verify(&mut self) {
+        let stats = self.pool.stats();
+        assert_eq!((stats.in_use, stats.exhausted), (0, 0));
+    }
+}
+
+struct Mbufs {
+    cache: PoolCache,
+    pool: Pool,
+    bulk: ArrayVec<Mbuf, BULK>,
+}
+
+impl Work for Mbufs {
+    fn run(&mut self) {
+        for _ in 0..BULKS {
+            assert!(self.cache.get_bulk(&mut self.bulk, BULK));
+            black_box(&mut self.bulk);
+            self.cache.put_bulk(&mut self.bulk);
+        }
+    }
+
+    fn verify(&mut self) {
+        let stats = self.pool.stats();
+        assert_eq!((stats.in_use, stats.exhausted), (0, 0));
+    }
 }

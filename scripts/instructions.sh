@@ -5,7 +5,7 @@ set -euo pipefail
 
 usage() {
     cat <<'EOF'
-Usage: scripts/cost.sh [--json FILE] [CASE...]
+Usage: scripts/instructions.sh [--json FILE] [CASE...]
 
 Prints, for each case (default: all), instructions and ns     per element. Each case runs under
 callgrind with two iteration counts; the difference removes set-up, so that only the measured loop
@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) usage; exit 0 ;;
         --json) json=${2:?--json needs a file}; shift ;;
-        -*) echo "cost.sh: unknown option $1; see --help" >&2; exit 2 ;;
+        -*) echo "instructions.sh: unknown option $1; see --help" >&2; exit 2 ;;
         *) cases+=("$1") ;;
     esac
     shift
@@ -55,10 +55,11 @@ per_element() {
 
 failed=0
 rows=()
-printf '%-28s %14s %14s %8s\n' case instructions ns     limit
-report() { # NAME INSTRUCTIONS CYCLES LIMIT
+echo "== result"
+printf '%-28s %14s %14s %8s\n' case instructions ns limit
+report() { # NAME INSTRUCTIONS NS LIMIT
     printf '%-28s %14s %14s %8s\n' "$1" "$2" "$3" "${4:--}"
-    rows+=("{\"case\":\"$1\",\"instructions\":$2,\"cycles\":$3}")
+    rows+=("{\"case\":\"$1\",\"instructions\":$2,\"ns\":$3}")
     if [ -n "${4:-}" ] && awk -v a="$2" -v b="$4" 'BEGIN { exit !(a > b) }'; then
         echo "  ^ above its limit of $4 instructions"
         failed=1
@@ -72,8 +73,8 @@ if pkg-config --exists libdpdk 2>/dev/null; then
         -o "$scratch/rte_mempool" $(pkg-config --libs libdpdk)
     # 15 repetitions of 32 objects each iteration.
     peer_instructions=$(per_element $((15 * 32)) "$scratch/rte_mempool")
-    peer_cycles=$("$scratch/rte_mempool" 100000 2>/dev/null)
-    report "peer: rte_mempool get+put 32" "$peer_instructions" "$peer_cycles"
+    peer_ns=$("$scratch/rte_mempool" 100000 2>/dev/null)
+    report "peer: rte_mempool get+put 32" "$peer_instructions" "$peer_ns"
 else
     echo "skipped: libdpdk is not installed (apt install libdpdk-dev), no rte_mempool to compare with"
 fi
