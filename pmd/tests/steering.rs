@@ -5,7 +5,7 @@ mod common;
 use std::net::Ipv4Addr;
 
 use common::{Bench, Burst, bytes_of, config, frame, pool, tcp, udp};
-use ferrocx_mempool::{OlFlags, Pool};
+use ferrocx_mempool::Pool;
 use ferrocx_pmd::{
     Device, DeviceConfig, FlowAction, FlowMatch, FlowRule, Ipv4Match, Masked, RssConfig, RxQueue,
     RxQueueConfig,
