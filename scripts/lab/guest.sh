@@ -48,6 +48,14 @@ add_example() {
     cp "${CARGO_TARGET_DIR:-$root/target}/release/examples/$2" "$RUN/"
 }
 
+# add_program PACKAGE NAME: builds a program of the workspace and puts it into the run's folder.
+add_program() {
+    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $2"
+    nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --bin "$2" >&2 ||
+        die "$2 does not build"
+    cp "${CARGO_TARGET_DIR:-$root/target}/debug/$2" "$RUN/"
+}
+
 # start_model PORTS [option...]: a model process with one socket per port.
 start_model() {
     local ports=$1 cxctl port sockets=() deadline; shift
@@ -105,6 +113,8 @@ run_scenario() {
     limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 120)}
     read -ra options <<<"$(header "$name" model '')"
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
+    read -ra options <<<"$(header "$name" program '')"
+    [ ${#options[@]} -eq 0 ] || add_program "${options[@]}"
     read -ra options <<<"$(header "$name" example '')"
     [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
     qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
