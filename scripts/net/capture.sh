@@ -65,8 +65,8 @@ else
 fi
 
 for mode in io macswap; do
-    "$testpmd" --wire generator --forward-mode $mode --size 64,65,594,1518 --count 2000 \
-        --promiscuous --wait yield --stats 0 --pcap "$work/$mode.pcapng" \
+    "$testpmd" --wire generator --forward-mode $mode --size 64,65,594,1514 --count 2000 \
+        --wait yield --stats 0 --pcap "$work/$mode.pcapng" \
         --json "$work/report.json" >"$work/testpmd.out" 2>"$work/testpmd.err"
     judge "$mode" "$work/$mode.pcapng" 4000
 done

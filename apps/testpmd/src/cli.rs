@@ -18,7 +18,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub ports: Option<usize>,
     /// Far side of a model port, once for each port: generator, tap:NAME, packet:INTERFACE (an
-    /// existing interface, such as one end of a veth pair), link (to the neighbour port) or none
+    /// existing interface, such as one end of a veth pair), replay:FILE (a capture, played once),
+    /// link (to the neighbour port) or none
     #[arg(long, value_name = "WIRE")]
     pub wire: Vec<String>,
     /// What to do with frames: io, mac, macswap, icmpecho, rxonly or txonly
@@ -92,7 +93,7 @@ pub struct Args {
     /// Destination that mac and txonly write [default: 02:00:00:00:00:PORT]
     #[arg(long, value_name = "MAC")]
     pub peer: Option<String>,
-    /// Sizes of generated frames, without FCS, such as 64 or 64,594,1518
+    /// Sizes of generated frames, without FCS, such as 64 or 64,594,1514
     #[arg(long, value_name = "LIST", default_value = "64")]
     pub size: String,
     /// Flows that the generator and txonly send, 1 to 1024

@@ -8,6 +8,7 @@ use ferrocx_app_common::{
     report::{JsonTarget, ReportError},
     wait::{UnknownWait, Wait},
 };
+use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
 use ferrocx_pmd::KeyMode;
 use serde::Serialize;
 use thiserror::Error;
@@ -25,8 +26,10 @@ pub const MAX_QUEUES: usize = 64;
 pub const BURSTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Most flows that are generated.
 pub const MAX_FLOWS: u16 = 1024;
-/// Bytes that a frame has besides its layer-3 packet: Ethernet header and one tag.
-pub const L2_BYTES: usize = 18;
+/// Bytes that a generated frame has besides its layer-3 packet.
+const L2_BYTES: usize = crate::ether::HEADER_BYTES;
+/// Bytes that a received frame may have besides its layer-3 packet: a tag more.
+const L2_TAGGED_BYTES: usize = L2_BYTES + 4;
 /// Most bytes that are copied into a work request.
 const MAX_INLINE_BYTES: u16 = ferrocx_pmd::TxQueueConfig::MAX_INLINE_BYTES;
 
@@ -76,6 +79,7 @@ impl FromStr for Mode {
     }
 }
 
+const NAMES_OF_WIRES: &str = "generator, tap:NAME, packet:NAME, replay:FILE, link or none";
 const NAMES_OF_MODES: &str = "io, mac, macswap, icmpecho, rxonly or txonly";
 
 /// What a port of the model is plugged into.
@@ -87,6 +91,8 @@ pub enum WireSpec {
     Tap(String),
     /// An existing interface, through a packet socket.
     Packet(String),
+    /// A capture that is played once.
+    Replay(PathBuf),
     /// A cable to the other port of its pair: 0 and 1, 2 and 3, and so on.
     Link,
     /// Nothing: no carrier.
@@ -99,6 +105,7 @@ impl fmt::Display for WireSpec {
             Self::Generator => f.write_str("generator"),
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Packet(name) => write!(f, "packet:{name}"),
+            Self::Replay(path) => write!(f, "replay:{}", path.display()),
             Self::Link => f.write_str("link"),
             Self::Unplugged => f.write_str("none"),
         }
@@ -114,14 +121,11 @@ impl FromStr for WireSpec {
             ("generator", "") => Ok(Self::Generator),
             ("link", "") => Ok(Self::Link),
             ("none", "") => Ok(Self::Unplugged),
+            ("replay", path) if !path.is_empty() => Ok(Self::Replay(path.into())),
             ("tap", name) => Ok(Self::Tap(interface(name)?)),
             // The name says how most people get such an interface.
             ("packet" | "veth", name) => Ok(Self::Packet(interface(name)?)),
-            _ => Err(ConfigError::unknown(
-                "wire",
-                text,
-                "generator, tap:NAME, packet:NAME, link or none",
-            )),
+            _ => Err(ConfigError::unknown("wire", text, NAMES_OF_WIRES)),
         }
     }
 }
@@ -293,6 +297,10 @@ impl Config {
     /// opened or made; limits of the device itself are checked by the driver later.
     pub fn new(args: &Args) -> Result<Self, ConfigError> {
         let mode = args.forward_mode.parse()?;
+        let (min, max) = (ferrocx_pmd::MIN_MTU, ferrocx_pmd::MAX_MTU);
+        if !(min..=max).contains(&args.mtu) {
+            return Err(ConfigError::range("mtu", args.mtu, format!("{min} to {max}")));
+        }
         let ports = ports(args)?;
         let queues = queues(args, ports.len())?;
         let load = load(args)?;
@@ -441,9 +449,19 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
     let rxd = descriptors("rxd", args.rxd)?;
     let txd = descriptors("txd", args.txd)?;
     let mbuf_cache = within("mbuf-cache", args.mbuf_cache, 0, 4096)?;
+    let mbuf_bytes = within("mbuf-size", args.mbuf_size, 256, 65535)?;
+    let segments = segments(usize::from(args.mtu) + L2_TAGGED_BYTES, mbuf_bytes);
+    let most = ferrocx_pmd::RxQueueConfig::MAX_SEGMENTS as usize;
+    if segments > most {
+        let what =
+            format!("--mtu {} needs {segments} buffers of --mbuf-size {mbuf_bytes}", args.mtu);
+        let way_out = format!("at most {most} make up a frame; give larger buffers");
+        return Err(ConfigError::Conflict(format!("{what}; {way_out}")));
+    }
     // Every queue full, every cache full, and the frames of each port in the send queues of its
     // neighbour, and a burst in hand on both sides.
-    let need = count * (rxd as usize + 2 * txd as usize + 2 * mbuf_cache + 4 * args.burst);
+    let frames = rxd as usize + 2 * txd as usize + 4 * args.burst;
+    let need = count * (segments * frames + 3 * mbuf_cache);
     let mbufs = args.mbufs.unwrap_or(need);
     if mbufs < need || mbufs > 1 << 24 {
         let range = format!(
@@ -467,7 +485,7 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
         rxd,
         txd,
         mbufs,
-        mbuf_bytes: within("mbuf-size", args.mbuf_size, 256, 65535)?,
+        mbuf_bytes,
         mbuf_cache,
         multi_packet: !args.single_packet,
         inline_bytes: args.inline,
@@ -476,6 +494,13 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
         checksum: args.checksum,
         vlan: args.vlan,
     })
+}
+
+/// Buffers that a receive queue posts for each frame: its first one keeps headroom free, and the
+/// number is a power of two.
+fn segments(frame_bytes: usize, mbuf_bytes: usize) -> usize {
+    let behind = frame_bytes.saturating_sub(mbuf_bytes - DEFAULT_HEADROOM_BYTES);
+    (1 + behind.div_ceil(mbuf_bytes)).next_power_of_two()
 }
 
 fn load(args: &Args) -> Result<Load, ConfigError> {

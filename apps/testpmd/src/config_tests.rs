@@ -92,6 +92,10 @@ fn numbers_are_checked_at_both_ends() {
         ("--mbuf-cache 4097", false),
         ("--mbufs 100", false),
         ("--mbufs 16777217", false),
+        ("--mtu 67", false),
+        ("--mtu 68", true),
+        ("--mtu 9978", true),
+        ("--mtu 9979", false),
         ("--inline 256", true),
         ("--inline 257", false),
         ("--flows 0", false),
@@ -107,7 +111,7 @@ fn numbers_are_checked_at_both_ends() {
         ("--model-core 1023", true),
         ("--model-core 1024", false),
     ] {
-        let line = line.replace(" -", "=-");
+        let line = line.replace(" -1", "=-1");
         assert_eq!(config(&line).is_ok(), good, "{line}");
     }
     assert_eq!(refused("--rxd 100"), "--rxd is 100; it must be a power of two from 64 to 32768");
@@ -115,13 +119,31 @@ fn numbers_are_checked_at_both_ends() {
 
 #[test]
 fn sizes_fit_the_mtu() {
-    assert!(config("--size 64,1518").is_ok());
+    assert!(config("--size 64,1514").is_ok());
     assert_eq!(
-        refused("--size 64,1519"),
-        "a generated frame of 1519 bytes does not fit --mtu 1500; give --mtu 1501 or smaller frames"
+        refused("--size 64,1515"),
+        "a generated frame of 1515 bytes does not fit --mtu 1500; give --mtu 1501 or smaller frames"
     );
-    assert!(config("--size 9018 --mtu 9000").is_ok());
+    assert!(config("--size 9014 --mtu 9000").is_ok());
     assert!(refused("--size 59").contains("--size: 59 is out of range"));
+}
+
+#[test]
+fn buffers_are_enough_for_every_queue() {
+    assert_eq!(segments(1518, 2176), 1);
+    assert_eq!(segments(2048, 2176), 1);
+    assert_eq!(segments(2049, 2176), 2);
+    assert_eq!(segments(2048 + 2176, 2176), 2);
+    assert_eq!(segments(2048 + 2176 + 1, 2176), 4);
+    assert_eq!(segments(9018, 2176), 8);
+    let of = |line: &str| config(line).unwrap().queues.mbufs;
+    assert_eq!(of(""), 512 + 1024 + 128 + 1536);
+    assert_eq!(of("--queues 2"), 2 * of(""));
+    assert_eq!(of("--mtu 9000"), 8 * (512 + 1024 + 128) + 1536);
+    assert_eq!(of("--mbufs 4000"), 4000);
+    assert!(refused("--mbufs 3199").contains("--mbufs is 3199; it must be 3200 to 16777216"));
+    let sentence = refused("--mtu 9000 --mbuf-size 1024");
+    assert!(sentence.contains("--mtu 9000 needs 16 buffers of --mbuf-size 1024"), "{sentence}");
 }
 
 #[test]

@@ -25,7 +25,10 @@ use ferrocx_model::{
 use ferrocx_pmd::lcore::{Lcores, StopFlag, Worker};
 use serde::Serialize;
 
-use crate::config::{Config, Mode, PortSpec, WireSpec};
+use crate::{
+    config::{Config, Mode, PortSpec, WireSpec},
+    replay::{Replay, ReplayHandle},
+};
 
 /// Bytes that may be on the way in each direction of a cable.
 const LINK_BYTES: usize = 1 << 20;
@@ -93,6 +96,14 @@ struct Runner {
     busy_steps: u64,
 }
 
+/// What must wait until the queues are there, or its first frames would be lost.
+#[derive(Debug, Default)]
+struct Sources {
+    /// The generators, by port.
+    generators: Vec<(usize, GeneratorHandle)>,
+    replays: Vec<ReplayHandle>,
+}
+
 /// All that lies behind the ports of the model.
 #[derive(Debug)]
 pub struct FarSide {
@@ -100,8 +111,7 @@ pub struct FarSide {
     transports: Vec<Option<Arc<dyn Transport>>>,
     reports: Vec<FarReport>,
     capture: Option<CaptureFile>,
-    /// The generators, by port.
-    generators: Vec<(usize, GeneratorHandle)>,
+    sources: Sources,
     /// Whether the mode sends frames back.
     returns: bool,
     /// Frames that each generator is to send; `None` for no end.
@@ -118,8 +128,8 @@ impl FarSide {
     /// A wire that cannot be opened, a capture that cannot be written, a core that does not exist.
     pub fn open(config: &Config, lcores: &Lcores, core: usize, wait: Wait) -> Result<Self> {
         let capture = config.pcap.as_deref().map(open_capture).transpose()?;
-        let mut generators = Vec::new();
-        let mut wires = open_wires(config, capture.as_ref(), &mut generators)?;
+        let mut sources = Sources::default();
+        let mut wires = open_wires(config, capture.as_ref(), &mut sources)?;
         let mut nics = Vec::new();
         let mut transports: Vec<Option<Arc<dyn Transport>>> = Vec::new();
         for (index, port) in config.ports.iter().enumerate() {
@@ -157,7 +167,7 @@ impl FarSide {
         let returns = matches!(config.mode, Mode::Io | Mode::Mac | Mode::MacSwap);
         let progress = (0, Instant::now());
         let count = config.count;
-        Ok(Self { runner, transports, reports, capture, generators, returns, count, progress })
+        Ok(Self { runner, transports, reports, capture, sources, returns, count, progress })
     }
 
     /// The transports of all ports; those to hardware are opened here. To be called once.
@@ -179,10 +189,11 @@ impl FarSide {
         slots.into_iter().enumerate().map(open).collect()
     }
 
-    /// Lets the generators send.
+    /// Lets generators and replays send.
     pub fn start(&mut self) {
         self.progress.1 = Instant::now();
-        for (_, generator) in &self.generators {
+        self.sources.replays.iter().for_each(ReplayHandle::start);
+        for (_, generator) in &self.sources.generators {
             generator.set_paused(false);
         }
     }
@@ -190,14 +201,14 @@ impl FarSide {
     /// Whether every generator has sent its count, and got back what it will get; `None` without
     /// generators or without a count.
     pub fn generators_are_done(&mut self) -> Option<bool> {
-        let count = self.count.filter(|_| !self.generators.is_empty())?;
-        let sent = self.generators.iter().all(|(_, g)| g.stats().sent >= count);
+        let count = self.count.filter(|_| !self.sources.generators.is_empty())?;
+        let sent = self.sources.generators.iter().all(|(_, g)| g.stats().sent >= count);
         Some(sent && self.is_quiet())
     }
 
     /// Stops the generators and waits until nothing more comes back.
     pub fn quiesce(&mut self) {
-        for (_, generator) in &self.generators {
+        for (_, generator) in &self.sources.generators {
             generator.set_paused(true);
         }
         self.progress.1 = Instant::now();
@@ -208,7 +219,7 @@ impl FarSide {
 
     /// Whether all frames are back, or none came for some time.
     fn is_quiet(&mut self) -> bool {
-        let stats = || self.generators.iter().map(|(_, generator)| generator.stats());
+        let stats = || self.sources.generators.iter().map(|(_, generator)| generator.stats());
         let sent: u64 = stats().map(|stats| stats.sent).sum();
         let back: u64 = stats().map(|stats| stats.returned + stats.damaged).sum();
         if back != self.progress.0 {
@@ -219,8 +230,12 @@ impl FarSide {
 
     /// Takes the last counts of the generators.
     fn judge(&mut self) {
-        let all: Vec<(usize, GeneratorStats)> =
-            self.generators.iter().map(|(port, generator)| (*port, generator.stats())).collect();
+        let all: Vec<(usize, GeneratorStats)> = self
+            .sources
+            .generators
+            .iter()
+            .map(|(port, generator)| (*port, generator.stats()))
+            .collect();
         let sent: u64 = all.iter().map(|(_, stats)| stats.sent).sum();
         let back: u64 = all.iter().map(|(_, stats)| stats.returned + stats.damaged).sum();
         // Which port a lost frame was to come back to is not known: the first one reports all.
@@ -323,7 +338,7 @@ fn open_capture(path: &std::path::Path) -> Result<CaptureFile> {
 fn open_wires(
     config: &Config,
     capture: Option<&CaptureFile>,
-    generators: &mut Vec<(usize, GeneratorHandle)>,
+    sources: &mut Sources,
 ) -> Result<Vec<Option<Box<dyn Wire>>>> {
     let mut wires: Vec<Option<Box<dyn Wire>>> = Vec::new();
     wires.resize_with(config.ports.len(), || None);
@@ -336,6 +351,11 @@ fn open_wires(
             WireSpec::Unplugged => Box::new(Unplugged::default()),
             WireSpec::Tap(name) => Box::new(TapWire::open(name).with_context(place)?),
             WireSpec::Packet(name) => Box::new(PacketWire::open(name).with_context(place)?),
+            WireSpec::Replay(path) => {
+                let replay = Replay::open(path).with_context(place)?;
+                sources.replays.push(replay.handle());
+                Box::new(replay)
+            }
             WireSpec::Link => {
                 let (here, there) = link(LINK_BYTES);
                 wires[at ^ 1] = Some(Box::new(there));
@@ -344,9 +364,8 @@ fn open_wires(
             WireSpec::Generator => {
                 let generator = Generator::new(generator_config(config, at));
                 let handle = generator.handle();
-                // Frames that come before the queues are there would be lost.
                 handle.set_paused(true);
-                generators.push((at, handle));
+                sources.generators.push((at, handle));
                 Box::new(generator)
             }
         });

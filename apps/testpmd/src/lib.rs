@@ -46,6 +46,7 @@ pub mod icmpecho;
 pub mod ports;
 pub mod profile;
 pub mod reason;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod stream;

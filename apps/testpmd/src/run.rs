@@ -289,9 +289,7 @@ impl Run<'_> {
     fn totals(&mut self) -> Counts {
         let mut totals = Counts::default();
         for worker in &mut self.workers {
-            if worker.collect() {
-                worker.request();
-            }
+            worker.refresh();
             worker.latest().for_each(|(_, counts)| totals.merge(counts));
         }
         totals

@@ -52,6 +52,8 @@ pub type Ended = Vec<Finished<RxQueue, TxQueue>>;
 struct Snapshot {
     request: u32,
     stream: usize,
+    /// It ends the answer to a request.
+    is_last: bool,
     counts: Counts,
 }
 
@@ -64,6 +66,8 @@ pub struct Handle {
     /// The counts received last, by stream.
     latest: Vec<Counts>,
     ports: Vec<usize>,
+    /// A request was made and is not answered yet.
+    is_waiting: bool,
 }
 
 impl Handle {
@@ -89,23 +93,20 @@ impl Handle {
             poller.run(stop);
             poller.streams.into_iter().map(Stream::finish).collect()
         })?;
-        Ok(Self { worker, requests, snapshots, latest, ports })
+        Ok(Self { worker, requests, snapshots, latest, ports, is_waiting: false })
     }
 
-    /// Asks for counts; [`Handle::collect`] takes the answer when it is there.
-    pub fn request(&mut self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Takes counts that have arrived; answers whether those of the last request are complete.
-    pub fn collect(&mut self) -> bool {
+    /// Takes counts that have arrived, and asks for the next once those of a request are complete.
+    pub fn refresh(&mut self) {
         let request = self.requests.load(Ordering::Relaxed);
-        let mut complete = self.latest.is_empty();
         while let Ok(snapshot) = self.snapshots.pop() {
             self.latest[snapshot.stream] = snapshot.counts;
-            complete = snapshot.request == request && snapshot.stream + 1 == self.latest.len();
+            self.is_waiting &= snapshot.request != request || !snapshot.is_last;
         }
-        complete
+        if !self.is_waiting {
+            self.is_waiting = true;
+            self.requests.store(request.wrapping_add(1), Ordering::Relaxed);
+        }
     }
 
     /// The counts received last, with the port of each stream.
@@ -169,9 +170,9 @@ impl<const N: usize> Poller<N> {
         }
         self.answered = request;
         for (at, stream) in self.streams.iter().enumerate() {
+            let (is_last, counts) = (at + 1 == self.streams.len(), stream.counts());
             // The ring has room for one answer, and the next request comes after it was taken.
-            let _ =
-                self.snapshots_in.push(Snapshot { request, stream: at, counts: stream.counts() });
+            let _ = self.snapshots_in.push(Snapshot { request, stream: at, is_last, counts });
         }
     }
 }
