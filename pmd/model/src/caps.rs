@@ -44,11 +44,11 @@ pub mod log_max {
     pub const RQT_SIZE: u32 = 0xb;
     /// Entries of a work queue.
     pub const WQ_SIZE: u32 = 0xf;
-    /// Largest and smallest receive entry in bytes.
+    /// Bytes of the largest receive entry.
     pub const RQ_STRIDE: u32 = 9;
-    /// Smallest receive entry in bytes.
+    /// Bytes of the smallest receive entry; no maximum, in spite of the module's name.
     pub const RQ_STRIDE_MIN: u32 = 4;
-    /// Send basic block in bytes.
+    /// Bytes of a send basic block.
     pub const SQ_STRIDE: u32 = 6;
     /// Entries of a flow table. Nothing is stored for an entry that is not set.
     pub const FT_SIZE: u32 = 0x16;

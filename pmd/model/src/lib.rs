@@ -1,8 +1,8 @@
 //! A software ConnectX: deterministic, strict, bit-exact.
 //!
 //! It is the device and nothing else: it sees register accesses and I/O addresses through a
-//! [`ferrocx_bus::local::DeviceSide`], never a driver type, and is written from the public interface
-//! text, not from a driver.
+//! [`ferrocx_bus::local::DeviceSide`], never a driver type, and is written from the text of the
+//! public interface, not from a driver.
 //!
 //! # Architecture
 //!

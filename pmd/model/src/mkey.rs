@@ -19,7 +19,8 @@ const FIRST_INDEX: u32 = 0x40;
 pub const MAX_INDIRECTION: u32 = 4;
 
 bitflags::bitflags! {
-    /// What an access does, or a key permits. Bits as in the mkey context's first word, from bit 10.
+    /// What an access does, or a key permits. In the order of the bits of the mkey context's first
+    /// word, from bit 10.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rights: u8 {
         /// The device reads for this host.

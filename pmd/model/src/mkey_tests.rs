@@ -195,8 +195,8 @@ proptest! {
         match table.translate(&wanted) {
             Ok(found) => {
                 prop_assert!(is_inside);
-                let bytes: Vec<u64> =
-                    found.flat_map(|span| (0..u64::from(span.len)).map(move |i| span.iova + i)).collect();
+                let bytes_of = |span: Span| (span.iova..).take(span.len as usize);
+                let bytes: Vec<u64> = found.flat_map(bytes_of).collect();
                 let expected: Vec<u64> = (0..u64::from(len))
                     .map(|i| (start & 0xfff) + from + i)
                     .map(|at| pages[(at >> 12) as usize] + (at & 0xfff))

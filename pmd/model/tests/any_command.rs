@@ -66,7 +66,10 @@ proptest! {
 
     #[test]
     fn valid_inputs_with_wrong_words(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..0x120, word()), 60),
+        changes in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0_usize..0x120, word()),
+            60,
+        ),
     ) {
         let (mut host, templates) = furnished();
         for (template, at, word) in &changes {
