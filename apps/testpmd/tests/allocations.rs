@@ -1,0 +1,125 @@
+//! Nothing is allocated on the data path: driver, forwarding and model, counted over 10^6 bursts.
+
+#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    sync::{Arc, Mutex},
+};
+
+use clap::Parser;
+use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_model::{
+    Nic, NicConfig,
+    wire::{Generator, GeneratorConfig, Pace},
+};
+use ferrocx_testpmd::{
+    cli::Args,
+    config::Config,
+    engine::{Engine, Offloads},
+    ports::Port,
+    stream::Stream,
+};
+
+/// Counts what the calling thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local of
+// constant initial value, which neither allocates nor needs a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `alloc` above, that is from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations() -> u64 {
+    ALLOCATIONS.with(Cell::get)
+}
+
+const BURSTS: u64 = 1_000_000;
+/// Bursts before counting starts: buffers of the model grow to their size.
+const WARM_UP: u64 = 10_000;
+const BURST: usize = 4;
+
+#[test]
+fn a_million_bursts_allocate_nothing() {
+    let words = ["testpmd", "--burst", "4", "--rxd", "64", "--txd", "64"];
+    let config = Config::new(&Args::parse_from(words)).unwrap();
+    let (transport, side) = pair(LocalConfig::default()).unwrap();
+    let mut nic = Nic::new(side, NicConfig::default());
+    let window = Pace::Window(2 * BURST as u32);
+    let generator = Generator::new(GeneratorConfig { pace: window, ..GeneratorConfig::default() });
+    let handle = generator.handle();
+    handle.set_paused(true);
+    nic.datapath_mut().plug(generator);
+    let nic = Arc::new(Mutex::new((nic, 0u64)));
+    let step = {
+        let nic = Arc::clone(&nic);
+        move || {
+            let (nic, now_ns) = &mut *nic.lock().unwrap();
+            *now_ns += 1000;
+            nic.step(*now_ns);
+        }
+    };
+    transport.set_idle_hook(Some(Arc::new(step.clone())));
+
+    let mut port = Port::open(0, Arc::clone(&transport) as _, &config).unwrap();
+    port.device.register_pool(&port.pool).unwrap();
+    let tx = port.tx_queues(&config, &port.pool).unwrap().remove(0);
+    let mut rx = port.rx_queues(&config).unwrap();
+    port.start(&rx, &config).unwrap();
+    let cache = port.pool.cache();
+    let queues = (rx.remove(0), tx);
+    let mut stream: Stream<_, _, BURST> =
+        Stream::new(0, queues, Engine::MacSwap, Offloads::default(), None, cache);
+    handle.set_paused(false);
+
+    let mut burst = |counted: &mut (u64, u64)| {
+        let start = allocations();
+        step();
+        let stepped = allocations();
+        let moved = stream.turn();
+        counted.0 += allocations() - stepped;
+        counted.1 += stepped - start;
+        moved
+    };
+    let mut warm = (0, 0);
+    for _ in 0..WARM_UP {
+        burst(&mut warm);
+    }
+    let mut counted = (0, 0);
+    let mut moved = 0;
+    while moved < BURSTS {
+        moved += u64::from(burst(&mut counted));
+    }
+    assert_eq!(counted, (0, 0), "allocations of driver and forwarding, and of the model");
+    // The counter must be able to count.
+    let before = allocations();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(allocations() - before, 1);
+
+    let ended = stream.finish();
+    assert!(ended.counts.received.frames >= BURSTS);
+    assert_eq!(ended.counts.check(), Ok(()));
+    port.stop().unwrap();
+    ended.tx.destroy().unwrap();
+    ended.rx.destroy().unwrap();
+    let pool = port.close().unwrap();
+    assert_eq!(pool.in_use, 0);
+    transport.set_idle_hook(None);
+}
