@@ -199,7 +199,7 @@ fn device_stays_up_while_queues_live() {
     let error = device.close().unwrap_err().to_string();
     assert!(error.contains("other handles of the device are alive"), "{error}");
     drop(other);
-    assert!(bench.nic().state().objects.len() > 0, "the queue holds the device");
+    assert!(!bench.nic().state().objects.is_empty(), "the queue holds the device");
     drop(queue);
     assert_eq!(bench.nic().state().objects.len(), 0);
     bench.assert_clean();
