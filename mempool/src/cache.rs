@@ -141,6 +141,24 @@ impl PoolCache {
         unsafe { self.stack.put_bulk(&self.pool.inner().core, headers) };
     }
 
+    /// Takes up to `n` free buffers over from another cache of the same pool, as far as there is
+    /// room; returns how many. For a core whose one cache fills what another empties: nothing goes
+    /// through the shared list.
+    #[inline]
+    pub fn take_from(&mut self, other: &mut PoolCache, n: usize) -> usize {
+        if self.pool != other.pool {
+            return 0;
+        }
+        self.stack.take_from(&mut other.stack, n)
+    }
+
+    /// Buffers that fit beside those held.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.stack.room()
+    }
+
     /// Moves all buffers to the shared list.
     pub fn flush(&mut self) {
         self.stack.flush(&self.pool.inner().core);

@@ -104,6 +104,42 @@ impl Mbuf {
         true
     }
 
+    /// The first part of [`Mbuf::init_rx`]: lengths. Flags are left as they are, so that
+    /// [`Mbuf::set_rx_flags`] must follow, and the setters of what they declare valid.
+    ///
+    /// In parts, a burst can store each field as soon as it has read it, and keeps its loop in
+    /// registers.
+    #[inline(always)]
+    #[must_use]
+    pub fn start_rx(&mut self, headroom: u16, len: u32) -> bool {
+        if u64::from(headroom) + u64::from(len) > u64::from(header!(self, buf_len)) {
+            return false;
+        }
+        set_header!(self, data_off, headroom);
+        set_header!(self, data_len, len as u16);
+        set_header!(self, pkt_len, len);
+        true
+    }
+
+    /// Sets flags and packet type of a received packet.
+    #[inline(always)]
+    pub fn set_rx_flags(&mut self, flags: OlFlags, packet_type: PacketType) {
+        let packet_type = u32::from(packet_type.0) << PACKET_TYPE_SHIFT;
+        set_header!(self, flags, flags.bits() | packet_type);
+    }
+
+    /// Sets the hash that [`OlFlags::RX_RSS_HASH`] declares valid.
+    #[inline(always)]
+    pub fn set_rss_hash(&mut self, hash: u32) {
+        set_header!(self, rss_hash, hash);
+    }
+
+    /// Sets the mark that [`OlFlags::RX_FLOW_MARK`] declares valid.
+    #[inline(always)]
+    pub fn set_flow_mark(&mut self, mark: u32) {
+        set_header!(self, flow_mark, mark);
+    }
+
     /// [`Mbuf::init_rx`] without metadata.
     #[inline]
     pub fn reset_rx(&mut self, headroom: u16, len: u32) -> bool {

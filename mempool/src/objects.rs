@@ -365,6 +365,24 @@ impl<T> Stack<T> {
         self.set_len(self.len - n);
     }
 
+    /// Objects that fit beside those held.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.size - self.len
+    }
+
+    /// Takes up to `n` objects over from another stack of the same pool.
+    #[inline]
+    pub(crate) fn take_from(&mut self, other: &mut Self, n: usize) -> usize {
+        let n = n.min(other.len).min(self.room());
+        let rest = other.len - n;
+        let (from, to) = (rest..other.len, self.len..self.len + n);
+        self.slots()[to].copy_from_slice(&other.slots()[from]);
+        other.set_len(rest);
+        self.set_len(self.len + n);
+        n
+    }
+
     /// Moves all objects to the shared list.
     pub(crate) fn flush(&mut self, core: &Core<T>) {
         self.give_oldest(core, self.len);

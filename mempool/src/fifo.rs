@@ -1,0 +1,427 @@
+//! [`MbufFifo`]: the buffers that a queue has handed to its device, oldest first.
+#![expect(unsafe_code, reason = "slots between tail and head hold packets, the others nothing")]
+
+use std::{
+    fmt,
+    mem::{ManuallyDrop, MaybeUninit},
+    ptr, slice,
+};
+
+use arrayvec::ArrayVec;
+
+use crate::{
+    cache::PoolCache,
+    flags::OlFlags,
+    mbuf::{Mbuf, RawMbuf},
+    pool::Pool,
+};
+
+/// Largest capacity of a fifo.
+const MAX_CAPACITY: usize = 1 << 24;
+
+/// What [`MbufFifo::push_while`] shows of a packet: enough to describe it to a device, and no
+/// handle by which it could be shared.
+#[derive(Debug, Clone, Copy)]
+pub struct Plain {
+    /// Virtual address of the first byte.
+    pub address: usize,
+    /// Bytes.
+    pub len: u16,
+    /// What is asked of the device.
+    pub flags: OlFlags,
+}
+
+/// A bounded first-in first-out list of packets, for the buffers of a receive or send queue.
+///
+/// It belongs to one pool, and knows which of its packets are *simple* buffers of that pool (see
+/// [`Mbuf::is_simple_of`]): those are moved in bulk and freed without touching their headers.
+/// Others are welcome and take longer. Nothing is allocated after it was made. Dropping it frees
+/// what is in it.
+pub struct MbufFifo {
+    /// A power of two of slots. Those from `tail` to `head`, modulo the length, hold packets.
+    slots: Box<[MaybeUninit<Mbuf>]>,
+    head: u32,
+    tail: u32,
+    /// Packets in front of this position may be other than simple; those from here to `head` are
+    /// simple. Never behind `tail`.
+    complex_end: u32,
+    pool: Pool,
+}
+
+impl MbufFifo {
+    /// An empty list for `capacity` packets, mostly of `pool`.
+    ///
+    /// # Panics
+    /// Unless `capacity` is a power of two from 1 to 2^24.
+    #[must_use]
+    pub fn new(pool: &Pool, capacity: usize) -> Self {
+        assert!(capacity.is_power_of_two() && capacity <= MAX_CAPACITY, "capacity {capacity}");
+        let slots = Box::new_uninit_slice(capacity);
+        Self { slots, head: 0, tail: 0, complex_end: 0, pool: pool.clone() }
+    }
+
+    /// The pool of its simple buffers.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Packets that fit.
+    #[inline]
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Packets in the list.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.head.wrapping_sub(self.tail) as usize
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Packets that can be added.
+    #[inline]
+    #[must_use]
+    pub fn free_slots(&self) -> usize {
+        self.slots.len() - self.len()
+    }
+
+    #[inline(always)]
+    fn index(&self, position: u32) -> usize {
+        position as usize & (self.slots.len() - 1)
+    }
+
+    /// Adds one packet of any kind, or hands it back if the list is full.
+    ///
+    /// # Errors
+    /// The packet.
+    #[inline]
+    pub fn push(&mut self, mbuf: Mbuf) -> Result<(), Mbuf> {
+        if self.free_slots() == 0 {
+            return Err(mbuf);
+        }
+        let simple = mbuf.is_simple_of(&self.pool);
+        let at = self.index(self.head);
+        self.slots[at].write(mbuf);
+        self.head = self.head.wrapping_add(1);
+        if !simple {
+            self.complex_end = self.head;
+        }
+        Ok(())
+    }
+
+    /// Moves packets from the front of `packets`, at most `max`, as long as they are simple
+    /// buffers of the pool and `each` answers `true`. Returns how many.
+    ///
+    /// Stops at the end of the array, too: a result smaller than asked for says nothing until
+    /// the next call answers 0.
+    #[inline(always)]
+    pub fn push_while<const N: usize>(
+        &mut self,
+        packets: &mut ArrayVec<Mbuf, N>,
+        max: usize,
+        mut each: impl FnMut(Plain) -> bool,
+    ) -> usize {
+        let start = self.index(self.head);
+        let most = max.min(packets.len()).min(self.free_slots()).min(self.slots.len() - start);
+        let mut n = 0;
+        for (slot, mbuf) in self.slots[start..start + most].iter_mut().zip(&packets[..most]) {
+            // SAFETY: a copy that is not dropped. It becomes the owner below, when the original
+            // leaves `packets`; if it does not, or if `each` panics, it is forgotten.
+            let mbuf = ManuallyDrop::new(unsafe { ptr::read(mbuf) });
+            let (address, len) = (mbuf.data().as_ptr().addr(), mbuf.data_len() as u16);
+            if !mbuf.is_simple_of(&self.pool) || !each(Plain { address, len, flags: mbuf.flags() })
+            {
+                break;
+            }
+            slot.write(ManuallyDrop::into_inner(mbuf));
+            n += 1;
+        }
+        let rest = packets.len() - n;
+        // SAFETY: the first `n` packets now belong to the list; the rest moves to the front. The
+        // length is 0 in between, so nothing is dropped twice.
+        unsafe {
+            packets.set_len(0);
+            if n != 0 && rest != 0 {
+                ptr::copy(packets.as_ptr().add(n), packets.as_mut_ptr(), rest);
+            }
+            packets.set_len(rest);
+        }
+        self.head = self.head.wrapping_add(n as u32);
+        n
+    }
+
+    /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows the device's
+    /// address of each room to `each`. Returns how many: 0 if the pool has too few, or the list
+    /// is full.
+    ///
+    /// # Panics
+    /// If `cache` is another pool's.
+    #[inline(always)]
+    pub fn fill(&mut self, cache: &mut PoolCache, n: usize, mut each: impl FnMut(u64)) -> usize {
+        assert!(*cache.pool() == self.pool, "the cache of another pool");
+        let start = self.index(self.head);
+        let n = n.min(self.free_slots()).min(self.slots.len() - start);
+        let run = &mut self.slots[start..start + n];
+        if !cache.get_bulk_uninit(run) {
+            return 0;
+        }
+        self.head = self.head.wrapping_add(n as u32);
+        for slot in run {
+            // SAFETY: a get that succeeds fills all of `run`.
+            each(unsafe { slot.assume_init_ref() }.room_iova());
+        }
+        n
+    }
+
+    /// Moves packets to `out`, oldest first, at most `max` and as many as fit, as long as `each`
+    /// answers `true`, which may change the packet. The packet for which it answers `false` stays.
+    /// Returns how many. Stops at the end of the array, as [`MbufFifo::push_while`] does.
+    ///
+    /// If `each` panics, the packets of the list are leaked.
+    #[inline(always)]
+    pub fn pop_while<const N: usize>(
+        &mut self,
+        out: &mut ArrayVec<Mbuf, N>,
+        max: usize,
+        mut each: impl FnMut(&mut Mbuf) -> bool,
+    ) -> usize {
+        let (before, tail, complex_end) = (out.len(), self.tail, self.complex_end);
+        let start = self.index(tail);
+        let most = max.min(N - before).min(self.len()).min(self.slots.len() - start);
+        // The list counts as empty while `each` runs, so that a panic leaves no packet to two
+        // owners.
+        (self.tail, self.complex_end) = (self.head, self.head);
+        let mut n = 0;
+        let mut stayed = false;
+        for slot in &mut self.slots[start..start + most] {
+            // SAFETY: fewer than `len` slots from `tail` hold packets, one after the other. The
+            // list gave them up above; the packet is moved to `out` or put back below.
+            let mut mbuf = ManuallyDrop::new(unsafe { slot.assume_init_read() });
+            if !each(&mut mbuf) {
+                slot.write(ManuallyDrop::into_inner(mbuf));
+                stayed = true;
+                break;
+            }
+            // SAFETY: `before + n < N`.
+            unsafe { out.as_mut_ptr().add(before + n).write(ManuallyDrop::into_inner(mbuf)) };
+            n += 1;
+        }
+        self.tail = tail.wrapping_add(n as u32);
+        // SAFETY: `before + n <= N`, and the new ones were written above.
+        unsafe { out.set_len(before + n) };
+        // What stayed may be anything that `each` put there.
+        let ahead = complex_end.wrapping_sub(self.tail) as i32 > 0;
+        self.complex_end =
+            if ahead { complex_end } else { self.tail.wrapping_add(u32::from(stayed)) };
+        n
+    }
+
+    /// Takes the oldest packet.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Mbuf> {
+        if self.is_empty() {
+            return None;
+        }
+        let at = self.index(self.tail);
+        // SAFETY: the slot at `tail` holds a packet, which the list gives up with the next line.
+        let mbuf = unsafe { self.slots[at].assume_init_read() };
+        self.passed(1);
+        Some(mbuf)
+    }
+
+    /// Moves the tail past `n` packets that were given up.
+    #[inline(always)]
+    fn passed(&mut self, n: u32) {
+        self.tail = self.tail.wrapping_add(n);
+        if self.complex_end.wrapping_sub(self.tail) as i32 <= 0 {
+            self.complex_end = self.tail;
+        }
+    }
+
+    /// Frees the `n` oldest packets into `cache`.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline(always)]
+    pub fn free(&mut self, n: usize, cache: &mut PoolCache) {
+        assert!(n <= self.len());
+        if self.complex_end != self.tail || *cache.pool() != self.pool {
+            return self.free_slowly(n, cache);
+        }
+        let start = self.index(self.tail);
+        let first = n.min(self.slots.len() - start);
+        // The list gives the packets up first, so that none is freed twice whatever happens.
+        self.passed(n as u32);
+        for (start, len) in [(start, first), (0, n - first)] {
+            if len == 0 {
+                break;
+            }
+            let run = self.slots[start..start + len].as_ptr().cast::<RawMbuf>();
+            // SAFETY: (1) the slots held packets, and an Mbuf and a RawMbuf are the same
+            // transparent pointer; (2) all are simple buffers of the pool: `complex_end` says that
+            // they were when they were added, and nobody could reach them since; (3) the list no
+            // longer has them.
+            unsafe { cache.put_simple_bulk(slice::from_raw_parts(run, len)) };
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_slowly(&mut self, n: usize, cache: &mut PoolCache) {
+        for _ in 0..n {
+            if let Some(mbuf) = self.pop() {
+                cache.put(mbuf);
+            }
+        }
+    }
+
+    /// Forgets all packets without freeing them: a device may still use their memory.
+    pub fn leak(&mut self) {
+        self.passed(self.len() as u32);
+        // The buffers keep the pool, and so its memory, alive for ever.
+    }
+}
+
+impl Drop for MbufFifo {
+    fn drop(&mut self) {
+        while let Some(mbuf) = self.pop() {
+            drop(mbuf);
+        }
+    }
+}
+
+impl fmt::Debug for MbufFifo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MbufFifo")
+            .field("pool", &self.pool.name())
+            .field("capacity", &self.capacity())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PoolConfig, RegionConfig};
+
+    fn pool(count: usize) -> Pool {
+        let config = PoolConfig {
+            name: "fifo".into(),
+            count,
+            data_room_bytes: 256,
+            cache_size: 32,
+            region: RegionConfig::heap(1),
+            ..PoolConfig::default()
+        };
+        Pool::new(&config).unwrap()
+    }
+
+    fn packet(pool: &Pool, tag: u8) -> Mbuf {
+        let mut mbuf = pool.get().unwrap();
+        assert!(mbuf.extend_from_slice(&[tag; 20]));
+        mbuf
+    }
+
+    #[test]
+    fn packets_come_out_in_order_across_the_wrap() {
+        let pool = pool(64);
+        let mut cache = pool.cache();
+        let mut fifo = MbufFifo::new(&pool, 8);
+        (fifo.head, fifo.tail, fifo.complex_end) = (u32::MAX - 5, u32::MAX - 5, u32::MAX - 5);
+        let (mut next_in, mut next_out) = (0u8, 0u8);
+        for round in 0..200usize {
+            let mut packets = ArrayVec::<Mbuf, 16>::new();
+            for _ in 0..round % 9 {
+                packets.push(packet(&pool, next_in));
+                next_in = next_in.wrapping_add(1);
+            }
+            let (had, room) = (packets.len(), fifo.free_slots());
+            let mut n = fifo.push_while(&mut packets, 16, |plain| plain.len == 20);
+            n += fifo.push_while(&mut packets, 16, |plain| plain.len == 20);
+            assert_eq!(n, had.min(room));
+            assert_eq!(packets.len(), had - n);
+            // What did not fit is sent again first.
+            next_in = next_in.wrapping_sub((had - n) as u8);
+            drop(packets);
+            if round % 3 == 0 {
+                let n = fifo.len() / 2;
+                fifo.free(n, &mut cache);
+                next_out = next_out.wrapping_add(n as u8);
+            } else {
+                let mut out = ArrayVec::<Mbuf, 4>::new();
+                fifo.pop_while(&mut out, 9, |_| true);
+                for mbuf in out {
+                    assert_eq!(mbuf.data()[0], next_out);
+                    next_out = next_out.wrapping_add(1);
+                }
+            }
+        }
+        drop(fifo);
+        drop(cache);
+        assert_eq!(pool.stats().shared, 64);
+    }
+
+    #[test]
+    fn packets_of_every_kind_are_freed_right() {
+        let (own, other) = (pool(64), pool(64));
+        let mut cache = own.cache();
+        let mut fifo = MbufFifo::new(&own, 16);
+        let mut chained = packet(&own, 1);
+        chained.chain(packet(&other, 2)).unwrap();
+        let original = packet(&own, 3);
+        let clone = original.clone_ref(&mut cache).unwrap();
+        fifo.push(packet(&own, 0)).unwrap();
+        fifo.push(chained).unwrap();
+        fifo.push(packet(&other, 4)).unwrap();
+        fifo.push(original).unwrap();
+        let mut more = ArrayVec::<Mbuf, 4>::new();
+        more.extend([packet(&own, 5), packet(&own, 6), packet(&other, 7)]);
+        assert_eq!(fifo.push_while(&mut more, 9, |_| true), 2, "stops at the other pool's");
+        assert_eq!(more.len(), 1);
+        fifo.free(5, &mut cache);
+        assert_eq!(other.stats().in_use, 1);
+        assert_eq!(clone.data()[0], 3, "shared data outlives the freed packet");
+        fifo.free(1, &mut cache);
+        drop((clone, more, cache, fifo));
+        assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
+    }
+
+    #[test]
+    fn full_and_empty_and_refusals() {
+        let pool = pool(8);
+        let mut cache = pool.cache_with_size(4);
+        let mut fifo = MbufFifo::new(&pool, 4);
+        assert!(fifo.pop().is_none());
+        assert_eq!(fifo.fill(&mut cache, 5, |_| ()), 4);
+        assert_eq!(fifo.free_slots(), 0);
+        let extra = packet(&pool, 9);
+        let extra = fifo.push(extra).unwrap_err();
+        assert_eq!(extra.data()[0], 9);
+        let mut out = ArrayVec::<Mbuf, 8>::new();
+        let mut seen = 0;
+        let two = fifo.pop_while(&mut out, 9, |mbuf| {
+            seen += 1;
+            // What is left in place of a packet that stays may be anything.
+            *mbuf = packet(&pool, seen);
+            seen <= 2
+        });
+        assert_eq!((two, fifo.len(), out.len()), (2, 2, 2));
+        fifo.free(2, &mut cache);
+        drop((out, extra));
+        let mut big = MbufFifo::new(&pool, 16);
+        assert_eq!(big.fill(&mut cache, 9, |_| ()), 0, "the pool has 8");
+        assert_eq!(big.fill(&mut cache, 8, |_| ()), 8);
+        drop((big, cache, fifo));
+        assert_eq!(pool.stats().shared, 8);
+    }
+}
