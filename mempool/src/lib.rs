@@ -123,7 +123,6 @@ mod oracle_tests;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
-mod posted;
 mod refcount;
 mod region;
 #[cfg(test)]
@@ -143,6 +142,5 @@ pub use pool::{
     DEFAULT_CACHE_SIZE, DEFAULT_DATA_ROOM_BYTES, DEFAULT_HEADROOM_BYTES, MAX_CACHE_SIZE, MAX_COUNT,
     MAX_DATA_ROOM_BYTES, Pool, PoolConfig, PoolKeys,
 };
-pub use posted::PostedRing;
 pub use region::{Backing, PageSize, Region, RegionConfig, RegionWarning};
 pub use stats::PoolStats;

@@ -134,7 +134,7 @@ impl Mbuf {
         set_header!(self, rss_hash, hash);
     }
 
-    /// Sets the mark that [`OlFlags::RX_FLOW_MARK`] declares valid.
+    /// Sets the mark; 0 for none.
     #[inline(always)]
     pub fn set_flow_mark(&mut self, mark: u32) {
         set_header!(self, flow_mark, mark);

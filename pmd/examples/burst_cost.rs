@@ -35,7 +35,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..PoolConfig::default()
     })?;
     let bus = NullBus::new(PageSize::Auto)?;
-    let mut cache = pool.cache();
     let mut packets = ArrayVec::<Mbuf, BURST>::new();
     match what.as_str() {
         "rx" => {
@@ -44,13 +43,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 rx.complete(BURST as u32, 64);
                 let count = measured_rx(&mut rx, &mut packets);
                 assert!(count == BURST && packets.iter().all(|mbuf| mbuf.pkt_len() == 64));
-                cache.put_bulk(&mut packets);
+                rx.queue.cache().put_bulk(&mut packets);
             }
         }
         "tx" => {
             let mut tx = bus.tx_queue(&pool, 512)?;
             for _ in 0..bursts {
-                assert!(cache.get_bulk(&mut packets, BURST));
+                assert!(tx.queue.cache().get_bulk(&mut packets, BURST));
                 for mbuf in &mut packets {
                     assert!(mbuf.reset_rx(128, 64));
                 }

@@ -82,6 +82,13 @@ impl Cq {
         (ci >> self.log_size) & 1
     }
 
+    /// Entries from `ci` to the end of the ring.
+    #[inline(always)]
+    pub(crate) fn left_of_lap(&self, ci: u32) -> usize {
+        let entries = 1u32 << self.log_size;
+        (entries - (ci & (entries - 1))) as usize
+    }
+
     /// Tells the device which entries are free again.
     #[inline(always)]
     pub(crate) fn tell(&self) {

@@ -18,8 +18,8 @@ mod slow;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::{DmaBuf, DmaWord, Ring};
-use ferrocx_mempool::{Mbuf, OlFlags, PacketType, Pool, PoolCache, PostedRing, RxMeta};
+use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
+use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
 use ferrocx_prm::wqc::{Rqc, Wq};
 use ferrocx_prm::wqe::{Data, INVALID_LKEY};
 
@@ -30,6 +30,7 @@ use crate::device::{Device, Inner, lock};
 use crate::error::{ConfigError, DeviceError, QueueFault};
 use crate::keys::RegionKeys;
 use crate::stats::RxStats;
+use crate::tx::TxQueue;
 
 /// Buffers posted at once. A ring is refilled when this many are missing.
 pub(crate) const REFILL: usize = 32;
@@ -39,6 +40,8 @@ const LOG_DATA_BYTES: u8 = 4;
 const WQ_CYCLIC: u32 = 1;
 /// Bytes of Ethernet header and VLAN tag.
 const L2_BYTES: u32 = 18;
+/// Bits of the flow tag in its word. Source: reference 6.7, `sop_drop_qpn`.
+const MARK_MASK: u32 = 0x00ff_ffff;
 /// Opcode of a receive completion, in the last dword. Source: reference 6.7.
 const RESPONDER_SEND: u32 = 2 << 4;
 
@@ -76,7 +79,7 @@ pub(crate) struct RxRing {
     wq: Ring<16>,
     doorbell_record: DmaWord,
     /// Buffers in the ring, in order; for scattered frames, `1 << log_segs` to a work request.
-    posted: PostedRing,
+    elts: MbufFifo,
     /// Work requests completed, and posted, since the queue became ready.
     ci: u32,
     pi: u32,
@@ -161,77 +164,60 @@ impl RxRing {
         if self.log_segs != 0 || self.mini.is_active() {
             return self.burst_slowly(out);
         }
-        let before = out.len();
+        let (cqes, last_mask, headroom) = (self.cq.ring.view(), self.last_mask, self.headroom);
+        let mut cq_ci = self.cq.ci;
+        let mut received = 0;
+        let mut bytes = 0u64;
+        let mut stop = Stop::Full;
         loop {
-            let (ready, odd) = self.ready(N - out.len());
-            if ready != 0 {
-                let from = out.len();
-                self.posted.take_into(ready as usize, out);
-                self.describe(out, from);
-                (self.ci, self.cq.ci) =
-                    (self.ci.wrapping_add(ready), self.cq.ci.wrapping_add(ready));
-                self.cq.tell();
-            }
-            if let Some(last) = odd {
-                // Bit 0 differs, or nothing was ever written: the usual end of a burst.
-                if (last ^ self.cq.owner_at(self.cq.ci)) & 1 == 0 && last & 0xf0 != 0xf0 {
-                    return out.len() - before + self.look_closer(last, out);
+            // As far as the owner bit stays the same.
+            let lap = self.cq.left_of_lap(cq_ci);
+            let counter = self.ci.wrapping_add(received as u32);
+            let mut wanted = counter << 16 | RESPONDER_SEND | self.cq.owner_at(cq_ci);
+            let count = self.elts.pop_while(out, lap, |mbuf| {
+                let cqe = cqes.at(cq_ci);
+                let last = cqe.load_acquire_be32::<0x3c>();
+                if (last ^ wanted) & last_mask != 0 {
+                    stop = Stop::Odd(last);
+                    return false;
                 }
+                let len = cqe.load_be32::<0x2c>();
+                if !mbuf.start_rx(headroom, len) {
+                    stop = Stop::TooLong(len);
+                    return false;
+                }
+                describe(mbuf, &cqe);
+                bytes += u64::from(len);
+                cq_ci = cq_ci.wrapping_add(1);
+                wanted = wanted.wrapping_add(1 << 16);
+                true
+            });
+            received += count;
+            if count == 0 || !matches!(stop, Stop::Full) {
                 break;
             }
-            if self.posted.is_empty() {
-                self.look_for_overrun();
-                break;
+        }
+        if received != 0 {
+            self.ci = self.ci.wrapping_add(received as u32);
+            self.cq.ci = cq_ci;
+            self.stats.packets += received as u64;
+            self.stats.bytes += bytes;
+            self.cq.tell();
+        }
+        match stop {
+            Stop::Full => {
+                if self.elts.is_empty() {
+                    self.look_for_overrun();
+                }
             }
-            if out.is_full() || ready == 0 {
-                break;
-            }
-            // The run ended at the end of the ring.
+            // The usual end of a burst: the entry is still the device's.
+            Stop::Odd(last) if (last ^ self.cq.owner_at(cq_ci)) & 1 != 0 => {}
+            Stop::Odd(last) if last & 0xf0 == 0xf0 => {}
+            Stop::Odd(last) => return received + self.look_closer(last, out),
+            Stop::TooLong(len) => self.too_long(len),
         }
         self.refill();
-        out.len() - before
-    }
-
-    /// How many ordinary completions stand there, up to `most` and up to the end of the ring; and
-    /// the last dword of the one that ended the count, if one did: usually one that was not
-    /// written yet.
-    #[inline(always)]
-    fn ready(&self, most: usize) -> (u32, Option<u32>) {
-        let most = most.min(self.posted.len()) as u32;
-        let mask = self.last_mask;
-        let mut expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
-        let mut run = self.cq.ring.view().run(self.cq.ci, most);
-        let len = run.len();
-        while let Some(cqe) = run.next() {
-            if (cqe.load_acquire_be32::<0x3c>() ^ expected) & mask != 0 {
-                return (len - run.len() - 1, Some(cqe.load_acquire_be32::<0x3c>()));
-            }
-            expected = expected.wrapping_add(1 << 16);
-        }
-        (len, None)
-    }
-
-    /// Writes into the headers of the packets behind the first `from` what their completions say.
-    #[inline(always)]
-    fn describe<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>, from: usize) {
-        let (cqes, first, headroom) = (self.cq.ring.view(), self.cq.ci, self.headroom);
-        let mut bytes = 0u64;
-        let mut too_long = None;
-        for (index, mbuf) in out[from..].iter_mut().enumerate() {
-            let cqe = cqes.at(first.wrapping_add(index as u32));
-            let len = cqe.load_be32::<0x2c>();
-            if !mbuf.init_rx(headroom, len, meta(&cqe)) {
-                too_long = Some((index, len));
-                break;
-            }
-            bytes += u64::from(len);
-        }
-        if let Some((index, len)) = too_long {
-            self.too_long(len);
-            out.truncate(from + index);
-        }
-        self.stats.packets += (out.len() - from) as u64;
-        self.stats.bytes += bytes;
+        received
     }
 
     /// Work requests that have no buffer.
@@ -243,39 +229,69 @@ impl RxRing {
     /// Posts buffers for those taken out, [`REFILL`] at a time, and tells the device once.
     #[inline(always)]
     fn refill(&mut self) {
-        if self.missing() < REFILL as u32 {
+        let mut missing = self.missing() as usize;
+        if missing < REFILL {
             return;
         }
-        let (wq, post_offset) = (self.wq.view(), self.post_offset);
-        while self.missing() >= REFILL as u32 {
-            let fresh = self.posted.refill(&mut self.cache, REFILL);
-            if fresh.is_empty() {
+        while missing >= REFILL {
+            let posted = self.post(REFILL);
+            if posted == 0 {
                 self.refill_from_rest();
                 break;
             }
-            let mut pi = self.pi;
-            for mbuf in fresh {
-                wq.at(pi).store_be64::<8>(mbuf.room_iova().wrapping_add(post_offset));
-                pi = pi.wrapping_add(1);
-            }
-            self.pi = pi;
+            missing -= posted;
         }
         self.doorbell_record.store_release_be32(self.pi & 0xffff);
     }
+
+    /// Puts buffers into the next slots, `n` or fewer at the end of the ring; returns how many.
+    /// 0 if the pool has too few.
+    #[inline(always)]
+    fn post(&mut self, n: usize) -> usize {
+        let (wqes, offset) = (self.wq.view(), self.post_offset);
+        let mut pi = self.pi;
+        let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
+            wqes.at(pi).store_be64::<8>(room_iova.wrapping_add(offset));
+            pi = pi.wrapping_add(1);
+        });
+        self.pi = pi;
+        posted
+    }
+}
+
+/// Why a burst ended.
+enum Stop {
+    /// No room in the vector, or no buffer in the ring.
+    Full,
+    /// A completion that is not the expected one; its last dword.
+    Odd(u32),
+    /// A completion with this many bytes.
+    TooLong(u32),
+}
+
+/// Stores what a completion says about its packet, field by field.
+#[inline(always)]
+fn describe(mbuf: &mut Mbuf, cqe: &Slot<'_, 64>) {
+    let word = cqe.load_be32::<0x1c>();
+    mbuf.set_vlan_tci(word as u16);
+    let known = FLAGS[(word >> 16) as usize & 0x7ff];
+    mbuf.set_rss_hash(cqe.load_be32::<0x0c>());
+    mbuf.set_flow_mark(cqe.load_be32::<0x38>() & MARK_MASK);
+    let hashed = u32::from(cqe.load_raw32::<0x10>().to_ne_bytes()[0] != 0);
+    let flags = (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits());
+    mbuf.set_rx_flags(OlFlags::from_bits_retain(flags), PacketType((known >> 24) as u8));
 }
 
 /// What a completion says about its packet.
-#[inline(always)]
-fn meta(cqe: &ferrocx_bus::Slot<'_, 64>) -> RxMeta {
+fn meta(cqe: &Slot<'_, 64>) -> RxMeta {
     let word = cqe.load_be32::<0x1c>();
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
-    let hashed = u32::from(cqe.load_raw32::<0x10>().to_ne_bytes()[0] != 0);
+    let mut flags = OlFlags::from_bits_retain(known & 0x00ff_ffff);
+    flags.set(OlFlags::RX_RSS_HASH, cqe.load_be32::<0x10>() >> 24 != 0);
     RxMeta {
-        flags: OlFlags::from_bits_retain(
-            (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits()),
-        ),
+        flags,
         rss_hash: cqe.load_be32::<0x0c>(),
-        flow_mark: cqe.load_be32::<0x38>() & 0x00ff_ffff,
+        flow_mark: cqe.load_be32::<0x38>() & MARK_MASK,
         vlan_tci: word as u16,
         packet_type: PacketType((known >> 24) as u8),
     }
@@ -300,7 +316,7 @@ impl RxQueue {
         let buf = Arc::new(memory.alloc(wq_bytes, 4096)?);
         let record = Arc::new(memory.alloc(8, 64)?);
         let mut hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
-        let need = hot.posted.room();
+        let need = hot.elts.capacity();
         let got = hot.fill();
         if got < need {
             return Err(DeviceError::PoolTooSmall { pool: pool.name().to_owned(), need, got });
@@ -350,11 +366,20 @@ impl RxQueue {
         self.hot.burst(out)
     }
 
-    /// The queue's own stock of free buffers. Freeing received packets, or taking new ones, here
-    /// spares them the way over the pool's shared list.
-    #[inline]
+    /// The queue's stock of free buffers. Freeing packets into it, or taking packets to send out
+    /// of it, spares the way through the pool's shared list.
     pub fn cache(&mut self) -> &mut PoolCache {
         &mut self.hot.cache
+    }
+
+    /// Takes buffers that `tx` has freed, for receiving into: what a core that forwards calls
+    /// once a burst. Returns how many.
+    #[inline]
+    pub fn recycle(&mut self, tx: &mut TxQueue) -> usize {
+        let cache = &mut self.hot.cache;
+        // Not more than half of the stock: what is freed into it needs room too.
+        let room = (cache.room() / 2).saturating_sub(cache.len() / 2);
+        cache.take_from(tx.cache(), room)
     }
 
     /// Counts since the queue was made.
@@ -506,7 +531,7 @@ impl RxRing {
             cq,
             wq: Ring::new(Arc::clone(buf), 0, log_size + log_segs)?,
             doorbell_record: DmaWord::new(Arc::clone(record), 0)?,
-            posted: PostedRing::new(pool, 1 << (log_size + log_segs)),
+            elts: MbufFifo::new(pool, 1 << (log_size + log_segs)),
             ci: 0,
             pi: 0,
             log_size,

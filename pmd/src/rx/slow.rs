@@ -1,8 +1,6 @@
 //! The rare paths of receiving: scattered frames, compressed completions, faults, refilling from
 //! a pool that runs dry.
 
-use std::mem;
-
 use arrayvec::ArrayVec;
 use ferrocx_mempool::{Mbuf, OlFlags, RxMeta};
 
@@ -59,7 +57,7 @@ impl RxRing {
         }
     }
 
-    /// Nothing is posted: a completion that is there all the same ends the queue.
+    /// A completion although no buffer is posted: the device is out of step.
     #[cold]
     #[inline(never)]
     pub(super) fn look_for_overrun(&mut self) {
@@ -172,7 +170,8 @@ impl RxRing {
         self.cq.ci = self.cq.ci.wrapping_add(self.mini.count);
     }
 
-    /// Takes the packet of the next work request out of the ring.
+    /// Takes the packet of the next work request out of the ring. Buffers that it did not need go
+    /// back to the cache.
     fn take_packet(&mut self, len: u32, meta: RxMeta) -> Option<Mbuf> {
         if len > self.room_bytes() {
             self.too_long(len);
@@ -182,20 +181,18 @@ impl RxRing {
         let room = self.cache.pool().data_room_bytes() as u32;
         let mut packet: Option<Mbuf> = None;
         let mut left = len;
-        for seg in 0..1 << self.log_segs {
-            let mut mbuf = self.posted.take()?;
-            let headroom = if seg == 0 { self.headroom } else { 0 };
+        for segment in 0..1 << self.log_segs {
+            let mut mbuf = self.elts.pop()?;
+            let (headroom, meta) =
+                if segment == 0 { (self.headroom, meta) } else { (0, RxMeta::default()) };
             let part = left.min(room - u32::from(headroom));
-            if part == 0 && seg != 0 {
-                // The frame ended before this buffer.
+            if part == 0 && segment != 0 {
                 self.cache.put(mbuf);
                 continue;
             }
-            let meta = if seg == 0 { meta } else { RxMeta::default() };
-            if !mbuf.init_rx(headroom, part, meta) {
-                self.too_long(len);
-                return None;
-            }
+            // The parts were cut to fit.
+            let fits = mbuf.init_rx(headroom, part, meta);
+            debug_assert!(fits);
             left -= part;
             match &mut packet {
                 None => packet = Some(mbuf),
@@ -206,31 +203,27 @@ impl RxRing {
         packet
     }
 
-    /// Posts work requests whose buffers are complete, as far as the pool has buffers.
+    /// Posts whole work requests, as far as the pool has buffers.
     fn refill_segments(&mut self) {
         let segs = 1u32 << self.log_segs;
         while self.missing() > 0 {
-            // Buffers of a work request that was begun when the pool ran dry.
-            let begun = self.posted.len() as u32 - self.pi.wrapping_sub(self.ci) * segs;
-            for seg in begun..segs {
-                let Some(mbuf) = self.cache.get() else {
-                    self.stats.no_mbuf += 1;
-                    return;
-                };
-                self.place(mbuf, self.pi.wrapping_mul(segs).wrapping_add(seg), seg == 0);
+            let (wqes, offset) = (self.wq.view(), self.post_offset);
+            let first = self.pi.wrapping_mul(segs);
+            let headroom = u64::from(self.headroom);
+            let mut at = first;
+            let posted = self.elts.fill(&mut self.cache, segs as usize, |room_iova| {
+                // Only the first buffer keeps its headroom free.
+                let extra = if at == first { 0 } else { headroom };
+                let address = room_iova.wrapping_add(offset).wrapping_sub(extra);
+                wqes.at(at).store_be64::<8>(address);
+                at = at.wrapping_add(1);
+            });
+            if posted == 0 {
+                self.stats.no_mbuf += 1;
+                return;
             }
             self.pi = self.pi.wrapping_add(1);
         }
-    }
-
-    /// Writes a buffer's address into a descriptor, and keeps the buffer.
-    fn place(&mut self, mbuf: Mbuf, descriptor: u32, is_first: bool) {
-        // Only the first buffer of a frame has headroom.
-        let extra = if is_first { 0 } else { u64::from(self.headroom) };
-        let address = mbuf.room_iova().wrapping_add(self.post_offset).wrapping_sub(extra);
-        self.wq.at(descriptor).store_be64::<8>(address);
-        // There is room: as many buffers are kept as there are descriptors.
-        drop(self.posted.push(mbuf));
     }
 
     /// The pool has fewer buffers than a whole refill: takes what there is.
@@ -239,16 +232,16 @@ impl RxRing {
     pub(super) fn refill_from_rest(&mut self) {
         self.stats.no_mbuf += 1;
         for _ in 0..REFILL {
-            let Some(mbuf) = self.cache.get() else { break };
-            self.place(mbuf, self.pi, true);
-            self.pi = self.pi.wrapping_add(1);
+            if self.post(1) == 0 {
+                break;
+            }
         }
     }
 
-    /// Puts buffers into every slot; returns how many there are.
+    /// Puts buffers into every slot; returns how many slots have one.
     pub(crate) fn fill(&mut self) -> usize {
         self.refill_segments();
-        self.posted.len()
+        self.elts.len()
     }
 
     /// Tells the device what is posted.
@@ -257,7 +250,7 @@ impl RxRing {
         self.doorbell_record.store_release_be32(self.pi & 0xffff);
     }
 
-    /// After the device's queue went through RST: counts from 0, with the buffers that are there.
+    /// After the device's queue went through RST: counts from 0, with fresh buffers.
     pub(super) fn restart(&mut self) {
         self.cq.drain();
         self.doorbell_record.store_release_be32(0);
@@ -265,14 +258,14 @@ impl RxRing {
         self.mini = Mini::default();
         self.stats.fault = None;
         self.stats.resets += 1;
-        self.posted.free(usize::MAX, &mut self.cache);
+        self.elts.free(self.elts.len(), &mut self.cache);
         self.fill();
     }
 
     /// Lets go of the buffers without freeing them: the device may still write to them.
     #[cold]
     pub(super) fn leak(&mut self) {
-        self.posted.leak();
-        mem::forget(self._keys.clone());
+        self.elts.leak();
+        std::mem::forget(self._keys.clone());
     }
 }

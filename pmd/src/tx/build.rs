@@ -52,15 +52,14 @@ impl TxRing {
             self.cache.put(mbuf);
             return true;
         };
-        if plan.ds.div_ceil(DS_PER_BLOCK) > self.free_blocks() || self.posted.room() == 0 {
+        if plan.ds.div_ceil(DS_PER_BLOCK) > self.free_blocks() || self.elts.free_slots() == 0 {
             return false;
         }
         let mbuf = packets.remove(0);
         self.stats.packets += 1;
         self.stats.bytes += mbuf.pkt_len() as u64;
         self.write(&mbuf, &plan);
-        // There is room, just checked.
-        drop(self.posted.push(mbuf));
+        self.keep(mbuf);
         true
     }
 

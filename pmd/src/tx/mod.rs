@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Doorbell, Ring};
-use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolCache, PostedRing};
+use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, Pool, PoolCache};
 use ferrocx_prm::wqc::{Sqc, Wq};
 use ferrocx_prm::wqe::{MAX_DS, Opcode};
 
@@ -71,7 +71,7 @@ struct Signal {
     /// First block behind it.
     end: u32,
     /// First buffer behind those of it and all before.
-    posted_end: u32,
+    elts_end: u32,
 }
 
 /// A send queue. Belongs to one core at a time: bursts take `&mut self`.
@@ -102,13 +102,14 @@ pub(crate) struct TxRing {
     pi: u32,
     ci: u32,
     log_size: u8,
-    /// Buffers in flight.
-    posted: PostedRing,
+    /// Buffers in flight, and how many were ever added.
+    elts: MbufFifo,
+    elts_head: u32,
     /// Completions asked for, and how many were ever added and removed.
     signals: Box<[Signal]>,
     signals_head: u32,
     signals_tail: u32,
-    /// Value of `posted.tail()` at the last request that asked for a completion.
+    /// Value of `elts_head` at the last request that asked for a completion.
     signalled: u32,
     /// First eight bytes of the last request, for the doorbell.
     last_ctrl: u64,
@@ -144,8 +145,11 @@ impl std::fmt::Debug for TxRing {
 /// Two dwords, given as they stand in memory, as one 64-bit word to store.
 #[inline(always)]
 fn pair(first: u32, second: u32) -> u64 {
-    let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
-    u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])
+    if cfg!(target_endian = "little") {
+        u64::from(first) | u64::from(second) << 32
+    } else {
+        u64::from(second) | u64::from(first) << 32
+    }
 }
 
 impl TxRing {
@@ -158,7 +162,7 @@ impl TxRing {
     /// Packets in flight.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.posted.len() as u32
+        self.elts.len() as u32
     }
 
     /// Sends packets from the front of `packets`; returns how many were taken.
@@ -170,7 +174,10 @@ impl TxRing {
         }
         let (before, pi) = (packets.len(), self.pi);
         while !packets.is_empty() {
-            if !self.multi_packet_request(packets) && !self.send_alone(packets) {
+            if self.multi_packet && self.multi_packet_request(packets) {
+                continue;
+            }
+            if !self.send_alone(packets) {
                 self.stats.full += 1;
                 break;
             }
@@ -181,42 +188,46 @@ impl TxRing {
         before - packets.len()
     }
 
-    /// Writes one request for the plain packets at the front, by reference, and keeps them.
-    /// `false` if there are none, or no room.
+    /// Writes one request for the plain packets at the front, up to [`MAX_PACKETS`]. `false` if
+    /// there is none, or no room.
     #[inline(always)]
     fn multi_packet_request<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> bool {
-        if !self.multi_packet {
-            return false;
-        }
         let room = (self.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
         let most = MAX_PACKETS.min(room as usize);
         let first = self.pi.wrapping_mul(DS_PER_BLOCK);
-        let (sq, lkey_be, va_to_iova) = (self.sq.view(), self.lkey_be, self.va_to_iova);
-        let inline_bytes = usize::from(self.inline_bytes);
         let mut at = first.wrapping_add(HEADER_DS);
         let mut bytes = 0;
-        let taken = self.posted.push_plain(packets, most, |mbuf| {
-            let data = mbuf.data();
-            // A length of 0 in a data segment means 2 GiB.
-            if mbuf.flags().intersects(OFFLOADS) || data.len() <= inline_bytes {
+        let (units, va_to_iova) = (self.sq.view(), self.va_to_iova);
+        let (lkey_be, inline_bytes) = (self.lkey_be, self.inline_bytes);
+        let count = self.elts.push_while(packets, most, |packet| {
+            if packet.flags.intersects(OFFLOADS) || packet.len <= inline_bytes {
                 return false;
             }
-            let segment = sq.at(at);
-            segment.store_raw64::<0>(pair((data.len() as u32).to_be(), lkey_be));
-            let address = (data.as_ptr().addr() as u64).wrapping_add(va_to_iova);
-            segment.store_be64::<8>(address);
-            bytes += data.len() as u64;
+            let segment = units.at(at);
+            segment.store_raw64::<0>(pair(u32::from(packet.len).to_be(), lkey_be));
+            segment.store_be64::<8>((packet.address as u64).wrapping_add(va_to_iova));
             at = at.wrapping_add(1);
+            bytes += u64::from(packet.len);
             true
         });
-        if taken == 0 {
+        if count == 0 {
             return false;
         }
+        self.elts_head = self.elts_head.wrapping_add(count as u32);
         self.write_eth(first, 0, 0);
         self.close_request(Opcode::ENHANCED_MPSW, at.wrapping_sub(first));
-        self.stats.packets += taken as u64;
+        self.stats.packets += count as u64;
         self.stats.bytes += bytes;
         true
+    }
+
+    /// Keeps a buffer until its completion. The caller made sure that there is room.
+    #[inline(always)]
+    fn keep(&mut self, mbuf: Mbuf) {
+        match self.elts.push(mbuf) {
+            Ok(()) => self.elts_head = self.elts_head.wrapping_add(1),
+            Err(mbuf) => self.cache.put(mbuf),
+        }
     }
 
     /// Writes the control segment of the request at the producer index, and moves past it.
@@ -243,7 +254,7 @@ impl TxRing {
     /// Tells the device what was posted, and asks for a completion if it is time.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
-        let unsignalled = self.posted.tail().wrapping_sub(self.signalled);
+        let unsignalled = self.elts_head.wrapping_sub(self.signalled);
         if unsignalled >= SIGNAL_EVERY || self.free_blocks() < (1 << self.log_size) / 2 {
             self.signal();
         }
@@ -257,9 +268,9 @@ impl TxRing {
     fn signal(&mut self) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
         let wqe_index = self.last_block as u16;
-        self.signals[at] = Signal { wqe_index, end: self.pi, posted_end: self.posted.tail() };
+        self.signals[at] = Signal { wqe_index, end: self.pi, elts_end: self.elts_head };
         self.signals_head = self.signals_head.wrapping_add(1);
-        self.signalled = self.posted.tail();
+        self.signalled = self.elts_head;
         let ctrl = self.sq.at(self.last_block.wrapping_mul(DS_PER_BLOCK));
         ctrl.store_raw64::<8>(pair(CE_ALWAYS.to_be(), 0));
     }
@@ -282,12 +293,18 @@ impl TxRing {
             self.cq.ci = self.cq.ci.wrapping_add(1);
             self.signals_tail = self.signals_tail.wrapping_add(1);
             self.ci = signal.end;
-            let done = signal.posted_end.wrapping_sub(self.posted.head());
-            self.posted.free(done as usize, &mut self.cache);
+            self.free_until(signal.elts_end);
         }
         if self.cq.ci != before {
             self.cq.tell();
         }
+    }
+
+    /// Gives completed buffers back to their pools: those added before the `end`th.
+    #[inline(always)]
+    fn free_until(&mut self, end: u32) {
+        let behind = self.elts_head.wrapping_sub(end) as usize;
+        self.elts.free(self.elts.len() - behind, &mut self.cache);
     }
 }
 
@@ -376,9 +393,8 @@ impl TxQueue {
         self.hot.in_flight()
     }
 
-    /// The queue's own stock of free buffers, into which sent packets go. Taking buffers to send
-    /// from here spares them the way over the pool's shared list.
-    #[inline]
+    /// The queue's stock of free buffers: those that it has sent, and where packets to send can
+    /// be taken from without going through the pool's shared list.
     pub fn cache(&mut self) -> &mut PoolCache {
         &mut self.hot.cache
     }
@@ -482,8 +498,6 @@ impl TxRing {
         regions: Vec<RegionKeys>,
     ) -> Result<Self, DeviceError> {
         let Parts { sqn, log_size, cq, doorbell, buf, record } = parts;
-        // A block of a multi-packet request holds four packets, but the device works through the
-        // ring in order of blocks; one buffer per block bounds what a burst can leave in flight.
         Ok(Self {
             // In 16-byte units, four to a block.
             sq: Ring::new(buf, 0, log_size + 2)?,
@@ -494,7 +508,10 @@ impl TxRing {
             pi: 0,
             ci: 0,
             log_size,
-            posted: PostedRing::new(pool, 1 << log_size),
+            // A block of a multi-packet request holds four packets; one buffer per block bounds
+            // how many of the pool's buffers a queue can keep.
+            elts: MbufFifo::new(pool, 1 << log_size),
+            elts_head: 0,
             signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
             signals_head: 0,
             signals_tail: 0,

@@ -1,7 +1,5 @@
 //! The rare paths of sending: faults, restart.
 
-use std::mem;
-
 use super::TxRing;
 use crate::cq::Odd;
 use crate::error::QueueFault;
@@ -43,10 +41,10 @@ impl TxRing {
     pub(super) fn restart(&mut self) {
         self.cq.drain();
         self.doorbell_record.store_release_be32(0);
-        self.posted.free(usize::MAX, &mut self.cache);
+        self.free_until(self.elts_head);
         (self.pi, self.ci) = (0, 0);
         self.signals_tail = self.signals_head;
-        self.signalled = self.posted.tail();
+        self.signalled = self.elts_head;
         self.stats.fault = None;
         self.stats.resets += 1;
     }
@@ -54,7 +52,7 @@ impl TxRing {
     /// Lets go of the buffers without freeing them: the device may still read them.
     #[cold]
     pub(super) fn leak(&mut self) {
-        self.posted.leak();
-        mem::forget(mem::take(&mut self.regions));
+        self.elts.leak();
+        std::mem::forget(std::mem::take(&mut self.regions));
     }
 }
