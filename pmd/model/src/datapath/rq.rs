@@ -250,7 +250,12 @@ fn scatter(ctx: &mut Ctx<'_>, wqe: &mut [u8; MAX_WQE_BYTES], rqn: u32, bytes: &[
     rq.stats.descriptor_bytes += 1 << wq.log_stride;
     let wqe = &mut wqe[..1 << wq.log_stride.min(9)];
     let mask = (1_u16 << wq.log_size.min(15)) - 1;
-    let index = if wq.wq_type.is_linked() { ring.next_wqe } else { ring.consumed } & mask;
+    let index = if wq.wq_type.is_linked() { ring.next_wqe } else { ring.consumed & mask };
+    if index > mask {
+        let (syndrome, value) = (CqeSyndrome::LOCAL_QP_OP_ERR, index.into());
+        let why = "next_wqe_index is past the ring";
+        return Scattered::Failed { wqe_counter: index, syndrome, value, why };
+    }
     let at = wq.memory.locate(u64::from(index) << wq.log_stride);
     if ctx.mem.read(at, wqe).is_err() {
         return Scattered::Lost;
@@ -482,6 +487,9 @@ pub(super) fn flush(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32) 
         let mut wqe_counter = rq.ring.consumed;
         if wq.wq_type.is_linked() {
             wqe_counter = rq.ring.next_wqe;
+            if u32::from(wqe_counter) >= 1 << wq.log_size {
+                return;
+            }
             let at = wq.memory.locate(u64::from(wqe_counter) << wq.log_stride);
             let mut next = [0; DS_BYTES];
             if ctx.mem.read(at, &mut next).is_err() {

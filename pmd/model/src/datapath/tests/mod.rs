@@ -4,6 +4,7 @@
 mod compressed;
 mod events;
 mod plain;
+mod random;
 mod receiving;
 mod refused;
 mod sending;

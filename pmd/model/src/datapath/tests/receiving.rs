@@ -198,6 +198,26 @@ fn a_pool_is_followed_by_its_links_and_tells_when_it_runs_low() {
     assert_eq!(port.state.port.counters.rx_out_of_buffer, 1);
 }
 
+#[test]
+fn a_link_past_the_ring_fails_the_queue() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(6);
+    let mut rq = port.rq_with(cq.cqn, 2, 5, |_, wq| wq.wq_type = WqType::LinkedList);
+    port.steer_all_to(rq.rqn);
+    let buf = port.alloc(2048);
+    let mut wqe = vec![0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    wqe.extend(data(2048, KEY, buf.iova()));
+    (0..3).for_each(|_| rq.post(&wqe));
+    put(&mut far, &frame(1));
+    put(&mut far, &frame(2));
+    port.poll();
+    assert_eq!(cq.poll().map(|cqe| cqe[0x3f] >> 4), Some(2));
+    assert_eq!(cq.poll().map(|cqe| (cqe[0x37], cqe[0x3d])), Some((0x02, 4)));
+    // Nothing is flushed: nobody knows where the rest stands.
+    assert_eq!(cq.poll(), None);
+    assert!(port.last_refusal().contains("past the ring"));
+}
+
 /// A striding queue: entries of 8 strides of 128 bytes.
 fn striding(wq_type: WqType) -> (Port, Link, TestCq, TestRq, ferrocx_bus::DmaBuf) {
     let (mut port, far) = port();
