@@ -8,7 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::datapath::harness::{KEY, Port, data, send};
 use crate::wire::{Generator, GeneratorConfig, Pace};
 
-/// Enough for a steady figure; `SPEED_PACKETS` sets another number, for callgrind.
+/// Enough for a steady figure; `SPEED_PACKETS` sets another number, for callgrind, and
+/// `SPEED_BYTES` one frame length.
 fn packets() -> u64 {
     std::env::var("SPEED_PACKETS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000_000)
 }
@@ -20,7 +21,8 @@ const SLOT_BYTES: usize = 2048;
 #[test]
 #[ignore = "a measurement; needs a release build"]
 fn forwarding() {
-    for size in [60, 1514] {
+    let size = std::env::var("SPEED_BYTES").ok().and_then(|text| text.parse().ok());
+    for size in size.map_or(vec![60, 1514], |size| vec![size]) {
         run(size);
     }
 }
