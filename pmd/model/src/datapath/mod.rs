@@ -166,6 +166,7 @@ impl DataPath {
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let Self { wire, receive, completions, .. } = self;
         receive.steering.refresh(&ctx.state.objects);
+        receive.buffers.start_burst();
         let mut busy = false;
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };

@@ -17,19 +17,20 @@ pub fn sum16(bytes: &[u8]) -> u16 {
 }
 
 /// Unfolded sum. The ones' complement sum does not depend on the word size or, apart from a final
-/// swap, on the byte order (RFC 1071 2), so it adds native 32-bit words.
+/// swap, on the byte order (RFC 1071 2), so it adds native words.
 #[inline]
 fn sum(bytes: &[u8]) -> u64 {
     let mut total: u64 = 0;
-    let mut words = bytes.chunks_exact(4);
-    for word in &mut words {
-        total += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        let word = u64::from_ne_bytes(*word);
+        total += (word >> 32) + (word & 0xffff_ffff);
     }
-    let rest = words.remainder();
     if !rest.is_empty() {
-        let mut last = [0; 4];
+        let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        total += u64::from(u32::from_ne_bytes(last));
+        let word = u64::from_ne_bytes(last);
+        total += (word >> 32) + (word & 0xffff_ffff);
     }
     // Fold to 16 bits in native order, then give it in big-endian order.
     u64::from(u16::from_be(fold(total)))
@@ -81,7 +82,7 @@ pub fn verify(frame: &[u8], packet: &Packet, full: bool) -> Verified {
         total += if odd { u64::from(low16(padding).swap_bytes()) } else { padding };
     }
     // The sum over a header that contains its own right checksum is -0.
-    let l3_ok = packet.l3 == L3::Ipv6 || fold(ipv4_sum(frame, packet)) == 0xffff;
+    let l3_ok = packet.l3 == L3::Ipv6 || fold(header_sum) == 0xffff;
     let l4_ok = match packet.l4 {
         L4::None => false,
         L4::Udp if packet.l3 == L3::Ipv4 && is_zero(frame, packet.l4_offset + 6) => true,

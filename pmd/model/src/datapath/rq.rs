@@ -22,10 +22,8 @@ use crate::eq::QueueKind;
 use crate::fault::FaultSite;
 use crate::mkey::{MemAccess, MkeyTable, Rights};
 use crate::nic::Ctx;
-use crate::objects::{QueueState, ReceiveRing, RqMemory, WorkQueue};
+use crate::objects::{QueueState, QueueStats, ReceiveRing, RqMemory, WorkQueue};
 
-/// Longest receive WQE. Source: reference 5.10, `max_wqe_sz_rq` = 0x200.
-const MAX_WQE_BYTES: usize = 512;
 /// `byte_cnt` of a striding queue: the entry holds no packet, only skipped strides.
 const FILLER: u32 = 1 << 31;
 
@@ -55,16 +53,89 @@ enum Scattered {
 }
 
 /// Room for frames that are changed before they are scattered, and for WQEs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Receive {
     edited: Vec<u8>,
-    /// The WQE at hand.
-    wqe: [u8; MAX_WQE_BYTES],
+    fetched: Fetched,
 }
 
-impl Default for Receive {
+impl Receive {
+    /// A new step: what was fetched may have been posted anew since.
+    #[inline]
+    pub(super) fn start_burst(&mut self) {
+        self.fetched.forget();
+    }
+}
+
+/// Queues whose WQEs are kept at the same time; more take turns.
+const FETCH_SLOTS: usize = 16;
+/// Bytes of WQEs fetched at once for one queue, which is also the longest one there may be.
+///
+/// # Source
+/// Reference 5.10, `max_wqe_sz_rq` = 0x200.
+const FETCH_BYTES: usize = 512;
+
+/// WQEs of one queue that were fetched together: posted, and so the device's until completed.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    rqn: u32,
+    /// Counter of the first, and how many.
+    first: u16,
+    count: u16,
+    bytes: [u8; FETCH_BYTES],
+}
+
+/// WQEs fetched ahead, for one step: a read of memory for many of them.
+#[derive(Debug)]
+struct Fetched {
+    slots: Box<[Slot]>,
+    is_empty: bool,
+}
+
+impl Default for Fetched {
     fn default() -> Self {
-        Self { edited: Vec::new(), wqe: [0; MAX_WQE_BYTES] }
+        let empty = Slot { rqn: 0, first: 0, count: 0, bytes: [0; FETCH_BYTES] };
+        Self { slots: vec![empty; FETCH_SLOTS].into(), is_empty: true }
+    }
+}
+
+impl Fetched {
+    #[inline]
+    fn forget(&mut self) {
+        if !self.is_empty {
+            self.slots.iter_mut().for_each(|slot| slot.count = 0);
+            self.is_empty = true;
+        }
+    }
+
+    /// The WQE that the queue uses next; `None` when the ring cannot be read.
+    #[inline]
+    fn wqe(
+        &mut self,
+        mem: &DmaView<'_>,
+        stats: &mut QueueStats,
+        (rqn, wq): (u32, &WorkQueue),
+        (ring, index): (&ReceiveRing, u16),
+    ) -> Option<&[u8]> {
+        let stride = 1_usize << wq.log_stride.min(9);
+        let slot = &mut self.slots[rqn as usize % FETCH_SLOTS];
+        let ahead = ring.consumed.wrapping_sub(slot.first);
+        if slot.rqn != rqn || ahead >= slot.count {
+            let at = u64::from(index) << wq.log_stride;
+            // Linked entries are anywhere; others stand behind each other up to the ring's end.
+            let posted = usize::from(ring.posted.wrapping_sub(ring.consumed));
+            let together = usize::try_from(wq.memory.run_bytes(at)).unwrap_or(0) / stride;
+            let most = if wq.wq_type.is_linked() { 1 } else { FETCH_BYTES / stride };
+            let count = posted.min(together).min(most).max(1);
+            slot.count = 0;
+            mem.read(wq.memory.locate(at), &mut slot.bytes[..count * stride]).ok()?;
+            stats.dma_reads += 1;
+            stats.descriptor_bytes += (count * stride) as u64;
+            (slot.rqn, slot.first, slot.count) = (rqn, ring.consumed, low16(count as u64));
+            self.is_empty = false;
+            return Some(&slot.bytes[..stride]);
+        }
+        Some(&slot.bytes[usize::from(ahead) * stride..][..stride])
     }
 }
 
@@ -90,7 +161,7 @@ pub(super) fn deliver(
         frame
     };
     loop {
-        match scatter(ctx, &mut receive.wqe, rqn, bytes) {
+        match scatter(ctx, &mut receive.fetched, rqn, bytes) {
             Scattered::Done { wqe_counter, wqe_id, byte_cnt } => {
                 let entry = entry(ctx, arrival, tag)
                     .with_wqe_id(wqe_id.into())
@@ -217,7 +288,7 @@ fn no_buffer(ctx: &mut Ctx<'_>, rqn: u32) {
 
 /// Puts the bytes into the next buffer of the queue.
 #[inline]
-fn scatter(ctx: &mut Ctx<'_>, wqe: &mut [u8; MAX_WQE_BYTES], rqn: u32, bytes: &[u8]) -> Scattered {
+fn scatter(ctx: &mut Ctx<'_>, fetched: &mut Fetched, rqn: u32, bytes: &[u8]) -> Scattered {
     let objects = &mut ctx.state.objects;
     let Some(rq) = objects.rqs.get_mut(rqn) else { return Scattered::NoBuffer };
     let (wq, ring) = match &rq.memory {
@@ -246,9 +317,6 @@ fn scatter(ctx: &mut Ctx<'_>, wqe: &mut [u8; MAX_WQE_BYTES], rqn: u32, bytes: &[
             return Scattered::Failed { wqe_counter: ring.consumed, syndrome, value, why };
         }
     }
-    rq.stats.dma_reads += 1;
-    rq.stats.descriptor_bytes += 1 << wq.log_stride;
-    let wqe = &mut wqe[..1 << wq.log_stride.min(9)];
     let mask = (1_u16 << wq.log_size.min(15)) - 1;
     let index = if wq.wq_type.is_linked() { ring.next_wqe } else { ring.consumed & mask };
     if index > mask {
@@ -256,12 +324,12 @@ fn scatter(ctx: &mut Ctx<'_>, wqe: &mut [u8; MAX_WQE_BYTES], rqn: u32, bytes: &[
         let why = "next_wqe_index is past the ring";
         return Scattered::Failed { wqe_counter: index, syndrome, value, why };
     }
-    let at = wq.memory.locate(u64::from(index) << wq.log_stride);
-    if ctx.mem.read(at, wqe).is_err() {
+    let queue = (rqn, wq);
+    let Some(wqe) = fetched.wqe(ctx.mem, &mut rq.stats, queue, (ring, index)) else {
         return Scattered::Lost;
-    }
+    };
     if ctx.state.faults.strikes(FaultSite::ReceiveDma) {
-        let (syndrome, value) = (CqeSyndrome::LOCAL_PROT_ERR, at);
+        let (syndrome, value) = (CqeSyndrome::LOCAL_PROT_ERR, index.into());
         let why = "injected fault";
         return Scattered::Failed { wqe_counter: ring.consumed, syndrome, value, why };
     }

@@ -27,6 +27,9 @@ const LINEAR_ENTRIES: usize = 8;
 /// The match fields of one packet, as big-endian words in the order of `fte_match_param`.
 pub(super) type Key = [u32; KEY_WORDS];
 
+/// For tables that compare nothing.
+static NO_KEY: Key = [0; KEY_WORDS];
+
 /// Where a packet goes.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
@@ -209,8 +212,11 @@ impl Steering {
         let Self { tables, verdict, .. } = self;
         verdict.clear();
         if let Some(root) = root {
-            let key = if self.needs_key { key(frame, packet) } else { [0; KEY_WORDS] };
-            tables.walk(root, &key, verdict);
+            if self.needs_key {
+                tables.walk(root, &key(frame, packet), verdict);
+            } else {
+                tables.walk(root, &NO_KEY, verdict);
+            }
         }
         verdict
     }
