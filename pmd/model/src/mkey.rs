@@ -264,6 +264,12 @@ impl MkeyTable {
         if matches!(key.translation, Translation::Pa) {
             return Ok(Spans { table: self, access: *access, direct: Some(whole) });
         }
+        if access.len > 0 {
+            let first = self.first_span(access)?;
+            if first.len == access.len {
+                return Ok(Spans { table: self, access: *access, direct: Some(first) });
+            }
+        }
         self.check_all(access)?;
         Ok(Spans { table: self, access: *access, direct: None })
     }

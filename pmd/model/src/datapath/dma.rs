@@ -3,7 +3,7 @@
 use ferrocx_bus::local::{DmaFault, DmaView};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::mkey::{MemAccess, MkeyFault, MkeyTable};
+use crate::mkey::{MemAccess, MkeyFault, MkeyTable, RESERVED_LKEY, Rights};
 
 /// Why an access through a data segment failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,13 @@ impl Refused {
     }
 }
 
+/// The reserved L_Key where it is permitted: nothing to look up, nothing to check.
+#[inline]
+fn is_reserved(access: &MemAccess) -> bool {
+    const LOCAL: Rights = Rights::LOCAL_READ.union(Rights::LOCAL_WRITE);
+    access.key == RESERVED_LKEY && access.rlky && LOCAL.contains(access.rights)
+}
+
 /// Reads `out.len()` bytes, which is also the length of the access.
 #[inline]
 pub(super) fn read(
@@ -50,6 +57,9 @@ pub(super) fn read(
     access: &MemAccess,
     out: &mut [u8],
 ) -> Result<(), Refused> {
+    if is_reserved(access) {
+        return mem.read(access.addr, out).map_err(Refused::Bus);
+    }
     let mut done = 0;
     for span in keys.translate(access).map_err(Refused::Key)? {
         let end = done + span.len as usize;
@@ -67,6 +77,9 @@ pub(super) fn write(
     access: &MemAccess,
     src: &[u8],
 ) -> Result<(), Refused> {
+    if is_reserved(access) {
+        return mem.write(access.addr, src).map_err(Refused::Bus);
+    }
     let mut done = 0;
     for span in keys.translate(access).map_err(Refused::Key)? {
         let end = done + span.len as usize;
