@@ -27,7 +27,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-command -v valgrind >/dev/null || { echo "skipped: valgrind is not installed (apt install valgrind)"; exit 77; }
+if ! command -v valgrind >/dev/null; then
+    echo "skipped: valgrind is not installed (apt install valgrind)"
+    exit 77
+fi
 
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -76,7 +79,7 @@ if pkg-config --exists libdpdk 2>/dev/null; then
     peer_ns=$("$scratch/rte_mempool" 100000 2>/dev/null)
     report "peer: rte_mempool get+put 32" "$peer_instructions" "$peer_ns"
 else
-    echo "skipped: libdpdk is not installed (apt install libdpdk-dev), no rte_mempool to compare with"
+    echo "skipped: no rte_mempool to compare with, libdpdk is not installed (libdpdk-dev)"
 fi
 
 for name in "${cases[@]}"; do

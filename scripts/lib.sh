@@ -42,7 +42,10 @@ install_missing() {
 # reserve_hugepages COUNT: makes COUNT free 2 MiB pages where this user may, and says so.
 reserve_hugepages() {
     local dir=/sys/kernel/mm/hugepages/hugepages-2048kB free total want=$1
-    if [ ! -d $dir ]; then say "this kernel has no 2 MiB hugepages; 4 KiB pages are used"; return; fi
+    if [ ! -d $dir ]; then
+        say "this kernel has no 2 MiB hugepages; 4 KiB pages are used"
+        return
+    fi
     free=$(($(cat $dir/free_hugepages) - $(cat $dir/resv_hugepages)))
     total=$(cat $dir/nr_hugepages)
     [ "$free" -lt "$want" ] || return 0

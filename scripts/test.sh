@@ -34,7 +34,7 @@ readonly SKIP=77
 source scripts/lib.sh
 
 steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri
-    release net-ping net-tcp net-capture net-rate cost)
+    release net-ping net-tcp net-capture net-rate instructions)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -79,10 +79,10 @@ step_net-capture() { scripts/net/capture.sh; }
 step_net-rate() { scripts/net/rate.sh; }
 
 # Instructions of the driver's own code, counted by callgrind.
-step_cost() {
+step_instructions() {
     have valgrind || skip "valgrind is not installed (apt-get install valgrind)"
     echo "== result"
-    scripts/cost.sh
+    scripts/instructions.sh
 }
 
 # run_step NAME: runs a step with its output in a log, and records how it ended.
@@ -119,7 +119,7 @@ skipped_tests() {
 summary() {
     local line
     echo
-    for log in net-ping net-tcp net-capture net-rate cost; do
+    for log in net-ping net-tcp net-capture net-rate instructions; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"

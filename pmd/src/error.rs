@@ -195,7 +195,8 @@ pub enum DeviceError {
 pub enum QueueFault {
     /// The device reported an error for a work request.
     #[error(
-        "completion with error, syndrome {syndrome}, vendor syndrome {vendor:#04x}, WQE {wqe_counter}"
+        "completion with error, syndrome {syndrome}, vendor syndrome {vendor:#04x}, WQE \
+         {wqe_counter}"
     )]
     Completion {
         /// What went wrong.

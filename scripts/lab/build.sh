@@ -74,8 +74,8 @@ find_qemu() {
         make_root "$cache/qemu" qemu-system-x86,seabios \
             --setup-hook='sed -n "s/ '$SUITE' / '$SUITE'-backports /p" "$1/etc/apt/sources.list" \
                 >"$1/etc/apt/sources.list.d/backports.list"' \
-            --setup-hook='printf "Package: *\nPin: release n='$SUITE'-backports\nPin-Priority: 500\n" \
-                >"$1/etc/apt/preferences.d/backports"'
+            --setup-hook='printf "%s\n" "Package: *" "Pin: release n='$SUITE'-backports" \
+                "Pin-Priority: 500" >"$1/etc/apt/preferences.d/backports"'
     fi
     export QEMU_MODULE_DIR=$lib/qemu
     QEMU=("$lib/ld-linux-x86-64.so.2" --library-path "$lib:$lib/pulseaudio"

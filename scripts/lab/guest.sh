@@ -43,7 +43,8 @@ find_cxctl() {
 # add_example PACKAGE NAME: builds an example of the workspace and puts it into the run's folder.
 add_example() {
     command -v cargo >/dev/null || skip "cargo is missing and the scenario needs example $2"
-    nice cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p "$1" --example "$2" >&2 ||
+    nice cargo build --quiet --release --manifest-path "$root/Cargo.toml" \
+        -p "$1" --example "$2" >&2 ||
         die "example $2 does not build"
     cp "${CARGO_TARGET_DIR:-$root/target}/release/examples/$2" "$RUN/"
 }
@@ -66,7 +67,10 @@ start_model() {
     deadline=$((SECONDS + 10))
     for ((port = 0; port < ports; port++)); do
         until [ -S "$SOCKETS/port$port" ]; do
-            kill -0 "${PIDS[-1]}" 2>/dev/null || { cat "$RUN/model.log" >&2; die "the model did not start"; }
+            if ! kill -0 "${PIDS[-1]}" 2>/dev/null; then
+                cat "$RUN/model.log" >&2
+                die "the model did not start"
+            fi
             [ $SECONDS -lt $deadline ] || die "the model opened no socket; see $RUN/model.log"
             sleep 0.05
         done
@@ -95,7 +99,8 @@ qemu_command() {
     for ((port = 0; port < ports; port++)); do
         # Behind a root port the function is a PCIe endpoint with a link, as on a mainboard.
         COMMAND+=(-device "pcie-root-port,id=root$port,chassis=$((port + 1))"
-            -device '{"driver":"vfio-user-pci","bus":"root'"$port"'","socket":{"type":"unix","path":"'"$SOCKETS/port$port"'"}}')
+            -device '{"driver":"vfio-user-pci","bus":"root'"$port"'",'"\
+\"socket\":{\"type\":\"unix\",\"path\":\"$SOCKETS/port$port\"}}")
     done
 }
 
@@ -126,7 +131,8 @@ run_scenario() {
     PIDS+=($!)
     wait_for "${PIDS[-1]}" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
     [ -s "$RUN/status" ] && status=$(cat "$RUN/status") || status=1
-    [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] || echo 'see guest.log and console.log' >"$RUN/reason"
+    [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] ||
+        echo 'see guest.log and console.log' >"$RUN/reason"
     reason=$(cat "$RUN/reason" 2>/dev/null || true)
     case $status in
         0) say "$name: passed ($SECONDS s)" ;;

@@ -25,8 +25,10 @@ wire_ports() {
     must ip route add "$address1/32" dev "$dev2" table 102
     must ip rule add pref 100 lookup local
     must ip rule del pref 0
-    must ip neigh replace "$address2" lladdr "$(cat "/sys/class/net/$dev2/address")" dev "$dev1" nud permanent
-    must ip neigh replace "$address1" lladdr "$(cat "/sys/class/net/$dev1/address")" dev "$dev2" nud permanent
+    must ip neigh replace "$address2" lladdr "$(cat "/sys/class/net/$dev2/address")" \
+        dev "$dev1" nud permanent
+    must ip neigh replace "$address1" lladdr "$(cat "/sys/class/net/$dev1/address")" \
+        dev "$dev2" nud permanent
 }
 
 # gid_index RDMA_DEVICE ADDRESS: the index of the RoCEv2 GID of an IPv4 address.
@@ -38,7 +40,8 @@ gid_index() {
     for index in "/sys/class/infiniband/$1/ports/1/gids"/*; do
         grep -qi "ffff:$hex" "$index" || continue
         index=$(basename "$index")
-        [ "$(cat "/sys/class/infiniband/$1/ports/1/gid_attrs/types/$index")" = 'RoCE v2' ] || continue
+        [ "$(cat "/sys/class/infiniband/$1/ports/1/gid_attrs/types/$index")" = 'RoCE v2' ] ||
+            continue
         echo "$index"
         return 0
     done

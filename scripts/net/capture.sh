@@ -34,9 +34,9 @@ judge() {
     local checks=(-o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -o tcp.check_checksum:TRUE)
     frames=$(tshark -r "$2" 2>"$work/tshark.err" | wc -l)
     if grep -vE 'Running as user|^$' "$work/tshark.err"; then die "tshark complains about $1"; fi
-    bad=$(tshark "${checks[@]}" -r "$2" 2>/dev/null -Y "_ws.malformed || _ws.expert.severity == error
-        || ip.checksum.status == bad || udp.checksum.status == bad || tcp.checksum.status == bad
-        || icmp.checksum.status == bad || icmpv6.checksum.status == bad")
+    local filter="_ws.malformed || _ws.expert.severity == error" layer
+    for layer in ip tcp udp icmp icmpv6; do filter+=" || $layer.checksum.status == bad"; done
+    bad=$(tshark "${checks[@]}" -r "$2" -Y "$filter" 2>/dev/null)
     [ -z "$bad" ] || { printf '%s\n' "$bad" | head -n 20; die "$1: frames are malformed"; }
     [ "$frames" -ge "$3" ] || die "$1: $frames frames captured, at least $3 expected"
     echo "$1: $frames frames, none malformed, all checksums right" | tee -a "$work/lines"

@@ -64,13 +64,17 @@ flood() {
     out=$(ip netns exec "$ns" ping -q -f -M "do" -c "$count" -s "$4" "$3") || true
     line=$(grep 'packets transmitted' <<<"$out") || die "ping said: $out"
     printf '%-6s %5d  %-10s %5d  %s, %s\n' "$1" "$2" "$3" "$4" \
-        "${line%%, time*}" "$(sed -n 's/^rtt \([^,]*\),.*/rtt \1/p' <<<"$out")" | tee -a "$work/lines"
+        "${line%%, time*}" "$(sed -n 's/^rtt \([^,]*\),.*/rtt \1/p' <<<"$out")" |
+        tee -a "$work/lines"
     grep -q "^$count packets transmitted, $count received, 0% packet loss" <<<"$line" ||
         die "requests were lost"
 }
 
 for kind in "${wires[@]}"; do
-    [ "$kind" = tap ] || have ethtool || { say "skipped: veth, ethtool is not installed"; continue; }
+    if [ "$kind" = packet ] && ! have ethtool; then
+        say "skipped: veth, ethtool is not installed"
+        continue
+    fi
     for mtu in "${mtus[@]}"; do
         make_wire "$kind" "$mtu"
         start_testpmd "$ns" --wire "$wire" --forward-mode icmpecho --mtu "$mtu"

@@ -61,8 +61,8 @@ transfer() {
     shift
     until_true 10 ip netns exec "$a" iperf3 -c 198.18.1.2 -t "$seconds" --json \
         --logfile "$work/$name.json" "$@" || die "iperf3 $name failed"
-    jq -r --arg name "$name" '"\($name): \(.end.sum_received.bits_per_second / 1e6 | floor) Mbit/s, "
-        + "\(.end.sum_received.bytes) bytes, \(.end.sum_sent.retransmits) retransmits"' \
+    jq -r --arg name "$name" '.end | "\($name): \(.sum_received.bits_per_second / 1e6 | floor) " +
+        "Mbit/s, \(.sum_received.bytes) bytes, \(.sum_sent.retransmits) retransmits"' \
         "$work/$name.json" | tee -a "$work/lines"
 }
 transfer a-to-b

@@ -38,8 +38,8 @@ pub enum ReplayError {
     },
     /// The file is no capture, or is damaged.
     #[error(
-        "{} is not a pcap or pcapng file, or is damaged behind frame {frames}: {what}; make it again \
-         with tcpdump -w or tshark -w",
+        "{} is not a pcap or pcapng file, or is damaged behind frame {frames}: {what}; make it \
+         again with tcpdump -w or tshark -w",
         path.display()
     )]
     Malformed {

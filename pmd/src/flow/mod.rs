@@ -6,8 +6,9 @@
 //! | addresses (1) | own MAC, broadcast, multicast groups; all multicast; everything | to traffic types |
 //! | traffic types (2) | TCP, UDP, IP of both versions; everything | to the TIR that hashes it |
 //!
-//! What matches nothing is dropped: a table's default for receiving. Each table ends in an entry for
-//! everything, where it needs one, instead of a link to the next table: every device has entries.
+//! What matches nothing is dropped: a table's default for receiving. Each table ends in an entry
+//! for everything, where it needs one, instead of a link to the next table: every device has
+//! entries.
 
 mod rule;
 

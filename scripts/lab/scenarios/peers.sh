@@ -16,7 +16,8 @@ for test in rc uc ud; do
     pair_of "ibv_${test}_pingpong" -d rxe0 -g "$gid0" -n 50 -- \
         "ibv_${test}_pingpong" -d rxe1 -g "$gid1" -n 50 10.1.0.1
 done
-pair_of ib_write_lat -d rxe0 -x "$gid0" -n 50 -F -- ib_write_lat -d rxe1 -x "$gid1" -n 50 -F 10.1.0.1
+pair_of ib_write_lat -d rxe0 -x "$gid0" -n 50 -F -- \
+    ib_write_lat -d rxe1 -x "$gid1" -n 50 -F 10.1.0.1
 pair_of rping -s -a 10.1.0.1 -C 20 -v -- rping -c -a 10.1.0.1 -I 10.1.0.2 -C 20
 
 # NVMe over RDMA: the kernel's registration, invalidation and send-with-invalidate.

@@ -1,8 +1,8 @@
 //! `cxctl model serve`: the software ConnectX behind vfio-user sockets.
 //!
 //! Each socket is one PCI function with one port; QEMU's `vfio-user-pci` is the client. Ports 0 and
-//! 1, 2 and 3, and so on are joined by cables. All run on one thread, so that their order depends on
-//! the guests only.
+//! 1, 2 and 3, and so on are joined by cables. All run on one thread, so that their order depends
+//! on the guests only.
 //!
 //! Every register access is a message ("trap everything"): slow, and strict, because no doorbell
 //! is lost between two looks.

@@ -333,7 +333,10 @@ proptest! {
 
     /// A reply of any length is one that another parser finds intact.
     #[test]
-    fn replies_are_intact(payload in prop::collection::vec(any::<u8>(), 0..1473), id in any::<u16>()) {
+    fn replies_are_intact(
+        payload in prop::collection::vec(any::<u8>(), 0..1473),
+        id in any::<u16>(),
+    ) {
         let builder = etherparse::PacketBuilder::ethernet2([0xa2; 6], US.0)
             .ipv4([192, 0, 2, 1], [192, 0, 2, 2], 7)
             .icmpv4_echo_request(id, 1);

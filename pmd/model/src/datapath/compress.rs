@@ -5,7 +5,8 @@
 //! share, and arrays of mini CQEs. A block of n completions takes n entries of the ring; those that
 //! hold neither title nor array are not written.
 //!
-//! Source: reference 6.8; 5.4 (`cqe_comp_en`, `mini_cqe_res_format`); 5.10 (`cqe_compression_max_num`).
+//! Source: reference 6.8; 5.4 (`cqe_comp_en`, `mini_cqe_res_format`); 5.10
+//! (`cqe_compression_max_num`).
 
 use arrayvec::ArrayVec;
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, MiniCqe};

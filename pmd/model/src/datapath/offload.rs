@@ -201,8 +201,8 @@ pub enum TsoError {
 /// # Source
 /// Reference 6.3: "inline header = all headers up to TCP; hardware replicates headers". The
 /// changes per segment are those that any segmenting sender makes (RFC 9293 3.8; Linux
-/// `Documentation/networking/segmentation-offloads`): lengths, IPv4 identification, sequence number,
-/// FIN and PSH on the last one only, CWR on the first one only, checksums.
+/// `Documentation/networking/segmentation-offloads`): lengths, IPv4 identification, sequence
+/// number, FIN and PSH on the last one only, CWR on the first one only, checksums.
 #[derive(Debug, Clone, Copy)]
 pub struct Tso {
     packet: Packet,

@@ -571,7 +571,8 @@ pub(super) fn flush(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32) 
     }
 }
 
-/// Raises the limit event of a pool that ran low. Source: reference 6.10, type 0x14; 4.3, MODIFY_RMP.
+/// Raises the limit event of a pool that ran low. Source: reference 6.10, type 0x14; 4.3,
+/// MODIFY_RMP.
 fn check_limit(ctx: &mut Ctx<'_>, rqn: u32) {
     let objects = &mut ctx.state.objects;
     let Some(RqMemory::Rmp(rmpn)) = objects.rqs.get(rqn).map(|rq| &rq.memory) else { return };

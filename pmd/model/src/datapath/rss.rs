@@ -4,12 +4,12 @@
 //! is made, so that a packet costs two look-ups per byte of the hashed fields.
 //!
 //! # Sources
-//! Reference 5.9 (`tirc`: `rx_hash_fn`, `rx_hash_symmetric`, field selector); Microsoft, "Introduction
-//! to Receive Side Scaling", "RSS Hashing Functions" and "Verifying the RSS Hash Calculation" for
-//! the function and its test vectors. Symmetric hashing orders the two addresses, and the two
-//! ports, before hashing, as DPDK describes for this device (`RTE_ETH_HASH_FUNCTION_SYMMETRIC_
-//! TOEPLITZ_SORT`). Inverted XOR8 is not described in public: here it is the XOR of all input bytes,
-//! inverted (UNVERIFIED).
+//! Reference 5.9 (`tirc`: `rx_hash_fn`, `rx_hash_symmetric`, field selector); Microsoft,
+//! "Introduction to Receive Side Scaling", "RSS Hashing Functions" and "Verifying the RSS Hash
+//! Calculation" for the function and its test vectors. Symmetric hashing orders the two addresses,
+//! and the two ports, before hashing, as DPDK describes for this device
+//! (`RTE_ETH_HASH_FUNCTION_SYMMETRIC_TOEPLITZ_SORT`). Inverted XOR8 is not described in public:
+//! here it is the XOR of all input bytes, inverted (UNVERIFIED).
 
 use super::packet::{L3, L4, Packet};
 

@@ -1,8 +1,10 @@
 //! Send queues: fetching WQEs, executing them, errors and flushing.
 //!
 //! A queue works only after its doorbell was rung, and then up to the counter in its doorbell
-//! record (reference 6.6). WQEs are fetched many at a time. When the wire cannot take more, the queue
-//! stays active and goes on in a later step, inside a WQE if need be.
+//! record (reference 6.6). WQEs are fetched many at a time. When the wire cannot take more, the
+//! queue stays active and goes on in a later step, inside a WQE if need be.
+//!
+//! Long file: fetching, execution and error handling of one queue share their state.
 
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_prm::layout::Part;
@@ -347,7 +349,8 @@ fn report(
 /// A WQE that wants a completion for the first error only gets none here once one was written.
 ///
 /// # Source
-/// Reference 6.7: "remaining WQEs complete with 0x05 ... SQ/RQ: only if flush_in_error_en"; 6.1, `ce`.
+/// Reference 6.7: "remaining WQEs complete with 0x05 ... SQ/RQ: only if flush_in_error_en"; 6.1,
+/// `ce`.
 #[cold]
 pub(super) fn flush(
     ctx: &mut Ctx<'_>,
@@ -604,8 +607,8 @@ fn gather<'a>(
 /// Checks that the headers that the queue wants inline are inline.
 ///
 /// # Source
-/// Reference 5.7, `min_wqe_inline_mode`: 1 L2, 2 IP, 3 TCP/UDP; 6.3, "Min inline L2 = 14 bytes (18 with
-/// VLAN)".
+/// Reference 5.7, `min_wqe_inline_mode`: 1 L2, 2 IP, 3 TCP/UDP; 6.3, "Min inline L2 = 14 bytes (18
+/// with VLAN)".
 #[inline]
 fn check_inline(params: &Params, inline: usize, frame: &[u8]) -> Result<(), WqeFault> {
     if params.inline_mode == 0 {

@@ -4,7 +4,8 @@
 //! the objects have changed. A packet starts in the root table of its direction. In each table the
 //! matching entry with the lowest index decides; without one, the table's miss action does.
 //!
-//! Source: reference 5.12 (tables, groups, entries, match fields), 4.3 (SET_FLOW_TABLE_ROOT, SET_FTE).
+//! Source: reference 5.12 (tables, groups, entries, match fields), 4.3 (SET_FLOW_TABLE_ROOT,
+//! SET_FTE).
 
 use arrayvec::ArrayVec;
 use ferrocx_prm::Layout;
@@ -360,7 +361,8 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     be16(bytes, at) << 16 | be16(bytes, at + 2)
 }
 
-/// Fills the match fields. Source: reference 5.12, `fte_match_set_lyr_2_4` and `fte_match_set_misc`.
+/// Fills the match fields. Source: reference 5.12, `fte_match_set_lyr_2_4` and
+/// `fte_match_set_misc`.
 pub(super) fn key(frame: &[u8], packet: &Packet) -> Key {
     let mut key = [0; KEY_WORDS];
     if frame.len() < super::packet::ETH_HEADER_BYTES {

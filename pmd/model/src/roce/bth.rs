@@ -265,7 +265,8 @@ pub enum Meaning {
     Reserved,
 }
 
-/// All transport headers of a packet. A field that the opcode does not call for is zero, and not sent.
+/// All transport headers of a packet. A field that the opcode does not call for is zero, and not
+/// sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Transport service.

@@ -420,7 +420,8 @@ impl<J> Requester<J> {
             self.progress(now_ns);
         }
         if !complete {
-            // The answer of a READ or atomic before it was lost. Source: reference 7.6, "implied NAK".
+            // The answer of a READ or atomic before it was lost. Source: reference 7.6, "implied
+            // NAK".
             return self.retry(self.acked, now_ns);
         }
         Answer::Progress

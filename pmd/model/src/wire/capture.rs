@@ -1,7 +1,7 @@
 //! Writing what passes to a pcapng file that Wireshark opens.
 //!
-//! One [`CaptureFile`] takes the frames of any number of ports; each is an interface of the file, and
-//! each frame says whether it came in or went out. Times are nanoseconds: the file's start plus
+//! One [`CaptureFile`] takes the frames of any number of ports; each is an interface of the file,
+//! and each frame says whether it came in or went out. Times are nanoseconds: the file's start plus
 //! the model's time. For looking, not for speed: each frame takes a lock and an allocation.
 //!
 //! Source: IETF draft-ietf-opsawg-pcapng, Interface Description and Enhanced Packet Blocks.

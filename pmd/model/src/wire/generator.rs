@@ -1,8 +1,8 @@
 //! A source of load and the judge of what comes back: the far side of a forwarding test.
 //!
 //! Frames are Ethernet, IPv4, UDP. The payload carries a sequence number, the time of sending, a
-//! check over both, and a pattern; so a frame that comes back tells whether it was damaged, how long
-//! it took and what is missing. Everything is prepared once; per frame some 20 bytes change.
+//! check over both, and a pattern; so a frame that comes back tells whether it was damaged, how
+//! long it took and what is missing. Everything is prepared once; per frame some 20 bytes change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -41,7 +41,8 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Makes a cable; `capacity_bytes` can be on the way in each direction, headers of 4 bytes included.
+/// Makes a cable; `capacity_bytes` can be on the way in each direction, headers of 4 bytes
+/// included.
 ///
 /// A full cable loses nothing: the sender waits. The capacity is raised to what two of the
 /// longest frames need.

@@ -68,7 +68,8 @@ fn one_frame_comes_in_with_its_completion() {
     assert_eq!(cq.poll(), None);
 }
 
-/// Linux's mlx5e sets bit 31 of `byte_count` in every receive entry: padding, not an inline segment.
+/// Linux's mlx5e sets bit 31 of `byte_count` in every receive entry: padding, not an inline
+/// segment.
 #[test]
 fn start_padding_is_no_part_of_a_receive_length() {
     let (mut port, mut far) = port();
