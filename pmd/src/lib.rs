@@ -60,6 +60,51 @@
 //!     Ok(())
 //! }
 //! ```
+//!
+//! # What does not compile
+//!
+//! Two cores cannot share a queue:
+//!
+//! ```compile_fail,E0499
+//! # use arrayvec::ArrayVec;
+//! # use ferrocx_mempool::Mbuf;
+//! fn two_cores(queue: &mut ferrocx_pmd::RxQueue) {
+//!     std::thread::scope(|scope| {
+//!         scope.spawn(|| queue.rx_burst(&mut ArrayVec::<Mbuf, 32>::new()));
+//!         scope.spawn(|| queue.rx_burst(&mut ArrayVec::<Mbuf, 32>::new()));
+//!     });
+//! }
+//! ```
+//!
+//! A shared reference moves no packets:
+//!
+//! ```compile_fail,E0596
+//! # use arrayvec::ArrayVec;
+//! # use ferrocx_mempool::Mbuf;
+//! fn shared(queue: &ferrocx_pmd::TxQueue, packets: &mut ArrayVec<Mbuf, 32>) {
+//!     queue.tx_burst(packets);
+//! }
+//! ```
+//!
+//! A queue is gone once it is destroyed, and a packet once it is in the vector that is sent:
+//!
+//! ```compile_fail,E0382
+//! fn after(queue: ferrocx_pmd::RxQueue) {
+//!     let _ = queue.destroy();
+//!     queue.stats();
+//! }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use arrayvec::ArrayVec;
+//! # use ferrocx_mempool::Mbuf;
+//! fn after(queue: &mut ferrocx_pmd::TxQueue, mbuf: Mbuf) {
+//!     let mut packets = ArrayVec::<Mbuf, 1>::new();
+//!     packets.push(mbuf);
+//!     queue.tx_burst(&mut packets);
+//!     println!("{:?}", mbuf.data());
+//! }
+//! ```
 #![deny(unsafe_code)]
 
 #[doc(hidden)]

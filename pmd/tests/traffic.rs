@@ -554,3 +554,64 @@ fn vport_counters_count() {
     assert_eq!((counters.rx_packets(), counters.tx_packets()), (2, 2));
     bench.assert_clean();
 }
+
+#[test]
+fn compressed_completions_lose_nothing() {
+    let mut bench = Bench::new();
+    let device = bench.device();
+    if !device.limits().cqe_compression {
+        println!("skipped: this model does not compress completions");
+        return;
+    }
+    let pool = pool(1024);
+    let config = RxQueueConfig { cqe_compression: true, ..small() };
+    let (mut queue, _rss) = receiver(&device, &pool, &config);
+    let mut expected = Vec::new();
+    let mut got = Vec::new();
+    for round in 0..60u32 {
+        for step in 0..round % 50 {
+            let sent = frame(MAC, 60 + (step % 5) as usize, (round + step) as u8);
+            bench.inject(&sent);
+            expected.push(sent);
+        }
+        bench.settle();
+        // Compression may wait for more: device time passes.
+        bench.pass(1_000_000);
+        bench.settle();
+        loop {
+            let mut out = Burst::new();
+            if queue.rx_burst(&mut out) == 0 {
+                break;
+            }
+            got.extend(out.iter().map(bytes_of));
+        }
+        assert_eq!(queue.fault(), None, "round {round}");
+    }
+    assert_eq!(got.len(), expected.len());
+    assert!(got == expected);
+    bench.assert_clean();
+}
+
+#[test]
+fn forwarding_recycles_buffers_between_queues() {
+    let mut bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(256);
+    let (mut rx, _rss) = receiver(&device, &pool, &small());
+    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut recycled = 0;
+    for round in 0..200u8 {
+        for _ in 0..32 {
+            bench.inject(&frame(MAC, 64, round));
+        }
+        bench.settle();
+        let mut burst = Burst::new();
+        assert_eq!(rx.rx_burst(&mut burst), 32, "round {round}: {:?}", rx.stats());
+        assert_eq!(tx.tx_burst(&mut burst), 32);
+        recycled += rx.recycle(&mut tx);
+        bench.settle();
+        assert_eq!(bench.all_sent().len(), 32);
+    }
+    assert!(recycled > 5000, "{recycled}");
+    bench.assert_clean();
+}

@@ -14,6 +14,8 @@
 //! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
 
 mod slow;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -566,34 +568,5 @@ impl Device {
     #[must_use]
     pub fn queue_refs<'q>(&self, queues: impl IntoIterator<Item = &'q RxQueue>) -> Vec<RxQueueRef> {
         queues.into_iter().map(RxQueue::queue_ref).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {
-        let entry = FLAGS[(oks << 8 | l4 << 4 | l3 << 2 | low) as usize];
-        (OlFlags::from_bits_truncate(entry & 0xff_ffff), PacketType((entry >> 24) as u8))
-    }
-
-    #[test]
-    fn completion_flags_are_translated() {
-        // oks: bit 0 L2, bit 1 L3, bit 2 L4.
-        let (flags, kind) = look_up(2, 1, 0b111, 0);
-        assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD);
-        assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_TCP);
-        let (flags, _) = look_up(2, 2, 0b001, 0);
-        assert_eq!(flags, OlFlags::RX_IP_CSUM_BAD | OlFlags::RX_L4_CSUM_BAD);
-        let (flags, kind) = look_up(1, 2, 0b101, 1);
-        let vlan = OlFlags::RX_VLAN | OlFlags::RX_VLAN_STRIPPED;
-        assert_eq!(flags, OlFlags::RX_L4_CSUM_GOOD | vlan);
-        assert_eq!(kind.0, PacketType::L3_IPV6 | PacketType::L4_UDP);
-        let (flags, kind) = look_up(0, 0, 0b001, 0);
-        assert_eq!((flags, kind.0), (OlFlags::empty(), 0), "not IP: nothing was checked");
-        let (flags, kind) = look_up(2, 2, 0b011, 2);
-        assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD, "a fragment's checksum cannot be checked");
-        assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_FRAGMENT);
     }
 }

@@ -23,6 +23,8 @@
 
 mod build;
 mod slow;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -1,0 +1,184 @@
+//! Completions that a device writes, one by one.
+
+use arrayvec::ArrayVec;
+use ferrocx_mempool::{Mbuf, OlFlags, PacketType, PageSize, Pool, PoolConfig, RegionConfig};
+use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe};
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use super::FLAGS;
+use crate::QueueFault;
+use crate::bench_support::{NullBus, NullRx};
+
+struct Fixture {
+    rx: NullRx,
+    pool: Pool,
+    _bus: NullBus,
+}
+
+fn fixture() -> Fixture {
+    let pool = Pool::new(&PoolConfig {
+        count: 512,
+        cache_size: 64,
+        region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+        ..PoolConfig::default()
+    })
+    .unwrap();
+    let bus = NullBus::new(PageSize::Base4K).unwrap();
+    let rx = bus.rx_queue(&pool, 64).unwrap();
+    Fixture { rx, pool, _bus: bus }
+}
+
+type Burst = ArrayVec<Mbuf, 16>;
+
+fn cqe(counter: u32, len: u32) -> Cqe64 {
+    Cqe64::zeroed()
+        .with_byte_cnt(len)
+        .with_wqe_counter(counter)
+        .with_opcode(CqeOpcode::RESPONDER_SEND.0)
+}
+
+#[test]
+fn completion_that_cannot_be_stops_the_queue() {
+    for (cqe, wanted) in [
+        (cqe(1, 60), QueueFault::WrongIndex { expected: 0, got: 1 }),
+        (cqe(0, 2049), QueueFault::TooLong { len_bytes: 2049, room_bytes: 2048 }),
+        (cqe(0, u32::MAX), QueueFault::TooLong { len_bytes: u32::MAX, room_bytes: 2048 }),
+        (
+            cqe(0, 60).with_format(CqeFormat::INLINE_32.0),
+            QueueFault::BadCqe { opcode: 2, format: 1 },
+        ),
+        (
+            Cqe64(ErrCqe::zeroed().with_syndrome(1).with_opcode(14).0),
+            QueueFault::Completion {
+                syndrome: CqeSyndrome::LOCAL_LENGTH_ERR,
+                vendor: 0,
+                wqe_counter: 0,
+            },
+        ),
+        // Compressed blocks of no completion, and of more than were posted.
+        (
+            cqe(0, 0).with_format(CqeFormat::COMPRESSED.0),
+            QueueFault::BadCqe { opcode: 2, format: 3 },
+        ),
+        (
+            cqe(0, 65).with_format(CqeFormat::COMPRESSED.0),
+            QueueFault::BadCqe { opcode: 2, format: 3 },
+        ),
+    ] {
+        let mut fixture = fixture();
+        fixture.rx.complete_with(cqe);
+        let mut out = Burst::new();
+        for _ in 0..3 {
+            assert_eq!(fixture.rx.queue.rx_burst(&mut out), 0);
+        }
+        assert_eq!(fixture.rx.queue.fault(), Some(wanted));
+        assert_eq!(fixture.rx.queue.stats().errors, 1, "counted once");
+        drop(fixture.rx);
+        assert_eq!(fixture.pool.stats().in_use, 0);
+    }
+}
+
+#[test]
+fn good_packets_before_a_bad_completion_are_delivered() {
+    let mut fixture = fixture();
+    fixture.rx.complete(5, 60);
+    fixture.rx.complete_with(cqe(9, 60));
+    let mut out = Burst::new();
+    assert_eq!(fixture.rx.queue.rx_burst(&mut out), 5);
+    assert_eq!(fixture.rx.queue.fault(), Some(QueueFault::WrongIndex { expected: 5, got: 9 }));
+}
+
+#[test]
+fn counters_wrap() {
+    let mut fixture = fixture();
+    // As after 2^32 less 64 packets: 16-bit counters and 24-bit indices wrap with it.
+    let start = 0u32.wrapping_sub(64);
+    let hot = &mut fixture.rx.queue.hot;
+    (hot.ci, hot.pi, hot.cq.ci) = (start, start.wrapping_add(64), start);
+    fixture.rx.start_at(start);
+    for round in 0..40 {
+        fixture.rx.complete(16, 60 + round);
+        let mut out = Burst::new();
+        assert_eq!(fixture.rx.queue.rx_burst(&mut out), 16, "round {round}");
+        assert!(out.iter().all(|mbuf| mbuf.pkt_len() == 60 + round as usize));
+    }
+}
+
+/// Writes a compressed block: title, arrays at 1, 8, 16, ... behind it, holes elsewhere.
+fn block(rx: &mut NullRx, lengths: &[u32]) {
+    let count = lengths.len() as u32;
+    let title = cqe(rx.completed(), count)
+        .with_format(CqeFormat::COMPRESSED.0)
+        .with_rx_hash_l3(1)
+        .with_l3_hdr_type(2)
+        .with_l4_hdr_type(2)
+        .with_l3_ok(true)
+        .with_l4_ok(true);
+    let arrays = lengths.chunks(8).enumerate().map(|(array, lengths)| {
+        let mut bytes = [0; 64];
+        for (at, len) in lengths.iter().enumerate() {
+            let mini = MiniCqe::zeroed().with_rx_hash_result(0xa000 + *len).with_byte_cnt(*len);
+            bytes[at * 8..at * 8 + 8].copy_from_slice(&mini.0);
+        }
+        (if array == 0 { 1 } else { array as u32 * 8 }, bytes)
+    });
+    rx.complete_block(title, &arrays.collect::<Vec<_>>(), count);
+}
+
+#[test]
+fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
+    let mut fixture = fixture();
+    let mut expected = Vec::new();
+    let mut got = Vec::new();
+    for round in 0..200u32 {
+        let count = 2 + round % 31;
+        let lengths: Vec<u32> = (0..count).map(|at| 60 + (round * 7 + at) % 1400).collect();
+        block(&mut fixture.rx, &lengths);
+        expected.extend(&lengths);
+        // An ordinary completion between the blocks.
+        if round % 3 == 0 {
+            fixture.rx.complete(1, 1500);
+            expected.push(1500);
+        }
+        loop {
+            let mut out = Burst::new();
+            if fixture.rx.queue.rx_burst(&mut out) == 0 {
+                break;
+            }
+            for mbuf in out {
+                let len = mbuf.pkt_len() as u32;
+                if len != 1500 {
+                    assert_eq!(mbuf.rss_hash(), Some(0xa000 + len));
+                    assert_eq!(mbuf.packet_type().0, 0x09, "IPv4 and UDP, by the title");
+                }
+                got.push(len);
+            }
+        }
+        assert_eq!(fixture.rx.queue.fault(), None, "round {round}");
+    }
+    assert_eq!(got, expected);
+}
+
+fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {
+    let entry = FLAGS[(oks << 8 | l4 << 4 | l3 << 2 | low) as usize];
+    (OlFlags::from_bits_truncate(entry & 0xff_ffff), PacketType((entry >> 24) as u8))
+}
+
+#[test]
+fn completion_flags_are_translated() {
+    // oks: bit 0 L2, bit 1 L3, bit 2 L4.
+    let (flags, kind) = look_up(2, 1, 0b111, 0);
+    assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD);
+    assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_TCP);
+    let (flags, _) = look_up(2, 2, 0b001, 0);
+    assert_eq!(flags, OlFlags::RX_IP_CSUM_BAD | OlFlags::RX_L4_CSUM_BAD);
+    let (flags, kind) = look_up(1, 2, 0b101, 1);
+    let vlan = OlFlags::RX_VLAN | OlFlags::RX_VLAN_STRIPPED;
+    assert_eq!(flags, OlFlags::RX_L4_CSUM_GOOD | vlan);
+    assert_eq!(kind.0, PacketType::L3_IPV6 | PacketType::L4_UDP);
+    let (flags, kind) = look_up(0, 0, 0b001, 0);
+    assert_eq!((flags, kind.0), (OlFlags::empty(), 0), "not IP: nothing was checked");
+    let (flags, kind) = look_up(2, 2, 0b011, 2);
+    assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD, "a fragment's checksum cannot be checked");
+    assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_FRAGMENT);
+}

@@ -1,0 +1,223 @@
+//! Requests byte by byte, worked out by hand from reference 6.1 to 6.3.
+
+use arrayvec::ArrayVec;
+use ferrocx_mempool::{Mbuf, OlFlags, PageSize, Pool, PoolConfig, RegionConfig, TxLengths};
+use ferrocx_prm::cqe::{CqeOpcode, ErrCqe};
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use crate::QueueFault;
+use crate::bench_support::{NullBus, NullTx};
+
+struct Fixture {
+    tx: NullTx,
+    _bus: NullBus,
+}
+
+type Burst = ArrayVec<Mbuf, 64>;
+
+fn fixture() -> Fixture {
+    let pool = Pool::new(&PoolConfig {
+        count: 512,
+        region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+        ..PoolConfig::default()
+    })
+    .unwrap();
+    let bus = NullBus::new(PageSize::Base4K).unwrap();
+    let tx = bus.tx_queue(&pool, 64).unwrap();
+    Fixture { tx, _bus: bus }
+}
+
+impl Fixture {
+    fn packet(&mut self, bytes: &[u8]) -> Mbuf {
+        let mut mbuf = self.tx.queue.cache().get().unwrap();
+        assert!(mbuf.extend_from_slice(bytes));
+        mbuf
+    }
+
+    fn send(&mut self, packets: impl IntoIterator<Item = Mbuf>) -> usize {
+        let mut burst = Burst::new();
+        burst.extend(packets);
+        self.tx.queue.tx_burst(&mut burst)
+    }
+
+    fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.tx.read_wqe(offset, &mut bytes);
+        bytes
+    }
+}
+
+/// Length, key 0x700, address.
+fn data_segment(len: u32, address: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&len.to_be_bytes());
+    bytes[4..8].copy_from_slice(&[0, 0, 7, 0]);
+    bytes[8..].copy_from_slice(&address.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn multi_packet_request_is_literal() {
+    let mut fixture = fixture();
+    let packets = [fixture.packet(&[1; 60]), fixture.packet(&[2; 61]), fixture.packet(&[3; 62])];
+    let addresses = [0, 1, 2].map(|at: usize| packets[at].data_iova());
+    assert_eq!(fixture.send(packets), 3);
+    // Enhanced MPW, block 0; queue 0x123, 5 units; no completion.
+    let ctrl = [0, 0, 0, 0x29, 0x00, 0x01, 0x23, 5, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.bytes::<16>(16), [0; 16], "no offloads, nothing inline");
+    for (at, (len, address)) in [60, 61, 62].into_iter().zip(addresses).enumerate() {
+        assert_eq!(fixture.bytes::<16>(32 + 16 * at), data_segment(len, address));
+    }
+    // The next request starts at the next whole block, number 2.
+    let packet = fixture.packet(&[4; 64]);
+    assert_eq!(fixture.send([packet]), 1);
+    let ctrl = [0, 0, 2, 0x29, 0x00, 0x01, 0x23, 3, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(128), ctrl);
+}
+
+#[test]
+fn completion_is_asked_for_after_32_packets() {
+    let mut fixture = fixture();
+    let packets: Vec<_> = (0..32).map(|_| fixture.packet(&[0; 60])).collect();
+    assert_eq!(fixture.send(packets), 32);
+    let ctrl = [0, 0, 0, 0x29, 0x00, 0x01, 0x23, 34, 0, 0, 0, 8, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(0), ctrl, "completion mode: always");
+    assert_eq!(fixture.tx.queue.reclaim(), 32);
+    assert_eq!(fixture.tx.complete(), 1);
+    assert_eq!(fixture.tx.queue.reclaim(), 0);
+}
+
+#[test]
+fn checksum_and_vlan_request_is_literal() {
+    let mut fixture = fixture();
+    fixture.tx.queue.hot.vlan_insert = true;
+    let mut mbuf = fixture.packet(&[1; 60]);
+    let address = mbuf.data_iova();
+    let wanted = OlFlags::TX_IP_CSUM | OlFlags::TX_L4_CSUM | OlFlags::TX_VLAN_INSERT;
+    mbuf.set_flags(wanted);
+    mbuf.set_vlan_tci(0xe123);
+    assert_eq!(fixture.send([mbuf]), 1);
+    let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 3, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    let eth = [0, 0, 0, 0, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x00, 0xe1, 0x23];
+    assert_eq!(fixture.bytes::<16>(16), eth);
+    assert_eq!(fixture.bytes::<16>(32), data_segment(60, address));
+}
+
+#[test]
+fn device_that_wants_headers_inline_gets_them() {
+    let mut fixture = fixture();
+    fixture.tx.queue.hot.min_inline = 18;
+    fixture.tx.queue.hot.multi_packet = false;
+    let bytes: Vec<u8> = (0..60).collect();
+    let mbuf = fixture.packet(&bytes);
+    let address = mbuf.data_iova();
+    assert_eq!(fixture.send([mbuf]), 1);
+    // 18 bytes inline: two in the Ethernet segment, 16 in one more unit.
+    let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.bytes::<4>(28), [0, 18, 0, 1]);
+    assert_eq!(fixture.bytes::<16>(32), bytes[2..18]);
+    assert_eq!(fixture.bytes::<16>(48), data_segment(42, address + 18));
+
+    // A tag that the device cannot insert goes into the inline header, behind the addresses.
+    let mut mbuf = fixture.packet(&bytes);
+    mbuf.set_flags(OlFlags::TX_VLAN_INSERT);
+    mbuf.set_vlan_tci(0x0102);
+    assert_eq!(fixture.send([mbuf]), 1);
+    assert_eq!(fixture.bytes::<4>(64 + 28), [0, 22, 0, 1]);
+    let mut inline = bytes[2..12].to_vec();
+    inline.extend([0x81, 0x00, 0x01, 0x02]);
+    inline.extend(&bytes[12..18]);
+    inline.extend([0; 12]);
+    assert_eq!(fixture.bytes::<32>(64 + 32)[..], inline);
+}
+
+#[test]
+fn large_send_request_is_literal() {
+    let mut fixture = fixture();
+    fixture.tx.queue.hot.max_tso_bytes = 1 << 18;
+    let bytes: Vec<u8> = (0..200).collect();
+    let mut mbuf = fixture.packet(&bytes);
+    let address = mbuf.data_iova();
+    mbuf.set_flags(OlFlags::TX_TSO);
+    mbuf.set_tx_lengths(TxLengths { l2_len: 14, l3_len: 20, l4_len: 20, tso_mss: 100 });
+    assert_eq!(fixture.send([mbuf]), 1);
+    // 54 bytes of headers: 2 + 52, which take four units; one data segment.
+    let ctrl = [0, 0, 0, 0x0e, 0x00, 0x01, 0x23, 7, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.bytes::<8>(20), [0xc0, 0, 0, 100, 0, 0, 0, 0]);
+    assert_eq!(fixture.bytes::<4>(28), [0, 54, 0, 1]);
+    assert_eq!(fixture.bytes::<52>(32)[..], bytes[2..54]);
+    assert_eq!(fixture.bytes::<16>(96), data_segment(146, address + 54));
+}
+
+#[test]
+fn copied_packet_is_literal() {
+    let mut fixture = fixture();
+    fixture.tx.queue.hot.inline_bytes = 64;
+    let bytes: Vec<u8> = (0..60).collect();
+    let packet = fixture.packet(&bytes);
+    assert_eq!(fixture.send([packet]), 1);
+    // 4 + 60 bytes: four units behind control and Ethernet segment.
+    let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 6, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.bytes::<4>(32), [0x80, 0, 0, 60]);
+    assert_eq!(fixture.bytes::<60>(36)[..], bytes);
+}
+
+#[test]
+fn counters_wrap() {
+    let mut fixture = fixture();
+    let start = u32::MAX - 40;
+    let hot = &mut fixture.tx.queue.hot;
+    // As after 2^32 blocks less 40: the ring has 64, so block 0xffd7 stands at slot 23.
+    (hot.pi, hot.ci) = (start, start);
+    let mut sent = 0;
+    for _ in 0..20 {
+        let packets: Vec<_> = (0..32).map(|_| fixture.packet(&[0; 60])).collect();
+        sent += fixture.send(packets);
+        fixture.tx.complete();
+    }
+    assert_eq!(sent, 640);
+    assert_eq!(fixture.tx.queue.fault(), None);
+    assert_eq!(fixture.tx.queue.hot.pi, start.wrapping_add(20 * 9));
+}
+
+#[test]
+fn completions_that_cannot_be_stop_the_queue() {
+    for (cqe, wanted) in [
+        (
+            ferrocx_prm::cqe::Cqe64::zeroed().with_wqe_counter(7),
+            QueueFault::WrongIndex { expected: 0, got: 7 },
+        ),
+        (
+            ferrocx_prm::cqe::Cqe64::zeroed().with_opcode(3),
+            QueueFault::BadCqe { opcode: 3, format: 0 },
+        ),
+        (
+            ferrocx_prm::cqe::Cqe64(
+                ErrCqe::zeroed()
+                    .with_syndrome(4)
+                    .with_vendor_err_synd(0x93)
+                    .with_opcode(CqeOpcode::REQUESTER_ERROR.0)
+                    .0,
+            ),
+            QueueFault::Completion {
+                syndrome: CqeSyndrome::LOCAL_PROT_ERR,
+                vendor: 0x93,
+                wqe_counter: 0,
+            },
+        ),
+    ] {
+        let mut fixture = fixture();
+        let packets: Vec<_> = (0..32).map(|_| fixture.packet(&[0; 60])).collect();
+        assert_eq!(fixture.send(packets), 32);
+        fixture.tx.complete_with(cqe);
+        let packet = fixture.packet(&[0; 60]);
+        assert_eq!(fixture.send([packet]), 0);
+        assert_eq!(fixture.tx.queue.fault(), Some(wanted));
+        assert_eq!(fixture.tx.queue.stats().errors, 32);
+    }
+}
