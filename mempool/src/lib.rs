@@ -137,7 +137,7 @@ pub use error::{AccessError, MempoolError};
 pub use fifo::{MbufFifo, Plain};
 pub use flags::{OlFlags, PacketType, RxMeta, TxLengths};
 pub use mbuf::{Mbuf, RawMbuf};
-pub use object_pool::{ObjectCache, ObjectPool, Pooled};
+pub use object_pool::{Batch, ObjectCache, ObjectPool, Pooled};
 pub use pool::{
     DEFAULT_CACHE_SIZE, DEFAULT_DATA_ROOM_BYTES, DEFAULT_HEADROOM_BYTES, MAX_CACHE_SIZE, MAX_COUNT,
     MAX_DATA_ROOM_BYTES, Pool, PoolConfig, PoolKeys,

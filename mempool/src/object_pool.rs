@@ -12,7 +12,6 @@ use std::{
 use arrayvec::ArrayVec;
 
 use crate::{
-    all_same::AllSame,
     error::MempoolError,
     objects::{Core, Stack},
     pool::{MAX_CACHE_SIZE, MAX_COUNT, check_ranges},
@@ -159,7 +158,7 @@ impl<T: Send> ObjectCache<T> {
     /// Takes one object. `None`, which counts as exhausted, if there is none.
     #[inline]
     pub fn get(&mut self) -> Option<Pooled<T>> {
-        let mut out = ArrayVec::<Pooled<T>, 1>::new();
+        let mut out = Batch::<T, 1>::new();
         self.get_bulk(&mut out, 1);
         out.pop()
     }
@@ -167,21 +166,23 @@ impl<T: Send> ObjectCache<T> {
     /// Appends `n` objects to `out`, or takes nothing, answers `false` and counts as exhausted.
     ///
     /// # Panics
-    /// If `out` has room for fewer than `n`.
+    /// If `out` has room for fewer than `n`, or holds objects of another pool.
     #[inline]
-    pub fn get_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Pooled<T>, N>, n: usize) -> bool {
-        let len = out.len();
+    pub fn get_bulk<const N: usize>(&mut self, out: &mut Batch<T, N>, n: usize) -> bool {
+        let len = out.objects.len();
         assert!(n <= N - len, "no room for the objects");
+        assert!(len == 0 || out.home == Some(self.pool.0), "a batch is of one pool");
+        out.home = Some(self.pool.0);
         // SAFETY: (1) elements `len..len + n` lie inside the array and may be uninitialised; (2) a
         // Pooled is a transparent `NonNull<Slot<T>>`.
         let spare = unsafe {
-            let spare = out.as_mut_ptr().add(len).cast::<MaybeUninit<NonNull<Slot<T>>>>();
+            let spare = out.objects.as_mut_ptr().add(len).cast::<MaybeUninit<NonNull<Slot<T>>>>();
             slice::from_raw_parts_mut(spare, n)
         };
         let got = self.stack.get_bulk(&self.pool.inner().core, spare);
         if got {
             // SAFETY: a get that succeeds fills all of `spare`.
-            unsafe { out.set_len(len + n) };
+            unsafe { out.objects.set_len(len + n) };
         }
         got
     }
@@ -196,25 +197,19 @@ impl<T: Send> ObjectCache<T> {
         }
     }
 
-    /// Gives back all objects of `objects`.
+    /// Gives back all objects of a batch, each to its own pool.
     #[inline]
-    pub fn put_bulk<const N: usize>(&mut self, objects: &mut ArrayVec<Pooled<T>, N>) {
-        // With no branch per object.
-        let mut homes = AllSame::new(self.pool.0.as_ptr() as usize);
-        let (eights, rest) = objects.as_chunks::<8>();
-        let mut look = |object: &Pooled<T>| homes.add(object.home().as_ptr() as usize);
-        eights.iter().for_each(|eight| eight.iter().for_each(&mut look));
-        rest.iter().for_each(look);
-        if !homes.is_so() {
-            objects.drain(..).for_each(|object| self.put(object));
+    pub fn put_bulk<const N: usize>(&mut self, batch: &mut Batch<T, N>) {
+        if batch.home != Some(self.pool.0) {
+            batch.objects.clear();
             return;
         }
-        let len = objects.len();
+        let len = batch.objects.len();
         // SAFETY: (1) the length is set to 0 first, so that none is dropped; (2) a Pooled is a
         // transparent pointer, and `len` of them are still there; (3) all are this pool's.
         unsafe {
-            objects.set_len(0);
-            let slots = slice::from_raw_parts(objects.as_ptr().cast(), len);
+            batch.objects.set_len(0);
+            let slots = slice::from_raw_parts(batch.objects.as_ptr().cast(), len);
             self.stack.put_bulk(&self.pool.inner().core, slots);
         }
     }
@@ -237,6 +232,66 @@ impl<T: Send> fmt::Debug for ObjectCache<T> {
             .field("pool", &self.pool.name())
             .field("len", &self.stack.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Up to `N` objects of one pool, which is why giving them back takes one check for all.
+pub struct Batch<T: Send, const N: usize> {
+    /// Their pool; means nothing while there are none.
+    home: Option<NonNull<Inner<T>>>,
+    objects: ArrayVec<Pooled<T>, N>,
+}
+
+// SAFETY: `home` is only compared, and the objects may go to another thread.
+unsafe impl<T: Send, const N: usize> Send for Batch<T, N> {}
+
+impl<T: Send, const N: usize> Batch<T, N> {
+    /// Holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { home: None, objects: ArrayVec::new() }
+    }
+
+    /// Adds an object; hands it back if there is no room or it is of another pool.
+    ///
+    /// # Errors
+    /// The object.
+    pub fn push(&mut self, object: Pooled<T>) -> Result<(), Pooled<T>> {
+        if !self.objects.is_empty() && self.home != Some(object.home()) {
+            return Err(object);
+        }
+        self.home = Some(object.home());
+        self.objects.try_push(object).map_err(|full| full.element())
+    }
+
+    /// Takes the last object out.
+    pub fn pop(&mut self) -> Option<Pooled<T>> {
+        self.objects.pop()
+    }
+
+    /// The objects, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.objects.iter_mut().map(|object| &mut **object)
+    }
+}
+
+impl<T: Send, const N: usize> Default for Batch<T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send, const N: usize> Deref for Batch<T, N> {
+    type Target = [Pooled<T>];
+
+    fn deref(&self) -> &[Pooled<T>] {
+        &self.objects
+    }
+}
+
+impl<T: Send, const N: usize> fmt::Debug for Batch<T, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.objects.len()).finish_non_exhaustive()
     }
 }
 
@@ -310,7 +365,7 @@ mod tests {
     fn objects_keep_what_their_last_user_left() {
         let pool = ObjectPool::new("numbers", 3, 2, |i| i * 10).unwrap();
         let mut cache = pool.cache();
-        let mut all = ArrayVec::<_, 4>::new();
+        let mut all = Batch::<_, 4>::new();
         assert!(!cache.get_bulk(&mut all, 4));
         assert!(cache.get_bulk(&mut all, 3));
         assert!(cache.get().is_none() && pool.get().is_none());
@@ -318,7 +373,7 @@ mod tests {
         let mut values: Vec<_> = all.iter().map(|o| **o).collect();
         values.sort_unstable();
         assert_eq!(values, [0, 10, 20]);
-        all.iter_mut().for_each(|o| **o += 1);
+        all.iter_mut().for_each(|o| *o += 1);
         cache.put_bulk(&mut all);
         drop(cache);
         let all: Vec<_> = (0..3).map(|_| pool.get().unwrap()).collect();
@@ -334,10 +389,18 @@ mod tests {
         let mut cache = a.cache();
         cache.put(b.get().unwrap());
         assert_eq!((b.stats().shared, a.stats().cached), (2, 0));
-        let mut mixed = ArrayVec::<_, 2>::new();
-        mixed.extend([a.get().unwrap(), b.get().unwrap()]);
-        cache.put_bulk(&mut mixed);
+        let mut batch = Batch::<_, 2>::new();
+        assert!(batch.push(b.get().unwrap()).is_ok());
+        let refused = batch.push(a.get().unwrap()).expect_err("of another pool");
+        assert_eq!((*refused, batch.len()), ('a', 1));
+        cache.put_bulk(&mut batch);
+        assert_eq!((b.stats().shared, a.stats().cached, batch.len()), (2, 0, 0));
+        assert!(batch.push(refused).is_ok(), "an empty batch takes any pool's");
+        cache.put_bulk(&mut batch);
         assert_eq!((b.stats().shared, a.stats().cached, a.stats().in_use), (2, 1, 0));
+        assert!(cache.get_bulk(&mut batch, 2));
+        assert!(batch.push(b.get().unwrap()).is_err(), "full, and of another pool");
+        cache.put_bulk(&mut batch);
         assert_eq!(*cache.get().unwrap(), 'a');
     }
 

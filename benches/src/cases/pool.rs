@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 use ferrocx_mempool::{
-    Mbuf, ObjectCache, ObjectPool, Pool, PoolCache, PoolConfig, Pooled, RegionConfig,
+    Batch, Mbuf, ObjectCache, ObjectPool, Pool, PoolCache, PoolConfig, RegionConfig,
 };
 
 use super::{Case, Work};
@@ -21,7 +21,7 @@ pub(super) const OBJECT_GET_PUT_32: Case = Case {
     elements: BULKS * BULK as u64,
     make: || {
         let pool = ObjectPool::new("bench", COUNT, CACHE, |_| [0u64; 8]).expect("a pool");
-        Box::new(Objects { cache: pool.cache(), pool, bulk: ArrayVec::new() })
+        Box::new(Objects { cache: pool.cache(), pool, bulk: Batch::new() })
     },
 };
 
@@ -45,7 +45,7 @@ pub(super) fn mbufs(count: usize) -> Pool {
 struct Objects {
     cache: ObjectCache<[u64; 8]>,
     pool: ObjectPool<[u64; 8]>,
-    bulk: ArrayVec<Pooled<[u64; 8]>, BULK>,
+    bulk: Batch<[u64; 8], BULK>,
 }
 
 impl Work for Objects {
