@@ -71,7 +71,7 @@ pub use error::BusError;
 pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
 pub use iova::IovaAllocator;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
-pub use ring::{DmaWord, Ring, RingView, Run, Slot};
+pub use ring::{DmaWord, Ring, RingView, Slot};
 pub use transport::{Interrupts, KNOWN_DEVICES, KnownDevice, PciIdentity, Transport};
 
 const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");

@@ -147,55 +147,6 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
         let ptr = unsafe { self.base.add(offset as usize) };
         Slot { ptr, ring: PhantomData }
     }
-
-    /// The entries from `index` on: at most `most`, and none behind the end of the ring.
-    #[inline(always)]
-    #[must_use]
-    pub fn run(&self, index: u32, most: u32) -> Run<'r, STRIDE> {
-        let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
-        let to_end = (self.byte_mask - offset) / Ring::<STRIDE>::STRIDE32 + 1;
-        Run { next: self.at(index), left: most.min(to_end) }
-    }
-}
-
-/// Consecutive entries of a [`Ring`], by [`RingView::run`].
-#[derive(Debug, Clone)]
-pub struct Run<'r, const STRIDE: usize> {
-    next: Slot<'r, STRIDE>,
-    left: u32,
-}
-
-impl<const STRIDE: usize> Run<'_, STRIDE> {
-    /// Entries that are left.
-    #[inline(always)]
-    #[must_use]
-    pub fn len(&self) -> u32 {
-        self.left
-    }
-
-    /// Whether none is left.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.left == 0
-    }
-}
-
-impl<'r, const STRIDE: usize> Iterator for Run<'r, STRIDE> {
-    type Item = Slot<'r, STRIDE>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            return None;
-        }
-        let slot = self.next;
-        // SAFETY: entries are left, so the ring, borrowed for `'r`, has at least `STRIDE` bytes
-        // from `slot` on; the pointer may stand one past its end and is then not used.
-        self.next.ptr = unsafe { slot.ptr.add(STRIDE) };
-        self.left -= 1;
-        Some(slot)
-    }
 }
 
 impl<const STRIDE: usize> fmt::Debug for Ring<STRIDE> {
