@@ -1,8 +1,8 @@
 //! `cxctl model serve`: the software ConnectX behind vfio-user sockets.
 //!
-//! Each socket is one PCI function with one port; QEMU's `vfio-user-pci` is the client. Ports 0 and
-//! 1, 2 and 3, and so on are joined by cables. All run on one thread, so that their order depends
-//! on the guests only.
+//! Each socket is one PCI function with one port; QEMU's `vfio-user-pci` is the client. Ports are
+//! joined by cables in memory, or lead to interfaces of the host. All run on one thread, so that
+//! their order depends on the guests only.
 //!
 //! Every register access is a message ("trap everything"): slow, and strict, because no doorbell
 //! is lost between two looks.
@@ -14,8 +14,9 @@ mod ports;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod wires;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -28,6 +29,8 @@ use self::engine::Engine;
 use self::function::Function;
 use self::pci::{MSIX_VECTORS, PciFunction};
 use self::ports::Ports;
+pub use self::wires::WireSpec;
+use self::wires::{WireOptions, Wires};
 
 /// Which device the guest sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,6 +65,9 @@ pub struct Options {
     /// Which device each port is.
     #[arg(long, value_enum, default_value = "cx5")]
     pub identity: Identity,
+    /// What the ports are plugged into.
+    #[command(flatten)]
+    pub wires: WireOptions,
 }
 
 /// Serves until interrupted (SIGINT, SIGTERM).
@@ -75,17 +81,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let stop = Stop::on_signals()?;
     let identity = ferrocx_model::Identity::from(options.identity);
     let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
+    let names: Vec<String> = options.sockets.iter().map(|path| port_name(path)).collect();
+    let Wires { wires, capture } = options.wires.build(&names)?;
     let mut ports = Ports::default();
     let mut listening = Vec::new();
-    for (path, index) in options.sockets.iter().zip(0..) {
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    for (((path, index), name), wire) in options.sockets.iter().zip(0..).zip(names).zip(wires) {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
         let (_driver, side) =
             pair(LocalConfig { vectors: MSIX_VECTORS, ..LocalConfig::default() })?;
-        ports.add(name.clone(), side.clone(), port_config(identity, index));
+        ports.add(name.clone(), side.clone(), port_config(identity, index), wire);
         listening.push((name, server, side));
     }
-    ports.join();
     let engine = Engine::start(ports)?;
     let wake = engine.wake();
     for (name, server, side) in listening {
@@ -98,10 +104,20 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         anyhow::ensure!(wake.is_running(), "the model stopped; the log says why");
         std::thread::sleep(Duration::from_millis(50));
     }
+    drop(engine);
     for path in &options.sockets {
         let _ = std::fs::remove_file(path);
     }
+    if let Some(capture) = capture {
+        capture.flush().context("the capture is incomplete")?;
+        anyhow::ensure!(capture.lost() == 0, "{} frames are not captured", capture.lost());
+    }
     Ok(())
+}
+
+/// A port is called as its socket is.
+fn port_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// The ports differ in the last byte of their address.

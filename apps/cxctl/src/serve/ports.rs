@@ -1,7 +1,7 @@
 //! The devices of one process as one steppable thing, and what they refuse as log lines.
 
 use ferrocx_bus::local::DeviceSide;
-use ferrocx_model::wire::link;
+use ferrocx_model::wire::Wire;
 use ferrocx_model::{Nic, NicConfig};
 
 use super::engine::Steppable;
@@ -13,28 +13,24 @@ struct Port {
     refusals: u64,
 }
 
-/// Bytes that can be on a cable in each direction; a sender waits while it is full.
-const CABLE_BYTES: usize = 1 << 20;
-
 /// The ports of this process.
 #[derive(Default)]
 pub(super) struct Ports(Vec<Port>);
 
 impl Ports {
-    /// Adds a device behind `side`.
-    pub(super) fn add(&mut self, name: String, side: DeviceSide, config: NicConfig) {
-        self.0.push(Port { name, nic: Nic::new(side, config), refusals: 0 });
-    }
-
-    /// Joins port 0 with 1, 2 with 3 and so on by cables in memory.
-    ///
-    /// A port that is left over has a carrier and no neighbour: what it sends is gone.
-    pub(super) fn join(&mut self) {
-        for pair in self.0.chunks_exact_mut(2) {
-            let (one, other) = link(CABLE_BYTES);
-            pair[0].nic.datapath_mut().plug(one);
-            pair[1].nic.datapath_mut().plug(other);
+    /// Adds a device behind `side`; without a wire it has a carrier and no neighbour.
+    pub(super) fn add(
+        &mut self,
+        name: String,
+        side: DeviceSide,
+        config: NicConfig,
+        wire: Option<Box<dyn Wire>>,
+    ) {
+        let mut nic = Nic::new(side, config);
+        if let Some(wire) = wire {
+            nic.datapath_mut().plug(wire);
         }
+        self.0.push(Port { name, nic, refusals: 0 });
     }
 }
 
