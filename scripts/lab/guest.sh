@@ -6,6 +6,7 @@
 RUN=''          # results of this run
 SOCKETS=''      # short path: a Unix socket's name has at most 107 characters
 PIDS=()
+MODEL=''        # pid of the model
 
 cleanup() {
     local pid
@@ -63,11 +64,12 @@ start_model() {
     cxctl=$(find_cxctl)
     for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
     "$cxctl" -v model serve "${sockets[@]}" "$@" >"$RUN/model.log" 2>&1 &
-    PIDS+=($!)
+    MODEL=$!
+    PIDS+=("$MODEL")
     deadline=$((SECONDS + 10))
     for ((port = 0; port < ports; port++)); do
         until [ -S "$SOCKETS/port$port" ]; do
-            if ! kill -0 "${PIDS[-1]}" 2>/dev/null; then
+            if ! kill -0 "$MODEL" 2>/dev/null; then
                 cat "$RUN/model.log" >&2
                 die "the model did not start"
             fi
@@ -75,6 +77,38 @@ start_model() {
             sleep 0.05
         done
     done
+}
+
+# Ends the model in good order; it must do so itself, and say nothing of a defect.
+stop_model() {
+    local status=0
+    kill -0 "$MODEL" 2>/dev/null || status=1
+    kill "$MODEL" 2>/dev/null || true
+    wait "$MODEL" || status=$?
+    [ "$status" -eq 0 ] && return
+    echo "the model ended with $status; see model.log" >>"$RUN/reason"
+    echo 1 >"$RUN/status"
+}
+
+# tshark finds nothing wrong with any frame, its checksums included.
+judge_capture() {
+    local wrong
+    if ! command -v tshark >/dev/null; then
+        say "tshark is missing: the capture is not judged"
+        return
+    fi
+    wrong=$(nice tshark -r "$RUN/wire.pcapng" -o ip.check_checksum:TRUE \
+        -o tcp.check_checksum:TRUE -o udp.check_checksum:TRUE \
+        -o tcp.analyze_sequence_numbers:FALSE -o tcp.desegment_tcp_streams:FALSE \
+        -Y '_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 ||
+            udp.checksum.status == 0 || icmp.checksum.status == 0' 2>"$RUN/tshark.log") || {
+        echo "tshark could not read the capture; see tshark.log" >>"$RUN/reason"
+        echo 1 >"$RUN/status"
+    }
+    [ -n "$wrong" ] || return 0
+    printf '%s\n' "$wrong" >"$RUN/wrong-frames.log"
+    echo "$(wc -l <"$RUN/wrong-frames.log") wrong frames; see wrong-frames.log" >>"$RUN/reason"
+    echo 1 >"$RUN/status"
 }
 
 # qemu_command PORTS MEMORY CPUS IOMMU CMDLINE: fills the array COMMAND.
@@ -117,6 +151,7 @@ run_scenario() {
     ports=$(header "$name" ports 0)
     limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 120)}
     read -ra options <<<"$(header "$name" model '')"
+    [ "$(header "$name" capture no)" = no ] || options+=(--capture "$RUN/wire.pcapng")
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
     read -ra options <<<"$(header "$name" program '')"
     [ ${#options[@]} -eq 0 ] || add_program "${options[@]}"
@@ -130,6 +165,8 @@ run_scenario() {
     "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
     PIDS+=($!)
     wait_for "${PIDS[-1]}" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
+    [ -z "$MODEL" ] || stop_model
+    [ ! -e "$RUN/wire.pcapng" ] || judge_capture
     [ -s "$RUN/status" ] && status=$(cat "$RUN/status") || status=1
     [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] ||
         echo 'see guest.log and console.log' >"$RUN/reason"

@@ -1,6 +1,7 @@
 # about: MTU, VLAN, RSS, addresses, offloads, rings and self-test of unmodified mlx5e on the model
 # ports: 2
 # cpus: 4
+# capture: yes
 # timeout: 400
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR

@@ -2,6 +2,7 @@
 # ports: 2
 # iommu: yes
 # program: ferrocx-testpmd testpmd
+# capture: yes
 # timeout: 240
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
