@@ -17,12 +17,14 @@
 mod compress;
 mod cq;
 mod dma;
+mod fetch;
 #[cfg(test)]
 mod harness;
 pub mod offload;
 pub mod packet;
 mod rq;
 pub mod rss;
+mod send;
 mod sq;
 mod steering;
 mod wqe;

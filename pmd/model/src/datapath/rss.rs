@@ -6,10 +6,10 @@
 //! # Sources
 //! Reference 5.9 (`tirc`: `rx_hash_fn`, `rx_hash_symmetric`, field selector); Microsoft,
 //! "Introduction to Receive Side Scaling", "RSS Hashing Functions" and "Verifying the RSS Hash
-//! Calculation" for the function and its test vectors. Symmetric hashing orders the two addresses,
-//! and the two ports, before hashing, as DPDK describes for this device
-//! (`RTE_ETH_HASH_FUNCTION_SYMMETRIC_TOEPLITZ_SORT`). Inverted XOR8 is not described in public:
-//! here it is the XOR of all input bytes, inverted (UNVERIFIED).
+//! Calculation" for the function and its test vectors. Symmetric hashing puts the smaller of the
+//! two addresses, and of the two ports, first: DPDK's driver says that this device does not XOR
+//! them, and its other symmetric form is sorting (`RTE_ETH_HASH_FUNCTION_SYMMETRIC_TOEPLITZ_SORT`).
+//! That it sorts, and that inverted XOR8 is the XOR of all input bytes inverted, is UNVERIFIED.
 
 use super::packet::{L3, L4, Packet};
 

@@ -3,32 +3,24 @@
 //! A queue works only after its doorbell was rung, and then up to the counter in its doorbell
 //! record (reference 6.6). WQEs are fetched many at a time. When the wire cannot take more, the
 //! queue stays active and goes on in a later step, inside a WQE if need be.
-//!
-//! Long file: fetching, execution and error handling of one queue share their state.
 
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CqeSyndrome;
-use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, CompletionMode, Ctrl, DS_BYTES, MAX_DS, Opcode};
+use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, CompletionMode, Ctrl, DS_BYTES, MAX_DS};
 
 use super::cq::{self, Completions, ErrorReport, Urgency};
-use super::offload::{self, Tso};
-use super::packet::{Cast, L3, L4, MIN_FRAME_BYTES, Packet};
-use super::wqe::{self, EthSegment, Segment, Segments, WqeFault};
-use super::{dma, low16};
-use crate::fault::FaultSite;
-use crate::mkey::{MemAccess, Rights};
+use super::low16;
+use super::send::{self, Outcome, Params, Sent};
+use super::wqe::{self, WqeFault};
 use crate::nic::Ctx;
-use crate::objects::{QueueState, Sq};
-use crate::wire::{Fcs, MAX_FRAME_BYTES, Wire};
+use crate::objects::QueueState;
+use crate::wire::Wire;
 
 /// Basic blocks fetched at once; more than the longest WQE.
 const WINDOW_BLOCKS: usize = 64;
 /// Fetches of one queue in one step, so that queues take turns.
 const WINDOWS_PER_TURN: usize = 4;
-/// Longest payload of a large send: 2^18 bytes. Source: reference 5.11, `max_lso_cap` = 0x12.
-const MAX_LSO_BYTES: usize = 1 << 18;
-
 /// What the queues of one device share while they work.
 #[derive(Debug)]
 pub(super) struct Transmit {
@@ -39,48 +31,6 @@ impl Default for Transmit {
     fn default() -> Self {
         Self { window: vec![0; WINDOW_BLOCKS * BASIC_BLOCK_BYTES].into() }
     }
-}
-
-/// The fields of an SQ that executing a WQE needs, copied so that nothing stays borrowed.
-#[derive(Debug, Clone, Copy)]
-struct Params {
-    sqn: u32,
-    cqn: u32,
-    pd: u32,
-    rlky: bool,
-    user_index: u32,
-    inline_mode: u32,
-    has_tis: bool,
-}
-
-impl Params {
-    fn of(sqn: u32, sq: &Sq) -> Self {
-        Self {
-            sqn,
-            cqn: sq.cqn,
-            pd: sq.wq.pd,
-            rlky: sq.rlky,
-            user_index: sq.user_index,
-            inline_mode: sq.min_wqe_inline_mode,
-            has_tis: sq.tisn.is_some(),
-        }
-    }
-}
-
-/// How far a WQE got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Done,
-    /// The wire is full; this many packets of the WQE are out.
-    Stalled(u32),
-}
-
-/// What a burst of packets adds up to.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sent {
-    packets: u64,
-    bytes: u64,
-    reads: u64,
 }
 
 /// The doorbell of a UAR page was rung: reads the record of a queue that may be meant.
@@ -209,7 +159,7 @@ fn run_window(
     let pending = usize::from(sq.posted.wrapping_sub(sq.executed));
     let (mut counter, mut progress) = (sq.executed, sq.wqe_progress);
     let mut sent = Sent::default();
-    let (mut at, mut wqes, mut signaled) = (0, 0, 0);
+    let mut at = 0;
     let mut fault = None;
     let mut is_stalled = false;
     while at < blocks {
@@ -227,7 +177,7 @@ fn run_window(
                 let bytes = rest.get(..ds * DS_BYTES).filter(|_| ds != 0);
                 bytes.ok_or_else(|| WqeFault::operation("ctrl.ds", ds as u64, why))
             })
-            .and_then(|wqe| execute(ctx, wire, &params, (&ctrl, wqe), progress, &mut sent));
+            .and_then(|wqe| send::execute(ctx, wire, &params, (&ctrl, wqe), progress, &mut sent));
         match result {
             Ok(Outcome::Done) => {}
             Ok(Outcome::Stalled(packets)) => {
@@ -241,33 +191,37 @@ fn run_window(
             }
         }
         progress = 0;
-        wqes += 1;
+        sent.wqes += 1;
         let first_block = counter;
         at += len_blocks;
         counter = counter.wrapping_add(low16(len_blocks as u64));
         if ctrl.ce() >= CompletionMode::ALWAYS.0 {
-            signaled += 1;
+            sent.signaled += 1;
             if !complete(ctx, completions, &params, &ctrl, first_block) {
                 // The CQ is lost, and with it this queue.
                 break;
             }
         }
     }
-    if let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) {
-        sq.executed = counter;
-        sq.wqe_progress = progress;
-        sq.is_active = sq.posted != counter;
-        sq.stats.wqes += wqes;
-        sq.stats.packets += sent.packets;
-        sq.stats.payload_bytes += sent.bytes;
-        sq.stats.dma_reads += sent.reads;
-        sq.stats.completions += signaled;
-        sq.stats.dma_writes += signaled;
-    }
+    store(ctx, sqn, (counter, progress), &sent);
     if let Some((reason, ctrl)) = fault {
         fail_wqe(ctx, completions, &params, (&ctrl, counter), &reason);
     }
     !is_stalled
+}
+
+/// Puts back how far a queue came, and what it cost.
+fn store(ctx: &mut Ctx<'_>, sqn: u32, (counter, progress): (u16, u32), sent: &Sent) {
+    let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return };
+    sq.executed = counter;
+    sq.wqe_progress = progress;
+    sq.is_active = sq.posted != counter;
+    sq.stats.wqes += sent.wqes;
+    sq.stats.packets += sent.packets;
+    sq.stats.payload_bytes += sent.bytes;
+    sq.stats.dma_reads += sent.reads;
+    sq.stats.completions += sent.signaled;
+    sq.stats.dma_writes += sent.signaled;
 }
 
 /// Writes the completion of a WQE. Source: reference 6.7, 6.12.
@@ -385,258 +339,4 @@ pub(super) fn flush(
         sq.is_active = false;
         sq.wqe_progress = 0;
     }
-}
-
-/// Carries out one WQE, from packet number `progress` on.
-#[inline]
-fn execute(
-    ctx: &mut Ctx<'_>,
-    wire: &mut dyn Wire,
-    params: &Params,
-    (ctrl, wqe): (&Ctrl, &[u8]),
-    progress: u32,
-    sent: &mut Sent,
-) -> Result<Outcome, WqeFault> {
-    let opcode = Opcode(ctrl.0[3]);
-    if ctrl.opmod() != 0 {
-        return Err(WqeFault::operation("ctrl.opmod", ctrl.opmod().into(), "not 0"));
-    }
-    if opcode == Opcode::NOP {
-        return Ok(Outcome::Done);
-    }
-    if !matches!(opcode, Opcode::SEND | Opcode::LSO | Opcode::ENHANCED_MPSW) {
-        let value = u64::from(opcode.0);
-        return Err(WqeFault::operation("ctrl.opcode", value, "not one an SQ can execute"));
-    }
-    if !params.has_tis {
-        return Err(WqeFault::operation("ctrl.opcode", opcode.0.into(), "the SQ has no TIS"));
-    }
-    let eth = EthSegment::read(wqe)?;
-    let segments = Segments::new(wqe.get(eth.end..).unwrap_or_default());
-    match opcode {
-        Opcode::SEND => send(ctx, wire, params, &eth, segments, sent),
-        Opcode::LSO => send_large(ctx, wire, params, &eth, segments, progress, sent),
-        _ => send_many(ctx, wire, params, &eth, segments, progress, sent),
-    }
-}
-
-/// Several packets of one segment each. Source: reference 6.3, "Enhanced multi-packet WQE".
-fn send_many(
-    ctx: &mut Ctx<'_>,
-    wire: &mut dyn Wire,
-    params: &Params,
-    eth: &EthSegment<'_>,
-    segments: Segments<'_>,
-    progress: u32,
-    sent: &mut Sent,
-) -> Result<Outcome, WqeFault> {
-    if !eth.inline.is_empty() {
-        let value = eth.inline.len() as u64;
-        let why = "a multi-packet WQE has no inline header";
-        return Err(WqeFault::operation("eth.inline_hdr_sz", value, why));
-    }
-    for (packets, segment) in (0..).zip(segments) {
-        let segment = segment?;
-        if packets >= progress {
-            let one = core::iter::once(Ok(segment));
-            if !send_frame(ctx, wire, params, eth, one, segment.len(), sent)? {
-                return Ok(Outcome::Stalled(packets));
-            }
-        }
-    }
-    Ok(Outcome::Done)
-}
-
-#[inline]
-fn send(
-    ctx: &mut Ctx<'_>,
-    wire: &mut dyn Wire,
-    params: &Params,
-    eth: &EthSegment<'_>,
-    segments: Segments<'_>,
-    sent: &mut Sent,
-) -> Result<Outcome, WqeFault> {
-    let total = segments.total()? + eth.inline.len();
-    let is_sent = send_frame(ctx, wire, params, eth, segments, total, sent)?;
-    Ok(if is_sent { Outcome::Done } else { Outcome::Stalled(0) })
-}
-
-/// Builds one frame in the wire's buffer and sends it; `false` when the wire is full.
-#[inline]
-fn send_frame<'a>(
-    ctx: &mut Ctx<'_>,
-    wire: &mut dyn Wire,
-    params: &Params,
-    eth: &EthSegment<'_>,
-    segments: impl Iterator<Item = Result<Segment<'a>, WqeFault>>,
-    total: usize,
-    sent: &mut Sent,
-) -> Result<bool, WqeFault> {
-    let tag = if eth.vlan.is_some() { super::packet::VLAN_TAG_BYTES } else { 0 };
-    let len = total + tag;
-    if total < super::packet::ETH_HEADER_BYTES {
-        return Err(WqeFault::length("packet", total as u64, "shorter than an Ethernet header"));
-    }
-    if !may_send(ctx, len) {
-        return Ok(true);
-    }
-    let Some(room) = wire.reserve(len.max(MIN_FRAME_BYTES)) else { return Ok(false) };
-    let (frame, padding) = room.split_at_mut(len);
-    padding.fill(0);
-    let body = &mut frame[tag..];
-    body[..eth.inline.len()].copy_from_slice(eth.inline);
-    gather(ctx, params, segments, 0, &mut body[eth.inline.len()..], sent)?;
-    check_inline(params, eth.inline.len(), body)?;
-    if eth.l3_csum || eth.l4_csum {
-        let packet = Packet::parse(body);
-        offload::insert_checksums(body, &packet, eth.l3_csum, eth.l4_csum);
-    }
-    if let Some((s_tag, tci)) = eth.vlan {
-        offload::insert_vlan(frame, s_tag, tci);
-    }
-    count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
-    wire.commit(ctx.now_ns, Fcs::Good);
-    Ok(true)
-}
-
-/// One large packet, cut into segments. Source: reference 6.3, "LSO".
-fn send_large(
-    ctx: &mut Ctx<'_>,
-    wire: &mut dyn Wire,
-    params: &Params,
-    eth: &EthSegment<'_>,
-    segments: Segments<'_>,
-    progress: u32,
-    sent: &mut Sent,
-) -> Result<Outcome, WqeFault> {
-    let header = eth.inline;
-    let payload = segments.total()?;
-    if payload > MAX_LSO_BYTES {
-        return Err(WqeFault::length("packet", payload as u64, "longer than max_lso_cap"));
-    }
-    let tso = Tso::new(header, eth.mss, payload).map_err(|_| {
-        let why = "not the headers of TCP or UDP, or a segment size that does not fit";
-        WqeFault::operation("eth.inline_hdr", header.len() as u64, why)
-    })?;
-    for index in progress as usize..tso.segments() {
-        let (start, _) = tso.payload_of(index);
-        let len = tso.frame_bytes(index);
-        if !may_send(ctx, len) {
-            continue;
-        }
-        let Some(room) = wire.reserve(len.max(MIN_FRAME_BYTES)) else {
-            return Ok(Outcome::Stalled(u32::try_from(index).unwrap_or(u32::MAX)));
-        };
-        let (frame, padding) = room.split_at_mut(len);
-        padding.fill(0);
-        frame[..header.len()].copy_from_slice(header);
-        gather(ctx, params, segments, start, &mut frame[header.len()..], sent)?;
-        tso.finish(frame, index);
-        count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
-        wire.commit(ctx.now_ns, Fcs::Good);
-    }
-    Ok(Outcome::Done)
-}
-
-/// Whether a frame of this length can go out now. If not it is counted, and gone.
-#[inline]
-fn may_send(ctx: &mut Ctx<'_>, len: usize) -> bool {
-    let port = &mut ctx.state.port;
-    if !port.is_up() {
-        port.counters.tx_link_down += 1;
-        return false;
-    }
-    // The port's MTU counts the FCS too. Source: reference 4.7, PMTU.
-    let limit = (port.mtu as usize).saturating_sub(4).min(MAX_FRAME_BYTES);
-    if len > limit {
-        port.counters.tx_errors.add(len as u64);
-        ctx.refuse_data("packet", len as u64, "longer than the MTU of the port");
-        return false;
-    }
-    true
-}
-
-/// Copies packet bytes from `skip` on, until `out` is full.
-#[inline]
-fn gather<'a>(
-    ctx: &mut Ctx<'_>,
-    params: &Params,
-    segments: impl Iterator<Item = Result<Segment<'a>, WqeFault>>,
-    mut skip: usize,
-    out: &mut [u8],
-    sent: &mut Sent,
-) -> Result<(), WqeFault> {
-    let mut done = 0;
-    for segment in segments {
-        let segment = segment?;
-        let len = segment.len();
-        if skip >= len {
-            skip -= len;
-            continue;
-        }
-        if done == out.len() {
-            break;
-        }
-        let take = (len - skip).min(out.len() - done);
-        let into = &mut out[done..done + take];
-        match segment {
-            Segment::Inline(bytes) => into.copy_from_slice(&bytes[skip..skip + take]),
-            Segment::Pointer { lkey, addr, .. } => {
-                let addr = addr.wrapping_add(skip as u64);
-                let len = u32::try_from(take).unwrap_or(u32::MAX);
-                let rights = Rights::LOCAL_READ;
-                let access = MemAccess::local(lkey, addr, len, rights, params.pd, params.rlky);
-                sent.reads += 1;
-                if ctx.state.faults.strikes(FaultSite::SendDma) {
-                    let syndrome = CqeSyndrome::LOCAL_PROT_ERR;
-                    let (value, why) = (lkey.into(), "injected fault");
-                    return Err(WqeFault { syndrome, field: "data.lkey", value, why });
-                }
-                dma::read(ctx.mem, &ctx.state.objects.mkeys, &access, into).map_err(|refused| {
-                    let (syndrome, why) = (refused.syndrome(), refused.why());
-                    WqeFault { syndrome, field: "data.lkey", value: lkey.into(), why }
-                })?;
-            }
-        }
-        done += take;
-        skip = 0;
-    }
-    Ok(())
-}
-
-/// Checks that the headers that the queue wants inline are inline.
-///
-/// # Source
-/// Reference 5.7, `min_wqe_inline_mode`: 1 L2, 2 IP, 3 TCP/UDP; 6.3, "Min inline L2 = 14 bytes (18
-/// with VLAN)".
-#[inline]
-fn check_inline(params: &Params, inline: usize, frame: &[u8]) -> Result<(), WqeFault> {
-    if params.inline_mode == 0 {
-        return Ok(());
-    }
-    let packet = Packet::parse(frame);
-    let needed = match params.inline_mode {
-        3 if packet.l4 != L4::None => packet.payload_offset,
-        2 | 3 if packet.l3 != L3::None => packet.l4_offset,
-        _ => packet.l3_offset,
-    };
-    if inline < needed {
-        let why = "fewer bytes inline than min_wqe_inline_mode asks for";
-        return Err(WqeFault::operation("eth.inline_hdr_sz", inline as u64, why));
-    }
-    Ok(())
-}
-
-/// Counts a frame that goes out.
-#[inline]
-fn count(ctx: &mut Ctx<'_>, destination: [u8; 6], len: usize, sent: &mut Sent) {
-    let counters = &mut ctx.state.port.counters;
-    let kind = match Cast::of(&destination) {
-        Cast::Unicast => &mut counters.tx_unicast,
-        Cast::Multicast => &mut counters.tx_multicast,
-        Cast::Broadcast => &mut counters.tx_broadcast,
-    };
-    kind.add(len as u64);
-    sent.packets += 1;
-    sent.bytes += len as u64;
 }

@@ -6,8 +6,13 @@ use crate::datapath::harness::{KEY, Port, data, send};
 use crate::objects::QueueState;
 use crate::wire::{Fcs, Wire, link};
 
+/// Few cases, since each sets up a device; a failure prints its input and leaves no file behind.
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn any_wqe_completes_or_fails_the_queue(
