@@ -248,8 +248,11 @@ fn sqn_of(value: u64) -> u32 {
 fn send_write(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
     ctx.state.counters.send_doorbells += 1;
     let sqn = sqn_of(value);
-    if ctx.state.objects.sqs.get(sqn).is_some_and(|sq| sq.uar_page == page) {
+    let objects = &ctx.state.objects;
+    if objects.sqs.get(sqn).is_some_and(|sq| sq.uar_page == page) {
         datapath.send_doorbell(ctx, sqn, Some(value));
+    } else if objects.qps.get(sqn).is_some_and(|qp| qp.context.uar_page() == page) {
+        datapath.qp_doorbell(ctx, sqn);
     } else {
         ctx.refuse_data("sqn", sqn.into(), "send doorbell on a UAR page not the SQ's");
     }
@@ -266,6 +269,12 @@ fn send_all(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
         datapath.send_doorbell(ctx, sqn, (sqn == rung).then_some(value));
         index += 1;
     }
+    index = 0;
+    while let Some(&qpn) = uar_qpn(ctx, page, index) {
+        known |= qpn == rung;
+        datapath.qp_doorbell(ctx, qpn);
+        index += 1;
+    }
     if !known {
         ctx.refuse_data("sqn", rung.into(), "send doorbell on a UAR page not the SQ's");
     }
@@ -273,4 +282,8 @@ fn send_all(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
 
 fn uar_sqn<'a>(ctx: &'a Ctx<'_>, page: u32, index: usize) -> Option<&'a u32> {
     ctx.state.objects.uars.get(page)?.sqns.get(index)
+}
+
+fn uar_qpn<'a>(ctx: &'a Ctx<'_>, page: u32, index: usize) -> Option<&'a u32> {
+    ctx.state.objects.uars.get(page)?.qpns.get(index)
 }

@@ -69,6 +69,9 @@ pub mod log_max {
 /// Highest level of a flow table. Source: reference 3.9 (Linux needs 58).
 pub const MAX_FT_LEVEL: u32 = 0x7f;
 
+/// Entries of the RoCE address table. Source: reference 5.11.
+pub const ROCE_ADDRESSES: u32 = 0x100;
+
 /// Number of flow counters.
 pub const MAX_FLOW_COUNTERS: u32 = 0x1000;
 
@@ -120,7 +123,7 @@ impl Caps {
             Page::new(cap_type::NIC_FLOW_TABLE, &flow_tables()),
         ];
         if config.roce {
-            pages.push(Page::new(cap_type::ATOMIC, atomic().as_bytes()));
+            pages.push(atomic_page());
             pages.push(Page::new(cap_type::ROCE, roce().as_bytes()));
         }
         for other in &config.cap_pages {
@@ -136,6 +139,14 @@ impl Caps {
     pub fn page(&self, kind: u32, current: bool) -> Option<&CapPage> {
         let page = self.pages.iter().find(|page| page.kind == kind)?;
         Some(if current { &page.cur } else { &page.max })
+    }
+
+    /// Whether 8-byte atomics are in the byte order of the host.
+    #[must_use]
+    pub fn host_order_atomics(&self) -> bool {
+        self.page(cap_type::ATOMIC, true)
+            .and_then(|page| AtomicCap::read_from(page))
+            .is_some_and(|cap| cap.atomic_req_8b_endianness_mode() == 1)
     }
 
     /// The general page as set.
@@ -323,6 +334,7 @@ fn general_roce(cap: HcaCap) -> HcaCap {
         .with_roce(true)
         .with_atomic(true)
         .with_umr_ptr_rlky(true)
+        .with_imaicl(true)
         .with_block_lb_mc(true)
         .with_qkv(true)
         .with_pkv(true)
@@ -373,8 +385,18 @@ fn flow_tables() -> CapPage {
     page
 }
 
-fn atomic() -> AtomicCap {
-    AtomicCap::zeroed().with_atomic_operations(0x3).with_atomic_size_qp(0x8)
+/// Compare-and-swap and fetch-and-add of eight bytes, big-endian until the driver chooses.
+///
+/// Unlike TRACE the driver may choose the host's byte order: without it Linux offers no atomics.
+fn atomic_page() -> Page {
+    let cap = AtomicCap::zeroed()
+        .with_supported_atomic_req_8b_endianness_mode_1(true)
+        .with_atomic_operations(0x3)
+        .with_atomic_size_qp(0x8);
+    let mut page = Page::new(cap_type::ATOMIC, cap.as_bytes());
+    let max = cap.with_atomic_req_8b_endianness_mode(1);
+    page.max[..AtomicCap::SIZE_BYTES].copy_from_slice(max.as_bytes());
+    page
 }
 
 fn roce() -> RoceCap {
@@ -384,6 +406,6 @@ fn roce() -> RoceCap {
         .with_r_roce_dest_udp_port(4791)
         .with_r_roce_max_src_udp_port(0xffff)
         .with_r_roce_min_src_udp_port(0xc000)
-        .with_roce_address_table_size(0x100)
+        .with_roce_address_table_size(ROCE_ADDRESSES)
         .with_sw_r_roce_src_udp_port(true)
 }

@@ -36,6 +36,19 @@ bitflags::bitflags! {
     }
 }
 
+impl Rights {
+    /// What a context permits.
+    #[must_use]
+    pub fn of(context: &Mkc) -> Self {
+        let bit = |set: bool, right: Self| if set { right } else { Self::empty() };
+        bit(context.lr(), Self::LOCAL_READ)
+            | bit(context.lw(), Self::LOCAL_WRITE)
+            | bit(context.rr(), Self::REMOTE_READ)
+            | bit(context.rw(), Self::REMOTE_WRITE)
+            | bit(context.a(), Self::REMOTE_ATOMIC)
+    }
+}
+
 /// One access to memory, as a descriptor describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemAccess {
@@ -141,6 +154,8 @@ pub struct Mkey {
     pub is_free: bool,
     /// Protection domain.
     pub pd: u32,
+    /// Protection domain at creation, which is the one that it holds.
+    pub held_pd: u32,
     /// Queue pair, or [`ANY_QPN`].
     pub qpn: u32,
     /// What it permits.
@@ -156,6 +171,27 @@ pub struct Mkey {
 }
 
 impl Mkey {
+    /// Takes over a changed context; the translation entries stay.
+    pub(crate) fn adopt(&mut self, context: Mkc) {
+        self.variant = context.mkey_7_0().to_be_bytes()[3];
+        self.is_free = context.free();
+        self.pd = context.pd();
+        self.qpn = context.qpn();
+        self.rights = Rights::of(&context);
+        self.start = context.start_addr();
+        self.len = (!context.length64()).then(|| context.len());
+        let log = context.log_page_size();
+        match &mut self.translation {
+            Translation::Mtt { log_page_size, .. } => *log_page_size = log.max(12),
+            Translation::Ksm { entries, log_entity_size } if log >= 12 => {
+                *log_entity_size = log;
+                entries.iter_mut().for_each(|entry| entry.len = 1 << log);
+            }
+            Translation::Ksm { .. } | Translation::Pa | Translation::Klm(_) => {}
+        }
+        self.context = context;
+    }
+
     /// Checks everything but the memory behind the key.
     #[inline]
     fn check(&self, access: &MemAccess) -> Result<(), MkeyFault> {

@@ -129,8 +129,9 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         variant: u8::try_from(context.mkey_7_0()).unwrap_or(0),
         is_free: context.free(),
         pd,
+        held_pd: pd,
         qpn: context.qpn(),
-        rights: rights(&context),
+        rights: Rights::of(&context),
         start: context.start_addr(),
         len: (!context.length64()).then(|| context.len()),
         translation,
@@ -139,15 +140,6 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let index = objects.mkeys.insert(key).ok_or_else(|| Refused::full("mkey_index"))?;
     objects.pds.hold(pd);
     Ok(CreateMkeyOut::zeroed().with_mkey_index(index).0.to_vec())
-}
-
-fn rights(context: &Mkc) -> Rights {
-    let bit = |set: bool, right: Rights| if set { right } else { Rights::empty() };
-    bit(context.lr(), Rights::LOCAL_READ)
-        | bit(context.lw(), Rights::LOCAL_WRITE)
-        | bit(context.rr(), Rights::REMOTE_READ)
-        | bit(context.rw(), Rights::REMOTE_WRITE)
-        | bit(context.a(), Rights::REMOTE_ATOMIC)
 }
 
 /// Refuses what no capability advertises.
@@ -278,7 +270,7 @@ fn destroy_mkey(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let objects = &mut exec.ctx.state.objects;
         let key = objects.mkeys.remove(index);
         let key = key.ok_or_else(|| Refused::resource("mkey_index", index))?;
-        objects.pds.release(key.pd);
+        objects.pds.release(key.held_pd);
         Ok(DestroyMkeyOut::zeroed())
     })
 }

@@ -6,8 +6,8 @@ use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::{
-    Answer, Exec, Refused, basic, device, ensure, flow, queues, registers, transport, vport,
-    work_queues,
+    Answer, Exec, Refused, basic, device, ensure, flow, qp, queues, registers, roce, transport,
+    vport, work_queues,
 };
 use crate::nic::HcaState;
 
@@ -21,7 +21,8 @@ pub(super) fn dispatch(
     header: &InputHeader,
     input: &[u8],
 ) -> Answer<Vec<u8>> {
-    let Some(handler) = handler(opcode) else {
+    let has_roce = exec.ctx.state.config.roce;
+    let Some(handler) = handler(opcode, has_roce) else {
         return Err(Refused::new(CommandStatus::BAD_OP, "opcode", opcode.0, "unknown opcode"));
     };
     // No user contexts are advertised (log_max_uctx), so there is no other user.
@@ -33,7 +34,7 @@ pub(super) fn dispatch(
 }
 
 /// The handler of an opcode, by family.
-fn handler(opcode: Opcode) -> Option<Handler> {
+fn handler(opcode: Opcode, has_roce: bool) -> Option<Handler> {
     device::handler(opcode)
         .or_else(|| basic::handler(opcode))
         .or_else(|| queues::handler(opcode))
@@ -42,6 +43,8 @@ fn handler(opcode: Opcode) -> Option<Handler> {
         .or_else(|| flow::handler(opcode))
         .or_else(|| vport::handler(opcode))
         .or_else(|| registers::handler(opcode))
+        .or_else(|| qp::handler(opcode).filter(|_| has_roce))
+        .or_else(|| roce::handler(opcode).filter(|_| has_roce))
 }
 
 /// Refuses what the function is not ready for. Source: reference 3.1, 2.2 (BAD_SYS_STATE).

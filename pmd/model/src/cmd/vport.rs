@@ -17,7 +17,7 @@ use super::dispatch::{Handler, no_tail, parse, plain};
 use super::flow::check_vport;
 use super::{Answer, Exec, Refused, ensure};
 use crate::caps::log_max;
-use crate::objects::QCounter;
+use crate::objects::{QCounter, RoceCounters};
 use crate::port::{PortCounters, Promiscuous, Vport};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -300,9 +300,33 @@ fn query_q_counter(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let output = QueryQCounterOut::zeroed()
             .with_out_of_buffer(low(counter.out_of_buffer))
             .with_cq_overflow(low(counter.cq_overflow));
+        let output = roce_counters(output, &counter.roce);
         if input.clear() {
             *counter = QCounter::default();
         }
         Ok(output)
     })
+}
+
+fn roce_counters(output: QueryQCounterOut, roce: &RoceCounters) -> QueryQCounterOut {
+    let low = |value: u64| u32::try_from(value & 0xffff_ffff).unwrap_or(0);
+    output
+        .with_rx_write_requests(low(roce.rx_write_requests))
+        .with_rx_read_requests(low(roce.rx_read_requests))
+        .with_rx_atomic_requests(low(roce.rx_atomic_requests))
+        .with_out_of_sequence(low(roce.out_of_sequence))
+        .with_duplicate_request(low(roce.duplicate_request))
+        .with_rnr_nak_retry_err(low(roce.rnr_nak_retry_err))
+        .with_packet_seq_err(low(roce.packet_seq_err))
+        .with_implied_nak_seq_err(low(roce.implied_nak_seq_err))
+        .with_local_ack_timeout_err(low(roce.local_ack_timeout_err))
+        .with_resp_cqe_error(low(roce.resp_cqe_error))
+        .with_req_cqe_error(low(roce.req_cqe_error))
+        .with_resp_cqe_flush_error(low(roce.resp_cqe_flush_error))
+        .with_req_cqe_flush_error(low(roce.req_cqe_flush_error))
+        .with_req_transport_retries_exceeded(low(roce.req_transport_retries_exceeded))
+        .with_req_rnr_retries_exceeded(low(roce.req_rnr_retries_exceeded))
+        .with_req_remote_access_errors(low(roce.req_remote_access_errors))
+        .with_req_remote_invalid_request(low(roce.req_remote_invalid_request))
+        .with_resp_remote_access_errors(low(roce.resp_remote_access_errors))
 }

@@ -9,7 +9,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 use super::compress::{self, Block};
 use crate::fault::FaultSite;
 use crate::nic::Ctx;
-use crate::objects::{Cq, CqArmState, CqStatus, QueueMemory, QueueState};
+use crate::objects::{Cq, CqArmState, CqStatus, Qp, QpState, QueueMemory, QueueState};
 
 /// Indices of a CQ are 24 bits wide. Source: reference 6.6.
 const INDEX_MASK: u32 = 0xff_ffff;
@@ -272,6 +272,12 @@ pub(super) fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
             counter.cq_overflow += 1;
         }
     }
+    let on_it = |qp: &Qp| qp.context.cqn_snd() == cqn || qp.context.cqn_rcv() == cqn;
+    for (_, qp) in objects.qps.iter_mut().filter(|(_, qp)| on_it(qp)) {
+        if qp.state != QpState::Reset {
+            qp.state = QpState::Error;
+        }
+    }
     if status == CqStatus::Overflow {
         ctx.refuse_data("set_ci", u64::from(cqn), "completion queue overrun");
         ctx.cq_overrun_event(cqn);
@@ -292,21 +298,28 @@ pub(super) struct ErrorReport {
     pub(super) user_index: u32,
 }
 
-/// Writes an error entry. Source: reference 6.7, "Error CQE".
+impl ErrorReport {
+    /// The entry's bytes. Source: reference 6.7, "Error CQE".
+    pub(super) fn entry(&self) -> [u8; 64] {
+        ErrCqe::zeroed()
+            .with_srqn_uidx(self.user_index)
+            .with_syndrome(u32::from(self.syndrome.0))
+            .with_s_wqe_opcode(u32::from(self.wqe_opcode))
+            .with_qpn(self.queue)
+            .with_wqe_counter(u32::from(self.wqe_counter))
+            .with_opcode(self.opcode.0)
+            .0
+    }
+}
+
+/// Writes an error entry.
 #[cold]
 pub(super) fn complete_error(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     report: &ErrorReport,
 ) -> bool {
-    let entry = ErrCqe::zeroed()
-        .with_srqn_uidx(report.user_index)
-        .with_syndrome(u32::from(report.syndrome.0))
-        .with_s_wqe_opcode(u32::from(report.wqe_opcode))
-        .with_qpn(report.queue)
-        .with_wqe_counter(u32::from(report.wqe_counter))
-        .with_opcode(report.opcode.0);
-    complete(ctx, completions, report.cqn, entry.0, Urgency::Solicited)
+    complete(ctx, completions, report.cqn, report.entry(), Urgency::Solicited)
 }
 
 /// The driver rang the arm doorbell of a UAR page to which this CQ belongs.

@@ -22,6 +22,7 @@ mod fetch;
 mod harness;
 pub mod offload;
 pub mod packet;
+mod roce;
 mod rq;
 pub mod rss;
 mod send;
@@ -34,6 +35,7 @@ use ferrocx_prm::init_seg::CqArm;
 use self::cq::Completions;
 use self::offload::Verified;
 use self::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
+use self::roce::Roce;
 use self::rq::{Arrival, Receive};
 use self::sq::Transmit;
 use self::steering::Steering;
@@ -43,6 +45,7 @@ use crate::wire::{Fcs, Unplugged, Wire};
 
 pub use cq::timestamp;
 pub use dma::Refused;
+pub use roce::RoceDrops;
 
 /// The low 16 bits: for counters and fields of that width.
 #[inline(always)]
@@ -90,6 +93,7 @@ pub struct DataPath {
     active: Vec<u32>,
     transmit: Transmit,
     receive: Receiver,
+    roce: Roce,
     completions: Completions,
 }
 
@@ -111,6 +115,7 @@ impl Default for DataPath {
             active: Vec::new(),
             transmit: Transmit::default(),
             receive: Receiver::default(),
+            roce: Roce::default(),
             completions: Completions::default(),
         }
     }
@@ -137,9 +142,16 @@ impl DataPath {
         self.receive.drops
     }
 
+    /// RoCE packets that were not delivered, by reason.
+    #[must_use]
+    pub fn roce_drops(&self) -> RoceDrops {
+        self.roce.drops()
+    }
+
     /// A function-level reset: forgets everything but the wire and its counts.
     pub fn reset(&mut self) {
         self.active.clear();
+        self.roce.clear();
         self.completions.clear();
         self.receive.steering.clear();
     }
@@ -149,6 +161,7 @@ impl DataPath {
     pub fn poll(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let mut busy = self.follow_carrier(ctx);
         busy |= self.take_frames(ctx);
+        busy |= self.roce.poll(ctx, &mut self.completions, &mut *self.wire);
         busy |= self.run_queues(ctx);
         busy |= self.completions.poll(ctx);
         busy
@@ -166,14 +179,14 @@ impl DataPath {
     }
 
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        let Self { wire, receive, completions, .. } = self;
+        let Self { wire, receive, roce, completions, .. } = self;
         receive.steering.refresh(&ctx.state.objects);
         receive.buffers.start_burst();
         let mut busy = false;
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
             busy = true;
-            receive.frame(ctx, completions, frame.bytes, frame.fcs);
+            receive.frame(ctx, roce, completions, frame.bytes, frame.fcs);
         }
         compress::end_all(ctx, completions);
         busy
@@ -198,6 +211,21 @@ impl DataPath {
         if sq::doorbell(ctx, sqn, rung) && !self.active.contains(&sqn) {
             self.active.push(sqn);
         }
+    }
+
+    /// A doorbell that may concern this QP was rung: read its record and execute what is new.
+    pub fn qp_doorbell(&mut self, ctx: &mut Ctx<'_>, qpn: u32) {
+        self.roce.doorbell(ctx, qpn);
+    }
+
+    /// A transition changed a QP (already stored).
+    pub fn qp_changed(&mut self, qpn: u32) {
+        self.roce.activate(qpn);
+    }
+
+    /// A QP goes to the error state: everything posted is flushed.
+    pub fn qp_to_error(&mut self, ctx: &mut Ctx<'_>, qpn: u32) {
+        self.roce.to_error(ctx, &mut self.completions, qpn);
     }
 
     /// A CQ doorbell that may concern this CQ was rung: read its arm record.
@@ -250,12 +278,22 @@ impl DataPath {
 impl Receiver {
     /// Takes one frame from the wire to the queues that want it.
     #[inline]
-    fn frame(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, frame: &[u8], fcs: Fcs) {
+    fn frame(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        roce: &mut Roce,
+        completions: &mut Completions,
+        frame: &[u8],
+        fcs: Fcs,
+    ) {
         if !self.is_acceptable(ctx, frame, fcs) {
             return;
         }
         let packet = Packet::parse(frame);
         count(ctx, &packet, frame.len());
+        if roce.frame(ctx, completions, frame, &packet) {
+            return;
+        }
         let root = ctx.state.objects.rx_root;
         let verdict = self.steering.evaluate(root, frame, &packet);
         for id in &verdict.counters {

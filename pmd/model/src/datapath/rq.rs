@@ -294,7 +294,7 @@ impl Target<'_> {
 }
 
 /// The scatter list of a WQE: behind a next segment and a signature, up to the end mark.
-fn list<'a>(wq: &WorkQueue, wqe: &'a [u8]) -> impl Iterator<Item = Data> + use<'a> {
+pub(super) fn list<'a>(wq: &WorkQueue, wqe: &'a [u8]) -> impl Iterator<Item = Data> + use<'a> {
     let mut skip = 0;
     if wq.wq_type.is_linked() {
         // The signature of a linked entry is inside the next segment.
@@ -310,7 +310,7 @@ fn list<'a>(wq: &WorkQueue, wqe: &'a [u8]) -> impl Iterator<Item = Data> + use<'
 
 /// The current entry is used up.
 #[inline]
-fn advance(wq: &WorkQueue, ring: &mut ReceiveRing, wqe: &[u8]) {
+pub(super) fn advance(wq: &WorkQueue, ring: &mut ReceiveRing, wqe: &[u8]) {
     ring.consumed = ring.consumed.wrapping_add(1);
     ring.strides_used = 0;
     if wq.wq_type.is_linked() {

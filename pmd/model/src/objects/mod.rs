@@ -4,11 +4,15 @@
 //! hold them ([`Table::hold`]), so that destroying one in use is refused.
 
 mod memory;
+mod qp;
 mod queues;
 mod steering;
 mod table;
 
 pub use memory::QueueMemory;
+pub use qp::{
+    MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState, QpType, RoceGid, SendJob, TakenReceive, XrcSrq,
+};
 pub use queues::{
     Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,
     WorkQueue, WqType,
@@ -26,6 +30,8 @@ use crate::mkey::MkeyTable;
 pub struct Uar {
     /// Send queues that may ring this page.
     pub sqns: Vec<u32>,
+    /// Queue pairs that may ring this page.
+    pub qpns: Vec<u32>,
     /// Completion queues that may be armed on this page.
     pub cqns: Vec<u32>,
 }
@@ -37,6 +43,32 @@ pub struct QCounter {
     pub out_of_buffer: u64,
     /// CQEs that found their ring full.
     pub cq_overflow: u64,
+    /// What the RoCE transport counts.
+    pub roce: RoceCounters,
+}
+
+/// What the RoCE transport counts per Q counter set. Source: reference 4.8.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of QUERY_Q_COUNTER")]
+pub struct RoceCounters {
+    pub rx_write_requests: u64,
+    pub rx_read_requests: u64,
+    pub rx_atomic_requests: u64,
+    pub out_of_sequence: u64,
+    pub duplicate_request: u64,
+    pub rnr_nak_retry_err: u64,
+    pub packet_seq_err: u64,
+    pub implied_nak_seq_err: u64,
+    pub local_ack_timeout_err: u64,
+    pub resp_cqe_error: u64,
+    pub req_cqe_error: u64,
+    pub resp_cqe_flush_error: u64,
+    pub req_cqe_flush_error: u64,
+    pub req_transport_retries_exceeded: u64,
+    pub req_rnr_retries_exceeded: u64,
+    pub req_remote_access_errors: u64,
+    pub req_remote_invalid_request: u64,
+    pub resp_remote_access_errors: u64,
 }
 
 /// Every object of one function.
@@ -62,6 +94,14 @@ pub struct Objects {
     pub rqs: Table<Rq>,
     /// Receive memory pools.
     pub rmps: Table<Rmp>,
+    /// Queue pairs.
+    pub qps: Table<Qp>,
+    /// Shared receive queues of XRC.
+    pub xrc_srqs: Table<XrcSrq>,
+    /// The RoCE address table; it grows as entries are set.
+    pub roce_gids: Vec<Option<RoceGid>>,
+    /// Multicast groups and the queue pairs attached to them.
+    pub multicast: Vec<([u8; 16], u32)>,
     /// RSS tables.
     pub rqts: Table<Rqt>,
     /// Transport interfaces, receive.
@@ -97,6 +137,8 @@ mod first {
     pub(super) const SQ: u32 = 0x1000;
     pub(super) const RQ: u32 = 0x2000;
     pub(super) const RMP: u32 = 0x3000;
+    pub(super) const QP: u32 = 0x10_0000;
+    pub(super) const XRC_SRQ: u32 = 0x20_0000;
     pub(super) const RQT: u32 = 0x100;
     pub(super) const TIR: u32 = 0x4000;
     pub(super) const TIS: u32 = 0x5000;
@@ -119,7 +161,7 @@ pub struct ObjectLimits {
     pub mkeys: u32,
     /// Completion queues.
     pub cqs: u32,
-    /// SQs, RQs, RMPs, TIRs, TISs: each.
+    /// QPs, XRC SRQs, SQs, RQs, RMPs, TIRs, TISs: each.
     pub queues: u32,
     /// RSS tables.
     pub rqts: u32,
@@ -148,6 +190,10 @@ impl Objects {
             sqs: Table::new(first::SQ, limits.queues),
             rqs: Table::new(first::RQ, limits.queues),
             rmps: Table::new(first::RMP, limits.queues),
+            qps: Table::new(first::QP, limits.queues),
+            xrc_srqs: Table::new(first::XRC_SRQ, limits.queues),
+            roce_gids: Vec::new(),
+            multicast: Vec::new(),
             rqts: Table::new(first::RQT, limits.rqts),
             tirs: Table::new(first::TIR, limits.queues),
             tiss: Table::new(first::TIS, limits.queues),
@@ -165,7 +211,8 @@ impl Objects {
     #[must_use]
     pub fn len(&self) -> u32 {
         let domains = self.pds.len() + self.tds.len() + self.xrcds.len() + self.uars.len();
-        let queues = self.eqs.len() + self.cqs.len() + self.sqs.len() + self.rqs.len();
+        let pairs = self.qps.len() + self.xrc_srqs.len();
+        let queues = pairs + self.eqs.len() + self.cqs.len() + self.sqs.len() + self.rqs.len();
         let transport = self.rmps.len() + self.rqts.len() + self.tirs.len() + self.tiss.len();
         let flow = self.flow_tables.len() + self.flow_groups.len() + self.flow_counters.len();
         domains + queues + transport + flow + self.q_counters.len() + self.mkeys.len()
@@ -175,6 +222,12 @@ impl Objects {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The entry of the RoCE address table at an index, if it is set.
+    #[must_use]
+    pub fn roce_gid(&self, index: u32) -> Option<&RoceGid> {
+        self.roce_gids.get(index as usize)?.as_ref()
     }
 
     /// The steering objects changed.

@@ -179,6 +179,8 @@ pub struct Requester<J> {
     rnr_left: u8,
     deadline_ns: Option<u64>,
     rnr_until_ns: Option<u64>,
+    /// What is missing was asked for again already: answers behind it are no news.
+    gap: Option<Psn>,
 }
 
 impl<J> Default for Requester<J> {
@@ -203,6 +205,7 @@ impl<J> Requester<J> {
             rnr_left: limits.rnr_retry,
             deadline_ns: None,
             rnr_until_ns: None,
+            gap: None,
         }
     }
 
@@ -422,7 +425,7 @@ impl<J> Requester<J> {
         if !complete {
             // The answer of a READ or atomic before it was lost. Source: reference 7.6, "implied
             // NAK".
-            return self.retry(self.acked, now_ns);
+            return self.retry_gap(self.acked, now_ns);
         }
         Answer::Progress
     }
@@ -442,6 +445,15 @@ impl<J> Requester<J> {
         if self.acked != before {
             self.progress(now_ns);
         }
+    }
+
+    /// Asks again for answers that are missing, once: every answer behind them tells the same.
+    fn retry_gap(&mut self, psn: Psn, now_ns: u64) -> Answer {
+        if self.gap == Some(psn) {
+            return Answer::Stale;
+        }
+        self.gap = Some(psn);
+        self.retry(psn, now_ns)
     }
 
     fn retry(&mut self, psn: Psn, now_ns: u64) -> Answer {
@@ -524,7 +536,7 @@ impl<J> Requester<J> {
             return Answer::Stale;
         }
         if psn != expected {
-            return self.retry(expected, now_ns);
+            return self.retry_gap(expected, now_ns);
         }
         let request = &self.queue[index];
         let is_last = request.received + 1 == request.packets;
@@ -547,6 +559,7 @@ impl<J> Requester<J> {
         request.received += 1;
         request.is_done = request.received == request.packets;
         self.acked = request.first.plus(request.received);
+        self.gap = None;
         self.progress(now_ns);
     }
 
@@ -556,6 +569,7 @@ impl<J> Requester<J> {
             return false;
         }
         self.deadline_ns = None;
+        self.gap = None;
         if self.acked == self.sent {
             return false;
         }

@@ -175,6 +175,7 @@ fn a_read_takes_a_number_for_every_answer() {
     requester.answered(0, 1);
     assert_eq!(requester.response(at(0), Op::ReadResponseFirst, 1), Answer::Stale, "again");
     assert_eq!(requester.response(at(2), Op::ReadResponseLast, 2), Answer::Retry, "one is lost");
+    assert_eq!(requester.response(at(2), Op::ReadResponseLast, 2), Answer::Stale, "known");
     assert_eq!(send(&mut requester, 2), [1, 3], "the rest is asked for again");
     for (offset, op) in [(1, Op::ReadResponseFirst), (2, Op::ReadResponseLast)] {
         assert!(matches!(requester.response(at(offset), op, 3), Answer::Take { index: 0, .. }));

@@ -28,7 +28,7 @@ pub enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
     Send,
-    Write { va: u64, rkey: u32, left: u32 },
+    Write { va: u64, rkey: u32, left: u32, total: u32 },
 }
 
 /// A READ or atomic that was served, for duplicates.
@@ -80,6 +80,14 @@ impl Reply {
     }
 }
 
+/// A reply in line.
+#[derive(Debug)]
+struct Waiting {
+    reply: Reply,
+    /// It was given before, or may have been: it takes up no resource.
+    is_repeat: bool,
+}
+
 /// The receiving half of a queue pair.
 #[derive(Debug, Default)]
 pub struct Responder {
@@ -88,7 +96,7 @@ pub struct Responder {
     nak_sent: bool,
     message: Option<Message>,
     served: VecDeque<Served>,
-    replies: VecDeque<Reply>,
+    replies: VecDeque<Waiting>,
     /// READs and atomics that are remembered, and that may wait for their answer.
     depth: usize,
     mtu: u32,
@@ -122,13 +130,13 @@ impl Responder {
     /// The reply that is due first.
     #[must_use]
     pub fn reply(&self) -> Option<Reply> {
-        self.replies.front().copied()
+        self.replies.front().map(|waiting| waiting.reply)
     }
 
     /// The reply that is due first went onto the wire, or one packet of it.
     pub fn replied(&mut self) {
         let Some(front) = self.replies.front_mut() else { return };
-        if let Reply::Read { reth, number, .. } = front {
+        if let Reply::Read { reth, number, .. } = &mut front.reply {
             *number += 1;
             if *number < packets_of(reth.len, self.mtu) {
                 return;
@@ -139,10 +147,10 @@ impl Responder {
 
     /// The reply that is due first cannot be given: a NAK takes its place, and ends it all.
     pub fn refuse_reply(&mut self, syndrome: AckSyndrome) {
-        if let Some(Reply::Read { psn, number, .. }) = self.replies.pop_front() {
+        let front = self.replies.pop_front().map(|waiting| waiting.reply);
+        if let Some(Reply::Read { psn, number, .. }) = front {
             self.replies.clear();
-            let msn = self.msn;
-            self.replies.push_back(Reply::Ack { psn: psn.plus(number), syndrome, msn });
+            self.push_ack(psn.plus(number), syndrome);
         }
     }
 
@@ -227,8 +235,8 @@ impl Responder {
                 let Some(reth) = self.served_read(header) else { return Arrival::Dropped };
                 // Answers from there on are asked for again.
                 let psn = header.psn;
-                self.replies.retain(|reply| reply.psn().is_before(psn));
-                self.replies.push_back(Reply::Read { psn, reth, number: 0, msn: self.msn });
+                self.replies.retain(|waiting| waiting.reply.psn().is_before(psn));
+                self.push(Reply::Read { psn, reth, number: 0, msn: self.msn }, true);
             }
             Op::CompareSwap | Op::FetchAdd => {
                 let found = self.served.iter().find_map(|served| match served {
@@ -237,7 +245,9 @@ impl Responder {
                 });
                 let Some(original) = found else { return Arrival::Dropped };
                 let (psn, msn) = (header.psn, self.msn);
-                self.replies.push_back(Reply::Atomic { psn, original, msn });
+                if !self.replies.iter().any(|waiting| waiting.reply.psn() == psn) {
+                    self.push(Reply::Atomic { psn, original, msn }, true);
+                }
             }
             _ => self.push_ack(self.expected.previous(), AckSyndrome::ACK),
         }
@@ -263,7 +273,8 @@ impl Responder {
 
     /// A WRITE starts: its target was checked.
     pub fn begin_write(&mut self, reth: Reth) {
-        self.message = Some(Message::Write { va: reth.va, rkey: reth.rkey, left: reth.len });
+        let Reth { va, rkey, len } = reth;
+        self.message = Some(Message::Write { va, rkey, left: len, total: len });
     }
 
     /// Where the next bytes of a WRITE go: address and key.
@@ -272,6 +283,15 @@ impl Responder {
         match self.message {
             Some(Message::Write { va, rkey, .. }) => Some((va, rkey)),
             _ => None,
+        }
+    }
+
+    /// Bytes of the WRITE that is being carried out.
+    #[must_use]
+    pub fn write_len(&self) -> u32 {
+        match self.message {
+            Some(Message::Write { total, .. }) => total,
+            _ => 0,
         }
     }
 
@@ -300,8 +320,7 @@ impl Responder {
     /// Whether another READ or atomic may be served.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let waiting = self.replies.iter().filter(|reply| !matches!(reply, Reply::Ack { .. }));
-        waiting.count() < self.depth
+        self.replies.iter().filter(|waiting| !waiting.is_repeat).count() < self.depth
     }
 
     fn remember(&mut self, served: Served) {
@@ -317,7 +336,7 @@ impl Responder {
         self.expected = psn.plus(packets);
         self.msn = (self.msn + 1) & 0xff_ffff;
         self.remember(Served::Read { first: psn, packets, reth });
-        self.replies.push_back(Reply::Read { psn, reth, number: 0, msn: self.msn });
+        self.push(Reply::Read { psn, reth, number: 0, msn: self.msn }, false);
     }
 
     /// An atomic was carried out.
@@ -325,25 +344,31 @@ impl Responder {
         self.expected = psn.plus(1);
         self.msn = (self.msn + 1) & 0xff_ffff;
         self.remember(Served::Atomic { psn, original });
-        self.replies.push_back(Reply::Atomic { psn, original, msn: self.msn });
+        self.push(Reply::Atomic { psn, original, msn: self.msn }, false);
     }
 
-    /// Refuses the packet that is expected.
+    /// Refuses the packet that is expected; what follows it is dropped until it comes again.
     pub fn refuse(&mut self, psn: Psn, syndrome: AckSyndrome) {
+        self.nak_sent = true;
         self.push_ack(psn, syndrome);
     }
 
     /// Puts an acknowledgement into line; one right behind another takes its place.
     fn push_ack(&mut self, psn: Psn, syndrome: AckSyndrome) {
         let msn = self.msn;
-        if let Some(Reply::Ack { psn: last, syndrome: AckSyndrome::ACK, msn: count }) =
-            self.replies.back_mut()
+        let back = self.replies.back_mut().map(|waiting| &mut waiting.reply);
+        if let Some(Reply::Ack { psn: last, syndrome: AckSyndrome::ACK, msn: count }) = back
             && syndrome == AckSyndrome::ACK
         {
             (*last, *count) = (psn, msn);
             return;
         }
-        self.replies.push_back(Reply::Ack { psn, syndrome, msn });
+        // An acknowledgement takes up no resource either.
+        self.push(Reply::Ack { psn, syndrome, msn }, true);
+    }
+
+    fn push(&mut self, reply: Reply, is_repeat: bool) {
+        self.replies.push_back(Waiting { reply, is_repeat });
     }
 }
 

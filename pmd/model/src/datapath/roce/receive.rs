@@ -1,0 +1,510 @@
+//! Requests of peers: carrying them out, completing receives, replying.
+//!
+//! Source: reference 6.7, 6.11, 6.12, 7.5, 7.6, 7.8.
+
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
+use ferrocx_prm::eqe::EventType;
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use super::super::cq::{self, Urgency};
+use super::super::dma;
+use super::{Env, Output, Sent, complete_error, fail, ring, send, umr};
+use crate::mkey::{MemAccess, Rights};
+use crate::objects::{Qp, QpState, QpType, TakenReceive};
+use crate::roce::bth::{AckSyndrome, Aeth, Header, Op, Reth, Transport};
+use crate::roce::packet::Frame;
+use crate::roce::responder::{Arrival, Reply, packets_of};
+
+/// Room for the IP header in front of a datagram. Source: reference 6.11.
+const GRH_BYTES: usize = 40;
+const IPV4_BYTES: usize = 20;
+/// Replies of one queue pair in one step.
+const REPLIES_PER_TURN: usize = 64;
+
+/// Why a request is refused: what the peer is told, what the receive's completion says.
+struct Refusal {
+    nak: AckSyndrome,
+    syndrome: CqeSyndrome,
+    event: Option<EventType>,
+    value: u64,
+    why: &'static str,
+}
+
+impl Refusal {
+    /// Wrong in itself.
+    #[cold]
+    fn invalid(why: &'static str) -> Self {
+        Self {
+            nak: AckSyndrome::NAK_INVALID_REQUEST,
+            syndrome: CqeSyndrome::REMOTE_INVAL_REQ_ERR,
+            event: Some(EventType::WQ_INVALID_REQ),
+            value: 0,
+            why,
+        }
+    }
+
+    /// Key, range or rights.
+    #[cold]
+    fn access(rkey: u32, why: &'static str) -> Self {
+        Self {
+            nak: AckSyndrome::NAK_REMOTE_ACCESS,
+            syndrome: CqeSyndrome::LOCAL_ACCESS_ERR,
+            event: Some(EventType::WQ_ACCESS_ERROR),
+            value: rkey.into(),
+            why,
+        }
+    }
+
+    /// The receive cannot take it.
+    #[cold]
+    fn local((syndrome, value, why): (CqeSyndrome, u64, &'static str)) -> Self {
+        let nak = if syndrome == CqeSyndrome::LOCAL_LENGTH_ERR {
+            AckSyndrome::NAK_INVALID_REQUEST
+        } else {
+            AckSyndrome::NAK_REMOTE_OPERATION
+        };
+        Self { nak, syndrome, event: None, value, why }
+    }
+}
+
+/// The group that a multicast packet was sent to.
+pub(super) fn destination_gid(frame: &Frame<'_>) -> [u8; 16] {
+    let mut gid = [0; 16];
+    if frame.is_v6() {
+        gid.copy_from_slice(&frame.ip[24..40]);
+    } else {
+        gid[10..12].fill(0xff);
+        gid[12..].copy_from_slice(&frame.ip[16..20]);
+    }
+    gid
+}
+
+/// A packet for a queue pair arrived.
+pub(super) fn packet(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    let header = &frame.header;
+    if !qp.state.receives() {
+        env.drops.no_queue += 1;
+        return;
+    }
+    if qp.qp_type.transport() != Some(header.transport) {
+        env.drops.transport += 1;
+        return;
+    }
+    // The low 15 bits; one side is a full member, and that is this one. Source: reference 7.8.
+    if header.pkey & 0x7fff != 0x7fff {
+        env.drops.pkey += 1;
+        return;
+    }
+    if header.op.is_response() {
+        if qp.state == QpState::Rts {
+            send::answer(qp, env, frame);
+        }
+        return;
+    }
+    if qp.state == QpState::Rtr && !qp.established && qp.qp_type.is_connected() {
+        qp.established = true;
+        let qpn = env.qpn;
+        env.event(EventType::COMM_ESTABLISHED, qpn);
+    }
+    qp.stats.payload_bytes += frame.payload.len() as u64;
+    match header.transport {
+        Transport::Rc | Transport::Xrc => reliable(qp, env, frame),
+        Transport::Uc => unreliable(qp, env, frame),
+        Transport::Ud => datagram(qp, env, frame),
+    }
+}
+
+fn payload_len(frame: &Frame<'_>) -> u32 {
+    u32::try_from(frame.payload.len()).unwrap_or(u32::MAX)
+}
+
+fn reliable(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    let (header, len) = (&frame.header, payload_len(frame));
+    match qp.responder.receive(header, len) {
+        Arrival::New | Arrival::Restart => {}
+        Arrival::Duplicate => {
+            env.count(qp, |count| count.duplicate_request += 1);
+            return;
+        }
+        Arrival::OutOfSequence => {
+            env.count(qp, |count| count.out_of_sequence += 1);
+            return;
+        }
+        Arrival::Dropped => return,
+        Arrival::Invalid(why) => {
+            refuse(qp, env, header, &Refusal::invalid(why));
+            return;
+        }
+    }
+    let result = match header.op {
+        Op::ReadRequest => read(qp, env, header),
+        Op::CompareSwap | Op::FetchAdd => atomic(qp, env, header),
+        _ => match push(qp, env, frame) {
+            Ok(true) => {
+                qp.responder.accept(header, len);
+                if header.ack_request {
+                    qp.responder.acknowledge(header.psn);
+                }
+                Ok(())
+            }
+            Ok(false) => return not_ready(qp, env, header),
+            Err(refusal) => Err(refusal),
+        },
+    };
+    if let Err(refusal) = result {
+        refuse(qp, env, header, &refusal);
+    }
+}
+
+/// No receive is posted. Source: reference 7.5.
+fn not_ready(qp: &mut Qp, env: &mut Env<'_>, header: &Header) {
+    env.out_of_buffer(qp);
+    let timer = qp.context.min_rnr_nak().to_be_bytes()[3];
+    qp.responder.refuse(header.psn, AckSyndrome::rnr(timer));
+}
+
+/// Tells the peer, completes the receive at hand, and ends the connection.
+#[cold]
+fn refuse(qp: &mut Qp, env: &mut Env<'_>, header: &Header, refusal: &Refusal) {
+    env.refuse("rdma request", refusal.value, refusal.why);
+    qp.responder.refuse(header.psn, refusal.nak);
+    if refusal.nak == AckSyndrome::NAK_REMOTE_ACCESS {
+        env.count(qp, |count| count.resp_remote_access_errors += 1);
+    }
+    if let Some(taken) = qp.taken.take() {
+        report(qp, env, &taken, refusal.syndrome);
+    }
+    if let Some(event) = refusal.event {
+        let qpn = env.qpn;
+        env.event(event, qpn);
+    }
+    fail(qp, env);
+}
+
+fn unreliable(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    let (header, len) = (&frame.header, payload_len(frame));
+    match qp.responder.receive_unreliable(header, len) {
+        Arrival::New => {}
+        Arrival::Restart => {
+            // The receive of the message that was cut short serves the next one.
+            if let Some(taken) = &mut qp.taken {
+                taken.filled = 0;
+            }
+            if !header.op.starts_message() {
+                return;
+            }
+        }
+        _ => return,
+    }
+    match push(qp, env, frame) {
+        Ok(true) => qp.responder.accept(header, len),
+        // The message is lost; its other packets find no beginning.
+        Ok(false) => env.out_of_buffer(qp),
+        Err(refusal) => {
+            env.refuse("rdma request", refusal.value, refusal.why);
+            if let Some(taken) = qp.taken.take() {
+                report(qp, env, &taken, refusal.syndrome);
+                fail(qp, env);
+            }
+        }
+    }
+}
+
+/// A packet of a SEND or WRITE. `false` when it needs a receive and none is posted.
+fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refusal> {
+    let header = &frame.header;
+    let needs_receive = header.op.is_send() || header.immediate().is_some();
+    if needs_receive && qp.taken.is_none() {
+        let srqn = match header.transport {
+            Transport::Xrc => Some(xrc_queue(qp, env, header)?),
+            _ => None,
+        };
+        qp.taken = ring::take(qp, env, srqn).map_err(|ring::Lost| Refusal {
+            event: Some(EventType::WQ_CATASTROPHIC),
+            ..Refusal::local((CqeSyndrome::LOCAL_QP_OP_ERR, 0, "the receive ring cannot be read"))
+        })?;
+        if qp.taken.is_none() {
+            return Ok(false);
+        }
+    }
+    if header.op.is_write() {
+        write(qp, env, frame)?;
+    } else if let Some(taken) = &mut qp.taken {
+        ring::scatter(env, taken, frame.payload).map_err(Refusal::local)?;
+    }
+    if header.op.ends_message() && needs_receive {
+        finish(qp, env, header)?;
+    }
+    Ok(true)
+}
+
+/// The shared receive queue that an XRC packet names.
+fn xrc_queue(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refusal> {
+    let srqn = header.xrc_srqn;
+    let is_ours = env.srqs.get(srqn).is_some_and(|srq| srq.xrcd == qp.context.xrcd());
+    if is_ours { Ok(srqn) } else { Err(Refusal::invalid("no such queue in this XRC domain")) }
+}
+
+fn remote(qp: &Qp, qpn: u32, (key, addr): (u32, u64), len: u32, rights: Rights) -> MemAccess {
+    MemAccess { key, addr, len, rights, pd: qp.context.pd(), rlky: false, qpn }
+}
+
+/// Checks the whole range of an operation before its first byte moves.
+fn check(qp: &Qp, env: &Env<'_>, reth: &Reth, rights: Rights) -> Result<(), Refusal> {
+    if reth.len == 0 {
+        return Ok(());
+    }
+    let access = remote(qp, env.qpn, (reth.rkey, reth.va), reth.len, rights);
+    let result = env.keys.translate(&access).map(|_| ());
+    result.map_err(|fault| Refusal::access(reth.rkey, dma::Refused::Key(fault).why()))
+}
+
+fn write(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<(), Refusal> {
+    let header = &frame.header;
+    if header.op.starts_message() {
+        if !qp.context.rwe() {
+            return Err(Refusal::invalid("remote writes are not enabled"));
+        }
+        check(qp, env, &header.reth, Rights::REMOTE_WRITE)?;
+        qp.responder.begin_write(header.reth);
+        env.count(qp, |count| count.rx_write_requests += 1);
+    }
+    let Some((va, rkey)) = qp.responder.write_target() else { return Ok(()) };
+    if frame.payload.is_empty() {
+        return Ok(());
+    }
+    let place = (rkey, va);
+    let access = remote(qp, env.qpn, place, payload_len(frame), Rights::REMOTE_WRITE);
+    dma::write(env.mem, env.keys, &access, frame.payload)
+        .map_err(|refused| Refusal::access(rkey, refused.why()))
+}
+
+fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
+    if !qp.context.rre() {
+        return Err(Refusal::invalid("remote reads are not enabled"));
+    }
+    if !qp.responder.has_room() {
+        return Err(Refusal::invalid("more reads than responder resources"));
+    }
+    if header.reth.len > 1 << qp.context.log_msg_max().min(31) {
+        return Err(Refusal::invalid("longer than a message may be"));
+    }
+    check(qp, env, &header.reth, Rights::REMOTE_READ)?;
+    env.count(qp, |count| count.rx_read_requests += 1);
+    qp.responder.accept_read(header.psn, header.reth);
+    Ok(())
+}
+
+fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
+    let request = header.atomic;
+    if !qp.context.rae() {
+        return Err(Refusal::invalid("remote atomics are not enabled"));
+    }
+    if !request.va.is_multiple_of(8) {
+        return Err(Refusal::invalid("an atomic that is not aligned to 8 bytes"));
+    }
+    if !qp.responder.has_room() {
+        return Err(Refusal::invalid("more atomics than responder resources"));
+    }
+    let place = (request.rkey, request.va);
+    let access = remote(qp, env.qpn, place, 8, Rights::REMOTE_ATOMIC);
+    let refused = |refused: dma::Refused| Refusal::access(request.rkey, refused.why());
+    let mut spans =
+        env.keys.translate(&access).map_err(|fault| refused(dma::Refused::Key(fault)))?;
+    let span = spans.next().filter(|span| span.len == 8);
+    let span = span.ok_or_else(|| Refusal::invalid("an atomic across two pieces of a key"))?;
+    let order = |value: u64| if env.host_order { value.swap_bytes() } else { value };
+    let update = |old: u64| {
+        let old = order(old);
+        order(match header.op {
+            Op::FetchAdd => old.wrapping_add(request.swap_add),
+            _ if old == request.compare => request.swap_add,
+            _ => old,
+        })
+    };
+    let original = env
+        .mem
+        .fetch_update_be64(span.iova, update)
+        .map_err(|fault| refused(dma::Refused::Bus(fault)))?;
+    let original = order(original);
+    env.count(qp, |count| count.rx_atomic_requests += 1);
+    qp.responder.accept_atomic(header.psn, original);
+    Ok(())
+}
+
+/// A message with a receive is complete.
+fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
+    if let Some(rkey) = header.invalidate() {
+        umr::invalidate_remotely(qp, env, rkey).map_err(|why| Refusal::access(rkey, why))?;
+    }
+    let Some(taken) = qp.taken.take() else { return Ok(()) };
+    let opcode = match (header.op.is_write(), header.immediate(), header.invalidate()) {
+        (true, ..) => CqeOpcode::RESPONDER_WRITE_IMM,
+        (false, Some(_), _) => CqeOpcode::RESPONDER_SEND_IMM,
+        (false, None, Some(_)) => CqeOpcode::RESPONDER_SEND_INVAL,
+        (false, None, None) => CqeOpcode::RESPONDER_SEND,
+    };
+    let len = match (header.op.is_write(), header.op.starts_message()) {
+        (true, _) => qp.responder.write_len(),
+        (false, _) => taken.filled,
+    };
+    let word = header.immediate().or(header.invalidate()).unwrap_or(0);
+    let entry = entry(qp, env, &taken, header)
+        .with_imm_inval_pkey(word)
+        .with_byte_cnt(len)
+        .with_opcode(opcode.0);
+    complete(qp, env, &taken, entry, header.solicited);
+    Ok(())
+}
+
+/// The fields that all receive completions share. Source: reference 6.7.
+fn entry(qp: &Qp, env: &Env<'_>, taken: &TakenReceive, header: &Header) -> Cqe64 {
+    Cqe64::zeroed()
+        .with_srqn_uidx(destination(qp, env, taken).1)
+        .with_timestamp(cq::timestamp(env.now_ns))
+        .with_sop_drop_qpn(env.qpn)
+        .with_wqe_counter(taken.wqe_counter.into())
+        .with_se(header.solicited)
+}
+
+/// Completion queue and user index of a receive.
+fn destination(qp: &Qp, env: &Env<'_>, taken: &TakenReceive) -> (u32, u32) {
+    let own = (qp.context.cqn_rcv(), qp.context.user_index());
+    // What an XRC receive is completed with belongs to its shared queue.
+    let shared = taken.xrc_srqn.filter(|_| qp.qp_type == QpType::Xrc);
+    let srq = shared.and_then(|srqn| env.srqs.get(srqn));
+    srq.map_or(own, |srq| (srq.cqn, srq.user_index))
+}
+
+fn complete(
+    qp: &mut Qp,
+    env: &mut Env<'_>,
+    taken: &TakenReceive,
+    entry: Cqe64,
+    is_solicited: bool,
+) {
+    qp.stats.completions += 1;
+    let (cqn, _) = destination(qp, env, taken);
+    let urgency = if is_solicited { Urgency::Solicited } else { Urgency::Plain };
+    env.complete(cqn, entry.0, urgency);
+}
+
+/// Completes a receive with an error.
+pub(super) fn report(qp: &mut Qp, env: &mut Env<'_>, taken: &TakenReceive, syndrome: CqeSyndrome) {
+    let (cqn, index) = destination(qp, env, taken);
+    let wqe = (0, taken.wqe_counter);
+    complete_error(qp, env, cqn, CqeOpcode::RESPONDER_ERROR, wqe, index, syndrome);
+}
+
+/// A datagram: the IP header goes into the first 40 bytes. Source: reference 6.11, 7.8.
+fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    let header = &frame.header;
+    let is_gsi = qp.qp_type == QpType::Gsi;
+    if !is_gsi && header.deth.qkey != qp.context.q_key() {
+        env.drops.qkey += 1;
+        return;
+    }
+    let mut taken = match ring::take(qp, env, None) {
+        Ok(Some(taken)) => taken,
+        Ok(None) => return env.out_of_buffer(qp),
+        Err(ring::Lost) => {
+            let qpn = env.qpn;
+            env.event(EventType::WQ_CATASTROPHIC, qpn);
+            return fail(qp, env);
+        }
+    };
+    let mut grh = [0; GRH_BYTES];
+    let at = if frame.is_v6() { 0 } else { GRH_BYTES - IPV4_BYTES };
+    grh[at..].copy_from_slice(frame.ip);
+    let result = ring::scatter(env, &mut taken, &grh)
+        .and_then(|()| ring::scatter(env, &mut taken, frame.payload));
+    if let Err((syndrome, value, why)) = result {
+        env.refuse("receive data segment", value, why);
+        report(qp, env, &taken, syndrome);
+        return fail(qp, env);
+    }
+    let opcode = match header.immediate() {
+        Some(_) => CqeOpcode::RESPONDER_SEND_IMM,
+        None => CqeOpcode::RESPONDER_SEND,
+    };
+    let word = if is_gsi { header.pkey.into() } else { header.immediate().unwrap_or(0) };
+    let entry = entry(qp, env, &taken, header)
+        .with_imm_inval_pkey(word)
+        .with_grh(1)
+        .with_sl(if frame.is_v6() { 1 } else { 2 })
+        .with_rqpn(header.deth.sqpn)
+        .with_cv(frame.vlan.is_some())
+        .with_vlan_info(frame.vlan.unwrap_or(0).into())
+        .with_byte_cnt(taken.filled)
+        .with_opcode(opcode.0);
+    complete(qp, env, &taken, entry, header.solicited);
+}
+
+/// Sends what is due to the peer. Returns whether anything was sent.
+pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool {
+    let mut busy = false;
+    for _ in 0..REPLIES_PER_TURN {
+        let Some(reply) = qp.responder.reply() else { break };
+        match send_reply(qp, env, out, reply) {
+            Ok(Sent::Yes) => qp.responder.replied(),
+            Ok(Sent::Full) => break,
+            Err(why) => {
+                // The key of a READ was taken away while it was answered.
+                env.refuse("rdma read", 0, why);
+                qp.responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS);
+                let qpn = env.qpn;
+                env.event(EventType::WQ_ACCESS_ERROR, qpn);
+                fail(qp, env);
+            }
+        }
+        busy = true;
+    }
+    busy
+}
+
+fn send_reply(
+    qp: &Qp,
+    env: &mut Env<'_>,
+    out: &mut Output<'_>,
+    reply: Reply,
+) -> Result<Sent, &'static str> {
+    let Some(transport) = qp.qp_type.transport() else { return Ok(Sent::Yes) };
+    let Some(path) = send::connected_path(qp, env) else { return Ok(Sent::Yes) };
+    let remote_qpn = qp.context.remote_qpn();
+    let ok = |msn| Aeth { syndrome: AckSyndrome::ACK, msn };
+    match reply {
+        Reply::Ack { psn, syndrome, msn } => {
+            let mut header = Header::new(transport, Op::Acknowledge, remote_qpn, psn);
+            header.aeth = Aeth { syndrome, msn };
+            out.send(env, (&path, &header), 0, true, |_, _| Ok(()))
+        }
+        Reply::Atomic { psn, original, msn } => {
+            let mut header = Header::new(transport, Op::AtomicAcknowledge, remote_qpn, psn);
+            header.aeth = ok(msn);
+            header.original = original;
+            out.send(env, (&path, &header), 0, true, |_, _| Ok(()))
+        }
+        Reply::Read { psn, reth, number, msn } => {
+            let mtu = qp.mtu_bytes();
+            let packets = packets_of(reth.len, mtu);
+            let op = match (number == 0, number + 1 == packets) {
+                (true, true) => Op::ReadResponseOnly,
+                (true, false) => Op::ReadResponseFirst,
+                (false, true) => Op::ReadResponseLast,
+                (false, false) => Op::ReadResponseMiddle,
+            };
+            let mut header = Header::new(transport, op, remote_qpn, psn.plus(number));
+            header.aeth = ok(msn);
+            let skip = number * mtu;
+            let len = (reth.len - skip).min(mtu);
+            let place = (reth.rkey, reth.va.wrapping_add(skip.into()));
+            let access = remote(qp, env.qpn, place, len, Rights::REMOTE_READ);
+            out.send(env, (&path, &header), len as usize, true, |env, into| {
+                if into.is_empty() {
+                    return Ok(());
+                }
+                dma::read(env.mem, env.keys, &access, into).map_err(dma::Refused::why)
+            })
+        }
+    }
+}

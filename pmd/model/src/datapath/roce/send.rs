@@ -1,0 +1,659 @@
+//! Send queues of queue pairs: fetching WQEs, making packets, taking answers, completing.
+//!
+//! A payload is gathered from host memory whenever its packet is made, so a retry sends what is
+//! there then, as hardware does.
+//!
+//! Source: reference 6.1 to 6.7, 7.1 to 7.9.
+
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
+use ferrocx_prm::eqe::EventType;
+use ferrocx_prm::layout::Part;
+use ferrocx_prm::syndrome::CqeSyndrome;
+use ferrocx_prm::wqe::{
+    AddressVector, Atomic, BASIC_BLOCK_BYTES, CompletionMode, Ctrl, DS_BYTES, Opcode, Raddr, Xrc,
+};
+
+use super::super::cq::{self, Urgency};
+use super::super::wqe::{Segment, Segments, WqeFault, check_ctrl};
+use super::super::{dma, low16};
+use super::{Env, Output, Sent, complete_error, fail, umr};
+use crate::mkey::{MemAccess, Rights};
+use crate::objects::{Qp, QpState, QpType, RoceCounters, RoceGid, SendJob};
+use crate::roce::bth::{AtomicEth, Deth, Header, Meaning, Op, Reth, Transport};
+use crate::roce::packet::{Frame, IpPair, Path};
+use crate::roce::psn::Psn;
+use crate::roce::requester::{Answer, Fault, Fence, Kind, Next, Outgoing, Request};
+use crate::roce::responder::packets_of;
+
+/// WQEs fetched ahead of their completion at most.
+const MAX_QUEUED: usize = 64;
+/// Packets of one queue pair in one step, so that queue pairs take turns.
+const PACKETS_PER_TURN: usize = 64;
+/// Longest send WQE: 63 units of 16 bytes, in whole basic blocks.
+const MAX_WQE_BYTES: usize = 1024;
+/// Source queue pair and Q_Key of the general services interface. Source: reference 7.8.
+const GSI_QPN: u32 = 1;
+const GSI_QKEY: u32 = 0x8001_0000;
+/// Bit of a Q_Key in a WQE: take that of the context. Source: reference 7.8.
+const QKEY_OF_QP: u32 = 1 << 31;
+
+/// One turn: fetch, send, complete. Returns whether anything was done.
+pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool {
+    if qp.requester.tick(env.now_ns) {
+        env.count(qp, |count| count.local_ack_timeout_err += 1);
+    }
+    let mut busy = fetch(qp, env);
+    for _ in 0..PACKETS_PER_TURN {
+        if qp.state != QpState::Rts {
+            return true;
+        }
+        match qp.requester.next(env.now_ns) {
+            Next::Idle => break,
+            Next::Local(index) => run_local(qp, env, index),
+            Next::Packet(packet) => match send_packet(qp, env, out, &packet) {
+                Ok(Sent::Yes) => {
+                    qp.stats.packets += 1;
+                    qp.requester.sent(env.now_ns);
+                }
+                Ok(Sent::Full) => break,
+                Err(fault) => fail_at(qp, env, packet.index, &fault),
+            },
+        }
+        busy = true;
+    }
+    busy |= complete_done(qp, env);
+    busy
+}
+
+fn fail_at(qp: &mut Qp, env: &mut Env<'_>, index: usize, fault: &WqeFault) {
+    env.refuse(fault.field, fault.value, fault.why);
+    qp.requester.fail(index, Fault::Local(fault.syndrome.0));
+}
+
+/// Reads WQEs that are posted and puts them into line.
+fn fetch(qp: &mut Qp, env: &mut Env<'_>) -> bool {
+    let mut busy = false;
+    while qp.requester.len() < MAX_QUEUED && qp.sq_posted != qp.sq_fetched {
+        busy = true;
+        let counter = qp.sq_fetched;
+        let Some((wqe, blocks)) = read_wqe(qp, env) else {
+            env.refuse("qp pas", env.qpn.into(), "send queue cannot be read");
+            let qpn = env.qpn;
+            env.event(EventType::WQ_CATASTROPHIC, qpn);
+            qp.sq_fetched = qp.sq_posted;
+            fail(qp, env);
+            return true;
+        };
+        qp.sq_fetched = counter.wrapping_add(blocks);
+        qp.stats.wqes += 1;
+        qp.stats.descriptor_bytes += wqe.len() as u64;
+        let mut job = job(wqe, counter);
+        match decode(qp, env.qpn, &mut job) {
+            Ok((kind, fence, packets)) => qp.requester.push(kind, fence, packets, job),
+            Err(fault) => {
+                env.refuse(fault.field, fault.value, fault.why);
+                qp.requester.push_failed(Fault::Local(fault.syndrome.0), job);
+            }
+        }
+    }
+    busy
+}
+
+/// Reads the next WQE; its length is what its control segment says, within what is posted.
+fn read_wqe(qp: &mut Qp, env: &Env<'_>) -> Option<(Box<[u8]>, u16)> {
+    let log_size = qp.log_sq_size?;
+    let mut bytes = [0; MAX_WQE_BYTES];
+    read_block(qp, env, log_size, qp.sq_fetched, &mut bytes[..BASIC_BLOCK_BYTES])?;
+    let ds = Ctrl::load(&bytes[..DS_BYTES]).ds() as usize;
+    let pending = qp.sq_posted.wrapping_sub(qp.sq_fetched);
+    let blocks = low16(ds.div_ceil(4).max(1) as u64).min(pending);
+    for block in 1..blocks {
+        let at = usize::from(block) * BASIC_BLOCK_BYTES;
+        let index = qp.sq_fetched.wrapping_add(block);
+        read_block(qp, env, log_size, index, &mut bytes[at..at + BASIC_BLOCK_BYTES])?;
+    }
+    qp.stats.dma_reads += u64::from(blocks);
+    let len = (ds.max(1) * DS_BYTES).min(usize::from(blocks) * BASIC_BLOCK_BYTES);
+    Some((bytes[..len].into(), blocks))
+}
+
+fn read_block(qp: &Qp, env: &Env<'_>, log_size: u32, index: u16, out: &mut [u8]) -> Option<()> {
+    let mask = (1_u64 << log_size) - 1;
+    let mut at = qp.sq_at + (u64::from(index) & mask) * BASIC_BLOCK_BYTES as u64;
+    let mut done = 0;
+    while done < out.len() {
+        let run = usize::try_from(qp.memory.run_bytes(at)).unwrap_or(usize::MAX);
+        let step = run.min(out.len() - done);
+        env.mem.read(qp.memory.locate(at), &mut out[done..done + step]).ok()?;
+        done += step;
+        at += step as u64;
+    }
+    Some(())
+}
+
+fn job(wqe: Box<[u8]>, counter: u16) -> SendJob {
+    let ctrl = Ctrl::load(&wqe[..DS_BYTES]);
+    SendJob {
+        wqe,
+        ctrl,
+        counter,
+        data_at: DS_BYTES,
+        len: 0,
+        raddr: 0,
+        rkey: 0,
+        operands: (0, 0),
+        xrc_srqn: 0,
+        av: None,
+    }
+}
+
+fn opcode(job: &SendJob) -> Opcode {
+    Opcode(job.ctrl.0[3])
+}
+
+/// What a service can send. Source: reference 7.2; 6.2.
+fn is_allowed(qp_type: QpType, opcode: Opcode) -> bool {
+    match opcode {
+        Opcode::NOP => true,
+        Opcode::UMR => !matches!(qp_type, QpType::Ud | QpType::Gsi),
+        Opcode::SEND | Opcode::SEND_IMM => qp_type != QpType::RegUmr,
+        Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => qp_type.is_connected(),
+        Opcode::SEND_INVAL | Opcode::RDMA_READ | Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => {
+            qp_type.is_reliable()
+        }
+        _ => false,
+    }
+}
+
+/// Decodes a WQE: what it is to the protocol, what it waits for, how many PSNs it takes.
+fn decode(qp: &Qp, qpn: u32, job: &mut SendJob) -> Result<(Kind, Fence, u32), WqeFault> {
+    check_ctrl(&job.ctrl, qpn, job.counter)?;
+    let (ctrl, code) = (job.ctrl, opcode(job));
+    let ds = ctrl.ds();
+    if ds == 0 || ds as usize * DS_BYTES != job.wqe.len() {
+        let why = "the WQE is empty or longer than what is posted";
+        return Err(WqeFault::operation("ctrl.ds", ds.into(), why));
+    }
+    if !is_allowed(qp.qp_type, code) {
+        let why = "an opcode that this queue pair does not carry out";
+        return Err(WqeFault::operation("ctrl.opcode", code.0.into(), why));
+    }
+    // Small fences order what is carried out in order anyway. Source: reference 6.1, 6.12.
+    let fence = match ctrl.fm() {
+        0 | 1 => Fence::None,
+        2 | 4 => Fence::Reads,
+        3 => Fence::All,
+        other => return Err(WqeFault::operation("ctrl.fm", other.into(), "no such fence")),
+    };
+    if matches!(code, Opcode::NOP | Opcode::UMR) {
+        return Ok((Kind::Local, fence, 0));
+    }
+    read_segments(qp.qp_type, code, job)?;
+    let segments = Segments::new(&job.wqe[job.data_at..]);
+    let total = segments.total()?;
+    let limit = match qp.qp_type.transport() {
+        Some(Transport::Ud) => qp.mtu_bytes(),
+        _ => 1 << qp.context.log_msg_max().min(31),
+    };
+    let len = u32::try_from(total).ok().filter(|len| *len <= limit);
+    job.len = len.ok_or_else(|| {
+        WqeFault::length("data.byte_count", total as u64, "longer than a message may be")
+    })?;
+    let packets = packets_of(job.len, qp.mtu_bytes());
+    let takes_answer = matches!(code, Opcode::RDMA_READ | Opcode::ATOMIC_CS | Opcode::ATOMIC_FA);
+    if takes_answer && segments.into_iter().any(|part| matches!(part, Ok(Segment::Inline(_)))) {
+        return Err(WqeFault::operation("inline", 1, "an answer cannot be scattered inline"));
+    }
+    Ok(match code {
+        Opcode::RDMA_READ => (Kind::Read, fence, packets),
+        Opcode::ATOMIC_CS | Opcode::ATOMIC_FA if job.len != 8 => {
+            return Err(WqeFault::length("data.byte_count", job.len.into(), "not 8 bytes"));
+        }
+        Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => (Kind::Atomic, fence, 1),
+        _ => (Kind::Push, fence, packets),
+    })
+}
+
+/// Reads what stands between control and data segments.
+fn read_segments(qp_type: QpType, code: Opcode, job: &mut SendJob) -> Result<(), WqeFault> {
+    let ds = u64::from(job.ctrl.ds());
+    let short = || WqeFault::operation("ctrl.ds", ds, "too short for its opcode");
+    let mut at = DS_BYTES;
+    let mut part = |wqe: &[u8], len: usize| {
+        let start = at;
+        at += len;
+        wqe.get(start..start + len).map(<[u8]>::to_vec).ok_or_else(short)
+    };
+    if qp_type == QpType::Xrc {
+        job.xrc_srqn = Xrc::load(&part(&job.wqe, DS_BYTES)?).xrc_srqn();
+    }
+    if matches!(qp_type, QpType::Ud | QpType::Gsi) {
+        let av = AddressVector::load(&part(&job.wqe, AddressVector::LEN_BYTES)?);
+        if !av.ext() {
+            return Err(WqeFault::operation("av.ext", 0, "RoCE needs the whole address vector"));
+        }
+        job.av = Some(av);
+    }
+    let has_raddr = !matches!(code, Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL);
+    if has_raddr {
+        let raddr = Raddr::load(&part(&job.wqe, DS_BYTES)?);
+        (job.raddr, job.rkey) = (raddr.raddr(), raddr.rkey());
+    }
+    if matches!(code, Opcode::ATOMIC_CS | Opcode::ATOMIC_FA) {
+        let atomic = Atomic::load(&part(&job.wqe, DS_BYTES)?);
+        job.operands = (atomic.swap_add(), atomic.compare());
+    }
+    job.data_at = at;
+    Ok(())
+}
+
+/// Carries out a request that needs no wire.
+fn run_local(qp: &mut Qp, env: &mut Env<'_>, index: usize) {
+    let Some(request) = qp.requester.get(index) else { return };
+    let is_umr = opcode(&request.job) == Opcode::UMR;
+    let result = if is_umr { umr::execute(qp, env, &request.job) } else { Ok(()) };
+    match result {
+        Ok(()) => qp.requester.local_done(index),
+        Err(fault) => fail_at(qp, env, index, &fault),
+    }
+}
+
+/// The addresses of a connection's packets.
+pub(super) fn connected_path(qp: &Qp, env: &Env<'_>) -> Option<Path> {
+    let ads = qp.path();
+    let gid = env.gid(ads.src_addr_index())?;
+    let [_, _, dmac @ ..] =
+        (u64::from(ads.rmac_47_32()) << 32 | u64::from(ads.rmac_31_0())).to_be_bytes();
+    let sport = match low16(ads.udp_sport().into()) {
+        0 => flow_port(env.qpn, qp.context.remote_qpn()),
+        port => port,
+    };
+    let tos = (ads.dscp() << 2 | ads.ecn()).to_be_bytes()[3];
+    let hop_limit = ads.hop_limit().to_be_bytes()[3];
+    let mut path = path(gid, dmac, &ads.rgid_rip(), (tos, hop_limit), ads.flow_label(), sport);
+    path.vlan = gid.vlan.map(|vlan| low16(ads.eth_prio().into()) << 13 | vlan);
+    Some(path)
+}
+
+/// UDP source port of a connection without one. Source: reference 7.9.
+fn flow_port(local: u32, remote: u32) -> u16 {
+    let mut product = u64::from(local) * u64::from(remote);
+    product ^= product >> 20;
+    product ^= product >> 40;
+    let label = product & 0xf_ffff;
+    low16(((label & 0x3fff) ^ (label >> 14)) | 0xc000)
+}
+
+fn path(
+    gid: &RoceGid,
+    dmac: [u8; 6],
+    remote: &[u8; 16],
+    (tos, ttl): (u8, u8),
+    flow_label: u32,
+    sport: u16,
+) -> Path {
+    let last = |gid: &[u8; 16]| [gid[12], gid[13], gid[14], gid[15]];
+    let ip = if gid.is_v6 {
+        IpPair::V6 { src: gid.gid, dst: *remote }
+    } else {
+        IpPair::V4 { src: last(&gid.gid), dst: last(remote) }
+    };
+    Path { dmac, smac: gid.mac, vlan: gid.vlan, ip, tos, ttl, flow_label, sport }
+}
+
+/// The addresses of a datagram.
+fn datagram_path(av: &AddressVector, env: &Env<'_>) -> Option<Path> {
+    let gid = env.gid(av.src_addr_index())?;
+    let sport = match low16(av.udp_sport_rlid().into()) {
+        0 => 0xc000,
+        port => port,
+    };
+    let tos = av.tclass().to_be_bytes()[3];
+    let hop_limit = av.hop_limit().to_be_bytes()[3];
+    let mut path = path(gid, av.rmac(), &av.rgid(), (tos, hop_limit), av.flow_label(), sport);
+    // The service level is the priority, one bit up. Source: reference 6.3.
+    path.vlan = gid.vlan.map(|vlan| low16((av.sl() >> 1).into()) << 13 | vlan);
+    Some(path)
+}
+
+/// The operation of a packet, by its place in the message.
+fn op_of(code: Opcode, is_first: bool, is_last: bool) -> Op {
+    match (code, is_first, is_last) {
+        (Opcode::RDMA_READ, ..) => Op::ReadRequest,
+        (Opcode::ATOMIC_CS, ..) => Op::CompareSwap,
+        (Opcode::ATOMIC_FA, ..) => Op::FetchAdd,
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, true, false) => Op::WriteFirst,
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, false, false) => Op::WriteMiddle,
+        (Opcode::RDMA_WRITE, true, true) => Op::WriteOnly,
+        (Opcode::RDMA_WRITE, false, true) => Op::WriteLast,
+        (Opcode::RDMA_WRITE_IMM, true, true) => Op::WriteOnlyImm,
+        (Opcode::RDMA_WRITE_IMM, false, true) => Op::WriteLastImm,
+        (_, true, false) => Op::SendFirst,
+        (_, false, false) => Op::SendMiddle,
+        (Opcode::SEND_IMM, true, true) => Op::SendOnlyImm,
+        (Opcode::SEND_IMM, false, true) => Op::SendLastImm,
+        (Opcode::SEND_INVAL, true, true) => Op::SendOnlyInvalidate,
+        (Opcode::SEND_INVAL, false, true) => Op::SendLastInvalidate,
+        (_, true, true) => Op::SendOnly,
+        (_, false, true) => Op::SendLast,
+    }
+}
+
+/// Makes one packet of a request and sends it.
+fn send_packet(
+    qp: &Qp,
+    env: &mut Env<'_>,
+    out: &mut Output<'_>,
+    packet: &Outgoing,
+) -> Result<Sent, WqeFault> {
+    let Some(request) = qp.requester.get(packet.index) else { return Ok(Sent::Full) };
+    let Some(transport) = qp.qp_type.transport() else { return Ok(Sent::Yes) };
+    let (job, code, mtu) = (&request.job, opcode(&request.job), qp.mtu_bytes());
+    let skip = packet.number.saturating_mul(mtu);
+    let op = op_of(code, packet.number == 0, packet.is_last);
+    let mut header = Header::new(transport, op, qp.context.remote_qpn(), packet.psn);
+    header.ack_request = packet.ack_request;
+    header.solicited = job.ctrl.se() && packet.is_last && request.kind == Kind::Push;
+    (header.imm, header.ieth) = (job.ctrl.imm(), job.ctrl.imm());
+    header.xrc_srqn = job.xrc_srqn;
+    let len = job.len;
+    header.reth = Reth { va: job.raddr, rkey: job.rkey, len };
+    let path = if let Some(av) = &job.av {
+        header.dest_qpn = av.dqp_dct();
+        header.deth = deth(qp, env.qpn, av);
+        datagram_path(av, env)
+    } else {
+        connected_path(qp, env)
+    };
+    let path = path.ok_or_else(|| {
+        WqeFault::operation("src_addr_index", 0, "the RoCE address table has no such entry")
+    })?;
+    if request.kind != Kind::Push {
+        // What has arrived of a READ is not asked for again.
+        header.reth.va = job.raddr.wrapping_add(skip.into());
+        header.reth.len = len.saturating_sub(skip);
+        let (swap_add, compare) = job.operands;
+        header.atomic = AtomicEth { va: job.raddr, rkey: job.rkey, swap_add, compare };
+        return out.send(env, (&path, &header), 0, true, |_, _| Ok(()));
+    }
+    let bytes = (len - skip.min(len)).min(mtu) as usize;
+    let block = qp.context.block_lb_mc();
+    out.send(env, (&path, &header), bytes, block, |env, into| {
+        gather(qp, env, job, skip as usize, into)
+    })
+}
+
+fn deth(qp: &Qp, qpn: u32, av: &AddressVector) -> Deth {
+    let is_gsi = qp.qp_type == QpType::Gsi;
+    let qkey = match av.qkey() {
+        _ if is_gsi => GSI_QKEY,
+        qkey if qkey & QKEY_OF_QP != 0 => qp.context.q_key(),
+        qkey => qkey,
+    };
+    let sqpn = match qp.context.deth_sqpn() {
+        _ if is_gsi => GSI_QPN,
+        0 => qpn,
+        sqpn => sqpn,
+    };
+    Deth { qkey, sqpn }
+}
+
+/// The access of a data segment.
+fn access(qp: &Qp, qpn: u32, (key, addr): (u32, u64), len: usize, rights: Rights) -> MemAccess {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    MemAccess { key, addr, len, rights, pd: qp.context.pd(), rlky: qp.context.rlky(), qpn }
+}
+
+fn protection(lkey: u32, refused: dma::Refused) -> WqeFault {
+    let (syndrome, why) = (refused.syndrome(), refused.why());
+    WqeFault { syndrome, field: "data.lkey", value: lkey.into(), why }
+}
+
+/// Copies bytes of a message from `skip` on, until `out` is full.
+fn gather(
+    qp: &Qp,
+    env: &Env<'_>,
+    job: &SendJob,
+    mut skip: usize,
+    out: &mut [u8],
+) -> Result<(), WqeFault> {
+    let mut done = 0;
+    for segment in Segments::new(&job.wqe[job.data_at..]) {
+        let segment = segment?;
+        let len = segment.len();
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        if done == out.len() {
+            break;
+        }
+        let take = (len - skip).min(out.len() - done);
+        let into = &mut out[done..done + take];
+        match segment {
+            Segment::Inline(bytes) => into.copy_from_slice(&bytes[skip..skip + take]),
+            Segment::Pointer { lkey, addr, .. } => {
+                let place = (lkey, addr.wrapping_add(skip as u64));
+                let access = access(qp, env.qpn, place, take, Rights::LOCAL_READ);
+                dma::read(env.mem, env.keys, &access, into)
+                    .map_err(|refused| protection(lkey, refused))?;
+            }
+        }
+        done += take;
+        skip = 0;
+    }
+    Ok(())
+}
+
+/// Puts bytes of an answer where the WQE wants them, from `skip` on.
+fn scatter(
+    qp: &Qp,
+    env: &Env<'_>,
+    job: &SendJob,
+    mut skip: usize,
+    bytes: &[u8],
+) -> Result<(), WqeFault> {
+    let mut done = 0;
+    for segment in Segments::new(&job.wqe[job.data_at..]) {
+        let Segment::Pointer { byte_count, lkey, addr } = segment? else { continue };
+        let len = byte_count as usize;
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let take = (len - skip).min(bytes.len() - done);
+        let place = (lkey, addr.wrapping_add(skip as u64));
+        let access = access(qp, env.qpn, place, take, Rights::LOCAL_WRITE);
+        dma::write(env.mem, env.keys, &access, &bytes[done..done + take])
+            .map_err(|refused| protection(lkey, refused))?;
+        done += take;
+        skip = 0;
+    }
+    Ok(())
+}
+
+/// An answer of the peer arrived.
+pub(super) fn answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    let (header, now) = (&frame.header, env.now_ns);
+    let psn = header.psn;
+    match header.op {
+        Op::Acknowledge => acknowledged(qp, env, header),
+        _ => {
+            if let Answer::Take { index, number } = qp.requester.response(psn, header.op, now) {
+                take_answer(qp, env, frame, (index, number));
+            }
+        }
+    }
+    complete_done(qp, env);
+}
+
+fn acknowledged(qp: &mut Qp, env: &mut Env<'_>, header: &Header) {
+    let (psn, now) = (header.psn, env.now_ns);
+    let syndrome = header.aeth.syndrome;
+    match syndrome.meaning() {
+        Meaning::Ack => {
+            if qp.requester.acknowledge(psn, now) == Answer::Retry {
+                env.count(qp, |count| count.implied_nak_seq_err += 1);
+            }
+        }
+        Meaning::Rnr { timer } => {
+            if qp.requester.rnr(psn, timer, now) != Answer::Stale {
+                env.count(qp, |count| count.rnr_nak_retry_err += 1);
+            }
+        }
+        Meaning::Nak => nak(qp, env, psn, syndrome.0),
+        Meaning::Reserved => {}
+    }
+}
+
+/// Source: reference 7.5, "Requester".
+fn nak(qp: &mut Qp, env: &mut Env<'_>, psn: Psn, syndrome: u8) {
+    let now = env.now_ns;
+    let fault = match syndrome {
+        0x60 => {
+            if qp.requester.nak_sequence(psn, now) != Answer::Stale {
+                env.count(qp, |count| count.packet_seq_err += 1);
+            }
+            return;
+        }
+        0x61 => Fault::InvalidRequest,
+        0x62 => Fault::Access,
+        0x63 => Fault::Operation,
+        _ => return,
+    };
+    qp.requester.refused(psn, fault, now);
+}
+
+fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number): (usize, u32)) {
+    let Some(request) = qp.requester.get(index) else { return };
+    let (mtu, job) = (qp.mtu_bytes(), &request.job);
+    let result = if request.kind == Kind::Atomic {
+        let original = frame.header.original;
+        // Source: reference 6.12, "Atomic results".
+        let bytes = if env.host_order { original.to_le_bytes() } else { original.to_be_bytes() };
+        scatter(qp, env, job, 0, &bytes)
+    } else {
+        let skip = number.saturating_mul(mtu);
+        let expected = job.len.saturating_sub(skip).min(mtu) as usize;
+        if frame.payload.len() != expected {
+            qp.requester.fail(index, Fault::BadResponse);
+            return;
+        }
+        scatter(qp, env, job, skip as usize, frame.payload)
+    };
+    match result {
+        Ok(()) => qp.requester.answered(index, env.now_ns),
+        Err(fault) => fail_at(qp, env, index, &fault),
+    }
+}
+
+/// Completes the requests that are over, in order. Returns whether there were any.
+fn complete_done(qp: &mut Qp, env: &mut Env<'_>) -> bool {
+    let mut busy = false;
+    while let Some((request, fault)) = qp.requester.pop() {
+        busy = true;
+        match fault {
+            None => complete(qp, env, &request),
+            Some(fault) => {
+                failed(qp, env, &request.job, fault);
+                return true;
+            }
+        }
+    }
+    busy
+}
+
+fn complete(qp: &mut Qp, env: &mut Env<'_>, request: &Request<SendJob>) {
+    let job = &request.job;
+    if job.ctrl.ce() < CompletionMode::ALWAYS.0 {
+        return;
+    }
+    qp.stats.completions += 1;
+    let byte_cnt = match request.kind {
+        Kind::Read | Kind::Atomic => job.len,
+        Kind::Push | Kind::Local => 0,
+    };
+    let entry = Cqe64::zeroed()
+        .with_srqn_uidx(qp.context.user_index())
+        .with_timestamp(cq::timestamp(env.now_ns))
+        .with_sop_qpn_opcode(opcode(job).0.into())
+        .with_sop_drop_qpn(env.qpn)
+        .with_byte_cnt(byte_cnt)
+        .with_wqe_counter(job.counter.into())
+        .with_opcode(CqeOpcode::REQUESTER.0);
+    let urgency = match job.ctrl.ce() {
+        ce if ce == CompletionMode::ALWAYS_AND_EQE.0 => Urgency::Event,
+        _ => Urgency::Plain,
+    };
+    env.complete(qp.context.cqn_snd(), entry.0, urgency);
+}
+
+fn syndrome_of(fault: Fault) -> CqeSyndrome {
+    match fault {
+        Fault::Retries => CqeSyndrome::TRANSPORT_RETRY_EXC_ERR,
+        Fault::RnrRetries => CqeSyndrome::RNR_RETRY_EXC_ERR,
+        Fault::InvalidRequest => CqeSyndrome::REMOTE_INVAL_REQ_ERR,
+        Fault::Access => CqeSyndrome::REMOTE_ACCESS_ERR,
+        Fault::Operation => CqeSyndrome::REMOTE_OP_ERR,
+        Fault::BadResponse => CqeSyndrome::BAD_RESP_ERR,
+        Fault::Local(raw) => CqeSyndrome(raw),
+    }
+}
+
+/// A request failed: its completion says why, and the queue goes to error.
+fn failed(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, fault: Fault) {
+    env.count(qp, |count| {
+        let counter: Option<fn(&mut RoceCounters) -> &mut u64> = match fault {
+            Fault::Retries => Some(|count| &mut count.req_transport_retries_exceeded),
+            Fault::RnrRetries => Some(|count| &mut count.req_rnr_retries_exceeded),
+            Fault::InvalidRequest => Some(|count| &mut count.req_remote_invalid_request),
+            Fault::Access => Some(|count| &mut count.req_remote_access_errors),
+            Fault::Operation | Fault::BadResponse | Fault::Local(_) => None,
+        };
+        if let Some(counter) = counter {
+            *counter(count) += 1;
+        }
+    });
+    report(qp, env, job, syndrome_of(fault));
+    if qp.qp_type.is_reliable() || qp.qp_type == QpType::RegUmr {
+        fail(qp, env);
+    } else {
+        // Receiving goes on. Source: IBTA vol. 1, 10.3.1, "send queue error".
+        qp.state = QpState::Sqer;
+        flush(qp, env);
+    }
+}
+
+fn report(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, syndrome: CqeSyndrome) {
+    let (cqn, index) = (qp.context.cqn_snd(), qp.context.user_index());
+    let wqe = (opcode(job).0, job.counter);
+    complete_error(qp, env, cqn, CqeOpcode::REQUESTER_ERROR, wqe, index, syndrome);
+}
+
+/// Completes everything that is posted and not over with "flushed".
+pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) -> bool {
+    let mut busy = false;
+    while let Some((request, fault)) = qp.requester.pop() {
+        // What was over before the error completes as it is.
+        match fault {
+            None => complete(qp, env, &request),
+            Some(_) => report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR),
+        }
+        busy = true;
+    }
+    while let Some(request) = qp.requester.take_front() {
+        report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR);
+        busy = true;
+    }
+    while qp.sq_posted != qp.sq_fetched {
+        busy = true;
+        let counter = qp.sq_fetched;
+        let Some((wqe, blocks)) = read_wqe(qp, env) else {
+            qp.sq_fetched = qp.sq_posted;
+            break;
+        };
+        qp.sq_fetched = counter.wrapping_add(blocks);
+        report(qp, env, &job(wqe, counter), CqeSyndrome::WR_FLUSH_ERR);
+    }
+    busy
+}

@@ -1,0 +1,252 @@
+//! Queue pairs, shared receive queues of XRC, and the RoCE address table.
+
+use arrayvec::ArrayVec;
+use ferrocx_prm::qpc::{Ads, Qpc};
+use ferrocx_prm::srqc::XrcSrqc;
+use ferrocx_prm::vport::RoceAddress;
+use ferrocx_prm::wqe::{AddressVector, Ctrl, Data};
+
+use super::{QueueMemory, QueueStats, ReceiveRing, WorkQueue};
+use crate::roce::bth::Transport;
+use crate::roce::requester::Requester;
+use crate::roce::responder::Responder;
+
+/// Data segments of the longest receive WQE: 512 bytes of 16.
+pub const MAX_RECEIVE_SEGMENTS: usize = 32;
+
+/// Service of a queue pair. Source: reference 5.2, `st`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpType {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Extended reliable connection, either end.
+    Xrc,
+    /// The general services interface: QP 1 on the wire.
+    Gsi,
+    /// Carries UMR requests only.
+    RegUmr,
+}
+
+impl QpType {
+    /// Decodes `st`; `None` for a service that is not advertised.
+    #[must_use]
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Rc),
+            1 => Some(Self::Uc),
+            2 => Some(Self::Ud),
+            3 => Some(Self::Xrc),
+            8 => Some(Self::Gsi),
+            0xc => Some(Self::RegUmr),
+            _ => None,
+        }
+    }
+
+    /// What its packets say; `None` when it sends none.
+    #[must_use]
+    pub fn transport(self) -> Option<Transport> {
+        match self {
+            Self::Rc => Some(Transport::Rc),
+            Self::Uc => Some(Transport::Uc),
+            Self::Ud | Self::Gsi => Some(Transport::Ud),
+            Self::Xrc => Some(Transport::Xrc),
+            Self::RegUmr => None,
+        }
+    }
+
+    /// There is one peer, and its answers.
+    #[must_use]
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc)
+    }
+
+    /// There is one peer.
+    #[must_use]
+    pub fn is_connected(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc | Self::Xrc)
+    }
+}
+
+/// State of a queue pair. Source: reference 4.4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpState {
+    /// Nothing works.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Receives.
+    Rtr,
+    /// Sends and receives.
+    Rts,
+    /// The send queue failed, receives go on.
+    Sqer,
+    /// Everything is flushed.
+    Error,
+}
+
+impl QpState {
+    /// The 4-bit state field.
+    #[must_use]
+    pub fn raw(self) -> u32 {
+        match self {
+            Self::Reset => 0,
+            Self::Init => 1,
+            Self::Rtr => 2,
+            Self::Rts => 3,
+            Self::Sqer => 4,
+            Self::Error => 6,
+        }
+    }
+
+    /// Packets of peers are taken.
+    #[must_use]
+    pub fn receives(self) -> bool {
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqer)
+    }
+}
+
+/// Where a queue pair takes its receive buffers from.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
+pub enum QpReceive {
+    /// Its own ring.
+    Own(WorkQueue),
+    /// A receive memory pool.
+    Rmp(u32),
+    /// An XRC shared receive queue.
+    Srq(u32),
+    /// It has none; XRC: each packet names one.
+    None,
+}
+
+/// A receive WQE that was taken from its ring and is being filled.
+#[derive(Debug, Clone)]
+pub struct TakenReceive {
+    /// Counter or index, as its completion carries it.
+    pub wqe_counter: u16,
+    /// Its scatter list.
+    pub list: ArrayVec<Data, MAX_RECEIVE_SEGMENTS>,
+    /// Bytes that arrived.
+    pub filled: u32,
+    /// The shared queue that it came from, XRC only.
+    pub xrc_srqn: Option<u32>,
+    /// Protection domain of its ring.
+    pub pd: u32,
+    /// The reserved L_Key may be used.
+    pub rlky: bool,
+}
+
+/// A send WQE, decoded.
+#[derive(Debug, Clone)]
+pub struct SendJob {
+    /// The whole WQE.
+    pub wqe: Box<[u8]>,
+    /// Its control segment.
+    pub ctrl: Ctrl,
+    /// Counter of its first basic block.
+    pub counter: u16,
+    /// Where its data segments start.
+    pub data_at: usize,
+    /// Bytes of data.
+    pub len: u32,
+    /// Remote address.
+    pub raddr: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Operands of an atomic: swap or add, compare.
+    pub operands: (u64, u64),
+    /// XRC: shared receive queue of the peer.
+    pub xrc_srqn: u32,
+    /// Datagrams: where to.
+    pub av: Option<AddressVector>,
+}
+
+/// Queue pair. Source: reference 5.2.
+#[derive(Debug)]
+pub struct Qp {
+    /// Service.
+    pub qp_type: QpType,
+    /// State.
+    pub state: QpState,
+    /// Both rings: receive, then send.
+    pub memory: QueueMemory,
+    /// Where the send ring starts in them, in bytes.
+    pub sq_at: u64,
+    /// Log2 of the send basic blocks; `None` without a send queue.
+    pub log_sq_size: Option<u32>,
+    /// Receive buffers.
+    pub receive: QpReceive,
+    /// Position in its own receive ring.
+    pub ring: ReceiveRing,
+    /// The receive that is being filled.
+    pub taken: Option<TakenReceive>,
+    /// Basic blocks posted, modulo 2^16.
+    pub sq_posted: u16,
+    /// Basic blocks fetched, modulo 2^16.
+    pub sq_fetched: u16,
+    /// The sending half.
+    pub requester: Requester<SendJob>,
+    /// The receiving half.
+    pub responder: Responder,
+    /// The first packet arrived before RTS: the driver was told.
+    pub established: bool,
+    /// Exact costs.
+    pub stats: QueueStats,
+    /// The context: as given, and as every transition changed it.
+    pub context: Qpc,
+}
+
+impl Qp {
+    /// Bytes of payload of a full packet.
+    #[must_use]
+    pub fn mtu_bytes(&self) -> u32 {
+        // 1 is 256 bytes, 5 is 4096. Source: reference 7.7.
+        128 << self.context.mtu().clamp(1, 5)
+    }
+
+    /// The address path.
+    #[must_use]
+    pub fn path(&self) -> Ads {
+        self.context.primary_address_path()
+    }
+}
+
+/// Shared receive queue of XRC. Source: reference 4.9.
+#[derive(Debug)]
+pub struct XrcSrq {
+    /// The ring.
+    pub wq: WorkQueue,
+    /// Position in the ring.
+    pub ring: ReceiveRing,
+    /// Completion queue.
+    pub cqn: u32,
+    /// XRC domain.
+    pub xrcd: u32,
+    /// The reserved L_Key may be used.
+    pub rlky: bool,
+    /// What completions carry: user index, or its own number.
+    pub user_index: u32,
+    /// Limit at which an event is raised, 0 when not armed.
+    pub limit: u32,
+    /// The context as given.
+    pub context: XrcSrqc,
+}
+
+/// Entry of the RoCE address table. Source: reference 4.6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoceGid {
+    /// The 16 bytes; an IPv4 address in its mapped form.
+    pub gid: [u8; 16],
+    /// Source MAC address.
+    pub mac: [u8; 6],
+    /// VLAN id of its frames.
+    pub vlan: Option<u16>,
+    /// IPv6; IPv4 otherwise.
+    pub is_v6: bool,
+    /// The entry as given.
+    pub raw: RoceAddress,
+}
