@@ -4,6 +4,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 pub mod objects;
+pub mod roce;
 
 use std::sync::Arc;
 
