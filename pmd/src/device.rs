@@ -301,7 +301,7 @@ impl Device {
     }
 
     /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet;
-    /// see [`Device::set_rss`].
+    /// see [`Device::rss`].
     ///
     /// # Errors
     ///
