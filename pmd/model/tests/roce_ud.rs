@@ -1,0 +1,141 @@
+//! Datagrams, the general services interface, multicast; unreliable connections.
+
+mod common;
+
+use common::roce::{MTU, Peer, QKEY, TestQp, Two, UC, UD, inline, mapped, pattern, work};
+use common::{input, words};
+
+const SEND: u32 = 0x0a;
+const SEND_IMM: u32 = 0x0b;
+const GSI: u32 = 8;
+
+/// An address vector with everything that RoCE needs.
+fn av(qkey: u32, qpn: u32, mac: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
+    let mut bytes = words(&[qkey, 0, 1 << 31 | qpn, 0xc077, 0]);
+    bytes.extend(mac);
+    bytes.extend([0x02, 64]);
+    bytes.extend(words(&[1 << 30]));
+    bytes.extend(mapped(ip));
+    bytes
+}
+
+fn to(peer: &Peer, qkey: u32, qpn: u32) -> Vec<u8> {
+    av(qkey, qpn, peer.mac, peer.ip)
+}
+
+fn pair(two: &mut Two, st: u32) -> (TestQp, TestQp) {
+    two.connected(st)
+}
+
+#[test]
+fn a_datagram_brings_its_ip_header_and_its_source() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&mut two, UD);
+    two.b.post_receive(&mut qb, 0, 1000);
+    let mut segments = to(&two.b, QKEY, qb.qpn);
+    segments.extend(inline(b"hello"));
+    let request = common::roce::Work { imm: 9, ..work(SEND_IMM) };
+    two.a.post_send(&mut qa, &request, &segments);
+    two.run();
+    assert_eq!(two.a.polled()[0].opcode(), 0);
+    let got = two.b.polled();
+    assert_eq!((got[0].opcode(), got[0].byte_cnt(), got[0].word(0x24)), (3, 45, 9));
+    // GRH in the buffer, IPv4, source queue pair.
+    assert_eq!(got[0].word(0x18), 1 << 28 | 2 << 24 | qa.qpn);
+    let bytes = two.b.read(0, 45);
+    assert_eq!(bytes[20..24], [0x45, 0x02, 0, 0x40], "the IPv4 header, at its end");
+    assert_eq!(bytes[32..40], [192, 168, 0, 1, 192, 168, 0, 2]);
+    assert_eq!(&bytes[40..], b"hello");
+}
+
+#[test]
+fn a_wrong_qkey_is_dropped_and_counted() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&mut two, UD);
+    two.b.post_receive(&mut qb, 0, 1000);
+    for (qkey, arrives) in [(QKEY + 1, false), (1 << 31, true)] {
+        let mut segments = to(&two.b, qkey, qb.qpn);
+        segments.extend(inline(&[1]));
+        two.a.post_send(&mut qa, &work(SEND), &segments);
+        two.run();
+        assert_eq!(two.b.polled().len(), usize::from(arrives), "Q_Key {qkey:#x}");
+    }
+    assert_eq!(two.b.host.nic.datapath().roce_drops().qkey, 1);
+}
+
+#[test]
+fn a_datagram_without_a_receive_is_lost_and_one_too_long_fails() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&mut two, UD);
+    let mut segments = to(&two.b, QKEY, qb.qpn);
+    segments.extend(inline(&[1; 8]));
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    two.run();
+    assert_eq!(two.a.polled()[0].opcode(), 0, "nobody tells the sender");
+    assert!(two.b.polled().is_empty());
+    assert_eq!(two.b.host.nic.state().port.counters.rx_out_of_buffer, 1);
+    two.b.post_receive(&mut qb, 0, 47);
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    two.run();
+    assert_eq!(two.b.polled()[0].syndrome(), 0x01, "48 bytes do not fit 47");
+    let mut segments = to(&two.b, QKEY, qb.qpn);
+    segments.extend(two.a.sge(0, MTU as u32 + 1));
+    two.a.polled();
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    two.run();
+    assert_eq!(two.a.polled()[0].syndrome(), 0x01, "longer than the MTU");
+    assert_eq!(two.a.state(&qa), 4, "send queue error: receiving goes on");
+}
+
+#[test]
+fn management_datagrams_go_from_queue_pair_one_to_queue_pair_one() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&mut two, GSI);
+    two.b.post_receive(&mut qb, 0, 1000);
+    let mut segments = to(&two.b, 0x8001_0000, 1);
+    two.a.write(0, &pattern(256, 4));
+    segments.extend(two.a.sge(0, 256));
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    two.run();
+    let got = two.b.polled();
+    assert_eq!((got[0].opcode(), got[0].byte_cnt()), (2, 296));
+    assert_eq!(got[0].word(0x18) & 0xff_ffff, 1, "from QP 1");
+    assert_eq!(got[0].word(0x24), 0xffff, "P_Key");
+    assert_eq!(two.b.read(40, 256), pattern(256, 4));
+}
+
+#[test]
+fn a_group_reaches_its_members_only() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&mut two, UD);
+    let mut other = two.b.create_qp(UD);
+    let (_, to_a) = two.targets(&qa, &qb);
+    two.b.connect(&other, UD, &to_a, 0);
+    let group = [239, 1, 2, 3];
+    let mut attach = input(0x20, &[(0, 0x0806_0000), (8, qb.qpn)]);
+    attach[0x10..].copy_from_slice(&mapped(group));
+    two.b.host.ok(&attach, 0x10);
+    two.b.post_receive(&mut qb, 0, 100);
+    two.b.post_receive(&mut other, 200, 100);
+    let mut segments = av(QKEY, 0xff_ffff, [1, 0, 0x5e, 1, 2, 3], group);
+    segments.extend(inline(b"all"));
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    two.run();
+    let got = two.b.polled();
+    assert_eq!((got.len(), got[0].word(0x38) & 0xff_ffff), (1, qb.qpn));
+    assert_eq!(two.b.read(40, 3), b"all");
+}
+
+#[test]
+fn an_unreliable_connection_sends_without_answers() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(UC);
+    let len = 3 * MTU + 5;
+    two.a.write(0, &pattern(len, 1));
+    two.b.post_receive(&mut qb, 0, len as u32);
+    two.a.post_send(&mut qa, &work(SEND), &two.a.sge(0, len as u32));
+    two.run();
+    assert_eq!((two.a.polled().len(), two.b.polled().len()), (1, 1));
+    assert_eq!(two.b.read(0, len), pattern(len, 1));
+    assert_eq!(two.a.host.nic.state().port.counters.rx().packets, 0, "no acknowledgement");
+}

@@ -1,0 +1,198 @@
+//! Keys bound and unbound by the send queue, and by the peer.
+
+mod common;
+
+use common::roce::{Peer, RC, TestQp, Two, Work, data, inline, pattern, work};
+use common::words;
+
+const SEND: u32 = 0x0a;
+const SEND_INVAL: u32 = 0x01;
+const WRITE: u32 = 0x08;
+const UMR: u32 = 0x25;
+
+/// Bits of `mkey_mask`: len, page size, start, rinval, key, lr, lw, rr, rw, small fence, free.
+const REG_MASK: u64 = 1 | 2 | 1 << 6 | 1 << 8 | 1 << 13 | 0xf << 17 | 1 << 23 | 1 << 29;
+const FREE_MASK: u64 = 1 << 29;
+/// Flags: inline list; the key must be free.
+const INLINE: u32 = 1 << 31;
+const CHECK_FREE: u32 = 1 << 29;
+const MTT: u32 = 1;
+/// Remote write, remote read, local write, local read, `umr_en`.
+const BOUND: u32 = 0xf << 10 | 1 << 15;
+const START: u64 = 0x7000_0000_0123;
+
+/// What stands behind the control segment of a request that registers.
+fn register(flags: u32, octwords: u32, variant: u32, list: &[u8]) -> Vec<u8> {
+    let mut bytes = words(&[flags, octwords << 16]);
+    bytes.extend(REG_MASK.to_be_bytes());
+    bytes.resize(48, 0);
+    bytes.extend(words(&[BOUND, 0xffff_ff00 | variant, 0, 1 << 24]));
+    bytes.extend(START.to_be_bytes());
+    bytes.extend(6000_u64.to_be_bytes());
+    bytes.resize(48 + 0x34, 0);
+    bytes.extend(words(&[octwords, 12, 0]));
+    bytes.extend(list);
+    bytes
+}
+
+/// What stands behind the control segment of a local invalidate.
+fn invalidate() -> Vec<u8> {
+    let mut bytes = words(&[INLINE, 0]);
+    bytes.extend(FREE_MASK.to_be_bytes());
+    bytes.resize(48, 0);
+    bytes.extend(words(&[1 << 30]));
+    bytes.resize(48 + 64, 0);
+    bytes
+}
+
+fn umr(key: u32) -> Work {
+    Work { imm: key, fence: 3, ..work(UMR) }
+}
+
+/// The list of two pages, the second first, filled up to 64 bytes.
+fn pages(peer: &Peer) -> Vec<u8> {
+    let at = peer.memory.iova();
+    let mut list = ((at + 4096) | 3).to_be_bytes().to_vec();
+    list.extend((at | 3).to_be_bytes());
+    list.resize(64, 0);
+    list
+}
+
+/// Registers a key on the queue pair of `a`, list inline.
+fn registered(two: &mut Two, qa: &mut TestQp) -> u32 {
+    let key = two.a.free_key(MTT, 4) | 0x77;
+    let list = pages(&two.a);
+    two.a.post_send(qa, &umr(key), &register(INLINE | CHECK_FREE, 4, 0x77, &list));
+    two.run();
+    let done = two.a.polled();
+    assert_eq!((done.len(), done[0].opcode()), (1, 0), "{:?}", two.a.host.nic.log().last());
+    assert_eq!(done[0].0[0x38], 0x25, "the opcode of the request");
+    key
+}
+
+/// Writes from `b` through a key of `a`; returns the syndrome, 0 for success.
+fn write(two: &mut Two, qb: &mut TestQp, key: u32, va: u64, bytes: &[u8]) -> u8 {
+    two.b.write(0, bytes);
+    let mut segments = va.to_be_bytes().to_vec();
+    segments.extend(words(&[key, 0]));
+    segments.extend(two.b.sge(0, bytes.len() as u32));
+    two.b.post_send(qb, &work(WRITE), &segments);
+    two.run();
+    let done = two.b.polled();
+    if done[0].opcode() == 0 { 0 } else { done[0].syndrome() }
+}
+
+#[test]
+fn a_registered_key_translates_page_by_page() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let key = registered(&mut two, &mut qa);
+    let bytes = pattern(6000, 9);
+    assert_eq!(write(&mut two, &mut qb, key, START, &bytes), 0);
+    // The first page of the key is the second of the memory; the key starts 0x123 into it.
+    let first = 4096 - 0x123;
+    assert_eq!(two.a.read(4096 + 0x123, first), bytes[..first]);
+    assert_eq!(two.a.read(0, 6000 - first), bytes[first..]);
+}
+
+#[test]
+fn bounds_and_variant_of_a_registered_key_hold() {
+    for (variant, start, len) in [(0x77, START, 6001), (0x77, START - 1, 1), (0x78, START, 1)] {
+        let mut two = Two::new();
+        let (mut qa, mut qb) = two.connected(RC);
+        let key = registered(&mut two, &mut qa) & !0xff | variant;
+        assert_eq!(write(&mut two, &mut qb, key, start, &pattern(len, 1)), 0x13);
+    }
+}
+
+#[test]
+fn a_list_by_pointer_is_read_from_memory() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let key = two.a.free_key(MTT, 4) | 0x33;
+    let list = pages(&two.a);
+    two.a.write(32 << 10, &list);
+    let pointer = data(64, two.a.key, two.a.memory.iova() + (32 << 10));
+    two.a.post_send(&mut qa, &umr(key), &register(CHECK_FREE, 4, 0x33, &pointer));
+    two.run();
+    assert_eq!(two.a.polled()[0].opcode(), 0);
+    assert_eq!(write(&mut two, &mut qb, key, START, b"by pointer"), 0);
+    assert_eq!(two.a.read(4096 + 0x123, 10), b"by pointer");
+}
+
+#[test]
+fn after_a_local_invalidate_no_access_succeeds() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let key = registered(&mut two, &mut qa);
+    two.a.post_send(&mut qa, &umr(key), &invalidate());
+    two.run();
+    assert_eq!(two.a.polled()[0].opcode(), 0);
+    two.a.write(4096 + 0x123, &[0xee]);
+    assert_eq!(write(&mut two, &mut qb, key, START, &[1]), 0x13);
+    assert_eq!(two.a.read(4096 + 0x123, 1), [0xee]);
+}
+
+#[test]
+fn a_key_is_registered_again_with_another_variant() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let key = registered(&mut two, &mut qa);
+    two.a.post_send(&mut qa, &umr(key), &invalidate());
+    let (again, list) = (key & !0xff | 0x78, pages(&two.a));
+    let segments = register(INLINE | CHECK_FREE, 4, 0x78, &list);
+    two.a.post_send(&mut qa, &umr(again), &segments);
+    two.run();
+    assert_eq!(two.a.polled().iter().map(|cqe| cqe.opcode()).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(write(&mut two, &mut qb, again, START, &[1]), 0);
+    assert_eq!(write(&mut two, &mut qb, key, START, &[1]), 0x13, "the old key");
+}
+
+#[test]
+fn registering_a_key_in_use_or_too_small_is_a_bind_error() {
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.connected(RC);
+    let key = registered(&mut two, &mut qa);
+    let list = pages(&two.a);
+    two.a.post_send(&mut qa, &umr(key), &register(INLINE | CHECK_FREE, 4, 0x77, &list));
+    two.a.post_send(&mut qa, &work(SEND), &inline(&[1]));
+    two.run();
+    let done = two.a.polled();
+    assert_eq!(done.iter().map(|cqe| cqe.syndrome()).collect::<Vec<_>>(), [0x06, 0x05]);
+    assert_eq!(two.a.state(&qa), 6);
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.connected(RC);
+    let key = two.a.free_key(MTT, 1) | 1;
+    let mut list = pages(&two.a);
+    list.resize(128, 0);
+    two.a.post_send(&mut qa, &umr(key), &register(INLINE | CHECK_FREE, 8, 1, &list));
+    two.run();
+    assert_eq!(two.a.polled()[0].syndrome(), 0x06);
+}
+
+#[test]
+fn a_send_with_invalidate_takes_the_key_away_and_says_so() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let key = registered(&mut two, &mut qa);
+    two.a.post_receive(&mut qa, 0, 64);
+    two.b.post_send(&mut qb, &Work { imm: key, ..work(SEND_INVAL) }, &inline(b"done"));
+    two.run();
+    let got = two.a.polled();
+    assert_eq!((got[0].opcode(), got[0].word(0x24), got[0].byte_cnt()), (4, key, 4));
+    two.b.polled();
+    assert_eq!(write(&mut two, &mut qb, key, START, &[1]), 0x13);
+}
+
+#[test]
+fn a_key_that_the_peer_may_not_invalidate_stays() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let key = two.a.key;
+    two.a.post_receive(&mut qa, 0, 64);
+    two.b.post_send(&mut qb, &Work { imm: key, ..work(SEND_INVAL) }, &inline(b"done"));
+    two.run();
+    assert_eq!(two.a.polled()[0].syndrome(), 0x11, "local access error");
+    assert_eq!(two.b.polled()[0].syndrome(), 0x13);
+    assert_eq!(two.a.state(&qa), 6);
+}
