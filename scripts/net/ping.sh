@@ -64,12 +64,13 @@ flood() {
     out=$(ip netns exec "$ns" ping -q -f -M "do" -c "$count" -s "$4" "$3") || true
     line=$(grep 'packets transmitted' <<<"$out") || die "ping said: $out"
     printf '%-6s %5d  %-10s %5d  %s, %s\n' "$1" "$2" "$3" "$4" \
-        "${line%%, time*}" "$(sed -n 's/^rtt \([^,]*\),.*/rtt \1/p' <<<"$out")" |
-        tee -a "$work/lines"
+        "${line%%, time*}" "$(sed -n 's/^rtt \([^,]*\),.*/rtt \1/p' <<<"$out")"
     grep -q "^$count packets transmitted, $count received, 0% packet loss" <<<"$line" ||
         die "requests were lost"
 }
 
+echo "== result"
+echo "wire     mtu  address     data  $count requests each; one that is lost ends the test"
 for kind in "${wires[@]}"; do
     if [ "$kind" = packet ] && ! have ethtool; then
         say "skipped: veth, ethtool is not installed"
@@ -88,11 +89,7 @@ for kind in "${wires[@]}"; do
         flood "$kind" "$mtu" fd00:18::2 $((mtu - 48))
         stop_testpmd
         report '"testpmd: received \(.totals.received.frames) = answered " +
-            "\(.totals.forwarded.frames) + dropped \(.totals.dropped)"' | tee -a "$work/lines"
+            "\(.totals.forwarded.frames) + dropped \(.totals.dropped)"'
         ip -n "$ns" link del fx0
     done
 done
-
-echo "== result"
-echo "wire     mtu  address     data  $count requests each, 0 lost"
-cat "$work/lines"

@@ -36,25 +36,22 @@ row='%-8s %7s %6s %8s %7s %7s %7s %7s %7s\n'
 # percent PART WHOLE, million VALUE: with one and two digits behind the point.
 percent() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", b ? a * 100 / b : 0 }'; }
 million() { awk -v a="$1" 'BEGIN { printf "%.2f", a / 1e6 }'; }
-{
-    # shellcheck disable=SC2059
-    printf "$row" mode Mpps lost damaged empty% rx% work% tx% model%
-    for mode in io mac macswap; do
-        "$testpmd" --wire generator --forward-mode $mode --size "$size" --duration "$seconds" \
-            --burst "$burst" --stats 0 --json "$work/report.json" \
-            >"$work/testpmd.out" 2>"$work/testpmd.err"
-        [ "$(value balanced)" = true ] || die "the totals of testpmd do not add up"
-        # shellcheck disable=SC2059
-        printf "$row" $mode "$(million "$(value forwarded_fps)")" "$(value lost)" \
-            "$(value damaged)" "$(value empty_percent)" "$(value receive_percent)" \
-            "$(value work_percent)" "$(value send_percent)" \
-            "$(percent "$(value model_busy_steps)" "$(value model_steps)")"
-        [ "$(value lost)$(value damaged)" = 00 ] || die "frames were lost or damaged"
-    done
-} | tee "$work/table"
 echo "== result"
 echo "$size-byte frames (FCS not counted), 1 queue, burst $burst, $seconds s each, model on" \
     "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
-cat "$work/table"
+# shellcheck disable=SC2059
+printf "$row" mode Mpps lost damaged empty% rx% work% tx% model%
+for mode in io mac macswap; do
+    "$testpmd" --wire generator --forward-mode $mode --size "$size" --duration "$seconds" \
+        --burst "$burst" --stats 0 --json "$work/report.json" \
+        >"$work/testpmd.out" 2>"$work/testpmd.err"
+    [ "$(value balanced)" = true ] || die "the totals of testpmd do not add up"
+    # shellcheck disable=SC2059
+    printf "$row" $mode "$(million "$(value forwarded_fps)")" "$(value lost)" \
+        "$(value damaged)" "$(value empty_percent)" "$(value receive_percent)" \
+        "$(value work_percent)" "$(value send_percent)" \
+        "$(percent "$(value model_busy_steps)" "$(value model_steps)")"
+    [ "$(value lost)$(value damaged)" = 00 ] || die "frames were lost or damaged"
+done
 echo "empty%, rx%, work%, tx%: shares of the worker core's time, from sampled turns."
 echo "model%: share of the model's steps that found something to do; near 100 it is the limit."

@@ -63,8 +63,9 @@ transfer() {
         --logfile "$work/$name.json" "$@" || die "iperf3 $name failed"
     jq -r --arg name "$name" '.end | "\($name): \(.sum_received.bits_per_second / 1e6 | floor) " +
         "Mbit/s, \(.sum_received.bytes) bytes, \(.sum_sent.retransmits) retransmits"' \
-        "$work/$name.json" | tee -a "$work/lines"
+        "$work/$name.json"
 }
+echo "== result"
 transfer a-to-b
 ip netns exec "$b" iperf3 -s -1 -D --pidfile "$work/iperf3.pid" >/dev/null
 transfer b-to-a --reverse
@@ -73,9 +74,6 @@ stop_testpmd
 errors=$(report '[.ports[] | .errors | to_entries[] | select(.value > 0)] | length')
 dropped=$(report '.totals.dropped | length')
 report '.ports[] | "port \(.port): received \(.counts.received.frames), forwarded " +
-    "\(.counts.forwarded.frames), dropped \(.counts.dropped), errors \(.errors)"' |
-    tee -a "$work/lines"
+    "\(.counts.forwarded.frames), dropped \(.counts.dropped), errors \(.errors)"'
 [ "$errors" = 0 ] || die "an error counter is not 0"
 [ "$dropped" = 0 ] || die "frames were dropped"
-echo "== result"
-cat "$work/lines"
