@@ -6,7 +6,7 @@ usage() {
     cat <<'USAGE'
 rate.sh: a table of 64-byte packet rates over the model's in-memory wire.
 
-  scripts/net/rate.sh [--seconds N] [--size BYTES] [--burst N]
+  scripts/net/rate.sh [--seconds N] [--size BYTES] [--burst N] [--descriptors N]
 
 One queue, one worker core; the model with its generator runs on another core. The figures are the
 model's: they say what driver and model cost together, nothing about a NIC. Needs no root.
@@ -17,13 +17,14 @@ USAGE
 # shellcheck source=scripts/net/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-seconds=3 size=64 burst=32
+seconds=3 size=64 burst=64 descriptors=2048
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help) usage; exit 0 ;;
     --seconds) seconds=$2; shift ;;
     --size) size=$2; shift ;;
     --burst) burst=$2; shift ;;
+    --descriptors) descriptors=$2; shift ;;
     *) usage >&2; exit 2 ;;
     esac
     shift
@@ -37,14 +38,14 @@ row='%-8s %7s %6s %8s %7s %7s %7s %7s %7s\n'
 percent() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", b ? a * 100 / b : 0 }'; }
 million() { awk -v a="$1" 'BEGIN { printf "%.2f", a / 1e6 }'; }
 echo "== result"
-echo "$size-byte frames (FCS not counted), 1 queue, burst $burst, $seconds s each, model on" \
+echo "$size-byte frames (FCS not counted), 1 queue of $descriptors, burst $burst, $seconds s each," \
     "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 # shellcheck disable=SC2059
 printf "$row" mode Mpps lost damaged empty% rx% work% tx% model%
 for mode in io mac macswap; do
     "$testpmd" --wire generator --forward-mode $mode --size "$size" --duration "$seconds" \
-        --burst "$burst" --stats 0 --json "$work/report.json" \
-        >"$work/testpmd.out" 2>"$work/testpmd.err"
+        --burst "$burst" --rxd "$descriptors" --txd "$descriptors" --stats 0 \
+        --json "$work/report.json" >"$work/testpmd.out" 2>"$work/testpmd.err"
     [ "$(value balanced)" = true ] || die "the totals of testpmd do not add up"
     # shellcheck disable=SC2059
     printf "$row" $mode "$(million "$(value forwarded_fps)")" "$(value lost)" \
@@ -54,4 +55,4 @@ for mode in io mac macswap; do
     [ "$(value lost)$(value damaged)" = 00 ] || die "frames were lost or damaged"
 done
 echo "empty%, rx%, work%, tx%: shares of the worker core's time, from sampled turns."
-echo "model%: share of the model's steps that found something to do; near 100 it is the limit."
+echo "model%: share of the model's steps that found work; one such takes as long as many idle ones."

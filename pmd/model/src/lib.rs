@@ -11,14 +11,16 @@
 //! - `bar` holds the registers, `cmd` the command interface, one module per family of commands;
 //!   [`caps`] what is advertised, [`pages`] the host pages, [`objects`] everything that exists.
 //! - [`mkey`] checks and translates every address of a descriptor, [`eq`] writes events.
+//! - [`roce`] holds packets and protocol of RoCEv2.
 //! - [`datapath`] executes descriptors, [`wire`] is what the port is plugged into.
 //! - [`log`] says what was refused and which field was wrong; [`fault`] plans what goes wrong.
 //!
 //! # What it does not do
 //!
-//! Queue pairs and RoCE, e-switch, SR-IOV, tunnels, LRO, UMR and user contexts are not advertised,
-//! and their commands and fields are refused. Of the firmware's time it models nothing: a command
-//! completes in the step that sees its doorbell, unless the fault plan delays it.
+//! E-switch, SR-IOV, tunnels, LRO and user contexts are not advertised, and their commands and
+//! fields are refused; so are queue pairs, RoCE and UMR unless [`NicConfig::roce`] is set. Of the
+//! firmware's time it models nothing: a command completes in the step that sees its doorbell,
+//! unless the fault plan delays it.
 //!
 //! # Limits
 //!

@@ -65,6 +65,9 @@ pub struct Options {
     /// Which device each port is.
     #[arg(long, value_enum, default_value = "cx5")]
     pub identity: Identity,
+    /// Advertise RoCE: queue pairs, shared receive queues, UMR.
+    #[arg(long)]
+    pub roce: bool,
     /// What the ports are plugged into.
     #[command(flatten)]
     pub wires: WireOptions,
@@ -89,7 +92,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
         let (_driver, side) =
             pair(LocalConfig { vectors: MSIX_VECTORS, ..LocalConfig::default() })?;
-        ports.add(name.clone(), side.clone(), port_config(identity, index), wire);
+        ports.add(name.clone(), side.clone(), port_config(identity, options.roce, index), wire);
         listening.push((name, server, side));
     }
     let engine = Engine::start(ports)?;
@@ -121,8 +124,8 @@ fn port_name(path: &Path) -> String {
 }
 
 /// The ports differ in the last byte of their address.
-fn port_config(identity: ferrocx_model::Identity, index: u8) -> NicConfig {
-    let mut config = NicConfig { identity, ..NicConfig::default() };
+fn port_config(identity: ferrocx_model::Identity, roce: bool, index: u8) -> NicConfig {
+    let mut config = NicConfig { identity, roce, ..NicConfig::default() };
     config.mac[5] = config.mac[5].wrapping_add(index);
     config
 }

@@ -225,7 +225,7 @@ impl DataPath {
 
     /// A QP goes to the error state: everything posted is flushed.
     pub fn qp_to_error(&mut self, ctx: &mut Ctx<'_>, qpn: u32) {
-        self.roce.to_error(ctx, &mut self.completions, qpn);
+        self.roce.end(ctx, &mut self.completions, qpn);
     }
 
     /// A CQ doorbell that may concern this CQ was rung: read its arm record.

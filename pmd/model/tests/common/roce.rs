@@ -153,14 +153,14 @@ impl Peer {
     }
 
     /// RST2INIT with all remote rights.
-    pub fn to_init(&mut self, qp: &TestQp, st: u32) {
+    pub fn enter_init(&mut self, qp: &TestQp, st: u32) {
         let bytes = rst2init(qp.qpn, st, self.pd, 7 << 13);
         self.host.ok(&bytes, 0x10);
     }
 
     /// RST to RTS; `psn` is the first of the peer, `own` the first of this one.
     pub fn connect(&mut self, qp: &TestQp, st: u32, to: &Target, timeout: u32) {
-        self.to_init(qp, st);
+        self.enter_init(qp, st);
         self.host.ok(&init2rtr(qp.qpn, to), 0x10);
         self.host.ok(&rtr2rts(qp.qpn, to, timeout), 0x10);
     }

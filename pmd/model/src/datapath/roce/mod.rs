@@ -286,8 +286,9 @@ impl Roce {
         self.activate(qpn);
     }
 
-    pub(super) fn to_error(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, qpn: u32) {
-        self.with(ctx, completions, qpn, enter_error);
+    /// A queue pair goes to the error state.
+    pub(super) fn end(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, qpn: u32) {
+        self.with(ctx, completions, qpn, |qp, env, _| fail(qp, env));
         self.activate(qpn);
     }
 
@@ -413,11 +414,6 @@ fn turn(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> (bool, bool) {
 }
 
 /// Moves a queue pair to the error state and flushes everything posted.
-fn enter_error(qp: &mut Qp, env: &mut Env<'_>, _: &mut Loopback) {
-    fail(qp, env);
-}
-
-/// As [`enter_error`], while the queue pair is worked on.
 fn fail(qp: &mut Qp, env: &mut Env<'_>) {
     if qp.state == QpState::Error {
         return;

@@ -230,22 +230,34 @@ fn apply_fields(key: &mut Mkey, mask: u64, new: &Mkc) -> Result<(), WqeFault> {
     if has(mkey_mask::QPN) {
         context = context.with_qpn(new.qpn());
     }
-    let rights: [(u64, fn(Mkc, &Mkc) -> Mkc); 5] = [
-        (mkey_mask::LR, |context, new| context.with_lr(new.lr())),
-        (mkey_mask::LW, |context, new| context.with_lw(new.lw())),
-        (mkey_mask::RR, |context, new| context.with_rr(new.rr())),
-        (mkey_mask::RW, |context, new| context.with_rw(new.rw())),
-        (mkey_mask::A, |context, new| context.with_a(new.a())),
-    ];
-    for (_, set) in rights.iter().filter(|(bit, _)| has(*bit)) {
-        context = set(context, new);
-    }
+    context = take_rights(context, mask, new);
     if has(mkey_mask::FREE) {
         context = context.with_free(new.free());
     }
     check_context(key, &context, has(mkey_mask::PAGE_SIZE))?;
     key.adopt(context);
     Ok(())
+}
+
+/// Takes the access rights that the mask names.
+fn take_rights(mut context: Mkc, mask: u64, new: &Mkc) -> Mkc {
+    let has = |bit: u64| mask & bit != 0;
+    if has(mkey_mask::LR) {
+        context = context.with_lr(new.lr());
+    }
+    if has(mkey_mask::LW) {
+        context = context.with_lw(new.lw());
+    }
+    if has(mkey_mask::RR) {
+        context = context.with_rr(new.rr());
+    }
+    if has(mkey_mask::RW) {
+        context = context.with_rw(new.rw());
+    }
+    if has(mkey_mask::A) {
+        context = context.with_a(new.a());
+    }
+    context
 }
 
 /// What CREATE_MKEY would refuse.
