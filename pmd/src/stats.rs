@@ -16,8 +16,6 @@ pub struct RxStats {
     pub errors: u64,
     /// Times that the pool had no buffer to post: the ring runs shorter until it has.
     pub no_mbuf: u64,
-    /// Packets dropped by the driver: a frame that spans more buffers than it may.
-    pub dropped: u64,
     /// Times that the queue was reset after a fault.
     pub resets: u64,
     /// Why the queue stands still, if it does.
