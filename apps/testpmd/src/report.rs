@@ -251,7 +251,6 @@ pub fn add_rx(errors: &mut Errors, stats: &RxStats) {
     for (name, count) in [
         ("rx_errors", stats.errors),
         ("rx_no_mbuf", stats.no_mbuf),
-        ("rx_dropped", stats.dropped),
         ("rx_resets", stats.resets),
         ("rx_stopped", u64::from(stats.fault.is_some())),
     ] {

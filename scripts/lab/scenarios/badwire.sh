@@ -1,4 +1,4 @@
-# about: TCP between two ports of mlx5e over a cable that loses, repeats, reorders and damages frames
+# about: TCP between two ports of mlx5e over a cable that loses, repeats and damages frames
 # ports: 2
 # model: --loss 10000 --duplicate 10000 --reorder 10000 --corrupt 10000 --seed 7
 # timeout: 240

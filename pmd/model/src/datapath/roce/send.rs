@@ -4,6 +4,8 @@
 //! there then, as hardware does.
 //!
 //! Source: reference 6.1 to 6.7, 7.1 to 7.9.
+//!
+//! Long file: a request is decoded, sent, answered and completed by functions that share its state.
 
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_prm::eqe::EventType;
