@@ -38,7 +38,7 @@ row='%-8s %7s %6s %8s %7s %7s %7s %7s %7s\n'
 percent() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", b ? a * 100 / b : 0 }'; }
 million() { awk -v a="$1" 'BEGIN { printf "%.2f", a / 1e6 }'; }
 echo "== result"
-echo "$size-byte frames (FCS not counted), 1 queue of $descriptors, burst $burst, $seconds s each," \
+echo "$size-byte frames (no FCS), 1 queue of $descriptors, burst $burst, $seconds s each," \
     "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 # shellcheck disable=SC2059
 printf "$row" mode Mpps lost damaged empty% rx% work% tx% model%
