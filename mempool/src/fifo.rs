@@ -151,7 +151,8 @@ impl MbufFifo {
         unsafe {
             packets.set_len(0);
             if n != 0 && rest != 0 {
-                ptr::copy(packets.as_ptr().add(n), packets.as_mut_ptr(), rest);
+                let front = packets.as_mut_ptr();
+                ptr::copy(front.add(n), front, rest);
             }
             packets.set_len(rest);
         }

@@ -374,6 +374,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no if_nametoindex")]
     fn an_interface_that_does_not_exist_is_named() {
         let error = PacketSocket::open("fcx-none0").expect_err("no interface").to_string();
         assert!(error.contains("fcx-none0"), "{error}");
