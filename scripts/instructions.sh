@@ -8,8 +8,8 @@ usage() {
 Usage: scripts/instructions.sh [--json FILE] [CASE...]
 
 Prints, for each case (default: all), instructions and ns     per element. Each case runs under
-callgrind with two iteration counts; the difference removes set-up, so that only the measured loop
-counts. Where libdpdk is installed, rte_mempool is measured in the same run and compared.
+callgrind with two iteration counts, and only the measured part is counted, not the device that is
+played around it; the difference removes what each start costs. Where libdpdk is installed, rte_mempool is measured in the same run and compared.
 
 Limits are those of the issue that asked for them: RX 92, TX 57 instructions per packet, pool
 get+put at most 1.0 of rte_mempool. The exit status is 1 if one is exceeded.
@@ -41,9 +41,12 @@ cost=$target/release/cost
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# instructions PROGRAM ARG... -- N: instructions that PROGRAM ARG... N executes.
+# instructions PROGRAM ARG... N: instructions that PROGRAM ARG... N executes, of our `cost` only
+# those of the measured part (benches/src/lib.rs).
 instructions() {
-    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1 >/dev/null |
+    local only=()
+    [ "$1" != "$cost" ] || only=(--toggle-collect='ferrocx_benches::measured*')
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "${only[@]}" "$@" 2>&1 >/dev/null |
         sed -n 's/.*Collected : //p'
 }
 
@@ -53,6 +56,10 @@ per_element() {
     shift
     low=$(instructions "$@" $n)
     high=$(instructions "$@" $((2 * n)))
+    if [ $((high - low)) -le 0 ]; then
+        echo "instructions.sh: callgrind counted nothing in $*" >&2
+        return 1
+    fi
     awk -v d=$((high - low)) -v e=$((n * elements)) 'BEGIN { printf "%.2f", d / e }'
 }
 
@@ -90,7 +97,8 @@ for name in "${cases[@]}"; do
         tx_burst) limit=57 ;;
         pool_get_put_32) limit=$peer_instructions ;;
     esac
-    report "$name" "$(per_element "$elements" "$cost" run "$name")" "$("$cost" ns "$name")" "$limit"
+    counted=$(per_element "$elements" "$cost" run "$name")
+    report "$name" "$counted" "$("$cost" ns "$name")" "$limit"
 done
 
 if [ -n "$json" ]; then
