@@ -29,15 +29,22 @@ netdev_count_is() { [ "$(mlx5_netdevs | wc -l)" -eq "$1" ]; }
 
 has_carrier() { [ "$(cat "/sys/class/net/$1/carrier" 2>/dev/null)" = 1 ]; }
 
-# load_driver PORTS: loads mlx5_core and waits for a netdev with carrier on each port.
-load_driver() {
-    local dev
+# load_netdevs PORTS: loads mlx5_core and waits for a netdev on each port.
+load_netdevs() {
     must modprobe mlx5_core
     until_true 60 probe_is_over "$1" || step 'the driver neither succeeded nor failed in 60 s'
     netdev_count_is "$1" || { dmesg | grep mlx5; fail "no netdev on each of $1 ports"; }
+}
+
+# load_driver PORTS: loads mlx5_core and waits for a netdev with carrier on each port.
+#
+# Linux holds a port down until its netdev is up, and its neighbour sees that.
+load_driver() {
+    local dev
+    load_netdevs "$1"
+    for dev in $(mlx5_netdevs); do must ip link set "$dev" up; done
     for dev in $(mlx5_netdevs); do
-        must ip link set "$dev" up
-        until_true 20 has_carrier "$dev" || fail "$dev has no carrier"
+        until_true 40 has_carrier "$dev" || fail "$dev has no carrier"
         step "$dev is up, $(cat "/sys/class/net/$dev/address")"
     done
 }

@@ -77,6 +77,10 @@ pub struct State {
     pub host_endianness: u32,
     /// Text of the NODE_DESC register.
     pub node_desc: Vec<u8>,
+    /// Frames that this port sent to itself, on their way back in.
+    pub(crate) looped_back: Vec<Vec<u8>>,
+    /// A TIR takes unicast frames that this port sends to itself.
+    pub(crate) loops_back: bool,
     /// Numbers of the UAR pages that exist, for polling.
     pub(crate) live_uars: Vec<u32>,
     pub(crate) commands: CommandQueue,
@@ -104,6 +108,8 @@ impl State {
             faults: FaultPlan::default(),
             counters: Counters::default(),
             driver_version: String::new(),
+            looped_back: Vec::new(),
+            loops_back: false,
             live_uars: Vec::new(),
             commands: CommandQueue::default(),
             registers: Registers::default(),
@@ -118,6 +124,28 @@ impl State {
         self.objects = Objects::new(caps::object_limits());
         self.objects.steering_generation = generation;
         self.live_uars.clear();
+        self.looped_back.clear();
+    }
+
+    /// Takes a frame that is to come back to this port instead of going out; `false` sends it out.
+    ///
+    /// It comes back when it is for an address of the vport, the vport loops unicast back, and a TIR
+    /// wants such frames. Multicast Ethernet frames are never looped back.
+    #[inline]
+    pub(crate) fn loop_back(&mut self, frame: &[u8]) -> bool {
+        let vport = &self.port.vport;
+        if !self.loops_back || vport.disable_uc_local_lb {
+            return false;
+        }
+        let is_own = |mac: &[u8; 6]| frame.starts_with(mac);
+        if !is_own(&vport.mac) && !vport.unicast.iter().any(is_own) {
+            return false;
+        }
+        // Behind the limit it is lost, as in a switch that has no buffer.
+        if self.looped_back.len() < MAX_LOOPED_BACK {
+            self.looped_back.push(frame.to_vec());
+        }
+        true
     }
 
     /// Pages that the firmware cannot do without in its present state.
@@ -153,6 +181,9 @@ impl State {
         self.counters.resets += 1;
     }
 }
+
+/// Frames that can be on their way from a port to itself.
+const MAX_LOOPED_BACK: usize = 256;
 
 /// What one step of the device works with.
 pub struct Ctx<'a> {

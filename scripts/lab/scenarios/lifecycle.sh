@@ -8,15 +8,19 @@ source /host/lab/netns.sh
 # bdf DEVICE: PCI address of a netdev.
 bdf() { basename "$(readlink "/sys/class/net/$1/device")"; }
 
-# flap DEVICE: administratively down and up again.
+has_no_carrier() { ! has_carrier "$1"; }
+
+# flap DEVICE NEIGHBOUR: administratively down and up again; both see it.
 flap() {
-    local dev=$1 round
-    for round in 1 2 3 4 5; do
+    local dev=$1 neighbour=$2 round
+    for round in 1 2 3; do
         ip link set "$dev" down || return
+        until_true 40 has_no_carrier "$neighbour" || return
         ip link set "$dev" up || return
-        until_true 20 has_carrier "$dev" || return
+        until_true 40 has_carrier "$neighbour" || return
+        until_true 40 has_carrier "$dev" || return
     done
-    step "$dev came back $round times"
+    step "$dev went and came back $round times, and $neighbour saw it"
 }
 
 # After the power failure: nothing of the first boot is left in the device.
@@ -38,11 +42,12 @@ for round in $(seq 20); do
 done
 check_dmesg
 load_driver 2
-for dev in $(mlx5_netdevs); do check flap "$dev"; done
+mapfile -t devs < <(mlx5_netdevs)
+check flap "${devs[0]}" "${devs[1]}"
+check flap "${devs[1]}" "${devs[0]}"
 
 # A function-level reset between two drivers, and unbinding only one of two ports.
-first=$(mlx5_netdevs | head -n 1)
-address=$(bdf "$first")
+address=$(bdf "${devs[0]}")
 must sh -c "echo $address >/sys/bus/pci/drivers/mlx5_core/unbind"
 check sh -c "echo 1 >/sys/bus/pci/devices/$address/reset"
 must sh -c "echo $address >/sys/bus/pci/drivers/mlx5_core/bind"

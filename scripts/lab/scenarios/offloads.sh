@@ -15,9 +15,10 @@ HEALTHY+=(
     'Self test (begin|out)' '\[[0-3]\] (Link|Speed|Health|Loopback) Test'
 )
 
-# Pings still pass and TCP still flows.
+# Pings still pass and TCP still flows. A queue that was just made anew may have lost what was in it,
+# and Linux starts to send a while after the carrier is back: the first ping waits for that.
 works() {
-    ping_size 0 56 1472 && iperf
+    until_true 40 within 1 ping -q -c 1 -W 1 10.0.0.2 && ping_size 0 56 1472 && iperf
 }
 
 # without FEATURE: off at both ports, traffic, on again.
@@ -26,7 +27,7 @@ without() {
 }
 
 jumbo() {
-    both ip link set DEV mtu 9000 && until_true 20 link_up 1 && until_true 20 link_up 2 &&
+    both ip link set DEV mtu 9000 && until_true 40 within 1 ping -q -c 1 -W 1 10.0.0.2 &&
         ping_size 1473 4000 8972 && iperf && both ip link set DEV mtu 1500
 }
 
@@ -44,8 +45,7 @@ vlan() {
 spread() {
     local queue used=0
     both ethtool -L DEV combined 4 || return
-    until_true 20 link_up 1 && until_true 20 link_up 2 || return
-    ping_size 56 || return
+    until_true 40 within 1 ping -q -c 1 -W 1 10.0.0.2 && ping_size 56 || return
     iperf -P 8 >/dev/null || return
     for queue in 0 1 2 3; do
         step "queue $queue of port 2 took $(counter 2 "rx${queue}_packets")"
@@ -85,15 +85,15 @@ multicast() {
     within 1 ping -q -c 3 -i 0.1 -W 3 239.1.2.3 | grep ' 0% packet loss'
 }
 
-# The driver's self-test. The model has no loopback inside a vport yet: that part is not judged.
+# The driver's self-test: link, speed, health, loopback.
 self_test() {
     local report part
     report=$(within 1 ethtool -t "${DEV[1]}")
     echo "$report"
-    for part in Link Speed Health; do
+    for part in Link Speed Health Loopback; do
         grep -qE "^$part Test[[:space:]]+0\$" <<<"$report" || return
     done
-    step 'skipped: Loopback Test, the model loops nothing back'
+    grep -q 'The test result is PASS' <<<"$report"
 }
 
 load_driver 2

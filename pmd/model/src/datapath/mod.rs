@@ -89,12 +89,23 @@ pub struct DataPath {
     wire: Box<dyn Wire>,
     /// The carrier as last seen; `None` while nothing was ever plugged in.
     carrier: Option<bool>,
+    /// Whether the port's transmitter is on, as the wire was told.
+    transmits: bool,
     /// Send queues that were rung and are not done.
     active: Vec<u32>,
     transmit: Transmit,
     receive: Receiver,
     roce: Roce,
     completions: Completions,
+}
+
+/// Where a frame comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The wire.
+    Wire,
+    /// The port itself: only TIRs that ask for such frames take it.
+    Own,
 }
 
 /// The receive side, apart from the wire.
@@ -112,6 +123,7 @@ impl Default for DataPath {
         Self {
             wire: Box::new(Unplugged::default()),
             carrier: None,
+            transmits: true,
             active: Vec::new(),
             transmit: Transmit::default(),
             receive: Receiver::default(),
@@ -128,6 +140,7 @@ impl DataPath {
     pub fn plug(&mut self, wire: impl Wire + 'static) {
         self.wire = Box::new(wire);
         self.carrier = Some(!self.wire.carrier());
+        self.transmits = true;
     }
 
     /// The wire, to look at.
@@ -167,7 +180,14 @@ impl DataPath {
         busy
     }
 
+    /// A port that its driver has not taken down transmits, whether or not it is initialized: the
+    /// link partner sees a carrier, as with the usual firmware setting KEEP_ETH_LINK_UP.
     fn follow_carrier(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let transmits = ctx.state.port.admin_up;
+        if transmits != self.transmits {
+            self.transmits = transmits;
+            self.wire.set_transmitter(transmits);
+        }
         let carrier = self.wire.carrier();
         if self.carrier.is_none_or(|seen| seen == carrier) {
             return false;
@@ -181,12 +201,17 @@ impl DataPath {
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let Self { wire, receive, roce, completions, .. } = self;
         receive.steering.refresh(&ctx.state.objects);
+        ctx.state.loops_back = receive.steering.loops_back();
         receive.buffers.start_burst();
         let mut busy = false;
+        for frame in std::mem::take(&mut ctx.state.looped_back) {
+            busy = true;
+            receive.frame(ctx, roce, completions, &frame, Fcs::Good, Origin::Own);
+        }
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
             busy = true;
-            receive.frame(ctx, roce, completions, frame.bytes, frame.fcs);
+            receive.frame(ctx, roce, completions, frame.bytes, frame.fcs, Origin::Wire);
         }
         compress::end_all(ctx, completions);
         busy
@@ -285,6 +310,7 @@ impl Receiver {
         completions: &mut Completions,
         frame: &[u8],
         fcs: Fcs,
+        origin: Origin,
     ) {
         if !self.is_acceptable(ctx, frame, fcs) {
             return;
@@ -318,6 +344,9 @@ impl Receiver {
         let verified: Verified = offload::verify(frame, &packet, false);
         let l4_hdr_type = rq::l4_hdr_type(frame, &packet);
         for tirn in &self.tirs {
+            if origin == Origin::Own && !self.steering.takes_own(*tirn) {
+                continue;
+            }
             let Some((rqn, hash)) = self.steering.queue(*tirn, frame, &packet) else {
                 self.drops.unwanted += 1;
                 ctx.state.port.counters.rx_steering_missed += 1;

@@ -170,7 +170,9 @@ fn send_frame<'a>(
         offload::insert_vlan(frame, s_tag, tci);
     }
     count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
-    wire.commit(ctx.now_ns, Fcs::Good);
+    if !ctx.state.loop_back(room) {
+        wire.commit(ctx.now_ns, Fcs::Good);
+    }
     Ok(true)
 }
 
@@ -208,7 +210,9 @@ fn send_large(
         gather(ctx, params, segments, start, &mut frame[header.len()..], sent)?;
         tso.finish(frame, index);
         count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
-        wire.commit(ctx.now_ns, Fcs::Good);
+        if !ctx.state.loop_back(room) {
+            wire.commit(ctx.now_ns, Fcs::Good);
+        }
     }
     Ok(Outcome::Done)
 }

@@ -146,6 +146,8 @@ struct Interface {
     hasher: FlowHasher,
     /// One queue, or an indirection table.
     rqns: Vec<u32>,
+    /// Takes packets of the port's own sending.
+    takes_own: bool,
 }
 
 /// The compiled steering objects of one function.
@@ -155,6 +157,8 @@ pub(super) struct Steering {
     tables: Tables,
     first_tir: u32,
     tirs: Vec<Option<Interface>>,
+    /// Some interface takes packets of the port's own sending.
+    loops_back: bool,
     /// Some group compares something, so that keys are needed.
     needs_key: bool,
     verdict: Verdict,
@@ -199,7 +203,20 @@ impl Steering {
             .flat_map(|table| &table.groups)
             .any(|group| !group.criteria.is_empty());
         (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
+        self.loops_back = self.tirs.iter().flatten().any(|tir| tir.takes_own);
         self.generation = Some(objects.steering_generation);
+    }
+
+    /// Whether some interface takes unicast packets that the port sends to itself.
+    #[inline]
+    pub(super) fn loops_back(&self) -> bool {
+        self.loops_back
+    }
+
+    /// Whether this interface does.
+    pub(super) fn takes_own(&self, tirn: u32) -> bool {
+        let tir = self.tirs.get(tirn.wrapping_sub(self.first_tir) as usize);
+        tir.is_some_and(|tir| tir.as_ref().is_some_and(|tir| tir.takes_own))
     }
 
     /// Sends a packet through the tables from `root` on.
@@ -272,6 +289,7 @@ fn compile_tir(objects: &Objects, tir: &Tir) -> Interface {
     Interface {
         hasher: FlowHasher::new(function, tir.hash_symmetric, &tir.hash_key, selector),
         rqns,
+        takes_own: tir.self_lb_block & 1 != 0,
     }
 }
 

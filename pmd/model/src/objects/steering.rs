@@ -48,7 +48,9 @@ pub struct Tir {
     pub hash_fields_inner: u32,
     /// Transport domain.
     pub transport_domain: u32,
-    /// Looped-back packets not received: bit 0 unicast, bit 1 multicast.
+    /// Packets of this port's own sending that are received: bit 0 unicast, bit 1 multicast. The
+    /// name is Linux's and means the opposite; its users set a bit to allow (`mlx5e_refresh_tirs`
+    /// for the self-test, `MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC`).
     pub self_lb_block: u32,
     /// LRO: bit 0 IPv4, bit 1 IPv6.
     pub lro_mask: u32,

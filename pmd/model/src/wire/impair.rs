@@ -201,6 +201,10 @@ impl<W: Wire> Wire for Impair<W> {
     fn carrier(&self) -> bool {
         self.inner.carrier()
     }
+
+    fn set_transmitter(&mut self, is_on: bool) {
+        self.inner.set_transmitter(is_on);
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@
 //! bad FCS), then the frame. Records are collected and handed over in batches, so that two
 //! cores exchange a cache line per batch and not per frame.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::{Fcs, MAX_FRAME_BYTES, Received, Wire};
@@ -30,6 +33,9 @@ pub struct Link {
     /// The part of `inbox` that was not delivered yet.
     inbox_start: usize,
     inbox_end: usize,
+    /// Whether this end's transmitter is off, and the far end's.
+    is_dark: Arc<AtomicBool>,
+    far_is_dark: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Link {
@@ -51,11 +57,17 @@ pub fn link(capacity_bytes: usize) -> (Link, Link) {
     let capacity = capacity_bytes.max(2 * (MAX_FRAME_BYTES + HEADER_BYTES));
     let (ab_tx, ab_rx) = RingBuffer::new(capacity);
     let (ba_tx, ba_rx) = RingBuffer::new(capacity);
-    (Link::new(ab_tx, ba_rx), Link::new(ba_tx, ab_rx))
+    let (a, b) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    (Link::new(ab_tx, ba_rx, Arc::clone(&a), Arc::clone(&b)), Link::new(ba_tx, ab_rx, b, a))
 }
 
 impl Link {
-    fn new(to_peer: Producer<u8>, from_peer: Consumer<u8>) -> Self {
+    fn new(
+        to_peer: Producer<u8>,
+        from_peer: Consumer<u8>,
+        is_dark: Arc<AtomicBool>,
+        far_is_dark: Arc<AtomicBool>,
+    ) -> Self {
         let longest = MAX_FRAME_BYTES + HEADER_BYTES;
         Self {
             free: to_peer.slots(),
@@ -67,6 +79,8 @@ impl Link {
             inbox: vec![0; BATCH_BYTES + longest],
             inbox_start: 0,
             inbox_end: 0,
+            is_dark,
+            far_is_dark,
         }
     }
 
@@ -151,7 +165,11 @@ impl Wire for Link {
     }
 
     fn carrier(&self) -> bool {
-        !self.to_peer.is_abandoned()
+        !self.to_peer.is_abandoned() && !self.far_is_dark.load(Ordering::Relaxed)
+    }
+
+    fn set_transmitter(&mut self, is_on: bool) {
+        self.is_dark.store(!is_on, Ordering::Relaxed);
     }
 }
 
@@ -217,6 +235,15 @@ mod tests {
         }
         assert_eq!(sent, received);
         assert!(sent > 50);
+    }
+
+    #[test]
+    fn the_carrier_follows_the_transmitter_of_the_other_end() {
+        let (mut a, b) = link(0);
+        a.set_transmitter(false);
+        assert!(a.carrier() && !b.carrier());
+        a.set_transmitter(true);
+        assert!(a.carrier() && b.carrier());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a port is plugged into: frames out, frames in.
 //!
 //! A [`Wire`] is one end of something that carries Ethernet frames, without preamble and frame
-//! check sequence. Ends compose: [`link()`] joins two ports in memory, [`Impair`] loses, delays,
+//! check sequence. Ends compose: [`link()`] joins two ports in memory, [`switch()`] any number, [`Impair`] loses, delays,
 //! repeats and damages what passes, [`Capture`] writes it to a pcapng file, [`TapWire`] and
 //! [`PacketWire`] lead into the Linux network stack, [`Generator`] makes load and checks what comes
 //! back.
@@ -14,12 +14,14 @@ mod generator;
 mod impair;
 mod link;
 mod linux;
+mod switch;
 
 pub use capture::{Capture, CaptureError, CaptureFile};
 pub use generator::{Generator, GeneratorConfig, GeneratorHandle, GeneratorStats, Pace};
 pub use impair::{Impair, ImpairConfig, ImpairStats};
 pub use link::{Link, link};
 pub use linux::{LinuxWireStats, PacketWire, TapWire};
+pub use switch::{SwitchPort, SwitchStats, switch};
 
 use std::fmt;
 
@@ -77,6 +79,13 @@ pub trait Wire: Send + fmt::Debug {
     fn carrier(&self) -> bool {
         true
     }
+
+    /// The port's transmitter goes on or off: off, the other end of a cable has no carrier.
+    ///
+    /// A wire whose far end cannot see that ignores it. Transmitters are on to begin with.
+    fn set_transmitter(&mut self, is_on: bool) {
+        let _ = is_on;
+    }
 }
 
 impl Wire for Box<dyn Wire> {
@@ -98,6 +107,10 @@ impl Wire for Box<dyn Wire> {
 
     fn carrier(&self) -> bool {
         (**self).carrier()
+    }
+
+    fn set_transmitter(&mut self, is_on: bool) {
+        (**self).set_transmitter(is_on);
     }
 }
 

@@ -229,3 +229,54 @@ fn the_port_follows_the_carrier_of_its_wire() {
     port.poll();
     assert!(port.state.port.is_up() && far.receive(0).is_none());
 }
+
+#[test]
+fn a_port_that_its_driver_takes_down_takes_the_carrier_from_its_neighbour() {
+    let (mut port, far) = port();
+    port.poll();
+    assert!(far.carrier());
+    port.state.port.admin_up = false;
+    port.poll();
+    assert!(!far.carrier());
+    port.state.port.admin_up = true;
+    port.poll();
+    assert!(far.carrier() && port.state.port.is_up());
+}
+
+#[test]
+fn own_frames_come_back_only_where_vport_and_interface_allow_it() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(6);
+    let mut rq = port.rq(cq.cqn, 4, 4);
+    port.steer_all_to(rq.rqn);
+    let pool = port.alloc(4 * 2048);
+    for index in 0..4 {
+        rq.post(&data(2048, KEY, pool.iova() + index * 2048));
+    }
+    let mut sent = port.cq(6);
+    let mut sq = port.sq(sent.cqn, 6);
+    let mut own = vec![0x5a; 60];
+    own[..6].copy_from_slice(&port.state.port.vport.mac.clone());
+    let buf = port.bytes(&own);
+    // Interface allows it, vport forbids it; what arrives where.
+    for (allows, forbids, comes_back) in
+        [(false, false, false), (true, true, false), (true, false, true)]
+    {
+        let (_, tir) = port.state.objects.tirs.iter_mut().next().expect("one");
+        tir.self_lb_block = u32::from(allows);
+        port.state.objects.steering_changed();
+        port.state.port.vport.disable_uc_local_lb = forbids;
+        port.poll();
+        sq.write(&send(2, 0, &[(60, KEY, buf.iova())]));
+        complete(&mut port, &mut sq, 0);
+        port.poll();
+        assert!(sent.poll().is_some());
+        assert_eq!(cq.poll().is_some(), comes_back, "{allows} {forbids}");
+        assert_eq!(far.receive(0).is_none(), comes_back, "{allows} {forbids}");
+    }
+    // A frame for another address leaves all the same.
+    let other = port.bytes(&frame(9));
+    sq.write(&send(2, 0, &[(60, KEY, other.iova())]));
+    complete(&mut port, &mut sq, 0);
+    assert!(cq.poll().is_none() && far.receive(0).is_some());
+}

@@ -1,0 +1,281 @@
+//! A switch in memory: any number of ports, addresses learned from what they send.
+//!
+//! It forwards a frame to the port where its destination was last heard, and to all others when it
+//! knows none, or when the frame is for a group. It looks at no VLAN tag. As switches do, it drops a
+//! frame whose check sequence is wrong, one for a bridge itself, and one that a port with
+//! a full queue should send.
+//!
+//! # Source
+//! IEEE 802.1D-2004, §7.7 to §7.9 (forwarding, learning), §7.12.6 (reserved addresses).
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Fcs, MAX_FRAME_BYTES, Received, Wire};
+
+/// Addresses that are learned; frames for others go to all ports.
+const MAX_ADDRESSES: usize = 8192;
+
+/// Emptied buffers that are kept for later frames.
+const MAX_SPARE: usize = 256;
+
+/// Where an Ethernet frame's source address ends.
+const ADDRESSES_BYTES: usize = 12;
+
+/// What one port of the switch did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SwitchStats {
+    /// Frames that came in from the device.
+    pub received: u64,
+    /// Frames that were queued for the device.
+    pub forwarded: u64,
+    /// Frames for the device that its full queue had no room for.
+    pub dropped: u64,
+    /// Frames from the device that no port may have: wrong check sequence, too short, reserved.
+    pub filtered: u64,
+}
+
+#[derive(Debug, Default)]
+struct Egress {
+    queue: VecDeque<Vec<u8>>,
+    queued_bytes: usize,
+    /// The device's transmitter is off, so the switch's port is down.
+    is_dark: bool,
+    stats: SwitchStats,
+}
+
+#[derive(Debug)]
+struct Fabric {
+    ports: Vec<Egress>,
+    addresses: HashMap<[u8; 6], usize>,
+    capacity_bytes: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+/// One port of a switch, as a device sees it. The carrier is always there.
+pub struct SwitchPort {
+    index: usize,
+    fabric: Arc<Mutex<Fabric>>,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+impl fmt::Debug for SwitchPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (index, stats) = (self.index, self.stats());
+        f.debug_struct("SwitchPort").field("index", &index).field("stats", &stats).finish()
+    }
+}
+
+/// Makes a switch with `count` ports; each can hold `capacity_bytes` for its device.
+///
+/// The capacity is raised to what one of the longest frames needs.
+#[must_use]
+pub fn switch(count: usize, capacity_bytes: usize) -> Vec<SwitchPort> {
+    let fabric = Arc::new(Mutex::new(Fabric {
+        ports: (0..count).map(|_| Egress::default()).collect(),
+        addresses: HashMap::new(),
+        capacity_bytes: capacity_bytes.max(MAX_FRAME_BYTES),
+        spare: Vec::new(),
+    }));
+    let port = |index| SwitchPort {
+        index,
+        fabric: Arc::clone(&fabric),
+        outgoing: Vec::new(),
+        incoming: Vec::new(),
+    };
+    (0..count).map(port).collect()
+}
+
+impl Fabric {
+    fn forward(&mut self, from: usize, frame: &[u8], fcs: Fcs) {
+        let stats = &mut self.ports[from].stats;
+        stats.received += 1;
+        let destination = frame.first_chunk::<6>().copied().unwrap_or_default();
+        if fcs == Fcs::Bad || frame.len() < ADDRESSES_BYTES || is_reserved(destination) {
+            stats.filtered += 1;
+            return;
+        }
+        let source: [u8; 6] = frame[6..ADDRESSES_BYTES].try_into().unwrap_or_default();
+        let has_room = self.addresses.len() < MAX_ADDRESSES;
+        if !is_group(source) && (has_room || self.addresses.contains_key(&source)) {
+            self.addresses.insert(source, from);
+        }
+        let known = self.addresses.get(&destination).filter(|_| !is_group(destination));
+        match known.copied() {
+            // Where it was heard is where it comes from: nothing to do.
+            Some(to) if to == from => {}
+            Some(to) => self.enqueue(to, frame),
+            None => {
+                for to in (0..self.ports.len()).filter(|to| *to != from) {
+                    self.enqueue(to, frame);
+                }
+            }
+        }
+    }
+
+    fn enqueue(&mut self, to: usize, frame: &[u8]) {
+        let port = &mut self.ports[to];
+        if port.is_dark || port.queued_bytes + frame.len() > self.capacity_bytes {
+            port.stats.dropped += 1;
+            return;
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        port.queued_bytes += copy.len();
+        port.stats.forwarded += 1;
+        port.queue.push_back(copy);
+    }
+}
+
+/// Addresses that no bridge forwards: pause frames, LACP, LLDP, spanning tree.
+fn is_reserved(destination: [u8; 6]) -> bool {
+    destination[..5] == [0x01, 0x80, 0xc2, 0, 0] && destination[5] < 0x10
+}
+
+fn is_group(address: [u8; 6]) -> bool {
+    address[0] & 1 != 0
+}
+
+impl SwitchPort {
+    /// What this port did so far.
+    #[must_use]
+    pub fn stats(&self) -> SwitchStats {
+        self.lock().ports[self.index].stats
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Fabric> {
+        self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wire for SwitchPort {
+    fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.outgoing.resize(len, 0);
+        Some(&mut self.outgoing)
+    }
+
+    fn commit(&mut self, _now_ns: u64, fcs: Fcs) {
+        let frame = std::mem::take(&mut self.outgoing);
+        self.lock().forward(self.index, &frame, fcs);
+        self.outgoing = frame;
+    }
+
+    fn receive(&mut self, _now_ns: u64) -> Option<Received<'_>> {
+        let last = std::mem::take(&mut self.incoming);
+        let mut fabric = self.lock();
+        if last.capacity() > 0 && fabric.spare.len() < MAX_SPARE {
+            fabric.spare.push(last);
+        }
+        let port = &mut fabric.ports[self.index];
+        let frame = port.queue.pop_front()?;
+        port.queued_bytes -= frame.len();
+        drop(fabric);
+        self.incoming = frame;
+        Some(Received { bytes: &self.incoming, fcs: Fcs::Good })
+    }
+
+    fn set_transmitter(&mut self, is_on: bool) {
+        self.lock().ports[self.index].is_dark = !is_on;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame from one locally administered address to another.
+    fn frame(to: u8, from: u8) -> Vec<u8> {
+        let mut frame = vec![0x5a; 60];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, to]);
+        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
+        frame
+    }
+
+    fn send(port: &mut SwitchPort, frame: &[u8], fcs: Fcs) {
+        port.reserve(frame.len()).expect("room").copy_from_slice(frame);
+        port.commit(0, fcs);
+    }
+
+    /// Which ports have a frame; each takes at most one.
+    fn arrivals(ports: &mut [SwitchPort]) -> Vec<usize> {
+        (0..ports.len()).filter(|index| ports[*index].receive(0).is_some()).collect()
+    }
+
+    #[test]
+    fn unknown_addresses_go_everywhere_and_known_ones_to_their_port() {
+        let mut ports = switch(4, 1 << 16);
+        send(&mut ports[2], &frame(9, 3), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0, 1, 3]);
+        send(&mut ports[0], &frame(3, 1), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [2]);
+        // The address moves.
+        send(&mut ports[1], &frame(9, 3), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0, 2, 3]);
+        send(&mut ports[0], &frame(3, 1), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [1]);
+        send(&mut ports[1], &frame(3, 7), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0; 0]);
+    }
+
+    #[test]
+    fn groups_go_everywhere_and_what_a_switch_filters_nowhere() {
+        let mut ports = switch(3, 1 << 16);
+        let mut group = frame(1, 2);
+        group[..6].copy_from_slice(&[0x01, 0x00, 0x5e, 1, 2, 3]);
+        send(&mut ports[1], &group, Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0, 2]);
+        send(&mut ports[1], &group, Fcs::Bad);
+        group[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0x0e]);
+        send(&mut ports[1], &group, Fcs::Good);
+        send(&mut ports[1], &[1; 8], Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0; 0]);
+        assert_eq!(ports[1].stats().filtered, 3);
+        // A group is no source: nothing is learned from it.
+        let mut forged = frame(1, 2);
+        forged[6] = 3;
+        send(&mut ports[0], &forged, Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [1, 2]);
+        let mut answer = frame(0, 9);
+        answer[..6].copy_from_slice(&forged[6..12]);
+        send(&mut ports[2], &answer, Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0, 1]);
+    }
+
+    #[test]
+    fn a_full_queue_and_a_dark_port_drop() {
+        let mut ports = switch(2, 0);
+        for _ in 0..MAX_FRAME_BYTES / 60 + 5 {
+            send(&mut ports[0], &frame(9, 1), Fcs::Good);
+        }
+        assert_eq!(ports[1].stats().dropped, 5);
+        let mut taken = 0;
+        while ports[1].receive(0).is_some() {
+            taken += 1;
+        }
+        assert_eq!(taken, MAX_FRAME_BYTES / 60);
+        ports[1].set_transmitter(false);
+        send(&mut ports[0], &frame(9, 1), Fcs::Good);
+        assert!(ports[1].receive(0).is_none());
+        ports[1].set_transmitter(true);
+        send(&mut ports[0], &frame(9, 1), Fcs::Good);
+        assert_eq!(ports[1].receive(0).map(|frame| frame.bytes.len()), Some(60));
+    }
+
+    #[test]
+    fn addresses_beyond_the_table_are_flooded() {
+        let mut ports = switch(3, 1 << 16);
+        for number in 0..MAX_ADDRESSES + 1 {
+            let mut bytes = frame(0, 0);
+            bytes[6..12].copy_from_slice(&(number as u64 + 0x0200_0000_0100).to_be_bytes()[2..]);
+            send(&mut ports[0], &bytes, Fcs::Good);
+        }
+        while !arrivals(&mut ports).is_empty() {}
+        let mut to_last = frame(0, 1);
+        to_last[..6].copy_from_slice(&(MAX_ADDRESSES as u64 + 0x0200_0000_0100).to_be_bytes()[2..]);
+        send(&mut ports[1], &to_last, Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0, 2]);
+    }
+}
