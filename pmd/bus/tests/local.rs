@@ -380,6 +380,26 @@ fn a_vector_can_have_the_eventfd_of_another_process() {
     assert!(matches!(refused, Err(BusError::OutOfRange { value: 64, max: 63, .. })));
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no eventfd through raw system calls")]
+fn what_is_raised_while_a_vector_is_away_is_signalled_when_it_is_back_but_not_after_a_reset() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let (_driver, device) = pair(1);
+    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+    let give = |vector| device.set_vector(vector, Some(fd.try_clone().expect("a duplicate")));
+    assert!(!device.raise(5) && !device.raise(5) && !device.raise(6));
+    give(5).expect("vector 5");
+    let mut count = [0; 8];
+    assert_eq!(rustix::io::read(&fd, &mut count), Ok(8));
+    assert_eq!(u64::from_ne_bytes(count), 1, "once, however often it was raised");
+    device.set_vector(5, None).expect("vector 5");
+    give(5).expect("vector 5");
+    device.request_reset();
+    device.reset_done();
+    give(6).expect("vector 6");
+    assert_eq!(rustix::io::read(&fd, &mut count), Err(rustix::io::Errno::AGAIN));
+}
+
 /// One thread polls CQEs, the other writes them: the acquire of the last word covers the rest.
 #[test]
 fn a_polled_entry_is_whole() {

@@ -179,6 +179,11 @@ impl BarShared {
         write
     }
 
+    /// Writes not yet taken.
+    pub(super) fn waiting_writes(&self) -> usize {
+        self.pending.load(Ordering::Acquire)
+    }
+
     /// Forgets all writes not yet taken: they went into a device that is being reset.
     pub(super) fn discard_writes(&self) {
         let mut writes = self.lock();

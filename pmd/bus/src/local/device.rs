@@ -29,7 +29,7 @@ pub struct BusCounts {
     pub bar_writes: u64,
     /// Interrupts raised.
     pub interrupts: u64,
-    /// Interrupts raised on a vector that was not enabled, and so lost.
+    /// Interrupts raised on a vector that was not enabled.
     pub interrupts_lost: u64,
     /// Accesses to memory by I/O address.
     pub dma: DmaCounts,
@@ -82,6 +82,13 @@ impl DeviceSide {
     /// Takes register writes until none is left, in order.
     pub fn poll_writes(&self) -> impl Iterator<Item = BarWrite> + '_ {
         std::iter::from_fn(|| self.poll_write())
+    }
+
+    /// Register writes that were not taken yet: whoever queues them for a peer that is not trusted
+    /// waits while there are many.
+    #[must_use]
+    pub fn waiting_writes(&self) -> usize {
+        self.shared.bar.waiting_writes()
     }
 
     /// The eight bytes that a doorbell store left at `offset` of UAR page `page`.
@@ -211,7 +218,8 @@ impl DeviceSide {
         self.shared.space.unmap(iova, len_bytes)
     }
 
-    /// Signals an interrupt vector; `false` when the driver has not enabled it.
+    /// Signals an interrupt vector; `false` when the driver has not enabled it. It then waits for
+    /// [`DeviceSide::set_vector`], a driver that enables it in process or a reset.
     pub fn raise(&self, vector: u16) -> bool {
         self.shared.irq.raise(vector)
     }
@@ -244,6 +252,7 @@ impl DeviceSide {
 
     /// Acknowledges a reset: the device is as after power-on, and publishes its registers again.
     pub fn reset_done(&self) {
+        self.shared.irq.clear_pending();
         self.shared.reset_pending.store(false, Ordering::Release);
     }
 

@@ -1,7 +1,7 @@
 //! Interrupt vectors as eventfds that the device side signals.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,6 +13,8 @@ use crate::{BusError, Interrupts};
 pub(super) struct IrqShared {
     vectors: u16,
     enabled: RwLock<Vec<Option<OwnedFd>>>,
+    /// The MSI-X pending bits: raised while not enabled. Changed under the lock of `enabled`.
+    pending: Vec<AtomicBool>,
     raised: AtomicU64,
     lost: AtomicU64,
 }
@@ -22,25 +24,38 @@ impl IrqShared {
         Self {
             vectors,
             enabled: RwLock::new(Vec::new()),
+            pending: (0..vectors).map(|_| AtomicBool::new(false)).collect(),
             raised: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         }
     }
 
-    /// Signals a vector; `false` when it is not enabled.
+    /// Signals a vector; `false` when it is not enabled: it is signalled when [`Self::set`] enables
+    /// it.
     pub(super) fn raise(&self, vector: u16) -> bool {
         let enabled = self.enabled.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Some(fd)) = enabled.get(usize::from(vector)) else {
             self.lost.fetch_add(1, Ordering::Relaxed);
+            if let Some(pending) = self.pending.get(usize::from(vector)) {
+                pending.store(true, Ordering::Relaxed);
+            }
             return false;
         };
         self.raised.fetch_add(1, Ordering::Relaxed);
-        // The write can fail only when the counter is at its maximum: the fd is readable then too.
-        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+        signal(fd);
         true
     }
 
+    /// Forgets what was raised while not enabled: the device was reset.
+    pub(super) fn clear_pending(&self) {
+        let _lock = self.enabled.write().unwrap_or_else(PoisonError::into_inner);
+        self.pending.iter().for_each(|pending| pending.store(false, Ordering::Relaxed));
+    }
+
     /// Replaces the eventfd of one vector; `None` disables it.
+    ///
+    /// What was raised while it was disabled is signalled now, as a PCI function does when a
+    /// vector is unmasked: a client may disable vectors for a moment only to add one.
     pub(super) fn set(&self, vector: u16, fd: Option<OwnedFd>) -> Result<(), BusError> {
         if vector >= self.vectors {
             return Err(BusError::OutOfRange {
@@ -56,6 +71,11 @@ impl IrqShared {
         if enabled.len() <= at {
             enabled.resize_with(at + 1, || None);
         }
+        if let Some(fd) = &fd
+            && self.pending[at].swap(false, Ordering::Relaxed)
+        {
+            signal(fd);
+        }
         enabled[at] = fd;
         Ok(())
     }
@@ -64,6 +84,11 @@ impl IrqShared {
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.raised.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
+}
+
+fn signal(fd: &OwnedFd) {
+    // The write can fail only when the counter is at its maximum: the fd is readable then too.
+    let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
 }
 
 impl Interrupts for IrqShared {
@@ -85,7 +110,9 @@ impl Interrupts for IrqShared {
             .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Some))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|errno| BusError::os("eventfd for an interrupt vector", errno))?;
-        *self.enabled.write().unwrap_or_else(PoisonError::into_inner) = fds;
+        let mut enabled = self.enabled.write().unwrap_or_else(PoisonError::into_inner);
+        self.pending.iter().for_each(|pending| pending.store(false, Ordering::Relaxed));
+        *enabled = fds;
         Ok(())
     }
 
