@@ -122,7 +122,7 @@ qemu_command() {
         cmdline="intel_iommu=on $cmdline"
     fi
     # shellcheck disable=SC2054 # commas are QEMU's
-    COMMAND=(nice "${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu max
+    COMMAND=("${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu max
         -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
         -nographic -nic none -vga none

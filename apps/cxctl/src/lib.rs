@@ -35,6 +35,11 @@ enum Command {
 enum Model {
     /// Serve ports of the software ConnectX on vfio-user sockets, until interrupted.
     Serve(serve::Options),
+    /// Print what a running server's ports are doing, as JSON.
+    Status {
+        /// The socket that `serve --status` opened.
+        path: std::path::PathBuf,
+    },
 }
 
 /// Runs what the command line asks for.
@@ -46,5 +51,9 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
     ferrocx_app_common::log::init(cli.verbose);
     match cli.command {
         Command::Model(Model::Serve(options)) => serve::run(&options),
+        Command::Model(Model::Status { path }) => {
+            print!("{}", serve::status::read(&path)?);
+            Ok(())
+        }
     }
 }

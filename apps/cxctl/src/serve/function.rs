@@ -3,23 +3,37 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use ferrocx_bus::DmaAccess;
 use ferrocx_bus::local::DeviceSide;
+use rustix::fs::{OFlags, SealFlags};
 use vfio_bindings::bindings::vfio as abi;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
 use super::engine::Wake;
-use super::pci::{ConfigEffect, ConfigSpace, MSIX_VECTORS, PciFunction};
+use super::pci::{CONFIG_BYTES, ConfigEffect, ConfigSpace, MSIX_VECTORS, PciFunction};
+
+/// Whether clients may hand over memory that they could cut off again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Memory must be sealed against shrinking: an access past the end of a file ends the process.
+    Sealed,
+    /// Any file that can be mapped.
+    Any,
+}
+
+/// Register writes that may wait for the device; a client that is faster than it waits, too.
+pub(super) const MAX_WAITING_WRITES: usize = 4096;
 
 /// What a vfio-user client talks to: it turns messages into what a bus brings to the device.
 ///
 /// A message that makes no sense is logged and answered as a PCI bus would (reads of ones, dropped
-/// writes); only a DMA map that cannot be honoured is an error to the client, because a device
-/// without its memory would fail later and elsewhere.
+/// writes). What no bus could bring is an error to the client: an access longer than the
+/// configuration space, memory that it could take away, an interrupt that could block.
 pub(super) struct Function {
     name: String,
+    trust: Trust,
     device: DeviceSide,
     config: ConfigSpace,
     maps: BTreeMap<u64, u64>,
@@ -29,8 +43,15 @@ pub(super) struct Function {
 impl Function {
     /// A function that no client uses yet.
     #[must_use]
-    pub(super) fn new(name: String, device: DeviceSide, function: PciFunction, wake: Wake) -> Self {
-        Self { name, device, config: ConfigSpace::new(function), maps: BTreeMap::new(), wake }
+    pub(super) fn new(
+        name: String,
+        trust: Trust,
+        device: DeviceSide,
+        function: PciFunction,
+        wake: Wake,
+    ) -> Self {
+        let config = ConfigSpace::new(function);
+        Self { name, trust, device, config, maps: BTreeMap::new(), wake }
     }
 
     /// Takes back everything the last client left: interrupts, mappings and device state.
@@ -60,10 +81,30 @@ impl Function {
         }
     }
 
-    fn enable_vectors(&self, start: u32, fds: Vec<File>) {
-        for (vector, fd) in (start..).zip(fds) {
-            self.set_vector(vector, Some(OwnedFd::from(fd)));
+    fn enable_vectors(&self, start: u32, fds: Vec<File>) -> io::Result<()> {
+        // A full counter would block the thread that runs every port.
+        for fd in &fds {
+            if !is_eventfd(fd)? || !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK) {
+                return self.refuse("an interrupt that is no eventfd, or one that blocks");
+            }
         }
+        for (vector, fd) in (u64::from(start)..).zip(fds) {
+            self.set_vector(u32::try_from(vector).unwrap_or(u32::MAX), Some(OwnedFd::from(fd)));
+        }
+        Ok(())
+    }
+
+    /// Waits until the device has taken enough register writes to leave room for more.
+    fn wait_for_room(&self) {
+        while self.device.waiting_writes() >= MAX_WAITING_WRITES && self.wake.is_running() {
+            self.wake.wake();
+            std::thread::yield_now();
+        }
+    }
+
+    fn refuse<T>(&self, what: &'static str) -> io::Result<T> {
+        tracing::warn!(port = self.name, what, "refused from the client");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
     fn disable_vectors(&self, start: u32, count: u32) {
@@ -87,6 +128,10 @@ impl Function {
 
 impl ServerBackend for Function {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        // Its length is the client's word, and its memory is not touched before this.
+        if data.len() > CONFIG_BYTES {
+            return self.refuse("a read longer than the configuration space");
+        }
         match region {
             abi::VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
             abi::VFIO_PCI_BAR0_REGION_INDEX => self.device.bar_read(offset, data),
@@ -100,6 +145,9 @@ impl ServerBackend for Function {
     }
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        if data.len() > CONFIG_BYTES {
+            return self.refuse("a write longer than the configuration space");
+        }
         tracing::trace!(port = self.name, region, offset, ?data, "write");
         match region {
             abi::VFIO_PCI_CONFIG_REGION_INDEX => match self.config.write(offset, data) {
@@ -110,6 +158,7 @@ impl ServerBackend for Function {
                 }
             },
             abi::VFIO_PCI_BAR0_REGION_INDEX => {
+                self.wait_for_room();
                 if let Err(error) = self.device.bar_write(offset, data) {
                     tracing::warn!(port = self.name, offset, %error, "register write dropped");
                 }
@@ -137,6 +186,9 @@ impl ServerBackend for Function {
             (false, false) => return Ok(()),
         };
         tracing::debug!(port = self.name, address, size, ?access, "map");
+        if self.trust == Trust::Sealed && !is_lasting(&fd, offset, size) {
+            return self.refuse("memory that is not sealed against shrinking, or too short");
+        }
         self.device.dma_map_fd(address, fd, offset, size, access).map_err(|error| {
             tracing::error!(port = self.name, address, size, %error, "mapping refused");
             io::Error::other(error)
@@ -178,10 +230,26 @@ impl ServerBackend for Function {
             // "No vectors" is how VFIO turns MSI-X off.
             self.disable_vectors(0, u32::from(MSIX_VECTORS));
         } else if flags & abi::VFIO_IRQ_SET_DATA_EVENTFD != 0 && !fds.is_empty() {
-            self.enable_vectors(start, fds);
+            self.enable_vectors(start, fds)?;
         } else if flags & abi::VFIO_IRQ_SET_DATA_EVENTFD != 0 {
             self.disable_vectors(start, count);
         }
         Ok(())
     }
+}
+
+/// Whether the file is an eventfd, by the name that the kernel gives it.
+fn is_eventfd(fd: impl AsFd) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let target = std::fs::read_link(link)?;
+    Ok(target.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// Whether these bytes of a file exist and will: a memfd sealed against shrinking.
+fn is_lasting(file: &File, offset: u64, size: u64) -> bool {
+    let is_sealed =
+        rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    let len = file.metadata().map_or(0, |metadata| metadata.len());
+    is_sealed && offset.checked_add(size).is_some_and(|end| end <= len)
 }

@@ -12,6 +12,7 @@ mod function;
 pub mod pci;
 mod ports;
 mod socket;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 mod wires;
@@ -26,7 +27,7 @@ use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_model::NicConfig;
 
 use self::engine::Engine;
-use self::function::Function;
+use self::function::{Function, Trust};
 use self::pci::{MSIX_VECTORS, PciFunction};
 use self::ports::Ports;
 pub use self::wires::WireSpec;
@@ -65,6 +66,13 @@ pub struct Options {
     /// Which device each port is.
     #[arg(long, value_enum, default_value = "cx5")]
     pub identity: Identity,
+    /// Path of a socket that tells each reader what the ports are doing, as JSON.
+    #[arg(long, value_name = "PATH")]
+    pub status: Option<PathBuf>,
+    /// Map any file that a client offers as memory. A client can then end this process by cutting
+    /// off its file; QEMU's memory-backend-memfd is sealed against that and needs no trust.
+    #[arg(long)]
+    pub trust_clients: bool,
     /// Advertise RoCE: queue pairs, shared receive queues, UMR.
     #[arg(long)]
     pub roce: bool,
@@ -86,7 +94,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
     let names: Vec<String> = options.sockets.iter().map(|path| port_name(path)).collect();
     let Wires { wires, capture } = options.wires.build(&names)?;
-    let mut ports = Ports::default();
+    let (ask, questions) = status::channel();
+    let mut ports = Ports::new(questions);
     let mut listening = Vec::new();
     for (((path, index), name), wire) in options.sockets.iter().zip(0..).zip(names).zip(wires) {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
@@ -97,18 +106,22 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let engine = Engine::start(ports)?;
     let wake = engine.wake();
+    let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
     for (name, server, side) in listening {
-        let function = Function::new(name.clone(), side, function, wake.clone());
+        let function = Function::new(name.clone(), trust, side, function, wake.clone());
         std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || socket::serve(&server, &name, function))?;
+    }
+    if let Some(path) = &options.status {
+        status::listen(path, ask, wake.clone())?;
     }
     while !stop.is_raised() {
         anyhow::ensure!(wake.is_running(), "the model stopped; the log says why");
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(engine);
-    for path in &options.sockets {
+    for path in options.sockets.iter().chain(&options.status) {
         let _ = std::fs::remove_file(path);
     }
     if let Some(capture) = capture {

@@ -64,7 +64,8 @@ fn interrupts() -> Vec<IrqInfo> {
         .map(|index| match index {
             abi::VFIO_PCI_MSIX_IRQ_INDEX => IrqInfo {
                 index,
-                flags: abi::VFIO_IRQ_INFO_EVENTFD | abi::VFIO_IRQ_INFO_NORESIZE,
+                // Not "no resize": with it a client takes all vectors away to add one.
+                flags: abi::VFIO_IRQ_INFO_EVENTFD,
                 count: u32::from(MSIX_VECTORS),
             },
             _ => IrqInfo { index, flags: 0, count: 0 },

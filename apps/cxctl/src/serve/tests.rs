@@ -1,5 +1,7 @@
 //! The server as a client sees it: the vfio-user crate's own client, over a real socket.
 
+mod hostile;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -9,11 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrocx_bus::local::{DeviceSide, LocalConfig, pair};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, SealFlags};
 use vfio_bindings::bindings::vfio as abi;
 use vfio_user::Client;
 
 use super::engine::{Engine, Steppable};
-use super::function::Function;
+use super::function::{Function, Trust};
 use super::pci::{BAR0_BYTES, PciFunction};
 use super::socket;
 
@@ -49,6 +52,7 @@ struct Lab {
     path: PathBuf,
     resets: Arc<AtomicU32>,
     engine: Engine,
+    side: DeviceSide,
 }
 
 impl Lab {
@@ -61,9 +65,10 @@ impl Lab {
         let engine = Engine::start(echo).expect("a thread");
         let server = socket::listen(&path).expect("a fresh path");
         let identity = PciFunction { device: 0x1017, is_vf: false };
-        let function = Function::new("test".into(), device, identity, engine.wake());
+        let side = device.clone();
+        let function = Function::new("test".into(), Trust::Sealed, device, identity, engine.wake());
         std::thread::spawn(move || socket::serve(&server, "test", function));
-        Self { _dir: dir, path, resets, engine }
+        Self { _dir: dir, path, resets, engine, side }
     }
 
     fn client(&self) -> Client {
@@ -85,11 +90,21 @@ fn read32(client: &mut Client, region: u32, offset: u64) -> [u8; 4] {
     data
 }
 
+/// Memory of a guest, as QEMU makes it: a memfd sealed in its size.
 fn memory(len_bytes: u64, at: u64, word: u32) -> File {
     use std::os::unix::fs::FileExt;
-    let file = tempfile::tempfile().expect("a file");
-    file.set_len(len_bytes).expect("room");
+    let file = unsealed(len_bytes);
     file.write_all_at(&word.to_be_bytes(), at).expect("room");
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals).expect("sealed");
+    file
+}
+
+/// A memfd that its owner can still cut off.
+fn unsealed(len_bytes: u64) -> File {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(rustix::fs::memfd_create("guest", flags).expect("a memfd"));
+    file.set_len(len_bytes).expect("room");
     file
 }
 
@@ -115,7 +130,8 @@ fn device_reaches_mapped_memory_only_and_interrupts_the_client() {
     let mut client = lab.client();
     let file = memory(8192, 4096 + 16, 0x0102_0304);
     client.dma_map(4096, 0x10_0000, 4096, file.as_raw_fd()).expect("mapped");
-    let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let fd = eventfd(0, flags).expect("an eventfd");
     let trigger = abi::VFIO_IRQ_SET_DATA_EVENTFD | abi::VFIO_IRQ_SET_ACTION_TRIGGER;
     client
         .set_irqs(abi::VFIO_PCI_MSIX_IRQ_INDEX, trigger, 5, 1, &[fd.as_raw_fd()])
@@ -124,7 +140,9 @@ fn device_reaches_mapped_memory_only_and_interrupts_the_client() {
     let mut ask = |client: &mut Client, iova: u32| {
         client.region_write(BAR0, 4, &iova.to_be_bytes()).expect("written");
         let mut count = [0; 8];
-        interrupt.read_exact(&mut count).expect("an interrupt");
+        while interrupt.read_exact(&mut count).is_err() {
+            std::thread::yield_now();
+        }
         assert_eq!(u64::from_ne_bytes(count), 1);
         read32(client, BAR0, 8)
     };

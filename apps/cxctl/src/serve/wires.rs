@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use ferrocx_model::wire::{
     Capture, CaptureFile, Impair, ImpairConfig, Link, PacketWire, SplitMix64, TapWire, Unplugged,
-    Wire, link,
+    Wire, link, switch,
 };
 
 /// Bytes that can be on a cable in each direction; a sender waits while it is full.
@@ -24,6 +24,8 @@ const MILLION: i64 = 1_000_000;
 pub enum WireSpec {
     /// To the neighbour: port 0 and 1, 2 and 3, and so on.
     Link,
+    /// To a switch in memory, with all other ports that lead there.
+    Switch,
     /// To a TAP interface of this host, created if need be.
     Tap(String),
     /// To an existing interface of this host, such as one end of a veth pair.
@@ -38,10 +40,13 @@ impl FromStr for WireSpec {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
             None if text == "link" => Ok(Self::Link),
+            None if text == "switch" => Ok(Self::Switch),
             None if text == "none" => Ok(Self::None),
             Some(("tap", name)) if !name.is_empty() => Ok(Self::Tap(name.into())),
             Some(("packet", name)) if !name.is_empty() => Ok(Self::Packet(name.into())),
-            _ => Err(format!("`{text}` is no wire; give link, tap:NAME, packet:NAME or none")),
+            _ => Err(format!(
+                "`{text}` is no wire; give link, switch, tap:NAME, packet:NAME or none"
+            )),
         }
     }
 }
@@ -49,8 +54,8 @@ impl FromStr for WireSpec {
 /// Wires, and what goes wrong on them.
 #[derive(Debug, Default, Args)]
 pub struct WireOptions {
-    /// Far side of a port, once for each port: link (to the neighbour port), tap:NAME,
-    /// packet:INTERFACE or none [default: link]
+    /// Far side of a port, once for each port: link (to the neighbour port), switch (to all
+    /// ports that say so), tap:NAME, packet:INTERFACE or none [default: link]
     #[arg(long = "wire", value_name = "WIRE")]
     wires: Vec<WireSpec>,
     /// Write every frame on the wires to a pcapng file.
@@ -96,13 +101,16 @@ impl WireOptions {
         let capture = self.capture.as_ref().map(open).transpose()?;
         let mut wires: Vec<Option<Box<dyn Wire>>> = Vec::new();
         let mut far_end: Option<Link> = None;
+        let switched = self.wires.iter().filter(|spec| **spec == WireSpec::Switch).count();
+        let mut switch_ports = switch(switched, CABLE_BYTES).into_iter();
         for (index, name) in ports.iter().enumerate() {
             // The odd one out among the defaults has a carrier and no neighbour.
             let spec = self.wires.get(index);
             if index % 2 == 0 {
                 far_end = None;
             }
-            // One end of a cable sees what passes in both directions.
+            // One end of a cable sees what passes in both directions. What passes a switch is seen
+            // on each cable it takes.
             let mut file = capture.as_ref();
             let wire: Box<dyn Wire> = match spec.unwrap_or(&WireSpec::Link) {
                 WireSpec::Link => match far_end.take() {
@@ -123,6 +131,10 @@ impl WireOptions {
                         continue;
                     }
                 },
+                WireSpec::Switch => {
+                    let port = switch_ports.next().context("one port for each was made")?;
+                    self.impair(port, index)
+                }
                 WireSpec::Tap(tap) => self.impair(TapWire::open(tap)?, index),
                 WireSpec::Packet(interface) => self.impair(PacketWire::open(interface)?, index),
                 WireSpec::None => Box::new(Unplugged::default()),
@@ -192,6 +204,7 @@ mod tests {
     #[test]
     fn wires_are_read_and_nonsense_is_named() {
         assert_eq!("link".parse(), Ok(WireSpec::Link));
+        assert_eq!("switch".parse(), Ok(WireSpec::Switch));
         assert_eq!("tap:cx0".parse(), Ok(WireSpec::Tap("cx0".into())));
         assert_eq!("packet:veth1".parse(), Ok(WireSpec::Packet("veth1".into())));
         assert_eq!("none".parse(), Ok(WireSpec::None));
@@ -210,6 +223,18 @@ mod tests {
             send(wires[from].as_mut().expect("a cable"), 7);
             let far = wires[to].as_mut().expect("a cable");
             assert_eq!(far.receive(0).expect("the frame").bytes, [7; 60]);
+        }
+    }
+
+    #[test]
+    fn any_number_of_ports_meets_at_the_switch() {
+        let wires = [WireSpec::Switch, WireSpec::None, WireSpec::Switch, WireSpec::Switch];
+        let options = WireOptions { wires: wires.to_vec(), ..Default::default() };
+        let mut built = options.build(&names(4)).expect("wires");
+        send(built.wires[2].as_mut().expect("a cable"), 0xff);
+        for (index, count) in [(0, 1), (1, 0), (2, 0), (3, 1)] {
+            let wire = built.wires[index].as_mut().expect("a cable");
+            assert_eq!(usize::from(wire.receive(0).is_some()), count, "port {index}");
         }
     }
 

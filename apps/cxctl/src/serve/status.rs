@@ -1,0 +1,119 @@
+//! What the served devices are doing, as JSON on a socket: one document for each connection.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::Context;
+use ferrocx_model::Nic;
+use ferrocx_model::port::Traffic;
+use serde_json::{Value, json};
+
+use super::engine::Wake;
+
+/// How long a reader or the devices may keep the others waiting.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the thread of the devices sends what it was asked for.
+pub(super) type Reply = SyncSender<Value>;
+
+/// What asks, and what is asked.
+pub(super) fn channel() -> (SyncSender<Reply>, Receiver<Reply>) {
+    sync_channel(1)
+}
+
+/// Serves readers one after another on a socket of its own, on a thread of its own.
+///
+/// # Errors
+///
+/// The path exists already, or the system's reason for refusing it.
+pub(super) fn listen(path: &Path, ask: SyncSender<Reply>, wake: Wake) -> anyhow::Result<()> {
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("status socket {}", path.display()))?;
+    std::thread::Builder::new().name("status".into()).spawn(move || {
+        for reader in listener.incoming().flatten() {
+            if let Err(error) = answer(&reader, &ask, &wake) {
+                tracing::warn!(%error, "a reader of the status socket got no answer");
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(mut reader: &UnixStream, ask: &SyncSender<Reply>, wake: &Wake) -> anyhow::Result<()> {
+    reader.set_write_timeout(Some(PATIENCE))?;
+    let (reply, answer) = sync_channel(1);
+    ask.send(reply)?;
+    wake.wake();
+    let document = answer.recv_timeout(PATIENCE)?;
+    Ok(writeln!(reader, "{document:#}")?)
+}
+
+/// Reads the document of a running server.
+///
+/// # Errors
+///
+/// No server on this socket, or one that does not answer.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    let mut stream =
+        UnixStream::connect(path).with_context(|| format!("nobody serves {}", path.display()))?;
+    stream.set_read_timeout(Some(2 * PATIENCE))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).context("the server did not answer")?;
+    Ok(text)
+}
+
+/// One device.
+pub(super) fn of(name: &str, nic: &Nic) -> Value {
+    let (state, bus) = (nic.state(), nic.side().counts());
+    let (port, counters) = (&state.port, &state.counters);
+    json!({
+        "name": name,
+        "identity": format!("{:?}", state.config.identity),
+        "hca": format!("{:?}", state.hca),
+        "driver_version": state.driver_version,
+        "objects": state.objects.len(),
+        "pages": state.pages.len(),
+        "health_syndrome": state.syndrome.0,
+        "link": {
+            "up": port.is_up(),
+            "admin_up": port.admin_up,
+            "carrier": port.carrier,
+            "mac": port.vport.mac.map(|byte| format!("{byte:02x}")).join(":"),
+            "mtu": port.mtu,
+        },
+        "rx": traffic(port.counters.rx()),
+        "tx": traffic(port.counters.tx()),
+        "rx_fcs_errors": port.counters.rx_fcs_errors,
+        "rx_out_of_buffer": port.counters.rx_out_of_buffer,
+        "rx_drops": format!("{:?}", nic.datapath().receive_drops()),
+        "roce_drops": format!("{:?}", nic.datapath().roce_drops()),
+        "commands": counters.commands,
+        "doorbells": {
+            "send": counters.send_doorbells,
+            "cq": counters.cq_doorbells,
+            "eq": counters.eq_doorbells,
+        },
+        "events": counters.events,
+        "resets": counters.resets,
+        "bus": {
+            "register_reads": bus.bar_reads,
+            "register_writes": bus.bar_writes,
+            "interrupts": bus.interrupts,
+            "interrupts_while_disabled": bus.interrupts_lost,
+            "dma_reads": bus.dma.reads,
+            "dma_read_bytes": bus.dma.read_bytes,
+            "dma_writes": bus.dma.writes,
+            "dma_written_bytes": bus.dma.written_bytes,
+            "dma_faults": bus.dma.faults,
+        },
+        "refusals": nic.log().total(),
+        "last_refusal": nic.log().last().map(ToString::to_string),
+    })
+}
+
+fn traffic(traffic: Traffic) -> Value {
+    json!({ "packets": traffic.packets, "bytes": traffic.octets })
+}
