@@ -7,9 +7,10 @@ usage() {
     cat <<'EOF'
 Usage: scripts/instructions.sh [--json FILE] [CASE...]
 
-Prints, for each case (default: all), instructions and ns     per element. Each case runs under
+Prints, for each case (default: all), instructions and ns per element. Each case runs under
 callgrind with two iteration counts, and only the measured part is counted, not the device that is
-played around it; the difference removes what each start costs. Where libdpdk is installed, rte_mempool is measured in the same run and compared.
+played around it; the difference removes what each start costs. Where libdpdk is installed,
+rte_mempool is measured in the same run and compared.
 
 Limits are those of the issue that asked for them: RX 92, TX 57 instructions per packet, pool
 get+put at most 1.0 of rte_mempool. The exit status is 1 if one is exceeded.

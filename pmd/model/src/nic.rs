@@ -129,8 +129,8 @@ impl State {
 
     /// Takes a frame that is to come back to this port instead of going out; `false` sends it out.
     ///
-    /// It comes back when it is for an address of the vport, the vport loops unicast back, and a TIR
-    /// wants such frames. Multicast Ethernet frames are never looped back.
+    /// It comes back when it is for an address of the vport, the vport loops unicast back, and a
+    /// TIR wants such frames. Multicast Ethernet frames are never looped back.
     #[inline]
     pub(crate) fn loop_back(&mut self, frame: &[u8]) -> bool {
         let vport = &self.port.vport;

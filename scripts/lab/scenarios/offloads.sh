@@ -15,8 +15,8 @@ HEALTHY+=(
     'Self test (begin|out)' '\[[0-3]\] (Link|Speed|Health|Loopback) Test'
 )
 
-# Pings still pass and TCP still flows. A queue that was just made anew may have lost what was in it,
-# and Linux starts to send a while after the carrier is back: the first ping waits for that.
+# Pings still pass and TCP still flows. A queue that was just made anew may have lost what was in
+# it, and Linux starts to send a while after the carrier is back: the first ping waits for that.
 works() {
     until_true 40 within 1 ping -q -c 1 -W 1 10.0.0.2 && ping_size 0 56 1472 && iperf
 }

@@ -1,10 +1,10 @@
 //! What a port is plugged into: frames out, frames in.
 //!
 //! A [`Wire`] is one end of something that carries Ethernet frames, without preamble and frame
-//! check sequence. Ends compose: [`link()`] joins two ports in memory, [`switch()`] any number, [`Impair`] loses, delays,
-//! repeats and damages what passes, [`Capture`] writes it to a pcapng file, [`TapWire`] and
-//! [`PacketWire`] lead into the Linux network stack, [`Generator`] makes load and checks what comes
-//! back.
+//! check sequence. Ends compose: [`link()`] joins two ports in memory, [`switch()`] any number,
+//! [`Impair`] loses, delays, repeats and damages what passes, [`Capture`] writes it to a pcapng
+//! file, [`TapWire`] and [`PacketWire`] lead into the Linux network stack, [`Generator`] makes load
+//! and checks what comes back.
 //!
 //! Frames are built in place: the sender reserves room, fills it, commits. Nothing is allocated per
 //! frame once the buffers have grown to their size.

@@ -1,9 +1,9 @@
 //! A switch in memory: any number of ports, addresses learned from what they send.
 //!
 //! It forwards a frame to the port where its destination was last heard, and to all others when it
-//! knows none, or when the frame is for a group. It looks at no VLAN tag. As switches do, it drops a
-//! frame whose check sequence is wrong, one for a bridge itself, and one that a port with
-//! a full queue should send.
+//! knows none, or when the frame is for a group. It looks at no VLAN tag. As switches do, it drops
+//! a frame whose check sequence is wrong, one for a bridge itself, and one that a port with a full
+//! queue should send.
 //!
 //! # Source
 //! IEEE 802.1D-2004, §7.7 to §7.9 (forwarding, learning), §7.12.6 (reserved addresses).
