@@ -24,12 +24,14 @@ const MAX_TABLES: usize = 128;
 const MAX_COPIES: usize = 64;
 /// Entries up to which a group is searched one by one.
 const LINEAR_ENTRIES: usize = 8;
+/// log2 of the verdicts that are remembered.
+const LOG_FLOWS: u32 = 5;
 
 /// The match fields of one packet, as big-endian words in the order of `fte_match_param`.
 pub(super) type Key = [u32; KEY_WORDS];
 
 /// For tables that compare nothing.
-static NO_KEY: Key = [0; KEY_WORDS];
+const NO_KEY: Key = [0; KEY_WORDS];
 
 /// Where a packet goes.
 #[derive(Debug, Default)]
@@ -150,6 +152,15 @@ struct Interface {
     takes_own: bool,
 }
 
+/// A packet seen before, and where it went: packets with the same key go the same way.
+#[derive(Debug, Default)]
+struct Flow {
+    /// `None` while nothing is remembered here.
+    root: Option<u32>,
+    key: Key,
+    verdict: Verdict,
+}
+
 /// The compiled steering objects of one function.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
@@ -161,7 +172,10 @@ pub(super) struct Steering {
     loops_back: bool,
     /// Some group compares something, so that keys are needed.
     needs_key: bool,
-    verdict: Verdict,
+    /// Verdicts by [`slot`] of the key; empty as long as nothing was compiled.
+    flows: Box<[Flow]>,
+    /// For packets that no table sees.
+    nowhere: Verdict,
 }
 
 impl Steering {
@@ -204,6 +218,7 @@ impl Steering {
             .any(|group| !group.criteria.is_empty());
         (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
         self.loops_back = self.tirs.iter().flatten().any(|tir| tir.takes_own);
+        self.flows = (0..1 << LOG_FLOWS).map(|_| Flow::default()).collect();
         self.generation = Some(objects.steering_generation);
     }
 
@@ -227,16 +242,15 @@ impl Steering {
         frame: &[u8],
         packet: &Packet,
     ) -> &Verdict {
-        let Self { tables, verdict, .. } = self;
-        verdict.clear();
-        if let Some(root) = root {
-            if self.needs_key {
-                tables.walk(root, &key(frame, packet), verdict);
-            } else {
-                tables.walk(root, &NO_KEY, verdict);
-            }
+        let Some(root) = root else { return &self.nowhere };
+        let key = if self.needs_key { key(frame, packet) } else { NO_KEY };
+        let Some(flow) = self.flows.get_mut(slot(&key)) else { return &self.nowhere };
+        if flow.root != Some(root) || flow.key != key {
+            flow.verdict.clear();
+            self.tables.walk(root, &key, &mut flow.verdict);
+            (flow.root, flow.key) = (Some(root), key);
         }
-        verdict
+        &flow.verdict
     }
 
     /// The queue that an interface chooses for a packet, and the hash that chose it.
@@ -369,14 +383,22 @@ impl Group {
     }
 }
 
+/// Where the verdict for a key is remembered. Ports and the ends of addresses differ most.
+#[inline]
+fn slot(key: &Key) -> usize {
+    let mixed = key[5] ^ key[7] ^ key[11].rotate_left(8) ^ key[15] ^ key[2];
+    (mixed.wrapping_mul(0x9e37_79b1) >> (32 - LOG_FLOWS)) as usize
+}
+
 #[inline]
 fn be16(bytes: &[u8], at: usize) -> u32 {
-    u32::from(bytes[at]) << 8 | u32::from(bytes[at + 1])
+    u16::from_be_bytes([bytes[at], bytes[at + 1]]).into()
 }
 
 #[inline]
 fn be32(bytes: &[u8], at: usize) -> u32 {
-    be16(bytes, at) << 16 | be16(bytes, at + 2)
+    let word = &bytes[at..at + 4];
+    u32::from_be_bytes([word[0], word[1], word[2], word[3]])
 }
 
 /// Fills the match fields. Source: reference 5.12, `fte_match_set_lyr_2_4` and

@@ -544,3 +544,38 @@ fn a_large_group_is_searched_and_loops_end() {
         assert_eq!(got, tag, "port {sport}");
     }
 }
+
+#[test]
+fn remembered_verdicts_are_those_of_the_key_and_of_the_rules_in_force() {
+    let (mut port, mut far, mut cq, mut rq, pool) = one_queue();
+    let tirn = port.tir(TirTarget::Direct { rqn: rq.rqn }, RxHash::None, 0);
+    let table = port.table(0, MissAction::Default);
+    port.group(table, 1, outer(|m| m.with_tcp_sport(0xffff)));
+    port.state.objects.rx_root = Some(table);
+    let sport = |sport: u32| outer(move |m| m.with_tcp_sport(sport));
+    for flow in 0..60 {
+        port.entry(table, 0, sport(1000 + flow), 0x100 + flow, &[FlowDest::Tir(tirn)]);
+    }
+    let mut tags = |port: &mut Port, flows: &[u32]| -> Vec<u32> {
+        for flow in flows {
+            put(&mut far, &tcp(1000 + *flow as u16, 10, true));
+        }
+        port.poll();
+        let cqes: Vec<_> = std::iter::from_fn(|| cq.poll()).collect();
+        cqes.iter().for_each(|_| rq.post(&data(2048, KEY, pool.iova())));
+        cqes.iter().map(|cqe| u32::from_be_bytes([0, cqe[0x39], cqe[0x3a], cqe[0x3b]])).collect()
+    };
+    // More flows than there are places, each twice in a row, forwards and backwards.
+    for flow in (0..60).chain((0..60).rev()) {
+        assert_eq!(tags(&mut port, &[flow, flow]), [0x100 + flow; 2]);
+    }
+    // Another rule for the flow that came last.
+    let number = port.state.objects.flow_tables.get(table).expect("the table").groups[0];
+    let group = port.state.objects.flow_groups.get_mut(number).expect("the group");
+    group.entries.get_mut(&33).expect("the rule").flow_tag = 0x999;
+    port.state.objects.steering_changed();
+    assert_eq!(tags(&mut port, &[33, 59]), [0x999, 0x100 + 59]);
+    // The same packet from another root table.
+    port.state.objects.rx_root = None;
+    assert_eq!(tags(&mut port, &[33]), [0_u32; 0]);
+}
