@@ -2,6 +2,7 @@
 //!
 //! Source: reference 6.7 (entry, ownership), 6.9 (arming, completions, overrun), 5.4 (context).
 
+use arrayvec::ArrayVec;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::init_seg::CqArm;
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -71,6 +72,19 @@ impl Cq {
         }
     }
 
+    /// Whether nobody waits for an event, now or later: the driver looks by itself.
+    #[inline]
+    fn is_polled(&self) -> bool {
+        self.arm == CqArmState::Idle && self.period_us == 0 && self.max_count == 0
+    }
+
+    /// Whether an entry may become visible later than those behind it in the ring.
+    #[inline]
+    fn can_hold(&self) -> bool {
+        // Otherwise an event would be ahead of it, or a later entry could take its place.
+        self.is_polled() && !self.collapsed && !self.overrun_ignore
+    }
+
     /// Whether moderation lets an event out now.
     #[inline]
     fn moderation_over(&self, now_ns: u64) -> bool {
@@ -84,6 +98,17 @@ impl Cq {
     }
 }
 
+/// CQs whose first entry of a burst is held back.
+const MAX_HELD: usize = 8;
+
+/// An entry that is not written yet, though those behind it may be.
+#[derive(Debug)]
+struct Held {
+    cqn: u32,
+    at: u64,
+    entry: [u8; 64],
+}
+
 /// What completion queues hold back for a while.
 #[derive(Debug, Default)]
 pub(super) struct Completions {
@@ -91,12 +116,31 @@ pub(super) struct Completions {
     waiting: Vec<u32>,
     /// Entries that may still be joined by others.
     pub(super) blocks: Vec<Block>,
+    /// A burst of frames is being taken.
+    in_burst: bool,
+    held: ArrayVec<Held, MAX_HELD>,
 }
 
 impl Completions {
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.blocks.clear();
+        self.held.clear();
+    }
+
+    /// Frames arrive together: until [`end_burst`], the first entry of a CQ is written last.
+    ///
+    /// Entries are read in order, so the driver then finds all of them at once, as behind a bus
+    /// that is slower than the wire; it does not take each cache line while the next is written.
+    pub(super) fn start_burst(&mut self) {
+        self.in_burst = true;
+    }
+
+    /// Whether this entry is held back; the first of its CQ in a burst is.
+    #[inline]
+    fn hold(&mut self, cq: &Cq, cqn: u32, at: u64, entry: &[u8; 64]) -> bool {
+        let first = self.in_burst && !self.held.iter().any(|held| held.cqn == cqn);
+        first && cq.can_hold() && self.held.try_push(Held { cqn, at, entry: *entry }).is_ok()
     }
 
     /// Fires the events whose time has come. Returns whether there was one.
@@ -150,6 +194,16 @@ pub(super) fn complete(
     complete_now(ctx, completions, cqn, entry, urgency)
 }
 
+/// The burst is over: makes the entries visible that were held back.
+pub(super) fn end_burst(ctx: &mut Ctx<'_>, completions: &mut Completions) {
+    completions.in_burst = false;
+    while let Some(Held { cqn, at, entry }) = completions.held.pop() {
+        if ctx.mem.write_release(at, &entry).is_err() {
+            fail(ctx, cqn, CqStatus::WriteFailure);
+        }
+    }
+}
+
 /// Writes one entry behind what is in the ring.
 #[inline]
 pub(super) fn complete_now(
@@ -164,7 +218,8 @@ pub(super) fn complete_now(
     }
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
     set_owner(cq, &mut entry);
-    if ctx.mem.write_release(cq.entry(0), &entry).is_err() {
+    let at = cq.entry(0);
+    if !completions.hold(cq, cqn, at, &entry) && ctx.mem.write_release(at, &entry).is_err() {
         fail(ctx, cqn, CqStatus::WriteFailure);
         return false;
     }
@@ -218,7 +273,7 @@ pub(super) fn produce(
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
     cq.producer = cq.producer.wrapping_add(entries);
     cq.completions += u64::from(entries);
-    if cq.arm != CqArmState::Idle || cq.period_us != 0 || cq.max_count != 0 {
+    if !cq.is_polled() {
         let last = cq.producer.wrapping_sub(1) & INDEX_MASK;
         notify(ctx, completions, cqn, last, urgency);
     }

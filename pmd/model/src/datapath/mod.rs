@@ -203,6 +203,7 @@ impl DataPath {
         receive.steering.refresh(&ctx.state.objects);
         ctx.state.loops_back = receive.steering.loops_back();
         receive.buffers.start_burst();
+        completions.start_burst();
         let mut busy = false;
         for frame in std::mem::take(&mut ctx.state.looped_back) {
             busy = true;
@@ -214,6 +215,7 @@ impl DataPath {
             receive.frame(ctx, roce, completions, frame.bytes, frame.fcs, Origin::Wire);
         }
         compress::end_all(ctx, completions);
+        cq::end_burst(ctx, completions);
         busy
     }
 

@@ -1,6 +1,7 @@
 //! The data path against literal WQEs and CQEs.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
+mod bursts;
 mod compressed;
 mod events;
 mod plain;
