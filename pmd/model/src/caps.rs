@@ -161,10 +161,13 @@ impl Caps {
     }
 
     /// SET_HCA_CAP: takes a page, if it only changes what may be changed.
+    ///
+    /// Of the atomic page Linux gives only what it sets: there zero stands for "as it is".
     pub(crate) fn set(&mut self, kind: u32, new: &CapPage) -> Answer<()> {
         let page = self.pages.iter_mut().find(|page| page.kind == kind);
         let page = page.ok_or_else(|| Refused::param("op_mod", kind, "no such capability page"))?;
         let fields = fields(kind);
+        let mut expected = *page.cur;
         for field in fields {
             let value = bits(new, field);
             if value == bits(page.cur.as_slice(), field) {
@@ -172,21 +175,25 @@ impl Caps {
             }
             let settable = SETTABLE.contains(&field.name);
             let elsewhere = kind != cap_type::GENERAL && SETTABLE_ELSEWHERE.contains(&field.name);
+            if kind == cap_type::ATOMIC && !elsewhere && value == 0 {
+                continue;
+            }
             ensure(settable || elsewhere, || {
                 Refused::param(field.name, value, "the capability cannot be changed")
             })?;
             ensure(value <= bits(page.max.as_slice(), field), || {
                 Refused::param(field.name, value, "above the maximum capability")
             })?;
-        }
-        let mut expected = *page.cur;
-        for field in fields {
             copy_bits(&mut expected, new, field);
         }
-        if let Some(at) = expected.iter().zip(new).position(|(old, new)| old != new) {
+        let mut named = *page.cur;
+        for field in fields {
+            copy_bits(&mut named, new, field);
+        }
+        if let Some(at) = named.iter().zip(new).position(|(old, new)| old != new) {
             return Err(Refused::param("capability offset", at as u64, "a reserved bit changed"));
         }
-        *page.cur = *new;
+        *page.cur = expected;
         Ok(())
     }
 

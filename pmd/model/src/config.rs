@@ -62,8 +62,7 @@ pub struct NicConfig {
     pub max_mtu: u32,
     /// Speeds of the port, bits of PTYS.
     pub speeds: u32,
-    /// Advertises RoCE. **The commands behind it do not exist yet**: with queue pairs unknown, no
-    /// stock RDMA driver gets further than its capability checks.
+    /// Whether the device does RoCE; without it, it has neither the capabilities nor the commands.
     pub roce: bool,
     /// Text of the NODE_DESC register, at most 63 bytes.
     pub node_desc: String,
@@ -94,7 +93,7 @@ impl Default for NicConfig {
             boot_ns: 0,
             max_mtu: 9978,
             speeds: speed::ETH_100G_CR4 | speed::ETH_25G_CR,
-            roce: false,
+            roce: true,
             node_desc: "ferrocx model".into(),
             cap_pages: Vec::new(),
         }

@@ -90,7 +90,7 @@ fn general_capabilities_stand_where_the_manual_says() {
     assert_eq!(be32(&page, 0x34) & 0x3ff, 0x101, "one Ethernet port");
     assert_eq!(be32(&page, 0x34) >> 25 & 1, 1, "nic_flow_table");
     assert_eq!(be32(&page, 0x40) >> 3 & 1, 1, "eth_net_offloads");
-    assert_eq!(be32(&page, 0x40) >> 2 & 1, 0, "no roce");
+    assert_eq!(be32(&page, 0x40) >> 2 & 1, 1, "roce");
     assert_eq!(be32(&page, 0x3c) & 0xf, 1, "cqe_version");
     assert_eq!(be32(&page, 0x50) & 0xffff, 0x400, "max_wqe_sz_sq");
     assert_eq!(be32(&page, 0x9c), 1_000_000, "clock in kHz");
@@ -104,16 +104,35 @@ fn general_capabilities_stand_where_the_manual_says() {
 #[test]
 fn pages_that_are_not_advertised_do_not_exist() {
     let mut host = enabled();
-    for kind in [2_u32, 3, 4, 8, 9, 0xc, 0x20, 0x7f] {
+    for kind in [2_u32, 8, 9, 0xc, 0x20, 0x7f] {
         assert_eq!(host.refused(&words(&[0x0100_0000, kind << 1, 0, 0]), BAD_PARAM), "op_mod");
     }
     let other = words(&[0x0100_0000, 1, 1 << 31, 0]);
     assert_eq!(host.refused(&other, BAD_PARAM), "other_function");
-    let roce = NicConfig { roce: true, ..NicConfig::default() };
-    let mut host = Host::new(roce);
+    assert_eq!(be32(&caps(&mut host, 4, true), 0x14) & 0xffff, 4791);
+    let ethernet_only = NicConfig { roce: false, ..NicConfig::default() };
+    let mut host = Host::new(ethernet_only);
     host.set_queue();
     host.ok(&words(&[0x0104_0000, 0, 0, 0]), 0xc);
-    assert_eq!(be32(&caps(&mut host, 4, true), 0x14) & 0xffff, 4791);
+    assert_eq!(be32(&caps(&mut host, 0, true), 0x40) >> 2 & 1, 0, "no roce");
+    for kind in [3_u32, 4] {
+        assert_eq!(host.refused(&words(&[0x0100_0000, kind << 1, 0, 0]), BAD_PARAM), "op_mod");
+    }
+}
+
+/// Linux gives nothing of this page but what it sets. Source: Linux 6.12, `handle_hca_cap_atomic`.
+#[test]
+fn the_atomic_page_may_be_given_with_what_is_set_and_zeros() {
+    let mut host = enabled();
+    let before = caps(&mut host, 3, true);
+    let mut page = vec![0; before.len()];
+    page[8] = 0x40;
+    host.ok(&set_caps(3, &page), 0x10);
+    let after = caps(&mut host, 3, true);
+    assert_eq!((be32(&before, 8), be32(&after, 8)), (0x0200_0000, 0x4200_0000), "host order");
+    assert_eq!(be32(&after, 0x10), 3, "the operations stay");
+    page[0x13] = 1;
+    assert_eq!(host.refused(&set_caps(3, &page), BAD_PARAM), "atomic_operations");
 }
 
 #[test]
@@ -140,7 +159,6 @@ fn set_hca_cap_refuses_everything_else() {
         set_caps(0, &page)
     };
     assert_eq!(host.refused(&with(0x37, 2), BAD_PARAM), "num_ports");
-    assert_eq!(host.refused(&with(0x43, 4), BAD_PARAM), "roce");
     assert_eq!(host.refused(&with(0xfff, 1), BAD_PARAM), "capability offset");
     let odd = words(&[0x0109_0000, 1, 0, 0]);
     assert_eq!(host.refused(&odd, BAD_OP), "op_mod");

@@ -166,7 +166,9 @@ fn the_vport_context_is_modified_field_by_field() {
     assert_eq!((be32(&vport, 0), be32(&vport, 4)), (0x0100_0006, 1 << 31 | 0x1f));
     assert_eq!((be32(&vport, 0x24), be32(&vport, 0xf0)), (9000, 7 << 29));
     assert_eq!(host.refused(&modify(1 << 13, &[], &[]), BAD_PARAM), "field_select");
-    assert_eq!(host.refused(&modify(2, &[(0, 1)], &[]), BAD_PARAM), "roce_en");
+    host.ok(&modify(2, &[(0, 1)], &[]), 0x10);
+    let mut ethernet_only = Host::up_with(NicConfig { roce: false, ..NicConfig::default() });
+    assert_eq!(ethernet_only.refused(&modify(2, &[(0, 1)], &[]), BAD_PARAM), "roce_en");
     assert_eq!(host.refused(&modify(1 << 6, &[(0x24, 9979)], &[]), BAD_PARAM), "mtu");
     assert_eq!(
         host.refused(&modify(1 << 7, &[(0, 4 << 24)], &[]), BAD_PARAM),

@@ -14,7 +14,7 @@ const BAD_QP_STATE: u8 = 0x10;
 
 #[test]
 fn without_roce_there_are_no_such_commands() {
-    let mut host = Host::up_with(NicConfig::default());
+    let mut host = Host::up_with(NicConfig { roce: false, ..NicConfig::default() });
     for opcode in [0x500, 0x502, 0x50b, 0x705, 0x761, 0x765] {
         let field = host.refused(&input(0x110, &[(0, opcode << 16)]), BAD_OP);
         assert_eq!(field, "opcode", "{opcode:#x}");
@@ -125,6 +125,27 @@ fn what_a_queue_pair_names_must_exist_and_stays_while_it_does() {
     host.ok(&words(&[0x0501_0000, 0, qp.qpn, 0]), 0x10);
     assert_eq!(host.refused(&words(&[0x0501_0000, 0, qp.qpn, 0]), BAD_RESOURCE), "qpn");
     host.ok(&words(&[0x0401_0000, 0, cqn, 0]), 0x10);
+}
+
+/// Source: Linux 6.12, `create_kernel_qp` and `create_xrc_tgt_qp`.
+#[test]
+fn linux_leaves_out_what_a_service_does_not_need() {
+    const XRC: u32 = 3;
+    const REG_UMR: u32 = 0xc;
+    let mut two = Two::new();
+    let (pd, uar, cqn) = (two.a.pd, two.a.uar, two.a.cqn);
+    let host = &mut two.a.host;
+    let record = host.ring(64);
+    let page = host.ring(4096).to_be_bytes();
+    let umr = [create_qp(REG_UMR, 0, uar, cqn, record), page.to_vec()].concat();
+    let qpn = host.ok(&umr, 0x10).word(8);
+    host.ok(&rst2init(qpn, REG_UMR, pd, 0), 0x10);
+    let mut target = create_qp(XRC, pd, 0, cqn, record);
+    target[0xc4..0xc8].copy_from_slice(&(1_u32 << 24).to_be_bytes());
+    assert_eq!(host.refused(&target, BAD_RESOURCE), "uar_page");
+    // no_sq, bit 15 of the context's third word.
+    target[0x22] |= 0x80;
+    host.ok(&target, 0x10);
 }
 
 #[test]

@@ -73,9 +73,9 @@ pub struct Options {
     /// off its file; QEMU's memory-backend-memfd is sealed against that and needs no trust.
     #[arg(long)]
     pub trust_clients: bool,
-    /// Advertise RoCE: queue pairs, shared receive queues, UMR.
+    /// A device without RoCE: Ethernet only.
     #[arg(long)]
-    pub roce: bool,
+    pub no_roce: bool,
     /// What the ports are plugged into.
     #[command(flatten)]
     pub wires: WireOptions,
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
         let (_driver, side) =
             pair(LocalConfig { vectors: MSIX_VECTORS, ..LocalConfig::default() })?;
-        ports.add(name.clone(), side.clone(), port_config(identity, options.roce, index), wire);
+        ports.add(name.clone(), side.clone(), port_config(identity, !options.no_roce, index), wire);
         listening.push((name, server, side));
     }
     let engine = Engine::start(ports)?;

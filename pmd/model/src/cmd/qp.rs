@@ -128,9 +128,13 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let context = input.fixed.qpc();
     let qp_type = check_qpc(&context)?;
     let objects = &mut exec.ctx.state.objects;
-    check_uar(objects, context.uar_page())?;
+    // What never sends rings no bell: Linux gives the target of XRC no UAR.
+    if !context.no_sq() || context.uar_page() != 0 {
+        check_uar(objects, context.uar_page())?;
+    }
     let pd = context.pd();
-    ensure(objects.pds.contains(pd), || Refused::resource("pd", pd))?;
+    // The UMR queue pair of a driver belongs to no domain: Linux leaves the field out.
+    ensure(qp_type == QpType::RegUmr || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
     let kind = context.rq_type();
     let (rq_bytes, shared_rq) = match kind {
         rq_type::OWN => (1_u64 << (context.log_rq_size() + context.log_rq_stride() + 4), None),
@@ -388,10 +392,13 @@ fn check_counter(exec: &Exec<'_, '_>, new: &Qpc) -> Answer<()> {
 
 fn rst2init(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let wish = wish::<Rst2initQp>(exec, bytes, QpState::Reset, opt::COUNTER_SET)?;
-    let (_, old) = wish.current(exec)?;
+    let (qp_type, old) = wish.current(exec)?;
     let new = wish.new;
     ensure(new.st() == old.st(), || Refused::param("st", new.st(), "not as created"))?;
-    ensure(new.pd() == old.pd(), || Refused::param("pd", new.pd(), "not as created"))?;
+    // Linux creates its UMR queue pair without a domain, and names one here.
+    ensure(qp_type == QpType::RegUmr || new.pd() == old.pd(), || {
+        Refused::param("pd", new.pd(), "not as created")
+    })?;
     check_pm_state(&new)?;
     check_pkey_index(&new)?;
     check_port(&new)?;

@@ -78,7 +78,7 @@ pub struct Peer {
 impl Peer {
     pub fn new(number: u8, wire: impl Wire + 'static) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let mut host = Host::up_with(NicConfig { roce: true, mac, ..NicConfig::default() });
+        let mut host = Host::up_with(NicConfig { mac, ..NicConfig::default() });
         host.nic.datapath_mut().plug(wire);
         host.ok(&input(0x200, &[(0, 0x0755_0000), (0xc, 2), (0x100, 1)]), 0x10);
         let ip = [192, 168, 0, number];

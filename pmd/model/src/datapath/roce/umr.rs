@@ -14,7 +14,7 @@ use super::super::dma;
 use super::super::wqe::WqeFault;
 use super::Env;
 use crate::mkey::{Indirect, MemAccess, Mkey, Rights, Translation};
-use crate::objects::{Qp, SendJob};
+use crate::objects::{Qp, QpType, SendJob};
 use crate::pages::be64;
 
 /// Where the parts of the WQE stand. Source: reference 6.4.
@@ -44,6 +44,12 @@ const KNOWN: u64 = mkey_mask::LEN
 
 fn bind(field: &'static str, value: impl Into<u64>, why: &'static str) -> WqeFault {
     WqeFault { syndrome: CqeSyndrome::MW_BIND_ERR, field, value: value.into(), why }
+}
+
+/// The driver's own UMR queue pair stands above protection domains. Source: Linux 6.12, which
+/// creates it without one and changes keys of all domains through it.
+fn is_privileged(qp: &Qp) -> bool {
+    qp.qp_type == QpType::RegUmr
 }
 
 /// Carries out a UMR WQE.
@@ -86,7 +92,7 @@ fn check_key(
     if !key.context.umr_en() {
         return Err(bind("ctrl.imm", rkey, "the mkey was created without umr_en"));
     }
-    if mask & mkey_mask::PD == 0 && key.pd != qp.context.pd() {
+    if mask & mkey_mask::PD == 0 && !is_privileged(qp) && key.pd != qp.context.pd() {
         return Err(bind("ctrl.imm", rkey, "the mkey belongs to another protection domain"));
     }
     // The variant of a request that sets it is the new one.
@@ -128,12 +134,16 @@ fn list(qp: &Qp, env: &Env<'_>, wqe: &[u8], umr: &UmrCtrl) -> Result<Vec<u8>, Wq
     let data = segment.ok_or_else(|| bind("ctrl.ds", wqe.len() as u64, "no data segment"))?;
     let len = len.min(data.byte_count() as usize);
     let mut bytes = vec![0; len];
+    let pd = match env.keys.get(data.lkey() >> 8) {
+        Some(key) if is_privileged(qp) => key.pd,
+        _ => qp.context.pd(),
+    };
     let access = MemAccess {
         key: data.lkey(),
         addr: data.addr(),
         len: u32::try_from(len).unwrap_or(u32::MAX),
         rights: Rights::LOCAL_READ,
-        pd: qp.context.pd(),
+        pd,
         rlky: qp.context.rlky(),
         qpn: env.qpn,
     };
