@@ -77,20 +77,34 @@ impl NullBus {
     ///
     /// [`DeviceError::PoolTooSmall`], or what the bus refused.
     pub fn rx_queue(&self, pool: &Pool, descriptors: u32) -> Result<NullRx, DeviceError> {
+        self.scattered_rx_queue(pool, descriptors, 0)
+    }
+
+    /// The same with `1 << log_segs` buffers, at most eight, to each descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As for [`NullBus::rx_queue`].
+    pub fn scattered_rx_queue(
+        &self,
+        pool: &Pool,
+        descriptors: u32,
+        log_segs: u8,
+    ) -> Result<NullRx, DeviceError> {
         let keys = self.keys(pool)?;
         let log_size = descriptors.ilog2() as u8;
         let (cq, cq_buf) = self.cq(log_size)?;
-        let buf = Arc::new(self.memory.alloc(16 << log_size, 4096)?);
+        let buf = Arc::new(self.memory.alloc(16 << (log_size + log_segs), 4096)?);
         let record = Arc::new(self.memory.alloc(8, 64)?);
-        let shape = Shape { log_size, log_segs: 0 };
+        let shape = Shape { log_size, log_segs };
         let mut ring = RxRing::over(cq, &buf, &record, pool, keys, shape, 512)?;
-        let (need, got) = (descriptors as usize, ring.fill());
+        let (need, got) = ((descriptors as usize) << log_segs, ring.fill());
         if got < need {
             return Err(DeviceError::PoolTooSmall { pool: pool.name().to_owned(), need, got });
         }
         ring.announce();
         let cqes = Ring::new(cq_buf, 0, log_size)?;
-        Ok(NullRx { queue: RxQueue::without_device(ring), cqes, log_size, pi: 0 })
+        Ok(NullRx { queue: RxQueue::without_device(ring), cqes, log_size, pi: 0, start: 0 })
     }
 
     /// A send queue of `blocks` (a power of two).
@@ -121,6 +135,8 @@ pub struct NullRx {
     cqes: Ring<64>,
     log_size: u8,
     pi: u32,
+    /// Value of `pi` when the queue was last made ready.
+    start: u32,
 }
 
 impl NullRx {
@@ -137,7 +153,7 @@ impl NullRx {
                 .with_l4_ok(true)
                 .with_l3_hdr_type(2)
                 .with_l4_hdr_type(1)
-                .with_wqe_counter(self.pi)
+                .with_wqe_counter(self.counter())
                 .with_opcode(CqeOpcode::RESPONDER_SEND.0);
             self.complete_with(cqe);
         }
@@ -161,12 +177,33 @@ impl NullRx {
 
     /// Goes on from another number of completions.
     pub fn start_at(&mut self, pi: u32) {
-        self.pi = pi;
+        (self.pi, self.start) = (pi, 0);
         // Every entry looks as the lap before left it.
         for at in 0..self.cqes.entries() {
             let owner = ((pi >> self.log_size) & 1) ^ 1;
             self.cqes.at(pi.wrapping_add(at)).store_be32::<0x3c>(0xf0 | owner);
         }
+    }
+
+    /// Writes any bytes to the entry `distance` from the next one: what no device should do.
+    pub fn write_cqe(&mut self, distance: u32, bytes: &[u8; 64]) {
+        self.cqes.at(self.pi.wrapping_add(distance)).store(bytes);
+    }
+
+    /// Resets the queue. The completion queue goes on where it was, as a device's does.
+    ///
+    /// # Panics
+    ///
+    /// Never: there is no device that could refuse.
+    pub fn reset(&mut self) {
+        self.queue.reset().expect("no device is asked");
+        self.start = self.pi;
+    }
+
+    /// Counter of the work request that completes next.
+    #[must_use]
+    pub fn counter(&self) -> u32 {
+        self.pi.wrapping_sub(self.start)
     }
 
     /// Completions written so far.
@@ -208,6 +245,28 @@ impl NullTx {
     pub fn complete_with(&mut self, cqe: Cqe64) {
         publish(&self.cqes, self.pi, self.log_size, cqe);
         self.pi = self.pi.wrapping_add(1);
+    }
+
+    /// Writes any bytes to the entry `distance` from the next one: what no device should do.
+    pub fn write_cqe(&mut self, distance: u32, bytes: &[u8; 64]) {
+        self.cqes.at(self.pi.wrapping_add(distance)).store(bytes);
+    }
+
+    /// Resets the queue; what was asked for before is not answered any more.
+    ///
+    /// # Panics
+    ///
+    /// Never: there is no device that could refuse.
+    pub fn reset(&mut self) {
+        let asked = self.queue.hot.asked_since(self.seen);
+        self.seen = self.seen.wrapping_add(asked.len() as u32);
+        self.queue.reset().expect("no device is asked");
+    }
+
+    /// From now on as for a device with VLAN insertion and TSO, with packets up to `inline_bytes`
+    /// copied into requests, and `min_inline` bytes of headers wanted in each.
+    pub fn all_offloads(&mut self, inline_bytes: u16, min_inline: u16) {
+        self.queue.hot.enable_offloads(inline_bytes, min_inline);
     }
 
     /// Reads bytes of the ring of work requests.

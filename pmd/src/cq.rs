@@ -123,19 +123,32 @@ impl Cq {
         }
     }
 
-    /// Consumes whatever the device has written; returns how many entries.
-    pub(crate) fn drain(&mut self) -> u32 {
-        let mut drained = 0;
-        while drained <= self.ring.entries() {
-            let last = self.ring.at(self.ci).load_acquire_be32::<0x3c>();
+    /// Consumes whatever the device has written.
+    pub(crate) fn drain(&mut self) {
+        let mut left = self.ring.entries();
+        while left > 0 {
+            let slot = self.ring.at(self.ci);
+            let last = slot.load_acquire_be32::<0x3c>();
             if last & 1 != self.owner_at(self.ci) || (last >> 4) & 0xf == CqeOpcode::INVALID.0 {
                 break;
             }
-            self.ci = self.ci.wrapping_add(1);
-            drained += 1;
+            // Behind a title stands data, which must not be taken for completions.
+            let is_title = CqeFormat((last >> 2) & 3) == CqeFormat::COMPRESSED;
+            let count = if is_title { slot.load_be32::<0x2c>().clamp(1, left) } else { 1 };
+            self.skip_block(count);
+            left -= count;
         }
         self.tell();
-        drained
+    }
+
+    /// Consumes `count` entries and makes them invalid: those of a compressed block hold data
+    /// whose owner bits mean nothing on the next lap.
+    pub(crate) fn skip_block(&mut self, count: u32) {
+        for _ in 0..count {
+            let last = 0xf0 | self.owner_at(self.ci);
+            self.ring.at(self.ci).store_release_be32::<0x3c>(last);
+            self.ci = self.ci.wrapping_add(1);
+        }
     }
 }
 

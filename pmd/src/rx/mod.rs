@@ -350,9 +350,10 @@ impl RxQueue {
 
     /// RST to RDY, and the first buffers.
     fn make_ready(&mut self) -> Result<(), DeviceError> {
-        let Some(shared) = &self.shared else { return Ok(()) };
-        let (device, rqn) = (shared.rq.device(), shared.rq.number());
-        device.control().modify_rq(rqn, QueueState::RST, QueueState::RDY)?;
+        if let Some(shared) = &self.shared {
+            let (device, rqn) = (shared.rq.device(), shared.rq.number());
+            device.control().modify_rq(rqn, QueueState::RST, QueueState::RDY)?;
+        }
         self.hot.announce();
         Ok(())
     }
@@ -419,9 +420,9 @@ impl RxQueue {
     ///
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
-        let Some(shared) = &self.shared else { return Ok(()) };
-        let shared = Arc::clone(shared);
-        stop(&shared)?;
+        if let Some(shared) = &self.shared {
+            stop(shared)?;
+        }
         self.hot.restart();
         self.make_ready()
     }

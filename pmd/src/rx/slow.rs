@@ -155,19 +155,9 @@ impl RxRing {
         }
         self.mini.done += 1;
         if !self.mini.is_active() {
-            self.close_block();
+            self.cq.skip_block(self.mini.count);
         }
         (len, meta)
-    }
-
-    /// Makes every entry of the block invalid, as the device leaves holes, and consumes them.
-    fn close_block(&mut self) {
-        for step in 0..self.mini.count {
-            let ci = self.cq.ci.wrapping_add(step);
-            let last = 0xf0 | self.cq.owner_at(ci);
-            self.cq.ring.at(ci).store_release_be32::<0x3c>(last);
-        }
-        self.cq.ci = self.cq.ci.wrapping_add(self.mini.count);
     }
 
     /// Takes the packet of the next work request out of the ring. Buffers that it did not need go

@@ -182,3 +182,31 @@ fn completion_flags_are_translated() {
     assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD, "a fragment's checksum cannot be checked");
     assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_FRAGMENT);
 }
+
+#[test]
+fn reset_steps_over_compressed_blocks_that_were_not_read() {
+    // None of the block read, some of it, and a second block behind it; lengths whose low byte,
+    // the last of an array entry, has either owner bit.
+    for (read, blocks) in [(false, 1), (true, 1), (true, 2)] {
+        let mut fixture = fixture();
+        fixture.rx.complete(40, 60);
+        let mut out = ArrayVec::<Mbuf, 40>::new();
+        assert_eq!(fixture.rx.queue.rx_burst(&mut out), 40);
+        for _ in 0..blocks {
+            block(&mut fixture.rx, &(0..20).map(|at| 100 + at).collect::<Vec<_>>());
+        }
+        let mut some = Burst::new();
+        if read {
+            assert_eq!(fixture.rx.queue.rx_burst(&mut some), 16);
+        }
+        fixture.rx.reset();
+        for round in 0..12 {
+            let mut out = Burst::new();
+            assert_eq!(fixture.rx.queue.rx_burst(&mut out), 0, "{read} {blocks} {round}");
+            fixture.rx.complete(16, 70);
+            assert_eq!(fixture.rx.queue.rx_burst(&mut out), 16, "{read} {blocks} {round}");
+            assert!(out.iter().all(|mbuf| mbuf.pkt_len() == 70));
+        }
+        assert_eq!(fixture.rx.queue.fault(), None);
+    }
+}

@@ -432,8 +432,9 @@ impl TxQueue {
     ///
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
-        let Some(objects) = &self.objects else { return Ok(()) };
-        stop(&objects.sq)?;
+        if let Some(objects) = &self.objects {
+            stop(&objects.sq)?;
+        }
         self.hot.restart();
         self.make_ready()
     }

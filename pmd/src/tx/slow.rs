@@ -28,6 +28,12 @@ impl TxRing {
         }
     }
 
+    /// As for a device with VLAN insertion and TSO up to 256 KiB.
+    pub(crate) fn enable_offloads(&mut self, inline_bytes: u16, min_inline: u16) {
+        (self.inline_bytes, self.min_inline) = (inline_bytes, min_inline);
+        (self.vlan_insert, self.max_tso_bytes) = (true, 1 << 18);
+    }
+
     /// Requests whose completions were asked for behind the first `seen`.
     pub(crate) fn asked_since(&self, seen: u32) -> Vec<u16> {
         let mask = self.signals.len() - 1;
