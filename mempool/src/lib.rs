@@ -119,6 +119,8 @@ mod numa;
 mod object_pool;
 mod objects;
 #[cfg(test)]
+mod oracle;
+#[cfg(test)]
 mod oracle_tests;
 mod pool;
 #[cfg(test)]
