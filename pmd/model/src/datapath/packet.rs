@@ -276,6 +276,8 @@ impl Packet {
             let units = usize::from(extension[1]);
             let len_bytes = match self.ip_protocol {
                 protocol::FRAGMENT => 8,
+                // Its fixed part alone has 12 bytes. Source: RFC 4302 2.
+                protocol::AUTHENTICATION if units == 0 => return Err(Malformed::Ipv6Extension),
                 protocol::AUTHENTICATION => (units + 2) * 4,
                 _ => (units + 1) * 8,
             };

@@ -117,6 +117,17 @@ fn ipv6_extension_headers_are_followed() {
 }
 
 #[test]
+fn an_authentication_header_has_at_least_its_fixed_part() {
+    // Payload length 1: three words in all, then the first word of UDP. RFC 4302 2.
+    let udp = [0x12, 0xb5, 0x12, 0xb5, 0, 8, 0, 0];
+    let header = |units: u8| [vec![17, units, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1], udp.into()].concat();
+    let packet = Packet::parse(&ipv6(51, &header(1)));
+    assert_eq!((packet.l4, packet.l4_offset), (L4::Udp, 66));
+    let packet = Packet::parse(&ipv6(51, &header(0)));
+    assert_eq!(packet.malformed, Some(Malformed::Ipv6Extension));
+}
+
+#[test]
 fn an_endless_chain_of_extensions_is_malformed() {
     let chain = [0, 0, 0, 0, 0, 0, 0, 0].repeat(9);
     assert_eq!(Packet::parse(&ipv6(0, &chain)).malformed, Some(Malformed::Ipv6Extension));
