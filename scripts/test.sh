@@ -20,6 +20,7 @@ Exit status: 0 all passed or skipped, 1 a step failed, 2 usage.
 Environment:
   CARGO_TARGET_DIR      build folder, shared by all steps; default: target
   FERROCX_NO_INSTALL    set to 1 to install nothing and reserve nothing
+  FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 10
 USAGE
 }
 
@@ -33,7 +34,7 @@ readonly SKIP=77
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 
-steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri
+steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri fuzz
     release net-ping net-tcp net-capture net-rate instructions)
 
 step_fmt() { cargo fmt --all --check; }
@@ -72,6 +73,43 @@ step_miri() {
         timeout 600 cargo +nightly miri test --locked -p ferrocx-bus --lib --tests
 }
 
+# Random inputs that look for new paths: each target of pmd/fuzz for FERROCX_FUZZ_SECONDS, from a
+# fixed seed. What broke one lies in the artifacts folder that the log names; it becomes a test of
+# the crate that broke. No sanitizer but the checks of debug builds: Miri looks at unsafe code.
+step_fuzz() {
+    cargo +nightly --version >/dev/null 2>&1 ||
+        skip "no nightly Rust (rustup toolchain install nightly)"
+    have c++ || skip "no C++ compiler, which libFuzzer needs (apt-get install g++)"
+    local host passes
+    export artifacts=$CARGO_TARGET_DIR/fuzz/artifacts
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    passes="-sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters"
+    passes+=" -sanitizer-coverage-pc-table -sanitizer-coverage-trace-compares"
+    export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
+    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module ${passes//-san/-Cllvm-args=-san}" timeout 900 \
+        cargo +nightly build -q --locked --release --bins --target "$host" \
+        --manifest-path pmd/fuzz/Cargo.toml
+    mkdir -p "$artifacts"
+    export programs=$CARGO_TARGET_DIR/$host/release
+    find pmd/fuzz/fuzz_targets -name '*.rs' -printf '%f\n' | sort |
+        xargs -P "$(nproc)" -I '{}' bash -c 'fuzz_one {}'
+}
+
+# fuzz_one FILE: runs one target; its name, executions and paths, or the end of its log.
+fuzz_one() {
+    local name=${1%.rs} log=$artifacts/${1%.rs}.log
+    if "$programs/$name" -seed=1 -len_control=0 -max_len=4096 -timeout=120 \
+        -max_total_time="${FERROCX_FUZZ_SECONDS:-10}" -artifact_prefix="$artifacts/$name-" \
+        >"$log" 2>&1; then
+        printf '%-16s %s\n' "$name" "$(grep -E 'DONE' "$log" | tr -s ' \t' ' ')"
+    else
+        tail -n 60 "$log"
+        echo "$name failed; the input is named above, all of the log is $log"
+        return 1
+    fi
+}
+export -f fuzz_one
+
 step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
 step_net-ping() { scripts/net/ping.sh; }
 step_net-tcp() { scripts/net/tcp.sh; }
@@ -89,7 +127,14 @@ step_instructions() {
 run_step() {
     local name=$1 status=0 start=$SECONDS log=$logs/$1.log
     printf 'test: %-12s ' "$name"
-    ("step_$name") >"$log" 2>&1 || status=$?
+    # Behind || or in a condition a step would go on after a command that failed.
+    set +e
+    (
+        set -e
+        "step_$name"
+    ) >"$log" 2>&1
+    status=$?
+    set -e
     local took=$((SECONDS - start)) reason
     case $status in
     0)

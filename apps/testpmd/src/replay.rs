@@ -140,8 +140,17 @@ impl Replay {
     /// # Errors
     /// [`ReplayError`], which names the file.
     pub fn open(path: &Path) -> Result<Self, ReplayError> {
+        let file = File::open(path);
+        let file = file.map_err(|source| ReplayError::Io { path: path.into(), source })?;
+        Self::read(path, BufReader::new(file))
+    }
+
+    /// Reads a whole capture from anywhere; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// [`ReplayError`], which names the file.
+    pub fn read(path: &Path, mut file: impl Read + Seek) -> Result<Self, ReplayError> {
         let io = |source| ReplayError::Io { path: path.into(), source };
-        let mut file = File::open(path).map_err(io)?;
         let mut magic = [0; 4];
         let is_pcapng = match file.read_exact(&mut magic) {
             Ok(()) => magic == PCAPNG_MAGIC,
@@ -152,9 +161,9 @@ impl Replay {
         file.rewind().map_err(io)?;
         let mut frames = Frames::default();
         if is_pcapng {
-            read_pcapng(path, BufReader::new(file), &mut frames)?;
+            read_pcapng(path, file, &mut frames)?;
         } else {
-            read_pcap(path, BufReader::new(file), &mut frames)?;
+            read_pcap(path, file, &mut frames)?;
         }
         if frames.ends.is_empty() {
             return Err(ReplayError::Empty { path: path.into() });

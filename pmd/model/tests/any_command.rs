@@ -9,39 +9,6 @@ use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::syndrome::{CommandStatus, DeliveryStatus};
 use proptest::prelude::*;
 
-/// A device with one object of each kind, and a valid input for each CREATE.
-fn furnished() -> (Host, Vec<Vec<u8>>) {
-    let mut host = Host::up();
-    let base = host.base();
-    let (record, page) = (host.ring(64), host.ring(4096));
-    let mut templates = vec![
-        create_eq(base.uar, 4, 0, 0x200, page),
-        create_cq(base.uar, base.eqn, 4, record, page),
-        create_rq(&base, 4, record, page),
-        create_rmp(&base, 4, record, page),
-        create_tis(base.td),
-        create_pa_mkey(base.pd, 1),
-        create_flow_table(1, 4),
-    ];
-    let numbers: Vec<u32> =
-        templates.iter().map(|input| host.ok(input, 0x10).word(8) & 0xff_ffff).collect();
-    let [_, _, rqn, _, tisn, _, table] = numbers[..] else { panic!("seven objects") };
-    templates.push(create_sq(&base, tisn, 4, record, page));
-    templates.push(create_rqt(4, &[rqn, rqn]));
-    templates.push(create_direct_tir(base.td, rqn));
-    let sqn = host.ok(&templates[7], 0x10).word(8);
-    let rqtn = host.ok(&templates[8], 0x10).word(8);
-    let tirn = host.ok(&templates[9], 0x10).word(8);
-    templates.push(create_indirect_tir(base.td, rqtn));
-    templates.push(create_flow_group(table, 0, 3));
-    let group = host.ok(&templates[11], 0x10).word(8);
-    templates.push(set_fte(table, group, 1, tirn));
-    host.ok(&templates[12], 0x10);
-    templates.push(modify_queue(0x905, sqn, 0, 1));
-    templates.push(modify_queue(0x909, rqn, 0, 1));
-    (host, templates)
-}
-
 /// Runs a command and checks what every answer must satisfy.
 fn run(host: &mut Host, input: &[u8], output_len: usize) -> Result<(), TestCaseError> {
     let before = host.nic.state().objects.len();

@@ -1,0 +1,144 @@
+//! Any completions under a receive queue: no panic, no buffer given out twice, none lost.
+#![no_main]
+
+use std::collections::HashSet;
+
+use arbitrary::{Result, Unstructured};
+use arrayvec::ArrayVec;
+use ferrocx_fuzz::word;
+use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
+use ferrocx_pmd::bench_support::{NullBus, NullRx};
+use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, MiniCqe};
+use libfuzzer_sys::fuzz_target;
+
+const DESCRIPTORS: u32 = 64;
+const HEADROOM: usize = 32;
+const ROOM: usize = 256;
+
+fuzz_target!(|data: &[u8]| {
+    let mut u = Unstructured::new(data);
+    let log_segs = u.int_in_range(0..=2).unwrap_or(0);
+    let mut state = State::new(log_segs);
+    // Running out of input ends the sequence.
+    let _ = state.sequence(&mut u);
+    state.end();
+});
+
+struct State {
+    pool: Pool,
+    rx: NullRx,
+    log_segs: u8,
+    held: Vec<Mbuf>,
+    /// Rooms of the buffers held, by address.
+    rooms: HashSet<usize>,
+    _bus: NullBus,
+}
+
+/// Where a segment's room starts: packets are 16 bytes or more apart from each other's room.
+fn rooms(mbuf: &Mbuf) -> impl Iterator<Item = usize> {
+    let first = mbuf.data().as_ptr().addr();
+    mbuf.segments().map(move |segment| {
+        let at = segment.data().as_ptr().addr();
+        at - if at == first { HEADROOM } else { 0 }
+    })
+}
+
+impl State {
+    fn new(log_segs: u8) -> Self {
+        let pool = Pool::new(&PoolConfig {
+            count: (DESCRIPTORS as usize + 24) << log_segs,
+            data_room_bytes: ROOM,
+            headroom_bytes: HEADROOM,
+            cache_size: 32,
+            region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+            ..PoolConfig::default()
+        })
+        .expect("a pool");
+        let bus = NullBus::new(PageSize::Base4K).expect("memory");
+        let rx = bus.scattered_rx_queue(&pool, DESCRIPTORS, log_segs).expect("a queue");
+        Self { pool, rx, log_segs, held: Vec::new(), rooms: HashSet::new(), _bus: bus }
+    }
+
+    fn sequence(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        while !u.is_empty() {
+            match u.int_in_range(0..=9)? {
+                0 | 1 => self.rx.complete(u.int_in_range(0..=40)?, u.int_in_range(0..=1100)?),
+                2 => self.rx.complete_with(self.cqe(u)?),
+                3 | 4 => self.block(u)?,
+                5 => {
+                    let bytes = u.arbitrary()?;
+                    self.rx.write_cqe(u.int_in_range(0..=DESCRIPTORS)?, &bytes);
+                }
+                6 => self.burst::<1>(),
+                7 => self.burst::<32>(),
+                8 => self.free(u)?,
+                _ => self.rx.reset(),
+            }
+        }
+        Ok(())
+    }
+
+    /// A completion that may be right.
+    fn cqe(&self, u: &mut Unstructured<'_>) -> Result<Cqe64> {
+        let counter = self.rx.counter().wrapping_add(u.int_in_range(0..=1)?);
+        let opcode = if u.arbitrary()? { CqeOpcode::RESPONDER_SEND.0 } else { word(u)? & 0xf };
+        Ok(Cqe64(u.arbitrary()?)
+            .with_byte_cnt(word(u)?)
+            .with_wqe_counter(counter)
+            .with_opcode(opcode)
+            .with_format(if u.arbitrary()? { 0 } else { word(u)? & 3 }))
+    }
+
+    /// A compressed block, whose arrays may be missing.
+    fn block(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let count = u.int_in_range(0..=DESCRIPTORS + 1)?;
+        let title = self.cqe(u)?.with_format(CqeFormat::COMPRESSED.0).with_byte_cnt(count);
+        let mut arrays = Vec::new();
+        for array in 0..count.div_ceil(8) {
+            let mut bytes = [0; 64];
+            for mini in bytes.chunks_mut(8) {
+                mini.copy_from_slice(&MiniCqe::zeroed().with_byte_cnt(word(u)?).0);
+            }
+            arrays.push((if array == 0 { 1 } else { array * 8 }, bytes));
+        }
+        self.rx.complete_block(title, &arrays, count);
+        Ok(())
+    }
+
+    fn burst<const N: usize>(&mut self) {
+        let mut out = ArrayVec::<Mbuf, N>::new();
+        let n = self.rx.queue.rx_burst(&mut out);
+        assert_eq!(n, out.len());
+        for mbuf in out {
+            assert!(mbuf.nb_segs() <= 1 << self.log_segs);
+            assert!(mbuf.pkt_len() <= (ROOM << self.log_segs) - HEADROOM);
+            for room in rooms(&mbuf) {
+                assert!(self.rooms.insert(room), "a buffer that is out already");
+            }
+            self.held.push(mbuf);
+        }
+    }
+
+    /// Frees packets, into the queue's stock or past it.
+    fn free(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        for _ in 0..u.int_in_range(0..=40)? {
+            let Some(mbuf) = self.held.pop() else { break };
+            for room in rooms(&mbuf) {
+                self.rooms.remove(&room);
+            }
+            if u.arbitrary()? {
+                self.rx.queue.cache().put(mbuf);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) {
+        let Self { pool, rx, held, rooms, _bus, .. } = self;
+        drop(rx);
+        let stats = pool.stats();
+        assert_eq!((stats.in_use, stats.double_frees), (rooms.len() as u64, 0));
+        drop(held);
+        assert_eq!(pool.stats().shared, stats.count, "a buffer is lost");
+    }
+}
