@@ -259,15 +259,16 @@ impl Packet {
 
     /// Follows the chain of extension headers up to the layer-4 header.
     fn extensions(&mut self, frame: &[u8]) -> Result<(), Malformed> {
-        for _ in 0..MAX_EXTENSIONS {
-            let known = matches!(
-                self.ip_protocol,
-                protocol::HOP_BY_HOP
-                    | protocol::ROUTING
-                    | protocol::DESTINATION
-                    | protocol::FRAGMENT
-                    | protocol::AUTHENTICATION
-            );
+        for number in 0..MAX_EXTENSIONS {
+            let known = match self.ip_protocol {
+                // Only right behind the IPv6 header; elsewhere it is none. Source: RFC 8200 4.
+                protocol::HOP_BY_HOP => number == 0,
+                protocol::ROUTING
+                | protocol::DESTINATION
+                | protocol::FRAGMENT
+                | protocol::AUTHENTICATION => true,
+                _ => false,
+            };
             // Behind the header of a later fragment stands data, not a header.
             if !known || self.fragment == Fragment::Later {
                 return Ok(());

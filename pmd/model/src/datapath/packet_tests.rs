@@ -128,9 +128,20 @@ fn an_authentication_header_has_at_least_its_fixed_part() {
 }
 
 #[test]
+fn hop_by_hop_options_stand_first_or_are_unknown() {
+    let udp = [0x12, 0xb5, 0x12, 0xb5, 0, 8, 0, 0];
+    let chain = [&[0, 0, 0, 0, 0, 0, 0, 0][..], &[17, 0, 0, 0, 0, 0, 0, 0], &udp].concat();
+    for first in [0, 60] {
+        let packet = Packet::parse(&ipv6(first, &chain));
+        assert_eq!((packet.malformed, packet.l4), (None, L4::None));
+        assert_eq!((packet.ip_protocol, packet.l4_offset), (0, 62));
+    }
+}
+
+#[test]
 fn an_endless_chain_of_extensions_is_malformed() {
-    let chain = [0, 0, 0, 0, 0, 0, 0, 0].repeat(9);
-    assert_eq!(Packet::parse(&ipv6(0, &chain)).malformed, Some(Malformed::Ipv6Extension));
+    let chain = [60, 0, 0, 0, 0, 0, 0, 0].repeat(9);
+    assert_eq!(Packet::parse(&ipv6(60, &chain)).malformed, Some(Malformed::Ipv6Extension));
 }
 
 #[test]
