@@ -466,16 +466,15 @@ impl Mbuf {
         Self(raw.0)
     }
 
-    /// Asks for the header's cache line, some packets ahead of its use.
-    #[inline]
-    pub fn prefetch_header(&self) {
-        prefetch(self.0.as_ptr().cast());
-    }
-
-    /// Asks for the first cache line of the data. Reads the header.
+    /// Asks for the first cache line of the data, some packets ahead of its use. Reads the header.
     #[inline]
     pub fn prefetch_data(&self) {
-        prefetch(self.data_ptr());
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch has no effect on memory and takes any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.data_ptr().cast());
+        }
     }
 
     pub(crate) fn header_ptr(&self) -> NonNull<Header> {
@@ -537,17 +536,6 @@ pub(crate) unsafe fn put_home(header: NonNull<Header>) {
             crate::pool::end(pool);
         }
     }
-}
-
-#[inline]
-fn prefetch(ptr: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch has no effect on memory and takes any address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ptr.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = ptr;
 }
 
 impl fmt::Debug for Mbuf {

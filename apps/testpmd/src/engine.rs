@@ -104,6 +104,9 @@ impl Offloads {
     }
 }
 
+/// Frames between the one whose headers are asked for and the one at hand.
+const PREFETCH_FRAMES: usize = 4;
+
 /// Rewrites frames that nobody else reads.
 #[inline]
 fn rewrite<const N: usize>(
@@ -125,6 +128,9 @@ fn sift<const N: usize>(
 ) {
     let mut kept = 0;
     for at in 0..frames.len() {
+        if let Some(later) = frames.get(at + PREFETCH_FRAMES) {
+            later.prefetch_data();
+        }
         match keep(&mut frames[at]) {
             Ok(()) => {
                 // Swaps with itself while nothing was dropped, and with a dropped frame after.

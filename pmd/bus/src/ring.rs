@@ -332,17 +332,6 @@ impl<const STRIDE: usize> Slot<'_, STRIDE> {
         unsafe { crate::bytes::copy_out(self.ptr, &mut entry) };
         entry
     }
-
-    /// Asks the CPU to fetch the entry's first cache line.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a prefetch is a hint; it reads nothing and cannot fault.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.ptr.as_ptr().cast_const().cast());
-        }
-    }
 }
 
 impl<const STRIDE: usize> fmt::Debug for Slot<'_, STRIDE> {

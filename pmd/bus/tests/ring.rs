@@ -41,7 +41,6 @@ fn be_and_raw_words_have_these_bytes() {
     assert_eq!(slot.load_acquire_u8::<0x3c, 0>(), 0xa0);
     assert_eq!(slot.load_acquire_u8::<0x3c, 3>(), 0xd1);
     assert_eq!(slot.load()[..], expected[64..128]);
-    slot.prefetch();
 }
 
 #[test]
