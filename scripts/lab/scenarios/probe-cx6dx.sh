@@ -1,8 +1,0 @@
-# about: probe with the identity of a ConnectX-6 Dx
-# ports: 1
-# model: --identity cx6dx
-# timeout: 150
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
-# shellcheck shell=bash source=scripts/lab/scenarios/probe.sh source-path=SCRIPTDIR
-ROUNDS=1
-source /host/lab/scenarios/probe.sh
