@@ -2,22 +2,12 @@
 
 mod common;
 
-use common::roce::{MTU, Peer, QKEY, TestQp, Two, UC, UD, inline, mapped, pattern, work};
-use common::{input, words};
+use common::input;
+use common::roce::{MTU, Peer, QKEY, TestQp, Two, UC, UD, av, inline, mapped, pattern, work};
 
 const SEND: u32 = 0x0a;
 const SEND_IMM: u32 = 0x0b;
 const GSI: u32 = 8;
-
-/// An address vector with everything that RoCE needs.
-fn av(qkey: u32, qpn: u32, mac: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
-    let mut bytes = words(&[qkey, 0, 1 << 31 | qpn, 0xc077, 0]);
-    bytes.extend(mac);
-    bytes.extend([0x02, 64]);
-    bytes.extend(words(&[1 << 30]));
-    bytes.extend(mapped(ip));
-    bytes
-}
 
 fn to(peer: &Peer, qkey: u32, qpn: u32) -> Vec<u8> {
     av(qkey, qpn, peer.mac, peer.ip)

@@ -307,6 +307,16 @@ pub fn data(len: u32, key: u32, addr: u64) -> Vec<u8> {
     bytes
 }
 
+/// An address vector with everything that RoCE needs.
+pub fn av(qkey: u32, qpn: u32, mac: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
+    let mut bytes = words(&[qkey, 0, 1 << 31 | qpn, 0xc077, 0]);
+    bytes.extend(mac);
+    bytes.extend([0x02, 64]);
+    bytes.extend(words(&[1 << 30]));
+    bytes.extend(mapped(ip));
+    bytes
+}
+
 /// An inline data segment.
 pub fn inline(payload: &[u8]) -> Vec<u8> {
     let mut bytes = words(&[1 << 31 | payload.len() as u32]);
