@@ -63,9 +63,9 @@ pub struct Options {
     /// Path of a socket to open; one per port. It must not exist, and is deleted at the end.
     #[arg(long = "socket", value_name = "PATH", required = true)]
     pub sockets: Vec<PathBuf>,
-    /// Which device each port is.
-    #[arg(long, value_enum, default_value = "cx5")]
-    pub identity: Identity,
+    /// Which device a port is, once for each port; the last one holds for all further ports.
+    #[arg(long = "identity", value_name = "DEVICE", value_enum, default_value = "cx5")]
+    pub identities: Vec<Identity>,
     /// Path of a socket that tells each reader what the ports are doing, as JSON.
     #[arg(long, value_name = "PATH")]
     pub status: Option<PathBuf>,
@@ -90,8 +90,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let count = options.sockets.len();
     anyhow::ensure!(count <= MAX_PORTS, "{count} sockets; give at most {MAX_PORTS}");
     let stop = Stop::on_signals()?;
-    let identity = ferrocx_model::Identity::from(options.identity);
-    let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
+    let given = options.identities.len();
+    anyhow::ensure!(given <= count, "{given} identities for {count} ports");
     let names: Vec<String> = options.sockets.iter().map(|path| port_name(path)).collect();
     let Wires { wires, capture } = options.wires.build(&names)?;
     let (ask, questions) = status::channel();
@@ -101,13 +101,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
         let (_driver, side) =
             pair(LocalConfig { vectors: MSIX_VECTORS, ..LocalConfig::default() })?;
+        let identity = options.identities.get(usize::from(index)).or(options.identities.last());
+        let identity = ferrocx_model::Identity::from(identity.copied().unwrap_or(Identity::Cx5));
+        let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
         ports.add(name.clone(), side.clone(), port_config(identity, !options.no_roce, index), wire);
-        listening.push((name, server, side));
+        listening.push((name, server, side, function));
     }
     let engine = Engine::start(ports)?;
     let wake = engine.wake();
     let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
-    for (name, server, side) in listening {
+    for (name, server, side, function) in listening {
         let function = Function::new(name.clone(), trust, side, function, wake.clone());
         std::thread::Builder::new()
             .name(name.clone())

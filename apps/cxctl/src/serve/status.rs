@@ -117,3 +117,50 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
 fn traffic(traffic: Traffic) -> Value {
     json!({ "packets": traffic.packets, "bytes": traffic.octets })
 }
+
+#[cfg(test)]
+mod tests {
+    use ferrocx_bus::local::{LocalConfig, pair};
+    use ferrocx_model::NicConfig;
+
+    use super::*;
+    use crate::serve::engine::Engine;
+    use crate::serve::ports::Ports;
+
+    #[test]
+    fn each_reader_is_told_about_every_port() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("status");
+        let (ask, questions) = channel();
+        let mut ports = Ports::new(questions);
+        for name in ["one", "two"] {
+            let (_driver, side) = pair(LocalConfig::default()).expect("a device");
+            // A doorbell without a queue: refused, and counted.
+            side.bar_write(0x18, &[0, 0, 0, 1]).expect("a register");
+            ports.add(name.into(), side, NicConfig::default(), None);
+        }
+        let engine = Engine::start(ports).expect("a thread");
+        listen(&path, ask, engine.wake()).expect("a fresh path");
+        for _ in 0..3 {
+            let text = read(&path).expect("an answer");
+            let told: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(told[0]["name"], "one");
+            assert_eq!(told[1]["name"], "two");
+            assert_eq!(told[1]["identity"], "ConnectX5");
+            assert_eq!(told[1]["link"]["mac"], "02:fe:0c:00:00:01");
+            assert_eq!(told[1]["hca"], "Disabled");
+        }
+        // A reader that never reads does not keep the next one waiting for long.
+        let _silent = UnixStream::connect(&path).expect("connected");
+        let told: Value = serde_json::from_str(&read(&path).expect("an answer")).expect("JSON");
+        assert_eq!(told[0]["refusals"], 1);
+        assert_eq!(
+            told[0]["last_refusal"],
+            "data path: command_doorbell_vector = 0x1: \
+            no command queue was set"
+        );
+        drop(engine);
+        assert_eq!(read(&path).expect("an end"), "", "no devices, no answer");
+        assert!(read(dir.path()).is_err());
+    }
+}
