@@ -17,7 +17,8 @@ QEMU=()
 need() {
     local command=$1; shift
     command -v "$command" >/dev/null && return
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null &&
+        [ "${FERROCX_NO_INSTALL:-0}" != 1 ]; then
         say "installing $*"
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" \
             >"$cache/apt.log" 2>&1 && return

@@ -44,10 +44,9 @@ find_cxctl() {
 # add_example PACKAGE NAME: builds an example of the workspace and puts it into the run's folder.
 add_example() {
     command -v cargo >/dev/null || skip "cargo is missing and the scenario needs example $2"
-    nice cargo build --quiet --release --manifest-path "$root/Cargo.toml" \
-        -p "$1" --example "$2" >&2 ||
+    nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --example "$2" >&2 ||
         die "example $2 does not build"
-    cp "${CARGO_TARGET_DIR:-$root/target}/release/examples/$2" "$RUN/"
+    cp "${CARGO_TARGET_DIR:-$root/target}/debug/examples/$2" "$RUN/"
 }
 
 # add_program PACKAGE NAME: builds a program of the workspace and puts it into the run's folder.
@@ -63,7 +62,9 @@ start_model() {
     local ports=$1 cxctl port sockets=() deadline; shift
     cxctl=$(find_cxctl)
     for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
-    "$cxctl" -v model serve "${sockets[@]}" "$@" >"$RUN/model.log" 2>&1 &
+    cp "$cxctl" "$RUN/cxctl"
+    "$RUN/cxctl" -v model serve "${sockets[@]}" --status "$SOCKETS/status" "$@" \
+        >"$RUN/model.log" 2>&1 &
     MODEL=$!
     PIDS+=("$MODEL")
     deadline=$((SECONDS + 10))
@@ -82,6 +83,8 @@ start_model() {
 # Ends the model in good order; it must do so itself, and say nothing of a defect.
 stop_model() {
     local status=0
+    "$RUN/cxctl" model status "$SOCKETS/status" >"$RUN/model.json" 2>>"$RUN/model.log" || true
+    rm -f "$RUN/cxctl"
     kill -0 "$MODEL" 2>/dev/null || status=1
     kill "$MODEL" 2>/dev/null || true
     wait "$MODEL" || status=$?
@@ -149,7 +152,7 @@ run_scenario() {
     new_run "$name"
     echo "$name" >"$RUN/scenario"
     ports=$(header "$name" ports 0)
-    limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 120)}
+    limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 300)}
     read -ra options <<<"$(header "$name" model '')"
     [ "$(header "$name" capture no)" = no ] || options+=(--capture "$RUN/wire.pcapng")
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"

@@ -32,7 +32,7 @@ has_carrier() { [ "$(cat "/sys/class/net/$1/carrier" 2>/dev/null)" = 1 ]; }
 # load_netdevs PORTS: loads mlx5_core and waits for a netdev on each port.
 load_netdevs() {
     must modprobe mlx5_core
-    until_true 60 probe_is_over "$1" || step 'the driver neither succeeded nor failed in 60 s'
+    until_true 120 probe_is_over "$1" || step 'the driver is not done in 120 s'
     netdev_count_is "$1" || { dmesg | grep mlx5; fail "no netdev on each of $1 ports"; }
 }
 

@@ -1,8 +1,8 @@
-# Helpers for scenarios that put each of two ports into a network namespace of its own.
+# Helpers for scenarios that put each port into a network namespace of its own.
 # shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
 source /host/lab/mlx5.sh
 
-DEV=()  # DEV[1] and DEV[2]: the netdev of each port
+DEV=()  # DEV[1], DEV[2], …: the netdev of each port
 
 # Linux would short-cut traffic between its own addresses; not between namespaces.
 split_ports() {
@@ -17,9 +17,15 @@ split_ports() {
         must ip -n "port$i" addr add "fd00::$i/64" dev "$dev" nodad
         must ip -n "port$i" link set "$dev" up
     done
-    until_true 20 link_up 1 || fail 'port 1 has no carrier in its namespace'
-    until_true 20 link_up 2 || fail 'port 2 has no carrier in its namespace'
+    for ((i = 1; i < ${#DEV[@]} + 1; i++)); do
+        until_true 40 link_up "$i" || fail "port $i has no carrier in its namespace"
+    done
+    settled || fail 'the ports do not hear each other'
 }
+
+# Linux starts to send a while after the carrier is there, and a queue that was just made anew may
+# have lost what was in it: waits for a first ping to pass. From then on none may be lost.
+settled() { until_true 60 within 1 ping -q -c 1 -W 1 10.0.0.2; }
 
 # within PORT COMMAND...
 within() {
@@ -39,10 +45,10 @@ both() {
 
 # ping_size SIZE...: payload sizes, unfragmented; none may be lost.
 ping_size() {
-    local size
+    local size report
     for size in "$@"; do
-        within 1 ping -q -c 10 -i 0.02 -W 3 -M "do" -s "$size" 10.0.0.2 | grep ' 0% packet loss' ||
-            return
+        report=$(within 1 ping -c 10 -i 0.02 -W 5 -M "do" -s "$size" 10.0.0.2 2>&1)
+        grep ' 0% packet loss' <<<"$report" || { echo "$report"; return 1; }
     done
 }
 

@@ -1,6 +1,6 @@
 # about: the lab itself: a guest without a device boots, and has the drivers that judge the model
 # ports: 0
-# timeout: 90
+# timeout: 300
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
 source /host/lab/lib.sh
 

@@ -1,6 +1,6 @@
 # about: two ports of unmodified mlx5e: load and unload 20 times, link flap, reset, power failure
 # ports: 2
-# timeout: 400
+# timeout: 900
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
@@ -36,7 +36,7 @@ fi
 for round in $(seq 20); do
     step "round $round"
     modprobe mlx5_core || fail 'modprobe failed'
-    until_true 60 probe_is_over 2 || fail 'the driver did not finish'
+    until_true 120 probe_is_over 2 || fail 'the driver did not finish'
     netdev_count_is 2 || fail 'a port has no netdev'
     modprobe -r mlx5_core || fail 'modprobe -r failed'
 done
@@ -51,7 +51,7 @@ address=$(bdf "${devs[0]}")
 must sh -c "echo $address >/sys/bus/pci/drivers/mlx5_core/unbind"
 check sh -c "echo 1 >/sys/bus/pci/devices/$address/reset"
 must sh -c "echo $address >/sys/bus/pci/drivers/mlx5_core/bind"
-until_true 60 netdev_count_is 2 || fail 'the port did not come back after its reset'
+until_true 120 netdev_count_is 2 || fail 'the port did not come back after its reset'
 split_ports
 check ping_size 56 1472
 check_dmesg

@@ -1,6 +1,6 @@
 # about: the lab itself: rdma_rxe, the tools and the kernel's RDMA users work on a veth pair
 # ports: 0
-# timeout: 240
+# timeout: 400
 # shellcheck shell=bash source=scripts/lab/two-ports.sh source-path=SCRIPTDIR
 source /host/lab/two-ports.sh
 

@@ -3,7 +3,7 @@
 # iommu: yes
 # example: ferrocx-bus vfio_nvme
 # qemu: -blockdev driver=null-co,node-name=null,size=1048576 -device nvme,serial=lab,drive=null
-# timeout: 180
+# timeout: 400
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
 source /host/lab/lib.sh
 

@@ -3,7 +3,7 @@
 # iommu: yes
 # program: ferrocx-testpmd testpmd
 # capture: yes
-# timeout: 240
+# timeout: 500
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
 source /host/lab/mlx5.sh

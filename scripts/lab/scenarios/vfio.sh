@@ -1,7 +1,7 @@
 # about: behind the guest's IOMMU, vfio-pci takes the model and offers it to user space
 # ports: 1
 # iommu: yes
-# timeout: 90
+# timeout: 300
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
 source /host/lab/lib.sh
