@@ -49,6 +49,32 @@ until_true() {
     done
 }
 
+# Echo replies that the kernel has received, both IP versions.
+echo_replies() {
+    # shellcheck disable=SC2016 # fields of awk
+    "$@" awk '/^Icmp: [0-9]/ { n += $11 } /^Icmp6InEchoReplies/ { n += $2 } END { print n + 0 }' \
+        /proc/net/snmp /proc/net/snmp6
+}
+
+replies_reach() { local count=$1; shift; [ "$(echo_replies "$@")" -ge "$count" ]; }
+
+# all_answered [PREFIX...] ping -c COUNT ARGUMENT...: every request is answered in the end.
+#
+# ping waits for the last answers two round trips only, and on an emulated machine those vary; the
+# kernel counts them whenever they come.
+all_answered() {
+    local prefix=() before count report
+    while [ "$1" != ping ]; do prefix+=("$1"); shift; done
+    count=$3
+    before=$(echo_replies "${prefix[@]}")
+    report=$("${prefix[@]}" "$@" 2>&1)
+    grep 'packets transmitted' <<<"$report"
+    until_true 15 replies_reach $((before + count)) "${prefix[@]}" && return
+    echo "$report"
+    step "$(($(echo_replies "${prefix[@]}") - before)) of $count requests were answered"
+    return 1
+}
+
 # unexpected_dmesg ALLOWED...: the kernel's lines about mlx5 that no allowed pattern explains.
 unexpected_dmesg() {
     local known=() allowed

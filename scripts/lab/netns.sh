@@ -45,10 +45,9 @@ both() {
 
 # ping_size SIZE...: payload sizes, unfragmented; none may be lost.
 ping_size() {
-    local size report
+    local size
     for size in "$@"; do
-        report=$(within 1 ping -c 10 -i 0.02 -W 5 -M "do" -s "$size" 10.0.0.2 2>&1)
-        grep ' 0% packet loss' <<<"$report" || { echo "$report"; return 1; }
+        all_answered within 1 ping -c 10 -i 0.02 -M "do" -s "$size" 10.0.0.2 || return
     done
 }
 

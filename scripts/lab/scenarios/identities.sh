@@ -19,7 +19,7 @@ for pair in '1 2' '1 3' '2 3'; do
     check until_true 60 within "$from" ping -q -c 1 -W 1 "10.0.0.$to"
     third=$((6 - from - to))
     before=$(counter "$third" rx_packets_phy)
-    check within "$from" ping -q -c 20 -i 0.02 -W 5 -s 1000 "10.0.0.$to"
+    check all_answered within "$from" ping -c 20 -i 0.02 -s 1000 "10.0.0.$to"
     step "port $third saw $(($(counter "$third" rx_packets_phy) - before)) more frames"
     check test "$(counter "$third" rx_packets_phy)" -lt $((before + 10))
 done

@@ -26,9 +26,9 @@ until_true 30 grep -q . /host/testpmd.log || step 'testpmd is silent'
 must ip addr add 10.0.0.1/24 dev "$dev"
 until_true 40 ping -q -c 1 -W 1 10.0.0.2 || step 'no answer yet'
 for size in 0 56 1000 1472; do
-    check ping -q -c 20 -i 0.02 -W 3 -M "do" -s "$size" 10.0.0.2
+    check all_answered ping -c 20 -i 0.02 -M "do" -s "$size" 10.0.0.2
 done
-check ping -q -f -c 500 -W 3 10.0.0.2
+check all_answered ping -c 500 -q -f 10.0.0.2
 kill -INT "$testpmd"
 wait "$testpmd" || { echo "testpmd ended with $?" >>/host/reason; FAILURES=1; }
 cat /host/testpmd.log

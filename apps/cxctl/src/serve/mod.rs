@@ -5,7 +5,10 @@
 //! their order depends on the guests only.
 //!
 //! Every register access is a message ("trap everything"): slow, and strict, because no doorbell
-//! is lost between two looks.
+//! is lost between two looks. UAR pages are not offered for mapping. Linux rings all event queues,
+//! all completion queues and its send queues on the same few pages; a send queue has a doorbell
+//! record to fall back on, an event queue has none, so of two stores to its register one would be
+//! lost, and an interrupt with it.
 
 mod engine;
 mod function;
@@ -96,11 +99,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let Wires { wires, capture } = options.wires.build(&names)?;
     let (ask, questions) = status::channel();
     let mut ports = Ports::new(questions);
+    let max_mappings = mappings_per_port(count);
     let mut listening = Vec::new();
     for (((path, index), name), wire) in options.sockets.iter().zip(0..).zip(names).zip(wires) {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
         let (_driver, side) =
-            pair(LocalConfig { vectors: MSIX_VECTORS, ..LocalConfig::default() })?;
+            pair(LocalConfig { vectors: MSIX_VECTORS, max_mappings, ..LocalConfig::default() })?;
         let identity = options.identities.get(usize::from(index)).or(options.identities.last());
         let identity = ferrocx_model::Identity::from(identity.copied().unwrap_or(Identity::Cx5));
         let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
@@ -134,6 +138,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Half of the mappings that the kernel grants a process, shared among the ports: a guest behind a
+/// virtual IOMMU chooses how many there are, and the other half is for the process itself.
+fn mappings_per_port(ports: usize) -> u32 {
+    const KERNEL_DEFAULT: u32 = 65_530;
+    let granted = std::fs::read_to_string("/proc/sys/vm/max_map_count")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(KERNEL_DEFAULT);
+    let ports = u32::try_from(ports.max(1)).unwrap_or(u32::MAX);
+    (granted / 2 / ports).clamp(1, LocalConfig::default().max_mappings)
+}
+
 /// A port is called as its socket is.
 fn port_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
@@ -144,4 +160,16 @@ fn port_config(identity: ferrocx_model::Identity, roce: bool, index: u8) -> NicC
     let mut config = NicConfig { identity, roce, ..NicConfig::default() };
     config.mac[5] = config.mac[5].wrapping_add(index);
     config
+}
+
+#[cfg(test)]
+mod limits {
+    use super::mappings_per_port;
+
+    #[test]
+    fn ports_share_the_mappings_of_the_process() {
+        assert!((1..=65_535).contains(&mappings_per_port(1)));
+        assert!(mappings_per_port(16) <= mappings_per_port(1));
+        assert_eq!(mappings_per_port(usize::MAX), 1);
+    }
 }

@@ -1,4 +1,18 @@
 //! The vfio-user server of one port: regions, interrupts, and clients one after another.
+//!
+//! # What a hostile client can do
+//!
+//! A guest talks through its QEMU and sends well-formed messages only. Against a client that does
+//! not, [`Function`] checks what it is given, and a panic in the crate `vfio_user` 0.1.7 costs the
+//! client its connection. That crate allocates what the length of a message says, up to 4 GiB,
+//! before anyone can look at it. Left to such a client:
+//!
+//! - It takes as much memory as it sends, 4 GiB at most for each port; where the system does not
+//!   even promise that much, the process ends.
+//! - It keeps its port from the next client, by staying or by not reading the answers.
+//! - Having handed over an eventfd, it makes it blocking and fills it: the thread of all ports
+//!   waits.
+//! - Its memory is on hugetlbfs and it punches holes where no huge page is free: the process ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
