@@ -58,6 +58,12 @@ pub enum MempoolError {
         /// The kernel's list of nodes, such as `0-1`.
         online: String,
     },
+    /// A pool lies over the region, which shall be used in the raw.
+    #[error(
+        "a pool lies over this region; its packets would change under their readers: use a region \
+         of its own"
+    )]
+    RegionInUse,
     /// A combination of options that no backend can serve.
     #[error("{what}")]
     Unsupported {

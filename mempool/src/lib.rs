@@ -144,5 +144,5 @@ pub use pool::{
     DEFAULT_CACHE_SIZE, DEFAULT_DATA_ROOM_BYTES, DEFAULT_HEADROOM_BYTES, MAX_CACHE_SIZE, MAX_COUNT,
     MAX_DATA_ROOM_BYTES, Pool, PoolConfig, PoolKeys,
 };
-pub use region::{Backing, PageSize, Region, RegionConfig, RegionWarning};
+pub use region::{Backing, PageSize, RawUse, Region, RegionConfig, RegionWarning};
 pub use stats::PoolStats;

@@ -391,7 +391,7 @@ fn claim(
     } else if !offset.is_multiple_of(ROOM_ALIGN) {
         "the offset is not a multiple of 64"
     } else if !region.claim(offset..end) {
-        "already used by another pool"
+        "already used by another pool, or in raw use"
     } else {
         return Ok(offset..end);
     };

@@ -7,7 +7,7 @@ use std::{
     os::fd::BorrowedFd,
     ptr::NonNull,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -114,8 +114,42 @@ pub struct Region {
     mapping: Mapping,
     numa_node: Option<u32>,
     warnings: Vec<RegionWarning>,
+    claims: Mutex<Claims>,
+}
+
+/// Who uses a region: pools, or holders of [`RawUse`], never both.
+#[derive(Debug, Default)]
+struct Claims {
     /// Byte ranges that pools use, so that no two of them hand out the same memory.
-    claimed: Mutex<Vec<Range<usize>>>,
+    pools: Vec<Range<usize>>,
+    /// How many [`RawUse`]s live.
+    raw: usize,
+}
+
+/// The promise that no pool lies over a region: its bytes are only ever copied, never borrowed.
+///
+/// Whoever lets a device write anywhere into a region holds one; a [`crate::Mbuf`] over the same
+/// bytes would give out slices that change under their reader.
+pub struct RawUse(Arc<Region>);
+
+impl RawUse {
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RawUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RawUse").field(&self.0).finish()
+    }
+}
+
+impl Drop for RawUse {
+    fn drop(&mut self) {
+        self.0.claims().raw -= 1;
+    }
 }
 
 impl Region {
@@ -132,7 +166,7 @@ impl Region {
             tracing::warn!(len_bytes = mapping.len(), "memory region: {warning}");
         }
         let numa_node = config.numa_node;
-        Ok(Arc::new(Self { mapping, numa_node, warnings, claimed: Mutex::default() }))
+        Ok(Arc::new(Self { mapping, numa_node, warnings, claims: Mutex::default() }))
     }
 
     /// First byte of the mapping.
@@ -272,20 +306,39 @@ impl Region {
         Ok(unsafe { self.as_ptr().add(offset) })
     }
 
-    /// Takes `range` for one user. `false` if it overlaps a range taken before.
+    /// Keeps pools off the region for as long as the result lives. Any number may.
+    ///
+    /// # Errors
+    /// [`MempoolError::RegionInUse`] when a pool lies over the region.
+    pub fn use_raw(self: &Arc<Self>) -> Result<RawUse, MempoolError> {
+        let mut claims = self.claims();
+        if !claims.pools.is_empty() {
+            return Err(MempoolError::RegionInUse);
+        }
+        claims.raw += 1;
+        drop(claims);
+        Ok(RawUse(Arc::clone(self)))
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `range` for one pool. `false` if it overlaps a range taken before, or the region is
+    /// in raw use.
     pub(crate) fn claim(&self, range: Range<usize>) -> bool {
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        if claimed.iter().any(|c| c.start < range.end && range.start < c.end) {
+        let mut claims = self.claims();
+        let taken = |c: &Range<usize>| c.start < range.end && range.start < c.end;
+        if claims.raw > 0 || claims.pools.iter().any(taken) {
             return false;
         }
-        claimed.push(range);
+        claims.pools.push(range);
         true
     }
 
     /// Gives back what [`Region::claim`] took.
     pub(crate) fn unclaim(&self, range: &Range<usize>) {
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        claimed.retain(|c| c != range);
+        self.claims().pools.retain(|c| c != range);
     }
 }
 

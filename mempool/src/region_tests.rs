@@ -129,6 +129,19 @@ fn a_range_has_one_owner_at_a_time() {
 }
 
 #[test]
+fn raw_use_and_pools_keep_each_other_off() {
+    let region = heap(8192);
+    assert!(region.claim(0..64));
+    assert!(matches!(region.use_raw(), Err(MempoolError::RegionInUse)));
+    region.unclaim(&(0..64));
+    let (first, second) = (region.use_raw().unwrap(), region.use_raw().unwrap());
+    drop(first);
+    assert!(!region.claim(4096..8192), "the second use goes on");
+    drop(second);
+    assert!(region.claim(4096..8192));
+}
+
+#[test]
 fn heap_memory_refuses_what_it_cannot_do() {
     let base = RegionConfig::heap(4096);
     for config in [
