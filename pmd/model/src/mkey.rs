@@ -49,6 +49,16 @@ impl Rights {
     }
 }
 
+impl Rights {
+    /// What the host itself must be allowed for a peer to have these.
+    fn local(self) -> Self {
+        let reads = Self::LOCAL_READ | Self::REMOTE_READ | Self::REMOTE_ATOMIC;
+        let writes = Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_ATOMIC;
+        let bit = |of: Self, right: Self| if self.intersects(of) { right } else { Self::empty() };
+        bit(reads, Self::LOCAL_READ) | bit(writes, Self::LOCAL_WRITE)
+    }
+}
+
 /// One access to memory, as a descriptor describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemAccess {
@@ -322,14 +332,24 @@ impl MkeyTable {
     }
 
     /// The run of I/O addresses that the access starts with.
+    ///
+    /// Rights of peers are those of the key that they named. The keys behind it are used by this
+    /// host, which put them there, so local rights are what they need, and the reserved L_Key may
+    /// be one of them. Source: Linux 6.12 `mlx5_ib_sg_to_klms`, whose KLMs all name
+    /// `local_dma_lkey`, the reserved one, in keys that peers write to.
     fn first_span(&self, access: &MemAccess) -> Result<Span, MkeyFault> {
         let mut at = *access;
         for _ in 0..=MAX_INDIRECTION {
+            if at.key == RESERVED_LKEY {
+                return Ok(Span { iova: at.addr, len: at.len });
+            }
             let key = self.keys.get(at.key >> 8).ok_or(MkeyFault::UnknownKey)?;
             key.check(&at)?;
             match key.step(&at)? {
                 Step::Memory(span) => return Ok(span),
-                Step::Key { key, addr, len } => at = MemAccess { key, addr, len, ..at },
+                Step::Key { key, addr, len } => {
+                    at = MemAccess { key, addr, len, rights: at.rights.local(), ..at };
+                }
             }
         }
         Err(MkeyFault::Indirection)

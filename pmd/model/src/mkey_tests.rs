@@ -146,6 +146,28 @@ fn ksm_pieces_have_equal_length() {
 }
 
 #[test]
+fn peers_need_rights_to_the_first_key_only() {
+    let mut table = MkeyTable::new(64);
+    let remote = Rights::REMOTE_WRITE;
+    let read_only = add(&mut table, Mkey { rights: Rights::LOCAL_READ, ..pa() });
+    let below = add(&mut table, pa());
+    let over = |table: &mut MkeyTable, key_below, rights| {
+        let entries = vec![Indirect { len: 0x1000, key: key_below, va: 0x700 }];
+        add(table, Mkey { rights, ..key(0, 0x1000, Translation::Klm(entries)) })
+    };
+    let write = |key| MemAccess { rights: remote, ..access(key, 4, 8) };
+    for leaf in [below, RESERVED_LKEY] {
+        let granted = over(&mut table, leaf, remote);
+        assert_eq!(spans(&table, &write(granted)), Ok(vec![(0x704, 8)]));
+        let local = over(&mut table, leaf, Rights::LOCAL_WRITE);
+        assert_eq!(fault(&table, &write(local)), MkeyFault::Rights);
+    }
+    let granted = over(&mut table, read_only, remote);
+    assert_eq!(fault(&table, &write(granted)), MkeyFault::Rights, "nobody may write there");
+    assert_eq!(fault(&table, &write(RESERVED_LKEY)), MkeyFault::Reserved);
+}
+
+#[test]
 fn indirection_has_a_depth() {
     let mut table = MkeyTable::new(16);
     let mut top = add(&mut table, pa());
