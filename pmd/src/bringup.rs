@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Transport};
-use ferrocx_prm::caps::{EthCap, FlowTableProps, HcaCap, cap_type, nic_flow_table};
+use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, cap_type, nic_flow_table};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::device::{
     DisableHca, EnableHca, InitHca, QueryHcaCap, QueryIssi, QueryPages, SetHcaCap, SetIssi,
@@ -45,6 +45,8 @@ const BOOT_PAGES: u32 = 1;
 const INIT_PAGES: u32 = 2;
 /// `op_mod` of ACCESS_REG. Source: reference 4.7.
 const WRITE_REG: u32 = 0;
+/// `atomic_req_8b_endianness_mode`: the host's order. Source: reference 6.12.
+const HOST_ORDER: u32 = 1;
 /// Port type of HcaCap: Ethernet. Source: reference 5.10.
 const PORT_ETHERNET: u32 = 1;
 
@@ -251,7 +253,7 @@ pub(crate) fn set_host_endianness(control: &mut Control) -> Result<(), DeviceErr
 }
 
 /// Reads one capability page.
-fn query_caps(
+pub(crate) fn query_caps(
     control: &mut Control,
     page: u32,
     current: bool,
@@ -278,6 +280,25 @@ pub(crate) fn set_caps(control: &mut Control) -> Result<HcaCap, DeviceError> {
     let input = SetHcaCap::input().with_op_mod(cap_type::GENERAL << 1).with_capability(page);
     control.execute::<SetHcaCap>(&input, &[], &mut []).during("setting capabilities")?;
     Ok(wanted)
+}
+
+/// Atomics of queue pairs in the host's byte order, where the device lets the driver choose: then
+/// they work on the same integers as the processor's own. Source: reference 6.12.
+pub(crate) fn set_atomic_caps(control: &mut Control, hca: &HcaCap) -> Result<(), DeviceError> {
+    if !hca.atomic() || cfg!(target_endian = "big") {
+        return Ok(());
+    }
+    let mut page = query_caps(control, cap_type::ATOMIC, true)?;
+    let Some(current) = AtomicCap::read_from(&page) else {
+        unreachable!("a page holds the layout")
+    };
+    if !current.supported_atomic_req_8b_endianness_mode_1() {
+        return Ok(());
+    }
+    current.with_atomic_req_8b_endianness_mode(HOST_ORDER).write_to(&mut page);
+    let input = SetHcaCap::input().with_op_mod(cap_type::ATOMIC << 1).with_capability(page);
+    control.execute::<SetHcaCap>(&input, &[], &mut []).during("setting the order of atomics")?;
+    Ok(())
 }
 
 /// Init pages, INIT_HCA.

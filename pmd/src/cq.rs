@@ -1,8 +1,8 @@
-//! Completion queues of send and receive queues: polled, never armed.
+//! Completion queues: the ring, its consumer index, and what an odd entry is.
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaBuf, DmaWord, Ring};
+use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
@@ -18,12 +18,14 @@ const LOG_CQE_BYTES: u8 = 6;
 const CI_MASK: u32 = 0x00ff_ffff;
 /// `mini_cqe_res_format`: hash. Source: reference 5.4.
 const MINI_CQE_HASH: u32 = 0;
+/// The invalid opcode, where it stands in the last dword.
+const INVALID_OPCODE: u32 = CqeOpcode::INVALID.0 << 4;
 /// Bits of the last dword that an ordinary completion is known by: opcode, format, owner.
 pub(crate) const OP_OWN_MASK: u32 = 0xfd;
 
-/// The driver's side of a completion queue.
+/// The driver's side of a completion queue: a ring that the device fills and one core empties.
 #[derive(Debug)]
-pub(crate) struct Cq {
+pub struct Cq {
     pub(crate) ring: Ring<64>,
     doorbell_record: DmaWord,
     pub(crate) log_size: u8,
@@ -43,11 +45,21 @@ pub(crate) enum Odd {
 }
 
 impl Cq {
-    /// Makes a queue on the device. The handle destroys it.
+    /// Makes a queue on the device that is never armed. The handle destroys it.
     pub(crate) fn new(
         device: &Arc<Inner>,
         log_size: u8,
         compression: bool,
+    ) -> Result<(Self, Handle), DeviceError> {
+        Self::reporting_to(device, log_size, compression, u32::from(device.eqn))
+    }
+
+    /// Makes a queue on the device whose events go to the event queue `eqn`.
+    pub(crate) fn reporting_to(
+        device: &Arc<Inner>,
+        log_size: u8,
+        compression: bool,
+        eqn: u32,
     ) -> Result<(Self, Handle), DeviceError> {
         let memory = device.memory();
         let buf = Arc::new(memory.alloc(1 << (log_size + LOG_CQE_BYTES), 4096)?);
@@ -56,7 +68,7 @@ impl Cq {
         let cqc = Cqc::zeroed()
             .with_log_cq_size(u32::from(log_size))
             .with_uar_page(device.uar_page)
-            .with_c_eqn_or_apu_element(u32::from(device.eqn))
+            .with_c_eqn_or_apu_element(eqn)
             .with_cqe_comp_en(compression)
             .with_mini_cqe_res_format(MINI_CQE_HASH)
             .with_dbr_addr(record.iova());
@@ -76,6 +88,41 @@ impl Cq {
         Ok(Self { ring, doorbell_record: DmaWord::new(record, 0)?, log_size, ci: 0 })
     }
 
+    /// The next entry, if the device has written it; it is consumed. Call [`Cq::tell`] after it
+    /// was read.
+    ///
+    /// Entries are plain: the queue was made without compression.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Slot<'_, 64>> {
+        let (ci, slot) = (self.ci, self.ring.at(self.ci));
+        let last = slot.load_acquire_be32::<0x3c>();
+        // The invalid opcode stands in entries that were never written. Source: reference 6.7.
+        if last & 1 != self.owner_at(ci) || last & INVALID_OPCODE == INVALID_OPCODE {
+            return None;
+        }
+        self.ci = ci.wrapping_add(1);
+        Some(slot)
+    }
+
+    /// Entries that the ring holds.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.ring.entries()
+    }
+
+    /// Entries consumed so far, modulo 2^32.
+    #[inline(always)]
+    #[must_use]
+    pub fn consumer_index(&self) -> u32 {
+        self.ci
+    }
+
+    /// The buffer of the doorbell record: consumer index, then the word that arms.
+    #[must_use]
+    pub fn doorbell_record(&self) -> &Arc<DmaBuf> {
+        self.doorbell_record.buf()
+    }
+
     /// Owner bit of the entry at `ci` once the device has written it.
     #[inline(always)]
     pub(crate) fn owner_at(&self, ci: u32) -> u32 {
@@ -91,7 +138,7 @@ impl Cq {
 
     /// Tells the device which entries are free again.
     #[inline(always)]
-    pub(crate) fn tell(&self) {
+    pub fn tell(&self) {
         self.doorbell_record.store_release_be32(self.ci & CI_MASK);
     }
 

@@ -451,7 +451,8 @@ impl Opening {
         if !self.is_vf {
             bringup::set_host_endianness(control)?;
         }
-        bringup::set_caps(control)?;
+        let hca = bringup::set_caps(control)?;
+        bringup::set_atomic_caps(control, &hca)?;
         bringup::supply_init(control)?;
         bringup::init(control)?;
         self.stage = Stage::Initialised;

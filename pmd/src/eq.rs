@@ -1,14 +1,19 @@
-//! The event queue: page requests, link changes and errors, polled.
+//! Event queues: page requests, link changes and errors, polled; completion events, by interrupt.
 
 use std::sync::Arc;
 
 use ferrocx_bus::{Bar, DmaBuf, Ring};
 use ferrocx_prm::Layout;
+use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::{
-    EQE_INVALID_OWNER, Eqe, EventCqError, EventPageRequest, EventPortChange, EventQueue, EventType,
-    PortChange,
+    EQE_INVALID_OWNER, Eqe, EventCompletion, EventCqError, EventPageRequest, EventPortChange,
+    EventQueue, EventType, PortChange,
 };
 use ferrocx_prm::init_seg::{EqDoorbell, uar};
+
+use crate::cmd::objects::{Handle, Kind};
+use crate::device::Inner;
+use crate::error::DeviceError;
 
 /// Entries after which the device is told the consumer index, at the latest.
 ///
@@ -16,13 +21,20 @@ use ferrocx_prm::init_seg::{EqDoorbell, uar};
 const UPDATE_EVERY: u32 = 32;
 
 /// Events that the queue subscribes to.
-const EVENTS: [EventType; 6] = [
+const EVENTS: [EventType; 13] = [
+    EventType::PATH_MIGRATED,
+    EventType::COMM_ESTABLISHED,
+    EventType::SQ_DRAINED,
     EventType::CQ_ERROR,
     EventType::WQ_CATASTROPHIC,
+    EventType::PATH_MIG_FAILED,
     EventType::PORT_CHANGE,
     EventType::PAGE_REQUEST,
     EventType::WQ_INVALID_REQ,
     EventType::WQ_ACCESS_ERROR,
+    EventType::SRQ_CATASTROPHIC,
+    EventType::SRQ_LAST_WQE,
+    EventType::SRQ_LIMIT,
 ];
 
 /// Something that the device reported.
@@ -49,6 +61,26 @@ pub enum Event {
         queue_type: u8,
         /// Its number.
         number: u32,
+    },
+    /// Something happened to a queue pair that is no error: it migrated, its first packet came
+    /// before RTS, its send queue drained, or it took the last entry of its shared queue.
+    QueuePair {
+        /// What happened.
+        event: EventType,
+        /// The queue pair.
+        qpn: u32,
+    },
+    /// A shared receive queue fell below its limit, or failed for good.
+    SharedReceive {
+        /// What happened.
+        event: EventType,
+        /// The shared queue.
+        srqn: u32,
+    },
+    /// A completion queue that was armed has something to report.
+    Completion {
+        /// The completion queue.
+        cqn: u32,
     },
     /// An event that this driver does not interpret.
     Other {
@@ -86,7 +118,8 @@ pub(crate) struct EqRing {
     told: u32,
     eqn: u8,
     bar: Arc<dyn Bar>,
-    doorbell_offset: u64,
+    /// Offset of the UAR page.
+    uar_offset: u64,
 }
 
 /// The `event_bitmask` of CREATE_EQ: four big-endian 64-bit words.
@@ -112,8 +145,8 @@ impl EqRing {
         bar: Arc<dyn Bar>,
         uar_page: u32,
     ) -> Self {
-        let doorbell_offset = u64::from(uar_page) * uar::PAGE_BYTES + uar::EQ_CI;
-        Self { ring, log_size, ci: 0, told: 0, eqn, bar, doorbell_offset }
+        let uar_offset = u64::from(uar_page) * uar::PAGE_BYTES;
+        Self { ring, log_size, ci: 0, told: 0, eqn, bar, uar_offset }
     }
 
     /// The next event, if there is one.
@@ -136,9 +169,68 @@ impl EqRing {
     fn tell(&mut self) {
         if self.told != self.ci {
             self.told = self.ci;
-            let word = EqDoorbell::zeroed().with_eqn(u32::from(self.eqn)).with_ci(self.ci);
-            self.bar.write_be32(self.doorbell_offset, u32::from_be_bytes(word.0));
+            self.write(uar::EQ_CI);
         }
+    }
+
+    /// Asks for an interrupt at the next event, or at once if one waits.
+    fn arm(&mut self) {
+        self.told = self.ci;
+        self.write(uar::EQ_ARM);
+    }
+
+    fn write(&self, register: u64) {
+        let word = EqDoorbell::zeroed().with_eqn(u32::from(self.eqn)).with_ci(self.ci);
+        self.bar.write_be32(self.uar_offset + register, u32::from_be_bytes(word.0));
+    }
+}
+
+/// An event queue of completion events, with an interrupt vector of its own.
+///
+/// Made by [`Device::completion_events`](crate::Device::completion_events). Completion queues that
+/// name it report here once they are armed.
+#[derive(Debug)]
+pub struct CompletionEvents {
+    ring: EqRing,
+    handle: Handle,
+}
+
+impl CompletionEvents {
+    /// Makes the queue on the device.
+    pub(crate) fn new(device: &Arc<Inner>, log_size: u8, vector: u16) -> Result<Self, DeviceError> {
+        let buf = Arc::new(device.memory().alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
+        initialise(&buf);
+        let eqc = Eqc::zeroed()
+            .with_log_eq_size(u32::from(log_size))
+            .with_uar_page(device.uar_page)
+            .with_intr(u32::from(vector));
+        // An empty mask makes it a queue of completion events. Source: reference 4.3, CREATE_EQ.
+        let eqn = device.control().create_eq(eqc, [0; 32], &buf)?;
+        let handle = Handle::new(device, Kind::Eq, u32::from(eqn), vec![Arc::clone(&buf)]);
+        let ring = Ring::new(buf, 0, log_size)?;
+        let ring = EqRing::new(ring, log_size, eqn, Arc::clone(device.bar()), device.uar_page);
+        Ok(Self { ring, handle })
+    }
+
+    /// Number of the event queue, for the context of a completion queue.
+    #[must_use]
+    pub fn eqn(&self) -> u32 {
+        self.handle.number()
+    }
+
+    /// The next completion queue that has something to report.
+    pub fn poll(&mut self) -> Option<u32> {
+        loop {
+            match self.ring.poll()? {
+                Polled::Event(Event::Completion { cqn }) => return Some(cqn),
+                other => tracing::warn!(?other, "not a completion event"),
+            }
+        }
+    }
+
+    /// Asks for an interrupt at the next event, or at once if one was not polled yet.
+    pub fn arm(&mut self) {
+        self.ring.arm();
     }
 }
 
@@ -172,6 +264,15 @@ fn decode(eqe: &Eqe) -> Polled {
             let (queue_type, number) = (data.queue_type() as u8, data.number());
             Event::QueueError { event, queue_type, number }
         }
+        EventType::PATH_MIGRATED
+        | EventType::PATH_MIG_FAILED
+        | EventType::COMM_ESTABLISHED
+        | EventType::SQ_DRAINED
+        | EventType::SRQ_LAST_WQE => Event::QueuePair { event, qpn: EventQueue(data).number() },
+        EventType::SRQ_CATASTROPHIC | EventType::SRQ_LIMIT => {
+            Event::SharedReceive { event, srqn: EventQueue(data).number() }
+        }
+        EventType::COMPLETION => Event::Completion { cqn: EventCompletion(data).cqn() },
         _ => Event::Other { event, sub_type },
     })
 }
@@ -183,8 +284,8 @@ mod tests {
     #[test]
     fn bitmask_is_literal() {
         let mask = event_bitmask();
-        // Bits 4, 5, 9, 11, 16, 17 of the first 64-bit word.
-        assert_eq!(mask[..8], [0, 0, 0, 0, 0x00, 0x03, 0x0a, 0x30]);
+        // What Linux's asynchronous queue asks for, and page requests: 0x1f02be, 1 << 11.
+        assert_eq!(mask[..8], [0, 0, 0, 0, 0x00, 0x1f, 0x0a, 0xbe]);
         assert!(mask[8..].iter().all(|byte| *byte == 0));
     }
 
@@ -216,5 +317,14 @@ mod tests {
         let event = EventType::WQ_CATASTROPHIC;
         let error = Event::QueueError { event, queue_type: 2, number: 9 };
         assert_eq!(decode(&eqe), Polled::Event(error));
+
+        eqe.0[0x01] = 0x02;
+        let event = EventType::COMM_ESTABLISHED;
+        assert_eq!(decode(&eqe), Polled::Event(Event::QueuePair { event, qpn: 9 }));
+        eqe.0[0x01] = 0x14;
+        let event = EventType::SRQ_LIMIT;
+        assert_eq!(decode(&eqe), Polled::Event(Event::SharedReceive { event, srqn: 9 }));
+        eqe.0[0x01] = 0x00;
+        assert_eq!(decode(&eqe), Polled::Event(Event::Completion { cqn: 9 }));
     }
 }

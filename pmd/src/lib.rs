@@ -20,7 +20,7 @@
 //! # What it does not do
 //!
 //! No interrupts on the data path, no LRO, no tunnels, no striding receive queues, no e-switch, no
-//! queue pairs: those are `verbs-lite`'s, over [`Device::execute`].
+//! queue pairs: those are `verbs-lite`'s, over [`Device::execute`] and [`objects`].
 //!
 //! # Limits
 //!
@@ -123,6 +123,7 @@ mod keys;
 pub mod lcore;
 mod link;
 mod memory;
+pub mod objects;
 mod pages;
 mod rss;
 mod rx;

@@ -14,7 +14,7 @@ use crate::error::DeviceError;
 /// A register is shared by nobody: two queues that ring the same register overwrite each other's
 /// value, and each would have to lock it.
 #[derive(Debug)]
-pub(crate) struct Uar {
+pub struct Uar {
     handle: Handle,
     doorbell: Doorbell,
 }
@@ -30,12 +30,14 @@ impl Uar {
     }
 
     /// Number of the page.
-    pub(crate) fn page(&self) -> u32 {
+    #[must_use]
+    pub fn page(&self) -> u32 {
         self.handle.number()
     }
 
     /// The register, for the hot path.
-    pub(crate) fn doorbell(&self) -> &Doorbell {
+    #[must_use]
+    pub fn doorbell(&self) -> &Doorbell {
         &self.doorbell
     }
 }

@@ -387,6 +387,12 @@ impl DmaWord {
         self.buf.iova() + offset as u64
     }
 
+    /// The buffer that the word lies in.
+    #[must_use]
+    pub fn buf(&self) -> &Arc<DmaBuf> {
+        &self.buf
+    }
+
     #[inline(always)]
     fn word(&self) -> &AtomicU32 {
         // SAFETY: aligned and inside the buffer (`new`), which `buf` keeps alive.

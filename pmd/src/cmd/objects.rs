@@ -14,6 +14,7 @@ use ferrocx_prm::cmd::objects::{
     AllocPd, AllocTransportDomain, AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain,
     DeallocUar, DestroyMkey,
 };
+use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
 use ferrocx_prm::cmd::tir::{CreateRqt, CreateTir, CreateTis, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
@@ -46,7 +47,8 @@ impl QueueState {
 }
 
 /// The page list of a queue buffer: one big-endian address for each 4 KiB page.
-pub(crate) fn page_list(buf: &DmaBuf) -> Vec<u8> {
+#[must_use]
+pub fn page_list(buf: &DmaBuf) -> Vec<u8> {
     (0..buf.len_bytes().div_ceil(QUEUE_PAGE_BYTES))
         .flat_map(|page| (buf.iova() + (page * QUEUE_PAGE_BYTES) as u64).to_be_bytes())
         .collect()
@@ -182,6 +184,7 @@ impl Control {
             Kind::Mkey => destroy!(DestroyMkey, DestroyMkey::input().with_mkey_index(number)),
             Kind::Eq => destroy!(DestroyEq, DestroyEq::input().with_eq_number(number)),
             Kind::Cq => destroy!(DestroyCq, DestroyCq::input().with_cqn(number)),
+            Kind::Qp => destroy!(DestroyQp, DestroyQp::input().with_qpn(number)),
             Kind::Sq => destroy!(DestroySq, DestroySq::input().with_sqn(number)),
             Kind::Rq => destroy!(DestroyRq, DestroyRq::input().with_rqn(number)),
             Kind::Rqt => destroy!(DestroyRqt, DestroyRqt::input().with_rqtn(number)),
@@ -210,29 +213,56 @@ pub(crate) fn local_mkc(mode: AccessMode, pd: u32) -> Mkc {
     Mkc::zeroed().with_access_mode(mode).with_lr(true).with_lw(true).with_qpn(ANY_QPN).with_pd(pd)
 }
 
-/// What kind of object a number is.
+/// What kind of object a number is, and so how it is destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+#[non_exhaustive]
+pub enum Kind {
+    /// UAR page.
     Uar,
+    /// Protection domain.
     Pd,
+    /// Transport domain.
     TransportDomain,
+    /// Memory key, by its index.
     Mkey,
+    /// Event queue.
     Eq,
+    /// Completion queue.
     Cq,
+    /// Queue pair.
+    Qp,
+    /// Send queue.
     Sq,
+    /// Receive queue.
     Rq,
+    /// Table of receive queues.
     Rqt,
+    /// Receive transport interface.
     Tir,
+    /// Send transport interface.
     Tis,
+    /// Flow table.
     FlowTable,
-    FlowGroup { table: u32 },
-    FlowEntry { table: u32 },
+    /// Flow group.
+    FlowGroup {
+        /// Its table.
+        table: u32,
+    },
+    /// Flow table entry.
+    FlowEntry {
+        /// Its table.
+        table: u32,
+    },
+    /// Flow counter.
     FlowCounter,
 }
 
 /// One object of the device, destroyed when it is dropped.
+///
+/// It holds the device and the memory that the object works on. If destroying fails, that memory is
+/// leaked, with an error in the log: the device may still own it.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub struct Handle {
     device: Arc<Inner>,
     kind: Kind,
     number: u32,
@@ -251,8 +281,17 @@ impl Handle {
         Self { device: Arc::clone(device), kind, number, memory, alive: true }
     }
 
-    pub(crate) fn number(&self) -> u32 {
+    /// The number by which the device knows the object.
+    #[inline(always)]
+    #[must_use]
+    pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether the object still exists.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.alive && !self.device.objects_are_gone()
     }
 
     pub(crate) fn device(&self) -> &Arc<Inner> {
@@ -260,7 +299,11 @@ impl Handle {
     }
 
     /// Destroys the object now; on an error it can be tried again.
-    pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
+    ///
+    /// # Errors
+    ///
+    /// What the device refused: other objects may still need this one.
+    pub fn destroy(&mut self) -> Result<(), CommandError> {
         if !self.alive || self.device.objects_are_gone() {
             self.alive = false;
             return Ok(());
