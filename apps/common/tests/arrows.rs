@@ -85,7 +85,8 @@ fn every_arrow_between_our_crates_is_in_the_table() {
 fn the_table_names_the_crates_that_exist() {
     let metadata = metadata();
     let members = metadata.workspace_packages();
-    for name in ["ferrocx-prm", "ferrocx-mempool", "ferrocx-bus", "ferrocx-model", "ferrocx-pmd"] {
+    for row in LIBRARIES {
+        let name = row.name;
         assert!(members.iter().any(|member| member.name.as_str() == name), "{name} is missing");
     }
 }

@@ -1,0 +1,206 @@
+//! [`Cq`]: completion queues, and [`Completion`], what their entries say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferrocx_bus::{DmaWord, Slot};
+use ferrocx_pmd::objects::Handle;
+use ferrocx_prm::cqe::CqeOpcode;
+use ferrocx_prm::init_seg::{CqArm, uar};
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use crate::channel::CompletionChannel;
+use crate::device::{Core, Device};
+use crate::error::{Failure, VerbsError};
+use crate::types::Qpn;
+
+/// Bits of a consumer index in the arm word. Source: reference 6.9.
+const CI_MASK: u32 = 0x00ff_ffff;
+
+/// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
+#[derive(Debug)]
+pub(crate) struct CqCore {
+    handle: Handle,
+    pub(crate) core: Arc<Core>,
+    entries: u32,
+    /// Entries that no queue pair was promised.
+    free: AtomicU32,
+}
+
+impl CqCore {
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        self.handle.number()
+    }
+}
+
+/// Entries of a completion queue that a queue pair may fill at the same time.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub(crate) cq: Arc<CqCore>,
+    entries: u32,
+}
+
+impl Share {
+    /// Gives `entries` fewer back: completions may still stand in them.
+    pub(crate) fn keep(&mut self, entries: u32) {
+        self.entries = self.entries.saturating_sub(entries);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.cq.free.fetch_add(self.entries, Ordering::AcqRel);
+    }
+}
+
+/// What to be woken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notify {
+    /// Any completion.
+    Next,
+    /// Receives that the sender asked a solicited event for, and failures.
+    Solicited,
+}
+
+/// A completion queue. Belongs to one core at a time: polling takes `&mut self`.
+///
+/// Queue pairs reserve room in it when they are made, so it cannot overrun.
+#[derive(Debug)]
+pub struct Cq {
+    ring: ferrocx_pmd::objects::Cq,
+    inner: Arc<CqCore>,
+    arm: DmaWord,
+    arm_offset: u64,
+    /// Events asked for so far, two bits of it.
+    arm_sn: u32,
+}
+
+impl Cq {
+    pub(crate) fn new(
+        device: &Device,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<Self, VerbsError> {
+        let core = Arc::clone(device.core());
+        VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
+        let entries = entries.next_power_of_two();
+        let port = core.port();
+        let events = channel.map(CompletionChannel::events);
+        let (ring, handle) = port.cq(entries.ilog2() as u8, events)?;
+        // Behind the consumer index stands the word that arms. Source: reference 6.6.
+        let arm = DmaWord::new(Arc::clone(ring.doorbell_record()), 4)?;
+        let arm_offset = u64::from(port.cq_uar_page()) * uar::PAGE_BYTES + uar::CQ_ARM;
+        let free = AtomicU32::new(entries);
+        let inner = Arc::new(CqCore { handle, core, entries, free });
+        Ok(Self { ring, inner, arm, arm_offset, arm_sn: 0 })
+    }
+
+    /// Its number, as completion events name it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.inner.number()
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.inner.entries
+    }
+
+    /// Promises room to a queue pair.
+    pub(crate) fn reserve(&self, core: &Arc<Core>, entries: u32) -> Result<Share, VerbsError> {
+        if !Arc::ptr_eq(core, &self.inner.core) {
+            return Err(VerbsError::OtherDevice { what: "the completion queue" });
+        }
+        let take = |free: u32| free.checked_sub(entries);
+        let taken = self.inner.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        match taken {
+            Ok(_) => Ok(Share { cq: Arc::clone(&self.inner), entries }),
+            Err(free) => Err(VerbsError::CqTooSmall { need: entries, free }),
+        }
+    }
+
+    /// The next completion, if there is one. Give it to the queue pair that it names.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Completion> {
+        let completion = Completion::read(&self.ring.take()?);
+        self.ring.tell();
+        Some(completion)
+    }
+
+    /// Asks for one event when the next completion comes that was not polled yet. See
+    /// [`CompletionChannel`].
+    pub fn arm(&mut self, what: Notify) {
+        let word = CqArm::zeroed()
+            .with_sn(self.arm_sn & 3)
+            .with_solicited_only(what == Notify::Solicited)
+            .with_ci(self.ring.consumer_index() & CI_MASK)
+            .with_cqn(self.number());
+        let value = u64::from_be_bytes(word.0);
+        self.arm.store_release_be32((value >> 32) as u32);
+        self.inner.core.port().bar().write_be64(self.arm_offset, value);
+    }
+
+    /// Notes that an event of this queue was taken from its channel; arm it again after this.
+    pub fn ack_event(&mut self) {
+        self.arm_sn = self.arm_sn.wrapping_add(1);
+    }
+}
+
+/// One entry of a completion queue, to be given to the queue pair that it names:
+/// [`Qp::complete`](crate::Qp::complete).
+#[derive(Debug)]
+#[must_use = "the queue pair does not know of it yet"]
+pub struct Completion {
+    pub(crate) opcode: CqeOpcode,
+    pub(crate) qpn: u32,
+    user_index: u32,
+    pub(crate) wqe_counter: u16,
+    pub(crate) byte_cnt: u32,
+    /// Immediate data, or the key that was invalidated.
+    pub(crate) word: u32,
+    /// GRH, L3 type and source queue pair.
+    pub(crate) flags_rqpn: u32,
+    pub(crate) is_solicited: bool,
+    /// Only of failures.
+    pub(crate) failure: Failure,
+}
+
+impl Completion {
+    /// Reads an entry that the device has handed over. Offsets: reference 6.7.
+    #[inline(always)]
+    fn read(slot: &Slot<'_, 64>) -> Self {
+        let last = slot.load_be32::<0x3c>();
+        let opcode = CqeOpcode(last >> 4 & 0xf);
+        let error = slot.load_be32::<0x34>();
+        Self {
+            opcode,
+            qpn: slot.load_be32::<0x38>() & 0xff_ffff,
+            user_index: slot.load_be32::<0x20>() & 0xff_ffff,
+            wqe_counter: (last >> 16) as u16,
+            byte_cnt: slot.load_be32::<0x2c>(),
+            word: slot.load_be32::<0x24>(),
+            flags_rqpn: slot.load_be32::<0x18>(),
+            is_solicited: last & 2 != 0,
+            failure: Failure { syndrome: CqeSyndrome(error as u8), vendor: (error >> 8) as u8 },
+        }
+    }
+
+    /// The queue pair that it is about.
+    #[inline]
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        Qpn(self.qpn)
+    }
+
+    /// What [`QpConfig::user_index`](crate::QpConfig::user_index) was set to: an index into the
+    /// caller's own table.
+    #[inline]
+    #[must_use]
+    pub fn user_index(&self) -> u32 {
+        self.user_index
+    }
+}

@@ -1,0 +1,92 @@
+//! RDMA verbs in user space, on the project's own driver: no kernel driver, no libibverbs.
+//!
+//! **This library has never run on hardware**, and no stock RDMA stack has been its peer yet: two
+//! of the project's model devices have.
+//!
+//! # Architecture
+//!
+//! - [`Device`] switches RoCEv2 on at a port of [`ferrocx_pmd`], holds its addresses, and finds the
+//!   one that reaches a peer ([`Device::route`]).
+//! - [`Pd`] is where everything else is made: queue pairs, keys.
+//! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
+//!   moves into a work request and comes back with its completion ([`mr`]).
+//! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
+//!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
+//!   cannot panic.
+//! - [`Cq`] is polled, or armed and waited for through a [`CompletionChannel`].
+//!
+//! Handles hold what they were made from, so any order of dropping is right. What cannot be
+//! destroyed is leaked and logged, never freed.
+//!
+//! # What it does not do
+//!
+//! No address resolution and no connection manager: MAC addresses and queue pair numbers are the
+//! caller's to exchange. No shared receive queues, no XRC, no multicast.
+//!
+//! # Limits
+//!
+//! | what | limit | where |
+//! |---|---|---|
+//! | requests in flight | the ring, 32768 blocks of 64 bytes | [`QpConfig`] |
+//! | completions in flight | reserved when a queue pair is made | [`VerbsError::CqTooSmall`] |
+//! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
+//! | one buffer | 2 GiB | [`Mr::buf`] |
+//!
+//! # Example
+//!
+//! Two ends of a connection; what each needs to know of the other came by another way.
+//!
+//! ```
+//! use ferrocx_mempool::RegionConfig;
+//! use ferrocx_verbs_lite::*;
+//!
+//! fn connect(device: &Device, pd: &Pd, cq: &Cq, path: Path, peer: Qpn, mtu: Mtu)
+//!     -> Result<RcQp<Rts>, Box<dyn std::error::Error>>
+//! {
+//!     let qp = pd.create_rc_qp(cq, cq, &QpConfig::default())?;
+//!     let qp = qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
+//!     let qp = qp.connect(&RtrAttr::new(path, peer, Psn(0), mtu))?;
+//!     Ok(qp.activate(&RtsAttr::new(Psn(0)))?)
+//! }
+//!
+//! /// Sends a message and waits for its end; gives the buffer back.
+//! fn send(qp: &mut RcQp<Rts>, cq: &mut Cq, buf: Buf) -> Result<Buf, Box<dyn std::error::Error>> {
+//!     qp.post_send(&SendWr::signaled(1, SendOp::Send), Some(buf))?;
+//!     loop {
+//!         let Some(completion) = cq.poll() else { continue };
+//!         let mut sent = None;
+//!         qp.complete(completion, |wc| sent = Some(wc))?;
+//!         let Some(wc) = sent else { continue };
+//!         wc.result?;
+//!         return wc.into_buffers().ok_or_else(|| "a receive ended".into());
+//!     }
+//! }
+//! ```
+#![deny(unsafe_code)]
+
+mod channel;
+mod cq;
+mod device;
+mod error;
+mod gid;
+pub mod mr;
+mod pd;
+pub mod qp;
+mod types;
+mod wr;
+
+pub use channel::CompletionChannel;
+pub use cq::{Completion, Cq, Notify};
+pub use device::{Device, DeviceAttr, DeviceCaps, PortAttr};
+pub use error::{Failure, PostError, Refused, VerbsError};
+pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
+pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
+pub use pd::Pd;
+pub use qp::{
+    Init, InitAttr, Qp, QpConfig, QpState, QpType, RcQp, Reset, Rtr, RtrAttr, Rts, RtsAttr, UcQp,
+    UdQp, WrongCompletion,
+};
+pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use wr::{
+    AddressHandle, InvalidatedRkey, RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode,
+};

@@ -1,0 +1,199 @@
+//! [`Buf`]: a piece of registered memory, which work requests take and completions bring back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use ferrocx_mempool::AccessError;
+
+use super::Registration;
+use crate::types::{Lkey, RemoteAddr, Rkey};
+
+/// A piece of registered memory.
+///
+/// It moves into a work request and comes back with the completion, so nobody reads or fills it
+/// while the device owns it. Peers may still write to it where its key permits; bytes are
+/// copied with atomic accesses, so that is a race of data, never undefined behaviour.
+///
+/// Pieces may overlap: that two of them are posted at a time is the caller's business.
+pub struct Buf {
+    registration: Arc<Registration>,
+    /// Offset of the first byte in the region.
+    offset: usize,
+    /// The address in the space of the key.
+    addr: u64,
+    len: u32,
+    /// The key, as it stands in a work request.
+    lkey_be: u32,
+}
+
+impl Buf {
+    /// The caller has checked the range.
+    pub(crate) fn new(registration: Arc<Registration>, offset: usize, addr: u64, len: u32) -> Self {
+        let lkey_be = registration.lkey().to_be();
+        Self { registration, offset, addr, len, lkey_be }
+    }
+
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Key of the memory.
+    #[must_use]
+    pub fn lkey(&self) -> Lkey {
+        Lkey(u32::from_be(self.lkey_be))
+    }
+
+    /// Address of the first byte in the space of the key.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// What a peer needs to reach it; `None` if the registration grants peers nothing.
+    #[must_use]
+    pub fn remote(&self) -> Option<RemoteAddr> {
+        let rkey: Rkey = self.registration.rkey()?;
+        Some(RemoteAddr { addr: self.addr, rkey })
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError::OutOfRange`].
+    pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
+        let at = self.at(offset, bytes.len())?;
+        self.registration.memory().region().copy_in(at, bytes)
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError::OutOfRange`].
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
+        let at = self.at(offset, bytes.len())?;
+        self.registration.memory().region().copy_out(at, bytes)
+    }
+
+    /// All bytes, copied.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        // In range: the piece lies inside its region, see `new`.
+        let copied = self.copy_out(0, &mut bytes);
+        debug_assert!(copied.is_ok());
+        bytes
+    }
+
+    /// Cuts the piece in two at `at`; `self` keeps the first part.
+    ///
+    /// # Panics
+    ///
+    /// When `at` is past the end.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        assert!(at <= self.len(), "cut past the end of the buffer");
+        let rest = Self {
+            registration: Arc::clone(&self.registration),
+            offset: self.offset + at,
+            addr: self.addr + at as u64,
+            len: self.len - at as u32,
+            lkey_be: self.lkey_be,
+        };
+        self.len = at as u32;
+        rest
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<usize, AccessError> {
+        let end = offset.checked_add(len).ok_or(AccessError::OutOfRange)?;
+        if end > self.len() {
+            return Err(AccessError::OutOfRange);
+        }
+        Ok(self.offset + offset)
+    }
+
+    #[inline(always)]
+    fn sge(&self) -> Sge {
+        Sge { addr: self.addr, len: self.len, lkey_be: self.lkey_be }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buf")
+            .field("addr", &format_args!("{:#x}", self.addr))
+            .field("len", &self.len)
+            .field("lkey", &format_args!("{:#010x}", self.lkey().0))
+            .finish()
+    }
+}
+
+/// A scatter or gather entry, as a work request holds it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sge {
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) lkey_be: u32,
+}
+
+pub(crate) mod sealed {
+    /// Implemented here only: an entry that outlived its memory would let the device write
+    /// to what is somebody else's by then.
+    pub trait Sealed {}
+}
+
+/// What a work request can take along: the memory behind its scatter or gather list.
+///
+/// [`Buf`] for one piece, arrays of it for several, `()` for queue pairs that carry none.
+pub trait Buffers: sealed::Sealed + Send + fmt::Debug + 'static {
+    /// The entries, in order.
+    fn sges(&self) -> impl Iterator<Item = Sge>;
+}
+
+impl sealed::Sealed for Buf {}
+
+impl Buffers for Buf {
+    #[inline(always)]
+    fn sges(&self) -> impl Iterator<Item = Sge> {
+        std::iter::once(self.sge())
+    }
+}
+
+impl<const N: usize> sealed::Sealed for [Buf; N] {}
+
+impl<const N: usize> Buffers for [Buf; N] {
+    #[inline(always)]
+    fn sges(&self) -> impl Iterator<Item = Sge> {
+        self.iter().map(Buf::sge)
+    }
+}
+
+impl<const N: usize> sealed::Sealed for ArrayVec<Buf, N> {}
+
+impl<const N: usize> Buffers for ArrayVec<Buf, N> {
+    #[inline(always)]
+    fn sges(&self) -> impl Iterator<Item = Sge> {
+        self.iter().map(Buf::sge)
+    }
+}
+
+impl sealed::Sealed for () {}
+
+impl Buffers for () {
+    #[inline(always)]
+    fn sges(&self) -> impl Iterator<Item = Sge> {
+        std::iter::empty()
+    }
+}

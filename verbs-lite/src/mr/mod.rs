@@ -1,0 +1,187 @@
+//! Memory regions: memory, the keys over it, and the pieces that work requests carry.
+//!
+//! | kind | made by | its addresses | who reaches it |
+//! |---|---|---|---|
+//! | registered | [`Pd::reg_mr`] | virtual addresses, or from 0 | local, peers as granted |
+//! | DMA | [`Pd::get_dma_mr`] | bus addresses | local only |
+//! | physical list | [`Pd::reg_phys_mr`] | from a start that the caller chooses | local, peers as granted |
+//! | fast-register | [`Pd::alloc_mr`], then work requests | chosen at each registration | local, peers as granted |
+//!
+//! A [`Memory`] is mapped once; any number of keys may cover it. A key ends at once with
+//! [`Mr::dereg`], or with the last handle and [`Buf`] of it.
+
+mod buf;
+mod create;
+mod dma;
+mod memory;
+mod phys;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrocx_pmd::objects::Handle;
+
+pub use buf::{Buf, Buffers, Sge};
+pub use dma::DmaMr;
+pub use memory::Memory;
+pub use phys::PhysBuf;
+
+use crate::error::VerbsError;
+use crate::pd::{Pd, PdCore};
+use crate::types::{Access, Lkey, Rkey};
+
+/// A key over memory, and what keeps both.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    /// The mkey. `None` for a key that is shared: the reserved one, or a domain's DMA key.
+    key: Mutex<Option<Handle>>,
+    lkey: u32,
+    access: Access,
+    /// First address in the space of the key, and bytes.
+    start: u64,
+    len: u64,
+    /// Where the first byte lies in the region; `None` when the pieces lie apart.
+    offset: Option<usize>,
+    memory: Arc<Memory>,
+    /// More memory, for pieces that lie apart.
+    _others: Vec<Arc<Memory>>,
+    /// What the key belongs to: its domain, or the DMA key.
+    _pd: Arc<PdCore>,
+    _dma: Option<Arc<dma::DmaKey>>,
+}
+
+impl Registration {
+    #[inline(always)]
+    pub(crate) fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// The key for peers, if any right was granted to them.
+    pub(crate) fn rkey(&self) -> Option<Rkey> {
+        self.access.intersects(Access::REMOTE).then_some(Rkey(self.lkey))
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn dereg(&self) -> Result<(), VerbsError> {
+        let mut key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = key.as_mut() {
+            handle.destroy()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Err(error) = self.dereg() {
+            tracing::error!(lkey = self.lkey, %error, "memory key not destroyed, memory leaked");
+            self.memory.leak();
+            self._others.iter().for_each(|memory| memory.leak());
+        }
+    }
+}
+
+/// A memory region: registered memory, reachable by one key.
+///
+/// A handle: clones are the same region. The key lives until [`Mr::dereg`], or until the last
+/// handle and [`Buf`] is dropped.
+#[derive(Debug, Clone)]
+pub struct Mr {
+    pub(crate) inner: Arc<Registration>,
+}
+
+impl Mr {
+    /// The key for local use.
+    #[must_use]
+    pub fn lkey(&self) -> Lkey {
+        Lkey(self.inner.lkey)
+    }
+
+    /// The key for peers; `None` if they were granted nothing.
+    #[must_use]
+    pub fn rkey(&self) -> Option<Rkey> {
+        self.inner.rkey()
+    }
+
+    /// First address in the space of the key.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.inner.start
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.inner.len
+    }
+
+    /// What may be done through the key.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.inner.access
+    }
+
+    /// A piece of the region, counted from its first byte. Pieces may overlap.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`] outside the region or above 2 GiB, [`VerbsError::Unsupported`]
+    /// for a region whose pieces lie apart in memory.
+    pub fn buf(&self, range: Range<usize>) -> Result<Buf, VerbsError> {
+        let len = self.inner.len;
+        VerbsError::range("start of the range", range.start as u64, 0, len)?;
+        VerbsError::range("end of the range", range.end as u64, range.start as u64, len)?;
+        let bytes = (range.end - range.start) as u64;
+        VerbsError::range("bytes of the buffer", bytes, 0, 1 << 31)?;
+        let Some(offset) = self.inner.offset else {
+            let what = "contiguous memory behind this region";
+            return Err(VerbsError::Unsupported { what, way_out: "take buffers from reg_mr" });
+        };
+        let addr = self.inner.start + range.start as u64;
+        let registration = Arc::clone(&self.inner);
+        Ok(Buf::new(registration, offset + range.start, addr, bytes as u32))
+    }
+
+    /// The whole region.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::buf`].
+    pub fn whole(&self) -> Result<Buf, VerbsError> {
+        self.buf(0..usize::try_from(self.inner.len).unwrap_or(usize::MAX))
+    }
+
+    /// Ends the key now, whatever is posted: when this returns, no access through it succeeds, and
+    /// work in flight completes with a local protection error, or at the peer with a remote access
+    /// error. Buffers of it can still be read and written here.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused; try again. A DMA key is shared and ends with its [`DmaMr`].
+    pub fn dereg(&self) -> Result<(), VerbsError> {
+        self.inner.dereg()
+    }
+}
+
+impl Pd {
+    /// Registers a range of memory under a key of its own.
+    ///
+    /// Peers use the virtual address of the memory, or with [`Access::ZERO_BASED`] the offset in
+    /// the range, which must then start at a multiple of 4096.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::RemoteWithoutLocalWrite`], [`VerbsError::OutOfRange`],
+    /// [`VerbsError::OtherDevice`], or what the device refused.
+    pub fn reg_mr(
+        &self,
+        memory: &Arc<Memory>,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<Mr, VerbsError> {
+        create::contiguous(self, memory, range, access)
+    }
+}

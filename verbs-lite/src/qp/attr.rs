@@ -1,0 +1,152 @@
+//! Settings of queue pairs, and of the transitions to RTS.
+
+use crate::device::DeviceAttr;
+use crate::error::VerbsError;
+use crate::gid::Path;
+use crate::types::{Access, Mtu, Psn, Qpn};
+
+/// How large a queue pair is. The sizes are what it takes at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Send requests in flight: 1 to [`DeviceAttr::max_qp_wr`], less for long requests.
+    pub max_send_wr: u32,
+    /// Receive requests in flight: 1 to [`DeviceAttr::max_qp_wr`].
+    pub max_recv_wr: u32,
+    /// Gather entries of a send request: 1 to [`DeviceAttr::max_send_sge`].
+    pub max_send_sge: u32,
+    /// Scatter entries of a receive request: 1 to [`DeviceAttr::max_recv_sge`].
+    pub max_recv_sge: u32,
+    /// Bytes that may stand in a send request itself: 0 to [`QpConfig::MAX_INLINE_BYTES`].
+    pub max_inline_bytes: u32,
+    /// Number that completions carry, 24 bits: an index into the caller's own table.
+    pub user_index: u32,
+}
+
+impl QpConfig {
+    /// What fits a request beside control, address vector, and the header of the data.
+    pub const MAX_INLINE_BYTES: u32 = 928;
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_bytes: 64,
+            user_index: 0,
+        }
+    }
+}
+
+/// 16-byte units in front of the data: control, and address vector or remote address and operands.
+const HEADER_DS: u32 = 4;
+/// Units of a basic block.
+const DS_PER_BLOCK: u32 = 4;
+/// Smallest receive ring: the send ring behind it starts at a whole block.
+const MIN_RECV_WR: u32 = 4;
+/// Requests of a ring, and blocks of it. Source: reference 5.2, four-bit sizes.
+const MAX_LOG_SIZE: u32 = 15;
+
+/// Sizes of rings, checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) log_sq_blocks: u8,
+    pub(super) log_rq_entries: u8,
+    /// log2 of the 16-byte units of a receive.
+    pub(super) log_rq_units: u8,
+    /// Blocks of the longest send request.
+    pub(super) max_blocks: u32,
+}
+
+impl Sizes {
+    pub(super) fn of(config: &QpConfig, attr: &DeviceAttr) -> Result<Self, VerbsError> {
+        let check = |what, value: u32, min, max: u32| {
+            VerbsError::range(what, value.into(), min, max.into())
+        };
+        check("max_send_wr", config.max_send_wr, 1, attr.max_qp_wr)?;
+        check("max_recv_wr", config.max_recv_wr, 1, attr.max_qp_wr)?;
+        check("max_send_sge", config.max_send_sge, 1, attr.max_send_sge)?;
+        check("max_recv_sge", config.max_recv_sge, 1, attr.max_recv_sge)?;
+        let most = QpConfig::MAX_INLINE_BYTES;
+        check("max_inline_bytes", config.max_inline_bytes, 0, most)?;
+        check("user_index", config.user_index, 0, 0xff_fffe)?;
+        let inline_ds = (4 + config.max_inline_bytes).div_ceil(16);
+        let data_ds = config.max_send_sge.max(inline_ds);
+        let max_blocks = (HEADER_DS + data_ds).div_ceil(DS_PER_BLOCK);
+        let blocks = u64::from(config.max_send_wr) * u64::from(max_blocks);
+        let what = "blocks of the send ring (max_send_wr times blocks of a request)";
+        VerbsError::range(what, blocks, 1, 1 << MAX_LOG_SIZE)?;
+        let log = |value: u32| value.next_power_of_two().ilog2() as u8;
+        Ok(Self {
+            log_sq_blocks: log(blocks as u32),
+            log_rq_entries: log(config.max_recv_wr.max(MIN_RECV_WR)),
+            log_rq_units: log(config.max_recv_sge),
+            max_blocks,
+        })
+    }
+}
+
+/// What INIT sets: what peers may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InitAttr {
+    /// Rights of the peer, beside those of the keys. Only the remote ones count.
+    pub access: Access,
+    /// Datagrams: the key that they must carry.
+    pub qkey: u32,
+}
+
+/// What RTR sets: where the peer is, and what it will send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtrAttr {
+    /// The way to the peer.
+    pub path: Path,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// The first number that the peer will send.
+    pub psn: Psn,
+    /// Payload of a full packet; the same at both ends.
+    pub mtu: Mtu,
+    /// READs and atomics of the peer to serve at a time: 0 to [`DeviceAttr::max_qp_rd_atom`].
+    pub max_dest_rd_atomic: u8,
+    /// Code of the time that the peer waits when no receive is posted: 0 to 31.
+    pub min_rnr_timer: u8,
+}
+
+impl RtrAttr {
+    /// A connection with the usual settings: 16 READs, a wait of 0.64 ms.
+    #[must_use]
+    pub fn new(path: Path, remote_qpn: Qpn, psn: Psn, mtu: Mtu) -> Self {
+        Self { path, remote_qpn, psn, mtu, max_dest_rd_atomic: 16, min_rnr_timer: 12 }
+    }
+}
+
+/// What RTS sets: how to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtsAttr {
+    /// The first number to send.
+    pub psn: Psn,
+    /// Waiting for an acknowledgement takes 4.096 us times 2 to this power: 0 (for ever) to 31.
+    pub timeout: u8,
+    /// Repetitions without an acknowledgement: 0 to 7.
+    pub retry_count: u8,
+    /// Repetitions when the peer has no receive: 0 to 6, 7 for ever.
+    pub rnr_retry: u8,
+    /// READs and atomics in flight: 0 to [`DeviceAttr::max_qp_rd_atom`].
+    pub max_rd_atomic: u8,
+}
+
+impl RtsAttr {
+    /// The usual settings: 67 ms, seven repetitions, for ever when the peer is not ready.
+    #[must_use]
+    pub fn new(psn: Psn) -> Self {
+        Self { psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
+    }
+}
+
+/// log2 of a number of READs, rounded up; 0 counts as 1.
+pub(super) fn log_reads(what: &'static str, reads: u8, max: u32) -> Result<u32, VerbsError> {
+    VerbsError::range(what, reads.into(), 0, max.into())?;
+    Ok(u32::from(reads).max(1).next_power_of_two().ilog2())
+}

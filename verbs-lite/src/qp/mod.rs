@@ -1,0 +1,375 @@
+//! Queue pairs: made, connected, posted to, and told of their completions.
+//!
+//! [`RcQp`], [`UcQp`] and [`UdQp`] are led to RTS by types: each step takes the queue pair and
+//! gives it back in its next state. [`Qp`] is the same without types, for tables of them.
+//!
+//! | from | to | by | what is set |
+//! |---|---|---|---|
+//! | reset | INIT | `init` | rights of the peer; receives may be posted |
+//! | INIT | RTR | `connect`, UD: `receive` | the peer; receives are filled |
+//! | RTR | RTS | `activate` | retries; sends may be posted |
+//! | RTS | SQ error | the device, UC and UD | receiving goes on: [`Qp::resume`] |
+//! | any | error | the device, [`Qp::to_error`] | everything posted is flushed |
+//! | any | reset | [`Qp::reset`] | only when every completion was taken |
+
+mod attr;
+mod modify;
+mod rq;
+mod sq;
+mod state;
+
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_pmd::objects::{Handle, Kind, Uar, page_list};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::qp::CreateQp;
+use ferrocx_prm::cqe::CqeOpcode;
+use ferrocx_prm::qpc::Qpc;
+use thiserror::Error;
+
+pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
+pub use modify::QpAttr;
+pub use state::{
+    Init, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
+};
+
+use crate::cq::{Completion, Cq, Share};
+use crate::error::{PostError, Refused, VerbsError};
+use crate::mr::{Buf, Buffers};
+use crate::pd::{Pd, PdCore};
+use crate::types::Qpn;
+use crate::wr::{SendOp, SendWr, Wc};
+
+use attr::Sizes;
+use rq::Rq;
+use sq::Sq;
+
+/// Bytes of a send block.
+const BLOCK_BYTES: usize = 64;
+/// Path migration state: migrated, the only one without migration. Source: reference 5.2.
+const PM_MIGRATED: u32 = 3;
+
+/// Transport service of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpType {
+    /// Reliable connection.
+    Rc = 0,
+    /// Unreliable connection.
+    Uc = 1,
+    /// Unreliable datagram.
+    Ud = 2,
+}
+
+impl QpType {
+    /// Whether the service has an operation. Source: reference 7.2.
+    #[inline(always)]
+    fn has(self, op: &SendOp<'_>) -> bool {
+        match op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..) => {
+                self != Self::Ud
+            }
+            SendOp::SendInv(_)
+            | SendOp::Read(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => self == Self::Rc,
+            SendOp::Datagram { .. } => self == Self::Ud,
+        }
+    }
+}
+
+/// State of a queue pair, as far as this library knows it: the device may be ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpState {
+    /// Nothing works.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue failed; receiving goes on (UC, UD).
+    SqError,
+    /// Everything posted is flushed.
+    Error,
+}
+
+/// A completion that a queue pair cannot have. The device is broken, or it was given to the wrong
+/// queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "queue pair {qpn:#08x} was given a completion of opcode {opcode}, WQE {wqe_counter}, queue \
+     pair {of:#08x}, which it cannot have"
+)]
+pub struct WrongCompletion {
+    /// The queue pair.
+    pub qpn: u32,
+    /// The one that the completion names.
+    pub of: u32,
+    /// Opcode of the completion.
+    pub opcode: u32,
+    /// Request that it names.
+    pub wqe_counter: u16,
+}
+
+/// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`.
+///
+/// `B` is what a request takes along and gives back: see [`Buffers`].
+#[derive(Debug)]
+pub struct Qp<B: Buffers = Buf> {
+    sq: Sq<B>,
+    rq: Rq<B>,
+    state: QpState,
+    qp_type: QpType,
+    qpn: u32,
+    // Dropped in this order: the queue pair before what it names.
+    handle: Handle,
+    _uar: Uar,
+    send_share: Share,
+    recv_share: Share,
+    pd: Arc<PdCore>,
+}
+
+impl<B: Buffers> Qp<B> {
+    /// Makes a queue pair in reset.
+    fn new(
+        pd: &Pd,
+        qp_type: QpType,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let pd = Arc::clone(&pd.inner);
+        let core = &pd.core;
+        let sizes = Sizes::of(config, &core.attr)?;
+        let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
+        let send_share = send_cq.reserve(core, sq_blocks)?;
+        let recv_share = recv_cq.reserve(core, rq_entries)?;
+        let port = core.port();
+        let uar = port.uar()?;
+        let rq_bytes = 16usize << (sizes.log_rq_entries + sizes.log_rq_units);
+        let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
+        let rings = Arc::new(port.alloc_dma(len_bytes, 4096)?);
+        let record = Arc::new(port.alloc_dma(8, 64)?);
+        let qpc = Qpc::zeroed()
+            .with_st(qp_type as u32)
+            .with_pm_state(PM_MIGRATED)
+            .with_pd(pd.number())
+            .with_log_rq_size(u32::from(sizes.log_rq_entries))
+            .with_log_rq_stride(u32::from(sizes.log_rq_units))
+            .with_log_sq_size(u32::from(sizes.log_sq_blocks))
+            .with_ts_format(u32::from(core.roce.qp_ts_format() != 0))
+            .with_rlky(core.lkey.is_some())
+            .with_uar_page(uar.page())
+            .with_user_index(config.user_index)
+            .with_fre(qp_type == QpType::Rc)
+            .with_cqn_snd(send_share.cq.number())
+            .with_cqn_rcv(recv_share.cq.number())
+            .with_dbr_addr(record.iova());
+        let input = CreateQp::input().with_qpc(qpc);
+        let qpn = port.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
+        let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
+        let handle = port.adopt(Kind::Qp, qpn, memory);
+        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
+        let rq_units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
+        let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
+        let sq = Sq::new(sq::Parts {
+            units: Ring::new(rings, rq_bytes, sizes.log_sq_blocks + 2)?,
+            doorbell: uar.doorbell().clone(),
+            record: DmaWord::new(record, 4)?,
+            qpn,
+            max_blocks: sizes.max_blocks,
+            max_sge: config.max_send_sge,
+            max_inline: config.max_inline_bytes,
+        });
+        let rq = Rq::new(rq_units, sizes.log_rq_units, rq_record);
+        let state = QpState::Reset;
+        Ok(Self { sq, rq, state, qp_type, qpn, handle, _uar: uar, send_share, recv_share, pd })
+    }
+
+    /// Its number, which the peer must know.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        Qpn(self.qpn)
+    }
+
+    /// Its service.
+    #[must_use]
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    /// Its state, as of the last completion or transition. [`Qp::query`] asks the device.
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// Posts a send request and rings the doorbell. It takes `buffers` along, if it needs any.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers. Nothing was posted then.
+    #[inline]
+    pub fn post_send(
+        &mut self,
+        wr: &SendWr<'_>,
+        buffers: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        self.queue_send(wr, buffers)?;
+        self.sq.ring();
+        Ok(())
+    }
+
+    /// As [`Qp::post_send`], without ringing: for a run of requests and one
+    /// [`Qp::ring_doorbell`] behind them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::post_send`].
+    #[inline]
+    pub fn queue_send(
+        &mut self,
+        wr: &SendWr<'_>,
+        buffers: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        match self.check_send(&wr.op) {
+            Ok(()) => self.sq.push(wr, buffers),
+            Err(cause) => Err(Refused { held: buffers, cause }),
+        }
+    }
+
+    /// Posts a send request whose data are copied into it, and rings the doorbell. `data` can be
+    /// used again at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]. Nothing was posted then.
+    #[inline]
+    pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+        self.queue_send_inline(wr, data)?;
+        self.sq.ring();
+        Ok(())
+    }
+
+    /// As [`Qp::post_send_inline`], without ringing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::post_send_inline`].
+    #[inline]
+    pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+        self.check_send(&wr.op)?;
+        self.sq.push_inline(wr, data)
+    }
+
+    /// Tells the device of every request queued since the doorbell was last rung.
+    #[inline]
+    pub fn ring_doorbell(&mut self) {
+        self.sq.ring();
+    }
+
+    /// How often the doorbell was rung: each time is a store across PCIe.
+    #[must_use]
+    pub fn doorbells(&self) -> u64 {
+        self.sq.doorbells
+    }
+
+    #[inline(always)]
+    fn check_send(&self, op: &SendOp<'_>) -> Result<(), PostError> {
+        if self.state != QpState::Rts {
+            return Err(PostError::State);
+        }
+        if !self.qp_type.has(op) {
+            return Err(PostError::Operation);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers. Nothing was posted then.
+    #[inline]
+    pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
+        if self.state == QpState::Reset {
+            return Err(Refused { held: buffers, cause: PostError::State });
+        }
+        self.rq.push(wr_id, buffers)
+    }
+
+    /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
+    /// order of posting. A failure moves the queue pair to its error state.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn complete(
+        &mut self,
+        completion: Completion,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        let is_ours = completion.qpn == self.qpn;
+        let taken = match completion.opcode {
+            CqeOpcode::REQUESTER if is_ours => self.sq.complete(&completion, None, &mut each),
+            CqeOpcode::RESPONDER_SEND
+            | CqeOpcode::RESPONDER_SEND_IMM
+            | CqeOpcode::RESPONDER_SEND_INVAL
+            | CqeOpcode::RESPONDER_WRITE_IMM
+                if is_ours =>
+            {
+                self.rq.complete(&completion, None).map(&mut each).is_some()
+            }
+            CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR if is_ours => {
+                self.failed(&completion, &mut each)
+            }
+            _ => false,
+        };
+        if taken {
+            return Ok(());
+        }
+        Err(WrongCompletion {
+            qpn: self.qpn,
+            of: completion.qpn,
+            opcode: completion.opcode.0,
+            wqe_counter: completion.wqe_counter,
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(&mut self, completion: &Completion, each: &mut impl FnMut(Wc<B>)) -> bool {
+        let failure = Some(completion.failure);
+        if completion.opcode == CqeOpcode::RESPONDER_ERROR {
+            self.state = QpState::Error;
+            return self.rq.complete(completion, failure).map(each).is_some();
+        }
+        if self.qp_type == QpType::Rc {
+            self.state = QpState::Error;
+        } else if self.state == QpState::Rts {
+            self.state = QpState::SqError;
+        }
+        self.sq.complete(completion, failure, each)
+    }
+}
+
+impl<B: Buffers> Drop for Qp<B> {
+    fn drop(&mut self) {
+        // Completions that nobody has taken may still stand in the queues.
+        self.send_share.keep(self.sq.outstanding());
+        self.recv_share.keep(self.rq.outstanding());
+        if let Err(error) = self.handle.destroy() {
+            tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
+            self.sq.leak();
+            self.rq.leak();
+        }
+    }
+}

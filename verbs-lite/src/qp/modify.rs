@@ -1,0 +1,219 @@
+//! Transitions of queue pairs, and what the device says of their state.
+
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::qp::{
+    Init2rtrQp, ModifyQpToErr, ModifyQpToRst, QueryQp, Rst2initQp, Rtr2rtsQp, Sqerr2rtsQp,
+};
+use ferrocx_prm::qpc::{Ads, Qpc};
+
+use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
+use super::{PM_MIGRATED, Qp, QpState, QpType};
+use crate::error::VerbsError;
+use crate::mr::Buffers;
+use crate::types::{Access, Mtu, Psn};
+
+/// log2 of the packets after which an acknowledgement is asked for. Source: reference 5.2, Linux.
+const LOG_ACK_REQ_FREQ: u32 = 8;
+/// `atomic_mode`: as InfiniBand has them. Source: reference 5.2.
+const ATOMIC_IB: u32 = 1;
+/// `log_msg_max` of datagrams. Source: reference 5.2.
+const LOG_MSG_UD: u32 = 12;
+/// MTU of datagrams: the largest, each must fit the port anyway.
+const MTU_UD: Mtu = Mtu::B4096;
+
+impl<B: Buffers> Qp<B> {
+    fn expect(&self, needs: QpState) -> Result<(), VerbsError> {
+        if self.state == needs {
+            return Ok(());
+        }
+        Err(VerbsError::WrongState { is: self.state, needs })
+    }
+
+    /// Reset to INIT: from here on receives may be posted.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::WrongState`], or what the device refused.
+    pub fn init(&mut self, attr: &InitAttr) -> Result<(), VerbsError> {
+        self.expect(QpState::Reset)?;
+        let qpc = Qpc::zeroed()
+            .with_st(self.qp_type as u32)
+            .with_pm_state(PM_MIGRATED)
+            .with_pd(self.pd.number())
+            .with_rlky(self.pd.core.lkey.is_some())
+            .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
+            .with_cqn_snd(self.send_share.cq.number())
+            .with_cqn_rcv(self.recv_share.cq.number())
+            .with_rre(attr.access.contains(Access::REMOTE_READ))
+            .with_rwe(attr.access.contains(Access::REMOTE_WRITE))
+            .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
+            .with_q_key(attr.qkey);
+        let input = Rst2initQp::input().with_qpn(self.qpn).with_qpc(qpc);
+        self.pd.core.port().execute::<Rst2initQp>(&input, &[], &mut [])?;
+        self.state = QpState::Init;
+        Ok(())
+    }
+
+    /// INIT to RTR of a connection: from here on the peer is answered.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], or what the device refused.
+    pub fn connect(&mut self, attr: &RtrAttr) -> Result<(), VerbsError> {
+        self.expect(QpState::Init)?;
+        let core = &self.pd.core;
+        VerbsError::range("min_rnr_timer", attr.min_rnr_timer.into(), 0, 31)?;
+        let reads =
+            log_reads("max_dest_rd_atomic", attr.max_dest_rd_atomic, core.attr.max_qp_rd_atom)?;
+        let qpc = Qpc::zeroed()
+            .with_st(self.qp_type as u32)
+            .with_pm_state(PM_MIGRATED)
+            .with_mtu(attr.mtu as u32)
+            .with_log_msg_max(core.hca().log_max_msg())
+            .with_remote_qpn(attr.remote_qpn.0)
+            .with_primary_address_path(attr.path.ads(self.qpn, attr.remote_qpn.0))
+            .with_next_rcv_psn(attr.psn.0 & 0xff_ffff)
+            .with_log_rra_max(reads)
+            .with_atomic_mode(ATOMIC_IB)
+            .with_min_rnr_nak(attr.min_rnr_timer.into());
+        self.enter_rtr(qpc)
+    }
+
+    /// INIT to RTR of datagrams: from here on they arrive.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::WrongState`], or what the device refused.
+    pub fn receive(&mut self) -> Result<(), VerbsError> {
+        self.expect(QpState::Init)?;
+        let qpc = Qpc::zeroed()
+            .with_st(self.qp_type as u32)
+            .with_pm_state(PM_MIGRATED)
+            .with_mtu(MTU_UD as u32)
+            .with_log_msg_max(LOG_MSG_UD);
+        self.enter_rtr(qpc)
+    }
+
+    fn enter_rtr(&mut self, qpc: Qpc) -> Result<(), VerbsError> {
+        let input = Init2rtrQp::input().with_qpn(self.qpn).with_qpc(qpc);
+        self.pd.core.port().execute::<Init2rtrQp>(&input, &[], &mut [])?;
+        self.state = QpState::Rtr;
+        Ok(())
+    }
+
+    /// RTR to RTS: from here on sends may be posted.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], or what the device refused.
+    pub fn activate(&mut self, attr: &RtsAttr) -> Result<(), VerbsError> {
+        self.expect(QpState::Rtr)?;
+        let core = &self.pd.core;
+        VerbsError::range("timeout", attr.timeout.into(), 0, 31)?;
+        VerbsError::range("retry_count", attr.retry_count.into(), 0, 7)?;
+        VerbsError::range("rnr_retry", attr.rnr_retry.into(), 0, 7)?;
+        let reads = log_reads("max_rd_atomic", attr.max_rd_atomic, core.attr.max_qp_rd_atom)?;
+        let mut qpc = Qpc::zeroed()
+            .with_st(self.qp_type as u32)
+            .with_pm_state(PM_MIGRATED)
+            .with_next_send_psn(attr.psn.0 & 0xff_ffff);
+        if self.qp_type == QpType::Rc {
+            qpc = qpc
+                .with_primary_address_path(Ads::zeroed().with_ack_timeout(attr.timeout.into()))
+                .with_log_ack_req_freq(LOG_ACK_REQ_FREQ)
+                .with_log_sra_max(reads)
+                .with_retry_count(attr.retry_count.into())
+                .with_rnr_retry(attr.rnr_retry.into());
+        }
+        let input = Rtr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
+        core.port().execute::<Rtr2rtsQp>(&input, &[], &mut [])?;
+        self.state = QpState::Rts;
+        Ok(())
+    }
+
+    /// SQ error to RTS, after every flushed send was taken (UC, UD).
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::WrongState`], [`VerbsError::StillPosted`], or what the device refused.
+    pub fn resume(&mut self) -> Result<(), VerbsError> {
+        self.expect(QpState::SqError)?;
+        VerbsError::none_posted(self.sq.outstanding())?;
+        let qpc = Qpc::zeroed().with_st(self.qp_type as u32).with_pm_state(PM_MIGRATED);
+        let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
+        self.pd.core.port().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
+        self.state = QpState::Rts;
+        Ok(())
+    }
+
+    /// To the error state: everything posted comes back, flushed.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn to_error(&mut self) -> Result<(), VerbsError> {
+        // Requests that the device was not told of would never come back.
+        self.sq.ring();
+        let input = ModifyQpToErr::input().with_qpn(self.qpn);
+        self.pd.core.port().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
+        self.state = QpState::Error;
+        Ok(())
+    }
+
+    /// To reset, for another life. Every completion must have been taken: [`Qp::to_error`] makes
+    /// them all come.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::StillPosted`], or what the device refused.
+    pub fn reset(&mut self) -> Result<(), VerbsError> {
+        VerbsError::none_posted(self.sq.outstanding() + self.rq.outstanding())?;
+        let input = ModifyQpToRst::input().with_qpn(self.qpn);
+        self.pd.core.port().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
+        self.sq.reset();
+        self.rq.reset();
+        self.state = QpState::Reset;
+        Ok(())
+    }
+
+    /// What the device says of the queue pair.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn query(&self) -> Result<QpAttr, VerbsError> {
+        let input = QueryQp::input().with_qpn(self.qpn);
+        // The page list follows; nobody needs it.
+        let output = self.pd.core.port().execute::<QueryQp>(&input, &[], &mut [])?;
+        let qpc = output.qpc();
+        let state = match qpc.state() {
+            0 => QpState::Reset,
+            1 => QpState::Init,
+            2 => QpState::Rtr,
+            // A drained send queue sends again when asked to. Source: reference 4.4.
+            3 | 5 | 7 => QpState::Rts,
+            4 => QpState::SqError,
+            _ => QpState::Error,
+        };
+        Ok(QpAttr {
+            state,
+            send_psn: Psn(qpc.next_send_psn()),
+            recv_psn: Psn(qpc.next_rcv_psn()),
+            qkey: qpc.q_key(),
+        })
+    }
+}
+
+/// What the device says of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpAttr {
+    /// Its state.
+    pub state: QpState,
+    /// Number of the next packet to send.
+    pub send_psn: Psn,
+    /// Number expected next.
+    pub recv_psn: Psn,
+    /// The key that datagrams must carry.
+    pub qkey: u32,
+}

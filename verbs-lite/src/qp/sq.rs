@@ -1,0 +1,436 @@
+//! The send queue of a queue pair: a ring of 64-byte blocks and what each request in it holds.
+//!
+//! | order | why |
+//! |---|---|
+//! | request, then doorbell record | the device reads up to the record's counter |
+//! | doorbell record, then doorbell | the device reads the record when the doorbell rings |
+//!
+//! Requests complete in order. A completion ends every request up to the one that it names; those
+//! before succeeded, or they would have completed themselves with an error.
+
+use ferrocx_bus::{DmaWord, Doorbell, Ring, RingView, Slot as Unit};
+use ferrocx_prm::wqe::Opcode;
+
+use crate::cq::Completion;
+use crate::error::{Failure, PostError, Refused};
+use crate::mr::{Buffers, Sge};
+use crate::types::RemoteAddr;
+use crate::wr::{Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode};
+
+/// 16-byte units of a basic block.
+pub(super) const DS_PER_BLOCK: u32 = 4;
+/// Bit 31 of an inline segment's header. Source: reference 6.3.
+const INLINE: u32 = 1 << 31;
+/// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
+const CE_ALWAYS: u32 = 2 << 2;
+/// Solicited event, in the same dword.
+const SE: u32 = 1 << 1;
+/// Fence modes, shifted to their place there. Source: reference 6.1.
+const FM_FENCE: u32 = 2 << 5;
+const FM_SMALL_AND_FENCE: u32 = 4 << 5;
+
+/// Two dwords, given as they stand in memory, as one 64-bit word to store.
+#[inline(always)]
+pub(super) fn pair(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        u64::from(first) | u64::from(second) << 32
+    } else {
+        u64::from(second) | u64::from(first) << 32
+    }
+}
+
+/// What a request is to the bookkeeping.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) wr_id: u64,
+    pub(super) opcode: WcOpcode,
+    pub(super) flags: SendFlags,
+}
+
+/// A request in flight, at the index of its first block.
+#[derive(Debug)]
+struct Slot<B> {
+    entry: Entry,
+    blocks: u32,
+    held: Returned<B>,
+}
+
+/// The send queue.
+pub(super) struct Sq<B> {
+    /// The ring in 16-byte units.
+    units: Ring<16>,
+    doorbell: Doorbell,
+    record: DmaWord,
+    qpn: u32,
+    /// Blocks posted and ended since the last reset.
+    pi: u32,
+    ci: u32,
+    /// Value of `pi` when the doorbell was last rung, and behind the last signaled request.
+    rung: u32,
+    signaled: u32,
+    slots: Box<[Slot<B>]>,
+    /// Blocks of the longest request.
+    max_blocks: u32,
+    max_sge: u32,
+    max_inline: u32,
+    /// Fence that the next request needs because of the one before.
+    next_fence: u32,
+    /// First eight bytes of the last request, for the doorbell.
+    last_ctrl: u64,
+    pub(super) doorbells: u64,
+}
+
+/// What a send queue is made of.
+pub(super) struct Parts {
+    pub(super) units: Ring<16>,
+    pub(super) doorbell: Doorbell,
+    pub(super) record: DmaWord,
+    pub(super) qpn: u32,
+    pub(super) max_blocks: u32,
+    pub(super) max_sge: u32,
+    pub(super) max_inline: u32,
+}
+
+impl<B> std::fmt::Debug for Sq<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sq")
+            .field("qpn", &self.qpn)
+            .field("blocks", &self.slots.len())
+            .field("pi", &self.pi)
+            .field("ci", &self.ci)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request being written: units follow each other, the first is the control segment's.
+pub(super) struct Wqe<'r> {
+    view: RingView<'r, 16>,
+    at: u32,
+}
+
+impl<'r> Wqe<'r> {
+    /// The next unit.
+    #[inline(always)]
+    pub(super) fn unit(&mut self) -> Unit<'r, 16> {
+        let unit = self.view.at(self.at);
+        self.at = self.at.wrapping_add(1);
+        unit
+    }
+
+    /// A remote address segment.
+    #[inline(always)]
+    fn raddr(&mut self, remote: RemoteAddr) {
+        let unit = self.unit();
+        unit.store_be64::<0>(remote.addr);
+        unit.store_raw64::<8>(pair(remote.rkey.0.to_be(), 0));
+    }
+
+    /// The operands of an atomic.
+    #[inline(always)]
+    fn atomic(&mut self, swap_add: u64, compare: u64) {
+        let unit = self.unit();
+        unit.store_be64::<0>(swap_add);
+        unit.store_be64::<8>(compare);
+    }
+
+    /// A data segment.
+    #[inline(always)]
+    fn data(&mut self, sge: Sge) {
+        let unit = self.unit();
+        unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
+        unit.store_be64::<8>(sge.addr);
+    }
+
+    /// An inline data segment.
+    #[inline(always)]
+    fn inline(&mut self, data: &[u8]) {
+        let header = (INLINE | data.len() as u32).to_be();
+        if let Ok(eight) = <[u8; 8]>::try_from(data) {
+            let [a, b, c, d, e, f, g, h] = eight;
+            let unit = self.unit();
+            unit.store_raw64::<0>(pair(header, u32::from_ne_bytes([a, b, c, d])));
+            unit.store_raw64::<8>(pair(u32::from_ne_bytes([e, f, g, h]), 0));
+            return;
+        }
+        let (head, rest) = data.split_at(data.len().min(12));
+        let mut first = [0; 16];
+        first[..4].copy_from_slice(&header.to_ne_bytes());
+        first[4..4 + head.len()].copy_from_slice(head);
+        self.unit().store(&first);
+        for chunk in rest.chunks(16) {
+            let mut bytes = [0; 16];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.unit().store(&bytes);
+        }
+    }
+}
+
+impl<B: Buffers> Sq<B> {
+    pub(super) fn new(parts: Parts) -> Self {
+        let blocks = parts.units.entries() / DS_PER_BLOCK;
+        let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags: SendFlags::empty() };
+        let empty = || Slot { entry, blocks: 1, held: Returned::Nothing };
+        Self {
+            units: parts.units,
+            doorbell: parts.doorbell,
+            record: parts.record,
+            qpn: parts.qpn,
+            pi: 0,
+            ci: 0,
+            rung: 0,
+            signaled: 0,
+            slots: (0..blocks).map(|_| empty()).collect(),
+            max_blocks: parts.max_blocks,
+            max_sge: parts.max_sge,
+            max_inline: parts.max_inline,
+            next_fence: 0,
+            last_ctrl: 0,
+            doorbells: 0,
+        }
+    }
+
+    /// Whether one more request of any kind fits.
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        let used = self.pi.wrapping_sub(self.ci);
+        self.slots.len() as u32 - used >= self.max_blocks
+    }
+
+    /// Starts a request behind those posted.
+    #[inline(always)]
+    pub(super) fn begin(&self) -> Wqe<'_> {
+        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
+        Wqe { view: self.units.view(), at: first.wrapping_add(1) }
+    }
+
+    /// Writes a request with a gather or scatter list.
+    #[inline(always)]
+    pub(super) fn push(
+        &mut self,
+        wr: &SendWr<'_>,
+        held: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        if !self.has_room() {
+            return Err(Refused { held, cause: PostError::Full });
+        }
+        let mut wqe = self.begin();
+        let (opcode, imm, kind) = start(&mut wqe, &wr.op);
+        let (mut count, mut bytes, mut fits) = (0, 0u64, true);
+        if let Some(buffers) = &held {
+            for sge in buffers.sges() {
+                // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
+                if sge.len == 0 {
+                    continue;
+                }
+                if count == self.max_sge {
+                    fits = false;
+                    break;
+                }
+                wqe.data(sge);
+                count += 1;
+                bytes += u64::from(sge.len);
+            }
+        }
+        if !fits {
+            return Err(Refused { held, cause: PostError::TooManySges });
+        }
+        let is_atomic = matches!(kind, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
+        if is_atomic && (count, bytes) != (1, 8) {
+            return Err(Refused { held, cause: PostError::AtomicBuffer });
+        }
+        let end = wqe.at;
+        let held = held.map_or(Returned::Nothing, Returned::Buffers);
+        let fence = self.fence(wr.flags);
+        let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
+        self.close(opcode, imm, fence, end, entry, held);
+        Ok(())
+    }
+
+    /// Writes a request whose data stand in it.
+    #[inline(always)]
+    pub(super) fn push_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+        if !self.has_room() {
+            return Err(PostError::Full);
+        }
+        if data.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong);
+        }
+        let mut wqe = self.begin();
+        let (opcode, imm, kind) = start(&mut wqe, &wr.op);
+        if matches!(kind, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd) {
+            return Err(PostError::Operation);
+        }
+        if !data.is_empty() {
+            wqe.inline(data);
+        }
+        let end = wqe.at;
+        let fence = self.fence(wr.flags);
+        let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
+        self.close(opcode, imm, fence, end, entry, Returned::Nothing);
+        Ok(())
+    }
+
+    /// The fence of an ordinary request. Source: reference 6.4, "Fences".
+    #[inline(always)]
+    pub(super) fn fence(&mut self, flags: SendFlags) -> u32 {
+        let next = std::mem::take(&mut self.next_fence);
+        match (flags.contains(SendFlags::FENCE), next) {
+            (false, next) => next,
+            (true, 0) => FM_FENCE,
+            (true, _) => FM_SMALL_AND_FENCE,
+        }
+    }
+
+    /// Writes the control segment of the request that ends before unit `end`, notes what it holds,
+    /// and moves past it.
+    #[inline(always)]
+    pub(super) fn close(
+        &mut self,
+        opcode: Opcode,
+        imm: u32,
+        fence: u32,
+        end: u32,
+        entry: Entry,
+        held: Returned<B>,
+    ) {
+        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
+        let ds = end.wrapping_sub(first);
+        let blocks = ds.div_ceil(DS_PER_BLOCK);
+        let next = self.pi.wrapping_add(blocks);
+        let mut flags = fence;
+        if entry.flags.contains(SendFlags::SOLICITED) {
+            flags |= SE;
+        }
+        // A run without completions would fill the ring for ever; half of it is enough.
+        let run = next.wrapping_sub(self.signaled);
+        if entry.flags.contains(SendFlags::SIGNALED) || run > self.slots.len() as u32 / 2 {
+            flags |= CE_ALWAYS;
+            self.signaled = next;
+        }
+        let ctrl = self.units.at(first);
+        let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
+        self.last_ctrl = pair(index.to_be(), (self.qpn << 8 | ds).to_be());
+        ctrl.store_raw64::<0>(self.last_ctrl);
+        ctrl.store_raw64::<8>(pair(flags.to_be(), imm.to_be()));
+        let at = self.pi as usize & (self.slots.len() - 1);
+        let slot = &mut self.slots[at];
+        slot.entry = entry;
+        slot.blocks = blocks;
+        // What was held before is gone: the slot's request ended, see `complete`.
+        slot.held = held;
+        self.pi = next;
+    }
+
+    /// Tells the device what was posted.
+    #[inline(always)]
+    pub(super) fn ring(&mut self) {
+        if self.rung != self.pi {
+            self.rung = self.pi;
+            self.doorbells += 1;
+            self.record.store_release_be32(self.pi & 0xffff);
+            self.doorbell.ring(self.last_ctrl);
+        }
+    }
+
+    /// Ends every request up to the one that a completion names, and gives each to `each`.
+    /// `false` if the completion cannot be right; then nothing was ended.
+    #[inline(always)]
+    pub(super) fn complete(
+        &mut self,
+        completion: &Completion,
+        failure: Option<Failure>,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> bool {
+        let mask = self.slots.len() - 1;
+        let ahead = u32::from(completion.wqe_counter.wrapping_sub(self.ci as u16));
+        if ahead >= self.pi.wrapping_sub(self.ci) {
+            return false;
+        }
+        let last = self.ci.wrapping_add(ahead);
+        loop {
+            let at = self.ci;
+            let slot = &mut self.slots[at as usize & mask];
+            let held = std::mem::replace(&mut slot.held, Returned::Nothing);
+            let (entry, blocks) = (slot.entry, slot.blocks);
+            self.ci = at.wrapping_add(blocks);
+            let is_last = at == last;
+            let result = match failure {
+                Some(failure) if is_last => Err(failure),
+                _ => Ok(()),
+            };
+            let has_len =
+                matches!(entry.opcode, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd);
+            each(Wc {
+                wr_id: entry.wr_id,
+                opcode: entry.opcode,
+                result,
+                is_signaled: entry.flags.contains(SendFlags::SIGNALED),
+                byte_len: if is_last && has_len { completion.byte_cnt } else { 0 },
+                recv: crate::wr::RecvInfo::default(),
+                returned: held,
+            });
+            // A counter inside a request would not be met: the end of the posted ones ends it too.
+            if is_last || self.ci == self.pi {
+                return true;
+            }
+        }
+    }
+
+    /// Blocks of requests that have not ended: completions that may still come.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
+    pub(super) fn reset(&mut self) {
+        (self.pi, self.ci, self.rung, self.signaled, self.next_fence) = (0, 0, 0, 0, 0);
+        self.record.store_release_be32(0);
+    }
+
+    /// Keeps what is held for ever: the device may still use it.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.slots));
+    }
+}
+
+/// Writes what stands between the control segment and the data; returns opcode, immediate dword,
+/// and what the request is.
+#[inline(always)]
+fn start(wqe: &mut Wqe<'_>, op: &SendOp<'_>) -> (Opcode, u32, WcOpcode) {
+    match *op {
+        SendOp::Send => (Opcode::SEND, 0, WcOpcode::Send),
+        SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
+        SendOp::SendInv(rkey) => (Opcode::SEND_INVAL, rkey.0, WcOpcode::Send),
+        SendOp::Write(remote) => {
+            wqe.raddr(remote);
+            (Opcode::RDMA_WRITE, 0, WcOpcode::Write)
+        }
+        SendOp::WriteImm(remote, imm) => {
+            wqe.raddr(remote);
+            (Opcode::RDMA_WRITE_IMM, imm, WcOpcode::Write)
+        }
+        SendOp::Read(remote) => {
+            wqe.raddr(remote);
+            (Opcode::RDMA_READ, 0, WcOpcode::Read)
+        }
+        SendOp::CompareSwap { remote, compare, swap } => {
+            wqe.raddr(remote);
+            wqe.atomic(swap, compare);
+            (Opcode::ATOMIC_CS, 0, WcOpcode::CompareSwap)
+        }
+        SendOp::FetchAdd { remote, add } => {
+            wqe.raddr(remote);
+            wqe.atomic(add, 0);
+            (Opcode::ATOMIC_FA, 0, WcOpcode::FetchAdd)
+        }
+        SendOp::Datagram { to, imm } => {
+            for unit in to.av.0.as_chunks::<16>().0 {
+                wqe.unit().store(unit);
+            }
+            match imm {
+                Some(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
+                None => (Opcode::SEND, 0, WcOpcode::Send),
+            }
+        }
+    }
+}

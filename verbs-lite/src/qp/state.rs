@@ -1,0 +1,291 @@
+//! Queue pairs whose state is their type, for setting them up.
+//!
+//! The type says what this library did; the device can still move a queue pair to its error state
+//! at any time, so posting checks and says so. [`TypedQp::erase`] gives the [`Qp`] without
+//! types, which servers keep in tables.
+//!
+//! A step that is left out does not compile:
+//!
+//! ```compile_fail,E0599
+//! # use ferrocx_verbs_lite::*;
+//! fn too_early(qp: RcQp<Init>, wr: &SendWr<'_>) {
+//!     let mut qp = qp;
+//!     let _ = qp.post_send(wr, None);
+//! }
+//! ```
+//!
+//! ```compile_fail,E0599
+//! # use ferrocx_verbs_lite::*;
+//! fn no_peer(qp: RcQp<Init>, attr: &RtsAttr) {
+//!     let _ = qp.activate(attr);
+//! }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use ferrocx_verbs_lite::*;
+//! fn in_flight(qp: &mut RcQp<Rts>, wr: &SendWr<'_>, buf: Buf) {
+//!     let _ = qp.post_send(wr, Some(buf));
+//!     println!("{:?}", buf.to_vec());
+//! }
+//! ```
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use thiserror::Error;
+
+use super::{InitAttr, Qp, QpConfig, QpType, RtrAttr, RtsAttr, WrongCompletion};
+use crate::cq::{Completion, Cq};
+use crate::error::{PostError, Refused, VerbsError};
+use crate::mr::{Buf, Buffers};
+use crate::pd::Pd;
+use crate::types::Qpn;
+use crate::wr::{SendWr, Wc};
+
+/// A state, as a type.
+pub trait State: fmt::Debug {}
+
+/// A transport service, as a type.
+pub trait Service: fmt::Debug {
+    /// The service.
+    const TYPE: QpType;
+}
+
+/// A service with a peer.
+pub trait Connected: Service {}
+
+macro_rules! types {
+    ($($trait:ident: $($(#[$doc:meta])* $name:ident $({ $body:item })?)*;)*) => {
+        $($(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy)]
+            pub enum $name {}
+            impl $trait for $name { $($body)? }
+        )*)*
+    };
+}
+
+types! {
+    State:
+        /// Nothing works.
+        Reset
+        /// Receives may be posted.
+        Init
+        /// Ready to receive.
+        Rtr
+        /// Ready to send.
+        Rts;
+    Service:
+        /// Reliable connection.
+        Rc { const TYPE: QpType = QpType::Rc; }
+        /// Unreliable connection.
+        Uc { const TYPE: QpType = QpType::Uc; }
+        /// Unreliable datagram.
+        Ud { const TYPE: QpType = QpType::Ud; };
+}
+
+impl Connected for Rc {}
+impl Connected for Uc {}
+
+/// A reliable connection.
+pub type RcQp<S, B = Buf> = TypedQp<Rc, S, B>;
+/// An unreliable connection.
+pub type UcQp<S, B = Buf> = TypedQp<Uc, S, B>;
+/// A queue pair for datagrams.
+pub type UdQp<S, B = Buf> = TypedQp<Ud, S, B>;
+
+/// A queue pair of service `T` in state `S`.
+#[derive(Debug)]
+pub struct TypedQp<T: Service, S: State, B: Buffers = Buf> {
+    qp: Qp<B>,
+    types: PhantomData<fn() -> (T, S)>,
+}
+
+/// A transition that was refused: the queue pair comes back, still in its state.
+#[derive(Debug, Error)]
+#[error("{cause}")]
+pub struct RefusedTransition<Q: fmt::Debug> {
+    /// The queue pair.
+    pub qp: Box<Q>,
+    /// Why.
+    pub cause: VerbsError,
+}
+
+type Step<T, From, To, B> = Result<TypedQp<T, To, B>, RefusedTransition<TypedQp<T, From, B>>>;
+
+impl Pd {
+    /// Makes a queue pair for a reliable connection. Completions of sends go to `send_cq`, those of
+    /// receives to `recv_cq`, which may be the same.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], [`VerbsError::CqTooSmall`], or what the device refused.
+    pub fn create_rc_qp<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        config: &QpConfig,
+    ) -> Result<RcQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, config)
+    }
+
+    /// As [`Pd::create_rc_qp`], for an unreliable connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::create_rc_qp`].
+    pub fn create_uc_qp<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        config: &QpConfig,
+    ) -> Result<UcQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, config)
+    }
+
+    /// As [`Pd::create_rc_qp`], for datagrams.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::create_rc_qp`].
+    pub fn create_ud_qp<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        config: &QpConfig,
+    ) -> Result<UdQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, config)
+    }
+}
+
+impl<T: Service, S: State, B: Buffers> TypedQp<T, S, B> {
+    /// Its number, which the peer must know.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.qp.qpn()
+    }
+
+    /// The queue pair without types.
+    #[must_use]
+    pub fn erase(self) -> Qp<B> {
+        self.qp
+    }
+
+    /// Takes a step: `by` leads the queue pair from state `S` to state `To`.
+    fn step<To: State>(
+        mut self,
+        by: impl FnOnce(&mut Qp<B>) -> Result<(), VerbsError>,
+    ) -> Step<T, S, To, B> {
+        match by(&mut self.qp) {
+            Ok(()) => Ok(TypedQp { qp: self.qp, types: PhantomData }),
+            Err(cause) => Err(RefusedTransition { qp: Box::new(self), cause }),
+        }
+    }
+}
+
+impl<T: Service, B: Buffers> TypedQp<T, Reset, B> {
+    fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
+        let qp = Qp::new(pd, T::TYPE, send_cq, recv_cq, config)?;
+        Ok(Self { qp, types: PhantomData })
+    }
+
+    /// See [`Qp::init`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn init(self, attr: &InitAttr) -> Step<T, Reset, Init, B> {
+        self.step(|qp| qp.init(attr))
+    }
+}
+
+impl<T: Connected, B: Buffers> TypedQp<T, Init, B> {
+    /// See [`Qp::connect`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn connect(self, attr: &RtrAttr) -> Step<T, Init, Rtr, B> {
+        self.step(|qp| qp.connect(attr))
+    }
+}
+
+impl<B: Buffers> UdQp<Init, B> {
+    /// See [`Qp::receive`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn receive(self) -> Step<Ud, Init, Rtr, B> {
+        self.step(Qp::receive)
+    }
+}
+
+impl<T: Service, B: Buffers> TypedQp<T, Rtr, B> {
+    /// See [`Qp::activate`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn activate(self, attr: &RtsAttr) -> Step<T, Rtr, Rts, B> {
+        self.step(|qp| qp.activate(attr))
+    }
+}
+
+/// States in which receives can be posted and end.
+pub trait Receives: State {}
+impl Receives for Init {}
+impl Receives for Rtr {}
+impl Receives for Rts {}
+
+impl<T: Service, S: Receives, B: Buffers> TypedQp<T, S, B> {
+    /// See [`Qp::post_recv`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
+        self.qp.post_recv(wr_id, buffers)
+    }
+
+    /// See [`Qp::complete`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn complete(
+        &mut self,
+        completion: Completion,
+        each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        self.qp.complete(completion, each)
+    }
+}
+
+impl<T: Service, B: Buffers> TypedQp<T, Rts, B> {
+    /// See [`Qp::post_send`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn post_send(
+        &mut self,
+        wr: &SendWr<'_>,
+        buffers: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        self.qp.post_send(wr, buffers)
+    }
+
+    /// See [`Qp::post_send_inline`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+        self.qp.post_send_inline(wr, data)
+    }
+}

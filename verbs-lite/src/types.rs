@@ -1,0 +1,141 @@
+//! Numbers that must not be mixed up, and sets of rights.
+
+use std::fmt;
+
+use ferrocx_prm::mkey::Mkc;
+
+/// Key of local memory, as data segments carry it: 24-bit index, 8-bit variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lkey(pub u32);
+
+/// Key of memory, as peers name it: 24-bit index, 8-bit variant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rkey(pub u32);
+
+impl fmt::Debug for Rkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rkey({:#010x})", self.0)
+    }
+}
+
+/// Number of a queue pair, 24 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Qpn(pub u32);
+
+/// Packet sequence number, 24 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Psn(pub u32);
+
+/// Memory of a peer: where, and by which key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteAddr {
+    /// Address in the space of the key.
+    pub addr: u64,
+    /// The key.
+    pub rkey: Rkey,
+}
+
+impl RemoteAddr {
+    /// The address `offset` bytes further on.
+    #[must_use]
+    pub fn at(self, offset: u64) -> Self {
+        Self { addr: self.addr.wrapping_add(offset), ..self }
+    }
+}
+
+bitflags::bitflags! {
+    /// What may be done through a memory key, or to a queue pair. Local reads are always allowed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Access: u32 {
+        /// The device may write for this host: receives, and answers to READs and atomics.
+        const LOCAL_WRITE = 1;
+        /// Peers may write. Needs [`Access::LOCAL_WRITE`].
+        const REMOTE_WRITE = 1 << 1;
+        /// Peers may read.
+        const REMOTE_READ = 1 << 2;
+        /// Peers may do atomics. Needs [`Access::LOCAL_WRITE`].
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Addresses of the region count from 0 instead of the virtual address of its memory.
+        const ZERO_BASED = 1 << 5;
+        /// Writes may pass each other on PCIe.
+        const RELAXED_ORDERING = 1 << 20;
+    }
+}
+
+impl Access {
+    /// Rights of peers.
+    pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
+
+    /// Whether peers that write imply local writes. Source: IBTA vol. 1, 10.6.3.1.
+    pub(crate) fn is_consistent(self) -> bool {
+        !self.intersects(Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC))
+            || self.contains(Self::LOCAL_WRITE)
+    }
+
+    /// Puts the rights into a memory key's context.
+    pub(crate) fn apply(self, mkc: Mkc) -> Mkc {
+        mkc.with_lr(true)
+            .with_lw(self.contains(Self::LOCAL_WRITE))
+            .with_rr(self.contains(Self::REMOTE_READ))
+            .with_rw(self.contains(Self::REMOTE_WRITE))
+            .with_a(self.contains(Self::REMOTE_ATOMIC))
+            .with_relaxed_ordering_write(self.contains(Self::RELAXED_ORDERING))
+    }
+}
+
+/// Path MTU: payload bytes of a full packet. Source: reference 7.7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512 = 2,
+    /// 1024 bytes.
+    B1024 = 3,
+    /// 2048 bytes.
+    B2048 = 4,
+    /// 4096 bytes.
+    B4096 = 5,
+}
+
+impl Mtu {
+    /// Headers of a RoCE packet at most: GRH 40, UDP 8, BTH 12, XRC 4, AtomicETH 28, ICRC 4.
+    const HEADERS: u32 = 96;
+
+    /// The largest that fits packets of `mtu` bytes (without Ethernet header), if any does.
+    #[must_use]
+    pub fn fitting(mtu: u32) -> Option<Self> {
+        [Self::B4096, Self::B2048, Self::B1024, Self::B512, Self::B256]
+            .into_iter()
+            .find(|candidate| candidate.bytes() + Self::HEADERS <= mtu)
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        128 << self as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_mtu_is_what_linux_takes() {
+        assert_eq!(Mtu::fitting(1500), Some(Mtu::B1024));
+        assert_eq!(Mtu::fitting(4192), Some(Mtu::B4096));
+        assert_eq!(Mtu::fitting(4191), Some(Mtu::B2048));
+        assert_eq!(Mtu::fitting(351), None);
+        assert_eq!(Mtu::B4096.bytes(), 4096);
+    }
+
+    #[test]
+    fn rights_stand_where_the_device_looks() {
+        let all = Access::LOCAL_WRITE | Access::REMOTE;
+        assert_eq!(all.apply(Mkc::zeroed()).0[2], 0x7c);
+        assert_eq!(Access::REMOTE_READ.apply(Mkc::zeroed()).0[2], 0x14);
+        assert!(!Access::REMOTE_WRITE.is_consistent());
+        assert!(Access::REMOTE_READ.is_consistent());
+    }
+}

@@ -1,0 +1,195 @@
+//! Work requests and work completions.
+
+use ferrocx_prm::wqe::AddressVector;
+
+use crate::error::Failure;
+use crate::gid::Path;
+use crate::types::{Qpn, RemoteAddr, Rkey};
+
+bitflags::bitflags! {
+    /// How a send request is carried out.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct SendFlags: u32 {
+        /// Its end is reported at once. Without it, its end is reported together with that of a
+        /// later request, and what it holds comes back then.
+        const SIGNALED = 1;
+        /// The receiver raises a solicited event.
+        const SOLICITED = 1 << 1;
+        /// It starts only after all READs and atomics before it have ended.
+        const FENCE = 1 << 2;
+    }
+}
+
+/// What a send request does.
+#[derive(Debug, Clone, Copy)]
+pub enum SendOp<'a> {
+    /// Fills a receive buffer of the peer.
+    Send,
+    /// The same, with 32 bits that stand in the peer's completion.
+    SendImm(u32),
+    /// The same, and ends a key of the peer's.
+    SendInv(Rkey),
+    /// Writes to the peer's memory.
+    Write(RemoteAddr),
+    /// The same, and completes a receive of the peer with 32 bits.
+    WriteImm(RemoteAddr, u32),
+    /// Reads from the peer's memory.
+    Read(RemoteAddr),
+    /// Replaces eight bytes of the peer's memory if they have a value; brings the old one.
+    CompareSwap {
+        /// Where; a multiple of 8.
+        remote: RemoteAddr,
+        /// The value that must be there.
+        compare: u64,
+        /// The value to put there.
+        swap: u64,
+    },
+    /// Adds to eight bytes of the peer's memory; brings the old value.
+    FetchAdd {
+        /// Where; a multiple of 8.
+        remote: RemoteAddr,
+        /// What to add.
+        add: u64,
+    },
+    /// Sends a datagram.
+    Datagram {
+        /// To whom.
+        to: &'a AddressHandle,
+        /// 32 bits that stand in the receiver's completion.
+        imm: Option<u32>,
+    },
+}
+
+/// A send request, without what it carries.
+#[derive(Debug, Clone, Copy)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// How it is carried out.
+    pub flags: SendFlags,
+    /// What it does.
+    pub op: SendOp<'a>,
+}
+
+impl<'a> SendWr<'a> {
+    /// A request whose end is reported.
+    #[inline(always)]
+    #[must_use]
+    pub fn signaled(wr_id: u64, op: SendOp<'a>) -> Self {
+        Self { wr_id, flags: SendFlags::SIGNALED, op }
+    }
+
+    /// A request whose end is reported with that of a later one.
+    #[inline(always)]
+    #[must_use]
+    pub fn unsignaled(wr_id: u64, op: SendOp<'a>) -> Self {
+        Self { wr_id, flags: SendFlags::empty(), op }
+    }
+
+    /// The same with more flags.
+    #[inline(always)]
+    #[must_use]
+    pub fn with(self, flags: SendFlags) -> Self {
+        Self { flags: self.flags.union(flags), ..self }
+    }
+}
+
+/// Where datagrams go: path, queue pair and Q_Key, ready to be copied into a work request.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressHandle {
+    pub(crate) av: AddressVector,
+}
+
+impl AddressHandle {
+    /// Makes one. No command: RoCE address vectors live in the work requests.
+    #[must_use]
+    pub fn new(path: &Path, qpn: Qpn, qkey: u32) -> Self {
+        Self { av: path.address_vector().with_dqp_dct(qpn.0).with_qkey(qkey) }
+    }
+}
+
+/// What a work request was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WcOpcode {
+    /// [`SendOp::Send`] and its kin, [`SendOp::Datagram`].
+    Send,
+    /// [`SendOp::Write`], [`SendOp::WriteImm`].
+    Write,
+    /// [`SendOp::Read`].
+    Read,
+    /// [`SendOp::CompareSwap`].
+    CompareSwap,
+    /// [`SendOp::FetchAdd`].
+    FetchAdd,
+    /// A receive that a message filled.
+    Recv,
+    /// A receive that a WRITE with immediate completed.
+    RecvWriteImm,
+}
+
+/// Proof that a peer ended a key of ours: only completions have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidatedRkey(pub(crate) Rkey);
+
+impl InvalidatedRkey {
+    /// The key.
+    #[must_use]
+    pub fn rkey(self) -> Rkey {
+        self.0
+    }
+}
+
+/// What a receive completion says beside the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecvInfo {
+    /// 32 bits from the sender.
+    pub imm: Option<u32>,
+    /// A key of ours that the sender ended.
+    pub invalidated: Option<InvalidatedRkey>,
+    /// Datagrams: the sender's queue pair.
+    pub source_qpn: u32,
+    /// The first 40 bytes of the buffer hold the sender's IP header: IPv4 in the last 20 of them.
+    pub has_grh: bool,
+    /// The sender asked for a solicited event.
+    pub is_solicited: bool,
+}
+
+/// A work request that has ended, and what it held.
+#[derive(Debug)]
+pub struct Wc<B> {
+    /// What the caller named it.
+    pub wr_id: u64,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// How it ended.
+    pub result: Result<(), Failure>,
+    /// It asked for a completion of its own.
+    pub is_signaled: bool,
+    /// Bytes that arrived: of receives, READs and atomics that were signaled.
+    pub byte_len: u32,
+    /// Of receives only.
+    pub recv: RecvInfo,
+    /// What it held.
+    pub returned: Returned<B>,
+}
+
+impl<B> Wc<B> {
+    /// The buffers that it held.
+    #[must_use]
+    pub fn into_buffers(self) -> Option<B> {
+        match self.returned {
+            Returned::Buffers(buffers) => Some(buffers),
+            Returned::Nothing => None,
+        }
+    }
+}
+
+/// What a work request held, and gives back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Returned<B> {
+    /// Nothing.
+    Nothing,
+    /// Its scatter or gather list.
+    Buffers(B),
+}

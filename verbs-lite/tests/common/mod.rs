@@ -1,0 +1,250 @@
+//! Two ports on a cable: two models, two drivers, all in one thread. The models step whenever a
+//! driver waits, or when told.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrocx_bus::PciIdentity;
+use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
+use ferrocx_mempool::{PageSize, RegionConfig};
+use ferrocx_model::wire::{Wire, link};
+use ferrocx_model::{Nic, NicConfig};
+use ferrocx_pmd::{DeviceConfig, MacAddr};
+use ferrocx_verbs_lite::*;
+
+/// Device time of one step.
+const STEP_NS: u64 = 1_000;
+/// First PSNs: close to the wrap, and different.
+pub const PSNS: [u32; 2] = [0xff_fffd, 0x12_3456];
+/// Bytes of memory of each side.
+pub const MEMORY_BYTES: usize = 256 << 10;
+/// Message payload of a full packet.
+pub const MTU: usize = 256;
+
+/// Both models and their clock.
+pub struct World {
+    nics: [Mutex<Nic>; 2],
+    clock: AtomicU64,
+}
+
+impl World {
+    pub fn nic(&self, side: usize) -> MutexGuard<'_, Nic> {
+        self.nics[side].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One step of both; whether either did anything.
+    pub fn step(&self) -> bool {
+        let now = self.clock.fetch_add(STEP_NS, Ordering::Relaxed);
+        let busy = self.nic(0).step(now);
+        self.nic(1).step(now) | busy
+    }
+
+    /// Runs until neither does anything for a while.
+    pub fn settle(&self) {
+        let mut quiet = 0;
+        for _ in 0..1_000_000 {
+            quiet = if self.step() { 0 } else { quiet + 1 };
+            if quiet > 8 {
+                return;
+            }
+        }
+        panic!("still busy");
+    }
+
+    /// Lets time pass, in steps of a microsecond.
+    pub fn wait_us(&self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
+    pub fn refusals(&self, side: usize) -> Vec<String> {
+        self.nic(side).log().iter().map(ToString::to_string).collect()
+    }
+
+    /// Asserts that neither model had anything to complain about.
+    pub fn assert_clean(&self) {
+        assert_eq!((self.refusals(0), self.refusals(1)), (Vec::new(), Vec::new()));
+    }
+}
+
+/// One port: its device, domain, completion queue and memory.
+pub struct Side {
+    pub device: Device,
+    pub pd: Pd,
+    pub cq: Cq,
+    pub memory: Arc<Memory>,
+    pub ip: Ipv4Addr,
+}
+
+/// Two ports on a cable.
+pub struct Two {
+    pub a: Side,
+    pub b: Side,
+    pub world: Arc<World>,
+}
+
+/// What a queue pair's requests gave back.
+pub type Done<B> = Vec<Wc<B>>;
+
+pub fn config() -> NicConfig {
+    NicConfig { roce: true, ..NicConfig::default() }
+}
+
+fn model(number: u8, wire: impl Wire + 'static) -> (Arc<LocalTransport>, Nic) {
+    let nic = NicConfig { mac: [2, 0, 0, 0, 0, number], ..config() };
+    let identity = PciIdentity {
+        vendor: PciIdentity::VENDOR_MELLANOX,
+        device: nic.identity.device_id(),
+        name: format!("model{number}"),
+        numa_node: None,
+    };
+    let local = LocalConfig { identity, seed: number.into(), ..LocalConfig::default() };
+    let (transport, side) = pair(local).unwrap();
+    let mut nic = Nic::new(side, nic);
+    nic.datapath_mut().plug(wire);
+    (transport, nic)
+}
+
+/// Opens the verbs device behind a transport; what the model refused is printed if that fails.
+pub fn open(transport: Arc<LocalTransport>, number: u8) -> Side {
+    let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+    let port = ferrocx_pmd::Device::open(transport, &settings).unwrap();
+    let device = Device::open(port).unwrap();
+    let ip = Ipv4Addr::new(192, 168, 0, number);
+    let gid = GidConfig { address: ip.into(), prefix_len: 24, gateway: None, vlan: None };
+    device.add_gid(gid).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(4096).unwrap();
+    let memory = memory(&device);
+    Side { device, pd, cq, memory, ip }
+}
+
+pub fn memory(device: &Device) -> Arc<Memory> {
+    let region =
+        RegionConfig { len_bytes: MEMORY_BYTES, page: PageSize::Base4K, ..RegionConfig::default() };
+    Memory::alloc(device, &region).unwrap()
+}
+
+/// Two models and the transports to them, on the ends of `wires`.
+pub fn models(
+    a: impl Wire + 'static,
+    b: impl Wire + 'static,
+) -> ([Arc<LocalTransport>; 2], [Nic; 2]) {
+    let (first, nic_a) = model(1, a);
+    let (second, nic_b) = model(2, b);
+    ([first, second], [nic_a, nic_b])
+}
+
+impl Two {
+    pub fn new() -> Self {
+        let (a, b) = link(1 << 20);
+        Self::on(a, b)
+    }
+
+    /// On the two ends of another wire.
+    pub fn on(a: impl Wire + 'static, b: impl Wire + 'static) -> Self {
+        let (transports, nics) = models(a, b);
+        let world = Arc::new(World { nics: nics.map(Mutex::new), clock: AtomicU64::new(0) });
+        for transport in &transports {
+            let world = Arc::downgrade(&world);
+            transport.set_idle_hook(Some(Arc::new(move || {
+                world.upgrade().map(|world| world.step());
+            })));
+        }
+        let [first, second] = transports;
+        Self { a: open(first, 1), b: open(second, 2), world }
+    }
+
+    /// A connected pair of reliable queue pairs, with all rights for the peer.
+    pub fn rc<B: Buffers>(&self, config: &QpConfig) -> (RcQp<Rts, B>, RcQp<Rts, B>) {
+        let make = |side: &Side| {
+            let qp = side.pd.create_rc_qp(&side.cq, &side.cq, config).unwrap();
+            qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
+        };
+        let (qa, qb) = (make(&self.a), make(&self.b));
+        let (number_a, number_b) = (qa.qpn(), qb.qpn());
+        let qa = qa.connect(&rtr(&self.a, &self.b, number_b, PSNS[1])).unwrap();
+        let qb = qb.connect(&rtr(&self.b, &self.a, number_a, PSNS[0])).unwrap();
+        (qa.activate(&rts(PSNS[0])).unwrap(), qb.activate(&rts(PSNS[1])).unwrap())
+    }
+
+    /// The same with state at run time, and usual sizes.
+    pub fn connected<B: Buffers>(&self) -> (Qp<B>, Qp<B>) {
+        let (qa, qb) = self.rc(&small());
+        (qa.erase(), qb.erase())
+    }
+
+    /// Runs until nothing moves, and takes the completions of one queue pair at each side.
+    pub fn run<B: Buffers>(&mut self, qa: &mut Qp<B>, qb: &mut Qp<B>) -> (Done<B>, Done<B>) {
+        self.world.settle();
+        (take(&mut self.a.cq, qa), take(&mut self.b.cq, qb))
+    }
+}
+
+/// Takes all completions of a queue, which must be of one queue pair.
+pub fn take<B: Buffers>(cq: &mut Cq, qp: &mut Qp<B>) -> Done<B> {
+    let mut done = Vec::new();
+    while let Some(completion) = cq.poll() {
+        qp.complete(completion, |wc| done.push(wc)).unwrap();
+    }
+    done
+}
+
+pub fn small() -> QpConfig {
+    QpConfig { max_send_wr: 16, max_recv_wr: 16, max_inline_bytes: 64, ..QpConfig::default() }
+}
+
+pub fn path(from: &Side, to: &Side) -> Path {
+    let route = from.device.route(to.ip.into()).unwrap();
+    assert_eq!(route.next_hop, std::net::IpAddr::V4(to.ip));
+    Path::new(route, to.device.port().mac())
+}
+
+pub fn rtr(from: &Side, to: &Side, qpn: Qpn, psn: u32) -> RtrAttr {
+    RtrAttr { min_rnr_timer: 1, ..RtrAttr::new(path(from, to), qpn, Psn(psn), Mtu::B256) }
+}
+
+pub fn rts(psn: u32) -> RtsAttr {
+    RtsAttr { timeout: 8, retry_count: 3, rnr_retry: 3, ..RtsAttr::new(Psn(psn)) }
+}
+
+impl Side {
+    /// The whole memory under one key with all rights.
+    pub fn mr(&self) -> Mr {
+        self.pd.reg_mr(&self.memory, 0..MEMORY_BYTES, Access::LOCAL_WRITE | Access::REMOTE).unwrap()
+    }
+
+    pub fn mac(&self) -> MacAddr {
+        self.device.port().mac()
+    }
+
+    pub fn fill(&self, offset: usize, bytes: &[u8]) {
+        self.memory.region().copy_in(offset, bytes).unwrap();
+    }
+
+    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.region().copy_out(offset, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed).wrapping_add((at >> 8) as u8))
+        .collect()
+}
+
+/// Identifiers of what ended, and whether it went well.
+pub fn ids<B>(done: &[Wc<B>]) -> Vec<(u64, bool)> {
+    done.iter().map(|wc| (wc.wr_id, wc.result.is_ok())).collect()
+}
+
+/// Syndromes of what ended, 0 for success.
+pub fn syndromes<B>(done: &[Wc<B>]) -> Vec<u8> {
+    done.iter().map(|wc| wc.result.map_or_else(|failure| failure.syndrome.0, |()| 0)).collect()
+}

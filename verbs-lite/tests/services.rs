@@ -1,0 +1,217 @@
+//! Datagrams, unreliable connections, events, and the life of a device.
+
+mod common;
+
+use std::os::fd::AsFd;
+
+use common::{MTU, Two, ids, path, pattern, rtr, rts, small, syndromes, take};
+use ferrocx_pmd::Event;
+use ferrocx_verbs_lite::*;
+
+const QKEY: u32 = 0x1122_3344;
+
+fn datagrams(two: &Two) -> (Qp, Qp) {
+    let make = |side: &common::Side| {
+        let qp = side.pd.create_ud_qp(&side.cq, &side.cq, &small()).unwrap();
+        let qp = qp.init(&InitAttr { access: Access::empty(), qkey: QKEY }).unwrap();
+        qp.receive().unwrap().activate(&rts(0)).unwrap().erase()
+    };
+    (make(&two.a), make(&two.b))
+}
+
+#[test]
+fn a_datagram_brings_the_ip_header_and_its_source() {
+    let mut two = Two::new();
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    let (mut qa, mut qb) = datagrams(&two);
+    let to = AddressHandle::new(&path(&two.a, &two.b), qb.qpn(), QKEY);
+    two.a.fill(0, b"hello");
+    for imm in [None, Some(9)] {
+        qb.post_recv(1, mb.buf(0..1000).unwrap()).unwrap();
+        let wr = SendWr::signaled(2, SendOp::Datagram { to: &to, imm });
+        qa.post_send(&wr, Some(ma.buf(0..5).unwrap())).unwrap();
+        let (sent, got) = two.run(&mut qa, &mut qb);
+        assert_eq!((ids(&sent), ids(&got)), (vec![(2, true)], vec![(1, true)]));
+        let info = got[0].recv;
+        assert_eq!((got[0].byte_len, info.imm, info.source_qpn), (45, imm, qa.qpn().0));
+        assert!(info.has_grh);
+        let bytes = two.b.read(0, 45);
+        assert_eq!((bytes[20], &bytes[32..40]), (0x45, &[192, 168, 0, 1, 192, 168, 0, 2][..]));
+        assert_eq!(&bytes[40..], b"hello");
+    }
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_wrong_qkey_is_lost_and_a_failed_send_queue_resumes() {
+    let mut two = Two::new();
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    let (mut qa, mut qb) = datagrams(&two);
+    qb.post_recv(1, mb.buf(0..1000).unwrap()).unwrap();
+    let wrong = AddressHandle::new(&path(&two.a, &two.b), qb.qpn(), QKEY + 1);
+    let wr = SendWr::signaled(2, SendOp::Datagram { to: &wrong, imm: None });
+    qa.post_send_inline(&wr, b"x").unwrap();
+    let (sent, got) = two.run(&mut qa, &mut qb);
+    assert_eq!((ids(&sent), got.len()), (vec![(2, true)], 0));
+    // Longer than any packet: the send queue fails, receiving goes on.
+    let to = AddressHandle::new(&path(&two.a, &two.b), qb.qpn(), QKEY);
+    let wr = SendWr::signaled(3, SendOp::Datagram { to: &to, imm: None });
+    qa.post_send(&wr, Some(ma.buf(0..4097).unwrap())).unwrap();
+    let (sent, _) = two.run(&mut qa, &mut qb);
+    assert_eq!((syndromes(&sent), qa.state()), (vec![1], QpState::SqError));
+    qa.resume().unwrap();
+    qa.post_send_inline(&wr, b"again").unwrap();
+    let (sent, got) = two.run(&mut qa, &mut qb);
+    assert_eq!((ids(&sent), ids(&got)), (vec![(3, true)], vec![(1, true)]));
+    let wr = SendWr::signaled(4, SendOp::Send);
+    assert_eq!(qa.post_send_inline(&wr, b"x").unwrap_err(), PostError::Operation);
+}
+
+#[test]
+fn an_unreliable_connection_sends_and_writes_without_answers() {
+    let mut two = Two::new();
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    let make = |side: &common::Side| -> UcQp<Init> {
+        let qp = side.pd.create_uc_qp(&side.cq, &side.cq, &small()).unwrap();
+        qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
+    };
+    let (qa, qb) = (make(&two.a), make(&two.b));
+    let (na, nb) = (qa.qpn(), qb.qpn());
+    let qa = qa.connect(&rtr(&two.a, &two.b, nb, 7)).unwrap();
+    let qb = qb.connect(&rtr(&two.b, &two.a, na, 7)).unwrap();
+    let mut qa = qa.activate(&rts(7)).unwrap().erase();
+    let mut qb = qb.activate(&rts(7)).unwrap().erase();
+    let len = 3 * MTU + 5;
+    two.a.fill(0, &pattern(len, 3));
+    qb.post_recv(1, mb.buf(0..len).unwrap()).unwrap();
+    qa.post_send(&SendWr::signaled(2, SendOp::Send), Some(ma.buf(0..len).unwrap())).unwrap();
+    let remote = RemoteAddr { addr: mb.addr() + 8192, rkey: mb.rkey().unwrap() };
+    let wr = SendWr::signaled(3, SendOp::Write(remote));
+    qa.post_send(&wr, Some(ma.buf(0..len).unwrap())).unwrap();
+    let (sent, got) = two.run(&mut qa, &mut qb);
+    assert_eq!((ids(&sent), ids(&got)), (vec![(2, true), (3, true)], vec![(1, true)]));
+    assert_eq!(two.b.read(0, len), pattern(len, 3));
+    assert_eq!(two.b.read(8192, len), pattern(len, 3));
+    let wr = SendWr::signaled(4, SendOp::Read(remote));
+    let refused = qa.post_send(&wr, Some(ma.buf(0..8).unwrap())).unwrap_err();
+    assert_eq!(refused.cause, PostError::Operation);
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_refused_step_gives_the_queue_pair_back() {
+    let two = Two::new();
+    let qp: RcQp<Reset> = two.a.pd.create_rc_qp(&two.a.cq, &two.a.cq, &small()).unwrap();
+    let qp = qp.init(&InitAttr::default()).unwrap();
+    let bad = RtrAttr { max_dest_rd_atomic: 17, ..rtr(&two.a, &two.b, Qpn(5), 0) };
+    let refused = qp.connect(&bad).unwrap_err();
+    assert!(matches!(refused.cause, VerbsError::OutOfRange { max: 16, .. }), "{refused}");
+    let mut path = path(&two.a, &two.b);
+    path.route.source.index = 200;
+    let bad = RtrAttr { path, ..rtr(&two.a, &two.b, Qpn(5), 0) };
+    let refused = refused.qp.connect(&bad).unwrap_err();
+    assert!(matches!(refused.cause, VerbsError::Command(_)), "the device: {refused}");
+    refused.qp.connect(&rtr(&two.a, &two.b, Qpn(5), 0)).unwrap();
+}
+
+fn readable(fd: &impl AsFd) -> bool {
+    // The eventfd does not block: an empty one refuses to be read.
+    let mut file = std::fs::File::from(fd.as_fd().try_clone_to_owned().unwrap());
+    std::io::Read::read(&mut file, &mut [0; 8]).is_ok()
+}
+
+#[test]
+fn an_armed_queue_wakes_its_waiter_once() {
+    let mut two = Two::new();
+    let mb = two.b.mr();
+    let mut channel = two.b.device.create_comp_channel(1).unwrap();
+    let cq = two.b.device.create_cq_with_events(256, &channel).unwrap();
+    let old = std::mem::replace(&mut two.b.cq, cq);
+    let (mut qa, mut qb) = two.connected::<Buf>();
+    channel.arm();
+    let mut send = |two: &mut Two, qb: &mut Qp, solicited: bool| {
+        qb.post_recv(1, mb.buf(0..8).unwrap()).unwrap();
+        let mut wr = SendWr::signaled(2, SendOp::Send);
+        if solicited {
+            wr = wr.with(SendFlags::SOLICITED);
+        }
+        qa.post_send_inline(&wr, b"12345678").unwrap();
+        two.world.settle();
+        let _ = take(&mut two.a.cq, &mut qa);
+    };
+    send(&mut two, &mut qb, false);
+    assert!(!readable(&channel), "not armed");
+    assert_eq!(take(&mut two.b.cq, &mut qb).len(), 1);
+    for what in [Notify::Next, Notify::Solicited] {
+        two.b.cq.arm(what);
+        two.world.settle();
+        assert!(!readable(&channel), "nothing came");
+        send(&mut two, &mut qb, false);
+        assert_eq!(readable(&channel), what == Notify::Next, "{what:?}");
+        send(&mut two, &mut qb, true);
+        assert_eq!(readable(&channel), what == Notify::Solicited, "{what:?}");
+        assert_eq!((channel.poll(), channel.poll()), (Some(two.b.cq.number()), None));
+        two.b.cq.ack_event();
+        channel.arm();
+        assert_eq!(take(&mut two.b.cq, &mut qb).len(), 2);
+    }
+    drop(old);
+    two.world.assert_clean();
+}
+
+#[test]
+fn what_happens_to_a_queue_pair_is_an_event() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected::<Buf>();
+    let mb = two.b.mr();
+    let bad = RemoteAddr { addr: mb.addr(), rkey: Rkey(0x1234_5678) };
+    let wr = SendWr::signaled(1, SendOp::Write(bad));
+    qa.post_send_inline(&wr, b"x").unwrap();
+    let _ = two.run(&mut qa, &mut qb);
+    let event = two.b.device.poll_async_event();
+    let number = qb.qpn().0;
+    assert!(
+        matches!(event, Some(Event::QueueError { number: n, queue_type: 0, .. }) if n == number),
+        "{event:?}"
+    );
+    assert_eq!(qb.query().unwrap().state, QpState::Error);
+}
+
+#[test]
+fn the_device_says_what_it_can_do() {
+    let two = Two::new();
+    let attr = *two.a.device.attr();
+    let all = DeviceCaps::MEM_MGT_EXTENSIONS | DeviceCaps::LOCAL_DMA_LKEY;
+    assert!(attr.caps.contains(all | DeviceCaps::MEM_WINDOW_TYPE_2));
+    assert_eq!((attr.max_qp_rd_atom, attr.max_send_sge, attr.max_recv_sge), (16, 59, 32));
+    let port = two.a.device.port_attr().unwrap();
+    assert_eq!((port.is_up, port.active_mtu), (true, Mtu::B1024));
+    let gids = two.a.device.gids();
+    assert_eq!(gids.len(), 2);
+    assert_eq!(gids[0].gid.to_string(), "fe80::ff:fe00:1");
+    let remote = Gid::from("fe80::9".parse::<std::net::IpAddr>().unwrap());
+    assert_eq!(two.a.device.route(remote).unwrap().source, gids[0]);
+    two.a.device.remove_gid(&gids[0]).unwrap();
+    assert!(matches!(two.a.device.route(remote), Err(VerbsError::NoRoute { .. })));
+    two.world.assert_clean();
+}
+
+#[test]
+fn everything_is_handed_back_in_any_order() {
+    let two = Two::new();
+    let mr = two.a.mr();
+    let (qa, qb) = two.connected::<Buf>();
+    let buf = mr.buf(0..8).unwrap();
+    let Two { a, b, world } = two;
+    let common::Side { device, pd, cq, memory, .. } = a;
+    drop((cq, pd, mr));
+    drop(qa);
+    drop(memory);
+    drop(buf);
+    device.close().unwrap();
+    drop(qb);
+    assert!(matches!(b.device.clone().close(), Err(VerbsError::Device(_))), "others live");
+    drop((b.pd, b.cq, b.memory));
+    b.device.close().unwrap();
+    world.assert_clean();
+}
