@@ -141,13 +141,14 @@ pub enum PostError {
     #[error("the result of an atomic needs one buffer of eight bytes")]
     AtomicBuffer,
     /// A page list that does not describe the region that was asked for.
-    #[error(
-        "the page list does not describe the region: too few or too many entries, or a length of 0"
-    )]
+    #[error("the page list is empty, too long, of another layout, or starts elsewhere in a page")]
     PageList,
     /// A memory region was made in another protection domain.
     #[error("the memory region is of another protection domain than the queue pair")]
     Pd,
+    /// Rights that contradict each other, or that the device cannot grant this way.
+    #[error("remote write and atomics need local write access; atomics FAST_REG_ATOMIC too")]
+    Access,
     /// The queue pair was made without `fast_reg`.
     #[error("the queue pair was made without QpConfig::fast_reg")]
     NoFastReg,

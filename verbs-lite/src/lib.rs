@@ -10,6 +10,8 @@
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).
+//! - [`FastRegMr`] is a key that work requests bind to memory and end again, in a pipeline
+//!   ([`fastreg`]).
 //! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
 //!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
 //!   cannot panic.
@@ -29,6 +31,7 @@
 //! |---|---|---|
 //! | requests in flight | the ring, 32768 blocks of 64 bytes | [`QpConfig`] |
 //! | completions in flight | reserved when a queue pair is made | [`VerbsError::CqTooSmall`] |
+//! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |
 //!
@@ -68,6 +71,7 @@ mod channel;
 mod cq;
 mod device;
 mod error;
+pub mod fastreg;
 mod gid;
 pub mod mr;
 mod pd;
@@ -79,6 +83,9 @@ pub use channel::CompletionChannel;
 pub use cq::{Completion, Cq, Notify};
 pub use device::{Device, DeviceAttr, DeviceCaps, PortAttr};
 pub use error::{Failure, PostError, Refused, VerbsError};
+pub use fastreg::{
+    FastReg, FastRegMr, ListLayout, MrState, PageList, PageListError, RegisteredMr, RevokeError,
+};
 pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
 pub use pd::Pd;

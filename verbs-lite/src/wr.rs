@@ -3,6 +3,7 @@
 use ferrocx_prm::wqe::AddressVector;
 
 use crate::error::Failure;
+use crate::fastreg::{FastRegMr, PageList, RegisteredMr};
 use crate::gid::Path;
 use crate::types::{Qpn, RemoteAddr, Rkey};
 
@@ -121,26 +122,40 @@ pub enum WcOpcode {
     CompareSwap,
     /// [`SendOp::FetchAdd`].
     FetchAdd,
+    /// A registration: [`Qp::post_fast_reg`](crate::Qp::post_fast_reg).
+    FastRegMr,
+    /// A local invalidate: [`Qp::post_local_inv`](crate::Qp::post_local_inv).
+    LocalInv,
+    /// A READ that ended its key: [`Qp::post_read_with_inv`](crate::Qp::post_read_with_inv).
+    ReadWithInv,
     /// A receive that a message filled.
     Recv,
     /// A receive that a WRITE with immediate completed.
     RecvWriteImm,
 }
 
-/// Proof that a peer ended a key of ours: only completions have one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl WcOpcode {
+    /// Whether its completion counts bytes that arrived.
+    #[inline(always)]
+    pub(crate) fn brings_bytes(self) -> bool {
+        matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
+    }
+}
+
+/// Proof that a peer ended a key of ours: only completions have one, and it is good once.
+#[derive(Debug, PartialEq, Eq)]
 pub struct InvalidatedRkey(pub(crate) Rkey);
 
 impl InvalidatedRkey {
     /// The key.
     #[must_use]
-    pub fn rkey(self) -> Rkey {
+    pub fn rkey(&self) -> Rkey {
         self.0
     }
 }
 
 /// What a receive completion says beside the message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, PartialEq, Eq, Default)]
 pub struct RecvInfo {
     /// 32 bits from the sender.
     pub imm: Option<u32>,
@@ -179,7 +194,7 @@ impl<B> Wc<B> {
     pub fn into_buffers(self) -> Option<B> {
         match self.returned {
             Returned::Buffers(buffers) => Some(buffers),
-            Returned::Nothing => None,
+            _ => None,
         }
     }
 }
@@ -192,4 +207,10 @@ pub enum Returned<B> {
     Nothing,
     /// Its scatter or gather list.
     Buffers(B),
+    /// The page list of a registration.
+    PageList(PageList),
+    /// A key that was ended: it is free.
+    Mr(FastRegMr),
+    /// A key that should have been ended and may still be valid: see [`crate::fastreg`].
+    Stale(RegisteredMr),
 }

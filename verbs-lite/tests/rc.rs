@@ -44,7 +44,7 @@ fn immediate_inline_and_solicited_arrive_as_sent() {
         qa.post_send_inline(&wr, &bytes).unwrap();
         let (sent, got) = two.run(&mut qa, &mut qb);
         assert_eq!(ids(&sent), [(2, true)]);
-        let info = got[0].recv;
+        let info = &got[0].recv;
         assert_eq!(info.imm, Some(0xdead_0000 + at as u32));
         assert!(info.is_solicited && !info.has_grh);
         assert_eq!(two.b.read(0, len), bytes, "{len} bytes inline");

@@ -32,7 +32,7 @@ fn a_datagram_brings_the_ip_header_and_its_source() {
         qa.post_send(&wr, Some(ma.buf(0..5).unwrap())).unwrap();
         let (sent, got) = two.run(&mut qa, &mut qb);
         assert_eq!((ids(&sent), ids(&got)), (vec![(2, true)], vec![(1, true)]));
-        let info = got[0].recv;
+        let info = &got[0].recv;
         assert_eq!((got[0].byte_len, info.imm, info.source_qpn), (45, imm, qa.qpn().0));
         assert!(info.has_grh);
         let bytes = two.b.read(0, 45);

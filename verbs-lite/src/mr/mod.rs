@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_pmd::objects::Handle;
 
+pub(crate) use create::create_mkey;
+
 pub use buf::{Buf, Buffers, Sge};
 pub use dma::DmaMr;
 pub use memory::Memory;

@@ -1,5 +1,6 @@
 //! Settings of queue pairs, and of the transitions to RTS.
 
+use super::post::FAST_REG_BLOCKS;
 use crate::device::DeviceAttr;
 use crate::error::VerbsError;
 use crate::gid::Path;
@@ -18,6 +19,9 @@ pub struct QpConfig {
     pub max_recv_sge: u32,
     /// Bytes that may stand in a send request itself: 0 to [`QpConfig::MAX_INLINE_BYTES`].
     pub max_inline_bytes: u32,
+    /// Whether memory keys are registered and ended through this queue pair: RC only. Every send
+    /// request then counts as three blocks at least.
+    pub fast_reg: bool,
     /// Number that completions carry, 24 bits: an index into the caller's own table.
     pub user_index: u32,
 }
@@ -35,6 +39,7 @@ impl Default for QpConfig {
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_bytes: 64,
+            fast_reg: false,
             user_index: 0,
         }
     }
@@ -74,7 +79,9 @@ impl Sizes {
         check("user_index", config.user_index, 0, 0xff_fffe)?;
         let inline_ds = (4 + config.max_inline_bytes).div_ceil(16);
         let data_ds = config.max_send_sge.max(inline_ds);
-        let max_blocks = (HEADER_DS + data_ds).div_ceil(DS_PER_BLOCK);
+        let data_blocks = (HEADER_DS + data_ds).div_ceil(DS_PER_BLOCK);
+        let max_blocks =
+            if config.fast_reg { data_blocks.max(FAST_REG_BLOCKS) } else { data_blocks };
         let blocks = u64::from(config.max_send_wr) * u64::from(max_blocks);
         let what = "blocks of the send ring (max_send_wr times blocks of a request)";
         VerbsError::range(what, blocks, 1, 1 << MAX_LOG_SIZE)?;

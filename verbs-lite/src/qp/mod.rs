@@ -14,6 +14,7 @@
 
 mod attr;
 mod modify;
+mod post;
 mod rq;
 mod sq;
 mod state;
@@ -30,6 +31,7 @@ use thiserror::Error;
 
 pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
+pub use post::RefusedFastReg;
 pub use state::{
     Init, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
 };
@@ -42,6 +44,7 @@ use crate::types::Qpn;
 use crate::wr::{SendOp, SendWr, Wc};
 
 use attr::Sizes;
+use post::FastRegSetup;
 use rq::Rq;
 use sq::Sq;
 
@@ -123,6 +126,7 @@ pub struct Qp<B: Buffers = Buf> {
     state: QpState,
     qp_type: QpType,
     qpn: u32,
+    fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
     handle: Handle,
     _uar: Uar,
@@ -185,7 +189,20 @@ impl<B: Buffers> Qp<B> {
         });
         let rq = Rq::new(rq_units, sizes.log_rq_units, rq_record);
         let state = QpState::Reset;
-        Ok(Self { sq, rq, state, qp_type, qpn, handle, _uar: uar, send_share, recv_share, pd })
+        let fast_reg = FastRegSetup::of(core, qp_type, config.fast_reg);
+        Ok(Self {
+            sq,
+            rq,
+            state,
+            qp_type,
+            qpn,
+            fast_reg,
+            handle,
+            _uar: uar,
+            send_share,
+            recv_share,
+            pd,
+        })
     }
 
     /// Its number, which the peer must know.

@@ -142,6 +142,7 @@ impl<B: Buffers> Qp<B> {
         let qpc = Qpc::zeroed().with_st(self.qp_type as u32).with_pm_state(PM_MIGRATED);
         let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.port().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
+        self.sq.heal();
         self.state = QpState::Rts;
         Ok(())
     }

@@ -8,14 +8,18 @@
 //! Requests complete in order. A completion ends every request up to the one that it names; those
 //! before succeeded, or they would have completed themselves with an error.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ferrocx_bus::{DmaWord, Doorbell, Ring, RingView, Slot as Unit};
 use ferrocx_prm::wqe::Opcode;
 
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
+use crate::fastreg::{MrState, Origin, PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
 use crate::types::RemoteAddr;
-use crate::wr::{Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode};
+use crate::wr::{RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode};
 
 /// 16-byte units of a basic block.
 pub(super) const DS_PER_BLOCK: u32 = 4;
@@ -28,6 +32,10 @@ const SE: u32 = 1 << 1;
 /// Fence modes, shifted to their place there. Source: reference 6.1.
 const FM_FENCE: u32 = 2 << 5;
 const FM_SMALL_AND_FENCE: u32 = 4 << 5;
+/// The request behind a registration waits until its key is there: initiator small fence.
+pub(super) const FM_SMALL: u32 = 1 << 5;
+/// Numbers of queues.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Two dwords, given as they stand in memory, as one 64-bit word to store.
 #[inline(always)]
@@ -47,12 +55,27 @@ pub(super) struct Entry {
     pub(super) flags: SendFlags,
 }
 
+/// What a request in flight holds.
+#[derive(Debug)]
+pub(super) enum Held<B> {
+    /// Nothing.
+    Nothing,
+    /// Its scatter or gather list.
+    Buffers(B),
+    /// The page list that it binds a key to.
+    List(PageList),
+    /// The key that it ends.
+    Ending(RegisteredMr),
+    /// It is the first part of what the caller posted, and is not reported.
+    FirstPart,
+}
+
 /// A request in flight, at the index of its first block.
 #[derive(Debug)]
 struct Slot<B> {
     entry: Entry,
     blocks: u32,
-    held: Returned<B>,
+    held: Held<B>,
 }
 
 /// The send queue.
@@ -78,6 +101,16 @@ pub(super) struct Sq<B> {
     /// First eight bytes of the last request, for the doorbell.
     last_ctrl: u64,
     pub(super) doorbells: u64,
+    /// A number that no other queue ever has.
+    id: u64,
+    /// Requests posted and ended since the queue was made.
+    posted: u64,
+    ended: u64,
+    /// Requests that ended with an error or "flushed", by position: those of the current life last,
+    /// with an open end.
+    broken: Vec<Range<u64>>,
+    /// Failure of a first part, for the part behind it.
+    carried: Option<Failure>,
 }
 
 /// What a send queue is made of.
@@ -109,6 +142,12 @@ pub(super) struct Wqe<'r> {
 }
 
 impl<'r> Wqe<'r> {
+    /// The unit behind those written.
+    #[inline(always)]
+    pub(super) fn end(&self) -> u32 {
+        self.at
+    }
+
     /// The next unit.
     #[inline(always)]
     pub(super) fn unit(&mut self) -> Unit<'r, 16> {
@@ -169,7 +208,7 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn new(parts: Parts) -> Self {
         let blocks = parts.units.entries() / DS_PER_BLOCK;
         let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags: SendFlags::empty() };
-        let empty = || Slot { entry, blocks: 1, held: Returned::Nothing };
+        let empty = || Slot { entry, blocks: 1, held: Held::Nothing };
         Self {
             units: parts.units,
             doorbell: parts.doorbell,
@@ -186,14 +225,37 @@ impl<B: Buffers> Sq<B> {
             next_fence: 0,
             last_ctrl: 0,
             doorbells: 0,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            posted: 0,
+            ended: 0,
+            broken: Vec::new(),
+            carried: None,
         }
+    }
+
+    /// A number that no other queue ever has.
+    #[inline(always)]
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Requests posted since the queue was made.
+    #[inline(always)]
+    pub(super) fn posted(&self) -> u64 {
+        self.posted
     }
 
     /// Whether one more request of any kind fits.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
+        self.has_blocks(self.max_blocks)
+    }
+
+    /// Whether requests of so many blocks fit.
+    #[inline(always)]
+    pub(super) fn has_blocks(&self, blocks: u32) -> bool {
         let used = self.pi.wrapping_sub(self.ci);
-        self.slots.len() as u32 - used >= self.max_blocks
+        self.slots.len() as u32 - used >= blocks
     }
 
     /// Starts a request behind those posted.
@@ -239,7 +301,7 @@ impl<B: Buffers> Sq<B> {
             return Err(Refused { held, cause: PostError::AtomicBuffer });
         }
         let end = wqe.at;
-        let held = held.map_or(Returned::Nothing, Returned::Buffers);
+        let held = held.map_or(Held::Nothing, Held::Buffers);
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
         self.close(opcode, imm, fence, end, entry, held);
@@ -266,7 +328,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.at;
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close(opcode, imm, fence, end, entry, Returned::Nothing);
+        self.close(opcode, imm, fence, end, entry, Held::Nothing);
         Ok(())
     }
 
@@ -291,7 +353,7 @@ impl<B: Buffers> Sq<B> {
         fence: u32,
         end: u32,
         entry: Entry,
-        held: Returned<B>,
+        held: Held<B>,
     ) {
         let first = self.pi.wrapping_mul(DS_PER_BLOCK);
         let ds = end.wrapping_sub(first);
@@ -319,6 +381,25 @@ impl<B: Buffers> Sq<B> {
         // What was held before is gone: the slot's request ended, see `complete`.
         slot.held = held;
         self.pi = next;
+        self.posted += 1;
+    }
+
+    /// The next request needs this fence.
+    #[inline(always)]
+    pub(super) fn fence_next(&mut self, fence: u32) {
+        self.next_fence = fence;
+    }
+
+    /// Writes a READ that only precedes what the caller posted. The caller made sure of the room.
+    #[inline(always)]
+    pub(super) fn push_first_read(&mut self, from: RemoteAddr, sink: Sge, flags: SendFlags) {
+        let mut wqe = self.begin();
+        wqe.raddr(from);
+        wqe.data(sink);
+        let end = wqe.end();
+        let fence = self.fence(flags);
+        let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
+        self.close(Opcode::RDMA_READ, 0, fence, end, entry, Held::FirstPart);
     }
 
     /// Tells the device what was posted.
@@ -350,29 +431,89 @@ impl<B: Buffers> Sq<B> {
         loop {
             let at = self.ci;
             let slot = &mut self.slots[at as usize & mask];
-            let held = std::mem::replace(&mut slot.held, Returned::Nothing);
+            let held = std::mem::replace(&mut slot.held, Held::Nothing);
             let (entry, blocks) = (slot.entry, slot.blocks);
             self.ci = at.wrapping_add(blocks);
             let is_last = at == last;
             let result = match failure {
-                Some(failure) if is_last => Err(failure),
+                Some(failure) if is_last => Err(self.note(failure)),
                 _ => Ok(()),
             };
-            let has_len =
-                matches!(entry.opcode, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd);
-            each(Wc {
-                wr_id: entry.wr_id,
-                opcode: entry.opcode,
-                result,
-                is_signaled: entry.flags.contains(SendFlags::SIGNALED),
-                byte_len: if is_last && has_len { completion.byte_cnt } else { 0 },
-                recv: crate::wr::RecvInfo::default(),
-                returned: held,
-            });
+            self.ended += 1;
+            let byte_len =
+                if is_last && entry.opcode.brings_bytes() { completion.byte_cnt } else { 0 };
+            if let Some((result, returned)) = self.give_back(held, result) {
+                each(Wc {
+                    wr_id: entry.wr_id,
+                    opcode: entry.opcode,
+                    result,
+                    is_signaled: entry.flags.contains(SendFlags::SIGNALED),
+                    byte_len,
+                    recv: RecvInfo::default(),
+                    returned,
+                });
+            }
             // A counter inside a request would not be met: the end of the posted ones ends it too.
             if is_last || self.ci == self.pi {
                 return true;
             }
+        }
+    }
+
+    /// What a request that ended this way gives back; `None` for a part that is not reported.
+    #[inline(always)]
+    fn give_back(
+        &mut self,
+        held: Held<B>,
+        result: Result<(), Failure>,
+    ) -> Option<(Result<(), Failure>, Returned<B>)> {
+        match held {
+            Held::Nothing => Some((result, Returned::Nothing)),
+            Held::Buffers(buffers) => Some((result, Returned::Buffers(buffers))),
+            Held::List(list) => Some((result, Returned::PageList(list))),
+            Held::Ending(mr) if result.is_ok() => Some((result, Returned::Mr(mr.into_free()))),
+            Held::Ending(mr) => Some(self.not_ended(mr, result)),
+            Held::FirstPart => {
+                self.carried = result.err();
+                None
+            }
+        }
+    }
+
+    /// An invalidation failed or was flushed.
+    #[cold]
+    fn not_ended(
+        &mut self,
+        mr: RegisteredMr,
+        result: Result<(), Failure>,
+    ) -> (Result<(), Failure>, Returned<B>) {
+        (self.carried.take().map_or(result, Err), Returned::Stale(mr))
+    }
+
+    /// The oldest request failed: notes the first failure of this life.
+    #[cold]
+    fn note(&mut self, failure: Failure) -> Failure {
+        if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+            self.broken.push(self.ended..u64::MAX);
+        }
+        failure
+    }
+
+    /// What is known of a key by the requests of this queue.
+    pub(super) fn mr_state(&self, mr: &RegisteredMr) -> MrState {
+        let Origin { queue, position } = mr.0.origin;
+        if queue != self.id || self.broken.iter().any(|range| range.contains(&position)) {
+            return MrState::Unknown;
+        }
+        if position >= self.ended { MrState::Posted } else { MrState::Valid }
+    }
+
+    /// A new life begins: what is posted from here on is carried out again.
+    pub(super) fn heal(&mut self) {
+        if let Some(range) = self.broken.last_mut()
+            && range.end == u64::MAX
+        {
+            range.end = self.posted;
         }
     }
 
@@ -383,6 +524,7 @@ impl<B: Buffers> Sq<B> {
 
     /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
     pub(super) fn reset(&mut self) {
+        self.heal();
         (self.pi, self.ci, self.rung, self.signaled, self.next_fence) = (0, 0, 0, 0, 0);
         self.record.store_release_be32(0);
     }

@@ -1,0 +1,340 @@
+//! [`PageList`]: what a registration binds its key to, in memory that the device reads.
+//!
+//! A list moves into the work request that registers and comes back with its completion. Until
+//! then nobody can change or free it, because nobody holds it:
+//!
+//! ```compile_fail,E0382
+//! # use ferrocx_verbs_lite::*;
+//! # use std::sync::Arc;
+//! fn in_flight(qp: &mut Qp, wr: &FastReg, mr: FastRegMr, list: PageList, m: &Arc<Memory>) {
+//!     let _ = qp.post_fast_reg(wr, mr, list);
+//!     let mut list = list;
+//!     let _ = list.map(m, &[0..4096]);
+//! }
+//! ```
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ferrocx_bus::Ring;
+use ferrocx_prm::mkey::AccessMode;
+use thiserror::Error;
+
+use crate::device::{Core, Device};
+use crate::error::VerbsError;
+use crate::mr::Memory;
+
+/// Page sizes of registrations: 4 KiB to 1 GiB.
+const MIN_LOG_PAGE: u8 = 12;
+const MAX_LOG_PAGE: u8 = 30;
+/// Lists are read in units of 64 bytes: eight words. Source: reference 6.4.
+const MIN_LOG_WORDS: u32 = 3;
+/// Bytes of one piece.
+const MAX_PIECE_BYTES: usize = (1 << 31) - 1;
+/// Entry bits that permit reads and writes. Source: reference 6.4, "entries".
+const MTT_READ_WRITE: u64 = 3;
+
+/// What the entries of a list are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListLayout {
+    /// Pages of one size (MTT), eight bytes each: pieces must meet at page borders.
+    Pages {
+        /// Log2 of the page size: 12 to 30.
+        log_page: u8,
+    },
+    /// Pieces of any length at any place (KLM), 16 bytes each. The device walks them for each
+    /// access.
+    Pieces,
+}
+
+impl ListLayout {
+    pub(crate) fn check(self) -> Result<(), VerbsError> {
+        let Self::Pages { log_page } = self else { return Ok(()) };
+        let (min, max) = (MIN_LOG_PAGE.into(), MAX_LOG_PAGE.into());
+        VerbsError::range("log2 of the page size", log_page.into(), min, max)
+    }
+
+    pub(crate) fn access_mode(self) -> AccessMode {
+        match self {
+            Self::Pages { .. } => AccessMode::MTT,
+            Self::Pieces => AccessMode::KLM,
+        }
+    }
+
+    /// 8-byte words of an entry, log2.
+    #[inline(always)]
+    fn log_words(self) -> u32 {
+        match self {
+            Self::Pages { .. } => 0,
+            Self::Pieces => 1,
+        }
+    }
+
+    /// 16-byte units of `len` entries, in whole 64 bytes.
+    #[inline(always)]
+    pub(crate) fn octowords(self, len: u32) -> u32 {
+        (len << self.log_words()).div_ceil(8) * 4
+    }
+
+    /// Whether lists of one can be bound to keys of the other: page sizes may differ.
+    #[inline(always)]
+    pub(crate) fn is_like(self, other: Self) -> bool {
+        self.log_words() == other.log_words()
+    }
+}
+
+/// Why a list cannot describe some memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PageListError {
+    /// More entries than the list has room for.
+    #[error("the list has not enough entries")]
+    TooLong,
+    /// A piece is empty, longer than 2 GiB, or outside the memory.
+    #[error("a piece is empty, too long, or outside the memory")]
+    Range,
+    /// Pieces do not meet at page borders.
+    #[error("pieces do not meet at page borders; use a smaller page or ListLayout::Pieces")]
+    Unaligned,
+    /// The memory belongs to another device.
+    #[error("the memory belongs to another device")]
+    OtherDevice,
+}
+
+#[derive(Debug)]
+struct List {
+    words: Ring<8>,
+    layout: ListLayout,
+    max_len: u32,
+    len: u32,
+    first_offset: u64,
+    len_bytes: u64,
+    memory: Option<Arc<Memory>>,
+    core: Arc<Core>,
+}
+
+/// A page list: owned by the caller while it is filled, by the queue pair from posting to
+/// completion.
+#[derive(Debug)]
+pub struct PageList(Box<List>);
+
+impl Device {
+    /// Makes a list of up to `max_len` entries.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], or without memory.
+    pub fn alloc_page_list(
+        &self,
+        layout: ListLayout,
+        max_len: u32,
+    ) -> Result<PageList, VerbsError> {
+        layout.check()?;
+        let most = self.attr().max_fast_reg_page_list_len;
+        VerbsError::range("max_page_list_len", max_len.into(), 1, most.into())?;
+        let words = (max_len << layout.log_words()).next_power_of_two().max(1 << MIN_LOG_WORDS);
+        let buf = Arc::new(self.port().alloc_dma(words as usize * 8, 64)?);
+        Ok(PageList(Box::new(List {
+            words: Ring::new(buf, 0, words.ilog2() as u8)?,
+            layout,
+            max_len,
+            len: 0,
+            first_offset: 0,
+            len_bytes: 0,
+            memory: None,
+            core: Arc::clone(self.core()),
+        })))
+    }
+}
+
+impl PageList {
+    /// Describes pieces of memory, in their order, as one region. Replaces what was there.
+    ///
+    /// Of pages, only the first piece may start inside one, and only the last may end inside one.
+    ///
+    /// # Errors
+    ///
+    /// [`PageListError`]; the list is then empty.
+    #[inline]
+    pub fn map(
+        &mut self,
+        memory: &Arc<Memory>,
+        pieces: &[Range<usize>],
+    ) -> Result<(), PageListError> {
+        let list = &mut *self.0;
+        (list.len, list.len_bytes, list.first_offset) = (0, 0, 0);
+        if !list.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory)) {
+            if !Arc::ptr_eq(memory.core(), &list.core) {
+                return Err(PageListError::OtherDevice);
+            }
+            list.memory = Some(Arc::clone(memory));
+        }
+        let result = match list.layout {
+            ListLayout::Pages { log_page } => list.map_pages(memory, pieces, log_page),
+            ListLayout::Pieces => list.map_pieces(memory, pieces),
+        };
+        if result.is_err() {
+            list.len = 0;
+        }
+        result
+    }
+
+    /// Chooses another page size for the next [`PageList::map`]; the list is empty then.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`] outside 12 to 30, or for a list of pieces.
+    pub fn set_log_page(&mut self, log_page: u8) -> Result<(), VerbsError> {
+        let layout = ListLayout::Pages { log_page };
+        layout.check()?;
+        if self.0.layout == ListLayout::Pieces {
+            return Err(VerbsError::Unsupported {
+                what: "page size for a list of pieces",
+                way_out: "make a list of ListLayout::Pages",
+            });
+        }
+        (self.0.layout, self.0.len) = (layout, 0);
+        Ok(())
+    }
+
+    /// Entries in use.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.0.len
+    }
+
+    /// Whether nothing was mapped.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Entries that there is room for.
+    #[must_use]
+    pub fn max_len(&self) -> u32 {
+        self.0.max_len
+    }
+
+    /// What the entries are.
+    #[inline]
+    #[must_use]
+    pub fn layout(&self) -> ListLayout {
+        self.0.layout
+    }
+
+    /// Bytes that it describes.
+    #[inline]
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.0.len_bytes
+    }
+
+    /// Where in its page the first byte is; 0 for pieces. The least address that a registration
+    /// can start at.
+    #[inline]
+    #[must_use]
+    pub fn first_offset(&self) -> u64 {
+        self.0.first_offset
+    }
+
+    /// Log2 of the page size, 0 for pieces.
+    #[inline(always)]
+    pub(crate) fn log_page(&self) -> u32 {
+        match self.0.layout {
+            ListLayout::Pages { log_page } => log_page.into(),
+            ListLayout::Pieces => 0,
+        }
+    }
+
+    /// 8-byte words in use.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> u32 {
+        self.0.len << self.0.layout.log_words()
+    }
+
+    /// A word as it stands in memory.
+    #[inline(always)]
+    pub(crate) fn word(&self, at: u32) -> u64 {
+        self.0.words.at(at).load_raw64::<0>()
+    }
+
+    #[inline(always)]
+    pub(crate) fn iova(&self) -> u64 {
+        self.0.words.iova()
+    }
+
+    #[inline(always)]
+    pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
+        self.0.memory.as_ref()
+    }
+
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0.core
+    }
+}
+
+impl List {
+    #[inline]
+    fn map_pages(
+        &mut self,
+        memory: &Memory,
+        pieces: &[Range<usize>],
+        log_page: u8,
+    ) -> Result<(), PageListError> {
+        let (base, page) = (memory.iova(), 1u64 << log_page);
+        let mut end_before = 0;
+        for (at, piece) in pieces.iter().enumerate() {
+            if piece.start >= piece.end || piece.end > memory.len_bytes() {
+                return Err(PageListError::Range);
+            }
+            let (start, end) = (base + piece.start as u64, base + piece.end as u64);
+            let inside = start & (page - 1);
+            if at == 0 {
+                self.first_offset = inside;
+            } else if (inside | end_before & (page - 1)) != 0 {
+                return Err(PageListError::Unaligned);
+            }
+            let mut next = start - inside;
+            while next < end {
+                if self.len == self.max_len {
+                    return Err(PageListError::TooLong);
+                }
+                self.words.at(self.len).store_be64::<0>(next | MTT_READ_WRITE);
+                self.len += 1;
+                next += page;
+            }
+            self.len_bytes += end - start;
+            end_before = end;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn map_pieces(
+        &mut self,
+        memory: &Memory,
+        pieces: &[Range<usize>],
+    ) -> Result<(), PageListError> {
+        // A device with fast registration has the key, see `attributes` in device.rs.
+        let lkey = u64::from(self.core.lkey.unwrap_or(0));
+        for piece in pieces {
+            let is_inside = piece.start < piece.end && piece.end <= memory.len_bytes();
+            let len = piece.end.wrapping_sub(piece.start);
+            if !is_inside || len > MAX_PIECE_BYTES {
+                return Err(PageListError::Range);
+            }
+            if self.len == self.max_len {
+                return Err(PageListError::TooLong);
+            }
+            let at = self.len << 1;
+            self.words.at(at).store_be64::<0>((len as u64) << 32 | lkey);
+            self.words.at(at + 1).store_be64::<0>(memory.iova() + piece.start as u64);
+            self.len += 1;
+            self.len_bytes += len as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Fast registration: keys that work requests bind to memory, end, and bind again.
+//!
+//! # States
+//!
+//! A key changes hands as it changes state, so that a wrong step does not compile:
+//!
+//! | state | held as | next, and by what |
+//! |---|---|---|
+//! | free | [`FastRegMr`] | [`Qp::post_fast_reg`](crate::Qp::post_fast_reg) takes it and a [`PageList`] |
+//! | posted | [`RegisteredMr`] | the completion of the registration brings the list back |
+//! | valid | [`RegisteredMr`] | [`Qp::post_local_inv`](crate::Qp::post_local_inv), `post_read_with_inv`, or the peer |
+//! | invalidating | the queue pair | the completion brings a [`FastRegMr`] |
+//!
+//! The new key is known when the registration is posted, so requests that use it, and the one
+//! that ends it, can be posted behind it at once: the device carries them out in order.
+//!
+//! # Failures
+//!
+//! When a queue pair fails, what was posted behind the failure is reported as flushed. Nobody can
+//! tell how far it came: a registration or an invalidation needs no answer from the peer, so the
+//! device may have carried it out before the failure was known. Therefore:
+//!
+//! | what was flushed or failed | the key | comes back as | way out |
+//! |---|---|---|---|
+//! | the registration | may be valid ([`MrState::Unknown`]) | the caller has it | [`RegisteredMr::revoke`] |
+//! | the invalidation | may be valid | [`Returned::Stale`](crate::Returned::Stale) | the same |
+//! | neither, and none was posted | valid | the caller has it | end it on another queue pair |
+//!
+//! [`RegisteredMr::revoke`] ends a key at once in whatever state it is. Dropping it destroys it,
+//! which ends it too. [`Qp::mr_state`](crate::Qp::mr_state) tells what is known.
+
+mod list;
+
+use std::sync::Arc;
+
+use ferrocx_pmd::objects::Handle;
+use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
+
+pub use list::{ListLayout, PageList, PageListError};
+
+use crate::device::DeviceCaps;
+use crate::error::VerbsError;
+use crate::mr::{Memory, create_mkey};
+use crate::pd::{Pd, PdCore};
+use crate::types::{Access, Lkey, RemoteAddr, Rkey};
+use crate::wr::InvalidatedRkey;
+
+/// Log2 of the page size that a key has before its first registration. Source: reference 5.1.
+const FIRST_LOG_PAGE: u32 = 12;
+
+/// A key that can be bound, as driver and device know it.
+#[derive(Debug)]
+pub(crate) struct Key {
+    handle: Handle,
+    pub(crate) pd: Arc<PdCore>,
+    pub(crate) layout: ListLayout,
+    pub(crate) max_len: u32,
+    /// Low byte of the key at its next registration, then of the one in use.
+    pub(crate) variant: u8,
+    /// What it is bound to.
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) access: Access,
+    /// Kept mapped while the key may be valid.
+    pub(crate) memory: Option<Arc<Memory>>,
+    /// Queue pair and position of the registration.
+    pub(crate) origin: Origin,
+}
+
+/// Where a registration was posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Origin {
+    /// Which queue pair: a number that no other one ever has.
+    pub(crate) queue: u64,
+    /// How many requests were posted there before.
+    pub(crate) position: u64,
+}
+
+impl Key {
+    /// The key as it stands on the wire and in work requests.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> u32 {
+        self.handle.number() << 8 | u32::from(self.variant)
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        if let (Err(error), Some(memory)) = (self.handle.destroy(), &self.memory) {
+            tracing::error!(%error, "fast-register key not destroyed, its memory leaked");
+            memory.leak();
+        }
+    }
+}
+
+/// What is known of a key that was registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MrState {
+    /// The registration has not ended yet.
+    Posted,
+    /// Its registration was carried out: peers may use it as far as it grants.
+    Valid,
+    /// The registration failed or was flushed, or was posted elsewhere: it may be bound.
+    Unknown,
+}
+
+/// A fast-register key that is free: nobody can use it.
+#[derive(Debug)]
+pub struct FastRegMr(pub(crate) Box<Key>);
+
+impl FastRegMr {
+    /// The key that the next registration will have.
+    #[must_use]
+    pub fn rkey(&self) -> Rkey {
+        Rkey(self.0.value())
+    }
+
+    /// Entries that a page list may have.
+    #[must_use]
+    pub fn max_page_list_len(&self) -> u32 {
+        self.0.max_len
+    }
+
+    /// What its lists are made of.
+    #[must_use]
+    pub fn layout(&self) -> ListLayout {
+        self.0.layout
+    }
+
+    /// Chooses the low byte of the key of the next registration. Without it, each registration
+    /// has the byte of the one before plus one.
+    pub fn update_fast_reg_key(&mut self, new_key: u8) {
+        self.0.variant = new_key;
+    }
+
+    /// Destroys it and says how that went.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused; the key is then leaked.
+    pub fn dealloc(mut self) -> Result<(), VerbsError> {
+        Ok(self.0.handle.destroy()?)
+    }
+}
+
+/// A fast-register key that was bound, or will be when its registration is carried out.
+#[derive(Debug)]
+pub struct RegisteredMr(pub(crate) Box<Key>);
+
+impl RegisteredMr {
+    /// The key for peers; it works as far as the registration granted.
+    #[inline]
+    #[must_use]
+    pub fn rkey(&self) -> Rkey {
+        Rkey(self.0.value())
+    }
+
+    /// The key for local use.
+    #[inline]
+    #[must_use]
+    pub fn lkey(&self) -> Lkey {
+        Lkey(self.0.value())
+    }
+
+    /// Address of the first byte.
+    #[inline]
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.0.start
+    }
+
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.0.len
+    }
+
+    /// What was granted.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.0.access
+    }
+
+    /// What a peer needs to reach the first byte.
+    #[inline]
+    #[must_use]
+    pub fn remote(&self) -> RemoteAddr {
+        RemoteAddr { addr: self.addr(), rkey: self.rkey() }
+    }
+
+    /// The key is free again because the peer ended it: `proof` stands in the completion that
+    /// says so.
+    ///
+    /// # Errors
+    ///
+    /// The key and the proof, if it is of another one.
+    pub fn invalidated_by(
+        self,
+        proof: InvalidatedRkey,
+    ) -> Result<FastRegMr, (Self, InvalidatedRkey)> {
+        if proof.rkey() == self.rkey() { Ok(self.into_free()) } else { Err((self, proof)) }
+    }
+
+    /// Ends the key now, in whatever state it is, by destroying it and making another. When this
+    /// returns, no access through it succeeds. A command: not for the data path.
+    ///
+    /// # Errors
+    ///
+    /// The key, and what the device refused: try again.
+    pub fn revoke(mut self) -> Result<FastRegMr, RevokeError> {
+        let key = &mut self.0;
+        let result = create(&key.pd, key.layout, key.max_len)
+            .and_then(|new| Ok((key.handle.destroy()?, new)));
+        match result {
+            Ok(((), new)) => {
+                key.handle = new;
+                Ok(self.into_free())
+            }
+            Err(cause) => Err(RevokeError { mr: Box::new(self), cause }),
+        }
+    }
+
+    /// The caller knows that the device does not hold it bound.
+    pub(crate) fn into_free(mut self) -> FastRegMr {
+        self.0.variant = self.0.variant.wrapping_add(1);
+        FastRegMr(self.0)
+    }
+}
+
+/// A key that could not be revoked.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct RevokeError {
+    /// The key: it may still be valid.
+    pub mr: Box<RegisteredMr>,
+    /// Why.
+    pub cause: VerbsError,
+}
+
+/// What a registration grants, and where it starts.
+#[derive(Debug, Clone, Copy)]
+pub struct FastReg {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// How it is carried out.
+    pub flags: crate::SendFlags,
+    /// Address of the first byte. Its place in a page must be that of the first byte of the list
+    /// ([`PageList::first_offset`]).
+    pub start: u64,
+    /// What may be done through the key.
+    pub access: Access,
+    /// The peer may end it with a SEND with invalidate.
+    pub remote_invalidate: bool,
+}
+
+impl Pd {
+    /// Makes a fast-register key for lists of up to `max_page_list_len` entries, rounded up to a
+    /// multiple of 8.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`] without [`DeviceCaps::MEM_MGT_EXTENSIONS`],
+    /// [`VerbsError::OutOfRange`], or what the device refused.
+    pub fn alloc_mr(
+        &self,
+        layout: ListLayout,
+        max_page_list_len: u32,
+    ) -> Result<FastRegMr, VerbsError> {
+        let attr = &self.inner.core.attr;
+        if !attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) {
+            let (what, way_out) = ("fast registration", "register memory with reg_mr");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        layout.check()?;
+        let most = attr.max_fast_reg_page_list_len;
+        let what = "max_page_list_len";
+        VerbsError::range(what, max_page_list_len.into(), 1, most.into())?;
+        let max_len = max_page_list_len.next_multiple_of(8).min(most);
+        let handle = create(&self.inner, layout, max_len)?;
+        Ok(FastRegMr(Box::new(Key {
+            handle,
+            pd: Arc::clone(&self.inner),
+            layout,
+            max_len,
+            variant: 1,
+            start: 0,
+            len: 0,
+            access: Access::empty(),
+            memory: None,
+            origin: Origin::default(),
+        })))
+    }
+}
+
+/// Creates a free mkey with room for translations. Source: reference 5.1, "Fast-reg MR".
+fn create(pd: &PdCore, layout: ListLayout, max_len: u32) -> Result<Handle, VerbsError> {
+    let mkc = Mkc::zeroed()
+        .with_free(true)
+        .with_umr_en(true)
+        .with_access_mode(layout.access_mode())
+        .with_qpn(ANY_QPN)
+        .with_pd(pd.number())
+        .with_translations_octword_size(layout.octowords(max_len));
+    let mkc = match layout.access_mode() {
+        AccessMode::MTT => mkc.with_log_page_size(FIRST_LOG_PAGE),
+        _ => mkc,
+    };
+    create_mkey(pd, mkc, Vec::new())
+}

@@ -1,0 +1,317 @@
+//! Posting of registrations and invalidations: UMR requests. Source: reference 6.4.
+
+use std::sync::Arc;
+
+use ferrocx_prm::mkey::{ANY_QPN, Mkc};
+use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
+
+use super::sq::{Entry, FM_SMALL, Held, Sq, pair};
+use super::{Qp, QpState, QpType};
+use crate::device::DeviceCaps;
+use crate::error::{PostError, Refused};
+use crate::fastreg::{FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
+use crate::mr::{Buffers, Sge};
+use crate::pd::PdCore;
+use crate::types::{Access, RemoteAddr};
+use crate::wr::{SendFlags, WcOpcode};
+
+/// Blocks of the longest registration: 128 bytes of segments, 64 of list.
+pub(super) const FAST_REG_BLOCKS: u32 = 3;
+/// Blocks of a READ into one piece, and of the invalidation behind it.
+const READ_WITH_INV_BLOCKS: u32 = 3;
+/// Lists up to this long stand in the request. Source: reference 6.4, "inline".
+const INLINE_WORDS: u32 = 8;
+
+/// Fields that a registration sets. Source: reference 6.4, "How Linux uses it".
+const REGISTER: u64 = mkey_mask::LEN
+    | mkey_mask::PAGE_SIZE
+    | mkey_mask::START_ADDR
+    | mkey_mask::EN_RINVAL
+    | mkey_mask::KEY
+    | mkey_mask::LR
+    | mkey_mask::LW
+    | mkey_mask::RR
+    | mkey_mask::RW
+    | mkey_mask::SMALL_FENCE
+    | mkey_mask::FREE;
+
+/// A registration that was not posted: why, and the key and list that it held.
+pub type RefusedFastReg = Refused<(FastRegMr, PageList)>;
+
+impl<B: Buffers> Qp<B> {
+    /// Posts a registration and rings the doorbell: binds `mr` to what `list` describes.
+    ///
+    /// The key is known at once and may be used in requests behind this one. The list comes back
+    /// with the completion.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the key and the list. Nothing was posted then.
+    #[inline]
+    pub fn post_fast_reg(
+        &mut self,
+        wr: &FastReg,
+        mr: FastRegMr,
+        list: PageList,
+    ) -> Result<RegisteredMr, RefusedFastReg> {
+        let mr = self.queue_fast_reg(wr, mr, list)?;
+        self.ring_doorbell();
+        Ok(mr)
+    }
+
+    /// As [`Qp::post_fast_reg`], without ringing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::post_fast_reg`].
+    #[inline]
+    pub fn queue_fast_reg(
+        &mut self,
+        wr: &FastReg,
+        mr: FastRegMr,
+        list: PageList,
+    ) -> Result<RegisteredMr, RefusedFastReg> {
+        match self.check_fast_reg(wr, &mr, &list) {
+            Ok(()) => Ok(self.sq.push_fast_reg(wr, mr, list, self.fast_reg)),
+            Err(cause) => Err(Refused { held: (mr, list), cause }),
+        }
+    }
+
+    #[inline(always)]
+    fn check_fast_reg(
+        &self,
+        wr: &FastReg,
+        mr: &FastRegMr,
+        list: &PageList,
+    ) -> Result<(), PostError> {
+        self.check_umr(&mr.0.pd)?;
+        let inside = (1u64 << list.log_page()) - 1;
+        let fits = list.layout().is_like(mr.0.layout)
+            && (1..=mr.0.max_len).contains(&list.len())
+            && wr.start & inside == list.first_offset() & inside
+            && wr.start.checked_add(list.len_bytes()).is_some()
+            && Arc::ptr_eq(list.core(), &self.pd.core);
+        if !fits {
+            return Err(PostError::PageList);
+        }
+        let is_atomic = wr.access.contains(Access::REMOTE_ATOMIC);
+        if !wr.access.is_consistent() || is_atomic && !self.fast_reg.sets_atomic {
+            return Err(PostError::Access);
+        }
+        if !self.sq.has_room() {
+            return Err(PostError::Full);
+        }
+        Ok(())
+    }
+
+    /// What every request that changes keys needs.
+    #[inline(always)]
+    fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
+        if self.state != QpState::Rts {
+            return Err(PostError::State);
+        }
+        if !self.fast_reg.is_on {
+            return Err(PostError::NoFastReg);
+        }
+        if !Arc::ptr_eq(pd, &self.pd) {
+            return Err(PostError::Pd);
+        }
+        Ok(())
+    }
+
+    /// Posts a local invalidate and rings the doorbell. The key ends when the request is carried
+    /// out; its completion brings it back free.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the key. Nothing was posted then.
+    #[inline]
+    pub fn post_local_inv(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        mr: RegisteredMr,
+    ) -> Result<(), Refused<RegisteredMr>> {
+        self.queue_local_inv(wr_id, flags, mr)?;
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// As [`Qp::post_local_inv`], without ringing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::post_local_inv`].
+    #[inline]
+    pub fn queue_local_inv(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        mr: RegisteredMr,
+    ) -> Result<(), Refused<RegisteredMr>> {
+        let room = if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) };
+        let checked = self.check_umr(&mr.0.pd).and(room);
+        if let Err(cause) = checked {
+            return Err(Refused { held: mr, cause });
+        }
+        self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mr);
+        Ok(())
+    }
+
+    /// Posts a READ into the region of `mr`, from its first byte on, that ends the key when the
+    /// bytes are there, and rings the doorbell. One completion says so and brings the key back.
+    ///
+    /// RoCE has no such packet: it is a READ, and a local invalidate with a fence
+    /// ([`DeviceCaps::READ_WITH_INV_COMPOSED`]).
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the key: [`PostError::PageList`] for a length of 0 or above that of the
+    /// region, [`PostError::Access`] without [`Access::LOCAL_WRITE`]. Nothing was posted then.
+    pub fn post_read_with_inv(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        from: RemoteAddr,
+        len: u32,
+        mr: RegisteredMr,
+    ) -> Result<(), Refused<RegisteredMr>> {
+        let checked = self.check_umr(&mr.0.pd).and_then(|()| {
+            if len == 0 || u64::from(len) > mr.0.len {
+                Err(PostError::PageList)
+            } else if !mr.0.access.contains(Access::LOCAL_WRITE) {
+                Err(PostError::Access)
+            } else if !self.sq.has_blocks(READ_WITH_INV_BLOCKS) {
+                Err(PostError::Full)
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(cause) = checked {
+            return Err(Refused { held: mr, cause });
+        }
+        let sink = Sge { addr: mr.0.start, len, lkey_be: mr.0.value().to_be() };
+        self.sq.push_first_read(from, sink, flags & SendFlags::FENCE);
+        let flags = flags | SendFlags::FENCE;
+        self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::ReadWithInv, flags }, mr);
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// What is known of a key by the requests of this queue pair.
+    #[must_use]
+    pub fn mr_state(&self, mr: &RegisteredMr) -> MrState {
+        self.sq.mr_state(mr)
+    }
+}
+
+/// What a queue pair needs to know to register.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FastRegSetup {
+    /// Its ring has room for registrations.
+    pub(super) is_on: bool,
+    /// A registration can change the right to atomics.
+    sets_atomic: bool,
+    /// Key of the lists: the reserved one.
+    lkey: u32,
+    /// Fence of a registration, in place.
+    fence: u32,
+}
+
+impl FastRegSetup {
+    pub(super) fn of(core: &crate::device::Core, qp_type: QpType, wanted: bool) -> Self {
+        let can = core.attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS);
+        // 0 strong ordering, 1 small, 2 none. Source: reference 6.4, "Fences".
+        let fence = match core.hca().umr_fence() {
+            0 => 3,
+            1 => 1,
+            _ => 0,
+        };
+        Self {
+            is_on: wanted && can && qp_type == QpType::Rc,
+            sets_atomic: core.attr.caps.contains(DeviceCaps::FAST_REG_ATOMIC),
+            lkey: core.lkey.unwrap_or(0),
+            fence: fence << 5,
+        }
+    }
+}
+
+impl<B: Buffers> Sq<B> {
+    /// Writes a registration. The caller has checked everything.
+    #[inline(always)]
+    fn push_fast_reg(
+        &mut self,
+        wr: &FastReg,
+        mut mr: FastRegMr,
+        list: PageList,
+        setup: FastRegSetup,
+    ) -> RegisteredMr {
+        let key = &mut *mr.0;
+        (key.start, key.len, key.access) = (wr.start, list.len_bytes(), wr.access);
+        key.origin = Origin { queue: self.id(), position: self.posted() };
+        if let Some(memory) = list.memory()
+            && !key.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory))
+        {
+            key.memory = Some(Arc::clone(memory));
+        }
+        let words = list.words();
+        let octowords = list.layout().octowords(list.len());
+        let is_inline = words <= INLINE_WORDS;
+        let atomic = if setup.sets_atomic { mkey_mask::A } else { 0 };
+        let umr = UmrCtrl::zeroed()
+            .with_inline(is_inline)
+            .with_check_free(true)
+            .with_xlt_octowords(octowords)
+            .with_mkey_mask(REGISTER | atomic);
+        let mkc = wr
+            .access
+            .apply(Mkc::zeroed())
+            .with_relaxed_ordering_write(false)
+            .with_umr_en(true)
+            .with_access_mode(list.layout().access_mode())
+            .with_qpn(ANY_QPN)
+            .with_mkey_7_0(key.variant.into())
+            .with_en_rinval(wr.remote_invalidate)
+            .with_start_addr(wr.start)
+            .with_len(list.len_bytes())
+            .with_translations_octword_size(octowords)
+            .with_log_page_size(list.log_page());
+        let mut wqe = self.begin();
+        umr.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
+        mkc.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
+        if is_inline {
+            let word = |at| if at < words { list.word(at) } else { 0 };
+            for at in (0..INLINE_WORDS).step_by(2) {
+                let unit = wqe.unit();
+                unit.store_raw64::<0>(word(at));
+                unit.store_raw64::<8>(word(at + 1));
+            }
+        } else {
+            let unit = wqe.unit();
+            unit.store_raw64::<0>(pair((octowords * 16).to_be(), setup.lkey.to_be()));
+            unit.store_be64::<8>(list.iova());
+        }
+        let end = wqe.end();
+        let rkey = key.value();
+        let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
+        self.close(Opcode::UMR, rkey, setup.fence, end, entry, Held::List(list));
+        self.fence_next(FM_SMALL);
+        RegisteredMr(mr.0)
+    }
+
+    /// Writes a local invalidate. The caller has checked everything.
+    #[inline(always)]
+    fn push_local_inv(&mut self, entry: Entry, mr: RegisteredMr) {
+        let umr = UmrCtrl::zeroed().with_inline(true).with_mkey_mask(mkey_mask::FREE);
+        let mkc = Mkc::zeroed().with_free(true);
+        let mut wqe = self.begin();
+        umr.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
+        mkc.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
+        let end = wqe.end();
+        let fence = self.fence(entry.flags);
+        let rkey = mr.0.value();
+        self.close(Opcode::UMR, rkey, fence, end, entry, Held::Ending(mr));
+    }
+}
