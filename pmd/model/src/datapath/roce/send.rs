@@ -617,6 +617,11 @@ fn failed(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, fault: Fault) {
         }
     });
     report(qp, env, job, syndrome_of(fault));
+    // Local requests behind it may be over, and are not reported as such: after a failure every
+    // completion says "flushed". Source: IBTA vol. 1, 10.3.1.
+    while let Some((request, _)) = qp.requester.pop() {
+        report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR);
+    }
     if qp.qp_type.is_reliable() || qp.qp_type == QpType::RegUmr {
         fail(qp, env);
     } else {
