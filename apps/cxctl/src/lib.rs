@@ -2,33 +2,149 @@
 //!
 //! # Architecture
 //!
+//! - [`host`] reads `/sys`, `/proc` and `/dev`, or a recording of them.
+//! - [`bind`] hands functions to vfio-pci and back; [`hugepages`] reserves and releases memory;
+//!   [`doctor`] says what is wrong before the first packet; [`commands`] prints.
 //! - [`serve`]: `cxctl model serve`, the model behind vfio-user sockets, for QEMU guests.
 //!
 //! # What it does not do
 //!
-//! Nothing that needs a device: `status`, `bind`, `hugepages` and `doctor` are not here yet.
+//! It opens no device. What only a device or its driver's ioctls say, such as the firmware's
+//! version while vfio-pci has the function, stays unknown.
 #![forbid(unsafe_code)]
 
+pub mod bind;
+pub mod commands;
+pub mod doctor;
+pub mod host;
+pub mod hugepages;
+#[cfg(test)]
+mod recorded;
 pub mod serve;
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::host::Tree;
 
 /// Inspect, prepare and emulate ConnectX devices.
+///
+/// Nothing is changed without --apply. Exit code: 0 good, 1 an error, 2 wrong usage; of doctor
+/// also 3 warnings, 4 problems.
 #[derive(Debug, Parser)]
 #[command(name = "cxctl", version)]
 pub struct Cli {
     /// Say more on standard error: -v info, -vv debug, -vvv every register access.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Read sys, proc and dev below this folder: a recording of another machine.
+    #[arg(long, global = true, value_name = "FOLDER", default_value = "/")]
+    root: PathBuf,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// List adapters: driver, IOMMU group and its members, node, link, firmware.
+    Status(StatusOptions),
+    /// Hand functions to vfio-pci.
+    Bind(BindOptions),
+    /// Give functions back to the driver that they had.
+    Unbind(BindOptions),
+    /// Show, reserve and release hugepages.
+    Hugepages(HugepageOptions),
+    /// Find what is wrong with this machine, and say how to mend it.
+    Doctor(DoctorOptions),
     /// The software ConnectX.
     #[command(subcommand)]
     Model(Model),
+}
+
+/// What `status` prints.
+#[derive(Debug, Args)]
+pub struct StatusOptions {
+    /// Every network controller, not only ConnectX.
+    #[arg(long)]
+    pub all: bool,
+    /// JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `bind` and `unbind` work on.
+#[derive(Debug, Args)]
+pub struct BindOptions {
+    /// PCI addresses; the domain may be left out.
+    #[arg(required = true, value_name = "ADDRESS")]
+    pub addresses: Vec<String>,
+    /// Do it. Without this, the writes are only printed.
+    #[arg(long)]
+    pub apply: bool,
+}
+
+/// What `hugepages` does.
+#[derive(Debug, Args)]
+pub struct HugepageOptions {
+    #[command(subcommand)]
+    action: Option<HugepageAction>,
+    /// JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum HugepageAction {
+    /// Make this many more.
+    Reserve {
+        /// Pages.
+        count: u64,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Give this many back, or all that are free.
+    Release {
+        /// Pages.
+        count: Option<u64>,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+/// Which hugepages.
+#[derive(Debug, Args)]
+struct Which {
+    /// Bytes of a page: 2M or 1G.
+    #[arg(long, default_value = "2M", value_parser = hugepages::parse_size)]
+    size: u64,
+    /// NUMA node; default: wherever the kernel likes.
+    #[arg(long)]
+    node: Option<u32>,
+    /// Do it. Without this, the write is only printed.
+    #[arg(long)]
+    apply: bool,
+}
+
+/// What `doctor` looks at.
+#[derive(Debug, Args)]
+pub struct DoctorOptions {
+    /// PCI addresses; default: every ConnectX.
+    #[arg(value_name = "ADDRESS")]
+    pub addresses: Vec<String>,
+    /// A device that exchanges data with the adapters directly, such as a GPU.
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer: Option<String>,
+    /// MiB of buffers and rings that the program will use.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub need_mib: u64,
+    /// Look with the rights of this user; default: the present one.
+    #[arg(long)]
+    pub uid: Option<u32>,
+    /// JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -47,13 +163,17 @@ enum Model {
 /// # Errors
 ///
 /// Whatever keeps the command from doing its work.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     ferrocx_app_common::log::init(cli.verbose);
+    let tree = Tree::new(cli.root);
     match cli.command {
-        Command::Model(Model::Serve(options)) => serve::run(&options),
-        Command::Model(Model::Status { path }) => {
-            print!("{}", serve::status::read(&path)?);
-            Ok(())
-        }
+        Command::Status(options) => commands::status(&tree, &options)?,
+        Command::Bind(options) => commands::bind(&tree, &options)?,
+        Command::Unbind(options) => commands::unbind(&tree, &options)?,
+        Command::Hugepages(options) => commands::hugepages(&tree, &options)?,
+        Command::Doctor(options) => return commands::doctor(&tree, &options),
+        Command::Model(Model::Serve(options)) => serve::run(&options)?,
+        Command::Model(Model::Status { path }) => print!("{}", serve::status::read(&path)?),
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     match ferrocx_cxctl::run(ferrocx_cxctl::Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => ferrocx_app_common::exit::report(&error),
     }
 }

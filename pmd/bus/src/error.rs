@@ -161,8 +161,8 @@ pub enum BusError {
     },
     /// The device is bound to another driver than vfio-pci, or to none.
     #[error(
-        "device {name} is bound to {driver}, not to vfio-pci; run `cxctl bind {name}` (or \
-         `driverctl set-override {name} vfio-pci`)"
+        "device {name} is bound to {driver}, not to vfio-pci; run `cxctl bind {name} --apply` \
+         (or `driverctl set-override {name} vfio-pci`)"
     )]
     NotBoundToVfio {
         /// Its address.

@@ -135,7 +135,7 @@ fn a_device_with_its_kernel_driver_names_the_way_out() {
     assert_eq!(
         text.to_string(),
         "device 0000:3b:00.0 is bound to mlx5_core, not to vfio-pci; run `cxctl bind \
-         0000:3b:00.0` (or `driverctl set-override 0000:3b:00.0 vfio-pci`)"
+         0000:3b:00.0 --apply` (or `driverctl set-override 0000:3b:00.0 vfio-pci`)"
     );
     tree.add("0000:3b:00.1", CX5, None, Some(13));
     let text =
