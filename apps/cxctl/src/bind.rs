@@ -196,8 +196,8 @@ pub fn plan_bind(tree: &Tree, address: &str) -> Result<Vec<Write>> {
     );
     ensure!(
         nic.group.is_some() || noiommu_is_on(tree),
-        "{address} has no IOMMU group, so that vfio-pci would not take it; `cxctl doctor {address}` \
-         says why"
+        "{address} has no IOMMU group, so that vfio-pci would not take it; \
+         `cxctl doctor {address}` says why"
     );
     let mut writes = vec![override_write(address, VFIO)];
     writes.extend(nic.driver.as_ref().map(|driver| unbind_write(address, driver)));

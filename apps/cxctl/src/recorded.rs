@@ -200,8 +200,9 @@ impl Recorded {
 
 const BRIDGE: (&str, &str, &str) = ("0x10b5", "0x8764", "0x060400");
 
-/// As the kernel prints it, two lines of it.
-const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
+/// Two lines of what the kernel prints.
+const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     \n\
 Max locked memory         unlimited            unlimited            bytes     ";
 
 /// The default route and the management network, through eth0.

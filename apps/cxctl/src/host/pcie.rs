@@ -18,7 +18,7 @@ pub struct Link {
     pub max_width: u32,
     /// As the kernel prints it: `8.0 GT/s PCIe`.
     pub speed: String,
-    /// The fastest that the device can.
+    /// The highest that the device can.
     pub max_speed: String,
 }
 
