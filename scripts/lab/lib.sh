@@ -26,13 +26,15 @@ verdict() {
     [ "$FAILURES" -eq 0 ] || { echo "FAILED: $FAILURES check(s)"; exit 1; }
 }
 
-# reboot_guest STAGE: as if the power had failed; the scenario starts again with this stage.
+# reboot_guest STAGE [HOW]: the scenario starts again with this stage. HOW is orderly (the default:
+# drivers shut their devices down) or power-failure.
 reboot_guest() {
-    step "reboot, then: $1"
+    step "reboot (${2:-orderly}), then: $1"
     echo "$1" >/host/stage
     dmesg >>/host/dmesg.log
     touch /host/rebooting
     sync
+    [ "${2:-orderly}" = orderly ] && busybox reboot -f
     echo b >/proc/sysrq-trigger
     sleep 60
 }

@@ -1,4 +1,4 @@
-# about: two ports of unmodified mlx5e: load and unload 20 times, link flap, reset, power failure
+# about: two ports of mlx5e: load and unload 20 times, link flap, reset, reboot, power failure
 # ports: 2
 # timeout: 900
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
@@ -23,13 +23,14 @@ flap() {
     step "$dev went and came back $round times, and $neighbour saw it"
 }
 
-# After the power failure: nothing of the first boot is left in the device.
-if [ "$(stage)" = again ]; then
+# After a reboot: nothing of the boot before is left in the device.
+if [ -n "$(stage)" ]; then
     load_driver 2
     split_ports
     check ping_size 56 1472
     check_dmesg
     verdict
+    [ "$(stage)" != rebooted ] || reboot_guest failed power-failure
     exit
 fi
 
@@ -56,4 +57,4 @@ split_ports
 check ping_size 56 1472
 check_dmesg
 verdict
-reboot_guest again
+reboot_guest rebooted
