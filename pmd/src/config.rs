@@ -154,6 +154,10 @@ pub struct RxQueueConfig {
     pub cqe_compression: bool,
     /// Free buffers that the queue keeps for itself, see [`ferrocx_mempool::PoolCache`].
     pub cache_size: usize,
+    /// Interrupt vector that wakes a core sleeping on the queue, 0 to 63 and below the device's
+    /// number; several queues may share one. `None` for a queue that is only polled. See
+    /// [`RxQueue::wait`](crate::RxQueue::wait).
+    pub interrupt: Option<u16>,
 }
 
 impl RxQueueConfig {
@@ -170,6 +174,7 @@ impl Default for RxQueueConfig {
             vlan_strip: false,
             cqe_compression: false,
             cache_size: 512,
+            interrupt: None,
         }
     }
 }

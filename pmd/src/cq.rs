@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
+use ferrocx_bus::{Bar, DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
+use ferrocx_prm::init_seg::{self, uar};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::cmd::objects::{Handle, Kind};
@@ -118,8 +119,7 @@ impl Cq {
     }
 
     /// The buffer of the doorbell record: consumer index, then the word that arms.
-    #[must_use]
-    pub fn doorbell_record(&self) -> &Arc<DmaBuf> {
+    pub(crate) fn doorbell_record(&self) -> &Arc<DmaBuf> {
         self.doorbell_record.buf()
     }
 
@@ -196,6 +196,46 @@ impl Cq {
             self.ring.at(self.ci).store_release_be32::<0x3c>(last);
             self.ci = self.ci.wrapping_add(1);
         }
+    }
+}
+
+/// Asks the device for an event of a completion queue.
+#[derive(Debug)]
+pub struct Armer {
+    word: DmaWord,
+    bar: Arc<dyn Bar>,
+    offset: u64,
+    cqn: u32,
+    /// Events that came so far: the device counts them too, in two bits.
+    events: u32,
+}
+
+impl Armer {
+    /// For the completion queue `cqn`, whose doorbell record is `record`.
+    pub(crate) fn new(device: &Inner, record: &Arc<DmaBuf>, cqn: u32) -> Result<Self, DeviceError> {
+        // Behind the consumer index stands the word that arms. Source: reference 6.6.
+        let word = DmaWord::new(Arc::clone(record), 4)?;
+        let offset = u64::from(device.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
+        Ok(Self { word, bar: Arc::clone(device.bar()), offset, cqn, events: 0 })
+    }
+
+    /// Asks for one event once there is an entry behind `consumer_index`, or if there is one: any,
+    /// or a solicited or failed one only.
+    pub fn arm(&self, consumer_index: u32, solicited_only: bool) {
+        let doorbell = init_seg::CqArm::zeroed()
+            .with_sn(self.events & 3)
+            .with_solicited_only(solicited_only)
+            .with_ci(consumer_index & CI_MASK)
+            .with_cqn(self.cqn);
+        let value = u64::from_be_bytes(doorbell.0);
+        // The record first: the device believes it, not the doorbell.
+        self.word.store_release_be32((value >> 32) as u32);
+        self.bar.write_be64(self.offset, value);
+    }
+
+    /// Notes that an event came. Until then, arming again changes nothing.
+    pub fn event(&mut self) {
+        self.events = self.events.wrapping_add(1);
     }
 }
 

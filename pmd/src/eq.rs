@@ -1,8 +1,9 @@
 //! Event queues: page requests, link changes and errors, polled; completion events, by interrupt.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ferrocx_bus::{Bar, DmaBuf, Ring};
+use ferrocx_bus::{Bar, BusError, DmaBuf, Interrupts, Ring};
 use ferrocx_prm::Layout;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::{
@@ -192,12 +193,31 @@ impl EqRing {
 #[derive(Debug)]
 pub struct CompletionEvents {
     ring: EqRing,
-    handle: Handle,
+    handle: Arc<Handle>,
+    eventfd: OwnedFd,
+}
+
+/// Vectors that are enabled when the first is needed: enabling more would replace them.
+const MAX_VECTORS: u16 = 64;
+
+/// How many vectors can be used.
+pub(crate) fn usable_vectors(interrupts: &dyn Interrupts) -> u16 {
+    interrupts.vectors().min(MAX_VECTORS)
+}
+
+/// The descriptor of an interrupt vector.
+fn eventfd(device: &Inner, vector: u16) -> Result<OwnedFd, BusError> {
+    let interrupts = device.control().transport().interrupts();
+    if interrupts.eventfd(vector).is_err() {
+        interrupts.enable(usable_vectors(&*interrupts))?;
+    }
+    interrupts.eventfd(vector)
 }
 
 impl CompletionEvents {
     /// Makes the queue on the device.
     pub(crate) fn new(device: &Arc<Inner>, log_size: u8, vector: u16) -> Result<Self, DeviceError> {
+        let eventfd = eventfd(device, vector)?;
         let buf = Arc::new(device.memory().alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
         initialise(&buf);
         let eqc = Eqc::zeroed()
@@ -206,10 +226,17 @@ impl CompletionEvents {
             .with_intr(u32::from(vector));
         // An empty mask makes it a queue of completion events. Source: reference 4.3, CREATE_EQ.
         let eqn = device.control().create_eq(eqc, [0; 32], &buf)?;
-        let handle = Handle::new(device, Kind::Eq, u32::from(eqn), vec![Arc::clone(&buf)]);
+        let memory = vec![Arc::clone(&buf)];
+        let handle = Arc::new(Handle::new(device, Kind::Eq, u32::from(eqn), memory));
         let ring = Ring::new(buf, 0, log_size)?;
         let ring = EqRing::new(ring, log_size, eqn, Arc::clone(device.bar()), device.uar_page);
-        Ok(Self { ring, handle })
+        Ok(Self { ring, handle, eventfd })
+    }
+
+    /// What completion queues that report here must hold: they are destroyed first.
+    #[must_use]
+    pub fn handle(&self) -> Arc<Handle> {
+        Arc::clone(&self.handle)
     }
 
     /// Number of the event queue, for the context of a completion queue.
@@ -231,6 +258,19 @@ impl CompletionEvents {
     /// Asks for an interrupt at the next event, or at once if one was not polled yet.
     pub fn arm(&mut self) {
         self.ring.arm();
+    }
+
+    /// Makes the descriptor unreadable until the next interrupt.
+    pub fn clear(&self) {
+        // It does not block; there may be nothing to read.
+        let _ = rustix::io::read(&self.eventfd, &mut [0; 8]);
+    }
+}
+
+/// Becomes readable with each interrupt.
+impl AsFd for CompletionEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
     }
 }
 

@@ -146,6 +146,6 @@ pub use flow::{
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
 pub use link::{LinkState, MacAddr};
 pub use rss::Rss;
-pub use rx::{RxQueue, RxQueueRef};
+pub use rx::{RxQueue, RxQueueRef, sleep_on};
 pub use stats::{FlowCounts, RxStats, Traffic, TxStats, VportCounters};
 pub use tx::TxQueue;

@@ -9,18 +9,19 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{Bar, DmaAccess, DmaBuf, DmaMapping, Interrupts};
+use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping};
 use ferrocx_mempool::Region;
 use ferrocx_prm::caps::{CAP_PAGE_BYTES, HcaCap};
 
 pub use crate::cmd::objects::{Handle, Kind, page_list};
-pub use crate::cq::Cq;
+pub use crate::cq::{Armer, Cq};
 pub use crate::eq::CompletionEvents;
 pub use crate::uar::Uar;
 
 use crate::bringup;
 use crate::cmd::CommandError;
 use crate::device::Device;
+use crate::eq;
 use crate::error::DeviceError;
 
 impl Device {
@@ -92,22 +93,11 @@ impl Device {
         Uar::new(self.inner())
     }
 
-    /// Number of the UAR page from which completion queues are armed.
+    /// Interrupt vectors that may be used, at most 64. Without [`CompletionEvents`] and
+    /// [`RxQueueConfig::interrupt`](crate::RxQueueConfig::interrupt) none is.
     #[must_use]
-    pub fn cq_uar_page(&self) -> u32 {
-        self.inner().uar_page
-    }
-
-    /// The registers, for control paths.
-    #[must_use]
-    pub fn bar(&self) -> &Arc<dyn Bar> {
-        self.inner().bar()
-    }
-
-    /// The interrupt vectors. Nothing of this crate uses any.
-    #[must_use]
-    pub fn interrupts(&self) -> Arc<dyn Interrupts> {
-        self.inner().control().transport().interrupts()
+    pub fn interrupt_vectors(&self) -> u16 {
+        eq::usable_vectors(&*self.inner().control().transport().interrupts())
     }
 
     /// Makes a completion queue of `2^log_size` entries. Its events, once it is armed, go to
@@ -125,6 +115,15 @@ impl Device {
             Some(events) => Cq::reporting_to(self.inner(), log_size, false, events.eqn()),
             None => Cq::new(self.inner(), log_size, false),
         }
+    }
+
+    /// What asks for events of a completion queue, by its number.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`] for a doorbell record that is too short.
+    pub fn armer(&self, cq: &Cq, cqn: u32) -> Result<Armer, DeviceError> {
+        Armer::new(self.inner(), cq.doorbell_record(), cqn)
     }
 
     /// Makes an event queue of `2^log_size` entries for completion events, which raises the

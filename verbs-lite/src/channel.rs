@@ -1,6 +1,6 @@
 //! [`CompletionChannel`]: waiting for completions instead of polling.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use ferrocx_pmd::objects::CompletionEvents;
 
@@ -18,19 +18,11 @@ const LOG_ENTRIES: u8 = 8;
 #[derive(Debug)]
 pub struct CompletionChannel {
     events: CompletionEvents,
-    eventfd: OwnedFd,
 }
 
 impl CompletionChannel {
     pub(crate) fn new(device: &Device, vector: u16) -> Result<Self, VerbsError> {
-        let interrupts = device.port().interrupts();
-        // Enabling replaces what was enabled; a channel made before must keep its vector.
-        if interrupts.eventfd(vector).is_err() {
-            interrupts.enable(interrupts.vectors())?;
-        }
-        let eventfd = interrupts.eventfd(vector)?;
-        let events = device.port().completion_events(LOG_ENTRIES, vector)?;
-        Ok(Self { events, eventfd })
+        Ok(Self { events: device.port().completion_events(LOG_ENTRIES, vector)? })
     }
 
     pub(crate) fn events(&self) -> &CompletionEvents {
@@ -50,6 +42,6 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.eventfd.as_fd()
+        self.events.as_fd()
     }
 }

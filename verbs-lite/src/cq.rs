@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrocx_bus::{DmaWord, Slot};
-use ferrocx_pmd::objects::Handle;
+use ferrocx_bus::Slot;
+use ferrocx_pmd::objects::{Armer, CompletionEvents, Handle};
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::init_seg::{CqArm, uar};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::channel::CompletionChannel;
@@ -14,13 +13,12 @@ use crate::device::{Core, Device};
 use crate::error::{Failure, VerbsError};
 use crate::types::Qpn;
 
-/// Bits of a consumer index in the arm word. Source: reference 6.9.
-const CI_MASK: u32 = 0x00ff_ffff;
-
 /// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
 #[derive(Debug)]
 pub(crate) struct CqCore {
+    // Dropped in this order: the event queue has to outlive what reports to it.
     handle: Handle,
+    _events: Option<Arc<Handle>>,
     pub(crate) core: Arc<Core>,
     entries: u32,
     /// Entries that no queue pair was promised.
@@ -70,10 +68,7 @@ pub enum Notify {
 pub struct Cq {
     ring: ferrocx_pmd::objects::Cq,
     inner: Arc<CqCore>,
-    arm: DmaWord,
-    arm_offset: u64,
-    /// Events asked for so far, two bits of it.
-    arm_sn: u32,
+    armer: Armer,
 }
 
 impl Cq {
@@ -88,12 +83,11 @@ impl Cq {
         let port = core.port();
         let events = channel.map(CompletionChannel::events);
         let (ring, handle) = port.cq(entries.ilog2() as u8, events)?;
-        // Behind the consumer index stands the word that arms. Source: reference 6.6.
-        let arm = DmaWord::new(Arc::clone(ring.doorbell_record()), 4)?;
-        let arm_offset = u64::from(port.cq_uar_page()) * uar::PAGE_BYTES + uar::CQ_ARM;
+        let armer = port.armer(&ring, handle.number())?;
+        let events = events.map(CompletionEvents::handle);
         let free = AtomicU32::new(entries);
-        let inner = Arc::new(CqCore { handle, core, entries, free });
-        Ok(Self { ring, inner, arm, arm_offset, arm_sn: 0 })
+        let inner = Arc::new(CqCore { handle, _events: events, core, entries, free });
+        Ok(Self { ring, inner, armer })
     }
 
     /// Its number, as completion events name it.
@@ -134,19 +128,12 @@ impl Cq {
     /// Asks for one event when the next completion comes that was not polled yet. See
     /// [`CompletionChannel`].
     pub fn arm(&mut self, what: Notify) {
-        let word = CqArm::zeroed()
-            .with_sn(self.arm_sn & 3)
-            .with_solicited_only(what == Notify::Solicited)
-            .with_ci(self.ring.consumer_index() & CI_MASK)
-            .with_cqn(self.number());
-        let value = u64::from_be_bytes(word.0);
-        self.arm.store_release_be32((value >> 32) as u32);
-        self.inner.core.port().bar().write_be64(self.arm_offset, value);
+        self.armer.arm(self.ring.consumer_index(), what == Notify::Solicited);
     }
 
     /// Notes that an event of this queue was taken from its channel; arm it again after this.
     pub fn ack_event(&mut self) {
-        self.arm_sn = self.arm_sn.wrapping_add(1);
+        self.armer.event();
     }
 }
 

@@ -12,6 +12,7 @@ use thiserror::Error;
 /// | `spin` | a whole core, less power and a share for its SMT sibling | bare metal with SMT |
 /// | `yield` | a system call per idle poll | more threads than cores |
 /// | `sleep` | up to 50 µs of latency | machines that must stay cool; tests |
+/// | `interrupt` | an interrupt of latency after a pause | cores that others want too |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
@@ -24,11 +25,13 @@ pub enum Wait {
     Yield,
     /// Sleeps for [`Wait::SLEEP`].
     Sleep,
+    /// Sleeps until the device has something, where the caller can; otherwise as [`Wait::Sleep`].
+    Interrupt,
 }
 
 /// A wait strategy that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("unknown wait strategy `{0}`; give busy, spin, yield or sleep")]
+#[error("unknown wait strategy `{0}`; give busy, spin, yield, sleep or interrupt")]
 pub struct UnknownWait(String);
 
 impl Wait {
@@ -42,7 +45,7 @@ impl Wait {
             Self::Busy => {}
             Self::Spin => hint::spin_loop(),
             Self::Yield => thread::yield_now(),
-            Self::Sleep => thread::sleep(Self::SLEEP),
+            Self::Sleep | Self::Interrupt => thread::sleep(Self::SLEEP),
         }
     }
 }
@@ -56,6 +59,7 @@ impl FromStr for Wait {
             "spin" => Ok(Self::Spin),
             "yield" => Ok(Self::Yield),
             "sleep" => Ok(Self::Sleep),
+            "interrupt" => Ok(Self::Interrupt),
             _ => Err(UnknownWait(text.into())),
         }
     }
@@ -68,6 +72,7 @@ impl fmt::Display for Wait {
             Self::Spin => "spin",
             Self::Yield => "yield",
             Self::Sleep => "sleep",
+            Self::Interrupt => "interrupt",
         })
     }
 }
@@ -78,7 +83,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_printed() {
-        for wait in [Wait::Busy, Wait::Spin, Wait::Yield, Wait::Sleep] {
+        for wait in [Wait::Busy, Wait::Spin, Wait::Yield, Wait::Sleep, Wait::Interrupt] {
             assert_eq!(wait.to_string().parse(), Ok(wait));
             wait.idle();
         }

@@ -1,6 +1,7 @@
 //! Ports from their device to their queues, and back again.
 
 use anyhow::{Context, Result, bail};
+use ferrocx_app_common::wait::Wait;
 use ferrocx_mempool::{Pool, PoolConfig, PoolStats};
 use ferrocx_pmd::{
     Device, DeviceConfig, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig,
@@ -83,14 +84,20 @@ impl Port {
     /// What the driver says.
     pub fn rx_queues(&self, config: &Config) -> Result<Vec<RxQueue>> {
         let queues = &config.queues;
-        let settings = RxQueueConfig {
-            descriptors: queues.rxd,
-            vlan_strip: queues.vlan,
-            cqe_compression: queues.cqe_compression,
-            cache_size: queues.mbuf_cache,
-            ..RxQueueConfig::default()
+        let vectors = usize::from(self.device.interrupt_vectors()).max(1);
+        let interrupt = |queue: usize| match config.wait {
+            Some(Wait::Interrupt) => u16::try_from(queue % vectors).ok(),
+            _ => None,
         };
         let make = |queue| {
+            let settings = RxQueueConfig {
+                descriptors: queues.rxd,
+                vlan_strip: queues.vlan,
+                cqe_compression: queues.cqe_compression,
+                cache_size: queues.mbuf_cache,
+                interrupt: interrupt(queue),
+                ..RxQueueConfig::default()
+            };
             let made = self.device.rx_queue(&self.pool, &settings);
             made.with_context(|| format!("port {}, receive queue {queue}", self.index))
         };

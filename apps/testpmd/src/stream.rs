@@ -222,6 +222,12 @@ impl<R: Receive, T: Transmit, const N: usize> Stream<R, T, N> {
         self.source.as_ref().is_some_and(Source::is_done) && self.generated.is_empty()
     }
 
+    /// Whether only a received frame gives it something to do.
+    #[must_use]
+    pub fn only_receives(&self) -> bool {
+        self.held.is_empty() && self.source.is_none()
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -232,6 +238,11 @@ impl<R: Receive, T: Transmit, const N: usize> Stream<R, T, N> {
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// The receive queue, to sleep on.
+    pub fn rx(&self) -> &R {
+        &self.rx
     }
 
     /// The queues, to look after them.

@@ -1,8 +1,11 @@
 //! A polling core: its streams, turn after turn, until it is told to stop.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use arrayvec::ArrayVec;
@@ -11,6 +14,7 @@ use ferrocx_mempool::Mbuf;
 use ferrocx_pmd::{
     RxQueue, TxQueue,
     lcore::{LcoreError, Lcores, StopFlag, Worker, handover},
+    sleep_on,
 };
 
 use crate::{
@@ -20,6 +24,10 @@ use crate::{
 
 /// Rounds over all streams between two looks at requests and faults.
 const ROUNDS: u32 = 64;
+/// Idle rounds after which a worker that may sleeps until an interrupt.
+const IDLE_ROUNDS: u32 = 1000;
+/// Longest sleep: then it looks whether it is to stop.
+const NAP: Duration = Duration::from_millis(100);
 /// Times that a faulty queue is made ready again; then it is left standing.
 const MAX_RESETS: u64 = 16;
 
@@ -88,7 +96,8 @@ impl Handle {
         let latest = vec![Counts::default(); streams.len()];
         let ports = streams.iter().map(|stream| stream.port).collect();
         let seen = Arc::clone(&requests);
-        let mut poller = Poller { streams, wait, requests: seen, answered: 0, snapshots_in };
+        let mut poller =
+            Poller { streams, wait, idle_rounds: 0, requests: seen, answered: 0, snapshots_in };
         let worker = lcores.launch(core, stop, move |stop| {
             poller.run(stop);
             poller.streams.into_iter().map(Stream::finish).collect()
@@ -139,6 +148,8 @@ impl Handle {
 struct Poller<const N: usize> {
     streams: Vec<QueueStream<N>>,
     wait: Wait,
+    /// Rounds without a frame, counted up to [`IDLE_ROUNDS`].
+    idle_rounds: u32,
     requests: Arc<AtomicU32>,
     answered: u32,
     snapshots_in: rtrb::Producer<Snapshot>,
@@ -152,8 +163,12 @@ impl<const N: usize> Poller<N> {
                 for stream in &mut self.streams {
                     moved |= stream.turn();
                 }
-                if !moved {
+                if moved {
+                    self.idle_rounds = 0;
+                } else if self.wait != Wait::Interrupt {
                     self.wait.idle();
+                } else if self.has_slept() {
+                    break;
                 }
             }
             self.answer();
@@ -161,6 +176,26 @@ impl<const N: usize> Poller<N> {
                 mend(stream);
             }
         }
+    }
+
+    /// Sleeps until an interrupt, if the worker has been idle for a while and has nothing in hand.
+    fn has_slept(&mut self) -> bool {
+        self.idle_rounds += 1;
+        if self.idle_rounds < IDLE_ROUNDS || !self.streams.iter().all(Stream::only_receives) {
+            return false;
+        }
+        // After a nap without a frame it polls once, and sleeps again.
+        self.idle_rounds = IDLE_ROUNDS - 1;
+        for stream in &mut self.streams {
+            stream.queues_mut().0.arm();
+        }
+        if let Err(error) = sleep_on(self.streams.iter().map(Stream::rx), NAP) {
+            tracing::warn!(%error, "cannot sleep");
+        }
+        for stream in &mut self.streams {
+            stream.queues_mut().0.woken();
+        }
+        true
     }
 
     fn answer(&mut self) {

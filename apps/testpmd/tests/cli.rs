@@ -18,7 +18,8 @@ fn command(line: &str) -> Command {
 }
 
 fn run(line: &str) -> Output {
-    command(&format!("{line} --wait sleep --stats 0")).output().expect("testpmd starts")
+    let wait = if line.contains("--wait") { "" } else { "--wait sleep" };
+    command(&format!("{line} {wait} --stats 0")).output().expect("testpmd starts")
 }
 
 /// A run that must end well: its report.
@@ -152,6 +153,17 @@ fn txonly_sends_its_count_through_all_queues() {
     let report = report("--forward-mode txonly --count 1001 --queues 3 --size 64,1514");
     assert_eq!(number(&report["totals"]["generated"]["frames"]), 1001);
     assert_eq!(number(&report["ports"][0]["generator"]["foreign"]), 1001);
+}
+
+#[test]
+fn a_core_that_waits_for_interrupts_polls_little_and_loses_nothing() {
+    let report = report("--wait interrupt --rate 1000 --duration 2 --queues 2");
+    let totals = &report["totals"];
+    let frames = number(&totals["forwarded"]["frames"]);
+    assert!(frames > 500, "{frames} frames at 1000 a second");
+    // At most 1,000 rounds over two queues behind each frame; a core that never sleeps makes ten
+    // million and more.
+    assert!(number(&totals["polls"]) < 2 * 1100 * (frames + 100), "{totals}");
 }
 
 #[test]

@@ -16,6 +16,9 @@
 mod slow;
 #[cfg(test)]
 mod tests;
+mod wake;
+
+pub use wake::sleep_on;
 
 use std::sync::Arc;
 
@@ -33,6 +36,7 @@ use crate::error::{ConfigError, DeviceError, QueueFault};
 use crate::keys::RegionKeys;
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
+use wake::Wake;
 
 /// Buffers posted at once. A ring is refilled when this many are missing.
 pub(crate) const REFILL: usize = 32;
@@ -53,6 +57,7 @@ struct Shared {
     // Dropped in this order.
     rq: Handle,
     _cq: Handle,
+    _eq: Option<Arc<Handle>>,
 }
 
 /// A receive queue as flow rules and RSS name it. Holding it keeps the queue's number in use, but
@@ -73,6 +78,7 @@ impl RxQueueRef {
 pub struct RxQueue {
     pub(crate) hot: RxRing,
     shared: Option<Arc<Shared>>,
+    wake: Option<Wake>,
 }
 
 /// What a burst works on.
@@ -312,7 +318,14 @@ impl RxQueue {
             let way_out = "set RxQueueConfig::cqe_compression to false";
             return Err(ConfigError::Unsupported { what: "CQE compression", way_out }.into());
         }
-        let (cq, cq_handle) = Cq::new(device, shape.log_size, config.cqe_compression)?;
+        let mut wake = config.interrupt.map(|vector| Wake::new(device, vector)).transpose()?;
+        let eq = wake.as_ref().map(Wake::handle);
+        let eqn = eq.as_ref().map_or(device.eqn.into(), |eq| eq.number());
+        let (cq, cq_handle) =
+            Cq::reporting_to(device, shape.log_size, config.cqe_compression, eqn)?;
+        if let Some(wake) = &mut wake {
+            wake.watch(device, cq.doorbell_record(), cq_handle.number())?;
+        }
         let memory = device.memory();
         let wq_bytes = 1usize << (shape.log_size + shape.log_segs + LOG_DATA_BYTES);
         let buf = Arc::new(memory.alloc(wq_bytes, 4096)?);
@@ -337,15 +350,15 @@ impl RxQueue {
             .with_wq(wq);
         let rqn = device.control().create_rq(rqc, &buf)?;
         let rq = Handle::new(device, Kind::Rq, rqn, vec![buf, record]);
-        let shared = Arc::new(Shared { rq, _cq: cq_handle });
-        let mut queue = Self { hot, shared: Some(shared) };
+        let shared = Arc::new(Shared { rq, _cq: cq_handle, _eq: eq });
+        let mut queue = Self { hot, shared: Some(shared), wake };
         queue.make_ready()?;
         Ok(queue)
     }
 
     /// A queue that no device knows.
     pub(crate) fn without_device(hot: RxRing) -> Self {
-        Self { hot, shared: None }
+        Self { hot, shared: None, wake: None }
     }
 
     /// RST to RDY, and the first buffers.
