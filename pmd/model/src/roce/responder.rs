@@ -34,7 +34,7 @@ enum Message {
 /// A READ or atomic that was served, for duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Served {
-    Read { first: Psn, packets: u32, reth: Reth },
+    Read { first: Psn, packets: u32, reth: Reth, pd: u32 },
     Atomic { psn: Psn, original: u64 },
 }
 
@@ -56,6 +56,8 @@ pub enum Reply {
         psn: Psn,
         /// What is to be read.
         reth: Reth,
+        /// Protection domain in which it is read.
+        pd: u32,
         /// Packets that are on the wire already.
         number: u32,
         /// Messages completed.
@@ -232,11 +234,11 @@ impl Responder {
     fn duplicate(&mut self, header: &Header) -> Arrival {
         match header.op {
             Op::ReadRequest => {
-                let Some(reth) = self.served_read(header) else { return Arrival::Dropped };
+                let Some((reth, pd)) = self.served_read(header) else { return Arrival::Dropped };
                 // Answers from there on are asked for again.
                 let psn = header.psn;
                 self.replies.retain(|waiting| waiting.reply.psn().is_before(psn));
-                self.push(Reply::Read { psn, reth, number: 0, msn: self.msn }, true);
+                self.push(Reply::Read { psn, reth, pd, number: 0, msn: self.msn }, true);
             }
             Op::CompareSwap | Op::FetchAdd => {
                 let found = self.served.iter().find_map(|served| match served {
@@ -255,9 +257,9 @@ impl Responder {
     }
 
     /// The part of a READ served before that is asked for again.
-    fn served_read(&self, header: &Header) -> Option<Reth> {
+    fn served_read(&self, header: &Header) -> Option<(Reth, u32)> {
         self.served.iter().find_map(|served| {
-            let Served::Read { first, packets, reth } = served else { return None };
+            let Served::Read { first, packets, reth, pd } = served else { return None };
             let number = u32::try_from(header.psn.since(*first)).ok().filter(|n| n < packets)?;
             let skipped = number.checked_mul(self.mtu)?;
             let rest = Reth {
@@ -267,7 +269,7 @@ impl Responder {
             };
             let asked = header.reth;
             let inside = asked.va == rest.va && asked.rkey == rest.rkey && asked.len <= rest.len;
-            inside.then_some(asked)
+            inside.then_some((asked, *pd))
         })
     }
 
@@ -331,12 +333,12 @@ impl Responder {
     }
 
     /// A READ was checked: its data are due.
-    pub fn accept_read(&mut self, psn: Psn, reth: Reth) {
+    pub fn accept_read(&mut self, psn: Psn, reth: Reth, pd: u32) {
         let packets = packets_of(reth.len, self.mtu);
         self.expected = psn.plus(packets);
         self.msn = (self.msn + 1) & 0xff_ffff;
-        self.remember(Served::Read { first: psn, packets, reth });
-        self.push(Reply::Read { psn, reth, number: 0, msn: self.msn }, false);
+        self.remember(Served::Read { first: psn, packets, reth, pd });
+        self.push(Reply::Read { psn, reth, pd, number: 0, msn: self.msn }, false);
     }
 
     /// An atomic was carried out.

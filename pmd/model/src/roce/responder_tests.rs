@@ -123,7 +123,7 @@ fn a_read_is_answered_packet_by_packet_and_again_from_any_of_them() {
     let mut responder = responder();
     let request = read(0, 0x1000, 2 * MTU + 1);
     assert_eq!(responder.receive(&request, 0), Arrival::New);
-    responder.accept_read(request.psn, request.reth);
+    responder.accept_read(request.psn, request.reth, 5);
     assert_eq!(responder.expected(), START.plus(3));
     let numbers = replies(&mut responder);
     assert_eq!(numbers.len(), 3);

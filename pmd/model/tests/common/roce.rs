@@ -143,10 +143,24 @@ impl Peer {
 
     /// CREATE_QP with its own receive queue.
     pub fn create_qp(&mut self, st: u32) -> TestQp {
+        self.create_qp_with(st, &[])
+    }
+
+    /// CREATE_QP of an extended reliable connection: its requests name their receive queue. The
+    /// send ring stands where those of others do, behind 1024 bytes.
+    pub fn create_xrc(&mut self, xrcd: u32) -> TestQp {
+        self.create_qp_with(3, &[(0xc4, 1 << 24), (0xb0, xrcd), (0xa8, 16 << 6)])
+    }
+
+    fn create_qp_with(&mut self, st: u32, fields: &[(usize, u32)]) -> TestQp {
         let alloc = |host: &Host, len: usize| host.heap.alloc(len, 4096).expect("room");
         let (rings, record) = (alloc(&self.host, 4096), alloc(&self.host, 64));
         rings.fill(0);
         let mut bytes = create_qp(st, self.pd, self.uar, self.cqn, record.iova());
+        for (at, word) in fields {
+            let old = be32(&bytes, *at);
+            bytes[*at..at + 4].copy_from_slice(&(old | word).to_be_bytes());
+        }
         bytes.extend(rings.iova().to_be_bytes());
         let qpn = self.host.ok(&bytes, 0x10).word(8);
         TestQp { qpn, rings, record, posted_blocks: 0, posted_receives: 0 }
