@@ -93,6 +93,16 @@ stop_model() {
     echo 1 >"$RUN/status"
 }
 
+# judge_counts COUNTER...: counters of the model that some port must have moved.
+judge_counts() {
+    local name
+    for name in "$@"; do
+        grep -qE "\"$name\": [1-9]" "$RUN/model.json" && continue
+        echo "$name is 0 in model.json" >>"$RUN/reason"
+        echo 1 >"$RUN/status"
+    done
+}
+
 # tshark finds nothing wrong with any frame, its checksums included.
 judge_capture() {
     local wrong
@@ -170,6 +180,8 @@ run_scenario() {
     wait_for "${PIDS[-1]}" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
     [ -z "$MODEL" ] || stop_model
     [ ! -e "$RUN/wire.pcapng" ] || judge_capture
+    read -ra options <<<"$(header "$name" counts '')"
+    judge_counts "${options[@]}"
     [ -s "$RUN/status" ] && status=$(cat "$RUN/status") || status=1
     [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] ||
         echo 'see guest.log and console.log' >"$RUN/reason"

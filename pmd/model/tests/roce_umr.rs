@@ -146,6 +146,8 @@ fn a_key_is_registered_again_with_another_variant() {
     assert_eq!(two.a.polled().iter().map(|cqe| cqe.opcode()).collect::<Vec<_>>(), [0, 0]);
     assert_eq!(write(&mut two, &mut qb, again, START, &[1]), 0);
     assert_eq!(write(&mut two, &mut qb, key, START, &[1]), 0x13, "the old key");
+    let counts = two.a.host.nic.datapath().key_counts();
+    assert_eq!((counts.umr_registrations, counts.local_invalidates), (2, 1));
 }
 
 #[test]
@@ -182,6 +184,9 @@ fn a_send_with_invalidate_takes_the_key_away_and_says_so() {
     assert_eq!((got[0].opcode(), got[0].word(0x24), got[0].byte_cnt()), (4, key, 4));
     two.b.polled();
     assert_eq!(write(&mut two, &mut qb, key, START, &[1]), 0x13);
+    let (a, b) = (two.a.host.nic.datapath().key_counts(), two.b.host.nic.datapath().key_counts());
+    assert_eq!((a.umr_registrations, a.remote_invalidates, a.sends_with_invalidate), (1, 1, 0));
+    assert_eq!((b.umr_registrations, b.remote_invalidates, b.sends_with_invalidate), (0, 0, 1));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ferrocx_model::Nic;
+use ferrocx_model::datapath::KeyCounts;
 use ferrocx_model::port::Traffic;
 use serde_json::{Value, json};
 
@@ -90,6 +91,7 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
         "rx_out_of_buffer": port.counters.rx_out_of_buffer,
         "rx_drops": format!("{:?}", nic.datapath().receive_drops()),
         "roce_drops": format!("{:?}", nic.datapath().roce_drops()),
+        "keys": keys(nic.datapath().key_counts()),
         "commands": counters.commands,
         "doorbells": {
             "send": counters.send_doorbells,
@@ -111,6 +113,16 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
         },
         "refusals": nic.log().total(),
         "last_refusal": nic.log().last().map(ToString::to_string),
+    })
+}
+
+fn keys(counts: KeyCounts) -> Value {
+    json!({
+        "umr_registrations": counts.umr_registrations,
+        "local_invalidates": counts.local_invalidates,
+        "umr_changes": counts.umr_changes,
+        "sends_with_invalidate": counts.sends_with_invalidate,
+        "remote_invalidates": counts.remote_invalidates,
     })
 }
 

@@ -45,7 +45,7 @@ use crate::wire::{Fcs, Unplugged, Wire};
 
 pub use cq::timestamp;
 pub use dma::Refused;
-pub use roce::RoceDrops;
+pub use roce::{KeyCounts, RoceDrops};
 
 /// The low 16 bits: for counters and fields of that width.
 #[inline(always)]
@@ -159,6 +159,12 @@ impl DataPath {
     #[must_use]
     pub fn roce_drops(&self) -> RoceDrops {
         self.roce.drops()
+    }
+
+    /// What work requests and peers did to memory keys.
+    #[must_use]
+    pub fn key_counts(&self) -> KeyCounts {
+        self.roce.key_counts()
     }
 
     /// A function-level reset: forgets everything but the wire and its counts.

@@ -58,6 +58,21 @@ pub struct RoceDrops {
     pub qkey: u64,
 }
 
+/// What was done to memory keys by work requests and by peers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeyCounts {
+    /// UMR requests that made a free key usable: fast registrations and binds of windows.
+    pub umr_registrations: u64,
+    /// UMR requests that freed a key: local invalidations.
+    pub local_invalidates: u64,
+    /// UMR requests that changed a key and left it as free or as usable as it was.
+    pub umr_changes: u64,
+    /// SEND WITH INVALIDATE of this port that a peer acknowledged.
+    pub sends_with_invalidate: u64,
+    /// Keys freed by a SEND WITH INVALIDATE of a peer.
+    pub remote_invalidates: u64,
+}
+
 /// What is done for other queues once a queue pair has been worked on.
 #[derive(Debug)]
 enum Effect {
@@ -77,6 +92,7 @@ struct Env<'a> {
     counters: &'a mut Table<QCounter>,
     port: &'a mut Port,
     drops: &'a mut RoceDrops,
+    key_counts: &'a mut KeyCounts,
     effects: &'a mut Vec<Effect>,
     now_ns: u64,
     /// Atomics are in the byte order of the host.
@@ -203,12 +219,17 @@ pub(super) struct Roce {
     active: Vec<u32>,
     loopback: Loopback,
     drops: RoceDrops,
+    key_counts: KeyCounts,
     effects: Vec<Effect>,
 }
 
 impl Roce {
     pub(super) fn drops(&self) -> RoceDrops {
         self.drops
+    }
+
+    pub(super) fn key_counts(&self) -> KeyCounts {
+        self.key_counts
     }
 
     pub(super) fn clear(&mut self) {
@@ -245,6 +266,7 @@ impl Roce {
             counters: &mut objects.q_counters,
             port: &mut state.port,
             drops: &mut self.drops,
+            key_counts: &mut self.key_counts,
             effects: &mut effects,
             now_ns: ctx.now_ns,
             host_order,

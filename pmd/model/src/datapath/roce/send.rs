@@ -567,6 +567,9 @@ fn complete_done(qp: &mut Qp, env: &mut Env<'_>) -> bool {
 
 fn complete(qp: &mut Qp, env: &mut Env<'_>, request: &Request<SendJob>) {
     let job = &request.job;
+    if opcode(job) == Opcode::SEND_INVAL {
+        env.key_counts.sends_with_invalidate += 1;
+    }
     if job.ctrl.ce() < CompletionMode::ALWAYS.0 {
         return;
     }

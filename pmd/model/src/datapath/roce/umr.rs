@@ -76,6 +76,12 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
         apply_list(&mut changed, &umr, &list)?;
     }
     apply_fields(&mut changed, mask, &new)?;
+    let counts = &mut *env.key_counts;
+    *match (key.is_free, changed.is_free) {
+        (true, false) => &mut counts.umr_registrations,
+        (false, true) => &mut counts.local_invalidates,
+        _ => &mut counts.umr_changes,
+    } += 1;
     *key = changed;
     Ok(())
 }
@@ -308,5 +314,6 @@ pub(super) fn invalidate_remotely(
     }
     key.is_free = true;
     key.context = key.context.with_free(true);
+    env.key_counts.remote_invalidates += 1;
     Ok(())
 }
