@@ -78,9 +78,9 @@ pub struct State {
     /// Text of the NODE_DESC register.
     pub node_desc: Vec<u8>,
     /// Frames that this port sent to itself, on their way back in.
-    pub(crate) looped_back: Vec<Vec<u8>>,
-    /// A TIR takes unicast frames that this port sends to itself.
-    pub(crate) loops_back: bool,
+    pub(crate) looped_back: Vec<Looped>,
+    /// Which frames that this port sends may be taken by a TIR of its own.
+    pub(crate) loops_back: LoopsBack,
     /// Numbers of the UAR pages that exist, for polling.
     pub(crate) live_uars: Vec<u32>,
     pub(crate) commands: CommandQueue,
@@ -89,6 +89,39 @@ pub struct State {
     pub(crate) reset_asked: bool,
     /// Pages to ask for by event as soon as an EQ takes page requests.
     pub(crate) regular_pages_due: u32,
+}
+
+/// A frame that this port sent to itself.
+#[derive(Debug)]
+pub(crate) struct Looped {
+    pub(crate) frame: Vec<u8>,
+    /// Transport domain of its sender.
+    pub(crate) domain: u32,
+}
+
+/// Whose frames may come back to a TIR of this port. Source: Linux 6.12, which loops back
+/// between user contexts, each with a transport domain of its own, and within one when its TIR asks
+/// for it; rdma-core's tests, which wait for their own multicast frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum LoopsBack {
+    /// Nobody's.
+    #[default]
+    Never,
+    /// Those of all transport domains but this one.
+    Others(u32),
+    /// Everybody's.
+    All,
+}
+
+impl LoopsBack {
+    #[inline]
+    fn may_take(self, domain: u32) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Others(own) => own != domain,
+            Self::All => true,
+        }
+    }
 }
 
 impl State {
@@ -109,7 +142,7 @@ impl State {
             counters: Counters::default(),
             driver_version: String::new(),
             looped_back: Vec::new(),
-            loops_back: false,
+            loops_back: LoopsBack::default(),
             live_uars: Vec::new(),
             commands: CommandQueue::default(),
             registers: Registers::default(),
@@ -129,23 +162,28 @@ impl State {
 
     /// Takes a frame that is to come back to this port instead of going out; `false` sends it out.
     ///
-    /// It comes back when it is for an address of the vport, the vport loops unicast back, and a
-    /// TIR wants such frames. Multicast Ethernet frames are never looped back.
+    /// A frame comes back when the vport loops its kind back and a TIR takes it: one of another
+    /// transport domain, or one that wants frames of its own domain. Unicast must be for an address
+    /// of the vport, and does not go out then; of multicast a copy comes back.
     #[inline]
-    pub(crate) fn loop_back(&mut self, frame: &[u8]) -> bool {
-        let vport = &self.port.vport;
-        if !self.loops_back || vport.disable_uc_local_lb {
+    pub(crate) fn loop_back(&mut self, frame: &[u8], domain: u32) -> bool {
+        if !self.loops_back.may_take(domain) {
             return false;
         }
+        let vport = &self.port.vport;
+        let is_multicast = frame.first().is_some_and(|first| first & 1 != 0);
+        let is_disabled =
+            if is_multicast { vport.disable_mc_local_lb } else { vport.disable_uc_local_lb };
         let is_own = |mac: &[u8; 6]| frame.starts_with(mac);
-        if !is_own(&vport.mac) && !vport.unicast.iter().any(is_own) {
+        let is_wanted = is_multicast || is_own(&vport.mac) || vport.unicast.iter().any(is_own);
+        if is_disabled || !is_wanted {
             return false;
         }
         // Behind the limit it is lost, as in a switch that has no buffer.
         if self.looped_back.len() < MAX_LOOPED_BACK {
-            self.looped_back.push(frame.to_vec());
+            self.looped_back.push(Looped { frame: frame.to_vec(), domain });
         }
-        true
+        !is_multicast
     }
 
     /// Pages that the firmware cannot do without in its present state.

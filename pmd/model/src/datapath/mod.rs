@@ -104,8 +104,8 @@ pub struct DataPath {
 enum Origin {
     /// The wire.
     Wire,
-    /// The port itself: only TIRs that ask for such frames take it.
-    Own,
+    /// A transport domain of the port itself: only some TIRs take it.
+    Own(u32),
 }
 
 /// The receive side, apart from the wire.
@@ -211,9 +211,14 @@ impl DataPath {
         receive.buffers.start_burst();
         completions.start_burst();
         let mut busy = false;
-        for frame in std::mem::take(&mut ctx.state.looped_back) {
+        for looped in std::mem::take(&mut ctx.state.looped_back) {
             busy = true;
-            receive.frame(ctx, roce, completions, &frame, Fcs::Good, Origin::Own);
+            let (frame, origin) = (&looped.frame, Origin::Own(looped.domain));
+            // What went out as well leaves no trace where nobody takes it.
+            let is_copy = frame.first().is_some_and(|first| first & 1 != 0);
+            if !is_copy || receive.is_taken(ctx, frame, looped.domain) {
+                receive.frame(ctx, roce, completions, frame, Fcs::Good, origin);
+            }
         }
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
@@ -352,7 +357,9 @@ impl Receiver {
         let verified: Verified = offload::verify(frame, &packet, false);
         let l4_hdr_type = rq::l4_hdr_type(frame, &packet);
         for tirn in &self.tirs {
-            if origin == Origin::Own && !self.steering.takes_own(*tirn) {
+            if let Origin::Own(domain) = origin
+                && !self.steering.takes_own(*tirn, domain, packet.cast)
+            {
                 continue;
             }
             let Some((rqn, hash)) = self.steering.queue(*tirn, frame, &packet) else {
@@ -363,6 +370,16 @@ impl Receiver {
             let arrival = Arrival { packet: &packet, verified, flow_tag, hash, l4_hdr_type };
             rq::deliver(ctx, &mut self.buffers, completions, rqn, frame, &arrival);
         }
+    }
+
+    /// Whether the flow tables lead a frame of a transport domain to an interface that takes it.
+    fn is_taken(&mut self, ctx: &Ctx<'_>, frame: &[u8], domain: u32) -> bool {
+        let Self { steering, tirs, .. } = self;
+        tirs.clear();
+        let packet = Packet::parse(frame);
+        let verdict = steering.evaluate(ctx.state.objects.rx_root, frame, &packet);
+        tirs.extend_from_slice(&verdict.tirs);
+        tirs.iter().any(|tirn| steering.takes_own(*tirn, domain, packet.cast))
     }
 
     /// What a port checks before it looks into a frame.

@@ -12,7 +12,7 @@ use super::wqe::{EthSegment, Segment, Segments, WqeFault};
 use crate::fault::FaultSite;
 use crate::mkey::{MemAccess, Rights};
 use crate::nic::Ctx;
-use crate::objects::Sq;
+use crate::objects::{Sq, Table, Tis};
 use crate::wire::{Fcs, MAX_FRAME_BYTES, Wire};
 
 /// Longest payload of a large send: 2^18 bytes. Source: reference 5.11, `max_lso_cap` = 0x12.
@@ -28,10 +28,13 @@ pub(super) struct Params {
     pub(super) user_index: u32,
     pub(super) inline_mode: u32,
     pub(super) has_tis: bool,
+    /// Transport domain of its TIS.
+    pub(super) domain: u32,
 }
 
 impl Params {
-    pub(super) fn of(sqn: u32, sq: &Sq) -> Self {
+    pub(super) fn of(sqn: u32, sq: &Sq, tiss: &Table<Tis>) -> Self {
+        let tis = sq.tisn.and_then(|tisn| tiss.get(tisn));
         Self {
             sqn,
             cqn: sq.cqn,
@@ -40,6 +43,7 @@ impl Params {
             user_index: sq.user_index,
             inline_mode: sq.min_wqe_inline_mode,
             has_tis: sq.tisn.is_some(),
+            domain: tis.map_or(0, |tis| tis.transport_domain),
         }
     }
 }
@@ -170,7 +174,7 @@ fn send_frame<'a>(
         offload::insert_vlan(frame, s_tag, tci);
     }
     count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
-    if !ctx.state.loop_back(room) {
+    if !ctx.state.loop_back(room, params.domain) {
         wire.commit(ctx.now_ns, Fcs::Good);
     }
     Ok(true)
@@ -210,7 +214,7 @@ fn send_large(
         gather(ctx, params, segments, start, &mut frame[header.len()..], sent)?;
         tso.finish(frame, index);
         count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
-        if !ctx.state.loop_back(room) {
+        if !ctx.state.loop_back(room, params.domain) {
             wire.commit(ctx.now_ns, Fcs::Good);
         }
     }

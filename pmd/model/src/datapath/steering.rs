@@ -10,8 +10,9 @@
 use arrayvec::ArrayVec;
 use ferrocx_prm::Layout;
 
-use super::packet::{Fragment, L3, L4, Packet, TPID_CTAG};
+use super::packet::{Cast, Fragment, L3, L4, Packet, TPID_CTAG};
 use super::rss::{FieldSelector, FlowHash, FlowHasher, HashFunction};
+use crate::nic::LoopsBack;
 use crate::objects::{
     FlowDest, FlowEntry, FlowGroup, MissAction, Objects, RxHash, Tir, TirTarget, flow_action,
 };
@@ -148,8 +149,22 @@ struct Interface {
     hasher: FlowHasher,
     /// One queue, or an indirection table.
     rqns: Vec<u32>,
-    /// Takes packets of the port's own sending.
-    takes_own: bool,
+    /// Packets that its own transport domain sends and it takes: bit 0 unicast, bit 1 multicast.
+    takes_own: u32,
+    /// Transport domain: packets that others of this port send are taken.
+    domain: u32,
+}
+
+impl Interface {
+    /// What is taken when this interface is added.
+    fn widen(so_far: LoopsBack, interface: &Self) -> LoopsBack {
+        match so_far {
+            _ if interface.takes_own != 0 => LoopsBack::All,
+            LoopsBack::Never => LoopsBack::Others(interface.domain),
+            LoopsBack::Others(domain) if domain == interface.domain => so_far,
+            LoopsBack::Others(_) | LoopsBack::All => LoopsBack::All,
+        }
+    }
 }
 
 /// A packet seen before, and where it went: packets with the same key go the same way.
@@ -168,8 +183,8 @@ pub(super) struct Steering {
     tables: Tables,
     first_tir: u32,
     tirs: Vec<Option<Interface>>,
-    /// Some interface takes packets of the port's own sending.
-    loops_back: bool,
+    /// Which packets of the port's own sending some interface takes.
+    loops_back: LoopsBack,
     /// Some group compares something, so that keys are needed.
     needs_key: bool,
     /// Verdicts by [`slot`] of the key; empty as long as nothing was compiled.
@@ -217,21 +232,23 @@ impl Steering {
             .flat_map(|table| &table.groups)
             .any(|group| !group.criteria.is_empty());
         (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
-        self.loops_back = self.tirs.iter().flatten().any(|tir| tir.takes_own);
+        self.loops_back = self.tirs.iter().flatten().fold(LoopsBack::Never, Interface::widen);
         self.flows = (0..1 << LOG_FLOWS).map(|_| Flow::default()).collect();
         self.generation = Some(objects.steering_generation);
     }
 
-    /// Whether some interface takes unicast packets that the port sends to itself.
+    /// Which packets that the port sends to itself some interface takes.
     #[inline]
-    pub(super) fn loops_back(&self) -> bool {
+    pub(super) fn loops_back(&self) -> LoopsBack {
         self.loops_back
     }
 
-    /// Whether this interface does.
-    pub(super) fn takes_own(&self, tirn: u32) -> bool {
+    /// Whether this interface takes those of a transport domain.
+    pub(super) fn takes_own(&self, tirn: u32, domain: u32, cast: Cast) -> bool {
+        let bit = if cast == Cast::Unicast { 1 } else { 2 };
         let tir = self.tirs.get(tirn.wrapping_sub(self.first_tir) as usize);
-        tir.is_some_and(|tir| tir.as_ref().is_some_and(|tir| tir.takes_own))
+        let takes = |tir: &Interface| tir.takes_own & bit != 0 || tir.domain != domain;
+        tir.is_some_and(|tir| tir.as_ref().is_some_and(takes))
     }
 
     /// Sends a packet through the tables from `root` on.
@@ -303,7 +320,8 @@ fn compile_tir(objects: &Objects, tir: &Tir) -> Interface {
     Interface {
         hasher: FlowHasher::new(function, tir.hash_symmetric, &tir.hash_key, selector),
         rqns,
-        takes_own: tir.self_lb_block & 1 != 0,
+        takes_own: tir.self_lb_block & 3,
+        domain: tir.transport_domain,
     }
 }
 

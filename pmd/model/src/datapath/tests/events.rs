@@ -280,3 +280,43 @@ fn own_frames_come_back_only_where_vport_and_interface_allow_it() {
     complete(&mut port, &mut sq, 0);
     assert!(cq.poll().is_none() && far.receive(0).is_some());
 }
+
+#[test]
+fn multicast_comes_back_as_a_copy_to_other_transport_domains() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(6);
+    let mut rq = port.rq(cq.cqn, 4, 4);
+    port.steer_all_to(rq.rqn);
+    let pool = port.alloc(8 * 2048);
+    for index in 0..8 {
+        rq.post(&data(2048, KEY, pool.iova() + index * 2048));
+    }
+    let mut sent = port.cq(6);
+    let mut sq = port.sq(sent.cqn, 6);
+    let mut group = vec![0x5a; 60];
+    group[..6].copy_from_slice(&[1, 0x50, 0x56, 0x19, 0x20, 0xa7]);
+    let buf = port.bytes(&group);
+    // Domain of the interface (the sender's is 0), what it asks for, what the vport forbids.
+    for (domain, asks, forbids, comes_back) in [
+        (0, 0, false, false),
+        (0, 1, false, false),
+        (0, 2, false, true),
+        (1, 0, false, true),
+        (1, 2, true, false),
+    ] {
+        let (_, tir) = port.state.objects.tirs.iter_mut().next().expect("one");
+        (tir.transport_domain, tir.self_lb_block) = (domain, asks);
+        port.state.objects.steering_changed();
+        port.state.port.vport.disable_mc_local_lb = forbids;
+        port.poll();
+        let before = port.state.port.counters.rx_multicast.packets;
+        sq.write(&send(2, 0, &[(60, KEY, buf.iova())]));
+        complete(&mut port, &mut sq, 0);
+        port.poll();
+        assert!(sent.poll().is_some());
+        assert_eq!(cq.poll().is_some(), comes_back, "{domain} {asks} {forbids}");
+        assert!(far.receive(0).is_some(), "the frame itself leaves: {domain} {asks} {forbids}");
+        let counted = port.state.port.counters.rx_multicast.packets - before;
+        assert_eq!(counted, u64::from(comes_back), "a copy nobody takes leaves no trace");
+    }
+}
