@@ -7,6 +7,7 @@ RUN=''          # results of this run
 SOCKETS=''      # short path: a Unix socket's name has at most 107 characters
 PIDS=()
 MODEL=''        # pid of the model
+CXCTL=''        # the program that runs it
 
 cleanup() {
     local pid
@@ -62,8 +63,8 @@ start_model() {
     local ports=$1 cxctl port sockets=() deadline; shift
     cxctl=$(find_cxctl)
     for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
-    cp "$cxctl" "$RUN/cxctl"
-    "$RUN/cxctl" -v model serve "${sockets[@]}" --status "$SOCKETS/status" "$@" \
+    CXCTL=$cxctl
+    "$CXCTL" -v model serve "${sockets[@]}" --status "$SOCKETS/status" "$@" \
         >"$RUN/model.log" 2>&1 &
     MODEL=$!
     PIDS+=("$MODEL")
@@ -83,8 +84,7 @@ start_model() {
 # Ends the model in good order; it must do so itself, and say nothing of a defect.
 stop_model() {
     local status=0
-    "$RUN/cxctl" model status "$SOCKETS/status" >"$RUN/model.json" 2>>"$RUN/model.log" || true
-    rm -f "$RUN/cxctl"
+    "$CXCTL" model status "$SOCKETS/status" >"$RUN/model.json" 2>>"$RUN/model.log" || true
     kill -0 "$MODEL" 2>/dev/null || status=1
     kill "$MODEL" 2>/dev/null || true
     wait "$MODEL" || status=$?
