@@ -105,6 +105,12 @@ impl Cq {
         Some(slot)
     }
 
+    /// The memory of the entries.
+    #[must_use]
+    pub fn buf(&self) -> &Arc<DmaBuf> {
+        self.ring.buf()
+    }
+
     /// Entries that the ring holds.
     #[must_use]
     pub fn entries(&self) -> u32 {

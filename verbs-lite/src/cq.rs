@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrocx_bus::Slot;
+use ferrocx_bus::{DmaBuf, Slot};
 use ferrocx_pmd::objects::{Armer, CompletionEvents, Handle};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -100,6 +100,11 @@ impl Cq {
     #[must_use]
     pub fn entries(&self) -> u32 {
         self.inner.entries
+    }
+
+    /// The memory of the entries, for benches that play the device.
+    pub(crate) fn entries_buf(&self) -> Arc<DmaBuf> {
+        Arc::clone(self.ring.buf())
     }
 
     /// Promises room to a queue pair.

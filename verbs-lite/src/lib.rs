@@ -12,6 +12,7 @@
 //!   moves into a work request and comes back with its completion ([`mr`]).
 //! - [`FastRegMr`] is a key that work requests bind to memory and end again, in a pipeline
 //!   ([`fastreg`]).
+//! - [`registrar`] runs such a pipeline on a core of its own, fed by rings.
 //! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
 //!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
 //!   cannot panic.
@@ -67,6 +68,8 @@
 //! ```
 #![deny(unsafe_code)]
 
+#[doc(hidden)]
+pub mod bench_support;
 mod channel;
 mod cq;
 mod device;
@@ -76,6 +79,7 @@ mod gid;
 pub mod mr;
 mod pd;
 pub mod qp;
+pub mod registrar;
 mod types;
 mod wr;
 

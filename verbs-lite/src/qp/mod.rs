@@ -18,6 +18,7 @@ mod post;
 mod rq;
 mod sq;
 mod state;
+mod wqe;
 
 use std::sync::Arc;
 
@@ -288,6 +289,34 @@ impl<B: Buffers> Qp<B> {
     #[inline]
     pub fn ring_doorbell(&mut self) {
         self.sq.ring();
+    }
+
+    /// As [`Qp::ring_doorbell`], and asks for a completion of the last request, so that all of them
+    /// are known to have ended by one.
+    #[inline]
+    pub fn ring_doorbell_signaled(&mut self) {
+        self.sq.ring_signaled();
+    }
+
+    /// Blocks of 64 bytes that are free in the send ring. A request takes one for every four
+    /// segments; a registration up to three, an invalidation two.
+    #[inline]
+    #[must_use]
+    pub fn free_blocks(&self) -> u32 {
+        self.sq.free_blocks()
+    }
+
+    /// Whether requests or receives have not ended.
+    #[must_use]
+    pub fn has_outstanding(&self) -> bool {
+        self.sq.outstanding() + self.rq.outstanding() > 0
+    }
+
+    /// Counter of the request posted last, for benches that play the device.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn last_wqe_counter(&self) -> u16 {
+        self.sq.last_wqe_counter()
     }
 
     /// How often the doorbell was rung: each time is a store across PCIe.

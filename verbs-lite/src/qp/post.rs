@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
 
-use super::sq::{Entry, FM_SMALL, Held, Sq, pair};
+use super::sq::{Entry, FM_SMALL, Held, Sq};
+use super::wqe::pair;
 use super::{Qp, QpState, QpType};
 use crate::device::DeviceCaps;
 use crate::error::{PostError, Refused};
@@ -178,6 +179,24 @@ impl<B: Buffers> Qp<B> {
         len: u32,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
+        self.queue_read_with_inv(wr_id, flags, from, len, mr)?;
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// As [`Qp::post_read_with_inv`], without ringing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::post_read_with_inv`].
+    pub fn queue_read_with_inv(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        from: RemoteAddr,
+        len: u32,
+        mr: RegisteredMr,
+    ) -> Result<(), Refused<RegisteredMr>> {
         let checked = self.check_umr(&mr.0.pd).and_then(|()| {
             if len == 0 || u64::from(len) > mr.0.len {
                 Err(PostError::PageList)
@@ -196,7 +215,6 @@ impl<B: Buffers> Qp<B> {
         self.sq.push_first_read(from, sink, flags & SendFlags::FENCE);
         let flags = flags | SendFlags::FENCE;
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::ReadWithInv, flags }, mr);
-        self.ring_doorbell();
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use ferrocx_bus::{DmaWord, Ring};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::wqe::INVALID_LKEY;
 
-use super::sq::pair;
+use super::wqe::pair;
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
 use crate::mr::Buffers;

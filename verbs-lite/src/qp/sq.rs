@@ -11,20 +11,19 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferrocx_bus::{DmaWord, Doorbell, Ring, RingView, Slot as Unit};
+use ferrocx_bus::{DmaWord, Doorbell, Ring};
 use ferrocx_prm::wqe::Opcode;
 
+use super::wqe::{Wqe, pair, start};
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{MrState, Origin, PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
 use crate::types::RemoteAddr;
-use crate::wr::{RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode};
+use crate::wr::{RecvInfo, Returned, SendFlags, SendWr, Wc, WcOpcode};
 
 /// 16-byte units of a basic block.
 pub(super) const DS_PER_BLOCK: u32 = 4;
-/// Bit 31 of an inline segment's header. Source: reference 6.3.
-const INLINE: u32 = 1 << 31;
 /// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
 const CE_ALWAYS: u32 = 2 << 2;
 /// Solicited event, in the same dword.
@@ -36,16 +35,6 @@ const FM_SMALL_AND_FENCE: u32 = 4 << 5;
 pub(super) const FM_SMALL: u32 = 1 << 5;
 /// Numbers of queues.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// Two dwords, given as they stand in memory, as one 64-bit word to store.
-#[inline(always)]
-pub(super) fn pair(first: u32, second: u32) -> u64 {
-    if cfg!(target_endian = "little") {
-        u64::from(first) | u64::from(second) << 32
-    } else {
-        u64::from(second) | u64::from(first) << 32
-    }
-}
 
 /// What a request is to the bookkeeping.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +87,11 @@ pub(super) struct Sq<B> {
     max_inline: u32,
     /// Fence that the next request needs because of the one before.
     next_fence: u32,
-    /// First eight bytes of the last request, for the doorbell.
+    /// Control segment of the last request: its first eight bytes, for the doorbell, and the rest.
     last_ctrl: u64,
+    last_tail: u64,
+    /// Its first block.
+    last_block: u32,
     pub(super) doorbells: u64,
     /// A number that no other queue ever has.
     id: u64,
@@ -135,75 +127,6 @@ impl<B> std::fmt::Debug for Sq<B> {
     }
 }
 
-/// A request being written: units follow each other, the first is the control segment's.
-pub(super) struct Wqe<'r> {
-    view: RingView<'r, 16>,
-    at: u32,
-}
-
-impl<'r> Wqe<'r> {
-    /// The unit behind those written.
-    #[inline(always)]
-    pub(super) fn end(&self) -> u32 {
-        self.at
-    }
-
-    /// The next unit.
-    #[inline(always)]
-    pub(super) fn unit(&mut self) -> Unit<'r, 16> {
-        let unit = self.view.at(self.at);
-        self.at = self.at.wrapping_add(1);
-        unit
-    }
-
-    /// A remote address segment.
-    #[inline(always)]
-    fn raddr(&mut self, remote: RemoteAddr) {
-        let unit = self.unit();
-        unit.store_be64::<0>(remote.addr);
-        unit.store_raw64::<8>(pair(remote.rkey.0.to_be(), 0));
-    }
-
-    /// The operands of an atomic.
-    #[inline(always)]
-    fn atomic(&mut self, swap_add: u64, compare: u64) {
-        let unit = self.unit();
-        unit.store_be64::<0>(swap_add);
-        unit.store_be64::<8>(compare);
-    }
-
-    /// A data segment.
-    #[inline(always)]
-    fn data(&mut self, sge: Sge) {
-        let unit = self.unit();
-        unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
-        unit.store_be64::<8>(sge.addr);
-    }
-
-    /// An inline data segment.
-    #[inline(always)]
-    fn inline(&mut self, data: &[u8]) {
-        let header = (INLINE | data.len() as u32).to_be();
-        if let Ok(eight) = <[u8; 8]>::try_from(data) {
-            let [a, b, c, d, e, f, g, h] = eight;
-            let unit = self.unit();
-            unit.store_raw64::<0>(pair(header, u32::from_ne_bytes([a, b, c, d])));
-            unit.store_raw64::<8>(pair(u32::from_ne_bytes([e, f, g, h]), 0));
-            return;
-        }
-        let (head, rest) = data.split_at(data.len().min(12));
-        let mut first = [0; 16];
-        first[..4].copy_from_slice(&header.to_ne_bytes());
-        first[4..4 + head.len()].copy_from_slice(head);
-        self.unit().store(&first);
-        for chunk in rest.chunks(16) {
-            let mut bytes = [0; 16];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.unit().store(&bytes);
-        }
-    }
-}
-
 impl<B: Buffers> Sq<B> {
     pub(super) fn new(parts: Parts) -> Self {
         let blocks = parts.units.entries() / DS_PER_BLOCK;
@@ -224,6 +147,8 @@ impl<B: Buffers> Sq<B> {
             max_inline: parts.max_inline,
             next_fence: 0,
             last_ctrl: 0,
+            last_tail: 0,
+            last_block: 0,
             doorbells: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             posted: 0,
@@ -254,15 +179,25 @@ impl<B: Buffers> Sq<B> {
     /// Whether requests of so many blocks fit.
     #[inline(always)]
     pub(super) fn has_blocks(&self, blocks: u32) -> bool {
-        let used = self.pi.wrapping_sub(self.ci);
-        self.slots.len() as u32 - used >= blocks
+        self.free_blocks() >= blocks
+    }
+
+    /// Blocks that can be written.
+    #[inline(always)]
+    pub(super) fn free_blocks(&self) -> u32 {
+        self.slots.len() as u32 - self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Index of the first block of the request posted last.
+    pub(super) fn last_wqe_counter(&self) -> u16 {
+        self.last_block as u16
     }
 
     /// Starts a request behind those posted.
     #[inline(always)]
     pub(super) fn begin(&self) -> Wqe<'_> {
         let first = self.pi.wrapping_mul(DS_PER_BLOCK);
-        Wqe { view: self.units.view(), at: first.wrapping_add(1) }
+        Wqe::new(self.units.view(), first)
     }
 
     /// Writes a request with a gather or scatter list.
@@ -300,7 +235,7 @@ impl<B: Buffers> Sq<B> {
         if is_atomic && (count, bytes) != (1, 8) {
             return Err(Refused { held, cause: PostError::AtomicBuffer });
         }
-        let end = wqe.at;
+        let end = wqe.end();
         let held = held.map_or(Held::Nothing, Held::Buffers);
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
@@ -325,7 +260,7 @@ impl<B: Buffers> Sq<B> {
         if !data.is_empty() {
             wqe.inline(data);
         }
-        let end = wqe.at;
+        let end = wqe.end();
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
         self.close(opcode, imm, fence, end, entry, Held::Nothing);
@@ -373,7 +308,9 @@ impl<B: Buffers> Sq<B> {
         let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
         self.last_ctrl = pair(index.to_be(), (self.qpn << 8 | ds).to_be());
         ctrl.store_raw64::<0>(self.last_ctrl);
-        ctrl.store_raw64::<8>(pair(flags.to_be(), imm.to_be()));
+        self.last_tail = pair(flags.to_be(), imm.to_be());
+        ctrl.store_raw64::<8>(self.last_tail);
+        self.last_block = self.pi;
         let at = self.pi as usize & (self.slots.len() - 1);
         let slot = &mut self.slots[at];
         slot.entry = entry;
@@ -400,6 +337,17 @@ impl<B: Buffers> Sq<B> {
         let fence = self.fence(flags);
         let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
         self.close(Opcode::RDMA_READ, 0, fence, end, entry, Held::FirstPart);
+    }
+
+    /// As [`Sq::ring`], and asks for a completion of the last request.
+    #[inline(always)]
+    pub(super) fn ring_signaled(&mut self) {
+        if self.signaled != self.pi {
+            self.signaled = self.pi;
+            let tail = self.last_tail | pair(CE_ALWAYS.to_be(), 0);
+            self.units.at(self.last_block.wrapping_mul(DS_PER_BLOCK)).store_raw64::<8>(tail);
+        }
+        self.ring();
     }
 
     /// Tells the device what was posted.
@@ -532,47 +480,5 @@ impl<B: Buffers> Sq<B> {
     /// Keeps what is held for ever: the device may still use it.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
-    }
-}
-
-/// Writes what stands between the control segment and the data; returns opcode, immediate dword,
-/// and what the request is.
-#[inline(always)]
-fn start(wqe: &mut Wqe<'_>, op: &SendOp<'_>) -> (Opcode, u32, WcOpcode) {
-    match *op {
-        SendOp::Send => (Opcode::SEND, 0, WcOpcode::Send),
-        SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
-        SendOp::SendInv(rkey) => (Opcode::SEND_INVAL, rkey.0, WcOpcode::Send),
-        SendOp::Write(remote) => {
-            wqe.raddr(remote);
-            (Opcode::RDMA_WRITE, 0, WcOpcode::Write)
-        }
-        SendOp::WriteImm(remote, imm) => {
-            wqe.raddr(remote);
-            (Opcode::RDMA_WRITE_IMM, imm, WcOpcode::Write)
-        }
-        SendOp::Read(remote) => {
-            wqe.raddr(remote);
-            (Opcode::RDMA_READ, 0, WcOpcode::Read)
-        }
-        SendOp::CompareSwap { remote, compare, swap } => {
-            wqe.raddr(remote);
-            wqe.atomic(swap, compare);
-            (Opcode::ATOMIC_CS, 0, WcOpcode::CompareSwap)
-        }
-        SendOp::FetchAdd { remote, add } => {
-            wqe.raddr(remote);
-            wqe.atomic(add, 0);
-            (Opcode::ATOMIC_FA, 0, WcOpcode::FetchAdd)
-        }
-        SendOp::Datagram { to, imm } => {
-            for unit in to.av.0.as_chunks::<16>().0 {
-                wqe.unit().store(unit);
-            }
-            match imm {
-                Some(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
-                None => (Opcode::SEND, 0, WcOpcode::Send),
-            }
-        }
     }
 }
