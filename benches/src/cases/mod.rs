@@ -3,6 +3,7 @@
 mod pool;
 mod queues;
 mod ring;
+mod verbs;
 
 /// One question about the cost of our code.
 pub struct Case {
@@ -32,4 +33,9 @@ pub const CASES: &[Case] = &[
     pool::OBJECT_GET_PUT_32,
     pool::MBUF_GET_PUT_32,
     ring::SPSC_32,
+    verbs::POST_SEND_INLINE,
+    verbs::POST_SEND_SGE,
+    verbs::POLL_CQ,
+    verbs::FAST_REG,
+    verbs::LOCAL_INV,
 ];
