@@ -1,0 +1,157 @@
+//! Nothing is allocated on the data path: posting, completing, registering, and a pipeline's turn,
+//! counted in the thread that does it. The models run in another.
+
+#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use ferrocx_model::runner::{Runner, RunnerConfig};
+use ferrocx_model::wire::link;
+use ferrocx_verbs_lite::registrar::*;
+use ferrocx_verbs_lite::*;
+
+/// Counts what the calling thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local of
+// constant initial value, which neither allocates nor needs a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `alloc` above, that is from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations() -> u64 {
+    ALLOCATIONS.with(Cell::get)
+}
+
+const ROUNDS: u64 = 20_000;
+
+#[test]
+fn the_data_path_allocates_nothing() {
+    let (a, b) = link(1 << 20);
+    let (transports, nics) = common::models(a, b);
+    let runner = Runner::start(nics.into(), RunnerConfig::default()).unwrap();
+    let [_, transport] = transports;
+    let side = common::open(transport, 2);
+    writes(&side);
+    registrations(&side);
+    pipeline(&side);
+    drop(side);
+    drop(runner);
+}
+
+/// Takes what the queue has; gives buffers, keys and lists back by `each`.
+fn take<B: Buffers>(cq: &mut Cq, qp: &mut Qp<B>, mut each: impl FnMut(Wc<B>)) {
+    while let Some(completion) = cq.poll() {
+        qp.complete(completion, &mut each).unwrap();
+    }
+    std::thread::yield_now();
+}
+
+fn writes(side: &common::Side) {
+    let (mut qp, mut cq) = looped_back::<Buf>(&side.device, &side.pd, 32).unwrap();
+    let mr = side.pd.get_dma_mr().unwrap().over(&side.memory).unwrap();
+    let mut bufs: Vec<Buf> = (0..4).map(|at| mr.buf(at * 64..at * 64 + 64).unwrap()).collect();
+    let (mut posted, mut ended) = (0, 0);
+    let before = allocations();
+    while ended < ROUNDS {
+        while let Some(buf) = bufs.pop() {
+            let wr = SendWr::unsignaled(posted, SendOp::Send);
+            qp.post_recv(posted, buf).unwrap();
+            if qp.post_send_inline(&wr, &posted.to_ne_bytes()).is_ok() {
+                posted += 1;
+            }
+        }
+        qp.ring_doorbell_signaled();
+        take(&mut cq, &mut qp, |wc| {
+            assert_eq!(wc.result, Ok(()));
+            if wc.opcode == WcOpcode::Recv {
+                ended += 1;
+            }
+            bufs.extend(wc.into_buffers());
+        });
+    }
+    assert_eq!(allocations() - before, 0, "sends and receives");
+}
+
+fn registrations(side: &common::Side) {
+    let (mut qp, mut cq) = looped_back::<()>(&side.device, &side.pd, 64).unwrap();
+    let layout = ListLayout::Pages { log_page: 12 };
+    let mut mrs: Vec<_> = (0..16).map(|_| side.pd.alloc_mr(layout, 16).unwrap()).collect();
+    let mut lists: Vec<_> =
+        (0..16).map(|_| side.device.alloc_page_list(layout, 16).unwrap()).collect();
+    let flags = SendFlags::SIGNALED;
+    let wr = FastReg {
+        wr_id: 1,
+        flags,
+        start: 0,
+        access: Access::REMOTE_READ,
+        remote_invalidate: false,
+    };
+    let (mut ended, pieces) = (0, [0..4096, 8192..9000]);
+    let before = allocations();
+    while ended < ROUNDS {
+        while let (Some(mr), Some(mut list)) = (mrs.pop(), lists.pop()) {
+            list.map(&side.memory, &pieces).unwrap();
+            let bound = qp.queue_fast_reg(&wr, mr, list).unwrap();
+            qp.queue_local_inv(2, flags, bound).unwrap();
+        }
+        qp.ring_doorbell();
+        take(&mut cq, &mut qp, |wc| match wc.returned {
+            Returned::PageList(list) => lists.push(list),
+            Returned::Mr(mr) => {
+                mrs.push(mr);
+                ended += 1;
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(allocations() - before, 0, "registrations and invalidations");
+}
+
+fn pipeline(side: &common::Side) {
+    let lane = Lane::looped_back(&side.device, &side.pd, 64).unwrap();
+    let memories = vec![Arc::clone(&side.memory)];
+    let config = RegistrarConfig { keys: 16, ..RegistrarConfig::default() };
+    let (mut client, mut worker) =
+        registrar(&side.device, &side.pd, lane, memories, &config).unwrap();
+    let (mut asked, mut ended) = (0, 0);
+    let before = allocations();
+    while ended < ROUNDS {
+        let mut pieces = Pieces::new();
+        pieces.push(0..4096);
+        if asked < ROUNDS && client.register(asked, 0, pieces, Access::REMOTE_READ, false) {
+            asked += 1;
+        }
+        worker.turn();
+        while let Some(answer) = client.poll() {
+            match answer {
+                Answer::Key { key, .. } => client.invalidate(key.id).unwrap(),
+                Answer::Ended { .. } => ended += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(allocations() - before, 0, "a pipeline and its client");
+    worker.drain(std::thread::yield_now);
+}
