@@ -72,6 +72,12 @@ pub const MAX_FT_LEVEL: u32 = 0x7f;
 /// Entries of the RoCE address table. Source: reference 5.11.
 pub const ROCE_ADDRESSES: u32 = 0x100;
 
+/// Queue pairs of a multicast group. Source: reference 5.10.
+pub const MAX_QP_MCG: u32 = 0x30;
+
+/// Log2 of the multicast groups. Source: reference 5.10.
+const LOG_MAX_MCG: u32 = 0x15;
+
 /// Number of flow counters.
 pub const MAX_FLOW_COUNTERS: u32 = 0x1000;
 
@@ -335,6 +341,11 @@ fn general_roce(cap: HcaCap) -> HcaCap {
     cap.with_log_max_qp(0x12)
         .with_log_max_srq(0x12)
         .with_log_max_srq_sz(0xf)
+        .with_out_of_seq_cnt(true)
+        .with_retransmission_q_counters(true)
+        .with_enhanced_error_q_counters(true)
+        .with_max_qp_mcg(MAX_QP_MCG)
+        .with_log_max_mcg(LOG_MAX_MCG)
         .with_log_max_ra_req_qp(4)
         .with_log_max_ra_res_qp(4)
         .with_compact_address_vector(true)

@@ -325,9 +325,10 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
         &["log_max_ra_req_dc", "log_max_ra_res_dc", "cd", "max_wqe_sz_sq_dc", "atomic_size_dc"],
     ),
     ("no signatures", &["log_max_bsf_list_size", "wq_signature", "cmdif_checksum"]),
+    ("no InfiniBand, no automatic path migration", &["pkey_table_size", "apm"]),
     (
-        "no InfiniBand, no automatic path migration",
-        &["pkey_table_size", "max_qp_mcg", "log_max_mcg", "apm"],
+        "Q counters that this firmware did not have yet",
+        &["out_of_seq_cnt", "retransmission_q_counters", "enhanced_error_q_counters"],
     ),
     (
         "no congestion control and no traffic classes to set",

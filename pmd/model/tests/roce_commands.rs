@@ -10,6 +10,7 @@ const BAD_OP: u8 = 0x02;
 const BAD_PARAM: u8 = 0x03;
 const BAD_RESOURCE: u8 = 0x05;
 const RESOURCE_BUSY: u8 = 0x06;
+const EXCEED_LIM: u8 = 0x08;
 const BAD_QP_STATE: u8 = 0x10;
 
 #[test]
@@ -177,4 +178,21 @@ fn the_pkey_table_has_one_entry() {
     let done = two.a.host.ok(&words(&[0x0765_0000, 0, 0, 0]), 0x14);
     assert_eq!(done.word(0x10), 0xffff);
     assert_eq!(two.a.host.refused(&words(&[0x0765_0000, 0, 0, 1]), BAD_PARAM), "pkey_index");
+}
+
+#[test]
+fn a_group_has_room_for_as_many_as_the_capability_says() {
+    const UD: u32 = 2;
+    let mut two = Two::new();
+    let attach = |qpn: u32| {
+        let mut bytes = input(0x20, &[(0, 0x0806_0000), (8, qpn)]);
+        bytes[0x10..0x20].copy_from_slice(&mapped([239, 1, 2, 3]));
+        bytes
+    };
+    let members: Vec<u32> = (0..0x31).map(|_| two.a.create_qp(UD).qpn).collect();
+    for qpn in &members[..0x30] {
+        two.a.host.ok(&attach(*qpn), 0x10);
+    }
+    let full = two.a.host.refused(&attach(members[0x30]), EXCEED_LIM);
+    assert_eq!(full, "max_qp_mcg");
 }

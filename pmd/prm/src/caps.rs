@@ -128,6 +128,8 @@ layout! {
         0x34 [20:16] local_ca_ack_delay, with_local_ca_ack_delay;
         /// Plugging a module raises an event.
         0x34 [15] port_module_event, with_port_module_event;
+        /// The Q counter counts completions with errors, by kind.
+        0x34 [14] enhanced_error_q_counters, with_enhanced_error_q_counters;
         /// There is a register PCMR that switches the check of frame check sequences.
         0x34 [13] ports_check, with_ports_check;
         /// 0 InfiniBand, 1 Ethernet.

@@ -73,6 +73,9 @@ pub struct WireOptions {
     /// Frames with a changed bit and a frame check sequence that shows it, in a million.
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
     corrupt: u32,
+    /// Frames with a changed bit and a frame check sequence that is right, in a million.
+    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
+    silent_corrupt: u32,
     /// Microseconds that every frame takes, up to 10 seconds.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
@@ -156,6 +159,7 @@ impl WireOptions {
             loss_ppm: self.loss,
             duplicate_ppm: self.duplicate,
             corrupt_ppm: self.corrupt,
+            silent_corrupt_ppm: self.silent_corrupt,
             reorder_ppm: self.reorder,
             reorder_frames: if self.reorder == 0 { 0 } else { OVERTAKERS },
             delay_ns: u64::from(self.delay) * 1000,

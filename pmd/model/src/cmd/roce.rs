@@ -22,7 +22,7 @@ use super::basic::{add, remove};
 use super::dispatch::{Handler, no_tail, parse, plain};
 use super::queues::{RingPlace, check_record, ring};
 use super::{Answer, Exec, Refused, ensure};
-use crate::caps::{ROCE_ADDRESSES, log_max};
+use crate::caps::{MAX_QP_MCG, ROCE_ADDRESSES, log_max};
 use crate::objects::{QpType, ReceiveRing, RoceGid, WorkQueue, WqType, XrcSrq};
 use crate::roce::bth::DEFAULT_PKEY;
 
@@ -239,6 +239,8 @@ fn attach(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         ensure(qp.qp_type == QpType::Ud, || {
             Refused::new(CommandStatus::BAD_PARAM, "qpn", qpn, "not a datagram queue pair")
         })?;
+        let members = objects.multicast.iter().filter(|(group, _)| *group == gid).count();
+        ensure(members < MAX_QP_MCG as usize, || Refused::full("max_qp_mcg"))?;
         if !objects.multicast.contains(&(gid, qpn)) {
             objects.multicast.push((gid, qpn));
         }

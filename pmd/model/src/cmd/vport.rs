@@ -320,6 +320,7 @@ fn roce_counters(output: QueryQCounterOut, roce: &RoceCounters) -> QueryQCounter
         .with_packet_seq_err(low(roce.packet_seq_err))
         .with_implied_nak_seq_err(low(roce.implied_nak_seq_err))
         .with_local_ack_timeout_err(low(roce.local_ack_timeout_err))
+        .with_resp_local_length_error(low(roce.resp_local_length_error))
         .with_resp_cqe_error(low(roce.resp_cqe_error))
         .with_req_cqe_error(low(roce.req_cqe_error))
         .with_resp_cqe_flush_error(low(roce.resp_cqe_flush_error))

@@ -60,6 +60,7 @@ pub struct RoceCounters {
     pub packet_seq_err: u64,
     pub implied_nak_seq_err: u64,
     pub local_ack_timeout_err: u64,
+    pub resp_local_length_error: u64,
     pub resp_cqe_error: u64,
     pub req_cqe_error: u64,
     pub resp_cqe_flush_error: u64,

@@ -69,6 +69,7 @@ const GENERAL: &[(&str, u128, u128)] = &[
     ("pcam_reg", 0x0, 0x0),
     ("local_ca_ack_delay", 0x10, 0x10),
     ("port_module_event", 0x0, 0x0),
+    ("enhanced_error_q_counters", 0x0, 0x0),
     ("ports_check", 0x0, 0x0),
     ("port_type", 0x1, 0x1),
     ("num_ports", 0x1, 0x1),

@@ -8,7 +8,7 @@ golden! {
         "000: 00000000 800041a4 00000000 00000000"
         "010: 15170010 00090000 f4f2000c d53b0018"
         "020: cde6a717 003b001c 0026002e a0014ec0"
-        "030: 622c2012 f7cb01d1 1e0e2000 f0df0002"
+        "030: 622c2012 f7cb41d1 1e0e2000 f0df0002"
         "040: 006065e4 c3398209 002780da c20f0000"
         "050: 00005efa 0000e062 00002b07 0167db46"
         "060: 00000050 120f0005 00b3b9af 1403011d"
@@ -76,6 +76,7 @@ golden! {
         pcam_reg, with_pcam_reg: false;
         local_ca_ack_delay, with_local_ca_ack_delay: 0xb;
         port_module_event, with_port_module_event: false;
+        enhanced_error_q_counters, with_enhanced_error_q_counters: true;
         ports_check, with_ports_check: false;
         port_type, with_port_type: 0x1;
         num_ports, with_num_ports: 0xd1;

@@ -474,6 +474,9 @@ fn complete_error(
             (false, false) => &mut count.resp_cqe_error,
         };
         *counter += 1;
+        if !is_requester && syndrome == CqeSyndrome::LOCAL_LENGTH_ERR {
+            count.resp_local_length_error += 1;
+        }
     });
     let queue = env.qpn;
     let report = ErrorReport { cqn, opcode, syndrome, wqe_opcode, queue, wqe_counter, user_index };
