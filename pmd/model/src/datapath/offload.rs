@@ -7,7 +7,9 @@
 //! RFC 8200 8.1 (IPv6 pseudo header).
 
 use super::low16;
-use super::packet::{Fragment, L3, L4, Lengths, Packet, TPID_CTAG, TPID_STAG, VLAN_TAG_BYTES};
+use super::packet::{
+    Fragment, L3, L4, Lengths, Malformed, Packet, TPID_CTAG, TPID_STAG, VLAN_TAG_BYTES,
+};
 
 /// Sum of `bytes` as big-endian 16-bit words, folded to 16 bits; an odd last byte is a high byte.
 #[inline]
@@ -82,8 +84,10 @@ pub fn verify(frame: &[u8], packet: &Packet, full: bool) -> Verified {
         total += if odd { u64::from(low16(padding).swap_bytes()) } else { padding };
     }
     // The sum over a header that contains its own right checksum is -0.
-    let l3_ok = packet.l3 == L3::Ipv6 || fold(header_sum) == 0xffff;
+    let fits = packet.malformed != Some(Malformed::Ipv6Length);
+    let l3_ok = fits && (packet.l3 == L3::Ipv6 || fold(header_sum) == 0xffff);
     let l4_ok = match packet.l4 {
+        _ if !fits => false,
         L4::None => false,
         L4::Udp if packet.l3 == L3::Ipv4 && is_zero(frame, packet.l4_offset + 6) => true,
         L4::Udp if is_zero(frame, packet.l4_offset + 6) => false,

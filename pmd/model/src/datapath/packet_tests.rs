@@ -176,6 +176,17 @@ fn every_way_of_being_malformed_is_named() {
 }
 
 #[test]
+fn a_payload_length_beyond_the_frame_hides_no_header() {
+    let mut frame = ipv6(17, &[0, 1, 0, 2, 0, 8, 0xff, 0xfe]);
+    frame[19] += 40;
+    let packet = Packet::parse(&frame);
+    assert_eq!(packet.malformed, Some(Malformed::Ipv6Length));
+    assert_eq!((packet.l3, packet.l4, packet.l3_end), (L3::Ipv6, L4::Udp, 62));
+    let verified = crate::datapath::offload::verify(&frame, &packet, false);
+    assert!(!verified.l3_ok && !verified.l4_ok);
+}
+
+#[test]
 fn headers_only_ignores_lengths() {
     let mut frame = tcp4();
     frame[16..18].copy_from_slice(&9000u16.to_be_bytes());
