@@ -154,6 +154,14 @@ pub enum PostError {
     NoFastReg,
 }
 
+impl PostError {
+    /// Why an entry was refused: it was one too many, or of another domain.
+    #[cold]
+    pub(crate) fn of_sge(is_own_pd: bool) -> Self {
+        if is_own_pd { Self::TooManySges } else { Self::Pd }
+    }
+}
+
 /// A work request that was not posted, with what it held.
 #[derive(Debug, Error)]
 #[error("{cause}")]

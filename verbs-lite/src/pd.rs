@@ -1,6 +1,7 @@
 //! [`Pd`]: protection domains, and what is made in them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrocx_pmd::objects::{Handle, Kind};
 use ferrocx_prm::cmd::Command;
@@ -9,10 +10,15 @@ use ferrocx_prm::cmd::objects::AllocPd;
 use crate::device::{Core, Device};
 use crate::error::VerbsError;
 
+/// Numbers of domains.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
 /// A protection domain, destroyed with the last object made in it.
 #[derive(Debug)]
 pub(crate) struct PdCore {
     handle: Handle,
+    /// A number that no other domain of any device ever has.
+    id: u32,
     pub(crate) core: Arc<Core>,
 }
 
@@ -21,6 +27,13 @@ impl PdCore {
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
         self.handle.number()
+    }
+
+    /// A number that no other domain of any device ever has: what buffers and queue pairs are
+    /// matched by.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> u32 {
+        self.id
     }
 }
 
@@ -37,7 +50,8 @@ impl Pd {
         let core = Arc::clone(device.core());
         let number = core.port().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
         let handle = core.port().adopt(Kind::Pd, number, Vec::new());
-        Ok(Self { inner: Arc::new(PdCore { handle, core }) })
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { inner: Arc::new(PdCore { handle, id, core }) })
     }
 
     /// Its number.

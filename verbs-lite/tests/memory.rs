@@ -147,6 +147,26 @@ fn wrong_ranges_rights_and_devices_are_refused_before_the_device() {
 }
 
 #[test]
+fn buffers_of_another_domain_or_device_are_refused_before_the_device() {
+    let two = Two::new();
+    let (mut qa, _qb) = two.connected::<Buf>();
+    let other = two.a.device.alloc_pd().unwrap();
+    let foreign = [
+        other.reg_mr(&two.a.memory, 0..64, ALL).unwrap(),
+        other.get_dma_mr().unwrap().over(&two.a.memory).unwrap(),
+        two.b.mr(),
+    ];
+    for mr in &foreign {
+        let wr = SendWr::signaled(1, SendOp::Send);
+        let refused = qa.post_send(&wr, Some(mr.buf(0..8).unwrap())).unwrap_err();
+        assert_eq!((refused.cause, refused.held.unwrap().len()), (PostError::Pd, 8));
+        let refused = qa.post_recv(1, mr.buf(0..8).unwrap()).unwrap_err();
+        assert_eq!(refused.cause, PostError::Pd);
+    }
+    two.world.assert_clean();
+}
+
+#[test]
 fn packets_and_regions_never_share_memory() {
     let two = Two::new();
     let pool = Pool::new(&PoolConfig {

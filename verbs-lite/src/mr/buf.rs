@@ -25,13 +25,15 @@ pub struct Buf {
     len: u32,
     /// The key, as it stands in a work request.
     lkey_be: u32,
+    /// The domain of the key.
+    pd_id: u32,
 }
 
 impl Buf {
     /// The caller has checked the range.
     pub(crate) fn new(registration: Arc<Registration>, offset: usize, addr: u64, len: u32) -> Self {
-        let lkey_be = registration.lkey().to_be();
-        Self { registration, offset, addr, len, lkey_be }
+        let (lkey_be, pd_id) = (registration.lkey().to_be(), registration.pd_id());
+        Self { registration, offset, addr, len, lkey_be, pd_id }
     }
 
     /// Bytes.
@@ -111,6 +113,7 @@ impl Buf {
             addr: self.addr + at as u64,
             len: self.len - at as u32,
             lkey_be: self.lkey_be,
+            pd_id: self.pd_id,
         };
         self.len = at as u32;
         rest
@@ -126,7 +129,7 @@ impl Buf {
 
     #[inline(always)]
     fn sge(&self) -> Sge {
-        Sge { addr: self.addr, len: self.len, lkey_be: self.lkey_be }
+        Sge { addr: self.addr, len: self.len, lkey_be: self.lkey_be, pd_id: self.pd_id }
     }
 }
 
@@ -146,6 +149,9 @@ pub struct Sge {
     pub(crate) addr: u64,
     pub(crate) len: u32,
     pub(crate) lkey_be: u32,
+    /// The domain of the key: only queue pairs of it take the entry. A key of another device might
+    /// by chance name memory of this one.
+    pub(crate) pd_id: u32,
 }
 
 pub(crate) mod sealed {

@@ -84,7 +84,7 @@ pub(super) fn contiguous(
         offset: Some(range.start),
         memory: Arc::clone(memory),
         _others: Vec::new(),
-        _pd: Arc::clone(&pd.inner),
+        pd: Arc::clone(&pd.inner),
         _dma: None,
     };
     Ok(Mr { inner: Arc::new(registration) })

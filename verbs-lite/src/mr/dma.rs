@@ -62,7 +62,7 @@ impl DmaMr {
             offset: Some(0),
             memory: Arc::clone(memory),
             _others: Vec::new(),
-            _pd: Arc::clone(&self.key.pd),
+            pd: Arc::clone(&self.key.pd),
             _dma: Some(Arc::clone(&self.key)),
         };
         Ok(Mr { inner: Arc::new(registration) })

@@ -48,7 +48,7 @@ pub(crate) struct Registration {
     /// More memory, for pieces that lie apart.
     _others: Vec<Arc<Memory>>,
     /// What the key belongs to: its domain, or the DMA key.
-    _pd: Arc<PdCore>,
+    pd: Arc<PdCore>,
     _dma: Option<Arc<dma::DmaKey>>,
 }
 
@@ -56,6 +56,11 @@ impl Registration {
     #[inline(always)]
     pub(crate) fn lkey(&self) -> u32 {
         self.lkey
+    }
+
+    /// Which domain it belongs to.
+    pub(crate) fn pd_id(&self) -> u32 {
+        self.pd.id()
     }
 
     /// The key for peers, if any right was granted to them.

@@ -110,7 +110,7 @@ impl Pd {
             offset: None,
             memory,
             _others: memories.collect(),
-            _pd: Arc::clone(&self.inner),
+            pd: Arc::clone(&self.inner),
             _dma: None,
         };
         Ok(Mr { inner: Arc::new(registration) })

@@ -184,11 +184,12 @@ impl<B: Buffers> Qp<B> {
             doorbell: uar.doorbell().clone(),
             record: DmaWord::new(record, 4)?,
             qpn,
+            pd_id: pd.id(),
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
         });
-        let rq = Rq::new(rq_units, sizes.log_rq_units, rq_record);
+        let rq = Rq::new(rq_units, sizes.log_rq_units, rq_record, pd.id());
         let state = QpState::Reset;
         let fast_reg = FastRegSetup::of(core, qp_type, config.fast_reg);
         Ok(Self {

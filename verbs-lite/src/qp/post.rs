@@ -211,7 +211,8 @@ impl<B: Buffers> Qp<B> {
         if let Err(cause) = checked {
             return Err(Refused { held: mr, cause });
         }
-        let sink = Sge { addr: mr.0.start, len, lkey_be: mr.0.value().to_be() };
+        let (lkey_be, pd_id) = (mr.0.value().to_be(), self.pd.id());
+        let sink = Sge { addr: mr.0.start, len, lkey_be, pd_id };
         self.sq.push_first_read(from, sink, flags & SendFlags::FENCE);
         let flags = flags | SendFlags::FENCE;
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::ReadWithInv, flags }, mr);

@@ -28,6 +28,7 @@ pub(super) struct Rq<B> {
     units: Ring<16>,
     log_units: u8,
     record: DmaWord,
+    pd_id: u32,
     pi: u32,
     ci: u32,
     slots: Box<[Slot<B>]>,
@@ -44,10 +45,10 @@ impl<B> std::fmt::Debug for Rq<B> {
 }
 
 impl<B: Buffers> Rq<B> {
-    pub(super) fn new(units: Ring<16>, log_units: u8, record: DmaWord) -> Self {
+    pub(super) fn new(units: Ring<16>, log_units: u8, record: DmaWord, pd_id: u32) -> Self {
         let entries = units.entries() >> log_units;
         let slots = (0..entries).map(|_| Slot { wr_id: 0, held: None }).collect();
-        Self { units, log_units, record, pi: 0, ci: 0, slots }
+        Self { units, log_units, record, pd_id, pi: 0, ci: 0, slots }
     }
 
     /// Writes a receive and tells the device.
@@ -58,13 +59,13 @@ impl<B: Buffers> Rq<B> {
         }
         let max = 1 << self.log_units;
         let first = self.pi << self.log_units;
-        let (mut count, mut fits) = (0, true);
+        let (mut count, mut refused) = (0, None);
         for sge in held.sges() {
             if sge.len == 0 {
                 continue;
             }
-            if count == max {
-                fits = false;
+            if count == max || sge.pd_id != self.pd_id {
+                refused = Some(sge);
                 break;
             }
             let unit = self.units.at(first.wrapping_add(count));
@@ -72,8 +73,8 @@ impl<B: Buffers> Rq<B> {
             unit.store_be64::<8>(sge.addr);
             count += 1;
         }
-        if !fits {
-            return Err(Refused { held, cause: PostError::TooManySges });
+        if let Some(sge) = refused {
+            return Err(Refused { held, cause: PostError::of_sge(sge.pd_id == self.pd_id) });
         }
         if count < max {
             // Ends the list. Source: reference 6.5.

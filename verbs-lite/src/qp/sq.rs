@@ -74,6 +74,7 @@ pub(super) struct Sq<B> {
     doorbell: Doorbell,
     record: DmaWord,
     qpn: u32,
+    pd_id: u32,
     /// Blocks posted and ended since the last reset.
     pi: u32,
     ci: u32,
@@ -111,6 +112,7 @@ pub(super) struct Parts {
     pub(super) doorbell: Doorbell,
     pub(super) record: DmaWord,
     pub(super) qpn: u32,
+    pub(super) pd_id: u32,
     pub(super) max_blocks: u32,
     pub(super) max_sge: u32,
     pub(super) max_inline: u32,
@@ -137,6 +139,7 @@ impl<B: Buffers> Sq<B> {
             doorbell: parts.doorbell,
             record: parts.record,
             qpn: parts.qpn,
+            pd_id: parts.pd_id,
             pi: 0,
             ci: 0,
             rung: 0,
@@ -212,15 +215,15 @@ impl<B: Buffers> Sq<B> {
         }
         let mut wqe = self.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
-        let (mut count, mut bytes, mut fits) = (0, 0u64, true);
+        let (mut count, mut bytes, mut refused) = (0, 0u64, None);
         if let Some(buffers) = &held {
             for sge in buffers.sges() {
                 // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
                 if sge.len == 0 {
                     continue;
                 }
-                if count == self.max_sge {
-                    fits = false;
+                if count == self.max_sge || sge.pd_id != self.pd_id {
+                    refused = Some(sge);
                     break;
                 }
                 wqe.data(sge);
@@ -228,8 +231,8 @@ impl<B: Buffers> Sq<B> {
                 bytes += u64::from(sge.len);
             }
         }
-        if !fits {
-            return Err(Refused { held, cause: PostError::TooManySges });
+        if let Some(sge) = refused {
+            return Err(Refused { held, cause: PostError::of_sge(sge.pd_id == self.pd_id) });
         }
         let is_atomic = matches!(kind, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
         if is_atomic && (count, bytes) != (1, 8) {
