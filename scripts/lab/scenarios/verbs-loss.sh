@@ -60,6 +60,7 @@ counted() {
 }
 
 LIMIT=60
+TRIES=3
 without_key_cache
 load_rdma 2
 must modprobe rdma_ucm
