@@ -5,7 +5,11 @@ use proptest::prelude::*;
 use crate::oracle::{COUNT, Op, State};
 
 /// Operations in a sequence, less one. Miri is slow.
-const MAX_OPS: usize = if cfg!(miri) { 25 } else { 121 };
+const MAX_OPS: usize = if cfg!(miri) { 15 } else { 121 };
+
+/// Lengths of external buffers; the longest that is taken, which is too long for Miri.
+const MAX_LEN: usize = if cfg!(miri) { 30 } else { 300 };
+const LONGEST: usize = if cfg!(miri) { 30 } else { 65535 };
 
 fn op() -> impl Strategy<Value = Op> {
     use Op::*;
@@ -29,7 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (i(), any::<u8>()).prop_map(|(a, b)| Overwrite(a, b)),
         1 => i().prop_map(RawRoundTrip),
         1 => i().prop_map(DropOnThread),
-        2 => (i(), prop_oneof![9 => 1..300_usize, 1 => Just(0), 1 => 65535..65537_usize])
+        2 => (i(), prop_oneof![9 => 1..MAX_LEN, 1 => Just(0), 1 => LONGEST..LONGEST + 2])
             .prop_map(|(a, n)| Attach(a, n)),
         3 => i().prop_map(FifoPush),
         2 => (0..6_usize, 0..6_usize).prop_map(|(n, most)| FifoPushWhile(n, most)),
@@ -42,7 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 3 } else { 256 },
+        cases: if cfg!(miri) { 2 } else { 256 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

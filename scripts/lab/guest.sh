@@ -50,7 +50,16 @@ add_example() {
     cp "${CARGO_TARGET_DIR:-$root/target}/debug/examples/$2" "$RUN/"
 }
 
-# add_program PACKAGE NAME: builds a program of the workspace and puts it into the run's folder.
+# add_programs [PACKAGE NAME]...: builds programs of the workspace, and puts them into the run's
+# folder.
+add_programs() {
+    while [ $# -gt 1 ]; do
+        add_program "$1" "$2"
+        shift 2
+    done
+}
+
+# add_program PACKAGE NAME: one of them.
 add_program() {
     command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $2"
     nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --bin "$2" >&2 ||
@@ -180,7 +189,7 @@ run_scenario() {
     [ "$(header "$name" capture no)" = no ] || options+=(--capture "$RUN/wire.pcapng")
     [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
     read -ra options <<<"$(header "$name" program '')"
-    [ ${#options[@]} -eq 0 ] || add_program "${options[@]}"
+    add_programs "${options[@]}"
     read -ra options <<<"$(header "$name" example '')"
     [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
     qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \

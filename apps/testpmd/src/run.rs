@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// How long to wait for links at the start.
 const LINK_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at the health of the devices.
-const HEALTH: Duration = Duration::from_secs(2);
+const HEALTH: Duration = Duration::from_millis(500);
 
 /// Where workers and model run, and how they wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
