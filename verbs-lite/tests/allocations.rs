@@ -110,7 +110,9 @@ fn registrations(side: &common::Side) {
     let (mut ended, pieces) = (0, [0..4096, 8192..9000]);
     let before = allocations();
     while ended < ROUNDS {
-        while let (Some(mr), Some(mut list)) = (mrs.pop(), lists.pop()) {
+        // A list comes back before its key does.
+        while !mrs.is_empty() && !lists.is_empty() {
+            let (mr, mut list) = mrs.pop().zip(lists.pop()).unwrap();
             list.map(&side.memory, &pieces).unwrap();
             let bound = qp.queue_fast_reg(&wr, mr, list).unwrap();
             qp.queue_local_inv(2, flags, bound).unwrap();
