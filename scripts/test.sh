@@ -88,8 +88,9 @@ step_fuzz() {
     passes="-sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters"
     passes+=" -sanitizer-coverage-pc-table -sanitizer-coverage-trace-compares"
     export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
+    # Not --locked: its lock is one of its own, and lags when a crate of ours gains a dependency.
     RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module ${passes//-san/-Cllvm-args=-san}" timeout 900 \
-        cargo +nightly build -q --locked --release --bins --target "$host" \
+        cargo +nightly build -q --release --bins --target "$host" \
         --manifest-path pmd/fuzz/Cargo.toml
     mkdir -p "$artifacts"
     export programs=$CARGO_TARGET_DIR/$host/release
