@@ -23,8 +23,9 @@ use crate::objects::{
     WqType,
 };
 use crate::roce::Psn;
-use crate::roce::requester::{Limits, Requester, ack_timeout_ns};
+use crate::roce::requester::{Limits, Requester};
 use crate::roce::responder::Responder;
+use crate::roce::timer::ack_timeout_ns;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {

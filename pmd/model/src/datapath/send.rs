@@ -8,7 +8,7 @@ use ferrocx_prm::wqe::{Ctrl, Opcode};
 use super::dma;
 use super::offload::{self, Tso};
 use super::packet::{Cast, ETH_HEADER_BYTES, L3, L4, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
-use super::wqe::{EthSegment, Segment, Segments, WqeFault};
+use super::wqe::{self, EthSegment, Segment, Segments, WqeFault};
 use crate::fault::FaultSite;
 use crate::mkey::{MemAccess, Rights};
 use crate::nic::Ctx;
@@ -245,46 +245,21 @@ fn gather<'a>(
     ctx: &mut Ctx<'_>,
     params: &Params,
     segments: impl Iterator<Item = Result<Segment<'a>, WqeFault>>,
-    mut skip: usize,
+    skip: usize,
     out: &mut [u8],
     sent: &mut Sent,
 ) -> Result<(), WqeFault> {
-    let mut done = 0;
-    for segment in segments {
-        let segment = segment?;
-        let len = segment.len();
-        if skip >= len {
-            skip -= len;
-            continue;
+    wqe::gather(segments, skip, out, |lkey, addr, into| {
+        let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        let access = MemAccess::local(lkey, addr, len, Rights::LOCAL_READ, params.pd, params.rlky);
+        sent.reads += 1;
+        if ctx.state.faults.strikes(FaultSite::SendDma) {
+            let (syndrome, why) = (CqeSyndrome::LOCAL_PROT_ERR, "injected fault");
+            return Err(WqeFault { syndrome, field: "data.lkey", value: lkey.into(), why });
         }
-        if done == out.len() {
-            break;
-        }
-        let take = (len - skip).min(out.len() - done);
-        let into = &mut out[done..done + take];
-        match segment {
-            Segment::Inline(bytes) => into.copy_from_slice(&bytes[skip..skip + take]),
-            Segment::Pointer { lkey, addr, .. } => {
-                let addr = addr.wrapping_add(skip as u64);
-                let len = u32::try_from(take).unwrap_or(u32::MAX);
-                let rights = Rights::LOCAL_READ;
-                let access = MemAccess::local(lkey, addr, len, rights, params.pd, params.rlky);
-                sent.reads += 1;
-                if ctx.state.faults.strikes(FaultSite::SendDma) {
-                    let syndrome = CqeSyndrome::LOCAL_PROT_ERR;
-                    let (value, why) = (lkey.into(), "injected fault");
-                    return Err(WqeFault { syndrome, field: "data.lkey", value, why });
-                }
-                dma::read(ctx.mem, &ctx.state.objects.mkeys, &access, into).map_err(|refused| {
-                    let (syndrome, why) = (refused.syndrome(), refused.why());
-                    WqeFault { syndrome, field: "data.lkey", value: lkey.into(), why }
-                })?;
-            }
-        }
-        done += take;
-        skip = 0;
-    }
-    Ok(())
+        dma::read(ctx.mem, &ctx.state.objects.mkeys, &access, into)
+            .map_err(|refused| WqeFault::protection(lkey, refused))
+    })
 }
 
 /// Checks that the headers that the queue wants inline are inline.

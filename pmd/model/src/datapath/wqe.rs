@@ -6,6 +6,8 @@ use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_prm::wqe::{Ctrl, DS_BYTES, Data, ETH_VLAN_INSERT, Eth, INLINE_SEG};
 
+use super::dma;
+
 /// Why a WQE cannot be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WqeFault {
@@ -24,6 +26,13 @@ impl WqeFault {
     #[cold]
     pub(super) fn operation(field: &'static str, value: u64, why: &'static str) -> Self {
         Self { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, field, value, why }
+    }
+
+    /// A data segment whose memory cannot be reached.
+    #[cold]
+    pub(super) fn protection(lkey: u32, refused: dma::Refused) -> Self {
+        let (syndrome, why) = (refused.syndrome(), refused.why());
+        Self { syndrome, field: "data.lkey", value: lkey.into(), why }
     }
 
     /// A length that the device does not send.
@@ -204,4 +213,38 @@ impl<'a> Iterator for Segments<'a> {
         self.bytes = &self.bytes[padded..];
         Some(Ok(Segment::Inline(inline)))
     }
+}
+
+/// Copies bytes of a list of segments from `skip` on, until `out` is full. `read` is given key and
+/// address of bytes that stand in memory, and their place.
+#[inline]
+pub(super) fn gather<'a>(
+    segments: impl Iterator<Item = Result<Segment<'a>, WqeFault>>,
+    mut skip: usize,
+    out: &mut [u8],
+    mut read: impl FnMut(u32, u64, &mut [u8]) -> Result<(), WqeFault>,
+) -> Result<(), WqeFault> {
+    let mut done = 0;
+    for segment in segments {
+        let segment = segment?;
+        let len = segment.len();
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        if done == out.len() {
+            break;
+        }
+        let take = (len - skip).min(out.len() - done);
+        let into = &mut out[done..done + take];
+        match segment {
+            Segment::Inline(bytes) => into.copy_from_slice(&bytes[skip..skip + take]),
+            Segment::Pointer { lkey, addr, .. } => {
+                read(lkey, addr.wrapping_add(skip as u64), into)?;
+            }
+        }
+        done += take;
+        skip = 0;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! RoCEv2: packets and protocol, without memory, queues or a wire.
 //!
 //! # Architecture
-//! - [`psn`], [`bth`], [`icrc`], [`packet`]: numbers, headers, checksum, whole frames. Pure
+//! - [`psn`], [`timer`], [`bth`], [`icrc`], [`packet`]: numbers, headers, checksum, frames. Pure
 //!   functions on bytes, total: any input is parsed or refused.
 //! - [`requester`], [`responder`]: the two halves of a queue pair as state machines. Packets and
 //!   time go in, decisions come out; they touch no memory.
@@ -17,6 +17,7 @@ pub mod packet;
 pub mod psn;
 pub mod requester;
 pub mod responder;
+pub mod timer;
 
 pub use psn::Psn;
 

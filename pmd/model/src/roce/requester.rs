@@ -4,13 +4,12 @@
 //! and time move it back. Nothing is kept of a packet: a retry makes it again from its request.
 //!
 //! Source: reference 7.4 to 7.6; IBTA vol. 1, 9.7.
-//!
-//! Long file: one state machine, whose states and answers are read together.
 
 use std::collections::VecDeque;
 
 use super::bth::Op;
 use super::psn::Psn;
+use super::timer::rnr_time_ns;
 
 /// Packets sent and not acknowledged at most. Large enough for the acknowledgement to come back
 /// while the rest is sent, small enough for the buffers on the way.
@@ -19,27 +18,6 @@ const WINDOW: i32 = 128;
 const ACK_EVERY: u32 = 16;
 /// `rnr_retry` that never runs out. Source: reference 7.5.
 const INFINITE: u8 = 7;
-
-/// Waiting times of RNR NAKs in units of 10 microseconds. Source: reference 7.5, "RNR timer".
-const RNR_TENS_US: [u64; 32] = [
-    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
-    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-];
-
-/// Time that an RNR timer code stands for.
-#[must_use]
-pub fn rnr_time_ns(code: u8) -> u64 {
-    RNR_TENS_US[usize::from(code & 0x1f)] * 10_000
-}
-
-/// Time that an `ack_timeout` code stands for: 4.096 us times 2^code; `None` for ever.
-///
-/// # Source
-/// Reference 7.6, "ack timeout".
-#[must_use]
-pub fn ack_timeout_ns(code: u32) -> Option<u64> {
-    (code != 0).then(|| 4096_u64 << (code & 0x1f))
-}
 
 /// What a request is to the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -158,13 +158,6 @@ fn rnr_retry_seven_is_for_ever() {
 }
 
 #[test]
-fn waiting_times_are_those_of_the_table() {
-    assert_eq!((rnr_time_ns(0), rnr_time_ns(1)), (655_360_000, 10_000));
-    assert_eq!((rnr_time_ns(12), rnr_time_ns(31)), (640_000, 491_520_000));
-    assert_eq!((ack_timeout_ns(0), ack_timeout_ns(14)), (None, Some(67_108_864)));
-}
-
-#[test]
 fn a_read_takes_a_number_for_every_answer() {
     let mut requester = requester();
     requester.push(Kind::Read, Fence::None, 3, 0);

@@ -6,6 +6,7 @@
 //! - `send`: WQEs, packets of requests, answers to them. `receive`: requests of peers, replies.
 //! - `ring`: receive WQEs. `umr`: requests that change memory keys.
 
+mod answer;
 mod receive;
 mod ring;
 mod send;
@@ -420,9 +421,9 @@ fn turn(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> (bool, bool) {
     match qp.state {
         QpState::Reset | QpState::Init | QpState::Rtr => {}
         QpState::Rts => busy |= send::run(qp, env, out),
-        QpState::Sqer => busy |= send::flush(qp, env),
+        QpState::Sqer => busy |= answer::flush(qp, env),
         QpState::Error => {
-            busy |= send::flush(qp, env);
+            busy |= answer::flush(qp, env);
             busy |= ring::flush(qp, env);
         }
     }
@@ -444,7 +445,7 @@ fn fail(qp: &mut Qp, env: &mut Env<'_>) {
     if let Some(taken) = qp.taken.take() {
         receive::report(qp, env, &taken, CqeSyndrome::WR_FLUSH_ERR);
     }
-    send::flush(qp, env);
+    answer::flush(qp, env);
     ring::flush(qp, env);
     if matches!(qp.receive, QpReceive::Rmp(_) | QpReceive::Srq(_)) {
         let qpn = env.qpn;

@@ -8,7 +8,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::super::cq::{self, Urgency};
 use super::super::dma;
-use super::{Env, Output, Sent, complete_error, fail, ring, send, umr};
+use super::{Env, Output, Sent, answer, complete_error, fail, ring, send, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
 use crate::roce::bth::{AckSyndrome, Aeth, Header, Op, Reth, Transport};
@@ -97,7 +97,7 @@ pub(super) fn packet(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     }
     if header.op.is_response() {
         if qp.state == QpState::Rts {
-            send::answer(qp, env, frame);
+            answer::answer(qp, env, frame);
         }
         return;
     }

@@ -1,0 +1,240 @@
+//! Answers of the peer, and completions of send requests: good, failed, flushed.
+//!
+//! Source: reference 6.7, 6.11, 6.12, 7.5.
+
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
+use ferrocx_prm::syndrome::CqeSyndrome;
+use ferrocx_prm::wqe::{CompletionMode, Opcode};
+
+use super::super::cq::{self, Urgency};
+use super::super::dma;
+use super::super::wqe::{Segment, Segments, WqeFault};
+use super::send::{access, fail_at, job, opcode, read_wqe};
+use super::{Env, complete_error, fail};
+use crate::mkey::Rights;
+use crate::objects::{Qp, QpState, QpType, RoceCounters, SendJob};
+use crate::roce::bth::{Header, Meaning, Op};
+use crate::roce::packet::Frame;
+use crate::roce::psn::Psn;
+use crate::roce::requester::{Answer, Fault, Kind, Request};
+
+/// Puts bytes of an answer where the WQE wants them, from `skip` on.
+fn scatter(
+    qp: &Qp,
+    env: &Env<'_>,
+    job: &SendJob,
+    mut skip: usize,
+    bytes: &[u8],
+) -> Result<(), WqeFault> {
+    let mut done = 0;
+    for segment in Segments::new(&job.wqe[job.data_at..]) {
+        let Segment::Pointer { byte_count, lkey, addr } = segment? else { continue };
+        let len = byte_count as usize;
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let take = (len - skip).min(bytes.len() - done);
+        let place = (lkey, addr.wrapping_add(skip as u64));
+        let access = access(qp, env.qpn, place, take, Rights::LOCAL_WRITE);
+        dma::write(env.mem, env.keys, &access, &bytes[done..done + take])
+            .map_err(|refused| WqeFault::protection(lkey, refused))?;
+        done += take;
+        skip = 0;
+    }
+    Ok(())
+}
+
+/// An answer of the peer arrived.
+pub(super) fn answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    let (header, now) = (&frame.header, env.now_ns);
+    let psn = header.psn;
+    match header.op {
+        Op::Acknowledge => acknowledged(qp, env, header),
+        _ => {
+            if let Answer::Take { index, number } = qp.requester.response(psn, header.op, now) {
+                take_answer(qp, env, frame, (index, number));
+            }
+        }
+    }
+    complete_done(qp, env);
+}
+
+fn acknowledged(qp: &mut Qp, env: &mut Env<'_>, header: &Header) {
+    let (psn, now) = (header.psn, env.now_ns);
+    let syndrome = header.aeth.syndrome;
+    match syndrome.meaning() {
+        Meaning::Ack => {
+            if qp.requester.acknowledge(psn, now) == Answer::Retry {
+                env.count(qp, |count| count.implied_nak_seq_err += 1);
+            }
+        }
+        Meaning::Rnr { timer } => {
+            if qp.requester.rnr(psn, timer, now) != Answer::Stale {
+                env.count(qp, |count| count.rnr_nak_retry_err += 1);
+            }
+        }
+        Meaning::Nak => nak(qp, env, psn, syndrome.0),
+        Meaning::Reserved => {}
+    }
+}
+
+/// Source: reference 7.5, "Requester".
+fn nak(qp: &mut Qp, env: &mut Env<'_>, psn: Psn, syndrome: u8) {
+    let now = env.now_ns;
+    let fault = match syndrome {
+        0x60 => {
+            if qp.requester.nak_sequence(psn, now) != Answer::Stale {
+                env.count(qp, |count| count.packet_seq_err += 1);
+            }
+            return;
+        }
+        0x61 => Fault::InvalidRequest,
+        0x62 => Fault::Access,
+        0x63 => Fault::Operation,
+        _ => return,
+    };
+    qp.requester.refused(psn, fault, now);
+}
+
+fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number): (usize, u32)) {
+    let Some(request) = qp.requester.get(index) else { return };
+    let (mtu, job) = (qp.mtu_bytes(), &request.job);
+    let result = if request.kind == Kind::Atomic {
+        let original = frame.header.original;
+        // Source: reference 6.12, "Atomic results".
+        let bytes = if env.host_order { original.to_le_bytes() } else { original.to_be_bytes() };
+        scatter(qp, env, job, 0, &bytes)
+    } else {
+        let skip = number.saturating_mul(mtu);
+        let expected = job.len.saturating_sub(skip).min(mtu) as usize;
+        if frame.payload.len() != expected {
+            qp.requester.fail(index, Fault::BadResponse);
+            return;
+        }
+        scatter(qp, env, job, skip as usize, frame.payload)
+    };
+    match result {
+        Ok(()) => qp.requester.answered(index, env.now_ns),
+        Err(fault) => fail_at(qp, env, index, &fault),
+    }
+}
+
+/// Completes the requests that are over, in order. Returns whether there were any.
+pub(super) fn complete_done(qp: &mut Qp, env: &mut Env<'_>) -> bool {
+    let mut busy = false;
+    while let Some((request, fault)) = qp.requester.pop() {
+        busy = true;
+        match fault {
+            None => complete(qp, env, &request),
+            Some(fault) => {
+                failed(qp, env, &request.job, fault);
+                return true;
+            }
+        }
+    }
+    busy
+}
+
+fn complete(qp: &mut Qp, env: &mut Env<'_>, request: &Request<SendJob>) {
+    let job = &request.job;
+    if opcode(job) == Opcode::SEND_INVAL {
+        env.key_counts.sends_with_invalidate += 1;
+    }
+    if job.ctrl.ce() < CompletionMode::ALWAYS.0 {
+        return;
+    }
+    qp.stats.completions += 1;
+    let byte_cnt = match request.kind {
+        Kind::Read | Kind::Atomic => job.len,
+        Kind::Push | Kind::Local => 0,
+    };
+    let entry = Cqe64::zeroed()
+        .with_srqn_uidx(qp.context.user_index())
+        .with_timestamp(cq::timestamp(env.now_ns))
+        .with_sop_qpn_opcode(opcode(job).0.into())
+        .with_sop_drop_qpn(env.qpn)
+        .with_byte_cnt(byte_cnt)
+        .with_wqe_counter(job.counter.into())
+        .with_opcode(CqeOpcode::REQUESTER.0);
+    let urgency = match job.ctrl.ce() {
+        ce if ce == CompletionMode::ALWAYS_AND_EQE.0 => Urgency::Event,
+        _ => Urgency::Plain,
+    };
+    env.complete(qp.context.cqn_snd(), entry.0, urgency);
+}
+
+fn syndrome_of(fault: Fault) -> CqeSyndrome {
+    match fault {
+        Fault::Retries => CqeSyndrome::TRANSPORT_RETRY_EXC_ERR,
+        Fault::RnrRetries => CqeSyndrome::RNR_RETRY_EXC_ERR,
+        Fault::InvalidRequest => CqeSyndrome::REMOTE_INVAL_REQ_ERR,
+        Fault::Access => CqeSyndrome::REMOTE_ACCESS_ERR,
+        Fault::Operation => CqeSyndrome::REMOTE_OP_ERR,
+        Fault::BadResponse => CqeSyndrome::BAD_RESP_ERR,
+        Fault::Local(raw) => CqeSyndrome(raw),
+    }
+}
+
+/// A request failed: its completion says why, and the queue goes to error.
+fn failed(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, fault: Fault) {
+    env.count(qp, |count| {
+        let counter: Option<fn(&mut RoceCounters) -> &mut u64> = match fault {
+            Fault::Retries => Some(|count| &mut count.req_transport_retries_exceeded),
+            Fault::RnrRetries => Some(|count| &mut count.req_rnr_retries_exceeded),
+            Fault::InvalidRequest => Some(|count| &mut count.req_remote_invalid_request),
+            Fault::Access => Some(|count| &mut count.req_remote_access_errors),
+            Fault::Operation | Fault::BadResponse | Fault::Local(_) => None,
+        };
+        if let Some(counter) = counter {
+            *counter(count) += 1;
+        }
+    });
+    report(qp, env, job, syndrome_of(fault));
+    // Local requests behind it may be over, and are not reported as such: after a failure every
+    // completion says "flushed". Source: IBTA vol. 1, 10.3.1.
+    while let Some((request, _)) = qp.requester.pop() {
+        report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR);
+    }
+    if qp.qp_type.is_reliable() || qp.qp_type == QpType::RegUmr {
+        fail(qp, env);
+    } else {
+        // Receiving goes on. Source: IBTA vol. 1, 10.3.1, "send queue error".
+        qp.state = QpState::Sqer;
+        flush(qp, env);
+    }
+}
+
+fn report(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, syndrome: CqeSyndrome) {
+    let (cqn, index) = (qp.context.cqn_snd(), qp.context.user_index());
+    let wqe = (opcode(job).0, job.counter);
+    complete_error(qp, env, cqn, CqeOpcode::REQUESTER_ERROR, wqe, index, syndrome);
+}
+
+/// Completes everything that is posted and not over with "flushed".
+pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) -> bool {
+    let mut busy = false;
+    while let Some((request, fault)) = qp.requester.pop() {
+        // What was over before the error completes as it is.
+        match fault {
+            None => complete(qp, env, &request),
+            Some(_) => report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR),
+        }
+        busy = true;
+    }
+    while let Some(request) = qp.requester.take_front() {
+        report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR);
+        busy = true;
+    }
+    while qp.sq_posted != qp.sq_fetched {
+        busy = true;
+        let counter = qp.sq_fetched;
+        let Some((wqe, blocks)) = read_wqe(qp, env) else {
+            qp.sq_fetched = qp.sq_posted;
+            break;
+        };
+        qp.sq_fetched = counter.wrapping_add(blocks);
+        report(qp, env, &job(wqe, counter), CqeSyndrome::WR_FLUSH_ERR);
+    }
+    busy
+}
