@@ -16,6 +16,7 @@ struct Row {
 const LIBRARIES: &[Row] = &[
     Row { name: "ferrocx-prm", normal: &[], dev: &[] },
     Row { name: "ferrocx-mempool", normal: &[], dev: &[] },
+    Row { name: "ferrocx-net", normal: &[], dev: &[] },
     Row { name: "ferrocx-bus", normal: &["ferrocx-mempool"], dev: &[] },
     Row {
         name: "ferrocx-model",
@@ -30,7 +31,7 @@ const LIBRARIES: &[Row] = &[
     },
     Row {
         name: "ferrocx-verbs-lite",
-        normal: &["ferrocx-pmd", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool"],
+        normal: &["ferrocx-pmd", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
     },
 ];

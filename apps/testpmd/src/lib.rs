@@ -36,16 +36,12 @@ use std::io::Write;
 use anyhow::Result;
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
-pub mod checksum;
 pub mod cli;
 pub mod config;
 pub mod engine;
-pub mod ether;
 pub mod farside;
-pub mod icmpecho;
 pub mod ports;
 pub mod profile;
-pub mod reason;
 pub mod replay;
 pub mod report;
 pub mod run;
@@ -53,6 +49,8 @@ pub mod stream;
 pub mod totals;
 pub mod txonly;
 pub mod worker;
+
+pub use ferrocx_net::{checksum, ether, icmpecho, reason};
 
 /// Runs what the command line says, prints the report, and checks that its totals add up.
 ///

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+#[cfg(feature = "serde")]
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
@@ -69,6 +70,7 @@ impl fmt::Debug for Mac {
     }
 }
 
+#[cfg(feature = "serde")]
 impl Serialize for Mac {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

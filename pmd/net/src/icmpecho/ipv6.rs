@@ -3,25 +3,29 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::{HOPS, Station, Tail, is_intact};
-use crate::{checksum, ether::be16, reason::Reason};
+use crate::{
+    checksum,
+    ether::{self, Mac, be16},
+    reason::Reason,
+};
 
-const HEADER_BYTES: usize = 40;
-const ICMPV6: u8 = 58;
+pub(crate) const HEADER_BYTES: usize = 40;
+pub(crate) const ICMPV6: u8 = 58;
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 const ECHO_HEADER_BYTES: usize = 8;
-const NEIGHBOUR_SOLICITATION: u8 = 135;
-const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+pub(crate) const NEIGHBOUR_SOLICITATION: u8 = 135;
+pub(crate) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 /// Bytes of a solicitation or advertisement before its options.
-const ND_BYTES: usize = 24;
+pub(crate) const ND_BYTES: usize = 24;
 /// Option types of RFC 4861 section 4.6.1; both are 8 bytes with Ethernet.
-const SOURCE_LINK_ADDRESS: u8 = 1;
-const TARGET_LINK_ADDRESS: u8 = 2;
-const LINK_OPTION_BYTES: usize = 8;
+pub(crate) const SOURCE_LINK_ADDRESS: u8 = 1;
+pub(crate) const TARGET_LINK_ADDRESS: u8 = 2;
+pub(crate) const LINK_OPTION_BYTES: usize = 8;
 /// Flags of an advertisement: solicited, override.
 const SOLICITED_OVERRIDE: u8 = 0x60;
 /// Only neighbours can send with this hop limit (RFC 4861 section 7.1.1).
-const NEIGHBOUR_HOPS: u8 = 255;
+pub(crate) const NEIGHBOUR_HOPS: u8 = 255;
 
 /// Turns an echo request or a solicitation into its answer; answers the length of the packet.
 pub(super) fn answer(
@@ -102,7 +106,7 @@ fn advertise(
         return Err(Reason::NdMalformed);
     }
     let asked = address_at(message, 8);
-    let source_link = source_link_address(&message[ND_BYTES..])?;
+    let source_link = link_address(&message[ND_BYTES..], SOURCE_LINK_ADDRESS)?.is_some();
     if asked.is_multicast() || asked.is_unspecified() {
         return Err(Reason::NdMalformed);
     }
@@ -132,16 +136,18 @@ fn advertise(
     Ok((asked, ND_BYTES + LINK_OPTION_BYTES))
 }
 
-/// Whether the options hold a source link-layer address.
-fn source_link_address(mut options: &[u8]) -> Result<bool, Reason> {
-    let mut found = false;
+/// The link-layer address in the option of a kind, if the options hold one; the last counts.
+pub(crate) fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Reason> {
+    let mut found = None;
     while let [kind, units, ..] = *options {
         let len_bytes = usize::from(units) * 8;
         // RFC 4861 section 4.6: a length of 0 voids the whole packet.
         if len_bytes == 0 || len_bytes > options.len() {
             return Err(Reason::NdMalformed);
         }
-        found |= kind == SOURCE_LINK_ADDRESS && len_bytes == LINK_OPTION_BYTES;
+        if kind == wanted && len_bytes == LINK_OPTION_BYTES {
+            found = ether::mac_at(options, 2);
+        }
         options = &options[len_bytes..];
     }
     if options.is_empty() { Ok(found) } else { Err(Reason::NdMalformed) }
@@ -167,7 +173,7 @@ fn set_header(packet: &mut [u8], source: Ipv6Addr, destination: Ipv6Addr, hops: 
 }
 
 /// The address at `offset`, which the caller has checked to lie in `bytes`.
-fn address_at(bytes: &[u8], offset: usize) -> Ipv6Addr {
+pub(crate) fn address_at(bytes: &[u8], offset: usize) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets.copy_from_slice(&bytes[offset..offset + 16]);
     Ipv6Addr::from(octets)

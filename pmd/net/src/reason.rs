@@ -1,5 +1,6 @@
 //! Why a received frame was not forwarded: one counter per reason.
 
+#[cfg(feature = "serde")]
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 macro_rules! reasons {
@@ -115,6 +116,7 @@ impl Drops {
 }
 
 /// A map from names to counts, of the reasons that occurred.
+#[cfg(feature = "serde")]
 impl Serialize for Drops {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -144,6 +146,7 @@ mod tests {
         assert_eq!(drops.total(), n * (n + 1) / 2);
     }
 
+    #[cfg(feature = "serde")]
     #[test]
     fn json_has_only_what_occurred() {
         let mut drops = Drops::default();

@@ -10,9 +10,9 @@
 //! refused with its [`Reason`]. RFC 5227 and RFC 4862 probes are not answered unless the address
 //! is one of ours, because answering every probe would take every address away from its owner.
 
-mod arp;
+pub(crate) mod arp;
 mod ipv4;
-mod ipv6;
+pub(crate) mod ipv6;
 
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,11 @@ use super::Station;
 use crate::reason::Reason;
 
 /// Bytes of an ARP packet for Ethernet and IPv4.
-const LEN_BYTES: usize = 28;
+pub(crate) const LEN_BYTES: usize = 28;
 /// Hardware type Ethernet, protocol type IPv4, address lengths 6 and 4.
-const ETHERNET_IPV4: [u8; 6] = [0x00, 0x01, 0x08, 0x00, 6, 4];
-const REQUEST: [u8; 2] = [0, 1];
-const REPLY: [u8; 2] = [0, 2];
+pub(crate) const ETHERNET_IPV4: [u8; 6] = [0x00, 0x01, 0x08, 0x00, 6, 4];
+pub(crate) const REQUEST: [u8; 2] = [0, 1];
+pub(crate) const REPLY: [u8; 2] = [0, 2];
 
 /// Turns a request into its reply. `None`: the answer is as long as the request, padding included.
 pub(super) fn answer(packet: &mut [u8], station: &Station) -> Result<Option<usize>, Reason> {

@@ -1,0 +1,38 @@
+//! What a port must say about itself on an Ethernet: ARP, neighbour discovery, echo. Sans I/O.
+//!
+//! # Architecture
+//!
+//! - [`icmpecho`] answers requests for addresses of ours, in place.
+//! - [`neighbour`] asks for the MAC addresses of others, remembers them, and announces ours.
+//! - [`ether`] and [`checksum`] are what both share; [`reason`] says why a frame was not answered.
+//!
+//! Bytes and the time come in, bytes and answers go out. Nothing here panics, whatever the bytes.
+//!
+//! # What it does not do
+//!
+//! No DHCP, no routing, no duplicate-address detection, no router discovery, no fragments.
+//!
+//! # Limits
+//!
+//! | what | limit | where |
+//! |---|---|---|
+//! | neighbours known or asked for | 1 to 65536 | [`neighbour::Config::entries`] |
+//! | VLAN tags in front of a packet | 2 | [`ether::ethertype`] |
+//!
+//! # Example
+//!
+//! ```
+//! use ferrocx_net::icmpecho::{self, Station, Tail, Verdict};
+//! use ferrocx_net::{ether::Mac, reason::Reason};
+//!
+//! let station = Station { mac: Mac([2, 0, 0, 0, 0, 1]), addresses: Vec::new() };
+//! let verdict = icmpecho::reply(&mut [0; 10], Tail::NONE, &station);
+//! assert_eq!(verdict, Verdict::Drop(Reason::Runt));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod ether;
+pub mod icmpecho;
+pub mod neighbour;
+pub mod reason;
