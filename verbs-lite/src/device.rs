@@ -1,5 +1,6 @@
 //! [`Device`]: what a port can do for RDMA, its addresses, and the memory it may reach.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_mempool::Region;
@@ -22,6 +23,8 @@ use crate::types::Mtu;
 const ATOMICS: u32 = 0b11;
 /// `atomic_size_qp`: eight bytes.
 const ATOMIC_SIZE_8: u32 = 1 << 3;
+/// Low byte of the first key that is made.
+const FIRST_VARIANT: u8 = 0x5a;
 /// Bits of the prefix of a link-local address.
 const LINK_LOCAL_PREFIX: u8 = 64;
 /// Units of 16 bytes that a send request needs besides its gather list: control, address vector.
@@ -104,6 +107,8 @@ pub(crate) struct Core {
     /// The reserved L_Key.
     pub(crate) lkey: Option<u32>,
     gids: Mutex<GidTable>,
+    /// Low byte of the next key that is made.
+    variant: AtomicU8,
 }
 
 impl Core {
@@ -114,6 +119,16 @@ impl Core {
 
     pub(crate) fn hca(&self) -> &HcaCap {
         self.port.hca_cap()
+    }
+
+    /// Low byte for a new key: another one each time, because the device gives the index of a key
+    /// that was destroyed to the next one, and peers may still know the old key. Never 0, so that
+    /// a bare index is no key.
+    pub(crate) fn next_variant(&self) -> u8 {
+        match self.variant.fetch_add(1, Ordering::Relaxed) {
+            0 => self.next_variant(),
+            variant => variant,
+        }
     }
 
     fn gids(&self) -> MutexGuard<'_, GidTable> {
@@ -168,7 +183,8 @@ impl Device {
         let attr = attributes(&port, lkey)?;
         enable_roce(&port, true)?;
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
-        let device = Self { core: Arc::new(Core { port, attr, roce, lkey, gids }) };
+        let variant = AtomicU8::new(FIRST_VARIANT);
+        let device = Self { core: Arc::new(Core { port, attr, roce, lkey, gids, variant }) };
         device.add_gid(GidConfig {
             address: Gid::link_local(device.port().mac()).ip(),
             prefix_len: LINK_LOCAL_PREFIX,

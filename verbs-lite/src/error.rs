@@ -88,6 +88,12 @@ pub enum VerbsError {
         /// Ring entries that are in use.
         posted: u32,
     },
+    /// Windows are bound to a region that was to end.
+    #[error("{windows} memory windows are bound to the region; invalidate or drop them first")]
+    WindowsBound {
+        /// How many.
+        windows: u32,
+    },
     /// The queue pair is not in the state that a transition starts from.
     #[error("the queue pair is in state {is:?}, the transition starts from {needs:?}")]
     WrongState {
@@ -146,6 +152,12 @@ pub enum PostError {
     /// A memory region was made in another protection domain.
     #[error("the memory region is of another protection domain than the queue pair")]
     Pd,
+    /// A window that cannot be bound so.
+    #[error(
+        "the range is empty, above 2 GiB or outside the region, or the region lacks \
+         Access::MW_BIND, or Access::LOCAL_WRITE for a window that lets peers write"
+    )]
+    Window,
     /// Rights that contradict each other, or that the device cannot grant this way.
     #[error("remote write and atomics need local write access; atomics FAST_REG_ATOMIC too")]
     Access,

@@ -12,6 +12,7 @@
 //!   moves into a work request and comes back with its completion ([`mr`]).
 //! - [`FastRegMr`] is a key that work requests bind to memory and end again, in a pipeline
 //!   ([`fastreg`]).
+//! - [`Mw`] is a key over part of a region, for one queue pair's peer ([`window`]).
 //! - [`registrar`] runs such a pipeline on a core of its own, fed by rings.
 //! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
 //!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
@@ -81,6 +82,7 @@ mod pd;
 pub mod qp;
 pub mod registrar;
 mod types;
+pub mod window;
 mod wr;
 
 pub use channel::CompletionChannel;
@@ -98,6 +100,7 @@ pub use qp::{
     UdQp, WrongCompletion,
 };
 pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use window::{BindMw, BoundMw, Mw, RevokeMwError};
 pub use wr::{
     AddressHandle, InvalidatedRkey, RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode,
 };

@@ -55,6 +55,8 @@ bitflags::bitflags! {
         const REMOTE_READ = 1 << 2;
         /// Peers may do atomics. Needs [`Access::LOCAL_WRITE`].
         const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to the region: see [`crate::window`].
+        const MW_BIND = 1 << 4;
         /// Addresses of the region count from 0 instead of the virtual address of its memory.
         const ZERO_BASED = 1 << 5;
         /// Writes may pass each other on PCIe.

@@ -6,6 +6,7 @@ use crate::error::Failure;
 use crate::fastreg::{FastRegMr, PageList, RegisteredMr};
 use crate::gid::Path;
 use crate::types::{Qpn, RemoteAddr, Rkey};
+use crate::window::{BoundMw, Mw};
 
 bitflags::bitflags! {
     /// How a send request is carried out.
@@ -124,7 +125,9 @@ pub enum WcOpcode {
     FetchAdd,
     /// A registration: [`Qp::post_fast_reg`](crate::Qp::post_fast_reg).
     FastRegMr,
-    /// A local invalidate: [`Qp::post_local_inv`](crate::Qp::post_local_inv).
+    /// A window that was bound: [`Qp::post_bind_mw`](crate::Qp::post_bind_mw).
+    BindMw,
+    /// A local invalidate: [`Qp::post_local_inv`](crate::Qp::post_local_inv) and its kin.
     LocalInv,
     /// A READ that ended its key: [`Qp::post_read_with_inv`](crate::Qp::post_read_with_inv).
     ReadWithInv,
@@ -213,4 +216,8 @@ pub enum Returned<B> {
     Mr(FastRegMr),
     /// A key that should have been ended and may still be valid: see [`crate::fastreg`].
     Stale(RegisteredMr),
+    /// A window that was ended: it is free.
+    Mw(Mw),
+    /// A window that should have been ended and may still be bound: see [`crate::window`].
+    StaleMw(BoundMw),
 }

@@ -40,7 +40,7 @@ pub use list::{ListLayout, PageList, PageListError};
 
 use crate::device::DeviceCaps;
 use crate::error::VerbsError;
-use crate::mr::{Memory, create_mkey};
+use crate::mr::{Memory, WindowHold, create_mkey};
 use crate::pd::{Pd, PdCore};
 use crate::types::{Access, Lkey, RemoteAddr, Rkey};
 use crate::wr::InvalidatedRkey;
@@ -51,7 +51,7 @@ const FIRST_LOG_PAGE: u32 = 12;
 /// A key that can be bound, as driver and device know it.
 #[derive(Debug)]
 pub(crate) struct Key {
-    handle: Handle,
+    pub(crate) handle: Handle,
     pub(crate) pd: Arc<PdCore>,
     pub(crate) layout: ListLayout,
     pub(crate) max_len: u32,
@@ -63,6 +63,8 @@ pub(crate) struct Key {
     pub(crate) access: Access,
     /// Kept mapped while the key may be valid.
     pub(crate) memory: Option<Arc<Memory>>,
+    /// A window's region, while it may be bound.
+    pub(crate) region: Option<WindowHold>,
     /// Queue pair and position of the registration.
     pub(crate) origin: Origin,
 }
@@ -86,9 +88,13 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        if let (Err(error), Some(memory)) = (self.handle.destroy(), &self.memory) {
-            tracing::error!(%error, "fast-register key not destroyed, its memory leaked");
+        let Err(error) = self.handle.destroy() else { return };
+        tracing::error!(%error, "key not destroyed, its memory leaked");
+        if let Some(memory) = &self.memory {
             memory.leak();
+        }
+        if let Some(region) = self.region.take() {
+            region.leak();
         }
     }
 }
@@ -215,7 +221,8 @@ impl RegisteredMr {
         match result {
             Ok(((), new)) => {
                 key.handle = new;
-                Ok(self.into_free())
+                key.variant = key.pd.core.next_variant();
+                Ok(FastRegMr(self.0))
             }
             Err(cause) => Err(RevokeError { mr: Box::new(self), cause }),
         }
@@ -283,11 +290,12 @@ impl Pd {
             pd: Arc::clone(&self.inner),
             layout,
             max_len,
-            variant: 1,
+            variant: self.inner.core.next_variant(),
             start: 0,
             len: 0,
             access: Access::empty(),
             memory: None,
+            region: None,
             origin: Origin::default(),
         })))
     }

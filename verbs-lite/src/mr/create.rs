@@ -1,6 +1,7 @@
 //! Making memory keys: CREATE_MKEY with the pages of a contiguous range.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_pmd::objects::{Handle, Kind};
@@ -13,8 +14,6 @@ use crate::error::VerbsError;
 use crate::pd::{Pd, PdCore};
 use crate::types::Access;
 
-/// Variant byte of keys that are registered once. A bare index is no valid key.
-pub(super) const KEY_VARIANT: u32 = 0x5a;
 /// Page sizes of an MTT key. Source: reference 5.1.
 pub(crate) const MIN_LOG_PAGE: u32 = 12;
 const MAX_LOG_PAGE: u32 = 31;
@@ -67,14 +66,15 @@ pub(super) fn contiguous(
     let first = iova & !(page - 1);
     let tail = (first..iova + len).step_by(1 << log_page).flat_map(u64::to_be_bytes).collect();
     let pages = (iova + len - first).div_ceil(page);
+    let variant = pd.inner.core.next_variant().into();
     let mkc = context(&pd.inner, AccessMode::MTT, access)
-        .with_mkey_7_0(KEY_VARIANT)
+        .with_mkey_7_0(variant)
         .with_start_addr(start)
         .with_len(len)
         .with_log_page_size(log_page)
         .with_translations_octword_size(pages.div_ceil(2) as u32);
     let handle = create_mkey(&pd.inner, mkc, tail)?;
-    let lkey = handle.number() << 8 | KEY_VARIANT;
+    let lkey = handle.number() << 8 | variant;
     let registration = Registration {
         key: Mutex::new(Some(handle)),
         lkey,
@@ -86,6 +86,7 @@ pub(super) fn contiguous(
         _others: Vec::new(),
         pd: Arc::clone(&pd.inner),
         _dma: None,
+        windows: AtomicU32::new(0),
     };
     Ok(Mr { inner: Arc::new(registration) })
 }

@@ -1,11 +1,12 @@
 //! [`DmaMr`]: one key for everything that is mapped, without registering any of it.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_pmd::objects::Handle;
 use ferrocx_prm::mkey::AccessMode;
 
-use super::create::{KEY_VARIANT, check, context, create_mkey};
+use super::create::{check, context, create_mkey};
 use super::{Memory, Mr, Registration};
 use crate::error::VerbsError;
 use crate::pd::{Pd, PdCore};
@@ -64,6 +65,7 @@ impl DmaMr {
             _others: Vec::new(),
             pd: Arc::clone(&self.key.pd),
             _dma: Some(Arc::clone(&self.key)),
+            windows: AtomicU32::new(0),
         };
         Ok(Mr { inner: Arc::new(registration) })
     }
@@ -91,11 +93,12 @@ impl Pd {
     /// What the device refused.
     pub fn physical_dma_mr(&self) -> Result<DmaMr, VerbsError> {
         let pd = Arc::clone(&self.inner);
+        let variant = pd.core.next_variant().into();
         let mkc = context(&pd, AccessMode::PA, Access::LOCAL_WRITE)
             .with_length64(true)
-            .with_mkey_7_0(KEY_VARIANT);
+            .with_mkey_7_0(variant);
         let handle = create_mkey(&pd, mkc, Vec::new())?;
-        let lkey = handle.number() << 8 | KEY_VARIANT;
+        let lkey = handle.number() << 8 | variant;
         Ok(DmaMr { key: Arc::new(DmaKey { lkey, _handle: Some(handle), pd }) })
     }
 }

@@ -5,6 +5,7 @@
 //! | registered | [`Pd::reg_mr`] | virtual addresses, or from 0 | local, peers as granted |
 //! | DMA | [`Pd::get_dma_mr`] | bus addresses | local only |
 //! | physical list | [`Pd::reg_phys_mr`] | from a start that the caller chooses | local, peers as granted |
+//! | window | [`Pd::alloc_mw`], then work requests | those of its region, or from 0 | one queue pair's peer |
 //! | fast-register | [`Pd::alloc_mr`], then work requests | chosen at each registration | local, peers as granted |
 //!
 //! A [`Memory`] is mapped once; any number of keys may cover it. A key ends at once with
@@ -17,6 +18,7 @@ mod memory;
 mod phys;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_pmd::objects::Handle;
@@ -50,6 +52,8 @@ pub(crate) struct Registration {
     /// What the key belongs to: its domain, or the DMA key.
     pd: Arc<PdCore>,
     _dma: Option<Arc<dma::DmaKey>>,
+    /// Windows that are bound to it.
+    windows: AtomicU32,
 }
 
 impl Registration {
@@ -73,6 +77,10 @@ impl Registration {
     }
 
     fn dereg(&self) -> Result<(), VerbsError> {
+        let windows = self.windows.load(Ordering::Acquire);
+        if windows > 0 {
+            return Err(VerbsError::WindowsBound { windows });
+        }
         let mut key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = key.as_mut() {
             handle.destroy()?;
@@ -88,6 +96,28 @@ impl Drop for Registration {
             self.memory.leak();
             self._others.iter().for_each(|memory| memory.leak());
         }
+    }
+}
+
+/// What a bound window holds of its region: the region cannot end before it.
+#[derive(Debug)]
+pub(crate) struct WindowHold(Arc<Registration>);
+
+impl WindowHold {
+    pub(crate) fn new(mr: &Mr) -> Self {
+        mr.inner.windows.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(&mr.inner))
+    }
+
+    /// Keeps the region for ever: the device may still reach it through the window.
+    pub(crate) fn leak(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for WindowHold {
+    fn drop(&mut self) {
+        self.0.windows.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -167,7 +197,8 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// What the device refused; try again. A DMA key is shared and ends with its [`DmaMr`].
+    /// [`VerbsError::WindowsBound`], or what the device refused; try again. A DMA key is shared and
+    /// ends with its [`DmaMr`].
     pub fn dereg(&self) -> Result<(), VerbsError> {
         self.inner.dereg()
     }

@@ -1,11 +1,12 @@
 //! Regions over a list of pieces that lie apart: `reg_phys_mr`.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_prm::mkey::{AccessMode, Klm};
 
-use super::create::{KEY_VARIANT, MIN_LOG_PAGE, check, context, create_mkey};
+use super::create::{MIN_LOG_PAGE, check, context, create_mkey};
 use super::{Memory, Mr, Registration};
 use crate::error::VerbsError;
 use crate::pd::Pd;
@@ -92,13 +93,14 @@ impl Pd {
             }
         };
         let octowords = tail.len().div_ceil(16) as u32;
+        let variant = self.inner.core.next_variant().into();
         let mkc = mkc
-            .with_mkey_7_0(KEY_VARIANT)
+            .with_mkey_7_0(variant)
             .with_start_addr(start)
             .with_len(len)
             .with_translations_octword_size(octowords);
         let handle = create_mkey(&self.inner, mkc, tail)?;
-        let lkey = handle.number() << 8 | KEY_VARIANT;
+        let lkey = handle.number() << 8 | variant;
         let mut memories = pieces.iter().map(|piece| Arc::clone(&piece.memory));
         let Some(memory) = memories.next() else { unreachable!("there is a piece") };
         let registration = Registration {
@@ -112,6 +114,7 @@ impl Pd {
             _others: memories.collect(),
             pd: Arc::clone(&self.inner),
             _dma: None,
+            windows: AtomicU32::new(0),
         };
         Ok(Mr { inner: Arc::new(registration) })
     }

@@ -18,6 +18,7 @@ mod post;
 mod rq;
 mod sq;
 mod state;
+mod window;
 mod wqe;
 
 use std::sync::Arc;

@@ -109,7 +109,7 @@ impl<B: Buffers> Qp<B> {
 
     /// What every request that changes keys needs.
     #[inline(always)]
-    fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
+    pub(super) fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
         if self.state != QpState::Rts {
             return Err(PostError::State);
         }
@@ -222,7 +222,7 @@ impl<B: Buffers> Qp<B> {
     /// What is known of a key by the requests of this queue pair.
     #[must_use]
     pub fn mr_state(&self, mr: &RegisteredMr) -> MrState {
-        self.sq.mr_state(mr)
+        self.sq.state_of(mr.0.origin)
     }
 }
 
@@ -232,7 +232,7 @@ pub(super) struct FastRegSetup {
     /// Its ring has room for registrations.
     pub(super) is_on: bool,
     /// A registration can change the right to atomics.
-    sets_atomic: bool,
+    pub(super) sets_atomic: bool,
     /// Key of the lists: the reserved one.
     lkey: u32,
     /// Fence of a registration, in place.

@@ -20,6 +20,7 @@ use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{MrState, Origin, PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
 use crate::types::RemoteAddr;
+use crate::window::BoundMw;
 use crate::wr::{RecvInfo, Returned, SendFlags, SendWr, Wc, WcOpcode};
 
 /// 16-byte units of a basic block.
@@ -55,6 +56,8 @@ pub(super) enum Held<B> {
     List(PageList),
     /// The key that it ends.
     Ending(RegisteredMr),
+    /// The window that it ends.
+    EndingMw(BoundMw),
     /// It is the first part of what the caller posted, and is not reported.
     FirstPart,
 }
@@ -165,6 +168,11 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Number of its queue pair.
+    pub(super) fn qpn(&self) -> u32 {
+        self.qpn
     }
 
     /// Requests posted since the queue was made.
@@ -423,7 +431,9 @@ impl<B: Buffers> Sq<B> {
             Held::Buffers(buffers) => Some((result, Returned::Buffers(buffers))),
             Held::List(list) => Some((result, Returned::PageList(list))),
             Held::Ending(mr) if result.is_ok() => Some((result, Returned::Mr(mr.into_free()))),
-            Held::Ending(mr) => Some(self.not_ended(mr, result)),
+            Held::Ending(mr) => Some(self.not_ended(Returned::Stale(mr), result)),
+            Held::EndingMw(mw) if result.is_ok() => Some((result, Returned::Mw(mw.into_free()))),
+            Held::EndingMw(mw) => Some(self.not_ended(Returned::StaleMw(mw), result)),
             Held::FirstPart => {
                 self.carried = result.err();
                 None
@@ -435,10 +445,10 @@ impl<B: Buffers> Sq<B> {
     #[cold]
     fn not_ended(
         &mut self,
-        mr: RegisteredMr,
+        stale: Returned<B>,
         result: Result<(), Failure>,
     ) -> (Result<(), Failure>, Returned<B>) {
-        (self.carried.take().map_or(result, Err), Returned::Stale(mr))
+        (self.carried.take().map_or(result, Err), stale)
     }
 
     /// The oldest request failed: notes the first failure of this life.
@@ -451,8 +461,8 @@ impl<B: Buffers> Sq<B> {
     }
 
     /// What is known of a key by the requests of this queue.
-    pub(super) fn mr_state(&self, mr: &RegisteredMr) -> MrState {
-        let Origin { queue, position } = mr.0.origin;
+    pub(super) fn state_of(&self, origin: Origin) -> MrState {
+        let Origin { queue, position } = origin;
         if queue != self.id || self.broken.iter().any(|range| range.contains(&position)) {
             return MrState::Unknown;
         }

@@ -368,7 +368,8 @@ impl Table {
                 slot.place = Place::Stale(mr);
                 self.device_failed(tag, wc.result);
             }
-            Returned::Nothing | Returned::Buffers(()) => {}
+            // A pipeline binds no windows.
+            Returned::Nothing | Returned::Buffers(()) | Returned::Mw(_) | Returned::StaleMw(_) => {}
         }
     }
 

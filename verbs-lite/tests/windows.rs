@@ -1,0 +1,328 @@
+//! Memory windows of type 2: bound, used, ended, and what a peer cannot do with them.
+
+mod common;
+
+use common::{MEMORY_BYTES, Side, Two, ids, small, syndromes};
+use ferrocx_verbs_lite::*;
+
+const RIGHTS: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
+const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
+const S: SendFlags = SendFlags::SIGNALED;
+/// The window in `b`'s memory.
+const AT: usize = 8200;
+const LEN: usize = 1000;
+
+const REMOTE_ACCESS: u8 = 0x13;
+const MW_BIND: u8 = 0x06;
+
+/// A peer `a` and the owner of windows, `b`, whose bytes are all known.
+struct Scene {
+    qa: Qp,
+    qb: Qp,
+    region: Mr,
+    peer: Mr,
+    // Last: the models must live while the objects above are destroyed.
+    two: Two,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let two = Two::new();
+        let (qa, qb) = two.rc(&QpConfig { fast_reg: true, ..small() });
+        let region = two.b.pd.reg_mr(&two.b.memory, 0..MEMORY_BYTES, BINDABLE).unwrap();
+        let peer = two.a.mr();
+        two.a.fill(0, &vec![0xa0; MEMORY_BYTES]);
+        two.b.fill(0, &vec![0xb0; MEMORY_BYTES]);
+        Self { qa: qa.erase(), qb: qb.erase(), region, peer, two }
+    }
+
+    fn settle(&mut self) -> Vec<Wc<Buf>> {
+        self.two.run(&mut self.qa, &mut self.qb).1
+    }
+
+    fn bind(&mut self, mw: Mw, access: Access) -> BoundMw {
+        let wr = BindMw { wr_id: 1, flags: S, access };
+        let mw = self.qb.post_bind_mw(&wr, mw, &self.region, AT..AT + LEN).unwrap();
+        assert_eq!(self.qb.mw_state(&mw), MrState::Posted);
+        let done = self.settle();
+        assert_eq!((ids(&done), done[0].opcode), (vec![(1, true)], WcOpcode::BindMw));
+        assert_eq!(self.qb.mw_state(&mw), MrState::Valid);
+        mw
+    }
+
+    fn bound(&mut self, access: Access) -> BoundMw {
+        let mw = self.two.b.pd.alloc_mw().unwrap();
+        self.bind(mw, access)
+    }
+
+    fn end(&mut self, mw: BoundMw) -> Mw {
+        self.qb.post_local_inv_mw(2, S, mw).unwrap();
+        let wc = self.settle().pop().unwrap();
+        assert_eq!((wc.wr_id, wc.opcode, wc.result), (2, WcOpcode::LocalInv, Ok(())));
+        match wc.returned {
+            Returned::Mw(mw) => mw,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The peer tries; returns the syndrome of its completion, 0 for success.
+    fn attempt(&mut self, op: SendOp<'_>) -> u8 {
+        let buf = self.peer.buf(0..8).unwrap();
+        self.qa.post_send(&SendWr::signaled(9, op), Some(buf)).unwrap();
+        let (done, _) = self.two.run(&mut self.qa, &mut self.qb);
+        syndromes(&done)[0]
+    }
+
+    /// Every operation of the peer is refused, each on a connection of its own that `make` leads
+    /// to the state in question, and no byte has changed.
+    fn assert_refused(case: &str, make: impl Fn(&mut Self) -> (RemoteAddr, Option<BoundMw>)) {
+        for name in ["write", "read", "add"] {
+            let mut scene = Self::new();
+            let (remote, kept) = make(&mut scene);
+            let aligned = RemoteAddr { addr: remote.addr & !7, ..remote };
+            let op = match name {
+                "write" => SendOp::Write(remote),
+                "read" => SendOp::Read(remote),
+                _ => SendOp::FetchAdd { remote: aligned, add: 1 },
+            };
+            assert_eq!(scene.attempt(op), REMOTE_ACCESS, "{case}, {name}");
+            assert!(!scene.two.world.refusals(1).is_empty(), "{case}, {name}");
+            scene.assert_unchanged(&format!("{case}, {name}"));
+            drop(kept);
+        }
+    }
+
+    fn assert_unchanged(&self, case: &str) {
+        assert!(self.two.b.read(0, MEMORY_BYTES).iter().all(|byte| *byte == 0xb0), "{case}");
+        assert!(self.two.a.read(0, MEMORY_BYTES).iter().all(|byte| *byte == 0xa0), "{case}");
+    }
+
+    /// Another connection between the two, which takes the place of the first one; that one is
+    /// returned, alive.
+    fn reconnect(&mut self, pd: &Pd) -> (Qp, Qp) {
+        let make = |side: &Side, pd: &Pd| -> RcQp<Init> {
+            let config = QpConfig { fast_reg: true, ..small() };
+            let qp = pd.create_rc_qp(&side.cq, &side.cq, &config).unwrap();
+            qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
+        };
+        let two = &self.two;
+        let (qa, qb) = (make(&two.a, &two.a.pd), make(&two.b, pd));
+        let (na, nb) = (qa.qpn(), qb.qpn());
+        let qa = qa.connect(&common::rtr(&two.a, &two.b, nb, 1)).unwrap();
+        let qb = qb.connect(&common::rtr(&two.b, &two.a, na, 1)).unwrap();
+        let qa = qa.activate(&common::rts(1)).unwrap().erase();
+        let qb = qb.activate(&common::rts(1)).unwrap().erase();
+        (std::mem::replace(&mut self.qa, qa), std::mem::replace(&mut self.qb, qb))
+    }
+}
+
+#[test]
+fn a_peer_reaches_a_window_from_its_first_byte_to_its_last() {
+    for zero in [Access::empty(), Access::ZERO_BASED] {
+        let mut scene = Scene::new();
+        let mw = scene.bound(Access::REMOTE_WRITE | Access::REMOTE_READ | zero);
+        let start = if zero.is_empty() { scene.region.addr() + AT as u64 } else { 0 };
+        assert_eq!((mw.addr(), mw.len_bytes()), (start, LEN as u64));
+        let last = mw.remote().at(LEN as u64 - 8);
+        assert_eq!(scene.attempt(SendOp::Write(mw.remote())), 0);
+        assert_eq!(scene.attempt(SendOp::Write(last)), 0);
+        assert_eq!(scene.attempt(SendOp::Read(last)), 0);
+        let mut expected = vec![0xb0; MEMORY_BYTES];
+        expected[AT..AT + 8].fill(0xa0);
+        expected[AT + LEN - 8..AT + LEN].fill(0xa0);
+        assert!(scene.two.b.read(0, MEMORY_BYTES) == expected);
+        let free = scene.end(mw);
+        free.dealloc().unwrap();
+        scene.two.world.assert_clean();
+    }
+}
+
+#[test]
+fn requests_behind_the_binding_may_use_it_at_once() {
+    let mut scene = Scene::new();
+    let mw = scene.two.b.pd.alloc_mw().unwrap();
+    let wr = BindMw { wr_id: 1, flags: SendFlags::empty(), access: Access::REMOTE_WRITE };
+    // The key goes to the peer in a message behind the binding, and ends behind that.
+    let sink = scene.two.a.mr().buf(64..72).unwrap();
+    scene.qa.post_recv(7, sink).unwrap();
+    let bound = scene.qb.queue_bind_mw(&wr, mw, &scene.region, AT..AT + LEN).unwrap();
+    let key = bound.rkey().0.to_ne_bytes();
+    scene.qb.queue_send_inline(&SendWr::unsignaled(2, SendOp::Send), &key).unwrap();
+    scene.qb.queue_local_inv_mw(3, S, bound).unwrap();
+    scene.qb.ring_doorbell();
+    let done = scene.settle();
+    assert_eq!(ids(&done), [(1, true), (2, true), (3, true)]);
+    assert!(matches!(done.last().unwrap().returned, Returned::Mw(_)));
+    scene.two.world.assert_clean();
+}
+
+#[test]
+fn a_window_that_was_ended_here() {
+    Scene::assert_refused("after a local invalidate", |scene| {
+        let mw = scene.bound(RIGHTS);
+        let remote = mw.remote();
+        let _free = scene.end(mw);
+        (remote, None)
+    });
+    Scene::assert_refused("revoked", |scene| {
+        let mw = scene.bound(RIGHTS);
+        let remote = mw.remote();
+        let _free = mw.revoke().unwrap();
+        (remote, None)
+    });
+    Scene::assert_refused("dropped", |scene| (scene.bound(RIGHTS).remote(), None));
+}
+
+#[test]
+fn a_window_that_the_peer_ended() {
+    Scene::assert_refused("after SEND_WITH_INV", |scene| {
+        let mw = scene.bound(RIGHTS);
+        scene.qb.post_recv(3, scene.region.buf(0..64).unwrap()).unwrap();
+        let wr = SendWr::signaled(4, SendOp::SendInv(mw.rkey()));
+        scene.qa.post_send_inline(&wr, &[0xb0; 8]).unwrap();
+        let proof = scene.settle().pop().unwrap().recv.invalidated.unwrap();
+        let remote = mw.remote();
+        let other = scene.two.b.pd.alloc_mw().unwrap();
+        let other = scene.bind(other, RIGHTS);
+        let (other, proof) = other.invalidated_by(proof).unwrap_err();
+        drop(other);
+        let free = mw.invalidated_by(proof).unwrap();
+        // Bound anew it has another key.
+        let again = scene.bind(free, RIGHTS);
+        assert_ne!(again.rkey(), remote.rkey);
+        (remote, Some(again))
+    });
+}
+
+#[test]
+fn one_byte_outside_the_window() {
+    for offset in [LEN as u64 - 7, u64::MAX] {
+        let mut scene = Scene::new();
+        let mw = scene.bound(RIGHTS);
+        let op = SendOp::Write(mw.remote().at(offset));
+        assert_eq!(scene.attempt(op), REMOTE_ACCESS);
+        scene.assert_unchanged("outside");
+    }
+}
+
+#[test]
+fn rights_that_the_window_does_not_grant() {
+    for (access, allowed) in [(Access::REMOTE_READ, 1), (Access::REMOTE_WRITE, 0)] {
+        for (at, is_read) in [(0, false), (1, true)] {
+            let mut scene = Scene::new();
+            let mw = scene.bound(access);
+            let remote = mw.remote();
+            let op = if is_read { SendOp::Read(remote) } else { SendOp::Write(remote) };
+            let expected = if at == allowed { 0 } else { REMOTE_ACCESS };
+            assert_eq!(scene.attempt(op), expected, "{access:?}");
+        }
+    }
+}
+
+#[test]
+fn the_peer_of_another_queue_pair_even_of_another_domain() {
+    Scene::assert_refused("another queue pair", |scene| {
+        let mw = scene.bound(RIGHTS);
+        let pd = scene.two.b.pd.clone();
+        let old = scene.reconnect(&pd);
+        let remote = mw.remote();
+        // The window is still bound: it is the queue pair that is wrong.
+        std::mem::forget(old);
+        (remote, Some(mw))
+    });
+    Scene::assert_refused("another domain", |scene| {
+        let mw = scene.bound(RIGHTS);
+        let other = scene.two.b.device.alloc_pd().unwrap();
+        let old = scene.reconnect(&other);
+        std::mem::forget(old);
+        (mw.remote(), Some(mw))
+    });
+}
+
+#[test]
+fn another_queue_pair_cannot_end_it_and_it_comes_back_as_stale() {
+    let mut scene = Scene::new();
+    let mw = scene.bound(RIGHTS);
+    let remote = mw.remote();
+    let pd = scene.two.b.pd.clone();
+    let (qa, qb) = scene.reconnect(&pd);
+    assert_eq!(scene.qb.mw_state(&mw), MrState::Unknown, "bound elsewhere");
+    scene.qb.post_local_inv_mw(2, S, mw).unwrap();
+    let wc = scene.settle().pop().unwrap();
+    assert_eq!(wc.result.unwrap_err().syndrome.0, MW_BIND);
+    let Returned::StaleMw(mw) = wc.returned else { panic!("{wc:?}") };
+    assert_eq!(scene.region.dereg().unwrap_err().to_string().split(' ').next(), Some("1"));
+    (scene.qa, scene.qb) = (qa, qb);
+    assert_eq!(scene.attempt(SendOp::Write(remote)), 0, "it works until it is revoked");
+    let _free = mw.revoke().unwrap();
+    scene.region.dereg().unwrap();
+    assert_eq!(scene.attempt(SendOp::Write(remote)), REMOTE_ACCESS);
+}
+
+#[test]
+fn a_flushed_invalidation_leaves_the_window_stale() {
+    let mut scene = Scene::new();
+    let mw = scene.bound(RIGHTS);
+    let bad = RemoteAddr { addr: 0, rkey: Rkey(0) };
+    scene.qb.queue_send_inline(&SendWr::signaled(8, SendOp::Write(bad)), &[1]).unwrap();
+    scene.qb.queue_local_inv_mw(9, S, mw).unwrap();
+    scene.qb.ring_doorbell();
+    let done = scene.settle();
+    assert_eq!(ids(&done), [(8, false), (9, false)]);
+    let Some(Returned::StaleMw(mw)) = done.into_iter().next_back().map(|wc| wc.returned) else {
+        panic!("not stale")
+    };
+    drop(mw);
+    scene.region.dereg().unwrap();
+}
+
+#[test]
+fn what_cannot_be_bound_is_refused_and_nothing_is_posted() {
+    let mut scene = Scene::new();
+    let pd = scene.two.b.pd.clone();
+    let wr = |access| BindMw { wr_id: 1, flags: S, access };
+    let mut refuse = |wr: BindMw, mw: Mw, mr: &Mr, range| {
+        let refused = scene.qb.post_bind_mw(&wr, mw, mr, range).unwrap_err();
+        refused.held.dealloc().unwrap();
+        refused.cause
+    };
+    let (region, alloc) = (scene.region.clone(), || pd.alloc_mw().unwrap());
+    let read = wr(Access::REMOTE_READ);
+    assert_eq!(refuse(read, alloc(), &region, 5..5), PostError::Window);
+    assert_eq!(refuse(read, alloc(), &region, 0..MEMORY_BYTES + 1), PostError::Window);
+    let memory = &scene.two.b.memory;
+    let plain = pd.reg_mr(memory, 0..64, RIGHTS).unwrap();
+    assert_eq!(refuse(read, alloc(), &plain, 0..64), PostError::Window, "no MW_BIND");
+    let read_only = pd.reg_mr(memory, 0..64, Access::MW_BIND).unwrap();
+    let write = wr(Access::REMOTE_WRITE);
+    assert_eq!(refuse(write, alloc(), &read_only, 0..64), PostError::Window);
+    let other = scene.two.b.device.alloc_pd().unwrap();
+    let foreign = other.reg_mr(memory, 0..64, BINDABLE).unwrap();
+    assert_eq!(refuse(read, alloc(), &foreign, 0..64), PostError::Pd, "region of another domain");
+    let foreign = other.alloc_mw().unwrap();
+    assert_eq!(refuse(read, foreign, &region, 0..64), PostError::Pd, "window of another domain");
+    assert!(!scene.qb.has_outstanding());
+    region.dereg().unwrap();
+    scene.two.world.assert_clean();
+}
+
+#[test]
+fn a_key_never_returns_with_the_next_region_or_window() {
+    let scene = Scene::new();
+    let pd = &scene.two.b.pd;
+    let (mut regions, mut windows) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        // The device gives the index of the one that went to the one that comes.
+        let mr = pd.reg_mr(&scene.two.b.memory, 0..64, RIGHTS).unwrap();
+        regions.push(mr.rkey().unwrap().0);
+        mr.dereg().unwrap();
+        let mw = pd.alloc_mw().unwrap();
+        windows.push(mw.rkey().0);
+        mw.dealloc().unwrap();
+    }
+    regions.append(&mut windows);
+    let count = regions.len();
+    regions.sort_unstable();
+    regions.dedup();
+    assert_eq!(regions.len(), count, "a peer's old key would reach the new region");
+}
