@@ -45,7 +45,7 @@ is_ready() { "$READY" || ! kill -0 "$1" 2>/dev/null; }
 # What a tool says of its speed, on one line.
 speed() {
     [ -s "$1" ] || return 0
-    awk '/seconds =/ { print $0 } /^ *[0-9]+ +[0-9]+ +[0-9.]+/ {
+    awk '/seconds =/ || /exchanges in/ { print $0 } /^ *[0-9]+ +[0-9]+ +[0-9.]+/ {
             print (NF > 5 ? "typical " $5 " us" : "average " $4 " MiB/s") }' "$1" | tail -n 1
 }
 

@@ -1,7 +1,7 @@
 //! RDMA verbs in user space, on the project's own driver: no kernel driver, no libibverbs.
 //!
-//! **This library has never run on hardware**, and no stock RDMA stack has been its peer yet: two
-//! of the project's model devices have.
+//! **This library has never run on hardware.** Stock verbs programs have been its peers over the
+//! model's wire, for SEND on RC, UC and UD; for the rest, another model with this library on it.
 //!
 //! # Architecture
 //!

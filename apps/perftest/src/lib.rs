@@ -1,0 +1,65 @@
+//! perftest: what RDMA through ferrocx-verbs-lite costs, and whether it is right.
+//!
+//! # Architecture
+//!
+//! - [`cli`] is the command line as text; [`config`] checks it.
+//! - [`end`] brings up a port: a device through VFIO, or two models on a cable.
+//! - [`pingpong`] talks to rdma-core's `ibv_*_pingpong`, whose handshake [`handshake`] speaks.
+//! - [`run`] measures between two ends of ours: [`round`] leads them through a round for each
+//!   size, in words of [`exchange`]; [`requester`] posts and takes the time, [`responder`] answers,
+//!   both on the queue pairs of [`flow`]. [`report`] says what came of it.
+//! - [`pattern`] makes and checks the bytes of messages, [`landing`] those that are written without
+//!   a completion.
+//!
+//! # What it does not do
+//!
+//! It resolves no addresses: the peer's MAC address comes from its link-local address, the exchange
+//! of two ends of ours, or the command line.
+//!
+//! # Limits
+//!
+//! One port of one device at each end.
+//!
+//! # Example
+//!
+//! ```
+//! use clap::Parser;
+//! use ferrocx_perftest::{cli::Args, config::Config};
+//!
+//! let args = Args::parse_from(["perftest", "pingpong", "rc", "--size", "100", "-c"]);
+//! assert!(Config::new(&args)?.net.is_model());
+//! # Ok::<(), ferrocx_perftest::config::ConfigError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+
+pub mod cli;
+pub mod config;
+pub mod end;
+pub mod exchange;
+pub mod flow;
+pub mod handshake;
+pub mod landing;
+pub mod measure;
+pub mod pattern;
+pub mod pingpong;
+pub mod report;
+pub mod requester;
+pub mod responder;
+pub mod round;
+pub mod run;
+pub mod tcp;
+
+/// Carries out what the command line says and prints what came of it.
+///
+/// # Errors
+///
+/// One sentence about the first thing that went wrong.
+pub fn main(args: &cli::Args) -> Result<()> {
+    let config = config::Config::new(args)?;
+    match &config.job {
+        config::Job::PingPong(job) => pingpong::run(&config, job),
+        config::Job::Measure(measure) => run::run(&config, measure),
+    }
+}

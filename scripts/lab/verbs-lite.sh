@@ -1,0 +1,69 @@
+# Helpers for scenarios in which our perftest on vfio-pci talks to rdma-core's tools in the same
+# guest: ours is the second port, theirs the first.
+# shellcheck shell=bash source=scripts/lab/vfio.sh source-path=SCRIPTDIR
+source /host/lab/vfio.sh
+# shellcheck source=scripts/lab/verbs.sh source-path=SCRIPTDIR
+source /host/lab/verbs.sh
+
+readonly OURS=0000:02:00.0
+readonly OUR_MAC=02:fe:0c:00:00:02 # the model counts its ports from 1
+readonly OUR_LINK_LOCAL=fe80::fe:cff:fe00:2
+readonly OUR_ADDRESS=10.1.0.2 STOCK_ADDRESS=10.1.0.1
+STOCK_NETDEV=
+
+# stock_port NETDEV: the netdev below the stock side, with room for every path MTU.
+stock_port() {
+    local address
+    STOCK_NETDEV=$1
+    must ip link set lo up
+    must ip link set "$STOCK_NETDEV" mtu 4300
+    must ip addr add "$STOCK_ADDRESS/24" dev "$STOCK_NETDEV"
+    for address in "$OUR_ADDRESS" "$OUR_LINK_LOCAL"; do
+        must ip neigh replace "$address" lladdr "$OUR_MAC" dev "$STOCK_NETDEV" nud permanent
+    done
+}
+
+# against DEVICE: the stock side from now on.
+against() {
+    STOCK=$1
+    until_true 20 gid_index "$STOCK" "$STOCK_ADDRESS" || fail "$STOCK has no GID of its address"
+    STOCK_GID=$(gid_index "$STOCK" "$STOCK_ADDRESS")
+    STOCK_MAC=$(cat "/sys/class/net/$STOCK_NETDEV/address")
+}
+
+# words SERVICE OPTION...: the two command lines, THEIRS and OURS_LINE, for a ping-pong in which
+# both ends look at what they get. Options are those of both tools, and --ipv6.
+words() {
+    local service=$1
+    shift
+    THEIRS=("ibv_${service}_pingpong" -d "$STOCK" -c)
+    OURS_LINE=(/host/perftest pingpong "$service" --device "$OURS" -c)
+    local gid=$STOCK_GID address=(--ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC") count=20
+    while [ $# -gt 0 ]; do
+        case $1 in
+            # Link-local addresses tell the MAC, and are always the first.
+            --ipv6) gid=0 address=() ;;
+            -m) THEIRS+=(-m "$2"); OURS_LINE+=(--mtu "$2"); shift ;;
+            -n) count=$2; shift ;;
+            -s) THEIRS+=(-s "$2"); OURS_LINE+=(-s "$2"); shift ;;
+            *) fail "unknown option $1" ;;
+        esac
+        shift
+    done
+    THEIRS+=(-g "$gid" -n "$count")
+    OURS_LINE+=("${address[@]}" -n "$count")
+}
+
+# as_client SERVICE OPTION...: the stock tool waits, ours comes.
+as_client() {
+    words "$@"
+    meet "$STOCK <- ours  $*" "${THEIRS[@]}" -- "${OURS_LINE[@]}" localhost
+}
+
+# as_server SERVICE OPTION...: ours waits, the stock tool comes.
+as_server() {
+    words "$@"
+    meet "ours <- $STOCK  $*" "${OURS_LINE[@]}" -- "${THEIRS[@]}" localhost
+}
+
+both_roles() { as_client "$@"; as_server "$@"; }
