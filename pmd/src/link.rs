@@ -93,6 +93,8 @@ pub(crate) struct Port {
     pub(crate) promiscuous: bool,
     pub(crate) all_multicast: bool,
     pub(crate) multicast: Vec<MacAddr>,
+    /// Groups that objects of a crate above receive, one entry for each object.
+    joined: Vec<MacAddr>,
     min_inline_mode: u32,
 }
 
@@ -112,6 +114,7 @@ impl Port {
             promiscuous: config.promiscuous,
             all_multicast: config.all_multicast,
             multicast: Vec::new(),
+            joined: Vec::new(),
             min_inline_mode: vport.min_wqe_inline_mode(),
         };
         port.set_mtu(control, config.mtu)?;
@@ -171,7 +174,10 @@ impl Port {
 
     /// Tells the vport which addresses are used.
     fn write_lists(&self, control: &mut Control) -> Result<(), DeviceError> {
-        let lists = [(LIST_UNICAST, vec![self.mac]), (LIST_MULTICAST, self.multicast.clone())];
+        let mut groups = [&self.multicast[..], &self.joined[..]].concat();
+        groups.sort_unstable();
+        groups.dedup();
+        let lists = [(LIST_UNICAST, vec![self.mac]), (LIST_MULTICAST, groups)];
         for (list_type, list) in lists {
             let tail: Vec<u8> = list.iter().flat_map(|mac| mac.padded()).collect();
             let context = NicVportContext::zeroed()
@@ -260,6 +266,41 @@ impl Device {
     }
 
     /// Changes the port's settings, tells the vport, and rewrites the address table.
+    /// Lets frames to a group in for an object of a crate above: a queue pair of a multicast
+    /// group. Ethernet queues do not get them; [`Device::set_multicast`] is for those.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Conflict`] for a unicast address, [`ConfigError::Range`] when all places of
+    /// the device's list are taken, or what the device refused.
+    pub fn join_multicast(&self, group: MacAddr) -> Result<(), DeviceError> {
+        if !group.is_multicast() {
+            let what = "the address to join is unicast; use a multicast address";
+            return Err(ConfigError::Conflict { what }.into());
+        }
+        let (count, max) = {
+            let port = lock(&self.inner().port);
+            (port.joined.len() + port.multicast.len() + 1, crate::MAX_MULTICAST)
+        };
+        let hint = "; leave a group first";
+        ConfigError::range("number of multicast groups", count as u64, 0, max as u64, hint)?;
+        self.change_port(|port| port.joined.push(group), Port::write_lists)
+    }
+
+    /// Takes back one [`Device::join_multicast`] of the group.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn leave_multicast(&self, group: MacAddr) -> Result<(), DeviceError> {
+        let leave = |port: &mut Port| {
+            if let Some(at) = port.joined.iter().position(|joined| *joined == group) {
+                port.joined.swap_remove(at);
+            }
+        };
+        self.change_port(leave, Port::write_lists)
+    }
+
     fn change_port(
         &self,
         change: impl FnOnce(&mut Port),

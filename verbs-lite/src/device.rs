@@ -14,7 +14,7 @@ use ferrocx_prm::vport::{NicVportContext, field_select};
 use crate::channel::CompletionChannel;
 use crate::cq::Cq;
 use crate::error::VerbsError;
-use crate::gid::{Gid, GidConfig, GidEntry, GidTable, Route};
+use crate::gid::{Gid, GidConfig, GidEntry, GidTable, Path, Route};
 use crate::mr::Memory;
 use crate::pd::Pd;
 use crate::types::Mtu;
@@ -68,6 +68,10 @@ pub struct DeviceAttr {
     pub max_send_sge: u32,
     /// Scatter entries of a receive request.
     pub max_recv_sge: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives of a shared receive queue.
+    pub max_srq_wr: u32,
     /// Completion queues.
     pub max_cq: u32,
     /// Entries of a completion queue.
@@ -267,6 +271,17 @@ impl Device {
         self.core.gids().route(remote)
     }
 
+    /// The path to a multicast group: for an [`AddressHandle`](crate::AddressHandle) to
+    /// [`Qpn::MULTICAST`](crate::Qpn::MULTICAST).
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRoute`] for an address that is no group, or of a family that the port has
+    /// no address of.
+    pub fn multicast_path(&self, group: Gid) -> Result<Path, VerbsError> {
+        self.core.gids().multicast_path(group)
+    }
+
     /// Makes a protection domain.
     ///
     /// # Errors
@@ -371,6 +386,8 @@ fn attributes(port: &ferrocx_pmd::Device, lkey: Option<u32>) -> Result<DeviceAtt
         max_qp_wr: log2(hca.log_max_qp_sz()),
         max_send_sge: send_ds.saturating_sub(SEND_OVERHEAD_DS),
         max_recv_sge: hca.max_wqe_sz_rq() / 16,
+        max_srq: log2(hca.log_max_rmp()),
+        max_srq_wr: log2(hca.log_max_srq_sz().min(15)) - 1,
         max_cq: log2(hca.log_max_cq()),
         max_cqe: log2(hca.log_max_cq_sz()),
         max_mr: log2(hca.log_max_mkey()),

@@ -134,6 +134,9 @@ pub enum PostError {
     /// The queue pair is not in a state that takes this work: sends need RTS, receives INIT.
     #[error("the queue pair is not in a state for this; see Qp::state and the failed completion")]
     State,
+    /// The queue pair's receives come from a shared queue: post there.
+    #[error("the queue pair has no receive queue of its own; post to its Srq")]
+    Shared,
     /// The service of the queue pair does not have this operation.
     #[error("this queue pair's service does not have this operation")]
     Operation,

@@ -27,6 +27,9 @@ const L3_IPV6: u32 = 1;
 const ECT: u8 = 2;
 /// Hop limit unless the path says otherwise.
 const HOP_LIMIT: u8 = 64;
+/// Hop limit of packets to a multicast group unless the path says otherwise: none leaves the
+/// subnet. Source: RFC 1112, section 6.1.
+const MULTICAST_HOP_LIMIT: u8 = 1;
 /// UDP source port of datagrams without a flow. Source: reference 7.9.
 const FIRST_UDP_PORT: u32 = 0xc000;
 
@@ -46,6 +49,19 @@ impl Gid {
     pub fn link_local(mac: MacAddr) -> Self {
         let [a, b, c, d, e, f] = mac.0;
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+    }
+
+    /// The MAC address of packets to a multicast group; `None` for any other address.
+    ///
+    /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
+    #[must_use]
+    pub fn multicast_mac(&self) -> Option<MacAddr> {
+        let [.., a, b, c, d] = self.0;
+        match self.ip() {
+            ip if !ip.is_multicast() => None,
+            IpAddr::V4(_) => Some(MacAddr([1, 0, 0x5e, b & 0x7f, c, d])),
+            IpAddr::V6(_) => Some(MacAddr([0x33, 0x33, a, b, c, d])),
+        }
     }
 
     fn is_link_local(&self) -> bool {
@@ -176,6 +192,19 @@ impl GidTable {
             self.entries[usize::from(index)] = None;
         }
         Ok(())
+    }
+
+    /// The path to a multicast group, from an address of its family: a link-local one for
+    /// IPv6 groups of the link, any other if there is one.
+    pub(crate) fn multicast_path(&self, group: Gid) -> Result<Path, VerbsError> {
+        let none = VerbsError::NoRoute { remote: group };
+        let Some(mac) = group.multicast_mac() else { return Err(none) };
+        let is_of_link = matches!(group.ip(), IpAddr::V6(ip) if ip.octets()[1] & 0xf == 2);
+        let family = self.iter().filter(|entry| entry.gid.ip().is_ipv4() == group.ip().is_ipv4());
+        let source = family.max_by_key(|entry| entry.gid.is_link_local() == is_of_link);
+        let source = *source.ok_or(none)?;
+        let route = Route { source, destination: group, next_hop: group.ip() };
+        Ok(Path { hop_limit: MULTICAST_HOP_LIMIT, ..Path::new(route, mac) })
     }
 
     /// The entry that reaches a peer: the longest subnet that has it, else one with a gateway.

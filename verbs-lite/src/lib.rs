@@ -17,6 +17,7 @@
 //! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
 //!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
 //!   cannot panic.
+//! - [`Srq`] holds the receives of many queue pairs ([`srq`]).
 //! - [`Cq`] is polled, or armed and waited for through a [`CompletionChannel`].
 //!
 //! Handles hold what they were made from, so any order of dropping is right. What cannot be
@@ -25,7 +26,8 @@
 //! # What it does not do
 //!
 //! No address resolution and no connection manager: MAC addresses and queue pair numbers are the
-//! caller's to exchange. No shared receive queues, no XRC, no multicast.
+//! caller's to exchange. No XRC, no raw packet queue pairs: the
+//! Ethernet queues of [`ferrocx_pmd`] are what sends and receives packets.
 //!
 //! # Limits
 //!
@@ -81,6 +83,7 @@ pub mod mr;
 mod pd;
 pub mod qp;
 pub mod registrar;
+pub mod srq;
 mod types;
 pub mod window;
 mod wr;
@@ -99,6 +102,7 @@ pub use qp::{
     Init, InitAttr, Qp, QpConfig, QpState, QpType, RcQp, Reset, Rtr, RtrAttr, Rts, RtsAttr, UcQp,
     UdQp, WrongCompletion,
 };
+pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
 pub use window::{BindMw, BoundMw, Mw, RevokeMwError};
 pub use wr::{

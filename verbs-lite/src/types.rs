@@ -22,6 +22,11 @@ impl fmt::Debug for Rkey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Qpn(pub u32);
 
+impl Qpn {
+    /// Every queue pair that is attached to the group a datagram is sent to.
+    pub const MULTICAST: Self = Self(0xff_ffff);
+}
+
 /// Packet sequence number, 24 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Psn(pub u32);

@@ -18,7 +18,7 @@ use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
 use ferrocx_prm::cmd::tir::{CreateRqt, CreateTir, CreateTis, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
-    CreateRq, CreateSq, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
+    CreateRq, CreateSq, DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
 };
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
@@ -187,6 +187,7 @@ impl Control {
             Kind::Qp => destroy!(DestroyQp, DestroyQp::input().with_qpn(number)),
             Kind::Sq => destroy!(DestroySq, DestroySq::input().with_sqn(number)),
             Kind::Rq => destroy!(DestroyRq, DestroyRq::input().with_rqn(number)),
+            Kind::Rmp => destroy!(DestroyRmp, DestroyRmp::input().with_rmpn(number)),
             Kind::Rqt => destroy!(DestroyRqt, DestroyRqt::input().with_rqtn(number)),
             Kind::Tir => destroy!(DestroyTir, DestroyTir::input().with_tirn(number)),
             Kind::Tis => destroy!(DestroyTis, DestroyTis::input().with_tisn(number)),
@@ -235,6 +236,8 @@ pub enum Kind {
     Sq,
     /// Receive queue.
     Rq,
+    /// Receive memory pool.
+    Rmp,
     /// Table of receive queues.
     Rqt,
     /// Receive transport interface.

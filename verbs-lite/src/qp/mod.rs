@@ -14,6 +14,7 @@
 
 mod attr;
 mod modify;
+mod multicast;
 mod post;
 mod rq;
 mod sq;
@@ -31,6 +32,9 @@ use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::qpc::Qpc;
 use thiserror::Error;
 
+pub(crate) use rq::info as recv_info;
+pub(crate) use wqe::pair;
+
 pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
@@ -40,8 +44,10 @@ pub use state::{
 
 use crate::cq::{Completion, Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
+use crate::gid::Gid;
 use crate::mr::{Buf, Buffers};
 use crate::pd::{Pd, PdCore};
+use crate::srq::{Srq, SrqCore};
 use crate::types::Qpn;
 use crate::wr::{SendOp, SendWr, Wc};
 
@@ -50,6 +56,8 @@ use post::FastRegSetup;
 use rq::Rq;
 use sq::Sq;
 
+/// `rq_type` of a queue pair on a shared receive queue. Source: reference 5.2.
+const RQ_SHARED: u32 = 1;
 /// Bytes of a send block.
 const BLOCK_BYTES: usize = 64;
 /// Path migration state: migrated, the only one without migration. Source: reference 5.2.
@@ -124,7 +132,8 @@ pub struct WrongCompletion {
 #[derive(Debug)]
 pub struct Qp<B: Buffers = Buf> {
     sq: Sq<B>,
-    rq: Rq<B>,
+    /// `None` when its receives come from a shared queue.
+    rq: Option<Rq<B>>,
     state: QpState,
     qp_type: QpType,
     qpn: u32,
@@ -133,7 +142,12 @@ pub struct Qp<B: Buffers = Buf> {
     handle: Handle,
     _uar: Uar,
     send_share: Share,
-    recv_share: Share,
+    /// `None` when the shared receive queue keeps the room.
+    recv_share: Option<Share>,
+    srq: Option<Arc<SrqCore>>,
+    cqns: [u32; 2],
+    /// Multicast groups that it is attached to.
+    groups: Vec<Gid>,
     pd: Arc<PdCore>,
 }
 
@@ -144,6 +158,7 @@ impl<B: Buffers> Qp<B> {
         qp_type: QpType,
         send_cq: &Cq,
         recv_cq: &Cq,
+        srq: Option<&Srq<B>>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
         let pd = Arc::clone(&pd.inner);
@@ -151,10 +166,15 @@ impl<B: Buffers> Qp<B> {
         let sizes = Sizes::of(config, &core.attr)?;
         let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
         let send_share = send_cq.reserve(core, sq_blocks)?;
-        let recv_share = recv_cq.reserve(core, rq_entries)?;
+        let recv_share = match srq {
+            Some(srq) => srq.core().reserve(core, recv_cq).map(|()| None)?,
+            None => Some(recv_cq.reserve(core, rq_entries)?),
+        };
+        let cqns = [send_cq.number(), recv_cq.number()];
         let port = core.port();
         let uar = port.uar()?;
-        let rq_bytes = 16usize << (sizes.log_rq_entries + sizes.log_rq_units);
+        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
+        let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
         let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(port.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(port.alloc_dma(8, 64)?);
@@ -162,24 +182,33 @@ impl<B: Buffers> Qp<B> {
             .with_st(qp_type as u32)
             .with_pm_state(PM_MIGRATED)
             .with_pd(pd.number())
-            .with_log_rq_size(u32::from(sizes.log_rq_entries))
-            .with_log_rq_stride(u32::from(sizes.log_rq_units))
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
             .with_ts_format(u32::from(core.roce.qp_ts_format() != 0))
             .with_rlky(core.lkey.is_some())
             .with_uar_page(uar.page())
             .with_user_index(config.user_index)
             .with_fre(qp_type == QpType::Rc)
-            .with_cqn_snd(send_share.cq.number())
-            .with_cqn_rcv(recv_share.cq.number())
+            .with_cqn_snd(cqns[0])
+            .with_cqn_rcv(cqns[1])
             .with_dbr_addr(record.iova());
+        let qpc = match srq {
+            Some(srq) => qpc.with_rq_type(RQ_SHARED).with_srqn_rmpn_xrqn(srq.number()),
+            None => qpc
+                .with_log_rq_size(sizes.log_rq_entries.into())
+                .with_log_rq_stride(sizes.log_rq_units.into()),
+        };
         let input = CreateQp::input().with_qpc(qpc);
         let qpn = port.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
         let handle = port.adopt(Kind::Qp, qpn, memory);
-        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
-        let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
+        let rq = match srq {
+            Some(_) => None,
+            None => {
+                let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
+                let record = DmaWord::new(Arc::clone(&record), 0)?;
+                Some(Rq::new(units, sizes.log_rq_units, record, pd.id()))
+            }
+        };
         let sq = Sq::new(sq::Parts {
             units: Ring::new(rings, rq_bytes, sizes.log_sq_blocks + 2)?,
             doorbell: uar.doorbell().clone(),
@@ -190,7 +219,6 @@ impl<B: Buffers> Qp<B> {
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
         });
-        let rq = Rq::new(rq_units, sizes.log_rq_units, rq_record, pd.id());
         let state = QpState::Reset;
         let fast_reg = FastRegSetup::of(core, qp_type, config.fast_reg);
         Ok(Self {
@@ -204,6 +232,9 @@ impl<B: Buffers> Qp<B> {
             _uar: uar,
             send_share,
             recv_share,
+            srq: srq.map(|srq| Arc::clone(srq.core())),
+            cqns,
+            groups: Vec::new(),
             pd,
         })
     }
@@ -311,7 +342,7 @@ impl<B: Buffers> Qp<B> {
     /// Whether requests or receives have not ended.
     #[must_use]
     pub fn has_outstanding(&self) -> bool {
-        self.sq.outstanding() + self.rq.outstanding() > 0
+        self.sq.outstanding() + self.rq_outstanding() > 0
     }
 
     /// Counter of the request posted last, for benches that play the device.
@@ -350,7 +381,10 @@ impl<B: Buffers> Qp<B> {
         if self.state == QpState::Reset {
             return Err(Refused { held: buffers, cause: PostError::State });
         }
-        self.rq.push(wr_id, buffers)
+        match &mut self.rq {
+            Some(rq) => rq.push(wr_id, buffers),
+            None => Err(Refused { held: buffers, cause: PostError::Shared }),
+        }
     }
 
     /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
@@ -374,7 +408,8 @@ impl<B: Buffers> Qp<B> {
             | CqeOpcode::RESPONDER_WRITE_IMM
                 if is_ours =>
             {
-                self.rq.complete(&completion, None).map(&mut each).is_some()
+                let rq = self.rq.as_mut();
+                rq.and_then(|rq| rq.complete(&completion, None)).map(&mut each).is_some()
             }
             CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR if is_ours => {
                 self.failed(&completion, &mut each)
@@ -384,12 +419,49 @@ impl<B: Buffers> Qp<B> {
         if taken {
             return Ok(());
         }
-        Err(WrongCompletion {
+        Err(self.wrong(&completion))
+    }
+
+    /// As [`Qp::complete`], for a queue pair whose receives come from `srq`.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn complete_shared(
+        &mut self,
+        completion: Completion,
+        srq: &mut Srq<B>,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        let is_send =
+            matches!(completion.opcode, CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
+        let is_ours = self.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
+            && completion.qpn == self.qpn;
+        if is_send || !is_ours {
+            return self.complete(completion, each);
+        }
+        let Some(wc) = srq.complete(&completion) else { return Err(self.wrong(&completion)) };
+        if completion.opcode == CqeOpcode::RESPONDER_ERROR {
+            self.state = QpState::Error;
+        }
+        each(wc);
+        Ok(())
+    }
+
+    #[cold]
+    fn wrong(&self, completion: &Completion) -> WrongCompletion {
+        WrongCompletion {
             qpn: self.qpn,
             of: completion.qpn,
             opcode: completion.opcode.0,
             wqe_counter: completion.wqe_counter,
-        })
+        }
+    }
+
+    /// Receives in its own queue that have not ended.
+    fn rq_outstanding(&self) -> u32 {
+        self.rq.as_ref().map_or(0, Rq::outstanding)
     }
 
     #[cold]
@@ -398,7 +470,8 @@ impl<B: Buffers> Qp<B> {
         let failure = Some(completion.failure);
         if completion.opcode == CqeOpcode::RESPONDER_ERROR {
             self.state = QpState::Error;
-            return self.rq.complete(completion, failure).map(each).is_some();
+            let rq = self.rq.as_mut();
+            return rq.and_then(|rq| rq.complete(completion, failure)).map(each).is_some();
         }
         if self.qp_type == QpType::Rc {
             self.state = QpState::Error;
@@ -413,11 +486,18 @@ impl<B: Buffers> Drop for Qp<B> {
     fn drop(&mut self) {
         // Completions that nobody has taken may still stand in the queues.
         self.send_share.keep(self.sq.outstanding());
-        self.recv_share.keep(self.rq.outstanding());
+        let received = self.rq_outstanding();
+        if let Some(share) = &mut self.recv_share {
+            share.keep(received);
+        }
+        self.detach_all();
         if let Err(error) = self.handle.destroy() {
             tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
             self.sq.leak();
-            self.rq.leak();
+            if let Some(rq) = &mut self.rq {
+                rq.leak();
+            }
+            std::mem::forget(self.srq.take());
         }
     }
 }

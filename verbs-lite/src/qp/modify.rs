@@ -42,8 +42,8 @@ impl<B: Buffers> Qp<B> {
             .with_pd(self.pd.number())
             .with_rlky(self.pd.core.lkey.is_some())
             .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
-            .with_cqn_snd(self.send_share.cq.number())
-            .with_cqn_rcv(self.recv_share.cq.number())
+            .with_cqn_snd(self.cqns[0])
+            .with_cqn_rcv(self.cqns[1])
             .with_rre(attr.access.contains(Access::REMOTE_READ))
             .with_rwe(attr.access.contains(Access::REMOTE_WRITE))
             .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
@@ -168,11 +168,13 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`VerbsError::StillPosted`], or what the device refused.
     pub fn reset(&mut self) -> Result<(), VerbsError> {
-        VerbsError::none_posted(self.sq.outstanding() + self.rq.outstanding())?;
+        VerbsError::none_posted(self.sq.outstanding() + self.rq_outstanding())?;
         let input = ModifyQpToRst::input().with_qpn(self.qpn);
         self.pd.core.port().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
         self.sq.reset();
-        self.rq.reset();
+        if let Some(rq) = &mut self.rq {
+            rq.reset();
+        }
         self.state = QpState::Reset;
         Ok(())
     }

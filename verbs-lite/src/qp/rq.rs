@@ -136,7 +136,7 @@ impl<B: Buffers> Rq<B> {
 }
 
 #[inline(always)]
-fn info(completion: &Completion) -> RecvInfo {
+pub(crate) fn info(completion: &Completion) -> RecvInfo {
     let (word, flags) = (completion.word, completion.flags_rqpn);
     let has_imm =
         matches!(completion.opcode, CqeOpcode::RESPONDER_SEND_IMM | CqeOpcode::RESPONDER_WRITE_IMM);

@@ -39,6 +39,7 @@ use crate::cq::{Completion, Cq};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers};
 use crate::pd::Pd;
+use crate::srq::Srq;
 use crate::types::Qpn;
 use crate::wr::{SendWr, Wc};
 
@@ -126,7 +127,7 @@ impl Pd {
         recv_cq: &Cq,
         config: &QpConfig,
     ) -> Result<RcQp<Reset, B>, VerbsError> {
-        TypedQp::create(self, send_cq, recv_cq, config)
+        TypedQp::create(self, send_cq, recv_cq, None, config)
     }
 
     /// As [`Pd::create_rc_qp`], for an unreliable connection.
@@ -140,7 +141,7 @@ impl Pd {
         recv_cq: &Cq,
         config: &QpConfig,
     ) -> Result<UcQp<Reset, B>, VerbsError> {
-        TypedQp::create(self, send_cq, recv_cq, config)
+        TypedQp::create(self, send_cq, recv_cq, None, config)
     }
 
     /// As [`Pd::create_rc_qp`], for datagrams.
@@ -154,7 +155,56 @@ impl Pd {
         recv_cq: &Cq,
         config: &QpConfig,
     ) -> Result<UdQp<Reset, B>, VerbsError> {
-        TypedQp::create(self, send_cq, recv_cq, config)
+        TypedQp::create(self, send_cq, recv_cq, None, config)
+    }
+}
+
+/// Queue pairs whose receives come from a shared queue. Of their sizes, those of receives do not
+/// count.
+impl Pd {
+    /// As [`Pd::create_rc_qp`], with the receives of `srq`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::create_rc_qp`]; [`VerbsError::OtherDevice`].
+    pub fn create_rc_qp_on_srq<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        srq: &Srq<B>,
+        config: &QpConfig,
+    ) -> Result<RcQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, Some(srq), config)
+    }
+
+    /// As [`Pd::create_uc_qp`], with the receives of `srq`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::create_rc_qp_on_srq`].
+    pub fn create_uc_qp_on_srq<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        srq: &Srq<B>,
+        config: &QpConfig,
+    ) -> Result<UcQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, Some(srq), config)
+    }
+
+    /// As [`Pd::create_ud_qp`], with the receives of `srq`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::create_rc_qp_on_srq`].
+    pub fn create_ud_qp_on_srq<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        srq: &Srq<B>,
+        config: &QpConfig,
+    ) -> Result<UdQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, Some(srq), config)
     }
 }
 
@@ -184,8 +234,14 @@ impl<T: Service, S: State, B: Buffers> TypedQp<T, S, B> {
 }
 
 impl<T: Service, B: Buffers> TypedQp<T, Reset, B> {
-    fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
-        let qp = Qp::new(pd, T::TYPE, send_cq, recv_cq, config)?;
+    fn create(
+        pd: &Pd,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        srq: Option<&Srq<B>>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let qp = Qp::new(pd, T::TYPE, send_cq, recv_cq, srq, config)?;
         Ok(Self { qp, types: PhantomData })
     }
 

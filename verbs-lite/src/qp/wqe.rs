@@ -12,7 +12,7 @@ const INLINE: u32 = 1 << 31;
 
 /// Two dwords, given as they stand in memory, as one 64-bit word to store.
 #[inline(always)]
-pub(super) fn pair(first: u32, second: u32) -> u64 {
+pub(crate) fn pair(first: u32, second: u32) -> u64 {
     if cfg!(target_endian = "little") {
         u64::from(first) | u64::from(second) << 32
     } else {

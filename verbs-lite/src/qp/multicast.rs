@@ -1,0 +1,70 @@
+//! Multicast groups of datagram queue pairs. Source: reference 4.2, ATTACH_TO_MCG.
+//!
+//! A group is an IP multicast address. Attaching tells the device twice: which queue pairs get the
+//! group's packets, and that its MAC address is let in. Routers and switches that look for
+//! listeners (IGMP, MLD) are told nothing: that is the business of who owns the port's IP stack.
+
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::srq::{AttachToMcg, DetachFromMcg};
+
+use super::{Qp, QpType};
+use crate::error::VerbsError;
+use crate::gid::Gid;
+use crate::mr::Buffers;
+
+impl<B: Buffers> Qp<B> {
+    /// Lets the datagrams of a multicast group arrive here too. They must carry the queue pair's
+    /// Q_Key. A group that it is attached to already stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`] for a service without datagrams, [`VerbsError::NoRoute`] for an
+    /// address that is no group, or what the device refused.
+    pub fn attach_multicast(&mut self, group: Gid) -> Result<(), VerbsError> {
+        if self.qp_type != QpType::Ud {
+            let what = "multicast for this service";
+            return Err(VerbsError::Unsupported { what, way_out: "use a datagram queue pair" });
+        }
+        let mac = group.multicast_mac().ok_or(VerbsError::NoRoute { remote: group })?;
+        if self.groups.contains(&group) {
+            return Ok(());
+        }
+        let port = self.pd.core.port();
+        port.join_multicast(mac)?;
+        let input = AttachToMcg::input().with_qpn(self.qpn).with_multicast_gid(group.0);
+        if let Err(error) = port.execute::<AttachToMcg>(&input, &[], &mut []) {
+            port.leave_multicast(mac)?;
+            return Err(error.into());
+        }
+        self.groups.push(group);
+        Ok(())
+    }
+
+    /// Ends [`Qp::attach_multicast`]. Destroying the queue pair does too.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRoute`] for a group that it is not attached to, or what the device refused.
+    pub fn detach_multicast(&mut self, group: Gid) -> Result<(), VerbsError> {
+        let at = self.groups.iter().position(|other| *other == group);
+        let at = at.ok_or(VerbsError::NoRoute { remote: group })?;
+        let port = self.pd.core.port();
+        let input = DetachFromMcg::input().with_qpn(self.qpn).with_multicast_gid(group.0);
+        port.execute::<DetachFromMcg>(&input, &[], &mut [])?;
+        self.groups.swap_remove(at);
+        match group.multicast_mac() {
+            Some(mac) => Ok(port.leave_multicast(mac)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves every group, before the queue pair goes.
+    pub(super) fn detach_all(&mut self) {
+        while let Some(group) = self.groups.last().copied() {
+            if let Err(error) = self.detach_multicast(group) {
+                tracing::warn!(qpn = self.qpn, %group, %error, "multicast group not left");
+                self.groups.retain(|other| *other != group);
+            }
+        }
+    }
+}

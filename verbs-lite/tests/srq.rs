@@ -1,0 +1,296 @@
+//! Shared receive queues: order, reuse, limits, errors, and the life of all objects.
+
+mod common;
+
+use common::{MEMORY_BYTES, Side, Two, ids, pattern, rtr, rts, small, syndromes, take};
+use ferrocx_pmd::Event;
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::wq::QueryRmp;
+use ferrocx_prm::eqe::EventType;
+use ferrocx_verbs_lite::*;
+
+const LOCAL_LENGTH: u8 = 0x01;
+const QKEY: u32 = 0x77;
+
+/// `count` connections from `a` to `b`, all of `b`'s on one shared queue.
+struct Scene {
+    qas: Vec<Qp>,
+    qbs: Vec<Qp>,
+    srq: Srq,
+    ma: Mr,
+    mb: Mr,
+    two: Two,
+}
+
+impl Scene {
+    fn new(count: usize, config: &SrqConfig) -> Self {
+        let two = Two::new();
+        let srq: Srq = two.b.pd.create_srq(config).unwrap();
+        let (mut qas, mut qbs) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let (a, b) = (&two.a, &two.b);
+            let init = InitAttr { access: Access::REMOTE, qkey: 0 };
+            let qa: RcQp<Reset> = a.pd.create_rc_qp(&a.cq, &a.cq, &small()).unwrap();
+            let qb = b.pd.create_rc_qp_on_srq(&b.cq, &b.cq, &srq, &small()).unwrap();
+            let (na, nb) = (qa.qpn(), qb.qpn());
+            let qa = qa.init(&init).unwrap().connect(&rtr(a, b, nb, 5)).unwrap();
+            let qb = qb.init(&init).unwrap().connect(&rtr(b, a, na, 9)).unwrap();
+            qas.push(qa.activate(&rts(9)).unwrap().erase());
+            qbs.push(qb.activate(&rts(5)).unwrap().erase());
+        }
+        let (ma, mb) = (two.a.mr(), two.b.mr());
+        Self { qas, qbs, srq, ma, mb, two }
+    }
+
+    /// A receive of `len` bytes at `at`.
+    fn post(&mut self, wr_id: u64, at: usize, len: usize) {
+        self.srq.post_recv(wr_id, self.mb.buf(at..at + len).unwrap()).unwrap();
+    }
+
+    fn send(&mut self, from: usize, bytes: &[u8]) {
+        let wr = SendWr::signaled(from as u64, SendOp::Send);
+        self.qas[from].post_send_inline(&wr, bytes).unwrap();
+    }
+
+    /// Everything that ended at `b`, with the place of its queue pair, and the sends' syndromes.
+    fn run(&mut self) -> (Vec<(usize, Wc<Buf>)>, Vec<u8>) {
+        self.two.world.settle();
+        let mut sent = Vec::new();
+        while let Some(completion) = self.two.a.cq.poll() {
+            let qp = self.qas.iter_mut().find(|qp| qp.qpn() == completion.qpn()).unwrap();
+            qp.complete(completion, |wc| sent.extend(syndromes(&[wc]))).unwrap();
+        }
+        let mut got = Vec::new();
+        while let Some(completion) = self.two.b.cq.poll() {
+            let at = self.qbs.iter().position(|qp| qp.qpn() == completion.qpn()).unwrap();
+            let each = |wc| got.push((at, wc));
+            self.qbs[at].complete_shared(completion, &mut self.srq, each).unwrap();
+        }
+        (got, sent)
+    }
+}
+
+#[test]
+fn queue_pairs_take_turns_and_entries_come_round() {
+    let mut scene = Scene::new(3, &SrqConfig { max_wr: 7, max_sge: 1 });
+    assert_eq!(scene.srq.max_wr(), 7);
+    // Many times round the ring of eight, in bursts that leave receives behind.
+    let (mut posted, mut ended) = (0u64, 0u64);
+    for round in 0..40usize {
+        while posted - ended < 7 {
+            scene.post(posted, (posted % 7) as usize * 64, 64);
+            posted += 1;
+        }
+        let full = scene.srq.post_recv(99, scene.mb.buf(0..8).unwrap()).unwrap_err();
+        assert_eq!(full.cause, PostError::Full);
+        let burst = 1 + round % 5;
+        for at in 0..burst {
+            let from = (round + at) % 3;
+            scene.send(from, &[round as u8, at as u8, from as u8, 4]);
+        }
+        let (got, sent) = scene.run();
+        assert_eq!((got.len(), sent), (burst, vec![0; burst]));
+        for (at, (qp, wc)) in got.into_iter().enumerate() {
+            assert_eq!((wc.wr_id, wc.result, wc.byte_len), (ended, Ok(()), 4), "in order");
+            let bytes = wc.into_buffers().unwrap().to_vec();
+            assert_eq!(bytes[0], round as u8);
+            assert_eq!((bytes[2] as usize, bytes[3]), (qp, 4), "{at}");
+            ended += 1;
+        }
+    }
+    assert_eq!(u64::from(scene.srq.outstanding()), posted - ended);
+    scene.two.world.assert_clean();
+}
+
+#[test]
+fn lists_of_several_buffers_are_filled_in_order() {
+    let mut two = Two::new();
+    let config = SrqConfig { max_wr: 4, max_sge: 2 };
+    let mut srq: Srq<[Buf; 2]> = two.b.pd.create_srq(&config).unwrap();
+    let (a, b) = (&two.a, &two.b);
+    let qa: RcQp<Reset> = a.pd.create_rc_qp(&a.cq, &a.cq, &small()).unwrap();
+    let qb = b.pd.create_rc_qp_on_srq(&b.cq, &b.cq, &srq, &small()).unwrap();
+    let (na, nb) = (qa.qpn(), qb.qpn());
+    let qa = qa.init(&InitAttr::default()).unwrap().connect(&rtr(a, b, nb, 5)).unwrap();
+    let qb = qb.init(&InitAttr::default()).unwrap().connect(&rtr(b, a, na, 9)).unwrap();
+    let mut qa = qa.activate(&rts(9)).unwrap().erase();
+    let mut qb = qb.activate(&rts(5)).unwrap().erase();
+    let mb = two.b.mr();
+    let list = [mb.buf(100..110).unwrap(), mb.buf(50..90).unwrap()];
+    srq.post_recv(1, list).unwrap();
+    let list = [mb.buf(0..0).unwrap(), mb.buf(200..240).unwrap()];
+    srq.post_recv(2, list).unwrap();
+    let bytes = pattern(40, 1);
+    for _ in 0..2 {
+        qa.post_send_inline(&SendWr::signaled(7, SendOp::Send), &bytes).unwrap();
+    }
+    two.world.settle();
+    assert_eq!(ids(&take(&mut two.a.cq, &mut qa)), [(7, true), (7, true)]);
+    let mut got = Vec::new();
+    while let Some(completion) = two.b.cq.poll() {
+        qb.complete_shared(completion, &mut srq, |wc| got.push(wc.wr_id)).unwrap();
+    }
+    assert_eq!(got, [1, 2]);
+    assert_eq!(two.b.read(100, 10), bytes[..10]);
+    assert_eq!(two.b.read(50, 30), bytes[10..]);
+    assert_eq!(two.b.read(200, 40), bytes);
+    two.world.assert_clean();
+}
+
+#[test]
+fn datagrams_of_two_queue_pairs_share_receives() {
+    let mut two = Two::new();
+    let mut srq: Srq = two.b.pd.create_srq(&SrqConfig::default()).unwrap();
+    let init = InitAttr { access: Access::empty(), qkey: QKEY };
+    let finish = |qp: UdQp<Reset>| {
+        let qp = qp.init(&init).unwrap().receive().unwrap();
+        qp.activate(&rts(0)).unwrap().erase()
+    };
+    let (a, b) = (&two.a, &two.b);
+    let mut qa = finish(a.pd.create_ud_qp(&a.cq, &a.cq, &small()).unwrap());
+    let make = || finish(b.pd.create_ud_qp_on_srq(&b.cq, &b.cq, &srq, &small()).unwrap());
+    let mut qbs = [make(), make()];
+    let mb = two.b.mr();
+    for id in 0..4 {
+        srq.post_recv(id, mb.buf(id as usize * 100..id as usize * 100 + 100).unwrap()).unwrap();
+    }
+    for id in 0..4usize {
+        let to = AddressHandle::new(&common::path(a, b), qbs[id % 2].qpn(), QKEY);
+        let wr = SendWr::signaled(id as u64, SendOp::Datagram { to: &to, imm: None });
+        qa.post_send_inline(&wr, &[id as u8; 9]).unwrap();
+    }
+    two.world.settle();
+    assert_eq!(take(&mut two.a.cq, &mut qa).len(), 4);
+    for id in 0..4usize {
+        let completion = two.b.cq.poll().unwrap();
+        let qb = &mut qbs[id % 2];
+        assert_eq!(completion.qpn(), qb.qpn());
+        let mut got = None;
+        qb.complete_shared(completion, &mut srq, |wc| got = Some(wc)).unwrap();
+        let wc = got.unwrap();
+        assert_eq!((wc.wr_id, wc.byte_len, wc.recv.has_grh), (id as u64, 49, true));
+        assert_eq!(two.b.read(id * 100 + 40, 9), [id as u8; 9]);
+    }
+    two.world.assert_clean();
+}
+
+#[test]
+fn the_limit_is_reported_once_for_each_time_it_was_asked_for() {
+    let mut scene = Scene::new(1, &SrqConfig { max_wr: 15, max_sge: 1 });
+    let event = |scene: &Scene| {
+        scene.two.world.settle();
+        scene.two.b.device.poll_async_event()
+    };
+    for id in 0..8 {
+        scene.post(id, 0, 64);
+    }
+    let refused = scene.srq.arm_limit(16).unwrap_err();
+    assert!(matches!(refused, VerbsError::OutOfRange { max: 15, .. }), "{refused}");
+    scene.srq.arm_limit(6).unwrap();
+    for (sends, left, is_reported) in [(2, 6, false), (1, 5, true), (2, 3, false)] {
+        for _ in 0..sends {
+            scene.send(0, b"12345678");
+        }
+        assert_eq!(scene.run().0.len(), sends);
+        assert_eq!(scene.srq.outstanding(), left);
+        let srqn = scene.srq.number();
+        let expected = Event::SharedReceive { event: EventType::SRQ_LIMIT, srqn };
+        assert_eq!(event(&scene), is_reported.then_some(expected), "{left} left");
+    }
+    scene.two.world.assert_clean();
+}
+
+#[test]
+fn a_failed_queue_pair_leaves_the_receives_to_the_others() {
+    let mut scene = Scene::new(2, &SrqConfig::default());
+    for id in 0..4 {
+        scene.post(id, id as usize * 64, 16);
+    }
+    // Too long for its receive: that one ends with an error, and its queue pair fails.
+    scene.send(0, &[1; 17]);
+    let (got, sent) = scene.run();
+    assert_eq!(sent, [0x12], "remote invalid request");
+    assert_eq!(got.len(), 1);
+    let (qp, wc) = got.into_iter().next().unwrap();
+    assert_eq!((qp, wc.wr_id, wc.byte_len), (0, 0, 0));
+    assert_eq!(wc.result.unwrap_err().syndrome.0, LOCAL_LENGTH);
+    assert!(wc.into_buffers().is_some(), "the buffer comes back");
+    assert_eq!(scene.qbs[0].state(), QpState::Error);
+    scene.qbs[0].to_error().unwrap();
+    assert!(scene.run().0.is_empty(), "nothing is flushed from the shared queue");
+    scene.send(1, &[2; 16]);
+    let (got, sent) = scene.run();
+    assert_eq!((sent, got[0].0, got[0].1.wr_id), (vec![0], 1, 1));
+    assert_eq!(scene.srq.outstanding(), 2);
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let mut scene = Scene::new(1, &SrqConfig { max_wr: 2, max_sge: 1 });
+    let own = scene.mb.buf(0..8).unwrap();
+    assert_eq!(scene.qbs[0].post_recv(1, own).unwrap_err().cause, PostError::Shared);
+    let other = scene.two.b.device.alloc_pd().unwrap();
+    let foreign = other.reg_mr(&scene.two.b.memory, 0..64, Access::LOCAL_WRITE).unwrap();
+    let refused = scene.srq.post_recv(1, foreign.buf(0..8).unwrap()).unwrap_err();
+    assert_eq!(refused.cause, PostError::Pd);
+    let (a, b) = (&scene.two.a, &scene.two.b);
+    let refused = a.pd.create_rc_qp_on_srq(&a.cq, &a.cq, &scene.srq, &small()).unwrap_err();
+    assert!(matches!(refused, VerbsError::OtherDevice { .. }), "{refused}");
+    let small_cq = b.device.create_cq(2).unwrap();
+    let refused = b.pd.create_rc_qp_on_srq(&b.cq, &small_cq, &scene.srq, &small()).unwrap_err();
+    assert!(matches!(refused, VerbsError::CqTooSmall { need: 4, free: 2 }), "{refused}");
+    for bad in [SrqConfig { max_wr: 0, max_sge: 1 }, SrqConfig { max_wr: 1, max_sge: 0 }] {
+        assert!(matches!(b.pd.create_srq::<Buf>(&bad), Err(VerbsError::OutOfRange { .. })));
+    }
+    // The completion of a receive of another shared queue.
+    let mut stranger: Srq = b.pd.create_srq(&SrqConfig::default()).unwrap();
+    scene.post(5, 0, 8);
+    scene.send(0, b"x");
+    scene.two.world.settle();
+    let completion = scene.two.b.cq.poll().unwrap();
+    let _ = scene.qbs[0].complete_shared(completion, &mut stranger, |_| {}).unwrap_err();
+    assert_eq!((scene.srq.outstanding(), stranger.outstanding()), (1, 0));
+    scene.two.world.assert_clean();
+}
+
+#[test]
+fn one_share_of_a_completion_queue_is_enough_for_all() {
+    let two = Two::new();
+    let side: &Side = &two.b;
+    let srq: Srq = side.pd.create_srq(&SrqConfig { max_wr: 31, max_sge: 1 }).unwrap();
+    let cq = side.device.create_cq(32).unwrap();
+    let make = || side.pd.create_rc_qp_on_srq(&side.cq, &cq, &srq, &small()).unwrap();
+    let qps: Vec<_> = (0..20).map(|_| make()).collect();
+    drop(qps);
+    drop(srq);
+    let _whole: Srq = side.pd.create_srq(&SrqConfig { max_wr: 31, max_sge: 1 }).unwrap();
+    let _qp = side.pd.create_rc_qp_on_srq(&side.cq, &cq, &_whole, &small()).unwrap();
+    two.world.assert_clean();
+}
+
+#[test]
+fn dropped_first_it_stays_until_its_queue_pairs_are_gone() {
+    let mut scene = Scene::new(2, &SrqConfig::default());
+    scene.post(1, 0, 64);
+    scene.post(2, 64, 64);
+    scene.send(0, b"before");
+    scene.two.world.settle();
+    let Scene { two, qas, qbs, srq, ma, mb } = scene;
+    let number = srq.number();
+    drop(srq);
+    let is_alive = QueryRmp::input().with_rmpn(number);
+    two.b.device.port().execute::<QueryRmp>(&is_alive, &[], &mut []).unwrap();
+    // Nobody takes the completion; the device still fills what is posted.
+    drop(qbs);
+    assert_eq!(two.b.read(0, 6), b"before");
+    let gone = QueryRmp::input().with_rmpn(number);
+    let refused = two.b.device.port().execute::<QueryRmp>(&gone, &[], &mut []);
+    assert!(refused.is_err(), "it was destroyed with its last queue pair");
+    drop((qas, ma, mb));
+    let Two { a, b, world } = two;
+    drop((a, b.pd, b.cq));
+    assert_eq!(b.memory.len_bytes(), MEMORY_BYTES);
+    drop(b.memory);
+    b.device.close().unwrap();
+    assert_eq!(world.refusals(1).len(), 1, "the query above");
+}
