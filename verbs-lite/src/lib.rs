@@ -12,6 +12,7 @@
 //!   moves into a work request and comes back with its completion ([`mr`]).
 //! - [`FastRegMr`] is a key that work requests bind to memory and end again, in a pipeline
 //!   ([`fastreg`]).
+//! - [`Fmr`] and [`FmrPool`] map and unmap pages by a call, and say when access ends ([`fmr`]).
 //! - [`Mw`] is a key over part of a region, for one queue pair's peer ([`window`]).
 //! - [`registrar`] runs such a pipeline on a core of its own, fed by rings.
 //! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
@@ -78,6 +79,7 @@ mod cq;
 mod device;
 mod error;
 pub mod fastreg;
+pub mod fmr;
 mod gid;
 pub mod mr;
 mod pd;
@@ -95,6 +97,7 @@ pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
     FastReg, FastRegMr, ListLayout, MrState, PageList, PageListError, RegisteredMr, RevokeError,
 };
+pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
 pub use pd::Pd;

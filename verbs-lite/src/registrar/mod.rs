@@ -120,13 +120,21 @@ pub fn looped_back<B: Buffers>(
     // Three blocks for each request, and the receive ring.
     let cq = device.create_cq((wr.saturating_mul(3)).next_power_of_two() + 8)?;
     let mut qp = pd.create_rc_qp(&cq, &cq, &config)?.erase();
+    lead_to_itself(device, &mut qp)?;
+    Ok((qp, cq))
+}
+
+/// Connects a queue pair in reset to itself.
+pub(crate) fn lead_to_itself<B: Buffers>(
+    device: &Device,
+    qp: &mut Qp<B>,
+) -> Result<(), VerbsError> {
     let own = device.gids().first().map(|entry| entry.gid);
     let own = own.ok_or(VerbsError::GidTableFull { size: 0 })?;
     let path = Path::new(device.route(own)?, device.port().mac());
     qp.init(&InitAttr { access: Access::empty(), qkey: 0 })?;
     qp.connect(&RtrAttr::new(path, qp.qpn(), Psn(0), Mtu::B256))?;
-    qp.activate(&RtsAttr::new(Psn(0)))?;
-    Ok((qp, cq))
+    qp.activate(&RtsAttr::new(Psn(0)))
 }
 
 /// Makes a pipeline over `memories`, which requests name by their place in the list.
