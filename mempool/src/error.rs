@@ -64,6 +64,19 @@ pub enum MempoolError {
          of its own"
     )]
     RegionInUse,
+    /// Foreign memory that is not made of whole pages, or not there.
+    #[error(
+        "{len_bytes} bytes at offset {offset:#x} cannot be a region: both must be multiples of \
+         4096, and the end not past that of the file ({file_bytes} bytes)"
+    )]
+    ForeignRange {
+        /// Offset in the file, or the address.
+        offset: u64,
+        /// Bytes asked for.
+        len_bytes: usize,
+        /// Bytes of the file; all ones where that is not known.
+        file_bytes: u64,
+    },
     /// A combination of options that no backend can serve.
     #[error("{what}")]
     Unsupported {

@@ -6,8 +6,9 @@
 //! # Architecture
 //!
 //! - A [`Region`] is one mapping of 1 GiB, 2 MiB or 4 KiB pages: from crate `hugepage-rs`, from
-//!   a memfd mapped with crate `memmap2`, or from the heap in tests. The device may write to it at
-//!   any time, so it is reached by range-checked atomic copies, never as a slice.
+//!   a memfd mapped with crate `memmap2`, or from the heap in tests; memory of files and of other
+//!   devices becomes one too ([`Region::map_file`]). The device may write to it at any time, so it
+//!   is reached by range-checked atomic copies, never as a slice.
 //! - A [`Pool`] lays data rooms over a region and keeps their headers, of one cache line each, in
 //!   memory that the device cannot reach. It is stamped once with the region's address on the
 //!   device's side and its local key ([`PoolKeys`]), which every buffer then carries.
@@ -110,6 +111,7 @@ mod chain;
 mod error;
 mod fifo;
 mod flags;
+mod foreign;
 mod freelist;
 mod header;
 mod hugepage;

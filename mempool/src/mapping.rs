@@ -29,7 +29,7 @@ use crate::{
 
 /// The largest length of a region: 1 TiB, far from where rounding up could overflow, and more
 /// than the machines have that this library is for.
-const MAX_LEN: usize = 1 << 40;
+pub(crate) const MAX_LEN: usize = 1 << 40;
 
 /// Pages and the way to give them back.
 pub(crate) struct Mapping {
@@ -44,6 +44,10 @@ enum Owner {
     /// The mapping is dropped before its descriptor; the order does not matter to the kernel.
     Memfd(#[expect(dead_code, reason = "kept for its Drop")] MmapRaw, OwnedFd),
     Heap(Layout),
+    /// Memory of a file that exists already.
+    File(#[expect(dead_code, reason = "kept for its Drop")] MmapRaw),
+    /// Somebody else's mapping, and what keeps it.
+    Adopted(#[expect(dead_code, reason = "kept for its Drop")] Box<dyn Send + Sync>),
 }
 
 // SAFETY: the pages belong to no thread, and `Mapping` itself gives access to none of their bytes
@@ -70,14 +74,35 @@ impl Mapping {
             Owner::HugepageRs(_) => Backing::HugepageRs,
             Owner::Memfd(..) => Backing::Memfd,
             Owner::Heap(_) => Backing::Heap,
+            Owner::File(_) | Owner::Adopted(_) => Backing::Foreign,
         }
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.owner {
             Owner::Memfd(_, fd) => Some(fd.as_fd()),
-            Owner::HugepageRs(_) | Owner::Heap(_) => None,
+            Owner::HugepageRs(_) | Owner::Heap(_) | Owner::File(_) | Owner::Adopted(_) => None,
         }
+    }
+
+    /// Memory of a file, from `offset` on. The caller has checked the range.
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(&fd)?;
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(io::ErrorKind::Other)?;
+        Ok(Self { base, len, page_size: BASE_4K, owner: Owner::File(map) })
+    }
+
+    /// Memory that `owner` keeps mapped.
+    ///
+    /// # Safety
+    ///
+    /// As [`crate::Region::adopt`].
+    pub(crate) unsafe fn of_owner(
+        base: NonNull<u8>,
+        len: usize,
+        owner: Box<dyn Send + Sync>,
+    ) -> Self {
+        Self { base, len, page_size: BASE_4K, owner: Owner::Adopted(owner) }
     }
 }
 
@@ -88,7 +113,7 @@ impl Drop for Mapping {
             Owner::HugepageRs(layout) => unsafe {
                 hugepage_rs::dealloc(self.base.as_ptr(), *layout);
             },
-            Owner::Memfd(..) => {}
+            Owner::Memfd(..) | Owner::File(_) | Owner::Adopted(_) => {}
             // SAFETY: as above.
             Owner::Heap(layout) => unsafe { alloc::dealloc(self.base.as_ptr(), *layout) },
         }
@@ -130,6 +155,9 @@ pub(crate) fn create(config: &RegionConfig) -> Result<(Mapping, Vec<RegionWarnin
 /// Combinations that no backend can serve, said in words instead of served half.
 fn refuse_contradictions(config: &RegionConfig) -> Result<(), MempoolError> {
     let what = match config.backing {
+        Backing::Foreign => {
+            "foreign memory is not allocated; use Region::map_file or Region::adopt"
+        }
         Backing::Heap if config.shared || config.numa_node.is_some() || config.lock => {
             "heap memory can be neither shared, nor bound to a NUMA node, nor locked; use \
              Backing::Memfd"
@@ -185,7 +213,7 @@ fn use_hugepage_rs(config: &RegionConfig, page_size: usize) -> Result<bool, Memp
     // line for the hugepage size.
     let default_size = || hugepage::default_size_and_free().map(|(size, _)| size);
     match config.backing {
-        Backing::Memfd | Backing::Heap => Ok(false),
+        Backing::Memfd | Backing::Heap | Backing::Foreign => Ok(false),
         Backing::Auto => Ok(!config.shared
             && config.numa_node.is_none()
             && page_size != BASE_4K

@@ -50,6 +50,9 @@ pub enum Backing {
     /// The process's heap, aligned to 4 KiB. For tests and Miri: a device cannot be given it, as
     /// its pages are neither locked nor contiguous.
     Heap,
+    /// Memory that was there before: a file's, a device's BAR, or an adopted mapping. Only
+    /// answered by [`Region::backing`]; made with [`Region::map_file`] and [`Region::adopt`].
+    Foreign,
 }
 
 /// What a region should be. `RegionConfig::default()` with `len_bytes` set is the common case.
@@ -100,7 +103,8 @@ impl fmt::Display for RegionWarning {
     }
 }
 
-/// One contiguous, page-aligned, zero-filled mapping that a device may be given.
+/// One contiguous, page-aligned mapping that a device may be given; zero-filled, unless it is
+/// [foreign](Backing::Foreign).
 ///
 /// A device may write to it at any moment, so it is never seen as a slice. The methods here copy
 /// bytes and words with atomic accesses, and check every range. Relaxed unless the name says
@@ -167,6 +171,11 @@ impl Region {
         }
         let numa_node = config.numa_node;
         Ok(Arc::new(Self { mapping, numa_node, warnings, claims: Mutex::default() }))
+    }
+
+    pub(crate) fn of_mapping(mapping: Mapping) -> Arc<Self> {
+        let (numa_node, warnings, claims) = (None, Vec::new(), Mutex::default());
+        Arc::new(Self { mapping, numa_node, warnings, claims })
     }
 
     /// First byte of the mapping.
