@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_mempool::Region;
 
@@ -70,9 +70,14 @@ pub trait DmaUnmap: Send + Sync {
     ///
     /// Whatever the transport says; the memory then stays allocated, because the device may own it.
     fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError>;
+
+    /// Lets the addresses of an unmapped range be used for other mappings. Nobody knows them any
+    /// more.
+    fn release(&self, iova: u64, len_bytes: usize);
 }
 
-/// A region that the device can reach, until the last handle is dropped.
+/// A region that the device can reach, until [`DmaMapping::end`], or until the last handle is
+/// dropped.
 ///
 /// Dropping unmaps first and lets go of the region after. If unmapping fails, the device may still
 /// reach the memory: it is leaked, with an error in the log, and never freed.
@@ -81,6 +86,8 @@ pub struct DmaMapping {
     iova: u64,
     access: DmaAccess,
     owner: Box<dyn DmaUnmap>,
+    /// Held while it is unmapped, so that whoever asks second waits for the first.
+    is_mapped: Mutex<bool>,
 }
 
 impl DmaMapping {
@@ -99,7 +106,7 @@ impl DmaMapping {
     ) -> Arc<Self> {
         assert!(iova.is_multiple_of(4096) && region.base().as_ptr().addr().is_multiple_of(4096));
         assert!(iova.checked_add(region.len_bytes() as u64).is_some());
-        Arc::new(Self { region, iova, access, owner })
+        Arc::new(Self { region, iova, access, owner, is_mapped: Mutex::new(true) })
     }
 
     /// The first I/O address.
@@ -126,6 +133,21 @@ impl DmaMapping {
         &self.region
     }
 
+    /// Ends the device's access now, whoever else holds the mapping. Its addresses lead nowhere
+    /// until the last handle is dropped: no other mapping has them before.
+    ///
+    /// # Errors
+    ///
+    /// What the transport refused; the device may still reach the memory then.
+    pub fn end(&self) -> Result<(), BusError> {
+        let mut is_mapped = self.is_mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_mapped {
+            self.owner.unmap(self.iova, self.region.len_bytes())?;
+            *is_mapped = false;
+        }
+        Ok(())
+    }
+
     /// Keeps the memory mapped for the rest of the process.
     ///
     /// For when a destroy command failed and the device may still own the memory.
@@ -141,7 +163,7 @@ impl DmaMapping {
 
 impl Drop for DmaMapping {
     fn drop(&mut self) {
-        if let Err(error) = self.owner.unmap(self.iova, self.region.len_bytes()) {
+        if let Err(error) = self.end() {
             tracing::error!(
                 iova = format_args!("{:#x}", self.iova),
                 len_bytes = self.region.len_bytes(),
@@ -149,7 +171,9 @@ impl Drop for DmaMapping {
                 "unmapping failed; the memory is leaked because the device may still reach it"
             );
             std::mem::forget(Arc::clone(&self.region));
+            return;
         }
+        self.owner.release(self.iova, self.region.len_bytes());
     }
 }
 
@@ -173,6 +197,10 @@ mod tests {
         fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
             Err(BusError::NotMapped { iova, len_bytes: len_bytes as u64 })
         }
+
+        fn release(&self, _: u64, _: usize) {
+            panic!("still mapped");
+        }
     }
 
     struct Agrees;
@@ -181,6 +209,10 @@ mod tests {
         fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
             assert_eq!((iova, len_bytes), (0x1000, 4096));
             Ok(())
+        }
+
+        fn release(&self, iova: u64, len_bytes: usize) {
+            assert_eq!((iova, len_bytes), (0x1000, 4096));
         }
     }
 
@@ -199,6 +231,28 @@ mod tests {
         let leaked = DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Refuses));
         leaked.leak();
         assert_eq!(Arc::strong_count(&kept), 3);
+    }
+
+    #[test]
+    fn access_ends_once_and_the_addresses_are_kept_until_the_end() {
+        struct Counts(Arc<Mutex<Vec<&'static str>>>);
+        impl DmaUnmap for Counts {
+            fn unmap(&self, _: u64, _: usize) -> Result<(), BusError> {
+                self.0.lock().unwrap().push("unmap");
+                Ok(())
+            }
+            fn release(&self, _: u64, _: usize) {
+                self.0.lock().unwrap().push("release");
+            }
+        }
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let owner = Box::new(Counts(Arc::clone(&calls)));
+        let mapping = DmaMapping::new(region(), 0x1000, DmaAccess::Read, owner);
+        mapping.end().unwrap();
+        mapping.end().unwrap();
+        assert_eq!(*calls.lock().unwrap(), ["unmap"]);
+        drop(mapping);
+        assert_eq!(*calls.lock().unwrap(), ["unmap", "release"]);
     }
 
     #[test]

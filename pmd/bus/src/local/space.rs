@@ -249,8 +249,10 @@ struct LocalUnmap(Arc<SpaceShared>);
 
 impl DmaUnmap for LocalUnmap {
     fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
-        self.0.unmap(iova, len_bytes as u64)?;
+        self.0.unmap(iova, len_bytes as u64)
+    }
+
+    fn release(&self, iova: u64, len_bytes: usize) {
         self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes as u64);
-        Ok(())
     }
 }

@@ -169,11 +169,13 @@ impl DmaUnmap for VfioUnmap {
             source,
             hint: "",
         })?;
-        let len_bytes = len_bytes as u64;
-        inner.iovas.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes);
-        inner.mapped_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
+        inner.mapped_bytes.fetch_sub(len_bytes as u64, Ordering::Relaxed);
         inner.mappings.fetch_sub(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn release(&self, iova: u64, len_bytes: usize) {
+        self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes as u64);
     }
 }
 
