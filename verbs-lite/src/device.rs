@@ -202,6 +202,11 @@ impl Device {
         &self.core
     }
 
+    /// A handle to the device of an object.
+    pub(crate) fn of(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
+    }
+
     /// The Ethernet driver of the same port: link, MAC, packets.
     #[must_use]
     pub fn port(&self) -> &ferrocx_pmd::Device {

@@ -50,6 +50,9 @@ pub enum VerbsError {
     /// Rights that contradict each other.
     #[error("remote write and atomic access need local write access too; add Access::LOCAL_WRITE")]
     RemoteWithoutLocalWrite,
+    /// The memory was taken back.
+    #[error("the memory was taken back from the device; register other memory")]
+    Revoked,
     /// Two objects are of different devices.
     #[error("{what} belongs to another device")]
     OtherDevice {

@@ -83,6 +83,7 @@ pub mod fmr;
 mod gid;
 pub mod mr;
 mod pd;
+pub mod peer;
 pub mod qp;
 pub mod registrar;
 pub mod srq;

@@ -88,7 +88,7 @@ pub(super) fn contiguous(
         _dma: None,
         windows: AtomicU32::new(0),
     };
-    Ok(Mr { inner: Arc::new(registration) })
+    registration.into_mr()
 }
 
 /// What every registration needs.

@@ -50,10 +50,15 @@ impl DmaMr {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::OtherDevice`].
+    /// [`VerbsError::OtherDevice`]; [`VerbsError::Unsupported`] for memory that a peer may take
+    /// back: this key cannot be ended.
     pub fn over(&self, memory: &Arc<Memory>) -> Result<Mr, VerbsError> {
         let pd = Pd { inner: Arc::clone(&self.key.pd) };
         check(&pd, memory, Access::LOCAL_WRITE)?;
+        if memory.peer() != 0 {
+            let (what, way_out) = ("end to a DMA key's access", "use the key of the PeerMr");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
         let registration = Registration {
             key: Mutex::new(None),
             lkey: self.key.lkey,
@@ -67,7 +72,7 @@ impl DmaMr {
             _dma: Some(Arc::clone(&self.key)),
             windows: AtomicU32::new(0),
         };
-        Ok(Mr { inner: Arc::new(registration) })
+        registration.into_mr()
     }
 }
 

@@ -1,7 +1,8 @@
 //! [`Memory`]: a region that the device can reach, before any key covers it.
 
+use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ferrocx_bus::{DmaAccess, DmaMapping};
 use ferrocx_mempool::{RawUse, Region, RegionConfig};
@@ -9,8 +10,22 @@ use ferrocx_mempool::{RawUse, Region, RegionConfig};
 use crate::device::{Core, Device};
 use crate::error::VerbsError;
 
-/// A region mapped for a device. It stays mapped until the last registration and buffer over it is
-/// dropped.
+/// A key, as memory that is taken back sees it.
+pub(crate) trait EndKey: Send + Sync + fmt::Debug {
+    /// Ends the key: when this returns `Ok`, no access through it succeeds.
+    fn end(&self) -> Result<(), VerbsError>;
+}
+
+/// Keys over a memory.
+#[derive(Debug, Default)]
+struct Keys {
+    /// Whether it was taken back: no key may be added.
+    is_revoked: bool,
+    list: Vec<Weak<dyn EndKey>>,
+}
+
+/// A region mapped for a device. It stays mapped until [`Memory::revoke`], or until the last
+/// registration and buffer over it is dropped.
 ///
 /// Its bytes are only ever copied, with atomic accesses, because the device or a peer may write
 /// them at any time. No pool may lie over the region.
@@ -20,14 +35,28 @@ pub struct Memory {
     mapping: Arc<DmaMapping>,
     _raw: RawUse,
     core: Arc<Core>,
+    keys: Mutex<Keys>,
+    /// Who provided it, for memory that may be taken back at any time; 0 for nobody.
+    peer: u64,
 }
 
 impl Memory {
     pub(crate) fn new(device: &Device, region: Arc<Region>) -> Result<Arc<Self>, VerbsError> {
+        Self::of_peer(device, region, DmaAccess::ReadWrite, 0)
+    }
+
+    /// Memory that `peer`, a number that no other provided memory has, may take back.
+    pub(crate) fn of_peer(
+        device: &Device,
+        region: Arc<Region>,
+        access: DmaAccess,
+        peer: u64,
+    ) -> Result<Arc<Self>, VerbsError> {
         let raw = region.use_raw()?;
         let core = Arc::clone(device.core());
-        let mapping = core.port().map_region(region, DmaAccess::ReadWrite)?;
-        Ok(Arc::new(Self { mapping, _raw: raw, core }))
+        let mapping = core.port().map_region(region, access)?;
+        let keys = Mutex::default();
+        Ok(Arc::new(Self { mapping, _raw: raw, core, keys, peer }))
     }
 
     /// Allocates and maps zeroed memory.
@@ -71,6 +100,48 @@ impl Memory {
         let len = self.len_bytes() as u64;
         VerbsError::range("start of the range", range.start as u64, 0, len - 1)?;
         VerbsError::range("end of the range", range.end as u64, range.start as u64 + 1, len)
+    }
+
+    /// Who provided it; 0 for nobody.
+    #[inline(always)]
+    pub(crate) fn peer(&self) -> u64 {
+        self.peer
+    }
+
+    /// Notes a key over it, which [`Memory::revoke`] will end.
+    pub(crate) fn note(&self, key: Weak<dyn EndKey>) -> Result<(), VerbsError> {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.is_revoked {
+            return Err(VerbsError::Revoked);
+        }
+        if keys.list.len() == keys.list.capacity() {
+            keys.list.retain(|key| key.strong_count() > 0);
+        }
+        keys.list.push(key);
+        Ok(())
+    }
+
+    /// Takes the memory back from the device, whatever is posted: when this returns, the device
+    /// reaches none of it, and never will through this mapping.
+    ///
+    /// Registrations over it end first, so that work in flight completes with a protection error
+    /// here or a remote access error at the peer. Then the memory is unmapped, which ends access by
+    /// the reserved L_Key and by fast-register keys; behind an IOMMU such an access is a fault, and
+    /// the device may report it as a failure of its own. Buffers can still be read and written
+    /// here. A command for each key: not for the data path.
+    ///
+    /// # Errors
+    ///
+    /// The bus's reason for not unmapping: the device may still reach the memory then.
+    pub fn revoke(&self) -> Result<(), VerbsError> {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.is_revoked = true;
+        for key in keys.list.drain(..).filter_map(|key| key.upgrade()) {
+            if let Err(error) = key.end() {
+                tracing::warn!(?key, %error, "key not destroyed; unmapping ends its access");
+            }
+        }
+        Ok(self.mapping.end()?)
     }
 
     /// Keeps it mapped for the rest of the process.

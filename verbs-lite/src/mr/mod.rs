@@ -27,6 +27,7 @@ pub(crate) use create::create_mkey;
 
 pub use buf::{Buf, Buffers, Sge};
 pub use dma::DmaMr;
+pub(crate) use memory::EndKey;
 pub use memory::Memory;
 pub use phys::PhysBuf;
 
@@ -76,6 +77,16 @@ impl Registration {
         &self.memory
     }
 
+    /// Notes the key with its memory; destroys it if that was taken back meanwhile.
+    fn into_mr(self) -> Result<Mr, VerbsError> {
+        let inner = Arc::new(self);
+        for memory in std::iter::once(&inner.memory).chain(&inner._others) {
+            let key: Arc<dyn EndKey> = Arc::<Self>::clone(&inner);
+            memory.note(Arc::downgrade(&key))?;
+        }
+        Ok(Mr { inner })
+    }
+
     fn dereg(&self) -> Result<(), VerbsError> {
         let windows = self.windows.load(Ordering::Acquire);
         if windows > 0 {
@@ -86,6 +97,12 @@ impl Registration {
             handle.destroy()?;
         }
         Ok(())
+    }
+}
+
+impl EndKey for Registration {
+    fn end(&self) -> Result<(), VerbsError> {
+        self.dereg()
     }
 }
 

@@ -71,7 +71,6 @@ impl Pd {
         for piece in pieces {
             check(self, &piece.memory, access)?;
             piece.memory.check(&piece.range)?;
-            VerbsError::range("bytes of a piece", piece.len(), 1, (1 << 31) - 1)?;
         }
         let len = pieces.iter().map(PhysBuf::len).sum();
         let list = || pieces.iter().map(|piece| (piece.iova(), piece.len()));
@@ -85,6 +84,9 @@ impl Pd {
                 (mkc, pages.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
             }
             None => {
+                for piece in pieces {
+                    VerbsError::range("bytes of a piece", piece.len(), 1, (1 << 31) - 1)?;
+                }
                 let key = self.get_dma_mr()?;
                 let entry = |(va, len): (u64, u64)| {
                     Klm::zeroed().with_byte_count(len as u32).with_mkey(key.lkey().0).with_va(va).0
@@ -109,14 +111,14 @@ impl Pd {
             access,
             start,
             len,
-            offset: None,
+            offset: if let [piece] = pieces { Some(piece.range.start) } else { None },
             memory,
             _others: memories.collect(),
             pd: Arc::clone(&self.inner),
             _dma: None,
             windows: AtomicU32::new(0),
         };
-        Ok(Mr { inner: Arc::new(registration) })
+        registration.into_mr()
     }
 }
 
