@@ -36,9 +36,10 @@ impl World {
 
     /// One step of both; whether either did anything.
     pub fn step(&self) -> bool {
+        // Both are held, so that time goes on for both whichever thread steps.
+        let (mut first, mut second) = (self.nic(0), self.nic(1));
         let now = self.clock.fetch_add(STEP_NS, Ordering::Relaxed);
-        let busy = self.nic(0).step(now);
-        self.nic(1).step(now) | busy
+        first.step(now) | second.step(now)
     }
 
     /// Runs until neither does anything for a while.
