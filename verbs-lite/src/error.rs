@@ -155,6 +155,9 @@ pub enum PostError {
     /// A page list that does not describe the region that was asked for.
     #[error("the page list is empty, too long, of another layout, or starts elsewhere in a page")]
     PageList,
+    /// A page list of peer memory, for a key that does not end with that memory.
+    #[error("the key is not attached to this peer memory, see FastRegMr::attach, or it was ended")]
+    Peer,
     /// A memory region was made in another protection domain.
     #[error("the memory region is of another protection domain than the queue pair")]
     Pd,

@@ -34,7 +34,7 @@ use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 
 use crate::device::DeviceCaps;
 use crate::error::VerbsError;
-use crate::fastreg::{Key, ListLayout, Origin};
+use crate::fastreg::{Key, ListLayout, Mkey, Origin};
 use crate::mr::create_mkey;
 use crate::pd::{Pd, PdCore};
 use crate::types::{Access, RemoteAddr, Rkey};
@@ -89,8 +89,8 @@ impl Mw {
     /// # Errors
     ///
     /// What the device refused; the window is then leaked.
-    pub fn dealloc(mut self) -> Result<(), VerbsError> {
-        Ok(self.0.handle.destroy()?)
+    pub fn dealloc(self) -> Result<(), VerbsError> {
+        self.0.mkey.destroy()
     }
 }
 
@@ -148,10 +148,10 @@ impl BoundMw {
     pub fn revoke(mut self) -> Result<Mw, RevokeMwError> {
         let key = &mut self.0;
         let variant = key.pd.core.next_variant();
-        let result = create(&key.pd, variant).and_then(|new| Ok((key.handle.destroy()?, new)));
+        let result = create(&key.pd, variant).and_then(|new| Ok((key.mkey.destroy()?, new)));
         match result {
             Ok(((), new)) => {
-                (key.handle, key.variant) = (new, variant);
+                (key.mkey, key.variant) = (Mkey::new(new), variant);
                 Ok(self.into_free())
             }
             Err(cause) => Err(RevokeMwError { mw: self, cause }),
@@ -180,7 +180,7 @@ impl Pd {
         }
         let variant = pd.core.next_variant();
         Ok(Mw(Box::new(Key {
-            handle: create(pd, variant)?,
+            mkey: Mkey::new(create(pd, variant)?),
             pd: Arc::clone(pd),
             layout: ListLayout::Pieces,
             max_len: 1,
@@ -191,6 +191,7 @@ impl Pd {
             memory: None,
             region: None,
             origin: Origin::default(),
+            peer: 0,
         })))
     }
 }

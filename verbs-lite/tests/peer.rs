@@ -224,6 +224,79 @@ fn every_race_to_the_end_has_one_winner() {
     assert_eq!(host.client.stats().unwrap().num_failures, 0);
 }
 
+#[test]
+fn fast_register_keys_end_with_the_memory_they_are_attached_to() {
+    let mut two = Two::new();
+    let host = host();
+    let config = QpConfig { fast_reg: true, ..small() };
+    let (qa, qb) = two.rc::<Buf>(&config);
+    let (mut qa, mut qb) = (qa.erase(), qb.erase());
+    let local = two.a.mr();
+    let mr = host.reg(&two.b.pd, 0, 1 << 16);
+    let layout = ListLayout::Pages { log_page: 12 };
+    let mut key = two.b.pd.alloc_mr(layout, 8).unwrap();
+    let mut list = two.b.device.alloc_page_list(layout, 8).unwrap();
+    list.map(&mr.memories()[0], &[8192..16_384, 0..4096]).unwrap();
+    let wr = FastReg {
+        wr_id: 1,
+        flags: SendFlags::SIGNALED,
+        start: 0,
+        access: ALL,
+        remote_invalidate: false,
+    };
+    let refused = qb.post_fast_reg(&wr, key, list).unwrap_err();
+    assert_eq!(refused.cause, PostError::Peer, "not attached");
+    (key, list) = refused.held;
+    key.attach(&mr).unwrap();
+    let bound = qb.post_fast_reg(&wr, key, list).unwrap();
+    let (_, mut done) = two.run(&mut qa, &mut qb);
+    let Returned::PageList(list) = done.remove(0).returned else { panic!("{done:?}") };
+    two.a.fill(0, &[0xab; 12_288]);
+    let write = SendOp::Write(bound.remote());
+    let buf = local.buf(0..12_288).unwrap();
+    assert_eq!(ask(&mut two, &mut qa, &mut qb, write, buf), 0);
+    assert_eq!(host.read(8192, 8192), [0xab; 8192]);
+    assert_eq!((host.read(0, 4096), host.read(4096, 1)), (vec![0xab; 4096], vec![0]));
+    host.block.invalidate().unwrap();
+    host.fill(0, &[0xee; 1 << 16]);
+    let write = SendOp::Write(bound.remote());
+    let buf = local.buf(0..8).unwrap();
+    assert_eq!(ask(&mut two, &mut qa, &mut qb, write, buf), REMOTE_ACCESS);
+    assert_eq!(host.read(0, 1 << 16), [0xee; 1 << 16]);
+    assert_eq!(two.world.nic(1).side().counts().dma.faults, 0, "the key stopped it");
+    // The key has another life with memory of any kind, once it was made again.
+    let (qa, qb) = two.rc::<Buf>(&config);
+    let (mut qa, mut qb) = (qa.erase(), qb.erase());
+    let mut key = bound.revoke().unwrap();
+    assert!(matches!(key.attach(&mr), Err(VerbsError::Revoked)));
+    let refused = qb.post_fast_reg(&wr, key, list).unwrap_err();
+    assert_eq!(refused.cause, PostError::Peer, "taken back");
+    let (key, mut list) = refused.held;
+    list.map(&two.b.memory, &[0..4096]).unwrap();
+    let bound = qb.post_fast_reg(&wr, key, list).unwrap();
+    let write = SendOp::Write(bound.remote());
+    two.run(&mut qa, &mut qb);
+    assert_eq!(ask(&mut two, &mut qa, &mut qb, write, local.buf(0..8).unwrap()), 0);
+}
+
+#[test]
+fn keys_that_could_not_be_ended_are_not_made() {
+    let two = Two::new();
+    let host = host();
+    let mr = host.reg(&two.b.pd, 0, 4096);
+    let dma = two.b.pd.get_dma_mr().unwrap().over(&mr.memories()[0]).unwrap_err();
+    assert!(dma.to_string().contains("DMA key"), "{dma}");
+    let rights = PeerConfig { access: ALL | Access::MW_BIND, ..config() };
+    let range = host.block.range(0, 4096);
+    let windows = host.registry.reg_mr(&two.b.pd, range, &rights).unwrap_err();
+    assert!(windows.to_string().contains("memory windows over peer memory"), "{windows}");
+    let more = two.b.pd.reg_mr(&mr.memories()[0], 0..64, Access::LOCAL_WRITE).unwrap();
+    host.block.invalidate().unwrap();
+    let late = two.b.pd.reg_mr(&mr.memories()[0], 0..64, Access::LOCAL_WRITE).unwrap_err();
+    assert!(matches!(late, VerbsError::Revoked), "{late}");
+    more.dereg().unwrap();
+}
+
 /// What a provider does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {

@@ -110,6 +110,8 @@ struct List {
     first_offset: u64,
     len_bytes: u64,
     memory: Option<Arc<Memory>>,
+    /// See [`Memory::peer`].
+    peer: u64,
     core: Arc<Core>,
 }
 
@@ -142,6 +144,7 @@ impl Device {
             first_offset: 0,
             len_bytes: 0,
             memory: None,
+            peer: 0,
             core: Arc::clone(self.core()),
         })))
     }
@@ -168,6 +171,7 @@ impl PageList {
                 return Err(PageListError::OtherDevice);
             }
             list.memory = Some(Arc::clone(memory));
+            list.peer = memory.peer();
         }
         let result = match list.layout {
             ListLayout::Pages { log_page } => list.map_pages(memory, pieces, log_page),
@@ -268,6 +272,12 @@ impl PageList {
     #[inline(always)]
     pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
         self.0.memory.as_ref()
+    }
+
+    /// Whose memory it describes, see [`Memory::peer`].
+    #[inline(always)]
+    pub(crate) fn peer(&self) -> u64 {
+        self.0.peer
     }
 
     #[inline(always)]

@@ -30,11 +30,14 @@
 //! which ends it too. [`Qp::mr_state`](crate::Qp::mr_state) tells what is known.
 
 mod list;
+mod mkey;
 
 use std::sync::Arc;
 
 use ferrocx_pmd::objects::Handle;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
+
+pub(crate) use mkey::Mkey;
 
 pub use list::{ListLayout, PageList, PageListError};
 
@@ -42,6 +45,7 @@ use crate::device::DeviceCaps;
 use crate::error::VerbsError;
 use crate::mr::{Memory, WindowHold, create_mkey};
 use crate::pd::{Pd, PdCore};
+use crate::peer::PeerMr;
 use crate::types::{Access, Lkey, RemoteAddr, Rkey};
 use crate::wr::InvalidatedRkey;
 
@@ -51,7 +55,7 @@ const FIRST_LOG_PAGE: u32 = 12;
 /// A key that can be bound, as driver and device know it.
 #[derive(Debug)]
 pub(crate) struct Key {
-    pub(crate) handle: Handle,
+    pub(crate) mkey: Mkey,
     pub(crate) pd: Arc<PdCore>,
     pub(crate) layout: ListLayout,
     pub(crate) max_len: u32,
@@ -67,6 +71,8 @@ pub(crate) struct Key {
     pub(crate) region: Option<WindowHold>,
     /// Queue pair and position of the registration.
     pub(crate) origin: Origin,
+    /// Peer memory that it may be bound to, see [`Memory::peer`].
+    pub(crate) peer: u64,
 }
 
 /// Where a registration was posted.
@@ -82,13 +88,13 @@ impl Key {
     /// The key as it stands on the wire and in work requests.
     #[inline(always)]
     pub(crate) fn value(&self) -> u32 {
-        self.handle.number() << 8 | u32::from(self.variant)
+        self.mkey.index() << 8 | u32::from(self.variant)
     }
 }
 
 impl Drop for Key {
     fn drop(&mut self) {
-        let Err(error) = self.handle.destroy() else { return };
+        let Err(error) = self.mkey.destroy() else { return };
         tracing::error!(%error, "key not destroyed, its memory leaked");
         if let Some(memory) = &self.memory {
             memory.leak();
@@ -139,13 +145,33 @@ impl FastRegMr {
         self.0.variant = new_key;
     }
 
+    /// Lets it be bound to peer memory: it ends with that, so binding it cannot outlast the owner's
+    /// consent. A command's worth of work: not for the data path.
+    ///
+    /// A key that was ended so is refused when it is posted ([`PostError::Peer`]
+    /// (crate::PostError::Peer)), and by the device if it was posted before. Drop it, or
+    /// [`RegisteredMr::revoke`] it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Revoked`] if the memory was taken back, [`VerbsError::OtherDevice`].
+    pub fn attach(&mut self, region: &PeerMr) -> Result<(), VerbsError> {
+        let memory = region.memory();
+        if !Arc::ptr_eq(memory.core(), &self.0.pd.core) {
+            return Err(VerbsError::OtherDevice { what: "the memory" });
+        }
+        memory.note(Arc::downgrade(&self.0.mkey.as_key()))?;
+        self.0.peer = memory.peer();
+        Ok(())
+    }
+
     /// Destroys it and says how that went.
     ///
     /// # Errors
     ///
     /// What the device refused; the key is then leaked.
-    pub fn dealloc(mut self) -> Result<(), VerbsError> {
-        Ok(self.0.handle.destroy()?)
+    pub fn dealloc(self) -> Result<(), VerbsError> {
+        self.0.mkey.destroy()
     }
 }
 
@@ -216,11 +242,11 @@ impl RegisteredMr {
     /// The key, and what the device refused: try again.
     pub fn revoke(mut self) -> Result<FastRegMr, RevokeError> {
         let key = &mut self.0;
-        let result = create(&key.pd, key.layout, key.max_len)
-            .and_then(|new| Ok((key.handle.destroy()?, new)));
+        let result =
+            create(&key.pd, key.layout, key.max_len).and_then(|new| Ok((key.mkey.destroy()?, new)));
         match result {
             Ok(((), new)) => {
-                key.handle = new;
+                (key.mkey, key.peer) = (Mkey::new(new), 0);
                 key.variant = key.pd.core.next_variant();
                 Ok(FastRegMr(self.0))
             }
@@ -286,7 +312,7 @@ impl Pd {
         let max_len = max_page_list_len.next_multiple_of(8).min(most);
         let handle = create(&self.inner, layout, max_len)?;
         Ok(FastRegMr(Box::new(Key {
-            handle,
+            mkey: Mkey::new(handle),
             pd: Arc::clone(&self.inner),
             layout,
             max_len,
@@ -297,6 +323,7 @@ impl Pd {
             memory: None,
             region: None,
             origin: Origin::default(),
+            peer: 0,
         })))
     }
 }

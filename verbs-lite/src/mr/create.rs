@@ -96,6 +96,10 @@ pub(super) fn check(pd: &Pd, memory: &Memory, access: Access) -> Result<(), Verb
     if !access.is_consistent() {
         return Err(VerbsError::RemoteWithoutLocalWrite);
     }
+    if memory.peer() != 0 && access.contains(Access::MW_BIND) {
+        let (what, way_out) = ("memory windows over peer memory", "grant the region's own key");
+        return Err(VerbsError::Unsupported { what, way_out });
+    }
     if !Arc::ptr_eq(memory.core(), &pd.inner.core) {
         return Err(VerbsError::OtherDevice { what: "the memory" });
     }

@@ -36,7 +36,7 @@ pub struct Memory {
     _raw: RawUse,
     core: Arc<Core>,
     keys: Mutex<Keys>,
-    /// Who provided it, for memory that may be taken back at any time; 0 for nobody.
+    /// The peer region that it is of, which may be taken back at any time; 0 for none.
     peer: u64,
 }
 
@@ -45,7 +45,7 @@ impl Memory {
         Self::of_peer(device, region, DmaAccess::ReadWrite, 0)
     }
 
-    /// Memory that `peer`, a number that no other provided memory has, may take back.
+    /// Memory of the peer region `peer`, a number that no other has.
     pub(crate) fn of_peer(
         device: &Device,
         region: Arc<Region>,
@@ -102,7 +102,7 @@ impl Memory {
         VerbsError::range("end of the range", range.end as u64, range.start as u64 + 1, len)
     }
 
-    /// Who provided it; 0 for nobody.
+    /// The peer region that it is of; 0 for none.
     #[inline(always)]
     pub(crate) fn peer(&self) -> u64 {
         self.peer

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,9 @@ use crate::device::Device;
 use crate::mr::{Memory, Mr, PhysBuf};
 use crate::pd::Pd;
 use crate::types::Access;
+
+/// Numbers of regions.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// How memory is registered.
 #[derive(Debug, Clone)]
@@ -52,6 +56,8 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Grant {
     provider: Arc<Provider>,
+    /// A number that no other region ever has, and not 0.
+    id: u64,
     range: PeerRange,
     deadline: Duration,
     life: Life,
@@ -96,6 +102,8 @@ impl PeerTicket {
 pub struct PeerMr {
     grant: Arc<Grant>,
     mr: Mr,
+    /// At least one.
+    memories: Box<[Arc<Memory>]>,
 }
 
 impl PeerMr {
@@ -103,6 +111,19 @@ impl PeerMr {
     #[must_use]
     pub fn mr(&self) -> &Mr {
         &self.mr
+    }
+
+    /// Its memory in pieces, in the order of its addresses, for the page lists of fast-register
+    /// keys that are attached to it ([`FastRegMr::attach`](crate::FastRegMr::attach)). Each piece
+    /// is whole pages, and may begin before the region and end behind it.
+    #[must_use]
+    pub fn memories(&self) -> &[Arc<Memory>] {
+        &self.memories
+    }
+
+    /// Its first memory, whose end is that of all.
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memories[0]
     }
 
     /// Whether it has not ended. Another thread may end it at any time.
@@ -180,6 +201,7 @@ pub(super) fn register(
     let held = Held { memory: Some(memory), ..Held::default() };
     let grant = Arc::new(Grant {
         provider: Arc::clone(provider),
+        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         range,
         deadline: config.deadline,
         life: Life::new(),
@@ -194,8 +216,9 @@ pub(super) fn register(
             add(&counters.num_alloc_mrs, 1);
             add(&counters.num_reg_pages, grant.pinned.0);
             add(&counters.num_reg_bytes, grant.pinned.1);
+            let memories = grant.held().mapped.clone().into();
             grant.life.live();
-            Ok(PeerMr { grant, mr })
+            Ok(PeerMr { grant, mr, memories })
         }
         Err(error) => {
             let reachable = !grant.unmap();
@@ -271,7 +294,7 @@ impl Grant {
         let pages = pages.as_deref().unwrap_or_default();
         for PeerPiece { region, .. } in pages {
             let region = Arc::clone(region);
-            mapped.push(Memory::of_peer(&device, region, access, self.provider.id())?);
+            mapped.push(Memory::of_peer(&device, region, access, self.id)?);
         }
         let pieces = trimmed(pages, mapped, whole, self.range);
         Ok(pd.reg_phys_mr(&pieces, self.range.addr, config.access)?)

@@ -1,6 +1,5 @@
 //! [`PeerRegistry`]: which providers there are, and the broker between them and the keys.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,6 @@ use crate::pd::Pd;
 const NAME_MAX: usize = 64;
 /// How long dropping a [`PeerClient`] waits for callbacks.
 const DROP_DEADLINE: Duration = Duration::from_secs(10);
-/// Numbers of providers.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A provider as the registry knows it.
 #[derive(Debug)]
@@ -23,7 +20,6 @@ pub(super) struct Provider {
     callbacks: Arc<dyn PeerProvider>,
     name: String,
     version: String,
-    id: u64,
     counters: Counters,
     gate: Mutex<Gate>,
     /// A call ended.
@@ -56,11 +52,6 @@ impl Provider {
 
     pub(super) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// A number that no other provider ever has.
-    pub(super) fn id(&self) -> u64 {
-        self.id
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -157,10 +148,9 @@ impl PeerRegistry {
         if let Some(why) = why {
             return Err(PeerError::Name { name, why });
         }
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let (counters, gate, left) = (Counters::default(), Mutex::default(), Condvar::new());
         let provider =
-            Arc::new(Provider { callbacks: provider, name, version, id, counters, gate, left });
+            Arc::new(Provider { callbacks: provider, name, version, counters, gate, left });
         providers.push(Arc::clone(&provider));
         drop(providers);
         Ok(PeerClient { registry: self.clone(), provider: Some(provider) })

@@ -97,6 +97,9 @@ impl<B: Buffers> Qp<B> {
         if !fits {
             return Err(PostError::PageList);
         }
+        if list.peer() != 0 && (list.peer() != mr.0.peer || mr.0.mkey.is_taken()) {
+            return Err(PostError::Peer);
+        }
         let is_atomic = wr.access.contains(Access::REMOTE_ATOMIC);
         if !wr.access.is_consistent() || is_atomic && !self.fast_reg.sets_atomic {
             return Err(PostError::Access);
