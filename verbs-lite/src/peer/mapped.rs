@@ -1,5 +1,6 @@
 //! [`MappedProvider`]: memory that a file stands for: host memory, PCI BARs, dma-bufs.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -70,7 +71,7 @@ pub enum BlockError {
     #[error("{what} cannot be mapped into this process: {source}")]
     Map {
         /// What it is.
-        what: String,
+        what: &'static str,
         /// Why.
         #[source]
         source: ferrocx_mempool::MempoolError,
@@ -80,7 +81,8 @@ pub enum BlockError {
 /// A provider of memory that files stand for. It is the document's example of a provider (host
 /// memory), and serves PCI BARs and dma-bufs as well. A handle: clones are the same provider.
 ///
-/// Addresses are those at which this process sees the memory ([`PeerBlock::addr`]). Each
+/// Addresses are those at which this process sees the memory ([`PeerBlock::addr`]), unless the
+/// memory has others of its own. Each
 /// registration maps no more than the pages that it covers.
 #[derive(Debug, Clone)]
 pub struct MappedProvider {
@@ -94,18 +96,38 @@ struct Inner {
     blocks: Mutex<Vec<Arc<Block>>>,
 }
 
+/// Maps a part of some memory, so many bytes from an offset on.
+type MapPart = dyn Fn(u64, usize) -> Result<Arc<Region>, PeerFault> + Send + Sync;
+
 /// Memory of a provider.
+pub(super) struct Memory {
+    /// What it is, for error messages.
+    pub(super) what: &'static str,
+    /// The address by which it is registered.
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) page: u64,
+    /// All of it, for this process; it starts at `start` there.
+    pub(super) region: Arc<Region>,
+    pub(super) start: usize,
+    /// Maps whole pages of it.
+    pub(super) map: Box<MapPart>,
+}
+
 #[derive(Debug)]
 struct Block {
-    file: OwnedFd,
-    /// Where in the file it starts.
-    offset: u64,
-    /// All of it, for this process; the block starts at `start` in it.
-    region: Arc<Region>,
-    start: usize,
-    len: u64,
-    page: u64,
+    memory: Memory,
     lent: Mutex<Lent>,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(self.what)
+            .field("addr", &format_args!("{:#x}", self.addr))
+            .field("len", &self.len)
+            .field("page", &self.page)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -143,7 +165,6 @@ impl MappedProvider {
         if !page.is_power_of_two() || !(PAGE..=1 << 30).contains(&page) {
             return Err(BlockError::PageSize { page });
         }
-        let what = "host memory".to_owned();
         let len_bytes = len_bytes.next_multiple_of(page as usize);
         // The first address shall be that of a page.
         let config = RegionConfig {
@@ -152,15 +173,17 @@ impl MappedProvider {
             backing: Backing::Memfd,
             ..RegionConfig::default()
         };
-        let region = Region::alloc(&config).map_err(|source| BlockError::Map { what, source })?;
+        let region = Region::alloc(&config)
+            .map_err(|source| BlockError::Map { what: "host memory", source })?;
         let base = region.as_ptr().addr();
         let start = base.next_multiple_of(page as usize) - base;
         let Some(fd) = region.fd() else { unreachable!("it is a memfd") };
         let file = fd
             .try_clone_to_owned()
             .map_err(|source| BlockError::File { path: "memfd".to_owned(), source })?;
-        let (offset, len) = (start as u64, len_bytes as u64);
-        Ok(self.add(Block { file, offset, region, start, len, page, lent: Mutex::default() }))
+        let map = part_of(file, start as u64);
+        let (addr, len) = ((base + start) as u64, len_bytes as u64);
+        Ok(self.add(Memory { what: "host memory", addr, len, page, region, start, map }))
     }
 
     /// Offers a BAR of a PCI device, such as `0000:3b:00.0`, through sysfs. Root only.
@@ -196,7 +219,7 @@ impl MappedProvider {
         let path = folder.join(format!("resource{bar}{suffix}"));
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|source| file_error(&path, source))?;
-        self.file(file.into(), 0, len, &format!("BAR {bar} of {device}"))
+        self.file_of(file.into(), 0, len, "BAR")
     }
 
     /// Offers the memory of a dma-buf, all of it. The exporter must let it be mapped.
@@ -212,11 +235,10 @@ impl MappedProvider {
         let len = file
             .seek(SeekFrom::End(0))
             .map_err(|source| BlockError::File { path: "dma-buf".to_owned(), source })?;
-        self.file(file.into(), 0, len, "dma-buf")
+        self.file_of(file.into(), 0, len, "dma-buf")
     }
 
     /// Offers `len_bytes` of a file from `offset` on: a region of a VFIO device, shared memory.
-    /// `what` is for error messages.
     ///
     /// # Errors
     ///
@@ -226,16 +248,26 @@ impl MappedProvider {
         file: OwnedFd,
         offset: u64,
         len_bytes: u64,
-        what: &str,
     ) -> Result<PeerBlock, BlockError> {
-        let region = Region::map_file(&file, offset, len_bytes as usize)
-            .map_err(|source| BlockError::Map { what: what.to_owned(), source })?;
-        let (start, page, lent) = (0, PAGE, Mutex::default());
-        Ok(self.add(Block { file, offset, region, start, len: len_bytes, page, lent }))
+        self.file_of(file, offset, len_bytes, "file")
     }
 
-    fn add(&self, block: Block) -> PeerBlock {
-        let block = Arc::new(block);
+    fn file_of(
+        &self,
+        file: OwnedFd,
+        offset: u64,
+        len: u64,
+        what: &'static str,
+    ) -> Result<PeerBlock, BlockError> {
+        let region = Region::map_file(&file, offset, len as usize)
+            .map_err(|source| BlockError::Map { what, source })?;
+        let addr = region.as_ptr().addr() as u64;
+        let map = part_of(file, offset);
+        Ok(self.add(Memory { what, addr, len, page: PAGE, region, start: 0, map }))
+    }
+
+    pub(super) fn add(&self, memory: Memory) -> PeerBlock {
+        let block = Arc::new(Block { memory, lent: Mutex::default() });
         lock(&self.inner.blocks).push(Arc::clone(&block));
         PeerBlock { provider: self.clone(), block }
     }
@@ -275,19 +307,18 @@ impl PeerProvider for MappedProvider {
     fn acquire(&self, range: PeerRange) -> Option<Box<dyn PeerMemory>> {
         let blocks = lock(&self.inner.blocks);
         let block = blocks.iter().find(|block| {
-            let at = range.addr.wrapping_sub(block.addr());
-            at < block.len && range.len_bytes <= block.len - at
+            let Memory { addr, len, .. } = block.memory;
+            let at = range.addr.wrapping_sub(addr);
+            at < len && range.len_bytes <= len - at
         })?;
         let block = Arc::clone(block);
         Some(Box::new(View { block, range, id: 0 }))
     }
 }
 
-impl Block {
-    /// The address at which this process sees its first byte.
-    fn addr(&self) -> u64 {
-        (self.region.as_ptr().addr() + self.start) as u64
-    }
+/// Maps parts of a file, whose offsets count from `start`.
+fn part_of(file: OwnedFd, start: u64) -> Box<MapPart> {
+    Box::new(move |offset, len| Ok(Region::map_file(&file, start + offset, len)?))
 }
 
 /// A registration's view of a block.
@@ -301,16 +332,16 @@ struct View {
 
 impl PeerMemory for View {
     fn page_size(&self) -> u64 {
-        self.block.page
+        self.block.memory.page
     }
 
     fn get_pages(&mut self, _: Access, ticket: &PeerTicket) -> Result<Vec<PeerPiece>, PeerFault> {
-        let block = &self.block;
-        let start = (self.range.addr - block.addr()) & !(block.page - 1);
-        let end = self.range.addr - block.addr() + self.range.len_bytes;
-        let len = end.next_multiple_of(block.page) - start;
-        let region = Region::map_file(&block.file, block.offset + start, len as usize)?;
-        let mut lent = lock(&block.lent);
+        let Memory { addr, page, map, .. } = &self.block.memory;
+        let start = (self.range.addr - addr) & !(page - 1);
+        let end = self.range.addr - addr + self.range.len_bytes;
+        let len = end.next_multiple_of(*page) - start;
+        let region = map(start, len as usize)?;
+        let mut lent = lock(&self.block.lent);
         if lent.is_gone {
             return Err("it was taken back".into());
         }
@@ -329,13 +360,13 @@ impl PeerBlock {
     /// The address of its first byte.
     #[must_use]
     pub fn addr(&self) -> u64 {
-        self.block.addr()
+        self.block.memory.addr
     }
 
     /// Bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
-        self.block.len
+        self.block.memory.len
     }
 
     /// A part of it, as [`super::PeerRegistry::reg_mr`] wants it.
@@ -349,7 +380,7 @@ impl PeerBlock {
     /// tells of them.
     #[must_use]
     pub fn region(&self) -> (&Arc<Region>, usize) {
-        (&self.block.region, self.block.start)
+        (&self.block.memory.region, self.block.memory.start)
     }
 
     /// Registrations of it that live.
