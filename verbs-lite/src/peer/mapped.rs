@@ -267,6 +267,7 @@ impl MappedProvider {
     }
 
     pub(super) fn add(&self, memory: Memory) -> PeerBlock {
+        debug_assert!((memory.addr | memory.len).is_multiple_of(memory.page));
         let block = Arc::new(Block { memory, lent: Mutex::default() });
         lock(&self.inner.blocks).push(Arc::clone(&block));
         PeerBlock { provider: self.clone(), block }
@@ -456,7 +457,7 @@ mod tests {
         fs::write(at("enable"), "1\n").unwrap();
         assert!(open(2).unwrap_err().contains("resource2: No such file"));
         fs::write(at("resource2"), [0; 4096]).unwrap();
-        assert!(open(2).unwrap_err().contains("BAR 2"), "the file is shorter than the BAR");
+        assert!(open(2).unwrap_err().contains("BAR cannot be mapped"), "shorter than the BAR");
         fs::write(at("resource2"), [0; 0x4000]).unwrap();
         assert_eq!(open(2), Ok(0x4000));
     }

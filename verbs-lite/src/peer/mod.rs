@@ -10,6 +10,7 @@
 //! | | a PCI device's BAR, through sysfs | [`MappedProvider::pci_bar`] |
 //! | | a dma-buf that can be mapped | [`MappedProvider::dma_buf`] |
 //! | | a region of a VFIO device, shared memory | [`MappedProvider::file`] |
+//! | [`cuda::CudaProvider`] | memory of NVIDIA GPUs | [`cuda`] |
 //! | your own | | [`PeerProvider`] |
 //!
 //! # Invalidation
@@ -60,6 +61,7 @@
 //! }
 //! ```
 
+pub mod cuda;
 mod life;
 mod mapped;
 mod provider;

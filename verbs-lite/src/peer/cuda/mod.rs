@@ -1,0 +1,283 @@
+//! [`CudaProvider`]: memory of NVIDIA GPUs.
+//!
+//! The driver library is loaded at run time, so this compiles and starts where there is none.
+//!
+//! | memory | where it is | what it needs |
+//! |---|---|---|
+//! | [`CudaProvider::alloc`], [`CudaProvider::adopt`] | on the GPU | a driver that exports it as a dma-buf, and lets that be mapped |
+//! | [`CudaProvider::alloc_mapped`] | in the host, where the GPU reaches it | nothing more |
+//!
+//! # Ordering
+//!
+//! Before the NIC reads what the GPU wrote, the GPU's work must be done
+//! ([`CudaProvider::synchronize`], or an event of the stream). What the NIC wrote is there for
+//! kernels that are launched after its completion was polled. Registered memory is marked so that
+//! the driver's own copies are done when their call returns.
+#![expect(unsafe_code, reason = "memory that the driver library mapped")]
+
+mod driver;
+
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ferrocx_mempool::Region;
+use thiserror::Error;
+
+use super::mapped::{BlockError, MappedProvider, Memory, PeerBlock};
+use super::provider::{PeerMemory, PeerProvider, PeerRange};
+use driver::{DMA_BUF_SUPPORTED, Driver};
+
+/// The library's name.
+const LIBRARY: &str = "libcuda.so.1";
+/// Bytes of a page of GPU memory. Source: NVIDIA, "GPUDirect RDMA", *Pinning GPU memory*.
+const GPU_PAGE: u64 = 65_536;
+/// Bytes of a page of the host.
+const HOST_PAGE: usize = 4096;
+
+/// An error of the CUDA provider.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// There is no driver library.
+    #[error("{path} cannot be loaded: {source}; install NVIDIA's driver")]
+    Library {
+        /// Its name or path.
+        path: String,
+        /// What the loader said.
+        #[source]
+        source: libloading::Error,
+    },
+    /// The library is too old.
+    #[error("the CUDA driver has no {symbol}; version 11.7 or later has: {source}")]
+    Symbol {
+        /// The function.
+        symbol: &'static str,
+        /// What the loader said.
+        #[source]
+        source: libloading::Error,
+    },
+    /// A call failed.
+    #[error("{call} failed with {code}: {reason}")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// Its `CUresult`.
+        code: i32,
+        /// The driver's own text.
+        reason: String,
+    },
+    /// The GPU's memory cannot leave it.
+    #[error(
+        "{device} does not export its memory as a dma-buf; use NVIDIA's open kernel modules on \
+         Linux 5.12 or later, or CudaProvider::alloc_mapped"
+    )]
+    NoDmaBuf {
+        /// Name of the GPU.
+        device: String,
+    },
+    /// The GPU's memory cannot be mapped.
+    #[error(
+        "the dma-buf of the GPU's memory cannot be mapped ({source}), and VFIO's type 1 IOMMU \
+         takes mapped memory only; use CudaProvider::alloc_mapped"
+    )]
+    NotMappable {
+        /// Why.
+        #[source]
+        source: BlockError,
+    },
+    /// An address that is not the GPU's.
+    #[error("{range} is not memory of the GPU; pass what cuMemAlloc returned")]
+    NotDevice {
+        /// What was asked for.
+        range: PeerRange,
+    },
+    /// Mapped memory cannot be offered.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+}
+
+/// A GPU as a provider of peer memory. A handle: clones are the same provider.
+#[derive(Debug, Clone)]
+pub struct CudaProvider {
+    driver: Arc<Driver>,
+    memory: MappedProvider,
+    device: String,
+    address: String,
+}
+
+/// Memory of the GPU, given back with its block.
+struct DeviceMemory {
+    driver: Arc<Driver>,
+    address: u64,
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if let Err(error) = self.driver.free(self.address) {
+            tracing::error!(%error, "GPU memory not freed");
+        }
+    }
+}
+
+/// Host memory of the driver, given back when the last mapping of it is gone.
+struct HostMemory {
+    driver: Arc<Driver>,
+    base: NonNull<u8>,
+}
+
+// SAFETY: the memory belongs to no thread, and the driver may be called from any.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above; nothing here reads or writes it.
+unsafe impl Sync for HostMemory {}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        if let Err(error) = self.driver.host_free(self.base) {
+            tracing::error!(%error, "host memory of the GPU not freed");
+        }
+    }
+}
+
+impl CudaProvider {
+    /// The GPU `ordinal`, as CUDA counts them.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Library`] without a driver, or what the driver says.
+    pub fn open(ordinal: u32) -> Result<Self, CudaError> {
+        Self::open_library(LIBRARY, ordinal)
+    }
+
+    /// As [`CudaProvider::open`], with another library of the same functions.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaProvider::open`].
+    pub fn open_library(path: &str, ordinal: u32) -> Result<Self, CudaError> {
+        let driver = Arc::new(Driver::open(path, ordinal)?);
+        let (device, address) = driver.identity()?;
+        let memory = MappedProvider::new(&format!("cuda:{ordinal}"));
+        Ok(Self { driver, memory, device, address })
+    }
+
+    /// Name of the GPU.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Its PCI address.
+    #[must_use]
+    pub fn pci_address(&self) -> &str {
+        &self.address
+    }
+
+    /// Waits until all work that was given to the GPU is done.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Call`].
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.driver.synchronize()
+    }
+
+    /// Offers new memory of the GPU, rounded up to its pages. Its addresses are the GPU's.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoDmaBuf`], [`CudaError::NotMappable`], [`CudaError::Call`].
+    pub fn alloc(&self, len_bytes: usize) -> Result<PeerBlock, CudaError> {
+        let len_bytes = (len_bytes.max(1) as u64).next_multiple_of(GPU_PAGE);
+        // CUDA aligns to less than a page.
+        let address = self.driver.alloc((len_bytes + GPU_PAGE) as usize)?;
+        let owner = DeviceMemory { driver: Arc::clone(&self.driver), address };
+        let addr = address.next_multiple_of(GPU_PAGE);
+        self.export(PeerRange { addr, len_bytes }, Arc::new(owner))
+    }
+
+    /// Offers memory that was allocated elsewhere in this process, in whole pages of 64 KiB. Take
+    /// it back before it is freed.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotDevice`], and as [`CudaProvider::alloc`].
+    pub fn adopt(&self, range: PeerRange) -> Result<PeerBlock, CudaError> {
+        let found = self.driver.allocation(range.addr)?;
+        let fits = |(start, len): (u64, u64)| {
+            let room = len.checked_sub(range.len_bytes);
+            range.len_bytes > 0 && room.is_some_and(|room| range.addr - start <= room)
+        };
+        if !found.is_some_and(fits) || (range.addr | range.len_bytes) % GPU_PAGE != 0 {
+            return Err(CudaError::NotDevice { range });
+        }
+        self.export(range, Arc::new(()))
+    }
+
+    fn export(
+        &self,
+        range: PeerRange,
+        owner: Arc<dyn Send + Sync>,
+    ) -> Result<PeerBlock, CudaError> {
+        if self.driver.attribute(DMA_BUF_SUPPORTED)? == 0 {
+            return Err(CudaError::NoDmaBuf { device: self.device.clone() });
+        }
+        self.driver.sync_memops(range.addr)?;
+        let (addr, len) = (range.addr, range.len_bytes);
+        let dma_buf = self.driver.dma_buf(addr, len as usize)?;
+        let region = Region::map_file(&dma_buf.as_fd(), 0, len as usize).map_err(|source| {
+            CudaError::NotMappable { source: BlockError::Map { what: "GPU memory", source } }
+        })?;
+        let map = Box::new(move |offset, len| {
+            let _ = &owner;
+            Ok(Region::map_file(&dma_buf, offset, len)?)
+        });
+        let (what, page, start) = ("GPU memory", GPU_PAGE, 0);
+        Ok(self.memory.add(Memory { what, addr, len, page, region, start, map }))
+    }
+
+    /// Offers new host memory that the GPU reaches, at the same time as this process and the NIC.
+    /// Its addresses are those of this process; the second result is where the GPU sees it.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Call`].
+    pub fn alloc_mapped(&self, len_bytes: usize) -> Result<(PeerBlock, u64), CudaError> {
+        let len = len_bytes.max(1).next_multiple_of(HOST_PAGE);
+        let (base, device_address) = self.driver.host_alloc(len)?;
+        let owner = Arc::new(HostMemory { driver: Arc::clone(&self.driver), base });
+        let map = move |offset: u64, len: usize| {
+            // SAFETY: the block has checked that the part lies inside the allocation.
+            let part = unsafe { owner.base.add(offset as usize) };
+            let owner = Box::new(Arc::clone(&owner));
+            // SAFETY: the driver keeps the memory mapped until `owner` frees it; this process
+            // reaches it through regions alone, and the GPU is a device like the NIC.
+            unsafe { Region::adopt(part, len, owner) }
+        };
+        let region =
+            map(0, len).map_err(|source| BlockError::Map { what: "host memory", source })?;
+        let (addr, page) = (base.as_ptr().addr() as u64, HOST_PAGE as u64);
+        let (what, len, start) = ("mapped host memory", len as u64, 0);
+        let map = Box::new(move |offset, len| Ok(map(offset, len)?));
+        let memory = Memory { what, addr, len, page, region, start, map };
+        Ok((self.memory.add(memory), device_address))
+    }
+}
+
+impl PeerProvider for CudaProvider {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    fn version(&self) -> &str {
+        self.memory.version()
+    }
+
+    fn may_invalidate(&self) -> bool {
+        true
+    }
+
+    fn acquire(&self, range: PeerRange) -> Option<Box<dyn PeerMemory>> {
+        self.memory.acquire(range)
+    }
+}
