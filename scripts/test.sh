@@ -61,7 +61,8 @@ step_loom() {
     grep -q 'cfg(loom)' mempool/Cargo.toml || skip "no crate has loom tests"
     LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-2} RUSTFLAGS="--cfg loom" \
         CARGO_TARGET_DIR=$CARGO_TARGET_DIR/loom \
-        timeout 600 cargo test --locked --release -p ferrocx-mempool --lib loom
+        timeout 900 cargo test --locked --release -p ferrocx-mempool -p ferrocx-verbs-lite \
+        --lib loom
 }
 
 # Unsafe code under Miri: regions on the heap. Its emulation of weak memory is off because it does
