@@ -208,7 +208,7 @@ impl CudaProvider {
             let room = len.checked_sub(range.len_bytes);
             range.len_bytes > 0 && room.is_some_and(|room| range.addr - start <= room)
         };
-        if !found.is_some_and(fits) || (range.addr | range.len_bytes) % GPU_PAGE != 0 {
+        if !found.is_some_and(fits) || !(range.addr | range.len_bytes).is_multiple_of(GPU_PAGE) {
             return Err(CudaError::NotDevice { range });
         }
         self.export(range, Arc::new(()))
