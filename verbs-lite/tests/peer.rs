@@ -1,4 +1,5 @@
 //! Peer memory: registering, ending from every side, and providers that misbehave.
+#![allow(clippy::single_range_in_vec_init, reason = "lists of one piece")]
 
 mod common;
 
