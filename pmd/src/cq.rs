@@ -95,6 +95,12 @@ impl Cq {
     /// Entries are plain: the queue was made without compression.
     #[inline(always)]
     pub fn take(&mut self) -> Option<Slot<'_, 64>> {
+        self.take_with_last().map(|(slot, _)| slot)
+    }
+
+    /// As [`Cq::take`], with the last dword of the entry, which was read to find its owner.
+    #[inline(always)]
+    pub fn take_with_last(&mut self) -> Option<(Slot<'_, 64>, u32)> {
         let (ci, slot) = (self.ci, self.ring.at(self.ci));
         let last = slot.load_acquire_be32::<0x3c>();
         // The invalid opcode stands in entries that were never written. Source: reference 6.7.
@@ -102,7 +108,7 @@ impl Cq {
             return None;
         }
         self.ci = ci.wrapping_add(1);
-        Some(slot)
+        Some((slot, last))
     }
 
     /// The memory of the entries.

@@ -13,6 +13,9 @@ use crate::device::{Core, Device};
 use crate::error::{Failure, VerbsError};
 use crate::types::Qpn;
 
+/// Where a number of 24 bits stands in a big-endian word.
+const QPN_MASK_BE: u32 = 0xff_ffff_u32.to_be();
+
 /// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
 #[derive(Debug)]
 pub(crate) struct CqCore {
@@ -125,7 +128,8 @@ impl Cq {
     /// Allocates nothing, takes no lock, makes no system call.
     #[inline]
     pub fn poll(&mut self) -> Option<Completion> {
-        let completion = Completion::read(&self.ring.take()?);
+        let (slot, last) = self.ring.take_with_last()?;
+        let completion = Completion::read(&slot, last);
         self.ring.tell();
         Some(completion)
     }
@@ -147,45 +151,82 @@ impl Cq {
 #[derive(Debug)]
 #[must_use = "the queue pair does not know of it yet"]
 pub struct Completion {
-    pub(crate) opcode: CqeOpcode,
-    pub(crate) qpn: u32,
-    user_index: u32,
-    pub(crate) wqe_counter: u16,
-    pub(crate) byte_cnt: u32,
-    /// Immediate data, or the key that was invalidated.
-    pub(crate) word: u32,
-    /// GRH, L3 type and source queue pair.
-    pub(crate) flags_rqpn: u32,
-    pub(crate) is_solicited: bool,
-    /// Only of failures.
-    pub(crate) failure: Failure,
+    // Words as they stand in the entry: most completions need few of them as numbers.
+    /// Counter, signature, opcode and owner; as a number.
+    last: u32,
+    qpn_be: u32,
+    flags_rqpn_be: u32,
+    user_index_be: u32,
+    word_be: u32,
+    byte_cnt_be: u32,
+    error_be: u32,
 }
 
 impl Completion {
     /// Reads an entry that the device has handed over. Offsets: reference 6.7.
     #[inline(always)]
-    fn read(slot: &Slot<'_, 64>) -> Self {
-        let last = slot.load_be32::<0x3c>();
-        let opcode = CqeOpcode(last >> 4 & 0xf);
-        let error = slot.load_be32::<0x34>();
+    fn read(slot: &Slot<'_, 64>, last: u32) -> Self {
         Self {
-            opcode,
-            qpn: slot.load_be32::<0x38>() & 0xff_ffff,
-            user_index: slot.load_be32::<0x20>() & 0xff_ffff,
-            wqe_counter: (last >> 16) as u16,
-            byte_cnt: slot.load_be32::<0x2c>(),
-            word: slot.load_be32::<0x24>(),
-            flags_rqpn: slot.load_be32::<0x18>(),
-            is_solicited: last & 2 != 0,
-            failure: Failure { syndrome: CqeSyndrome(error as u8), vendor: (error >> 8) as u8 },
+            last,
+            qpn_be: slot.load_raw32::<0x38>(),
+            flags_rqpn_be: slot.load_raw32::<0x18>(),
+            user_index_be: slot.load_raw32::<0x20>(),
+            word_be: slot.load_raw32::<0x24>(),
+            byte_cnt_be: slot.load_raw32::<0x2c>(),
+            error_be: slot.load_raw32::<0x34>(),
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn opcode(&self) -> CqeOpcode {
+        CqeOpcode(self.last >> 4 & 0xf)
+    }
+
+    #[inline(always)]
+    pub(crate) fn wqe_counter(&self) -> u16 {
+        (self.last >> 16) as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.last & 2 != 0
+    }
+
+    /// Whether it is of this queue pair, whose number is given as it stands in completions, with
+    /// the byte in front of it 0.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, qpn_be: u32) -> bool {
+        self.qpn_be & QPN_MASK_BE == qpn_be
+    }
+
+    #[inline(always)]
+    pub(crate) fn byte_cnt(&self) -> u32 {
+        u32::from_be(self.byte_cnt_be)
+    }
+
+    /// Immediate data, or the key that was invalidated.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u32 {
+        u32::from_be(self.word_be)
+    }
+
+    /// GRH, L3 type and source queue pair.
+    #[inline(always)]
+    pub(crate) fn flags_rqpn(&self) -> u32 {
+        u32::from_be(self.flags_rqpn_be)
+    }
+
+    /// Only of failures.
+    pub(crate) fn failure(&self) -> Failure {
+        let error = u32::from_be(self.error_be);
+        Failure { syndrome: CqeSyndrome(error as u8), vendor: (error >> 8) as u8 }
     }
 
     /// The queue pair that it is about.
     #[inline]
     #[must_use]
     pub fn qpn(&self) -> Qpn {
-        Qpn(self.qpn)
+        Qpn(u32::from_be(self.qpn_be) & 0xff_ffff)
     }
 
     /// What [`QpConfig::user_index`](crate::QpConfig::user_index) was set to: an index into the
@@ -193,6 +234,6 @@ impl Completion {
     #[inline]
     #[must_use]
     pub fn user_index(&self) -> u32 {
-        self.user_index
+        u32::from_be(self.user_index_be) & 0xff_ffff
     }
 }

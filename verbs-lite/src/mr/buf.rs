@@ -17,23 +17,20 @@ use crate::types::{Lkey, RemoteAddr, Rkey};
 ///
 /// Pieces may overlap: that two of them are posted at a time is the caller's business.
 pub struct Buf {
+    // Small, because it is moved into every request and out again.
     registration: Arc<Registration>,
-    /// Offset of the first byte in the region.
-    offset: usize,
     /// The address in the space of the key.
     addr: u64,
     len: u32,
     /// The key, as it stands in a work request.
     lkey_be: u32,
-    /// The domain of the key.
-    pd_id: u32,
 }
 
 impl Buf {
     /// The caller has checked the range.
-    pub(crate) fn new(registration: Arc<Registration>, offset: usize, addr: u64, len: u32) -> Self {
-        let (lkey_be, pd_id) = (registration.lkey().to_be(), registration.pd_id());
-        Self { registration, offset, addr, len, lkey_be, pd_id }
+    pub(crate) fn new(registration: Arc<Registration>, addr: u64, len: u32) -> Self {
+        let lkey_be = registration.lkey().to_be();
+        Self { registration, addr, len, lkey_be }
     }
 
     /// Bytes.
@@ -109,11 +106,9 @@ impl Buf {
         assert!(at <= self.len(), "cut past the end of the buffer");
         let rest = Self {
             registration: Arc::clone(&self.registration),
-            offset: self.offset + at,
             addr: self.addr + at as u64,
             len: self.len - at as u32,
             lkey_be: self.lkey_be,
-            pd_id: self.pd_id,
         };
         self.len = at as u32;
         rest
@@ -124,12 +119,13 @@ impl Buf {
         if end > self.len() {
             return Err(AccessError::OutOfRange);
         }
-        Ok(self.offset + offset)
+        Ok(self.registration.offset_of(self.addr) + offset)
     }
 
     #[inline(always)]
     fn sge(&self) -> Sge {
-        Sge { addr: self.addr, len: self.len, lkey_be: self.lkey_be, pd_id: self.pd_id }
+        let pd_id = self.registration.pd_id();
+        Sge { addr: self.addr, len: self.len, lkey_be: self.lkey_be, pd_id }
     }
 }
 

@@ -84,7 +84,8 @@ pub(super) fn contiguous(
         offset: Some(range.start),
         memory: Arc::clone(memory),
         _others: Vec::new(),
-        pd: Arc::clone(&pd.inner),
+        pd_id: pd.inner.id(),
+        _pd: Arc::clone(&pd.inner),
         _dma: None,
         windows: AtomicU32::new(0),
     };

@@ -68,7 +68,8 @@ impl DmaMr {
             offset: Some(0),
             memory: Arc::clone(memory),
             _others: Vec::new(),
-            pd: Arc::clone(&self.key.pd),
+            pd_id: self.key.pd.id(),
+            _pd: Arc::clone(&self.key.pd),
             _dma: Some(Arc::clone(&self.key)),
             windows: AtomicU32::new(0),
         };

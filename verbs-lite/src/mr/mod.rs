@@ -51,7 +51,8 @@ pub(crate) struct Registration {
     /// More memory, for pieces that lie apart.
     _others: Vec<Arc<Memory>>,
     /// What the key belongs to: its domain, or the DMA key.
-    pd: Arc<PdCore>,
+    pd_id: u32,
+    _pd: Arc<PdCore>,
     _dma: Option<Arc<dma::DmaKey>>,
     /// Windows that are bound to it.
     windows: AtomicU32,
@@ -64,8 +65,14 @@ impl Registration {
     }
 
     /// Which domain it belongs to.
+    #[inline(always)]
     pub(crate) fn pd_id(&self) -> u32 {
-        self.pd.id()
+        self.pd_id
+    }
+
+    /// Where in the region an address of the key lies; the key's memory is contiguous.
+    fn offset_of(&self, addr: u64) -> usize {
+        self.offset.unwrap_or(0) + addr.wrapping_sub(self.start) as usize
     }
 
     /// The key for peers, if any right was granted to them.
@@ -190,13 +197,13 @@ impl Mr {
         VerbsError::range("end of the range", range.end as u64, range.start as u64, len)?;
         let bytes = (range.end - range.start) as u64;
         VerbsError::range("bytes of the buffer", bytes, 0, 1 << 31)?;
-        let Some(offset) = self.inner.offset else {
+        if self.inner.offset.is_none() {
             let what = "contiguous memory behind this region";
             return Err(VerbsError::Unsupported { what, way_out: "take buffers from reg_mr" });
-        };
+        }
         let addr = self.inner.start + range.start as u64;
         let registration = Arc::clone(&self.inner);
-        Ok(Buf::new(registration, offset + range.start, addr, bytes as u32))
+        Ok(Buf::new(registration, addr, bytes as u32))
     }
 
     /// The whole region.

@@ -114,7 +114,8 @@ impl Pd {
             offset: if let [piece] = pieces { Some(piece.range.start) } else { None },
             memory,
             _others: memories.collect(),
-            pd: Arc::clone(&self.inner),
+            pd_id: self.inner.id(),
+            _pd: Arc::clone(&self.inner),
             _dma: None,
             windows: AtomicU32::new(0),
         };

@@ -137,6 +137,8 @@ pub struct Qp<B: Buffers = Buf> {
     state: QpState,
     qp_type: QpType,
     qpn: u32,
+    /// The same as it stands in completions.
+    qpn_be: u32,
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
     handle: Handle,
@@ -227,6 +229,7 @@ impl<B: Buffers> Qp<B> {
             state,
             qp_type,
             qpn,
+            qpn_be: qpn.to_be(),
             fast_reg,
             handle,
             _uar: uar,
@@ -399,8 +402,8 @@ impl<B: Buffers> Qp<B> {
         completion: Completion,
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        let is_ours = completion.qpn == self.qpn;
-        let taken = match completion.opcode {
+        let is_ours = completion.is_of(self.qpn_be);
+        let taken = match completion.opcode() {
             CqeOpcode::REQUESTER if is_ours => self.sq.complete(&completion, None, &mut each),
             CqeOpcode::RESPONDER_SEND
             | CqeOpcode::RESPONDER_SEND_IMM
@@ -435,14 +438,14 @@ impl<B: Buffers> Qp<B> {
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
         let is_send =
-            matches!(completion.opcode, CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
+            matches!(completion.opcode(), CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
         let is_ours = self.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
-            && completion.qpn == self.qpn;
+            && completion.is_of(self.qpn_be);
         if is_send || !is_ours {
             return self.complete(completion, each);
         }
         let Some(wc) = srq.complete(&completion) else { return Err(self.wrong(&completion)) };
-        if completion.opcode == CqeOpcode::RESPONDER_ERROR {
+        if completion.opcode() == CqeOpcode::RESPONDER_ERROR {
             self.state = QpState::Error;
         }
         each(wc);
@@ -453,9 +456,9 @@ impl<B: Buffers> Qp<B> {
     fn wrong(&self, completion: &Completion) -> WrongCompletion {
         WrongCompletion {
             qpn: self.qpn,
-            of: completion.qpn,
-            opcode: completion.opcode.0,
-            wqe_counter: completion.wqe_counter,
+            of: completion.qpn().0,
+            opcode: completion.opcode().0,
+            wqe_counter: completion.wqe_counter(),
         }
     }
 
@@ -467,8 +470,8 @@ impl<B: Buffers> Qp<B> {
     #[cold]
     #[inline(never)]
     fn failed(&mut self, completion: &Completion, each: &mut impl FnMut(Wc<B>)) -> bool {
-        let failure = Some(completion.failure);
-        if completion.opcode == CqeOpcode::RESPONDER_ERROR {
+        let failure = Some(completion.failure());
+        if completion.opcode() == CqeOpcode::RESPONDER_ERROR {
             self.state = QpState::Error;
             let rq = self.rq.as_mut();
             return rq.and_then(|rq| rq.complete(completion, failure)).map(each).is_some();

@@ -96,7 +96,7 @@ impl<B: Buffers> Rq<B> {
         completion: &Completion,
         failure: Option<Failure>,
     ) -> Option<Wc<B>> {
-        if self.pi == self.ci || completion.wqe_counter != self.ci as u16 {
+        if self.pi == self.ci || completion.wqe_counter() != self.ci as u16 {
             return None;
         }
         let at = self.ci as usize & (self.slots.len() - 1);
@@ -106,13 +106,13 @@ impl<B: Buffers> Rq<B> {
             Some(_) => RecvInfo::default(),
             None => info(completion),
         };
-        let is_write = completion.opcode == CqeOpcode::RESPONDER_WRITE_IMM;
+        let is_write = completion.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
         Some(Wc {
             wr_id: slot.wr_id,
             opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
             result: failure.map_or(Ok(()), Err),
             is_signaled: true,
-            byte_len: if failure.is_none() { completion.byte_cnt } else { 0 },
+            byte_len: if failure.is_none() { completion.byte_cnt() } else { 0 },
             recv,
             returned: slot.held.take().map_or(Returned::Nothing, Returned::Buffers),
         })
@@ -137,15 +137,17 @@ impl<B: Buffers> Rq<B> {
 
 #[inline(always)]
 pub(crate) fn info(completion: &Completion) -> RecvInfo {
-    let (word, flags) = (completion.word, completion.flags_rqpn);
-    let has_imm =
-        matches!(completion.opcode, CqeOpcode::RESPONDER_SEND_IMM | CqeOpcode::RESPONDER_WRITE_IMM);
-    let invalidates = completion.opcode == CqeOpcode::RESPONDER_SEND_INVAL;
+    let (word, flags) = (completion.word(), completion.flags_rqpn());
+    let has_imm = matches!(
+        completion.opcode(),
+        CqeOpcode::RESPONDER_SEND_IMM | CqeOpcode::RESPONDER_WRITE_IMM
+    );
+    let invalidates = completion.opcode() == CqeOpcode::RESPONDER_SEND_INVAL;
     RecvInfo {
         imm: has_imm.then_some(word),
         invalidated: invalidates.then_some(InvalidatedRkey(Rkey(word))),
         source_qpn: flags & SOURCE_QPN,
         has_grh: flags & GRH != 0,
-        is_solicited: completion.is_solicited,
+        is_solicited: completion.is_solicited(),
     }
 }

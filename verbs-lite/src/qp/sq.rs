@@ -382,7 +382,7 @@ impl<B: Buffers> Sq<B> {
         each: &mut impl FnMut(Wc<B>),
     ) -> bool {
         let mask = self.slots.len() - 1;
-        let ahead = u32::from(completion.wqe_counter.wrapping_sub(self.ci as u16));
+        let ahead = u32::from(completion.wqe_counter().wrapping_sub(self.ci as u16));
         if ahead >= self.pi.wrapping_sub(self.ci) {
             return false;
         }
@@ -400,7 +400,7 @@ impl<B: Buffers> Sq<B> {
             };
             self.ended += 1;
             let byte_len =
-                if is_last && entry.opcode.brings_bytes() { completion.byte_cnt } else { 0 };
+                if is_last && entry.opcode.brings_bytes() { completion.byte_cnt() } else { 0 };
             if let Some((result, returned)) = self.give_back(held, result) {
                 each(Wc {
                     wr_id: entry.wr_id,
