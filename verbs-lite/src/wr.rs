@@ -11,7 +11,7 @@ use crate::window::{BoundMw, Mw};
 bitflags::bitflags! {
     /// How a send request is carried out.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct SendFlags: u32 {
+    pub struct SendFlags: u8 {
         /// Its end is reported at once. Without it, its end is reported together with that of a
         /// later request, and what it holds comes back then.
         const SIGNALED = 1;
@@ -60,6 +60,24 @@ pub enum SendOp<'a> {
         /// 32 bits that stand in the receiver's completion.
         imm: Option<u32>,
     },
+}
+
+impl SendOp<'_> {
+    /// A number for the operation, below 16.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Self::Send => 0,
+            Self::SendImm(_) => 1,
+            Self::SendInv(_) => 2,
+            Self::Write(_) => 3,
+            Self::WriteImm(..) => 4,
+            Self::Read(_) => 5,
+            Self::CompareSwap { .. } => 6,
+            Self::FetchAdd { .. } => 7,
+            Self::Datagram { .. } => 8,
+        }
+    }
 }
 
 /// A send request, without what it carries.

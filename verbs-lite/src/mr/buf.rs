@@ -160,6 +160,10 @@ pub(crate) mod sealed {
 ///
 /// [`Buf`] for one piece, arrays of it for several, `()` for queue pairs that carry none.
 pub trait Buffers: sealed::Sealed + Send + fmt::Debug + 'static {
+    /// Whether it always has one entry.
+    #[doc(hidden)]
+    const IS_ONE: bool = false;
+
     /// The entries, in order.
     fn sges(&self) -> impl Iterator<Item = Sge>;
 }
@@ -167,6 +171,8 @@ pub trait Buffers: sealed::Sealed + Send + fmt::Debug + 'static {
 impl sealed::Sealed for Buf {}
 
 impl Buffers for Buf {
+    const IS_ONE: bool = true;
+
     #[inline(always)]
     fn sges(&self) -> impl Iterator<Item = Sge> {
         std::iter::once(self.sge())

@@ -13,6 +13,7 @@
 //! | any | reset | [`Qp::reset`] | only when every completion was taken |
 
 mod attr;
+mod fast;
 mod modify;
 mod multicast;
 mod post;
@@ -75,18 +76,15 @@ pub enum QpType {
 }
 
 impl QpType {
-    /// Whether the service has an operation. Source: reference 7.2.
-    #[inline(always)]
-    fn has(self, op: &SendOp<'_>) -> bool {
-        match op {
-            SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..) => {
-                self != Self::Ud
-            }
-            SendOp::SendInv(_)
-            | SendOp::Read(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => self == Self::Rc,
-            SendOp::Datagram { .. } => self == Self::Ud,
+    /// The operations that the service has, by their numbers. Source: reference 7.2.
+    fn operations(self) -> u32 {
+        const SENDS: u32 = 0b00_0001_1011;
+        const RELIABLE: u32 = 0b00_1110_0100;
+        const DATAGRAM: u32 = 0b01_0000_0000;
+        match self {
+            Self::Rc => SENDS | RELIABLE,
+            Self::Uc => SENDS,
+            Self::Ud => DATAGRAM,
         }
     }
 }
@@ -212,7 +210,8 @@ impl<B: Buffers> Qp<B> {
             }
         };
         let sq = Sq::new(sq::Parts {
-            units: Ring::new(rings, rq_bytes, sizes.log_sq_blocks + 2)?,
+            units: Ring::new(Arc::clone(&rings), rq_bytes, sizes.log_sq_blocks + 2)?,
+            blocks: Ring::new(rings, rq_bytes, sizes.log_sq_blocks)?,
             doorbell: uar.doorbell().clone(),
             record: DmaWord::new(record, 4)?,
             qpn,
@@ -363,13 +362,16 @@ impl<B: Buffers> Qp<B> {
 
     #[inline(always)]
     fn check_send(&self, op: &SendOp<'_>) -> Result<(), PostError> {
-        if self.state != QpState::Rts {
-            return Err(PostError::State);
+        if self.sq.allows(op.number()) {
+            return Ok(());
         }
-        if !self.qp_type.has(op) {
-            return Err(PostError::Operation);
-        }
-        Ok(())
+        Err(if self.state == QpState::Rts { PostError::Operation } else { PostError::State })
+    }
+
+    /// Notes a state.
+    fn enter(&mut self, state: QpState) {
+        self.state = state;
+        self.sq.allow(state, self.qp_type.operations());
     }
 
     /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message.
@@ -403,8 +405,13 @@ impl<B: Buffers> Qp<B> {
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
         let is_ours = completion.is_of(self.qpn_be);
+        if completion.opcode() == CqeOpcode::REQUESTER
+            && is_ours
+            && self.sq.complete_good(&completion, &mut each)
+        {
+            return Ok(());
+        }
         let taken = match completion.opcode() {
-            CqeOpcode::REQUESTER if is_ours => self.sq.complete(&completion, None, &mut each),
             CqeOpcode::RESPONDER_SEND
             | CqeOpcode::RESPONDER_SEND_IMM
             | CqeOpcode::RESPONDER_SEND_INVAL
@@ -419,10 +426,7 @@ impl<B: Buffers> Qp<B> {
             }
             _ => false,
         };
-        if taken {
-            return Ok(());
-        }
-        Err(self.wrong(&completion))
+        if taken { Ok(()) } else { Err(self.wrong(&completion)) }
     }
 
     /// As [`Qp::complete`], for a queue pair whose receives come from `srq`.
@@ -446,7 +450,7 @@ impl<B: Buffers> Qp<B> {
         }
         let Some(wc) = srq.complete(&completion) else { return Err(self.wrong(&completion)) };
         if completion.opcode() == CqeOpcode::RESPONDER_ERROR {
-            self.state = QpState::Error;
+            self.enter(QpState::Error);
         }
         each(wc);
         Ok(())
@@ -472,14 +476,14 @@ impl<B: Buffers> Qp<B> {
     fn failed(&mut self, completion: &Completion, each: &mut impl FnMut(Wc<B>)) -> bool {
         let failure = Some(completion.failure());
         if completion.opcode() == CqeOpcode::RESPONDER_ERROR {
-            self.state = QpState::Error;
+            self.enter(QpState::Error);
             let rq = self.rq.as_mut();
             return rq.and_then(|rq| rq.complete(completion, failure)).map(each).is_some();
         }
         if self.qp_type == QpType::Rc {
-            self.state = QpState::Error;
+            self.enter(QpState::Error);
         } else if self.state == QpState::Rts {
-            self.state = QpState::SqError;
+            self.enter(QpState::SqError);
         }
         self.sq.complete(completion, failure, each)
     }

@@ -50,7 +50,7 @@ impl<B: Buffers> Qp<B> {
             .with_q_key(attr.qkey);
         let input = Rst2initQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.port().execute::<Rst2initQp>(&input, &[], &mut [])?;
-        self.state = QpState::Init;
+        self.enter(QpState::Init);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl<B: Buffers> Qp<B> {
     fn enter_rtr(&mut self, qpc: Qpc) -> Result<(), VerbsError> {
         let input = Init2rtrQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.port().execute::<Init2rtrQp>(&input, &[], &mut [])?;
-        self.state = QpState::Rtr;
+        self.enter(QpState::Rtr);
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl<B: Buffers> Qp<B> {
         }
         let input = Rtr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
         core.port().execute::<Rtr2rtsQp>(&input, &[], &mut [])?;
-        self.state = QpState::Rts;
+        self.enter(QpState::Rts);
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl<B: Buffers> Qp<B> {
         let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.port().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
         self.sq.heal();
-        self.state = QpState::Rts;
+        self.enter(QpState::Rts);
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl<B: Buffers> Qp<B> {
         self.sq.ring();
         let input = ModifyQpToErr::input().with_qpn(self.qpn);
         self.pd.core.port().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
-        self.state = QpState::Error;
+        self.enter(QpState::Error);
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl<B: Buffers> Qp<B> {
         if let Some(rq) = &mut self.rq {
             rq.reset();
         }
-        self.state = QpState::Reset;
+        self.enter(QpState::Reset);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
 
-use super::sq::{Entry, FM_SMALL, Held, Sq};
+use super::sq::{Entry, FM_SMALL, Other, Sq};
 use super::wqe::pair;
 use super::{Qp, QpState, QpType};
 use crate::device::DeviceCaps;
@@ -318,7 +318,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let rkey = key.value();
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
-        self.close(Opcode::UMR, rkey, setup.fence, end, entry, Held::List(list));
+        self.close(Opcode::UMR, rkey, setup.fence, end, entry, Other::List(list));
         self.fence_next(FM_SMALL);
         RegisteredMr(mr.0)
     }
@@ -334,6 +334,6 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(entry.flags);
         let rkey = mr.0.value();
-        self.close(Opcode::UMR, rkey, fence, end, entry, Held::Ending(mr));
+        self.close(Opcode::UMR, rkey, fence, end, entry, Other::Ending(mr));
     }
 }

@@ -26,7 +26,7 @@ use crate::wr::{RecvInfo, Returned, SendFlags, SendWr, Wc, WcOpcode};
 /// 16-byte units of a basic block.
 pub(super) const DS_PER_BLOCK: u32 = 4;
 /// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
-const CE_ALWAYS: u32 = 2 << 2;
+pub(super) const CE_ALWAYS: u32 = 2 << 2;
 /// Solicited event, in the same dword.
 const SE: u32 = 1 << 1;
 /// Fence modes, shifted to their place there. Source: reference 6.1.
@@ -45,13 +45,11 @@ pub(super) struct Entry {
     pub(super) flags: SendFlags,
 }
 
-/// What a request in flight holds.
+/// What a request in flight holds beside its scatter or gather list.
 #[derive(Debug)]
-pub(super) enum Held<B> {
+pub(super) enum Other {
     /// Nothing.
     Nothing,
-    /// Its scatter or gather list.
-    Buffers(B),
     /// The page list that it binds a key to.
     List(PageList),
     /// The key that it ends.
@@ -64,44 +62,53 @@ pub(super) enum Held<B> {
 
 /// A request in flight, at the index of its first block.
 #[derive(Debug)]
-struct Slot<B> {
-    entry: Entry,
-    blocks: u32,
-    held: Held<B>,
+pub(super) struct Slot<B> {
+    pub(super) wr_id: u64,
+    /// Its scatter or gather list. `None` when nothing is in flight here.
+    pub(super) buffers: Option<B>,
+    /// `Nothing` when nothing is in flight here.
+    pub(super) other: Other,
+    pub(super) opcode: WcOpcode,
+    pub(super) flags: SendFlags,
+    pub(super) blocks: u8,
 }
 
 /// The send queue.
 pub(super) struct Sq<B> {
-    /// The ring in 16-byte units.
+    /// The ring in 16-byte units, and in blocks.
     units: Ring<16>,
+    pub(super) blocks: Ring<64>,
     doorbell: Doorbell,
     record: DmaWord,
-    qpn: u32,
-    pd_id: u32,
+    pub(super) qpn: u32,
+    pub(super) pd_id: u32,
+    /// Operations that may be posted, one bit each.
+    pub(super) allowed: u32,
     /// Blocks posted and ended since the last reset.
-    pi: u32,
-    ci: u32,
+    pub(super) pi: u32,
+    pub(super) ci: u32,
     /// Value of `pi` when the doorbell was last rung, and behind the last signaled request.
     rung: u32,
-    signaled: u32,
-    slots: Box<[Slot<B>]>,
+    pub(super) signaled: u32,
+    pub(super) slots: Box<[Slot<B>]>,
+    /// Number of slots less one.
+    pub(super) slot_mask: usize,
     /// Blocks of the longest request.
     max_blocks: u32,
     max_sge: u32,
-    max_inline: u32,
+    pub(super) max_inline: u32,
     /// Fence that the next request needs because of the one before.
     next_fence: u32,
-    /// Control segment of the last request: its first eight bytes, for the doorbell, and the rest.
-    last_ctrl: u64,
-    last_tail: u64,
+    /// First eight bytes of the control segment of the last request, for the doorbell.
+    pub(super) last_ctrl: u64,
     /// Its first block.
-    last_block: u32,
+    pub(super) last_block: u32,
     pub(super) doorbells: u64,
     /// A number that no other queue ever has.
     id: u64,
     /// Requests posted and ended since the queue was made.
-    posted: u64,
-    ended: u64,
+    pub(super) posted: u64,
+    pub(super) ended: u64,
     /// Requests that ended with an error or "flushed", by position: those of the current life last,
     /// with an open end.
     broken: Vec<Range<u64>>,
@@ -112,6 +119,7 @@ pub(super) struct Sq<B> {
 /// What a send queue is made of.
 pub(super) struct Parts {
     pub(super) units: Ring<16>,
+    pub(super) blocks: Ring<64>,
     pub(super) doorbell: Doorbell,
     pub(super) record: DmaWord,
     pub(super) qpn: u32,
@@ -134,26 +142,34 @@ impl<B> std::fmt::Debug for Sq<B> {
 
 impl<B: Buffers> Sq<B> {
     pub(super) fn new(parts: Parts) -> Self {
-        let blocks = parts.units.entries() / DS_PER_BLOCK;
-        let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags: SendFlags::empty() };
-        let empty = || Slot { entry, blocks: 1, held: Held::Nothing };
+        let blocks = parts.blocks.entries();
+        let empty = || Slot {
+            wr_id: 0,
+            buffers: None,
+            other: Other::Nothing,
+            opcode: WcOpcode::Send,
+            flags: SendFlags::empty(),
+            blocks: 1,
+        };
         Self {
             units: parts.units,
+            blocks: parts.blocks,
             doorbell: parts.doorbell,
             record: parts.record,
             qpn: parts.qpn,
             pd_id: parts.pd_id,
+            allowed: 0,
             pi: 0,
             ci: 0,
             rung: 0,
             signaled: 0,
             slots: (0..blocks).map(|_| empty()).collect(),
+            slot_mask: blocks as usize - 1,
             max_blocks: parts.max_blocks,
             max_sge: parts.max_sge,
             max_inline: parts.max_inline,
             next_fence: 0,
             last_ctrl: 0,
-            last_tail: 0,
             last_block: 0,
             doorbells: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -211,16 +227,12 @@ impl<B: Buffers> Sq<B> {
         Wqe::new(self.units.view(), first)
     }
 
-    /// Writes a request with a gather or scatter list.
-    #[inline(always)]
-    pub(super) fn push(
+    /// Writes a request with a gather or scatter list of any length. There is room.
+    pub(super) fn push_any(
         &mut self,
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
-        if !self.has_room() {
-            return Err(Refused { held, cause: PostError::Full });
-        }
         let mut wqe = self.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
         let (mut count, mut bytes, mut refused) = (0, 0u64, None);
@@ -247,22 +259,19 @@ impl<B: Buffers> Sq<B> {
             return Err(Refused { held, cause: PostError::AtomicBuffer });
         }
         let end = wqe.end();
-        let held = held.map_or(Held::Nothing, Held::Buffers);
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close(opcode, imm, fence, end, entry, held);
+        self.slots[self.pi as usize & self.slot_mask].buffers = held;
+        self.close(opcode, imm, fence, end, entry, Other::Nothing);
         Ok(())
     }
 
-    /// Writes a request whose data stand in it.
-    #[inline(always)]
-    pub(super) fn push_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        if !self.has_room() {
-            return Err(PostError::Full);
-        }
-        if data.len() > self.max_inline as usize {
-            return Err(PostError::InlineTooLong);
-        }
+    /// Writes a request whose data stand in it, of any length that may. There is room.
+    pub(super) fn push_inline_any(
+        &mut self,
+        wr: &SendWr<'_>,
+        data: &[u8],
+    ) -> Result<(), PostError> {
         let mut wqe = self.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
         if matches!(kind, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd) {
@@ -274,8 +283,20 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close(opcode, imm, fence, end, entry, Held::Nothing);
+        self.close(opcode, imm, fence, end, entry, Other::Nothing);
         Ok(())
+    }
+
+    /// Whether the request before asks for a fence of the next.
+    #[inline(always)]
+    pub(super) fn has_next_fence(&self) -> bool {
+        self.next_fence != 0
+    }
+
+    /// Whether too many requests up to `next` asked for no completion.
+    #[inline(always)]
+    pub(super) fn is_long_run(&self, next: u32) -> bool {
+        next.wrapping_sub(self.signaled) > self.slots.len() as u32 / 2
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
@@ -299,7 +320,7 @@ impl<B: Buffers> Sq<B> {
         fence: u32,
         end: u32,
         entry: Entry,
-        held: Held<B>,
+        other: Other,
     ) {
         let first = self.pi.wrapping_mul(DS_PER_BLOCK);
         let ds = end.wrapping_sub(first);
@@ -310,8 +331,7 @@ impl<B: Buffers> Sq<B> {
             flags |= SE;
         }
         // A run without completions would fill the ring for ever; half of it is enough.
-        let run = next.wrapping_sub(self.signaled);
-        if entry.flags.contains(SendFlags::SIGNALED) || run > self.slots.len() as u32 / 2 {
+        if entry.flags.contains(SendFlags::SIGNALED) || self.is_long_run(next) {
             flags |= CE_ALWAYS;
             self.signaled = next;
         }
@@ -319,15 +339,14 @@ impl<B: Buffers> Sq<B> {
         let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
         self.last_ctrl = pair(index.to_be(), (self.qpn << 8 | ds).to_be());
         ctrl.store_raw64::<0>(self.last_ctrl);
-        self.last_tail = pair(flags.to_be(), imm.to_be());
-        ctrl.store_raw64::<8>(self.last_tail);
+        ctrl.store_raw64::<8>(pair(flags.to_be(), imm.to_be()));
         self.last_block = self.pi;
-        let at = self.pi as usize & (self.slots.len() - 1);
-        let slot = &mut self.slots[at];
-        slot.entry = entry;
-        slot.blocks = blocks;
-        // What was held before is gone: the slot's request ended, see `complete`.
-        slot.held = held;
+        let slot = &mut self.slots[self.pi as usize & self.slot_mask];
+        (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
+        slot.blocks = blocks as u8;
+        // Its place is empty: the slot's former request ended, see `complete`. Saying so spares
+        // the check.
+        std::mem::forget(std::mem::replace(&mut slot.other, other));
         self.pi = next;
         self.posted += 1;
     }
@@ -347,7 +366,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(flags);
         let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
-        self.close(Opcode::RDMA_READ, 0, fence, end, entry, Held::FirstPart);
+        self.close(Opcode::RDMA_READ, 0, fence, end, entry, Other::FirstPart);
     }
 
     /// As [`Sq::ring`], and asks for a completion of the last request.
@@ -355,8 +374,8 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn ring_signaled(&mut self) {
         if self.signaled != self.pi {
             self.signaled = self.pi;
-            let tail = self.last_tail | pair(CE_ALWAYS.to_be(), 0);
-            self.units.at(self.last_block.wrapping_mul(DS_PER_BLOCK)).store_raw64::<8>(tail);
+            let last = self.blocks.at(self.last_block);
+            last.store_be32::<8>(last.load_be32::<8>() | CE_ALWAYS);
         }
         self.ring();
     }
@@ -374,14 +393,13 @@ impl<B: Buffers> Sq<B> {
 
     /// Ends every request up to the one that a completion names, and gives each to `each`.
     /// `false` if the completion cannot be right; then nothing was ended.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn complete(
         &mut self,
         completion: &Completion,
         failure: Option<Failure>,
         each: &mut impl FnMut(Wc<B>),
     ) -> bool {
-        let mask = self.slots.len() - 1;
         let ahead = u32::from(completion.wqe_counter().wrapping_sub(self.ci as u16));
         if ahead >= self.pi.wrapping_sub(self.ci) {
             return false;
@@ -389,10 +407,11 @@ impl<B: Buffers> Sq<B> {
         let last = self.ci.wrapping_add(ahead);
         loop {
             let at = self.ci;
-            let slot = &mut self.slots[at as usize & mask];
-            let held = std::mem::replace(&mut slot.held, Held::Nothing);
-            let (entry, blocks) = (slot.entry, slot.blocks);
-            self.ci = at.wrapping_add(blocks);
+            let slot = &mut self.slots[at as usize & self.slot_mask];
+            let (buffers, other) =
+                (slot.buffers.take(), std::mem::replace(&mut slot.other, Other::Nothing));
+            let entry = Entry { wr_id: slot.wr_id, opcode: slot.opcode, flags: slot.flags };
+            self.ci = at.wrapping_add(slot.blocks.into());
             let is_last = at == last;
             let result = match failure {
                 Some(failure) if is_last => Err(self.note(failure)),
@@ -401,7 +420,7 @@ impl<B: Buffers> Sq<B> {
             self.ended += 1;
             let byte_len =
                 if is_last && entry.opcode.brings_bytes() { completion.byte_cnt() } else { 0 };
-            if let Some((result, returned)) = self.give_back(held, result) {
+            if let Some((result, returned)) = self.give_back(buffers, other, result) {
                 each(Wc {
                     wr_id: entry.wr_id,
                     opcode: entry.opcode,
@@ -423,18 +442,18 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     fn give_back(
         &mut self,
-        held: Held<B>,
+        buffers: Option<B>,
+        other: Other,
         result: Result<(), Failure>,
     ) -> Option<(Result<(), Failure>, Returned<B>)> {
-        match held {
-            Held::Nothing => Some((result, Returned::Nothing)),
-            Held::Buffers(buffers) => Some((result, Returned::Buffers(buffers))),
-            Held::List(list) => Some((result, Returned::PageList(list))),
-            Held::Ending(mr) if result.is_ok() => Some((result, Returned::Mr(mr.into_free()))),
-            Held::Ending(mr) => Some(self.not_ended(Returned::Stale(mr), result)),
-            Held::EndingMw(mw) if result.is_ok() => Some((result, Returned::Mw(mw.into_free()))),
-            Held::EndingMw(mw) => Some(self.not_ended(Returned::StaleMw(mw), result)),
-            Held::FirstPart => {
+        match other {
+            Other::Nothing => Some((result, buffers.map_or(Returned::Nothing, Returned::Buffers))),
+            Other::List(list) => Some((result, Returned::PageList(list))),
+            Other::Ending(mr) if result.is_ok() => Some((result, Returned::Mr(mr.into_free()))),
+            Other::Ending(mr) => Some(self.not_ended(Returned::Stale(mr), result)),
+            Other::EndingMw(mw) if result.is_ok() => Some((result, Returned::Mw(mw.into_free()))),
+            Other::EndingMw(mw) => Some(self.not_ended(Returned::StaleMw(mw), result)),
+            Other::FirstPart => {
                 self.carried = result.err();
                 None
             }

@@ -6,7 +6,7 @@ use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
 
 use super::Qp;
-use super::sq::{Entry, FM_SMALL, Held, Sq};
+use super::sq::{Entry, FM_SMALL, Other, Sq};
 use super::wqe::pair;
 use crate::error::{PostError, Refused};
 use crate::fastreg::{MrState, Origin};
@@ -173,7 +173,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
-        self.close(Opcode::UMR, old, fence, end, entry, Held::Nothing);
+        self.close(Opcode::UMR, old, fence, end, entry, Other::Nothing);
         self.fence_next(FM_SMALL);
         BoundMw(mw.0)
     }
@@ -193,7 +193,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(entry.flags);
         let rkey = mw.0.value();
-        self.close(Opcode::UMR, rkey, fence, end, entry, Held::EndingMw(mw));
+        self.close(Opcode::UMR, rkey, fence, end, entry, Other::EndingMw(mw));
         self.fence_next(FM_SMALL);
     }
 }

@@ -8,7 +8,7 @@ use crate::types::RemoteAddr;
 use crate::wr::{SendOp, WcOpcode};
 
 /// Bit 31 of an inline segment's header. Source: reference 6.3.
-const INLINE: u32 = 1 << 31;
+pub(super) const INLINE: u32 = 1 << 31;
 
 /// Two dwords, given as they stand in memory, as one 64-bit word to store.
 #[inline(always)]
