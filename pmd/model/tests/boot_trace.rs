@@ -335,7 +335,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
         &["cc_query_allowed", "cc_modify_allowed", "ets"],
     ),
     (
-        "no LRO, no tunnels, no data in completions, no padding by the device",
+        "no LRO, no tunnels, no padding by the device",
         &[
             "lro_cap",
             "lro_time_stamp",
@@ -343,7 +343,6 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
             "lro_timer_supported_periods",
             "tunnel_stateless_gre",
             "tunnel_stateless_vxlan",
-            "sctr_data_cqe",
             "scqe_break_moderation",
             "pad_tx_eth_packet",
         ],

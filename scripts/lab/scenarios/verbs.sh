@@ -2,6 +2,7 @@
 # ports: 2
 # capture: yes
 # refusals: none
+# counts: inline_receives
 # timeout: 400
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs.sh source-path=SCRIPTDIR
@@ -23,6 +24,11 @@ ends mlx5_0 10.1.0.1 mlx5_1 10.1.0.2
 # With -c these look at every byte that arrives.
 for test in rc uc ud srq; do pingpong "ibv_${test}_pingpong" -n 50 -c -s 1000; done
 for test in rc ud srq; do pingpong "ibv_${test}_pingpong" -n 20 -e; done
+# Short messages that travel in their completions, of 64 bytes and of 128, and those just too long.
+for size in 1 32 33; do
+    for test in rc uc srq; do pingpong "ibv_${test}_pingpong" -n 20 -c -s $size; done
+done
+for size in 64 65; do MLX5_CQE_SIZE=128 pingpong ibv_rc_pingpong -n 20 -c -s $size; done
 pingpong ibv_rc_pingpong -n 2 -c -m 256 -s 1048576
 pingpong ibv_rc_pingpong -n 20 -N -t
 over_ipv6 ibv_rc_pingpong -n 20 -c

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ferrocx_model::Nic;
-use ferrocx_model::datapath::KeyCounts;
+use ferrocx_model::datapath::{InlineCounts, KeyCounts};
 use ferrocx_model::port::Traffic;
 use serde_json::{Value, json};
 
@@ -92,6 +92,7 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
         "rx_drops": format!("{:?}", nic.datapath().receive_drops()),
         "roce_drops": format!("{:?}", nic.datapath().roce_drops()),
         "keys": keys(nic.datapath().key_counts()),
+        "inline": inline(nic.datapath().inline_counts()),
         "commands": counters.commands,
         "doorbells": {
             "send": counters.send_doorbells,
@@ -124,6 +125,10 @@ fn keys(counts: KeyCounts) -> Value {
         "sends_with_invalidate": counts.sends_with_invalidate,
         "remote_invalidates": counts.remote_invalidates,
     })
+}
+
+fn inline(counts: InlineCounts) -> Value {
+    json!({ "inline_receives": counts.responder, "inline_answers": counts.requester })
 }
 
 fn traffic(traffic: Traffic) -> Value {

@@ -19,8 +19,8 @@ use super::queues::{RingPlace, check_record, check_uar, ring};
 use super::{Answer, Exec, Refused, ensure};
 use crate::caps::log_max;
 use crate::objects::{
-    Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats, ReceiveRing, WorkQueue,
-    WqType,
+    CqeScatter, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats, ReceiveRing,
+    WorkQueue, WqType,
 };
 use crate::roce::Psn;
 use crate::roce::requester::{Limits, Requester};
@@ -69,8 +69,6 @@ fn check_qpc(context: &Qpc) -> Answer<QpType> {
     let qp_type = qp_type.ok_or_else(|| Refused::param("st", raw, "no such service here"))?;
     refuse_set("state", context.state(), "a queue pair is created in reset")?;
     refuse_set("wq_signature", context.wq_signature().into(), "not advertised")?;
-    refuse_set("cs_req", context.cs_req(), "sctr_data_cqe is not advertised")?;
-    refuse_set("cs_res", context.cs_res(), "sctr_data_cqe is not advertised")?;
     refuse_set("offload_type", context.offload_type(), "not advertised")?;
     refuse_set("cd_master", context.cd_master().into(), "cd is not advertised")?;
     refuse_set("cd_slave_send", context.cd_slave_send().into(), "cd is not advertised")?;
@@ -157,6 +155,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         check_record(context.dbr_addr())?;
     }
     check_cqs(objects, &context, log_sq_size.is_some(), kind, qp_type)?;
+    check_scatter(objects, &context, qp_type)?;
     let receive = shared_rq.unwrap_or_else(|| QpReceive::Own(own_ring(&context, &memory)));
     let qp = Qp {
         qp_type,
@@ -181,6 +180,26 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         uar.qpns.push(qpn);
     }
     Ok(CreateQpOut::zeroed().with_qpn(qpn).0.to_vec())
+}
+
+/// Data in completions: known values, a service whose messages have one sender, and for 64 bytes
+/// entries of 128. Source: reference 5.2, 6.7.
+fn check_scatter(objects: &Objects, context: &Qpc, qp_type: QpType) -> Answer<()> {
+    let sides = [
+        ("cs_req", context.cs_req(), CqeScatter::of_requester(context.cs_req()), context.cqn_snd()),
+        ("cs_res", context.cs_res(), CqeScatter::of_responder(context.cs_res()), context.cqn_rcv()),
+    ];
+    for (field, raw, scatter, cqn) in sides {
+        let scatter = scatter.ok_or_else(|| Refused::param(field, raw, "no such size"))?;
+        ensure(scatter == CqeScatter::Off || qp_type.is_connected(), || {
+            Refused::param(field, raw, "only for connected services")
+        })?;
+        let has_room = objects.cqs.get(cqn).is_none_or(|cq| cq.cqe_bytes == 128);
+        ensure(scatter != CqeScatter::Up64 || has_room, || {
+            Refused::param(field, raw, "64 bytes need a completion queue with 128-byte entries")
+        })?;
+    }
+    Ok(())
 }
 
 fn check_cqs(

@@ -128,7 +128,7 @@ pub(super) fn end_all(ctx: &mut Ctx<'_>, completions: &mut Completions) {
 fn write(ctx: &mut Ctx<'_>, completions: &mut Completions, block: &Block) {
     let cqn = block.cqn;
     if block.minis.len() == 1 {
-        cq::complete_now(ctx, completions, cqn, block.title.0, Urgency::Plain);
+        cq::complete_now(ctx, completions, cqn, (&[], block.title.0), Urgency::Plain);
         return;
     }
     let count = u32::try_from(block.minis.len()).unwrap_or(u32::MAX);

@@ -188,10 +188,23 @@ pub(super) fn complete(
     entry: [u8; 64],
     urgency: Urgency,
 ) -> bool {
+    complete_behind(ctx, completions, cqn, (&[], entry), urgency)
+}
+
+/// Like [`complete`], with bytes in the first half of an entry of 128 bytes. An entry of 64 bytes
+/// has no room for them, and `front` must be empty.
+#[inline]
+pub(super) fn complete_behind(
+    ctx: &mut Ctx<'_>,
+    completions: &mut Completions,
+    cqn: u32,
+    (front, entry): (&[u8], [u8; 64]),
+    urgency: Urgency,
+) -> bool {
     if !completions.blocks.is_empty() {
         compress::end(ctx, completions, cqn);
     }
-    complete_now(ctx, completions, cqn, entry, urgency)
+    complete_now(ctx, completions, cqn, (front, entry), urgency)
 }
 
 /// The burst is over: makes the entries visible that were held back.
@@ -210,7 +223,7 @@ pub(super) fn complete_now(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     cqn: u32,
-    mut entry: [u8; 64],
+    (front, mut entry): (&[u8], [u8; 64]),
     urgency: Urgency,
 ) -> bool {
     if !has_room(ctx, cqn, 1) {
@@ -219,7 +232,10 @@ pub(super) fn complete_now(
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
     set_owner(cq, &mut entry);
     let at = cq.entry(0);
-    if !completions.hold(cq, cqn, at, &entry) && ctx.mem.write_release(at, &entry).is_err() {
+    let has_front =
+        front.is_empty() || ctx.mem.write(at - u64::from(cq.cqe_bytes - 64), front).is_ok();
+    let is_held = has_front && completions.hold(cq, cqn, at, &entry);
+    if !has_front || (!is_held && ctx.mem.write_release(at, &entry).is_err()) {
         fail(ctx, cqn, CqStatus::WriteFailure);
         return false;
     }

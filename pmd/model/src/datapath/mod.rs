@@ -45,7 +45,7 @@ use crate::wire::{Fcs, Unplugged, Wire};
 
 pub use cq::timestamp;
 pub use dma::Refused;
-pub use roce::{KeyCounts, RoceDrops};
+pub use roce::{InlineCounts, KeyCounts, RoceDrops};
 
 /// The low 16 bits: for counters and fields of that width.
 #[inline(always)]
@@ -165,6 +165,12 @@ impl DataPath {
     #[must_use]
     pub fn key_counts(&self) -> KeyCounts {
         self.roce.key_counts()
+    }
+
+    /// Completions that carried the data themselves.
+    #[must_use]
+    pub fn inline_counts(&self) -> InlineCounts {
+        self.roce.inline_counts()
     }
 
     /// A function-level reset: forgets everything but the wire and its counts.

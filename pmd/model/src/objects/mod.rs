@@ -11,7 +11,8 @@ mod table;
 
 pub use memory::QueueMemory;
 pub use qp::{
-    MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState, QpType, RoceGid, SendJob, TakenReceive, XrcSrq,
+    CqeScatter, InlineData, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState, QpType,
+    RoceGid, SendJob, TakenReceive, XrcSrq,
 };
 pub use queues::{
     Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,

@@ -123,6 +123,58 @@ pub enum QpReceive {
     None,
 }
 
+/// Bytes of data that a completion carries at most.
+pub const MAX_INLINE_BYTES: usize = 64;
+
+/// Data that a completion carries.
+pub type InlineData = ArrayVec<u8, MAX_INLINE_BYTES>;
+
+/// Up to which length data travel in the completion. Source: reference 5.2, `cs_req`, `cs_res`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CqeScatter {
+    /// Never.
+    Off,
+    /// Up to 32 bytes, in the first half of 64.
+    Up32,
+    /// Up to 64 bytes, in the first half of 128.
+    Up64,
+}
+
+impl CqeScatter {
+    /// Decodes `cs_res`.
+    #[must_use]
+    pub fn of_responder(raw: u32) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Off),
+            1 => Some(Self::Up32),
+            2 => Some(Self::Up64),
+            _ => None,
+        }
+    }
+
+    /// Decodes `cs_req`.
+    #[must_use]
+    pub fn of_requester(raw: u32) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Off),
+            0x11 => Some(Self::Up32),
+            0x22 => Some(Self::Up64),
+            _ => None,
+        }
+    }
+
+    /// Whether so many bytes travel in the completion. A length of 0 has nothing to travel.
+    #[must_use]
+    pub fn takes(self, len: usize) -> bool {
+        let limit = match self {
+            Self::Off => 0,
+            Self::Up32 => 32,
+            Self::Up64 => 64,
+        };
+        (1..=limit).contains(&len)
+    }
+}
+
 /// A receive WQE that was taken from its ring and is being filled.
 #[derive(Debug, Clone)]
 pub struct TakenReceive {
@@ -163,6 +215,8 @@ pub struct SendJob {
     pub xrc_srqn: u32,
     /// Datagrams: where to.
     pub av: Option<AddressVector>,
+    /// The answer, if its completion is to carry it.
+    pub answer: InlineData,
 }
 
 /// Queue pair. Source: reference 5.2.
@@ -206,6 +260,18 @@ impl Qp {
     pub fn mtu_bytes(&self) -> u32 {
         // 1 is 256 bytes, 5 is 4096. Source: reference 7.7.
         128 << self.context.mtu().clamp(1, 5)
+    }
+
+    /// Which receives are completed with their data.
+    #[must_use]
+    pub fn receive_scatter(&self) -> CqeScatter {
+        CqeScatter::of_responder(self.context.cs_res()).unwrap_or(CqeScatter::Off)
+    }
+
+    /// Which READs and atomics are completed with their data.
+    #[must_use]
+    pub fn answer_scatter(&self) -> CqeScatter {
+        CqeScatter::of_requester(self.context.cs_req()).unwrap_or(CqeScatter::Off)
     }
 
     /// The address path.

@@ -219,6 +219,11 @@ impl<J> Requester<J> {
         self.queue.get(index)
     }
 
+    /// What the owner keeps with the request at a place of the queue.
+    pub fn job_mut(&mut self, index: usize) -> Option<&mut J> {
+        self.queue.get_mut(index).map(|request| &mut request.job)
+    }
+
     /// Posts a request that takes up `packets` PSNs, 0 for a local one.
     pub fn push(&mut self, kind: Kind, fence: Fence, packets: u32, job: J) {
         let first = self.next;

@@ -77,8 +77,12 @@ pub struct Peer {
 
 impl Peer {
     pub fn new(number: u8, wire: impl Wire + 'static) -> Self {
+        Self::with(number, wire, NicConfig::default())
+    }
+
+    pub fn with(number: u8, wire: impl Wire + 'static, config: NicConfig) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let mut host = Host::up_with(NicConfig { mac, ..NicConfig::default() });
+        let mut host = Host::up_with(NicConfig { mac, ..config });
         host.nic.datapath_mut().plug(wire);
         host.ok(&input(0x200, &[(0, 0x0755_0000), (0xc, 2), (0x100, 1)]), 0x10);
         let ip = [192, 168, 0, number];
@@ -152,7 +156,8 @@ impl Peer {
         self.create_qp_with(3, &[(0xc4, 1 << 24), (0xb0, xrcd), (0xa8, 16 << 6)])
     }
 
-    fn create_qp_with(&mut self, st: u32, fields: &[(usize, u32)]) -> TestQp {
+    /// CREATE_QP with more words of its input.
+    pub fn create_qp_with(&mut self, st: u32, fields: &[(usize, u32)]) -> TestQp {
         let alloc = |host: &Host, len: usize| host.heap.alloc(len, 4096).expect("room");
         let (rings, record) = (alloc(&self.host, 4096), alloc(&self.host, 64));
         rings.fill(0);

@@ -10,9 +10,9 @@ use super::super::cq::{self, Urgency};
 use super::super::dma;
 use super::super::wqe::{Segment, Segments, WqeFault};
 use super::send::{access, fail_at, job, opcode, read_wqe};
-use super::{Env, complete_error, fail};
+use super::{Env, complete_error, fail, inline};
 use crate::mkey::Rights;
-use crate::objects::{Qp, QpState, QpType, RoceCounters, SendJob};
+use crate::objects::{MAX_INLINE_BYTES, Qp, QpState, QpType, RoceCounters, SendJob};
 use crate::roce::bth::{Header, Meaning, Op};
 use crate::roce::packet::Frame;
 use crate::roce::psn::Psn;
@@ -97,14 +97,39 @@ fn nak(qp: &mut Qp, env: &mut Env<'_>, psn: Psn, syndrome: u8) {
     qp.requester.refused(psn, fault, now);
 }
 
+/// Whether the completion of a request carries its answer.
+fn is_inline(qp: &Qp, env: &Env<'_>, request: &Request<SendJob>) -> bool {
+    let job = &request.job;
+    let fits = match request.kind {
+        Kind::Read => true,
+        Kind::Atomic => !env.host_order,
+        Kind::Push | Kind::Local => false,
+    };
+    let is_signaled = job.ctrl.ce() >= CompletionMode::ALWAYS.0;
+    fits && is_signaled && qp.answer_scatter().takes(job.len as usize)
+}
+
+/// Puts the answer that `scatter` would into memory aside, for the completion.
+fn set_aside(qp: &mut Qp, index: usize, bytes: &[u8]) {
+    if let Some(job) = qp.requester.job_mut(index) {
+        job.answer = bytes.iter().copied().take(MAX_INLINE_BYTES).collect();
+    }
+}
+
 fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number): (usize, u32)) {
     let Some(request) = qp.requester.get(index) else { return };
     let (mtu, job) = (qp.mtu_bytes(), &request.job);
+    let is_inline = is_inline(qp, env, request);
     let result = if request.kind == Kind::Atomic {
         let original = frame.header.original;
         // Source: reference 6.12, "Atomic results".
         let bytes = if env.host_order { original.to_le_bytes() } else { original.to_be_bytes() };
-        scatter(qp, env, job, 0, &bytes)
+        if is_inline {
+            set_aside(qp, index, &bytes);
+            Ok(())
+        } else {
+            scatter(qp, env, job, 0, &bytes)
+        }
     } else {
         let skip = number.saturating_mul(mtu);
         let expected = job.len.saturating_sub(skip).min(mtu) as usize;
@@ -112,7 +137,12 @@ fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number
             qp.requester.fail(index, Fault::BadResponse);
             return;
         }
-        scatter(qp, env, job, skip as usize, frame.payload)
+        if is_inline {
+            set_aside(qp, index, frame.payload);
+            Ok(())
+        } else {
+            scatter(qp, env, job, skip as usize, frame.payload)
+        }
     };
     match result {
         Ok(()) => qp.requester.answered(index, env.now_ns),
@@ -161,7 +191,12 @@ fn complete(qp: &mut Qp, env: &mut Env<'_>, request: &Request<SendJob>) {
         ce if ce == CompletionMode::ALWAYS_AND_EQE.0 => Urgency::Event,
         _ => Urgency::Plain,
     };
-    env.complete(qp.context.cqn_snd(), entry.0, urgency);
+    let cqn = qp.context.cqn_snd();
+    if job.answer.is_empty() {
+        return env.complete(cqn, entry.0, urgency);
+    }
+    env.inline_counts.requester += 1;
+    inline::complete(env, cqn, (qp.answer_scatter(), &job.answer), entry, urgency);
 }
 
 fn syndrome_of(fault: Fault) -> CqeSyndrome {

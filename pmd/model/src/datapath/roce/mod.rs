@@ -4,9 +4,11 @@
 //! events) is collected as [`Effect`]s while a queue pair is worked on, and done after it.
 //!
 //! - `send`: WQEs, packets of requests, answers to them. `receive`: requests of peers, replies.
-//! - `ring`: receive WQEs. `umr`: requests that change memory keys.
+//! - `ring`: receive WQEs. `umr`: requests that change memory keys. `inline`: small data that travel
+//!   in completions.
 
 mod answer;
+mod inline;
 mod receive;
 mod ring;
 mod send;
@@ -26,7 +28,7 @@ use crate::eq::QueueKind;
 use crate::mkey::MkeyTable;
 use crate::nic::Ctx;
 use crate::objects::{
-    QCounter, Qp, QpReceive, QpState, QpType, Rmp, RoceCounters, RoceGid, Table, XrcSrq,
+    InlineData, QCounter, Qp, QpReceive, QpState, QpType, Rmp, RoceCounters, RoceGid, Table, XrcSrq,
 };
 use crate::port::Port;
 use crate::roce::bth::Header;
@@ -74,10 +76,19 @@ pub struct KeyCounts {
     pub remote_invalidates: u64,
 }
 
+/// Completions that carried the data themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InlineCounts {
+    /// Of receives.
+    pub responder: u64,
+    /// Of READs and atomics.
+    pub requester: u64,
+}
+
 /// What is done for other queues once a queue pair has been worked on.
 #[derive(Debug)]
 enum Effect {
-    Complete { cqn: u32, entry: [u8; 64], urgency: Urgency },
+    Complete { cqn: u32, front: InlineData, entry: [u8; 64], urgency: Urgency },
     Event { event: EventType, number: u32 },
     Refuse { field: &'static str, value: u64, why: &'static str },
 }
@@ -94,6 +105,7 @@ struct Env<'a> {
     port: &'a mut Port,
     drops: &'a mut RoceDrops,
     key_counts: &'a mut KeyCounts,
+    inline_counts: &'a mut InlineCounts,
     effects: &'a mut Vec<Effect>,
     now_ns: u64,
     /// Atomics are in the byte order of the host.
@@ -102,7 +114,12 @@ struct Env<'a> {
 
 impl Env<'_> {
     fn complete(&mut self, cqn: u32, entry: [u8; 64], urgency: Urgency) {
-        self.effects.push(Effect::Complete { cqn, entry, urgency });
+        self.complete_behind(cqn, InlineData::new_const(), entry, urgency);
+    }
+
+    /// A completion with `front` in the first half of an entry of 128 bytes.
+    fn complete_behind(&mut self, cqn: u32, front: InlineData, entry: [u8; 64], urgency: Urgency) {
+        self.effects.push(Effect::Complete { cqn, front, entry, urgency });
     }
 
     fn event(&mut self, event: EventType, number: u32) {
@@ -221,6 +238,7 @@ pub(super) struct Roce {
     loopback: Loopback,
     drops: RoceDrops,
     key_counts: KeyCounts,
+    inline_counts: InlineCounts,
     effects: Vec<Effect>,
 }
 
@@ -231,6 +249,10 @@ impl Roce {
 
     pub(super) fn key_counts(&self) -> KeyCounts {
         self.key_counts
+    }
+
+    pub(super) fn inline_counts(&self) -> InlineCounts {
+        self.inline_counts
     }
 
     pub(super) fn clear(&mut self) {
@@ -268,6 +290,7 @@ impl Roce {
             port: &mut state.port,
             drops: &mut self.drops,
             key_counts: &mut self.key_counts,
+            inline_counts: &mut self.inline_counts,
             effects: &mut effects,
             now_ns: ctx.now_ns,
             host_order,
@@ -275,8 +298,8 @@ impl Roce {
         let result = work(qp, &mut env, &mut self.loopback);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Complete { cqn, entry, urgency } => {
-                    cq::complete(ctx, completions, cqn, entry, urgency);
+                Effect::Complete { cqn, front, entry, urgency } => {
+                    cq::complete_behind(ctx, completions, cqn, (&front, entry), urgency);
                 }
                 Effect::Event { event, number } => ctx.queue_event(event, QueueKind::Qp, number),
                 Effect::Refuse { field, value, why } => ctx.refuse_data(field, value, why),

@@ -8,7 +8,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::super::cq::{self, Urgency};
 use super::super::dma;
-use super::{Env, Output, Sent, answer, complete_error, fail, ring, send, umr};
+use super::{Env, Output, Sent, answer, complete_error, fail, inline, ring, send, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
 use crate::roce::bth::{AckSyndrome, Aeth, Header, Op, Reth, Transport};
@@ -227,13 +227,20 @@ fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refus
             return Ok(false);
         }
     }
+    let is_whole = header.op.starts_message() && header.op.ends_message();
+    let is_inline =
+        is_whole && header.op.is_send() && qp.receive_scatter().takes(frame.payload.len());
     if header.op.is_write() {
         write(qp, env, frame)?;
     } else if let Some(taken) = &mut qp.taken {
-        ring::scatter(env, taken, frame.payload).map_err(Refusal::local)?;
+        if is_inline {
+            ring::skip(taken, payload_len(frame)).map_err(Refusal::local)?;
+        } else {
+            ring::scatter(env, taken, frame.payload).map_err(Refusal::local)?;
+        }
     }
     if header.op.ends_message() && needs_receive {
-        finish(qp, env, header)?;
+        finish(qp, env, header, if is_inline { frame.payload } else { &[] })?;
     }
     Ok(true)
 }
@@ -348,8 +355,8 @@ fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
     Ok(())
 }
 
-/// A message with a receive is complete.
-fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
+/// A message with a receive is complete; its completion carries `data`, if there are any.
+fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header, data: &[u8]) -> Result<(), Refusal> {
     if let Some(rkey) = header.invalidate() {
         umr::invalidate_remotely(qp, env, rkey).map_err(|why| Refusal::access(rkey, why))?;
     }
@@ -369,7 +376,7 @@ fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
         .with_imm_inval_pkey(word)
         .with_byte_cnt(len)
         .with_opcode(opcode.0);
-    complete(qp, env, &taken, entry, header.solicited);
+    complete(qp, env, &taken, (entry, data), header.solicited);
     Ok(())
 }
 
@@ -396,13 +403,17 @@ fn complete(
     qp: &mut Qp,
     env: &mut Env<'_>,
     taken: &TakenReceive,
-    entry: Cqe64,
+    (entry, data): (Cqe64, &[u8]),
     is_solicited: bool,
 ) {
     qp.stats.completions += 1;
     let (cqn, _) = destination(qp, env, taken);
     let urgency = if is_solicited { Urgency::Solicited } else { Urgency::Plain };
-    env.complete(cqn, entry.0, urgency);
+    if data.is_empty() {
+        return env.complete(cqn, entry.0, urgency);
+    }
+    env.inline_counts.responder += 1;
+    inline::complete(env, cqn, (qp.receive_scatter(), data), entry, urgency);
 }
 
 /// Completes a receive with an error.
@@ -453,7 +464,7 @@ fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         .with_vlan_info(frame.vlan.unwrap_or(0).into())
         .with_byte_cnt(taken.filled)
         .with_opcode(opcode.0);
-    complete(qp, env, &taken, entry, header.solicited);
+    complete(qp, env, &taken, (entry, &[]), header.solicited);
 }
 
 /// Sends what is due to the peer. Returns whether anything was sent.

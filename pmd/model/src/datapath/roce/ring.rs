@@ -164,11 +164,28 @@ pub(super) fn scatter(
         }
     }
     if done < bytes.len() {
-        let why = "the message does not fit the buffers of its WQE";
-        return Err((CqeSyndrome::LOCAL_LENGTH_ERR, bytes.len() as u64, why));
+        return Err(too_long(bytes.len() as u64));
     }
     taken.filled = taken.filled.saturating_add(u32::try_from(done).unwrap_or(u32::MAX));
     Ok(())
+}
+
+/// Counts bytes as received that the driver itself will put into the buffers.
+pub(super) fn skip(
+    taken: &mut TakenReceive,
+    len: u32,
+) -> Result<(), (CqeSyndrome, u64, &'static str)> {
+    let room: u64 = taken.list.iter().map(|data| u64::from(data.byte_count())).sum();
+    if u64::from(len) > room {
+        return Err(too_long(len.into()));
+    }
+    taken.filled = len;
+    Ok(())
+}
+
+#[cold]
+fn too_long(len: u64) -> (CqeSyndrome, u64, &'static str) {
+    (CqeSyndrome::LOCAL_LENGTH_ERR, len, "the message does not fit the buffers of its WQE")
 }
 
 /// Completes every receive posted to the queue pair's own ring with "flushed".

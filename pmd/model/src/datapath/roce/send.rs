@@ -16,7 +16,7 @@ use super::super::{dma, low16};
 use super::answer::complete_done;
 use super::{Env, Output, Sent, fail, umr};
 use crate::mkey::{MemAccess, Rights};
-use crate::objects::{Qp, QpState, QpType, RoceGid, SendJob};
+use crate::objects::{InlineData, Qp, QpState, QpType, RoceGid, SendJob};
 use crate::roce::bth::{AtomicEth, Deth, Header, Op, Reth, Transport};
 use crate::roce::packet::{IpPair, Path};
 use crate::roce::requester::{Fault, Fence, Kind, Next, Outgoing};
@@ -141,6 +141,7 @@ pub(super) fn job(wqe: Box<[u8]>, counter: u16) -> SendJob {
         operands: (0, 0),
         xrc_srqn: 0,
         av: None,
+        answer: InlineData::new(),
     }
 }
 
