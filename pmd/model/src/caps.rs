@@ -404,14 +404,15 @@ fn flow_tables() -> CapPage {
     page
 }
 
-/// Compare-and-swap and fetch-and-add of eight bytes, big-endian until the driver chooses.
+/// Compare-and-swap and fetch-and-add of eight bytes, big-endian until the driver chooses; with
+/// masks of four and eight.
 ///
 /// Unlike TRACE the driver may choose the host's byte order: without it Linux offers no atomics.
 fn atomic_page() -> Page {
     let cap = AtomicCap::zeroed()
         .with_supported_atomic_req_8b_endianness_mode_1(true)
-        .with_atomic_operations(0x3)
-        .with_atomic_size_qp(0x8);
+        .with_atomic_operations(0xf)
+        .with_atomic_size_qp(0xc);
     let mut page = Page::new(cap_type::ATOMIC, cap.as_bytes());
     let max = cap.with_atomic_req_8b_endianness_mode(1);
     page.max[..AtomicCap::SIZE_BYTES].copy_from_slice(max.as_bytes());

@@ -348,7 +348,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("RoCE version 2 only", &["l3_type", "roce_version"]),
-    ("fewer atomics", &["atomic_operations", "atomic_size_qp"]),
+    ("masked atomics of four and eight bytes only", &["atomic_size_qp"]),
 ];
 
 /// Double words of the pages with bits that no public source names: kind, offset.

@@ -7,6 +7,7 @@ use ferrocx_prm::vport::RoceAddress;
 use ferrocx_prm::wqe::{AddressVector, Ctrl, Data};
 
 use super::{QueueMemory, QueueStats, ReceiveRing, WorkQueue};
+use crate::roce::atomic::Operands;
 use crate::roce::bth::Transport;
 use crate::roce::requester::Requester;
 use crate::roce::responder::Responder;
@@ -209,8 +210,8 @@ pub struct SendJob {
     pub raddr: u64,
     /// Remote key.
     pub rkey: u32,
-    /// Operands of an atomic: swap or add, compare.
-    pub operands: (u64, u64),
+    /// Operands of an atomic.
+    pub operands: Operands,
     /// XRC: shared receive queue of the peer.
     pub xrc_srqn: u32,
     /// Datagrams: where to.

@@ -2,12 +2,15 @@
 //!
 //! Source: reference 7.1 and 7.2; IBTA vol. 1, chapter 9.
 
+use super::atomic::{Operands, Size};
 use super::psn::Psn;
 
 /// Bytes of a base transport header.
 pub const BTH_BYTES: usize = 12;
-/// Bytes of the longest set of headers: BTH, XRCETH, AtomicETH.
-pub const MAX_HEADER_BYTES: usize = BTH_BYTES + 4 + 28;
+/// Bytes of the longest set of headers: BTH and the operands of a masked atomic.
+pub const MAX_HEADER_BYTES: usize = BTH_BYTES + MASKED_ATOMIC_BYTES;
+/// Bytes of the header of a masked atomic: address, key, size, four operands.
+const MASKED_ATOMIC_BYTES: usize = 8 + 4 + 4 + 4 * 8;
 /// The P_Key that RoCE sends. Source: reference 7.8.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
@@ -36,7 +39,8 @@ impl Transport {
         }
     }
 
-    /// Decodes the upper three bits of an opcode.
+    /// Decodes the upper three bits of an opcode. Source: reference 7.2; for the manufacturer's range
+    /// see [`Op`].
     #[must_use]
     pub const fn from_opcode(opcode: u8) -> Option<Self> {
         match opcode & 0xe0 {
@@ -44,12 +48,22 @@ impl Transport {
             0x20 => Some(Self::Uc),
             0x60 => Some(Self::Ud),
             0xa0 => Some(Self::Xrc),
+            // The manufacturer's own are all of reliable connections.
+            0xc0 => Some(Self::Rc),
             _ => None,
         }
     }
 }
 
 /// What a packet does, bits 4:0 of the opcode.
+///
+/// # Masked atomics
+///
+/// No public source tells how this vendor's devices put them on the wire, only that the answer is
+/// the one of the standard atomics. The model has them under two opcodes of the range that IBTA
+/// vol. 1, 9.2.1 leaves to manufacturers, with a header of its own: address (8 bytes), key (4),
+/// size in bytes (4), value, comparand, mask of the swap, mask of the comparison (8 each). Two
+/// models understand each other; nobody else can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the specification's own")]
@@ -77,10 +91,12 @@ pub enum Op {
     FetchAdd = 0x14,
     SendLastInvalidate = 0x16,
     SendOnlyInvalidate = 0x17,
+    MaskedCompareSwap = 0xd3,
+    MaskedFetchAdd = 0xd4,
 }
 
 impl Op {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::SendFirst,
         Self::SendMiddle,
         Self::SendLast,
@@ -104,12 +120,28 @@ impl Op {
         Self::FetchAdd,
         Self::SendLastInvalidate,
         Self::SendOnlyInvalidate,
+        Self::MaskedCompareSwap,
+        Self::MaskedFetchAdd,
     ];
 
-    /// Decodes the lower five bits of an opcode.
+    /// Decodes the lower five bits of an opcode; all eight in the range of the manufacturer.
     #[must_use]
     pub fn from_opcode(opcode: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| *op as u8 == opcode & 0x1f)
+        let code = if is_of_manufacturer(opcode) { opcode } else { opcode & 0x1f };
+        Self::ALL.into_iter().find(|op| *op as u8 == code)
+    }
+
+    /// The opcode with the transport service.
+    #[must_use]
+    pub const fn opcode(self, transport: Transport) -> u8 {
+        let code = self as u8;
+        if is_of_manufacturer(code) { code } else { transport.raw() | code }
+    }
+
+    /// An atomic, with or without masks.
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        self.has_atomic() || self.has_masked_atomic()
     }
 
     /// Whether a responder sends it.
@@ -158,6 +190,10 @@ impl Op {
         matches!(self as u8, 0x13 | 0x14)
     }
 
+    const fn has_masked_atomic(self) -> bool {
+        matches!(self, Self::MaskedCompareSwap | Self::MaskedFetchAdd)
+    }
+
     const fn has_aeth(self) -> bool {
         matches!(self as u8, 0x0d | 0x0f..=0x12)
     }
@@ -166,7 +202,8 @@ impl Op {
     #[must_use]
     pub const fn exists_on(self, transport: Transport) -> bool {
         match transport {
-            Transport::Rc | Transport::Xrc => true,
+            Transport::Rc => true,
+            Transport::Xrc => !self.has_masked_atomic(),
             Transport::Uc => (self as u8) <= 0x0b,
             Transport::Ud => matches!(self as u8, 0x04 | 0x05),
         }
@@ -200,10 +237,8 @@ pub struct AtomicEth {
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// Value to store or to add.
-    pub swap_add: u64,
-    /// Value to compare with.
-    pub compare: u64,
+    /// What to do it with. Only masked atomics carry masks and another size than eight.
+    pub operands: Operands,
 }
 
 /// Acknowledge extended transport header.
@@ -319,7 +354,7 @@ impl Header {
             xrc_srqn: 0,
             deth: Deth { qkey: 0, sqpn: 0 },
             reth: Reth { va: 0, rkey: 0, len: 0 },
-            atomic: AtomicEth { va: 0, rkey: 0, swap_add: 0, compare: 0 },
+            atomic: AtomicEth { va: 0, rkey: 0, operands: Operands::plain(0, 0) },
             aeth: Aeth { syndrome: AckSyndrome(0), msn: 0 },
             original: 0,
             imm: 0,
@@ -351,6 +386,7 @@ impl Header {
             (self.transport == Transport::Ud, 8),
             (self.op.has_reth(), 16),
             (self.op.has_atomic(), 28),
+            (self.op.has_masked_atomic(), MASKED_ATOMIC_BYTES),
             (self.op.has_aeth(), 4),
             (self.op == Op::AtomicAcknowledge, 8),
             (self.op.has_imm(), 4),
@@ -365,7 +401,7 @@ impl Header {
     /// If `out` is shorter than [`Self::len_bytes`].
     pub fn write_to(&self, out: &mut [u8]) -> usize {
         let mut out = Writer { out, at: 0 };
-        let opcode = self.transport.raw() | self.op as u8;
+        let opcode = self.op.opcode(self.transport);
         // MigReq is set: the path is in its migrated (normal) state. Source: reference 7.1.
         let flags = u8::from(self.solicited) << 7 | 1 << 6 | (self.pad & 3) << 4;
         out.put(&[opcode, flags]);
@@ -387,8 +423,17 @@ impl Header {
         if self.op.has_atomic() {
             out.put(&self.atomic.va.to_be_bytes());
             out.put(&self.atomic.rkey.to_be_bytes());
-            out.put(&self.atomic.swap_add.to_be_bytes());
-            out.put(&self.atomic.compare.to_be_bytes());
+            out.put(&self.atomic.operands.swap_add.to_be_bytes());
+            out.put(&self.atomic.operands.compare.to_be_bytes());
+        }
+        if self.op.has_masked_atomic() {
+            let with = &self.atomic.operands;
+            out.put(&self.atomic.va.to_be_bytes());
+            out.put(&self.atomic.rkey.to_be_bytes());
+            out.put(&with.size.bytes().to_be_bytes());
+            for value in [with.swap_add, with.compare, with.swap_mask, with.compare_mask] {
+                out.put(&value.to_be_bytes());
+            }
         }
         if self.op.has_aeth() {
             let word = u32::from(self.aeth.syndrome.0) << 24 | self.aeth.msn & 0xff_ffff;
@@ -437,7 +482,15 @@ impl Header {
         }
         if op.has_atomic() {
             let (va, rkey) = (from.be64()?, from.be32()?);
-            header.atomic = AtomicEth { va, rkey, swap_add: from.be64()?, compare: from.be64()? };
+            let operands = Operands::plain(from.be64()?, from.be64()?);
+            header.atomic = AtomicEth { va, rkey, operands };
+        }
+        if op.has_masked_atomic() {
+            let (va, rkey, size) = (from.be64()?, from.be32()?, Size::of(from.be32()?)?);
+            let (swap_add, compare) = (from.be64()?, from.be64()?);
+            let (swap_mask, compare_mask) = (from.be64()?, from.be64()?);
+            let operands = Operands { swap_add, compare, swap_mask, compare_mask, size };
+            header.atomic = AtomicEth { va, rkey, operands };
         }
         if op.has_aeth() {
             let [syndrome, msn @ ..] = from.array::<4>()?;
@@ -455,6 +508,11 @@ impl Header {
         }
         Some((header, from.at))
     }
+}
+
+/// Whether an opcode is of the range that is left to manufacturers. Source: IBTA vol. 1, 9.2.1.
+const fn is_of_manufacturer(opcode: u8) -> bool {
+    opcode >= 0xc0
 }
 
 struct Writer<'a> {

@@ -33,10 +33,21 @@ fn headers_have_the_bytes_of_the_specification() {
     is(&header, "0b40ffff 00100001 00ffffff 1122334455667788 99aabbcc ddeeff00 01020304");
 
     let mut header = Header::new(Transport::Rc, Op::CompareSwap, 2, Psn::new(3));
-    header.atomic = AtomicEth { va: 0x10, rkey: 0x20, swap_add: 0x30, compare: 0x40 };
+    header.atomic = AtomicEth { va: 0x10, rkey: 0x20, operands: Operands::plain(0x30, 0x40) };
     is(
         &header,
         "1340ffff 00000002 00000003 0000000000000010 00000020 0000000000000030 0000000000000040",
+    );
+
+    let mut header = Header::new(Transport::Rc, Op::MaskedFetchAdd, 2, Psn::new(3));
+    let (size, masks) = (Size::Four, (0x50, 0x60));
+    let operands =
+        Operands { swap_add: 0x30, compare: 0x40, swap_mask: masks.0, compare_mask: masks.1, size };
+    header.atomic = AtomicEth { va: 0x10, rkey: 0x20, operands };
+    is(
+        &header,
+        "d440ffff 00000002 00000003 0000000000000010 00000020 00000004 0000000000000030 \
+         0000000000000040 0000000000000050 0000000000000060",
     );
 
     let mut header = Header::new(Transport::Rc, Op::AtomicAcknowledge, 2, Psn::new(3));
@@ -70,7 +81,8 @@ fn what_does_not_exist_is_refused() {
     assert!(parse(0x04, 0x40).is_some());
     assert!(parse(0x04, 0x00).is_some(), "MigReq is not compared: soft-RoCE sends 0");
     assert!(parse(0x04, 0x41).is_none(), "transport version 1");
-    for opcode in [0x15, 0x18, 0x1f, 0x2c, 0x33, 0x36, 0x60, 0x66, 0x40, 0x80, 0x81, 0xff] {
+    let unknown = [0x15, 0x18, 0x1f, 0x2c, 0x33, 0x36, 0x60, 0x66, 0x40, 0x80, 0x81, 0xff];
+    for opcode in unknown.into_iter().chain([0xc0, 0xd2, 0xd5, 0xf3]) {
         assert!(parse(opcode, 0x40).is_none(), "opcode {opcode:#04x}");
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! # Architecture
 //! - [`psn`], [`timer`], [`bth`], [`icrc`], [`packet`]: numbers, headers, checksum, frames. Pure
-//!   functions on bytes, total: any input is parsed or refused.
+//!   functions on bytes, total: any input is parsed or refused. [`atomic`]: what atomics compute.
 //! - [`requester`], [`responder`]: the two halves of a queue pair as state machines. Packets and
 //!   time go in, decisions come out; they touch no memory.
 //! - `datapath::roce` carries the decisions out.
 //!
 //! # What it does not do
-//! RoCEv1, congestion control (CNPs are dropped), masked atomics, path migration, end-to-end
+//! RoCEv1, congestion control (CNPs are dropped), path migration, end-to-end
 //! credits: none of it is advertised.
 
+pub mod atomic;
 pub mod bth;
 pub mod icrc;
 pub mod packet;

@@ -240,7 +240,7 @@ impl Responder {
                 self.replies.retain(|waiting| waiting.reply.psn().is_before(psn));
                 self.push(Reply::Read { psn, reth, pd, number: 0, msn: self.msn }, true);
             }
-            Op::CompareSwap | Op::FetchAdd => {
+            op if op.is_atomic() => {
                 let found = self.served.iter().find_map(|served| match served {
                     Served::Atomic { psn, original } if *psn == header.psn => Some(*original),
                     _ => None,

@@ -377,6 +377,9 @@ pub fn rst2init(qpn: u32, st: u32, pd: u32, rights: u32) -> Vec<u8> {
     input(0x110, &set)
 }
 
+/// `atomic_mode` that lets masked atomics of up to eight bytes in.
+pub const ATOMIC_MODE_8B: u32 = 3;
+
 /// INIT2RTR with MTU 256, GID 0, four reads, RNR timer 1 (10 us).
 pub fn init2rtr(qpn: u32, to: &Target) -> Vec<u8> {
     let mac = u64::from_be_bytes([
@@ -391,7 +394,7 @@ pub fn init2rtr(qpn: u32, to: &Target) -> Vec<u8> {
         (0x50, 0xc123),
         (0x54, (mac >> 32) as u32),
         (0x58, mac as u32),
-        (0xa8, 2 << 21),
+        (0xa8, 2 << 21 | ATOMIC_MODE_8B << 16),
         (0xac, 1 << 24 | to.receive_psn),
     ];
     let mut bytes = input(0x110, &set);

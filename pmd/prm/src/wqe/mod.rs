@@ -5,7 +5,10 @@
 
 mod rdma;
 
-pub use rdma::{AddressVector, Atomic, MaskedAtomic, Xrc};
+pub use rdma::{
+    AddressVector, Atomic, MaskedCompareSwap, MaskedCompareSwap32, MaskedFetchAdd,
+    MaskedFetchAdd32, Xrc,
+};
 
 use crate::layout;
 

@@ -1,7 +1,8 @@
 //! Segments of RDMA work requests: address vector, atomics, XRC.
 //!
 //! Source: reference 6.3; PRM "Work Queue Entry", `mlx5_av`, `mlx5_wqe_atomic_seg`,
-//! `mlx5_wqe_masked_atomic_seg`, `mlx5_wqe_xrc_seg`.
+//! `mlx5_wqe_xrc_seg`. Masked atomics: UCX, `uct_ib_mlx5_atomic_masked_*_seg`; the 32 bytes that
+//! `mlx5_wqe_masked_atomic_seg` of Linux has for both are right for compare and swap only.
 
 use crate::layout;
 
@@ -48,16 +49,44 @@ layout! {
         0x08 (u64) compare, with_compare;
     }
 
-    /// Operands of an 8-byte atomic under masks, 32 bytes.
-    pub struct MaskedAtomic [0x20] {
-        /// Value to swap in or to add.
-        0x00 (u64) swap_add, with_swap_add;
+    /// Operands of an 8-byte compare and swap under masks, 32 bytes.
+    pub struct MaskedCompareSwap [0x20] {
+        /// Value to swap in.
+        0x00 (u64) swap, with_swap;
         /// Value that memory must have in the bits of `compare_mask`.
         0x08 (u64) compare, with_compare;
-        /// Bits to swap; fetch and add: borders that carries do not cross.
-        0x10 (u64) swap_add_mask, with_swap_add_mask;
+        /// Bits to swap.
+        0x10 (u64) swap_mask, with_swap_mask;
         /// Bits to compare.
         0x18 (u64) compare_mask, with_compare_mask;
+    }
+
+    /// Operands of a 4-byte compare and swap under masks, 16 bytes.
+    pub struct MaskedCompareSwap32 [0x10] {
+        /// Value to swap in.
+        0x00 [31:0] swap, with_swap;
+        /// Value that memory must have in the bits of `compare_mask`.
+        0x04 [31:0] compare, with_compare;
+        /// Bits to swap.
+        0x08 [31:0] swap_mask, with_swap_mask;
+        /// Bits to compare.
+        0x0c [31:0] compare_mask, with_compare_mask;
+    }
+
+    /// Operands of an 8-byte fetch and add of fields, 16 bytes.
+    pub struct MaskedFetchAdd [0x10] {
+        /// Value to add.
+        0x00 (u64) add, with_add;
+        /// The last bit of every field: carries do not leave it.
+        0x08 (u64) field_boundary, with_field_boundary;
+    }
+
+    /// Operands of a 4-byte fetch and add of fields, 16 bytes.
+    pub struct MaskedFetchAdd32 [0x10] {
+        /// Value to add.
+        0x00 [31:0] add, with_add;
+        /// The last bit of every field: carries do not leave it.
+        0x04 [31:0] field_boundary, with_field_boundary;
     }
 
     /// XRC segment, 16 bytes.

@@ -3,7 +3,8 @@
 use crate::golden;
 use ferrocx_prm::cqe::{Cqe64, ErrCqe, MiniCqe};
 use ferrocx_prm::eqe::*;
-use ferrocx_prm::wqe::{AddressVector, Atomic, Ctrl, Data, Eth, InlineHeader, MaskedAtomic, Next};
+use ferrocx_prm::wqe::{AddressVector, Atomic, Ctrl, Data, Eth, InlineHeader, Next};
+use ferrocx_prm::wqe::{MaskedCompareSwap, MaskedCompareSwap32, MaskedFetchAdd, MaskedFetchAdd32};
 use ferrocx_prm::wqe::{Raddr, UmrCtrl, Xrc};
 
 golden! {
@@ -246,14 +247,37 @@ golden! {
         compare, with_compare: 0x8dc3_df9a_d2b4_f8bd;
     }
 
-    masked_atomic: MaskedAtomic {
+    masked_compare_swap: MaskedCompareSwap {
         "000: 5004daad 9583c1e8 def2ea38 7c680bab"
         "010: c2afe88e 38f68c85 347d66af 6a401c96"
     } = {
-        swap_add, with_swap_add: 0x5004_daad_9583_c1e8;
+        swap, with_swap: 0x5004_daad_9583_c1e8;
         compare, with_compare: 0xdef2_ea38_7c68_0bab;
-        swap_add_mask, with_swap_add_mask: 0xc2af_e88e_38f6_8c85;
+        swap_mask, with_swap_mask: 0xc2af_e88e_38f6_8c85;
         compare_mask, with_compare_mask: 0x347d_66af_6a40_1c96;
+    }
+
+    masked_compare_swap32: MaskedCompareSwap32 {
+        "000: 5004daad 9583c1e8 def2ea38 7c680bab"
+    } = {
+        swap, with_swap: 0x5004_daad;
+        compare, with_compare: 0x9583_c1e8;
+        swap_mask, with_swap_mask: 0xdef2_ea38;
+        compare_mask, with_compare_mask: 0x7c68_0bab;
+    }
+
+    masked_fetch_add: MaskedFetchAdd {
+        "000: c2afe88e 38f68c85 347d66af 6a401c96"
+    } = {
+        add, with_add: 0xc2af_e88e_38f6_8c85;
+        field_boundary, with_field_boundary: 0x347d_66af_6a40_1c96;
+    }
+
+    masked_fetch_add32: MaskedFetchAdd32 {
+        "000: c2afe88e 38f68c85 00000000 00000000"
+    } = {
+        add, with_add: 0xc2af_e88e;
+        field_boundary, with_field_boundary: 0x38f6_8c85;
     }
 
     xrc: Xrc {

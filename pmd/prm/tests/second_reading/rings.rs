@@ -80,7 +80,10 @@ reading! {
         rmac 48, tclass 8, hop_limit 8, _ 1, grh 1, _ 2, gid_index 8, flow_label 20, rgid 128,
     }
     Atomic { swap_add 64, compare 64 }
-    MaskedAtomic { swap_add 64, compare 64, swap_add_mask 64, compare_mask 64 }
+    MaskedCompareSwap { swap 64, compare 64, swap_mask 64, compare_mask 64 }
+    MaskedCompareSwap32 { swap 32, compare 32, swap_mask 32, compare_mask 32 }
+    MaskedFetchAdd { add 64, field_boundary 64 }
+    MaskedFetchAdd32 { add 32, field_boundary 32, _ 64 }
     Xrc { _ 8, xrc_srqn 24, _ 96 }
     Next { _ 16, next_wqe_index 16, signature 8, _ 88 }
     UmrCtrl {

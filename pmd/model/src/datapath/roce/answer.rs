@@ -13,6 +13,7 @@ use super::send::{access, fail_at, job, opcode, read_wqe};
 use super::{Env, complete_error, fail, inline};
 use crate::mkey::Rights;
 use crate::objects::{MAX_INLINE_BYTES, Qp, QpState, QpType, RoceCounters, SendJob};
+use crate::roce::atomic::Size;
 use crate::roce::bth::{Header, Meaning, Op};
 use crate::roce::packet::Frame;
 use crate::roce::psn::Psn;
@@ -102,11 +103,15 @@ fn is_inline(qp: &Qp, env: &Env<'_>, request: &Request<SendJob>) -> bool {
     let job = &request.job;
     let fits = match request.kind {
         Kind::Read => true,
-        Kind::Atomic => !env.host_order,
+        Kind::Atomic => !env.host_order && !is_masked(opcode(job)),
         Kind::Push | Kind::Local => false,
     };
     let is_signaled = job.ctrl.ce() >= CompletionMode::ALWAYS.0;
     fits && is_signaled && qp.answer_scatter().takes(job.len as usize)
+}
+
+fn is_masked(code: Opcode) -> bool {
+    matches!(code, Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA)
 }
 
 /// Puts the answer that `scatter` would into memory aside, for the completion.
@@ -123,12 +128,17 @@ fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number
     let result = if request.kind == Kind::Atomic {
         let original = frame.header.original;
         // Source: reference 6.12, "Atomic results".
-        let bytes = if env.host_order { original.to_le_bytes() } else { original.to_be_bytes() };
+        let bytes = match (job.operands.size, env.host_order) {
+            // The order can be chosen for eight bytes only. Source: UCX, `ext_atomic_arg_sizes_be`.
+            (Size::Four, _) => &original.to_be_bytes()[4..],
+            (Size::Eight, true) => &original.to_le_bytes()[..],
+            (Size::Eight, false) => &original.to_be_bytes(),
+        };
         if is_inline {
-            set_aside(qp, index, &bytes);
+            set_aside(qp, index, bytes);
             Ok(())
         } else {
-            scatter(qp, env, job, 0, &bytes)
+            scatter(qp, env, job, 0, bytes)
         }
     } else {
         let skip = number.saturating_mul(mtu);

@@ -2,6 +2,7 @@
 //!
 //! Source: reference 6.7, 6.11, 6.12, 7.5, 7.6, 7.8.
 
+use ferrocx_bus::local::DmaFault;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -11,6 +12,7 @@ use super::super::dma;
 use super::{Env, Output, Sent, answer, complete_error, fail, inline, ring, send, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
+use crate::roce::atomic::{self, Size};
 use crate::roce::bth::{AckSyndrome, Aeth, Header, Op, Reth, Transport};
 use crate::roce::packet::Frame;
 use crate::roce::responder::{Arrival, Reply, packets_of};
@@ -138,7 +140,7 @@ fn reliable(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     }
     let result = match header.op {
         Op::ReadRequest => read(qp, env, header),
-        Op::CompareSwap | Op::FetchAdd => atomic(qp, env, header),
+        op if op.is_atomic() => atomic(qp, env, header),
         _ => match push(qp, env, frame) {
             Ok(true) => {
                 qp.responder.accept(header, len);
@@ -318,41 +320,69 @@ fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> 
     Ok(())
 }
 
+/// `atomic_mode` of a context that lets masked atomics in: operands up to 8 bytes. Source: Linux 6.12
+/// `MLX5_ATOMIC_MODE_8B`; 1 and 2 are the standard ones only.
+const ATOMIC_MODE_8B: u32 = 3;
+
 fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
     let request = header.atomic;
+    let size = request.operands.size;
     if !qp.context.rae() {
         return Err(Refusal::invalid("remote atomics are not enabled"));
     }
-    if !request.va.is_multiple_of(8) {
-        return Err(Refusal::invalid("an atomic that is not aligned to 8 bytes"));
+    let is_masked = matches!(header.op, Op::MaskedCompareSwap | Op::MaskedFetchAdd);
+    if is_masked && qp.context.atomic_mode() < ATOMIC_MODE_8B {
+        return Err(Refusal::invalid("atomic_mode permits standard atomics only"));
+    }
+    if !request.va.is_multiple_of(size.bytes().into()) {
+        return Err(Refusal::invalid("an atomic that is not aligned to its size"));
     }
     if !qp.responder.has_room() {
         return Err(Refusal::invalid("more atomics than responder resources"));
     }
     let pd = domain(qp, env, header)?;
-    let access = remote(env.qpn, (pd, request.rkey), (request.va, 8), Rights::REMOTE_ATOMIC);
+    let place = (request.va, size.bytes());
+    let access = remote(env.qpn, (pd, request.rkey), place, Rights::REMOTE_ATOMIC);
     let refused = |refused: dma::Refused| Refusal::access(request.rkey, refused.why());
     let mut spans =
         env.keys.translate(&access).map_err(|fault| refused(dma::Refused::Key(fault)))?;
-    let span = spans.next().filter(|span| span.len == 8);
+    let span = spans.next().filter(|span| span.len == size.bytes());
     let span = span.ok_or_else(|| Refusal::invalid("an atomic across two pieces of a key"))?;
-    let order = |value: u64| if env.host_order { value.swap_bytes() } else { value };
-    let update = |old: u64| {
-        let old = order(old);
-        order(match header.op {
-            Op::FetchAdd => old.wrapping_add(request.swap_add),
-            _ if old == request.compare => request.swap_add,
-            _ => old,
-        })
-    };
-    let original = env
-        .mem
-        .fetch_update_be64(span.iova, update)
-        .map_err(|fault| refused(dma::Refused::Bus(fault)))?;
-    let original = order(original);
+    let original =
+        change(env, header, span.iova).map_err(|fault| refused(dma::Refused::Bus(fault)))?;
     env.count(qp, |count| count.rx_atomic_requests += 1);
     qp.responder.accept_atomic(header.psn, original);
     Ok(())
+}
+
+/// Changes memory as an atomic says; returns what was there.
+///
+/// Eight bytes are in the order that the driver chose. Four are always a number of the host's: the
+/// choice is about eight (`atomic_req_8b_endianness_mode`).
+fn change(env: &Env<'_>, header: &Header, iova: u64) -> Result<u64, DmaFault> {
+    let with = header.atomic.operands;
+    let update = |old: u64| match header.op {
+        Op::FetchAdd => old.wrapping_add(with.swap_add),
+        Op::MaskedFetchAdd => atomic::masked_add(old, &with),
+        _ => atomic::compare_swap(old, &with),
+    };
+    if with.size == Size::Four {
+        // The bus changes eight bytes in one step; the neighbours keep their value.
+        let shift = if iova & 4 == 0 { 32 } else { 0 };
+        let four = |word: u64| u64::from(low32(word >> shift).swap_bytes());
+        let original = env.mem.fetch_update_be64(iova & !7, |word| {
+            let new = u64::from(low32(update(four(word))).swap_bytes());
+            word & !(0xffff_ffff << shift) | new << shift
+        })?;
+        return Ok(four(original));
+    }
+    let order = |value: u64| if env.host_order { value.swap_bytes() } else { value };
+    env.mem.fetch_update_be64(iova, |old| order(update(order(old)))).map(order)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+const fn low32(word: u64) -> u32 {
+    word as u32
 }
 
 /// A message with a receive is complete; its completion carries `data`, if there are any.

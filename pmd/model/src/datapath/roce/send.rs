@@ -8,7 +8,8 @@
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::layout::Part;
 use ferrocx_prm::wqe::{
-    AddressVector, Atomic, BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, Opcode, Raddr, Xrc,
+    AddressVector, Atomic, BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, MaskedCompareSwap,
+    MaskedCompareSwap32, MaskedFetchAdd, MaskedFetchAdd32, Opcode, Raddr, Xrc,
 };
 
 use super::super::wqe::{self, Segment, Segments, WqeFault, check_ctrl};
@@ -17,6 +18,7 @@ use super::answer::complete_done;
 use super::{Env, Output, Sent, fail, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{InlineData, Qp, QpState, QpType, RoceGid, SendJob};
+use crate::roce::atomic::{Operands, Size};
 use crate::roce::bth::{AtomicEth, Deth, Header, Op, Reth, Transport};
 use crate::roce::packet::{IpPair, Path};
 use crate::roce::requester::{Fault, Fence, Kind, Next, Outgoing};
@@ -138,7 +140,7 @@ pub(super) fn job(wqe: Box<[u8]>, counter: u16) -> SendJob {
         len: 0,
         raddr: 0,
         rkey: 0,
-        operands: (0, 0),
+        operands: Operands::default(),
         xrc_srqn: 0,
         av: None,
         answer: InlineData::new(),
@@ -159,6 +161,7 @@ fn is_allowed(qp_type: QpType, opcode: Opcode) -> bool {
         Opcode::SEND_INVAL | Opcode::RDMA_READ | Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => {
             qp_type.is_reliable()
         }
+        Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA => qp_type == QpType::Rc,
         _ => false,
     }
 }
@@ -198,16 +201,17 @@ fn decode(qp: &Qp, qpn: u32, job: &mut SendJob) -> Result<(Kind, Fence, u32), Wq
         WqeFault::length("data.byte_count", total as u64, "longer than a message may be")
     })?;
     let packets = packets_of(job.len, qp.mtu_bytes());
-    let takes_answer = matches!(code, Opcode::RDMA_READ | Opcode::ATOMIC_CS | Opcode::ATOMIC_FA);
+    let takes_answer = code == Opcode::RDMA_READ || is_atomic(code);
     if takes_answer && segments.into_iter().any(|part| matches!(part, Ok(Segment::Inline(_)))) {
         return Err(WqeFault::operation("inline", 1, "an answer cannot be scattered inline"));
     }
     Ok(match code {
         Opcode::RDMA_READ => (Kind::Read, fence, packets),
-        Opcode::ATOMIC_CS | Opcode::ATOMIC_FA if job.len != 8 => {
-            return Err(WqeFault::length("data.byte_count", job.len.into(), "not 8 bytes"));
+        _ if is_atomic(code) && job.len != job.operands.size.bytes() => {
+            let why = "not the size of the atomic's operands";
+            return Err(WqeFault::length("data.byte_count", job.len.into(), why));
         }
-        Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => (Kind::Atomic, fence, 1),
+        _ if is_atomic(code) => (Kind::Atomic, fence, 1),
         _ => (Kind::Push, fence, packets),
     })
 }
@@ -239,10 +243,66 @@ fn read_segments(qp_type: QpType, code: Opcode, job: &mut SendJob) -> Result<(),
     }
     if matches!(code, Opcode::ATOMIC_CS | Opcode::ATOMIC_FA) {
         let atomic = Atomic::load(&part(&job.wqe, DS_BYTES)?);
-        job.operands = (atomic.swap_add(), atomic.compare());
+        job.operands = Operands::plain(atomic.swap_add(), atomic.compare());
+    } else if is_atomic(code) {
+        let size = masked_size(&job.ctrl)?;
+        job.operands = match (code, size) {
+            (Opcode::ATOMIC_MASKED_CS, Size::Four) => {
+                let with = MaskedCompareSwap32::load(&part(&job.wqe, DS_BYTES)?);
+                Operands {
+                    swap_add: with.swap().into(),
+                    compare: with.compare().into(),
+                    swap_mask: with.swap_mask().into(),
+                    compare_mask: with.compare_mask().into(),
+                    size,
+                }
+            }
+            (Opcode::ATOMIC_MASKED_CS, Size::Eight) => {
+                let with = MaskedCompareSwap::load(&part(&job.wqe, 2 * DS_BYTES)?);
+                Operands {
+                    swap_add: with.swap(),
+                    compare: with.compare(),
+                    swap_mask: with.swap_mask(),
+                    compare_mask: with.compare_mask(),
+                    size,
+                }
+            }
+            (_, Size::Four) => {
+                let with = MaskedFetchAdd32::load(&part(&job.wqe, DS_BYTES)?);
+                fields(with.add().into(), with.field_boundary().into(), size)
+            }
+            (_, Size::Eight) => {
+                let with = MaskedFetchAdd::load(&part(&job.wqe, DS_BYTES)?);
+                fields(with.add(), with.field_boundary(), size)
+            }
+        };
     }
     job.data_at = at;
     Ok(())
+}
+
+fn is_atomic(code: Opcode) -> bool {
+    matches!(
+        code,
+        Opcode::ATOMIC_CS | Opcode::ATOMIC_FA | Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA
+    )
+}
+
+/// Size of the operands of a masked atomic. Source: UCX, `UCT_IB_MLX5_OPMOD_EXT_ATOMIC`: bit 3, and
+/// log2 of the size less 2.
+fn masked_size(ctrl: &Ctrl) -> Result<Size, WqeFault> {
+    match ctrl.opmod() {
+        8 => Ok(Size::Four),
+        9 => Ok(Size::Eight),
+        other => {
+            let why = "not 4 or 8 bytes, which is what atomic_size_qp says";
+            Err(WqeFault::operation("ctrl.opmod", other.into(), why))
+        }
+    }
+}
+
+fn fields(add: u64, boundary: u64, size: Size) -> Operands {
+    Operands { swap_add: add, compare: 0, swap_mask: boundary, compare_mask: 0, size }
 }
 
 /// Carries out a request that needs no wire.
@@ -320,6 +380,8 @@ fn op_of(code: Opcode, is_first: bool, is_last: bool) -> Op {
         (Opcode::RDMA_READ, ..) => Op::ReadRequest,
         (Opcode::ATOMIC_CS, ..) => Op::CompareSwap,
         (Opcode::ATOMIC_FA, ..) => Op::FetchAdd,
+        (Opcode::ATOMIC_MASKED_CS, ..) => Op::MaskedCompareSwap,
+        (Opcode::ATOMIC_MASKED_FA, ..) => Op::MaskedFetchAdd,
         (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, true, false) => Op::WriteFirst,
         (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, false, false) => Op::WriteMiddle,
         (Opcode::RDMA_WRITE, true, true) => Op::WriteOnly,
@@ -370,8 +432,7 @@ fn send_packet(
         // What has arrived of a READ is not asked for again.
         header.reth.va = job.raddr.wrapping_add(skip.into());
         header.reth.len = len.saturating_sub(skip);
-        let (swap_add, compare) = job.operands;
-        header.atomic = AtomicEth { va: job.raddr, rkey: job.rkey, swap_add, compare };
+        header.atomic = AtomicEth { va: job.raddr, rkey: job.rkey, operands: job.operands };
         return out.send(env, (&path, &header), 0, true, |_, _| Ok(()));
     }
     let bytes = (len - skip.min(len)).min(mtu) as usize;
