@@ -31,16 +31,17 @@ wire_ports() {
         dev "$dev2" nud permanent
 }
 
-# gid_index RDMA_DEVICE ADDRESS: the index of the RoCEv2 GID of an IPv4 address.
+# gid_index RDMA_DEVICE ADDRESS [TYPE]: the index of the RoCEv2 GID of an IPv4 address, or of the
+# one of another type.
 gid_index() {
-    local hex index
+    local hex index type=${3:-RoCE v2}
     local -a octets
     IFS=. read -ra octets <<<"$2"
     hex=$(printf '%02x%02x:%02x%02x' "${octets[@]}")
     for index in "/sys/class/infiniband/$1/ports/1/gids"/*; do
         grep -qi "ffff:$hex" "$index" || continue
         index=$(basename "$index")
-        [ "$(cat "/sys/class/infiniband/$1/ports/1/gid_attrs/types/$index")" = 'RoCE v2' ] ||
+        [ "$(cat "/sys/class/infiniband/$1/ports/1/gid_attrs/types/$index")" = "$type" ] ||
             continue
         echo "$index"
         return 0

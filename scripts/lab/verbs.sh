@@ -99,10 +99,18 @@ pingpong() {
         "$tool" -d "${DEVICE[1]}" -g "${GID[1]}" "$@" "${ADDRESS[0]}"
 }
 
-# over_ipv6 TOOL ARGUMENT...: the same between the link-local addresses, always the first GIDs.
+# over_ipv6 TOOL ARGUMENT...: the same between the link-local addresses.
 over_ipv6() {
-    local GID=(0 0)
+    local GID=("$(link_local "${DEVICE[0]}")" "$(link_local "${DEVICE[1]}")")
     pingpong "$@"
+}
+
+# link_local DEVICE: index of the RoCEv2 GID of its link-local address, the first of its kind.
+link_local() {
+    local types=/sys/class/infiniband/$1/ports/1/gid_attrs/types index
+    for index in 0 1; do
+        grep -qs 'RoCE v2' "$types/$index" && echo "$index" && return
+    done
 }
 
 # perftest TOOL ARGUMENT...

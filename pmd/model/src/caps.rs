@@ -422,7 +422,7 @@ fn atomic_page() -> Page {
 fn roce() -> RoceCap {
     RoceCap::zeroed()
         .with_l3_type(0x6)
-        .with_roce_version(0x4)
+        .with_roce_version(0x5)
         .with_r_roce_dest_udp_port(4791)
         .with_r_roce_max_src_udp_port(0xffff)
         .with_r_roce_min_src_udp_port(0xc000)

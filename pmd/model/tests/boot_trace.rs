@@ -347,7 +347,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
             "pad_tx_eth_packet",
         ],
     ),
-    ("RoCE version 2 only", &["l3_type", "roce_version"]),
+    ("RoCE versions 1 and 2, not 1.5", &["l3_type", "roce_version"]),
     ("masked atomics of four and eight bytes only", &["atomic_size_qp"]),
 ];
 

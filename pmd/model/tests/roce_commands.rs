@@ -163,7 +163,7 @@ fn addresses_are_kept_as_given_and_checked() {
     };
     let gid = mapped([10, 0, 0, 1]);
     assert_eq!(host.refused(&set(0x100, 2, gid, 1), BAD_PARAM), "roce_address_index");
-    assert_eq!(host.refused(&set(1, 0, gid, 1), BAD_PARAM), "roce_version");
+    assert_eq!(host.refused(&set(1, 1, gid, 1), BAD_PARAM), "roce_version");
     assert_eq!(host.refused(&set(1, 2, [1; 16], 1), BAD_PARAM), "roce_l3_type");
     assert_eq!(host.refused(&set(1, 2, gid, 0), BAD_PARAM), "source_mac");
     host.ok(&set(0xff, 2, gid, 1), 0x10);

@@ -2,17 +2,61 @@
 # ports: 2
 # capture: yes
 # refusals: none
-# counts: inline_receives
+# counts: inline_receives inline_answers
 # timeout: 400
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs.sh source-path=SCRIPTDIR
 source /host/lab/verbs.sh
+
+# The same over RoCEv1, whose entries of the GID table stand in front of those of RoCEv2.
+version_1() {
+    local GID=() end
+    for end in 0 1; do
+        GID+=("$(gid_index "${DEVICE[$end]}" "${ADDRESS[$end]}" 'IB/RoCE v1')") ||
+            fail "${DEVICE[$end]} has no RoCEv1 GID of ${ADDRESS[$end]}"
+    done
+    step "RoCEv1, GIDs ${GID[*]}"
+    for test in rc uc ud srq; do pingpong "ibv_${test}_pingpong" -n 20 -c -s 1000; done
+    perftest ib_write_bw -n 20 -s 65536 -q 2
+    perftest ib_read_bw -n 20 -s 65536 -q 2
+    perftest ib_atomic_lat -n 20 -A FETCH_AND_ADD
+    check answers
+}
+
+# The connection manager over RoCEv1: its datagrams, and the connections that it makes.
+manager_version_1() {
+    local end
+    for end in 0 1; do default_version "${DEVICE[$end]}" 'IB/RoCE v1'; done
+    meet 'rping over RoCEv1, data verified' rping -s -a "${ADDRESS[0]}" -C 10 -V -S 1000 -- \
+        rping -c -a "${ADDRESS[0]}" -I "${ADDRESS[1]}" -C 10 -V -S 1000
+    manager udaddy -C 10 -c 4 -S 1000
+    for end in 0 1; do default_version "${DEVICE[$end]}" 'RoCE v2'; done
+}
+
+# default_version DEVICE TYPE: what the connection manager uses there.
+default_version() {
+    local config=/sys/kernel/config/rdma_cm
+    mkdir -p "$config/$1"
+    must set_file "$config/$1/ports/1/default_roce_mode" "$2"
+}
+
+set_file() { echo "$2" >"$1"; }
 
 # Datagrams to a group, joined over the connection manager.
 joined() { ip maddr show dev "$(netdev_of mlx5_0)" | grep -q 239.1.2.3; }
 multicast() {
     READY=joined meet 'mckey, multicast' mckey -m 239.1.2.3 -b "${ADDRESS[0]}" -C 10 -S 1000 -- \
         mckey -m 239.1.2.3 -b "${ADDRESS[1]}" -C 10 -S 1000 -s
+}
+
+# Answers that travel in completions, and atomics under masks; both ends in one process.
+answers() {
+    local line
+    line=$(python3 /host/lab/requests.py mlx5_0 "${GID[0]}" mlx5_1 "${GID[1]}" 2>&1) || {
+        echo "$line"
+        return 1
+    }
+    RESULTS+=("$(printf '%-6s %s, CQEs of %s bytes' ok "$line" "${MLX5_CQE_SIZE:-64}")")
 }
 
 without_key_cache
@@ -29,6 +73,8 @@ for size in 1 32 33; do
     for test in rc uc srq; do pingpong "ibv_${test}_pingpong" -n 20 -c -s $size; done
 done
 for size in 64 65; do MLX5_CQE_SIZE=128 pingpong ibv_rc_pingpong -n 20 -c -s $size; done
+check answers
+MLX5_CQE_SIZE=128 check answers
 pingpong ibv_rc_pingpong -n 2 -c -m 256 -s 1048576
 pingpong ibv_rc_pingpong -n 20 -N -t
 over_ipv6 ibv_rc_pingpong -n 20 -c
@@ -63,6 +109,8 @@ for kind in r x; do
 done
 copy 512
 multicast
+version_1
+manager_version_1
 check_dmesg
 table
 verdict

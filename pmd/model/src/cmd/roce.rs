@@ -24,6 +24,7 @@ use super::queues::{RingPlace, check_record, ring};
 use super::{Answer, Exec, Refused, ensure};
 use crate::caps::{MAX_QP_MCG, ROCE_ADDRESSES, log_max};
 use crate::objects::{QpType, ReceiveRing, RoceGid, WorkQueue, WqType, XrcSrq};
+use crate::roce::Network;
 use crate::roce::bth::DEFAULT_PKEY;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -157,7 +158,8 @@ fn arm_rq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     Ok(ArmRqOut::zeroed().0.to_vec())
 }
 
-/// RoCE version 2. Source: reference 4.6.
+/// RoCE versions. Source: reference 4.6.
+const VERSION_1: u32 = 0;
 const VERSION_2: u32 = 2;
 
 /// Decodes an entry; `None` for one that deletes.
@@ -166,16 +168,7 @@ fn decode(raw: RoceAddress) -> Answer<Option<RoceGid>> {
     if gid == [0; 16] {
         return Ok(None);
     }
-    let version = raw.roce_version();
-    ensure(version == VERSION_2, || {
-        Refused::param("roce_version", version, "only RoCEv2 is advertised")
-    })?;
-    let l3_type = raw.roce_l3_type();
-    ensure(l3_type <= 1, || Refused::param("roce_l3_type", l3_type, "no such type"))?;
-    let is_mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff, 0xff];
-    ensure(l3_type == 1 || is_mapped, || {
-        Refused::param("roce_l3_type", l3_type, "not an IPv4-mapped address")
-    })?;
+    let network = network(&raw)?;
     let (high, low) = (raw.source_mac_47_32(), raw.source_mac_31_0());
     let mac = u64::from(high) << 32 | u64::from(low);
     ensure(mac != 0 && high >> 8 & 1 == 0, || {
@@ -183,7 +176,27 @@ fn decode(raw: RoceAddress) -> Answer<Option<RoceGid>> {
     })?;
     let [_, _, mac @ ..] = mac.to_be_bytes();
     let vlan = raw.vlan_valid().then(|| u16::try_from(raw.vlan_id()).unwrap_or(0));
-    Ok(Some(RoceGid { gid, mac, vlan, is_v6: l3_type == 1, raw }))
+    Ok(Some(RoceGid { gid, mac, vlan, network, raw }))
+}
+
+/// The network header of an entry: its version, and with version 2 its type.
+fn network(raw: &RoceAddress) -> Answer<Network> {
+    let (version, l3_type) = (raw.roce_version(), raw.roce_l3_type());
+    ensure(matches!(version, VERSION_1 | VERSION_2), || {
+        Refused::param("roce_version", version, "only RoCEv1 and RoCEv2 are advertised")
+    })?;
+    if version == VERSION_1 {
+        // A GID of any form; the type is 0 there. Source: reference 4.6.
+        ensure(l3_type == 0, || Refused::param("roce_l3_type", l3_type, "RoCEv1 has no IP"))?;
+        return Ok(Network::Grh);
+    }
+    ensure(l3_type <= 1, || Refused::param("roce_l3_type", l3_type, "no such type"))?;
+    let gid = raw.source_l3_address();
+    let is_mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff, 0xff];
+    ensure(l3_type == 1 || is_mapped, || {
+        Refused::param("roce_l3_type", l3_type, "not an IPv4-mapped address")
+    })?;
+    Ok(if l3_type == 1 { Network::Ipv6 } else { Network::Ipv4 })
 }
 
 fn check_index(index: u32, port: u32) -> Answer<usize> {

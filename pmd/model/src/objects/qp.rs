@@ -7,6 +7,7 @@ use ferrocx_prm::vport::RoceAddress;
 use ferrocx_prm::wqe::{AddressVector, Ctrl, Data};
 
 use super::{QueueMemory, QueueStats, ReceiveRing, WorkQueue};
+use crate::roce::Network;
 use crate::roce::atomic::Operands;
 use crate::roce::bth::Transport;
 use crate::roce::requester::Requester;
@@ -306,14 +307,14 @@ pub struct XrcSrq {
 /// Entry of the RoCE address table. Source: reference 4.6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoceGid {
-    /// The 16 bytes; an IPv4 address in its mapped form.
+    /// The 16 bytes; an IPv4 address in its mapped form, whatever the version.
     pub gid: [u8; 16],
     /// Source MAC address.
     pub mac: [u8; 6],
     /// VLAN id of its frames.
     pub vlan: Option<u16>,
-    /// IPv6; IPv4 otherwise.
-    pub is_v6: bool,
+    /// Network header of what is sent with it: the version of RoCE, and of IP.
+    pub network: Network,
     /// The entry as given.
     pub raw: RoceAddress,
 }

@@ -1,4 +1,6 @@
-//! The invariant CRC of RoCEv2: what no router may change, from the IP header to the padding.
+//! The invariant CRC of RoCE: what no router may change, from the network header to the padding.
+
+use super::GRH_NEXT_HEADER;
 
 /// Bytes of the ICRC at the end of every packet.
 pub const ICRC_BYTES: usize = 4;
@@ -11,12 +13,13 @@ const LRH: [u8; 8] = [0xff; 8];
 /// Longest run of bytes with fields that do not count: IPv6, UDP, BTH.
 const MASKED_BYTES: usize = 40 + UDP_BYTES + BTH_BYTES;
 
-/// The ICRC of a packet, from its IP header to its padding. It goes onto the wire least significant
-/// byte first.
+/// The ICRC of a packet, from its network header to its padding. It goes onto the wire least
+/// significant byte first.
 ///
 /// # Shape
-/// `packet` starts with an IPv4 header without options or with an IPv6 header without extensions,
-/// and is long enough for UDP and BTH; anything shorter has a CRC of what is there.
+/// `packet` starts with an IPv4 header without options, with an IPv6 header without extensions, or
+/// with a global route header, which is told from IPv6 by its next header and has no UDP behind it.
+/// It is long enough for UDP and BTH; anything shorter has a CRC of what is there.
 ///
 /// # Source
 /// Reference 7.3; IBTA vol. 1 annex A17, "ICRC".
@@ -24,7 +27,10 @@ const MASKED_BYTES: usize = 40 + UDP_BYTES + BTH_BYTES;
 pub fn icrc(packet: &[u8]) -> u32 {
     let is_v6 = packet.first().is_some_and(|first| first >> 4 == 6);
     let ip_bytes = if is_v6 { 40 } else { 20 };
-    let split = packet.len().min(ip_bytes + UDP_BYTES + BTH_BYTES);
+    let is_grh = is_v6 && packet.get(6) == Some(&GRH_NEXT_HEADER);
+    let udp_bytes = if is_grh { 0 } else { UDP_BYTES };
+    let bth = ip_bytes + udp_bytes;
+    let split = packet.len().min(bth + BTH_BYTES);
     let mut head = [0; MASKED_BYTES];
     let head = &mut head[..split];
     head.copy_from_slice(&packet[..split]);
@@ -41,10 +47,12 @@ pub fn icrc(packet: &[u8]) -> u32 {
     } else {
         [1, 8, 10, 11].into_iter().for_each(|at| mask(at, 0xff));
     }
-    // The UDP checksum, and the byte of the BTH with FECN and BECN.
-    [ip_bytes + 6, ip_bytes + 7, ip_bytes + UDP_BYTES + 4]
-        .into_iter()
-        .for_each(|at| mask(at, 0xff));
+    if !is_grh {
+        // The UDP checksum.
+        [ip_bytes + 6, ip_bytes + 7].into_iter().for_each(|at| mask(at, 0xff));
+    }
+    // The byte of the BTH with FECN and BECN.
+    mask(bth + 4, 0xff);
     let mut crc = crc32fast::Hasher::new();
     crc.update(&LRH);
     crc.update(head);
@@ -69,6 +77,21 @@ mod tests {
         assert_eq!(icrc(&hex(V4)), 0x781f_8bcd);
         assert_eq!(icrc(&hex(V4)).to_le_bytes(), [0xcd, 0x8b, 0x1f, 0x78]);
         assert_eq!(icrc(&hex(V6)), 0xa405_aaf5);
+        assert_eq!(icrc(&hex(V1)), 0x30af_e926);
+    }
+
+    /// RoCEv1: computed with zlib from Python, see `packet_tests`.
+    const V1: &str = "60200000 0014 1b 40 fe80000000000000020000fffe000001\
+                      fe80000000000000020000fffe000002 0440ffff0000001280000345 00010203";
+
+    /// From IPv4 to the padding of a congestion notification that a ConnectX-4 Lx sent, as captured
+    /// by others: scapy, `test/contrib/roce.uts`. Its ICRC on the wire is `82 fd 00 2a`.
+    const HARDWARE: &str = "45c2003c718c40004011 9161 0a001101 0a001201 000012b700280000 \
+                            8100ffff4000011800000000 00000000000000000000000000000000";
+
+    #[test]
+    fn hardware_computes_the_same() {
+        assert_eq!(icrc(&hex(HARDWARE)).to_le_bytes(), [0x82, 0xfd, 0x00, 0x2a]);
     }
 
     /// Every byte counts, except those that routers change.
@@ -94,6 +117,8 @@ mod tests {
         invariant(V4, &[(1, 255), (8, 255), (10, 255), (11, 255), (26, 255), (27, 255), (32, 255)]);
         let v6 = [(0, 15), (1, 255), (2, 255), (3, 255), (7, 255), (46, 255), (47, 255), (52, 255)];
         invariant(V6, &v6);
+        // No UDP checksum, and the BTH right behind the header.
+        invariant(V1, &[(0, 15), (1, 255), (2, 255), (3, 255), (7, 255), (44, 255)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! RoCEv2: packets and protocol, without memory, queues or a wire.
+//! RoCE, versions 1 and 2: packets and protocol, without memory, queues or a wire.
 //!
 //! # Architecture
 //! - [`psn`], [`timer`], [`bth`], [`icrc`], [`packet`]: numbers, headers, checksum, frames. Pure
@@ -8,7 +8,7 @@
 //! - `datapath::roce` carries the decisions out.
 //!
 //! # What it does not do
-//! RoCEv1, congestion control (CNPs are dropped), path migration, end-to-end
+//! Congestion control (CNPs are dropped), path migration, end-to-end
 //! credits: none of it is advertised.
 
 pub mod atomic;
@@ -24,6 +24,21 @@ pub use psn::Psn;
 
 /// UDP destination port of RoCEv2. Source: reference 7.1.
 pub const UDP_PORT: u16 = 4791;
+/// Ethertype of RoCEv1. Source: reference 7.1.
+pub const ETHERTYPE_V1: u16 = 0x8915;
+/// What follows a global route header: a base transport header. Source: reference 7.1.
+pub const GRH_NEXT_HEADER: u8 = 0x1b;
+
+/// The header between Ethernet and the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// RoCEv1: a global route header.
+    Grh,
+    /// RoCEv2: IPv4 and UDP.
+    Ipv4,
+    /// RoCEv2: IPv6 and UDP.
+    Ipv6,
+}
 
 #[cfg(test)]
 pub(crate) mod testing {

@@ -68,7 +68,55 @@ fn an_ipv6_frame_with_a_tag_ends_in_the_icrc_of_the_reference() {
     assert_eq!(frame[12..22], hex("8100 6064 86dd 60200000"));
     assert_eq!(frame[frame.len() - 4..], hex("f5aa05a4"));
     let parsed = parse(&frame).expect("a good frame");
-    assert_eq!((parsed.vlan, parsed.is_v6()), (Some(0x6064), true));
+    assert_eq!((parsed.vlan, parsed.network), (Some(0x6064), Network::Ipv6));
+}
+
+/// RoCEv1 between the GIDs of the IPv6 vector.
+fn v1() -> Path {
+    let IpPair::V6 { src, dst } = v6().ip else { panic!("IPv6") };
+    Path { ip: IpPair::Grh { src, dst }, vlan: None, ..v4() }
+}
+
+#[test]
+fn a_frame_of_version_1_has_a_global_route_header_and_no_udp() {
+    let frame = build(&v1(), &header(), &[0, 1, 2, 3]);
+    // Length 0x14: BTH, payload, ICRC; next header 0x1b. The ICRC was computed with zlib from
+    // Python: eight bytes of ones, then the packet with its variant fields set to ones.
+    let bytes = hex("020000000002020000000001 8915 60200000 0014 1b 40 \
+                     fe80000000000000020000fffe000001 fe80000000000000020000fffe000002 \
+                     0440ffff0000001280000345 00010203 26e9af30");
+    assert_eq!(frame, bytes);
+    let parsed = parse(&frame).expect("a good frame");
+    assert_eq!((parsed.header, parsed.payload), (header(), &[0, 1, 2, 3][..]));
+    assert_eq!((parsed.network, parsed.ip), (Network::Grh, &bytes[14..54]));
+    let tagged = build(&Path { vlan: Some(0x6064), ..v1() }, &header(), &[0, 1, 2, 3]);
+    assert_eq!(tagged[12..18], hex("8100 6064 8915"));
+    assert_eq!(tagged[18..], frame[14..], "the tag is in no checksum");
+    assert_eq!(parse(&tagged).expect("a good frame").vlan, Some(0x6064));
+}
+
+#[test]
+fn a_spoiled_frame_of_version_1_is_dropped() {
+    let good = build(&v1(), &header(), &[1; 4]);
+    let with = |at: usize, byte: u8| {
+        let mut frame = good.clone();
+        frame[at] = byte;
+        parse(&frame).map(|_| ())
+    };
+    assert_eq!(with(14, 0x40), Err(BadFrame::Malformed), "another version of the header");
+    assert_eq!(with(20, 0x11), Err(BadFrame::Malformed), "another next header");
+    assert_eq!(with(19, 0x15), Err(BadFrame::Malformed), "longer than the frame");
+    assert_eq!(with(19, 0x03), Err(BadFrame::Malformed), "no room for an ICRC");
+    assert_eq!(with(19, 0x0c), Err(BadFrame::Malformed), "no room for a BTH");
+    assert_eq!(with(22, 0xfd), Err(BadFrame::Icrc), "source");
+    assert_eq!(with(66, 2), Err(BadFrame::Icrc), "payload");
+    assert_eq!(with(13, 0x14), Err(BadFrame::NotRoce), "another ethertype");
+    for (at, what) in [(15, "class"), (16, "label"), (17, "label"), (21, "hops"), (58, "FECN")] {
+        assert_eq!(with(at, 0x8f), Ok(()), "{what} is not covered");
+    }
+    for len in 0..good.len() {
+        assert!(parse(&good[..len]).is_err(), "cut to {len} bytes");
+    }
 }
 
 #[test]
@@ -126,6 +174,17 @@ proptest! {
             let before = parse(&good).expect("a good frame");
             prop_assert_eq!(parsed.payload, before.payload);
             prop_assert_eq!(parsed.header, before.header);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_version_1_neither(at in 0_usize..70, bit in 0_u8..8) {
+        let mut frame = build(&v1(), &header(), &[9; 4]);
+        let good = frame.clone();
+        frame[at] ^= 1 << bit;
+        if let Ok(parsed) = parse(&frame) {
+            let before = parse(&good).expect("a good frame");
+            prop_assert_eq!((parsed.payload, parsed.header), (before.payload, before.header));
         }
     }
 

@@ -125,6 +125,14 @@ impl Peer {
         self.host.ok(&bytes, 0x10);
     }
 
+    /// SET_ROCE_ADDRESS, RoCEv1: version and type are 0.
+    pub fn set_gid_v1(&mut self, index: u32, gid: [u8; 16], mac: [u8; 6]) {
+        let mut bytes = input(0x30, &[(0, 0x0761_0000), (8, index << 16)]);
+        bytes[0x10..0x20].copy_from_slice(&gid);
+        bytes[0x22..0x28].copy_from_slice(&mac);
+        self.host.ok(&bytes, 0x10);
+    }
+
     /// CREATE_MKEY, PA, all addresses.
     pub fn pa_key(&mut self, rights: u32) -> u32 {
         let set =

@@ -12,6 +12,7 @@ use super::super::dma;
 use super::{Env, Output, Sent, answer, complete_error, fail, inline, ring, send, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
+use crate::roce::Network;
 use crate::roce::atomic::{self, Size};
 use crate::roce::bth::{AckSyndrome, Aeth, Header, Op, Reth, Transport};
 use crate::roce::packet::Frame;
@@ -19,7 +20,6 @@ use crate::roce::responder::{Arrival, Reply, packets_of};
 
 /// Room for the IP header in front of a datagram. Source: reference 6.11.
 const GRH_BYTES: usize = 40;
-const IPV4_BYTES: usize = 20;
 /// Replies of one queue pair in one step.
 const REPLIES_PER_TURN: usize = 64;
 
@@ -72,11 +72,11 @@ impl Refusal {
 /// The group that a multicast packet was sent to.
 pub(super) fn destination_gid(frame: &Frame<'_>) -> [u8; 16] {
     let mut gid = [0; 16];
-    if frame.is_v6() {
-        gid.copy_from_slice(&frame.ip[24..40]);
-    } else {
+    if frame.network == Network::Ipv4 {
         gid[10..12].fill(0xff);
         gid[12..].copy_from_slice(&frame.ip[16..20]);
+    } else {
+        gid.copy_from_slice(&frame.ip[24..40]);
     }
     gid
 }
@@ -471,7 +471,7 @@ fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         }
     };
     let mut grh = [0; GRH_BYTES];
-    let at = if frame.is_v6() { 0 } else { GRH_BYTES - IPV4_BYTES };
+    let at = GRH_BYTES - frame.ip.len();
     grh[at..].copy_from_slice(frame.ip);
     let result = ring::scatter(env, &mut taken, &grh)
         .and_then(|()| ring::scatter(env, &mut taken, frame.payload));
@@ -488,13 +488,22 @@ fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     let entry = entry(qp, env, &taken, header)
         .with_imm_inval_pkey(word)
         .with_grh(1)
-        .with_sl(if frame.is_v6() { 1 } else { 2 })
+        .with_sl(l3_type(frame.network))
         .with_rqpn(header.deth.sqpn)
         .with_cv(frame.vlan.is_some())
         .with_vlan_info(frame.vlan.unwrap_or(0).into())
         .with_byte_cnt(taken.filled)
         .with_opcode(opcode.0);
     complete(qp, env, &taken, (entry, &[]), header.solicited);
+}
+
+/// The network header as a completion names it. Source: reference 6.7, `flags_rqpn`.
+const fn l3_type(network: Network) -> u32 {
+    match network {
+        Network::Grh => 0,
+        Network::Ipv6 => 1,
+        Network::Ipv4 => 2,
+    }
 }
 
 /// Sends what is due to the peer. Returns whether anything was sent.

@@ -18,6 +18,7 @@ use super::answer::complete_done;
 use super::{Env, Output, Sent, fail, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{InlineData, Qp, QpState, QpType, RoceGid, SendJob};
+use crate::roce::Network;
 use crate::roce::atomic::{Operands, Size};
 use crate::roce::bth::{AtomicEth, Deth, Header, Op, Reth, Transport};
 use crate::roce::packet::{IpPair, Path};
@@ -351,10 +352,10 @@ fn path(
     sport: u16,
 ) -> Path {
     let last = |gid: &[u8; 16]| [gid[12], gid[13], gid[14], gid[15]];
-    let ip = if gid.is_v6 {
-        IpPair::V6 { src: gid.gid, dst: *remote }
-    } else {
-        IpPair::V4 { src: last(&gid.gid), dst: last(remote) }
+    let ip = match gid.network {
+        Network::Grh => IpPair::Grh { src: gid.gid, dst: *remote },
+        Network::Ipv6 => IpPair::V6 { src: gid.gid, dst: *remote },
+        Network::Ipv4 => IpPair::V4 { src: last(&gid.gid), dst: last(remote) },
     };
     Path { dmac, smac: gid.mac, vlan: gid.vlan, ip, tos, ttl, flow_label, sport }
 }
