@@ -11,7 +11,7 @@
 //! - `bar` holds the registers, `cmd` the command interface, one module per family of commands;
 //!   [`caps`] what is advertised, [`pages`] the host pages, [`objects`] everything that exists.
 //! - [`mkey`] checks and translates every address of a descriptor, [`eq`] writes events.
-//! - [`roce`] holds packets and protocol of RoCEv2.
+//! - [`roce`] holds packets and protocol of RoCE, versions 1 and 2.
 //! - [`datapath`] executes descriptors, [`wire`] is what the port is plugged into.
 //! - [`log`] says what was refused and which field was wrong; [`fault`] plans what goes wrong.
 //!

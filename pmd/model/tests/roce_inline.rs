@@ -229,6 +229,29 @@ fn up_to_64_bytes_stand_in_the_first_half_of_an_entry_of_128() {
 }
 
 #[test]
+fn a_read_of_up_to_64_bytes_too() {
+    let mut two = Two::new();
+    let (cqn, ring) = wide_cq(&mut two.a);
+    two.a.cqn = cqn;
+    let mut qa = two.a.create_qp_with(RC, &[(SCATTER_AT, UP_TO_64)]);
+    let qb = two.b.create_qp(RC);
+    two.connect(RC, &qa, &qb);
+    let bytes = pattern(64, 8);
+    two.b.write(512, &bytes);
+    for (slot, len) in [1, 32, 33, 64].into_iter().enumerate() {
+        let mut segments = Peer::raddr(&two.b, 512, two.b.key);
+        segments.extend(data(len as u32, 0xdead_be00, 0));
+        two.a.post_send(&mut qa, &work(READ), &segments);
+        two.run();
+        let mut entry = [0; 128];
+        ring.copy_out(slot * 128, &mut entry);
+        // Opcode 0, format 2, owner 0.
+        assert_eq!(entry[127], 0x08, "length {len}");
+        assert_eq!(entry[..len], bytes[..len]);
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut two = Two::new();
     let peer = &mut two.a;

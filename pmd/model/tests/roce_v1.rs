@@ -35,6 +35,8 @@ fn connect(peer: &mut Peer, qp: &TestQp, index: u32, to: &Target, remote: [u8; 1
     peer.enter_init(qp, RC);
     let mut bytes = init2rtr(qp.qpn, to);
     bytes[0x39] = index as u8;
+    // Class 0x5a and flow label 0x12345: those of the global route header.
+    bytes[0x3c..0x40].copy_from_slice(&(0x5a << 20 | 0x1_2345_u32).to_be_bytes());
     bytes[0x40..0x50].copy_from_slice(&remote);
     peer.host.ok(&bytes, 0x10);
     peer.host.ok(&rtr2rts(qp.qpn, to, TIMEOUT), 0x10);
@@ -68,7 +70,8 @@ fn a_send_over_such_an_entry_has_these_bytes() {
     a.host.step();
     let frame = ours.receive(0).expect("a frame").bytes.to_vec();
     let expected = [
-        &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x89, 0x15, 0x60, 0, 0, 0, 0, 0x14, 0x1b, 0x40][..],
+        &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x89, 0x15][..],
+        &[0x65, 0xa1, 0x23, 0x45, 0, 0x14, 0x1b, 0x40],
         &gid(1),
         &gid(2),
         &[0x04, 0x40, 0xff, 0xff, 0, 0, 0, 0x12, 0x80, 0, 0x03, 0x45, 0, 1, 2, 3],

@@ -49,7 +49,7 @@ multicast() {
         mckey -m 239.1.2.3 -b "${ADDRESS[1]}" -C 10 -S 1000 -s
 }
 
-# Answers that travel in completions, and atomics under masks; both ends in one process.
+# Data that travel in completions, and atomics under masks; both ends in one process.
 answers() {
     local line
     line=$(python3 /host/lab/requests.py mlx5_0 "${GID[0]}" mlx5_1 "${GID[1]}" 2>&1) || {

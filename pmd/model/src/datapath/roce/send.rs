@@ -327,7 +327,12 @@ pub(super) fn connected_path(qp: &Qp, env: &Env<'_>) -> Option<Path> {
         0 => flow_port(env.qpn, qp.context.remote_qpn()),
         port => port,
     };
-    let tos = (ads.dscp() << 2 | ads.ecn()).to_be_bytes()[3];
+    // Version 1 has no code point; Linux gives the class of its header as `tclass`.
+    let tos = match gid.network {
+        Network::Grh => ads.tclass(),
+        Network::Ipv4 | Network::Ipv6 => ads.dscp() << 2 | ads.ecn(),
+    };
+    let tos = tos.to_be_bytes()[3];
     let hop_limit = ads.hop_limit().to_be_bytes()[3];
     let mut path = path(gid, dmac, &ads.rgid_rip(), (tos, hop_limit), ads.flow_label(), sport);
     path.vlan = gid.vlan.map(|vlan| low16(ads.eth_prio().into()) << 13 | vlan);
