@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks the ICRC of every RoCE packet of a capture, of version 1 and 2.
 
-usage: icrc.py CAPTURE
+usage: icrc.py CAPTURE [WRONG]
 
 Written from the specification (IBTA vol. 1, 7.8.1; annexes A16 and A17), not from the model: the
 CRC of Ethernet over eight bytes of ones, then the packet from its network header to its padding,
 with ones for what routers and receivers change. Its rule for IPv4 agrees with a packet of a
 ConnectX-4 Lx, see `hardware_computes_the_same` of the model. Prints how many packets of each kind
-it saw, and the numbers of the first that are wrong; ends with 1 if there are any.
+it saw, and the numbers of the first that are wrong; ends with 1 if those are not WRONG, else 0.
 """
 import struct
 import sys
@@ -76,8 +76,9 @@ def main():
     print(', '.join(f'{kind}: {count}' for kind, count in seen.items()))
     for number in wrong[:20]:
         print(f'frame {number}: wrong ICRC')
-    if wrong:
-        sys.exit(f'{len(wrong)} wrong')
+    expected = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    if len(wrong) != expected:
+        sys.exit(f'{len(wrong)} wrong ICRCs instead of {expected}')
 
 
 main()

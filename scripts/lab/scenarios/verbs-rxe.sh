@@ -1,6 +1,7 @@
 # about: the verbs tools between a port of the model and Soft-RoCE (rdma_rxe), in both roles
 # ports: 2
 # capture: yes
+# wrong-icrcs: 20
 # refusals: none
 # timeout: 400
 # cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
