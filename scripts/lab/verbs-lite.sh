@@ -41,8 +41,8 @@ words() {
     local gid=$STOCK_GID address=(--ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC") count=20
     while [ $# -gt 0 ]; do
         case $1 in
-            # Link-local addresses tell the MAC, and are always the first.
-            --ipv6) gid=0 address=() ;;
+            # Link-local addresses tell the MAC.
+            --ipv6) gid=$(link_local "$STOCK") address=() ;;
             -m) THEIRS+=(-m "$2"); OURS_LINE+=(--mtu "$2"); shift ;;
             -n) count=$2; shift ;;
             -s) THEIRS+=(-s "$2"); OURS_LINE+=(-s "$2"); shift ;;
