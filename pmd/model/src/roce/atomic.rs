@@ -85,7 +85,7 @@ pub const fn compare_swap(old: u64, with: &Operands) -> u64 {
     (old & !with.swap_mask | with.swap_add & with.swap_mask) & with.size.mask()
 }
 
-/// Fetch and add with fields: what memory holds afterwards. No carry leaves the last bit of a field.
+/// Fetch and add with fields: what memory holds afterwards. No carry leaves the last bit of one.
 #[must_use]
 pub const fn masked_add(old: u64, with: &Operands) -> u64 {
     let (add, last) = (with.swap_add, with.swap_mask);

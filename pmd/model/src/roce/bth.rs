@@ -39,8 +39,8 @@ impl Transport {
         }
     }
 
-    /// Decodes the upper three bits of an opcode. Source: reference 7.2; for the manufacturer's range
-    /// see [`Op`].
+    /// Decodes the upper three bits of an opcode. Source: reference 7.2; for the manufacturer's
+    /// range see [`Op`].
     #[must_use]
     pub const fn from_opcode(opcode: u8) -> Option<Self> {
         match opcode & 0xe0 {

@@ -4,8 +4,8 @@
 //! events) is collected as [`Effect`]s while a queue pair is worked on, and done after it.
 //!
 //! - `send`: WQEs, packets of requests, answers to them. `receive`: requests of peers, replies.
-//! - `ring`: receive WQEs. `umr`: requests that change memory keys. `inline`: small data that travel
-//!   in completions.
+//! - `ring`: receive WQEs. `umr`: requests that change memory keys. `inline`: small data in
+//!   completions.
 
 mod answer;
 mod inline;

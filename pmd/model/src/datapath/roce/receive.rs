@@ -320,8 +320,8 @@ fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// `atomic_mode` of a context that lets masked atomics in: operands up to 8 bytes. Source: Linux 6.12
-/// `MLX5_ATOMIC_MODE_8B`; 1 and 2 are the standard ones only.
+/// `atomic_mode` of a context that lets masked atomics in: operands up to 8 bytes. 1 and 2 are the
+/// standard ones only. Source: Linux 6.12 `MLX5_ATOMIC_MODE_8B`.
 const ATOMIC_MODE_8B: u32 = 3;
 
 fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
