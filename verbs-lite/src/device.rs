@@ -287,6 +287,15 @@ impl Device {
         self.core.gids().multicast_path(group)
     }
 
+    /// How a peer is reached from an address of the port that is given.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NotOurs`], [`VerbsError::NoRoute`].
+    pub fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
+        self.core.gids().route_from(local, remote)
+    }
+
     /// Makes a protection domain.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ layout! {
         0x28 [2:1] transport_service_type, with_transport_service_type;
         /// The sender gives credits.
         0x28 [0] end_to_end_flow_control, with_end_to_end_flow_control;
-        /// First packet number of the sender.
+        /// First packet number that the receiver shall send.
         0x2c [31:8] starting_psn, with_starting_psn;
         /// The sender answers within 4.096 us times 2 to this power.
         0x2c [7:3] local_cm_response_timeout, with_local_cm_response_timeout;
@@ -191,7 +191,7 @@ layout! {
         0x10 [31:8] local_ee_context_number, with_local_ee_context_number;
         /// Vendor, middle part.
         0x10 [7:0] vendor_id_m, with_vendor_id_m;
-        /// First packet number of the sender.
+        /// First packet number that the receiver shall send.
         0x14 [31:8] starting_psn, with_starting_psn;
         /// Vendor, low part.
         0x14 [7:0] vendor_id_l, with_vendor_id_l;
