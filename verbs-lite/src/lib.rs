@@ -94,6 +94,7 @@ pub mod qp;
 pub mod registrar;
 pub mod srq;
 mod types;
+mod uar;
 pub mod window;
 mod wr;
 

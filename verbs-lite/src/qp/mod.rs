@@ -145,7 +145,7 @@ pub struct Qp<B: Buffers = Buf> {
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
     handle: Handle,
-    _uar: Uar,
+    _uar: Arc<Uar>,
     send_share: Share,
     /// `None` when the shared receive queue keeps the room.
     recv_share: Option<Share>,
@@ -192,7 +192,7 @@ impl<B: Buffers> Qp<B> {
         };
         let cqns = [send_cq.number(), recv_cq.number()];
         let port = core.port();
-        let uar = port.uar()?;
+        let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
         let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
         let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
