@@ -8,11 +8,13 @@
 //! | `Initialised` | INIT_HCA done, init pages given | TEARDOWN_HCA, then as above |
 //!
 //! Teardown starts at whatever stage was reached. If a step of it fails, the device is reset: after
-//! a reset it owns no memory. Only if that fails too, its memory is leaked.
+//! a reset it owns no memory. Only if that fails too, its memory is leaked. A device that does not
+//! answer at all is left alone, for the IOMMU keeps it from memory.
 //!
 //! Source: reference 3.6 (minimal sequence of a user-space driver), 3.7, 3.8.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Transport};
@@ -203,6 +205,8 @@ pub(crate) fn enable(control: &mut Control) -> Result<(), DeviceError> {
     control
         .execute::<EnableHca>(&EnableHca::input(), &[], &mut [])
         .during("enabling the device")?;
+    // An answer came, so the device has the address.
+    control.channel_mut().remember_queue();
     Ok(())
 }
 
@@ -342,11 +346,13 @@ pub(crate) fn teardown(
     stage: Stage,
     reset_timeout: Duration,
 ) -> Result<(), DeviceError> {
-    if control.dead() == Some(DeadDevice::WasReset) {
-        control.release_memory();
-        return Ok(());
-    }
+    let was_reset = control.dead() == Some(DeadDevice::WasReset);
     let result = leave(control, stage);
+    if control.gone().load(Ordering::Acquire) {
+        // No reset: one that does not answer would be waited for in vain, a minute and longer.
+        control.release_memory();
+        return if was_reset { Ok(()) } else { result };
+    }
     let clean = result.is_ok() && !control.channel().is_some_and(CommandChannel::has_stuck);
     if clean {
         return Ok(());

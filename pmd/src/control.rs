@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Transport};
@@ -42,6 +43,8 @@ pub(crate) struct Control {
     events: VecDeque<Event>,
     lost_events: u64,
     dead: Option<DeadDevice>,
+    /// The device knows none of its objects any more, or cannot reach memory: it owns none.
+    gone: Arc<AtomicBool>,
 }
 
 /// Waits for an ordinary command: serves page requests meanwhile.
@@ -86,6 +89,7 @@ impl Control {
             events: VecDeque::new(),
             lost_events: 0,
             dead: None,
+            gone: Arc::default(),
         }
     }
 
@@ -123,8 +127,34 @@ impl Control {
         self.dead
     }
 
+    /// Notes how the device died, and sees to it that it owns no memory where that can be known.
     pub(crate) fn set_dead(&mut self, cause: DeadDevice) {
-        self.dead.get_or_insert(cause);
+        if self.dead.is_some() {
+            return;
+        }
+        self.dead = Some(cause);
+        match cause {
+            // A reset ended all that it did.
+            DeadDevice::Restarting => self.set_gone(),
+            // It may be broken on the side of the registers only, and cannot be asked to stop.
+            DeadDevice::AllOnes | DeadDevice::BusError => match self.memory.dma().unmap_all() {
+                Ok(()) => self.set_gone(),
+                Err(error) => {
+                    tracing::error!(%error, "the device may still reach memory, which is leaked");
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// The device owns no memory and none of its objects exists.
+    pub(crate) fn set_gone(&mut self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Set when the device owns nothing any more.
+    pub(crate) fn gone(&self) -> &Arc<AtomicBool> {
+        &self.gone
     }
 
     /// Pages that the firmware has.
@@ -181,7 +211,7 @@ impl Control {
         }
     }
 
-    fn channel_mut(&mut self) -> &mut CommandChannel {
+    pub(crate) fn channel_mut(&mut self) -> &mut CommandChannel {
         self.channel.as_mut().expect("bring-up makes the channel before the first command")
     }
 

@@ -13,7 +13,7 @@ use ferrocx_prm::tirc::Tisc;
 
 use crate::bringup::{self, Caps, FirmwareVersion, Stage};
 use crate::cmd::objects::Kind;
-use crate::cmd::{CommandError, DeadDevice};
+use crate::cmd::{CommandChannel, CommandError, DeadDevice};
 use crate::config::{
     Checked, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MIN_DESCRIPTORS, RxQueueConfig, TxQueueConfig,
 };
@@ -90,6 +90,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub(crate) struct Inner {
     bar: Arc<dyn Bar>,
+    transport: Arc<dyn Transport>,
     control: Mutex<Control>,
     memory: Arc<Memory>,
     pub(crate) checked: Checked,
@@ -107,8 +108,8 @@ pub(crate) struct Inner {
     health: Mutex<HealthMonitor>,
     pub(crate) steering: Mutex<Steering>,
     pub(crate) port: Mutex<Port>,
-    /// The device was reset: it knows none of its objects any more and owns no memory.
-    gone: AtomicBool,
+    /// See [`Control::gone`].
+    gone: Arc<AtomicBool>,
     torn_down: AtomicBool,
 }
 
@@ -333,8 +334,13 @@ impl Device {
     }
 
     /// Looks at the device's health. Call it every few seconds; it takes a few register reads.
+    ///
+    /// A report with a notice of removal asks for an orderly end: stop the queues, drop them, and
+    /// close the device. The kernel waits for that.
     pub fn health(&self) -> HealthReport {
-        let report = lock(&self.inner.health).look(self.inner.bar.as_ref(), Instant::now());
+        let notice = self.inner.transport.notice();
+        let bar = self.inner.bar.as_ref();
+        let report = lock(&self.inner.health).look(bar, notice, Instant::now());
         if let Some(cause) = report.dead {
             self.inner.control().set_dead(cause);
         }
@@ -397,7 +403,7 @@ impl Device {
         bringup::reset_function(transport.as_ref(), self.inner.checked.config.reset_timeout)?;
         drop(control.take_eq());
         control.release_memory();
-        self.inner.gone.store(true, Ordering::Release);
+        control.set_gone();
         Ok(())
     }
 
@@ -479,9 +485,15 @@ impl Parts {
         checked: Checked,
     ) -> Inner {
         let bar = Arc::clone(control.bar());
-        let health = HealthMonitor::new(checked.config.health_interval);
+        let health = HealthMonitor::new(
+            checked.config.health_interval,
+            control.channel().and_then(CommandChannel::queue_shown),
+        );
+        let transport = Arc::clone(control.transport());
+        let gone = Arc::clone(control.gone());
         Inner {
             bar,
+            transport,
             control: Mutex::new(control),
             memory,
             caps: self.caps,
@@ -497,7 +509,7 @@ impl Parts {
             health: Mutex::new(health),
             steering: Mutex::default(),
             port: Mutex::new(self.port),
-            gone: AtomicBool::new(false),
+            gone,
             torn_down: AtomicBool::new(false),
             checked,
         }

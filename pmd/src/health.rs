@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ferrocx_bus::Bar;
+use ferrocx_bus::{Bar, Notice};
 use ferrocx_prm::Layout;
 use ferrocx_prm::init_seg::offset;
 use ferrocx_prm::init_seg::{HealthBuffer, HealthCounter, InitSegment, Initializing, NicInterface};
@@ -27,6 +27,8 @@ pub struct HealthReport {
     pub ext_syndrome: u16,
     /// The counter that changes while the firmware lives.
     pub counter: u32,
+    /// What the kernel says about the device; a removal is no reason for an unorderly end.
+    pub notice: Option<Notice>,
     /// The counter stood still over several intervals: the firmware hangs, though it is not dead.
     pub stalled: bool,
 }
@@ -35,7 +37,10 @@ impl HealthReport {
     /// Nothing is wrong.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.dead.is_none() && self.syndrome == HealthSyndrome::HEALTHY && !self.stalled
+        self.dead.is_none()
+            && self.syndrome == HealthSyndrome::HEALTHY
+            && self.notice.is_none()
+            && !self.stalled
     }
 }
 
@@ -43,18 +48,27 @@ impl HealthReport {
 #[derive(Debug)]
 pub(crate) struct HealthMonitor {
     interval: Duration,
+    /// The command queue's address as the registers showed it once the device was ready.
+    queue_shown: Option<u64>,
     last: Option<(Instant, u32)>,
     equal: u32,
 }
 
 impl HealthMonitor {
-    pub(crate) fn new(interval: Duration) -> Self {
-        Self { interval, last: None, equal: 0 }
+    pub(crate) fn new(interval: Duration, queue_shown: Option<u64>) -> Self {
+        Self { interval, queue_shown, last: None, equal: 0 }
     }
 
     /// Looks once. Readings closer together than the interval are not compared.
-    pub(crate) fn look(&mut self, bar: &dyn Bar, now: Instant) -> HealthReport {
-        let dead = probe(bar);
+    pub(crate) fn look(
+        &mut self,
+        bar: &dyn Bar,
+        notice: Option<Notice>,
+        now: Instant,
+    ) -> HealthReport {
+        // The kernel knows better than the registers, which only show what came of it.
+        let failed = (notice == Some(Notice::BusError)).then_some(DeadDevice::BusError);
+        let dead = failed.or_else(|| probe(bar, self.queue_shown));
         let buffer = read_buffer(bar);
         let word = HealthCounter(bar.read_be32(offset::HEALTH_COUNTER).to_be_bytes());
         let counter = word.health_counter();
@@ -71,13 +85,23 @@ impl HealthMonitor {
             syndrome: HealthSyndrome(buffer.synd() as u8),
             ext_syndrome: buffer.ext_synd() as u16,
             counter,
+            notice,
             stalled: self.equal >= STALLED_AFTER,
         }
     }
 }
 
+/// The command queue's address as the registers show it.
+pub(crate) fn queue_shown(bar: &dyn Bar) -> u64 {
+    let (high, low) = (bar.read_be32(offset::CMDQ_ADDR_HI), bar.read_be32(offset::CMDQ_ADDR_LO));
+    u64::from(high) << 32 | u64::from(low & !0xfff)
+}
+
 /// Looks for a sign that the device cannot answer any more. A few register reads.
-pub(crate) fn probe(bar: &dyn Bar) -> Option<DeadDevice> {
+///
+/// `shown` is what [`queue_shown`] said when the device was ready. A reset, whoever asked for it,
+/// clears the address, and may be over before anyone sees the firmware start.
+pub(crate) fn probe(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
     // Offsets inside the health buffer: fw_ver 0x30, rfr 0x38, synd 0x3c (reference 1.2).
     if bar.read_be32(offset::HEALTH_BUFFER + 0x30) == u32::MAX {
         return Some(DeadDevice::AllOnes);
@@ -94,6 +118,9 @@ pub(crate) fn probe(bar: &dyn Bar) -> Option<DeadDevice> {
     let buffer = read_buffer(bar);
     if buffer.rfr() && buffer.synd() != 0 {
         return Some(DeadDevice::ResetRequired(buffer.synd() as u8));
+    }
+    if shown.is_some_and(|shown| shown != queue_shown(bar)) {
+        return Some(DeadDevice::Restarting);
     }
     None
 }

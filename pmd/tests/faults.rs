@@ -5,6 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Bench, Burst, config, frame, packet, pool};
+use ferrocx_bus::Notice;
 use ferrocx_mempool::Pool;
 use ferrocx_model::NicConfig;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
@@ -196,10 +197,11 @@ fn foreign_reset_in_mid_traffic_is_reported_and_never_hangs() {
     while rx.rx_burst(&mut Burst::new()) > 0 {}
     send(&mut tx, &pool, 20);
     bench.settle();
-    // The device has forgotten the command queue: a command is never answered.
+    // The reset is over before anyone looks: what tells is the command queue's address.
+    assert_eq!(device.health().dead, Some(DeadDevice::Restarting));
     let error = device.link().unwrap_err();
     let DeviceError::Command(error) = error else { panic!("{error}") };
-    assert!(matches!(error, CommandError::Timeout { .. } | CommandError::Dead { .. }), "{error}");
+    assert!(matches!(error, CommandError::Dead { .. }), "{error}");
     drop((rss, rx, tx));
     let _ = device.close();
     assert!(start.elapsed() < Duration::from_secs(10), "bounded");
@@ -222,6 +224,54 @@ fn device_that_left_the_bus_is_dead_at_once() {
     assert!(error.contains("reads as all ones"), "and stays so: {error}");
     bench.nic().side().set_gone(false);
     drop(device);
+    bench.device().close().unwrap();
+}
+
+#[test]
+fn device_that_left_the_bus_is_closed_without_waiting_for_a_reset() {
+    let mut bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(512);
+    let (rx, mut tx, rss) = both(&device, &pool);
+    send(&mut tx, &pool, 20);
+    bench.nic().side().set_gone(true);
+    bench.settle();
+    let resets = bench.nic().state().counters.resets;
+    assert_eq!(device.health().dead, Some(DeadDevice::AllOnes));
+    let start = Instant::now();
+    drop((rss, rx, tx));
+    let error = device.close().unwrap_err().to_string();
+    assert!(error.contains("reads as all ones"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // What the device cannot reach any more is not leaked.
+    assert_eq!((bench.mappings(), pool.stats().in_use), (0, 0));
+    bench.nic().side().set_gone(false);
+    assert_eq!(bench.nic().state().counters.resets, resets);
+    let device = bench.device();
+    let (mut rx, _tx, _rss) = both(&device, &pool);
+    assert_eq!(receive(&mut bench, &mut rx), 1);
+}
+
+#[test]
+fn removal_is_an_orderly_end_and_a_bus_error_is_not() {
+    let bench = Bench::new();
+    let device = bench.device();
+    *bench.notice.lock().unwrap() = Some(Notice::RemovalRequested);
+    let report = device.health();
+    assert_eq!((report.dead, report.notice), (None, Some(Notice::RemovalRequested)));
+    assert!(!report.is_healthy());
+    // Commands still work, so nothing of the device is left behind.
+    device.close().unwrap();
+    assert_eq!(bench.mappings(), 0);
+    *bench.notice.lock().unwrap() = None;
+    let device = bench.device();
+    *bench.notice.lock().unwrap() = Some(Notice::BusError);
+    assert_eq!(device.health().dead, Some(DeadDevice::BusError));
+    let error = device.link().unwrap_err().to_string();
+    assert!(error.contains("uncorrectable PCI error"), "{error}");
+    drop(device);
+    *bench.notice.lock().unwrap() = None;
+    assert_eq!(bench.mappings(), 0);
     bench.device().close().unwrap();
 }
 

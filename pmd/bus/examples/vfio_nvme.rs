@@ -4,6 +4,7 @@
 //! vfio_nvme ADDRESS          identify the controller 300 times, through all of the transport
 //! vfio_nvme ADDRESS refused  open the device, first as a foreign one; both must fail; print why
 //! vfio_nvme ADDRESS memlock  map more than the limit of locked memory, which must fail
+//! vfio_nvme ADDRESS unplug   hold the device until the kernel wants it back, and give it back
 //! ```
 //!
 //! Registers, DMA both ways, MSI-X eventfds, function-level reset, unmapping and reopening are
@@ -45,7 +46,8 @@ fn main() {
             println!("{}", VfioTransport::open(&config).expect_err("must be refused"));
         }
         [address, "memlock"] => println!("{}", map_too_much(address)),
-        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock]"),
+        [address, "unplug"] => hold_until_unplugged(address),
+        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock|unplug]"),
     }
 }
 
@@ -53,6 +55,28 @@ fn open(address: &str) -> Arc<VfioTransport> {
     let also_accept = vec![QEMU_NVME];
     let config = VfioConfig { address: address.into(), also_accept, ..VfioConfig::default() };
     VfioTransport::open(&config).expect("the device opens")
+}
+
+fn hold_until_unplugged(address: &str) {
+    let device = open(address);
+    let config = RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..Default::default() };
+    let map = || {
+        let region = Region::alloc(&config).expect("memory");
+        device.dma().map(region, DmaAccess::ReadWrite).expect("mapped")
+    };
+    // The kernel unmaps everything at once, too, and what was mapped before is dropped unharmed.
+    let early = map();
+    device.dma().unmap_all().expect("unmapped");
+    let late = map();
+    drop(early);
+    println!("holding");
+    let start = Instant::now();
+    while device.notice().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody asked for the device");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("{}", device.notice().expect("it stays said"));
+    drop((late, device));
 }
 
 fn map_too_much(address: &str) -> BusError {

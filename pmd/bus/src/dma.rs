@@ -58,6 +58,15 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// [`BusError::IovaExhausted`], or a transport's own reason (`memlock`, mapping count).
     fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError>;
 
+    /// Ends the device's access to everything that is mapped now, without the device's help: for
+    /// one that does not answer. Mappings made before keep their memory until they are dropped;
+    /// later ones are as ever.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; the device may then still reach any of it.
+    fn unmap_all(&self) -> Result<(), BusError>;
+
     /// What the space can hold.
     fn limits(&self) -> DmaLimits;
 }

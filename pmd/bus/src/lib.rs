@@ -16,6 +16,7 @@
 //! - [`barrier`] names each ordering by the pair it orders.
 //! - [`local`] is the in-process transport to the software model.
 //! - [`netdev`]: TAP devices and packet sockets, where the model's wires lead.
+//! - [`privileges`] gives up a process' rights once its devices are open.
 //! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
 //!
 //! # What it does not do
@@ -61,6 +62,7 @@ mod iova;
 pub mod local;
 mod mmio;
 pub mod netdev;
+pub mod privileges;
 mod ring;
 pub mod sysfs;
 mod transport;
@@ -72,7 +74,7 @@ pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
 pub use iova::IovaAllocator;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
 pub use ring::{DmaWord, Ring, RingView, Slot};
-pub use transport::{Interrupts, KNOWN_DEVICES, KnownDevice, PciIdentity, Transport};
+pub use transport::{Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport};
 
 const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");
 

@@ -108,6 +108,14 @@ impl Sysfs {
         names
     }
 
+    /// The device's own file of VFIO, `/dev/vfio/devices/vfioN`, where the kernel has such.
+    #[must_use]
+    pub fn vfio_file(&self, name: &str) -> Option<PathBuf> {
+        let entries = fs::read_dir(self.device_path(name).join("vfio-dev")).ok()?;
+        let file = entries.flatten().next()?.file_name();
+        Some(Path::new("/dev/vfio/devices").join(file))
+    }
+
     fn list_known(&self) -> String {
         let names = self.known_devices();
         if names.is_empty() { "none".into() } else { names.join(", ") }

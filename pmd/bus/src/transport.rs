@@ -39,6 +39,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Whether the last [`Transport::reset`] is over (also `true` before the first).
     fn reset_complete(&self) -> bool;
 
+    /// What the system has said about the device since it was opened, the worst if both.
+    ///
+    /// The default never says anything: only a kernel knows more than the registers tell.
+    fn notice(&self) -> Option<Notice> {
+        None
+    }
+
     /// Gives the device a chance to make progress; called in each turn of a control-path wait loop.
     ///
     /// The default yields the core. The model's transport steps a model that lives in the
@@ -46,6 +53,26 @@ pub trait Transport: Send + Sync + fmt::Debug {
     fn relax(&self) {
         std::thread::yield_now();
     }
+}
+
+/// What the system says about a device that a driver holds. It stays said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The kernel waits for the device: it is being unplugged, or taken from its kernel driver.
+    ///
+    /// Until it is closed the device works as before, so an orderly end is possible.
+    #[error(
+        "the kernel asks for the device back: it is being unplugged, or unbound from vfio-pci; \
+         close it now, the kernel waits for that"
+    )]
+    RemovalRequested,
+    /// An uncorrectable error of the PCI bus: the kernel stopped or reset the device.
+    #[error(
+        "the kernel reports an uncorrectable PCI error of the device and its slot; the kernel log \
+         says which (AER), open the device again after mending it"
+    )]
+    BusError,
 }
 
 /// The message-signalled interrupt vectors of a device, as eventfds.

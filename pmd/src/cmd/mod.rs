@@ -52,6 +52,8 @@ pub(crate) struct CommandChannel {
     /// Commands that were never answered.
     stuck: Vec<Pending>,
     timeout: Duration,
+    /// The queue's address as the registers showed it once the device was ready.
+    shown: Option<u64>,
 }
 
 /// A command that the device works on.
@@ -86,12 +88,23 @@ impl CommandChannel {
         let queue = memory.alloc(QUEUE_BYTES, QUEUE_BYTES)?;
         let mailboxes = MailboxPool::default();
         let slots = 1 << log_size;
-        Ok(Self { bar, queue, log_stride, slots, mailboxes, token: 1, stuck: Vec::new(), timeout })
+        let (stuck, shown) = (Vec::new(), None);
+        Ok(Self { bar, queue, log_stride, slots, mailboxes, token: 1, stuck, timeout, shown })
     }
 
     /// The address that the device is told.
     pub(crate) fn queue_iova(&self) -> u64 {
         self.queue.iova()
+    }
+
+    /// Remembers how the registers show the queue, once the device has answered through it.
+    pub(crate) fn remember_queue(&mut self) {
+        self.shown = Some(health::queue_shown(self.bar.as_ref()));
+    }
+
+    /// What [`CommandChannel::remember_queue`] found.
+    pub(crate) fn queue_shown(&self) -> Option<u64> {
+        self.shown
     }
 
     /// Whether some command was never answered: the device may still write to its mailboxes.
@@ -157,7 +170,7 @@ impl CommandChannel {
             if now >= next_probe {
                 next_probe = now + PROBE_INTERVAL;
                 let channel = this.channel();
-                if let Some(cause) = health::probe(channel.bar.as_ref()) {
+                if let Some(cause) = health::probe(channel.bar.as_ref(), channel.shown) {
                     return Err(channel.abandon(pending, Some(cause)));
                 }
                 if now - pending.started >= channel.timeout {

@@ -207,12 +207,16 @@ pub enum DeadDevice {
     /// The init segment says that the interface is disabled.
     #[error("the device's interface is disabled (nic state {0}); open it again after a reset")]
     Disabled(u8),
-    /// The init segment says that the firmware is starting, although it had started before.
+    /// The init segment says that the firmware is starting, or has forgotten the command queue,
+    /// although it had started before.
     #[error("the device was reset behind the driver's back; drop its queues and open it again")]
     Restarting,
     /// The health buffer asks for a reset.
     #[error("the device asks for a reset, health syndrome {0:#04x}; reset it")]
     ResetRequired(u8),
+    /// The kernel reported an uncorrectable error of the bus.
+    #[error("{}", ferrocx_bus::Notice::BusError)]
+    BusError,
     /// This driver reset the device, so its objects are gone.
     #[error("the device was reset by this driver; drop its queues and open it again")]
     WasReset,

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arrayvec::ArrayVec;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, PciIdentity, Transport,
+    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, Notice, PciIdentity,
+    Transport,
 };
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
 use ferrocx_model::wire::{Fcs, Link, Wire, link};
@@ -23,6 +24,8 @@ pub struct Bench {
     nic: Arc<Mutex<Nic>>,
     clock: Arc<AtomicU64>,
     mappings: Mappings,
+    /// What the system says about the device.
+    pub notice: Said,
     /// The far end of the cable.
     pub wire: Link,
 }
@@ -51,7 +54,8 @@ impl Bench {
             let mut nic = model.lock().unwrap_or_else(PoisonError::into_inner);
             nic.step(time.fetch_add(STEP_NS, Ordering::Relaxed));
         })));
-        Self { transport, nic, clock, mappings: Mappings::default(), wire }
+        let (mappings, notice) = (Mappings::default(), Said::default());
+        Self { transport, nic, clock, mappings, notice, wire }
     }
 
     pub fn nic(&self) -> MutexGuard<'_, Nic> {
@@ -60,7 +64,8 @@ impl Bench {
 
     pub fn open(&self, config: &DeviceConfig) -> Result<Device, DeviceError> {
         let inner = Arc::clone(&self.transport);
-        let transport = Counting { inner, mappings: Arc::clone(&self.mappings) };
+        let (mappings, notice) = (Arc::clone(&self.mappings), Arc::clone(&self.notice));
+        let transport = Counting { inner, mappings, notice };
         Device::open(Arc::new(transport), config)
     }
 
@@ -199,6 +204,7 @@ pub fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
 
 pub type Burst = ArrayVec<Mbuf, 32>;
 
+type Said = Arc<Mutex<Option<Notice>>>;
 type Mappings = Arc<Mutex<Vec<Weak<DmaMapping>>>>;
 
 /// A transport that knows which mappings live.
@@ -206,6 +212,7 @@ type Mappings = Arc<Mutex<Vec<Weak<DmaMapping>>>>;
 struct Counting {
     inner: Arc<LocalTransport>,
     mappings: Mappings,
+    notice: Said,
 }
 
 /// Its address space.
@@ -222,6 +229,10 @@ impl DmaSpace for CountingDma {
         list.retain(|known| known.strong_count() > 0);
         list.push(Arc::downgrade(&mapping));
         Ok(mapping)
+    }
+
+    fn unmap_all(&self) -> Result<(), BusError> {
+        self.inner.unmap_all()
     }
 
     fn limits(&self) -> DmaLimits {
@@ -257,6 +268,10 @@ impl Transport for Counting {
 
     fn reset_complete(&self) -> bool {
         self.inner.reset_complete()
+    }
+
+    fn notice(&self) -> Option<Notice> {
+        *self.notice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn relax(&self) {

@@ -156,6 +156,10 @@ impl BarShared {
         self.gone.store(gone, Ordering::Release);
     }
 
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// Appends one write to the queue.
     pub(super) fn push(&self, write: BarWrite) {
         if self.gone.load(Ordering::Acquire) {

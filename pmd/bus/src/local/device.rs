@@ -160,6 +160,12 @@ impl DeviceSide {
         self.shared.bar.set_gone(gone);
     }
 
+    /// What [`DeviceSide::set_gone`] was told last.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.shared.bar.is_gone()
+    }
+
     /// Opens memory for accesses by I/O address.
     ///
     /// Hold the view for one bounded step and drop it: unmapping waits for it, and that wait is

@@ -108,6 +108,8 @@ pub(super) struct SpaceShared {
     pub(super) map: RwLock<IovaMap>,
     iovas: Mutex<IovaAllocator>,
     max_mappings: u32,
+    /// How often everything was unmapped at once.
+    sweeps: AtomicU64,
     /// In the order of the fields of [`DmaCounts`].
     pub(super) counts: [AtomicU64; 5],
 }
@@ -118,6 +120,7 @@ impl SpaceShared {
             map: RwLock::default(),
             iovas: Mutex::new(IovaAllocator::new(&[IOVA_RANGE], GUARD_BYTES, seed)),
             max_mappings,
+            sweeps: AtomicU64::new(0),
             counts: Default::default(),
         }
     }
@@ -231,8 +234,18 @@ impl DmaSpace for LocalDma {
             iovas.free(iova, len_bytes);
             return Err(error);
         }
+        let sweep = self.0.sweeps.load(Ordering::Relaxed);
         drop(iovas);
-        Ok(DmaMapping::new(region, iova, access, Box::new(LocalUnmap(Arc::clone(&self.0)))))
+        let owner = Box::new(LocalUnmap { space: Arc::clone(&self.0), sweep });
+        Ok(DmaMapping::new(region, iova, access, owner))
+    }
+
+    fn unmap_all(&self) -> Result<(), BusError> {
+        let iovas = self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.sweeps.fetch_add(1, Ordering::Relaxed);
+        let swept = std::mem::take(&mut self.0.write().entries);
+        drop((iovas, swept));
+        Ok(())
     }
 
     fn limits(&self) -> DmaLimits {
@@ -245,14 +258,24 @@ impl DmaSpace for LocalDma {
 }
 
 /// Removes a mapping that [`LocalDma::map`] made.
-struct LocalUnmap(Arc<SpaceShared>);
+struct LocalUnmap {
+    space: Arc<SpaceShared>,
+    /// Of [`SpaceShared::sweeps`], when it was mapped.
+    sweep: u64,
+}
 
 impl DmaUnmap for LocalUnmap {
     fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
-        self.0.unmap(iova, len_bytes as u64)
+        // With the lock, a sweep is before it or after it.
+        let _iovas = self.space.iovas.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.space.sweeps.load(Ordering::Relaxed) == self.sweep {
+            true => self.space.unmap(iova, len_bytes as u64),
+            false => Ok(()),
+        }
     }
 
     fn release(&self, iova: u64, len_bytes: usize) {
-        self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes as u64);
+        let mut iovas = self.space.iovas.lock().unwrap_or_else(PoisonError::into_inner);
+        iovas.free(iova, len_bytes as u64);
     }
 }

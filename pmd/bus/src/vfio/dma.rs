@@ -4,15 +4,13 @@
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_mempool::{Backing, Region};
 use rustix::process::{Resource, getrlimit};
-use vfio_ioctls::VfioError;
 
-use super::{OpenDevice, sys};
+use super::OpenDevice;
 use crate::iova::subtract;
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
@@ -35,6 +33,8 @@ struct Inner {
     limits: DmaLimits,
     mapped_bytes: AtomicU64,
     mappings: AtomicU64,
+    /// How often everything was unmapped at once; changed under the lock of `iovas`.
+    sweeps: AtomicU64,
 }
 
 impl VfioDma {
@@ -43,7 +43,7 @@ impl VfioDma {
         reserved: &[(u64, u64)],
         seed: u64,
     ) -> Result<Self, BusError> {
-        let info = sys::iommu_info(vfio.container.as_raw_fd()).map_err(|error| {
+        let info = vfio.space.info().map_err(|error| {
             BusError::os(format!("asking the IOMMU of device {}", vfio.identity.name), error)
         })?;
         let iova_ranges = usable(&info.iova_ranges, reserved);
@@ -51,8 +51,8 @@ impl VfioDma {
         let page_size_bytes = to_usize(smallest_page(info.page_sizes));
         let limits =
             DmaLimits { page_size_bytes, max_mappings: info.available_mappings, iova_ranges };
-        let (mapped_bytes, mappings) = (AtomicU64::new(0), AtomicU64::new(0));
-        let inner = Inner { vfio, iovas, limits, mapped_bytes, mappings };
+        let [mapped_bytes, mappings, sweeps] = [0; 3].map(AtomicU64::new);
+        let inner = Inner { vfio, iovas, limits, mapped_bytes, mappings, sweeps };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -76,24 +76,10 @@ fn usable(offered: &[RangeInclusive<u64>], reserved: &[(u64, u64)]) -> Vec<Range
 impl Inner {
     /// One call to the kernel, which pins the memory and fills the IOMMU's tables.
     fn map_dma(&self, region: &Region, iova: u64, access: DmaAccess) -> io::Result<()> {
-        let container = &self.vfio.container;
-        let (base, len_bytes) = (region.as_ptr(), region.len_bytes());
-        let flags = match access {
-            DmaAccess::ReadWrite => {
-                // SAFETY: the region is a mapping of this process that `DmaMapping` keeps until it
-                // is unmapped, and leaks if that fails. It is reached with atomics, or as slices of
-                // buffers that no posted descriptor names, which the device then leaves alone.
-                let mapped = unsafe { container.vfio_dma_map(iova, len_bytes, base) };
-                return mapped.map_err(|error| match error {
-                    VfioError::IommuDmaMap(errno) => io::Error::from_raw_os_error(errno.errno()),
-                    other => io::Error::other(other),
-                });
-            }
-            DmaAccess::Read => sys::DMA_MAP_READ,
-            DmaAccess::Write => sys::DMA_MAP_WRITE,
-        };
-        // SAFETY: as above.
-        unsafe { sys::map_dma(container.as_raw_fd(), flags, base, iova, len_bytes as u64) }
+        // SAFETY: the region is a mapping of this process that `DmaMapping` keeps until it is
+        // unmapped, and leaks if that fails. It is reached with atomics, or as slices of buffers
+        // that no posted descriptor names, which the device then leaves alone.
+        unsafe { self.vfio.space.map(region.as_ptr(), region.len_bytes(), iova, access) }
     }
 
     fn describe(&self, error: io::Error, len_bytes: u64) -> BusError {
@@ -138,11 +124,22 @@ impl DmaSpace for VfioDma {
             iovas.free(iova, len_bytes);
             return Err(inner.describe(error, len_bytes));
         }
+        let sweep = inner.sweeps.load(Ordering::Relaxed);
         drop(iovas);
         inner.mapped_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         inner.mappings.fetch_add(1, Ordering::Relaxed);
-        let owner = Box::new(VfioUnmap(Arc::clone(inner)));
+        let owner = Box::new(VfioUnmap { inner: Arc::clone(inner), sweep });
         Ok(DmaMapping::new(region, iova, access, owner))
+    }
+
+    fn unmap_all(&self) -> Result<(), BusError> {
+        let inner = &self.inner;
+        let _iovas = inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.vfio.space.unmap_all().map_err(|error| {
+            BusError::os(format!("unmapping device {}", inner.vfio.identity.name), error)
+        })?;
+        inner.sweeps.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn limits(&self) -> DmaLimits {
@@ -157,25 +154,31 @@ impl fmt::Debug for VfioDma {
 }
 
 /// Removes a mapping that [`VfioDma::map`] made.
-struct VfioUnmap(Arc<Inner>);
+struct VfioUnmap {
+    inner: Arc<Inner>,
+    /// Of [`Inner::sweeps`], when it was mapped.
+    sweep: u64,
+}
 
 impl DmaUnmap for VfioUnmap {
     fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
-        let inner = &self.0;
-        // The crate compares the length that the kernel unmapped with the one asked for.
-        inner.vfio.container.vfio_dma_unmap(iova, len_bytes).map_err(|source| BusError::Vfio {
-            what: "unmapping memory",
-            name: inner.vfio.identity.name.clone(),
-            source,
-            hint: "",
-        })?;
+        let inner = &self.inner;
+        // With the lock, a sweep is before it or after it.
+        let _iovas = inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.sweeps.load(Ordering::Relaxed) == self.sweep {
+            inner.vfio.space.unmap(iova, len_bytes).map_err(|error| {
+                let name = &inner.vfio.identity.name;
+                BusError::os(format!("unmapping {len_bytes} bytes of device {name}"), error)
+            })?;
+        }
         inner.mapped_bytes.fetch_sub(len_bytes as u64, Ordering::Relaxed);
         inner.mappings.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn release(&self, iova: u64, len_bytes: usize) {
-        self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner).free(iova, len_bytes as u64);
+        let mut iovas = self.inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
+        iovas.free(iova, len_bytes as u64);
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct VfioInterrupts {
 
 impl VfioInterrupts {
     pub(super) fn new(vfio: Arc<OpenDevice>) -> Self {
-        let count = vfio.device.get_irq_info(MSIX_IRQ).map_or(0, |irq| irq.count);
+        let count = sys::irq_count(vfio.as_fd(), MSIX_IRQ).unwrap_or(0);
         // The MSI-X capability has an 11-bit count.
         let vectors = u16::try_from(count).unwrap_or(2048);
         Self { vfio, vectors, enabled: Mutex::new(Vec::new()) }

@@ -6,42 +6,52 @@
 //! doorbells. What needs no kernel (sysfs checks, IOMMU capabilities, register access through
 //! mapped and unmapped pages, configuration space) has unit tests over recorded data.
 //!
+//! # Interfaces
+//!
+//! The newer one, a file for each device and an address space of iommufd, where the kernel has it
+//! and this user may open the files; else a group and a container. [`VfioConfig::interface`] asks
+//! for one of them; [`VfioConfig::lent`] are files of either that a launcher opened.
+//!
 //! # Use of `vfio-ioctls`, and its limits
 //!
-//! The crate opens container, group and device, reports interrupts and region capabilities, and
-//! maps and unmaps memory. This module does itself what version 0.10 does not do or not do well:
+//! The crate opens and checks the container and maps memory. This module does itself what version
+//! 0.10 does not do or not do well:
 //!
+//! - It takes no file that is open already, and drops its device with a panic when that left sysfs:
+//!   group and device are opened here.
 //! - `region_read` and `region_write` only log a failure and leave the buffer as it was: registers
 //!   are mapped here, and configuration space is read with `pread`, whose errors count.
-//! - A region whose description fails is skipped in its list, which shifts all later numbers: the
-//!   BAR and the configuration space are asked for by index here, and compared.
 //! - `vfio_dma_map` always maps for reading and writing: other access is mapped here.
 //! - `reset` and `enable_msix` drop the system's reason: both are called here.
 //! - It does not ask the IOMMU for usable addresses: done here.
-//! - Dropping its device panics when the device left sysfs: it is leaked then.
-//!
-//! The newer interface (one file per device, iommufd) needs a feature of the crate that pulls in
-//! KVM bindings, and no Debian kernel to test against has it: not supported.
+//! - Its iommufd needs a feature that pulls in KVM bindings: the six calls are made here.
 
 mod bar;
 mod dma;
+mod files;
+mod iommufd;
 mod irq;
+mod notice;
+mod space;
 mod sys;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vfio_ioctls::{VfioContainer, VfioDevice, VfioError, VfioRegionInfoCap};
+use vfio_ioctls::{VfioContainer, VfioError};
 
 use self::bar::{ConfigSpace, MappedBar};
 use self::dma::VfioDma;
+pub use self::files::LentFiles;
+use self::iommufd::{Ioas, Linux};
 use self::irq::VfioInterrupts;
+use self::notice::Notices;
+use self::space::Space;
 use crate::sysfs::Sysfs;
-use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
+use crate::{Bar, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
 
 /// Index of BAR 0, where a ConnectX has its registers.
 ///
@@ -67,6 +77,23 @@ pub struct VfioConfig {
     pub also_accept: Vec<(u16, u16)>,
     /// Where to look the device up; the default is `/sys`.
     pub sysfs: Sysfs,
+    /// Which of the kernel's interfaces to open the device by. Lent files say it themselves.
+    pub interface: Interface,
+    /// The device's files, where somebody else opened them: then this process needs no rights. Each
+    /// open takes copies; the lent files stay open as long as this is kept.
+    pub lent: Option<Arc<LentFiles>>,
+}
+
+/// The kernel's interfaces to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Interface {
+    /// The device's file, where it is there for this user; else the group's.
+    #[default]
+    Auto,
+    /// `/dev/vfio/GROUP` and a container.
+    Group,
+    /// `/dev/vfio/devices/vfioN` and iommufd.
+    Device,
 }
 
 /// A device opened through VFIO.
@@ -75,6 +102,7 @@ pub struct VfioTransport {
     dma: Arc<VfioDma>,
     interrupts: Arc<VfioInterrupts>,
     config: ConfigSpace,
+    notices: Notices,
     vfio: Arc<OpenDevice>,
 }
 
@@ -90,8 +118,7 @@ impl VfioTransport {
         let found = config.sysfs.device(&config.address)?;
         let group = found.check_ready(&config.also_accept)?.number;
         let reserved = config.sysfs.reserved_regions(group)?;
-        let path = config.sysfs.device_path(&found.identity.name);
-        let vfio = Arc::new(OpenDevice::open(found.identity, path)?);
+        let vfio = Arc::new(OpenDevice::open(config, found.identity, group)?);
 
         let config_info = vfio.region_info(CONFIG_REGION)?;
         let space = ConfigSpace::new(Arc::clone(&vfio) as _, config_info.offset);
@@ -105,7 +132,8 @@ impl VfioTransport {
         let seed = config.seed.unwrap_or_else(|| RandomState::new().hash_one(0_u8));
         let dma = Arc::new(VfioDma::new(Arc::clone(&vfio), &reserved, seed)?);
         let interrupts = Arc::new(VfioInterrupts::new(Arc::clone(&vfio)));
-        Ok(Arc::new(Self { bar, dma, interrupts, config: space, vfio }))
+        let notices = Notices::subscribe(vfio.as_fd(), &vfio.identity.name)?;
+        Ok(Arc::new(Self { bar, dma, interrupts, config: space, notices, vfio }))
     }
 }
 
@@ -154,6 +182,10 @@ impl Transport for VfioTransport {
         self.config.enable_bus_master()
     }
 
+    fn notice(&self) -> Option<Notice> {
+        self.notices.latest()
+    }
+
     /// Always: [`Transport::reset`] returned after the reset.
     fn reset_complete(&self) -> bool {
         true
@@ -178,28 +210,101 @@ impl Drop for VfioTransport {
     }
 }
 
-/// The open device, its group and container; closed when the last mapping is gone.
+/// The open device with what it hangs on; closed when the last mapping is gone.
 struct OpenDevice {
-    device: ManuallyDrop<VfioDevice>,
-    container: Arc<VfioContainer>,
+    device: OwnedFd,
+    /// Without its group, a device's file is closed.
+    _group: Option<OwnedFd>,
+    space: Space,
     identity: PciIdentity,
-    sysfs_path: PathBuf,
 }
 
 impl OpenDevice {
-    fn open(identity: PciIdentity, sysfs_path: PathBuf) -> Result<Self, BusError> {
-        let refuse = |what| {
-            let name = identity.name.clone();
-            move |source: VfioError| {
-                let hint = hint(&source);
-                BusError::Vfio { what, name, source, hint }
-            }
+    fn open(config: &VfioConfig, identity: PciIdentity, group: u32) -> Result<Self, BusError> {
+        if let Some(lent) = &config.lent {
+            return Self::of_lent(lent, identity);
+        }
+        let name = identity.name.clone();
+        match config.interface {
+            Interface::Group => Self::by_group(identity, group),
+            Interface::Device => Self::by_file(&config.sysfs, identity).map_err(|(what, error)| {
+                let way_out = "; the kernel needs VFIO_DEVICE_CDEV and iommufd, the user the files";
+                BusError::os(format!("{what} of device {name}"), with(error, way_out))
+            }),
+            Interface::Auto => match Self::by_file(&config.sysfs, identity.clone()) {
+                Ok(open) => Ok(open),
+                Err((what, error)) if files::is_out_of_reach(&error) => {
+                    tracing::debug!(name, what, %error, "by its group then");
+                    Self::by_group(identity, group)
+                }
+                Err((what, error)) => Err(BusError::os(format!("{what} of device {name}"), error)),
+            },
+        }
+    }
+
+    /// The older interface.
+    fn by_group(identity: PciIdentity, number: u32) -> Result<Self, BusError> {
+        let container = VfioContainer::new(None).map_err(|source| BusError::Vfio {
+            what: "opening the VFIO container",
+            name: identity.name.clone(),
+            hint: hint(&source),
+            source,
+        })?;
+        let path = PathBuf::from(format!("/dev/vfio/{number}"));
+        let group = files::open(&path).map_err(|error| {
+            let way_out = group_hint(&error);
+            let what = format!("opening {} for device {}", path.display(), identity.name);
+            BusError::os(what, with(error, way_out))
+        })?;
+        let name = identity.name.clone();
+        let device = files::device_of_group(container.as_raw_fd(), group.as_fd(), &name)?;
+        Ok(Self { device, _group: Some(group), space: Space::Container(container), identity })
+    }
+
+    /// The newer interface; an error comes with what was being done.
+    fn by_file(
+        sysfs: &Sysfs,
+        identity: PciIdentity,
+    ) -> Result<Self, (&'static str, std::io::Error)> {
+        let file = sysfs.vfio_file(&identity.name).ok_or_else(|| {
+            let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+            ("looking for the file", error)
+        })?;
+        let iommufd =
+            files::open("/dev/iommu".as_ref()).map_err(|error| ("opening /dev/iommu", error))?;
+        let device = files::open(&file).map_err(|error| ("opening the file", error))?;
+        let space = Ioas::attach(Arc::new(Linux), iommufd, device.as_fd())
+            .map_err(|error| ("binding the file to iommufd", error))?;
+        tracing::debug!(name = identity.name, file = %file.display(), "opened by its own file");
+        Ok(Self { device, _group: None, space: Space::Ioas(space), identity })
+    }
+
+    /// Either, with files that are open already.
+    fn of_lent(lent: &LentFiles, identity: PciIdentity) -> Result<Self, BusError> {
+        let name = identity.name.clone();
+        let copy = |file: &OwnedFd| {
+            file.try_clone().map_err(|error| {
+                BusError::os(format!("copying a lent file of device {name}"), error)
+            })
         };
-        let container = VfioContainer::new(None).map_err(refuse("opening the VFIO container"))?;
-        let container = Arc::new(container);
-        let device = VfioDevice::new(&sysfs_path, Arc::clone(&container) as _, false)
-            .map_err(refuse("opening the VFIO group"))?;
-        Ok(Self { device: ManuallyDrop::new(device), container, identity, sysfs_path })
+        match lent {
+            LentFiles::Group { container, group } => {
+                let (container, group) = (copy(container)?, copy(group)?);
+                let device = files::device_of_group(container.as_raw_fd(), group.as_fd(), &name)?;
+                Ok(Self { device, _group: Some(group), space: Space::Lent(container), identity })
+            }
+            LentFiles::Device { iommufd, device } => {
+                let (iommufd, device) = (copy(iommufd)?, copy(device)?);
+                let space = Ioas::attach(Arc::new(Linux), iommufd, device.as_fd());
+                let space = space.map_err(|error| {
+                    let way_out =
+                        "; lend /dev/vfio/vfio and the group, or /dev/iommu and the device";
+                    let what = format!("binding the lent file of device {name}");
+                    BusError::os(what, with(error, way_out))
+                })?;
+                Ok(Self { device, _group: None, space: Space::Ioas(space), identity })
+            }
+        }
     }
 
     fn gone(&self) -> BusError {
@@ -215,20 +320,26 @@ impl OpenDevice {
     /// Maps BAR 0, or the parts of it that the kernel allows.
     fn map_bar0(self: &Arc<Self>) -> Result<MappedBar, BusError> {
         let info = self.region_info(BAR0_REGION)?;
-        let mut areas = vec![(0, info.size)];
-        // The crate's list is trusted only where it agrees on which region is number 0.
-        if self.device.get_region_offset(BAR0_REGION) == info.offset {
-            for cap in self.device.get_region_caps(BAR0_REGION) {
-                if let VfioRegionInfoCap::SparseMmap(sparse) = cap {
-                    areas = sparse.areas.iter().map(|area| (area.offset, area.size)).collect();
-                }
-            }
-        }
-        if !info.can_mmap() {
-            areas.clear();
-        }
         let name = self.identity.name.clone();
+        let areas = sys::mappable(self.as_fd(), info)
+            .map_err(|error| BusError::os(format!("BAR 0 of device {name}"), error))?;
         MappedBar::new(Arc::clone(self) as _, name, info.offset, info.size, &areas)
+    }
+}
+
+/// An error with the way out behind it.
+fn with(error: std::io::Error, way_out: &str) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{error}{way_out}"))
+}
+
+/// The way out of a group that cannot be opened.
+fn group_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "; give this user the file (chown, or a rule of udev), or start as root"
+        }
+        std::io::ErrorKind::ResourceBusy => "; another process uses the group, end that one first",
+        _ => "",
     }
 }
 
@@ -238,13 +349,7 @@ fn hint(error: &VfioError) -> &'static str {
         VfioError::OpenContainer(_) => {
             "; load the module (`modprobe vfio-pci`) and run with access to /dev/vfio/vfio"
         }
-        VfioError::OpenGroup(..) => {
-            "; another process may have it open, or this user has no access to /dev/vfio/GROUP"
-        }
-        VfioError::GroupViable => {
-            "; bind every device of the group to vfio-pci, or end the process that uses the group"
-        }
-        VfioError::VfioExtension | VfioError::ContainerSetIOMMU(_) => {
+        VfioError::VfioExtension => {
             "; load vfio_iommu_type1, and look for \"no interrupt remapping\" in the kernel log"
         }
         _ => "",
@@ -252,25 +357,7 @@ fn hint(error: &VfioError) -> &'static str {
 }
 
 impl AsFd for OpenDevice {
-    #[expect(unsafe_code, reason = "the crate lends its file as a number only")]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the device keeps its file open until it is dropped, which `&self` outlives.
-        unsafe { BorrowedFd::borrow_raw(self.device.as_raw_fd()) }
-    }
-}
-
-impl Drop for OpenDevice {
-    #[expect(unsafe_code, reason = "the device is dropped in one of two ways")]
-    fn drop(&mut self) {
-        // The crate looks the group up in sysfs when its device is dropped, and panics without it.
-        if self.sysfs_path.join("iommu_group").exists() {
-            // SAFETY: dropped once, here, and not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.device) };
-        } else {
-            tracing::error!(
-                name = self.identity.name,
-                "device left the system; its file is leaked"
-            );
-        }
+        self.device.as_fd()
     }
 }

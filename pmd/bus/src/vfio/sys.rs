@@ -5,24 +5,37 @@
 //! Linux `include/uapi/linux/vfio.h`: numbers are `_IO(';', 100 + n)`; layouts in native order.
 #![expect(unsafe_code, reason = "ioctl")]
 
+use std::ffi::CString;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 const fn request(n: libc::Ioctl) -> libc::Ioctl {
     (b';' as libc::Ioctl) << 8 | (100 + n)
 }
 
+const SET_IOMMU: libc::Ioctl = request(2);
+const GROUP_GET_STATUS: libc::Ioctl = request(3);
+const GROUP_SET_CONTAINER: libc::Ioctl = request(4);
+const GROUP_GET_DEVICE_FD: libc::Ioctl = request(6);
 const DEVICE_GET_REGION_INFO: libc::Ioctl = request(8);
+const DEVICE_GET_IRQ_INFO: libc::Ioctl = request(9);
 const DEVICE_SET_IRQS: libc::Ioctl = request(10);
 const DEVICE_RESET: libc::Ioctl = request(11);
 const IOMMU_GET_INFO: libc::Ioctl = request(12);
 const IOMMU_MAP_DMA: libc::Ioctl = request(13);
+const IOMMU_UNMAP_DMA: libc::Ioctl = request(14);
 
+const TYPE1V2_IOMMU: libc::c_ulong = 3;
+const GROUP_FLAGS_VIABLE: u32 = 1 << 0;
+const GROUP_FLAGS_CONTAINER_SET: u32 = 1 << 1;
 const REGION_INFO_FLAG_MMAP: u32 = 1 << 2;
+const REGION_INFO_FLAG_CAPS: u32 = 1 << 3;
+const REGION_INFO_CAP_SPARSE_MMAP: u16 = 1;
 const IRQ_SET_DATA_NONE: u32 = 1 << 0;
 const IRQ_SET_DATA_EVENTFD: u32 = 1 << 2;
 const IRQ_SET_ACTION_TRIGGER: u32 = 1 << 5;
+const DMA_UNMAP_ALL: u32 = 1 << 1;
 const IOMMU_INFO_PGSIZES: u32 = 1 << 0;
 const IOMMU_INFO_CAPS: u32 = 1 << 1;
 const IOMMU_INFO_CAP_IOVA_RANGE: u16 = 1;
@@ -64,6 +77,108 @@ pub(super) fn region_info(device: BorrowedFd<'_>, index: u32) -> io::Result<Regi
     // SAFETY: the kernel writes at most `argsz` bytes, the size of `info`.
     check(unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_GET_REGION_INFO, &raw mut info) })?;
     Ok(info)
+}
+
+/// The parts of a region that can be mapped: offset in the region, and length.
+pub(super) fn mappable(device: BorrowedFd<'_>, info: RegionInfo) -> io::Result<Vec<(u64, u64)>> {
+    const WORDS: usize = 512;
+    if !info.can_mmap() {
+        return Ok(Vec::new());
+    }
+    if info.flags & REGION_INFO_FLAG_CAPS == 0 {
+        return Ok(vec![(0, info.size)]);
+    }
+    let head = RegionInfo { argsz: 8 * 512, cap_offset: 0, flags: 0, ..info };
+    let mut buffer = [0_u64; WORDS];
+    // SAFETY: 32 bytes of plain numbers at the start of an aligned, longer buffer.
+    unsafe { buffer.as_mut_ptr().cast::<RegionInfo>().write(head) };
+    // SAFETY: the kernel writes at most `argsz` bytes, the size of the buffer.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_GET_REGION_INFO, buffer.as_mut_ptr()) })?;
+    let bytes: Vec<u8> = buffer.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let areas = parse_sparse(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(areas.unwrap_or_else(|| vec![(0, info.size)]))
+}
+
+/// Reads the list of mappable areas behind a `struct vfio_region_info`; `Some(None)` without one,
+/// `None` for a chain that leaves the buffer or does not end.
+fn parse_sparse(bytes: &[u8]) -> Option<Option<Vec<(u64, u64)>>> {
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let u64_at = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let mut at = if u32_at(4)? & REGION_INFO_FLAG_CAPS != 0 { u32_at(12)? as usize } else { 0 };
+    for _ in 0..bytes.len() / 8 {
+        if at == 0 {
+            return Some(None);
+        }
+        if u16_at(at)? == REGION_INFO_CAP_SPARSE_MMAP {
+            let area = |i: usize| Some((u64_at(at + 16 + i * 16)?, u64_at(at + 24 + i * 16)?));
+            return (0..u32_at(at + 8)? as usize).map(area).collect::<Option<_>>().map(Some);
+        }
+        at = u32_at(at + 4)? as usize;
+    }
+    None
+}
+
+/// `struct vfio_irq_info`.
+#[repr(C)]
+#[derive(Default)]
+struct IrqInfo {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    count: u32,
+}
+
+/// How many vectors an interrupt has.
+pub(super) fn irq_count(device: BorrowedFd<'_>, index: u32) -> io::Result<u32> {
+    let mut info = IrqInfo { argsz: 16, index, ..IrqInfo::default() };
+    // SAFETY: the kernel writes at most `argsz` bytes, the size of `info`.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_GET_IRQ_INFO, &raw mut info) })?;
+    Ok(info.count)
+}
+
+/// What a group says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupStatus {
+    /// Every device of it is VFIO's or nobody's.
+    pub(super) viable: bool,
+    /// It belongs to a container.
+    pub(super) in_container: bool,
+}
+
+/// Asks a group about itself.
+pub(super) fn group_status(group: BorrowedFd<'_>) -> io::Result<GroupStatus> {
+    // struct vfio_group_status: argsz, flags.
+    let mut status = [8_u32, 0];
+    // SAFETY: the kernel writes at most `argsz` bytes, the size of `status`.
+    check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_STATUS, status.as_mut_ptr()) })?;
+    let has = |flag| status[1] & flag != 0;
+    Ok(GroupStatus {
+        viable: has(GROUP_FLAGS_VIABLE),
+        in_container: has(GROUP_FLAGS_CONTAINER_SET),
+    })
+}
+
+/// Puts a group into a container.
+pub(super) fn set_container(group: BorrowedFd<'_>, container: RawFd) -> io::Result<()> {
+    // SAFETY: the kernel reads the number of a file.
+    check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_SET_CONTAINER, &raw const container) })
+}
+
+/// Chooses the type1 IOMMU, second version, for a container with a group.
+pub(super) fn set_iommu(container: RawFd) -> io::Result<()> {
+    // SAFETY: the argument is a number.
+    check(unsafe { libc::ioctl(container, SET_IOMMU, TYPE1V2_IOMMU) })
+}
+
+/// Opens a device of a group by its PCI address.
+pub(super) fn group_device(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let name = CString::new(name)?;
+    // SAFETY: the kernel reads a string that ends in 0.
+    let fd = unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD, name.as_ptr()) };
+    check(fd)?;
+    // SAFETY: the kernel made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Function-level reset; returns when it is over.
@@ -110,6 +225,33 @@ pub(super) unsafe fn map_dma(
     let map = DmaMap { argsz: 32, flags, vaddr, iova, size };
     // SAFETY: the kernel reads `argsz` bytes, the size of `map`; for the rest, see above.
     check(unsafe { libc::ioctl(container, IOMMU_MAP_DMA, &raw const map) })
+}
+
+/// `struct vfio_iommu_type1_dma_unmap`, without the bitmap that may follow.
+#[repr(C)]
+struct DmaUnmap {
+    argsz: u32,
+    flags: u32,
+    iova: u64,
+    size: u64,
+}
+
+/// Unmaps everything (`VFIO_UNMAP_ALL`, Linux 5.12).
+pub(super) fn unmap_all(container: RawFd) -> io::Result<()> {
+    unmap(container, DMA_UNMAP_ALL, 0, 0).map(|_| ())
+}
+
+/// Unmaps exactly what was mapped at `iova`; answers how many bytes that were.
+pub(super) fn unmap_dma(container: RawFd, iova: u64, size: u64) -> io::Result<u64> {
+    unmap(container, 0, iova, size)
+}
+
+fn unmap(container: RawFd, flags: u32, iova: u64, size: u64) -> io::Result<u64> {
+    let mut unmap = DmaUnmap { argsz: 24, flags, iova, size };
+    // SAFETY: the kernel reads and writes `argsz` bytes, the size of `unmap`. Fewer mappings make
+    // no memory of this process invalid.
+    check(unsafe { libc::ioctl(container, IOMMU_UNMAP_DMA, &raw mut unmap) })?;
+    Ok(unmap.size)
 }
 
 /// What the IOMMU says about itself.
@@ -234,6 +376,44 @@ mod tests {
         assert_eq!(parse_iommu_info(&[]), None);
     }
 
+    /// A region of 0x10000 bytes whose page at 0x2000 cannot be mapped.
+    fn sparse_reply() -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &256_u32.to_ne_bytes());
+        put(4, &0xf_u32.to_ne_bytes());
+        put(12, &32_u32.to_ne_bytes());
+        // MSI-X may be mapped, id 3, next at 40.
+        put(32, &3_u16.to_ne_bytes());
+        put(36, &40_u32.to_ne_bytes());
+        // Areas, id 1, the last, two of them.
+        put(40, &1_u16.to_ne_bytes());
+        put(48, &2_u32.to_ne_bytes());
+        for (at, value) in [(56, 0_u64), (64, 0x2000), (72, 0x3000), (80, 0xd000)] {
+            put(at, &value.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn mappable_areas_are_read_and_a_broken_list_is_refused() {
+        assert_eq!(parse_sparse(&sparse_reply()), Some(Some(vec![(0, 0x2000), (0x3000, 0xd000)])));
+        let mut plain = sparse_reply();
+        plain[4] = 7;
+        assert_eq!(parse_sparse(&plain), Some(None));
+        let mut without = sparse_reply();
+        without[40] = 9;
+        assert_eq!(parse_sparse(&without), Some(None));
+        let mut circle = without.clone();
+        circle[44..48].copy_from_slice(&32_u32.to_ne_bytes());
+        assert_eq!(parse_sparse(&circle), None);
+        let mut many = sparse_reply();
+        many[48..52].copy_from_slice(&u32::MAX.to_ne_bytes());
+        assert_eq!(parse_sparse(&many), None);
+        assert_eq!(parse_sparse(&sparse_reply()[..60]), None);
+        assert_eq!(parse_sparse(&[]), None);
+    }
+
     #[test]
     fn numbers_and_sizes_are_the_kernels() {
         assert_eq!(DEVICE_GET_REGION_INFO, 0x3b6c);
@@ -241,6 +421,11 @@ mod tests {
         assert_eq!(DEVICE_RESET, 0x3b6f);
         assert_eq!(IOMMU_GET_INFO, 0x3b70);
         assert_eq!(IOMMU_MAP_DMA, 0x3b71);
+        assert_eq!(IOMMU_UNMAP_DMA, 0x3b72);
+        assert_eq!((SET_IOMMU, GROUP_GET_STATUS, GROUP_SET_CONTAINER), (0x3b66, 0x3b67, 0x3b68));
+        assert_eq!((GROUP_GET_DEVICE_FD, DEVICE_GET_IRQ_INFO), (0x3b6a, 0x3b6d));
+        assert_eq!(size_of::<IrqInfo>(), 16);
         assert_eq!((size_of::<RegionInfo>(), size_of::<DmaMap>()), (32, 32));
+        assert_eq!(size_of::<DmaUnmap>(), 24);
     }
 }

@@ -11,7 +11,6 @@
 mod capabilities;
 mod commands;
 mod contexts;
-mod management;
 mod registers;
 mod rings;
 mod steering;
