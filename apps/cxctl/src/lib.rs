@@ -156,6 +156,20 @@ enum Model {
         /// The socket that `serve --status` opened.
         path: std::path::PathBuf,
     },
+    /// Take a port of a running server off its bus: registers read as ones, writes are lost.
+    Vanish {
+        /// The socket that `serve --control` opened.
+        path: std::path::PathBuf,
+        /// The port: the last part of its socket's path.
+        port: String,
+    },
+    /// Put a port back.
+    Return {
+        /// The socket that `serve --control` opened.
+        path: std::path::PathBuf,
+        /// The port: the last part of its socket's path.
+        port: String,
+    },
 }
 
 /// Runs what the command line asks for.
@@ -173,6 +187,12 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Hugepages(options) => commands::hugepages(&tree, &options)?,
         Command::Doctor(options) => return commands::doctor(&tree, &options),
         Command::Model(Model::Serve(options)) => serve::run(&options)?,
+        Command::Model(Model::Vanish { path, port }) => {
+            serve::control::ask(&path, serve::control::Action::Vanish, &port)?;
+        }
+        Command::Model(Model::Return { path, port }) => {
+            serve::control::ask(&path, serve::control::Action::Return, &port)?;
+        }
         Command::Model(Model::Status { path }) => print!("{}", serve::status::read(&path)?),
     }
     Ok(ExitCode::SUCCESS)

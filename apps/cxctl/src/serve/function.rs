@@ -133,6 +133,8 @@ impl ServerBackend for Function {
             return self.refuse("a read longer than the configuration space");
         }
         match region {
+            // What a bus gives for a device that does not answer.
+            _ if self.device.is_gone() => data.fill(0xff),
             abi::VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
             abi::VFIO_PCI_BAR0_REGION_INDEX => self.device.bar_read(offset, data),
             // The client keeps the MSI-X table itself and asks for pending bits only while a
@@ -149,6 +151,9 @@ impl ServerBackend for Function {
             return self.refuse("a write longer than the configuration space");
         }
         tracing::trace!(port = self.name, region, offset, ?data, "write");
+        if self.device.is_gone() {
+            return Ok(());
+        }
         match region {
             abi::VFIO_PCI_CONFIG_REGION_INDEX => match self.config.write(offset, data) {
                 ConfigEffect::None => {}

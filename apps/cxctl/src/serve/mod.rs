@@ -10,6 +10,7 @@
 //! record to fall back on, an event queue has none, so of two stores to its register one would be
 //! lost, and an interrupt with it.
 
+pub(crate) mod control;
 mod engine;
 mod function;
 pub mod pci;
@@ -72,6 +73,9 @@ pub struct Options {
     /// Path of a socket that tells each reader what the ports are doing, as JSON.
     #[arg(long, value_name = "PATH")]
     pub status: Option<PathBuf>,
+    /// Path of a socket that takes orders for ports, such as `cxctl model vanish`.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Map any file that a client offers as memory. A client can then end this process by cutting
     /// off its file; QEMU's memory-backend-memfd is sealed against that and needs no trust.
     #[arg(long)]
@@ -111,6 +115,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ports.add(name.clone(), side.clone(), port_config(identity, !options.no_roce, index), wire);
         listening.push((name, server, side, function));
     }
+    let sides = listening.iter().map(|(name, _, side, _)| (name.clone(), side.clone())).collect();
     let engine = Engine::start(ports)?;
     let wake = engine.wake();
     let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
@@ -120,6 +125,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             .name(name.clone())
             .spawn(move || socket::serve(&server, &name, function))?;
     }
+    if let Some(path) = &options.control {
+        control::listen(path, sides)?;
+    }
     if let Some(path) = &options.status {
         status::listen(path, ask, wake.clone())?;
     }
@@ -128,7 +136,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(engine);
-    for path in options.sockets.iter().chain(&options.status) {
+    for path in options.sockets.iter().chain(&options.status).chain(&options.control) {
         let _ = std::fs::remove_file(path);
     }
     if let Some(capture) = capture {

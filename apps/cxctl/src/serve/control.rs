@@ -1,0 +1,131 @@
+//! Taking a served device off its bus and putting it back, by a line on a socket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ferrocx_bus::local::DeviceSide;
+
+/// How long one client may keep the others waiting.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest line: an action and the name of a port.
+const MAX_LINE_BYTES: u64 = 256;
+/// The answer to what was done.
+const DONE: &str = "done";
+
+/// What can be done to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Its registers and configuration space read as ones, and writes are lost. Its DMA goes on,
+    /// as that of a device does whose answers get lost.
+    Vanish,
+    /// It answers again.
+    Return,
+}
+
+impl Action {
+    const ALL: [Self; 2] = [Self::Vanish, Self::Return];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Vanish => "vanish",
+            Self::Return => "return",
+        }
+    }
+}
+
+/// Serves clients one after another on a socket of its own, on a thread of its own.
+///
+/// # Errors
+///
+/// The path exists already, or the system's reason for refusing it.
+pub(super) fn listen(path: &Path, ports: Vec<(String, DeviceSide)>) -> anyhow::Result<()> {
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("control socket {}", path.display()))?;
+    std::thread::Builder::new().name("control".into()).spawn(move || {
+        for client in listener.incoming().flatten() {
+            if let Err(error) = serve(&client, &ports) {
+                tracing::warn!(%error, "a client of the control socket got no answer");
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn serve(mut client: &UnixStream, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(client.take(MAX_LINE_BYTES)).read_line(&mut line)?;
+    let answer = match carry_out(line.trim_end(), ports) {
+        Ok(()) => DONE.into(),
+        Err(error) => error.to_string(),
+    };
+    Ok(writeln!(client, "{answer}")?)
+}
+
+fn carry_out(line: &str, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
+    let (verb, name) = line.split_once(' ').unwrap_or((line, ""));
+    let Some(action) = Action::ALL.into_iter().find(|action| action.name() == verb) else {
+        bail!("unknown action {verb:?}; give vanish or return");
+    };
+    let Some((name, side)) = ports.iter().find(|port| port.0 == name) else {
+        let names: Vec<&str> = ports.iter().map(|port| port.0.as_str()).collect();
+        bail!("no port {name:?}; there are {}", names.join(", "));
+    };
+    tracing::info!(port = name, ?action, "control");
+    side.set_gone(action == Action::Vanish);
+    Ok(())
+}
+
+/// Asks a running server for something.
+///
+/// # Errors
+///
+/// No server on this socket, or what it refused.
+pub(crate) fn ask(path: &Path, action: Action, port: &str) -> anyhow::Result<()> {
+    let mut stream =
+        UnixStream::connect(path).with_context(|| format!("nobody serves {}", path.display()))?;
+    stream.set_read_timeout(Some(2 * PATIENCE))?;
+    writeln!(stream, "{} {port}", action.name())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).context("the server did not answer")?;
+    match answer.trim_end() {
+        DONE => Ok(()),
+        refusal => bail!("refused: {refusal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrocx_bus::local::{LocalConfig, pair};
+
+    use super::*;
+
+    #[test]
+    fn a_port_vanishes_and_returns_and_nothing_else_is_understood() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("control");
+        let (_driver, side) = pair(LocalConfig::default()).expect("a device");
+        side.set_be32(0, 7);
+        listen(&path, vec![("port0".into(), side.clone())]).expect("a fresh path");
+        let read = || {
+            let mut bytes = [0; 4];
+            side.bar_read(0, &mut bytes);
+            bytes
+        };
+        ask(&path, Action::Vanish, "port0").expect("done");
+        assert_eq!((read(), side.is_gone()), ([0xff; 4], true));
+        let refused = ask(&path, Action::Vanish, "port1").unwrap_err().to_string();
+        assert_eq!(refused, "refused: no port \"port1\"; there are port0");
+        ask(&path, Action::Return, "port0").expect("done");
+        assert_eq!((read(), side.is_gone()), ([0, 0, 0, 7], false));
+        let ports = [("port0".to_owned(), side.clone())];
+        let refused = carry_out("explode port0", &ports).unwrap_err().to_string();
+        assert_eq!(refused, "unknown action \"explode\"; give vanish or return");
+        assert!(carry_out("", &ports).is_err());
+        assert!(listen(&path, Vec::new()).is_err(), "the path is in use");
+    }
+}
