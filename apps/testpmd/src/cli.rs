@@ -103,6 +103,20 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub rate: u64,
 
+    /// Become this user, UID or UID:GID, without any rights, once the devices are set up
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Inherited open files of a PCI device, once for each: /dev/vfio/vfio and /dev/vfio/GROUP, or
+    /// /dev/iommu and /dev/vfio/devices/vfioN, as two numbers such as 10,11
+    #[arg(long, value_name = "FILES", conflicts_with = "vfio_launcher")]
+    pub vfio_files: Vec<String>,
+    /// Socket of a launcher that sends these two files, once for each PCI device
+    #[arg(long, value_name = "SOCKET")]
+    pub vfio_launcher: Vec<PathBuf>,
+    /// Interface of the kernel to PCI devices: auto, group or device (iommufd)
+    #[arg(long, value_name = "INTERFACE", default_value = "auto")]
+    pub vfio_interface: String,
+
     /// End after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub duration: Option<f64>,

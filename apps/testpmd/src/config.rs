@@ -8,6 +8,10 @@ use ferrocx_app_common::{
     report::{JsonTarget, ReportError},
     wait::{UnknownWait, Wait},
 };
+use ferrocx_bus::{
+    privileges::{BadUser, User},
+    vfio::Interface,
+};
 use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
 use ferrocx_pmd::KeyMode;
 use serde::Serialize;
@@ -181,6 +185,9 @@ pub enum ConfigError {
     /// The peer's address.
     #[error(transparent)]
     Mac(#[from] BadMac),
+    /// The user to become.
+    #[error("--user: {0}")]
+    User(#[from] BadUser),
     /// The report.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -250,6 +257,15 @@ pub struct Load {
     pub rate: Option<u64>,
 }
 
+/// Where the files of a PCI device come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lender {
+    /// Open already, under these numbers.
+    Inherited(i32, i32),
+    /// A launcher behind this socket sends them.
+    Launcher(PathBuf),
+}
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -271,6 +287,12 @@ pub struct Config {
     pub promiscuous: bool,
     /// How buffers are addressed.
     pub key_mode: Option<KeyMode>,
+    /// Files of the PCI devices, in order; none are opened here then.
+    pub lenders: Vec<Lender>,
+    /// The kernel's interface to PCI devices.
+    pub interface: Interface,
+    /// Whom the process becomes once everything is set up.
+    pub user: Option<User>,
     /// Addresses that icmpecho answers for; empty for all.
     pub addresses: Vec<IpAddr>,
     /// Destination that mac and txonly write.
@@ -336,6 +358,9 @@ impl Config {
             mtu: args.mtu,
             promiscuous: args.promiscuous,
             key_mode: args.key_mode.as_deref().map(key_mode).transpose()?,
+            lenders: lenders(args)?,
+            interface: interface_of(&args.vfio_interface)?,
+            user: args.user.as_deref().map(str::parse).transpose()?,
             addresses,
             peer: args.peer.as_deref().map(str::parse).transpose()?,
             load,
@@ -367,6 +392,15 @@ impl Config {
             return conflict(
                 "--pcap captures wires of the model; there is none in this run".into(),
             );
+        }
+        let hardware =
+            self.ports.iter().filter(|port| matches!(port.device, DeviceSpec::Pci(_))).count();
+        if !self.lenders.is_empty() && self.lenders.len() != hardware {
+            return conflict(format!(
+                "files of {} devices are lent for {hardware} ports with a PCI address; give them \
+                 once for each",
+                self.lenders.len()
+            ));
         }
         let longest = self.load.sizes.iter().copied().max().unwrap_or(0);
         let frame = usize::from(self.mtu) + L2_BYTES;
@@ -511,6 +545,28 @@ fn load(args: &Args) -> Result<Load, ConfigError> {
         return Err(ConfigError::range("flows", args.flows, format!("1 to {MAX_FLOWS}")));
     }
     Ok(Load { sizes, flows: args.flows, rate: Some(args.rate).filter(|rate| *rate > 0) })
+}
+
+fn lenders(args: &Args) -> Result<Vec<Lender>, ConfigError> {
+    let numbers = |text: &String| {
+        let (first, second) = text.split_once(',')?;
+        let number = |text: &str| text.parse().ok().filter(|number: &i32| *number > 2);
+        Some(Lender::Inherited(number(first)?, number(second)?))
+    };
+    let known = "two numbers of open files above 2, such as 10,11";
+    let inherited = args.vfio_files.iter().map(|text| {
+        numbers(text).ok_or_else(|| ConfigError::unknown("--vfio-files value", text, known))
+    });
+    inherited.chain(args.vfio_launcher.iter().cloned().map(Lender::Launcher).map(Ok)).collect()
+}
+
+fn interface_of(text: &str) -> Result<Interface, ConfigError> {
+    match text {
+        "auto" => Ok(Interface::Auto),
+        "group" => Ok(Interface::Group),
+        "device" => Ok(Interface::Device),
+        _ => Err(ConfigError::unknown("--vfio-interface value", text, "auto, group or device")),
+    }
 }
 
 fn key_mode(text: &str) -> Result<KeyMode, ConfigError> {

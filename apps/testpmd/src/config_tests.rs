@@ -158,3 +158,28 @@ fn words_are_checked() {
     assert!(refused("--cores 1-2 --model-core 2").contains("core 2 is in --cores"));
     assert!(refused("--json /nonexistent/x").contains("/nonexistent/x"));
 }
+
+#[test]
+fn lent_files_and_the_user_to_become_are_checked() {
+    let config = config("--device 3b:00.0 --vfio-files 10,11 --user 1000:33").unwrap();
+    assert_eq!(config.lenders, [Lender::Inherited(10, 11)]);
+    assert_eq!(config.user, Some(User { uid: 1000, gid: 33 }));
+    assert_eq!(config.interface, Interface::Auto);
+    let config = self::config("--device 3b:00.0 --vfio-launcher /run/x --vfio-interface device");
+    let config = config.unwrap();
+    assert_eq!(config.lenders, [Lender::Launcher("/run/x".into())]);
+    assert_eq!(config.interface, Interface::Device);
+    for wrong in ["10", "10,x", "2,3", "10,", "-1,5"] {
+        let sentence = refused(&format!("--device 3b:00.0 --vfio-files={wrong}"));
+        assert!(sentence.contains("give two numbers of open files above 2"), "{sentence}");
+    }
+    assert_eq!(
+        refused("--vfio-files 10,11"),
+        "files of 1 devices are lent for 0 ports with a PCI address; give them once for each"
+    );
+    assert!(refused("--device 3b:00.0 --user 0").starts_with("--user: \"0\" is no ordinary user"));
+    assert_eq!(
+        refused("--device 3b:00.0 --vfio-interface legacy"),
+        "unknown --vfio-interface value `legacy`; give auto, group or device"
+    );
+}

@@ -11,9 +11,9 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use ferrocx_app_common::{device::DeviceSpec, wait::Wait};
 use ferrocx_bus::{
-    PciIdentity, Transport,
+    BusError, PciIdentity, Transport,
     local::{self, LocalConfig},
-    vfio::{VfioConfig, VfioTransport},
+    vfio::{Interface, LentFiles, VfioConfig, VfioTransport},
 };
 use ferrocx_model::{
     Nic, NicConfig,
@@ -26,7 +26,7 @@ use ferrocx_pmd::lcore::{Lcores, StopFlag, Worker};
 use serde::Serialize;
 
 use crate::{
-    config::{Config, Mode, PortSpec, WireSpec},
+    config::{Config, Lender, Mode, PortSpec, WireSpec},
     replay::{Replay, ReplayHandle},
 };
 
@@ -86,6 +86,22 @@ pub struct FarReport {
     pub model_steps: u64,
     /// See `model_steps`.
     pub model_busy_steps: u64,
+}
+
+/// Opens a PCI device, by files that are open already where there is a lender.
+fn open_vfio(
+    address: &str,
+    interface: Interface,
+    lender: Option<&Lender>,
+) -> Result<Arc<VfioTransport>, BusError> {
+    let lent = match lender {
+        None => None,
+        Some(Lender::Inherited(first, second)) => Some(LentFiles::inherited(*first, *second)?),
+        Some(Lender::Launcher(socket)) => Some(LentFiles::receive(socket)?),
+    };
+    let address = address.to_owned();
+    let lent = lent.map(Arc::new);
+    VfioTransport::open(&VfioConfig { address, interface, lent, ..VfioConfig::default() })
 }
 
 /// The model's thread, with the devices on it.
@@ -176,12 +192,12 @@ impl FarSide {
     /// What VFIO says.
     pub fn transports(&mut self, config: &Config) -> Result<Vec<Arc<dyn Transport>>> {
         let slots = std::mem::take(&mut self.transports);
+        let mut lenders = config.lenders.iter();
         let open = |(at, transport): (usize, Option<_>)| match (transport, &config.ports[at].device)
         {
             (Some(transport), _) => Ok(transport),
             (None, DeviceSpec::Pci(address)) => {
-                let settings = VfioConfig { address: address.to_string(), ..VfioConfig::default() };
-                let opened = VfioTransport::open(&settings);
+                let opened = open_vfio(&address.to_string(), config.interface, lenders.next());
                 Ok(opened.with_context(|| format!("port {at}"))? as Arc<dyn Transport>)
             }
             (None, DeviceSpec::Model(_)) => Err(anyhow!("port {at} has lost its model")),

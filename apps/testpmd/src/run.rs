@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::{report::JsonTarget, signal::Stop, wait::Wait};
+use ferrocx_bus::privileges;
 use ferrocx_mempool::Pool;
 use ferrocx_pmd::{
     RxQueue, TxQueue,
@@ -33,7 +34,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// How long to wait for links at the start.
 const LINK_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at the health of the devices.
-const HEALTH: Duration = Duration::from_millis(500);
+const HEALTH: Duration = Duration::from_millis(100);
 
 /// Where workers and model run, and how they wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,6 +182,11 @@ fn launch<const N: usize>(
             streams[number % placement.cores.len()].push(stream);
         }
     }
+    if let Some(user) = config.user {
+        // Before the workers start, so that they have no rights either.
+        privileges::drop_to(user)?;
+        tracing::info!(?user, "rights dropped");
+    }
     let start = |(core, streams): (&usize, Vec<_>)| {
         Handle::launch(lcores, *core, flag.clone(), placement.wait, streams).map_err(Into::into)
     };
@@ -306,7 +312,13 @@ impl Run<'_> {
     fn check_health(&self) -> Result<()> {
         for port in self.ports {
             let health = port.device.health();
+            // Said at once, and again at the end: closing may take its time.
+            if let Some(notice) = health.notice.filter(|_| health.dead.is_none()) {
+                tracing::error!(port = port.index, %notice, "port lost");
+                bail!("port {} ({}) is lost: {notice}", port.index, port.name);
+            }
             if let Some(cause) = health.dead {
+                tracing::error!(port = port.index, %cause, "port lost");
                 bail!("port {} ({}) died: {cause}", port.index, port.name);
             }
             if health.stalled {

@@ -284,3 +284,42 @@ fn ctrl_c_ends_a_run_cleanly_with_totals_that_add_up() {
     assert_eq!(numbers[0], numbers[1] + numbers[2], "{total}");
     assert!(numbers[0] > 0, "{total}");
 }
+
+#[test]
+fn rights_are_dropped_before_a_worker_runs() {
+    if !rustix::process::geteuid().is_root() {
+        let own = rustix::process::geteuid().as_raw() + 1;
+        let sentence = refused(&format!("--user {own} --duration 1"));
+        assert!(sentence.contains("start as root for that"), "{sentence}");
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let mut child = command("--user 65534:65533 --wait sleep --stats 0.1 --duration 20")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("testpmd starts");
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    out.read_line(&mut line).expect("statistics");
+    let threads = fs::read_dir(format!("/proc/{}/task", child.id())).expect("threads");
+    let mut seen = 0;
+    for thread in threads.flatten() {
+        let status = fs::read_to_string(thread.path().join("status")).expect("a status");
+        for line in [
+            "Uid:\t65534\t65534\t65534\t65534\n",
+            "Gid:\t65533\t65533\t65533\t65533\n",
+            "Groups:\t \n",
+            "CapPrm:\t0000000000000000\n",
+            "CapEff:\t0000000000000000\n",
+        ] {
+            assert!(status.contains(line), "{line:?} in {status}");
+        }
+        let is_worker = status.starts_with("Name:\tlcore-");
+        assert!(!is_worker || status.contains("NoNewPrivs:\t1\n"), "{status}");
+        seen += 1;
+    }
+    assert!(seen >= 3, "main, model and worker");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
