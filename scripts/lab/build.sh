@@ -1,6 +1,6 @@
 # Sourced by vm-lab: makes the cached QEMU and the cached guest.
 # shellcheck shell=bash
-# Uses lab, cache, say and skip of vm-lab; fills QEMU with the command that starts it.
+# Uses lab, cache, say and skip of vm-lab; fills QEMU with the command that starts it, and IMAGE.
 : "${lab:?}" "${cache:?}"
 
 readonly SUITE=trixie
@@ -10,8 +10,15 @@ ibverbs-providers,rdmacm-utils,perftest,python3-pyverbs,nvme-cli,fio,e2fsprogs,\
 nfs-kernel-server,nfs-common
 # Only what mounts the root disk; everything else is loaded from it. Boots faster than MODULES=most.
 readonly INITRD_MODULES='virtio_pci virtio_blk ext4'
+# The guest carries two kernels: the suite's own, and the newer one of its backports.
+readonly KERNELS='stable backports'
+# Adds the backports to the sources; nothing comes from there unasked.
+# shellcheck disable=SC2016 # expanded by mmdebstrap's shell
+readonly BACKPORTS_HOOK='sed -n "s/ '$SUITE' / '$SUITE'-backports /p" "$1/etc/apt/sources.list" \
+    >"$1/etc/apt/sources.list.d/backports.list"'
 
 QEMU=()
+IMAGE=''
 
 # need COMMAND PACKAGE...: installs the packages if we may, else says what to install.
 need() {
@@ -73,8 +80,7 @@ find_qemu() {
     if [ ! -x "$cache/qemu/usr/bin/$own" ]; then
         # shellcheck disable=SC2016 # expanded by mmdebstrap's shell
         make_root "$cache/qemu" qemu-system-x86,seabios \
-            --setup-hook='sed -n "s/ '$SUITE' / '$SUITE'-backports /p" "$1/etc/apt/sources.list" \
-                >"$1/etc/apt/sources.list.d/backports.list"' \
+            --setup-hook="$BACKPORTS_HOOK" \
             --setup-hook='printf "%s\n" "Package: *" "Pin: release n='$SUITE'-backports" \
                 "Pin-Priority: 500" >"$1/etc/apt/preferences.d/backports"'
     fi
@@ -88,29 +94,48 @@ find_qemu() {
 
 # Changes when what goes into the guest changes.
 guest_recipe() {
-    { echo "$SUITE $GUEST_PACKAGES $INITRD_MODULES"; cat "$lab/guest-init"; } | sha256sum
+    { echo "$SUITE $GUEST_PACKAGES $INITRD_MODULES $KERNELS"; cat "$lab/guest-init"; } | sha256sum
 }
 
+# take_kernels ROOT DIR: the kernels of the guest by age, to DIR/NAME/vmlinuz and initrd.img.
+take_kernels() {
+    local boot=$1/boot dir=$2 name version versions
+    mapfile -t versions < <(cd "$boot" && printf '%s\n' vmlinuz-* | sort -V)
+    for name in $KERNELS; do
+        version=${versions[0]#vmlinuz-}
+        versions=("${versions[@]:1}")
+        mkdir -p "$dir/$name"
+        cp "$boot/vmlinuz-$version" "$dir/$name/vmlinuz"
+        cp "$boot/initrd.img-$version" "$dir/$name/initrd.img"
+        cp "$boot/config-$version" "$dir/$name/config"
+    done
+    [ ${#versions[@]} -eq 0 ] || die "kernels that nobody asked for: ${versions[*]}"
+}
+
+# Fills IMAGE with the folder of the guest's image and kernels. Each recipe has its own, so that
+# guests of an older one, which may be running, keep theirs.
 find_guest() {
-    local image=$cache/guest.ext4 as_root=()
-    if [ "$(cat "$cache/guest.recipe" 2>/dev/null)" = "$(guest_recipe)" ]; then
-        return
-    fi
+    local dir as_root=()
+    IMAGE=$cache/guest-$(guest_recipe | cut -c 1-12)
+    [ ! -s "$IMAGE/guest.ext4" ] || return 0
     # shellcheck disable=SC2016 # expanded by mmdebstrap's shell
     make_root "$cache/guest" "$GUEST_PACKAGES" \
         --essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d"
             echo MODULES=list >"$1/etc/initramfs-tools/conf.d/lab"
-            printf "%s\n" '"$INITRD_MODULES"' >"$1/etc/initramfs-tools/modules"'
+            printf "%s\n" '"$INITRD_MODULES"' >"$1/etc/initramfs-tools/modules"' \
+        --setup-hook="$BACKPORTS_HOOK" \
+        --customize-hook='chroot "$1" apt-get install -y -q --no-install-recommends \
+            -t '$SUITE'-backports linux-image-amd64'
     install -m 755 "$lab/guest-init" "$cache/guest/lab-init"
-    truncate -s 0 "$image"
+    dir=$IMAGE.tmp
+    rm -rf "$dir"; mkdir "$dir"
     # Files of an unprivileged user become root's inside the image.
     [ "$(id -u)" -eq 0 ] || as_root=(unshare --map-root-user)
-    "${as_root[@]}" mke2fs -q -t ext4 -L lab -d "$cache/guest" "$image" 3G
-    # The kernel and its initrd are all that is still needed outside the image.
-    cp -L "$cache/guest/vmlinuz" "$cache/vmlinuz"
-    cp -L "$cache/guest/initrd.img" "$cache/initrd.img"
+    "${as_root[@]}" mke2fs -q -t ext4 -L lab -d "$cache/guest" "$dir/guest.ext4" 3G
+    # The kernels and their initrds are all that is still needed outside the image.
+    take_kernels "$cache/guest" "$dir"
     rm -rf "$cache/guest"
-    guest_recipe >"$cache/guest.recipe"
+    mv "$dir" "$IMAGE"
 }
 
 build() {
@@ -119,7 +144,8 @@ build() {
     touch "$cache/.ferrocx-lab"
     exec 8>"$cache/lock"
     flock 8
-    if [ ! -s "$cache/guest.recipe" ] || [ ! -d "$cache/qemu" ]; then
+    if [ -z "$(find "$cache" -maxdepth 1 -name 'guest-*' -print -quit)" ] ||
+        [ ! -d "$cache/qemu" ]; then
         # The keyring is only missing on hosts that are not Debian.
         need mmdebstrap mmdebstrap debian-archive-keyring uidmap
         need mke2fs e2fsprogs

@@ -1,6 +1,6 @@
 # Sourced by vm-lab: starts the model and a guest, and clears both away.
 # shellcheck shell=bash
-# Uses root, lab, cache, SKIP and the functions of vm-lab, and QEMU of build.sh.
+# Uses root, lab, cache, SKIP and the functions of vm-lab, and QEMU and IMAGE of build.sh.
 : "${root:?}" "${lab:?}" "${cache:?}"
 
 RUN=''          # results of this run
@@ -8,6 +8,7 @@ SOCKETS=''      # short path: a Unix socket's name has at most 107 characters
 PIDS=()
 MODEL=''        # pid of the model
 CXCTL=''        # the program that runs it
+MONITOR=no      # whether the guest may ask for what only the host can do
 
 cleanup() {
     local pid
@@ -73,7 +74,8 @@ start_model() {
     cxctl=$(find_cxctl)
     for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
     CXCTL=$cxctl
-    "$CXCTL" -v model serve "${sockets[@]}" --status "$SOCKETS/status" "$@" \
+    "$CXCTL" -v model serve "${sockets[@]}" --status "$SOCKETS/status" \
+        --control "$SOCKETS/control" "$@" \
         >"$RUN/model.log" 2>&1 &
     MODEL=$!
     PIDS+=("$MODEL")
@@ -159,10 +161,28 @@ judge_icrc() {
     echo 1 >"$RUN/status"
 }
 
-# qemu_command PORTS MEMORY CPUS IOMMU CMDLINE: fills the array COMMAND.
+# device PORT: the properties of a port for QEMU, in JSON.
+device() {
+    # Behind a root port the function is a PCIe endpoint with a link, as on a mainboard.
+    printf '{"driver":"vfio-user-pci","id":"port%s","bus":"root%s",' "$1" "$1"
+    printf '"socket":{"type":"unix","path":"%s"}}' "$SOCKETS/port$1"
+}
+
+# qemu_command PORTS MEMORY CPUS IOMMU CMDLINE [KERNEL]: fills the array COMMAND.
 qemu_command() {
     local ports=$1 memory=$2 cpus=$3 iommu=$4 cmdline=$5 port machine=q35,memory-backend=mem
-    local extra=()
+    local kernel=$IMAGE/${6:-stable} extra=()
+    # A kernel that is not of the image.
+    [ -d "$kernel" ] || kernel=$cache/kernel-$6
+    [ -s "$kernel/vmlinuz" ] || skip "there is no kernel $6; \`vm-lab kernel\` makes it"
+    [ ! -s "$kernel/initrd.img" ] || extra+=(-initrd "$kernel/initrd.img")
+    if [ "$MONITOR" = yes ]; then
+        mkfifo "$SOCKETS/monitor.in" "$SOCKETS/monitor.out"
+        extra+=(-chardev "pipe,id=monitor,path=$SOCKETS/monitor" -mon 'monitor,mode=control')
+    fi
+    [ ! -d "$kernel/modules" ] ||
+        extra+=(-virtfs
+            "local,path=$kernel/modules,mount_tag=modules,security_model=none,readonly=on")
     if [ "$iommu" = yes ]; then
         # With it the device sees only what the guest maps, as behind the IOMMU of a host.
         machine+=,kernel-irqchip=split
@@ -174,16 +194,38 @@ qemu_command() {
         -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
         -nographic -nic none -vga none
-        -kernel "$cache/vmlinuz" -initrd "$cache/initrd.img"
+        -kernel "$kernel/vmlinuz"
         -append "console=ttyS0 root=/dev/vda rw init=/lab-init panic=-1 loglevel=6 $cmdline"
-        -drive "file=$cache/guest.ext4,if=virtio,format=raw,snapshot=on"
+        -drive "file=$IMAGE/guest.ext4,if=virtio,format=raw,snapshot=on"
         -virtfs "local,path=$RUN,mount_tag=host,security_model=none")
     for ((port = 0; port < ports; port++)); do
-        # Behind a root port the function is a PCIe endpoint with a link, as on a mainboard.
         COMMAND+=(-device "pcie-root-port,id=root$port,chassis=$((port + 1))"
-            -device '{"driver":"vfio-user-pci","bus":"root'"$port"'",'"\
-\"socket\":{\"type\":\"unix\",\"path\":\"$SOCKETS/port$port\"}}")
+            -device "$(device "$port")")
     done
+}
+
+# qmp COMMAND [ARGUMENTS]: tells QEMU's monitor, whose answers are in monitor.log.
+qmp() {
+    printf '{"execute":"%s","arguments":%s}\n' "$1" "${2:-{\}}" >"$SOCKETS/monitor.in"
+}
+
+open_monitor() {
+    cat "$SOCKETS/monitor.out" >"$RUN/monitor.log" &
+    PIDS+=($!)
+    qmp qmp_capabilities
+}
+
+# Does what the guest asks for by ask_host, and says so by taking the question away.
+attend() {
+    local what argument more
+    read -r what argument more <"$RUN/ask"
+    case $what in
+        unplug) qmp device_del '{"id":"'"$argument"'"}' ;;
+        hmp) qmp human-monitor-command '{"command-line":"'"$argument $more"'"}' ;;
+        vanish | return) "$CXCTL" model "$what" "$SOCKETS/control" "port$argument" ;;
+        *) echo "the guest asked for '$what'" >>"$RUN/reason" ;;
+    esac
+    rm "$RUN/ask"
 }
 
 # The lines of the model's log that say what it refused, most telling part of a failed run.
@@ -192,7 +234,7 @@ refusals() {
 }
 
 run_scenario() {
-    local name=$1 ports status=0 limit options reason
+    local name=$1 ports status=0 limit options reason guest
     SECONDS=0
     new_run "$name"
     echo "$name" >"$RUN/scenario"
@@ -205,14 +247,18 @@ run_scenario() {
     add_programs "${options[@]}"
     read -ra options <<<"$(header "$name" example '')"
     [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
+    MONITOR=$(header "$name" monitor no)
     qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
-        "$(header "$name" iommu no)" "$(header "$name" cmdline '')"
+        "$(header "$name" iommu no)" "$(header "$name" cmdline '')" \
+        "$(header "$name" kernel stable)"
     read -ra options <<<"$(header "$name" qemu '')"
     COMMAND+=("${options[@]}")
     say "$name: started, results in $RUN"
     "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
-    PIDS+=($!)
-    wait_for "${PIDS[-1]}" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
+    guest=$!
+    PIDS+=("$guest")
+    [ "$MONITOR" = no ] || open_monitor
+    wait_for "$guest" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
     [ -z "$MODEL" ] || stop_model
     [ "$(header "$name" refusals any)" != none ] || judge_refusals
     [ ! -e "$RUN/wire.pcapng" ] || judge_capture
@@ -247,7 +293,13 @@ wait_for() {
             wait "$1" 2>/dev/null || true
             return 1
         fi
-        sleep 0.2
+        if [ "$MONITOR" = no ]; then
+            sleep 0.2
+        else
+            # What a guest asks for is part of what it measures.
+            [ ! -e "$RUN/ask" ] || attend
+            sleep 0.05
+        fi
     done
     wait "$1" 2>/dev/null || true
 }

@@ -51,6 +51,17 @@ until_true() {
     done
 }
 
+# ask_host WHAT [ARGUMENT...]: what only the host can do, in a scenario with "monitor: yes": `unplug
+# ID` of a device, `vanish PORT` and `return PORT` of the model, `hmp LINE` for QEMU's monitor.
+# Returns when it was told; a guest takes part in an unplugging. QEMU 11.1 aborts when a device of
+# the model is unplugged (with MSI-X), and when the model's process ends.
+ask_host() {
+    step "host: $*"
+    echo "$*" >/host/ask.new
+    mv /host/ask.new /host/ask
+    while [ -e /host/ask ]; do sleep 0.02; done
+}
+
 # Echo replies that the kernel has received, both IP versions.
 echo_replies() {
     # shellcheck disable=SC2016 # fields of awk

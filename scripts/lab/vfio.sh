@@ -5,7 +5,8 @@ source /host/lab/netns.sh
 
 TESTPMD=      # pid of the last one started
 AS=()         # a command that changes the user, before testpmd
-WAIT=sleep    # how testpmd waits
+WAIT="sleep"  # how testpmd waits
+STATS=5       # seconds between its statistics
 
 # take PORT...: vfio-pci has these ports, and this user may open their groups.
 take() {
@@ -25,8 +26,8 @@ start_testpmd() {
     # From a folder that any user may enter; the report lies where that user may write.
     cp /host/testpmd /tmp/testpmd
     step "testpmd $*"
-    "${AS[@]}" /tmp/testpmd "$@" --wait "$WAIT" --stats 5 --duration 150 --json "/tmp/$name.json" \
-        -v >"/host/$name.log" 2>&1 &
+    "${AS[@]}" /tmp/testpmd "$@" --wait "$WAIT" --stats "$STATS" --duration 150 \
+        --json "/tmp/$name.json" -v >"/host/$name.log" 2>&1 &
     TESTPMD=$!
 }
 
@@ -52,3 +53,51 @@ answers() {
     done
     all_answered "$@" ping -c 500 -q -f "$address"
 }
+
+# traffic NAME: statistics of this run have shown frames that came in.
+traffic() { grep -qE ' s  in +[0-9.]*[1-9][0-9.]* ?[kM]?pps' "/host/$1.log"; }
+
+# now_ms: sets NOW to milliseconds of uptime. What measures starts no process: an emulated one takes
+# its time.
+NOW=0
+now_ms() {
+    local uptime rest
+    read -r uptime rest </proc/uptime
+    NOW=$((10#${uptime/./} * 10))
+}
+
+# log_says NAME PATTERN: without a process, too.
+log_says() {
+    local lines
+    mapfile lines <"/host/$1.log"
+    [[ ${lines[*]} =~ $2 ]]
+}
+
+# told NAME WORDS SINCE: testpmd names within a second of SINCE (milliseconds of uptime) what
+# happened to its port.
+told() {
+    local name=$1 words=$2 since=$3
+    until log_says "$name" "port lost .*$words"; do
+        now_ms
+        [ $((NOW - since)) -lt 10000 ] || break
+    done
+    now_ms
+    step "$name: told after $((NOW - since)) ms"
+    [ $((NOW - since)) -le 1000 ]
+}
+
+# ended NAME WORDS: testpmd ends by itself within 10 s, with an error that says so too.
+ended() {
+    local name=$1 words=$2 since status=0
+    now_ms
+    since=$NOW
+    while kill -0 "$TESTPMD" 2>/dev/null && [ $((NOW - since)) -lt 10000 ]; do now_ms; done
+    step "$name: ended $((NOW - since)) ms later"
+    kill -KILL "$TESTPMD" 2>/dev/null
+    wait "$TESTPMD" || status=$?
+    cat "/host/$name.log"
+    [ "$status" -eq 1 ] && grep -qE "^error: .*$words" "/host/$name.log"
+}
+
+# loses NAME WORDS SINCE: both.
+loses() { told "$@" && ended "$1" "$2"; }

@@ -23,12 +23,11 @@ pub enum Test {
 
 impl Test {
     /// All, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 4] = [
         ("send", Self::Send),
         ("write", Self::Write),
         ("read", Self::Read),
         ("atomic", Self::Atomic),
-        ("fastreg", Self::FastReg),
     ];
 
     /// The name on the command line.

@@ -24,9 +24,7 @@ impl Target {
         self.0.store(messages, Ordering::Release);
     }
 
-    /// How many there are in all; [`u64::MAX`] until that is known.
-    #[must_use]
-    pub fn get(&self) -> u64 {
+    fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }

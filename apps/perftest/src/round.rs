@@ -33,7 +33,7 @@ pub struct Place {
 
 impl Place {
     /// Starts a thread, on its core if it has one.
-    pub(crate) fn start<T: Send + 'static>(
+    fn start<T: Send + 'static>(
         &self,
         worker: usize,
         run: impl FnOnce() -> T + Send + 'static,
@@ -45,15 +45,13 @@ impl Place {
     }
 }
 
-/// A thread, pinned or not.
-pub(crate) enum Thread<T> {
+enum Thread<T> {
     Pinned(Worker<T>),
     Free(std::thread::JoinHandle<T>),
 }
 
 impl<T> Thread<T> {
-    /// Waits for its end.
-    pub(crate) fn join(self) -> Result<T> {
+    fn join(self) -> Result<T> {
         match self {
             Self::Pinned(worker) => Ok(worker.join()?),
             Self::Free(thread) => thread.join().map_err(|_| anyhow!("a thread panicked")),
@@ -62,7 +60,7 @@ impl<T> Thread<T> {
 }
 
 /// Greets the other end; the way to it, and what it said.
-pub(crate) fn greet<S: Read + Write>(
+fn greet<S: Read + Write>(
     end: &End,
     place: &Place,
     measure: &Measure,

@@ -2,7 +2,10 @@
 # ports: 0
 # iommu: yes
 # example: ferrocx-bus vfio_nvme
-# qemu: -blockdev driver=null-co,node-name=null,size=1048576 -device nvme,serial=lab,drive=null
+# monitor: yes
+# qemu: -blockdev driver=null-co,node-name=null,size=1048576
+# qemu: -device pcie-root-port,id=root9,chassis=9
+# qemu: -device nvme,id=nvme0,bus=root9,serial=lab,drive=null
 # timeout: 400
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
 source /host/lab/lib.sh
@@ -38,3 +41,14 @@ refused 'needs 4194304 bytes of locked memory, the limit is 1048576' \
     limited /host/vfio_nvme "$address" memlock
 step "the IOMMU's faults: $(dmesg | grep -c 'DMAR: \[DMA Write')"
 dmesg | grep -q 'DMAR: \[DMA Write' || fail 'the IOMMU refused nothing'
+
+# Unplugged by QEMU, the kernel asks for the device and waits until it is given back.
+/host/vfio_nvme "$address" unplug >/host/unplug.log 2>&1 &
+holder=$!
+until_true 20 grep -q holding /host/unplug.log || fail "$(cat /host/unplug.log)"
+ask_host unplug nvme0
+wait "$holder" || fail "the holder ended with $?: $(cat /host/unplug.log)"
+until_true 10 test ! -e "$device" || fail 'the device was not unplugged'
+cat /host/unplug.log
+dmesg | grep 'Relaying device request' | tail -n 1
+grep -q 'the kernel asks for the device back' /host/unplug.log || fail 'it was not asked for'
