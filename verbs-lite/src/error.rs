@@ -194,8 +194,27 @@ pub struct Refused<T: std::fmt::Debug> {
 }
 
 /// Why a work request failed, as the device's completion says.
+///
+/// | code | usual cause | look at |
+/// |---|---|---|
+/// | 0x01 | a message longer than its receive, or than a datagram may be | the peer's and own lengths |
+/// | 0x02 | the device cannot carry out the request | the address that the path starts from, the queue pair's service |
+/// | 0x04 | a buffer whose key has ended, or that the key does not let the device write | who ended the key |
+/// | 0x05 | a request before it failed | the first failed completion of the queue pair |
+/// | 0x06 | a key or window that is bound, ended, or another queue pair's | [`crate::Qp::mr_state`], [`crate::Qp::mw_state`] |
+/// | 0x10 | an answer that fits no request | the peer's stack; whether two connections share numbers |
+/// | 0x11 | a peer's WRITE with immediate that was refused here | the key that the peer was given |
+/// | 0x12 | a SEND too long for the receive, or an operation that the peer's queue pair does not grant | the peer's `InitAttr::access` and receives |
+/// | 0x13 | a remote key that has ended, a range or a right it does not have | what the peer granted |
+/// | 0x14 | the peer's receive names memory that it cannot write | the peer's receives |
+/// | 0x15 | the peer or the path is gone, or is too slow for the timeout | the link, the peer's state, `RtsAttr` |
+/// | 0x16 | the peer posted no receive in time | the peer's receives, `RtsAttr::rnr_retry` |
+/// | 0x22 | nothing on RoCE: it is of reliable datagrams | the device's log |
+///
+/// Source: reference 6.7; IBTA vol. 1, 10.10.3. Each row but the last is provoked by
+/// `tests/syndromes.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{syndrome} (vendor syndrome {vendor:#04x})")]
+#[error("{syndrome} (vendor syndrome {vendor:#04x}); {}", self.next_step())]
 pub struct Failure {
     /// What went wrong, see [`CqeSyndrome::meaning`].
     pub syndrome: CqeSyndrome,
@@ -204,6 +223,26 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// What to do about it, in one clause.
+    #[must_use]
+    pub fn next_step(&self) -> &'static str {
+        match self.syndrome {
+            CqeSyndrome::LOCAL_LENGTH_ERR => "compare the message with its receive and the MTU",
+            CqeSyndrome::LOCAL_QP_OP_ERR => "check the path's own address and the operation",
+            CqeSyndrome::LOCAL_PROT_ERR => "find who ended the key of the buffer",
+            CqeSyndrome::WR_FLUSH_ERR => "see the first failed completion of the queue pair",
+            CqeSyndrome::MW_BIND_ERR => "ask mr_state or mw_state, and revoke the key",
+            CqeSyndrome::BAD_RESP_ERR => "reset the connection with new packet numbers",
+            CqeSyndrome::LOCAL_ACCESS_ERR => "check the key that the peer was given",
+            CqeSyndrome::REMOTE_INVAL_REQ_ERR => "check the peer's receive and rights",
+            CqeSyndrome::REMOTE_ACCESS_ERR => "ask the peer for a key that is valid",
+            CqeSyndrome::REMOTE_OP_ERR => "check the buffers of the peer's receives",
+            CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => "check the link and the peer, then reconnect",
+            CqeSyndrome::RNR_RETRY_EXC_ERR => "post receives at the peer, or raise rnr_retry",
+            _ => "see the device's log",
+        }
+    }
+
     /// Whether the work request was not carried out because the queue pair had failed before:
     /// look at its first failed completion for the cause.
     #[must_use]
