@@ -182,6 +182,21 @@ impl Completion {
         CqeOpcode(self.last >> 4 & 0xf)
     }
 
+    /// Whether it ends send requests, without error.
+    #[inline(always)]
+    pub(crate) fn is_requester(&self) -> bool {
+        self.last & 0xf0 == CqeOpcode::REQUESTER.0 << 4
+    }
+
+    /// Whether a message filled a receive.
+    #[inline(always)]
+    pub(crate) fn is_received(&self) -> bool {
+        const FIRST: u32 = CqeOpcode::RESPONDER_WRITE_IMM.0;
+        const LAST: u32 = CqeOpcode::RESPONDER_SEND_INVAL.0;
+        // The codes in between are the other receives. Source: reference 6.7.
+        (FIRST..=LAST).contains(&self.opcode().0)
+    }
+
     #[inline(always)]
     pub(crate) fn wqe_counter(&self) -> u16 {
         (self.last >> 16) as u16

@@ -159,7 +159,9 @@ impl Gather {
         for at in 0..RUN {
             let Some(buf) = self.bufs.pop() else { break };
             let wr = SendWr { wr_id: at, flags, op: SendOp::Write(self.remote) };
-            self.bufs.extend(post_write(&mut self.still.qp, &wr, buf));
+            if let Some(refused) = post_write(&mut self.still.qp, &wr, buf) {
+                self.bufs.push(refused);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use ferrocx_bus::Slot as Block;
 use ferrocx_prm::wqe::Opcode;
 
 use super::QpState;
-use super::sq::{CE_ALWAYS, Other, Sq};
+use super::sq::{CE_ALWAYS, Other, Slot, Sq};
 use super::wqe::{INLINE, pair};
 use crate::cq::Completion;
 use crate::error::{PostError, Refused};
@@ -19,22 +19,24 @@ use crate::wr::{RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode};
 const SE: u8 = SendFlags::SOLICITED.bits();
 const _: () = assert!(SE == 1 << 1, "reference 6.1, `se`");
 
-/// An operation that has a straight path: opcode, immediate dword, what it is, and the peer's
-/// memory.
-type Straight = (Opcode, u32, WcOpcode, Option<RemoteAddr>);
+/// What an operation is to the device and to the bookkeeping.
+#[derive(Clone, Copy)]
+struct Kind {
+    opcode: Opcode,
+    imm: u32,
+    is: WcOpcode,
+}
 
-#[inline(always)]
-fn straight(op: &SendOp<'_>) -> Option<Straight> {
-    Some(match *op {
-        SendOp::Send => (Opcode::SEND, 0, WcOpcode::Send, None),
-        SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send, None),
-        SendOp::Write(remote) => (Opcode::RDMA_WRITE, 0, WcOpcode::Write, Some(remote)),
-        SendOp::WriteImm(remote, imm) => {
-            (Opcode::RDMA_WRITE_IMM, imm, WcOpcode::Write, Some(remote))
-        }
-        SendOp::Read(remote) => (Opcode::RDMA_READ, 0, WcOpcode::Read, Some(remote)),
-        _ => return None,
-    })
+impl Kind {
+    const SEND: Self = Self { opcode: Opcode::SEND, imm: 0, is: WcOpcode::Send };
+    const WRITE: Self = Self { opcode: Opcode::RDMA_WRITE, imm: 0, is: WcOpcode::Write };
+    const READ: Self = Self { opcode: Opcode::RDMA_READ, imm: 0, is: WcOpcode::Read };
+    const SEND_IMM: Self = Self { opcode: Opcode::SEND_IMM, ..Self::SEND };
+    const WRITE_IMM: Self = Self { opcode: Opcode::RDMA_WRITE_IMM, ..Self::WRITE };
+
+    fn with(self, imm: u32) -> Self {
+        Self { imm, ..self }
+    }
 }
 
 #[inline(always)]
@@ -57,6 +59,23 @@ fn put_eight<const AT: usize, const NEXT: usize>(block: Block<'_, 64>, eight: [u
     block.store_raw64::<NEXT>(pair(u32::from_ne_bytes([e, f, g, h]), 0));
 }
 
+/// Writes the control segment of the request at block `pi` of a queue; gives its first half, which
+/// is what the doorbell is rung with.
+#[inline(always)]
+fn put_control(
+    block: Block<'_, 64>,
+    (pi, qpn): (u32, u32),
+    kind: Kind,
+    ds: u32,
+    flags: u32,
+) -> u64 {
+    let index = (pi & 0xffff) << 8 | u32::from(kind.opcode.0);
+    let ctrl = (u64::from(index) << 32 | u64::from(qpn << 8 | ds)).to_be();
+    block.store_raw64::<0x00>(ctrl);
+    block.store_raw64::<0x08>((u64::from(flags) << 32 | u64::from(kind.imm)).to_be());
+    ctrl
+}
+
 impl<B: Buffers> Sq<B> {
     /// Writes a request with a gather or scatter list.
     #[inline(always)]
@@ -71,28 +90,53 @@ impl<B: Buffers> Sq<B> {
         if !B::IS_ONE {
             return self.push_any(wr, held);
         }
-        let Some((opcode, imm, kind, remote)) = straight(&wr.op) else {
-            return self.push_any(wr, held);
-        };
+        // Each arm is a copy of its own, in which places and opcodes are constants.
+        match wr.op {
+            SendOp::Send => self.push_one(Kind::SEND, None, wr, held),
+            SendOp::SendImm(imm) => self.push_one(Kind::SEND_IMM.with(imm), None, wr, held),
+            SendOp::Write(remote) => self.push_one(Kind::WRITE, Some(remote), wr, held),
+            SendOp::WriteImm(remote, imm) => {
+                self.push_one(Kind::WRITE_IMM.with(imm), Some(remote), wr, held)
+            }
+            SendOp::Read(remote) => self.push_one(Kind::READ, Some(remote), wr, held),
+            _ => self.push_any(wr, held),
+        }
+    }
+
+    /// Writes a request with one entry at most.
+    #[inline(always)]
+    fn push_one(
+        &mut self,
+        kind: Kind,
+        remote: Option<RemoteAddr>,
+        wr: &SendWr<'_>,
+        held: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
         // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
         let sge = held.as_ref().and_then(|buf| buf.sges().next()).filter(|sge| sge.len != 0);
         if sge.is_some_and(|sge| sge.pd_id != self.pd_id) {
             return Err(Refused { held, cause: PostError::Pd });
         }
+        let flags = self.control_flags(wr.flags);
         let block = self.blocks.at(self.pi);
-        let mut ds = 1;
-        if let Some(remote) = remote {
-            put_remote(block, remote);
-            ds = 2;
-            if let Some(sge) = sge {
-                put_data::<0x20, 0x28>(block, sge);
-                ds = 3;
+        let ds = match (remote, sge) {
+            (None, None) => 1,
+            (None, Some(sge)) => {
+                put_data::<0x10, 0x18>(block, sge);
+                2
             }
-        } else if let Some(sge) = sge {
-            put_data::<0x10, 0x18>(block, sge);
-            ds = 2;
-        }
-        self.finish(opcode, imm, ds, kind, wr, held);
+            (Some(remote), None) => {
+                put_remote(block, remote);
+                2
+            }
+            (Some(remote), Some(sge)) => {
+                put_remote(block, remote);
+                put_data::<0x20, 0x28>(block, sge);
+                3
+            }
+        };
+        let ctrl = put_control(block, (self.pi, self.qpn), kind, ds, flags);
+        self.note_one(ctrl, kind, wr, held);
         Ok(())
     }
 
@@ -105,95 +149,105 @@ impl<B: Buffers> Sq<B> {
         if data.len() > self.max_inline as usize {
             return Err(PostError::InlineTooLong);
         }
-        let (Ok(eight), Some((opcode, imm, kind, remote))) =
-            (<[u8; 8]>::try_from(data), straight(&wr.op))
-        else {
+        let Ok(eight) = <[u8; 8]>::try_from(data) else {
             return self.push_inline_any(wr, data);
         };
-        if kind == WcOpcode::Read {
-            return Err(PostError::Operation);
+        match wr.op {
+            SendOp::Send => self.push_eight(Kind::SEND, None, wr, eight),
+            SendOp::SendImm(imm) => self.push_eight(Kind::SEND_IMM.with(imm), None, wr, eight),
+            SendOp::Write(remote) => self.push_eight(Kind::WRITE, Some(remote), wr, eight),
+            SendOp::WriteImm(remote, imm) => {
+                self.push_eight(Kind::WRITE_IMM.with(imm), Some(remote), wr, eight)
+            }
+            _ => return self.push_inline_any(wr, data),
         }
-        let block = self.blocks.at(self.pi);
-        let ds = if let Some(remote) = remote {
-            put_remote(block, remote);
-            put_eight::<0x20, 0x28>(block, eight);
-            3
-        } else {
-            put_eight::<0x10, 0x18>(block, eight);
-            2
-        };
-        self.finish(opcode, imm, ds, kind, wr, None);
         Ok(())
     }
 
-    /// Writes the control segment of a request of one block, notes what it holds, and moves past
-    /// it.
+    /// Writes a request with eight bytes of data.
     #[inline(always)]
-    fn finish(
+    fn push_eight(
         &mut self,
-        opcode: Opcode,
-        imm: u32,
-        ds: u32,
-        kind: WcOpcode,
+        kind: Kind,
+        remote: Option<RemoteAddr>,
         wr: &SendWr<'_>,
-        held: Option<B>,
+        eight: [u8; 8],
     ) {
-        let next = self.pi.wrapping_add(1);
-        let mut flags = u32::from(wr.flags.bits() & SE);
-        if wr.flags.contains(SendFlags::FENCE) || self.has_next_fence() {
-            flags |= self.fence(wr.flags);
+        let flags = self.control_flags(wr.flags);
+        let block = self.blocks.at(self.pi);
+        let ds = match remote {
+            None => {
+                put_eight::<0x10, 0x18>(block, eight);
+                2
+            }
+            Some(remote) => {
+                put_remote(block, remote);
+                put_eight::<0x20, 0x28>(block, eight);
+                3
+            }
+        };
+        let ctrl = put_control(block, (self.pi, self.qpn), kind, ds, flags);
+        self.note_one(ctrl, kind, wr, None);
+    }
+
+    /// The third dword of the control segment of a request of one block.
+    #[inline(always)]
+    fn control_flags(&mut self, wanted: SendFlags) -> u32 {
+        let mut flags = u32::from(wanted.bits() & SE);
+        if u32::from((wanted & SendFlags::FENCE).bits()) | self.next_fence != 0 {
+            flags |= self.fence(wanted);
         }
+        let next = self.pi.wrapping_add(1);
         // A run without completions would fill the ring for ever; half of it is enough.
-        if wr.flags.contains(SendFlags::SIGNALED) || self.is_long_run(next) {
+        if wanted.contains(SendFlags::SIGNALED) || self.is_long_run(next) {
             flags |= CE_ALWAYS;
             self.signaled = next;
         }
-        let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
-        let ctrl = (u64::from(index) << 32 | u64::from(self.qpn << 8 | ds)).to_be();
-        let block = self.blocks.at(self.pi);
-        block.store_raw64::<0x00>(ctrl);
-        block.store_raw64::<0x08>((u64::from(flags) << 32 | u64::from(imm)).to_be());
-        self.last_ctrl = ctrl;
-        self.last_block = self.pi;
-        let slot = &mut self.slots[self.pi as usize & self.slot_mask];
-        slot.wr_id = wr.wr_id;
-        slot.opcode = kind;
-        slot.flags = wr.flags;
-        slot.blocks = 1;
-        // Its place is empty: the slot's former request ended, see `complete`. Saying so spares
-        // the check.
-        std::mem::forget(std::mem::replace(&mut slot.buffers, held));
-        self.pi = next;
-        self.posted += 1;
+        flags
     }
 
-    /// Ends every request up to the one that a completion without error names, and gives each to
-    /// `each`. `false` if the completion cannot be right; then nothing was ended.
+    /// Notes what a request of one block holds, and moves past it.
     #[inline(always)]
-    pub(super) fn complete_good(
-        &mut self,
-        completion: &Completion,
-        each: &mut impl FnMut(Wc<B>),
-    ) -> bool {
-        let at = self.ci;
+    fn note_one(&mut self, ctrl: u64, kind: Kind, wr: &SendWr<'_>, held: Option<B>) {
+        let at = self.pi;
+        (self.last_ctrl, self.last_block) = (ctrl, at);
+        self.pi = at.wrapping_add(1);
+        self.posted += 1;
         let slot = &mut self.slots[at as usize & self.slot_mask];
-        let is_next = completion.wqe_counter() == at as u16 && at != self.pi;
-        if !is_next || !matches!(slot.other, Other::Nothing) {
-            return self.complete(completion, None, each);
-        }
-        let buffers = slot.buffers.take();
-        self.ci = at.wrapping_add(slot.blocks.into());
+        slot.wr_id = wr.wr_id;
+        (slot.opcode, slot.flags, slot.blocks) = (kind.is, wr.flags, 1);
+        slot.buffers = held;
+    }
+
+    /// Whether a completion without error ends one request, the oldest, that holds at most a
+    /// scatter or gather list.
+    #[inline(always)]
+    pub(super) fn ends_one(&self, completion: &Completion) -> bool {
+        let slot = &self.slots[self.ci as usize & self.slot_mask];
+        let is_oldest = completion.wqe_counter() == self.ci as u16 && self.ci != self.pi;
+        is_oldest && matches!(slot.other, Other::Nothing)
+    }
+
+    /// Ends the oldest request; `byte_cnt` is what its completion says.
+    #[inline(always)]
+    pub(super) fn end_one(&mut self, byte_cnt: u32, each: &mut impl FnMut(Wc<B>)) {
+        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
+        self.ci = self.ci.wrapping_add(slot.blocks.into());
         self.ended += 1;
-        each(Wc {
+        let wc = |slot: &Slot<B>, returned| Wc {
             wr_id: slot.wr_id,
             opcode: slot.opcode,
             result: Ok(()),
             is_signaled: slot.flags.contains(SendFlags::SIGNALED),
-            byte_len: if slot.opcode.brings_bytes() { completion.byte_cnt() } else { 0 },
+            byte_len: if slot.opcode.brings_bytes() { byte_cnt } else { 0 },
             recv: RecvInfo::default(),
-            returned: buffers.map_or(Returned::Nothing, Returned::Buffers),
-        });
-        true
+            returned,
+        };
+        // Two calls, so that the caller's closure need not ask again what came back.
+        match slot.buffers.take() {
+            Some(buffers) => each(wc(slot, Returned::Buffers(buffers))),
+            None => each(wc(slot, Returned::Nothing)),
+        }
     }
 
     /// Which operations may be posted: none but in RTS.

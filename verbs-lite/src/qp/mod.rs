@@ -274,7 +274,7 @@ impl<B: Buffers> Qp<B> {
         buffers: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
         self.queue_send(wr, buffers)?;
-        self.sq.ring();
+        self.sq.ring_last();
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl<B: Buffers> Qp<B> {
     #[inline]
     pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         self.queue_send_inline(wr, data)?;
-        self.sq.ring();
+        self.sq.ring_last();
         Ok(())
     }
 
@@ -405,28 +405,37 @@ impl<B: Buffers> Qp<B> {
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
         let is_ours = completion.is_of(self.qpn_be);
-        if completion.opcode() == CqeOpcode::REQUESTER
-            && is_ours
-            && self.sq.complete_good(&completion, &mut each)
-        {
+        if is_ours && completion.is_requester() && self.sq.ends_one(&completion) {
+            self.sq.end_one(completion.byte_cnt(), &mut each);
             return Ok(());
         }
-        let taken = match completion.opcode() {
-            CqeOpcode::RESPONDER_SEND
-            | CqeOpcode::RESPONDER_SEND_IMM
-            | CqeOpcode::RESPONDER_SEND_INVAL
-            | CqeOpcode::RESPONDER_WRITE_IMM
-                if is_ours =>
-            {
-                let rq = self.rq.as_mut();
-                rq.and_then(|rq| rq.complete(&completion, None)).map(&mut each).is_some()
-            }
-            CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR if is_ours => {
-                self.failed(&completion, &mut each)
-            }
-            _ => false,
-        };
-        if taken { Ok(()) } else { Err(self.wrong(&completion)) }
+        if is_ours
+            && completion.is_received()
+            && let Some(rq) = &mut self.rq
+            && let Some(wc) = rq.complete(&completion, None)
+        {
+            each(wc);
+            return Ok(());
+        }
+        self.complete_odd(completion, each)
+    }
+
+    /// Takes a completion of several requests, of something else than buffers, or of a failure.
+    #[inline(never)]
+    fn complete_odd(
+        &mut self,
+        completion: Completion,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        let is_taken = completion.is_of(self.qpn_be)
+            && match completion.opcode() {
+                CqeOpcode::REQUESTER => self.sq.complete(&completion, None, &mut each),
+                CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
+                    self.failed(&completion, &mut each)
+                }
+                _ => false,
+            };
+        if is_taken { Ok(()) } else { Err(self.wrong(&completion)) }
     }
 
     /// As [`Qp::complete`], for a queue pair whose receives come from `srq`.

@@ -93,12 +93,14 @@ pub(super) struct Sq<B> {
     pub(super) slots: Box<[Slot<B>]>,
     /// Number of slots less one.
     pub(super) slot_mask: usize,
+    /// Blocks in a row without a completion.
+    max_run: u32,
     /// Blocks of the longest request.
     max_blocks: u32,
     max_sge: u32,
     pub(super) max_inline: u32,
     /// Fence that the next request needs because of the one before.
-    next_fence: u32,
+    pub(super) next_fence: u32,
     /// First eight bytes of the control segment of the last request, for the doorbell.
     pub(super) last_ctrl: u64,
     /// Its first block.
@@ -165,6 +167,7 @@ impl<B: Buffers> Sq<B> {
             signaled: 0,
             slots: (0..blocks).map(|_| empty()).collect(),
             slot_mask: blocks as usize - 1,
+            max_run: blocks / 2,
             max_blocks: parts.max_blocks,
             max_sge: parts.max_sge,
             max_inline: parts.max_inline,
@@ -287,16 +290,10 @@ impl<B: Buffers> Sq<B> {
         Ok(())
     }
 
-    /// Whether the request before asks for a fence of the next.
-    #[inline(always)]
-    pub(super) fn has_next_fence(&self) -> bool {
-        self.next_fence != 0
-    }
-
     /// Whether too many requests up to `next` asked for no completion.
     #[inline(always)]
     pub(super) fn is_long_run(&self, next: u32) -> bool {
-        next.wrapping_sub(self.signaled) > self.slots.len() as u32 / 2
+        next.wrapping_sub(self.signaled) > self.max_run
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
@@ -384,11 +381,17 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     pub(super) fn ring(&mut self) {
         if self.rung != self.pi {
-            self.rung = self.pi;
-            self.doorbells += 1;
-            self.record.store_release_be32(self.pi & 0xffff);
-            self.doorbell.ring(self.last_ctrl);
+            self.ring_last();
         }
+    }
+
+    /// The same when something was posted since.
+    #[inline(always)]
+    pub(super) fn ring_last(&mut self) {
+        self.rung = self.pi;
+        self.doorbells += 1;
+        self.record.store_release_be32(self.pi & 0xffff);
+        self.doorbell.ring(self.last_ctrl);
     }
 
     /// Ends every request up to the one that a completion names, and gives each to `each`.
