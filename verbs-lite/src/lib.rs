@@ -27,8 +27,9 @@
 //! # What it does not do
 //!
 //! No address resolution and no connection manager: MAC addresses and queue pair numbers are the
-//! caller's to exchange. No XRC, no raw packet queue pairs: the
-//! Ethernet queues of [`ferrocx_pmd`] are what sends and receives packets.
+//! caller's to exchange. No XRC. No raw packet queue pairs: the Ethernet queues of [`ferrocx_pmd`]
+//! send and receive packets, on the same port. Groups are attached, but no router is told (IGMP,
+//! MLD).
 //!
 //! # Limits
 //!

@@ -1,0 +1,63 @@
+//! A shared receive queue for two connections, with a limit; and a multicast group.
+//!
+//! `cargo run -p ferrocx-verbs-lite --example srq_on_model`
+
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ferrocx_verbs_lite::*;
+use support::{Port, Result, two_ports, wait};
+
+const QKEY: u32 = 0x1234;
+
+fn datagrams(port: &Port) -> Result<Qp> {
+    let qp = port.pd.create_ud_qp(&port.cq, &port.cq, &QpConfig::default())?;
+    let qp = qp.init(&InitAttr { access: Access::empty(), qkey: QKEY })?;
+    Ok(qp.receive()?.activate(&RtsAttr::new(Psn(0)))?.erase())
+}
+
+fn main() -> Result<()> {
+    let (mut a, mut b, step) = two_ports()?;
+    let mut srq: Srq = b.pd.create_srq(&SrqConfig { max_wr: 7, max_sge: 1 })?;
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let server = b.pd.create_rc_qp_on_srq(&b.cq, &b.cq, &srq, &QpConfig::default())?;
+        let server = server.init(&InitAttr::default())?;
+        let client = a.queue_pair()?;
+        let (nc, ns) = (client.qpn(), server.qpn());
+        clients.push(a.connect(client, &b, ns)?.erase());
+        servers.push(b.connect(server, &a, nc)?.erase());
+    }
+    for id in 0..4 {
+        srq.post_recv(id, b.mr.buf(id as usize * 64..id as usize * 64 + 64)?)?;
+    }
+    srq.arm_limit(3)?;
+    for (at, client) in clients.iter_mut().enumerate() {
+        let text = format!("from client {at}");
+        client.post_send_inline(&SendWr::signaled(9, SendOp::Send), text.as_bytes())?;
+        wait(&mut a.cq, client, 1, &step)?;
+        let Some(completion) = b.cq.poll() else { return Err("nothing arrived".into()) };
+        let server = servers.iter_mut().find(|server| server.qpn() == completion.qpn());
+        let mut received = None;
+        let server = server.ok_or("a completion of nobody")?;
+        server.complete_shared(completion, &mut srq, |wc| received = Some(wc))?;
+        let received = received.ok_or("no message")?;
+        let (id, len) = (received.wr_id, received.byte_len as usize);
+        let bytes = received.into_buffers().ok_or("no buffer")?.to_vec();
+        println!("receive {id}: {:?}", String::from_utf8_lossy(&bytes[..len]));
+    }
+    println!("fewer than 3 are left: {:?}", b.device.poll_async_event());
+
+    let group = Gid::from(IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)));
+    let (mut sender, mut member) = (datagrams(&a)?, datagrams(&b)?);
+    member.attach_multicast(group)?;
+    member.post_recv(1, b.mr.buf(1024..2048)?)?;
+    let to = AddressHandle::new(&a.device.multicast_path(group)?, Qpn::MULTICAST, QKEY);
+    let wr = SendWr::signaled(2, SendOp::Datagram { to: &to, imm: None });
+    sender.post_send_inline(&wr, b"to all members")?;
+    let received = wait(&mut b.cq, &mut member, 1, &step)?.remove(0);
+    let text = b.mr.buf(1064..1024 + received.byte_len as usize)?.to_vec();
+    println!("a member of {group} received {:?}", String::from_utf8_lossy(&text));
+    Ok(())
+}
