@@ -189,6 +189,28 @@ fn unknown_device_is_refused() {
 }
 
 #[test]
+fn port_in_infiniband_mode_is_refused_with_the_way_out() {
+    use ferrocx_model::config::CapOverride;
+    use ferrocx_prm::Layout;
+    use ferrocx_prm::caps::{HcaCap, cap_type};
+    let bench = Bench::new();
+    // The model's own page, with the port's type changed; it models no InfiniBand.
+    let infiniband = |current| {
+        let mut page = *bench.nic().state().caps.page(cap_type::GENERAL, current).unwrap();
+        HcaCap::read_from(&page).unwrap().with_port_type(0).write_to(&mut page);
+        Box::new(page)
+    };
+    let page =
+        CapOverride { kind: cap_type::GENERAL, max: infiniband(false), cur: infiniband(true) };
+    let bench = Bench::with(NicConfig { cap_pages: vec![page], ..NicConfig::default() }, 3);
+    let error = bench.open(&config()).unwrap_err().to_string();
+    let sentence = "this device has no Ethernet port; set its link type to Ethernet (mlxconfig set \
+                    LINK_TYPE_P1=2) and reset it";
+    assert_eq!(error, sentence);
+    assert_eq!(bench.mappings(), 0, "nothing half-open stays behind");
+}
+
+#[test]
 fn device_stays_up_while_queues_live() {
     let bench = Bench::new();
     let device = bench.device();

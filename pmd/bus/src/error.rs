@@ -211,6 +211,32 @@ pub enum BusError {
         /// Offset in the BAR.
         offset: u64,
     },
+    /// The BAR ends before the registers that every device of this family has.
+    #[error(
+        "BAR {index} of {name} has {len_bytes:#x} bytes, the registers need {needed_bytes:#x}; \
+         the firmware or the slot gave it too little room: reassign it (pci=realloc), or reset it"
+    )]
+    BarTooSmall {
+        /// The device's address.
+        name: String,
+        /// Number of the BAR.
+        index: u32,
+        /// Its length.
+        len_bytes: u64,
+        /// The least that does.
+        needed_bytes: u64,
+    },
+    /// The kernel has something mapped at the chosen addresses.
+    #[error(
+        "I/O addresses {iova:#x}..+{len_bytes:#x} are mapped already in the kernel; another \
+         program uses the same container or iommufd: give each its own"
+    )]
+    IovaTaken {
+        /// Start of the refused mapping.
+        iova: u64,
+        /// Its length.
+        len_bytes: u64,
+    },
     /// VFIO refused a step of opening or using the device.
     #[error("{what} of device {name}: {source}{hint}")]
     Vfio {

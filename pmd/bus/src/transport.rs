@@ -190,6 +190,38 @@ mod tests {
         assert!(identity(0x15b3, 0x1011).known().is_none());
     }
 
+    /// Written down again from the PCI ID database, without a look at the list.
+    #[test]
+    fn every_generation_from_4_to_8_is_known_with_its_functions() {
+        let (physical, virtual_function) = (false, true);
+        for (device, name, is_vf) in [
+            (0x1013, "ConnectX-4", physical),
+            (0x1014, "ConnectX-4", virtual_function),
+            (0x1015, "ConnectX-4 Lx", physical),
+            (0x1016, "ConnectX-4 Lx", virtual_function),
+            (0x1017, "ConnectX-5", physical),
+            (0x1018, "ConnectX-5", virtual_function),
+            (0x1019, "ConnectX-5 Ex", physical),
+            (0x101a, "ConnectX-5 Ex", virtual_function),
+            (0x101b, "ConnectX-6", physical),
+            (0x101c, "ConnectX-6", virtual_function),
+            (0x101d, "ConnectX-6 Dx", physical),
+            // Of 6 Dx and all that came after it.
+            (0x101e, "ConnectX family", virtual_function),
+            (0x101f, "ConnectX-6 Lx", physical),
+            (0x1021, "ConnectX-7", physical),
+            (0x1023, "ConnectX-8", physical),
+        ] {
+            let known = identity(0x15b3, device).known().expect(name);
+            assert!(known.name.starts_with(name), "{device:#x} is {}", known.name);
+            assert_eq!(known.is_vf, is_vf, "{device:#x}");
+        }
+        // Connect-IB, its VF, and ConnectX-3.
+        for device in [0x1011, 0x1012, 0x1003, 0x1007] {
+            assert!(identity(0x15b3, device).known().is_none(), "{device:#x}");
+        }
+    }
+
     #[test]
     fn device_ids_are_unique_and_ascending() {
         assert!(KNOWN_DEVICES.windows(2).all(|pair| pair[0].device < pair[1].device));

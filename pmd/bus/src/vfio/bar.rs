@@ -35,6 +35,9 @@ pub(super) struct MappedBar {
 }
 
 impl MappedBar {
+    /// Initialization segment and health counter end here; the UAR pages follow.
+    const MIN_BYTES: u64 = 0x2000;
+
     /// Maps `areas` (offset and length in the BAR) of the region at `file_offset`.
     pub(super) fn new(
         file: DeviceFile,
@@ -43,6 +46,10 @@ impl MappedBar {
         len_bytes: u64,
         areas: &[(u64, u64)],
     ) -> Result<Self, BusError> {
+        if len_bytes < Self::MIN_BYTES {
+            let needed_bytes = Self::MIN_BYTES;
+            return Err(BusError::BarTooSmall { name, index: 0, len_bytes, needed_bytes });
+        }
         let mut mapped = Vec::with_capacity(areas.len());
         for &(start, area_bytes) in areas.iter().filter(|area| area.1 != 0) {
             let inside = start.checked_add(area_bytes).is_some_and(|end| end <= len_bytes);
@@ -291,6 +298,19 @@ mod tests {
             let refused = MappedBar::new(device, "x".into(), 0x1_0000, 0x1_0000, &[area]);
             assert!(matches!(refused, Err(BusError::BarNotMappable { .. })), "{area:x?}");
         }
+    }
+
+    #[test]
+    fn a_bar_without_room_for_the_registers_is_refused() {
+        for len_bytes in [0, 0x1000, 0x1fff] {
+            let (_, device) = device(0x1_0000);
+            let refused = MappedBar::new(device, "0000:3b:00.0".into(), 0x1_0000, len_bytes, &[]);
+            let said = refused.unwrap_err().to_string();
+            let size = format!("BAR 0 of 0000:3b:00.0 has {len_bytes:#x} bytes");
+            assert!(said.starts_with(&size), "{said}");
+        }
+        let (_, device) = device(0x1_0000);
+        assert!(MappedBar::new(device, "x".into(), 0x1_0000, 0x2000, &[]).is_ok());
     }
 
     #[test]

@@ -82,7 +82,10 @@ impl Inner {
         unsafe { self.vfio.space.map(region.as_ptr(), region.len_bytes(), iova, access) }
     }
 
-    fn describe(&self, error: io::Error, len_bytes: u64) -> BusError {
+    fn describe(&self, error: io::Error, iova: u64, len_bytes: u64) -> BusError {
+        if error.raw_os_error() == Some(libc::EEXIST) {
+            return BusError::IovaTaken { iova, len_bytes };
+        }
         let limit_bytes = getrlimit(Resource::Memlock).current;
         let mapped_bytes = self.mapped_bytes.load(Ordering::Relaxed);
         let mappings = self.mappings.load(Ordering::Relaxed);
@@ -122,7 +125,7 @@ impl DmaSpace for VfioDma {
         let iova = iovas.alloc(len_bytes, align, va)?;
         if let Err(error) = inner.map_dma(&region, iova, access) {
             iovas.free(iova, len_bytes);
-            return Err(inner.describe(error, len_bytes));
+            return Err(inner.describe(error, iova, len_bytes));
         }
         let sweep = inner.sweeps.load(Ordering::Relaxed);
         drop(iovas);
