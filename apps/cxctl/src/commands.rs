@@ -182,6 +182,11 @@ pub fn hugepages_text(report: &hugepages::Report) -> String {
     }
     for user in &report.users {
         text.push_str(&format!("{} ({}) uses {} KiB\n", user.name, user.pid, user.kib));
+        for part in &user.uses {
+            let (size, node) = (size_text(part.size_kib), part.node);
+            let line = format!("    {} of {size} on node {node}: {}\n", part.pages, part.file);
+            text.push_str(&line);
+        }
     }
     text
 }

@@ -86,6 +86,29 @@ fn hugepages_are_listed_with_who_uses_them() {
 }
 
 #[test]
+fn hugepages_of_a_process_are_told_by_node_size_and_file() {
+    let machine = Recorded::good();
+    machine.process(812, "testpmd", "/dev/null");
+    machine.file(
+        "proc/812/numa_maps",
+        "55d0 default file=/usr/bin/testpmd mapped=9 N0=9 kernelpagesize_kB=4\n\
+         7f00 default file=/anon_hugepage\\040(deleted) huge dirty=2 N0=1 N1=1 \
+         kernelpagesize_kB=2048\n\
+         7f40 default file=/anon_hugepage\\040(deleted) huge dirty=3 N1=3 kernelpagesize_kB=2048\n\
+         7f80 default huge\n\
+         7fc0 bind:0 file=/memfd:pool huge dirty=1 N0=1 kernelpagesize_kB=1048576",
+    );
+    let text = hugepages_text(&hugepages::report(&machine.tree()));
+    let told = text.split_once("testpmd (812) uses 4096 KiB\n").expect("the process").1;
+    assert_eq!(
+        told,
+        "    1 of 2M on node 0: /anon_hugepage\\040(deleted)\n    \
+         1 of 1G on node 0: /memfd:pool\n    \
+         4 of 2M on node 1: /anon_hugepage\\040(deleted)\n"
+    );
+}
+
+#[test]
 fn hugepages_are_reserved_and_released_per_node() {
     let machine = Recorded::good();
     let (tree, kernel) = (machine.tree(), FakeKernel::new(&machine));

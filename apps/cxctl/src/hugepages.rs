@@ -34,6 +34,21 @@ pub struct User {
     pub name: String,
     /// How much of its memory lies in hugepages.
     pub kib: u64,
+    /// Where those are, of what size, and what for; empty where this user may not look.
+    pub uses: Vec<Use>,
+}
+
+/// Hugepages that a process has touched, of one size on one node for one purpose.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Use {
+    /// NUMA node.
+    pub node: u32,
+    /// Bytes of a page, in KiB.
+    pub size_kib: u64,
+    /// The file that is mapped; `anonymous` without one.
+    pub file: String,
+    /// Pages.
+    pub pages: u64,
 }
 
 /// All there is to say.
@@ -105,11 +120,40 @@ fn users(tree: &Tree) -> Vec<User> {
         };
         let kib = field("HugetlbPages")?.split_whitespace().next()?.parse().ok()?;
         let name = field("Name")?;
-        (kib != 0).then_some(User { pid: pid.parse().ok()?, name, kib })
+        let maps = tree.text(Path::new("proc").join(pid).join("numa_maps"));
+        let uses = uses(&maps.unwrap_or_default());
+        (kib != 0).then_some(User { pid: pid.parse().ok()?, name, kib, uses })
     };
     let mut users: Vec<User> = tree.list("proc").iter().filter_map(user).collect();
     users.sort_by_key(|user| (std::cmp::Reverse(user.kib), user.pid));
     users
+}
+
+/// The hugepages of a process by node, size and file. Source: Linux `fs/proc/task_mmu.c`,
+/// `show_numa_map`: `ADDRESS POLICY [file=NAME] [huge] ... N0=PAGES ... kernelpagesize_kB=KIB`.
+fn uses(numa_maps: &str) -> Vec<Use> {
+    let mut found: Vec<Use> = Vec::new();
+    for line in numa_maps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
+        let size = value("kernelpagesize_kB=").and_then(|kib| kib.parse().ok());
+        let (true, Some(size_kib)) = (words.contains(&"huge"), size) else { continue };
+        let file = value("file=").unwrap_or("anonymous").to_owned();
+        for word in &words {
+            let node = word.strip_prefix('N').and_then(|rest| rest.split_once('='));
+            let node = node.and_then(|(node, n)| Some((node.parse().ok()?, n.parse().ok()?)));
+            let Some((node, pages)) = node else { continue };
+            let same = |known: &&mut Use| {
+                (known.node, known.size_kib, &known.file) == (node, size_kib, &file)
+            };
+            match found.iter_mut().find(same) {
+                Some(known) => known.pages += pages,
+                None => found.push(Use { node, size_kib, file: file.clone(), pages }),
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// `2M`, `1G`, `2048K` as KiB.
