@@ -94,6 +94,9 @@ check ended vanished 'reads as all ones'
 check clean
 
 begin last "$KEPT" "$LOST"
+/host/cxctl hugepages >/tmp/hugepages
+cat /tmp/hugepages
+check grep -qE '^    [1-9][0-9]* of 2M on node 0: ' /tmp/hugepages
 check stop_testpmd last
 check clean
 verdict
