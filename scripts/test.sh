@@ -21,6 +21,7 @@ Environment:
   CARGO_TARGET_DIR      build folder, shared by all steps; default: target
   FERROCX_NO_INSTALL    set to 1 to install nothing and reserve nothing
   FERROCX_HOSTILE_OPS   what a hostile guest does to the model in the step tests; default 60000
+  FERROCX_REG_CYCLES    register, use, invalidate in the step tests, that often; default 20000
   FERROCX_WAKE_UPS      switches between sleeping and polling in the step tests; default 20000
   FERROCX_LAB_DIR       cache of the step lab, see scripts/vm-lab --help
   FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 10

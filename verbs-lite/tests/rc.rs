@@ -332,3 +332,23 @@ fn sizes_are_checked_and_completion_queues_cannot_overrun() {
     }
     two.world.assert_clean();
 }
+
+#[test]
+fn what_succeeded_unreported_comes_back_after_an_error() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected::<Buf>();
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    let remote = RemoteAddr { addr: mb.addr(), rkey: mb.rkey().unwrap() };
+    for id in 0..3 {
+        let wr = SendWr::unsignaled(id, SendOp::Write(remote));
+        qa.post_send(&wr, Some(ma.buf(0..8).unwrap())).unwrap();
+    }
+    let (done, _) = two.run(&mut qa, &mut qb);
+    assert_eq!((done.len(), qa.has_outstanding()), (0, true), "carried out, and not reported");
+    qa.to_error().unwrap();
+    let (done, _) = two.run(&mut qa, &mut qb);
+    assert_eq!(ids(&done), [(0, true), (1, true), (2, true)]);
+    assert!(done.into_iter().all(|wc| wc.into_buffers().is_some()) && !qa.has_outstanding());
+    qa.reset().unwrap();
+    two.world.assert_clean();
+}

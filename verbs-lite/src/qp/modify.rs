@@ -147,7 +147,9 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// To the error state: everything posted comes back, flushed.
+    /// To the error state: everything posted comes back, flushed or, if it was carried out without
+    /// a completion, as the success that it was. When the send ring was full, take completions and
+    /// call it again.
     ///
     /// # Errors
     ///
@@ -158,6 +160,8 @@ impl<B: Buffers> Qp<B> {
         let input = ModifyQpToErr::input().with_qpn(self.qpn);
         self.pd.core.port().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
         self.enter(QpState::Error);
+        // What succeeded unreported would not come back else.
+        self.sq.mark_end();
         Ok(())
     }
 

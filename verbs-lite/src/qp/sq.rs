@@ -58,6 +58,8 @@ pub(super) enum Other {
     EndingMw(BoundMw),
     /// It is the first part of what the caller posted, and is not reported.
     FirstPart,
+    /// It only marks the end of what was posted, and is not reported.
+    Marker,
 }
 
 /// A request in flight, at the index of its first block.
@@ -366,6 +368,19 @@ impl<B: Buffers> Sq<B> {
         self.close(Opcode::RDMA_READ, 0, fence, end, entry, Other::FirstPart);
     }
 
+    /// Posts an empty request that is reported, if the last one is not, and rings the doorbell. On
+    /// a queue in error it is flushed, and so ends what succeeded before it without a completion.
+    /// Nothing on a full ring.
+    pub(super) fn mark_end(&mut self) {
+        if self.outstanding() > 0 && self.signaled != self.pi && self.has_blocks(1) {
+            let end = self.begin().end();
+            let flags = SendFlags::SIGNALED;
+            let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
+            self.close(Opcode::NOP, 0, 0, end, entry, Other::Marker);
+            self.ring();
+        }
+    }
+
     /// As [`Sq::ring`], and asks for a completion of the last request.
     #[inline(always)]
     pub(super) fn ring_signaled(&mut self) {
@@ -460,6 +475,7 @@ impl<B: Buffers> Sq<B> {
                 self.carried = result.err();
                 None
             }
+            Other::Marker => None,
         }
     }
 
