@@ -35,6 +35,14 @@ rdma_counters() {
     done
 }
 
+# counted NAME: together for both ends; a counter that stays at 0 was not put to the test.
+counted() {
+    local name=$1 device sum=0
+    for device in "${DEVICE[@]}"; do sum=$((sum + $(attribute "$device" "hw_counters/$name"))); done
+    RESULTS+=("$name $sum")
+    [ $sum -gt 0 ]
+}
+
 # A server waits for connections, over TCP or the RDMA connection manager.
 listens() {
     grep -qs ' 0A ' /proc/net/tcp /proc/net/tcp6 || rdma resource show cm_id | grep -q LISTEN

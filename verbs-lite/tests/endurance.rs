@@ -38,6 +38,7 @@ const BAD: ImpairConfig = ImpairConfig {
     reorder_frames: 3,
     delay_ns: 1_000,
     jitter_ns: 3_000,
+    congestion_ppm: 0,
     max_frames: 0,
 };
 

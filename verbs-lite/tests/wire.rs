@@ -16,6 +16,7 @@ const BAD: ImpairConfig = ImpairConfig {
     reorder_frames: 3,
     delay_ns: 2_000,
     jitter_ns: 1_000,
+    congestion_ppm: 0,
     max_frames: 0,
 };
 /// Registrations in flight, each of a slot of memory of its own.

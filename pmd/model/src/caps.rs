@@ -351,6 +351,8 @@ fn general_roce(cap: HcaCap) -> HcaCap {
         .with_compact_address_vector(true)
         .with_roce(true)
         .with_atomic(true)
+        .with_cc_query_allowed(true)
+        .with_cc_modify_allowed(true)
         .with_sctr_data_cqe(true)
         .with_umr_ptr_rlky(true)
         .with_imaicl(true)

@@ -50,6 +50,7 @@ mod bar;
 pub mod caps;
 mod cmd;
 pub mod config;
+pub mod congestion;
 pub mod datapath;
 pub mod eq;
 pub mod fault;

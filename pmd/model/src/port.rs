@@ -1,6 +1,7 @@
 //! The port and the NIC vport: link, MTU, addresses, counters.
 
 use crate::config::NicConfig;
+use crate::congestion::Congestion;
 
 /// Packets and bytes of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -174,6 +175,8 @@ pub struct Port {
     pub counters: PortCounters,
     /// The vport.
     pub vport: Vport,
+    /// Congestion control of RoCE.
+    pub congestion: Congestion,
 }
 
 impl Port {
@@ -191,6 +194,7 @@ impl Port {
             pause_rx: false,
             speeds_admin: config.speeds,
             counters: PortCounters::default(),
+            congestion: Congestion::default(),
             vport: Vport::new(config),
         }
     }

@@ -330,10 +330,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
         "Q counters that this firmware did not have yet",
         &["out_of_seq_cnt", "retransmission_q_counters", "enhanced_error_q_counters"],
     ),
-    (
-        "no congestion control and no traffic classes to set",
-        &["cc_query_allowed", "cc_modify_allowed", "ets"],
-    ),
+    ("no traffic classes to set", &["ets"]),
     (
         "no LRO, no tunnels, no padding by the device",
         &[

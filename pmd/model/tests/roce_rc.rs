@@ -38,7 +38,8 @@ fn a_send_has_these_bytes_on_the_wire_and_waits_for_its_acknowledgement() {
     let frame = ours.receive(0).expect("a frame").bytes.to_vec();
     let expected: Vec<u8> = [
         &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00][..],
-        &[0x45, 0, 0, 0x30, 0, 0, 0x40, 0, 0x40, 0x11, 0xb9, 0x69],
+        // ECT(0): the port reacts to congestion.
+        &[0x45, 2, 0, 0x30, 0, 0, 0x40, 0, 0x40, 0x11, 0xb9, 0x67],
         &[192, 168, 0, 1, 192, 168, 0, 2],
         &[0xc1, 0x23, 0x12, 0xb7, 0, 0x1c, 0, 0],
         &[0x04, 0x40, 0xff, 0xff, 0, 0, 0, 0x12, 0x80, 0, 0x03, 0x45, 0, 1, 2, 3],

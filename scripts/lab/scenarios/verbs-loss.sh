@@ -51,14 +51,6 @@ gone() {
     return $status
 }
 
-# Together for both ends; a counter that stays at 0 was not put to the test.
-counted() {
-    local name=$1 device sum=0
-    for device in "${DEVICE[@]}"; do sum=$((sum + $(attribute "$device" "hw_counters/$name"))); done
-    RESULTS+=("$name $sum")
-    [ $sum -gt 0 ]
-}
-
 LIMIT=60
 TRIES=3
 without_key_cache

@@ -1,5 +1,6 @@
 # about: the verbs tools of rdma-core and perftest between two ports of the model
 # ports: 2
+# model: --congestion 20000
 # capture: yes
 # refusals: none
 # counts: inline_receives inline_answers
@@ -111,6 +112,8 @@ copy 512
 multicast
 version_1
 manager_version_1
+# The cables mark packets as having met congestion; the ports tell each other.
+for name in np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled; do check counted $name; done
 check_dmesg
 table
 verdict

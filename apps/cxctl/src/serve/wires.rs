@@ -76,6 +76,9 @@ pub struct WireOptions {
     /// Frames with a changed bit and a frame check sequence that is right, in a million.
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
     silent_corrupt: u32,
+    /// IP packets that meet congestion and are marked, if they can be, in a million.
+    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
+    congestion: u32,
     /// Microseconds that every frame takes, up to 10 seconds.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
@@ -162,6 +165,7 @@ impl WireOptions {
             silent_corrupt_ppm: self.silent_corrupt,
             reorder_ppm: self.reorder,
             reorder_frames: if self.reorder == 0 { 0 } else { OVERTAKERS },
+            congestion_ppm: self.congestion,
             delay_ns: u64::from(self.delay) * 1000,
             ..ImpairConfig::default()
         };

@@ -6,8 +6,8 @@ use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::{
-    Answer, Exec, Refused, basic, device, ensure, flow, qp, queues, registers, roce, transport,
-    vport, work_queues,
+    Answer, Exec, Refused, basic, congestion, device, ensure, flow, qp, queues, registers, roce,
+    transport, vport, work_queues,
 };
 use crate::nic::HcaState;
 
@@ -45,6 +45,7 @@ fn handler(opcode: Opcode, has_roce: bool) -> Option<Handler> {
         .or_else(|| registers::handler(opcode))
         .or_else(|| qp::handler(opcode).filter(|_| has_roce))
         .or_else(|| roce::handler(opcode).filter(|_| has_roce))
+        .or_else(|| congestion::handler(opcode).filter(|_| has_roce))
 }
 
 /// Refuses what the function is not ready for. Source: reference 3.1, 2.2 (BAD_SYS_STATE).

@@ -7,6 +7,7 @@
 //! Source: reference 2.1 to 2.4.
 
 mod basic;
+mod congestion;
 mod deliver;
 mod device;
 mod dispatch;

@@ -171,6 +171,8 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         requester: Requester::default(),
         responder: Responder::default(),
         established: false,
+        cnp_due: false,
+        cnp_after_ns: 0,
         stats: QueueStats::default(),
         context,
     };
@@ -558,6 +560,7 @@ fn to_reset(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         qp.requester = Requester::default();
         qp.responder = Responder::default();
         qp.established = false;
+        qp.cnp_due = false;
         Ok(ModifyQpToRstOut::zeroed())
     })
 }

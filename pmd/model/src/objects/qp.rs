@@ -74,6 +74,10 @@ impl QpType {
 }
 
 /// State of a queue pair. Source: reference 4.4.
+///
+/// There is no "send queue drained": no command enters it (there is no RTS2SQD), and Linux 6.12
+/// asks only for the way out of it. Devices enter it by themselves upon signature errors, which
+/// are not advertised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QpState {
     /// Nothing works.
@@ -250,6 +254,10 @@ pub struct Qp {
     pub responder: Responder,
     /// The first packet arrived before RTS: the driver was told.
     pub established: bool,
+    /// A notification of congestion is due to the peer.
+    pub cnp_due: bool,
+    /// No notification before this time.
+    pub cnp_after_ns: u64,
     /// Exact costs.
     pub stats: QueueStats,
     /// The context: as given, and as every transition changed it.

@@ -25,6 +25,8 @@ pub enum Transport {
     Ud,
     /// Extended reliable connection: the packet names the shared receive queue.
     Xrc,
+    /// Notification of congestion.
+    Cnp,
 }
 
 impl Transport {
@@ -36,6 +38,7 @@ impl Transport {
             Self::Uc => 0x20,
             Self::Ud => 0x60,
             Self::Xrc => 0xa0,
+            Self::Cnp => 0x80,
         }
     }
 
@@ -47,6 +50,7 @@ impl Transport {
             0x00 => Some(Self::Rc),
             0x20 => Some(Self::Uc),
             0x60 => Some(Self::Ud),
+            0x80 => Some(Self::Cnp),
             0xa0 => Some(Self::Xrc),
             // The manufacturer's own are all of reliable connections.
             0xc0 => Some(Self::Rc),
@@ -93,10 +97,11 @@ pub enum Op {
     SendOnlyInvalidate = 0x17,
     MaskedCompareSwap = 0xd3,
     MaskedFetchAdd = 0xd4,
+    Notification = 0x81,
 }
 
 impl Op {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::SendFirst,
         Self::SendMiddle,
         Self::SendLast,
@@ -122,12 +127,14 @@ impl Op {
         Self::SendOnlyInvalidate,
         Self::MaskedCompareSwap,
         Self::MaskedFetchAdd,
+        Self::Notification,
     ];
 
-    /// Decodes the lower five bits of an opcode; all eight in the range of the manufacturer.
+    /// Decodes the lower five bits of an opcode; all eight of a notification and in the range of
+    /// the manufacturer.
     #[must_use]
     pub fn from_opcode(opcode: u8) -> Option<Self> {
-        let code = if is_of_manufacturer(opcode) { opcode } else { opcode & 0x1f };
+        let code = if is_whole(opcode) { opcode } else { opcode & 0x1f };
         Self::ALL.into_iter().find(|op| *op as u8 == code)
     }
 
@@ -135,7 +142,7 @@ impl Op {
     #[must_use]
     pub const fn opcode(self, transport: Transport) -> u8 {
         let code = self as u8;
-        if is_of_manufacturer(code) { code } else { transport.raw() | code }
+        if is_whole(code) { code } else { transport.raw() | code }
     }
 
     /// An atomic, with or without masks.
@@ -202,8 +209,9 @@ impl Op {
     #[must_use]
     pub const fn exists_on(self, transport: Transport) -> bool {
         match transport {
-            Transport::Rc => true,
-            Transport::Xrc => !self.has_masked_atomic(),
+            Transport::Rc => !matches!(self, Self::Notification),
+            Transport::Xrc => (self as u8) < 0x80,
+            Transport::Cnp => matches!(self, Self::Notification),
             Transport::Uc => (self as u8) <= 0x0b,
             Transport::Ud => matches!(self as u8, 0x04 | 0x05),
         }
@@ -402,11 +410,13 @@ impl Header {
     pub fn write_to(&self, out: &mut [u8]) -> usize {
         let mut out = Writer { out, at: 0 };
         let opcode = self.op.opcode(self.transport);
-        // MigReq is set: the path is in its migrated (normal) state. Source: reference 7.1.
-        let flags = u8::from(self.solicited) << 7 | 1 << 6 | (self.pad & 3) << 4;
+        // MigReq is set: the path is in its migrated (normal) state. Source: reference 7.1. Not in
+        // a notification, which says BECN instead: see the source of `crate::congestion`.
+        let is_cnp = self.op == Op::Notification;
+        let flags = u8::from(self.solicited) << 7 | u8::from(!is_cnp) << 6 | (self.pad & 3) << 4;
         out.put(&[opcode, flags]);
         out.put(&self.pkey.to_be_bytes());
-        out.put(&(self.dest_qpn & 0xff_ffff).to_be_bytes());
+        out.put(&(u32::from(is_cnp) << 30 | self.dest_qpn & 0xff_ffff).to_be_bytes());
         out.put(&(u32::from(self.ack_request) << 31 | self.psn.raw()).to_be_bytes());
         if self.has_xrceth() {
             out.put(&(self.xrc_srqn & 0xff_ffff).to_be_bytes());
@@ -510,9 +520,10 @@ impl Header {
     }
 }
 
-/// Whether an opcode is of the range that is left to manufacturers. Source: IBTA vol. 1, 9.2.1.
-const fn is_of_manufacturer(opcode: u8) -> bool {
-    opcode >= 0xc0
+/// Whether an opcode is one as a whole: that of a notification, and those of the range that is left
+/// to manufacturers. Source: reference 7.2; IBTA vol. 1, 9.2.1.
+const fn is_whole(opcode: u8) -> bool {
+    opcode == Op::Notification as u8 || opcode >= 0xc0
 }
 
 struct Writer<'a> {

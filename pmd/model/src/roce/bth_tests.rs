@@ -60,6 +60,9 @@ fn headers_have_the_bytes_of_the_specification() {
     header.imm = 7;
     is(&header, "6540ffff 00000001 00000000 80010000 00000001 00000007");
 
+    let header = Header::new(Transport::Cnp, Op::Notification, 0x118, Psn::new(0));
+    is(&header, "8100ffff 40000118 00000000");
+
     let mut header = Header::new(Transport::Xrc, Op::SendLastInvalidate, 9, Psn::new(1));
     header.xrc_srqn = 0x20_0000;
     header.ieth = 0xcafe;
@@ -81,7 +84,7 @@ fn what_does_not_exist_is_refused() {
     assert!(parse(0x04, 0x40).is_some());
     assert!(parse(0x04, 0x00).is_some(), "MigReq is not compared: soft-RoCE sends 0");
     assert!(parse(0x04, 0x41).is_none(), "transport version 1");
-    let unknown = [0x15, 0x18, 0x1f, 0x2c, 0x33, 0x36, 0x60, 0x66, 0x40, 0x80, 0x81, 0xff];
+    let unknown = [0x15, 0x18, 0x1f, 0x2c, 0x33, 0x36, 0x60, 0x66, 0x40, 0x80, 0x82, 0xff];
     for opcode in unknown.into_iter().chain([0xc0, 0xd2, 0xd5, 0xf3]) {
         assert!(parse(opcode, 0x40).is_none(), "opcode {opcode:#04x}");
     }

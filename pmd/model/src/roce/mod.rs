@@ -8,8 +8,11 @@
 //! - `datapath::roce` carries the decisions out.
 //!
 //! # What it does not do
-//! Congestion control (CNPs are dropped), path migration, end-to-end
-//! credits: none of it is advertised.
+//! - Rates: a notification of congestion is counted and slows nothing down.
+//! - Path migration: `apm` is not advertised. Linux refuses alternate paths on RoCE ports itself
+//!   (6.12, `_ib_modify_qp`: "Ban them in roce mode"), so nobody could ask for one.
+//! - End-to-end credits: not advertised.
+//! - RoCE 1.5, and masked atomics that anybody but the model understands: see [`bth::Op`].
 
 pub mod atomic;
 pub mod bth;

@@ -232,6 +232,17 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Whether the packet met congestion on its way: both ECN bits of IP are set. Version 1 has no
+    /// such bits.
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
+        match self.network {
+            Network::Grh => false,
+            Network::Ipv4 => self.ip[1] & 3 == 3,
+            Network::Ipv6 => self.ip[1] >> 4 & 3 == 3,
+        }
+    }
+
     /// Reads and checks a frame whose headers below UDP were found by `packet`.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! A bad cable: loses, delays, reorders, repeats and damages frames, by chance from a seed.
 
+use crate::datapath::offload::sum16;
+
 use super::{Fcs, Received, SplitMix64, Wire, room};
 
 /// How bad. Chances are in parts per million of the frames sent, 0 to 1,000,000; all zero is a
@@ -22,6 +24,8 @@ pub struct ImpairConfig {
     pub delay_ns: u64,
     /// Every frame takes up to this much longer; frames stay in order unless reordered.
     pub jitter_ns: u64,
+    /// The IP packet meets congestion: a switch sets both ECN bits, if one was set.
+    pub congestion_ppm: u32,
     /// Frames on the way at most; more are lost, as in a full switch. 0 for 65,536.
     pub max_frames: usize,
 }
@@ -43,6 +47,8 @@ pub struct ImpairStats {
     pub silently_corrupted: u64,
     /// Held back behind later ones.
     pub reordered: u64,
+    /// Marked as having met congestion.
+    pub marked: u64,
 }
 
 /// How long a held-back frame waits for others at most.
@@ -150,6 +156,24 @@ impl<W: Wire> Impair<W> {
     }
 }
 
+/// Sets both ECN bits of an IP packet whose sender set one. Source: RFC 3168, section 5.
+fn mark(frame: &mut [u8]) -> Option<()> {
+    let tag = if frame.get(12..14)? == [0x81, 0x00] { 4 } else { 0 };
+    let (kind, ip) = frame.get_mut(12 + tag..)?.split_at_mut_checked(2)?;
+    match *kind {
+        [0x08, 0x00] => {
+            let header = ip.get_mut(..20).filter(|ip| ip[0] == 0x45 && ip[1] & 3 != 0)?;
+            header[1] |= 3;
+            header[10..12].fill(0);
+            let checksum = !sum16(header);
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        [0x86, 0xdd] => *ip.get_mut(1).filter(|class| **class >> 4 & 3 != 0)? |= 0x30,
+        _ => return None,
+    }
+    Some(())
+}
+
 impl<W: Wire> Wire for Impair<W> {
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         self.reserved = len;
@@ -162,6 +186,11 @@ impl<W: Wire> Wire for Impair<W> {
         if self.rng.chance(config.loss_ppm) {
             self.stats.lost += 1;
             return;
+        }
+        // Who asks for none of it keeps the sequence that a seed has.
+        if config.congestion_ppm != 0 && self.rng.chance(config.congestion_ppm) {
+            let frame = &mut self.scratch[..self.reserved];
+            self.stats.marked += u64::from(mark(frame).is_some());
         }
         let is_corrupt = self.rng.chance(config.corrupt_ppm);
         let is_silent = self.rng.chance(config.silent_corrupt_ppm);

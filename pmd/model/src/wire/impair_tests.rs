@@ -57,6 +57,7 @@ fn counts_add_up_and_a_seed_repeats_itself() {
         reorder_frames: 3,
         delay_ns: 5_000,
         jitter_ns: 2_000,
+        congestion_ppm: 0,
         max_frames: 0,
     };
     let (first, stats) = run(config, 42, 10_000);
@@ -105,4 +106,36 @@ fn a_full_cable_drops() {
     let config = ImpairConfig { delay_ns: 1, max_frames: 2, ..ImpairConfig::default() };
     let (_, stats) = run(ImpairConfig { delay_ns: 1_000_000, ..config }, 1, 5);
     assert_eq!(stats.overflowed, 3);
+}
+
+#[test]
+fn congestion_marks_who_can_tell_of_it() {
+    let config = ImpairConfig { congestion_ppm: 1_000_000, ..ImpairConfig::default() };
+    let send = |frame: &[u8]| {
+        let (mut near, mut far) = bad(config, 1);
+        near.reserve(frame.len()).expect("room").copy_from_slice(frame);
+        near.commit(0, Fcs::Good);
+        near.flush(0);
+        (far.receive(0).expect("a frame").bytes.to_vec(), near.stats().marked)
+    };
+    let v4 = |tos: u8, checksum: [u8; 2]| {
+        let mut frame = vec![0; 60];
+        frame[12..14].copy_from_slice(&[0x08, 0x00]);
+        frame[14..24].copy_from_slice(&[0x45, tos, 0, 46, 0, 0, 0x40, 0, 64, 17]);
+        frame[24..26].copy_from_slice(&checksum);
+        frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        frame
+    };
+    // One more in the type of service is one less in the checksum.
+    assert_eq!(send(&v4(2, [0x26, 0xbb])), (v4(3, [0x26, 0xba]), 1));
+    assert_eq!(send(&v4(0, [0x26, 0xbd])), (v4(0, [0x26, 0xbd]), 0), "it cannot tell");
+    let v6 = |class: u8| {
+        let mut frame = vec![0; 60];
+        frame[12..20].copy_from_slice(&[0x81, 0, 0x60, 5, 0x86, 0xdd, 0x60, class << 4]);
+        frame
+    };
+    assert_eq!(send(&v6(1)), (v6(3), 1));
+    assert_eq!(send(&v6(0)), (v6(0), 0));
+    assert_eq!(send(&[0x5a; 60]), (vec![0x5a; 60], 0), "no IP");
+    assert_eq!(send(&[0x81; 13]).1, 0, "cut short");
 }

@@ -6,6 +6,7 @@
 //!
 //! Source: reference 2.1, 2.2 and 4; PRM "Command Interface".
 
+pub mod cong;
 pub mod device;
 pub mod flow;
 pub mod objects;

@@ -3,6 +3,7 @@
 //! Positions: reference 4.2, 4.3, 6.1 and 6.4; the event queue is the first of the boot trace.
 
 use ferrocx_prm::Layout;
+use ferrocx_prm::cmd::cong;
 use ferrocx_prm::cmd::device::*;
 use ferrocx_prm::cmd::objects::{CreateMkey, CreateMkeyOut};
 use ferrocx_prm::cmd::port::{AccessReg, SetRoceAddress};
@@ -194,6 +195,49 @@ fn init2rtr_qp() {
             "040: 00000000 00000000 0000ffff 0a010203",
             "050: 0000c123 00010c42 a1b2c3d4 00000000",
             "0a0: 00000000 00000000 00800000 0cfedcba",
+        ],
+    );
+}
+
+#[test]
+fn congestion_control_is_asked_and_told() {
+    let input = cong::QueryCongStatus::input().with_priority(5).with_cong_protocol(2);
+    check(&input, &["000: 08220000 00000000 00000052 00000000"]);
+    let input = cong::ModifyCongStatus::input().with_priority(5).with_cong_protocol(1);
+    check(&input.with_enable(true), &["000: 08230000 00000000 00000051 80000000"]);
+    check(
+        &cong::QueryCongParams::input().with_cong_protocol(2),
+        &["000: 08240000 00000000 00000002 00000000"],
+    );
+    let params = cong::CongNp::zeroed()
+        .with_min_time_between_cnps(0x0102_0304)
+        .with_cnp_dscp(0x2e)
+        .with_cnp_prio_mode(true)
+        .with_cnp_802p_prio(5);
+    let input = cong::ModifyCongParams::input()
+        .with_cong_protocol(2)
+        .with_field_select(0x1c)
+        .with_congestion_parameters(params.0);
+    check(
+        &input,
+        &["000: 08250000 00000000 00000002 0000001c", "030: 00000000 01020304 00002e0d 00000000"],
+    );
+    check(
+        &cong::QueryCongStatistics::input().with_clear(true),
+        &["000: 08260000 00000000 80000000 00000000"],
+    );
+    let output = cong::QueryCongStatisticsOut::zeroed()
+        .with_rp_cnp_ignored(0x1_0000_0002)
+        .with_rp_cnp_handled(0x3_0000_0004)
+        .with_np_ecn_marked_roce_packets(0x5_0000_0006)
+        .with_np_cnp_sent(0x7_0000_0008);
+    check(
+        &output,
+        &[
+            "010: 00000000 00000000 00000001 00000002",
+            "020: 00000003 00000004 00000000 00000000",
+            "050: 00000000 00000005 00000006 00000007",
+            "060: 00000008 00000000 00000000 00000000",
         ],
     );
 }

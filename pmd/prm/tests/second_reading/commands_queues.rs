@@ -5,6 +5,7 @@
 //! start; correct it only against the header.
 
 use crate::reading;
+use ferrocx_prm::cmd::cong::*;
 use ferrocx_prm::cmd::flow::*;
 use ferrocx_prm::cmd::qp::*;
 use ferrocx_prm::cmd::queues::*;
@@ -238,6 +239,30 @@ reading! {
     QueryXrcSrqOut { status 8, _ 24, syndrome 32, _ 64, xrc_srq_context_entry (XrcSrqc), _ 1536 }
     ArmXrcSrqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, xrc_srqn 24, _ 16, lwm 16 }
     ArmXrcSrqOut { status 8, _ 24, syndrome 32, _ 64 }
+    QueryCongStatusIn { opcode 16, _ 16, _ 16, op_mod 16, _ 24, priority 4, cong_protocol 4, _ 32 }
+    QueryCongStatusOut { status 8, _ 24, syndrome 32, _ 32, enable 1, tag_enable 1, _ 30 }
+    ModifyCongStatusIn {
+        opcode 16, _ 16, _ 16, op_mod 16, _ 24, priority 4, cong_protocol 4, enable 1, tag_enable 1,
+        _ 30,
+    }
+    ModifyCongStatusOut { status 8, _ 24, syndrome 32, _ 64 }
+    QueryCongParamsIn { opcode 16, _ 16, _ 16, op_mod 16, _ 28, cong_protocol 4, _ 32 }
+    QueryCongParamsOut { status 8, _ 24, syndrome 32, _ 64, congestion_parameters 2048 }
+    ModifyCongParamsIn {
+        opcode 16, _ 16, _ 16, op_mod 16, _ 28, cong_protocol 4, field_select 32, _ 128,
+        congestion_parameters 2048,
+    }
+    ModifyCongParamsOut { status 8, _ 24, syndrome 32, _ 64 }
+    QueryCongStatisticsIn { opcode 16, _ 16, _ 16, op_mod 16, clear 1, _ 31, _ 32 }
+    QueryCongStatisticsOut {
+        status 8, _ 24, syndrome 32, _ 64, rp_cur_flows 32, sum_flows 32, rp_cnp_ignored 64,
+        rp_cnp_handled 64, _ 256, time_stamp 64, accumulators_period 32,
+        np_ecn_marked_roce_packets 64, np_cnp_sent 64, _ 1376,
+    }
+    CongNp {
+        _ 160, min_time_between_cnps 32, _ 18, cnp_dscp 6, _ 4, cnp_prio_mode 1, cnp_802p_prio 3,
+        _ 1824,
+    }
     ArmRqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, srq_number 24, _ 16, lwm 16 }
     ArmRqOut { status 8, _ 24, syndrome 32, _ 64 }
     AttachToMcgIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, qpn 24, _ 32, multicast_gid 128 }

@@ -5,9 +5,10 @@
 //!
 //! - `send`: WQEs, packets of requests, answers to them. `receive`: requests of peers, replies.
 //! - `ring`: receive WQEs. `umr`: requests that change memory keys. `inline`: small data in
-//!   completions.
+//!   completions. `congestion`: marked packets and notifications.
 
 mod answer;
+mod congestion;
 mod inline;
 mod receive;
 mod ring;
@@ -440,7 +441,8 @@ impl Roce {
 
 /// One turn of a queue pair: whether it did anything, and whether it wants another one.
 fn turn(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> (bool, bool) {
-    let mut busy = receive::send_replies(qp, env, out);
+    let mut busy = congestion::notify(qp, env, out);
+    busy |= receive::send_replies(qp, env, out);
     match qp.state {
         QpState::Reset | QpState::Init | QpState::Rtr => {}
         QpState::Rts => busy |= send::run(qp, env, out),
@@ -454,6 +456,7 @@ fn turn(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> (bool, bool) {
     // Receives posted to a failed queue pair ring no bell, and are flushed all the same.
     let flushes = qp.state == QpState::Error && matches!(qp.receive, QpReceive::Own(_));
     let stays = qp.responder.reply().is_some()
+        || qp.cnp_due
         || flushes
         || (sends && matches!(qp.state, QpState::Rts | QpState::Sqer | QpState::Error));
     (busy, stays)

@@ -9,7 +9,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::super::cq::{self, Urgency};
 use super::super::dma;
-use super::{Env, Output, Sent, answer, complete_error, fail, inline, ring, send, umr};
+use super::{Env, Output, Sent, answer, complete_error, congestion, fail, inline, ring, send, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
 use crate::roce::Network;
@@ -88,6 +88,9 @@ pub(super) fn packet(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         env.drops.no_queue += 1;
         return;
     }
+    if header.op == Op::Notification {
+        return congestion::notified(qp, env, frame);
+    }
     if qp.qp_type.transport() != Some(header.transport) {
         env.drops.transport += 1;
         return;
@@ -97,6 +100,7 @@ pub(super) fn packet(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         env.drops.pkey += 1;
         return;
     }
+    congestion::arrived(qp, env, frame);
     if header.op.is_response() {
         if qp.state == QpState::Rts {
             answer::answer(qp, env, frame);
@@ -113,6 +117,7 @@ pub(super) fn packet(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         Transport::Rc | Transport::Xrc => reliable(qp, env, frame),
         Transport::Uc => unreliable(qp, env, frame),
         Transport::Ud => datagram(qp, env, frame),
+        Transport::Cnp => {}
     }
 }
 

@@ -15,7 +15,7 @@ use ferrocx_prm::wqe::{
 use super::super::wqe::{self, Segment, Segments, WqeFault, check_ctrl};
 use super::super::{dma, low16};
 use super::answer::complete_done;
-use super::{Env, Output, Sent, fail, umr};
+use super::{Env, Output, Sent, congestion, fail, umr};
 use crate::mkey::{MemAccess, Rights};
 use crate::objects::{InlineData, Qp, QpState, QpType, RoceGid, SendJob};
 use crate::roce::Network;
@@ -332,7 +332,7 @@ pub(super) fn connected_path(qp: &Qp, env: &Env<'_>) -> Option<Path> {
         Network::Grh => ads.tclass(),
         Network::Ipv4 | Network::Ipv6 => ads.dscp() << 2 | ads.ecn(),
     };
-    let tos = tos.to_be_bytes()[3];
+    let tos = congestion::ect(env, gid.network, ads.eth_prio(), tos.to_be_bytes()[3]);
     let hop_limit = ads.hop_limit().to_be_bytes()[3];
     let mut path = path(gid, dmac, &ads.rgid_rip(), (tos, hop_limit), ads.flow_label(), sport);
     path.vlan = gid.vlan.map(|vlan| low16(ads.eth_prio().into()) << 13 | vlan);
