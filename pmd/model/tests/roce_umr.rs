@@ -201,3 +201,34 @@ fn a_key_that_the_peer_may_not_invalidate_stays() {
     assert_eq!(two.b.polled()[0].syndrome(), 0x13);
     assert_eq!(two.a.state(&qa), 6);
 }
+
+#[test]
+fn another_kind_of_list_or_another_domain_is_refused() {
+    // Byte 2 of the key's part: the low bits of its access mode. Word 3: its domain.
+    const MODE_AT: usize = 48 + 2;
+    const PD_AT: usize = 48 + 0xc;
+    let with_pd = (REG_MASK | 1 << 7).to_be_bytes();
+    for (what, syndrome) in [("MTT", 0), ("none", 0), ("KLM", 0x06), ("same", 0), ("other", 0x06)] {
+        let mut two = Two::new();
+        let (mut qa, _qb) = two.connected(RC);
+        let other = two.a.host.short(0x800, 0);
+        let key = two.a.free_key(MTT, 4) | 0x77;
+        let list = pages(&two.a);
+        let mut request = register(INLINE | CHECK_FREE, 4, 0x77, &list);
+        match what {
+            "MTT" => request[MODE_AT] |= 1,
+            "KLM" => request[MODE_AT] |= 2,
+            "none" => {}
+            _ => {
+                let pd = if what == "same" { two.a.pd } else { other };
+                request[8..16].copy_from_slice(&with_pd);
+                request[PD_AT..PD_AT + 4].copy_from_slice(&(1 << 24 | pd).to_be_bytes());
+            }
+        }
+        two.a.post_send(&mut qa, &umr(key), &request);
+        two.run();
+        let done = two.a.polled();
+        let got = if done[0].opcode() == 0 { 0 } else { done[0].syndrome() };
+        assert_eq!(got, syndrome, "{what}");
+    }
+}

@@ -6,7 +6,7 @@
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::layout::Part;
-use ferrocx_prm::mkey::{ANY_QPN, Klm, Ksm, Mkc};
+use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Klm, Ksm, Mkc};
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_prm::wqe::{DS_BYTES, Data, UmrCtrl, mkey_mask};
 
@@ -98,8 +98,21 @@ fn check_key(
     if !key.context.umr_en() {
         return Err(bind("ctrl.imm", rkey, "the mkey was created without umr_en"));
     }
-    if mask & mkey_mask::PD == 0 && !is_privileged(qp) && key.pd != qp.context.pd() {
-        return Err(bind("ctrl.imm", rkey, "the mkey belongs to another protection domain"));
+    if !is_privileged(qp) {
+        if key.pd != qp.context.pd() {
+            return Err(bind("ctrl.imm", rkey, "the mkey belongs to another protection domain"));
+        }
+        // Or it could hand its domain's keys to others.
+        if mask & mkey_mask::PD != 0 && new.pd() != key.pd {
+            let why = "only the driver's own queue pair moves keys to another protection domain";
+            return Err(bind("mkey.pd", new.pd(), why));
+        }
+    }
+    // The request names no mode to change it, but its entries have one: reference 6.4, "entries".
+    // libmlx5 leaves it out, which is 0.
+    let mode = new.access_mode();
+    if umr.xlt_octowords() != 0 && mode != AccessMode::PA && mode != key.context.access_mode() {
+        return Err(bind("mkey.access_mode", mode.0, "the mkey was created with another mode"));
     }
     // The variant of a request that sets it is the new one.
     if mask & mkey_mask::KEY == 0 && u32::from(key.variant) != rkey & 0xff {
