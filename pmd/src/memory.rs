@@ -47,6 +47,11 @@ impl Memory {
         }
     }
 
+    /// Bytes that are handed out.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.heap.used_bytes()
+    }
+
     /// Maps a region of its own, outside the heap.
     pub(crate) fn map(&self, len_bytes: usize) -> Result<Arc<DmaMapping>, BusError> {
         map(&self.dma, len_bytes, self.page, self.numa_node, self.shared)

@@ -38,6 +38,12 @@ impl Device {
         Ok(self.inner().memory().alloc(len_bytes, align_bytes)?)
     }
 
+    /// Bytes of such memory in use, the driver's own included: command queue, rings, records.
+    #[must_use]
+    pub fn dma_bytes_used(&self) -> usize {
+        self.inner().memory().used_bytes()
+    }
+
     /// Lets the device reach a region, until the mapping is dropped.
     ///
     /// # Errors

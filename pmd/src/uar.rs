@@ -9,10 +9,10 @@ use crate::cmd::objects::{Handle, Kind};
 use crate::device::Inner;
 use crate::error::DeviceError;
 
-/// One UAR page, owned by one send queue.
+/// One UAR page. A send queue of this crate has one for itself.
 ///
-/// A register is shared by nobody: two queues that ring the same register overwrite each other's
-/// value, and each would have to lock it.
+/// Several queues may ring one register without a lock, as verbs above this crate do: a doorbell is
+/// one store of eight bytes that names its queue. Source: Linux, include/linux/mlx5/doorbell.h.
 #[derive(Debug)]
 pub struct Uar {
     handle: Handle,

@@ -7,6 +7,7 @@ source /host/lab/verbs.sh
 
 readonly OURS=0000:02:00.0
 readonly OUR_MAC=02:fe:0c:00:00:02 # the model counts its ports from 1
+LIMIT=90
 readonly OUR_LINK_LOCAL=fe80::fe:cff:fe00:2
 readonly OUR_ADDRESS=10.1.0.2 STOCK_ADDRESS=10.1.0.1
 STOCK_NETDEV=
@@ -37,7 +38,8 @@ words() {
     local service=$1
     shift
     THEIRS=("ibv_${service}_pingpong" -d "$STOCK" -c)
-    OURS_LINE=(/host/perftest pingpong "$service" --device "$OURS" -c)
+    # An emulated Soft-RoCE can take its time.
+    OURS_LINE=(/host/perftest pingpong "$service" --device "$OURS" -c --ack-timeout 18)
     local gid=$STOCK_GID address=(--ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC") count=20
     while [ $# -gt 0 ]; do
         case $1 in
@@ -66,4 +68,30 @@ as_server() {
     meet "ours <- $STOCK  $*" "${OURS_LINE[@]}" -- "${THEIRS[@]}" localhost
 }
 
-both_roles() { as_client "$@"; as_server "$@"; }
+# tried_keys: a stock program does with keys of ours what it may, and tries what it may not.
+tried_keys() {
+    local line
+    meet "keys of ours, tried by $STOCK" /host/perftest target rc --device "$OURS" \
+        --ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC" -- \
+        python3 /host/lab/remote-keys.py "$STOCK" "$STOCK_GID" "$STOCK_ADDRESS" 127.0.0.1 18515
+    cp /run/client.log "/host/keys-$STOCK.log"
+    while read -r line; do RESULTS+=("    $line"); done </run/client.log
+}
+
+# registrations: a second, by the kernel on its port, by our pipelines on theirs.
+registrations() {
+    local line depth threads count
+    line=$(python3 /host/lab/reg-mr.py "$STOCK" 4096 300) || return
+    RESULTS+=("$STOCK, without its cache of keys: $line")
+    for depth in 1 8 64; do
+        for threads in 1 2; do
+            [ "$depth $threads" != "8 2" ] || continue
+            count=$((depth > 1 ? 500 : 100))
+            line=$(/host/perftest fastreg bw --device "$OURS" --depth "$depth" -s 4096 \
+                --threads "$threads" -n $count --json - 2>/dev/null) || return
+            line=$(sed -n 's/.*"messages_per_second": \([0-9]*\).*/\1/p' <<<"$line")
+            RESULTS+=("ours, FAST_REG_MR and LOCAL_INV of 4096 bytes, $threads pipeline(s) of \
+$depth key(s): $line per second")
+        done
+    done
+}

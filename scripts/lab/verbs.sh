@@ -75,7 +75,7 @@ meet() {
     rm -f /run/client.log
     timeout "${LIMIT:-40}" "${server[@]}" >/run/server.log 2>&1 &
     pid=$!
-    until_true 10 is_ready "$pid" && kill -0 "$pid" 2>/dev/null || status=1
+    until_true 20 is_ready "$pid" && kill -0 "$pid" 2>/dev/null || status=1
     [ $status -ne 0 ] || timeout "${LIMIT:-40}" "$@" >/run/client.log 2>&1 || status=$?
     [ "$status $STAYS" = '0 no' ] || kill "$pid" 2>/dev/null
     wait "$pid" || served=$?

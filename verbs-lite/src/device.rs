@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_mempool::Region;
+use ferrocx_pmd::objects::Uar;
 use ferrocx_pmd::{Event, MacAddr};
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
@@ -18,6 +19,7 @@ use crate::gid::{Gid, GidConfig, GidEntry, GidTable, Path, Route};
 use crate::mr::Memory;
 use crate::pd::Pd;
 use crate::types::Mtu;
+use crate::uar::UarPool;
 
 /// Atomics that RDMA has: compare and swap, fetch and add. Source: reference 5.11.
 const ATOMICS: u32 = 0b11;
@@ -111,6 +113,7 @@ pub(crate) struct Core {
     /// The reserved L_Key.
     pub(crate) lkey: Option<u32>,
     gids: Mutex<GidTable>,
+    uars: Mutex<UarPool>,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
 }
@@ -133,6 +136,11 @@ impl Core {
             0 => self.next_variant(),
             variant => variant,
         }
+    }
+
+    /// A doorbell register for a queue pair.
+    pub(crate) fn uar(&self) -> Result<Arc<Uar>, VerbsError> {
+        self.uars.lock().unwrap_or_else(PoisonError::into_inner).take(&self.port)
     }
 
     fn gids(&self) -> MutexGuard<'_, GidTable> {
@@ -188,7 +196,9 @@ impl Device {
         enable_roce(&port, true)?;
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
         let variant = AtomicU8::new(FIRST_VARIANT);
-        let device = Self { core: Arc::new(Core { port, attr, roce, lkey, gids, variant }) };
+        let uars = Mutex::default();
+        let core = Core { port, attr, roce, lkey, gids, uars, variant };
+        let device = Self { core: Arc::new(core) };
         device.add_gid(GidConfig {
             address: Gid::link_local(device.port().mac()).ip(),
             prefix_len: LINK_LOCAL_PREFIX,
@@ -285,6 +295,15 @@ impl Device {
     /// no address of.
     pub fn multicast_path(&self, group: Gid) -> Result<Path, VerbsError> {
         self.core.gids().multicast_path(group)
+    }
+
+    /// How a peer is reached from an address of the port that is given.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NotOurs`], [`VerbsError::NoRoute`].
+    pub fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
+        self.core.gids().route_from(local, remote)
     }
 
     /// Makes a protection domain.

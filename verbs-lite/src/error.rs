@@ -79,6 +79,12 @@ pub enum VerbsError {
         /// The peer.
         remote: Gid,
     },
+    /// An address that the port does not have.
+    #[error("{address} is no address of this port; add it with Device::add_gid")]
+    NotOurs {
+        /// The address.
+        address: Gid,
+    },
     /// The GID table is full.
     #[error("all {size} entries of the GID table are in use; remove one")]
     GidTableFull {

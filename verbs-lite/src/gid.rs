@@ -2,8 +2,8 @@
 //!
 //! A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 in its mapped form. Nobody has to know its
 //! index: [`Device::route`](crate::Device::route) finds the entry whose subnet the peer is on, or
-//! one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; finding that
-//! MAC (ARP, neighbour discovery) is not this module's business.
+//! one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
+//! finds that MAC.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -205,6 +205,17 @@ impl GidTable {
         let source = *source.ok_or(none)?;
         let route = Route { source, destination: group, next_hop: group.ip() };
         Ok(Path { hop_limit: MULTICAST_HOP_LIMIT, ..Path::new(route, mac) })
+    }
+
+    /// As [`GidTable::route`], from an address that is given.
+    pub(crate) fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
+        let source = self.iter().find(|entry| entry.gid == local);
+        let source = *source.ok_or(VerbsError::NotOurs { address: local })?;
+        let is_on_link = source.gid.shares_prefix(&remote, source.config.prefix_len);
+        let gateway = source.config.gateway.filter(|_| !remote.is_link_local());
+        let next_hop = if is_on_link { Some(remote.ip()) } else { gateway };
+        let next_hop = next_hop.ok_or(VerbsError::NoRoute { remote })?;
+        Ok(Route { source, destination: remote, next_hop })
     }
 
     /// The entry that reaches a peer: the longest subnet that has it, else one with a gateway.

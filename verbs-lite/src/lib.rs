@@ -19,6 +19,8 @@
 //!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
 //!   cannot panic.
 //! - [`Srq`] holds the receives of many queue pairs ([`srq`]).
+//! - [`cm`] connects queue pairs by IP address and port, to and from stock `rdma_cm` programs;
+//!   [`net`] finds the MAC addresses of peers, and answers those who ask for ours.
 //! - [`Cq`] is polled, or armed and waited for through a [`CompletionChannel`].
 //!
 //! Handles hold what they were made from, so any order of dropping is right. What cannot be
@@ -26,10 +28,10 @@
 //!
 //! # What it does not do
 //!
-//! No address resolution and no connection manager: MAC addresses and queue pair numbers are the
-//! caller's to exchange. No XRC. No raw packet queue pairs: the Ethernet queues of [`ferrocx_pmd`]
-//! send and receive packets, on the same port. Groups are attached, but no router is told (IGMP,
-//! MLD).
+//! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
+//! duplicate-address detection, no router discovery, no path migration. No XRC. No raw packet queue
+//! pairs: the Ethernet queues of [`ferrocx_pmd`] send and receive packets, on the same port. Groups
+//! are attached, but no router is told (IGMP, MLD).
 //!
 //! # Limits
 //!
@@ -40,10 +42,12 @@
 //! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |
+//! | requests for connections that wait | 128 a port | [`cm::ConnectionManager::listen`] |
+//! | neighbours | 1024, to 65536 | [`net::NetConfig`] |
 //!
 //! # Example
 //!
-//! Two ends of a connection; what each needs to know of the other came by another way.
+//! Two ends of a connection, made by hand; see [`cm`] for connections by address and port.
 //!
 //! ```
 //! use ferrocx_mempool::RegionConfig;
@@ -76,6 +80,7 @@
 #[doc(hidden)]
 pub mod bench_support;
 mod channel;
+pub mod cm;
 mod cq;
 mod device;
 mod error;
@@ -83,12 +88,14 @@ pub mod fastreg;
 pub mod fmr;
 mod gid;
 pub mod mr;
+pub mod net;
 mod pd;
 pub mod peer;
 pub mod qp;
 pub mod registrar;
 pub mod srq;
 mod types;
+mod uar;
 pub mod window;
 mod wr;
 

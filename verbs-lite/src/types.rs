@@ -117,6 +117,13 @@ impl Mtu {
             .find(|candidate| candidate.bytes() + Self::HEADERS <= mtu)
     }
 
+    /// Decodes the number that stands in contexts and in messages: 1 to 5.
+    pub(crate) fn from_code(code: u32) -> Option<Self> {
+        [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096]
+            .into_iter()
+            .find(|mtu| *mtu as u32 == code)
+    }
+
     /// Bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {

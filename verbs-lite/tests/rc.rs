@@ -352,3 +352,29 @@ fn what_succeeded_unreported_comes_back_after_an_error() {
     qa.reset().unwrap();
     two.world.assert_clean();
 }
+
+/// More queue pairs than doorbell pages: those that share one are rung back to back.
+#[test]
+fn queue_pairs_that_share_a_doorbell_page_lose_none() {
+    let mut two = Two::new();
+    two.a.cq = two.a.device.create_cq(1 << 14).unwrap();
+    two.b.cq = two.b.device.create_cq(1 << 14).unwrap();
+    let pairs: Vec<_> = (0..150).map(|_| two.rc::<()>(&small())).collect();
+    let (mut qas, mut qbs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    for round in 0..3 {
+        for (qa, qb) in qas.iter_mut().zip(&mut qbs) {
+            qb.post_recv(round, ()).unwrap();
+            qa.post_send_inline(&SendWr::signaled(round, SendOp::Send), &[]).unwrap();
+        }
+        two.world.settle();
+        for (cq, qps) in [(&mut two.a.cq, &mut qas), (&mut two.b.cq, &mut qbs)] {
+            let mut ended = 0;
+            while let Some(completion) = cq.poll() {
+                let qp = qps.iter_mut().find(|qp| qp.qpn() == completion.qpn()).unwrap();
+                qp.complete(completion, |wc| ended += u32::from(wc.result.is_ok())).unwrap();
+            }
+            assert_eq!(ended, 150);
+        }
+    }
+    two.world.assert_clean();
+}

@@ -9,16 +9,18 @@ use clap::Parser;
 /// On the model, which is the default, both ends run in this process, joined by a cable: what is
 /// measured is the model's speed, not a NIC's. On a device, start one end without SERVER and the
 /// other with its host name; they exchange addresses over TCP. `pingpong` talks to rdma-core's
-/// ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, started with -g.
+/// ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, started with -g. `fastreg` binds and ends
+/// memory keys on threads of their own; with --verify the other end writes through each. `target`
+/// does what a program at the other end tells it in lines of JSON, which may try anything.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "perftest", version, max_term_width = 100)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What to do: send, write, read, atomic or pingpong
+    /// What to do: send, write, read, atomic, fastreg, pingpong or target
     #[arg(value_name = "TEST")]
     pub test: String,
     /// lat for the time of one operation after the other, bw for how many end in a second;
-    /// rc, uc or ud of pingpong
+    /// rc, uc or ud of pingpong; rc of target
     #[arg(value_name = "KIND")]
     pub kind: String,
     /// Host of the other end, which waits there; without it, this end waits
@@ -50,19 +52,22 @@ pub struct Args {
     /// All powers of two from 1 to 1048576 as sizes
     #[arg(short, long)]
     pub all: bool,
-    /// Messages of each queue pair and size [default: 1000]
+    /// Messages of each queue pair and size; registrations of each thread [default: 1000, fastreg
+    /// 10000]
     #[arg(short = 'n', long, value_name = "N")]
     pub iterations: Option<u64>,
     /// Seconds for each size, in place of a number of messages
     #[arg(long, value_name = "SECONDS")]
     pub duration: Option<f64>,
-    /// Messages on the way on each queue pair [default: 128]
+    /// Messages on the way on each queue pair, keys of each registration pipeline [default:
+    /// 128]
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
     /// Queue pairs [default: 1]
     #[arg(long, value_name = "N")]
     pub qps: Option<usize>,
-    /// Threads that the queue pairs are dealt to [default: one for each core of --cores, or 1]
+    /// Threads that the queue pairs are dealt to, each a registration pipeline of fastreg [default:
+    /// one for each core of --cores, or 1]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Cores of the threads, such as 1 or 2,4-5 [default: not pinned]
@@ -122,6 +127,8 @@ Examples:
       times there and back on the model, as curves
   perftest send bw --loss 1 --reorder 1 --duplicate 1 --ack-timeout 10 --verify
       on a bad cable
+  perftest fastreg bw --depth 64 --threads 2
+      registrations a second by two pipelines of 64 keys
   perftest read bw --device 0000:3b:00.0 --ip 10.1.0.2/24
       waits for the same on another machine, with the name of this one at the end
   perftest pingpong rc -c -s 100000

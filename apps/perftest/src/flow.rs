@@ -89,6 +89,12 @@ impl Plan {
         seq >= self.messages || is_late && seq.is_multiple_of(self.signal_every)
     }
 
+    /// As [`Plan::is_over`], for messages that all threads together count.
+    #[must_use]
+    pub fn is_over_in_all(&self, seq: u64, is_late: bool) -> bool {
+        is_late || seq >= self.messages.saturating_mul(self.measure.workers as u64)
+    }
+
     /// Waits after a poll that found nothing; `since` is when there was something last.
     ///
     /// # Errors

@@ -8,6 +8,8 @@
 //! - [`run`] measures between two ends of ours: [`round`] leads them through a round for each
 //!   size, in words of [`exchange`]; [`requester`] posts and takes the time, [`responder`] answers,
 //!   both on the queue pairs of [`flow`]. [`report`] says what came of it.
+//! - [`fastreg`] measures registration pipelines; [`target`] lends memory and keys to a program at
+//!   the other end, which tries what it may not do.
 //! - [`pattern`] makes and checks the bytes of messages, [`landing`] those that are written without
 //!   a completion.
 //!
@@ -38,6 +40,7 @@ pub mod cli;
 pub mod config;
 pub mod end;
 pub mod exchange;
+pub mod fastreg;
 pub mod flow;
 pub mod handshake;
 pub mod landing;
@@ -49,6 +52,7 @@ pub mod requester;
 pub mod responder;
 pub mod round;
 pub mod run;
+pub mod target;
 pub mod tcp;
 
 /// Carries out what the command line says and prints what came of it.
@@ -61,5 +65,6 @@ pub fn main(args: &cli::Args) -> Result<()> {
     match &config.job {
         config::Job::PingPong(job) => pingpong::run(&config, job),
         config::Job::Measure(measure) => run::run(&config, measure),
+        config::Job::Target => target::run(&config),
     }
 }

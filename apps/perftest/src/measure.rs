@@ -23,11 +23,12 @@ pub enum Test {
 
 impl Test {
     /// All, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 4] = [
+    pub const ALL: [(&'static str, Self); 5] = [
         ("send", Self::Send),
         ("write", Self::Write),
         ("read", Self::Read),
         ("atomic", Self::Atomic),
+        ("fastreg", Self::FastReg),
     ];
 
     /// The name on the command line.

@@ -87,13 +87,13 @@ pub fn run(config: &Config, job: &PingPong) -> Result<()> {
 }
 
 fn on_device(config: &Config, job: &PingPong) -> Result<Report> {
-    let end = crate::end::open_device(&config.net)?;
-    let role = if config.net.server.is_some() { Role::Client } else { Role::Server };
-    let report = match &config.net.server {
-        Some(host) => play(&end, config, job, role, tcp::connect(host, config.net.port)?),
-        None => play(&end, config, job, role, tcp::accept(config.net.port)?),
+    // First the stream: the other end can prepare itself meanwhile.
+    let (role, stream) = match &config.net.server {
+        Some(host) => (Role::Client, tcp::connect(host, config.net.port)?),
+        None => (Role::Server, tcp::accept(config.net.port)?),
     };
-    let report = report?;
+    let end = crate::end::open_device(&config.net)?;
+    let report = play(&end, config, job, role, stream)?;
     end.close()?;
     Ok(report)
 }

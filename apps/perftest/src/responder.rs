@@ -24,7 +24,9 @@ impl Target {
         self.0.store(messages, Ordering::Release);
     }
 
-    fn get(&self) -> u64 {
+    /// How many there are in all; [`u64::MAX`] until that is known.
+    #[must_use]
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }

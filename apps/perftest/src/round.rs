@@ -33,7 +33,7 @@ pub struct Place {
 
 impl Place {
     /// Starts a thread, on its core if it has one.
-    fn start<T: Send + 'static>(
+    pub(crate) fn start<T: Send + 'static>(
         &self,
         worker: usize,
         run: impl FnOnce() -> T + Send + 'static,
@@ -45,13 +45,15 @@ impl Place {
     }
 }
 
-enum Thread<T> {
+/// A thread, pinned or not.
+pub(crate) enum Thread<T> {
     Pinned(Worker<T>),
     Free(std::thread::JoinHandle<T>),
 }
 
 impl<T> Thread<T> {
-    fn join(self) -> Result<T> {
+    /// Waits for its end.
+    pub(crate) fn join(self) -> Result<T> {
         match self {
             Self::Pinned(worker) => Ok(worker.join()?),
             Self::Free(thread) => thread.join().map_err(|_| anyhow!("a thread panicked")),
@@ -60,7 +62,7 @@ impl<T> Thread<T> {
 }
 
 /// Greets the other end; the way to it, and what it said.
-fn greet<S: Read + Write>(
+pub(crate) fn greet<S: Read + Write>(
     end: &End,
     place: &Place,
     measure: &Measure,

@@ -125,3 +125,14 @@ fn a_plot_holds_the_data_of_each_size() {
     let plot = std::fs::read_to_string(&path).expect("a plot");
     assert!(plot.contains("$rates << EOD\n8 "), "{plot}");
 }
+
+#[test]
+fn pipelines_register_and_the_other_end_writes_through_every_key() {
+    let alone = said("fastreg bw -n 500 --depth 8 --threads 2");
+    assert!(alone.starts_with("model/fastreg_bw "), "{alone}");
+    said("fastreg lat -n 50");
+    let round = &rounds("fastreg bw -n 200 --depth 8 --threads 2 -s 5000")[0];
+    assert_eq!((&round["messages"], &round["messages_checked"]), (&400.into(), &400.into()));
+    let cable = "--loss 1 --reorder 1 --duplicate 1 --ack-timeout 10";
+    assert_eq!(rounds(&format!("fastreg bw -n 200 --depth 16 -s 1,3000 {cable}")).len(), 2);
+}

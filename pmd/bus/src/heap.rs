@@ -53,6 +53,14 @@ impl DmaHeap {
         self.inner.lock().push(Arena { mapping, free });
     }
 
+    /// Bytes that are handed out.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        let whole = |arena: &Arena| arena.mapping.len_bytes() / UNIT_BYTES * UNIT_BYTES;
+        let of = |arena: &Arena| whole(arena) - arena.free_bytes();
+        self.inner.lock().iter().map(of).sum()
+    }
+
     /// Takes a zeroed buffer whose I/O address is a multiple of `align_bytes`.
     ///
     /// # Shape

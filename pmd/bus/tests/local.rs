@@ -584,3 +584,16 @@ fn leaked_buffers_stay_mapped_and_taken() {
     drop(heap);
     assert!(device.memory().is_mapped(iova, 4096, true));
 }
+
+#[test]
+fn a_heap_knows_what_it_has_handed_out() {
+    let (driver, _device) = pair(1);
+    let heap = heap(&driver, 8192);
+    assert_eq!(heap.used_bytes(), 0);
+    let (one, two) = (heap.alloc(1, 64).expect("room"), heap.alloc(4096, 4096).expect("room"));
+    assert_eq!(heap.used_bytes(), 64 + 4096);
+    drop(one);
+    assert_eq!(heap.used_bytes(), 4096);
+    drop(two);
+    assert_eq!(heap.used_bytes(), 0);
+}

@@ -42,6 +42,7 @@ pub mod eqe;
 pub mod flow;
 pub mod init_seg;
 pub mod layout;
+pub mod mad;
 pub mod mkey;
 pub mod qpc;
 pub mod reg;

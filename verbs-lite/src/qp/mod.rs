@@ -64,6 +64,9 @@ const BLOCK_BYTES: usize = 64;
 /// Path migration state: migrated, the only one without migration. Source: reference 5.2.
 const PM_MIGRATED: u32 = 3;
 
+/// `st` of the general services interface, queue pair 1 on the wire. Source: reference 5.2.
+const ST_GSI: u32 = 8;
+
 /// Transport service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QpType {
@@ -134,13 +137,15 @@ pub struct Qp<B: Buffers = Buf> {
     rq: Option<Rq<B>>,
     state: QpState,
     qp_type: QpType,
+    /// Its service as the device names it.
+    st: u32,
     qpn: u32,
     /// The same as it stands in completions.
     qpn_be: u32,
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
     handle: Handle,
-    _uar: Uar,
+    _uar: Arc<Uar>,
     send_share: Share,
     /// `None` when the shared receive queue keeps the room.
     recv_share: Option<Share>,
@@ -161,6 +166,21 @@ impl<B: Buffers> Qp<B> {
         srq: Option<&Srq<B>>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
+        Self::with_service(pd, (qp_type, qp_type as u32), [send_cq, recv_cq], srq, config)
+    }
+
+    /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
+    pub(crate) fn new_gsi(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
+        Self::with_service(pd, (QpType::Ud, ST_GSI), [cq, cq], None, config)
+    }
+
+    fn with_service(
+        pd: &Pd,
+        (qp_type, st): (QpType, u32),
+        [send_cq, recv_cq]: [&Cq; 2],
+        srq: Option<&Srq<B>>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
         let pd = Arc::clone(&pd.inner);
         let core = &pd.core;
         let sizes = Sizes::of(config, &core.attr)?;
@@ -172,14 +192,14 @@ impl<B: Buffers> Qp<B> {
         };
         let cqns = [send_cq.number(), recv_cq.number()];
         let port = core.port();
-        let uar = port.uar()?;
+        let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
         let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
         let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(port.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(port.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
-            .with_st(qp_type as u32)
+            .with_st(st)
             .with_pm_state(PM_MIGRATED)
             .with_pd(pd.number())
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
@@ -227,6 +247,7 @@ impl<B: Buffers> Qp<B> {
             rq,
             state,
             qp_type,
+            st,
             qpn,
             qpn_be: qpn.to_be(),
             fast_reg,

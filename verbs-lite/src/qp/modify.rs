@@ -7,7 +7,7 @@ use ferrocx_prm::cmd::qp::{
 use ferrocx_prm::qpc::{Ads, Qpc};
 
 use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
-use super::{PM_MIGRATED, Qp, QpState, QpType};
+use super::{PM_MIGRATED, Qp, QpState, QpType, ST_GSI};
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 use crate::types::{Access, Mtu, Psn};
@@ -18,8 +18,11 @@ const LOG_ACK_REQ_FREQ: u32 = 8;
 const ATOMIC_IB: u32 = 1;
 /// `log_msg_max` of datagrams. Source: reference 5.2.
 const LOG_MSG_UD: u32 = 12;
-/// MTU of datagrams: the largest, each must fit the port anyway.
+const LOG_MSG_GSI: u32 = 8;
+/// MTU of datagrams: the largest, each must fit the port anyway; of the general services the
+/// smallest, 256 bytes.
 const MTU_UD: Mtu = Mtu::B4096;
+const MTU_GSI: Mtu = Mtu::B256;
 
 impl<B: Buffers> Qp<B> {
     fn expect(&self, needs: QpState) -> Result<(), VerbsError> {
@@ -37,7 +40,7 @@ impl<B: Buffers> Qp<B> {
     pub fn init(&mut self, attr: &InitAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Reset)?;
         let qpc = Qpc::zeroed()
-            .with_st(self.qp_type as u32)
+            .with_st(self.st)
             .with_pm_state(PM_MIGRATED)
             .with_pd(self.pd.number())
             .with_rlky(self.pd.core.lkey.is_some())
@@ -66,7 +69,7 @@ impl<B: Buffers> Qp<B> {
         let reads =
             log_reads("max_dest_rd_atomic", attr.max_dest_rd_atomic, core.attr.max_qp_rd_atom)?;
         let qpc = Qpc::zeroed()
-            .with_st(self.qp_type as u32)
+            .with_st(self.st)
             .with_pm_state(PM_MIGRATED)
             .with_mtu(attr.mtu as u32)
             .with_log_msg_max(core.hca().log_max_msg())
@@ -86,11 +89,15 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::WrongState`], or what the device refused.
     pub fn receive(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::Init)?;
+        let (mtu, log_msg_max) = match self.st {
+            ST_GSI => (MTU_GSI, LOG_MSG_GSI),
+            _ => (MTU_UD, LOG_MSG_UD),
+        };
         let qpc = Qpc::zeroed()
-            .with_st(self.qp_type as u32)
+            .with_st(self.st)
             .with_pm_state(PM_MIGRATED)
-            .with_mtu(MTU_UD as u32)
-            .with_log_msg_max(LOG_MSG_UD);
+            .with_mtu(mtu as u32)
+            .with_log_msg_max(log_msg_max);
         self.enter_rtr(qpc)
     }
 
@@ -114,7 +121,7 @@ impl<B: Buffers> Qp<B> {
         VerbsError::range("rnr_retry", attr.rnr_retry.into(), 0, 7)?;
         let reads = log_reads("max_rd_atomic", attr.max_rd_atomic, core.attr.max_qp_rd_atom)?;
         let mut qpc = Qpc::zeroed()
-            .with_st(self.qp_type as u32)
+            .with_st(self.st)
             .with_pm_state(PM_MIGRATED)
             .with_next_send_psn(attr.psn.0 & 0xff_ffff);
         if self.qp_type == QpType::Rc {
@@ -139,7 +146,7 @@ impl<B: Buffers> Qp<B> {
     pub fn resume(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::SqError)?;
         VerbsError::none_posted(self.sq.outstanding())?;
-        let qpc = Qpc::zeroed().with_st(self.qp_type as u32).with_pm_state(PM_MIGRATED);
+        let qpc = Qpc::zeroed().with_st(self.st).with_pm_state(PM_MIGRATED);
         let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.port().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
         self.sq.heal();

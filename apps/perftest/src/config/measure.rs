@@ -10,6 +10,9 @@ use crate::measure::{Kind, Limit, Measure, Test};
 
 /// Messages on the way: two requests each must fit the ring.
 const MAX_DEPTH: usize = 8192;
+/// Keys of a registration pipeline, and pipelines: all errands must fit one ring.
+const MAX_KEYS: usize = 1024;
+const MAX_PIPELINES: usize = 16;
 /// Queue pairs of a run.
 const MAX_QPS: usize = 16384;
 /// Longest run of one size, in seconds.
@@ -22,7 +25,7 @@ const DEFAULT_REGISTRATIONS: u64 = 10_000;
 
 /// Checks the options.
 pub(super) fn measure(args: &Args, mtu: Mtu) -> Result<Measure, ConfigError> {
-    let known = "send, write, read, atomic or pingpong";
+    let known = "send, write, read, atomic, fastreg, pingpong or target";
     let test = Test::ALL.into_iter().find(|(name, _)| *name == args.test);
     let (_, test) = test.ok_or_else(|| ConfigError::unknown("test", &args.test, known))?;
     let kind = match args.kind.as_str() {
@@ -40,7 +43,7 @@ pub(super) fn measure(args: &Args, mtu: Mtu) -> Result<Measure, ConfigError> {
     let check = |option, value: usize, min: usize, max: usize| {
         ConfigError::check(option, value as u64, min as u64, max as u64)
     };
-    check("depth", depth, 1, MAX_DEPTH)?;
+    check("depth", depth, 1, if test == Test::FastReg { MAX_KEYS } else { MAX_DEPTH })?;
     check("inline", args.inline, 0, QpConfig::MAX_INLINE_BYTES as usize)?;
     for (option, value) in [("signal-every", args.signal_every), ("batch", args.batch)] {
         if !(1..=depth).contains(&value) {
@@ -69,14 +72,29 @@ pub(super) fn measure(args: &Args, mtu: Mtu) -> Result<Measure, ConfigError> {
 fn threads(args: &Args, test: Test, is_lat: bool) -> Result<(usize, usize), ConfigError> {
     let cores = super::cores("cores", args.cores.as_deref())?.len().max(1);
     let workers = args.threads.unwrap_or(if is_lat { 1 } else { cores });
-    // A pipeline has its own queue pair.
-    let qps = if test == Test::FastReg { workers } else { args.qps.unwrap_or(1) };
+    if test == Test::FastReg {
+        return pipelines(args, workers);
+    }
+    let qps = args.qps.unwrap_or(1);
     ConfigError::check("qps", qps as u64, 1, MAX_QPS as u64)?;
     if !(1..=qps).contains(&workers) {
         let range = format!("1 to {qps}, a queue pair for each; see --qps");
         return Err(ConfigError::range("threads", workers, range));
     }
     Ok((qps, workers))
+}
+
+fn pipelines(args: &Args, workers: usize) -> Result<(usize, usize), ConfigError> {
+    if args.qps.is_some() {
+        let what = "each pipeline of fastreg has a queue pair of its own";
+        return Err(ConfigError::Together { what, way_out: "leave --qps out; see --threads" });
+    }
+    if args.server.is_some() && !args.verify {
+        let what = "without --verify nobody uses the keys";
+        return Err(ConfigError::Together { what, way_out: "leave SERVER out, or add --verify" });
+    }
+    ConfigError::check("threads", workers as u64, 1, MAX_PIPELINES as u64)?;
+    Ok((workers, workers))
 }
 
 fn sizes(args: &Args, test: Test, kind: Kind) -> Result<Vec<usize>, ConfigError> {

@@ -12,6 +12,7 @@ use ferrocx_app_common::list::{CoreList, ListError};
 use ferrocx_app_common::report::{JsonTarget, ReportError};
 use ferrocx_app_common::wait::{UnknownWait, Wait};
 use ferrocx_model::wire::ImpairConfig;
+use ferrocx_net::ether::{BadMac, Mac};
 use ferrocx_pmd::MacAddr;
 use ferrocx_verbs_lite::{Mtu, QpType};
 use thiserror::Error;
@@ -34,6 +35,9 @@ pub enum ConfigError {
     /// The wait strategy.
     #[error(transparent)]
     Wait(#[from] UnknownWait),
+    /// The peer's MAC address.
+    #[error(transparent)]
+    Mac(#[from] BadMac),
     /// The report file.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -153,6 +157,8 @@ pub enum Job {
     PingPong(PingPong),
     /// Measure between two ends of ours.
     Measure(Measure),
+    /// Do what a program at the other end says.
+    Target,
 }
 
 /// Messages to and fro, as `ibv_*_pingpong` sends them.
@@ -197,6 +203,7 @@ impl Config {
         let net = net(args)?;
         let job = match args.test.as_str() {
             "pingpong" => Job::PingPong(ping_pong(args, net.mtu)?),
+            "target" => target(args, &net)?,
             _ => Job::Measure(measure::measure(args, net.mtu)?),
         };
         let wait: Wait = args.wait.parse()?;
@@ -208,14 +215,27 @@ impl Config {
         let json = args.json.as_deref().and_then(|text| text.parse::<JsonTarget>().ok());
         json.iter().try_for_each(JsonTarget::check)?;
         let plot = args.plot.clone();
-        if matches!(job, Job::PingPong(_)) && plot.is_some() {
-            let what = "pingpong draws no plot";
+        if !matches!(job, Job::Measure(_)) && plot.is_some() {
+            let what = "pingpong and target draw no plot";
             return Err(ConfigError::Together { what, way_out: "leave --plot out" });
         }
         let [cores, peer_cores] = [("cores", &args.cores), ("peer-cores", &args.peer_cores)]
             .map(|(option, text)| cores(option, text.as_deref()));
         Ok(Self { net, job, wait, cores: cores?, peer_cores: peer_cores?, plot, json })
     }
+}
+
+/// A program at the other end has a queue pair of its own: not on this process' model.
+fn target(args: &Args, net: &Net) -> Result<Job, ConfigError> {
+    if args.kind != "rc" {
+        return Err(ConfigError::unknown("kind of target", &args.kind, "rc"));
+    }
+    if net.is_model() || net.server.is_some() {
+        let what = "target waits on a device for a program at the other end";
+        let way_out = "name the device with --device and leave SERVER out";
+        return Err(ConfigError::Together { what, way_out });
+    }
+    Ok(Job::Target)
 }
 
 fn cores(option: &'static str, text: Option<&str>) -> Result<Vec<usize>, ConfigError> {
@@ -284,15 +304,7 @@ fn net(args: &Args) -> Result<Net, ConfigError> {
 }
 
 fn mac(text: &str) -> Result<MacAddr, ConfigError> {
-    let bytes: Vec<u8> = text
-        .split(':')
-        .filter(|part| part.len() == 2 && !part.starts_with('+'))
-        .filter_map(|part| u8::from_str_radix(part, 16).ok())
-        .collect();
-    match <[u8; 6]>::try_from(bytes) {
-        Ok(bytes) if text.len() == 17 => Ok(MacAddr(bytes)),
-        _ => Err(ConfigError::unknown("MAC address", text, "six bytes such as 02:00:00:00:00:01")),
-    }
+    Ok(MacAddr(text.parse::<Mac>()?.0))
 }
 
 fn mtu(bytes: u32) -> Result<Mtu, ConfigError> {

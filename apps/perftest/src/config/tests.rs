@@ -32,7 +32,10 @@ fn a_line_for_the_stock_tool_is_understood() {
 #[test]
 fn each_refusal_names_value_limit_and_way_out() {
     for (line, sentence) in [
-        ("ping rc", "unknown test `ping`; give send, write, read, atomic or pingpong"),
+        (
+            "ping rc",
+            "unknown test `ping`; give send, write, read, atomic, fastreg, pingpong or target",
+        ),
         ("pingpong xrc", "unknown kind of pingpong `xrc`; give rc, uc or ud"),
         ("pingpong rc -s 0", "--size is 0; it must be 1 to 1073741824"),
         ("pingpong ud -s 1025", "--size is 1025; it must be 1 to 1024"),
@@ -43,9 +46,9 @@ fn each_refusal_names_value_limit_and_way_out() {
         ("pingpong rc --port 0", "--port is 0; it must be 1 to 65535"),
         ("pingpong rc --ip 10.0.0.1", "unknown address `10.0.0.1`; give an address and"),
         ("pingpong rc --ip 10.0.0.1/33", "unknown address `10.0.0.1/33`; give an address"),
-        ("pingpong rc --peer-mac 2:0:0:0:0:1", "unknown MAC address `2:0:0:0:0:1`; give six"),
-        ("pingpong rc --peer-mac 02:00:00:00:00:+1", "unknown MAC address"),
-        ("pingpong rc --peer-mac 02:00:00:00:00", "unknown MAC address"),
+        ("pingpong rc --peer-mac 2:0:0:0:0:1", "`2:0:0:0:0:1` is not an Ethernet address"),
+        ("pingpong rc --peer-mac 02:00:00:00:00:+1", "`02:00:00:00:00:+1` is not"),
+        ("pingpong rc --peer-mac 02:00:00:00:00", "`02:00:00:00:00` is not an Ethernet"),
         ("pingpong rc --peer-mac ff:ff:ff:ff:ff:ff", "--peer-mac is ff:ff:ff:ff:ff:ff; it must"),
         ("pingpong rc host", "both ends run on the model of this process; leave SERVER out"),
         (
@@ -56,7 +59,14 @@ fn each_refusal_names_value_limit_and_way_out() {
         ("send lat --loss 51", "--loss is 51; it must be 0 to 50 percent"),
         ("send lat --corrupt -1", "--corrupt is -1; it must be 0 to 50 percent"),
         ("send lat --cores 0,0", "--cores: 0 stands twice"),
-        ("pingpong rc --plot x", "pingpong draws no plot; leave --plot out"),
+        ("pingpong rc --plot x", "pingpong and target draw no plot; leave --plot out"),
+        ("target uc", "unknown kind of target `uc`; give rc"),
+        ("target rc", "target waits on a device for a program at the other end; name the"),
+        ("target rc host --device 00:02.0", "target waits on a device for a program"),
+        ("fastreg bw --qps 2", "each pipeline of fastreg has a queue pair of its own; leave"),
+        ("fastreg bw --depth 1025", "--depth is 1025; it must be 1 to 1024"),
+        ("fastreg bw --threads 17", "--threads is 17; it must be 1 to 16"),
+        ("fastreg bw host --device 00:02.0", "without --verify nobody uses the keys; leave"),
         ("send bws", "unknown kind of test `bws`; give lat or bw"),
         ("send lat --qps 2", "lat has one message on the way; leave --qps"),
         ("send lat --depth 2", "lat has one message on the way; leave --qps"),
@@ -84,7 +94,7 @@ fn each_refusal_names_value_limit_and_way_out() {
 fn measure(line: &str) -> Measure {
     match config(line).unwrap().job {
         Job::Measure(measure) => measure,
-        Job::PingPong(_) => panic!("{line}"),
+        _ => panic!("{line}"),
     }
 }
 

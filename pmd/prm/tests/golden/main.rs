@@ -11,6 +11,7 @@
 mod capabilities;
 mod commands;
 mod contexts;
+mod management;
 mod registers;
 mod rings;
 mod steering;

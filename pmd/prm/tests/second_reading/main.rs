@@ -13,6 +13,7 @@ mod commands_queues;
 mod constants;
 mod contexts;
 mod exceptions;
+mod management;
 mod properties;
 mod registers;
 mod rings;
@@ -110,6 +111,7 @@ fn all() -> Vec<Reading> {
         commands_device::readings(),
         commands_queues::readings(),
         contexts::readings(),
+        management::readings(),
         registers::readings(),
         rings::readings(),
     ]

@@ -1,0 +1,146 @@
+//! The connection manager's protocol: two engines that exchange messages, with any others between
+//! them, and calls in any order.
+#![no_main]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use ferrocx_fuzz::word;
+use ferrocx_verbs_lite::cm::engine::{Engine, EngineConfig};
+use ferrocx_verbs_lite::cm::message::Mad;
+use ferrocx_verbs_lite::cm::{Answer, Ends, RejectReason, Request, State, service_id};
+use libfuzzer_sys::fuzz_target;
+
+const PORT: u16 = 7174;
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(mad) = Mad::parse(data) {
+        assert_eq!(Mad::parse(&mad.to_bytes()), Ok(mad));
+    }
+    let _ = run(&mut Unstructured::new(data));
+});
+
+fn engine(guid: u64) -> Engine {
+    let mut engine = Engine::new(EngineConfig {
+        response_timeout: 8,
+        max_retries: 3,
+        service_timeout: 10,
+        ack_delay: 15,
+        guid,
+        max_mtu: 3,
+        first_id: guid as u32 * 100,
+    });
+    engine.listen(service_id(PORT), 2);
+    engine
+}
+
+fn ends(side: usize) -> Ends {
+    let ip = |last| IpAddr::from([10, 0, 0, last]);
+    if side == 0 {
+        Ends { local: ip(1), remote: ip(2) }
+    } else {
+        Ends { local: ip(2), remote: ip(1) }
+    }
+}
+
+fn request(u: &mut Unstructured<'_>, side: usize) -> Result<Request> {
+    Ok(Request {
+        ends: ends(side),
+        port: if u.ratio(7, 8)? { PORT } else { u.arbitrary()? },
+        source_port: u.arbitrary()?,
+        qpn: u.int_in_range(0..=3)?,
+        psn: word(u)?,
+        mtu: u.int_in_range(0..=6)?,
+        responder_resources: u.arbitrary()?,
+        initiator_depth: u.arbitrary()?,
+        retry_count: u.arbitrary()?,
+        rnr_retry_count: u.arbitrary()?,
+        ack_timeout: u.int_in_range(0..=10)?,
+        hop_limit: u.arbitrary()?,
+        traffic_class: u.arbitrary()?,
+        private_data: ferrocx_fuzz::bytes(u, 100)?,
+    })
+}
+
+/// A message of any content about numbers that are often in use.
+fn strange(u: &mut Unstructured<'_>) -> Result<Option<Mad>> {
+    let mut bytes = [0; 256];
+    u.fill_buffer(&mut bytes)?;
+    bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
+    (bytes[16], bytes[17]) = (0, u.int_in_range(0x10..=0x18)?);
+    for at in [24, 28] {
+        let id: u32 = *u.choose(&[0, 100, 101, 200, 201, word(u)?])?;
+        bytes[at..at + 4].copy_from_slice(&id.to_be_bytes());
+    }
+    Ok(Mad::parse(&bytes).ok())
+}
+
+fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    let mut sides = [engine(1), engine(2)];
+    let mut ids = [Vec::new(), Vec::new()];
+    let mut now = Duration::ZERO;
+    while !u.is_empty() {
+        let side = u.int_in_range(0..=1)?;
+        let engine = &mut sides[side];
+        let id = match ids[side].is_empty() {
+            true => word(u)?,
+            false => *u.choose(&ids[side])?,
+        };
+        match u.int_in_range(0..=9)? {
+            0 => ids[side].push(engine.connect(&request(u, side)?, now)),
+            1 => ids[side].extend(engine.take_request(service_id(PORT))),
+            2 => {
+                let answer = Answer {
+                    qpn: u.int_in_range(0..=3)?,
+                    psn: word(u)?,
+                    responder_resources: u.arbitrary()?,
+                    initiator_depth: u.arbitrary()?,
+                    rnr_retry_count: u.arbitrary()?,
+                    private_data: ferrocx_fuzz::bytes(u, 250)?,
+                };
+                engine.accept(id, &answer, now);
+            }
+            3 => engine.reject(id, RejectReason(u.arbitrary()?), &[1; 200], now),
+            4 => {
+                engine.establish(id);
+            }
+            5 => engine.disconnect(id, &[2; 230], now),
+            6 => {
+                engine.forget(id, now);
+                ids[side].retain(|known| *known != id);
+            }
+            7 => {
+                now += Duration::from_micros(u.int_in_range(0..=5000)?);
+                sides.iter_mut().for_each(|engine| engine.poll(now));
+            }
+            8 => {
+                if let Some(mad) = strange(u)? {
+                    engine.receive(ends(side), &mad, now);
+                }
+            }
+            _ => {
+                if let Some(out) = engine.next_out()
+                    && u.ratio(7, 8)?
+                {
+                    assert_eq!(Mad::parse(&out.mad.to_bytes()), Ok(out.mad));
+                    sides[1 - side].receive(ends(1 - side), &out.mad, now);
+                }
+            }
+        }
+    }
+    // Everybody lets go: nothing is left once all timers have run out.
+    for (engine, ids) in sides.iter_mut().zip(ids) {
+        engine.unlisten(service_id(PORT), now);
+        ids.into_iter().for_each(|id| engine.forget(id, now));
+        let mut left = 10_000;
+        while let Some(at) = engine.next_deadline() {
+            engine.poll(at);
+            left -= 1;
+            assert!(left > 0, "timers for ever");
+        }
+        assert!(engine.is_empty(), "{} connections are left", engine.len());
+        assert_eq!(engine.state(1), State::Ended);
+    }
+    Ok(())
+}

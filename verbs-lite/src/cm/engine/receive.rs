@@ -1,0 +1,242 @@
+//! What each message does.
+
+use std::time::Duration;
+
+use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu};
+
+use super::super::conn::{ABOUT_REP, ABOUT_REQ, Conn, Ends, State, cma_header, drep, rej, time_of};
+use super::super::message::{Mad, Message};
+use super::super::reason::{End, RejectReason};
+use super::{Engine, Out};
+
+impl Engine {
+    /// Takes a message.
+    pub fn receive(&mut self, ends: Ends, mad: &Mad, now: Duration) {
+        let transaction_id = mad.transaction_id;
+        match &mad.message {
+            Message::Req(req) => self.on_req(ends, transaction_id, req, now),
+            Message::Rep(rep) => self.on_rep(ends, transaction_id, rep, now),
+            Message::Rtu(rtu) => self.on_rtu(rtu),
+            Message::Rej(message) => self.on_rej(message, now),
+            Message::Mra(mra) => self.on_mra(mra, now),
+            Message::Dreq(dreq) => self.on_dreq(ends, transaction_id, dreq, now),
+            Message::Drep(message) => self.on_drep(message, now),
+            Message::SidrReq(_) | Message::SidrRep(_) => {}
+        }
+    }
+
+    fn on_req(&mut self, ends: Ends, transaction_id: u64, req: &CmReq, now: Duration) {
+        let guid = req.local_ca_guid();
+        if let Some(&id) = self.by_remote.get(&(guid, req.local_comm_id())) {
+            return self.on_duplicate_req(id);
+        }
+        let refuse = |engine: &mut Self, reason, ari: &[u8]| {
+            let message = rej((0, req.local_comm_id()), ABOUT_REQ, reason, ari, &[]);
+            engine.reply_to(ends, transaction_id, Message::Rej(message));
+        };
+        if let Some(&old) = self.by_qpn.get(&(guid, req.local_qpn())) {
+            refuse(self, RejectReason::STALE_CONNECTION, &[]);
+            return self.stale(old, now);
+        }
+        let mtu = req.path_packet_payload_mtu();
+        let max_mtu = self.config.max_mtu;
+        let Some(listener) = self.listeners.get_mut(&req.service_id()) else {
+            return refuse(self, RejectReason::INVALID_SERVICE_ID, &[]);
+        };
+        if listener.queue.len() >= listener.backlog {
+            return refuse(self, RejectReason::NO_RESOURCES, &[]);
+        }
+        if req.transport_service_type() != 0 {
+            return refuse(self, RejectReason::INVALID_TRANSPORT_TYPE, &[]);
+        }
+        if !(1..=max_mtu).contains(&mtu) {
+            return refuse(self, RejectReason::INVALID_MTU, &[(max_mtu << 4) as u8]);
+        }
+        if cma_header(req).is_none() {
+            return refuse(self, RejectReason::UNSUPPORTED, &[]);
+        }
+        let local_id = self.new_id();
+        let conn = Conn {
+            state: State::ReqRcvd,
+            ends,
+            local_id,
+            remote_id: req.local_comm_id(),
+            transaction_id,
+            service_id: req.service_id(),
+            local_qpn: 0,
+            remote_qpn: req.local_qpn(),
+            remote_guid: guid,
+            pending: None,
+            deadline: None,
+            time_wait: time_of(req.primary_local_ack_timeout()),
+            request: Some(Box::new(*req)),
+            reply: None,
+            rtu: None,
+            end: None,
+            is_held: false,
+            is_queued: true,
+        };
+        self.conns.insert(local_id, conn);
+        self.by_remote.insert((guid, req.local_comm_id()), local_id);
+        self.by_qpn.insert((guid, req.local_qpn()), local_id);
+        if let Some(listener) = self.listeners.get_mut(&req.service_id()) {
+            listener.queue.push_back(local_id);
+        }
+    }
+
+    fn on_duplicate_req(&mut self, id: u32) {
+        let service_timeout = self.config.service_timeout.into();
+        let Some(conn) = self.conns.get(&id) else { return };
+        let answer = match conn.state {
+            State::ReqRcvd => conn.mra(service_timeout),
+            State::RepSent => match &conn.pending {
+                Some(pending) => pending.mad,
+                None => return,
+            },
+            State::TimeWait => conn.rej(ABOUT_REQ, RejectReason::STALE_CONNECTION, &[], &[]),
+            _ => return,
+        };
+        self.send(id, answer);
+    }
+
+    /// A peer uses the queue pair of a connection anew.
+    fn stale(&mut self, id: u32, now: Duration) {
+        if matches!(self.state(id), State::Established | State::RepSent) {
+            self.disconnect(id, &[], now);
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.end = Some(End::Stale);
+            }
+        }
+    }
+
+    fn on_rep(&mut self, ends: Ends, transaction_id: u64, rep: &CmRep, now: Duration) {
+        let id = rep.remote_comm_id();
+        let refuse = |engine: &mut Self, reason| {
+            let ids = (rep.remote_comm_id(), rep.local_comm_id());
+            engine.reply_to(
+                ends,
+                transaction_id,
+                Message::Rej(rej(ids, ABOUT_REP, reason, &[], &[])),
+            );
+        };
+        let Some(conn) = self.conns.get(&id) else {
+            return refuse(self, RejectReason::INVALID_COMM_ID);
+        };
+        match conn.state {
+            State::ReqSent => {}
+            State::Established if conn.remote_id == rep.local_comm_id() => {
+                if let Some(rtu) = conn.rtu {
+                    self.send(id, rtu);
+                }
+                return;
+            }
+            // Being readied, or ending: the answer is under way or of no use.
+            _ => return,
+        }
+        let guid = rep.local_ca_guid();
+        if let Some(&old) = self.by_qpn.get(&(guid, rep.local_qpn())) {
+            refuse(self, RejectReason::STALE_CONNECTION);
+            self.stale(old, now);
+            let private_data = Box::default();
+            let end = End::Rejected { reason: RejectReason::STALE_CONNECTION, private_data };
+            return self.finish(id, end, State::Ended, now);
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let before = conn.deadline.take();
+        conn.state = State::RepRcvd;
+        conn.remote_id = rep.local_comm_id();
+        conn.remote_qpn = rep.local_qpn();
+        conn.remote_guid = guid;
+        conn.pending = None;
+        conn.reply = Some(Box::new(*rep));
+        self.by_remote.insert((guid, rep.local_comm_id()), id);
+        self.by_qpn.insert((guid, rep.local_qpn()), id);
+        self.reschedule(id, before);
+    }
+
+    fn on_rtu(&mut self, rtu: &CmRtu) {
+        let id = rtu.remote_comm_id();
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.state == State::RepSent && conn.remote_id == rtu.local_comm_id() {
+            conn.state = State::Established;
+            conn.pending = None;
+            let before = conn.deadline.take();
+            self.reschedule(id, before);
+        }
+    }
+
+    fn on_mra(&mut self, mra: &CmMra, now: Duration) {
+        let id = mra.remote_comm_id();
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let is_about = match conn.state {
+            State::ReqSent => mra.message_mraed() == ABOUT_REQ,
+            State::RepSent => mra.message_mraed() == ABOUT_REP,
+            _ => false,
+        };
+        let Some(pending) = conn.pending.as_ref().filter(|_| is_about) else { return };
+        let wait = time_of(mra.service_timeout()).saturating_add(pending.interval);
+        let before = conn.deadline;
+        conn.deadline = Some(now.saturating_add(wait));
+        self.reschedule(id, before);
+    }
+
+    fn on_rej(&mut self, message: &CmRej, now: Duration) {
+        let reason = RejectReason(message.reason() as u16);
+        let mut id = message.remote_comm_id();
+        if reason == RejectReason::TIMEOUT && !self.conns.contains_key(&id) {
+            // The peer does not know our number, but its own device.
+            let ari = message.ari();
+            let guid = u64::from_be_bytes(*ari.first_chunk().unwrap_or(&[0; 8]));
+            let Some(&known) = self.by_remote.get(&(guid, message.local_comm_id())) else { return };
+            id = known;
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let knows_us = conn.remote_id == message.local_comm_id();
+        let next = match conn.state {
+            // A queue pair number that is still in time wait over there is free later.
+            State::ReqSent if reason == RejectReason::STALE_CONNECTION => {
+                if conn.pending.as_ref().is_some_and(|pending| pending.left > 0) {
+                    return;
+                }
+                State::Ended
+            }
+            State::ReqSent => State::Ended,
+            State::ReqRcvd if knows_us => State::Ended,
+            State::RepSent | State::RepRcvd | State::Established | State::DreqSent if knows_us => {
+                State::TimeWait
+            }
+            _ => return,
+        };
+        let private_data = message.private_data().into();
+        self.finish(id, End::Rejected { reason, private_data }, next, now);
+    }
+
+    fn on_dreq(&mut self, ends: Ends, transaction_id: u64, dreq: &CmDreq, now: Duration) {
+        let id = dreq.remote_comm_id();
+        let known = self.conns.get(&id).filter(|conn| conn.remote_id == dreq.local_comm_id());
+        let Some(conn) = known else {
+            let answer = drep(transaction_id, dreq);
+            return self.out.push_back(Out { ends, mad: answer, id: None });
+        };
+        if dreq.remote_qpn_eecn() != conn.local_qpn {
+            return;
+        }
+        match conn.state {
+            State::Established | State::RepSent | State::RepRcvd | State::DreqSent => {
+                self.send(id, drep(transaction_id, dreq));
+                let private_data = dreq.private_data().into();
+                self.finish(id, End::ByPeer { private_data }, State::TimeWait, now);
+            }
+            State::TimeWait | State::Ended => self.send(id, drep(transaction_id, dreq)),
+            State::ReqSent | State::ReqRcvd => {}
+        }
+    }
+
+    fn on_drep(&mut self, message: &CmDrep, now: Duration) {
+        let id = message.remote_comm_id();
+        let Some(conn) = self.conns.get(&id) else { return };
+        if conn.state == State::DreqSent && conn.remote_id == message.local_comm_id() {
+            self.finish(id, End::ByUs, State::TimeWait, now);
+        }
+    }
+}

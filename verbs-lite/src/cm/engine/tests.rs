@@ -1,0 +1,736 @@
+//! Two engines and the messages between them, lost, repeated and swapped at will.
+//!
+//! Long file: one small test for each thing that can happen to a message.
+
+use std::net::IpAddr;
+
+use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRtu};
+use proptest::prelude::*;
+
+use super::super::conn::{rej, service_id};
+use super::*;
+
+const PORT: u16 = 7174;
+/// 4.096 us times 2 to the power 8: about a millisecond.
+const TIMEOUT: u8 = 8;
+const INTERVAL: Duration = Duration::from_nanos(4096 << TIMEOUT);
+const RETRIES: u8 = 3;
+
+fn config(guid: u64) -> EngineConfig {
+    EngineConfig {
+        response_timeout: TIMEOUT,
+        max_retries: RETRIES,
+        service_timeout: 10,
+        ack_delay: 15,
+        guid,
+        max_mtu: 3,
+        first_id: guid as u32 * 100,
+    }
+}
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+/// From 10.0.0.1 to 10.0.0.2.
+fn ahead() -> Ends {
+    Ends { local: ip(1), remote: ip(2) }
+}
+
+/// And back.
+fn back() -> Ends {
+    Ends { local: ip(2), remote: ip(1) }
+}
+
+fn request() -> Request {
+    Request {
+        ends: ahead(),
+        port: PORT,
+        source_port: 50_000,
+        qpn: 0x0a_0b0c,
+        psn: 0x11_2233,
+        mtu: 3,
+        responder_resources: 4,
+        initiator_depth: 5,
+        retry_count: 6,
+        rnr_retry_count: 7,
+        ack_timeout: 9,
+        hop_limit: 64,
+        traffic_class: 0,
+        private_data: b"hello".to_vec(),
+    }
+}
+
+fn answer() -> Answer {
+    Answer {
+        qpn: 0x01_0203,
+        psn: 0x44_5566,
+        responder_resources: 5,
+        initiator_depth: 4,
+        rnr_retry_count: 6,
+        private_data: b"welcome".to_vec(),
+    }
+}
+
+/// Both ends and their clock.
+struct Two {
+    a: Engine,
+    b: Engine,
+    now: Duration,
+}
+
+impl Two {
+    fn new() -> Self {
+        let (a, mut b) = (Engine::new(config(1)), Engine::new(config(2)));
+        assert!(b.listen(service_id(PORT), 2));
+        Self { a, b, now: Duration::from_secs(1) }
+    }
+
+    /// The next message of an end, which must have that name.
+    fn take(engine: &mut Engine, name: &str) -> Mad {
+        let out = engine.next_out().unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(out.mad.message.name(), name);
+        out.mad
+    }
+
+    fn pass_to_a(&mut self, name: &str) -> Mad {
+        let mad = Self::take(&mut self.b, name);
+        self.a.receive(ahead(), &mad, self.now);
+        mad
+    }
+
+    fn pass_to_b(&mut self, name: &str) -> Mad {
+        let mad = Self::take(&mut self.a, name);
+        self.b.receive(back(), &mad, self.now);
+        mad
+    }
+
+    fn quiet(&mut self) {
+        assert_eq!(self.a.next_out(), None);
+        assert_eq!(self.b.next_out(), None);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.a.poll(self.now);
+        self.b.poll(self.now);
+    }
+
+    /// Asked for, arrived, taken: numbers at both ends.
+    fn asked(&mut self) -> (u32, u32) {
+        let id = self.a.connect(&request(), self.now);
+        self.pass_to_b("REQ");
+        let theirs = self.b.take_request(service_id(PORT)).unwrap();
+        assert_eq!((self.a.state(id), self.b.state(theirs)), (State::ReqSent, State::ReqRcvd));
+        (id, theirs)
+    }
+
+    fn established(&mut self) -> (u32, u32) {
+        let (id, theirs) = self.asked();
+        assert!(self.b.accept(theirs, &answer(), self.now));
+        assert_eq!(self.b.state(theirs), State::RepSent);
+        self.pass_to_a("REP");
+        assert_eq!(self.a.state(id), State::RepRcvd);
+        assert!(self.a.establish(id));
+        self.pass_to_b("RTU");
+        let states = (self.a.state(id), self.b.state(theirs));
+        assert_eq!(states, (State::Established, State::Established));
+        self.quiet();
+        (id, theirs)
+    }
+
+    /// Everybody lets go; after time wait nothing is left.
+    fn clean(mut self, id: u32, theirs: u32) {
+        self.a.forget(id, self.now);
+        self.b.forget(theirs, self.now);
+        for _ in 0..200 {
+            self.pass(INTERVAL);
+            while self.a.next_out().is_some() || self.b.next_out().is_some() {}
+        }
+        for engine in [&self.a, &self.b] {
+            assert!(engine.is_empty() && engine.deadlines.is_empty());
+            assert!(engine.by_remote.is_empty() && engine.by_qpn.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_request_is_literal() {
+    let mut engine = Engine::new(config(1));
+    engine.connect(&request(), Duration::ZERO);
+    let bytes = Two::take(&mut engine, "REQ").to_bytes();
+    let mut expected = [0; 256];
+    // Header: base 1, class 7, version 2, send; transaction; REQ.
+    expected[..4].copy_from_slice(&[1, 7, 2, 3]);
+    expected[8..16].copy_from_slice(&[0, 0, 0, 100, 0, 0, 0, 100]);
+    expected[17] = 0x10;
+    let body = &mut expected[24..];
+    body[3] = 100;
+    body[8..16].copy_from_slice(&[0, 0, 0, 0, 1, 6, 0x1c, 0x06]);
+    body[23] = 1;
+    body[32..36].copy_from_slice(&[0x0a, 0x0b, 0x0c, 4]);
+    body[39] = 5;
+    body[43] = 8 << 3;
+    body[44..48].copy_from_slice(&[0x11, 0x22, 0x33, 8 << 3 | 6]);
+    // P_Key; MTU 1024 and RNR retries; retries of the manager.
+    body[48..52].copy_from_slice(&[0xff, 0xff, 3 << 4 | 7, 3 << 4]);
+    body[52..56].fill(0xff);
+    body[66..72].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+    body[82..88].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);
+    body[93] = 64;
+    body[95] = 9 << 3;
+    // The header of rdma_cm: version 0, IPv4, port 50000, both addresses; then ours.
+    body[140..144].copy_from_slice(&[0, 0x40, 0xc3, 0x50]);
+    body[156..160].copy_from_slice(&[10, 0, 0, 1]);
+    body[172..176].copy_from_slice(&[10, 0, 0, 2]);
+    body[176..181].copy_from_slice(b"hello");
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn the_header_of_ipv6_has_whole_addresses() {
+    let mut engine = Engine::new(config(1));
+    let (local, remote) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+    engine.connect(&Request { ends: Ends { local, remote }, ..request() }, Duration::ZERO);
+    let bytes = Two::take(&mut engine, "REQ").to_bytes();
+    let head = &bytes[24 + 140..];
+    assert_eq!(head[..4], [0, 0x60, 0xc3, 0x50]);
+    assert_eq!((head[4], head[19], head[20], head[35]), (0xfd, 1, 0xfd, 2));
+    assert_eq!((bytes[24 + 56], bytes[24 + 71], bytes[24 + 87]), (0xfd, 1, 2));
+}
+
+#[test]
+fn an_acceptance_carries_what_was_agreed() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    let req = *two.b.request(theirs).unwrap();
+    assert_eq!((req.responder_resources(), req.initiator_depth()), (4, 5));
+    two.b.accept(theirs, &answer(), two.now);
+    let Message::Rep(rep) = two.pass_to_a("REP").message else { panic!() };
+    assert_eq!((rep.local_comm_id(), rep.remote_comm_id()), (200, 100));
+    assert_eq!((rep.local_qpn(), rep.starting_psn()), (0x01_0203, 0x44_5566));
+    assert_eq!((rep.responder_resources(), rep.initiator_depth()), (5, 4));
+    assert_eq!((rep.rnr_retry_count(), rep.target_ack_delay()), (6, 15));
+    assert_eq!((rep.local_ca_guid(), &rep.private_data()[..8]), (2, &b"welcome\0"[..]));
+    assert_eq!(two.a.reply(id), Some(&rep));
+    two.a.establish(id);
+    two.pass_to_b("RTU");
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_request_without_answer_is_repeated_and_given_up() {
+    let mut two = Two::new();
+    let id = two.a.connect(&request(), two.now);
+    let first = Two::take(&mut two.a, "REQ");
+    for _ in 0..RETRIES {
+        two.pass(INTERVAL - Duration::from_nanos(1));
+        two.quiet();
+        two.pass(Duration::from_nanos(1));
+        assert_eq!(Two::take(&mut two.a, "REQ"), first);
+    }
+    two.pass(INTERVAL);
+    let Message::Rej(rej) = Two::take(&mut two.a, "REJ").message else { panic!() };
+    assert_eq!((rej.reason(), rej.rejected_info_length()), (4, 8));
+    assert_eq!(rej.ari()[..8], 1u64.to_be_bytes());
+    let after = INTERVAL * 4;
+    let end = End::NoAnswer { message: "REQ", sent: 4, after };
+    assert_eq!((two.a.state(id), two.a.end_of(id)), (State::Ended, Some(&end)));
+    two.a.forget(id, two.now);
+    assert!(two.a.is_empty());
+}
+
+#[test]
+fn a_peer_that_gave_up_takes_its_request_back() {
+    let mut two = Two::new();
+    let id = two.a.connect(&request(), two.now);
+    two.pass_to_b("REQ");
+    // Nobody has taken it: it leaves the queue and everything else.
+    two.a.disconnect(id, &[], two.now);
+    two.pass_to_b("REJ");
+    assert_eq!(two.b.take_request(service_id(PORT)), None);
+    assert!(two.b.is_empty());
+    // Somebody has: he is told.
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.a.forget(id, two.now);
+    two.pass_to_b("REJ");
+    assert!(!two.b.accept(theirs, &answer(), two.now));
+    let Some(End::Rejected { reason, .. }) = two.b.end_of(theirs) else { panic!() };
+    assert_eq!(*reason, RejectReason::TIMEOUT);
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_lost_acceptance_is_repeated() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.b.accept(theirs, &answer(), two.now);
+    let lost = Two::take(&mut two.b, "REP");
+    // By the peer's asking again, and by itself.
+    two.pass(INTERVAL);
+    assert_eq!(Two::take(&mut two.b, "REP"), lost);
+    let again = Two::take(&mut two.a, "REQ");
+    two.b.receive(back(), &again, two.now);
+    assert_eq!(two.pass_to_a("REP"), lost);
+    two.a.establish(id);
+    two.pass_to_b("RTU");
+    two.quiet();
+    two.clean(id, theirs);
+}
+
+#[test]
+fn an_acceptance_without_answer_is_given_up() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.a.forget(id, two.now);
+    while two.a.next_out().is_some() {}
+    two.b.accept(theirs, &answer(), two.now);
+    for _ in 0..=RETRIES {
+        Two::take(&mut two.b, "REP");
+        two.pass(INTERVAL);
+    }
+    let Message::Rej(rej) = Two::take(&mut two.b, "REJ").message else { panic!() };
+    assert_eq!((rej.reason(), rej.message_rejected()), (4, 1));
+    assert_eq!(two.b.state(theirs), State::TimeWait);
+    let Some(End::NoAnswer { message: "REP", sent: 4, .. }) = two.b.end_of(theirs) else {
+        panic!("{:?}", two.b.end_of(theirs))
+    };
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_lost_rtu_is_sent_again() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.b.accept(theirs, &answer(), two.now);
+    two.pass_to_a("REP");
+    two.a.establish(id);
+    let lost = Two::take(&mut two.a, "RTU");
+    two.pass(INTERVAL);
+    two.pass_to_a("REP");
+    assert_eq!(two.pass_to_b("RTU"), lost);
+    assert_eq!(two.b.state(theirs), State::Established);
+    two.pass(INTERVAL * 10);
+    two.quiet();
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_slow_program_is_waited_for() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.pass(INTERVAL);
+    two.pass_to_b("REQ");
+    let Message::Mra(mra) = two.pass_to_a("MRA").message else { panic!() };
+    assert_eq!((mra.message_mraed(), mra.service_timeout()), (0, 10));
+    // 4.2 ms, and a last interval.
+    two.pass(time_of(10) + INTERVAL - Duration::from_nanos(1));
+    two.quiet();
+    two.pass(Duration::from_nanos(1));
+    two.pass_to_b("REQ");
+    two.pass_to_a("MRA");
+    assert!(two.b.accept(theirs, &answer(), two.now));
+    two.pass_to_a("REP");
+    two.a.establish(id);
+    two.pass_to_b("RTU");
+    two.clean(id, theirs);
+}
+
+#[test]
+fn an_mra_about_something_else_changes_nothing() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    let mra = CmMra::zeroed().with_remote_comm_id(id).with_message_mraed(1);
+    let mad = Mad { transaction_id: 0, message: Message::Mra(mra.with_service_timeout(31)) };
+    two.a.receive(ahead(), &mad, two.now);
+    two.pass(INTERVAL);
+    two.pass_to_b("REQ");
+    two.pass_to_a("MRA");
+    two.clean(id, theirs);
+}
+
+/// What an end says to a request that was changed.
+fn refusal(change: impl FnOnce(CmReq) -> CmReq) -> (u32, u32, Vec<u8>) {
+    let mut two = Two::new();
+    two.a.connect(&request(), two.now);
+    let Message::Req(req) = Two::take(&mut two.a, "REQ").message else { panic!() };
+    let mad = Mad { transaction_id: 7, message: Message::Req(change(req)) };
+    two.b.receive(back(), &mad, two.now);
+    let mad = two.pass_to_a("REJ");
+    assert_eq!(mad.transaction_id, 7);
+    let Message::Rej(rej) = mad.message else { panic!() };
+    assert_eq!((rej.local_comm_id(), rej.remote_comm_id()), (0, 100));
+    assert!(two.b.is_empty());
+    let Some(End::Rejected { reason, .. }) = two.a.end_of(100) else { panic!() };
+    assert_eq!(u32::from(reason.0), rej.reason());
+    let ari = rej.ari()[..rej.rejected_info_length() as usize].to_vec();
+    (rej.reason(), rej.message_rejected(), ari)
+}
+
+#[test]
+fn requests_that_cannot_be_served_are_refused_with_the_reason() {
+    assert_eq!(refusal(|req| req.with_service_id(service_id(1))), (8, 0, vec![]));
+    assert_eq!(refusal(|req| req.with_transport_service_type(1)), (9, 0, vec![]));
+    assert_eq!(refusal(|req| req.with_path_packet_payload_mtu(4)), (26, 0, vec![0x30]));
+    assert_eq!(refusal(|req| req.with_path_packet_payload_mtu(0)), (26, 0, vec![0x30]));
+    assert_eq!(refusal(|req| req.with_private_data([0xff; 92])), (5, 0, vec![]));
+    assert_eq!(refusal(|req| req.with_private_data([0; 92])), (5, 0, vec![]));
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut two = Two::new();
+    for at in 0..3 {
+        two.a.connect(&Request { qpn: at, ..request() }, two.now);
+        two.pass_to_b("REQ");
+    }
+    let Message::Rej(rej) = two.pass_to_a("REJ").message else { panic!() };
+    assert_eq!(rej.reason(), 3);
+    two.quiet();
+    // The others are refused when the listener goes.
+    two.b.unlisten(service_id(PORT), two.now);
+    two.pass_to_a("REJ");
+    two.pass_to_a("REJ");
+    assert!(two.b.is_empty());
+    assert!(two.b.listen(service_id(PORT), 1));
+    assert!(!two.b.listen(service_id(PORT), 1));
+}
+
+#[test]
+fn a_program_may_refuse_with_words() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.b.reject(theirs, RejectReason::CONSUMER_DEFINED, b"no", two.now);
+    two.pass_to_a("REJ");
+    let Some(End::Rejected { reason, private_data }) = two.a.end_of(id) else { panic!() };
+    assert_eq!((*reason, &private_data[..3]), (RejectReason::CONSUMER_DEFINED, &b"no\0"[..]));
+    two.clean(id, theirs);
+    // The active end too, when its queue pair is refused.
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.b.accept(theirs, &answer(), two.now);
+    two.pass_to_a("REP");
+    two.a.forget(id, two.now);
+    let Message::Rej(rej) = two.pass_to_b("REJ").message else { panic!() };
+    assert_eq!((rej.reason(), rej.message_rejected()), (28, 1));
+    assert_eq!(two.b.state(theirs), State::TimeWait);
+    two.clean(id, theirs);
+}
+
+#[test]
+fn either_end_may_end_it() {
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    two.a.disconnect(id, b"bye", two.now);
+    assert_eq!(two.a.state(id), State::DreqSent);
+    let Message::Dreq(dreq) = two.pass_to_b("DREQ").message else { panic!() };
+    assert_eq!(dreq.remote_qpn_eecn(), 0x01_0203);
+    let Some(End::ByPeer { private_data }) = two.b.end_of(theirs) else { panic!() };
+    assert_eq!(private_data[..4], *b"bye\0");
+    two.pass_to_a("DREP");
+    assert_eq!((two.a.state(id), two.a.end_of(id)), (State::TimeWait, Some(&End::ByUs)));
+    two.clean(id, theirs);
+
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    two.b.disconnect(theirs, &[], two.now);
+    let Message::Dreq(dreq) = two.pass_to_a("DREQ").message else { panic!() };
+    assert_eq!(dreq.remote_qpn_eecn(), 0x0a_0b0c);
+    two.pass_to_b("DREP");
+    two.quiet();
+    two.clean(id, theirs);
+}
+
+#[test]
+fn both_may_end_it_at_once() {
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    two.a.disconnect(id, &[], two.now);
+    two.b.disconnect(theirs, &[], two.now);
+    two.pass_to_a("DREQ");
+    two.pass_to_b("DREQ");
+    two.pass_to_a("DREP");
+    two.pass_to_b("DREP");
+    two.quiet();
+    assert_eq!((two.a.state(id), two.b.state(theirs)), (State::TimeWait, State::TimeWait));
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_lost_drep_is_sent_again_in_time_wait_and_after_it() {
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    two.a.disconnect(id, &[], two.now);
+    two.pass_to_b("DREQ");
+    let lost = Two::take(&mut two.b, "DREP");
+    two.now += INTERVAL;
+    two.a.poll(two.now);
+    two.pass_to_b("DREQ");
+    assert_eq!(Two::take(&mut two.b, "DREP"), lost);
+    // 2.1 ms of time wait are over.
+    two.pass(INTERVAL * 2);
+    two.b.forget(theirs, two.now);
+    assert!(two.b.is_empty());
+    two.pass_to_b("DREQ");
+    assert_eq!(two.pass_to_a("DREP"), lost);
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_dreq_without_answer_ends_it_too() {
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    two.a.disconnect(id, &[], two.now);
+    for _ in 0..=RETRIES {
+        Two::take(&mut two.a, "DREQ");
+        two.now += INTERVAL;
+        two.a.poll(two.now);
+    }
+    assert_eq!(two.a.state(id), State::TimeWait);
+    let Some(End::NoAnswer { message: "DREQ", .. }) = two.a.end_of(id) else { panic!() };
+    two.clean(id, theirs);
+}
+
+#[test]
+fn an_end_that_comes_before_the_rtu_is_an_end() {
+    let mut two = Two::new();
+    let (id, theirs) = two.asked();
+    two.b.accept(theirs, &answer(), two.now);
+    two.pass_to_a("REP");
+    two.a.establish(id);
+    Two::take(&mut two.a, "RTU");
+    two.a.disconnect(id, &[], two.now);
+    two.pass_to_b("DREQ");
+    assert_eq!(two.b.state(theirs), State::TimeWait);
+    two.pass_to_a("DREP");
+    two.clean(id, theirs);
+}
+
+#[test]
+fn messages_that_do_not_fit_are_ignored() {
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    let dreq = CmDreq::zeroed().with_local_comm_id(200).with_remote_comm_id(100);
+    let other = dreq.with_local_comm_id(9).with_remote_qpn_eecn(0x0a_0b0c);
+    for (message, is_answered) in [
+        // Another queue pair; another number of the peer's; a second RTU; a stray DREP.
+        (Message::Dreq(dreq.with_remote_qpn_eecn(1)), false),
+        (Message::Dreq(other), true),
+        (Message::Rtu(CmRtu::zeroed().with_remote_comm_id(100)), false),
+        (Message::Drep(CmDrep::zeroed().with_remote_comm_id(100)), false),
+        (Message::Rej(rej((9, 100), 0, RejectReason::NO_QP, &[], &[])), false),
+    ] {
+        let mad = Mad { transaction_id: 0, message };
+        two.a.receive(ahead(), &mad, two.now);
+        assert_eq!(two.a.next_out().is_some(), is_answered, "{message:?}");
+        assert_eq!(two.a.state(id), State::Established);
+    }
+    // An acceptance of what nobody asked for is refused.
+    let rep = CmRep::zeroed().with_local_comm_id(5).with_remote_comm_id(6);
+    let mad = Mad { transaction_id: 0, message: Message::Rep(rep) };
+    two.a.receive(ahead(), &mad, two.now);
+    let Message::Rej(rej) = Two::take(&mut two.a, "REJ").message else { panic!() };
+    assert_eq!((rej.reason(), rej.local_comm_id(), rej.remote_comm_id()), (6, 6, 5));
+    two.clean(id, theirs);
+}
+
+#[test]
+fn a_queue_pair_that_is_used_anew_ends_the_old_connection() {
+    let mut two = Two::new();
+    let (_, theirs) = two.established();
+    // The peer's host has forgotten everything: another engine of the same device.
+    two.a = Engine::new(EngineConfig { first_id: 500, ..config(1) });
+    let anew = two.a.connect(&request(), two.now);
+    two.pass_to_b("REQ");
+    let Message::Rej(rej) = two.pass_to_a("REJ").message else { panic!() };
+    assert_eq!(rej.reason(), 10);
+    assert_eq!(two.b.end_of(theirs), Some(&End::Stale));
+    // It is asked again later, when time wait is over there.
+    assert_eq!(two.a.state(anew), State::ReqSent);
+    two.pass_to_a("DREQ");
+    two.pass_to_b("DREP");
+    assert_eq!(two.b.state(theirs), State::TimeWait);
+    two.pass(INTERVAL);
+    two.pass_to_b("REQ");
+    two.pass_to_a("REJ");
+    two.pass(INTERVAL);
+    two.pass_to_b("REQ");
+    let taken = two.b.take_request(service_id(PORT)).unwrap();
+    two.b.forget(theirs, two.now);
+    two.b.accept(taken, &answer(), two.now);
+    two.pass_to_a("REP");
+    assert_eq!(two.a.state(anew), State::RepRcvd);
+    two.clean(anew, taken);
+}
+
+#[test]
+fn a_peer_that_stays_stale_is_given_up() {
+    let mut two = Two::new();
+    let id = two.a.connect(&request(), two.now);
+    for _ in 0..=RETRIES {
+        Two::take(&mut two.a, "REQ");
+        assert_eq!(two.a.end_of(id), None);
+        let message = rej((0, id), 0, RejectReason::STALE_CONNECTION, &[], &[]);
+        let mad = Mad { transaction_id: 0, message: Message::Rej(message) };
+        two.a.receive(ahead(), &mad, two.now);
+        two.pass(INTERVAL);
+    }
+    let Some(End::Rejected { reason, .. }) = two.a.end_of(id) else { panic!() };
+    assert_eq!(*reason, RejectReason::STALE_CONNECTION);
+}
+
+#[test]
+fn a_peer_without_address_ends_what_is_under_way() {
+    let mut two = Two::new();
+    let id = two.a.connect(&request(), two.now);
+    two.a.unreachable(id, "nobody there", two.now);
+    let Some(end) = two.a.end_of(id) else { panic!() };
+    assert_eq!((two.a.state(id), end.to_string().as_str()), (State::Ended, "nobody there"));
+    let mut two = Two::new();
+    let (id, theirs) = two.established();
+    two.a.unreachable(id, "a moment", two.now);
+    assert_eq!(two.a.state(id), State::Established);
+    two.clean(id, theirs);
+}
+
+#[test]
+fn numbers_wrap_past_zero_and_those_in_use() {
+    let mut engine = Engine::new(EngineConfig { first_id: u32::MAX, ..config(1) });
+    let ids: Vec<u32> = (0..3).map(|_| engine.connect(&request(), Duration::ZERO)).collect();
+    assert_eq!(ids, [u32::MAX, 1, 2]);
+    engine.next_id = u32::MAX;
+    assert_eq!(engine.connect(&request(), Duration::ZERO), 3);
+}
+
+#[test]
+fn an_own_address_is_a_peer_like_others() {
+    let mut engine = Engine::new(config(1));
+    engine.listen(service_id(PORT), 1);
+    let now = Duration::ZERO;
+    let ends = Ends { local: ip(1), remote: ip(1) };
+    let id = engine.connect(&Request { ends, ..request() }, now);
+    let mut theirs = None;
+    while let Some(out) = engine.next_out() {
+        engine.receive(ends, &out.mad, now);
+        if let Some(taken) = engine.take_request(service_id(PORT)) {
+            engine.accept(taken, &answer(), now);
+            theirs = Some(taken);
+        }
+        engine.establish(id);
+    }
+    assert_eq!(engine.state(id), State::Established);
+    assert_eq!(engine.state(theirs.unwrap()), State::Established);
+}
+
+/// What happens to the messages under way in one step.
+#[derive(Debug, Clone, Copy)]
+enum Luck {
+    Deliver,
+    Lose,
+    Repeat,
+    Swap,
+}
+
+fn luck() -> impl Strategy<Value = Luck> {
+    prop_oneof![
+        4 => Just(Luck::Deliver),
+        1 => Just(Luck::Lose),
+        1 => Just(Luck::Repeat),
+        1 => Just(Luck::Swap),
+    ]
+}
+
+proptest! {
+    /// Whatever is lost, repeated and swapped: both ends agree in the end, and nothing is left.
+    #[test]
+    fn both_ends_agree_on_any_cable(
+        lucks in prop::collection::vec(luck(), 0..60),
+        ends_first: bool,
+    ) {
+        let mut two = Two::new();
+        let id = two.a.connect(&request(), two.now);
+        let mut theirs = None;
+        let mut wire: Vec<(bool, Mad)> = Vec::new();
+        let mut lucks = lucks.into_iter();
+        let mut was_established = (false, false);
+        for _ in 0..2000 {
+            wire.extend(std::iter::from_fn(|| two.a.next_out()).map(|out| (true, out.mad)));
+            wire.extend(std::iter::from_fn(|| two.b.next_out()).map(|out| (false, out.mad)));
+            if wire.is_empty() {
+                two.pass(INTERVAL / 2);
+            } else {
+                let (to_b, mad) = match lucks.next().unwrap_or(Luck::Deliver) {
+                    Luck::Deliver => wire.remove(0),
+                    Luck::Lose => {
+                        wire.remove(0);
+                        two.pass(INTERVAL / 4);
+                        continue;
+                    }
+                    Luck::Repeat => wire[0],
+                    Luck::Swap => wire.pop().unwrap(),
+                };
+                let receiver = if to_b { &mut two.b } else { &mut two.a };
+                let ends = if to_b { back() } else { ahead() };
+                receiver.receive(ends, &mad, two.now);
+            }
+            if let Some(taken) = two.b.take_request(service_id(PORT)) {
+                two.b.accept(taken, &answer(), two.now);
+                theirs = Some(taken);
+            }
+            two.a.establish(id);
+            was_established.0 |= two.a.state(id) == State::Established;
+            was_established.1 |= theirs.is_some_and(|id| two.b.state(id) == State::Established);
+            if was_established == (true, true) {
+                break;
+            }
+        }
+        // The one that hears of the connection last hears of it, or of its end.
+        if let Some(theirs) = theirs {
+            if ends_first {
+                two.b.disconnect(theirs, &[], two.now);
+            }
+            two.a.disconnect(id, &[], two.now);
+            for _ in 0..200 {
+                while let Some(out) = two.a.next_out() {
+                    two.b.receive(back(), &out.mad, two.now);
+                }
+                while let Some(out) = two.b.next_out() {
+                    two.a.receive(ahead(), &out.mad, two.now);
+                }
+                two.pass(INTERVAL / 2);
+            }
+            prop_assert_eq!(two.a.state(id), State::Ended);
+            prop_assert_eq!(two.b.state(theirs), State::Ended);
+            two.clean(id, theirs);
+        }
+    }
+
+    /// Any bytes that parse, in any order.
+    #[test]
+    fn strange_messages_never_panic(
+        bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 232), 1..20),
+        kinds in prop::collection::vec(0x10..0x19u8, 20),
+        ids in prop::collection::vec(0..4u8, 40),
+    ) {
+        let mut two = Two::new();
+        let (id, theirs) = two.established();
+        for (at, body) in bodies.iter().enumerate() {
+            let mut bytes = [0; 256];
+            bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
+            bytes[17] = kinds[at];
+            bytes[24..].copy_from_slice(body);
+            // Often a number that is known.
+            for (place, id) in [(24, ids[2 * at]), (28, ids[2 * at + 1])] {
+                let known = match id { 0 => 100, 1 => 200, 2 => 0, _ => continue };
+                bytes[place..place + 4].copy_from_slice(&u32::to_be_bytes(known));
+            }
+            let mad = Mad::parse(&bytes).unwrap();
+            two.a.receive(ahead(), &mad, two.now);
+            two.b.receive(ahead(), &mad, two.now);
+            two.pass(INTERVAL / 3);
+        }
+        two.a.forget(id, two.now);
+        two.b.forget(theirs, two.now);
+    }
+}

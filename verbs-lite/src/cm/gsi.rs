@@ -1,0 +1,175 @@
+//! [`Gsi`]: the port's queue pair 1, which management datagrams go through.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ferrocx_mempool::{PageSize, RegionConfig};
+use ferrocx_prm::mad::{GSI_QKEY, GSI_QPN, MAD_BYTES};
+
+use super::message::Mad;
+use crate::cq::Cq;
+use crate::device::Device;
+use crate::error::VerbsError;
+use crate::gid::Path;
+use crate::mr::{Buf, Memory};
+use crate::qp::{InitAttr, Qp, QpConfig, QpState, RtsAttr};
+use crate::types::{Access, Psn, Qpn};
+use crate::wr::{AddressHandle, SendOp, SendWr};
+
+/// Datagrams that wait for us to read them.
+const RECEIVES: usize = 64;
+/// Datagrams under way.
+const SENDS: u32 = 64;
+/// Bytes of the IP header in front of a datagram.
+const GRH_BYTES: usize = 40;
+/// Where an IPv4 header starts in them. Source: reference 7.8.
+const IPV4_AT: usize = 20;
+/// Bytes of a receive buffer, rounded up.
+const SLOT_BYTES: usize = 512;
+
+/// A datagram that arrived.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// Who sent it, and to which address of ours.
+    pub(super) remote: IpAddr,
+    pub(super) local: IpAddr,
+    pub(super) mad: Mad,
+}
+
+/// The queue pair.
+#[derive(Debug)]
+pub(super) struct Gsi {
+    qp: Qp,
+    cq: Cq,
+    /// Datagrams that were not for the connection manager, or malformed.
+    pub(super) ignored: u64,
+}
+
+impl Gsi {
+    pub(super) fn open(device: &Device, page: PageSize) -> Result<Self, VerbsError> {
+        let pd = device.alloc_pd()?;
+        let len_bytes = RECEIVES * SLOT_BYTES;
+        let memory =
+            Memory::alloc(device, &RegionConfig { len_bytes, page, ..Default::default() })?;
+        let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE)?;
+        let config = QpConfig {
+            max_send_wr: SENDS,
+            max_recv_wr: RECEIVES as u32,
+            max_inline_bytes: MAD_BYTES as u32,
+            ..QpConfig::default()
+        };
+        // A datagram inline takes several blocks, each of which reserves a completion.
+        let cq = device.create_cq(1024)?;
+        let mut qp = Qp::new_gsi(&pd, &cq, &config)?;
+        qp.init(&InitAttr { access: Access::empty(), qkey: GSI_QKEY })?;
+        for slot in 0..RECEIVES {
+            let at = slot * SLOT_BYTES;
+            let buf = mr.buf(at..at + GRH_BYTES + MAD_BYTES)?;
+            // The ring has room for all of them.
+            let posted = qp.post_recv(slot as u64, buf);
+            debug_assert!(posted.is_ok(), "the ring has room for {RECEIVES} receives");
+        }
+        qp.receive()?;
+        qp.activate(&RtsAttr::new(Psn(0)))?;
+        Ok(Self { qp, cq, ignored: 0 })
+    }
+
+    /// Sends a datagram; `false` if there is no room right now.
+    pub(super) fn send(&mut self, path: &Path, mad: &Mad) -> bool {
+        let to = AddressHandle::new(path, Qpn(GSI_QPN), GSI_QKEY);
+        let wr = SendWr::signaled(0, SendOp::Datagram { to: &to, imm: None });
+        self.qp.post_send_inline(&wr, &mad.to_bytes()).is_ok()
+    }
+
+    /// The next datagram that arrived, if there is one.
+    pub(super) fn receive(&mut self) -> Option<Received> {
+        loop {
+            let completion = self.cq.poll()?;
+            let mut arrived = None;
+            let taken = self.qp.complete(completion, |wc| {
+                if wc.opcode == crate::wr::WcOpcode::Recv {
+                    let len = wc.byte_len as usize;
+                    let is_good = wc.result.is_ok() && wc.recv.has_grh;
+                    arrived = wc.into_buffers().map(|buf| (buf, if is_good { len } else { 0 }));
+                } else if let Err(failure) = wc.result {
+                    tracing::warn!(%failure, "management datagram not sent");
+                }
+            });
+            if let Err(error) = taken {
+                tracing::error!(%error, "general services queue pair");
+            }
+            if self.qp.state() == QpState::SqError {
+                match self.qp.resume() {
+                    // The rest of what was posted comes back first.
+                    Ok(()) | Err(VerbsError::StillPosted { .. }) => {}
+                    Err(error) => tracing::error!(%error, "general services do not send any more"),
+                }
+            }
+            let Some((buf, len)) = arrived else { continue };
+            let received = read(&buf, len);
+            if self.qp.post_recv(0, buf).is_err() {
+                tracing::error!("general services queue pair lost a receive");
+            }
+            match received {
+                Some(received) => return Some(received),
+                None => self.ignored += 1,
+            }
+        }
+    }
+}
+
+/// Reads the IP header and the datagram behind it.
+fn read(buf: &Buf, len: usize) -> Option<Received> {
+    let mut bytes = [0; GRH_BYTES + MAD_BYTES];
+    if len != bytes.len() {
+        return None;
+    }
+    buf.copy_out(0, &mut bytes).ok()?;
+    let (header, body) = bytes.split_at(GRH_BYTES);
+    let (remote, local) = addresses(header.first_chunk()?)?;
+    match Mad::parse(body) {
+        Ok(mad) => Some(Received { remote, local, mad }),
+        Err(reason) => {
+            tracing::debug!(%reason, %remote, "management datagram ignored");
+            None
+        }
+    }
+}
+
+/// Source and destination of the IP header in front of a datagram.
+fn addresses(header: &[u8; GRH_BYTES]) -> Option<(IpAddr, IpAddr)> {
+    if header[0] >> 4 == 6 {
+        let v6 = |at: usize| {
+            let octets: [u8; 16] = *header.get(at..)?.first_chunk()?;
+            Some(Ipv6Addr::from(octets).to_canonical())
+        };
+        return Some((v6(8)?, v6(24)?));
+    }
+    if header[IPV4_AT] >> 4 == 4 {
+        let v4 = |at: usize| {
+            let octets: [u8; 4] = *header.get(IPV4_AT + at..)?.first_chunk()?;
+            Some(IpAddr::V4(Ipv4Addr::from(octets)))
+        };
+        return Some((v4(12)?, v4(16)?));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_from_either_header() {
+        let mut header = [0; GRH_BYTES];
+        header[20] = 0x45;
+        header[32..40].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        let v4 = |last| IpAddr::from([10, 0, 0, last]);
+        assert_eq!(addresses(&header), Some((v4(1), v4(2))));
+        let mut header = [0; GRH_BYTES];
+        header[0] = 0x60;
+        (header[8], header[23], header[24], header[39]) = (0xfd, 1, 0xfd, 2);
+        let v6 = |text: &str| text.parse().unwrap();
+        assert_eq!(addresses(&header), Some((v6("fd00::1"), v6("fd00::2"))));
+        assert_eq!(addresses(&[0; GRH_BYTES]), None);
+    }
+}

@@ -1,0 +1,449 @@
+//! [`ConnectionManager`]: the protocol over queue pair 1, with addresses resolved.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ferrocx_mempool::PageSize;
+use thiserror::Error;
+
+use super::conn::{Ends, Request, service_id};
+use super::engine::{Engine, EngineConfig, Out};
+use super::gsi::{Gsi, Received};
+use super::handles::{CmListener, Connecting, NotConnected};
+use super::reason::End;
+use crate::device::Device;
+use crate::error::VerbsError;
+use crate::gid::{Gid, Path};
+use crate::mr::Buffers;
+use crate::net::{NetConfig, NetError, NetStats, Network};
+use crate::qp::{Init, RcQp};
+
+/// Bytes that a request carries for the peer's program. Source: Linux `cma.c`.
+const REQUEST_BYTES: usize = 56;
+/// Bytes that an acceptance carries.
+pub(super) const ANSWER_BYTES: usize = 196;
+/// First port that callers are given. Source: RFC 6335 section 6.
+const FIRST_EPHEMERAL: u16 = 49152;
+/// Messages that wait for the MAC address of their receiver; more are dropped, and repeated later.
+const MAX_WAITING: usize = 1024;
+/// Code of the time that our acknowledgements take: 134 ms. Source: Linux' `local_ca_ack_delay`.
+const ACK_DELAY: u8 = 15;
+
+/// How the manager speaks to peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CmConfig {
+    /// A peer that does not answer within 4.096 us times 2 to this power is asked again: 0 to 31.
+    pub response_timeout: u8,
+    /// How often: 0 to 15.
+    pub max_retries: u8,
+    /// How long a peer shall wait that asks again while our program has not decided: a code as
+    /// above.
+    pub service_timeout: u8,
+    /// Address resolution.
+    pub net: NetConfig,
+    /// Pages of the buffers for datagrams.
+    pub page: PageSize,
+}
+
+impl Default for CmConfig {
+    /// Sixteen messages in 17 seconds; 17 seconds for our program.
+    fn default() -> Self {
+        Self {
+            response_timeout: 18,
+            max_retries: 15,
+            service_timeout: 22,
+            net: NetConfig::default(),
+            page: PageSize::Auto,
+        }
+    }
+}
+
+/// What both ends say when they connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnParams<'a> {
+    /// READs and atomics of the peer to serve at a time: 0 to
+    /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.
+    pub responder_resources: u8,
+    /// READs and atomics to have in flight, as above.
+    pub initiator_depth: u8,
+    /// Repetitions of a packet that is not acknowledged, of both queue pairs: 0 to 7. The caller
+    /// decides.
+    pub retry_count: u8,
+    /// Repetitions of the peer's packets when no receive is posted here: 0 to 6, 7 for ever.
+    pub rnr_retry_count: u8,
+    /// Waiting for an acknowledgement takes 4.096 us times 2 to this power: 1 to 31. The caller
+    /// decides.
+    pub ack_timeout: u8,
+    /// Told to the peer's program: at most 56 bytes with a request, 196 with an acceptance.
+    pub private_data: &'a [u8],
+}
+
+impl Default for ConnParams<'_> {
+    /// Sixteen READs, seven repetitions 268 ms apart, for ever when no receive is posted.
+    fn default() -> Self {
+        Self {
+            responder_resources: 16,
+            initiator_depth: 16,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            ack_timeout: 16,
+            private_data: &[],
+        }
+    }
+}
+
+impl ConnParams<'_> {
+    /// Checks every value against its range.
+    pub(super) fn check(&self, device: &Device, max_private: usize) -> Result<(), CmError> {
+        let reads = u64::from(device.attr().max_qp_rd_atom).min(255);
+        for (what, value, min, max) in [
+            ("responder_resources", self.responder_resources, 0, reads),
+            ("initiator_depth", self.initiator_depth, 0, reads),
+            ("retry_count", self.retry_count, 0, 7),
+            ("rnr_retry_count", self.rnr_retry_count, 0, 7),
+            ("ack_timeout", self.ack_timeout, 1, 31),
+        ] {
+            VerbsError::range(what, value.into(), min, max)?;
+        }
+        let len = self.private_data.len() as u64;
+        VerbsError::range("bytes of private data", len, 0, max_private as u64)?;
+        Ok(())
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CmError {
+    /// The peer refused, or did not answer.
+    #[error(transparent)]
+    End(#[from] End),
+    /// A value is out of range, the peer is on no subnet of ours, or the device refused.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The Ethernet side of the port could not be had, or a peer has no MAC address.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// Somebody of this process listens there.
+    #[error("port {port} is listened on already; close that listener, or take another port")]
+    PortInUse {
+        /// The port.
+        port: u16,
+    },
+    /// The thread could not be started.
+    #[error("no thread for the connection manager: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What the manager did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CmStats {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Datagrams that were no messages of the connection manager.
+    pub ignored: u64,
+    /// Connections, those that have just ended included.
+    pub connections: usize,
+    /// Frames of address resolution.
+    pub net: NetStats,
+}
+
+/// What all handles share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) device: Device,
+    net: Network,
+    gsi: Gsi,
+    pub(super) engine: Engine,
+    /// Messages whose receivers are being asked for.
+    waiting: VecDeque<Out>,
+    epoch: Instant,
+    next_port: u16,
+    sent: u64,
+    received: u64,
+}
+
+impl Inner {
+    /// Time of the protocol.
+    pub(super) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// Does what is due. Returns whether anything moved.
+    pub(super) fn progress(&mut self) -> bool {
+        let mut moved = self.net.poll();
+        let now = self.now();
+        while let Some(Received { remote, local, mad }) = self.gsi.receive() {
+            moved = true;
+            self.received += 1;
+            self.engine.receive(Ends { local, remote }, &mad, now);
+        }
+        self.engine.poll(now);
+        self.flush(now) || moved
+    }
+
+    /// Sends what can be sent.
+    fn flush(&mut self, now: Duration) -> bool {
+        while let Some(out) = self.engine.next_out() {
+            if self.waiting.len() < MAX_WAITING && !self.waiting.contains(&out) {
+                self.waiting.push_back(out);
+            }
+        }
+        let mut moved = false;
+        for _ in 0..self.waiting.len() {
+            let Some(out) = self.waiting.pop_front() else { break };
+            match self.net.resolve_from(out.ends.local, out.ends.remote) {
+                Ok(Some(path)) if self.gsi.send(&path, &out.mad) => {
+                    self.sent += 1;
+                    moved = true;
+                }
+                Ok(_) => self.waiting.push_back(out),
+                Err(error) => {
+                    tracing::debug!(%error, message = out.mad.message.name(), "not sent");
+                    if let Some(id) = out.id {
+                        self.engine.unreachable(id, &error.to_string(), now);
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    /// The way to the peer of a connection, once it is known.
+    pub(super) fn path(&mut self, ends: Ends) -> Result<Option<Path>, NetError> {
+        self.net.resolve_from(ends.local, ends.remote)
+    }
+
+    fn ephemeral_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(FIRST_EPHEMERAL);
+        port
+    }
+}
+
+/// Bits that nobody can guess, for starting numbers.
+pub(super) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Makes and takes connections of a port. See [the module](self).
+///
+/// A handle: clones are the same manager. It takes a lock and talks to the firmware, so it is for
+/// set-up; connections themselves are [`RcQp`]s, which know nothing of it. A device has one at a
+/// time.
+#[derive(Debug, Clone)]
+pub struct ConnectionManager {
+    inner: Arc<Mutex<Inner>>,
+}
+
+impl ConnectionManager {
+    /// Takes queue pair 1 and the Ethernet side of a port, and announces its addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::Verbs`] or [`CmError::Net`]; nothing is left behind then.
+    pub fn open(device: &Device, config: &CmConfig) -> Result<Self, CmError> {
+        VerbsError::range("response_timeout", config.response_timeout.into(), 0, 31)?;
+        VerbsError::range("max_retries", config.max_retries.into(), 0, 15)?;
+        VerbsError::range("service_timeout", config.service_timeout.into(), 0, 31)?;
+        let max_mtu = device.port_attr()?.active_mtu as u32;
+        let engine = Engine::new(EngineConfig {
+            response_timeout: config.response_timeout,
+            max_retries: config.max_retries,
+            service_timeout: config.service_timeout,
+            ack_delay: ACK_DELAY,
+            guid: device.attr().node_guid,
+            max_mtu,
+            first_id: random() as u32,
+        });
+        let net = Network::open(device, &config.net)?;
+        let gsi = Gsi::open(device, config.page)?;
+        let inner = Inner {
+            device: device.clone(),
+            net,
+            gsi,
+            engine,
+            waiting: VecDeque::new(),
+            epoch: Instant::now(),
+            next_port: FIRST_EPHEMERAL | random() as u16 >> 2,
+            sent: 0,
+            received: 0,
+        };
+        Ok(Self { inner: Arc::new(Mutex::new(inner)) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is due for all connections: answers, repeats, resolves. Returns whether anything
+    /// moved.
+    pub fn poll(&self) -> bool {
+        self.lock().progress()
+    }
+
+    /// As [`ConnectionManager::poll`], and lets the device work when there was nothing to do.
+    pub(super) fn turn(&self) {
+        let mut inner = self.lock();
+        if !inner.progress() {
+            let device = inner.device.clone();
+            drop(inner);
+            device.port().relax();
+        }
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn stats(&self) -> CmStats {
+        let inner = self.lock();
+        CmStats {
+            sent: inner.sent,
+            received: inner.received,
+            ignored: inner.gsi.ignored,
+            connections: inner.engine.len(),
+            net: inner.net.stats(),
+        }
+    }
+
+    /// The way to a peer, for datagrams and for connections made by hand; `None` while it is asked
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Network::resolve`].
+    pub fn resolve(&self, remote: IpAddr) -> Result<Option<Path>, NetError> {
+        let mut inner = self.lock();
+        inner.progress();
+        inner.net.resolve(remote)
+    }
+
+    /// As [`ConnectionManager::resolve`], and waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Network::resolve`].
+    pub fn resolve_and_wait(&self, remote: IpAddr) -> Result<Path, NetError> {
+        loop {
+            if let Some(path) = self.resolve(remote)? {
+                return Ok(path);
+            }
+            self.turn();
+        }
+    }
+
+    /// Takes requests for connections to a port, at every address, from now on. Up to 128 of them
+    /// wait; more are refused.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
+    pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
+        VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
+        if !self.lock().engine.listen(service_id(port), 128) {
+            return Err(CmError::PortInUse { port });
+        }
+        Ok(CmListener::new(self.clone(), port))
+    }
+
+    /// Asks a peer for a connection of `qp`, which should have receives posted. The address that
+    /// reaches the peer, its MAC address and the path MTU are found here.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`] with the queue pair, for parameters out of range or a peer without route.
+    pub fn connect<B: Buffers>(
+        &self,
+        qp: RcQp<Init, B>,
+        peer: SocketAddr,
+        params: &ConnParams<'_>,
+    ) -> Result<Connecting<B>, NotConnected<B>> {
+        match self.request(qp.qpn().0, peer, params) {
+            Ok(request) => {
+                let mut inner = self.lock();
+                let now = inner.now();
+                let id = inner.engine.connect(&request, now);
+                inner.progress();
+                drop(inner);
+                Ok(Connecting::active(self.clone(), id, qp, request))
+            }
+            Err(cause) => Err(NotConnected::new(qp.erase(), cause)),
+        }
+    }
+
+    fn request(
+        &self,
+        qpn: u32,
+        peer: SocketAddr,
+        params: &ConnParams<'_>,
+    ) -> Result<Request, CmError> {
+        let mut inner = self.lock();
+        params.check(&inner.device, REQUEST_BYTES)?;
+        VerbsError::range("port", peer.port().into(), 1, u16::MAX.into())?;
+        let remote = peer.ip().to_canonical();
+        let route = inner.device.route(Gid::from(remote))?;
+        let mtu = inner.device.port_attr()?.active_mtu;
+        let path = Path::new(route, route.source.mac);
+        Ok(Request {
+            ends: Ends { local: route.source.gid.ip(), remote },
+            port: peer.port(),
+            source_port: inner.ephemeral_port(),
+            qpn,
+            psn: random() as u32 & 0xff_ffff,
+            mtu: mtu as u32,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            retry_count: params.retry_count,
+            rnr_retry_count: params.rnr_retry_count,
+            ack_timeout: params.ack_timeout,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+            private_data: params.private_data.to_vec(),
+        })
+    }
+
+    /// Has a thread do what is due every `interval`, until what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::Thread`].
+    pub fn background(&self, interval: Duration) -> Result<Background, CmError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (manager, stopped) = (self.clone(), Arc::clone(&stop));
+        let run = move || {
+            while !stopped.load(Ordering::Acquire) {
+                if !manager.poll() {
+                    std::thread::sleep(interval);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("rdma-cm".into()).spawn(run);
+        Ok(Background { stop, thread: Some(thread.map_err(CmError::Thread)?) })
+    }
+}
+
+/// A thread that does what is due for a [`ConnectionManager`], until this is dropped.
+#[derive(Debug)]
+pub struct Background {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the connection manager panicked");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Connections by IP address and port, as `rdma_cm` makes them: stock programs connect to ours,
+//! and ours to them.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`message`] | the datagrams: read and written |
+//! | [`engine`] | the protocol, sans I/O: numbers, states, repetitions, refusals |
+//! | this one | both over queue pair 1 of a port, with address resolution ([`crate::net`]) |
+//!
+//! [`ConnectionManager`] has no thread of its own. Each call of a handle's `poll` or `wait` does
+//! what is due for all of its connections, and so does [`ConnectionManager::poll`]; a program that
+//! waits for something else for long has a [`Background`] thread do it.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use ferrocx_verbs_lite::*;
+//! use ferrocx_verbs_lite::cm::*;
+//!
+//! type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+//!
+//! fn queue_pair(pd: &Pd, cq: &Cq) -> Result<RcQp<Init>> {
+//!     let qp = pd.create_rc_qp(cq, cq, &QpConfig::default())?;
+//!     // Receives are posted here: the peer may send as soon as it is accepted.
+//!     Ok(qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?)
+//! }
+//!
+//! fn client(cm: &ConnectionManager, pd: &Pd, cq: &Cq, to: SocketAddr) -> Result<Connected> {
+//!     Ok(cm.connect(queue_pair(pd, cq)?, to, &ConnParams::default())?.wait()?)
+//! }
+//!
+//! fn server(cm: &ConnectionManager, pd: &Pd, cq: &Cq) -> Result<Connected> {
+//!     let mut listener = cm.listen(7174)?;
+//!     let request = listener.wait()?;
+//!     Ok(request.accept(queue_pair(pd, cq)?, &ConnParams::default())?.wait()?)
+//! }
+//! ```
+//!
+//! # What it does not do
+//!
+//! No path migration (LAP, APR), no service resolution for datagrams (SIDR), reliable connections
+//! only. Requests without `rdma_cm`'s IP header are refused.
+
+mod conn;
+pub mod engine;
+mod gsi;
+mod handles;
+mod manager;
+pub mod message;
+mod reason;
+
+pub use conn::{Answer, Ends, Request, State, service_id, time_of};
+pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
+pub use manager::{Background, CmConfig, CmError, CmStats, ConnParams, ConnectionManager};
+pub use reason::{End, RejectReason};

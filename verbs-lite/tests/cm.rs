@@ -1,0 +1,285 @@
+//! Connections over queue pair 1 of two models on a cable, with addresses resolved.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use common::{Side, Two, pattern, small, take};
+use ferrocx_mempool::PageSize;
+use ferrocx_model::wire::{Impair, ImpairConfig, SplitMix64, link};
+use ferrocx_verbs_lite::cm::*;
+use ferrocx_verbs_lite::net::NetConfig;
+use ferrocx_verbs_lite::*;
+
+const PORT: u16 = 7174;
+const USUAL: ConnParams<'static> = ConnParams {
+    responder_resources: 16,
+    initiator_depth: 16,
+    retry_count: 7,
+    rnr_retry_count: 7,
+    ack_timeout: 16,
+    private_data: &[],
+};
+
+fn config() -> CmConfig {
+    let neighbours = ferrocx_net::neighbour::Config {
+        attempts: 3,
+        interval: Duration::from_millis(20),
+        ..Default::default()
+    };
+    let net = NetConfig { neighbours, page: PageSize::Base4K, ..NetConfig::default() };
+    // Answers within 17 ms.
+    CmConfig {
+        response_timeout: 12,
+        max_retries: 5,
+        net,
+        page: PageSize::Base4K,
+        ..CmConfig::default()
+    }
+}
+
+struct World {
+    // Dropped before the models that they talk to.
+    a: ConnectionManager,
+    b: ConnectionManager,
+    two: Two,
+}
+
+fn world(two: Two) -> World {
+    let a = ConnectionManager::open(&two.a.device, &config()).unwrap();
+    let b = ConnectionManager::open(&two.b.device, &config()).unwrap();
+    World { a, b, two }
+}
+
+fn init(side: &Side) -> RcQp<Init> {
+    let qp = side.pd.create_rc_qp(&side.cq, &side.cq, &small()).unwrap();
+    qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
+}
+
+impl World {
+    fn step(&self) {
+        self.a.poll();
+        self.b.poll();
+        for _ in 0..20 {
+            self.two.world.step();
+        }
+    }
+
+    /// Steps until something is there.
+    fn until<T>(&self, mut what: impl FnMut() -> Option<T>) -> T {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(60) {
+            if let Some(done) = what() {
+                return done;
+            }
+            self.step();
+        }
+        panic!("nothing in all that time: {:?} {:?}", self.a.stats(), self.b.stats());
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.two.b.ip.into(), PORT)
+    }
+
+    /// Connects a to b: the called end first.
+    fn connect(
+        &self,
+        to: SocketAddr,
+        params: &ConnParams<'_>,
+        theirs: &ConnParams<'_>,
+    ) -> (Connected, Connected) {
+        let mut listener = self.b.listen(PORT).unwrap();
+        let mut active = self.a.connect(init(&self.two.a), to, params).unwrap();
+        let request = self.until(|| listener.poll());
+        let mut passive = request.accept(init(&self.two.b), theirs).unwrap();
+        let (mut ours, mut theirs) = (None, None);
+        self.until(|| {
+            ours = ours.take().or_else(|| active.poll());
+            theirs = theirs.take().or_else(|| passive.poll());
+            (ours.is_some() && theirs.is_some()).then_some(())
+        });
+        (theirs.unwrap().unwrap(), ours.unwrap().unwrap())
+    }
+}
+
+/// A message each way through connected queue pairs.
+fn talk(world: &mut World, one: &mut Connected, other: &mut Connected) {
+    let (ma, mb) = (world.two.a.mr(), world.two.b.mr());
+    let text = pattern(3000, 1);
+    world.two.a.fill(0, &text);
+    one.qp.post_recv(1, mb.buf(0..4096).unwrap()).unwrap();
+    let send = SendWr::signaled(2, SendOp::Send);
+    other.qp.post_send(&send, Some(ma.buf(0..3000).unwrap())).unwrap();
+    world.two.world.settle();
+    for (cq, qp) in [(&mut world.two.b.cq, &mut one.qp), (&mut world.two.a.cq, &mut other.qp)] {
+        let completion = cq.poll().unwrap();
+        qp.complete(completion, |wc| wc.result.unwrap()).unwrap();
+    }
+    assert_eq!(world.two.b.read(0, 3000), text);
+}
+
+#[test]
+fn a_connection_is_made_used_and_ended() {
+    let mut world = world(Two::new());
+    let (mut theirs, mut ours) = world.connect(world.address(), &USUAL, &USUAL);
+    assert_eq!(ours.connection.peer(), world.address());
+    assert_eq!(theirs.connection.peer().ip(), IpAddr::V4(world.two.a.ip));
+    talk(&mut world, &mut theirs, &mut ours);
+    ours.connection.disconnect(b"bye").unwrap();
+    let end = world.until(|| theirs.connection.poll().cloned());
+    let End::ByPeer { private_data } = end else { panic!("{end}") };
+    assert_eq!(private_data[..4], *b"bye\0");
+    assert_eq!(world.until(|| ours.connection.poll().cloned()), End::ByUs);
+    let mut qp = ours.qp.erase();
+    qp.to_error().unwrap();
+    world.two.world.settle();
+    assert!(take(&mut world.two.a.cq, &mut qp).is_empty());
+    world.two.world.assert_clean();
+    drop((qp, theirs));
+}
+
+#[test]
+fn ends_over_ipv6_agree_on_the_smaller_wish() {
+    let mut world = world(Two::new());
+    let entry = world.two.b.device.gids().into_iter().find(|entry| entry.gid.ip().is_ipv6());
+    let to = SocketAddr::new(entry.unwrap().gid.ip(), PORT);
+    let ours = ConnParams { initiator_depth: 3, private_data: b"ahead", ..USUAL };
+    let theirs = ConnParams { initiator_depth: 2, private_data: b"back", ..USUAL };
+    let theirs = ConnParams { responder_resources: 4, ..theirs };
+    let (mut theirs, mut ours) = world.connect(to, &ours, &theirs);
+    assert_eq!((ours.initiator_depth, ours.responder_resources), (3, 16));
+    assert_eq!((theirs.initiator_depth, theirs.responder_resources), (2, 3));
+    assert_eq!((&theirs.private_data[..6], theirs.private_data.len()), (&b"ahead\0"[..], 56));
+    assert_eq!((&ours.private_data[..5], ours.private_data.len()), (&b"back\0"[..], 196));
+    assert!(ours.connection.local().is_ipv6() && theirs.connection.local() == to.ip());
+    talk(&mut world, &mut theirs, &mut ours);
+    // Dropped: the peer hears of it.
+    drop(ours.connection);
+    let end = world.until(|| theirs.connection.poll().cloned());
+    assert!(matches!(end, End::ByPeer { .. }), "{end}");
+    world.two.world.assert_clean();
+}
+
+/// How a request ends that the peer does not take.
+fn refused(world: &World, mut active: Connecting) -> CmError {
+    let refused = world.until(|| active.poll()).map(|_| ()).unwrap_err();
+    // The queue pair comes back as it was.
+    assert_eq!(refused.qp.state(), QpState::Init);
+    *refused.cause
+}
+
+#[test]
+fn refusals_say_why_and_give_the_queue_pair_back() {
+    let world = world(Two::new());
+    let ask = || world.a.connect(init(&world.two.a), world.address(), &USUAL).unwrap();
+    let error = refused(&world, ask()).to_string();
+    assert_eq!(error, "the peer refused the connection: nobody listens on that port (reason 8)");
+    let mut listener = world.b.listen(PORT).unwrap();
+    let twice = world.b.listen(PORT).unwrap_err().to_string();
+    assert!(twice.starts_with("port 7174 is listened on already"), "{twice}");
+    assert!(world.b.listen(0).is_err());
+    let active = ask();
+    let request = world.until(|| listener.poll());
+    assert!(request.private_data().len() == 56 && request.peer().port() >= 49152);
+    request.reject(b"not you").unwrap();
+    let CmError::End(End::Rejected { reason, private_data }) = refused(&world, active) else {
+        panic!()
+    };
+    assert_eq!((reason, &private_data[..8]), (RejectReason::CONSUMER_DEFINED, &b"not you\0"[..]));
+    // A request that nobody decides on, and one in the queue of a listener that goes.
+    let active = ask();
+    drop(world.until(|| listener.poll()));
+    let error = refused(&world, active);
+    assert!(error.to_string().contains("(reason 28)"), "{error}");
+    let active = ask();
+    world.until(|| (world.b.stats().received >= 4).then_some(()));
+    drop(listener);
+    let error = refused(&world, active);
+    assert!(error.to_string().contains("(reason 8)"), "{error}");
+    world.until(|| (world.a.stats().connections == 0).then_some(()));
+}
+
+#[test]
+fn parameters_out_of_range_are_refused_before_anything_is_sent() {
+    let world = world(Two::new());
+    let sent = world.a.stats().sent;
+    let long = [0; 57];
+    for (params, text) in [
+        (ConnParams { responder_resources: 17, ..USUAL }, "responder_resources is 17"),
+        (ConnParams { retry_count: 8, ..USUAL }, "retry_count is 8"),
+        (ConnParams { ack_timeout: 0, ..USUAL }, "ack_timeout is 0"),
+        (ConnParams { private_data: &long, ..USUAL }, "bytes of private data is 57"),
+    ] {
+        let refused = world.a.connect(init(&world.two.a), world.address(), &params).unwrap_err();
+        assert!(refused.cause.to_string().starts_with(text), "{refused}");
+    }
+    let far = SocketAddr::from(([203, 0, 113, 1], PORT));
+    let refused = world.a.connect(init(&world.two.a), far, &USUAL).unwrap_err();
+    assert!(refused.to_string().contains("no address of this port reaches 203.0.113.1"));
+    assert_eq!(world.a.stats().sent, sent);
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_given_up_in_words() {
+    let world = world(Two::new());
+    let nobody = SocketAddr::from(([192, 168, 0, 77], PORT));
+    let active = world.a.connect(init(&world.two.a), nobody, &USUAL).unwrap();
+    let error = refused(&world, active).to_string();
+    assert!(error.starts_with("192.168.0.77 did not answer 3 questions for its MAC"), "{error}");
+    // One that has gone since its address was learned.
+    let resolved = world.until(|| world.a.resolve(world.two.b.ip.into()).unwrap());
+    assert_eq!(resolved.dmac, world.two.b.mac());
+    let World { a, b, two } = world;
+    drop(b);
+    let mut active = a.connect(init(&two.a), (two.b.ip, PORT).into(), &USUAL).unwrap();
+    let start = Instant::now();
+    let refused = loop {
+        if let Some(done) = active.poll() {
+            break done.map(|_| ()).unwrap_err();
+        }
+        two.world.step();
+        assert!(start.elapsed() < Duration::from_secs(60));
+    };
+    let error = refused.to_string();
+    assert!(error.starts_with("REQ was sent 6 times in "), "{error}");
+    drop((active, refused, a));
+}
+
+#[test]
+fn connections_come_and_go_on_a_bad_cable() {
+    let bad = ImpairConfig {
+        loss_ppm: 150_000,
+        duplicate_ppm: 100_000,
+        corrupt_ppm: 50_000,
+        reorder_ppm: 100_000,
+        reorder_frames: 2,
+        delay_ns: 2_000,
+        ..ImpairConfig::default()
+    };
+    let (a, b) = link(1 << 20);
+    let a = Impair::new(a, bad, SplitMix64::new(5));
+    let b = Impair::new(b, bad, SplitMix64::new(6));
+    let world = world(Two::on(a, b));
+    let mut listener = world.b.listen(PORT).unwrap();
+    for _ in 0..20 {
+        let mut active = world.a.connect(init(&world.two.a), world.address(), &USUAL).unwrap();
+        let (mut passive, mut ours, mut theirs) = (None, None, None);
+        world.until(|| {
+            if let Some(request) = listener.poll() {
+                passive = Some(request.accept(init(&world.two.b), &USUAL).unwrap());
+            }
+            ours = ours.take().or_else(|| active.poll());
+            theirs = theirs.take().or_else(|| passive.as_mut()?.poll());
+            (ours.is_some() && theirs.is_some()).then_some(())
+        });
+        let (mut ours, mut theirs) = (ours.unwrap().unwrap(), theirs.unwrap().unwrap());
+        theirs.connection.disconnect(&[]).unwrap();
+        world.until(|| {
+            let (one, other) = (ours.connection.poll().cloned(), theirs.connection.poll().cloned());
+            one.zip(other)
+        });
+    }
+    let stats = world.b.stats();
+    assert!(stats.received > 60, "nothing was repeated: {stats:?}");
+}

@@ -1,0 +1,168 @@
+//! The port's Ethernet side: asked by a peer that has nothing but a packet queue.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use common::Two;
+use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
+use ferrocx_verbs_lite::net::{NetConfig, Network};
+
+fn config() -> NetConfig {
+    NetConfig { page: PageSize::Base4K, ..NetConfig::default() }
+}
+
+/// A host that sends and receives frames.
+struct Host {
+    _rss: Rss,
+    rx: RxQueue,
+    tx: TxQueue,
+    pool: Pool,
+}
+
+impl Host {
+    fn new(port: &ferrocx_pmd::Device) -> Self {
+        let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
+        let pool = Pool::new(&PoolConfig { count: 512, region, ..PoolConfig::default() }).unwrap();
+        port.register_pool(&pool).unwrap();
+        port.set_all_multicast(true).unwrap();
+        let descriptors = 64;
+        let rx = RxQueueConfig { descriptors, cache_size: 64, ..RxQueueConfig::default() };
+        let rx = port.rx_queue(&pool, &rx).unwrap();
+        let tx = TxQueueConfig { descriptors, ..TxQueueConfig::default() };
+        let tx = port.tx_queue(&pool, &tx).unwrap();
+        let rss = port.rss(&[rx.queue_ref()], &RssConfig::default()).unwrap();
+        Self { _rss: rss, rx, tx, pool }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut frame = self.pool.get().unwrap();
+        assert!(frame.extend_from_slice(bytes));
+        let mut frames = ArrayVec::<Mbuf, 1>::new();
+        frames.push(frame);
+        self.tx.tx_burst(&mut frames);
+        assert!(frames.is_empty());
+    }
+
+    fn received(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = ArrayVec::<Mbuf, 32>::new();
+        self.rx.rx_burst(&mut frames);
+        frames.iter().map(|frame| frame.data().to_vec()).collect()
+    }
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: String = text.split_whitespace().collect();
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+/// Steps until the host receives a frame that `is` it.
+fn hear(two: &Two, net: &mut Network, host: &mut Host, is: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(30) {
+        net.poll();
+        two.world.step();
+        if let Some(frame) = host.received().into_iter().find(|frame| is(frame)) {
+            return frame;
+        }
+    }
+    panic!("no such frame: {:?}", net.stats());
+}
+
+const US: &str = "020000000001";
+const THEM: &str = "020000000002";
+
+#[test]
+fn addresses_are_announced_and_requests_answered() {
+    let two = Two::new();
+    let mut host = Host::new(two.b.device.port());
+    let mut net = Network::open(&two.a.device, &config()).unwrap();
+    // Gratuitous ARP for 192.168.0.1.
+    let announced = hex(&format!("ffffffffffff {US} 0806 0001 0800 0604 0001 {US} c0a80001"));
+    hear(&two, &mut net, &mut host, |frame| frame.starts_with(&announced));
+    // And the link-local address, to all nodes.
+    let heard = hear(&two, &mut net, &mut host, |frame| frame.starts_with(&[0x33, 0x33, 0, 0]));
+    assert_eq!((heard[54], &heard[62..64]), (136, &[0xfe, 0x80][..]));
+
+    let mut question = hex(&format!(
+        "ffffffffffff {THEM} 0806 0001 0800 0604 0001 {THEM} c0a80002 000000000000 c0a80001"
+    ));
+    question.resize(60, 0);
+    host.send(&question);
+    let answer =
+        hex(&format!("{THEM} {US} 0806 0001 0800 0604 0002 {US} c0a80001 {THEM} c0a80002"));
+    hear(&two, &mut net, &mut host, |frame| frame.starts_with(&answer));
+    // The one who asked is known now.
+    let path = net.resolve(two.b.ip.into()).unwrap().unwrap();
+    assert_eq!(path.dmac, two.b.mac());
+
+    // Somebody else's address is not answered for: the next answer is that of the echo request.
+    let last = question.len() - 1 - (60 - 42);
+    question[last] = 9;
+    host.send(&question);
+    host.send(&hex(&format!(
+        "{US} {THEM} 0800 4500001c00010000 4001 f98c c0a80002 c0a80001 0800 f7fd 0001 0001"
+    )));
+    let heard = hear(&two, &mut net, &mut host, |_| true);
+    assert_eq!(heard[..6], hex(THEM)[..]);
+    assert_eq!((heard[23], &heard[26..34], heard[34]), (1, &hex("c0a80001c0a80002")[..], 0));
+    assert!(net.stats().answered >= 2 && net.stats().conflicts == 0, "{:?}", net.stats());
+    two.world.assert_clean();
+    drop(net);
+}
+
+#[test]
+fn both_families_are_resolved_and_silence_is_an_error() {
+    let two = Two::new();
+    let mut a = Network::open(&two.a.device, &config()).unwrap();
+    let mut b = Network::open(&two.b.device, &config()).unwrap();
+    let gids = two.b.device.gids();
+    assert_eq!(gids.len(), 2);
+    for entry in gids {
+        let start = Instant::now();
+        let path = loop {
+            if let Some(path) = a.resolve(entry.gid.ip()).unwrap() {
+                break path;
+            }
+            a.poll();
+            b.poll();
+            two.world.step();
+            assert!(start.elapsed() < Duration::from_secs(30));
+        };
+        assert_eq!((path.dmac, path.route.next_hop), (two.b.mac(), entry.gid.ip()));
+    }
+    // The model steps while it waits; nobody answers.
+    drop(b);
+    let error = a.resolve_and_wait("192.168.0.9".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().starts_with("192.168.0.9 did not answer 5"), "{error}");
+    let error = a.resolve("203.0.113.1".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().starts_with("no address of this port reaches"), "{error}");
+    two.world.assert_clean();
+    drop(a);
+}
+
+#[test]
+fn an_address_added_later_is_announced_and_asked_with() {
+    let two = Two::new();
+    let mut host = Host::new(two.b.device.port());
+    let mut net = Network::open(&two.a.device, &config()).unwrap();
+    let config = ferrocx_verbs_lite::GidConfig {
+        address: "10.9.0.1".parse().unwrap(),
+        prefix_len: 24,
+        gateway: Some("10.9.0.254".parse().unwrap()),
+        vlan: Some(5),
+    };
+    two.a.device.add_gid(config).unwrap();
+    // Through the gateway, which is asked for in the VLAN.
+    assert_eq!(net.resolve("203.0.113.1".parse().unwrap()).unwrap(), None);
+    let question = hex(&format!(
+        "ffffffffffff {US} 8100 0005 0806 0001 0800 0604 0001 {US} 0a090001 000000000000 0a0900fe"
+    ));
+    hear(&two, &mut net, &mut host, |frame| frame.starts_with(&question));
+    drop(net);
+}
