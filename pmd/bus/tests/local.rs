@@ -160,6 +160,25 @@ fn relax_runs_the_hook() {
 }
 
 #[test]
+fn a_watched_mapping_is_counted_apart() {
+    let (driver, device) = pair(7);
+    let map = || driver.dma().map(region(8192), DmaAccess::ReadWrite).expect("mapped");
+    let (peer, host) = (map(), map());
+    device.dma_watch(peer.iova()).expect("mapped");
+    assert!(device.dma_watch(peer.iova() + 4096).is_err(), "the start of a mapping only");
+    let memory = device.memory();
+    memory.write(peer.iova() + 100, &[1; 7]).expect("mapped");
+    memory.write(host.iova(), &[1; 11]).expect("mapped");
+    memory.read(peer.iova(), &mut [0; 5]).expect("mapped");
+    memory.read(host.iova(), &mut [0; 13]).expect("mapped");
+    assert!(memory.write(0, &[0; 3]).is_err());
+    drop(memory);
+    let counts = device.counts().dma;
+    assert_eq!((counts.written_bytes, counts.read_bytes), (18, 18));
+    assert_eq!((counts.watched_written_bytes, counts.watched_read_bytes), (7, 5));
+}
+
+#[test]
 fn the_device_sees_mapped_memory_only() {
     let (driver, device) = pair(7);
     let mapping = driver.dma().map(region(8192), DmaAccess::ReadWrite).expect("mapped");

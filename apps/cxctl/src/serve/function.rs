@@ -34,6 +34,8 @@ pub(super) const MAX_WAITING_WRITES: usize = 4096;
 pub(super) struct Function {
     name: String,
     trust: Trust,
+    /// Length of the files to which accesses are counted apart.
+    watch: Option<u64>,
     device: DeviceSide,
     config: ConfigSpace,
     maps: BTreeMap<u64, u64>,
@@ -46,12 +48,13 @@ impl Function {
     pub(super) fn new(
         name: String,
         trust: Trust,
+        watch: Option<u64>,
         device: DeviceSide,
         function: PciFunction,
         wake: Wake,
     ) -> Self {
         let config = ConfigSpace::new(function);
-        Self { name, trust, device, config, maps: BTreeMap::new(), wake }
+        Self { name, trust, watch, device, config, maps: BTreeMap::new(), wake }
     }
 
     /// Takes back everything the last client left: interrupts, mappings and device state.
@@ -194,10 +197,14 @@ impl ServerBackend for Function {
         if self.trust == Trust::Sealed && !is_lasting(&fd, offset, size) {
             return self.refuse("memory that is not sealed against shrinking, or too short");
         }
+        let is_watched = self.watch.is_some() && self.watch == fd.metadata().ok().map(|m| m.len());
         self.device.dma_map_fd(address, fd, offset, size, access).map_err(|error| {
             tracing::error!(port = self.name, address, size, %error, "mapping refused");
             io::Error::other(error)
         })?;
+        if is_watched {
+            self.device.dma_watch(address).map_err(io::Error::other)?;
+        }
         self.maps.insert(address, size);
         Ok(())
     }

@@ -80,6 +80,10 @@ pub struct Options {
     /// off its file; QEMU's memory-backend-memfd is sealed against that and needs no trust.
     #[arg(long)]
     pub trust_clients: bool,
+    /// Count DMA to memory from files of so many bytes apart, as `dma_watched_*` of the status: to
+    /// tell the memory of a client's other device from its RAM.
+    #[arg(long, value_name = "BYTES")]
+    pub watch_dma: Option<u64>,
     /// A device without RoCE: Ethernet only.
     #[arg(long)]
     pub no_roce: bool,
@@ -120,7 +124,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let wake = engine.wake();
     let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
     for (name, server, side, function) in listening {
-        let function = Function::new(name.clone(), trust, side, function, wake.clone());
+        let watch = options.watch_dma;
+        let function = Function::new(name.clone(), trust, watch, side, function, wake.clone());
         std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || socket::serve(&server, &name, function))?;

@@ -66,7 +66,8 @@ impl Lab {
         let server = socket::listen(&path).expect("a fresh path");
         let identity = PciFunction { device: 0x1017, is_vf: false };
         let side = device.clone();
-        let function = Function::new("test".into(), Trust::Sealed, device, identity, engine.wake());
+        let function =
+            Function::new("test".into(), Trust::Sealed, None, device, identity, engine.wake());
         std::thread::spawn(move || socket::serve(&server, "test", function));
         Self { _dir: dir, path, resets, engine, side }
     }

@@ -215,6 +215,16 @@ impl DeviceSide {
         self.shared.space.map_fd(iova, fd.as_fd(), file_offset, len_bytes, access)
     }
 
+    /// Counts bytes of the mapping that starts at `iova` apart as well, until it is removed: to tell
+    /// a peer's memory from the host's.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::NotMapped`].
+    pub fn dma_watch(&self, iova: u64) -> Result<(), BusError> {
+        self.shared.space.watch(iova)
+    }
+
     /// Removes a mapping. When this returns, no access through it is in flight or will start.
     ///
     /// # Errors

@@ -38,6 +38,8 @@ pub(super) struct Entry {
     /// The memory of `iova`, valid for `len_bytes` while the entry is in the map.
     pub(super) base: NonNull<u8>,
     pub(super) access: DmaAccess,
+    /// Whether accesses to it are counted apart.
+    pub(super) is_watched: bool,
     _backing: Backing,
 }
 
@@ -111,7 +113,7 @@ pub(super) struct SpaceShared {
     /// How often everything was unmapped at once.
     sweeps: AtomicU64,
     /// In the order of the fields of [`DmaCounts`].
-    pub(super) counts: [AtomicU64; 5],
+    pub(super) counts: [AtomicU64; 7],
 }
 
 impl SpaceShared {
@@ -134,9 +136,24 @@ impl SpaceShared {
     }
 
     pub(super) fn counts(&self) -> DmaCounts {
-        let [reads, read_bytes, writes, written_bytes, faults] =
-            self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        DmaCounts { reads, read_bytes, writes, written_bytes, faults }
+        let [
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            faults,
+            watched_read_bytes,
+            watched_written_bytes,
+        ] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        DmaCounts {
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            faults,
+            watched_read_bytes,
+            watched_written_bytes,
+        }
     }
 
     pub(super) fn map_region(
@@ -150,7 +167,7 @@ impl SpaceShared {
         let base = region.base();
         assert!(base.as_ptr().addr().is_multiple_of(64), "a region starts on a cache line");
         let backing = Backing::Region { _keep: region };
-        self.insert(Entry { iova, len_bytes, base, access, _backing: backing })
+        self.insert(Entry { iova, len_bytes, base, access, is_watched: false, _backing: backing })
     }
 
     pub(super) fn map_fd(
@@ -171,7 +188,7 @@ impl SpaceShared {
             })?;
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
         let backing = Backing::File { _keep: map };
-        self.insert(Entry { iova, len_bytes, base, access, _backing: backing })
+        self.insert(Entry { iova, len_bytes, base, access, is_watched: false, _backing: backing })
     }
 
     fn insert(&self, entry: Entry) -> Result<(), BusError> {
@@ -186,6 +203,16 @@ impl SpaceShared {
             });
         }
         map.insert(entry)
+    }
+
+    /// Counts accesses to the mapping that starts at `iova` apart.
+    pub(super) fn watch(&self, iova: u64) -> Result<(), BusError> {
+        let mut map = self.write();
+        match map.entries.iter_mut().find(|entry| entry.iova == iova) {
+            Some(entry) => entry.is_watched = true,
+            None => return Err(BusError::NotMapped { iova, len_bytes: 0 }),
+        }
+        Ok(())
     }
 
     pub(super) fn unmap(&self, iova: u64, len_bytes: u64) -> Result<(), BusError> {

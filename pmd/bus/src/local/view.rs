@@ -52,6 +52,11 @@ pub struct DmaCounts {
     pub written_bytes: u64,
     /// Accesses refused.
     pub faults: u64,
+    /// Of the bytes read, those of mappings that are watched, see
+    /// [`super::DeviceSide::dma_watch`].
+    pub watched_read_bytes: u64,
+    /// Of the bytes written, those of mappings that are watched.
+    pub watched_written_bytes: u64,
 }
 
 /// Memory as the device reaches it, for one bounded step. See [`super::DeviceSide::memory`].
@@ -67,7 +72,9 @@ pub struct DmaView<'a> {
     map: RwLockReadGuard<'a, IovaMap>,
     /// Indexes of the entries that the last accesses hit.
     hints: [Cell<usize>; 2],
-    counts: [Cell<u64>; 5],
+    counts: [Cell<u64>; 7],
+    /// Whether the mapping hit last is watched.
+    is_watched: Cell<bool>,
     space: &'a SpaceShared,
     #[cfg(debug_assertions)]
     _held: held::Held,
@@ -77,6 +84,8 @@ pub struct DmaView<'a> {
 const READS: usize = 0;
 const WRITES: usize = 2;
 const FAULTS: usize = 4;
+const WATCHED_READ: usize = 5;
+const WATCHED_WRITTEN: usize = 6;
 
 impl<'a> DmaView<'a> {
     #[track_caller]
@@ -87,6 +96,7 @@ impl<'a> DmaView<'a> {
             map: space.map.read().unwrap_or_else(PoisonError::into_inner),
             hints: Default::default(),
             counts: Default::default(),
+            is_watched: Cell::new(false),
             space,
         }
     }
@@ -247,6 +257,7 @@ impl<'a> DmaView<'a> {
         if !allowed {
             return Err(DmaFaultCause::Permission);
         }
+        self.is_watched.set(entry.is_watched);
         let offset = at - entry.iova;
         let step = (len - done).min(to_usize(entry.len_bytes - offset));
         // SAFETY: `offset` is below the entry's length, and the entry keeps its memory.
@@ -311,6 +322,10 @@ impl<'a> DmaView<'a> {
         let at = if is_write { WRITES } else { READS };
         self.counts[at].update(|count| count + u64::from(len != 0));
         self.counts[at + 1].update(|count| count + len as u64);
+        if self.is_watched.get() {
+            let at = if is_write { WATCHED_WRITTEN } else { WATCHED_READ };
+            self.counts[at].update(|count| count + len as u64);
+        }
     }
 
     #[cold]
