@@ -21,6 +21,7 @@ use ferrocx_pmd::{DeviceConfig, MacAddr};
 use ferrocx_verbs_lite::{Access, Device, Gid, GidConfig, Memory, Mr, Path, Pd};
 
 use crate::config::{Net, Subnet, is_bad};
+use crate::peer::PeerSource;
 
 /// Bytes that may be on the way in each direction of the model's cable.
 const CABLE_BYTES: usize = 4 << 20;
@@ -42,6 +43,8 @@ pub struct End {
     pub pd: Pd,
     /// Own address.
     pub gid: Gid,
+    /// Whose memory holds the messages, if not the host's.
+    pub peer: Option<PeerSource>,
 }
 
 impl End {
@@ -61,7 +64,8 @@ impl End {
         let gid = own.ok_or_else(|| anyhow!("the port has no address; give one with --ip"))?;
         wait_for_link(&device)?;
         let pd = device.alloc_pd()?;
-        Ok(Self { device, pd, gid })
+        let peer = net.peer.as_ref().map(PeerSource::new).transpose()?;
+        Ok(Self { device, pd, gid, peer })
     }
 
     /// The way to a peer.
@@ -77,12 +81,16 @@ impl End {
         Ok(Path::new(route, dmac))
     }
 
-    /// Takes memory and registers it, for peers too as `access` says.
+    /// Takes memory and registers it, for peers too as `access` says. It is the peer's with
+    /// `--peer`.
     ///
     /// # Errors
     ///
     /// The system's or the device's reason.
     pub fn memory(&self, len_bytes: usize, access: Access) -> Result<(Arc<Memory>, Mr)> {
+        if let Some(peer) = &self.peer {
+            return peer.memory(&self.pd, len_bytes, Access::LOCAL_WRITE | access);
+        }
         let region = RegionConfig { len_bytes, ..RegionConfig::default() };
         let memory = Memory::alloc(&self.device, &region)
             .with_context(|| format!("{len_bytes} bytes for messages"))?;
@@ -97,8 +105,8 @@ impl End {
     ///
     /// The first step that failed.
     pub fn close(self) -> Result<()> {
-        let Self { device, pd, .. } = self;
-        drop(pd);
+        let Self { device, pd, peer, .. } = self;
+        drop((peer, pd));
         Ok(device.close()?)
     }
 }

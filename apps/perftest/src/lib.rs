@@ -10,6 +10,7 @@
 //!   both on the queue pairs of [`flow`]. [`report`] says what came of it.
 //! - [`fastreg`] measures registration pipelines; [`target`] lends memory and keys to a program at
 //!   the other end, which tries what it may not do.
+//! - [`peer`] puts the messages into memory of another device.
 //! - [`pattern`] makes and checks the bytes of messages, [`landing`] those that are written without
 //!   a completion.
 //!
@@ -46,6 +47,7 @@ pub mod handshake;
 pub mod landing;
 pub mod measure;
 pub mod pattern;
+pub mod peer;
 pub mod pingpong;
 pub mod report;
 pub mod requester;

@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use crate::cli::Args;
 use crate::measure::Measure;
+use crate::peer::PeerSpec;
 
 /// Longest message: what an RC or UC queue pair of the device sends at once.
 const MAX_SIZE: u64 = 1 << 30;
@@ -80,7 +81,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    fn unknown(what: &'static str, value: &str, known: &'static str) -> Self {
+    pub(crate) fn unknown(what: &'static str, value: &str, known: &'static str) -> Self {
         Self::Unknown { what, value: value.into(), known }
     }
 
@@ -128,6 +129,8 @@ pub struct Net {
     pub ip: Option<Subnet>,
     /// MAC address that leads to the peer; `None` for what its address or the exchange says.
     pub peer_mac: Option<MacAddr>,
+    /// Whose memory holds the messages; `None` for the host's.
+    pub peer: Option<PeerSpec>,
     /// Host of the other end; `None` for the end that waits.
     pub server: Option<String>,
     /// TCP port of the exchange.
@@ -294,6 +297,7 @@ fn net(args: &Args) -> Result<Net, ConfigError> {
         device,
         ip: args.ip.as_deref().map(str::parse).transpose()?,
         peer_mac,
+        peer: args.peer.as_deref().map(str::parse).transpose()?,
         server: args.server.clone(),
         port: args.port,
         mtu: mtu(args.mtu)?,
