@@ -114,6 +114,23 @@ judge_counts() {
     done
 }
 
+# judge_watched PERCENT: of the bytes that the last port read and wrote, so many at least were those
+# of the memory that the model watches.
+judge_watched() {
+    local kind all watched
+    for kind in read written; do
+        all=$(last_count "dma_${kind}_bytes")
+        watched=$(last_count "dma_watched_${kind}_bytes")
+        say "$kind by the device: $all bytes, $watched of them in the watched memory"
+        [ "$((watched * 100))" -lt "$((all * $1))" ] || [ "$all" -eq 0 ] || continue
+        echo "$watched of $all bytes $kind were in the watched memory, not $1 %" >>"$RUN/reason"
+        echo 1 >"$RUN/status"
+    done
+}
+
+# last_count COUNTER: its value at the last port.
+last_count() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" "$RUN/model.json" | tail -n 1; }
+
 # The model refused nothing. A driver that is shut down may acknowledge a last event after its
 # device has gone.
 judge_refusals() {
@@ -264,6 +281,8 @@ run_scenario() {
     [ ! -e "$RUN/wire.pcapng" ] || judge_capture
     read -ra options <<<"$(header "$name" counts '')"
     judge_counts "${options[@]}"
+    limit=$(header "$name" watched '')
+    [ -z "$limit" ] || judge_watched "$limit"
     [ -s "$RUN/status" ] && status=$(cat "$RUN/status") || status=1
     [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] ||
         echo 'see guest.log and console.log' >"$RUN/reason"

@@ -11,6 +11,7 @@ LIMIT=90
 readonly OUR_LINK_LOCAL=fe80::fe:cff:fe00:2
 readonly OUR_ADDRESS=10.1.0.2 STOCK_ADDRESS=10.1.0.1
 STOCK_NETDEV=
+OUR_OPTIONS=() # more options of ours
 
 # stock_port NETDEV: the netdev below the stock side, with room for every path MTU.
 stock_port() {
@@ -53,7 +54,7 @@ words() {
         shift
     done
     THEIRS+=(-g "$gid" -n "$count")
-    OURS_LINE+=("${address[@]}" -n "$count")
+    OURS_LINE+=("${address[@]}" -n "$count" "${OUR_OPTIONS[@]}")
 }
 
 # as_client SERVICE OPTION...: the stock tool waits, ours comes.
@@ -72,7 +73,7 @@ as_server() {
 tried_keys() {
     local line
     meet "keys of ours, tried by $STOCK" /host/perftest target rc --device "$OURS" \
-        --ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC" -- \
+        --ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC" "${OUR_OPTIONS[@]}" -- \
         python3 /host/lab/remote-keys.py "$STOCK" "$STOCK_GID" "$STOCK_ADDRESS" 127.0.0.1 18515
     cp /run/client.log "/host/keys-$STOCK.log"
     while read -r line; do RESULTS+=("    $line"); done </run/client.log

@@ -248,7 +248,13 @@ fn fast_register_keys_end_with_the_memory_they_are_attached_to() {
     let refused = qb.post_fast_reg(&wr, key, list).unwrap_err();
     assert_eq!(refused.cause, PostError::Peer, "not attached");
     (key, list) = refused.held;
-    key.attach(&mr).unwrap();
+    for _ in 0..2 {
+        key.attach(&mr.memories()[0]).unwrap();
+    }
+    let other = host.reg(&two.b.pd, 0, 1);
+    let twice = key.attach(&other.memories()[0]).unwrap_err();
+    assert!(twice.to_string().contains("make a key for each"), "{twice}");
+    drop(other);
     let bound = qb.post_fast_reg(&wr, key, list).unwrap();
     let (_, mut done) = two.run(&mut qa, &mut qb);
     let Returned::PageList(list) = done.remove(0).returned else { panic!("{done:?}") };
@@ -269,7 +275,7 @@ fn fast_register_keys_end_with_the_memory_they_are_attached_to() {
     let (qa, qb) = two.rc::<Buf>(&config);
     let (mut qa, mut qb) = (qa.erase(), qb.erase());
     let mut key = bound.revoke().unwrap();
-    assert!(matches!(key.attach(&mr), Err(VerbsError::Revoked)));
+    assert!(matches!(key.attach(&mr.memories()[0]), Err(VerbsError::Revoked)));
     let refused = qb.post_fast_reg(&wr, key, list).unwrap_err();
     assert_eq!(refused.cause, PostError::Peer, "taken back");
     let (key, mut list) = refused.held;

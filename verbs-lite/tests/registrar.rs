@@ -279,3 +279,42 @@ fn two_workers_and_the_model_on_threads_of_their_own() {
         runner.with(|nics| nics.iter().map(|nic| nic.log().iter().count()).sum::<usize>());
     assert_eq!(refused, 0);
 }
+
+#[test]
+fn a_pipeline_over_peer_memory_ends_with_it() {
+    use ferrocx_verbs_lite::peer::{MappedProvider, PeerConfig, PeerRegistry};
+    let mut two = Two::new();
+    let registry = PeerRegistry::new();
+    let provider = MappedProvider::new("peer");
+    let _client = registry.register(Arc::new(provider.clone())).unwrap();
+    let block = provider.host(65_536, 4096).unwrap();
+    let mr = registry.reg_mr(&two.b.pd, block.range(0, 65_536), &PeerConfig::new(ALL)).unwrap();
+    let make = |memories| {
+        let lane = Lane::looped_back(&two.b.device, &two.b.pd, 64).unwrap();
+        registrar(&two.b.device, &two.b.pd, lane, memories, &RegistrarConfig::default())
+    };
+    let mixed = make(vec![Arc::clone(&mr.memories()[0]), Arc::clone(&two.b.memory)]).unwrap_err();
+    assert!(mixed.to_string().contains("make one for each"), "{mixed}");
+    let (mut client, mut worker) = make(mr.memories().to_vec()).unwrap();
+    let (mut qa, mut qb) = two.connected::<()>();
+    assert!(client.register(7, 0, pieces(&[4096..12_288]), ALL, false));
+    let (_, key) = key(answer(&two, &mut client, &mut worker));
+    let write = SendWr::signaled(1, SendOp::Write(key.remote));
+    qa.post_send_inline(&write, b"into the peer").unwrap();
+    let (done, _) = two.run(&mut qa, &mut qb);
+    assert_eq!(syndromes(&done), [0]);
+    let (region, start) = block.region();
+    let mut bytes = [0; 13];
+    region.copy_out(start + 4096, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"into the peer");
+    block.invalidate().unwrap();
+    qa.post_send_inline(&write, b"refused").unwrap();
+    let (done, _) = two.run(&mut qa, &mut qb);
+    assert_eq!(syndromes(&done), [0x13]);
+    region.copy_out(start + 4096, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"into the peer");
+    // Whoever asks for more is told so.
+    assert!(client.register(8, 0, pieces(&[0..4096]), ALL, false));
+    let refused = answer(&two, &mut client, &mut worker);
+    assert!(!matches!(refused, Answer::Key { .. }), "{refused:?}");
+}

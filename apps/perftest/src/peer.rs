@@ -10,7 +10,7 @@ use ferrocx_verbs_lite::peer::cuda::CudaProvider;
 use ferrocx_verbs_lite::peer::{
     BarCaching, MappedProvider, PeerBlock, PeerClient, PeerConfig, PeerMr, PeerRegistry,
 };
-use ferrocx_verbs_lite::{Access, FastRegMr, Memory, Mr, Pd};
+use ferrocx_verbs_lite::{Access, Memory, Mr, Pd};
 
 use crate::config::ConfigError;
 
@@ -153,18 +153,6 @@ impl PeerSource {
         let result = (memory, mr.mr().clone());
         taken.regions.push(mr);
         Ok(result)
-    }
-
-    /// Lets a key be bound to memory that was taken here.
-    ///
-    /// # Errors
-    ///
-    /// Memory of somebody else, or that was taken back.
-    pub fn attach(&self, memory: &Arc<Memory>, key: &mut FastRegMr) -> Result<()> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_of = |mr: &&PeerMr| mr.memories().iter().any(|other| Arc::ptr_eq(other, memory));
-        let mr = taken.regions.iter().find(is_of).context("the memory is not of this peer")?;
-        Ok(key.attach(mr)?)
     }
 }
 

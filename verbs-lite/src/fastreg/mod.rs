@@ -45,7 +45,6 @@ use crate::device::DeviceCaps;
 use crate::error::VerbsError;
 use crate::mr::{Memory, WindowHold, create_mkey};
 use crate::pd::{Pd, PdCore};
-use crate::peer::PeerMr;
 use crate::types::{Access, Lkey, RemoteAddr, Rkey};
 use crate::wr::InvalidatedRkey;
 
@@ -145,8 +144,9 @@ impl FastRegMr {
         self.0.variant = new_key;
     }
 
-    /// Lets it be bound to peer memory: it ends with that, so binding it cannot outlast the owner's
-    /// consent. A command's worth of work: not for the data path.
+    /// Lets it be bound to peer memory ([`PeerMr::memories`](crate::peer::PeerMr::memories)): it
+    /// ends with that, so that no binding outlasts the owner's consent. Other memory needs no such
+    /// thing. Takes a lock: for set-up.
     ///
     /// A key that was ended so is refused when it is posted ([`PostError::Peer`]
     /// (crate::PostError::Peer)), and by the device if it was posted before. Drop it, or
@@ -154,14 +154,22 @@ impl FastRegMr {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Revoked`] if the memory was taken back, [`VerbsError::OtherDevice`].
-    pub fn attach(&mut self, region: &PeerMr) -> Result<(), VerbsError> {
-        let memory = region.memory();
-        if !Arc::ptr_eq(memory.core(), &self.0.pd.core) {
+    /// [`VerbsError::Revoked`] if the memory was taken back, [`VerbsError::OtherDevice`],
+    /// [`VerbsError::Unsupported`] for a key that is attached to another peer region.
+    pub fn attach(&mut self, memory: &Arc<Memory>) -> Result<(), VerbsError> {
+        let key = &mut *self.0;
+        if !Arc::ptr_eq(memory.core(), &key.pd.core) {
             return Err(VerbsError::OtherDevice { what: "the memory" });
         }
-        memory.note(Arc::downgrade(&self.0.mkey.as_key()))?;
-        self.0.peer = memory.peer();
+        if memory.peer() == 0 || memory.peer() == key.peer {
+            return Ok(());
+        }
+        if key.peer != 0 {
+            let (what, way_out) = ("keys for two peer regions", "make a key for each");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        memory.note(Arc::downgrade(&key.mkey.as_key()))?;
+        key.peer = memory.peer();
         Ok(())
     }
 

@@ -121,11 +121,6 @@ impl PeerMr {
         &self.memories
     }
 
-    /// Its first memory, whose end is that of all.
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
-        &self.memories[0]
-    }
-
     /// Whether it has not ended. Another thread may end it at any time.
     #[must_use]
     pub fn is_live(&self) -> bool {

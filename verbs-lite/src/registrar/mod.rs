@@ -142,9 +142,14 @@ pub(crate) fn lead_to_itself<B: Buffers>(
 /// Launch the worker on a core with [`ferrocx_pmd::lcore::Lcores::launch`]:
 /// `lcores.launch(core, move |stop| worker.run(stop, WaitStrategy::Busy))`.
 ///
+/// The memories are the host's, or all of one peer region
+/// ([`PeerMr::memories`](crate::peer::PeerMr::memories)): then the keys end with that region, and
+/// the pipeline with them.
+///
 /// # Errors
 ///
-/// [`VerbsError::OutOfRange`], or what the device refused.
+/// [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for memory of more than one peer, or
+/// what the device refused.
 pub fn registrar(
     device: &Device,
     pd: &Pd,
@@ -152,6 +157,10 @@ pub fn registrar(
     memories: Vec<Arc<Memory>>,
     config: &RegistrarConfig,
 ) -> Result<(Client, Worker), VerbsError> {
+    if !memories.iter().all(|memory| memory.peer() == memories[0].peer()) {
+        let (what, way_out) = ("pipelines over memory of two peers", "make one for each");
+        return Err(VerbsError::Unsupported { what, way_out });
+    }
     VerbsError::range("keys", config.keys.into(), 1, 1 << 16)?;
     VerbsError::range("ring_entries", config.ring_entries as u64, 1, 1 << 16)?;
     let (requests, requests_out) = handover(config.ring_entries);

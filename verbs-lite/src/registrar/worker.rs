@@ -100,7 +100,8 @@ impl Worker {
         rings: Rings,
     ) -> Result<Self, VerbsError> {
         let slot = |_| {
-            let mr = pd.alloc_mr(config.layout, config.max_page_list_len)?;
+            let mut mr = pd.alloc_mr(config.layout, config.max_page_list_len)?;
+            memories.iter().try_for_each(|memory| mr.attach(memory))?;
             let list = device.alloc_page_list(config.layout, config.max_page_list_len)?;
             Ok(Slot { place: Place::Free(mr), tag: 0, generation: 0, list: Some(list) })
         };

@@ -61,7 +61,11 @@ impl Keys {
         let (index, domain) = (domain, &mut self.domains[domain]);
         let mr = match domain.free.pop() {
             Some(mr) => mr,
-            None => domain.pd.alloc_mr(LAYOUT, LIST_PAGES)?,
+            None => {
+                let mut mr = domain.pd.alloc_mr(LAYOUT, LIST_PAGES)?;
+                mr.attach(memory)?;
+                mr
+            }
         };
         let mut list = match domain.lists.pop() {
             Some(list) => list,
