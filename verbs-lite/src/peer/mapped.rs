@@ -463,6 +463,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_plays_a_dma_buf() {
+        let provider = MappedProvider::new("dma-buf");
+        let mut file = tempfile::tempfile().unwrap();
+        let empty = provider.dma_buf(file.try_clone().unwrap().into()).unwrap_err().to_string();
+        assert!(empty.contains("dma-buf cannot be mapped"), "{empty}");
+        io::Write::write_all(&mut file, &[7; 8192]).unwrap();
+        let block = provider.dma_buf(file.into()).unwrap();
+        let mut bytes = [0; 2];
+        block.region().0.copy_out(8190, &mut bytes).unwrap();
+        assert_eq!((block.len_bytes(), bytes), (8192, [7; 2]));
+        let (reader, _writer) = io::pipe().unwrap();
+        let refused = provider.dma_buf(reader.into()).unwrap_err().to_string();
+        assert!(refused.starts_with("dma-buf: Illegal seek"), "{refused}");
+    }
+
+    #[test]
     fn page_sizes_of_host_memory() {
         let provider = MappedProvider::new("host");
         for page in [0, 2048, 4097, 1 << 31] {
