@@ -215,8 +215,8 @@ impl DeviceSide {
         self.shared.space.map_fd(iova, fd.as_fd(), file_offset, len_bytes, access)
     }
 
-    /// Counts bytes of the mapping that starts at `iova` apart as well, until it is removed: to tell
-    /// a peer's memory from the host's.
+    /// Counts bytes of the mapping that starts at `iova` apart as well, until it is removed: to
+    /// tell a peer's memory from the host's.
     ///
     /// # Errors
     ///
