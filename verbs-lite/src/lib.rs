@@ -1,7 +1,8 @@
 //! RDMA verbs in user space, on the project's own driver: no kernel driver, no libibverbs.
 //!
 //! **This library has never run on hardware.** Stock verbs programs have been its peers over the
-//! model's wire, for SEND on RC, UC and UD; for the rest, another model with this library on it.
+//! model's wire, for SEND on RC, UC and UD, and on RC for WRITE, READ, atomics, invalidation and
+//! fast-register keys; for the rest, another model with this library on it.
 //!
 //! # Architecture
 //!
