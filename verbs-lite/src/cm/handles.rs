@@ -455,7 +455,7 @@ pub struct Connected<B: Buffers = Buf> {
     pub initiator_depth: u8,
 }
 
-/// The life of a connection. Dropping it ends the connection; see [`Connection::detach`].
+/// The life of a connection. Dropping it ends the connection.
 ///
 /// The queue pair does not know of the end: lead it to its error state with [`Qp::to_error`], and
 /// what is posted comes back.

@@ -235,7 +235,7 @@ pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Makes and takes connections of a port. See [the module](self).
+/// Makes and takes connections of a port. See [the module](crate::cm).
 ///
 /// A handle: clones are the same manager. It takes a lock and talks to the firmware, so it is for
 /// set-up; connections themselves are [`RcQp`]s, which know nothing of it. A device has one at a
