@@ -20,6 +20,8 @@ use crate::wr::{SendFlags, WcOpcode};
 pub(super) const FAST_REG_BLOCKS: u32 = 3;
 /// Blocks of a READ into one piece, and of the invalidation behind it.
 const READ_WITH_INV_BLOCKS: u32 = 3;
+/// Units of 16 bytes of control segment, UMR segment and key context. Source: reference 6.4.
+const UMR_UNITS: u32 = 8;
 /// Lists up to this long stand in the request. Source: reference 6.4, "inline".
 const INLINE_WORDS: u32 = 8;
 
@@ -300,22 +302,26 @@ impl<B: Buffers> Sq<B> {
             .with_len(list.len_bytes())
             .with_translations_octword_size(octowords)
             .with_log_page_size(list.log_page());
-        let mut wqe = self.begin();
-        umr.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        mkc.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        if is_inline {
+        self.put_umr(&umr, &mkc);
+        let third = self.blocks.at(self.pi.wrapping_add(2));
+        // In 16-byte units: control, 3 of UMR, 4 of key context, then the list.
+        let units = if is_inline {
             let word = |at| if at < words { list.word(at) } else { 0 };
-            for at in (0..INLINE_WORDS).step_by(2) {
-                let unit = wqe.unit();
-                unit.store_raw64::<0>(word(at));
-                unit.store_raw64::<8>(word(at + 1));
-            }
+            third.store_raw64::<0x00>(word(0));
+            third.store_raw64::<0x08>(word(1));
+            third.store_raw64::<0x10>(word(2));
+            third.store_raw64::<0x18>(word(3));
+            third.store_raw64::<0x20>(word(4));
+            third.store_raw64::<0x28>(word(5));
+            third.store_raw64::<0x30>(word(6));
+            third.store_raw64::<0x38>(word(7));
+            UMR_UNITS + INLINE_WORDS / 2
         } else {
-            let unit = wqe.unit();
-            unit.store_raw64::<0>(pair((octowords * 16).to_be(), setup.lkey.to_be()));
-            unit.store_be64::<8>(list.iova());
-        }
-        let end = wqe.end();
+            third.store_raw64::<0x00>(pair((octowords * 16).to_be(), setup.lkey.to_be()));
+            third.store_be64::<0x08>(list.iova());
+            UMR_UNITS + 1
+        };
+        let end = self.unit_at(units);
         let rkey = key.value();
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
         self.close(Opcode::UMR, rkey, setup.fence, end, entry, Other::List(list));
@@ -323,15 +329,26 @@ impl<B: Buffers> Sq<B> {
         RegisteredMr(mr.0)
     }
 
+    /// Writes what every change of a key starts with, behind the control segment.
+    #[inline(always)]
+    fn put_umr(&self, umr: &UmrCtrl, mkc: &Mkc) {
+        self.blocks.at(self.pi).store_at::<0x10, 0x30>(&umr.0);
+        self.blocks.at(self.pi.wrapping_add(1)).store(&mkc.0);
+    }
+
+    /// Index of a unit of the request being written.
+    #[inline(always)]
+    fn unit_at(&self, units: u32) -> u32 {
+        self.begin().end().wrapping_add(units - 1)
+    }
+
     /// Writes a local invalidate. The caller has checked everything.
     #[inline(always)]
     fn push_local_inv(&mut self, entry: Entry, mr: RegisteredMr) {
         let umr = UmrCtrl::zeroed().with_inline(true).with_mkey_mask(mkey_mask::FREE);
         let mkc = Mkc::zeroed().with_free(true);
-        let mut wqe = self.begin();
-        umr.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        mkc.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        let end = wqe.end();
+        self.put_umr(&umr, &mkc);
+        let end = self.unit_at(UMR_UNITS);
         let fence = self.fence(entry.flags);
         let rkey = mr.0.value();
         self.close(Opcode::UMR, rkey, fence, end, entry, Other::Ending(mr));
