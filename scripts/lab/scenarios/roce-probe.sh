@@ -35,6 +35,19 @@ flap() {
     ip link set "$netdev" up && until_true 20 is_active "$dev" && until_true 20 has_gid "$dev"
 }
 
+# The parameters of congestion control, as mlx5_ib reads and writes them.
+congestion() {
+    local params=/sys/kernel/debug/mlx5/$1/cc_params name
+    mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug || return
+    [ "$(cat "$params/np_min_time_between_cnps") $(cat "$params/np_cnp_dscp")" = '4 48' ] || return
+    for name in rp_ai_rate:77 np_cnp_dscp:46 np_cnp_prio:3 rp_clamp_tgt_rate:1; do
+        echo "${name#*:}" >"$params/${name%:*}" || return
+        [ "$(cat "$params/${name%:*}")" = "${name#*:}" ] || return
+    done
+    [ "$(cat "$params/np_min_time_between_cnps")" = 4 ] || return
+    result+=("$1: $(find "$params" -type f | wc -l) parameters of congestion control")
+}
+
 is_down() { attribute "$1" state | grep -q DOWN; }
 
 result=()
@@ -60,6 +73,7 @@ for dev in $(rdma_devices); do
     check inspect "$dev"
     check flap "$dev"
 done
+check congestion 0000:01:00.0
 check_dmesg
 unload_rdma
 check_dmesg
