@@ -70,7 +70,8 @@ fn strange(u: &mut Unstructured<'_>) -> Result<Option<Mad>> {
     bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
     (bytes[16], bytes[17]) = (0, u.int_in_range(0x10..=0x18)?);
     for at in [24, 28] {
-        let id: u32 = *u.choose(&[0, 100, 101, 200, 201, word(u)?])?;
+        let any = word(u)?;
+        let id: u32 = *u.choose(&[0, 100, 101, 200, 201, any])?;
         bytes[at..at + 4].copy_from_slice(&id.to_be_bytes());
     }
     Ok(Mad::parse(&bytes).ok())
