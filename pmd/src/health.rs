@@ -103,9 +103,17 @@ pub(crate) fn queue_shown(bar: &dyn Bar) -> u64 {
 /// clears the address, and may be over before anyone sees the firmware start.
 pub(crate) fn probe(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
     // Offsets inside the health buffer: fw_ver 0x30, rfr 0x38, synd 0x3c (reference 1.2).
-    if bar.read_be32(offset::HEALTH_BUFFER + 0x30) == u32::MAX {
+    let is_gone = || bar.read_be32(offset::HEALTH_BUFFER + 0x30) == u32::MAX;
+    if is_gone() {
         return Some(DeadDevice::AllOnes);
     }
+    let cause = cause_of_death(bar, shown)?;
+    // One that vanished between two reads shows ones in every field, which mean something else.
+    Some(if is_gone() { DeadDevice::AllOnes } else { cause })
+}
+
+/// What the registers of a device that answers say.
+fn cause_of_death(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
     if Initializing(bar.read_be32(offset::INITIALIZING).to_be_bytes()).initializing() {
         return Some(DeadDevice::Restarting);
     }
