@@ -87,12 +87,16 @@ pub fn run(config: &Config, job: &PingPong) -> Result<()> {
 }
 
 fn on_device(config: &Config, job: &PingPong) -> Result<Report> {
-    // First the stream: the other end can prepare itself meanwhile.
-    let (role, stream) = match &config.net.server {
-        Some(host) => (Role::Client, tcp::connect(host, config.net.port)?),
-        None => (Role::Server, tcp::accept(config.net.port)?),
+    let listener = match config.net.server {
+        Some(_) => None,
+        None => Some(tcp::listen(config.net.port)?),
     };
     let end = crate::end::open_device(&config.net)?;
+    let (role, stream) = match (&config.net.server, &listener) {
+        (Some(host), _) => (Role::Client, tcp::connect(host, config.net.port)?),
+        (None, Some(listener)) => (Role::Server, tcp::accept(listener)?),
+        (None, None) => bail!("there is no other end"),
+    };
     let report = play(&end, config, job, role, stream)?;
     end.close()?;
     Ok(report)

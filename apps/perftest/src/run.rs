@@ -45,8 +45,9 @@ pub fn run(config: &Config, measure: &Measure) -> Result<()> {
             rows
         }
         (false, None) => {
-            let stream = tcp::accept(config.net.port)?;
+            let listener = tcp::listen(config.net.port)?;
             let end = open_device(&config.net)?;
+            let stream = tcp::accept(&listener)?;
             let messages = serve(&end, &place, measure, stream)?;
             end.close()?;
             println!("the client is done; {messages} messages checked or written here");

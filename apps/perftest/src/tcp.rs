@@ -16,16 +16,25 @@ pub fn connect(host: &str, port: u16) -> Result<TcpStream> {
     TcpStream::connect(addresses.as_slice()).with_context(place)
 }
 
-/// Waits for the other end.
+/// Lets the other end connect from now on: both can prepare themselves at the same time.
 ///
 /// # Errors
 ///
 /// The system's reason, with the port.
-pub fn accept(port: u16) -> Result<TcpStream> {
+pub fn listen(port: u16) -> Result<TcpListener> {
     let place = || format!("cannot wait at TCP port {port}; choose another with --port");
     // An IPv6 socket takes both families, where there is IPv6.
-    let listener =
-        TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
-    let (stream, _) = listener.and_then(|listener| listener.accept()).with_context(place)?;
+    TcpListener::bind(("::", port))
+        .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+        .with_context(place)
+}
+
+/// Waits for the other end.
+///
+/// # Errors
+///
+/// The system's reason.
+pub fn accept(listener: &TcpListener) -> Result<TcpStream> {
+    let (stream, _) = listener.accept().context("cannot wait for the other end")?;
     Ok(stream)
 }

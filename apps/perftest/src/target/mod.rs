@@ -158,8 +158,9 @@ struct Target<'a> {
 ///
 /// What the system or the device says; what the program asks for and cannot have is answered.
 pub fn run(config: &Config) -> Result<()> {
-    let stream = tcp::accept(config.net.port)?;
+    let listener = tcp::listen(config.net.port)?;
     let end = open_device(&config.net)?;
+    let stream = tcp::accept(&listener)?;
     let commands = serve(&end, &config.net, config.wait, stream)?;
     end.close()?;
     println!("{commands} commands");
