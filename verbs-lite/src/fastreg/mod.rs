@@ -148,9 +148,9 @@ impl FastRegMr {
     /// ends with that, so that no binding outlasts the owner's consent. Other memory needs no such
     /// thing. Takes a lock: for set-up.
     ///
-    /// A key that was ended so is refused when it is posted ([`PostError::Peer`]
-    /// (crate::PostError::Peer)), and by the device if it was posted before. Drop it, or
-    /// [`RegisteredMr::revoke`] it.
+    /// A key that was ended so is refused when it is posted, with
+    /// [`PostError::Peer`](crate::PostError::Peer), and by the device if it was posted before. Drop
+    /// it, or [`RegisteredMr::revoke`] it.
     ///
     /// # Errors
     ///
