@@ -1,4 +1,5 @@
 # about: the lab itself: a guest without a device boots, and has the drivers that judge the model
+# ci: no
 # ports: 0
 # timeout: 300
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR

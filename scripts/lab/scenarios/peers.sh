@@ -1,4 +1,5 @@
 # about: the lab itself: rdma_rxe, the tools and the kernel's RDMA users work on a veth pair
+# ci: no
 # ports: 0
 # timeout: 400
 # shellcheck shell=bash source=scripts/lab/two-ports.sh source-path=SCRIPTDIR

@@ -1,4 +1,5 @@
 # about: behind the guest's IOMMU, vfio-pci takes the model and offers it to user space
+# ci: no
 # ports: 1
 # iommu: yes
 # timeout: 300
