@@ -21,7 +21,6 @@ as_client rc -s 1048576 -m 4096 -n 2 --ipv6
 as_server uc -s 1000 --ipv6
 as_client ud -s 1000
 tried_keys
-check registrations
 
 # The port is an Ethernet port only from here on; Soft-RoCE runs on its netdev.
 must sh -c 'echo mlx5_core.rdma.0 >/sys/bus/auxiliary/drivers/mlx5_ib.rdma/unbind'
