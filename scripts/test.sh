@@ -23,6 +23,7 @@ Environment:
   FERROCX_HOSTILE_OPS   what a hostile guest does to the model in the step tests; default 60000
   FERROCX_REG_CYCLES    register, use, invalidate in the step tests, that often; default 20000
   FERROCX_WAKE_UPS      switches between sleeping and polling in the step tests; default 20000
+  FERROCX_INVALIDATIONS peer memory taken back under load in the step tests; default 300
   FERROCX_LAB_DIR       cache of the step lab, see scripts/vm-lab --help
   FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 5
 USAGE

@@ -524,10 +524,7 @@ fn a_list_of_pages_in_disorder_is_one_region() {
     let (calls, acquired) = (Arc::default(), AtomicUsize::new(0));
     let faulty = Faulty { fault: Fault::None, calls, acquired };
     let _client = registry.register(Arc::new(faulty)).unwrap();
-    let (mut qa, mut qb) = {
-        let (qa, qb) = two.rc::<Buf>(&small());
-        (qa.erase(), qb.erase())
-    };
+    let (mut qa, mut qb) = two.connected::<Buf>();
     let local = two.a.mr();
     let range = PeerRange { addr: AT + 100, len_bytes: 8000 };
     let mr = registry.reg_mr(&two.b.pd, range, &config()).unwrap();
