@@ -4,7 +4,8 @@ use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use ferrocx_app_common::{
     device::{DeviceError, DeviceSpec},
-    list::{self, CoreList, ListError, MAX_CORE},
+    list::{self, CoreList, MAX_CORE},
+    option::OptionError,
     report::{JsonTarget, ReportError},
     wait::{UnknownWait, Wait},
 };
@@ -148,37 +149,12 @@ fn interface(name: &str) -> Result<String, ConfigError> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// An option's value.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A word that means nothing here.
-    #[error("unknown {what} `{value}`; give {known}")]
-    Unknown {
-        /// What it should be.
-        what: &'static str,
-        /// The word.
-        value: String,
-        /// What exists.
-        known: &'static str,
-    },
-    /// A number outside its range.
-    #[error("--{option} is {value}; it must be {range}")]
-    Range {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        range: String,
-    },
-    /// A list.
-    #[error("--{option}: {source}")]
-    List {
-        /// The option.
-        option: &'static str,
-        /// What is wrong.
-        source: ListError,
-    },
     /// The wait strategy.
     #[error(transparent)]
     Wait(#[from] UnknownWait),
@@ -198,11 +174,11 @@ pub enum ConfigError {
 
 impl ConfigError {
     fn unknown(what: &'static str, value: &str, known: &'static str) -> Self {
-        Self::Unknown { what, value: value.into(), known }
+        OptionError::unknown(what, value, known).into()
     }
 
     fn range(option: &'static str, value: impl ToString, range: impl Into<String>) -> Self {
-        Self::Range { option, value: value.to_string(), range: range.into() }
+        OptionError::range(option, value, range).into()
     }
 }
 
@@ -326,7 +302,7 @@ impl Config {
         let ports = ports(args)?;
         let queues = queues(args, ports.len())?;
         let load = load(args)?;
-        let lists = |option| move |source| ConfigError::List { option, source };
+        let lists = |option| move |source| OptionError::List { option, source };
         let cores = match &args.cores {
             Some(text) => text.parse::<CoreList>().map_err(lists("cores"))?.0,
             None => Vec::new(),
@@ -540,7 +516,7 @@ fn segments(frame_bytes: usize, mbuf_bytes: usize) -> usize {
 fn load(args: &Args) -> Result<Load, ConfigError> {
     let max = usize::from(ferrocx_pmd::MAX_MTU) + L2_BYTES;
     let sizes = list::numbers(&args.size, crate::txonly::MIN_FRAME_BYTES, max)
-        .map_err(|source| ConfigError::List { option: "size", source })?;
+        .map_err(|source| OptionError::List { option: "size", source })?;
     if !(1..=MAX_FLOWS).contains(&args.flows) {
         return Err(ConfigError::range("flows", args.flows, format!("1 to {MAX_FLOWS}")));
     }

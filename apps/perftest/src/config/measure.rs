@@ -1,6 +1,7 @@
 //! The options of what is measured between two ends of ours.
 
 use ferrocx_app_common::list;
+use ferrocx_app_common::option::OptionError;
 use ferrocx_verbs_lite::{Mtu, QpConfig};
 
 use super::{ConfigError, MAX_SIZE};
@@ -112,7 +113,7 @@ fn sizes(args: &Args, test: Test, kind: Kind) -> Result<Vec<usize>, ConfigError>
         }
         (true, None) => Ok((0..=LAST_POWER).map(|power| 1 << power).collect()),
         (false, Some(text)) => list::numbers(text, 1, MAX_SIZE as usize)
-            .map_err(|source| ConfigError::List { option: "size", source }),
+            .map_err(|source| OptionError::List { option: "size", source }.into()),
         (false, None) => Ok(vec![if kind == Kind::Lat { 64 } else { 4096 }]),
     }
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ferrocx_app_common::device::{DeviceError, DeviceSpec};
-use ferrocx_app_common::list::{CoreList, ListError};
+use ferrocx_app_common::list::CoreList;
+use ferrocx_app_common::option::OptionError;
 use ferrocx_app_common::report::{JsonTarget, ReportError};
 use ferrocx_app_common::wait::{UnknownWait, Wait};
 use ferrocx_model::wire::ImpairConfig;
@@ -30,6 +31,9 @@ const DEFAULT_EXCHANGES: u64 = 1000;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// An option's value.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -42,34 +46,6 @@ pub enum ConfigError {
     /// The report file.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// A list.
-    #[error("--{option}: {source}")]
-    List {
-        /// The option.
-        option: &'static str,
-        /// What is wrong.
-        source: ListError,
-    },
-    /// A word that means nothing here.
-    #[error("unknown {what} `{value}`; give {known}")]
-    Unknown {
-        /// What it should be.
-        what: &'static str,
-        /// The word.
-        value: String,
-        /// What exists.
-        known: &'static str,
-    },
-    /// A number outside its range.
-    #[error("--{option} is {value}; it must be {range}")]
-    Range {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        range: String,
-    },
     /// Two options that exclude each other.
     #[error("{what}; {way_out}")]
     Together {
@@ -82,11 +58,11 @@ pub enum ConfigError {
 
 impl ConfigError {
     pub(crate) fn unknown(what: &'static str, value: &str, known: &'static str) -> Self {
-        Self::Unknown { what, value: value.into(), known }
+        OptionError::unknown(what, value, known).into()
     }
 
     fn range(option: &'static str, value: impl fmt::Display, range: impl Into<String>) -> Self {
-        Self::Range { option, value: value.to_string(), range: range.into() }
+        OptionError::range(option, value, range).into()
     }
 
     fn check(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), Self> {
@@ -243,7 +219,7 @@ fn target(args: &Args, net: &Net) -> Result<Job, ConfigError> {
 
 fn cores(option: &'static str, text: Option<&str>) -> Result<Vec<usize>, ConfigError> {
     let list = text.map(str::parse::<CoreList>).transpose();
-    Ok(list.map_err(|source| ConfigError::List { option, source })?.unwrap_or_default().0)
+    Ok(list.map_err(|source| OptionError::List { option, source })?.unwrap_or_default().0)
 }
 
 /// Whether anything happens to frames on this cable.
