@@ -116,6 +116,9 @@ pub struct Args {
     /// Interface of the kernel to PCI devices: auto, group or device (iommufd)
     #[arg(long, value_name = "INTERFACE", default_value = "auto")]
     pub vfio_interface: String,
+    /// Let all PCI devices share one I/O address space: buffers are mapped once for all of them
+    #[arg(long)]
+    pub one_address_space: bool,
 
     /// End after this many seconds
     #[arg(long, value_name = "SECONDS")]

@@ -267,6 +267,8 @@ pub struct Config {
     pub lenders: Vec<Lender>,
     /// The kernel's interface to PCI devices.
     pub interface: Interface,
+    /// Whether PCI devices share one address space.
+    pub one_address_space: bool,
     /// Whom the process becomes once everything is set up.
     pub user: Option<User>,
     /// Addresses that icmpecho answers for; empty for all.
@@ -336,6 +338,7 @@ impl Config {
             key_mode: args.key_mode.as_deref().map(key_mode).transpose()?,
             lenders: lenders(args)?,
             interface: interface_of(&args.vfio_interface)?,
+            one_address_space: args.one_address_space,
             user: args.user.as_deref().map(str::parse).transpose()?,
             addresses,
             peer: args.peer.as_deref().map(str::parse).transpose()?,

@@ -164,7 +164,7 @@ fn lent_files_and_the_user_to_become_are_checked() {
     let config = config("--device 3b:00.0 --vfio-files 10,11 --user 1000:33").unwrap();
     assert_eq!(config.lenders, [Lender::Inherited(10, 11)]);
     assert_eq!(config.user, Some(User { uid: 1000, gid: 33 }));
-    assert_eq!(config.interface, Interface::Auto);
+    assert_eq!((config.interface, config.one_address_space), (Interface::Auto, false));
     let config = self::config("--device 3b:00.0 --vfio-launcher /run/x --vfio-interface device");
     let config = config.unwrap();
     assert_eq!(config.lenders, [Lender::Launcher("/run/x".into())]);

@@ -13,7 +13,7 @@ use ferrocx_app_common::{device::DeviceSpec, wait::Wait};
 use ferrocx_bus::{
     BusError, PciIdentity, Transport,
     local::{self, LocalConfig},
-    vfio::{Interface, LentFiles, VfioConfig, VfioTransport},
+    vfio::{AddressSpace, LentFiles, VfioConfig, VfioTransport},
 };
 use ferrocx_model::{
     Nic, NicConfig,
@@ -91,17 +91,22 @@ pub struct FarReport {
 /// Opens a PCI device, by files that are open already where there is a lender.
 fn open_vfio(
     address: &str,
-    interface: Interface,
+    config: &Config,
     lender: Option<&Lender>,
+    space: Option<&Arc<AddressSpace>>,
 ) -> Result<Arc<VfioTransport>, BusError> {
     let lent = match lender {
         None => None,
         Some(Lender::Inherited(first, second)) => Some(LentFiles::inherited(*first, *second)?),
         Some(Lender::Launcher(socket)) => Some(LentFiles::receive(socket)?),
     };
-    let address = address.to_owned();
-    let lent = lent.map(Arc::new);
-    VfioTransport::open(&VfioConfig { address, interface, lent, ..VfioConfig::default() })
+    VfioTransport::open(&VfioConfig {
+        address: address.to_owned(),
+        interface: config.interface,
+        lent: lent.map(Arc::new),
+        space: space.cloned(),
+        ..VfioConfig::default()
+    })
 }
 
 /// The model's thread, with the devices on it.
@@ -193,11 +198,13 @@ impl FarSide {
     pub fn transports(&mut self, config: &Config) -> Result<Vec<Arc<dyn Transport>>> {
         let slots = std::mem::take(&mut self.transports);
         let mut lenders = config.lenders.iter();
+        let space = config.one_address_space.then(Arc::<AddressSpace>::default);
         let open = |(at, transport): (usize, Option<_>)| match (transport, &config.ports[at].device)
         {
             (Some(transport), _) => Ok(transport),
             (None, DeviceSpec::Pci(address)) => {
-                let opened = open_vfio(&address.to_string(), config.interface, lenders.next());
+                let opened =
+                    open_vfio(&address.to_string(), config, lenders.next(), space.as_ref());
                 Ok(opened.with_context(|| format!("port {at}"))? as Arc<dyn Transport>)
             }
             (None, DeviceSpec::Model(_)) => Err(anyhow!("port {at} has lost its model")),

@@ -4,6 +4,7 @@
 //! vfio_nvme ADDRESS          identify the controller 300 times, through all of the transport
 //! vfio_nvme ADDRESS refused  open the device, first as a foreign one; both must fail; print why
 //! vfio_nvme ADDRESS memlock  map more than the limit of locked memory, which must fail
+//! vfio_nvme ADDRESS space    open it in an address space for several devices, and as another's
 //! vfio_nvme ADDRESS unplug   hold the device until the kernel wants it back, and give it back
 //! ```
 //!
@@ -17,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
+use ferrocx_bus::vfio::{AddressSpace, LentFiles, VfioConfig, VfioTransport};
 use ferrocx_bus::{Bar, BusError, DmaAccess, DmaHeap, Ring, Transport};
 use ferrocx_mempool::{PageSize, Region, RegionConfig};
 
@@ -46,24 +47,69 @@ fn main() {
             println!("{}", VfioTransport::open(&config).expect_err("must be refused"));
         }
         [address, "memlock"] => println!("{}", map_too_much(address)),
+        [address, "space"] => share_a_space(address),
         [address, "unplug"] => hold_until_unplugged(address),
-        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock|unplug]"),
+        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock|space|unplug]"),
     }
 }
 
-fn open(address: &str) -> Arc<VfioTransport> {
+fn settings(address: &str) -> VfioConfig {
     let also_accept = vec![QEMU_NVME];
-    let config = VfioConfig { address: address.into(), also_accept, ..VfioConfig::default() };
-    VfioTransport::open(&config).expect("the device opens")
+    VfioConfig { address: address.into(), also_accept, ..VfioConfig::default() }
+}
+
+fn open(address: &str) -> Arc<VfioTransport> {
+    VfioTransport::open(&settings(address)).expect("the device opens")
+}
+
+/// A page of 4 KiB.
+fn page() -> Arc<Region> {
+    let config = RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..Default::default() };
+    Region::alloc(&config).expect("memory")
+}
+
+/// Opens the device in a shared space, again and again, and with another program's mappings.
+fn share_a_space(address: &str) {
+    let space = Some(Arc::new(AddressSpace::default()));
+    let config = VfioConfig { space, ..settings(address) };
+    let device = VfioTransport::open(&config).expect("the first opens the space");
+    println!("{}", VfioTransport::open(&config).expect_err("one device, one place"));
+    let region = page();
+    let map = |device: &VfioTransport, access| {
+        device.dma().map(Arc::clone(&region), access).expect("mapped")
+    };
+    let mapping = map(&device, DmaAccess::ReadWrite);
+    assert!(Arc::ptr_eq(&mapping, &map(&device, DmaAccess::ReadWrite)), "mapped once");
+    assert!(!Arc::ptr_eq(&mapping, &map(&device, DmaAccess::Read)), "other rights are another's");
+    // Memory stays mapped without its device, which may come back.
+    drop(device);
+    let device = VfioTransport::open(&config).expect("the device comes back");
+    assert!(Arc::ptr_eq(&mapping, &map(&device, DmaAccess::ReadWrite)), "still mapped");
+    mapping.end().expect("unmapped");
+    assert!(!Arc::ptr_eq(&mapping, &map(&device, DmaAccess::ReadWrite)), "what ended is over");
+    drop((mapping, device));
+    let device = VfioTransport::open(&config).expect("the space outlives its devices");
+    drop((map(&device, DmaAccess::ReadWrite), device, config));
+
+    // Two programs that were lent one container know nothing of each other's addresses.
+    let file = |path: &str| {
+        std::fs::OpenOptions::new().read(true).write(true).open(path).expect("root may").into()
+    };
+    let group = std::fs::read_link(format!("/sys/bus/pci/devices/{address}/iommu_group"));
+    let group = group.expect("it has one");
+    let number = group.file_name().and_then(|name| name.to_str()).expect("a number");
+    let (container, group) = (file("/dev/vfio/vfio"), file(&format!("/dev/vfio/{number}")));
+    let lent = Some(Arc::new(LentFiles::Group { container, group }));
+    let config = VfioConfig { lent, seed: Some(7), ..settings(address) };
+    let [first, second] = [0; 2].map(|_| VfioTransport::open(&config).expect("lent twice"));
+    let _mapping = map(&first, DmaAccess::ReadWrite);
+    let refused = second.dma().map(page(), DmaAccess::ReadWrite);
+    println!("{}", refused.expect_err("the same addresses"));
 }
 
 fn hold_until_unplugged(address: &str) {
     let device = open(address);
-    let config = RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..Default::default() };
-    let map = || {
-        let region = Region::alloc(&config).expect("memory");
-        device.dma().map(region, DmaAccess::ReadWrite).expect("mapped")
-    };
+    let map = || device.dma().map(page(), DmaAccess::ReadWrite).expect("mapped");
     // The kernel unmaps everything at once, too, and what was mapped before is dropped unharmed.
     let early = map();
     device.dma().unmap_all().expect("unmapped");
@@ -196,9 +242,8 @@ fn identify_often(address: &str) {
 ///
 /// QEMU's controller reports a transfer that failed as a status, or completes without writing.
 fn access_rights_hold(device: &VfioTransport, nvme: &mut Nvme) {
-    let config = RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..Default::default() };
     let map = |access| {
-        let region = Region::alloc(&config).expect("memory");
+        let region = page();
         region.fill(0, 4096, 0xa5).expect("in range");
         let mapping = device.dma().map(Arc::clone(&region), access).expect("mapped");
         (region, mapping)

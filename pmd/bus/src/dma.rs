@@ -51,7 +51,8 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// Maps a region as one contiguous run of I/O addresses, with one call to the system.
     ///
     /// The I/O address is chosen by the space, is never the region's virtual address, and is
-    /// aligned to the region's page size.
+    /// aligned to the region's page size. Where several devices share a space, a region that one of
+    /// them mapped is mapped for all: the same mapping is returned.
     ///
     /// # Errors
     ///
@@ -64,7 +65,8 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// What the system says; the device may then still reach any of it.
+    /// [`BusError::SpaceShared`] while other devices use the space; else what the system says. The
+    /// device may then still reach any of it.
     fn unmap_all(&self) -> Result<(), BusError>;
 
     /// What the space can hold.
@@ -142,8 +144,9 @@ impl DmaMapping {
         &self.region
     }
 
-    /// Ends the device's access now, whoever else holds the mapping. Its addresses lead nowhere
-    /// until the last handle is dropped: no other mapping has them before.
+    /// Ends the access of every device of its address space now, whoever else holds the mapping.
+    /// Its addresses lead nowhere until the last handle is dropped: no other mapping has them
+    /// before.
     ///
     /// # Errors
     ///
@@ -155,6 +158,11 @@ impl DmaMapping {
             *is_mapped = false;
         }
         Ok(())
+    }
+
+    /// Whether nobody has ended it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        *self.is_mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the memory mapped for the rest of the process.

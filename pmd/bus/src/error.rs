@@ -178,7 +178,7 @@ pub enum BusError {
     MemlockTooSmall {
         /// Length of the refused mapping.
         len_bytes: u64,
-        /// Locked bytes with it, as far as this device's mappings go.
+        /// Locked bytes with it, as far as mappings of this address space go.
         needed_bytes: u64,
         /// The limit.
         limit_bytes: u64,
@@ -189,7 +189,7 @@ pub enum BusError {
          or raise vfio_iommu_type1's dma_entry_limit"
     )]
     TooManyMappings {
-        /// Mappings of this device.
+        /// Mappings of this address space.
         mappings: u64,
     },
     /// Memory that must not be given to a device.
@@ -236,6 +236,25 @@ pub enum BusError {
         iova: u64,
         /// Its length.
         len_bytes: u64,
+    },
+    /// A device cannot join an address space that others use.
+    #[error("device {name} cannot join this address space: {why}; or give it one of its own")]
+    NotShareable {
+        /// The device's address.
+        name: String,
+        /// The reason, and what to change.
+        why: &'static str,
+    },
+    /// Access cannot be taken from one of several devices in one address space.
+    #[error(
+        "device {name} shares its address space with {others} other devices, so its access to \
+         memory cannot be ended alone; close them, or give each its own address space"
+    )]
+    SpaceShared {
+        /// The device's address.
+        name: String,
+        /// Devices beside it.
+        others: usize,
     },
     /// VFIO refused a step of opening or using the device.
     #[error("{what} of device {name}: {source}{hint}")]

@@ -89,6 +89,20 @@ impl IovaAllocator {
         self.free.splice(at..last, [merged]);
     }
 
+    /// Leaves only what lies in `ranges` free; they are ascending and disjoint.
+    pub fn restrict(&mut self, ranges: &[RangeInclusive<u64>]) {
+        let free = self.free.drain(..).collect::<Vec<_>>();
+        self.free = free
+            .into_iter()
+            .flat_map(|(start, end)| {
+                ranges.iter().map(move |range| {
+                    (start.max(*range.start()), end.min(range.end().saturating_add(1)))
+                })
+            })
+            .filter(|(start, end)| start < end)
+            .collect();
+    }
+
     /// The lowest aligned fit at or after `from`.
     fn find(&self, from: u64, len: u64, align: u64, avoid: u64) -> Option<u64> {
         self.free.iter().filter(|run| run.1 > from).find_map(|&(start, end)| {
@@ -157,6 +171,21 @@ pub(crate) fn subtract(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_device_leaves_less() {
+        let mut iovas = IovaAllocator::new(&[0x1000..=0x8fff], 0, 0);
+        let taken = iovas.alloc(0x1000, 0x1000, 0).unwrap();
+        iovas.restrict(&[0x3000..=0x4fff, 0x7000..=u64::MAX]);
+        let mut left: Vec<u64> =
+            std::iter::from_fn(|| iovas.alloc(0x1000, 0x1000, 0).ok()).collect();
+        left.sort_unstable();
+        let all = [0x3000, 0x4000, 0x7000, 0x8000];
+        assert_eq!(left, all.into_iter().filter(|at| *at != taken).collect::<Vec<_>>());
+        iovas.free(0x4000, 0x1000);
+        iovas.restrict(&[]);
+        assert!(iovas.alloc(0x1000, 0x1000, 0).is_err());
+    }
 
     #[test]
     fn holes_cut_split_and_remove_ranges() {

@@ -35,6 +35,13 @@ must /host/vfio_nvme "$address"
 echo 8 >/proc/sys/vm/nr_hugepages
 must /host/vfio_nvme "$address"
 
+step 'address spaces for several devices'
+shared=$(/host/vfio_nvme "$address" space 2>&1) || fail "sharing ended with $?: $shared"
+echo "$shared"
+for words in 'it is in it already; open it once' 'are mapped already in the kernel; another'; do
+    grep -q "$words" <<<"$shared" || fail "no '$words'"
+done
+
 # Root is above the limit of locked memory unless it gives the capability away.
 limited() { (ulimit -l 1024 && setpriv --bounding-set=-ipc_lock --inh-caps=-all "$@"); }
 refused 'needs 4194304 bytes of locked memory, the limit is 1048576' \

@@ -13,10 +13,19 @@ readonly OURS=(0000:02:00.0 0000:03:00.0)
 take "${OURS[@]}"
 must /host/cxctl hugepages reserve 64 --apply
 load_driver 2
-start_testpmd two --device "${OURS[0]}" --device "${OURS[1]}" --forward-mode io --promiscuous
 split_ports
-check answers 10.0.0.2 ip netns exec port1
-check answers 10.0.0.1 ip netns exec port2
-check stop_testpmd two
+declare -A LOCKED
+for name in apart together; do
+    options=(--device "${OURS[0]}" --device "${OURS[1]}" --forward-mode io --promiscuous)
+    [ "$name" = apart ] || options+=(--one-address-space)
+    start_testpmd "$name" "${options[@]}"
+    check answers 10.0.0.2 ip netns exec port1
+    check answers 10.0.0.1 ip netns exec port2
+    LOCKED[$name]=$(awk '$1 == "VmLck:" { print $2 }' "/proc/$TESTPMD/status")
+    check stop_testpmd "$name"
+done
+# Both ports use both pools: in one address space, the kernel locks each of them once only.
+step "locked: ${LOCKED[apart]} KiB in two address spaces, ${LOCKED[together]} KiB in one"
+((${LOCKED[together]} * 4 <= ${LOCKED[apart]} * 3)) || fail 'shared memory is mapped twice'
 check_dmesg
 verdict

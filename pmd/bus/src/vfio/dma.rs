@@ -4,13 +4,15 @@
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ferrocx_mempool::{Backing, Region};
 use rustix::process::{Resource, getrlimit};
 
-use super::OpenDevice;
+use super::open::OpenDevice;
+use super::space::Space;
 use crate::iova::subtract;
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
@@ -22,39 +24,103 @@ const DEFAULT_RANGE: RangeInclusive<u64> = 1 << 32..=(1 << 39) - 1;
 /// Addresses below are left to devices with 32-bit DMA where there is room above.
 const LOW_LIMIT: u64 = 1 << 32;
 
-/// The IOMMU domain of an open device.
-pub(super) struct VfioDma {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    vfio: Arc<OpenDevice>,
+/// An I/O address space, with what is mapped in it and the devices that use it.
+pub(super) struct Domain {
+    pub(super) space: Space,
     iovas: Mutex<IovaAllocator>,
-    limits: DmaLimits,
+    limits: Mutex<DmaLimits>,
     mapped_bytes: AtomicU64,
     mappings: AtomicU64,
     /// How often everything was unmapped at once; changed under the lock of `iovas`.
     sweeps: AtomicU64,
+    members: Mutex<Vec<Member>>,
+    /// What was mapped for all devices; `None` where there is only one. Locked before `iovas`.
+    common: Option<Mutex<Vec<Weak<DmaMapping>>>>,
 }
 
-impl VfioDma {
+/// A device of a domain.
+struct Member {
+    device: Weak<OpenDevice>,
+    number: u32,
+    /// The file of its group, which mappings may keep open for longer than the device is.
+    group: Option<Weak<OwnedFd>>,
+}
+
+impl Domain {
+    /// `name` is the first device's; `is_shared`: there may be others.
     pub(super) fn new(
-        vfio: Arc<OpenDevice>,
+        space: Space,
+        name: &str,
         reserved: &[(u64, u64)],
         seed: u64,
+        is_shared: bool,
     ) -> Result<Self, BusError> {
-        let info = vfio.space.info().map_err(|error| {
-            BusError::os(format!("asking the IOMMU of device {}", vfio.identity.name), error)
-        })?;
-        let iova_ranges = usable(&info.iova_ranges, reserved);
-        let iovas = Mutex::new(IovaAllocator::new(&iova_ranges, 0, seed));
-        let page_size_bytes = to_usize(smallest_page(info.page_sizes));
-        let limits =
-            DmaLimits { page_size_bytes, max_mappings: info.available_mappings, iova_ranges };
+        let limits = limits(&space, name, reserved)?;
+        let iovas = Mutex::new(IovaAllocator::new(&limits.iova_ranges, 0, seed));
         let [mapped_bytes, mappings, sweeps] = [0; 3].map(AtomicU64::new);
-        let inner = Inner { vfio, iovas, limits, mapped_bytes, mappings, sweeps };
-        Ok(Self { inner: Arc::new(inner) })
+        let (limits, members) = (Mutex::new(limits), Mutex::default());
+        let common = is_shared.then(Mutex::default);
+        Ok(Self { space, iovas, limits, mapped_bytes, mappings, sweeps, members, common })
     }
+
+    /// Uses only what a further device can use, too.
+    pub(super) fn restrict(&self, name: &str, reserved: &[(u64, u64)]) -> Result<(), BusError> {
+        let ranges = limits(&self.space, name, reserved)?.iova_ranges;
+        lock(&self.iovas).restrict(&ranges);
+        lock(&self.limits).iova_ranges = ranges;
+        Ok(())
+    }
+
+    /// Notes a device whose group has this number.
+    pub(super) fn add(&self, device: &Arc<OpenDevice>, number: u32) {
+        let group = device.group.as_ref().map(Arc::downgrade);
+        let mut members = lock(&self.members);
+        members.retain(Member::is_here);
+        members.push(Member { device: Arc::downgrade(device), number, group });
+    }
+
+    /// Whether a device of this name uses the space.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let devices: Vec<_> = self.devices().collect();
+        devices.iter().any(|device| device.identity.name == name)
+    }
+
+    /// The file of a group that is in the container already.
+    pub(super) fn group(&self, number: u32) -> Option<Arc<OwnedFd>> {
+        let members = lock(&self.members);
+        let mut files = members.iter().filter(|member| member.number == number);
+        files.find_map(|member| member.group.as_ref()?.upgrade())
+    }
+
+    /// The devices that are open.
+    fn devices(&self) -> impl Iterator<Item = Arc<OpenDevice>> {
+        let members = lock(&self.members);
+        let open: Vec<_> = members.iter().filter_map(|member| member.device.upgrade()).collect();
+        open.into_iter()
+    }
+}
+
+impl Member {
+    fn is_here(&self) -> bool {
+        let has_group = self.group.as_ref().is_some_and(|group| group.strong_count() > 0);
+        has_group || self.device.strong_count() > 0
+    }
+}
+
+/// What a space can hold, without the addresses that a device reserves.
+fn limits(space: &Space, name: &str, reserved: &[(u64, u64)]) -> Result<DmaLimits, BusError> {
+    let info = space
+        .info()
+        .map_err(|error| BusError::os(format!("asking the IOMMU of device {name}"), error))?;
+    Ok(DmaLimits {
+        page_size_bytes: to_usize(smallest_page(info.page_sizes)),
+        max_mappings: info.available_mappings,
+        iova_ranges: usable(&info.iova_ranges, reserved),
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The smallest page of a bitmap of page sizes.
@@ -73,13 +139,13 @@ fn usable(offered: &[RangeInclusive<u64>], reserved: &[(u64, u64)]) -> Vec<Range
     if high.is_empty() { free } else { high }
 }
 
-impl Inner {
+impl Domain {
     /// One call to the kernel, which pins the memory and fills the IOMMU's tables.
     fn map_dma(&self, region: &Region, iova: u64, access: DmaAccess) -> io::Result<()> {
         // SAFETY: the region is a mapping of this process that `DmaMapping` keeps until it is
         // unmapped, and leaks if that fails. It is reached with atomics, or as slices of buffers
         // that no posted descriptor names, which the device then leaves alone.
-        unsafe { self.vfio.space.map(region.as_ptr(), region.len_bytes(), iova, access) }
+        unsafe { self.space.map(region.as_ptr(), region.len_bytes(), iova, access) }
     }
 
     fn describe(&self, error: io::Error, iova: u64, len_bytes: u64) -> BusError {
@@ -112,76 +178,116 @@ fn describe(
     }
 }
 
+/// An open device's use of its domain.
+pub(super) struct VfioDma {
+    device: Arc<OpenDevice>,
+}
+
+impl VfioDma {
+    pub(super) fn new(device: Arc<OpenDevice>) -> Self {
+        Self { device }
+    }
+
+    fn domain(&self) -> &Arc<Domain> {
+        &self.device.domain
+    }
+
+    /// A mapping of its own.
+    fn map_alone(
+        &self,
+        region: Arc<Region>,
+        access: DmaAccess,
+    ) -> Result<Arc<DmaMapping>, BusError> {
+        let domain = self.domain();
+        let len_bytes = region.len_bytes() as u64;
+        let align = region.page_size_bytes().max(self.limits().page_size_bytes) as u64;
+        let va = region.as_ptr().addr() as u64;
+        let mut iovas = lock(&domain.iovas);
+        let iova = iovas.alloc(len_bytes, align, va)?;
+        if let Err(error) = domain.map_dma(&region, iova, access) {
+            iovas.free(iova, len_bytes);
+            return Err(domain.describe(error, iova, len_bytes));
+        }
+        let sweep = domain.sweeps.load(Ordering::Relaxed);
+        drop(iovas);
+        domain.mapped_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        domain.mappings.fetch_add(1, Ordering::Relaxed);
+        let (domain, group) = (Arc::clone(domain), self.device.group.clone());
+        let owner = Box::new(VfioUnmap { domain, sweep, _group: group });
+        Ok(DmaMapping::new(region, iova, access, owner))
+    }
+}
+
 impl DmaSpace for VfioDma {
     fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
-        if region.backing() == Backing::Heap {
-            return Err(BusError::HeapRegion);
+        let common = match (region.backing(), &self.domain().common) {
+            (Backing::Heap, _) => return Err(BusError::HeapRegion),
+            (Backing::Foreign, _) | (_, None) => return self.map_alone(region, access),
+            (_, Some(common)) => common,
+        };
+        let mut common = lock(common);
+        common.retain(|known| known.strong_count() > 0);
+        let same = |known: &Arc<DmaMapping>| {
+            Arc::ptr_eq(known.region(), &region) && known.access() == access && known.is_mapped()
+        };
+        if let Some(known) = common.iter().filter_map(Weak::upgrade).find(same) {
+            return Ok(known);
         }
-        let inner = &self.inner;
-        let len_bytes = region.len_bytes() as u64;
-        let align = region.page_size_bytes().max(inner.limits.page_size_bytes) as u64;
-        let va = region.as_ptr().addr() as u64;
-        let mut iovas = inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
-        let iova = iovas.alloc(len_bytes, align, va)?;
-        if let Err(error) = inner.map_dma(&region, iova, access) {
-            iovas.free(iova, len_bytes);
-            return Err(inner.describe(error, iova, len_bytes));
-        }
-        let sweep = inner.sweeps.load(Ordering::Relaxed);
-        drop(iovas);
-        inner.mapped_bytes.fetch_add(len_bytes, Ordering::Relaxed);
-        inner.mappings.fetch_add(1, Ordering::Relaxed);
-        let owner = Box::new(VfioUnmap { inner: Arc::clone(inner), sweep });
-        Ok(DmaMapping::new(region, iova, access, owner))
+        let mapping = self.map_alone(region, access)?;
+        common.push(Arc::downgrade(&mapping));
+        Ok(mapping)
     }
 
     fn unmap_all(&self) -> Result<(), BusError> {
-        let inner = &self.inner;
-        let _iovas = inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.vfio.space.unmap_all().map_err(|error| {
-            BusError::os(format!("unmapping device {}", inner.vfio.identity.name), error)
-        })?;
-        inner.sweeps.fetch_add(1, Ordering::Relaxed);
+        let (domain, name) = (self.domain(), &self.device.identity.name);
+        let _iovas = lock(&domain.iovas);
+        let others = domain.devices().filter(|other| !Arc::ptr_eq(other, &self.device)).count();
+        if others > 0 {
+            return Err(BusError::SpaceShared { name: name.clone(), others });
+        }
+        let unmapped = domain.space.unmap_all();
+        unmapped.map_err(|error| BusError::os(format!("unmapping device {name}"), error))?;
+        domain.sweeps.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn limits(&self) -> DmaLimits {
-        self.inner.limits.clone()
+        lock(&self.domain().limits).clone()
     }
 }
 
 impl fmt::Debug for VfioDma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VfioDma").field("limits", &self.inner.limits).finish_non_exhaustive()
+        f.debug_struct("VfioDma").field("limits", &self.limits()).finish_non_exhaustive()
     }
 }
 
 /// Removes a mapping that [`VfioDma::map`] made.
 struct VfioUnmap {
-    inner: Arc<Inner>,
-    /// Of [`Inner::sweeps`], when it was mapped.
+    domain: Arc<Domain>,
+    /// Of [`Domain::sweeps`], when it was mapped.
     sweep: u64,
+    /// A container without groups forgets its mappings.
+    _group: Option<Arc<OwnedFd>>,
 }
 
 impl DmaUnmap for VfioUnmap {
     fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
-        let inner = &self.inner;
+        let domain = &self.domain;
         // With the lock, a sweep is before it or after it.
-        let _iovas = inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.sweeps.load(Ordering::Relaxed) == self.sweep {
-            inner.vfio.space.unmap(iova, len_bytes).map_err(|error| {
-                let name = &inner.vfio.identity.name;
-                BusError::os(format!("unmapping {len_bytes} bytes of device {name}"), error)
+        let _iovas = lock(&domain.iovas);
+        if domain.sweeps.load(Ordering::Relaxed) == self.sweep {
+            domain.space.unmap(iova, len_bytes).map_err(|error| {
+                BusError::os(format!("unmapping {len_bytes} bytes at {iova:#x}"), error)
             })?;
         }
-        inner.mapped_bytes.fetch_sub(len_bytes as u64, Ordering::Relaxed);
-        inner.mappings.fetch_sub(1, Ordering::Relaxed);
+        domain.mapped_bytes.fetch_sub(len_bytes as u64, Ordering::Relaxed);
+        domain.mappings.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn release(&self, iova: u64, len_bytes: usize) {
-        let mut iovas = self.inner.iovas.lock().unwrap_or_else(PoisonError::into_inner);
-        iovas.free(iova, len_bytes as u64);
+        lock(&self.domain.iovas).free(iova, len_bytes as u64);
     }
 }
 

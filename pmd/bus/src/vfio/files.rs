@@ -131,7 +131,7 @@ pub(super) fn device_of_group(
         let what = format!("{what} of device {name}{way_out}");
         move |error: io::Error| BusError::os(what.clone(), error)
     };
-    let status = sys::group_status(group).map_err(step("asking the group", ""))?;
+    let status = status_of(group, name)?;
     if !status.viable {
         let way_out = " (bind every device of the group to vfio-pci)";
         return Err(step("using the group", way_out)(io::Error::other("it is not viable")));
@@ -145,6 +145,16 @@ pub(super) fn device_of_group(
         sys::set_iommu(container).map_err(step("choosing the IOMMU", way_out))?;
     }
     sys::group_device(group, name).map_err(step("opening the file", " (is it open already?)"))
+}
+
+fn status_of(group: BorrowedFd<'_>, name: &str) -> Result<sys::GroupStatus, BusError> {
+    sys::group_status(group)
+        .map_err(|error| BusError::os(format!("asking the group of device {name}"), error))
+}
+
+/// Whether a group has joined a container.
+pub(super) fn is_in_container(group: BorrowedFd<'_>, name: &str) -> Result<bool, BusError> {
+    Ok(status_of(group, name)?.in_container)
 }
 
 /// Whether an error says that a file is not there, or not for this user.

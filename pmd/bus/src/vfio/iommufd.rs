@@ -122,24 +122,28 @@ pub(super) struct Ioas {
 }
 
 impl Ioas {
-    /// Hands `device` to the iommufd of `file`, and makes it use an address space of its own.
-    pub(super) fn attach(
+    /// A new address space of the iommufd of `file`, with its first device.
+    pub(super) fn with(
         kernel: Arc<dyn Kernel>,
         file: OwnedFd,
         device: BorrowedFd<'_>,
     ) -> io::Result<Self> {
-        let call = |file: BorrowedFd<'_>, request, argument: *mut c_void| {
-            // SAFETY: each caller below passes the structure that its request asks for.
-            unsafe { kernel.ioctl(file, request, argument) }
-        };
-        let mut bind = Bind { argsz: 16, flags: 0, iommufd: file.as_raw_fd(), out_devid: 0 };
-        call(device, DEVICE_BIND, (&raw mut bind).cast())?;
         let mut alloc = Alloc { size: 12, flags: 0, out_ioas_id: 0 };
-        call(file.as_fd(), IOAS_ALLOC, (&raw mut alloc).cast())?;
-        let id = alloc.out_ioas_id;
-        let mut attach = Attach { argsz: 12, flags: 0, pt_id: id };
-        call(device, DEVICE_ATTACH, (&raw mut attach).cast())?;
-        Ok(Self { kernel, file, id })
+        // SAFETY: the structure is this request's.
+        unsafe { kernel.ioctl(file.as_fd(), IOAS_ALLOC, (&raw mut alloc).cast())? };
+        let ioas = Self { kernel, file, id: alloc.out_ioas_id };
+        ioas.attach(device)?;
+        Ok(ioas)
+    }
+
+    /// Hands `device` to the iommufd, and makes it use this address space until it is closed.
+    pub(super) fn attach(&self, device: BorrowedFd<'_>) -> io::Result<()> {
+        let mut bind = Bind { argsz: 16, flags: 0, iommufd: self.file.as_raw_fd(), out_devid: 0 };
+        // SAFETY: the structure is this request's.
+        unsafe { self.kernel.ioctl(device, DEVICE_BIND, (&raw mut bind).cast())? };
+        let mut attach = Attach { argsz: 12, flags: 0, pt_id: self.id };
+        // SAFETY: the structure is this request's.
+        unsafe { self.kernel.ioctl(device, DEVICE_ATTACH, (&raw mut attach).cast()) }
     }
 
     /// The addresses that may be mapped, and what they and lengths must be multiples of.

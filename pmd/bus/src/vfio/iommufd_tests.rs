@@ -60,7 +60,7 @@ impl Kernel for Fake {
 fn attached() -> (Arc<Fake>, io::Result<Ioas>) {
     let (fake, device) = (Arc::new(Fake::default()), tempfile::tempfile().expect("a file"));
     let file = tempfile::tempfile().expect("a file").into();
-    let ioas = Ioas::attach(Arc::clone(&fake) as _, file, device.as_fd());
+    let ioas = Ioas::with(Arc::clone(&fake) as _, file, device.as_fd());
     (fake, ioas)
 }
 
@@ -74,11 +74,17 @@ fn a_device_is_bound_to_an_address_space_of_its_own() {
     let (fake, ioas) = attached();
     let ioas = ioas.expect("attached");
     let calls = fake.taken();
-    assert_eq!(calls.iter().map(|call| call.0).collect::<Vec<_>>(), [0x3b76, 0x3b81, 0x3b77]);
+    assert_eq!(calls.iter().map(|call| call.0).collect::<Vec<_>>(), [0x3b81, 0x3b76, 0x3b77]);
     let fd = u32::try_from(ioas.file.as_raw_fd()).expect("not negative");
-    assert_eq!(words(&calls[0].1), [16, 0, fd, 0]);
-    assert_eq!(words(&calls[1].1), [12, 0, 0]);
+    assert_eq!(words(&calls[0].1), [12, 0, 0]);
+    assert_eq!(words(&calls[1].1), [16, 0, fd, 0]);
     assert_eq!(words(&calls[2].1), [12, 0, 7]);
+
+    // A second device joins the same one.
+    ioas.attach(tempfile::tempfile().expect("a file").as_fd()).expect("attached");
+    let calls = fake.taken();
+    assert_eq!(calls.iter().map(|call| call.0).collect::<Vec<_>>(), [0x3b76, 0x3b77]);
+    assert_eq!(words(&calls[1].1), [12, 0, 7]);
 }
 
 #[test]
@@ -115,8 +121,7 @@ fn refusals_keep_their_number() {
         let fake = Arc::new(Fake::default());
         *fake.refuse.lock().expect("not poisoned") = Some((request, libc::EBUSY));
         let (file, device) = (tempfile::tempfile(), tempfile::tempfile().expect("a file"));
-        let made =
-            Ioas::attach(Arc::clone(&fake) as _, file.expect("a file").into(), device.as_fd());
+        let made = Ioas::with(Arc::clone(&fake) as _, file.expect("a file").into(), device.as_fd());
         assert_eq!(made.err().and_then(|error| error.raw_os_error()), Some(libc::EBUSY));
         assert_eq!(fake.taken().last().expect("a call").0, request);
     }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{MSIX_IRQ, OpenDevice, sys};
+use super::open::OpenDevice;
+use super::{MSIX_IRQ, sys};
 use crate::{BusError, Interrupts};
 
 /// The MSI-X vectors of an open device.

@@ -10,7 +10,7 @@ use super::iommufd::{Ioas, MAP_READABLE, MAP_WRITEABLE};
 use super::sys::{self, IommuInfo};
 use crate::DmaAccess;
 
-/// The IOMMU's side of an open device.
+/// The IOMMU's side of open devices.
 pub(super) enum Space {
     /// A container that was opened here.
     Container(VfioContainer),
@@ -22,7 +22,7 @@ pub(super) enum Space {
 
 impl Space {
     /// The container's file; `None` for iommufd.
-    fn container(&self) -> Result<RawFd, &Ioas> {
+    pub(super) fn container(&self) -> Result<RawFd, &Ioas> {
         match self {
             Self::Container(container) => Ok(container.as_raw_fd()),
             Self::Lent(file) => Ok(file.as_raw_fd()),
