@@ -143,3 +143,57 @@ fn read_buffer(bar: &dyn Bar) -> HealthBuffer {
     debug_assert_eq!(HealthBuffer::SIZE_BYTES, 0x40);
     buffer
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use ferrocx_bus::{BusError, Doorbell};
+
+    use super::*;
+
+    /// The registers of a healthy device, all ones after some reads.
+    #[derive(Debug)]
+    struct Vanishing {
+        reads_left: AtomicU64,
+    }
+
+    impl Bar for Vanishing {
+        fn len_bytes(&self) -> u64 {
+            0x4000
+        }
+
+        fn read_be32(&self, offset: u64) -> u32 {
+            let left = self.reads_left.load(Ordering::Relaxed);
+            self.reads_left.store(left.saturating_sub(1), Ordering::Relaxed);
+            match (left, offset) {
+                (0, _) => u32::MAX,
+                (_, offset::CMDQ_ADDR_LO) => 0x8000_0000,
+                _ => 0,
+            }
+        }
+
+        fn write_be32(&self, _: u64, _: u32) {}
+
+        fn write_be64(&self, _: u64, _: u64) {}
+
+        fn doorbell(&self, offset: u64) -> Result<Doorbell, BusError> {
+            Err(BusError::NotADoorbell { offset })
+        }
+    }
+
+    #[test]
+    fn a_device_that_vanishes_between_two_reads_is_gone_and_nothing_else() {
+        let after = |reads_left| Vanishing { reads_left: AtomicU64::new(reads_left) };
+        let all = after(u64::MAX);
+        let shown = Some(queue_shown(&all));
+        assert_eq!((shown, probe(&all, shown)), (Some(0x8000_0000), None));
+        let needed = (0..).find(|reads| probe(&after(*reads), shown).is_none()).unwrap();
+        assert!(needed > 5, "{needed} reads tell whether it is alive");
+        for reads in 0..needed {
+            assert_eq!(probe(&after(reads), shown), Some(DeadDevice::AllOnes), "{reads} reads");
+        }
+        // The same registers, there all the time, mean something else.
+        assert_eq!(probe(&all, Some(0x1000)), Some(DeadDevice::Restarting));
+    }
+}
