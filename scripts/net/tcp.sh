@@ -54,20 +54,23 @@ ip -n "$a" link set fxa up
 ip -n "$b" link set fxb up
 until_true 20 ip netns exec "$a" ping -c 1 -W 1 198.18.1.2 || die "no way from a to b"
 
-ip netns exec "$b" iperf3 -s -1 -D --pidfile "$work/iperf3.pid" >/dev/null
-# transfer NAME OPTION...: one iperf3 run from a, as JSON.
+listens() { [ -n "$(ip netns exec "$b" ss -Hltn 'sport = :5201')" ]; }
+# transfer NAME OPTION...: one iperf3 run from a to a server in b, as JSON.
 transfer() {
     local name=$1
     shift
-    until_true 10 ip netns exec "$a" iperf3 -c 198.18.1.2 -t "$seconds" --json \
-        --logfile "$work/$name.json" "$@" || die "iperf3 $name failed"
+    ip netns exec "$b" iperf3 -s -1 -D --pidfile "$work/iperf3.pid" >/dev/null
+    until_true 10 listens || die "iperf3 does not listen"
+    ip netns exec "$a" iperf3 -c 198.18.1.2 -t "$seconds" --json "$@" >"$work/$name.json" ||
+        die "iperf3 $name failed: $(jq -r .error "$work/$name.json")"
+    jq -e 'has("error") | not' "$work/$name.json" >/dev/null ||
+        die "iperf3 $name: $(jq -r .error "$work/$name.json")"
     jq -r --arg name "$name" '.end | "\($name): \(.sum_received.bits_per_second / 1e6 | floor) " +
         "Mbit/s, \(.sum_received.bytes) bytes, \(.sum_sent.retransmits) retransmits"' \
         "$work/$name.json"
 }
 echo "== result"
 transfer a-to-b
-ip netns exec "$b" iperf3 -s -1 -D --pidfile "$work/iperf3.pid" >/dev/null
 transfer b-to-a --reverse
 stop_testpmd
 
