@@ -13,12 +13,13 @@ readonly OURS=(0000:02:00.0 0000:03:00.0)
 take "${OURS[@]}"
 must /host/cxctl hugepages reserve 64 --apply
 load_driver 2
-split_ports
 declare -A LOCKED
 for name in apart together; do
     options=(--device "${OURS[0]}" --device "${OURS[1]}" --forward-mode io --promiscuous)
     [ "$name" = apart ] || options+=(--one-address-space)
     start_testpmd "$name" "${options[@]}"
+    # The ports hear each other only through it.
+    [ "$name" = together ] || split_ports
     check answers 10.0.0.2 ip netns exec port1
     check answers 10.0.0.1 ip netns exec port2
     LOCKED[$name]=$(awk '$1 == "VmLck:" { print $2 }' "/proc/$TESTPMD/status")
