@@ -100,9 +100,9 @@ pub enum Interface {
 
 /// A device opened through VFIO.
 ///
-/// Closing it lets the kernel reset the device. For one that answers nothing, not even reads of its
-/// configuration space, the kernel waits up to a minute, and the thread that drops the last handle
-/// with it; one that was unplugged in good order is not waited for.
+/// Closing it lets the kernel reset the device. For one that answers nothing, not even reads of
+/// its configuration space, the kernel waits up to a minute, and the thread that drops the last
+/// handle with it; one that was unplugged in good order is not waited for.
 pub struct VfioTransport {
     bar: Arc<MappedBar>,
     dma: Arc<VfioDma>,
@@ -118,9 +118,9 @@ impl VfioTransport {
     /// # Errors
     ///
     /// What [`Sysfs::device`] and [`crate::sysfs::PciDevice::check_ready`] say;
-    /// [`BusError::Vfio`] where VFIO refuses; [`BusError::NotShareable`] when the device cannot join
-    /// [`VfioConfig::space`]; [`BusError::DeviceGone`] when its registers read as ones. Nothing
-    /// stays open or mapped after an error.
+    /// [`BusError::Vfio`] where VFIO refuses; [`BusError::NotShareable`] when the device cannot
+    /// join [`VfioConfig::space`]; [`BusError::DeviceGone`] when its registers read as ones.
+    /// Nothing stays open or mapped after an error.
     pub fn open(config: &VfioConfig) -> Result<Arc<Self>, BusError> {
         let found = config.sysfs.device(&config.address)?;
         let group = found.check_ready(&config.also_accept)?.number;
