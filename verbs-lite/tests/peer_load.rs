@@ -33,8 +33,10 @@ impl Random {
 /// What the owner and the transfer tell each other.
 #[derive(Default)]
 struct Baton {
-    /// Rounds that have begun, and rounds in which the memory was taken back.
+    /// Rounds that have begun, in which the owner is about to take the memory back, and in which
+    /// it did.
     begun: AtomicU64,
+    taking: AtomicU64,
     taken: AtomicU64,
     stop: AtomicBool,
 }
@@ -55,6 +57,7 @@ fn owner(block: &PeerBlock, baton: &Baton) {
         while since.elapsed() < wait {
             std::hint::spin_loop();
         }
+        baton.taking.store(round, Ordering::Release);
         block.invalidate().unwrap();
         region.fill(start, len, 0xee).unwrap();
         baton.taken.store(round, Ordering::Release);
@@ -143,6 +146,11 @@ fn memory_is_taken_back_at_random_moments() {
                 two.world.step();
             });
             baton.begun.store(round, Ordering::Release);
+            // A machine that is busy runs the owner late. In half of the rounds the devices wait
+            // for it, so that the transfer is not over by then.
+            while round % 2 == 0 && baton.taking.load(Ordering::Acquire) < round {
+                std::thread::yield_now();
+            }
             while baton.taken.load(Ordering::Acquire) < round {
                 two.world.step();
             }
