@@ -10,6 +10,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use thiserror::Error;
@@ -64,6 +65,9 @@ pub enum WaitStrategy {
     SpinHint,
     /// Offer the core to other threads; for more workers than cores.
     Yield,
+    /// Sleep this long, and as much longer as the kernel's timers take (50 us by default); for
+    /// machines that must stay cool, and for tests.
+    Sleep(Duration),
 }
 
 impl WaitStrategy {
@@ -74,19 +78,7 @@ impl WaitStrategy {
             Self::Busy => {}
             Self::SpinHint => std::hint::spin_loop(),
             Self::Yield => thread::yield_now(),
-        }
-    }
-}
-
-impl std::str::FromStr for WaitStrategy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "busy" => Ok(Self::Busy),
-            "spin" => Ok(Self::SpinHint),
-            "yield" => Ok(Self::Yield),
-            other => Err(format!("wait strategy {other:?} is not one of busy, spin, yield")),
+            Self::Sleep(time) => thread::sleep(time),
         }
     }
 }

@@ -295,6 +295,7 @@ fn strategy(wait: Wait) -> WaitStrategy {
     match wait {
         Wait::Busy => WaitStrategy::Busy,
         Wait::Spin => WaitStrategy::SpinHint,
-        Wait::Yield | Wait::Sleep | Wait::Interrupt => WaitStrategy::Yield,
+        Wait::Yield => WaitStrategy::Yield,
+        Wait::Sleep | Wait::Interrupt => WaitStrategy::Sleep(Wait::SLEEP),
     }
 }
