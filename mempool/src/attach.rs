@@ -38,16 +38,18 @@ impl fmt::Debug for ExternalBuffer {
     }
 }
 
-/// Whether the data of this header can be reached through it only.
+/// Whether the data of this header can be reached through it only, and may be borrowed.
 ///
 /// # Safety
 /// The caller's Mbuf owns `header`.
 #[inline]
 pub(crate) unsafe fn is_writable(header: *mut Header) -> bool {
     // SAFETY: as the caller promises.
-    let refs = unsafe { &(*header).refs };
+    let (refs, foreign) = unsafe { (&(*header).refs, (*header).foreign) };
     // SAFETY: as above.
-    refs.is_plain() || (refs.is_unique() && unsafe { attachment_is_unique(header) })
+    let is_alone =
+        || refs.is_plain() || (refs.is_unique() && unsafe { attachment_is_unique(header) });
+    !foreign && is_alone()
 }
 
 /// # Safety
@@ -114,6 +116,7 @@ impl Mbuf {
             (*h).iova = iova;
             (*h).lkey_be = lkey.to_be();
             (*h).buf_len = len_bytes as u16;
+            (*h).foreign = false;
             (*h).data_off = 0;
             (*h).data_len = len_bytes as u16;
             (*h).pkt_len = len_bytes as u32;
@@ -177,6 +180,7 @@ unsafe fn clone_segment(header: NonNull<Header>, cache: &mut PoolCache) -> Optio
         (*to).iova = (*from).iova;
         (*to).lkey_be = (*from).lkey_be;
         (*to).buf_len = (*from).buf_len;
+        (*to).foreign = (*from).foreign;
         (*to).data_off = (*from).data_off;
         (*to).data_len = (*from).data_len;
         (*to).vlan_tci = (*from).vlan_tci;

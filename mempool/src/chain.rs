@@ -10,12 +10,13 @@ use std::{
 };
 
 use crate::{
+    access,
     header::{Header, header, set_header},
     mbuf::Mbuf,
 };
 
 /// Most segments of one packet.
-pub const MAX_SEGMENTS: u16 = 255;
+pub const MAX_SEGMENTS: u16 = u8::MAX as u16;
 
 impl Mbuf {
     /// Segments of the packet.
@@ -30,10 +31,9 @@ impl Mbuf {
     /// # Errors
     /// `tail` comes back if the packet would have more than [`MAX_SEGMENTS`].
     pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
-        let segs = header!(self, nb_segs) + header!(tail, nb_segs);
-        if segs > MAX_SEGMENTS {
+        let Some(segs) = header!(self, nb_segs).checked_add(header!(tail, nb_segs)) else {
             return Err(tail);
-        }
+        };
         let last = self.last();
         set_header!(self, nb_segs, segs);
         let pkt_len = header!(self, pkt_len).wrapping_add(header!(tail, pkt_len));
@@ -71,15 +71,25 @@ impl Mbuf {
 
     /// Copies bytes `offset..offset + out.len()` of the packet, across segments. `false` if the
     /// packet is shorter; `out` then holds a part.
+    ///
+    /// [Foreign](Mbuf::is_foreign) segments are read too, which may be slow: each eight bytes of a
+    /// BAR are a round trip over PCIe.
     #[must_use]
     pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
         let (mut skip, mut done) = (offset, 0);
         for segment in self.segments() {
-            let data = segment.data();
-            let from = skip.min(data.len());
+            let len = segment.data_len();
+            let from = skip.min(len);
             skip -= from;
-            let n = (data.len() - from).min(out.len() - done);
-            out[done..done + n].copy_from_slice(&data[from..from + n]);
+            let n = (len - from).min(out.len() - done);
+            let part = &mut out[done..done + n];
+            if segment.is_foreign() {
+                // SAFETY: `from + n` bytes of data lie in the segment's room, which the pool keeps
+                // mapped. Nobody borrows them, because `data` refuses to.
+                unsafe { access::copy_out(segment.segment.data_ptr().add(from), part) };
+            } else {
+                part.copy_from_slice(&segment.data()[from..from + n]);
+            }
             done += n;
         }
         skip == 0 && done == out.len()
@@ -125,12 +135,30 @@ pub struct Segment<'a> {
 
 impl<'a> Segment<'a> {
     /// Its bytes.
+    ///
+    /// # Panics
+    /// If it [is foreign](Segment::is_foreign).
     #[inline]
     #[must_use]
     pub fn data(&self) -> &'a [u8] {
         let data = self.segment.data();
         // SAFETY: the packet is borrowed for `'a`, and the data with it.
         unsafe { slice::from_raw_parts(data.as_ptr(), data.len()) }
+    }
+
+    /// Whether its bytes lie in [foreign](crate::Backing::Foreign) memory, see
+    /// [`Mbuf::is_foreign`].
+    #[inline]
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.segment.is_foreign()
+    }
+
+    /// Virtual address of its first byte.
+    #[inline]
+    #[must_use]
+    pub fn data_address(&self) -> usize {
+        self.segment.data_address()
     }
 
     /// The device's address of its first byte.

@@ -137,7 +137,7 @@ impl MbufFifo {
             // SAFETY: a copy that is not dropped. It becomes the owner below, when the original
             // leaves `packets`; if it does not, or if `each` panics, it is forgotten.
             let mbuf = ManuallyDrop::new(unsafe { ptr::read(mbuf) });
-            let (address, len) = (mbuf.data().as_ptr().addr(), mbuf.data_len() as u16);
+            let (address, len) = (mbuf.data_address(), mbuf.data_len() as u16);
             if !mbuf.is_simple_of(&self.pool) || !each(Plain { address, len, flags: mbuf.flags() })
             {
                 break;

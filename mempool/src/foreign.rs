@@ -93,6 +93,7 @@ mod tests {
 
     use super::*;
     use crate::region::{Backing, RegionConfig};
+    use crate::{Mbuf, Pool, PoolConfig, PoolKeys};
 
     #[test]
     #[cfg_attr(miri, ignore = "maps a file")]
@@ -150,5 +151,105 @@ mod tests {
         // SAFETY: refused before the memory matters.
         let odd = unsafe { Region::adopt(base, 4097, Box::new(())) }.unwrap_err();
         assert!(matches!(odd, MempoolError::ForeignRange { len_bytes: 4097, .. }), "{odd}");
+    }
+
+    /// Another device's memory, and a pool over all but its first 64 bytes.
+    fn foreign_pool(count: usize) -> (Arc<Region>, Pool) {
+        let memory = Region::alloc(&RegionConfig::heap(4096)).unwrap();
+        memory.fill(0, 4096, 0xa5).unwrap();
+        // SAFETY: the owner keeps the region, which is mapped and accessed atomically.
+        let region =
+            unsafe { Region::adopt(memory.base(), 4096, Box::new(Arc::clone(&memory))) }.unwrap();
+        let pool = Pool::with_region(&config(count, 256), &region, 64).unwrap();
+        (memory, pool)
+    }
+
+    fn config(count: usize, data_room_bytes: usize) -> PoolConfig {
+        PoolConfig {
+            count,
+            data_room_bytes,
+            headroom_bytes: 16,
+            cache_size: 4,
+            region: RegionConfig::heap(0),
+            ..PoolConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_pool_over_foreign_memory_touches_none_of_it() {
+        let (memory, pool) = foreign_pool(8);
+        assert!(pool.is_foreign());
+        pool.stamp(PoolKeys { region_iova: 0x10_0000, lkey: 7 }).unwrap();
+        let mut cache = pool.cache();
+        let mut held: Vec<Mbuf> = (0..8).map(|_| cache.get().unwrap()).collect();
+        assert!(cache.get().is_none());
+        for mbuf in &mut held {
+            assert!(mbuf.reset_rx(16, 240) && !mbuf.reset_rx(16, 241));
+            assert_eq!((mbuf.is_foreign(), mbuf.is_writable(), mbuf.lkey()), (true, false, 7));
+            assert_eq!(
+                mbuf.data_address() as u64 - memory.as_ptr().addr() as u64 + 0x10_0000,
+                mbuf.data_iova()
+            );
+            assert!(mbuf.data_mut().is_none());
+            assert!(mbuf.append(0).is_none() && mbuf.prepend(0).is_none());
+            assert!(!mbuf.extend_from_slice(b"x") && mbuf.adj(1) && mbuf.trim(1));
+            mbuf.prefetch_data();
+        }
+        held.drain(4..).for_each(|mbuf| cache.put(mbuf));
+        drop((held, cache));
+        pool.unstamp().unwrap();
+        drop(pool);
+        let mut bytes = [0; 4096];
+        memory.copy_out(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0xa5));
+    }
+
+    #[test]
+    fn packets_with_foreign_payload_are_read_by_copying() {
+        let (memory, payloads) = foreign_pool(4);
+        let headers = Pool::new(&config(4, 128)).unwrap();
+        let mut packet = headers.get().unwrap();
+        assert!(packet.extend_from_slice(b"header: "));
+        let mut payload = payloads.get().unwrap();
+        assert!(payload.reset_rx(16, 20));
+        let at = payload.data_address() - memory.as_ptr().addr();
+        memory.copy_in(at, b"payload of 20 bytes!").unwrap();
+        packet.chain(payload).unwrap();
+
+        let foreign: Vec<bool> = packet.segments().map(|segment| segment.is_foreign()).collect();
+        assert_eq!(foreign, [false, true]);
+        assert_eq!((packet.data(), packet.is_foreign()), (&b"header: "[..], false));
+        assert!(packet.append(1).is_none(), "the last segment is foreign");
+        let mut all = [0; 28];
+        assert!(packet.read(0, &mut all));
+        assert_eq!(&all, b"header: payload of 20 bytes!");
+        let mut some = [0; 9];
+        assert!(packet.read(16, &mut some));
+        assert_eq!(&some, b"of 20 byt");
+        assert!(!packet.read(20, &mut some), "one byte is missing");
+    }
+
+    #[test]
+    fn clones_of_foreign_data_are_foreign_until_they_are_freed() {
+        let (_memory, payloads) = foreign_pool(1);
+        let headers = Pool::new(&config(1, 128)).unwrap();
+        let mut cache = headers.cache();
+        let mut payload = payloads.get().unwrap();
+        assert!(payload.reset_rx(0, 9));
+        let clone = payload.clone_ref(&mut cache).unwrap();
+        assert!(clone.is_foreign() && clone.is_of(&headers));
+        assert_eq!(clone.data_address(), payload.data_address());
+        drop((clone, payload));
+        let mbuf = cache.get().unwrap();
+        assert!(!mbuf.is_foreign() && mbuf.is_writable());
+        assert!(payloads.get().unwrap().is_foreign());
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be borrowed")]
+    fn foreign_data_is_not_borrowed() {
+        let (_memory, pool) = foreign_pool(1);
+        let mbuf = pool.get().unwrap();
+        let _ = mbuf.data();
     }
 }

@@ -17,8 +17,8 @@ pub(crate) const INVALID_LKEY: u32 = 0x100;
 /// for `refs`; the fields of a header whose `Mbuf` is gone and that clones keep alive are read by
 /// nobody until the last of them frees it.
 ///
-/// In the pool `refs` is plain, `next` null, `nb_segs` 1, and `buf`, `iova`, `lkey_be`, `buf_len`
-/// are the pool's own; the other fields are what the last user left. Always
+/// In the pool `refs` is plain, `next` null, `nb_segs` 1, and `buf`, `iova`, `lkey_be`, `buf_len`,
+/// `foreign` are the pool's own; the other fields are what the last user left. Always
 /// `data_off + data_len <= buf_len`.
 #[repr(C, align(64))]
 pub(crate) struct Header {
@@ -36,7 +36,9 @@ pub(crate) struct Header {
     pub(crate) buf_len: u16,
     pub(crate) refs: RefCount,
     /// Segments of the packet, in its first header; 1 in all others.
-    pub(crate) nb_segs: u16,
+    pub(crate) nb_segs: u8,
+    /// Whether the data lies in memory that this process shares with its owner, and never borrows.
+    pub(crate) foreign: bool,
     pub(crate) data_off: u16,
     /// Bytes of data in this segment.
     pub(crate) data_len: u16,
@@ -61,7 +63,7 @@ const _: () = assert!(size_of::<Header>() == 64 && align_of::<Header>() == 64);
 unsafe impl Send for Header {}
 
 impl Header {
-    pub(crate) fn new(buf: *mut u8, buf_len: u16, pool: NonNull<PoolInner>) -> Self {
+    pub(crate) fn new(buf: *mut u8, buf_len: u16, foreign: bool, pool: NonNull<PoolInner>) -> Self {
         Self {
             buf,
             iova: 0,
@@ -71,6 +73,7 @@ impl Header {
             buf_len,
             refs: RefCount::new(),
             nb_segs: 1,
+            foreign,
             data_off: 0,
             data_len: 0,
             vlan_tci: 0,

@@ -36,6 +36,9 @@
 //! | CPU | pool | [`PoolCache::put`], or dropping it, on any thread | nobody |
 //! | posted | pool | `unsafe` [`PoolCache::put_simple_bulk`] | nobody |
 //!
+//! Buffers of a pool over foreign memory go the same ways, but their data is never borrowed by
+//! anybody, because its owner may write there too: see [`Mbuf::is_foreign`].
+//!
 //! Forbidden: posting an `Mbuf` of a pool that is not stamped ([`Pool::keys`] says so, and such
 //! a buffer carries the invalid key 0x100); posting the buffers of one pool to two devices; reading
 //! through [`Region`] what a holder of an `Mbuf` writes.

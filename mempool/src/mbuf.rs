@@ -149,23 +149,31 @@ impl Mbuf {
     // ---- The data of the first segment ----
 
     /// Bytes of data in the first segment.
+    ///
+    /// # Panics
+    /// If it [is foreign](Mbuf::is_foreign).
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
         let len = usize::from(header!(self, data_len));
+        if self.is_foreign() {
+            borrowed_foreign();
+        }
         // SAFETY: (1) `data_off + data_len <= buf_len`, so the range lies in the room, which was
-        // zeroed when mapped; (2) the CPU owns it, so no device writes to it; (3) no `&mut` to it
-        // exists: that takes `&mut self` and no clones.
+        // zeroed when mapped; (2) the CPU owns it, so no device writes to it, and it is not
+        // foreign, so nobody else does; (3) no `&mut` to it exists: that takes `&mut self` and no
+        // clones.
         unsafe { slice::from_raw_parts(self.data_ptr(), len) }
     }
 
-    /// The same, to write to. `None` while clones share the data.
+    /// The same, to write to. `None` while clones share the data, and if it
+    /// [is foreign](Mbuf::is_foreign).
     #[inline]
     #[must_use]
     pub fn data_mut(&mut self) -> Option<&mut [u8]> {
         let len = usize::from(header!(self, data_len));
         let ptr = self.data_ptr();
-        // SAFETY: as in `data`, and nobody else can reach the data: `&mut self`, no clones.
+        // SAFETY: as in `data`, and nobody else can reach the data: `&mut self`, writable.
         self.is_writable().then(|| unsafe { slice::from_raw_parts_mut(ptr, len) })
     }
 
@@ -235,8 +243,30 @@ impl Mbuf {
         header!(self, lkey_be)
     }
 
+    /// Whether the first segment lies in [foreign](crate::Backing::Foreign) memory: a BAR, a
+    /// dma-buf, a shared file.
+    ///
+    /// Its owner may write there at any time, so Rust may not borrow it: [`Mbuf::data`] panics,
+    /// [`Mbuf::data_mut`], [`Mbuf::append`] and [`Mbuf::prepend`] answer `None`. Lengths, the
+    /// addresses for device and owner, chaining, sending and freeing are as ever, and
+    /// [`Mbuf::read`] copies bytes out. A packet whose bytes the owner has written gets its length
+    /// from [`Mbuf::reset_rx`].
     #[inline]
-    fn data_ptr(&self) -> *mut u8 {
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        header!(self, foreign)
+    }
+
+    /// Virtual address of the first byte of data; for foreign memory, less the address of its
+    /// region, where its owner finds it.
+    #[inline]
+    #[must_use]
+    pub fn data_address(&self) -> usize {
+        self.data_ptr().addr()
+    }
+
+    #[inline]
+    pub(crate) fn data_ptr(&self) -> *mut u8 {
         let (buf, off) = (header!(self, buf), usize::from(header!(self, data_off)));
         // SAFETY: `data_off <= buf_len`.
         unsafe { buf.add(off) }
@@ -245,8 +275,8 @@ impl Mbuf {
     // ---- Making data longer and shorter ----
 
     /// Adds `n` bytes behind the data of the last segment, and gives them out to be written; they
-    /// hold what was there before. `None`, and no change, if the tailroom is smaller or clones
-    /// share the data.
+    /// hold what was there before. `None`, and no change, if the tailroom is smaller, clones share
+    /// the data, or the segment [is foreign](Mbuf::is_foreign).
     #[inline]
     pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
         let h = self.last();
@@ -279,7 +309,8 @@ impl Mbuf {
     }
 
     /// Adds `n` bytes before the data of the first segment, and gives them out to be written.
-    /// `None`, and no change, if the headroom is smaller or clones share the data.
+    /// `None`, and no change, if the headroom is smaller, clones share the data, or it
+    /// [is foreign](Mbuf::is_foreign).
     #[inline]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         let off = self.headroom();
@@ -506,6 +537,12 @@ impl Mbuf {
     pub fn is_of(&self, pool: &Pool) -> bool {
         header!(self, pool) == pool.inner_ptr()
     }
+}
+
+#[cold]
+#[inline(never)]
+fn borrowed_foreign() -> ! {
+    panic!("the data of a foreign segment cannot be borrowed; use Mbuf::read")
 }
 
 impl Drop for Mbuf {

@@ -17,7 +17,7 @@ use crate::{
     header::{Cold, Header, INVALID_LKEY},
     mbuf::Mbuf,
     objects::Core,
-    region::{Region, RegionConfig},
+    region::{Backing, Region, RegionConfig},
     stats::PoolStats,
 };
 
@@ -125,6 +125,7 @@ pub(crate) struct PoolInner {
     /// The bytes of the region that are this pool's.
     range: Range<usize>,
     stride: usize,
+    foreign: bool,
     pub(crate) data_room: u16,
     pub(crate) headroom: u16,
     cache_size: usize,
@@ -156,6 +157,7 @@ impl PoolInner {
             (*h).iova = self.iova.load(Relaxed).wrapping_add(offset as u64);
             (*h).lkey_be = self.lkey_be.load(Relaxed);
             (*h).buf_len = self.data_room;
+            (*h).foreign = self.foreign;
             (*h).data_off = self.headroom;
             (*h).data_len = 0;
         }
@@ -213,6 +215,10 @@ impl Pool {
     /// Makes a pool over the bytes of `region` from `offset`, a multiple of 64. The region's
     /// configuration in `config` is not used.
     ///
+    /// Over [foreign](Backing::Foreign) memory it is a pool of *foreign* buffers, see
+    /// [`Mbuf::is_foreign`]. Making it, using it and ending it touch none of that memory: headers
+    /// and free lists lie on the heap.
+    ///
     /// # Errors
     /// [`MempoolError::PoolConfig`]; [`MempoolError::RegionRange`] if the region is too small or
     /// another pool has some of those bytes.
@@ -226,13 +232,13 @@ impl Pool {
         let count = config.count as u32;
         let (stride, room) = (config.stride_bytes(), config.data_room_bytes as u16);
         let cold: Box<[Cold]> = (0..count).map(|_| Cold::default()).collect();
-        let first = range.start;
+        let (first, foreign) = (range.start, region.backing() == Backing::Foreign);
         let inner = Box::<PoolInner>::new_uninit();
         let inner = NonNull::from(Box::leak(inner)).cast::<PoolInner>();
         let core = Core::new(&config.name, count, |index| {
             // SAFETY: `claim` checked that all rooms lie inside the region.
             let buf = unsafe { region.as_ptr().add(first + index as usize * stride) };
-            Header::new(buf, room, inner)
+            Header::new(buf, room, foreign, inner)
         });
         let value = PoolInner {
             core,
@@ -240,6 +246,7 @@ impl Pool {
             region: Arc::clone(region),
             range,
             stride,
+            foreign,
             data_room: room,
             headroom: config.headroom_bytes as u16,
             cache_size: config.cache_size,
@@ -280,6 +287,12 @@ impl Pool {
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
         &self.inner().region
+    }
+
+    /// Whether its buffers lie in [foreign](Backing::Foreign) memory, see [`Mbuf::is_foreign`].
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.inner().foreign
     }
 
     /// The bytes of the region in which this pool's data rooms lie.
