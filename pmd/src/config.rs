@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrocx_mempool::PageSize;
+use ferrocx_mempool::{PageSize, Pool};
 
 use crate::error::ConfigError;
 
@@ -158,6 +158,72 @@ pub struct RxQueueConfig {
     /// number; several queues may share one. `None` for a queue that is only polled. See
     /// [`RxQueue::wait`](crate::RxQueue::wait).
     pub interrupt: Option<u16>,
+    /// Put the header of each packet and what follows it into buffers of two pools. `None` for
+    /// packets that lie in the queue's pool as a whole.
+    pub split: Option<BufferSplit>,
+}
+
+/// Where a receive queue splits its packets, and where the second part goes.
+///
+/// The first `header_bytes` bytes of each packet fill a buffer of the queue's own pool, the rest as
+/// many buffers of `payload` as it takes. A received packet is a chain of both; one that ends
+/// within its header is a single buffer, and its payload buffers are posted again.
+///
+/// # Payload in another device's memory
+///
+/// The payload pool may lie over memory of a GPU or a BAR
+/// ([`Region::map_file`](ferrocx_mempool::Region::map_file),
+/// [`Pool::with_region`](ferrocx_mempool::Pool::with_region)). The adapter then writes payloads
+/// straight into it, and the processor reads and writes none of it, neither here nor when such a
+/// chain is sent: see [`Mbuf::is_foreign`](ferrocx_mempool::Mbuf::is_foreign). A completion may be
+/// seen before the memory's owner sees the last byte: it has to order that by its own means.
+///
+/// The owner lends the memory for as long as the pool is registered. To have it back it asks
+/// whoever runs the queues, who in this order
+///
+/// 1. destroys this queue, and the send queues that were made since the pool was registered,
+/// 2. frees the packets that are left of it,
+/// 3. calls [`Device::unregister_pool`](crate::Device::unregister_pool), which refuses as long as 1
+///    or 2 is missing. When it returns, the device reaches none of the memory.
+///
+/// Nothing takes it back from under a running queue, because the reserved L_Key has no end. Memory
+/// that its owner may want at any moment belongs under an RDMA key of its own
+/// (`ferrocx-verbs-lite`, `peer`). If it vanishes all the same, with its device, what the adapter
+/// reads and writes fails as the bus makes it fail: nothing is promised about those packets.
+///
+/// # Example
+///
+/// ```
+/// use std::error::Error;
+/// use std::fs::File;
+///
+/// use ferrocx_mempool::{Pool, PoolConfig, Region};
+/// use ferrocx_pmd::{BufferSplit, Device, RxQueue, RxQueueConfig};
+///
+/// /// A queue whose payloads land in a BAR, such as a GPU's: `bar` is its sysfs `resource` file.
+/// fn into_bar(device: &Device, headers: &Pool, bar: &File) -> Result<RxQueue, Box<dyn Error>> {
+///     let region = Region::map_file(bar, 0, 16 << 20)?;
+///     let config = PoolConfig {
+///         name: "payload".to_owned(),
+///         count: 4096,
+///         data_room_bytes: 4096,
+///         headroom_bytes: 0,
+///         ..PoolConfig::default()
+///     };
+///     let payload = Pool::with_region(&config, &region, 0)?;
+///     device.register_pool(headers)?;
+///     device.register_pool(&payload)?;
+///     let split = Some(BufferSplit { header_bytes: 128, payload });
+///     Ok(device.rx_queue(headers, &RxQueueConfig { split, ..RxQueueConfig::default() })?)
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BufferSplit {
+    /// Bytes of each packet that go into the first buffer: 1 to what a buffer of the queue's pool
+    /// has behind its headroom. Headers should fit, as nothing else can be parsed or changed.
+    pub header_bytes: u16,
+    /// Pool of the rest, registered with the device. Its headroom is not kept free.
+    pub payload: Pool,
 }
 
 impl RxQueueConfig {
@@ -175,6 +241,7 @@ impl Default for RxQueueConfig {
             cqe_compression: false,
             cache_size: 512,
             interrupt: None,
+            split: None,
         }
     }
 }

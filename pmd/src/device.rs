@@ -301,6 +301,23 @@ impl Device {
         lock(&self.inner.registrations).add(&mut control, &self.inner.keys, pool)
     }
 
+    /// Ends the device's reach into a pool's buffers: takes the stamp back, and with the last pool
+    /// of a region destroys its key and unmaps it. When this returns `Ok`, the device reaches none
+    /// of that memory. A pool that is not registered is none of its business: `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::InUse`] while queues live that may name the region: receive queues that were
+    /// made with the pool, and every send queue made since it was registered.
+    /// [`DeviceError::Mempool`] while packets of the pool are out. Nothing has changed then. What
+    /// device or system refused: the device may then still reach the memory; try again, or
+    /// [`Device::close`].
+    pub fn unregister_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
+        let mut control = self.inner.control();
+        let gone = self.inner.objects_are_gone();
+        lock(&self.inner.registrations).remove(&mut control, gone, pool)
+    }
+
     /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet;
     /// see [`Device::rss`].
     ///

@@ -138,8 +138,15 @@ pub(crate) struct Registration {
     mapping: Arc<DmaMapping>,
     lkey: u32,
     mkey_index: Option<u32>,
-    /// Pools over the region that carry this device's keys.
-    stamped: Vec<Pool>,
+    pools: Vec<Registered>,
+}
+
+/// A pool over a region that this device can reach.
+#[derive(Debug)]
+struct Registered {
+    pool: Pool,
+    /// Whether its buffers carry this device's keys, not another's.
+    stamped: bool,
 }
 
 /// All regions that this device can reach.
@@ -179,15 +186,53 @@ impl Registrations {
                 let dma = Arc::clone(control.memory().dma());
                 let mapping = dma.map(Arc::clone(&region), DmaAccess::ReadWrite)?;
                 let (lkey, mkey_index) = keys.for_region(control, &mapping)?;
-                let stamped = Vec::new();
-                self.list.push(Registration { region, mapping, lkey, mkey_index, stamped });
+                let pools = Vec::new();
+                self.list.push(Registration { region, mapping, lkey, mkey_index, pools });
                 self.list.len() - 1
             }
         };
         let entry = &mut self.list[at];
-        if pool.keys().is_none() {
+        if entry.pools.iter().any(|known| known.pool == *pool) {
+            return Ok(());
+        }
+        let stamped = pool.keys().is_none();
+        if stamped {
             pool.stamp(PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey })?;
-            entry.stamped.push(pool.clone());
+        }
+        entry.pools.push(Registered { pool: pool.clone(), stamped });
+        Ok(())
+    }
+
+    /// Takes a pool out. With the last one of its region goes its key, and then its mapping.
+    pub(crate) fn remove(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        pool: &Pool,
+    ) -> Result<(), DeviceError> {
+        let Some(at) = self.find(pool) else { return Ok(()) };
+        let entry = &mut self.list[at];
+        let Some(place) = entry.pools.iter().position(|known| known.pool == *pool) else {
+            return Ok(());
+        };
+        // Queues hold the mapping of every region that they may name to the device.
+        let handles = Arc::strong_count(&entry.mapping) - 1;
+        if handles > 0 {
+            return Err(DeviceError::InUse { handles });
+        }
+        if entry.pools[place].stamped {
+            pool.unstamp()?;
+            entry.pools[place].stamped = false;
+        }
+        if entry.pools.len() == 1 {
+            if let Some(index) = entry.mkey_index.filter(|_| !objects_are_gone) {
+                control.destroy(Kind::Mkey, index)?;
+                entry.mkey_index = None;
+            }
+            entry.mapping.end()?;
+            self.list.remove(at);
+        } else {
+            entry.pools.remove(place);
         }
         Ok(())
     }
@@ -215,7 +260,8 @@ impl Registrations {
 
     /// Gives the pools free for another device, and unmaps their regions.
     pub(crate) fn clear(&mut self) {
-        for pool in self.list.drain(..).flat_map(|entry| entry.stamped) {
+        let known = self.list.drain(..).flat_map(|entry| entry.pools);
+        for Registered { pool, .. } in known.filter(|known| known.stamped) {
             // Buffers may still be out, or in a core's cache. The stamp then stays, and another
             // device works with the difference of the addresses.
             if let Err(error) = pool.unstamp() {

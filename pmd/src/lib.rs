@@ -134,8 +134,8 @@ mod uar;
 pub use bringup::FirmwareVersion;
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{
-    DEFAULT_RSS_KEY, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU,
-    RssConfig, RxQueueConfig, TxQueueConfig,
+    BufferSplit, DEFAULT_RSS_KEY, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS,
+    MIN_MTU, RssConfig, RxQueueConfig, TxQueueConfig,
 };
 pub use device::{Device, DeviceInfo, Limits};
 pub use eq::Event;

@@ -12,12 +12,17 @@
 //! | owner bit, then the rest of the completion | the rest may be of the lap before |
 //! | consumer index of the CQ, then counter of the RQ | a buffer posted must have room for its completion |
 //! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
+//!
+//! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
+//! several buffers to a work request and a slower path; what those look like is in `shape`.
 
+mod shape;
 mod slow;
 #[cfg(test)]
 mod tests;
 mod wake;
 
+pub(crate) use shape::Shape;
 pub use wake::sleep_on;
 
 use std::sync::Arc;
@@ -26,12 +31,11 @@ use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
 use ferrocx_prm::wqc::{Rqc, Wq};
-use ferrocx_prm::wqe::{Data, INVALID_LKEY};
 
 use crate::cmd::objects::{Handle, Kind, QueueState};
 use crate::config::RxQueueConfig;
 use crate::cq::{Cq, OP_OWN_MASK};
-use crate::device::{Device, Inner, lock};
+use crate::device::{Device, Inner};
 use crate::error::{ConfigError, DeviceError, QueueFault};
 use crate::keys::RegionKeys;
 use crate::stats::RxStats;
@@ -104,6 +108,8 @@ pub(crate) struct RxRing {
     cache: PoolCache,
     pub(crate) stats: RxStats,
     mini: slow::Mini,
+    /// Of a queue that splits, whose work requests have at least two buffers.
+    split: Option<Box<shape::Split>>,
     /// Keeps the region mapped while the device may write to it.
     _keys: RegionKeys,
 }
@@ -330,11 +336,18 @@ impl RxQueue {
         let wq_bytes = 1usize << (shape.log_size + shape.log_segs + LOG_DATA_BYTES);
         let buf = Arc::new(memory.alloc(wq_bytes, 4096)?);
         let record = Arc::new(memory.alloc(8, 64)?);
-        let mut hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
+        let split = config.split.as_ref();
+        let split = split.map(|split| shape::Split::of(device, split, config.cache_size));
+        let hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
+        let mut hot = hot.splitting(split.transpose()?);
         let need = hot.elts.capacity();
         let got = hot.fill();
         if got < need {
-            return Err(DeviceError::PoolTooSmall { pool: pool.name().to_owned(), need, got });
+            return Err(DeviceError::PoolTooSmall {
+                pool: hot.short_pool().name().to_owned(),
+                need,
+                got,
+            });
         }
         let wq = Wq::zeroed()
             .with_wq_type(WQ_CYCLIC)
@@ -495,40 +508,6 @@ impl Drop for RxQueue {
     }
 }
 
-/// Sizes of a receive queue, checked.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) log_size: u8,
-    pub(crate) log_segs: u8,
-}
-
-impl Shape {
-    fn of(device: &Inner, pool: &Pool, config: &RxQueueConfig) -> Result<Self, ConfigError> {
-        let limits = &device.limits;
-        let log_size = ConfigError::log2(
-            "receive descriptors",
-            config.descriptors,
-            limits.min_descriptors,
-            limits.max_descriptors,
-            "",
-        )?;
-        let mtu = u32::from(lock(&device.port).mtu);
-        let frame = config.max_frame_bytes.unwrap_or(mtu + L2_BYTES);
-        ConfigError::range("largest frame in bytes", frame.into(), 64, 65535, "")?;
-        let (room, headroom) = (pool.data_room_bytes() as u32, pool.headroom_bytes() as u32);
-        if room <= headroom {
-            let what = "the pool's buffers have no room behind their headroom; make them larger";
-            return Err(ConfigError::Conflict { what });
-        }
-        let behind = frame.saturating_sub(room - headroom);
-        let segs = (1 + behind.div_ceil(room)).next_power_of_two();
-        let max = RxQueueConfig::MAX_SEGMENTS;
-        let hint = "; use a pool with larger buffers, or a smaller max_frame_bytes";
-        ConfigError::range("buffers for the largest frame", segs.into(), 1, max.into(), hint)?;
-        Ok(Self { log_size, log_segs: segs.trailing_zeros() as u8 })
-    }
-}
-
 impl RxRing {
     /// Views initialised memory and prepares the ring; nothing is posted yet.
     pub(crate) fn over(
@@ -559,21 +538,11 @@ impl RxRing {
             cache: pool.cache_with_size(cache_size),
             stats: RxStats::default(),
             mini: slow::Mini::default(),
+            split: None,
             _keys: keys,
         };
-        ring.stamp(pool.data_room_bytes() as u32);
+        ring.stamp();
         Ok(ring)
-    }
-
-    /// Writes length and key of every descriptor, once.
-    fn stamp(&self, room: u32) {
-        for index in 0..self.wq.entries() {
-            let first = index & ((1 << self.log_segs) - 1) == 0;
-            let len = if first { room - u32::from(self.headroom) } else { room };
-            let segment = Data::zeroed().with_byte_count(len).with_lkey(u32::from_be(self.lkey_be));
-            debug_assert_ne!(segment.lkey(), INVALID_LKEY, "the pool is registered");
-            self.wq.at(index).store(&segment.0);
-        }
     }
 }
 

@@ -2,15 +2,19 @@
 //! a pool that runs dry.
 
 use arrayvec::ArrayVec;
-use ferrocx_mempool::{Mbuf, OlFlags, RxMeta};
+use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
 
+use super::shape::SegmentShape;
 use super::{REFILL, RESPONDER_SEND, RxRing, meta};
+use crate::config::RxQueueConfig;
 use crate::cq::Odd;
 use crate::error::QueueFault;
 
 /// Completions of a compressed block, or entries of the array that holds them. Source: reference
 /// 6.8.
 const ARRAY: u32 = 8;
+/// Most buffers of a work request.
+const MAX_SEGS: usize = RxQueueConfig::MAX_SEGMENTS as usize;
 
 /// A compressed block that is being read.
 #[derive(Debug, Default, Clone, Copy)]
@@ -75,12 +79,6 @@ impl RxRing {
     pub(super) fn too_long(&mut self, len_bytes: u32) {
         let room_bytes = self.room_bytes();
         self.stop(QueueFault::TooLong { len_bytes, room_bytes });
-    }
-
-    /// Bytes that the buffers of one work request hold.
-    fn room_bytes(&self) -> u32 {
-        let room = self.cache.pool().data_room_bytes() as u32;
-        (room << self.log_segs) - u32::from(self.headroom)
     }
 
     /// Receives one packet at a time: scattered, or from a compressed block.
@@ -168,16 +166,15 @@ impl RxRing {
             return None;
         }
         self.ci = self.ci.wrapping_add(1);
-        let room = self.cache.pool().data_room_bytes() as u32;
         let mut packet: Option<Mbuf> = None;
         let mut left = len;
         for segment in 0..1 << self.log_segs {
             let mut mbuf = self.elts.pop()?;
-            let (headroom, meta) =
-                if segment == 0 { (self.headroom, meta) } else { (0, RxMeta::default()) };
-            let part = left.min(room - u32::from(headroom));
+            let SegmentShape { headroom, room, .. } = self.segment(segment);
+            let meta = if segment == 0 { meta } else { RxMeta::default() };
+            let part = left.min(room);
             if part == 0 && segment != 0 {
-                self.cache.put(mbuf);
+                self.payload_cache().put(mbuf);
                 continue;
             }
             // The parts were cut to fit.
@@ -193,8 +190,16 @@ impl RxRing {
         packet
     }
 
-    /// Posts whole work requests, as far as the pool has buffers.
+    /// The stock of the buffers behind the first of a work request.
+    fn payload_cache(&mut self) -> &mut PoolCache {
+        self.split.as_mut().map_or(&mut self.cache, |split| &mut split.cache)
+    }
+
+    /// Posts whole work requests, as far as the pools have buffers.
     fn refill_segments(&mut self) {
+        if self.split.is_some() {
+            return self.refill_split();
+        }
         let segs = 1u32 << self.log_segs;
         while self.missing() > 0 {
             let (wqes, offset) = (self.wq.view(), self.post_offset);
@@ -211,6 +216,33 @@ impl RxRing {
             if posted == 0 {
                 self.stats.no_mbuf += 1;
                 return;
+            }
+            self.pi = self.pi.wrapping_add(1);
+        }
+    }
+
+    /// The same for a queue that splits: a header and payload buffers, or none of them.
+    fn refill_split(&mut self) {
+        let segs = 1usize << self.log_segs;
+        while self.missing() > 0 {
+            let Some(split) = &mut self.split else { return };
+            let mut mbufs = ArrayVec::<Mbuf, MAX_SEGS>::new();
+            let has_all =
+                self.cache.get_bulk(&mut mbufs, 1) && split.cache.get_bulk(&mut mbufs, segs - 1);
+            if !has_all {
+                self.cache.put_bulk(&mut mbufs);
+                self.stats.no_mbuf += 1;
+                return;
+            }
+            let first = self.pi.wrapping_mul(segs as u32);
+            let mut offset = self.post_offset;
+            for (at, mbuf) in mbufs.into_iter().enumerate() {
+                let address = mbuf.room_iova().wrapping_add(offset);
+                self.wq.at(first.wrapping_add(at as u32)).store_be64::<8>(address);
+                offset = split.post_offset;
+                if let Err(mbuf) = self.elts.push(mbuf) {
+                    unreachable!("room for every buffer of the ring: {mbuf:?}");
+                }
             }
             self.pi = self.pi.wrapping_add(1);
         }
@@ -257,5 +289,6 @@ impl RxRing {
     pub(super) fn leak(&mut self) {
         self.elts.leak();
         std::mem::forget(self._keys.clone());
+        std::mem::forget(self.split.as_ref().map(|split| split.keys.clone()));
     }
 }

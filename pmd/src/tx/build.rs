@@ -112,7 +112,10 @@ impl TxRing {
             let start = u32::from(header[0]) << 8 | u32::from(*header.get(1)?);
             inline_word = (header.len() as u32) << 16 | start;
         }
-        let copy = opcode == Opcode::SEND && len <= usize::from(self.inline_bytes);
+        // Foreign memory is the device's to read: for the processor each word may be a round trip.
+        let copy = opcode == Opcode::SEND
+            && len <= usize::from(self.inline_bytes)
+            && !mbuf.segments().any(|segment| segment.is_foreign());
         let header_ds = header.len().saturating_sub(HEADER_IN_ETH).div_ceil(DS_BYTES);
         let data_ds = if copy {
             match len - skip {
@@ -138,14 +141,14 @@ impl TxRing {
             let len = mbuf.pkt_len() - plan.skip;
             if len != 0 {
                 let word = (INLINE_SEG | len as u32).to_be_bytes();
-                let data = parts(mbuf, plan.skip).flat_map(|(data, _)| data.iter().copied());
+                let data = parts(mbuf, plan.skip).flat_map(Part::data).copied();
                 self.write_bytes(at, word.into_iter().chain(data));
             }
         } else {
-            for (data, segment) in parts(mbuf, plan.skip) {
-                let (lkey_be, address) = self.translate(data, &segment);
+            for part in parts(mbuf, plan.skip) {
+                let (lkey_be, address) = self.translate(&part);
                 let slot = self.sq.at(at);
-                slot.store_raw64::<0>(pair((data.len() as u32).to_be(), lkey_be));
+                slot.store_raw64::<0>(pair((part.len() as u32).to_be(), lkey_be));
                 slot.store_be64::<8>(address);
                 at = at.wrapping_add(1);
             }
@@ -176,27 +179,47 @@ impl TxRing {
     }
 
     /// Key and address by which this device reaches a piece of a packet, wherever it lies.
-    fn translate(&self, data: &[u8], segment: &Segment<'_>) -> (u32, u64) {
-        let address = data.as_ptr().addr();
+    fn translate(&self, part: &Part<'_>) -> (u32, u64) {
+        let address = part.address();
         match self.regions.iter().find(|region| region.addresses.contains(&address)) {
             Some(region) => (region.lkey_be, (address as u64).wrapping_add(region.va_to_iova)),
             // An external buffer: whoever attached it named this device's key and address.
             None => {
-                let skipped = segment.data_len() - data.len();
-                (segment.lkey_be(), segment.data_iova() + skipped as u64)
+                let Part { segment, skipped } = part;
+                (segment.lkey_be(), segment.data_iova() + *skipped as u64)
             }
         }
     }
 }
 
+/// What is left of a segment behind its first `skipped` bytes; never empty.
+struct Part<'a> {
+    segment: Segment<'a>,
+    skipped: usize,
+}
+
+impl<'a> Part<'a> {
+    fn len(&self) -> usize {
+        self.segment.data_len() - self.skipped
+    }
+
+    fn address(&self) -> usize {
+        self.segment.data_address() + self.skipped
+    }
+
+    fn data(self) -> &'a [u8] {
+        &self.segment.data()[self.skipped..]
+    }
+}
+
 /// The bytes behind the first `skip` of a packet, by segment. Empty pieces are left out.
-fn parts(mbuf: &Mbuf, skip: usize) -> impl Iterator<Item = (&[u8], Segment<'_>)> {
+fn parts(mbuf: &Mbuf, skip: usize) -> impl Iterator<Item = Part<'_>> {
     let mut skip = skip;
     mbuf.segments().filter_map(move |segment| {
-        let data = segment.data();
-        let from = skip.min(data.len());
-        skip -= from;
-        (from < data.len()).then(|| (&data[from..], segment))
+        let len = segment.data_len();
+        let skipped = skip.min(len);
+        skip -= skipped;
+        (skipped < len).then_some(Part { segment, skipped })
     })
 }
 

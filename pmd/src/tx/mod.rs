@@ -8,6 +8,7 @@
 //! | the same, up to `inline_bytes` | copied into the multi-packet request |
 //! | chain, checksum, VLAN, device that wants headers inline | a SEND request of its own |
 //! | TSO | an LSO request of its own, headers inline |
+//! | with a segment in [foreign](ferrocx_mempool::Mbuf::is_foreign) memory | the same, never copied: the processor reads of it only headers that a device wants inline |
 //! | cannot be described (too many segments, lengths that contradict each other) | none: it is freed and counted as dropped |
 //!
 //! # Completions
