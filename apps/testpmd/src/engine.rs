@@ -151,7 +151,12 @@ fn sift<const N: usize>(
 fn echo(frame: &mut Mbuf, station: &Station) -> Result<(), Reason> {
     let tail = frame.take_next();
     let sum = |n: usize| tail.as_ref().map_or(0, |tail| sum_of(tail, n));
-    let behind = Tail { len_bytes: tail.as_ref().map_or(0, Mbuf::pkt_len), sum: &sum };
+    // What lies in another device's memory is not fetched from there to be checked.
+    let is_near = tail.iter().flat_map(Mbuf::segments).all(|segment| !segment.is_foreign());
+    let behind = Tail {
+        len_bytes: tail.as_ref().map_or(0, Mbuf::pkt_len),
+        sum: is_near.then_some(&sum as &dyn Fn(usize) -> u64),
+    };
     let data = frame.data_mut().ok_or(Reason::ReadOnly)?;
     match icmpecho::reply(data, behind, station) {
         Verdict::Drop(reason) => Err(reason),

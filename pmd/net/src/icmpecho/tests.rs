@@ -283,14 +283,21 @@ fn a_chain_is_answered_like_one_segment() {
         for split in headers..=request.len() {
             let (mut head, tail) = (request[..split].to_vec(), &request[split..]);
             let sum = |n: usize| crate::checksum::sum(&tail[..n]);
-            let tail = Tail { len_bytes: tail.len(), sum: &sum };
+            let tail = Tail { len_bytes: tail.len(), sum: Some(&sum) };
+            let verdict = reply(&mut head, tail, &everyone());
+            assert_eq!(verdict, Verdict::Reply { len_bytes: request.len() }, "split at {split}");
+            assert_eq!(head, answer[..split]);
+            // The same without a look at the tail, even a damaged one: the answer shows that.
+            let mut head = request[..split].to_vec();
+            let tail = Tail { sum: None, ..tail };
             let verdict = reply(&mut head, tail, &everyone());
             assert_eq!(verdict, Verdict::Reply { len_bytes: request.len() }, "split at {split}");
             assert_eq!(head, answer[..split]);
         }
         let (mut head, tail) = (request[..headers - 1].to_vec(), &request[headers - 1..]);
         let sum = |n: usize| crate::checksum::sum(&tail[..n]);
-        let verdict = reply(&mut head, Tail { len_bytes: tail.len(), sum: &sum }, &everyone());
+        let verdict =
+            reply(&mut head, Tail { len_bytes: tail.len(), sum: Some(&sum) }, &everyone());
         assert_eq!(verdict, Verdict::Drop(Reason::IcmpMalformed));
     }
 }
