@@ -198,6 +198,16 @@ pub enum BusError {
          pages or 4 KiB pages of its own"
     )]
     HeapRegion,
+    /// Memory of another driver that the kernel does not give to an IOMMU.
+    #[error(
+        "the kernel maps {len_bytes} bytes of another driver's memory for no IOMMU: they are \
+         neither pages that it can pin nor a device's BAR, as with a dma-buf of system memory; \
+         lend a BAR, or memory that its driver lets be pinned"
+    )]
+    ForeignPages {
+        /// Bytes wanted.
+        len_bytes: u64,
+    },
     /// A part of the BAR that must be mapped cannot be.
     #[error(
         "BAR {index} of {name} cannot be mapped at {offset:#x}; the kernel keeps that page to \

@@ -217,6 +217,11 @@ impl ConfigSpace {
         Ok(())
     }
 
+    /// Lets the device answer at its BARs.
+    pub(super) fn enable_memory(&self) -> Result<(), BusError> {
+        self.set_command(COMMAND_MEMORY, 0)
+    }
+
     /// Lets the device read and write memory, and answer at its BARs.
     pub(super) fn enable_bus_master(&self) -> Result<(), BusError> {
         self.set_command(COMMAND_MEMORY | COMMAND_BUS_MASTER, 0)

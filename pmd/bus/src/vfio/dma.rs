@@ -148,7 +148,11 @@ impl Domain {
         unsafe { self.space.map(region.as_ptr(), region.len_bytes(), iova, access) }
     }
 
-    fn describe(&self, error: io::Error, iova: u64, len_bytes: u64) -> BusError {
+    fn describe(&self, error: io::Error, iova: u64, region: &Region) -> BusError {
+        let len_bytes = region.len_bytes() as u64;
+        if error.raw_os_error() == Some(libc::EFAULT) && region.backing() == Backing::Foreign {
+            return BusError::ForeignPages { len_bytes };
+        }
         if error.raw_os_error() == Some(libc::EEXIST) {
             return BusError::IovaTaken { iova, len_bytes };
         }
@@ -206,7 +210,7 @@ impl VfioDma {
         let iova = iovas.alloc(len_bytes, align, va)?;
         if let Err(error) = domain.map_dma(&region, iova, access) {
             iovas.free(iova, len_bytes);
-            return Err(domain.describe(error, iova, len_bytes));
+            return Err(domain.describe(error, iova, &region));
         }
         let sweep = domain.sweeps.load(Ordering::Relaxed);
         drop(iovas);

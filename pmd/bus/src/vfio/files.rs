@@ -1,9 +1,8 @@
 //! The files of a device: opened here, or lent by somebody with more rights.
-#![expect(unsafe_code, reason = "descriptors that come as numbers")]
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::sys;
-use crate::BusError;
+use crate::{BusError, inherited_file};
 
 /// How long a launcher may take to send.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,7 +46,7 @@ impl LentFiles {
     ///
     /// [`BusError::Os`] for a number that is no open file.
     pub fn inherited(first: RawFd, second: RawFd) -> Result<Self, BusError> {
-        Self::sorted(copy_of(first)?, copy_of(second)?)
+        Self::sorted(inherited_file(first)?, inherited_file(second)?)
     }
 
     /// Asks a launcher: connects to its socket and takes the same two files, in the same order,
@@ -80,18 +79,6 @@ impl LentFiles {
             false => Self::Device { iommufd: first, device: second },
         })
     }
-}
-
-/// A descriptor of our own for an inherited number.
-fn copy_of(number: RawFd) -> Result<OwnedFd, BusError> {
-    let refuse = |error| BusError::os(format!("inherited file {number}"), error);
-    // SAFETY: F_DUPFD_CLOEXEC takes any number, and fails for one that is no open file.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(refuse(io::Error::last_os_error()));
-    }
-    // SAFETY: the call made this descriptor, so nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// The files that come with the next message.

@@ -36,6 +36,7 @@ mod iommufd;
 mod irq;
 mod notice;
 mod open;
+mod region;
 mod space;
 mod sys;
 
@@ -50,6 +51,7 @@ use self::irq::VfioInterrupts;
 use self::notice::Notices;
 pub use self::open::AddressSpace;
 use self::open::OpenDevice;
+pub use self::region::VfioBar;
 use crate::sysfs::Sysfs;
 use crate::{Bar, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
 
