@@ -66,6 +66,10 @@ impl Recorded {
             12,
         );
         machine.device(&format!("{to_gpu}/{GPU}"), ("0x10de", "0x2330", "0x030200"), "nvidia", 13);
+        machine.gpu_file("resource", GPU_BARS);
+        machine.gpu_file("resource1_resize", "000000000000fc00");
+        machine.gpu_file("enable", "1");
+        machine.gpu_file("numa_node", "0");
         for (file, text) in [
             ("numa_node", "0"),
             ("resource", "0x00000000c2000000 0x00000000c3ffffff 0x000000000014220c"),
@@ -139,6 +143,10 @@ impl Recorded {
         self.file(&format!("sys/bus/pci/devices/{NIC}/{file}"), text);
     }
 
+    pub(crate) fn gpu_file(&self, file: &str, text: &str) {
+        self.file(&format!("sys/bus/pci/devices/{GPU}/{file}"), text);
+    }
+
     pub(crate) fn hugepages(&self, folder: &str, total: u32, free: u32) {
         let folder = format!("{folder}/hugepages-2048kB");
         self.file(&format!("{folder}/nr_hugepages"), &total.to_string());
@@ -198,6 +206,14 @@ impl Recorded {
     }
 }
 
+/// Registers of 16 MiB, memory of 32 GiB, registers of 32 MiB behind it, and an I/O BAR.
+const GPU_BARS: &str = "\
+0x00000000c4000000 0x00000000c4ffffff 0x0000000000040200\n\
+0x0000004000000000 0x00000047ffffffff 0x000000000014220c\n\
+0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+0x0000004800000000 0x0000004801ffffff 0x000000000014220c\n\
+0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+0x0000000000003000 0x000000000000307f 0x0000000000040101";
 const BRIDGE: (&str, &str, &str) = ("0x10b5", "0x8764", "0x060400");
 
 /// Two lines of what the kernel prints.

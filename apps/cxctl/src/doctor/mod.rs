@@ -4,7 +4,7 @@
 //!
 //! - [`machine`]: IOMMU, VFIO's modules and files, memory, cores. Once per machine.
 //! - [`device`]: a function's group, driver, port, link, node, BAR, reset. Once per function.
-//! - [`peer`]: the way between two devices, for peer memory.
+//! - [`peer`]: the way between two devices and the BAR at its end, for peer memory.
 //!
 //! Each check is a function from a [`Tree`] to a [`Finding`]: ok, or what is wrong and what mends
 //! it. Checks change nothing.
@@ -120,7 +120,7 @@ pub fn examine(tree: &Tree, nics: &[Nic], peer: Option<&str>, need: &Need) -> Ve
     let mut found = machine::checks(tree, nics, need);
     for nic in nics {
         let checks = device::checks(tree, nic, need);
-        let peer = peer.map(|peer| peer::check(tree, &nic.address, peer));
+        let peer = peer.map(|peer| peer::checks(tree, &nic.address, peer)).unwrap_or_default();
         found.extend(checks.into_iter().chain(peer).map(|finding| finding.about(&nic.address)));
     }
     found

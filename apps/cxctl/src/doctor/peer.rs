@@ -1,19 +1,36 @@
-//! The way between an adapter and a peer such as a GPU: short, or through the root complex.
+//! The way between an adapter and a peer such as a GPU, and what of the peer can be reached.
 
 use super::Finding;
-use crate::host::{AcsControl, Tree, acs, path_to_root};
+use crate::host::{AcsControl, Bar, Tree, acs, bars, path_to_root};
 
-/// Whether requests between the two go straight through the switch above both.
-pub fn check(tree: &Tree, address: &str, peer: &str) -> Finding {
+const ABOVE_4G: &str = "switch \"Above 4G decoding\" on in the firmware's setup, or add \
+                        pci=realloc to the kernel command line";
+
+/// What is checked of a peer: whether requests between the two go straight through the switch
+/// above both, what translates them, and how much of the peer its BARs show.
+pub fn checks(tree: &Tree, address: &str, peer: &str) -> Vec<Finding> {
+    match tree.sysfs().device(peer) {
+        Ok(device) => {
+            let peer = device.identity.name;
+            vec![way(tree, address, &peer), translation(tree, address, &peer), bar(tree, &peer)]
+        }
+        Err(error) => vec![Finding::problem("acs", error.to_string(), "name a PCI address")],
+    }
+}
+
+/// Whether a switch is above both, and lets requests turn round in it.
+fn way(tree: &Tree, address: &str, peer: &str) -> Finding {
     let check = "acs";
-    let peer = match tree.sysfs().device(peer) {
-        Ok(device) => device.identity.name,
-        Err(error) => return Finding::problem(check, error.to_string(), "name a PCI address"),
-    };
-    let (own, other) = (path_to_root(tree, address), path_to_root(tree, &peer));
+    let (own, other) = (path_to_root(tree, address), path_to_root(tree, peer));
     let Some(common) = own.iter().find(|bridge| other.contains(bridge)) else {
+        let far = match (node(tree, address), node(tree, peer)) {
+            (Some(own), Some(other)) if own != other => {
+                format!(", on node {other} instead of {own}: between processors")
+            }
+            _ => String::new(),
+        };
         let text =
-            format!("{peer} is below another root complex: the way is long and may not exist");
+            format!("{peer} is below another root complex{far}: the way is long and may not exist");
         return Finding::warning(check, text, "move one of the cards below the same switch");
     };
     if common.starts_with("pci") {
@@ -42,5 +59,72 @@ pub fn check(tree: &Tree, address: &str, peer: &str) -> Finding {
             AcsControl::Value(_) | AcsControl::None => {}
         }
     }
-    Finding::ok(check, format!("straight to {peer} through {common}"))
+    Finding::ok(check, format!("{common} is above both it and {peer}, and no port redirects"))
+}
+
+/// What an IOMMU between the two does. Behind one, the adapter's addresses are not the bus': a
+/// switch sends them up to be translated, whether or not it could turn them round.
+fn translation(tree: &Tree, address: &str, peer: &str) -> Finding {
+    let check = "peer-iommu";
+    let group = |name: &str| tree.link(Tree::device(name).join("iommu_group"));
+    let Some(own) = group(address) else {
+        let text = format!("nothing translates its addresses on the way to {peer}");
+        return Finding::ok(check, text);
+    };
+    let driver = tree.link(Tree::device(peer).join("driver"));
+    let driver = driver.unwrap_or_else(|| "no driver".to_owned());
+    if group(peer) == Some(own.clone()) && !driver.starts_with("vfio") {
+        let text =
+            format!("{peer} ({driver}) is in IOMMU group {own} too: VFIO gives neither out alone");
+        let mend = format!("bind {peer} to vfio-pci too, and lend its BAR from there");
+        return Finding::warning(check, text, mend);
+    }
+    let text = format!(
+        "what it sends to {peer} is translated by the IOMMU, and so passes the root complex"
+    );
+    Finding::ok(check, text)
+}
+
+/// Whether the peer's largest BAR has an address, answers, and is as large as it can be.
+fn bar(tree: &Tree, peer: &str) -> Finding {
+    let check = "peer-bar";
+    let Some(Bar { index, start, len, sizes }) =
+        bars(tree, peer).into_iter().max_by_key(|bar| bar.len)
+    else {
+        let text = format!("{peer} has no memory BAR: nothing of it can be reached");
+        return Finding::problem(check, text, "name a device that has one, see lspci -v");
+    };
+    if start == 0 {
+        return Finding::problem(check, format!("BAR {index} of {peer} has no address"), ABOVE_4G);
+    }
+    if tree.number(Tree::device(peer).join("enable")) == Some(0) {
+        let text = format!("{peer} is switched off: its BARs read as ones, writes are lost");
+        let mend = format!("load its driver, or echo 1 >/sys/bus/pci/devices/{peer}/enable");
+        return Finding::problem(check, text, mend);
+    }
+    let largest = sizes.checked_ilog2().unwrap_or(0);
+    // Bit 0 is a MiB.
+    if sizes != 0 && len < 1 << 20 << largest {
+        let text = format!(
+            "BAR {index} of {peer} shows {} of its memory, and could show {}: no other device \
+             reaches the rest",
+            mebibytes(len),
+            mebibytes(1 << 20 << largest)
+        );
+        let mend = format!(
+            "switch \"Resizable BAR\" on in the firmware's setup, or without a driver of {peer} \
+             echo {largest} >/sys/bus/pci/devices/{peer}/resource{index}_resize"
+        );
+        return Finding::warning(check, text, mend);
+    }
+    Finding::ok(check, format!("BAR {index} of {peer} has {}", mebibytes(len)))
+}
+
+fn mebibytes(bytes: u64) -> String {
+    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
+}
+
+fn node(tree: &Tree, address: &str) -> Option<u32> {
+    // -1 stands for "unknown".
+    tree.number(Tree::device(address).join("numa_node"))
 }

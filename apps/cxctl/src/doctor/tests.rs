@@ -54,7 +54,7 @@ use Severity::{Problem, Warning};
 fn a_good_machine_is_good() {
     let found = examined(&Recorded::good(), &need());
     assert_eq!(worst(&found), Severity::Ok, "{found:#?}");
-    assert_eq!(found.len(), 26);
+    assert_eq!(found.len(), 28);
     assert!(found.iter().all(|finding| finding.mend.is_none()));
     let line = found.iter().find(|finding| finding.check == "driver").unwrap().line();
     assert_eq!(line, format!("ok       driver       {NIC}: vfio-pci"));
@@ -285,6 +285,10 @@ fn the_way_to_a_peer() {
     fault("acs", Warning, "another root complex", "same switch", &[], |machine| {
         move_gpu(machine, "sys/devices/pci0000:80/0000:80:01.0/0000:3e:00.0");
     });
+    fault("acs", Warning, "on node 1 instead of 0", "same switch", &[], |machine| {
+        move_gpu(machine, "sys/devices/pci0000:80/0000:80:01.0/0000:3e:00.0");
+        machine.gpu_file("numa_node", "1");
+    });
     fault("acs", Warning, "goes through pci0000:3a", "same switch", &[], |machine| {
         move_gpu(machine, "sys/devices/pci0000:3a/0000:3a:01.0/0000:3e:00.0");
     });
@@ -292,6 +296,64 @@ fn the_way_to_a_peer() {
     machine.remove(&format!("sys/bus/pci/devices/{GPU}"));
     let found = complaints(&machine, &need());
     assert!(found[0].text.starts_with("no PCI device 0000:3e:00.0"), "{found:?}");
+}
+
+#[test]
+fn what_of_a_peer_cannot_be_reached() {
+    let bars = |text: &'static str| move |machine: &Recorded| machine.gpu_file("resource", text);
+    let small = "0x0 0x0 0x0\n0x00000000d0000000 0x00000000dfffffff 0x000000000014220c";
+    fault(
+        "peer-bar",
+        Warning,
+        "shows 256 MiB of its memory, and could show 32768 MiB",
+        "echo 15 >/sys/bus/pci/devices/0000:3e:00.0/resource1_resize",
+        &[],
+        bars(small),
+    );
+    let homeless = "0x0 0x0 0x0\n0x0000000000000000 0x000000000fffffff 0x000000000014220c";
+    fault(
+        "peer-bar",
+        Problem,
+        "BAR 1 of 0000:3e:00.0 has no address",
+        "Above 4G",
+        &[],
+        bars(homeless),
+    );
+    let ports = "0x0000000000003000 0x000000000000307f 0x0000000000040101";
+    fault("peer-bar", Problem, "has no memory BAR", "lspci", &[], bars(ports));
+    fault("peer-bar", Problem, "is switched off", "enable", &[], |machine| {
+        machine.gpu_file("enable", "0");
+    });
+    // A BAR of a fixed size is as large as it can be.
+    let machine = Recorded::good();
+    machine.remove(&format!("sys/bus/pci/devices/{GPU}/resource1_resize"));
+    machine.gpu_file("resource", small);
+    assert_eq!(complaints(&machine, &need()), []);
+}
+
+#[test]
+fn what_the_iommu_does_between_two_devices() {
+    let words = |machine: &Recorded| {
+        let found = examined(machine, &need());
+        let finding = found.into_iter().find(|finding| finding.check == "peer-iommu").unwrap();
+        (finding.severity, finding.text)
+    };
+    let machine = Recorded::good();
+    let (severity, text) = words(&machine);
+    assert!(severity == Severity::Ok && text.contains("passes the root complex"), "{text}");
+    // The adapter's own check of its group says that the GPU's driver is in the way.
+    let join = |machine: &Recorded| {
+        machine.remove(&format!("sys/bus/pci/devices/{GPU}/iommu_group"));
+        let group = machine.path("sys/kernel/iommu_groups/12");
+        machine.link(&format!("sys/bus/pci/devices/{GPU}/iommu_group"), &group);
+    };
+    fault("peer-iommu", Warning, "(nvidia) is in IOMMU group 12 too", "vfio-pci too", &[], join);
+    machine.set_driver(GPU, Some("vfio-pci"));
+    join(&machine);
+    assert_eq!(words(&machine).0, Severity::Ok);
+    let machine = Recorded::good();
+    machine.remove(&format!("sys/bus/pci/devices/{NIC}/iommu_group"));
+    assert!(words(&machine).1.contains("nothing translates"));
 }
 
 /// Puts the GPU elsewhere.

@@ -9,5 +9,5 @@ pub mod routes;
 mod tree;
 
 pub use nic::{Group, Netdev, Nic, nics};
-pub use pcie::{AcsControl, Link, acs, path_to_root};
+pub use pcie::{AcsControl, Bar, Link, acs, bars, path_to_root};
 pub use tree::Tree;

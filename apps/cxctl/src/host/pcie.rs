@@ -1,4 +1,4 @@
-//! PCI Express: width and speed of a link, access control on the way between two devices.
+//! PCI Express: width and speed of a link, access control on the way between two devices, BARs.
 //!
 //! Source: PCI Express Base Specification 5.0, sections 7.6 (extended capabilities) and 7.7.8
 //! (ACS).
@@ -108,4 +108,43 @@ pub fn path_to_root(tree: &Tree, address: &str) -> Vec<String> {
         }
     }
     Vec::new()
+}
+
+/// A BAR that is memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bar {
+    /// Its number.
+    pub index: usize,
+    /// Its address on the bus; 0 if it got none.
+    pub start: u64,
+    /// Its bytes.
+    pub len: u64,
+    /// Sizes that it can have, bit 0 for a MiB, bit 1 for two, and so on; 0 if it cannot be
+    /// resized, or only root may see that.
+    ///
+    /// # Source
+    ///
+    /// Linux `Documentation/ABI/testing/sysfs-bus-pci`, `resource<N>_resize`.
+    pub sizes: u64,
+}
+
+/// `IORESOURCE_MEM`. Source: Linux `include/linux/ioport.h`.
+const RESOURCE_MEM: u64 = 0x200;
+/// BARs of a function; bridges' windows and the expansion ROM follow in the same file.
+const BARS: usize = 6;
+
+/// The BARs of a device that are memory, ascending.
+#[must_use]
+pub fn bars(tree: &Tree, address: &str) -> Vec<Bar> {
+    let text = tree.text(Tree::device(address).join("resource")).unwrap_or_default();
+    let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
+    let bar = |(index, line): (usize, &str)| {
+        let mut words = line.split_whitespace().map(hex);
+        let (start, end, flags) = (words.next()??, words.next()??, words.next()??);
+        let len = end.checked_sub(start)?.checked_add(1)?;
+        let sizes = Tree::device(address).join(format!("resource{index}_resize"));
+        let sizes = tree.text(sizes).and_then(|text| hex(&text)).unwrap_or(0);
+        (flags & RESOURCE_MEM != 0).then_some(Bar { index, start, len, sizes })
+    };
+    text.lines().take(BARS).enumerate().filter_map(bar).collect()
 }
