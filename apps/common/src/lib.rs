@@ -4,7 +4,7 @@
 //!
 //! - [`device`] reads `--device`: the software model (default) or a PCI address.
 //! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
-//! - [`option`] says what is wrong with an option's value.
+//! - [`option`] says what is wrong with an option's value; [`peer`] names another device's memory.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
 //!   locked memory, IOMMU.
 //! - [`signal`] turns Ctrl-C into a flag; [`exit`] turns a result into one sentence and a code.
@@ -37,6 +37,7 @@ pub mod host;
 pub mod list;
 pub mod log;
 pub mod option;
+pub mod peer;
 pub mod report;
 pub mod signal;
 pub mod wait;

@@ -36,8 +36,9 @@ pub struct Args {
     /// MAC address of the peer, or of the gateway to it [default: the one in a link-local address]
     #[arg(long, value_name = "MAC")]
     pub peer_mac: Option<String>,
-    /// Messages lie in memory of another device: host (by way of a provider),
-    /// pci:ADDRESS/BAR, cuda:N, or cuda-mapped:N [default: the host's, without a provider]
+    /// Messages lie in memory of another device: host (by way of a provider), pci:ADDRESS/BAR,
+    /// vfio:ADDRESS/BAR of a device bound to vfio-pci, dmabuf:FD (an inherited open file), cuda:N,
+    /// or cuda-mapped:N [default: the host's, without a provider]
     #[arg(long, value_name = "PEER")]
     pub peer: Option<String>,
     /// TCP port of the exchange

@@ -48,7 +48,13 @@ pub struct End {
 }
 
 impl End {
-    fn open(transport: Arc<dyn Transport>, net: &Net, ip: Option<Subnet>) -> Result<Self> {
+    /// `share` as in [`PeerSource::new`].
+    fn open(
+        transport: Arc<dyn Transport>,
+        net: &Net,
+        ip: Option<Subnet>,
+        share: (u64, u64),
+    ) -> Result<Self> {
         // Room for the headers of full packets.
         let mtu = ETHERNET_MTU.max(net.mtu.bytes() + HEADER_BYTES);
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
@@ -64,7 +70,7 @@ impl End {
         let gid = own.ok_or_else(|| anyhow!("the port has no address; give one with --ip"))?;
         wait_for_link(&device)?;
         let pd = device.alloc_pd()?;
-        let peer = net.peer.as_ref().map(PeerSource::new).transpose()?;
+        let peer = net.peer.map(|peer| PeerSource::new(&peer, share)).transpose()?;
         Ok(Self { device, pd, gid, peer })
     }
 
@@ -139,7 +145,7 @@ pub fn open_device(net: &Net) -> Result<End> {
     let place = || format!("device {address}");
     let settings = VfioConfig { address: address.to_string(), ..VfioConfig::default() };
     let transport = VfioTransport::open(&settings).with_context(place)?;
-    End::open(transport as Arc<dyn Transport>, net, net.ip).with_context(place)
+    End::open(transport as Arc<dyn Transport>, net, net.ip, (0, 1)).with_context(place)
 }
 
 /// Two models on a cable, and the thread that steps them.
@@ -175,8 +181,9 @@ impl Models {
         let runner = Runner::start(nics, RunnerConfig { wait, ..RunnerConfig::default() })?;
         let models = Self { runner, capture };
         let mut ends = Vec::new();
-        for (transport, ip) in transports.into_iter().zip([net.ip, net.ip.map(next_address)]) {
-            ends.push(End::open(transport as Arc<dyn Transport>, net, ip).context("model")?);
+        let sides = [(net.ip, (0, 2)), (net.ip.map(next_address), (1, 2))];
+        for (transport, (ip, share)) in transports.into_iter().zip(sides) {
+            ends.push(End::open(transport as Arc<dyn Transport>, net, ip, share).context("model")?);
         }
         let ends = <[End; 2]>::try_from(ends).map_err(|_| anyhow!("there are two models"))?;
         Ok((models, ends))

@@ -1,69 +1,19 @@
 //! Messages in memory of another device: `--peer`.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use ferrocx_app_common::device::{DeviceSpec, PciAddress};
+use ferrocx_app_common::peer::PeerSpec;
+use ferrocx_bus::inherited_file;
+use ferrocx_bus::vfio::VfioBar;
 use ferrocx_verbs_lite::peer::cuda::CudaProvider;
 use ferrocx_verbs_lite::peer::{
     BarCaching, MappedProvider, PeerBlock, PeerClient, PeerConfig, PeerMr, PeerRegistry,
 };
 use ferrocx_verbs_lite::{Access, Memory, Mr, Pd};
 
-use crate::config::ConfigError;
-
 /// Messages start at multiples of it.
 const PAGE: u64 = 4096;
-
-/// Whose memory holds the messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerSpec {
-    /// Host memory, by way of a provider.
-    Host,
-    /// A BAR of a PCI device.
-    Pci(PciAddress, u8),
-    /// Memory of a GPU.
-    Cuda(u32),
-    /// Host memory that a GPU reaches.
-    CudaMapped(u32),
-}
-
-impl FromStr for PeerSpec {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = "host, pci:ADDRESS/BAR such as pci:0000:05:00.0/2, cuda:N or cuda-mapped:N";
-        let bad = || ConfigError::unknown("peer memory", text, known);
-        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        match kind {
-            "host" if rest.is_empty() => Ok(Self::Host),
-            "pci" => {
-                let (address, bar) = rest.split_once('/').ok_or_else(bad)?;
-                let bar = bar.parse().ok().filter(|bar| *bar < 6).ok_or_else(bad)?;
-                match address.parse() {
-                    Ok(DeviceSpec::Pci(address)) => Ok(Self::Pci(address, bar)),
-                    _ => Err(bad()),
-                }
-            }
-            "cuda" => Ok(Self::Cuda(rest.parse().map_err(|_| bad())?)),
-            "cuda-mapped" => Ok(Self::CudaMapped(rest.parse().map_err(|_| bad())?)),
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl fmt::Display for PeerSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host => f.write_str("host"),
-            Self::Pci(address, bar) => write!(f, "pci:{address}/{bar}"),
-            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
-            Self::CudaMapped(ordinal) => write!(f, "cuda-mapped:{ordinal}"),
-        }
-    }
-}
 
 /// A provider in its registry, and what was taken of it.
 #[derive(Debug)]
@@ -71,6 +21,8 @@ pub struct PeerSource {
     spec: PeerSpec,
     provider: Provider,
     taken: Mutex<Taken>,
+    /// Keeps the device of a BAR open.
+    _bar: Option<VfioBar>,
     registry: PeerRegistry,
     /// Unregisters the provider when all of the above is gone.
     _client: PeerClient,
@@ -86,37 +38,44 @@ enum Provider {
 struct Taken {
     regions: Vec<PeerMr>,
     blocks: Vec<PeerBlock>,
-    /// Bytes of the BAR in use.
+    /// Whether the first block is all that there is, so that regions are cut of it.
+    is_one_block: bool,
+    /// Bytes of it in use, and where this end's share of it ends.
     used: u64,
+    end: u64,
 }
 
 impl PeerSource {
-    /// Registers the provider.
+    /// Registers the provider. Of memory that is there only once, as a BAR is, this is the user
+    /// number `share.0` of `share.1`, each of whom gets an equal part.
     ///
     /// # Errors
     ///
     /// What the system or the GPU's driver lacks.
-    pub fn new(spec: &PeerSpec) -> Result<Self> {
+    pub fn new(spec: &PeerSpec, share: (u64, u64)) -> Result<Self> {
         let provider = match spec {
-            PeerSpec::Host | PeerSpec::Pci(..) => {
-                Provider::Mapped(MappedProvider::new(&spec.to_string()))
-            }
             PeerSpec::Cuda(ordinal) | PeerSpec::CudaMapped(ordinal) => {
                 Provider::Cuda(CudaProvider::open(*ordinal)?)
             }
+            _ => Provider::Mapped(MappedProvider::new(&spec.to_string())),
         };
         let registry = PeerRegistry::new();
         let client = match &provider {
             Provider::Mapped(mapped) => registry.register(Arc::new(mapped.clone()))?,
             Provider::Cuda(cuda) => registry.register(Arc::new(cuda.clone()))?,
         };
-        let mut taken = Taken::default();
-        if let (PeerSpec::Pci(address, bar), Provider::Mapped(mapped)) = (spec, &provider) {
-            // Its provider gives out one block, of which regions are cut.
-            taken.blocks.push(mapped.pci_bar(&address.to_string(), *bar, BarCaching::Uncached)?);
+        let (mut taken, mut opened) = (Taken::default(), None);
+        if let Provider::Mapped(mapped) = &provider {
+            let whole = whole(*spec, mapped, &mut opened)?;
+            if let Some(block) = whole {
+                let part = (block.len_bytes() / share.1) & !(PAGE - 1);
+                (taken.used, taken.end) = (part * share.0, part * (share.0 + 1));
+                taken.is_one_block = true;
+                taken.blocks.push(block);
+            }
         }
         let taken = Mutex::new(taken);
-        Ok(Self { spec: spec.clone(), provider, taken, registry, _client: client })
+        Ok(Self { spec: *spec, provider, taken, _bar: opened, registry, _client: client })
     }
 
     /// Takes memory of the peer and registers it.
@@ -128,8 +87,8 @@ impl PeerSource {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let len = (len_bytes as u64).next_multiple_of(PAGE);
         let range = match (&self.provider, taken.blocks.first()) {
-            (Provider::Mapped(_), Some(bar)) if matches!(self.spec, PeerSpec::Pci(..)) => {
-                let (at, room) = (taken.used, bar.len_bytes() - taken.used);
+            (Provider::Mapped(_), Some(bar)) if taken.is_one_block => {
+                let (at, room) = (taken.used, taken.end - taken.used);
                 ensure!(len <= room, "{} has {room} bytes left, {len} are needed", self.spec);
                 let range = bar.range(at, len);
                 taken.used += len;
@@ -156,18 +115,21 @@ impl PeerSource {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peers_are_named_as_they_are_printed() {
-        for text in ["host", "pci:0000:05:00.0/2", "cuda:0", "cuda-mapped:3"] {
-            assert_eq!(text.parse::<PeerSpec>().unwrap().to_string(), text);
+/// All of a BAR or of a dma-buf; `None` for memory that is allocated when it is needed.
+fn whole(
+    spec: PeerSpec,
+    provider: &MappedProvider,
+    opened: &mut Option<VfioBar>,
+) -> Result<Option<PeerBlock>> {
+    Ok(Some(match spec {
+        PeerSpec::Pci(address, bar) => {
+            provider.pci_bar(&address.to_string(), bar, BarCaching::Uncached)?
         }
-        for text in ["", "gpu", "host:1", "pci:0000:05:00.0", "pci:0000:05:00.0/6", "cuda:x"] {
-            let error = text.parse::<PeerSpec>().unwrap_err().to_string();
-            assert!(error.contains("pci:ADDRESS/BAR"), "{error}");
+        PeerSpec::Vfio(address, bar) => {
+            let bar = opened.insert(VfioBar::open(&address.to_string(), bar)?);
+            provider.file(bar.file()?, bar.file_offset(), bar.len_bytes())?
         }
-    }
+        PeerSpec::DmaBuf(number) => provider.dma_buf(inherited_file(number)?)?,
+        PeerSpec::Host | PeerSpec::Cuda(_) | PeerSpec::CudaMapped(_) => return Ok(None),
+    }))
 }

@@ -136,3 +136,28 @@ fn pipelines_register_and_the_other_end_writes_through_every_key() {
     let cable = "--loss 1 --reorder 1 --duplicate 1 --ack-timeout 10";
     assert_eq!(rounds(&format!("fastreg bw -n 200 --depth 16 -s 1,3000 {cable}")).len(), 2);
 }
+
+#[test]
+fn messages_lie_in_an_inherited_file() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(4 << 20).expect("room");
+    let mut command = Command::new("sh");
+    // A shell opens the file as number 5.
+    command.args(["-c", "exec 5<>\"$0\"; exec \"$@\""]).arg(file.path());
+    command.arg(env!("CARGO_BIN_EXE_perftest"));
+    let line = "write bw --peer dmabuf:5 --verify -n 20 -s 10000 --depth 16 --wait sleep";
+    let output = command.args(line.split_whitespace()).output().expect("a shell");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && (said + error.clone()).contains("every byte was right"),
+        "{error}"
+    );
+    // Each end has its half of the file.
+    let bytes = std::fs::read(file.path()).expect("the messages");
+    for half in bytes.chunks(2 << 20) {
+        assert!(half.iter().any(|byte| *byte != 0));
+    }
+    let sentence = refused("write bw --peer dmabuf:99");
+    assert!(sentence.contains("inherited file 99"), "{sentence}");
+}

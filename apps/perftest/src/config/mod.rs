@@ -10,6 +10,7 @@ use std::str::FromStr;
 use ferrocx_app_common::device::{DeviceError, DeviceSpec};
 use ferrocx_app_common::list::CoreList;
 use ferrocx_app_common::option::OptionError;
+use ferrocx_app_common::peer::PeerSpec;
 use ferrocx_app_common::report::{JsonTarget, ReportError};
 use ferrocx_app_common::wait::{UnknownWait, Wait};
 use ferrocx_model::wire::ImpairConfig;
@@ -20,7 +21,6 @@ use thiserror::Error;
 
 use crate::cli::Args;
 use crate::measure::Measure;
-use crate::peer::PeerSpec;
 
 /// Longest message: what an RC or UC queue pair of the device sends at once.
 const MAX_SIZE: u64 = 1 << 30;
