@@ -58,6 +58,15 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub mbuf_cache: usize,
 
+    /// Put what follows the headers of received packets into memory of another device, and send it
+    /// from there: host (a pool of its own), pci:ADDRESS/BAR, vfio:ADDRESS/BAR of a device bound
+    /// to vfio-pci, dmabuf:FD (an inherited open file), or cuda:N
+    #[arg(long, value_name = "PEER")]
+    pub payload: Option<String>,
+    /// Bytes of each packet in front of its payload, 64 to what a buffer holds
+    #[arg(long, value_name = "BYTES", default_value_t = 128, requires = "payload")]
+    pub split: u16,
+
     /// Largest layer-3 packet
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u16,

@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::{
     cli::Args,
     ether::{BadMac, Mac},
+    payload::Split,
 };
 
 /// Most ports of one run.
@@ -204,8 +205,10 @@ pub struct QueueSettings {
     pub txd: u32,
     /// Buffers of each port.
     pub mbufs: usize,
-    /// Bytes of a buffer, headroom included.
+    /// Bytes of a buffer, headroom included. Payload buffers have as many, and no headroom.
     pub mbuf_bytes: usize,
+    /// Where packets are split, and where what follows goes.
+    pub split: Option<Split>,
     /// Buffers in each queue's cache.
     pub mbuf_cache: usize,
     /// Whether several packets share a work request.
@@ -463,7 +466,8 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
     let txd = descriptors("txd", args.txd)?;
     let mbuf_cache = within("mbuf-cache", args.mbuf_cache, 0, 4096)?;
     let mbuf_bytes = within("mbuf-size", args.mbuf_size, 256, 65535)?;
-    let segments = segments(usize::from(args.mtu) + L2_TAGGED_BYTES, mbuf_bytes);
+    let split = Split::of(args, mbuf_bytes)?;
+    let segments = segments(usize::from(args.mtu) + L2_TAGGED_BYTES, mbuf_bytes, split);
     let most = ferrocx_pmd::RxQueueConfig::MAX_SEGMENTS as usize;
     if segments > most {
         let what =
@@ -499,6 +503,7 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
         txd,
         mbufs,
         mbuf_bytes,
+        split,
         mbuf_cache,
         multi_packet: !args.single_packet,
         inline_bytes: args.inline,
@@ -510,9 +515,12 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
 }
 
 /// Buffers that a receive queue posts for each frame: its first one keeps headroom free, and the
-/// number is a power of two.
-fn segments(frame_bytes: usize, mbuf_bytes: usize) -> usize {
-    let behind = frame_bytes.saturating_sub(mbuf_bytes - DEFAULT_HEADROOM_BYTES);
+/// number is a power of two. A split frame has a second one in any case.
+fn segments(frame_bytes: usize, mbuf_bytes: usize, split: Option<Split>) -> usize {
+    let behind = match split {
+        None => frame_bytes.saturating_sub(mbuf_bytes - DEFAULT_HEADROOM_BYTES),
+        Some(split) => frame_bytes.saturating_sub(split.header_bytes.into()).max(1),
+    };
     (1 + behind.div_ceil(mbuf_bytes)).next_power_of_two()
 }
 

@@ -130,12 +130,12 @@ fn sizes_fit_the_mtu() {
 
 #[test]
 fn buffers_are_enough_for_every_queue() {
-    assert_eq!(segments(1518, 2176), 1);
-    assert_eq!(segments(2048, 2176), 1);
-    assert_eq!(segments(2049, 2176), 2);
-    assert_eq!(segments(2048 + 2176, 2176), 2);
-    assert_eq!(segments(2048 + 2176 + 1, 2176), 4);
-    assert_eq!(segments(9018, 2176), 8);
+    assert_eq!(segments(1518, 2176, None), 1);
+    assert_eq!(segments(2048, 2176, None), 1);
+    assert_eq!(segments(2049, 2176, None), 2);
+    assert_eq!(segments(2048 + 2176, 2176, None), 2);
+    assert_eq!(segments(2048 + 2176 + 1, 2176, None), 4);
+    assert_eq!(segments(9018, 2176, None), 8);
     let of = |line: &str| config(line).unwrap().queues.mbufs;
     assert_eq!(of(""), 512 + 1024 + 128 + 1536);
     assert_eq!(of("--queues 2"), 2 * of(""));
@@ -182,4 +182,19 @@ fn lent_files_and_the_user_to_become_are_checked() {
         refused("--device 3b:00.0 --vfio-interface legacy"),
         "unknown --vfio-interface value `legacy`; give auto, group or device"
     );
+}
+
+#[test]
+fn split_packets_have_two_buffers_at_least() {
+    assert_eq!(config("").unwrap().queues.split, None);
+    let queues = config("--payload pci:3b:00.0/2 --split 64").unwrap().queues;
+    let Some(Split { header_bytes: 64, payload }) = queues.split else { panic!("{queues:?}") };
+    assert_eq!(payload.to_string(), "pci:0000:3b:00.0/2");
+    assert_eq!(segments(1518, 2176, queues.split), 2);
+    assert_eq!(segments(60, 2176, queues.split), 2);
+    assert_eq!(segments(64 + 2 * 2176, 2176, queues.split), 4);
+    assert!(queues.mbufs > config("").unwrap().queues.mbufs);
+    for (line, good) in [("64", true), ("63", false), ("2048", true), ("2049", false)] {
+        assert_eq!(config(&format!("--payload host --split {line}")).is_ok(), good, "{line}");
+    }
 }

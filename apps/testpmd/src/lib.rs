@@ -4,7 +4,7 @@
 //!
 //! - [`cli`] is the command line as text; [`config`] checks it; [`run`] carries it out.
 //! - [`farside`] runs the software model and what its ports are plugged into; [`ports`] brings up
-//!   devices, pools and queues.
+//!   devices, pools and queues; [`payload`] finds memory of other devices for packets.
 //! - [`worker`] is a polling core with [`stream`]s: a receive queue, an [`engine`], a send queue.
 //! - [`icmpecho`] answers requests in place, sans I/O; [`txonly`] makes frames; [`ether`] and
 //!   [`checksum`] are what they share.
@@ -40,6 +40,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod farside;
+pub mod payload;
 pub mod ports;
 pub mod profile;
 pub mod replay;

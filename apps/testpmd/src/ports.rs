@@ -4,12 +4,14 @@ use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_mempool::{Pool, PoolConfig, PoolStats};
 use ferrocx_pmd::{
-    Device, DeviceConfig, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig,
+    BufferSplit, Device, DeviceConfig, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue,
+    TxQueueConfig,
 };
 
 use crate::{
     config::{Config, Mode},
     ether::Mac,
+    payload::Payloads,
 };
 
 /// A port with its buffers, before its queues are handed to workers.
@@ -23,6 +25,8 @@ pub struct Port {
     pub device: Device,
     /// Buffers that its receive queues fill, and generated frames use.
     pub pool: Pool,
+    /// Buffers for what lies behind the headers of received packets, if those are split.
+    pub payload: Option<Pool>,
     rss: Option<Rss>,
 }
 
@@ -47,6 +51,7 @@ impl Port {
         index: usize,
         transport: std::sync::Arc<dyn ferrocx_bus::Transport>,
         config: &Config,
+        payloads: Option<&mut Payloads>,
     ) -> Result<Self> {
         let name = config.ports[index].device.to_string();
         let place = || format!("port {index} ({name})");
@@ -69,7 +74,9 @@ impl Port {
             ..PoolConfig::default()
         })
         .with_context(place)?;
-        Ok(Self { index, name, device, pool, rss: None })
+        let payload = payloads.map(|memory| memory.pool(&format!("payload{index}"), queues));
+        let payload = payload.transpose().with_context(place)?;
+        Ok(Self { index, name, device, pool, payload, rss: None })
     }
 
     /// The address of the port.
@@ -96,12 +103,23 @@ impl Port {
                 cqe_compression: queues.cqe_compression,
                 cache_size: queues.mbuf_cache,
                 interrupt: interrupt(queue),
+                split: self.split(config),
                 ..RxQueueConfig::default()
             };
             let made = self.device.rx_queue(&self.pool, &settings);
             made.with_context(|| format!("port {}, receive queue {queue}", self.index))
         };
         (0..queues.count).map(make).collect()
+    }
+
+    fn split(&self, config: &Config) -> Option<BufferSplit> {
+        let (split, payload) = (config.queues.split?, self.payload.clone()?);
+        Some(BufferSplit { header_bytes: split.header_bytes, payload })
+    }
+
+    /// All buffers of the port.
+    pub fn pools(&self) -> impl Iterator<Item = &Pool> {
+        std::iter::once(&self.pool).chain(&self.payload)
     }
 
     /// Makes the send queues; most of what they send comes from `pool`.
@@ -150,11 +168,12 @@ impl Port {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn close(mut self) -> Result<PoolStats> {
+    pub fn close(mut self) -> Result<Vec<PoolStats>> {
         self.stop()?;
         let place = format!("port {} ({})", self.index, self.name);
         self.device.close().with_context(|| format!("{place}, teardown"))?;
-        Ok(self.pool.stats())
+        let Self { pool, payload, .. } = self;
+        Ok(std::iter::once(&pool).chain(&payload).map(Pool::stats).collect())
     }
 }
 

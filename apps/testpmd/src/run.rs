@@ -20,6 +20,7 @@ use crate::{
     ether::Mac,
     farside::{FarReport, FarSide},
     icmpecho::Station,
+    payload::Payloads,
     ports::{Port, peer},
     profile::Profile,
     report::{self, Errors, PortReport, Report},
@@ -82,9 +83,11 @@ pub fn run(config: &Config, stop: &Stop) -> Result<Report> {
     // Dropped last: devices of the model need it for their teardown.
     let mut far = FarSide::open(config, &lcores, placement.model_core, placement.wait)?;
     let transports = far.transports(config)?;
+    let payloads = config.queues.split.map(|split| Payloads::open(split.payload));
+    let mut payloads = payloads.transpose().context("--payload")?;
     let mut ports = Vec::new();
     for (index, transport) in transports.into_iter().enumerate() {
-        let port = Port::open(index, transport, config)?;
+        let port = Port::open(index, transport, config, payloads.as_mut())?;
         for core in &placement.cores {
             if Lcores::is_remote(*core, port.device.info().numa_node) {
                 tracing::warn!(
@@ -152,10 +155,11 @@ fn launch<const N: usize>(
 ) -> Result<Vec<Handle>> {
     let peers: Vec<usize> = (0..ports.len()).map(|p| peer(config.mode, p, ports.len())).collect();
     for (port, &to) in peers.iter().enumerate() {
-        let pool = &ports[port].pool;
-        for owner in [port, to] {
-            let registered = ports[owner].device.register_pool(pool);
-            registered.with_context(|| format!("port {owner}, buffers of port {port}"))?;
+        for pool in ports[port].pools() {
+            for owner in [port, to] {
+                let registered = ports[owner].device.register_pool(pool);
+                registered.with_context(|| format!("port {owner}, buffers of port {port}"))?;
+            }
         }
     }
     let mut tx: Vec<Vec<TxQueue>> = Vec::new();
@@ -418,7 +422,7 @@ fn finish(
             buffers_missing: 0,
             far: FarReport::default(),
         };
-        made.buffers_missing = report::missing(&port.close()?);
+        made.buffers_missing = port.close()?.iter().map(report::missing).sum();
         reports.push(made);
     }
     Ok((reports, profile))

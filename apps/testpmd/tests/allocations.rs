@@ -18,6 +18,7 @@ use ferrocx_testpmd::{
     cli::Args,
     config::Config,
     engine::{Engine, Offloads},
+    payload::Payloads,
     ports::Port,
     stream::Stream,
 };
@@ -58,12 +59,24 @@ const BURST: usize = 4;
 
 #[test]
 fn a_million_bursts_allocate_nothing() {
-    let words = ["testpmd", "--burst", "4", "--rxd", "64", "--txd", "64"];
+    let sizes = GeneratorConfig::default().sizes;
+    no_allocation("", sizes, BURSTS);
+}
+
+#[test]
+fn bursts_of_split_packets_allocate_nothing() {
+    no_allocation("--payload host --split 64", vec![60, 64, 65, 1514], BURSTS / 10);
+}
+
+/// Forwards so many bursts of frames of these sizes, with these options beside the usual ones.
+fn no_allocation(options: &str, sizes: Vec<usize>, bursts: u64) {
+    let words = "testpmd --burst 4 --rxd 64 --txd 64".split(' ').chain(options.split_whitespace());
     let config = Config::new(&Args::parse_from(words)).unwrap();
     let (transport, side) = pair(LocalConfig::default()).unwrap();
     let mut nic = Nic::new(side, NicConfig::default());
     let window = Pace::Window(2 * BURST as u32);
-    let generator = Generator::new(GeneratorConfig { pace: window, ..GeneratorConfig::default() });
+    let generator =
+        Generator::new(GeneratorConfig { sizes, pace: window, ..GeneratorConfig::default() });
     let handle = generator.handle();
     handle.set_paused(true);
     nic.datapath_mut().plug(generator);
@@ -78,8 +91,12 @@ fn a_million_bursts_allocate_nothing() {
     };
     transport.set_idle_hook(Some(Arc::new(step.clone())));
 
-    let mut port = Port::open(0, Arc::clone(&transport) as _, &config).unwrap();
-    port.device.register_pool(&port.pool).unwrap();
+    let split = config.queues.split;
+    let mut payloads = split.map(|split| Payloads::open(split.payload).unwrap());
+    let mut port = Port::open(0, Arc::clone(&transport) as _, &config, payloads.as_mut()).unwrap();
+    for pool in port.pools() {
+        port.device.register_pool(pool).unwrap();
+    }
     let tx = port.tx_queues(&config, &port.pool).unwrap().remove(0);
     let mut rx = port.rx_queues(&config).unwrap();
     port.start(&rx, &config).unwrap();
@@ -104,7 +121,7 @@ fn a_million_bursts_allocate_nothing() {
     }
     let mut counted = (0, 0);
     let mut moved = 0;
-    while moved < BURSTS {
+    while moved < bursts {
         moved += u64::from(burst(&mut counted));
     }
     assert_eq!(counted, (0, 0), "allocations of driver and forwarding, and of the model");
@@ -114,12 +131,12 @@ fn a_million_bursts_allocate_nothing() {
     assert_eq!(allocations() - before, 1);
 
     let ended = stream.finish();
-    assert!(ended.counts.received.frames >= BURSTS);
+    assert!(ended.counts.received.frames >= bursts);
     assert_eq!(ended.counts.check(), Ok(()));
     port.stop().unwrap();
     ended.tx.destroy().unwrap();
     ended.rx.destroy().unwrap();
-    let pool = port.close().unwrap();
-    assert_eq!(pool.in_use, 0);
+    let pools = port.close().unwrap();
+    assert!(pools.iter().all(|pool| pool.in_use == 0), "{pools:?}");
     transport.set_idle_hook(None);
 }

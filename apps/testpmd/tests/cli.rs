@@ -323,3 +323,51 @@ fn rights_are_dropped_before_a_worker_runs() {
     child.kill().expect("killed");
     child.wait().expect("ended");
 }
+
+/// A run with an open file as number 5, which a shell opens for it.
+fn report_with_file(file: &Path, line: &str) -> Value {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 5<>\"$0\"; exec \"$@\""]).arg(file);
+    command.arg(env!("CARGO_BIN_EXE_testpmd")).args(line.split_whitespace());
+    command.args(["--wait", "sleep", "--stats", "0", "--json", "-"]).env_remove("RUST_LOG");
+    let output = command.output().expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {said}");
+    serde_json::from_slice(&output.stdout).expect("a report")
+}
+
+#[test]
+fn payloads_lie_in_the_memory_that_was_named() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(4 << 20).expect("room");
+    let small = "--rxd 64 --txd 64 --mbuf-cache 64 --size 64,65,594,1514 --count 2000";
+    for line in [
+        "--split 64",
+        "--split 200 --inline 256 --single-packet",
+        "--forward-mode macswap --checksum --split 100",
+    ] {
+        let report = report_with_file(file.path(), &format!("--payload dmabuf:5 {small} {line}"));
+        let port = &report["ports"][0];
+        let generator = &port["generator"];
+        assert_eq!((number(&generator["lost"]), number(&generator["damaged"])), (0, 0), "{line}");
+        assert_eq!((number(&port["buffers_missing"]), number(&port["model_refusals"])), (0, 0));
+    }
+    let bytes = fs::read(file.path()).expect("the payloads");
+    let pages = bytes.chunks(4096).filter(|page| page.iter().any(|byte| *byte != 0)).count();
+    assert!(pages >= 100, "{pages} pages were written");
+    let host = report(&format!("--payload host {small}"));
+    assert_eq!(number(&host["ports"][0]["generator"]["damaged"]), 0);
+}
+
+#[test]
+fn payloads_that_cannot_be_are_refused() {
+    for (line, words) in [
+        ("--payload gpu", "unknown peer memory `gpu`; give host, pci:ADDRESS/BAR"),
+        ("--payload host --split 63", "--split is 63; it must be 64 to 2048"),
+        ("--payload dmabuf:99", "inherited file 99: Bad file descriptor"),
+        ("--payload pci:ffff:ff:1f.7/2", "ffff:ff:1f.7/resource: No such file"),
+    ] {
+        let sentence = refused(line);
+        assert!(sentence.contains(words), "{sentence}");
+    }
+}

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrocx_mempool::{Backing, PageSize, Region, RegionConfig};
+use ferrocx_mempool::{Backing, PageSize, RawUse, Region, RegionConfig};
 use thiserror::Error;
 
 use super::provider::{PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange};
@@ -117,6 +117,8 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Block {
     memory: Memory,
+    /// Keeps pools off memory that is not foreign.
+    _raw: Option<RawUse>,
     lent: Mutex<Lent>,
 }
 
@@ -268,7 +270,11 @@ impl MappedProvider {
 
     pub(super) fn add(&self, memory: Memory) -> PeerBlock {
         debug_assert!((memory.addr | memory.len).is_multiple_of(memory.page));
-        let block = Arc::new(Block { memory, lent: Mutex::default() });
+        // A registration is another mapping of the same memory. Buffers of a pool over this one
+        // could be borrowed while peers write there, unless the pool knows it to be foreign.
+        let is_foreign = memory.region.backing() == Backing::Foreign;
+        let raw = memory.region.use_raw().ok().filter(|_| !is_foreign);
+        let block = Arc::new(Block { memory, _raw: raw, lent: Mutex::default() });
         lock(&self.inner.blocks).push(Arc::clone(&block));
         PeerBlock { provider: self.clone(), block }
     }
@@ -376,8 +382,10 @@ impl PeerBlock {
         PeerRange { addr: self.addr().wrapping_add(offset), len_bytes }
     }
 
-    /// The memory for this process, and where in it the block starts. After stores to a BAR that
-    /// is write-combining, `sfence` (or any locked instruction) comes before the doorbell that
+    /// The memory for this process, and where in it the block starts. Packet buffers may lie over
+    /// it ([`ferrocx_mempool::Pool::with_region`]) unless it is [`MappedProvider::host`]'s; taking
+    /// the block back does not end those, see [`ferrocx_pmd::BufferSplit`]. After stores to a BAR
+    /// that is write-combining, `sfence` (or any locked instruction) comes before the doorbell that
     /// tells of them.
     #[must_use]
     pub fn region(&self) -> (&Arc<Region>, usize) {

@@ -1,0 +1,129 @@
+//! Memory of another device for payloads of packets: `--payload`.
+
+use anyhow::{Context, Result};
+use ferrocx_app_common::{option::OptionError, peer::PeerSpec};
+use ferrocx_bus::{inherited_file, vfio::VfioBar};
+use ferrocx_mempool::{DEFAULT_HEADROOM_BYTES, Pool, PoolConfig};
+use ferrocx_verbs_lite::peer::{BarCaching, MappedProvider, PeerBlock, cuda::CudaProvider};
+
+use crate::{cli::Args, config::QueueSettings};
+
+/// Pages of memory that is allocated for a pool.
+const PAGE: u64 = 4096;
+/// Least bytes of a packet's first part: all headers that an engine looks at.
+const MIN_HEADER_BYTES: usize = 64;
+
+/// Packets in two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Bytes of the first part, in a buffer of the port.
+    pub header_bytes: u16,
+    /// Whose memory holds the second.
+    pub payload: PeerSpec,
+}
+
+impl Split {
+    /// What the command line says, for buffers of so many bytes.
+    ///
+    /// # Errors
+    /// The first option that is out of range.
+    pub fn of(args: &Args, mbuf_bytes: usize) -> Result<Option<Self>, OptionError> {
+        let Some(payload) = &args.payload else { return Ok(None) };
+        let (payload, header_bytes) = (payload.parse()?, args.split);
+        let max = mbuf_bytes - DEFAULT_HEADROOM_BYTES;
+        if !(MIN_HEADER_BYTES..=max).contains(&usize::from(header_bytes)) {
+            let range = format!("{MIN_HEADER_BYTES} to {max}, what a buffer holds");
+            return Err(OptionError::range("split", header_bytes, range));
+        }
+        Ok(Some(Self { header_bytes, payload }))
+    }
+}
+
+/// Where payload pools come from. Their memory is lent to the adapters as long as these have the
+/// pools, so nothing here takes it back before.
+#[derive(Debug)]
+pub struct Payloads {
+    source: Source,
+    /// Memory that was taken, for as long as this lives.
+    blocks: Vec<PeerBlock>,
+    /// Keeps the device of a BAR open.
+    _bar: Option<VfioBar>,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// One block, of which so many bytes are in use.
+    Block(u64),
+    /// Ordinary pools.
+    Host,
+    Cuda(CudaProvider),
+    CudaMapped(CudaProvider),
+}
+
+impl Payloads {
+    /// Opens the memory.
+    ///
+    /// # Errors
+    /// What the system or the GPU's driver lacks.
+    pub fn open(spec: PeerSpec) -> Result<Self> {
+        let provider = MappedProvider::new(&spec.to_string());
+        let (mut blocks, mut opened) = (Vec::new(), None);
+        let source = match spec {
+            PeerSpec::Host => Source::Host,
+            PeerSpec::Cuda(ordinal) => Source::Cuda(CudaProvider::open(ordinal)?),
+            PeerSpec::CudaMapped(ordinal) => Source::CudaMapped(CudaProvider::open(ordinal)?),
+            PeerSpec::Pci(address, bar) => {
+                blocks.push(provider.pci_bar(&address.to_string(), bar, BarCaching::Uncached)?);
+                Source::Block(0)
+            }
+            PeerSpec::Vfio(address, bar) => {
+                let bar = opened.insert(VfioBar::open(&address.to_string(), bar)?);
+                blocks.push(provider.file(bar.file()?, bar.file_offset(), bar.len_bytes())?);
+                Source::Block(0)
+            }
+            PeerSpec::DmaBuf(number) => {
+                blocks.push(provider.dma_buf(inherited_file(number)?)?);
+                Source::Block(0)
+            }
+        };
+        tracing::info!(%spec, "payloads");
+        Ok(Self { source, blocks, _bar: opened })
+    }
+
+    /// A pool of payload buffers for a port.
+    ///
+    /// # Errors
+    /// The memory is too small, or there is none.
+    pub fn pool(&mut self, name: &str, queues: &QueueSettings) -> Result<Pool> {
+        let config = PoolConfig {
+            name: name.to_owned(),
+            count: queues.mbufs,
+            data_room_bytes: queues.mbuf_bytes,
+            headroom_bytes: 0,
+            cache_size: queues.mbuf_cache,
+            ..PoolConfig::default()
+        };
+        let len = config.region_bytes();
+        let at = match &mut self.source {
+            Source::Block(used) => {
+                let at = *used;
+                *used += (len as u64).next_multiple_of(PAGE);
+                at
+            }
+            Source::Host => return Ok(Pool::new(&config)?),
+            Source::Cuda(provider) => {
+                self.blocks.push(provider.alloc(len)?);
+                0
+            }
+            Source::CudaMapped(provider) => {
+                self.blocks.push(provider.alloc_mapped(len)?.0);
+                0
+            }
+        };
+        let block = self.blocks.last().context("a block was just taken")?;
+        let (region, start) = block.region();
+        let offset = start + usize::try_from(at)?;
+        Pool::with_region(&config, region, offset)
+            .context("fewer or smaller buffers need less: --rxd, --txd, --mbuf-cache, --mbuf-size")
+    }
+}
