@@ -80,6 +80,16 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
         let start = range["start"].as_u64().expect("a range");
         assert!((4104..4204).contains(&start), "{range}");
         program.ok(&json!({ "fill": { "seq": 7 } }));
+        let range = json!({ "offset": 100, "len": 50, "rights": ["write"] });
+        let window = program.ok(&json!({ "bind_window": range }));
+        assert_ne!(window["rkey"], key["rkey"]);
+        program.ok(&json!({ "end": { "rkey": window["rkey"] } }));
+        let pages = |pages: &[usize]| json!({ "map_fmr": { "pages": pages } });
+        let fmr = program.ok(&pages(&[8192, 4096]));
+        assert_eq!(fmr["addr"], 0);
+        program.ok(&json!({ "end": { "rkey": fmr["rkey"] } }));
+        let refused = program.ask(&pages(&[100]));
+        assert!(refused["error"].as_str().is_some_and(|error| error.contains("pages")));
         program.ok(&json!({ "end": { "rkey": key["rkey"] } }));
         write(false);
         assert_eq!(program.ok(&json!({ "compare": { "seq": 7 } })), json!({ "same": true }));
@@ -90,7 +100,7 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
         drop(program);
         serving.join().expect("no panic").expect("no error")
     });
-    assert_eq!(commands, 13);
+    assert_eq!(commands, 18);
     here.close().expect("closed");
     there.close().expect("closed");
     // The WRITE by the key that had ended.

@@ -2,13 +2,16 @@
 //! what it may not, and asks what the memory holds.
 //!
 //! Each line is a [`Command`] in JSON; each answer is `{"ok": …}` or `{"error": "…"}`. Keys are
-//! fast-register keys of this library, bound and ended by work requests on a queue pair of their
-//! own, so that the connection may fail as often as it likes: `connect` makes a new one.
+//! fast-register keys and FMRs of this library, bound and ended by work requests on queue pairs of
+//! their own, so that the connection may fail as often as it likes: `connect` makes a new one.
+//! Memory windows are bound by the connection's queue pair, for whose peer they are.
 
 mod keys;
+mod lent;
 
 use std::io::{Read, Write};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
     Access, Buf, Cq, Gid, InitAttr, Memory, Mr, Psn, Qp, QpConfig, Qpn, RemoteAddr, Rkey, RtrAttr,
-    RtsAttr, SendOp, SendWr, Wc, WcOpcode,
+    Returned, RtsAttr, SendOp, SendWr, Wc, WcOpcode,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -26,6 +29,7 @@ use crate::end::{End, open_device};
 use crate::exchange::Lines;
 use crate::{pattern, tcp};
 use keys::Keys;
+use lent::{Fmrs, Windows};
 
 /// Bytes of the memory that keys are bound to, and of that for messages.
 const MEMORY_BYTES: usize = 256 << 10;
@@ -97,7 +101,24 @@ pub enum Command {
         /// Whether it belongs to another protection domain than the connection.
         other_domain: bool,
     },
-    /// Ends a key by a local invalidate.
+    /// Maps an FMR of a pool in strict mode to pages of the memory, for reading and writing.
+    /// Answers with key and address.
+    MapFmr {
+        /// First bytes of the pages, in the order of their addresses.
+        pages: Vec<usize>,
+    },
+    /// Binds a memory window to a range of the memory, on the connection. Answers with key and
+    /// address.
+    BindWindow {
+        /// First byte.
+        offset: usize,
+        /// Bytes.
+        len: usize,
+        /// What the peer may do.
+        rights: Vec<Right>,
+    },
+    /// Ends a key or a window by a local invalidate, a window of an earlier connection by a command;
+    /// unmaps an FMR.
     End {
         /// The key.
         rkey: u32,
@@ -148,6 +169,9 @@ struct Target<'a> {
     memory: Arc<Memory>,
     messages: Mr,
     keys: Keys,
+    windows: Windows,
+    /// Made when the first is asked for.
+    fmrs: Option<Fmrs>,
     connection: Option<Connection>,
     scratch: Vec<u8>,
 }
@@ -189,13 +213,39 @@ pub fn serve(end: &End, net: &Net, wait: Wait, stream: impl Read + Write) -> Res
     Ok(commands)
 }
 
+fn access_of(rights: &[Right]) -> Access {
+    let access = |right: &Right| match right {
+        Right::Read => Access::REMOTE_READ,
+        Right::Write => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        Right::Atomic => Access::LOCAL_WRITE | Access::REMOTE_ATOMIC,
+    };
+    rights.iter().map(access).collect()
+}
+
+/// How the program names a key.
+fn named(remote: RemoteAddr) -> Value {
+    json!({ "rkey": remote.rkey.0, "addr": remote.addr })
+}
+
 impl<'a> Target<'a> {
     fn new(end: &'a End, net: &'a Net, wait: Wait) -> Result<Self> {
-        let (memory, _) = end.memory(MEMORY_BYTES, Access::empty())?;
+        // No window outlives the consent of another device's memory, so there are none over it.
+        let bindable = if end.peer.is_some() { Access::empty() } else { Access::MW_BIND };
+        let (memory, region) = end.memory(MEMORY_BYTES, bindable)?;
         let (_, messages) = end.memory((RECEIVES + 1) * MESSAGE_BYTES, Access::empty())?;
-        let keys = Keys::new(end)?;
-        let scratch = vec![0; MEMORY_BYTES];
-        Ok(Self { end, net, wait, memory, messages, keys, connection: None, scratch })
+        let (keys, windows) = (Keys::new(end)?, Windows::new(end, region));
+        Ok(Self {
+            end,
+            net,
+            wait,
+            memory,
+            messages,
+            keys,
+            windows,
+            fmrs: None,
+            connection: None,
+            scratch: vec![0; MEMORY_BYTES],
+        })
     }
 
     fn obey(&mut self, command: &Command) -> Result<Value> {
@@ -208,14 +258,7 @@ impl<'a> Target<'a> {
             }
             Command::Compare { seq } => self.compare(seq),
             Command::Bind { offset, len, ref rights, remote_invalidate, other_domain } => {
-                let access = rights.iter().fold(Access::empty(), |access, right| {
-                    access
-                        | match right {
-                            Right::Read => Access::REMOTE_READ,
-                            Right::Write => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                            Right::Atomic => Access::LOCAL_WRITE | Access::REMOTE_ATOMIC,
-                        }
-                });
+                let access = access_of(rights);
                 let range = offset..offset.saturating_add(len);
                 let wait = || self.wait.idle();
                 let remote = self.keys.bind(
@@ -226,12 +269,19 @@ impl<'a> Target<'a> {
                     usize::from(other_domain),
                     wait,
                 )?;
-                Ok(json!({ "rkey": remote.rkey.0, "addr": remote.addr }))
+                Ok(named(remote))
             }
-            Command::End { rkey } => {
-                self.keys.end(Rkey(rkey), || self.wait.idle())?;
-                Ok(json!({}))
+            Command::MapFmr { ref pages } => {
+                let fmrs = match &mut self.fmrs {
+                    Some(fmrs) => fmrs,
+                    None => self.fmrs.insert(Fmrs::new(self.end)?),
+                };
+                Ok(named(fmrs.map(&self.memory, pages)?))
             }
+            Command::BindWindow { offset, len, ref rights } => {
+                self.bind_window(offset..offset.saturating_add(len), access_of(rights))
+            }
+            Command::End { rkey } => self.end(Rkey(rkey)),
             Command::Receive {} => self.receive(),
             Command::Post { operation, addr, rkey, len, seq } => {
                 self.post(operation, RemoteAddr { addr, rkey: Rkey(rkey) }, len, seq)
@@ -242,7 +292,8 @@ impl<'a> Target<'a> {
     fn connect(&mut self, qpn: Qpn, psn: Psn, gid: Gid) -> Result<Value> {
         self.connection = None;
         let end = self.end;
-        let config = QpConfig { max_recv_wr: RECEIVES as u32, ..QpConfig::default() };
+        let receives = RECEIVES as u32;
+        let config = QpConfig { max_recv_wr: receives, fast_reg: true, ..QpConfig::default() };
         let cq = end.device.create_cq(1024)?;
         let mut qp = end.pd.create_rc_qp(&cq, &cq, &config)?.erase();
         qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
@@ -258,6 +309,32 @@ impl<'a> Target<'a> {
         let out = Some(place(RECEIVES)?);
         self.connection = Some(Connection { qp, cq, out, came: Vec::new(), ended: None });
         Ok(answer)
+    }
+
+    fn bind_window(&mut self, range: Range<usize>, access: Access) -> Result<Value> {
+        let connection = self.connection.as_mut().context("there is no connection")?;
+        let remote = self.windows.bind(&mut connection.qp, range, access)?;
+        connection.end_of(self.wait)?.result.context("the binding failed")?;
+        Ok(named(remote))
+    }
+
+    fn end(&mut self, rkey: Rkey) -> Result<Value> {
+        if let Some(unmapped) = self.fmrs.as_mut().and_then(|fmrs| fmrs.unmap(rkey)) {
+            return unmapped.map(|()| json!({}));
+        }
+        let qp = self.connection.as_mut().map(|connection| &mut connection.qp);
+        match (self.windows.end(qp, rkey).transpose()?, &mut self.connection) {
+            (Some(true), Some(connection)) => {
+                let wc = connection.end_of(self.wait)?;
+                wc.result.context("the invalidation failed")?;
+                if let Returned::Mw(mw) = wc.returned {
+                    self.windows.ended(mw);
+                }
+            }
+            (Some(_), _) => {}
+            (None, _) => self.keys.end(rkey, || self.wait.idle())?,
+        }
+        Ok(json!({}))
     }
 
     fn compare(&mut self, seq: u64) -> Result<Value> {
@@ -288,9 +365,11 @@ impl<'a> Target<'a> {
         let Wc { recv, returned, .. } = wc;
         if let Some(proof) = recv.invalidated {
             answer["invalidated"] = proof.rkey().0.into();
-            self.keys.ended_by_peer(proof)?;
+            if let Some(proof) = self.windows.ended_by_peer(proof) {
+                self.keys.ended_by_peer(proof)?;
+            }
         }
-        if let ferrocx_verbs_lite::Returned::Buffers(buf) = returned {
+        if let Returned::Buffers(buf) = returned {
             connection.qp.post_recv(place, buf)?;
         }
         Ok(answer)
@@ -322,15 +401,7 @@ impl<'a> Target<'a> {
             buf.copy_in(0, bytes)?;
         }
         connection.qp.post_send(&SendWr::signaled(0, op), Some(buf))?;
-        let start = Instant::now();
-        while connection.ended.is_none() {
-            connection.poll()?;
-            if start.elapsed() > PATIENCE {
-                bail!("the request did not end in {} s", PATIENCE.as_secs());
-            }
-            self.wait.idle();
-        }
-        let wc = connection.ended.take().context("the request did not end")?;
+        let wc = connection.end_of(self.wait)?;
         let syndrome = wc.result.err().map_or(0, |failure| failure.syndrome.0);
         let buf = wc.into_buffers().context("a request brought no buffer")?;
         let is_right = operation != Operation::Read || buf.to_vec() == *bytes;
@@ -341,6 +412,21 @@ impl<'a> Target<'a> {
 }
 
 impl Connection {
+    /// The end of the request that was posted.
+    fn end_of(&mut self, wait: Wait) -> Result<Wc<Buf>> {
+        let start = Instant::now();
+        loop {
+            self.poll()?;
+            if let Some(wc) = self.ended.take() {
+                return Ok(wc);
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("the request did not end in {} s", PATIENCE.as_secs());
+            }
+            wait.idle();
+        }
+    }
+
     fn poll(&mut self) -> Result<()> {
         while let Some(completion) = self.cq.poll() {
             let (came, ended) = (&mut self.came, &mut self.ended);
