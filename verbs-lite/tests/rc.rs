@@ -378,3 +378,17 @@ fn queue_pairs_that_share_a_doorbell_page_lose_none() {
     }
     two.world.assert_clean();
 }
+
+#[test]
+fn types_come_back_in_init_only_and_for_the_service_that_it_is() {
+    let two = Two::new();
+    let side = &two.a;
+    let made = || side.pd.create_rc_qp::<Buf>(&side.cq, &side.cq, &small()).unwrap().erase();
+    let reset = RcQp::<Init>::try_from(made()).unwrap_err();
+    assert_eq!(reset.state(), QpState::Reset);
+    let mut qp = made();
+    qp.init(&InitAttr::default()).unwrap();
+    let qp = UcQp::<Init>::try_from(qp).unwrap_err();
+    let qpn = qp.qpn();
+    assert_eq!(RcQp::<Init>::try_from(*qp).unwrap().qpn(), qpn);
+}

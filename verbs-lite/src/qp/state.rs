@@ -34,7 +34,7 @@ use std::marker::PhantomData;
 
 use thiserror::Error;
 
-use super::{InitAttr, Qp, QpConfig, QpType, RtrAttr, RtsAttr, WrongCompletion};
+use super::{InitAttr, Qp, QpConfig, QpState, QpType, RtrAttr, RtsAttr, WrongCompletion};
 use crate::cq::{Completion, Cq};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers};
@@ -252,6 +252,20 @@ impl<T: Service, B: Buffers> TypedQp<T, Reset, B> {
     /// The queue pair, and why.
     pub fn init(self, attr: &InitAttr) -> Step<T, Reset, Init, B> {
         self.step(|qp| qp.init(attr))
+    }
+}
+
+/// A queue pair that was [erased](TypedQp::erase) gets its types back, if it is of that service and
+/// in INIT: for [`ConnectionManager::connect`](crate::cm::ConnectionManager::connect) and its kin.
+/// Otherwise it comes back as it was.
+impl<T: Service, B: Buffers> TryFrom<Qp<B>> for TypedQp<T, Init, B> {
+    type Error = Box<Qp<B>>;
+
+    fn try_from(qp: Qp<B>) -> Result<Self, Self::Error> {
+        match (qp.qp_type() == T::TYPE, qp.state()) {
+            (true, QpState::Init) => Ok(Self { qp, types: PhantomData }),
+            _ => Err(Box::new(qp)),
+        }
     }
 }
 
