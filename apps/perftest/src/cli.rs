@@ -8,10 +8,11 @@ use clap::Parser;
 ///
 /// On the model, which is the default, both ends run in this process, joined by a cable: what is
 /// measured is the model's speed, not a NIC's. On a device, start one end without SERVER and the
-/// other with its host name; they exchange addresses over TCP. `pingpong` talks to rdma-core's
-/// ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, started with -g. `fastreg` binds and ends
-/// memory keys on threads of their own; with --verify the other end writes through each. `target`
-/// does what a program at the other end tells it in lines of JSON, which may try anything.
+/// other with its host name; they exchange addresses over TCP, or with --cm connect by the address
+/// of the port alone. `pingpong` talks to rdma-core's ibv_rc_pingpong and its kin for uc, ud and
+/// srq, started with -g. `fastreg` binds and ends memory keys on threads of their own; with
+/// --verify the other end writes through each. `target` does what a program at the other end tells
+/// it in lines of JSON, which may try anything.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "perftest", version, max_term_width = 100)]
 #[command(after_help = EXAMPLES)]
@@ -20,7 +21,7 @@ pub struct Args {
     #[arg(value_name = "TEST")]
     pub test: String,
     /// lat for the time of one operation after the other, bw for how many end in a second;
-    /// rc, uc or ud of pingpong; rc of target
+    /// rc, uc, ud or srq of pingpong; rc of target
     #[arg(value_name = "KIND")]
     pub kind: String,
     /// Host of the other end, which waits there; without it, this end waits
@@ -41,7 +42,11 @@ pub struct Args {
     /// or cuda-mapped:N [default: the host's, without a provider]
     #[arg(long, value_name = "PEER")]
     pub peer: Option<String>,
-    /// TCP port of the exchange
+    /// Connect through the RDMA connection manager, as stock perftest's -R: SERVER is the address
+    /// of the other port, whose MAC address is found, and nothing goes over TCP
+    #[arg(short = 'R', long, visible_alias = "rdma_cm")]
+    pub cm: bool,
+    /// TCP port of the exchange; with --cm, port of the connection manager
     #[arg(long, value_name = "PORT", default_value_t = 18515)]
     pub port: u16,
     /// Path MTU: 256, 512, 1024, 2048 or 4096
@@ -68,7 +73,7 @@ pub struct Args {
     /// 128]
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
-    /// Queue pairs [default: 1]
+    /// Queue pairs [default: 1, pingpong srq 16]
     #[arg(long, value_name = "N")]
     pub qps: Option<usize>,
     /// Threads that the queue pairs are dealt to, each a registration pipeline of fastreg [default:
@@ -90,6 +95,9 @@ pub struct Args {
     /// Ring the doorbell once for so many messages
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub batch: usize,
+    /// pingpong takes its receives from a shared receive queue
+    #[arg(long)]
+    pub srq: bool,
     /// Check every byte of every message
     #[arg(short = 'c', long)]
     pub verify: bool,
@@ -136,6 +144,8 @@ Examples:
       registrations a second by two pipelines of 64 keys
   perftest read bw --device 0000:3b:00.0 --ip 10.1.0.2/24
       waits for the same on another machine, with the name of this one at the end
+  perftest write bw --cm --device 0000:3b:00.0 --ip 10.1.0.3/24 10.1.0.2
+      measures against `perftest write bw --cm` on the port that has this address
   perftest pingpong rc -c -s 100000
       both ends on the model
   perftest pingpong rc --device 0000:3b:00.0 --ip 10.1.0.2/24 --peer-mac 02:00:00:00:00:01 -c

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
+use ferrocx_verbs_lite::cm::Connection;
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, DeviceCaps, InitAttr, Mr, Mtu, Path, Psn, Qp, QpConfig, RemoteAddr, RtrAttr,
-    RtsAttr, SendFlags, SendOp, SendWr, Wc, WcOpcode,
+    Access, Buf, Cq, DeviceCaps, InitAttr, Mr, Psn, Qp, QpConfig, RemoteAddr, SendFlags, SendOp,
+    SendWr, Wc, WcOpcode,
 };
 
 use crate::end::End;
@@ -14,6 +15,7 @@ use crate::exchange::Endpoint;
 use crate::landing;
 use crate::measure::{Kind, Limit, Measure, Test};
 use crate::pattern;
+use crate::round::Link;
 
 /// Nothing for this long: the other end is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,6 +128,8 @@ pub struct Crew {
     pub flows: Vec<Flow>,
     /// What they do.
     pub plan: Plan,
+    /// Of those that the connection manager connected: dropping them ends the connections.
+    connections: Vec<Connection>,
 }
 
 /// A queue pair and its share of the memory.
@@ -200,7 +204,7 @@ impl Crew {
             let psn = Psn(PSNS[index % PSNS.len()]);
             flows.push(Flow { qp, side: Side::new(end, plan, &mr, index * bytes, psn)? });
         }
-        Ok(Self { cq, flows, plan: plan.clone() })
+        Ok(Self { cq, flows, plan: plan.clone(), connections: Vec::new() })
     }
 
     /// What the other end must know.
@@ -218,16 +222,18 @@ impl Crew {
     ///
     /// # Errors
     ///
-    /// The device's reason, or another number of queue pairs.
-    pub fn connect(&mut self, path: &Path, mtu: Mtu, peers: &[Endpoint]) -> Result<()> {
+    /// What [`Link::join`] says, or another number of queue pairs.
+    pub fn connect(&mut self, link: &mut Link, peers: &[Endpoint]) -> Result<()> {
         if peers.len() != self.flows.len() {
             bail!("the other end has {} queue pairs, not {}", peers.len(), self.flows.len());
         }
-        for (Flow { qp, side }, peer) in self.flows.iter_mut().zip(peers) {
+        let timeout = self.plan.measure.ack_timeout;
+        let flows = std::mem::replace(&mut self.flows, Vec::with_capacity(peers.len()));
+        for (Flow { qp, mut side }, peer) in flows.into_iter().zip(peers) {
             side.remote = peer.memory();
-            qp.connect(&RtrAttr::new(*path, peer.qpn(), peer.psn(), mtu))?;
-            let timeout = self.plan.measure.ack_timeout;
-            qp.activate(&RtsAttr { timeout, ..RtsAttr::new(side.psn) })?;
+            let (qp, connection) = link.join(qp, side.psn, peer, timeout)?;
+            self.flows.push(Flow { qp, side });
+            self.connections.extend(connection);
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The handshake of `ibv_*_pingpong`: who each end is, as text over TCP.
 //!
-//! Each end says one message of 52 bytes: LID, queue pair, first PSN and GID in hexadecimal, and a
-//! zero. The client speaks first, the server is ready to receive when it answers, and the client
-//! ends with five bytes, "done" and a zero. Source: rdma-core, libibverbs/examples/rc_pingpong.c.
+//! Each end says a message of 52 bytes for each queue pair: LID, number, first PSN and GID in
+//! hexadecimal, and a zero. The client speaks first, the server is ready to receive when it
+//! answers, and the client ends with five bytes, "done" and a zero. Source: rdma-core,
+//! libibverbs/examples/rc_pingpong.c and srq_pingpong.c.
 
 use std::io::{self, Read, Write};
 
@@ -70,18 +71,29 @@ impl Address {
     }
 }
 
-/// The client's half: says who it is, learns who the server is.
+/// The client's half: says who it is, learns who the server is, as many queue pairs as it has.
 ///
 /// # Errors
 ///
 /// What the stream says, or [`Address::from_wire`].
-pub fn as_client(stream: &mut (impl Read + Write), own: Address) -> io::Result<Address> {
-    stream.write_all(&own.to_wire())?;
-    let mut wire = [0; ADDRESS_BYTES];
-    stream.read_exact(&mut wire)?;
-    let peer = Address::from_wire(&wire)?;
+pub fn as_client(stream: &mut (impl Read + Write), own: &[Address]) -> io::Result<Vec<Address>> {
+    say(stream, own)?;
+    let peers = hear(stream, own.len())?;
     stream.write_all(DONE)?;
-    Ok(peer)
+    Ok(peers)
+}
+
+fn say(stream: &mut impl Write, own: &[Address]) -> io::Result<()> {
+    own.iter().try_for_each(|address| stream.write_all(&address.to_wire()))
+}
+
+fn hear(stream: &mut impl Read, count: usize) -> io::Result<Vec<Address>> {
+    let mut wire = [0; ADDRESS_BYTES];
+    let one = |_| {
+        stream.read_exact(&mut wire)?;
+        Address::from_wire(&wire)
+    };
+    (0..count).map(one).collect()
 }
 
 /// The server's half. `ready` is given who the client is, before that one may send.
@@ -91,17 +103,15 @@ pub fn as_client(stream: &mut (impl Read + Write), own: Address) -> io::Result<A
 /// What the stream says, [`Address::from_wire`], or what `ready` says.
 pub fn as_server<E: From<io::Error>>(
     stream: &mut (impl Read + Write),
-    own: Address,
-    ready: impl FnOnce(&Address) -> Result<(), E>,
-) -> Result<Address, E> {
-    let mut wire = [0; ADDRESS_BYTES];
-    stream.read_exact(&mut wire)?;
-    let peer = Address::from_wire(&wire)?;
-    ready(&peer)?;
-    stream.write_all(&own.to_wire())?;
+    own: &[Address],
+    ready: impl FnOnce(&[Address]) -> Result<(), E>,
+) -> Result<Vec<Address>, E> {
+    let peers = hear(stream, own.len())?;
+    ready(&peers)?;
+    say(stream, own)?;
     let mut done = [0; DONE.len()];
     stream.read_exact(&mut done)?;
-    Ok(peer)
+    Ok(peers)
 }
 
 #[cfg(test)]
@@ -138,26 +148,27 @@ mod tests {
     #[test]
     fn the_server_is_ready_before_it_answers() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
-        let server = Address { qpn: Qpn(0x99), ..address() };
+        let ours = [address(), Address { qpn: Qpn(0x1b), ..address() }];
+        let theirs = ours.map(|address| Address { psn: Psn(0x99), ..address });
         let thread = std::thread::spawn(move || {
-            let mut asked = None;
-            let peer = as_server(&mut there, server, |peer| {
-                asked = Some(*peer);
+            let mut asked = Vec::new();
+            let peers = as_server(&mut there, &theirs, |peers| {
+                asked.extend_from_slice(peers);
                 Ok::<(), io::Error>(())
             });
-            (peer.unwrap(), asked)
+            (peers.unwrap(), asked)
         });
-        assert_eq!(as_client(&mut here, address()).unwrap(), server);
-        assert_eq!(thread.join().unwrap(), (address(), Some(address())));
+        assert_eq!(as_client(&mut here, &ours).unwrap(), theirs);
+        assert_eq!(thread.join().unwrap(), (ours.to_vec(), ours.to_vec()));
     }
 
     #[test]
     fn a_server_that_is_not_ready_says_nothing() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         here.write_all(WIRE).unwrap();
-        let refused = as_server(&mut there, address(), |_| Err(io::Error::other("no")));
+        let refused = as_server(&mut there, &[address()], |_| Err(io::Error::other("no")));
         assert_eq!(refused.unwrap_err().to_string(), "no");
         drop(there);
-        assert!(as_client(&mut here, address()).is_err());
+        assert!(as_client(&mut here, &[address()]).is_err());
     }
 }

@@ -4,7 +4,9 @@
 //!
 //! - [`cli`] is the command line as text; [`config`] checks it.
 //! - [`end`] brings up a port: a device through VFIO, or two models on a cable.
-//! - [`pingpong`] talks to rdma-core's `ibv_*_pingpong`, whose handshake [`handshake`] speaks.
+//! - [`cm`] brings two ends of ours together through the connection manager.
+//! - [`pingpong`] talks to rdma-core's `ibv_*_pingpong`, whose handshake [`handshake`] speaks, and
+//!   [`shared`] to the one with a shared receive queue.
 //! - [`run`] measures between two ends of ours: [`round`] leads them through a round for each
 //!   size, in words of [`exchange`]; [`requester`] posts and takes the time, [`responder`] answers,
 //!   both on the queue pairs of [`flow`]. [`report`] says what came of it.
@@ -16,8 +18,8 @@
 //!
 //! # What it does not do
 //!
-//! It resolves no addresses: the peer's MAC address comes from its link-local address, the exchange
-//! of two ends of ours, or the command line.
+//! Without `--cm` it resolves no addresses: the peer's MAC address comes from its link-local
+//! address, the exchange of two ends of ours, or the command line.
 //!
 //! # Limits
 //!
@@ -38,6 +40,7 @@
 use anyhow::Result;
 
 pub mod cli;
+pub mod cm;
 pub mod config;
 pub mod end;
 pub mod exchange;
@@ -54,6 +57,7 @@ pub mod requester;
 pub mod responder;
 pub mod round;
 pub mod run;
+pub mod shared;
 pub mod target;
 pub mod tcp;
 

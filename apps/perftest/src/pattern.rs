@@ -7,6 +7,10 @@ const PAGE_BYTES: usize = 4096;
 /// What `ibv_*_pingpong` fills its buffer with at first. Source: the same.
 const STOCK_FILL: u8 = 0x7b;
 
+/// What the buffers of the stock tools hold at first: `ibv_srq_pingpong` starts with zeros. Source:
+/// the same, srq_pingpong.c.
+pub const STOCK_FILLS: [u8; 2] = [STOCK_FILL, 0];
+
 /// A byte that is not what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("message {seq}: byte {at} is {got:#04x}, it should be {want:#04x}")]

@@ -1,5 +1,5 @@
 //! Messages to and fro, as `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` exchange
-//! them: with these tools, or with ourselves.
+//! them: with these tools, or with ourselves. `ibv_srq_pingpong` is [`crate::shared`]'s.
 //!
 //! The stock tools send from the buffer that they receive into, so they send back what they got,
 //! and the client starts with a constant. Ours puts a new pattern into each message and, when
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
-    Access, AddressHandle, Buf, Cq, InitAttr, Psn, Qp, QpConfig, QpType, RtrAttr, RtsAttr, SendOp,
-    SendWr, Wc, WcOpcode,
+    Access, AddressHandle, Buf, Cq, InitAttr, Pd, Psn, Qp, QpConfig, QpType, RtrAttr, RtsAttr,
+    SendOp, SendWr, Srq, SrqConfig, VerbsError, Wc, WcOpcode,
 };
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::config::{Config, Net, PingPong};
 use crate::end::{End, Models};
 use crate::handshake::{self, Address};
-use crate::{pattern, tcp};
+use crate::{pattern, shared, tcp};
 
 /// Key of the stock datagrams. Source: rdma-core, libibverbs/examples/ud_pingpong.c.
 const QKEY: u32 = 0x1111_1111;
@@ -31,15 +31,17 @@ const GRH_BYTES: usize = 40;
 /// Receives posted ahead: one for the message that comes, one for the next.
 const RECEIVES: usize = 2;
 /// The stock tools do one READ at a time, that is none.
-const READS: u8 = 1;
+pub(crate) const READS: u8 = 1;
 /// Nothing for this long: the other end is gone, or a datagram was lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which end this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+pub(crate) enum Role {
+    /// It sends first.
     Client,
+    /// It answers.
     Server,
 }
 
@@ -126,6 +128,8 @@ fn on_model(config: &Config, job: &PingPong) -> Result<Report> {
 /// A queue pair and what it needs.
 struct Player<'a> {
     qp: Qp<Buf>,
+    /// Where its receives are, if not in the queue pair.
+    srq: Option<Srq>,
     cq: Cq,
     job: &'a PingPong,
     wait: Wait,
@@ -143,30 +147,18 @@ fn play(
     config: &Config,
     job: &PingPong,
     role: Role,
-    mut stream: impl Read + Write,
+    stream: impl Read + Write,
 ) -> Result<Report> {
-    let mut player = Player::new(end, config, job)?;
-    let psn = Psn(0x12_3456 ^ u32::from(role == Role::Client));
-    let own = Address { lid: 0, qpn: player.qp.qpn(), psn, gid: end.gid };
-    let mut go = |peer: &Address| player.connect(end, &config.net, peer, psn);
-    match role {
-        Role::Client => {
-            let peer = handshake::as_client(&mut stream, own).context("exchange over TCP")?;
-            go(&peer)?;
-        }
-        Role::Server => {
-            handshake::as_server(&mut stream, own, go).context("exchange over TCP")?;
-        }
-    }
-    let start = Instant::now();
-    let times = player.exchange(role)?;
-    let seconds = start.elapsed().as_secs_f64();
+    let (seconds, times) = match job.kind {
+        "srq" => shared::play(end, config, job, role, stream)?,
+        _ => alone(end, config, job, role, stream)?,
+    };
     let us = |ns: u64| ns as f64 / 1e3;
     Ok(Report {
         test: "pingpong",
         device: config.net.device.to_string(),
         role,
-        service: format!("{:?}", job.service).to_lowercase(),
+        service: job.kind.to_string(),
         size_bytes: job.size,
         exchanges: job.exchanges,
         verified: job.verify,
@@ -176,6 +168,35 @@ fn play(
         usec_p99: us(times.value_at_quantile(0.99)),
         usec_max: us(times.max()),
     })
+}
+
+/// One queue pair: the seconds that it took, and the times between messages that arrived.
+fn alone(
+    end: &End,
+    config: &Config,
+    job: &PingPong,
+    role: Role,
+    mut stream: impl Read + Write,
+) -> Result<(f64, Histogram<u64>)> {
+    let mut player = Player::new(end, config, job)?;
+    let psn = Psn(0x12_3456 ^ u32::from(role == Role::Client));
+    let own = [Address { lid: 0, qpn: player.qp.qpn(), psn, gid: end.gid }];
+    let mut go = |peers: &[Address]| {
+        let peer = peers.first().context("the other end has no queue pair")?;
+        player.connect(end, &config.net, peer, psn)
+    };
+    match role {
+        Role::Client => {
+            let peers = handshake::as_client(&mut stream, &own).context("exchange over TCP")?;
+            go(&peers)?;
+        }
+        Role::Server => {
+            handshake::as_server(&mut stream, &own, go).context("exchange over TCP")?;
+        }
+    }
+    let start = Instant::now();
+    let times = player.exchange(role)?;
+    Ok((start.elapsed().as_secs_f64(), times))
 }
 
 impl<'a> Player<'a> {
@@ -190,21 +211,28 @@ impl<'a> Player<'a> {
             max_inline_bytes: 0,
             ..QpConfig::default()
         };
-        let mut qp = match job.service {
-            QpType::Rc => end.pd.create_rc_qp(&cq, &cq, &settings)?.erase(),
-            QpType::Uc => end.pd.create_uc_qp(&cq, &cq, &settings)?.erase(),
-            QpType::Ud => end.pd.create_ud_qp(&cq, &cq, &settings)?.erase(),
-        };
+        let wants = SrqConfig { max_wr: RECEIVES as u32, max_sge: 1 };
+        let srq = job.srq.then(|| end.pd.create_srq(&wants)).transpose()?;
+        let mut qp = queue_pair(&end.pd, job.service, &cq, srq.as_ref(), &settings)?;
         qp.init(&InitAttr { qkey: QKEY, ..InitAttr::default() })?;
-        let head = head_bytes(job);
-        for index in 0..RECEIVES {
-            let start = index * slot;
-            qp.post_recv(index as u64, mr.buf(start..start + head + job.size)?)?;
-        }
         let out = Some(mr.buf(RECEIVES * slot..RECEIVES * slot + job.size)?);
         let message = vec![0; job.size];
         let (received, wait) = (message.clone(), config.wait);
-        Ok(Self { qp, cq, job, wait, to: None, out, message, received })
+        let mut player = Self { qp, srq, cq, job, wait, to: None, out, message, received };
+        let head = head_bytes(job);
+        for index in 0..RECEIVES {
+            let start = index * slot;
+            player.post_recv(index as u64, mr.buf(start..start + head + job.size)?)?;
+        }
+        Ok(player)
+    }
+
+    fn post_recv(&mut self, id: u64, buf: Buf) -> Result<()> {
+        let posted = match &mut self.srq {
+            Some(srq) => srq.post_recv(id, buf),
+            None => self.qp.post_recv(id, buf),
+        };
+        Ok(posted?)
     }
 
     fn connect(&mut self, end: &End, net: &Net, peer: &Address, psn: Psn) -> Result<()> {
@@ -316,7 +344,10 @@ impl<'a> Player<'a> {
     fn poll(&mut self) -> Result<Option<Wc<Buf>>> {
         let Some(completion) = self.cq.poll() else { return Ok(None) };
         let mut ended = None;
-        self.qp.complete(completion, |wc| ended = Some(wc))?;
+        match &mut self.srq {
+            Some(srq) => self.qp.complete_shared(completion, srq, |wc| ended = Some(wc))?,
+            None => self.qp.complete(completion, |wc| ended = Some(wc))?,
+        }
         Ok(ended)
     }
 
@@ -336,9 +367,26 @@ impl<'a> Player<'a> {
             bail!("a message of {} bytes came, not {}", bytes - head.min(bytes), self.job.size);
         }
         buf.copy_out(head, &mut self.received)?;
-        self.qp.post_recv(wr_id, buf)?;
+        self.post_recv(wr_id, buf)?;
         Ok(true)
     }
+}
+
+fn queue_pair(
+    pd: &Pd,
+    service: QpType,
+    cq: &Cq,
+    srq: Option<&Srq>,
+    settings: &QpConfig,
+) -> Result<Qp<Buf>, VerbsError> {
+    Ok(match (service, srq) {
+        (QpType::Rc, None) => pd.create_rc_qp(cq, cq, settings)?.erase(),
+        (QpType::Uc, None) => pd.create_uc_qp(cq, cq, settings)?.erase(),
+        (QpType::Ud, None) => pd.create_ud_qp(cq, cq, settings)?.erase(),
+        (QpType::Rc, Some(srq)) => pd.create_rc_qp_on_srq(cq, cq, srq, settings)?.erase(),
+        (QpType::Uc, Some(srq)) => pd.create_uc_qp_on_srq(cq, cq, srq, settings)?.erase(),
+        (QpType::Ud, Some(srq)) => pd.create_ud_qp_on_srq(cq, cq, srq, settings)?.erase(),
+    })
 }
 
 /// Bytes in front of a message.

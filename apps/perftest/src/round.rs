@@ -8,8 +8,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_pmd::MacAddr;
 use ferrocx_pmd::lcore::{Lcores, StopFlag, Worker};
-use ferrocx_verbs_lite::{Mtu, Path};
+use ferrocx_verbs_lite::cm::Connection;
+use ferrocx_verbs_lite::{Buf, Mtu, Path, Psn, Qp, RtrAttr, RtsAttr};
 
+use crate::cm::Peer;
 use crate::end::End;
 use crate::exchange::{Done, Endpoint, Hello, Lines, Offer, Ready, Verdict};
 use crate::flow::{Crew, Plan};
@@ -61,14 +63,51 @@ impl<T> Thread<T> {
     }
 }
 
-/// Greets the other end; the way to it, and what it said.
+/// How queue pairs are led to those of the other end.
+#[derive(Debug)]
+pub enum Link {
+    /// By this way: both ends have said who they are.
+    Told(Path, Mtu),
+    /// Through the connection manager.
+    Cm(Peer),
+}
+
+impl Link {
+    /// Leads a queue pair from INIT to RTS, towards `peer`; with its connection, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// The device's reason, or what the connection manager says.
+    pub fn join(
+        &mut self,
+        mut qp: Qp<Buf>,
+        psn: Psn,
+        peer: &Endpoint,
+        timeout: u8,
+    ) -> Result<(Qp<Buf>, Option<Connection>)> {
+        match self {
+            Self::Told(path, mtu) => {
+                qp.connect(&RtrAttr::new(*path, peer.qpn(), peer.psn(), *mtu))?;
+                qp.activate(&RtsAttr { timeout, ..RtsAttr::new(psn) })?;
+                Ok((qp, None))
+            }
+            Self::Cm(peer) => {
+                let (qp, connection) = peer.join(qp, timeout)?;
+                Ok((qp, Some(connection)))
+            }
+        }
+    }
+}
+
+/// Greets the other end; how queue pairs are led there, and what it said.
 pub(crate) fn greet<S: Read + Write>(
     end: &End,
     place: &Place,
     measure: &Measure,
     lines: &mut Lines<S>,
+    cm: Option<Peer>,
     is_client: bool,
-) -> Result<(Path, Measure)> {
+) -> Result<(Link, Measure)> {
     let version = env!("CARGO_PKG_VERSION").to_string();
     let (gid, mac) = (end.gid.0, end.device.port().mac().0);
     let own = Hello { version, gid, mac, measure: measure.clone() };
@@ -92,14 +131,20 @@ pub(crate) fn greet<S: Read + Write>(
             here.kind.name()
         );
     }
-    Ok((end.path(peer.gid(), place.peer_mac.or(Some(peer.mac())))?, peer.measure))
+    // The client's word counts.
+    let mtu = mtu_of(if is_client { here.mtu } else { there.mtu })?;
+    let link = match cm {
+        Some(cm) => Link::Cm(cm),
+        None => Link::Told(end.path(peer.gid(), place.peer_mac.or(Some(peer.mac())))?, mtu),
+    };
+    Ok((link, peer.measure))
 }
 
 /// The threads' queue pairs of a round, connected.
 fn crews<S: Read + Write>(
     end: &End,
     plan: &Plan,
-    path: &Path,
+    link: &mut Link,
     lines: &mut Lines<S>,
     prepares: impl Fn(&mut Crew) -> Result<()>,
 ) -> Result<Vec<Crew>> {
@@ -109,24 +154,19 @@ fn crews<S: Read + Write>(
     let endpoints: Vec<Endpoint> = crews.iter().flat_map(Crew::endpoints).collect();
     lines.say(&Offer { size: plan.size, endpoints })?;
     let mut peers = lines.hear::<Offer>()?.endpoints;
-    let mtu = mtu_of(plan.measure.mtu)?;
     for crew in &mut crews {
         if peers.len() < crew.flows.len() {
             bail!("the other end has too few queue pairs");
         }
         let rest = peers.split_off(crew.flows.len());
-        crew.connect(path, mtu, &peers)?;
+        crew.connect(link, &peers)?;
         peers = rest;
     }
     Ok(crews)
 }
 
-/// The path MTU of so many bytes.
-///
-/// # Errors
-///
-/// There is none.
-pub fn mtu_of(bytes: u32) -> Result<Mtu> {
+/// The path MTU of so many bytes, or the refusal that there is none.
+fn mtu_of(bytes: u32) -> Result<Mtu> {
     let all = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
     let found = all.into_iter().find(|mtu| mtu.bytes() == bytes);
     found.ok_or_else(|| anyhow!("{bytes} is no path MTU"))
@@ -142,15 +182,16 @@ pub fn client<S: Read + Write>(
     place: &Place,
     measure: &Measure,
     stream: S,
+    cm: Option<Peer>,
 ) -> Result<Vec<Row>> {
     let mut lines = Lines::new(stream);
-    let (path, _) = greet(end, place, measure, &mut lines, true)?;
+    let (mut link, _) = greet(end, place, measure, &mut lines, cm, true)?;
     let mut rows = Vec::new();
     for &size in &measure.sizes {
         let plan = Plan::new(measure, size, place.wait);
         let pings = measure.kind == Kind::Lat && measure.test == Test::Send;
         let prepares = |crew: &mut Crew| if pings { responder::prepare(crew) } else { Ok(()) };
-        let crews = crews(end, &plan, &path, &mut lines, prepares)?;
+        let crews = crews(end, &plan, &mut link, &mut lines, prepares)?;
         lines.say(&Ready {})?;
         lines.hear::<Ready>()?;
         let (crews, sent) = all_threads(place, crews, |_, crew| requester::run(crew))?;
@@ -176,13 +217,14 @@ pub fn server<S: Read + Write>(
     place: &Place,
     measure: &Measure,
     stream: S,
+    cm: Option<Peer>,
 ) -> Result<u64> {
     let mut lines = Lines::new(stream);
-    let (path, measure) = greet(end, place, measure, &mut lines, false)?;
+    let (mut link, measure) = greet(end, place, measure, &mut lines, cm, false)?;
     let mut total = 0;
     for &size in &measure.sizes {
         let plan = Plan::new(&measure, size, place.wait);
-        let crews = crews(end, &plan, &path, &mut lines, responder::prepare)?;
+        let crews = crews(end, &plan, &mut link, &mut lines, responder::prepare)?;
         lines.hear::<Ready>()?;
         let targets: Vec<Arc<Target>> = crews.iter().map(|_| Arc::default()).collect();
         let threads = start_all(place, crews, |worker| {

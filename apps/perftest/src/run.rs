@@ -2,11 +2,14 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use ferrocx_app_common::report::JsonTarget;
 use ferrocx_pmd::lcore::Lcores;
+use ferrocx_verbs_lite::cm::CmListener;
 
+use crate::cm::{Cm, Peer};
 use crate::config::Config;
 use crate::end::{End, Models, open_device};
 use crate::fastreg;
@@ -14,6 +17,9 @@ use crate::measure::{Measure, Test};
 use crate::report::{Report, Row};
 use crate::round::{self, Place};
 use crate::tcp;
+
+/// How long the model's second end waits for the first, which may have failed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measures, and prints what came of it.
 ///
@@ -28,61 +34,129 @@ pub fn run(config: &Config, measure: &Measure) -> Result<()> {
         wait: config.wait,
         peer_mac: config.net.peer_mac,
     };
-    let is_fastreg = measure.test == Test::FastReg;
-    let rows = match (config.net.is_model(), &config.net.server) {
-        (true, _) => on_model(config, measure, &place)?,
-        (false, _) if is_fastreg && !measure.verify => {
-            let end = open_device(&config.net)?;
-            let rows = fastreg::alone(&end, &place, measure)?;
-            end.close()?;
-            rows
-        }
-        (false, Some(host)) => {
-            let stream = tcp::connect(host, config.net.port)?;
-            let end = open_device(&config.net)?;
-            let rows = client(&end, &place, measure, stream)?;
-            end.close()?;
-            rows
-        }
-        (false, None) => {
-            let listener = tcp::listen(config.net.port)?;
-            let end = open_device(&config.net)?;
-            let stream = tcp::accept(&listener)?;
-            let messages = serve(&end, &place, measure, stream)?;
-            end.close()?;
-            println!("the client is done; {messages} messages checked or written here");
-            return Ok(());
-        }
+    let rows = if config.net.is_model() {
+        on_model(config, measure, &place)?
+    } else if is_alone(measure) {
+        let end = open_device(&config.net)?;
+        let rows = fastreg::alone(&end, &place, measure)?;
+        end.close()?;
+        rows
+    } else if let Some(host) = &config.net.server {
+        ask(config, measure, &place, host)?
+    } else {
+        let messages = answer(config, measure, &place)?;
+        println!("the client is done; {messages} messages checked or written here");
+        return Ok(());
     };
     let group = if config.net.is_model() { "model" } else { "device" };
     let device = config.net.device.to_string();
     print(config, &Report { measure: measure.clone(), group, device, rows })
 }
 
+/// Whether there is no other end.
+fn is_alone(measure: &Measure) -> bool {
+    measure.test == Test::FastReg && !measure.verify
+}
+
+/// The end that calls, on a device.
+fn ask(config: &Config, measure: &Measure, place: &Place, host: &str) -> Result<Vec<Row>> {
+    let port = config.net.port;
+    let stream = if config.net.cm { None } else { Some(tcp::connect(host, port)?) };
+    let end = open_device(&config.net)?;
+    let rows = match stream {
+        Some(stream) => client(&end, place, measure, stream, None)?,
+        None => call(&end, place, measure, host, port)?,
+    };
+    end.close()?;
+    Ok(rows)
+}
+
+/// The end that waits, on a device; messages that it checked or wrote.
+fn answer(config: &Config, measure: &Measure, place: &Place) -> Result<u64> {
+    let port = config.net.port;
+    let listener = if config.net.cm { None } else { Some(tcp::listen(port)?) };
+    let end = open_device(&config.net)?;
+    let messages = match listener {
+        Some(listener) => serve(&end, place, measure, tcp::accept(&listener)?, None)?,
+        None => {
+            let cm = Cm::open(&end, place.wait)?;
+            let listener = cm.listen(port)?;
+            wait_for_call(&end, place, measure, (&cm, listener), None)?
+        }
+    };
+    end.close()?;
+    Ok(messages)
+}
+
+/// As [`client`], through the connection manager.
+fn call(end: &End, place: &Place, measure: &Measure, host: &str, port: u16) -> Result<Vec<Row>> {
+    let cm = Cm::open(end, place.wait)?;
+    let (talk, peer) = cm.call(end, host, port)?;
+    client(end, place, measure, talk, Some(peer))
+}
+
+/// As [`serve`], through the connection manager.
+fn wait_for_call(
+    end: &End,
+    place: &Place,
+    measure: &Measure,
+    (cm, listener): (&Cm, CmListener),
+    limit: Option<Duration>,
+) -> Result<u64> {
+    let (talk, peer) = cm.accept(end, listener, limit)?;
+    serve(end, place, measure, talk, Some(peer))
+}
+
 fn on_model(config: &Config, measure: &Measure, place: &Place) -> Result<Vec<Row>> {
     let (models, [here, there]) = Models::start(&config.net, config.wait)?;
-    let (near, stream) = UnixStream::pair()?;
-    if measure.test == Test::FastReg && !measure.verify {
-        let rows = fastreg::alone(&here, place, measure)?;
-        here.close()?;
-        there.close()?;
-        models.stop()?;
-        return Ok(rows);
-    }
-    let peer = Place { cores: config.peer_cores.clone(), ..place.clone() };
-    let rows = std::thread::scope(|scope| {
-        let server = scope.spawn(|| serve(&there, &peer, measure, stream));
-        let rows = client(&here, place, measure, near);
-        let served = server.join().map_err(|_| anyhow!("the server's thread panicked"))?;
-        // Of two failures, the client's says more: it has heard of the server's.
-        let rows = rows?;
-        served.context("server")?;
-        Ok::<_, anyhow::Error>(rows)
-    })?;
+    let rows = if is_alone(measure) {
+        fastreg::alone(&here, place, measure)?
+    } else {
+        both(config, measure, place, &here, &there)?
+    };
     here.close()?;
     there.close()?;
     models.stop()?;
     Ok(rows)
+}
+
+/// Two ends in this process.
+fn both(
+    config: &Config,
+    measure: &Measure,
+    place: &Place,
+    here: &End,
+    there: &End,
+) -> Result<Vec<Row>> {
+    let peer = Place { cores: config.peer_cores.clone(), ..place.clone() };
+    let (host, port) = (there.gid.ip().to_string(), config.net.port);
+    // Before the other end calls.
+    let waiting = if config.net.cm {
+        let cm = Cm::open(there, place.wait)?;
+        let listener = cm.listen(port)?;
+        Some((cm, listener))
+    } else {
+        None
+    };
+    let (near, stream) = UnixStream::pair()?;
+    std::thread::scope(|scope| {
+        let is_cm = waiting.is_some();
+        let server = scope.spawn(|| match waiting {
+            Some((cm, listener)) => {
+                wait_for_call(there, &peer, measure, (&cm, listener), Some(PATIENCE))
+            }
+            None => serve(there, &peer, measure, stream, None),
+        });
+        let rows = match is_cm {
+            true => call(here, place, measure, &host, port),
+            false => client(here, place, measure, near, None),
+        };
+        let served = server.join().map_err(|_| anyhow!("the server's thread panicked"))?;
+        // Of two failures, the client's says more: it has heard of the server's.
+        let rows = rows?;
+        served.context("server")?;
+        Ok(rows)
+    })
 }
 
 /// The measuring end.
@@ -91,18 +165,25 @@ fn client<S: Read + Write>(
     place: &Place,
     measure: &Measure,
     stream: S,
+    cm: Option<Peer>,
 ) -> Result<Vec<Row>> {
     match measure.test {
-        Test::FastReg => fastreg::client(end, place, measure, stream),
-        _ => round::client(end, place, measure, stream),
+        Test::FastReg => fastreg::client(end, place, measure, stream, cm),
+        _ => round::client(end, place, measure, stream, cm),
     }
 }
 
 /// The other end; messages that it checked or wrote.
-fn serve<S: Read + Write>(end: &End, place: &Place, measure: &Measure, stream: S) -> Result<u64> {
+fn serve<S: Read + Write>(
+    end: &End,
+    place: &Place,
+    measure: &Measure,
+    stream: S,
+    cm: Option<Peer>,
+) -> Result<u64> {
     match measure.test {
-        Test::FastReg => fastreg::serve(end, place, measure, stream),
-        _ => round::server(end, place, measure, stream),
+        Test::FastReg => fastreg::serve(end, place, measure, stream, cm),
+        _ => round::server(end, place, measure, stream, cm),
     }
 }
 

@@ -36,6 +36,11 @@ fn both_ends_play_with_every_service_and_address() {
         "pingpong rc -c -n 2 -s 70001 --mtu 4096 --ip 10.0.0.1/24 --wait sleep",
         "pingpong uc -c -n 20 -s 4097 --mtu 256 --ip fd00::1/64",
         "pingpong ud -c -n 20 -s 1024",
+        "pingpong srq -c -n 100 -s 5000",
+        "pingpong srq -c -n 7 -s 1 --qps 7 --ip 10.0.0.1/24",
+        "pingpong rc -c -n 20 -s 5000 --srq",
+        "pingpong uc -c -n 20 -s 5000 --srq",
+        "pingpong ud -c -n 20 -s 100 --srq",
     ] {
         assert!(said(line).contains("every byte was right"), "{line}");
     }
@@ -112,6 +117,23 @@ fn a_bad_cable_changes_no_byte() {
         rounds(&format!("{test} bw -n 200 -s 2000 --depth 16 {cable}"));
     }
     rounds(&format!("atomic bw -n 400 --depth 16 {cable}"));
+}
+
+#[test]
+fn the_connection_manager_brings_both_ends_together() {
+    // Many rounds, queue pairs and threads; both families; without and with an address given.
+    for line in [
+        "send bw --cm -n 50 -s 1,4097,70000 --depth 16 --qps 5 --threads 2",
+        "write bw -R -n 50 -s 8,5000 --depth 16 --ip 10.0.0.1/24 --mtu 4096",
+        "send lat --rdma_cm -n 20 -s 1,300 --ip fd00::1/64",
+        "atomic bw --cm -n 60 --qps 3",
+        "fastreg bw --cm -n 100 --depth 8 --threads 2 -s 1,3000",
+    ] {
+        assert!(!rounds(line).is_empty(), "{line}");
+    }
+    // What the manager says is repeated until it arrives.
+    let cable = "--loss 3 --reorder 1 --duplicate 1 --ack-timeout 10";
+    rounds(&format!("send bw --cm -n 100 -s 2000 --depth 16 --qps 4 {cable}"));
 }
 
 #[test]

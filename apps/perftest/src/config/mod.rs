@@ -20,10 +20,13 @@ use ferrocx_verbs_lite::{Mtu, QpType};
 use thiserror::Error;
 
 use crate::cli::Args;
-use crate::measure::Measure;
+use crate::measure::{Measure, Test};
+use crate::shared::MAX_QPS;
 
 /// Longest message: what an RC or UC queue pair of the device sends at once.
 const MAX_SIZE: u64 = 1 << 30;
+/// Queue pairs of `ibv_srq_pingpong`. Source: rdma-core, srq_pingpong.c.
+const STOCK_QPS: usize = 16;
 /// Exchanges of a ping-pong unless told otherwise, as in the stock tools.
 const DEFAULT_EXCHANGES: u64 = 1000;
 
@@ -109,7 +112,9 @@ pub struct Net {
     pub peer: Option<PeerSpec>,
     /// Host of the other end; `None` for the end that waits.
     pub server: Option<String>,
-    /// TCP port of the exchange.
+    /// Whether the ends meet through the connection manager.
+    pub cm: bool,
+    /// TCP port of the exchange, or port of the connection manager.
     pub port: u16,
     /// Path MTU.
     pub mtu: Mtu,
@@ -143,7 +148,9 @@ pub enum Job {
 /// Messages to and fro, as `ibv_*_pingpong` sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PingPong {
-    /// Which of them.
+    /// Which of them, as the command line says it.
+    pub kind: &'static str,
+    /// Its transport.
     pub service: QpType,
     /// Bytes of a message.
     pub size: usize,
@@ -151,6 +158,10 @@ pub struct PingPong {
     pub exchanges: u64,
     /// Check every byte.
     pub verify: bool,
+    /// Take receives from a shared receive queue.
+    pub srq: bool,
+    /// Queue pairs: of `srq` only.
+    pub qps: usize,
 }
 
 /// The command line, checked.
@@ -185,6 +196,9 @@ impl Config {
             "target" => target(args, &net)?,
             _ => Job::Measure(measure::measure(args, net.mtu)?),
         };
+        if net.cm {
+            check_cm(&net, &job)?;
+        }
         let wait: Wait = args.wait.parse()?;
         if wait == Wait::Interrupt {
             let known = "busy, spin, yield or sleep";
@@ -198,9 +212,33 @@ impl Config {
             let what = "pingpong and target draw no plot";
             return Err(ConfigError::Together { what, way_out: "leave --plot out" });
         }
+        if !matches!(job, Job::PingPong(_)) && args.srq {
+            let what = "only pingpong takes its receives from a shared queue";
+            return Err(ConfigError::Together { what, way_out: "leave --srq out" });
+        }
         let [cores, peer_cores] = [("cores", &args.cores), ("peer-cores", &args.peer_cores)]
             .map(|(option, text)| cores(option, text.as_deref()));
         Ok(Self { net, job, wait, cores: cores?, peer_cores: peer_cores?, plot, json })
+    }
+}
+
+/// What the connection manager does by itself, and for whom it does it.
+fn check_cm(net: &Net, job: &Job) -> Result<(), ConfigError> {
+    let together = |what, way_out| Err(ConfigError::Together { what, way_out });
+    match job {
+        Job::Measure(measure) if measure.test == Test::FastReg && !measure.verify => {
+            let what = "without --verify fastreg has no other end";
+            together(what, "leave --cm out, or add --verify")
+        }
+        Job::Measure(_) if net.peer_mac.is_some() => {
+            together("--cm finds the MAC address of the peer", "leave --peer-mac out")
+        }
+        Job::Measure(_) if net.mtu < Mtu::B1024 => {
+            let what = "--cm takes the largest path MTU that fits the port";
+            together(what, "leave --mtu out, or give 1024, 2048 or 4096")
+        }
+        Job::Measure(_) => Ok(()),
+        _ => together("pingpong and target exchange addresses over TCP", "leave --cm out"),
     }
 }
 
@@ -275,6 +313,7 @@ fn net(args: &Args) -> Result<Net, ConfigError> {
         peer_mac,
         peer: args.peer.as_deref().map(str::parse).transpose()?,
         server: args.server.clone(),
+        cm: args.cm,
         port: args.port,
         mtu: mtu(args.mtu)?,
         ack_timeout: args.ack_timeout,
@@ -294,12 +333,16 @@ fn mtu(bytes: u32) -> Result<Mtu, ConfigError> {
 }
 
 fn ping_pong(args: &Args, mtu: Mtu) -> Result<PingPong, ConfigError> {
-    let service = match args.kind.as_str() {
-        "rc" => QpType::Rc,
-        "uc" => QpType::Uc,
-        "ud" => QpType::Ud,
-        other => return Err(ConfigError::unknown("kind of pingpong", other, "rc, uc or ud")),
+    let (kind, service) = match args.kind.as_str() {
+        "rc" => ("rc", QpType::Rc),
+        "uc" => ("uc", QpType::Uc),
+        "ud" => ("ud", QpType::Ud),
+        "srq" => ("srq", QpType::Rc),
+        other => return Err(ConfigError::unknown("kind of pingpong", other, "rc, uc, ud or srq")),
     };
+    let is_shared = kind == "srq";
+    let qps = args.qps.filter(|_| is_shared).unwrap_or(if is_shared { STOCK_QPS } else { 1 });
+    ConfigError::check("qps", qps as u64, 1, MAX_QPS as u64)?;
     let most = if service == QpType::Ud { mtu.bytes().into() } else { MAX_SIZE };
     let text = args.size.as_deref().unwrap_or("4096");
     let size: u64 = text.parse().unwrap_or(0);
@@ -307,9 +350,11 @@ fn ping_pong(args: &Args, mtu: Mtu) -> Result<PingPong, ConfigError> {
         return Err(ConfigError::range("size", text, format!("1 to {most}")));
     }
     let exchanges = args.iterations.unwrap_or(DEFAULT_EXCHANGES);
-    ConfigError::check("iterations", exchanges, 1, u64::from(u32::MAX))?;
+    // Each queue pair sends once.
+    ConfigError::check("iterations", exchanges, qps as u64, u64::from(u32::MAX))?;
     // At most 2^30.
-    Ok(PingPong { service, size: size as usize, exchanges, verify: args.verify })
+    let (size, verify, srq) = (size as usize, args.verify, args.srq || is_shared);
+    Ok(PingPong { kind, service, size, exchanges, verify, srq, qps })
 }
 
 #[cfg(test)]

@@ -9,18 +9,19 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ferrocx_verbs_lite::cm::Connection;
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, InitAttr, Mtu, Path, Psn, Qp, QpConfig, RemoteAddr, Rkey, RtrAttr, RtsAttr,
-    SendOp, SendWr, Wc, WcOpcode,
+    Access, Buf, Cq, InitAttr, Psn, Qp, QpConfig, RemoteAddr, Rkey, SendOp, SendWr, Wc, WcOpcode,
 };
 
+use crate::cm::Peer;
 use crate::end::End;
 use crate::exchange::{Done, Endpoint, Lines, Offer, Ready, Verdict};
 use crate::flow::Plan;
 use crate::measure::Measure;
 use crate::pattern;
 use crate::responder::Target;
-use crate::round::{Place, greet, mtu_of};
+use crate::round::{Link, Place, greet};
 
 const REQUEST_BYTES: usize = 32;
 const ANSWER_BYTES: usize = 8;
@@ -32,6 +33,8 @@ pub(super) struct Errands {
     qp: Qp<Buf>,
     cq: Cq,
     memory: RemoteAddr,
+    /// Dropping it ends the connection.
+    _connection: Option<Connection>,
 }
 
 /// What came, in the place of a receive.
@@ -63,23 +66,16 @@ impl Errands {
             qp.post_recv(place as u64, mr.buf(start..start + REQUEST_BYTES)?)?;
         }
         let memory = mr.whole()?.remote().context("the memory is not for peers")?;
-        Ok(Self { qp, cq, memory })
+        Ok(Self { qp, cq, memory, _connection: None })
     }
 
     pub(super) fn endpoint(&self) -> Result<Endpoint> {
         Ok(Endpoint::new(self.qp.qpn(), PSN, self.memory))
     }
 
-    pub(super) fn connect(
-        &mut self,
-        plan: &Plan,
-        path: &Path,
-        mtu: Mtu,
-        peer: &Endpoint,
-    ) -> Result<()> {
-        self.qp.connect(&RtrAttr::new(*path, peer.qpn(), peer.psn(), mtu))?;
-        let timeout = plan.measure.ack_timeout;
-        Ok(self.qp.activate(&RtsAttr { timeout, ..RtsAttr::new(PSN) })?)
+    pub(super) fn connect(self, plan: &Plan, link: &mut Link, peer: &Endpoint) -> Result<Self> {
+        let (qp, connection) = link.join(self.qp, PSN, peer, plan.measure.ack_timeout)?;
+        Ok(Self { qp, _connection: connection, ..self })
     }
 
     /// Sends the other end on an errand.
@@ -159,17 +155,18 @@ pub fn serve<S: Read + Write>(
     place: &Place,
     measure: &Measure,
     stream: S,
+    cm: Option<Peer>,
 ) -> Result<u64> {
     let mut lines = Lines::new(stream);
-    let (path, measure) = greet(end, place, measure, &mut lines, false)?;
+    let (mut link, measure) = greet(end, place, measure, &mut lines, cm, false)?;
     let mut total = 0;
     for &size in &measure.sizes {
         let plan = Plan::new(&measure, size, place.wait);
-        let mut errands = Errands::new(end, &plan)?;
+        let errands = Errands::new(end, &plan)?;
         lines.say(&Offer { size, endpoints: vec![errands.endpoint()?] })?;
         let peer = lines.hear::<Offer>()?;
         let peer = peer.endpoints.first().context("the client has no queue pair")?;
-        errands.connect(&plan, &path, mtu_of(measure.mtu)?, peer)?;
+        let mut errands = errands.connect(&plan, &mut link, peer)?;
         lines.hear::<Ready>()?;
         let target = Target::default();
         let done = std::thread::scope(|scope| {

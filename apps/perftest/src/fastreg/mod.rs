@@ -23,6 +23,7 @@ use ferrocx_verbs_lite::registrar::{
 use ferrocx_verbs_lite::{Access, ListLayout, Memory};
 use hdrhistogram::Histogram;
 
+use crate::cm::Peer;
 use crate::end::End;
 use crate::exchange::{Done, Lines, Offer, Ready, Verdict};
 use crate::flow::Plan;
@@ -30,7 +31,7 @@ use crate::measure::Measure;
 use crate::pattern;
 use crate::report::Row;
 use crate::requester::histogram;
-use crate::round::{Place, Thread, greet, mtu_of};
+use crate::round::{Place, Thread, greet};
 
 use errand::Errands;
 pub use errand::serve;
@@ -94,17 +95,18 @@ pub fn client<S: Read + Write>(
     place: &Place,
     measure: &Measure,
     stream: S,
+    cm: Option<Peer>,
 ) -> Result<Vec<Row>> {
     let mut lines = Lines::new(stream);
-    let (path, _) = greet(end, place, measure, &mut lines, true)?;
+    let (mut link, _) = greet(end, place, measure, &mut lines, cm, true)?;
     let mut rows = Vec::new();
     for &size in &measure.sizes {
         let plan = Plan::new(measure, size, place.wait);
-        let mut errands = Errands::new(end, &plan)?;
+        let errands = Errands::new(end, &plan)?;
         lines.say(&Offer { size, endpoints: vec![errands.endpoint()?] })?;
         let peer = lines.hear::<Offer>()?;
         let peer = peer.endpoints.first().context("the other end has no queue pair")?;
-        errands.connect(&plan, &path, mtu_of(measure.mtu)?, peer)?;
+        let errands = errands.connect(&plan, &mut link, peer)?;
         lines.say(&Ready {})?;
         lines.hear::<Ready>()?;
         let row = Mill::new(end, place, &plan, Some(errands))?.run()?;

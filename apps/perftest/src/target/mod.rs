@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, Gid, InitAttr, Memory, Mr, Psn, Qp, QpConfig, Qpn, RemoteAddr, Rkey, RtrAttr,
-    Returned, RtsAttr, SendOp, SendWr, Wc, WcOpcode,
+    Access, Buf, Cq, Gid, InitAttr, Memory, Mr, Psn, Qp, QpConfig, Qpn, RemoteAddr, Returned, Rkey,
+    RtrAttr, RtsAttr, SendOp, SendWr, Wc, WcOpcode,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,0 +1,203 @@
+//! Messages to and fro on many queue pairs that share one receive queue, as `ibv_srq_pingpong`
+//! exchanges them: with that tool, or with ourselves.
+//!
+//! The stock tool receives all messages of all queue pairs into one buffer and sends from it, and
+//! counts messages over all of them. So all messages of ours are the same, and each that comes must
+//! be ours, or what the tool's buffer held at first.
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ferrocx_app_common::wait::Wait;
+use ferrocx_verbs_lite::{
+    Access, Buf, Cq, Gid, InitAttr, Psn, Qp, QpConfig, Qpn, RtrAttr, RtsAttr, SendOp, SendWr, Srq,
+    SrqConfig, Wc, WcOpcode,
+};
+use hdrhistogram::Histogram;
+
+use crate::config::{Config, Net, PingPong};
+use crate::end::End;
+use crate::handshake::{self, Address};
+use crate::pattern;
+use crate::pingpong::{PATIENCE, READS, Role};
+use crate::requester::histogram;
+
+/// Addresses that the stock tool says, whatever it uses. Source: rdma-core, srq_pingpong.c.
+pub const MAX_QPS: usize = 256;
+/// The first number that a queue pair sends.
+const PSN: Psn = Psn(0xff_fffe);
+/// Of the queue pairs that are not used.
+const NOBODY: Address = Address { lid: 0, qpn: Qpn(0), psn: Psn(0), gid: Gid([0; 16]) };
+
+/// A queue pair.
+struct Lane {
+    qp: Qp<Buf>,
+    /// The message, when the queue pair does not have it.
+    out: Option<Buf>,
+    /// It is the peer's turn.
+    awaits: bool,
+    since: Instant,
+}
+
+/// All of them.
+struct Lanes<'a> {
+    lanes: Vec<Lane>,
+    srq: Srq,
+    cq: Cq,
+    job: &'a PingPong,
+    wait: Wait,
+    /// The message, and the one received last.
+    message: Vec<u8>,
+    received: Vec<u8>,
+    /// Messages posted, over all lanes.
+    posted: u64,
+}
+
+/// Exchanges the messages; seconds that it took, and the times from a message to its answer.
+pub(crate) fn play(
+    end: &End,
+    config: &Config,
+    job: &PingPong,
+    role: Role,
+    mut stream: impl Read + Write,
+) -> Result<(f64, Histogram<u64>)> {
+    let mut lanes = Lanes::new(end, config, job)?;
+    let address = |lane: &Lane| Address { lid: 0, qpn: lane.qp.qpn(), psn: PSN, gid: end.gid };
+    let mut own: Vec<Address> = lanes.lanes.iter().map(address).collect();
+    own.resize(MAX_QPS, NOBODY);
+    let mut go = |peers: &[Address]| lanes.connect(end, &config.net, peers);
+    match role {
+        Role::Client => {
+            let peers = handshake::as_client(&mut stream, &own).context("exchange over TCP")?;
+            go(&peers)?;
+        }
+        Role::Server => {
+            handshake::as_server(&mut stream, &own, go).context("exchange over TCP")?;
+        }
+    }
+    let start = Instant::now();
+    let times = lanes.exchange(role)?;
+    Ok((start.elapsed().as_secs_f64(), times))
+}
+
+impl<'a> Lanes<'a> {
+    fn new(end: &End, config: &Config, job: &'a PingPong) -> Result<Self> {
+        let (size, slot) = (job.size, job.size.next_multiple_of(64));
+        // A lane has a message under way in each direction at most.
+        let receives = 2 * job.qps;
+        let (_, mr) = end.memory(slot * (receives + job.qps), Access::empty())?;
+        let place = |at: usize| mr.buf(at * slot..at * slot + size);
+        let cq = end.device.create_cq(32 * job.qps as u32)?;
+        let wants = SrqConfig { max_wr: receives as u32, max_sge: 1 };
+        let mut srq = end.pd.create_srq(&wants)?;
+        for at in 0..receives {
+            srq.post_recv(at as u64, place(at)?)?;
+        }
+        let settings = QpConfig { max_send_wr: 4, max_inline_bytes: 0, ..QpConfig::default() };
+        let mut message = vec![0; size];
+        pattern::fill_for_stock(&mut message, 0);
+        let mut lanes = Vec::with_capacity(job.qps);
+        for at in 0..job.qps {
+            let mut qp = end.pd.create_rc_qp_on_srq(&cq, &cq, &srq, &settings)?.erase();
+            qp.init(&InitAttr::default())?;
+            let mut out = place(receives + at)?;
+            out.copy_in(0, &message)?;
+            lanes.push(Lane { qp, out: Some(out), awaits: true, since: Instant::now() });
+        }
+        let received = vec![0; size];
+        Ok(Self { lanes, srq, cq, job, wait: config.wait, message, received, posted: 0 })
+    }
+
+    fn connect(&mut self, end: &End, net: &Net, peers: &[Address]) -> Result<()> {
+        for (lane, peer) in self.lanes.iter_mut().zip(peers) {
+            if *peer == NOBODY {
+                bail!("the other end has fewer queue pairs; see --qps, and -q of ibv_srq_pingpong");
+            }
+            let path = end.path(peer.gid, net.peer_mac)?;
+            let attr = RtrAttr::new(path, peer.qpn, peer.psn, net.mtu);
+            lane.qp.connect(&RtrAttr { max_dest_rd_atomic: READS, ..attr })?;
+            let (attr, timeout) = (RtsAttr::new(PSN), net.ack_timeout);
+            lane.qp.activate(&RtsAttr { max_rd_atomic: READS, timeout, ..attr })?;
+        }
+        Ok(())
+    }
+
+    /// All messages, so many each way.
+    fn exchange(&mut self, role: Role) -> Result<Histogram<u64>> {
+        let mut times = histogram()?;
+        let goal = self.job.exchanges;
+        if role == Role::Client {
+            (0..self.lanes.len()).try_for_each(|at| self.send(at))?;
+        }
+        let (mut sent, mut received, mut since) = (0, 0, Instant::now());
+        while sent < goal || received < goal {
+            let Some((at, wc)) = self.poll()? else {
+                if since.elapsed() > PATIENCE {
+                    bail!("nothing came for {} s", PATIENCE.as_secs());
+                }
+                self.wait.idle();
+                continue;
+            };
+            since = Instant::now();
+            wc.result.with_context(|| format!("queue pair {at}"))?;
+            if wc.opcode == WcOpcode::Recv {
+                times.saturating_record(u64::try_from(self.lanes[at].since.elapsed().as_nanos())?);
+                self.take(at, wc, role).with_context(|| format!("message {received}"))?;
+                received += 1;
+            } else {
+                self.lanes[at].out = wc.into_buffers();
+                sent += 1;
+            }
+            let lane = &self.lanes[at];
+            if lane.out.is_some() && !lane.awaits && self.posted < goal {
+                self.send(at)?;
+            }
+        }
+        Ok(times)
+    }
+
+    fn send(&mut self, at: usize) -> Result<()> {
+        let lane = &mut self.lanes[at];
+        let buf = lane.out.take().context("the message is lost")?;
+        lane.qp.post_send(&SendWr::signaled(0, SendOp::Send), Some(buf))?;
+        (lane.awaits, lane.since) = (true, Instant::now());
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// The next completion, and the queue pair that it is of.
+    fn poll(&mut self) -> Result<Option<(usize, Wc<Buf>)>> {
+        let Some(completion) = self.cq.poll() else { return Ok(None) };
+        let qpn = completion.qpn();
+        let at = self.lanes.iter().position(|lane| lane.qp.qpn() == qpn);
+        let at = at.context("a completion of no queue pair")?;
+        let mut ended = None;
+        self.lanes[at].qp.complete_shared(completion, &mut self.srq, |wc| ended = Some(wc))?;
+        Ok(ended.map(|wc| (at, wc)))
+    }
+
+    /// Looks at a message and posts its receive again.
+    fn take(&mut self, at: usize, wc: Wc<Buf>, role: Role) -> Result<()> {
+        let (place, len) = (wc.wr_id, wc.byte_len as usize);
+        let buf = wc.into_buffers().context("a receive brought no buffer")?;
+        if len != self.job.size {
+            bail!("it has {len} bytes, not {}", self.job.size);
+        }
+        if !std::mem::take(&mut self.lanes[at].awaits) {
+            bail!("it came out of turn");
+        }
+        buf.copy_out(0, &mut self.received)?;
+        self.srq.post_recv(place, buf)?;
+        if self.job.verify {
+            if role == Role::Server {
+                // A stock client has nothing else to send before the first answer.
+                let own = self.received.iter_mut().zip(&self.message);
+                own.filter(|(byte, _)| pattern::STOCK_FILLS.contains(byte))
+                    .for_each(|(byte, own)| *byte = *own);
+            }
+            pattern::check_equal(&self.received, &self.message, 0)?;
+        }
+        Ok(())
+    }
+}
