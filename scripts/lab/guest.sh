@@ -48,8 +48,12 @@ add_example() {
     command -v cargo >/dev/null || skip "cargo is missing and the scenario needs example $2"
     nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --example "$2" >&2 ||
         die "example $2 does not build"
-    cp "${CARGO_TARGET_DIR:-$root/target}/debug/examples/$2" "$RUN/"
+    give "${CARGO_TARGET_DIR:-$root/target}/debug/examples/$2"
 }
+
+# give PROGRAM: puts it into the run's folder, without what only a debugger reads: a guest takes
+# seconds for each ten megabytes.
+give() { strip -o "$RUN/$(basename "$1")" "$1" 2>/dev/null || cp "$1" "$RUN/"; }
 
 # add_programs [PACKAGE NAME]...: builds programs of the workspace, and puts them into the run's
 # folder.
@@ -65,7 +69,7 @@ add_program() {
     command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $2"
     nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --bin "$2" >&2 ||
         die "$2 does not build"
-    cp "${CARGO_TARGET_DIR:-$root/target}/debug/$2" "$RUN/"
+    give "${CARGO_TARGET_DIR:-$root/target}/debug/$2"
 }
 
 # start_model PORTS [option...]: a model process with one socket per port.
