@@ -1,13 +1,14 @@
 //! The connection manager at work: speaks the protocols of rdma-core's `rping` and `ucmatose`, so
-//! either can be the other end.
+//! either can be the other end. And datagrams to a group, as its `mckey` sends and receives them.
 //!
 //! `cargo run -p ferrocx-verbs-lite --example rping` lets two models on a cable talk; `-- cmatose`
-//! does the same with the other protocol. With a device:
+//! and `-- mckey` do the same with the other protocols. With a device:
 //!
 //! ```text
 //! rping --device 0000:02:00.0 --address 10.0.0.2/24 rping-server
 //! rping --device 0000:02:00.0 --address fd00::2/64 rping-client fd00::1 --count 10 --size 1000
 //! rping --device 0000:02:00.0 --address 10.0.0.2/24 cmatose-client 10.0.0.1 --connections 4
+//! rping --device 0000:02:00.0 --address 10.0.0.2/24 mckey-server 239.1.2.3
 //! ```
 
 use std::collections::VecDeque;
@@ -31,6 +32,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Bytes of an advertisement: address, key, length, all big-endian.
 const ADVERT_BYTES: usize = 16;
+/// Bytes in front of a datagram.
+const GRH_BYTES: usize = 40;
+/// Q_Key of rdma_cm's datagrams. Source: rdma-core, librdmacm/rdma_cma.h, `RDMA_UDP_QKEY`.
+const UDP_QKEY: u32 = 0x0123_4567;
 /// How long an end waits for the other.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -109,6 +114,7 @@ struct End {
     mr: Mr,
     memory: Arc<Memory>,
     pd: Pd,
+    device: Device,
     arrived: VecDeque<Arrival>,
 }
 
@@ -133,12 +139,12 @@ impl End {
         let memory = Memory::alloc(&device, &RegionConfig { len_bytes, ..Default::default() })?;
         let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE | Access::REMOTE)?;
         let arrived = VecDeque::new();
-        Ok(Self { _thread: thread, manager, cq, mr, memory, pd, arrived })
+        Ok(Self { _thread: thread, manager, cq, mr, memory, pd, device, arrived })
     }
 
     /// Bytes of a connection.
     fn share(settings: &Settings) -> usize {
-        (2 + settings.count.max(1)) * settings.size.max(ADVERT_BYTES)
+        (2 + settings.count.max(1)) * (GRH_BYTES + settings.size)
     }
 
     /// A queue pair with `count` receives of `bytes` posted.
@@ -372,6 +378,68 @@ fn receive_all(end: &mut End, qps: &mut [Qp], all: usize) -> Result<()> {
     Ok(())
 }
 
+/// Both ends of `mckey`: the client sends datagrams to a group, the server is a member of it. Each
+/// says its queue pair as immediate data.
+fn mckey(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
+    let (count, size) = (settings.count, settings.size);
+    let group = Gid::from(settings.peer.ok_or("mckey needs the address of a group")?);
+    let (max_send_wr, max_recv_wr) = (64.max(count as u32), count.max(1) as u32);
+    let config = QpConfig { max_send_wr, max_recv_wr, ..QpConfig::default() };
+    let qp = end.pd.create_ud_qp(&end.cq, &end.cq, &config)?;
+    let qp = qp.init(&InitAttr { access: Access::empty(), qkey: UDP_QKEY })?;
+    let mut qp: Qp = qp.receive()?.activate(&RtsAttr::new(Psn(0)))?.erase();
+    let slot = GRH_BYTES + size;
+    if is_server {
+        for at in 0..count {
+            qp.post_recv(at as u64, end.mr.buf(at * slot..(at + 1) * slot)?)
+                .map_err(|refused| refused.cause)?;
+        }
+        qp.attach_multicast(group)?;
+        println!("joined {group}");
+    } else {
+        let to = AddressHandle::new(&end.device.multicast_path(group)?, Qpn::MULTICAST, UDP_QKEY);
+        let op = SendOp::Datagram { to: &to, imm: Some(qp.qpn().0) };
+        for at in 0..count {
+            qp.post_send(&SendWr::signaled(at as u64, op), Some(end.mr.buf(0..size)?))
+                .map_err(|refused| refused.cause)?;
+        }
+    }
+    let start = Instant::now();
+    for done in 0..count {
+        let completion = loop {
+            if let Some(completion) = end.cq.poll() {
+                break completion;
+            }
+            if start.elapsed() > LIMIT {
+                return Err(format!("{done} of {count} datagrams in {LIMIT:?}").into());
+            }
+            std::thread::yield_now();
+        };
+        let mut ended = None;
+        qp.complete(completion, |wc| ended = Some(wc))?;
+        let wc = ended.ok_or("a completion of nothing")?;
+        wc.result?;
+        if is_server {
+            check_datagram(wc, group, size)?;
+        }
+    }
+    println!("{count} datagrams of {size} bytes");
+    Ok(())
+}
+
+/// The datagram was sent to the group, is of the size that it should be, and names its sender.
+fn check_datagram(wc: Wc<Buf>, group: Gid, size: usize) -> Result<()> {
+    let (len, source, imm) = (wc.byte_len as usize, wc.recv.source_qpn, wc.recv.imm);
+    let head = wc.into_buffers().ok_or("a receive without buffer")?.to_vec();
+    // The last bytes of an IPv4 header and of an IPv6 one are where it goes.
+    let to: &[u8] = if group.ip().is_ipv4() { &head[36..GRH_BYTES] } else { &head[24..GRH_BYTES] };
+    if len != GRH_BYTES + size || imm != Some(source) || !group.0.ends_with(to) {
+        let what = format!("{len} bytes from {source:#x}, immediate {imm:x?}, to {to:?}");
+        return Err(format!("a datagram that is not ours came: {what}").into());
+    }
+    Ok(())
+}
+
 fn run(transport: Arc<dyn Transport>, settings: &Settings) -> Result<()> {
     let mut end = End::open(transport, settings)?;
     match settings.mode.as_str() {
@@ -379,7 +447,11 @@ fn run(transport: Arc<dyn Transport>, settings: &Settings) -> Result<()> {
         "rping-client" => rping_client(&mut end, settings),
         "cmatose-server" => cmatose(&mut end, settings, true),
         "cmatose-client" => cmatose(&mut end, settings, false),
-        mode => Err(format!("no mode `{mode}`; rping- or cmatose-, -server or -client").into()),
+        "mckey-server" => mckey(&mut end, settings, true),
+        "mckey-client" => mckey(&mut end, settings, false),
+        mode => {
+            Err(format!("no mode `{mode}`; rping-, cmatose- or mckey-, server or client").into())
+        }
     }
 }
 
@@ -403,15 +475,19 @@ fn on_models(settings: &Settings) -> Result<()> {
         transports.push(transport);
     }
     let stop = AtomicBool::new(false);
-    let family = if settings.mode.starts_with("cmatose") { "cmatose" } else { "rping" };
+    let family = match settings.mode.as_str() {
+        "" => "rping",
+        family => family,
+    };
+    let group = (family == "mckey").then(|| IpAddr::from([239, 1, 2, 3]));
     let side = |last, role: &str, peer| Settings {
         address: (IpAddr::from([10, 0, 0, last]), 24),
         mode: format!("{family}-{role}"),
         peer,
         ..settings.clone()
     };
-    let server = side(1, "server", None);
-    let client = side(2, "client", Some(server.address.0));
+    let server = side(1, "server", group);
+    let client = side(2, "client", group.or(Some(server.address.0)));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let start = Instant::now();

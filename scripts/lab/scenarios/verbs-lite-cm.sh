@@ -1,47 +1,63 @@
-# about: our connection manager on vfio-pci against stock rping and ucmatose, both roles
+# about: our connection manager and groups on vfio-pci against rping, ucmatose and mckey, both roles
 # ports: 2
 # iommu: yes
 # program: ferrocx-cxctl cxctl
 # example: ferrocx-verbs-lite rping
 # capture: yes
-# timeout: 500
+# timeout: 600
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 
-readonly OURS=0000:02:00.0
-OURS_AT=10.0.0.2 THEIRS_AT=10.0.0.1 BITS=24 STOCK=mlx5_0
+readonly OURS=0000:02:00.0 GROUP=239.1.2.3
+readonly LIMIT=120 # seconds; an emulated machine under load is slow to start either end
+OURS_AT='' THEIRS_AT='' BITS='' STOCK=''
 RESULTS=()
 
-# ours MODE [PEER] [OPTION...]: our end.
-ours() {
-    local mode=$1; shift
-    /host/rping --device "$OURS" --address "$OURS_AT/$BITS" "$mode" "$@"
+listens() { rdma resource show cm_id | grep -q LISTEN; }
+has_joined() { grep -qs 'joined dgid' /run/stock.log; }
+we_wait() { grep -qs 'listening\|connections\|joined' /run/ours.log; }
+
+# ready PID COMMAND...: repeats the command until it succeeds or the process has ended.
+ready() {
+    local pid=$1
+    shift
+    while kill -0 "$pid" 2>/dev/null; do
+        "$@" && return
+        sleep 0.1
+    done
+    return 1
 }
 
-listens() { rdma resource show cm_id | grep -q LISTEN; }
-we_listen() { grep -qs 'listening\|connections' /run/ours.log; }
+# ours WORDS...: our end, until it ends.
+ours() {
+    timeout $LIMIT /run/rping --device "$OURS" --address "$OURS_AT/$BITS" "$@" >>/run/ours.log 2>&1
+}
 
-# Both ends, each with its log; ours is the server or the client.
+# Line by line: what it says is waited for.
+stock() { timeout $LIMIT stdbuf -oL "$@" >>/run/stock.log 2>&1; }
+
+# Both ends; ours is the server or the client.
 # meet NAME ROLE OURS... -- STOCK...
+WAITS=listens # how a stock server is known to wait
 meet() {
     local name=$1 role=$2 own=() pid status=0 begun=${EPOCHREALTIME/./}
     shift 2
     while [ "$1" != -- ]; do own+=("$1"); shift; done
     shift
+    : >/run/ours.log
+    : >/run/stock.log
     if [ "$role" = server ]; then
-        timeout 60 /host/rping --device "$OURS" --address "$OURS_AT/$BITS" "${own[@]}" \
-            >/run/ours.log 2>&1 &
+        ours "${own[@]}" &
         pid=$!
-        until_true 20 we_listen || status=1
-        timeout 60 "$@" >/run/stock.log 2>&1 || status="stock $?"
+        ready "$pid" we_wait || status='ours did not start'
+        stock "$@" || status="stock $?"
         wait "$pid" || status="$status, ours $?"
     else
-        timeout 60 "$@" >/run/stock.log 2>&1 &
+        stock "$@" &
         pid=$!
-        until_true 10 listens || status=1
-        timeout 60 /host/rping --device "$OURS" --address "$OURS_AT/$BITS" "${own[@]}" \
-            >/run/ours.log 2>&1 || status="ours $?"
+        ready "$pid" "$WAITS" || status='stock did not start'
+        ours "${own[@]}" || status="ours $?"
         wait "$pid" || status="$status, stock $?"
     fi
     if [ "$status" != 0 ]; then
@@ -55,8 +71,9 @@ meet() {
     step "${RESULTS[-1]}"
 }
 
-# The tools in both roles.
-tools() {
+# over OURS THEIRS BITS: the tools in both roles between two addresses.
+over() {
+    OURS_AT=$1 THEIRS_AT=$2 BITS=$3
     meet "rping to us, $OURS_AT" server rping-server --size 1000 -- \
         rping -c -a "$OURS_AT" -C 5 -V -S 1000
     meet "rping from us, $THEIRS_AT" client rping-client "$THEIRS_AT" --count 5 --size 1000 -- \
@@ -67,19 +84,44 @@ tools() {
         --connections 4 -- ucmatose -b "$THEIRS_AT" -c 4 -C 5 -S 64
 }
 
+# Datagrams to a group, from either end to the other.
+groups() {
+    OURS_AT=10.0.0.2 THEIRS_AT=10.0.0.1 BITS=24
+    meet "mckey to us, $GROUP" server mckey-server "$GROUP" --count 10 --size 1000 -- \
+        mckey -m "$GROUP" -b "$THEIRS_AT" -C 10 -S 1000 -s
+    WAITS=has_joined
+    meet "mckey from us, $GROUP" client mckey-client "$GROUP" --count 10 --size 1000 -- \
+        mckey -m "$GROUP" -b "$THEIRS_AT" -C 10 -S 1000
+    WAITS=listens
+}
+
+# all DEVICE: everything, against this one.
+all() {
+    STOCK=$1
+    over 10.0.0.2 10.0.0.1 24
+    over fd00::2 fd00::1 64
+    groups
+}
+
 must modprobe vfio_iommu_type1
 must modprobe vfio-pci
 must /host/cxctl bind "$OURS" --apply
 must /host/cxctl hugepages reserve 64 --apply
+# From memory: read page by page from the host, it took up to 20 s to start.
+must cp /host/rping /run/
 without_key_cache
 load_rdma 1
 must modprobe rdma_ucm
 dev=$(mlx5_netdevs)
-must ip addr add "$THEIRS_AT/$BITS" dev "$dev"
+must ip addr add 10.0.0.1/24 dev "$dev"
 must ip addr add fd00::1/64 dev "$dev" nodad
-tools
-OURS_AT=fd00::2 THEIRS_AT=fd00::1 BITS=64
-tools
+all mlx5_0
+# The port is an Ethernet port only from here on; Soft-RoCE runs on its netdev.
+must sh -c 'echo mlx5_core.rdma.0 >/sys/bus/auxiliary/drivers/mlx5_ib.rdma/unbind'
+must modprobe rdma_rxe
+must rdma link add rxe0 type rxe netdev "$dev"
+until_true 20 is_active rxe0 || fail 'rxe0 is not active'
+all rxe0
 check_dmesg
 echo '== result'
 printf '%s\n' "${RESULTS[@]}"
