@@ -91,7 +91,10 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
         let refused = program.ask(&pages(&[100]));
         assert!(refused["error"].as_str().is_some_and(|error| error.contains("pages")));
         program.ok(&json!({ "end": { "rkey": key["rkey"] } }));
+        let window = program.ok(&json!({ "bind_window": range }));
         write(false);
+        // The connection has failed: the window is ended without it.
+        program.ok(&json!({ "end": { "rkey": window["rkey"] } }));
         assert_eq!(program.ok(&json!({ "compare": { "seq": 7 } })), json!({ "same": true }));
         let again = program.ask(&json!({ "end": { "rkey": key["rkey"] } }));
         assert!(again["error"].as_str().is_some_and(|error| error.contains("is not bound")));
@@ -100,7 +103,7 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
         drop(program);
         serving.join().expect("no panic").expect("no error")
     });
-    assert_eq!(commands, 18);
+    assert_eq!(commands, 20);
     here.close().expect("closed");
     there.close().expect("closed");
     // The WRITE by the key that had ended.

@@ -91,21 +91,23 @@ impl Windows {
     }
 
     /// Ends one, if there is one of that key: `true` when a local invalidate was posted for it. One
-    /// of another queue pair is ended by a command.
+    /// of a queue pair that is gone, or that takes no requests, is ended by a command.
     pub(super) fn end(&mut self, qp: Option<&mut Qp<Buf>>, rkey: Rkey) -> Option<Result<bool>> {
         let (qpn, mw) = self.bound.remove(&rkey.0)?;
-        let Some(qp) = qp.filter(|qp| qp.qpn() == qpn) else {
-            let free = mw.revoke().map(|mw| self.free.push(mw));
-            return Some(free.map(|()| false).map_err(|error| error.cause.into()));
+        let mw = match qp.filter(|qp| qp.qpn() == qpn) {
+            Some(qp) => match qp.post_local_inv_mw(0, SendFlags::SIGNALED, mw) {
+                Ok(()) => return Some(Ok(true)),
+                Err(refused) => refused.held,
+            },
+            None => mw,
         };
-        match qp.post_local_inv_mw(0, SendFlags::SIGNALED, mw) {
-            Ok(()) => Some(Ok(true)),
-            Err(refused) => {
-                let cause = refused.cause;
-                self.bound.insert(rkey.0, (qpn, refused.held));
-                Some(Err(cause.into()))
-            }
-        }
+        Some(self.revoke(mw).map(|()| false))
+    }
+
+    /// Ends one by a command.
+    pub(super) fn revoke(&mut self, mw: BoundMw) -> Result<()> {
+        self.free.push(mw.revoke().map_err(|error| error.cause)?);
+        Ok(())
     }
 
     /// One that a completion has brought back.

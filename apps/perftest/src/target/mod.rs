@@ -326,9 +326,11 @@ impl<'a> Target<'a> {
         match (self.windows.end(qp, rkey).transpose()?, &mut self.connection) {
             (Some(true), Some(connection)) => {
                 let wc = connection.end_of(self.wait)?;
-                wc.result.context("the invalidation failed")?;
-                if let Returned::Mw(mw) = wc.returned {
-                    self.windows.ended(mw);
+                match wc.returned {
+                    Returned::Mw(mw) => self.windows.ended(mw),
+                    // The peer's last attempt has ended the connection.
+                    Returned::StaleMw(mw) => self.windows.revoke(mw)?,
+                    other => bail!("an invalidation brought {other:?}"),
                 }
             }
             (Some(_), _) => {}
