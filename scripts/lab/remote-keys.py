@@ -1,9 +1,10 @@
 """A stock verbs peer tries what it may and may not do with the keys of perftest's `target`.
 
-remote-keys.py DEVICE GID_INDEX OWN_ADDRESS HOST PORT
+remote-keys.py DEVICE GID_INDEX OWN_ADDRESS HOST PORT [CHAPTER...]
 
-Each refused request must end with a remote access error here and leave the memory there as it
-was. Prints a line for each attempt; exit status 1 if one ended otherwise.
+Chapters are keys, limits, invalidate, window, fmr and own-window; all of them unless told. Each
+refused request must end with a remote access error here and leave the memory there as it was.
+Prints a line for each attempt; exit status 1 if one ended otherwise.
 """
 import ipaddress
 import json
@@ -29,6 +30,7 @@ WITH_INV = 1 << 3
 WITH_INV_RXE = 1 << 2
 REMOTE_ACCESS = 0x13    # syndrome at our side, PRM "Completion with Error"
 SEQ = 7
+WINDOW = 50000          # first byte of a window of theirs
 
 
 def pattern(seq, start, length):
@@ -56,10 +58,16 @@ class Target:
             raise RuntimeError(f"{name}: {reply['error']}")
         return reply["ok"]
 
-    def bind(self, offset, length, *rights, inv=False, other=False):
-        key = self("bind", offset=offset, len=length, rights=list(rights), remote_invalidate=inv,
-                   other_domain=other)
+    def key(self, name, **arguments):
+        key = self(name, **arguments)
         return key["rkey"], key["addr"]
+
+    def bind(self, offset, length, *rights, inv=False, other=False):
+        return self.key("bind", offset=offset, len=length, rights=list(rights),
+                        remote_invalidate=inv, other_domain=other)
+
+    def bind_window(self, *rights):
+        return self.key("bind_window", offset=WINDOW, len=1000, rights=list(rights))
 
 
 class Peer:
@@ -72,9 +80,10 @@ class Peer:
                   | e.IBV_ACCESS_MW_BIND)
         self.mr = MR(self.pd, 2 * BYTES, access)
         self.index, self.address, self.target = index, address, target
-        self.qp = None
+        self.qp, self.is_usable = None, False
 
     def connect(self):
+        self.is_usable = True
         if self.qp:
             self.qp.close()
             self.cq.close()
@@ -131,18 +140,22 @@ class Judge:
         print(f"{'ok    ' if good else 'FAILED'} {what}: {how}", flush=True)
 
     def allowed(self, what, kind, rkey, addr=0, length=8):
+        if not self.peer.is_usable:
+            self.peer.connect()
         status = self.peer.post(kind, rkey, addr, length)
         self.say(status == e.IBV_WC_SUCCESS, what, f"status {status}")
 
-    def refused(self, what, kind, rkey, addr=0, length=8):
-        """On a connection of its own: it does not survive."""
+    def refused(self, what, kind, rkey=0, addr=0, length=8, ready=None):
+        """On a connection of its own: it does not survive. `ready` gives key and address there."""
         self.peer.connect()
+        if ready:
+            rkey, addr = ready()
         self.peer.mr.write(bytes([0xA5] * length), length)
         status = self.peer.post(kind, rkey, addr, length)
         same = self.target("compare", seq=SEQ)
         good = status == e.IBV_WC_REM_ACCESS_ERR and same["same"]
         self.say(good, f"{kind} {what}", f"status {status}, memory {same}")
-        self.peer.connect()
+        self.peer.is_usable = False
 
 
 def life_of_a_key(judge, peer, target):
@@ -214,6 +227,7 @@ def remote_invalidate(judge, peer, target):
 
 def window(judge, peer, target):
     """Their side uses, and ends, a memory window of this side."""
+    peer.connect()
     with MW(peer.pd, e.IBV_MW_TYPE_2) as mw:
         info = MWBindInfo(peer.mr, peer.mr.buf + BYTES, BYTES,
                           e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ)
@@ -236,23 +250,120 @@ def window(judge, peer, target):
         judge.say(right, "their SEND with invalidate", f"{done}, {ended}")
         done = target("post", operation="write", **where)
         judge.say(done["syndrome"] == REMOTE_ACCESS, "their WRITE after that", done)
+    peer.is_usable = False
 
 
 def self_sge(peer):
     return peer.sge(64)
 
 
+def fmr(judge, peer, target):
+    """An FMR of theirs in strict mode: two pages, the later one first."""
+    pages = 40960, 36864
+    rkey, addr = target.key("map_fmr", pages=pages)
+    at = addr + 4000
+    judge.allowed("READ across the FMR's pages", "read", rkey, at, 200)
+    right = peer.mr.read(200, 0) == pattern(SEQ, 44960, 96) + pattern(SEQ, 36864, 104)
+    judge.say(right, "what was read", "every byte" if right else "is wrong")
+    peer.mr.write(pattern(SEQ + 1, 0, 200), 200)
+    judge.allowed("WRITE across the FMR's pages", "write", rkey, at, 200)
+    range_ = target("compare", seq=SEQ)
+    right = 36864 <= range_["start"] < 36874 and 45046 < range_["end"] <= 45056
+    peer.mr.write(bytes(200), 200)
+    judge.allowed("READ of it", "read", rkey, at, 200)
+    right = right and peer.mr.read(200, 0) == pattern(SEQ + 1, 0, 200)
+    judge.say(right, "what was written", range_)
+    target("fill", seq=SEQ)
+    for kind in "read", "write":
+        judge.refused("behind an FMR", kind, rkey, addr + 8190, 4)
+    target("end", rkey=rkey)
+    for kind in "read", "write":
+        judge.refused("after the FMR was unmapped", kind, rkey, addr)
+    again, addr = target.key("map_fmr", pages=pages)
+    judge.say(again >> 8 == rkey >> 8 and again != rkey, "mapped again",
+              f"key {rkey:#x}, then {again:#x}")
+    judge.allowed("READ by the FMR's new key", "read", again, addr)
+    for kind in "read", "write":
+        judge.refused("by the FMR's old key", kind, rkey, addr)
+    target("end", rkey=again)
+    for kind in "read", "write":
+        judge.refused("after the FMR was unmapped again", kind, again, addr)
+
+
+def own_window(judge, peer, target):
+    """A memory window of theirs, which belongs to the connection that bound it."""
+    peer.connect()
+    rkey, addr = target.bind_window("read", "write")
+    judge.allowed("READ of their window", "read", rkey, addr, 1000)
+    right = peer.mr.read(1000, 0) == pattern(SEQ, WINDOW, 1000)
+    judge.say(right, "what was read", "every byte" if right else "is wrong")
+    peer.mr.write(pattern(SEQ + 1, 0, 16), 16)
+    judge.allowed("WRITE to its last bytes", "write", rkey, addr + 984, 16)
+    range_ = target("compare", seq=SEQ)
+    right = 50984 <= range_["start"] < 50990 and 50994 < range_["end"] <= 51000
+    judge.say(right, "what was written", range_)
+    target("fill", seq=SEQ)
+    target("end", rkey=rkey)
+
+    def bound(*rights, by=0):
+        rkey, addr = target.bind_window(*rights)
+        left.append(rkey)
+        return rkey, addr + by
+
+    def ended():
+        rkey, addr = target.bind_window("read", "write")
+        target("end", rkey=rkey)
+        return rkey, addr
+
+    def ended_from_here():
+        rkey, addr = target.bind_window("read", "write")
+        judge.allowed("SEND that ends their window", "send_inv", rkey, length=24)
+        came = target("receive")
+        judge.say(came == {"bytes": 24, "invalidated": rkey}, "its receive", came)
+        return rkey, addr
+
+    def of_another_connection():
+        key = bound("read", "write")
+        peer.connect()
+        return key
+
+    for what, length, rights, ready in [
+        ("one byte past the end of a window", 2, "rw", lambda *r: bound(*r, by=999)),
+        ("one byte before a window", 2, "rw", lambda *r: bound(*r, by=-1)),
+        ("without the right of a window", 8, "r", bound),
+        ("without the right of a window", 8, "w", bound),
+        ("through a window of another connection", 8, "rw", lambda *_: of_another_connection()),
+        ("after LOCAL_INV of a window", 8, "rw", lambda *_: ended()),
+        ("after remote invalidate of a window", 8, "rw", lambda *_: ended_from_here()),
+    ]:
+        granted = [{"r": "read", "w": "write"}[right] for right in rights]
+        for kind in "read", "write":
+            if len(granted) == 1 and kind in granted:
+                continue
+            left = []
+            judge.refused(what, kind, length=length, ready=lambda: ready(*granted))
+            for rkey in left:
+                target("end", rkey=rkey)
+
+
+CHAPTERS = {
+    "keys": life_of_a_key,
+    "limits": lambda judge, peer, target: limits(judge, target),
+    "invalidate": remote_invalidate,
+    "window": window,
+    "fmr": fmr,
+    "own-window": own_window,
+}
+
+
 def main():
-    device, index, address, host, port = sys.argv[1:]
+    device, index, address, host, port, *chapters = sys.argv[1:]
     target = Target(host, int(port))
     peer = Peer(device, int(index), address, target)
     judge = Judge(peer, target)
     target("fill", seq=SEQ)
-    peer.connect()
-    life_of_a_key(judge, peer, target)
-    limits(judge, target)
-    remote_invalidate(judge, peer, target)
-    window(judge, peer, target)
+    for chapter in chapters or CHAPTERS:
+        CHAPTERS[chapter](judge, peer, target)
     if judge.failures:
         sys.exit(f"{judge.failures} attempt(s) ended otherwise")
 

@@ -5,6 +5,8 @@ source /host/lab/vfio.sh
 # shellcheck source=scripts/lab/verbs.sh source-path=SCRIPTDIR
 source /host/lab/verbs.sh
 
+# From memory: read over the host's shared folder, page by page, it takes seconds to start.
+cp /host/perftest /run/
 readonly OURS=0000:02:00.0
 readonly OUR_MAC=02:fe:0c:00:00:02 # the model counts its ports from 1
 LIMIT=90
@@ -34,13 +36,13 @@ against() {
 }
 
 # words SERVICE OPTION...: the two command lines, THEIRS and OURS_LINE, for a ping-pong in which
-# both ends look at what they get. Options are those of both tools, and --ipv6.
+# both ends look at what they get. Options are those of both tools, --ipv6, and --srq of ours.
 words() {
     local service=$1
     shift
     THEIRS=("ibv_${service}_pingpong" -d "$STOCK" -c)
     # An emulated Soft-RoCE can take its time.
-    OURS_LINE=(/host/perftest pingpong "$service" --device "$OURS" -c --ack-timeout 18)
+    OURS_LINE=(/run/perftest pingpong "$service" --device "$OURS" -c --ack-timeout 18)
     local gid=$STOCK_GID address=(--ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC") count=20
     while [ $# -gt 0 ]; do
         case $1 in
@@ -49,6 +51,7 @@ words() {
             -m) THEIRS+=(-m "$2"); OURS_LINE+=(--mtu "$2"); shift ;;
             -n) count=$2; shift ;;
             -s) THEIRS+=(-s "$2"); OURS_LINE+=(-s "$2"); shift ;;
+            --srq) OURS_LINE+=(--srq) ;;
             *) fail "unknown option $1" ;;
         esac
         shift
@@ -69,12 +72,13 @@ as_server() {
     meet "ours <- $STOCK  $*" "${OURS_LINE[@]}" -- "${THEIRS[@]}" localhost
 }
 
-# tried_keys: a stock program does with keys of ours what it may, and tries what it may not.
+# tried_keys [CHAPTER...]: a stock program does with keys of ours what it may, and tries what it
+# may not.
 tried_keys() {
     local line
-    meet "keys of ours, tried by $STOCK" /host/perftest target rc --device "$OURS" \
+    meet "keys of ours, tried by $STOCK" /run/perftest target rc --device "$OURS" \
         --ip "$OUR_ADDRESS/24" --peer-mac "$STOCK_MAC" "${OUR_OPTIONS[@]}" -- \
-        python3 /host/lab/remote-keys.py "$STOCK" "$STOCK_GID" "$STOCK_ADDRESS" 127.0.0.1 18515
+        python3 /host/lab/remote-keys.py "$STOCK" "$STOCK_GID" "$STOCK_ADDRESS" 127.0.0.1 18515 "$@"
     cp /run/client.log "/host/keys-$STOCK.log"
     while read -r line; do RESULTS+=("    $line"); done </run/client.log
 }
@@ -88,7 +92,7 @@ registrations() {
         for threads in 1 2; do
             [ "$depth $threads" != "8 2" ] || continue
             count=$((depth > 1 ? 500 : 100))
-            line=$(/host/perftest fastreg bw --device "$OURS" --depth "$depth" -s 4096 \
+            line=$(/run/perftest fastreg bw --device "$OURS" --depth "$depth" -s 4096 \
                 --threads "$threads" -n $count --json - 2>/dev/null) || return
             line=$(sed -n 's/.*"messages_per_second": \([0-9]*\).*/\1/p' <<<"$line")
             RESULTS+=("ours, FAST_REG_MR and LOCAL_INV of 4096 bytes, $threads pipeline(s) of \

@@ -1,8 +1,9 @@
 //! RDMA verbs in user space, on the project's own driver: no kernel driver, no libibverbs.
 //!
 //! **This library has never run on hardware.** Stock verbs programs have been its peers over the
-//! model's wire, for SEND on RC, UC and UD, and on RC for WRITE, READ, atomics, invalidation and
-//! fast-register keys; for the rest, another model with this library on it.
+//! model's wire, for SEND on RC, UC and UD, on RC for WRITE, READ, atomics, invalidation,
+//! fast-register keys, FMRs and windows, and for connections and groups; for the rest, another
+//! model with this library on it.
 //!
 //! # Architecture
 //!

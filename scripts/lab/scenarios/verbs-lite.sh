@@ -15,11 +15,12 @@ load_rdma 1
 stock_port "$(netdev_of mlx5_0)"
 
 against mlx5_0
-as_client rc -s 1000
+as_client srq -s 1000 -n 100
 as_server rc -s 65536 -m 256 -n 5
 as_client rc -s 1048576 -m 4096 -n 2 --ipv6
 as_server uc -s 1000 --ipv6
 as_client ud -s 1000
+as_server ud -s 1000 --srq
 tried_keys
 
 # The port is an Ethernet port only from here on; Soft-RoCE runs on its netdev.
@@ -28,8 +29,9 @@ must modprobe rdma_rxe
 must rdma link add rxe0 type rxe netdev "$STOCK_NETDEV"
 against rxe0
 as_client rc -s 100000 -n 5 --ipv6
-as_server rc -s 1000
-as_client uc -s 1000
+as_server rc -s 1000 --srq
+as_server srq -s 1000 -n 100
+as_client uc -s 1000 --srq
 as_server ud -s 1000
 tried_keys
 check_dmesg
