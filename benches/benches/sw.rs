@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ferrocx_benches::{CASES, run};
+use ferrocx_benches::{cases, run};
 
-fn cases(c: &mut Criterion) {
+fn sw(c: &mut Criterion) {
     let mut group = c.benchmark_group("sw");
-    for case in CASES {
+    for case in cases() {
         group.throughput(Throughput::Elements(case.elements));
         let mut work = (case.make)();
         group
@@ -15,5 +15,5 @@ fn cases(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, cases);
+criterion_group!(benches, sw);
 criterion_main!(benches);

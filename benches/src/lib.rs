@@ -12,7 +12,7 @@
 
 mod cases;
 
-pub use cases::{CASES, Case, Work};
+pub use cases::{Case, Work, cases};
 
 use std::time::{Duration, Instant};
 
