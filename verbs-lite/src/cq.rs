@@ -11,10 +11,14 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 use crate::channel::CompletionChannel;
 use crate::device::{Core, Device};
 use crate::error::{Failure, VerbsError};
-use crate::types::Qpn;
+use crate::types::{Qpn, Rkey};
+use crate::wr::{InvalidatedRkey, RecvInfo};
 
 /// Where a number of 24 bits stands in a big-endian word.
 const QPN_MASK_BE: u32 = 0xff_ffff_u32.to_be();
+/// Fields of a receive completion's word at 0x18. Source: reference 6.7, `flags_rqpn`.
+const GRH: u32 = 3 << 28;
+const SOURCE_QPN: u32 = 0xff_ffff;
 
 /// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
 #[derive(Debug)]
@@ -146,51 +150,29 @@ impl Cq {
     }
 }
 
-/// One entry of a completion queue, to be given to the queue pair that it names:
-/// [`Qp::complete`](crate::Qp::complete).
-#[derive(Debug)]
-#[must_use = "the queue pair does not know of it yet"]
-pub struct Completion {
-    // Words as they stand in the entry: most completions need few of them as numbers.
+/// What an entry says of every request. Small enough to be handed over in registers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
     /// Counter, signature, opcode and owner; as a number.
     last: u32,
-    qpn_be: u32,
-    flags_rqpn_be: u32,
-    user_index_be: u32,
-    word_be: u32,
-    byte_cnt_be: u32,
     error_be: u32,
 }
 
-impl Completion {
-    /// Reads an entry that the device has handed over. Offsets: reference 6.7.
+impl Head {
     #[inline(always)]
-    fn read(slot: &Slot<'_, 64>, last: u32) -> Self {
-        Self {
-            last,
-            qpn_be: slot.load_raw32::<0x38>(),
-            flags_rqpn_be: slot.load_raw32::<0x18>(),
-            user_index_be: slot.load_raw32::<0x20>(),
-            word_be: slot.load_raw32::<0x24>(),
-            byte_cnt_be: slot.load_raw32::<0x2c>(),
-            error_be: slot.load_raw32::<0x34>(),
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn opcode(&self) -> CqeOpcode {
+    pub(crate) fn opcode(self) -> CqeOpcode {
         CqeOpcode(self.last >> 4 & 0xf)
     }
 
     /// Whether it ends send requests, without error.
     #[inline(always)]
-    pub(crate) fn is_requester(&self) -> bool {
+    pub(crate) fn is_requester(self) -> bool {
         self.last & 0xf0 == CqeOpcode::REQUESTER.0 << 4
     }
 
     /// Whether a message filled a receive.
     #[inline(always)]
-    pub(crate) fn is_received(&self) -> bool {
+    pub(crate) fn is_received(self) -> bool {
         const FIRST: u32 = CqeOpcode::RESPONDER_WRITE_IMM.0;
         const LAST: u32 = CqeOpcode::RESPONDER_SEND_INVAL.0;
         // The codes in between are the other receives. Source: reference 6.7.
@@ -198,13 +180,48 @@ impl Completion {
     }
 
     #[inline(always)]
-    pub(crate) fn wqe_counter(&self) -> u16 {
+    pub(crate) fn wqe_counter(self) -> u16 {
         (self.last >> 16) as u16
     }
 
     #[inline(always)]
-    pub(crate) fn is_solicited(&self) -> bool {
+    fn is_solicited(self) -> bool {
         self.last & 2 != 0
+    }
+
+    /// Only of failures.
+    pub(crate) fn failure(self) -> Failure {
+        let error = u32::from_be(self.error_be);
+        Failure { syndrome: CqeSyndrome(error as u8), vendor: (error >> 8) as u8 }
+    }
+}
+
+/// One entry of a completion queue, to be given to the queue pair that it names:
+/// [`Qp::complete`](crate::Qp::complete).
+#[derive(Debug)]
+#[must_use = "the queue pair does not know of it yet"]
+pub struct Completion {
+    // Words as they stand in the entry: most completions need few of them as numbers.
+    pub(crate) head: Head,
+    qpn_be: u32,
+    flags_rqpn_be: u32,
+    user_index_be: u32,
+    word_be: u32,
+    byte_cnt_be: u32,
+}
+
+impl Completion {
+    /// Reads an entry that the device has handed over. Offsets: reference 6.7.
+    #[inline(always)]
+    fn read(slot: &Slot<'_, 64>, last: u32) -> Self {
+        Self {
+            head: Head { last, error_be: slot.load_raw32::<0x34>() },
+            qpn_be: slot.load_raw32::<0x38>(),
+            flags_rqpn_be: slot.load_raw32::<0x18>(),
+            user_index_be: slot.load_raw32::<0x20>(),
+            word_be: slot.load_raw32::<0x24>(),
+            byte_cnt_be: slot.load_raw32::<0x2c>(),
+        }
     }
 
     /// Whether it is of this queue pair, whose number is given as it stands in completions, with
@@ -219,22 +236,21 @@ impl Completion {
         u32::from_be(self.byte_cnt_be)
     }
 
-    /// Immediate data, or the key that was invalidated.
+    /// What a receive brought beside the message.
     #[inline(always)]
-    pub(crate) fn word(&self) -> u32 {
-        u32::from_be(self.word_be)
-    }
-
-    /// GRH, L3 type and source queue pair.
-    #[inline(always)]
-    pub(crate) fn flags_rqpn(&self) -> u32 {
-        u32::from_be(self.flags_rqpn_be)
-    }
-
-    /// Only of failures.
-    pub(crate) fn failure(&self) -> Failure {
-        let error = u32::from_be(self.error_be);
-        Failure { syndrome: CqeSyndrome(error as u8), vendor: (error >> 8) as u8 }
+    pub(crate) fn recv_info(&self) -> RecvInfo {
+        let (opcode, word) = (self.head.opcode(), u32::from_be(self.word_be));
+        let flags = u32::from_be(self.flags_rqpn_be);
+        let has_imm =
+            matches!(opcode, CqeOpcode::RESPONDER_SEND_IMM | CqeOpcode::RESPONDER_WRITE_IMM);
+        let invalidates = opcode == CqeOpcode::RESPONDER_SEND_INVAL;
+        RecvInfo {
+            imm: has_imm.then_some(word),
+            invalidated: invalidates.then_some(InvalidatedRkey(Rkey(word))),
+            source_qpn: flags & SOURCE_QPN,
+            has_grh: flags & GRH != 0,
+            is_solicited: self.head.is_solicited(),
+        }
     }
 
     /// The queue pair that it is about.

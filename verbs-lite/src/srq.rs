@@ -38,7 +38,7 @@ use crate::device::Core;
 use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers};
 use crate::pd::{Pd, PdCore};
-use crate::qp::{pair, recv_info};
+use crate::qp::pair;
 use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
 
 /// State of the pool in its context: ready. Source: reference 4.3.
@@ -273,12 +273,12 @@ impl<B: Buffers> Srq<B> {
     /// [`Qp::complete_shared`](crate::Qp::complete_shared), which also notes its failures.
     #[inline]
     pub fn complete(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        let failure = match completion.opcode() {
+        let failure = match completion.head.opcode() {
             CqeOpcode::RESPONDER_SEND
             | CqeOpcode::RESPONDER_SEND_IMM
             | CqeOpcode::RESPONDER_SEND_INVAL
             | CqeOpcode::RESPONDER_WRITE_IMM => None,
-            CqeOpcode::RESPONDER_ERROR => Some(completion.failure()),
+            CqeOpcode::RESPONDER_ERROR => Some(completion.head.failure()),
             _ => return None,
         };
         self.end(completion, failure)
@@ -286,7 +286,7 @@ impl<B: Buffers> Srq<B> {
 
     #[inline(always)]
     fn end(&mut self, completion: &Completion, failure: Option<Failure>) -> Option<Wc<B>> {
-        let at = completion.wqe_counter();
+        let at = completion.head.wqe_counter();
         let slot = self.slots.get_mut(usize::from(at))?;
         let held = slot.held.take()?;
         let wr_id = slot.wr_id;
@@ -296,14 +296,14 @@ impl<B: Buffers> Srq<B> {
         self.slots[usize::from(self.tail) & mask].next = at;
         self.tail = at;
         self.outstanding -= 1;
-        let is_write = completion.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
+        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
         Some(Wc {
             wr_id,
             opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
             result: failure.map_or(Ok(()), Err),
             is_signaled: true,
             byte_len: if failure.is_none() { completion.byte_cnt() } else { 0 },
-            recv: if failure.is_none() { recv_info(completion) } else { RecvInfo::default() },
+            recv: if failure.is_none() { completion.recv_info() } else { RecvInfo::default() },
             returned: Returned::Buffers(held),
         })
     }

@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ferrocx_bus::Ring;
+use ferrocx_bus::{Ring, Slot};
 use ferrocx_prm::mkey::AccessMode;
 use thiserror::Error;
 
@@ -28,7 +28,7 @@ use crate::mr::Memory;
 const MIN_LOG_PAGE: u8 = 12;
 const MAX_LOG_PAGE: u8 = 30;
 /// Lists are read in units of 64 bytes: eight words. Source: reference 6.4.
-const MIN_LOG_WORDS: u32 = 3;
+const MIN_LOG_WORDS: u8 = 3;
 /// Bytes of one piece.
 const MAX_PIECE_BYTES: usize = (1 << 31) - 1;
 /// Entry bits that permit reads and writes. Source: reference 6.4, "entries".
@@ -104,6 +104,8 @@ pub enum PageListError {
 #[derive(Debug)]
 struct List {
     words: Ring<8>,
+    /// The same in units that are read.
+    units: Ring<64>,
     layout: ListLayout,
     max_len: u32,
     len: u32,
@@ -136,8 +138,10 @@ impl Device {
         VerbsError::range("max_page_list_len", max_len.into(), 1, most.into())?;
         let words = (max_len << layout.log_words()).next_power_of_two().max(1 << MIN_LOG_WORDS);
         let buf = Arc::new(self.port().alloc_dma(words as usize * 8, 64)?);
+        let log_words = words.ilog2() as u8;
         Ok(PageList(Box::new(List {
-            words: Ring::new(buf, 0, words.ilog2() as u8)?,
+            units: Ring::new(Arc::clone(&buf), 0, log_words - MIN_LOG_WORDS)?,
+            words: Ring::new(buf, 0, log_words)?,
             layout,
             max_len,
             len: 0,
@@ -258,10 +262,19 @@ impl PageList {
         self.0.len << self.0.layout.log_words()
     }
 
-    /// A word as it stands in memory.
+    /// Copies the first eight words to a block of a request. Those behind the words in use describe
+    /// nothing: the region that a key is bound to ends before them.
     #[inline(always)]
-    pub(crate) fn word(&self, at: u32) -> u64 {
-        self.0.words.at(at).load_raw64::<0>()
+    pub(crate) fn put_first(&self, block: Slot<'_, 64>) {
+        let first = self.0.units.at(0);
+        block.store_raw64::<0x00>(first.load_raw64::<0x00>());
+        block.store_raw64::<0x08>(first.load_raw64::<0x08>());
+        block.store_raw64::<0x10>(first.load_raw64::<0x10>());
+        block.store_raw64::<0x18>(first.load_raw64::<0x18>());
+        block.store_raw64::<0x20>(first.load_raw64::<0x20>());
+        block.store_raw64::<0x28>(first.load_raw64::<0x28>());
+        block.store_raw64::<0x30>(first.load_raw64::<0x30>());
+        block.store_raw64::<0x38>(first.load_raw64::<0x38>());
     }
 
     #[inline(always)]

@@ -79,7 +79,7 @@ pub(crate) struct Key {
 pub(crate) struct Origin {
     /// Which queue pair: a number that no other one ever has.
     pub(crate) queue: u64,
-    /// How many requests were posted there before.
+    /// Position of the registration in its send queue.
     pub(crate) position: u64,
 }
 

@@ -33,7 +33,6 @@ use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::qpc::Qpc;
 use thiserror::Error;
 
-pub(crate) use rq::info as recv_info;
 pub(crate) use wqe::pair;
 
 pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
@@ -43,14 +42,14 @@ pub use state::{
     Init, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
 };
 
-use crate::cq::{Completion, Cq, Share};
+use crate::cq::{Completion, Cq, Head, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::gid::Gid;
 use crate::mr::{Buf, Buffers};
 use crate::pd::{Pd, PdCore};
 use crate::srq::{Srq, SrqCore};
 use crate::types::Qpn;
-use crate::wr::{SendOp, SendWr, Wc};
+use crate::wr::{SendWr, Wc};
 
 use attr::Sizes;
 use post::FastRegSetup;
@@ -67,6 +66,9 @@ const PM_MIGRATED: u32 = 3;
 /// `st` of the general services interface, queue pair 1 on the wire. Source: reference 5.2.
 const ST_GSI: u32 = 8;
 
+/// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
+const CHANGES_KEYS: u32 = 9;
+
 /// Transport service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QpType {
@@ -79,7 +81,7 @@ pub enum QpType {
 }
 
 impl QpType {
-    /// The operations that the service has, by their numbers. Source: reference 7.2.
+    /// The send operations that the service has, by their numbers. Source: reference 7.2.
     fn operations(self) -> u32 {
         const SENDS: u32 = 0b00_0001_1011;
         const RELIABLE: u32 = 0b00_1110_0100;
@@ -294,7 +296,16 @@ impl<B: Buffers> Qp<B> {
         wr: &SendWr<'_>,
         buffers: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
-        self.queue_send(wr, buffers)?;
+        match self.sq.push_straight(wr, buffers) {
+            Ok(()) => self.sq.ring_last(),
+            Err(buffers) => return self.post_any(wr, buffers),
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn post_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
+        self.sq.push_any(wr, buffers)?;
         self.sq.ring_last();
         Ok(())
     }
@@ -311,9 +322,9 @@ impl<B: Buffers> Qp<B> {
         wr: &SendWr<'_>,
         buffers: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
-        match self.check_send(&wr.op) {
-            Ok(()) => self.sq.push(wr, buffers),
-            Err(cause) => Err(Refused { held: buffers, cause }),
+        match self.sq.push_straight(wr, buffers) {
+            Ok(()) => Ok(()),
+            Err(buffers) => self.sq.push_any(wr, buffers),
         }
     }
 
@@ -325,7 +336,9 @@ impl<B: Buffers> Qp<B> {
     /// [`PostError`]. Nothing was posted then.
     #[inline]
     pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        self.queue_send_inline(wr, data)?;
+        if !self.sq.push_inline_straight(wr, data) {
+            self.sq.push_inline_any(wr, data)?;
+        }
         self.sq.ring_last();
         Ok(())
     }
@@ -337,8 +350,10 @@ impl<B: Buffers> Qp<B> {
     /// As [`Qp::post_send_inline`].
     #[inline]
     pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        self.check_send(&wr.op)?;
-        self.sq.push_inline(wr, data)
+        if self.sq.push_inline_straight(wr, data) {
+            return Ok(());
+        }
+        self.sq.push_inline_any(wr, data)
     }
 
     /// Tells the device of every request queued since the doorbell was last rung.
@@ -381,18 +396,11 @@ impl<B: Buffers> Qp<B> {
         self.sq.doorbells
     }
 
-    #[inline(always)]
-    fn check_send(&self, op: &SendOp<'_>) -> Result<(), PostError> {
-        if self.sq.allows(op.number()) {
-            return Ok(());
-        }
-        Err(if self.state == QpState::Rts { PostError::Operation } else { PostError::State })
-    }
-
     /// Notes a state.
     fn enter(&mut self, state: QpState) {
         self.state = state;
-        self.sq.allow(state, self.qp_type.operations());
+        let changes_keys = u32::from(self.fast_reg.is_on) << CHANGES_KEYS;
+        self.sq.allow(state, self.qp_type.operations() | changes_keys);
     }
 
     /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message.
@@ -425,38 +433,58 @@ impl<B: Buffers> Qp<B> {
         completion: Completion,
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
+        let head = completion.head;
         let is_ours = completion.is_of(self.qpn_be);
-        if is_ours && completion.is_requester() && self.sq.ends_one(&completion) {
-            self.sq.end_one(completion.byte_cnt(), &mut each);
-            return Ok(());
+        if is_ours && head.is_requester() {
+            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
+            if self.sq.is_oldest(counter) {
+                self.sq.end_oldest(byte_cnt, &mut each);
+                return Ok(());
+            } else if self.sq.end_run(counter, byte_cnt, &mut each) {
+                return Ok(());
+            }
         }
         if is_ours
-            && completion.is_received()
+            && head.is_received()
             && let Some(rq) = &mut self.rq
-            && let Some(wc) = rq.complete(&completion, None)
+            && let Some(wc) = rq.complete(&completion)
         {
             each(wc);
             return Ok(());
         }
-        self.complete_odd(completion, each)
+        self.complete_odd(head, completion.qpn(), &mut each)
     }
 
-    /// Takes a completion of several requests, of something else than buffers, or of a failure.
+    /// Takes a completion of a failure, or one that cannot be.
+    #[cold]
     #[inline(never)]
     fn complete_odd(
         &mut self,
-        completion: Completion,
-        mut each: impl FnMut(Wc<B>),
+        head: Head,
+        of: Qpn,
+        each: &mut impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        let is_taken = completion.is_of(self.qpn_be)
-            && match completion.opcode() {
-                CqeOpcode::REQUESTER => self.sq.complete(&completion, None, &mut each),
-                CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
-                    self.failed(&completion, &mut each)
+        let is_taken = of == self.qpn()
+            && match head.opcode() {
+                CqeOpcode::REQUESTER_ERROR => self.send_failed(head, each),
+                CqeOpcode::RESPONDER_ERROR => {
+                    self.enter(QpState::Error);
+                    let rq = self.rq.as_mut();
+                    let wc = rq.and_then(|rq| rq.fail(head.wqe_counter(), head.failure()));
+                    wc.map(each).is_some()
                 }
                 _ => false,
             };
-        if is_taken { Ok(()) } else { Err(self.wrong(&completion)) }
+        if is_taken { Ok(()) } else { Err(self.wrong(head, of)) }
+    }
+
+    fn send_failed(&mut self, head: Head, each: &mut impl FnMut(Wc<B>)) -> bool {
+        if self.qp_type == QpType::Rc {
+            self.enter(QpState::Error);
+        } else if self.state == QpState::Rts {
+            self.enter(QpState::SqError);
+        }
+        self.sq.fail(head.wqe_counter(), head.failure(), each)
     }
 
     /// As [`Qp::complete`], for a queue pair whose receives come from `srq`.
@@ -471,15 +499,17 @@ impl<B: Buffers> Qp<B> {
         srq: &mut Srq<B>,
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        let is_send =
-            matches!(completion.opcode(), CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
+        let head = completion.head;
+        let is_send = matches!(head.opcode(), CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
         let is_ours = self.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
             && completion.is_of(self.qpn_be);
         if is_send || !is_ours {
             return self.complete(completion, each);
         }
-        let Some(wc) = srq.complete(&completion) else { return Err(self.wrong(&completion)) };
-        if completion.opcode() == CqeOpcode::RESPONDER_ERROR {
+        let Some(wc) = srq.complete(&completion) else {
+            return Err(self.wrong(head, completion.qpn()));
+        };
+        if head.opcode() == CqeOpcode::RESPONDER_ERROR {
             self.enter(QpState::Error);
         }
         each(wc);
@@ -487,35 +517,18 @@ impl<B: Buffers> Qp<B> {
     }
 
     #[cold]
-    fn wrong(&self, completion: &Completion) -> WrongCompletion {
+    fn wrong(&self, head: Head, of: Qpn) -> WrongCompletion {
         WrongCompletion {
             qpn: self.qpn,
-            of: completion.qpn().0,
-            opcode: completion.opcode().0,
-            wqe_counter: completion.wqe_counter(),
+            of: of.0,
+            opcode: head.opcode().0,
+            wqe_counter: head.wqe_counter(),
         }
     }
 
     /// Receives in its own queue that have not ended.
     fn rq_outstanding(&self) -> u32 {
         self.rq.as_ref().map_or(0, Rq::outstanding)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn failed(&mut self, completion: &Completion, each: &mut impl FnMut(Wc<B>)) -> bool {
-        let failure = Some(completion.failure());
-        if completion.opcode() == CqeOpcode::RESPONDER_ERROR {
-            self.enter(QpState::Error);
-            let rq = self.rq.as_mut();
-            return rq.and_then(|rq| rq.complete(completion, failure)).map(each).is_some();
-        }
-        if self.qp_type == QpType::Rc {
-            self.enter(QpState::Error);
-        } else if self.state == QpState::Rts {
-            self.enter(QpState::SqError);
-        }
-        self.sq.complete(completion, failure, each)
     }
 }
 

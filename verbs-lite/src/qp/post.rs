@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
 
-use super::sq::{Entry, FM_SMALL, Other, Sq};
+use super::sq::{DS_PER_BLOCK, Entry, FM_SMALL, Other, Sq};
 use super::wqe::pair;
-use super::{Qp, QpState, QpType};
+use super::{CHANGES_KEYS, Qp, QpState, QpType};
 use crate::device::DeviceCaps;
 use crate::error::{PostError, Refused};
 use crate::fastreg::{FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
@@ -93,7 +93,7 @@ impl<B: Buffers> Qp<B> {
         let inside = (1u64 << list.log_page()) - 1;
         let fits = list.layout().is_like(mr.0.layout)
             && (1..=mr.0.max_len).contains(&list.len())
-            && wr.start & inside == list.first_offset() & inside
+            && wr.start & inside == list.first_offset()
             && wr.start.checked_add(list.len_bytes()).is_some()
             && Arc::ptr_eq(list.core(), &self.pd.core);
         if !fits {
@@ -115,16 +115,14 @@ impl<B: Buffers> Qp<B> {
     /// What every request that changes keys needs.
     #[inline(always)]
     pub(super) fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
-        if self.state != QpState::Rts {
-            return Err(PostError::State);
+        if self.sq.allows(CHANGES_KEYS) && Arc::ptr_eq(pd, &self.pd) {
+            return Ok(());
         }
-        if !self.fast_reg.is_on {
-            return Err(PostError::NoFastReg);
-        }
-        if !Arc::ptr_eq(pd, &self.pd) {
-            return Err(PostError::Pd);
-        }
-        Ok(())
+        Err(match self.state {
+            QpState::Rts if self.fast_reg.is_on => PostError::Pd,
+            QpState::Rts => PostError::NoFastReg,
+            _ => PostError::State,
+        })
     }
 
     /// Posts a local invalidate and rings the doorbell. The key ends when the request is carried
@@ -274,15 +272,14 @@ impl<B: Buffers> Sq<B> {
     ) -> RegisteredMr {
         let key = &mut *mr.0;
         (key.start, key.len, key.access) = (wr.start, list.len_bytes(), wr.access);
-        key.origin = Origin { queue: self.id(), position: self.posted() };
+        key.origin = Origin { queue: self.id(), position: self.position() };
         if let Some(memory) = list.memory()
             && !key.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory))
         {
             key.memory = Some(Arc::clone(memory));
         }
-        let words = list.words();
         let octowords = list.layout().octowords(list.len());
-        let is_inline = words <= INLINE_WORDS;
+        let is_inline = list.words() <= INLINE_WORDS;
         let atomic = if setup.sets_atomic { mkey_mask::A } else { 0 };
         let umr = UmrCtrl::zeroed()
             .with_inline(is_inline)
@@ -303,28 +300,20 @@ impl<B: Buffers> Sq<B> {
             .with_translations_octword_size(octowords)
             .with_log_page_size(list.log_page());
         self.put_umr(&umr, &mkc);
-        let third = self.blocks.at(self.pi.wrapping_add(2));
+        let third = self.blocks.at((self.pi as u32).wrapping_add(2));
         // In 16-byte units: control, 3 of UMR, 4 of key context, then the list.
         let units = if is_inline {
-            let word = |at| if at < words { list.word(at) } else { 0 };
-            third.store_raw64::<0x00>(word(0));
-            third.store_raw64::<0x08>(word(1));
-            third.store_raw64::<0x10>(word(2));
-            third.store_raw64::<0x18>(word(3));
-            third.store_raw64::<0x20>(word(4));
-            third.store_raw64::<0x28>(word(5));
-            third.store_raw64::<0x30>(word(6));
-            third.store_raw64::<0x38>(word(7));
+            list.put_first(third);
             UMR_UNITS + INLINE_WORDS / 2
         } else {
             third.store_raw64::<0x00>(pair((octowords * 16).to_be(), setup.lkey.to_be()));
             third.store_be64::<0x08>(list.iova());
             UMR_UNITS + 1
         };
-        let end = self.unit_at(units);
         let rkey = key.value();
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
-        self.close(Opcode::UMR, rkey, setup.fence, end, entry, Other::List(list));
+        let what = (Opcode::UMR, rkey, setup.fence);
+        self.close(what, (units, FAST_REG_BLOCKS), entry, None, Other::List(list));
         self.fence_next(FM_SMALL);
         RegisteredMr(mr.0)
     }
@@ -332,14 +321,8 @@ impl<B: Buffers> Sq<B> {
     /// Writes what every change of a key starts with, behind the control segment.
     #[inline(always)]
     fn put_umr(&self, umr: &UmrCtrl, mkc: &Mkc) {
-        self.blocks.at(self.pi).store_at::<0x10, 0x30>(&umr.0);
-        self.blocks.at(self.pi.wrapping_add(1)).store(&mkc.0);
-    }
-
-    /// Index of a unit of the request being written.
-    #[inline(always)]
-    fn unit_at(&self, units: u32) -> u32 {
-        self.begin().end().wrapping_add(units - 1)
+        self.blocks.at(self.pi as u32).store_at::<0x10, 0x30>(&umr.0);
+        self.blocks.at((self.pi as u32).wrapping_add(1)).store(&mkc.0);
     }
 
     /// Writes a local invalidate. The caller has checked everything.
@@ -348,9 +331,9 @@ impl<B: Buffers> Sq<B> {
         let umr = UmrCtrl::zeroed().with_inline(true).with_mkey_mask(mkey_mask::FREE);
         let mkc = Mkc::zeroed().with_free(true);
         self.put_umr(&umr, &mkc);
-        let end = self.unit_at(UMR_UNITS);
         let fence = self.fence(entry.flags);
         let rkey = mr.0.value();
-        self.close(Opcode::UMR, rkey, fence, end, entry, Other::Ending(mr));
+        let (what, size) = ((Opcode::UMR, rkey, fence), (UMR_UNITS, UMR_UNITS / DS_PER_BLOCK));
+        self.close(what, size, entry, None, Other::Ending(mr));
     }
 }

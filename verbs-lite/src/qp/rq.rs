@@ -8,12 +8,7 @@ use super::wqe::pair;
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
 use crate::mr::Buffers;
-use crate::types::Rkey;
-use crate::wr::{InvalidatedRkey, RecvInfo, Returned, Wc, WcOpcode};
-
-/// Fields of a receive completion's word at 0x18. Source: reference 6.7, `flags_rqpn`.
-const GRH: u32 = 3 << 28;
-const SOURCE_QPN: u32 = 0xff_ffff;
+use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
 
 /// A receive in flight.
 #[derive(Debug)]
@@ -89,33 +84,45 @@ impl<B: Buffers> Rq<B> {
         Ok(())
     }
 
-    /// Ends the receive that a completion names; `None` if the completion cannot be right.
+    /// Ends the receive that a message filled; `None` if the completion cannot be right.
     #[inline(always)]
-    pub(super) fn complete(
-        &mut self,
-        completion: &Completion,
-        failure: Option<Failure>,
-    ) -> Option<Wc<B>> {
-        if self.pi == self.ci || completion.wqe_counter() != self.ci as u16 {
-            return None;
-        }
-        let at = self.ci as usize & (self.slots.len() - 1);
-        let slot = &mut self.slots[at];
-        self.ci = self.ci.wrapping_add(1);
-        let recv = match failure {
-            Some(_) => RecvInfo::default(),
-            None => info(completion),
-        };
-        let is_write = completion.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
+    pub(super) fn complete(&mut self, completion: &Completion) -> Option<Wc<B>> {
+        let slot = self.oldest(completion.head.wqe_counter())?;
+        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
         Some(Wc {
             wr_id: slot.wr_id,
             opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
-            result: failure.map_or(Ok(()), Err),
+            result: Ok(()),
             is_signaled: true,
-            byte_len: if failure.is_none() { completion.byte_cnt() } else { 0 },
-            recv,
+            byte_len: completion.byte_cnt(),
+            recv: completion.recv_info(),
             returned: slot.held.take().map_or(Returned::Nothing, Returned::Buffers),
         })
+    }
+
+    /// Ends the receive that failed; `None` if there is none.
+    pub(super) fn fail(&mut self, wqe_counter: u16, failure: Failure) -> Option<Wc<B>> {
+        let slot = self.oldest(wqe_counter)?;
+        Some(Wc {
+            wr_id: slot.wr_id,
+            opcode: WcOpcode::Recv,
+            result: Err(failure),
+            is_signaled: true,
+            byte_len: 0,
+            recv: RecvInfo::default(),
+            returned: slot.held.take().map_or(Returned::Nothing, Returned::Buffers),
+        })
+    }
+
+    /// The oldest receive, which ends, if it is the one that a completion names.
+    #[inline(always)]
+    fn oldest(&mut self, wqe_counter: u16) -> Option<&mut Slot<B>> {
+        if self.pi == self.ci || wqe_counter != self.ci as u16 {
+            return None;
+        }
+        let at = self.ci as usize & (self.slots.len() - 1);
+        self.ci = self.ci.wrapping_add(1);
+        Some(&mut self.slots[at])
     }
 
     /// Receives that have not ended.
@@ -132,22 +139,5 @@ impl<B: Buffers> Rq<B> {
     /// Keeps what is held for ever: the device may still use it.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
-    }
-}
-
-#[inline(always)]
-pub(crate) fn info(completion: &Completion) -> RecvInfo {
-    let (word, flags) = (completion.word(), completion.flags_rqpn());
-    let has_imm = matches!(
-        completion.opcode(),
-        CqeOpcode::RESPONDER_SEND_IMM | CqeOpcode::RESPONDER_WRITE_IMM
-    );
-    let invalidates = completion.opcode() == CqeOpcode::RESPONDER_SEND_INVAL;
-    RecvInfo {
-        imm: has_imm.then_some(word),
-        invalidated: invalidates.then_some(InvalidatedRkey(Rkey(word))),
-        source_qpn: flags & SOURCE_QPN,
-        has_grh: flags & GRH != 0,
-        is_solicited: completion.is_solicited(),
     }
 }

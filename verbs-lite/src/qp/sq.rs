@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferrocx_bus::{DmaWord, Doorbell, Ring};
 use ferrocx_prm::wqe::Opcode;
 
-use super::wqe::{Wqe, pair, start};
-use crate::cq::Completion;
+use super::wqe::{Wqe, put_control, start};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{MrState, Origin, PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
@@ -65,14 +64,37 @@ pub(super) enum Other {
 /// A request in flight, at the index of its first block.
 #[derive(Debug)]
 pub(super) struct Slot<B> {
-    pub(super) wr_id: u64,
+    wr_id: u64,
     /// Its scatter or gather list. `None` when nothing is in flight here.
-    pub(super) buffers: Option<B>,
+    buffers: Option<B>,
     /// `Nothing` when nothing is in flight here.
-    pub(super) other: Other,
-    pub(super) opcode: WcOpcode,
-    pub(super) flags: SendFlags,
-    pub(super) blocks: u8,
+    other: Other,
+    opcode: WcOpcode,
+    flags: SendFlags,
+    blocks: u8,
+}
+
+impl<B> Slot<B> {
+    /// Holds a list for a new request. What was there has ended, so the slot is empty: saying so
+    /// spares a check.
+    #[inline(always)]
+    pub(super) fn hold(&mut self, buffers: Option<B>) {
+        std::mem::forget(std::mem::replace(&mut self.buffers, buffers));
+    }
+
+    /// The request as its end is reported.
+    #[inline(always)]
+    fn wc(&self, byte_cnt: u32, result: Result<(), Failure>, returned: Returned<B>) -> Wc<B> {
+        Wc {
+            wr_id: self.wr_id,
+            opcode: self.opcode,
+            result,
+            is_signaled: self.flags.contains(SendFlags::SIGNALED),
+            byte_len: if self.opcode.brings_bytes() { byte_cnt } else { 0 },
+            recv: RecvInfo::default(),
+            returned,
+        }
+    }
 }
 
 /// The send queue.
@@ -86,35 +108,33 @@ pub(super) struct Sq<B> {
     pub(super) pd_id: u32,
     /// Operations that may be posted, one bit each.
     pub(super) allowed: u32,
-    /// Blocks posted and ended since the last reset.
-    pub(super) pi: u32,
-    pub(super) ci: u32,
+    /// Positions in the life of the queue, in blocks: behind what was posted, and behind what has
+    /// ended. The device counts modulo 2^16, and from 0 after a reset; so do these then.
+    pub(super) pi: u64,
+    pub(super) ci: u64,
     /// Value of `pi` when the doorbell was last rung, and behind the last signaled request.
-    rung: u32,
-    pub(super) signaled: u32,
-    pub(super) slots: Box<[Slot<B>]>,
+    rung: u64,
+    pub(super) signaled: u64,
+    slots: Box<[Slot<B>]>,
     /// Number of slots less one.
-    pub(super) slot_mask: usize,
+    slot_mask: usize,
     /// Blocks in a row without a completion.
-    max_run: u32,
-    /// Blocks of the longest request.
-    max_blocks: u32,
+    max_run: u64,
+    /// Blocks in flight beside which the longest request fits.
+    room: u64,
+    /// Positions before it are clear: any request fits, and none has to be signaled.
+    clear_until: u64,
     max_sge: u32,
     pub(super) max_inline: u32,
     /// Fence that the next request needs because of the one before.
     pub(super) next_fence: u32,
     /// First eight bytes of the control segment of the last request, for the doorbell.
-    pub(super) last_ctrl: u64,
-    /// Its first block.
-    pub(super) last_block: u32,
+    last_ctrl: u64,
     pub(super) doorbells: u64,
     /// A number that no other queue ever has.
     id: u64,
-    /// Requests posted and ended since the queue was made.
-    pub(super) posted: u64,
-    pub(super) ended: u64,
-    /// Requests that ended with an error or "flushed", by position: those of the current life last,
-    /// with an open end.
+    /// Positions of requests that ended with an error or "flushed": those since the last reset
+    /// last, with an open end.
     broken: Vec<Range<u64>>,
     /// Failure of a first part, for the part behind it.
     carried: Option<Failure>,
@@ -169,17 +189,16 @@ impl<B: Buffers> Sq<B> {
             signaled: 0,
             slots: (0..blocks).map(|_| empty()).collect(),
             slot_mask: blocks as usize - 1,
-            max_run: blocks / 2,
-            max_blocks: parts.max_blocks,
+            max_run: u64::from(blocks / 2),
+            // A ring is made for one such request at least.
+            room: u64::from(blocks.saturating_sub(parts.max_blocks)),
             max_sge: parts.max_sge,
             max_inline: parts.max_inline,
             next_fence: 0,
             last_ctrl: 0,
-            last_block: 0,
+            clear_until: 0,
             doorbells: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            posted: 0,
-            ended: 0,
             broken: Vec::new(),
             carried: None,
         }
@@ -196,16 +215,34 @@ impl<B: Buffers> Sq<B> {
         self.qpn
     }
 
-    /// Requests posted since the queue was made.
+    /// Position of the next request.
     #[inline(always)]
-    pub(super) fn posted(&self) -> u64 {
-        self.posted
+    pub(super) fn position(&self) -> u64 {
+        self.pi
     }
 
     /// Whether one more request of any kind fits.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
-        self.has_blocks(self.max_blocks)
+        self.pi - self.ci <= self.room
+    }
+
+    /// Whether the next position is clear.
+    #[inline(always)]
+    pub(super) fn is_clear(&self) -> bool {
+        self.pi < self.clear_until
+    }
+
+    /// Checks that a send operation may be posted, and that any request fits. Looks how far the
+    /// positions are clear.
+    fn check(&mut self, operation: u32) -> Result<(), PostError> {
+        self.clear_until = (self.ci + self.room + 1).min(self.signaled + self.max_run);
+        match self.allowed {
+            0 => Err(PostError::State),
+            _ if !self.allows(operation) => Err(PostError::Operation),
+            _ if !self.has_room() => Err(PostError::Full),
+            _ => Ok(()),
+        }
     }
 
     /// Whether requests of so many blocks fit.
@@ -217,27 +254,32 @@ impl<B: Buffers> Sq<B> {
     /// Blocks that can be written.
     #[inline(always)]
     pub(super) fn free_blocks(&self) -> u32 {
-        self.slots.len() as u32 - self.pi.wrapping_sub(self.ci)
+        self.slots.len() as u32 - self.outstanding()
     }
 
     /// Index of the first block of the request posted last.
     pub(super) fn last_wqe_counter(&self) -> u16 {
-        self.last_block as u16
+        // Where it stands there: reference 6.1, `wqe_index`.
+        (u64::from_be(self.last_ctrl) >> 40) as u16
     }
 
     /// Starts a request behind those posted.
     #[inline(always)]
     pub(super) fn begin(&self) -> Wqe<'_> {
-        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
+        let first = (self.pi as u32).wrapping_mul(DS_PER_BLOCK);
         Wqe::new(self.units.view(), first)
     }
 
-    /// Writes a request with a gather or scatter list of any length. There is room.
+    /// Writes any request with a gather or scatter list.
+    #[inline(never)]
     pub(super) fn push_any(
         &mut self,
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
+        if let Err(cause) = self.check(wr.op.number()) {
+            return Err(Refused { held, cause });
+        }
         let mut wqe = self.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
         let (mut count, mut bytes, mut refused) = (0, 0u64, None);
@@ -266,17 +308,21 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.slots[self.pi as usize & self.slot_mask].buffers = held;
-        self.close(opcode, imm, fence, end, entry, Other::Nothing);
+        self.close_at((opcode, imm, fence), end, entry, held, Other::Nothing);
         Ok(())
     }
 
-    /// Writes a request whose data stand in it, of any length that may. There is room.
+    /// Writes any request whose data stand in it.
+    #[inline(never)]
     pub(super) fn push_inline_any(
         &mut self,
         wr: &SendWr<'_>,
         data: &[u8],
     ) -> Result<(), PostError> {
+        self.check(wr.op.number())?;
+        if data.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong);
+        }
         let mut wqe = self.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
         if matches!(kind, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd) {
@@ -288,14 +334,14 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close(opcode, imm, fence, end, entry, Other::Nothing);
+        self.close_at((opcode, imm, fence), end, entry, None, Other::Nothing);
         Ok(())
     }
 
     /// Whether too many requests up to `next` asked for no completion.
     #[inline(always)]
-    pub(super) fn is_long_run(&self, next: u32) -> bool {
-        next.wrapping_sub(self.signaled) > self.max_run
+    pub(super) fn is_long_run(&self, next: u64) -> bool {
+        next - self.signaled > self.max_run
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
@@ -309,22 +355,33 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Writes the control segment of the request that ends before unit `end`, notes what it holds,
-    /// and moves past it.
+    /// Ends the request that was written up to unit `end`: see [`Sq::close`].
+    pub(super) fn close_at(
+        &mut self,
+        (opcode, imm, fence): (Opcode, u32, u32),
+        end: u32,
+        entry: Entry,
+        buffers: Option<B>,
+        other: Other,
+    ) {
+        let ds = end.wrapping_sub((self.pi as u32).wrapping_mul(DS_PER_BLOCK));
+        let size = (ds, ds.div_ceil(DS_PER_BLOCK));
+        self.close((opcode, imm, fence), size, entry, buffers, other);
+    }
+
+    /// Writes the control segment of a request of `ds` units and as many blocks, notes what it is
+    /// and holds, and moves past it.
     #[inline(always)]
     pub(super) fn close(
         &mut self,
-        opcode: Opcode,
-        imm: u32,
-        fence: u32,
-        end: u32,
+        (opcode, imm, fence): (Opcode, u32, u32),
+        (ds, blocks): (u32, u32),
         entry: Entry,
+        buffers: Option<B>,
         other: Other,
     ) {
-        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
-        let ds = end.wrapping_sub(first);
-        let blocks = ds.div_ceil(DS_PER_BLOCK);
-        let next = self.pi.wrapping_add(blocks);
+        let at = self.pi;
+        let next = at + u64::from(blocks);
         let mut flags = fence;
         if entry.flags.contains(SendFlags::SOLICITED) {
             flags |= SE;
@@ -334,20 +391,28 @@ impl<B: Buffers> Sq<B> {
             flags |= CE_ALWAYS;
             self.signaled = next;
         }
-        let ctrl = self.units.at(first);
-        let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
-        self.last_ctrl = pair(index.to_be(), (self.qpn << 8 | ds).to_be());
-        ctrl.store_raw64::<0>(self.last_ctrl);
-        ctrl.store_raw64::<8>(pair(flags.to_be(), imm.to_be()));
-        self.last_block = self.pi;
-        let slot = &mut self.slots[self.pi as usize & self.slot_mask];
-        (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
-        slot.blocks = blocks as u8;
-        // Its place is empty: the slot's former request ended, see `complete`. Saying so spares
-        // the check.
+        let block = self.blocks.at(at as u32);
+        let ctrl = put_control(block, (at, self.qpn), (opcode, imm), ds, flags);
+        let slot = self.note((at, blocks as u8), ctrl, entry);
+        slot.hold(buffers);
         std::mem::forget(std::mem::replace(&mut slot.other, other));
-        self.pi = next;
-        self.posted += 1;
+    }
+
+    /// Notes the request at position `at`, of so many blocks, whose control segment starts with
+    /// `ctrl`, and moves past it. Its slot is empty.
+    #[inline(always)]
+    pub(super) fn note(
+        &mut self,
+        (at, blocks): (u64, u8),
+        ctrl: u64,
+        entry: Entry,
+    ) -> &mut Slot<B> {
+        self.last_ctrl = ctrl;
+        self.pi = at + u64::from(blocks);
+        let slot = &mut self.slots[at as usize & self.slot_mask];
+        (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
+        slot.blocks = blocks;
+        slot
     }
 
     /// The next request needs this fence.
@@ -362,10 +427,9 @@ impl<B: Buffers> Sq<B> {
         let mut wqe = self.begin();
         wqe.raddr(from);
         wqe.data(sink);
-        let end = wqe.end();
         let fence = self.fence(flags);
         let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
-        self.close(Opcode::RDMA_READ, 0, fence, end, entry, Other::FirstPart);
+        self.close((Opcode::RDMA_READ, 0, fence), (3, 1), entry, None, Other::FirstPart);
     }
 
     /// Posts an empty request that is reported, if the last one is not, and rings the doorbell. On
@@ -373,10 +437,9 @@ impl<B: Buffers> Sq<B> {
     /// Nothing on a full ring.
     pub(super) fn mark_end(&mut self) {
         if self.outstanding() > 0 && self.signaled != self.pi && self.has_blocks(1) {
-            let end = self.begin().end();
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
-            self.close(Opcode::NOP, 0, 0, end, entry, Other::Marker);
+            self.close((Opcode::NOP, 0, 0), (1, 1), entry, None, Other::Marker);
             self.ring();
         }
     }
@@ -386,7 +449,7 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn ring_signaled(&mut self) {
         if self.signaled != self.pi {
             self.signaled = self.pi;
-            let last = self.blocks.at(self.last_block);
+            let last = self.blocks.at(self.last_wqe_counter().into());
             last.store_be32::<8>(last.load_be32::<8>() | CE_ALWAYS);
         }
         self.ring();
@@ -405,97 +468,105 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn ring_last(&mut self) {
         self.rung = self.pi;
         self.doorbells += 1;
-        self.record.store_release_be32(self.pi & 0xffff);
+        self.record.store_release_be32(self.pi as u32 & 0xffff);
         self.doorbell.ring(self.last_ctrl);
     }
 
-    /// Ends every request up to the one that a completion names, and gives each to `each`.
-    /// `false` if the completion cannot be right; then nothing was ended.
+    /// Whether a completion's counter names the oldest request.
+    #[inline(always)]
+    pub(super) fn is_oldest(&self, wqe_counter: u16) -> bool {
+        wqe_counter == self.ci as u16 && self.ci != self.pi
+    }
+
+    /// Ends every request up to the one that a completion without error names, and gives each to
+    /// `each`. `false` if the completion cannot be right; then nothing was ended.
     #[inline(never)]
-    pub(super) fn complete(
+    pub(super) fn end_run(
         &mut self,
-        completion: &Completion,
-        failure: Option<Failure>,
+        wqe_counter: u16,
+        byte_cnt: u32,
         each: &mut impl FnMut(Wc<B>),
     ) -> bool {
-        let ahead = u32::from(completion.wqe_counter().wrapping_sub(self.ci as u16));
-        if ahead >= self.pi.wrapping_sub(self.ci) {
-            return false;
+        let Some(last) = self.position_of(wqe_counter) else { return false };
+        while self.ci < last {
+            self.end_oldest(0, each);
         }
-        let last = self.ci.wrapping_add(ahead);
-        loop {
-            let at = self.ci;
-            let slot = &mut self.slots[at as usize & self.slot_mask];
-            let (buffers, other) =
-                (slot.buffers.take(), std::mem::replace(&mut slot.other, Other::Nothing));
-            let entry = Entry { wr_id: slot.wr_id, opcode: slot.opcode, flags: slot.flags };
-            self.ci = at.wrapping_add(slot.blocks.into());
-            let is_last = at == last;
-            let result = match failure {
-                Some(failure) if is_last => Err(self.note(failure)),
-                _ => Ok(()),
-            };
-            self.ended += 1;
-            let byte_len =
-                if is_last && entry.opcode.brings_bytes() { completion.byte_cnt() } else { 0 };
-            if let Some((result, returned)) = self.give_back(buffers, other, result) {
-                each(Wc {
-                    wr_id: entry.wr_id,
-                    opcode: entry.opcode,
-                    result,
-                    is_signaled: entry.flags.contains(SendFlags::SIGNALED),
-                    byte_len,
-                    recv: RecvInfo::default(),
-                    returned,
-                });
+        // A counter inside a request names none.
+        if self.ci == last {
+            self.end_oldest(byte_cnt, each);
+        }
+        true
+    }
+
+    /// As [`Sq::end_run`], for a completion with an error.
+    #[cold]
+    pub(super) fn fail(
+        &mut self,
+        wqe_counter: u16,
+        failure: Failure,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> bool {
+        let Some(last) = self.position_of(wqe_counter) else { return false };
+        while self.ci < last {
+            self.end_any(0, Ok(()), each);
+        }
+        if self.ci == last {
+            if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+                self.broken.push(last..u64::MAX);
             }
-            // A counter inside a request would not be met: the end of the posted ones ends it too.
-            if is_last || self.ci == self.pi {
-                return true;
-            }
+            self.end_any(0, Err(failure), each);
+        }
+        true
+    }
+
+    /// Position that a counter names, if something is in flight there.
+    #[inline(always)]
+    fn position_of(&self, wqe_counter: u16) -> Option<u64> {
+        let ahead = u64::from(wqe_counter.wrapping_sub(self.ci as u16));
+        (ahead < self.pi - self.ci).then_some(self.ci + ahead)
+    }
+
+    /// Ends the oldest request, which went well; `byte_cnt` is what its completion says.
+    #[inline(always)]
+    pub(super) fn end_oldest(&mut self, byte_cnt: u32, each: &mut impl FnMut(Wc<B>)) {
+        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
+        if !matches!(slot.other, Other::Nothing) {
+            return self.end_any(byte_cnt, Ok(()), each);
+        }
+        self.ci += u64::from(slot.blocks);
+        // Two calls, so that the caller's closure need not ask again what came back.
+        match slot.buffers.take() {
+            Some(buffers) => each(slot.wc(byte_cnt, Ok(()), Returned::Buffers(buffers))),
+            None => each(slot.wc(byte_cnt, Ok(()), Returned::Nothing)),
         }
     }
 
-    /// What a request that ended this way gives back; `None` for a part that is not reported.
-    #[inline(always)]
-    fn give_back(
+    /// Ends the oldest request, whatever it holds and however it went.
+    #[inline(never)]
+    fn end_any(
         &mut self,
-        buffers: Option<B>,
-        other: Other,
+        byte_cnt: u32,
         result: Result<(), Failure>,
-    ) -> Option<(Result<(), Failure>, Returned<B>)> {
-        match other {
-            Other::Nothing => Some((result, buffers.map_or(Returned::Nothing, Returned::Buffers))),
-            Other::List(list) => Some((result, Returned::PageList(list))),
-            Other::Ending(mr) if result.is_ok() => Some((result, Returned::Mr(mr.into_free()))),
-            Other::Ending(mr) => Some(self.not_ended(Returned::Stale(mr), result)),
-            Other::EndingMw(mw) if result.is_ok() => Some((result, Returned::Mw(mw.into_free()))),
-            Other::EndingMw(mw) => Some(self.not_ended(Returned::StaleMw(mw), result)),
+        each: &mut impl FnMut(Wc<B>),
+    ) {
+        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
+        self.ci += u64::from(slot.blocks);
+        let buffers = slot.buffers.take();
+        let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
+            Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),
+            Other::List(list) => (result, Returned::PageList(list)),
+            Other::Ending(mr) if result.is_ok() => (result, Returned::Mr(mr.into_free())),
+            Other::EndingMw(mw) if result.is_ok() => (result, Returned::Mw(mw.into_free())),
+            // The part before it may have failed first.
+            Other::Ending(mr) => (self.carried.take().map_or(result, Err), Returned::Stale(mr)),
+            Other::EndingMw(mw) => (result, Returned::StaleMw(mw)),
             Other::FirstPart => {
                 self.carried = result.err();
-                None
+                return;
             }
-            Other::Marker => None,
-        }
-    }
-
-    /// An invalidation failed or was flushed.
-    #[cold]
-    fn not_ended(
-        &mut self,
-        stale: Returned<B>,
-        result: Result<(), Failure>,
-    ) -> (Result<(), Failure>, Returned<B>) {
-        (self.carried.take().map_or(result, Err), stale)
-    }
-
-    /// The oldest request failed: notes the first failure of this life.
-    #[cold]
-    fn note(&mut self, failure: Failure) -> Failure {
-        if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
-            self.broken.push(self.ended..u64::MAX);
-        }
-        failure
+            Other::Marker => return,
+        };
+        each(slot.wc(byte_cnt, result, returned));
     }
 
     /// What is known of a key by the requests of this queue.
@@ -504,27 +575,31 @@ impl<B: Buffers> Sq<B> {
         if queue != self.id || self.broken.iter().any(|range| range.contains(&position)) {
             return MrState::Unknown;
         }
-        if position >= self.ended { MrState::Posted } else { MrState::Valid }
+        if position >= self.ci { MrState::Posted } else { MrState::Valid }
     }
 
-    /// A new life begins: what is posted from here on is carried out again.
+    /// What is posted from here on is carried out again.
     pub(super) fn heal(&mut self) {
         if let Some(range) = self.broken.last_mut()
             && range.end == u64::MAX
         {
-            range.end = self.posted;
+            range.end = self.pi;
         }
     }
 
     /// Blocks of requests that have not ended: completions that may still come.
+    #[inline(always)]
     pub(super) fn outstanding(&self) -> u32 {
-        self.pi.wrapping_sub(self.ci)
+        (self.pi - self.ci) as u32
     }
 
     /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
     pub(super) fn reset(&mut self) {
         self.heal();
-        (self.pi, self.ci, self.rung, self.signaled, self.next_fence) = (0, 0, 0, 0, 0);
+        // Positions go on, with the next one whose low 16 bits are 0.
+        self.pi = self.pi.next_multiple_of(1 << 16);
+        (self.ci, self.rung, self.signaled, self.next_fence) = (self.pi, self.pi, self.pi, 0);
+        self.clear_until = 0;
         self.record.store_release_be32(0);
     }
 

@@ -143,7 +143,7 @@ impl<B: Buffers> Sq<B> {
         key.variant = key.variant.wrapping_add(1);
         key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { at };
         (key.len, key.access) = (range.len() as u64, wr.access);
-        key.origin = Origin { queue: self.id(), position: self.posted() };
+        key.origin = Origin { queue: self.id(), position: self.position() };
         key.region = Some(WindowHold::new(mr));
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let umr = UmrCtrl::zeroed()
@@ -173,7 +173,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
-        self.close(Opcode::UMR, old, fence, end, entry, Other::Nothing);
+        self.close_at((Opcode::UMR, old, fence), end, entry, None, Other::Nothing);
         self.fence_next(FM_SMALL);
         BoundMw(mw.0)
     }
@@ -193,7 +193,7 @@ impl<B: Buffers> Sq<B> {
         let end = wqe.end();
         let fence = self.fence(entry.flags);
         let rkey = mw.0.value();
-        self.close(Opcode::UMR, rkey, fence, end, entry, Other::EndingMw(mw));
+        self.close_at((Opcode::UMR, rkey, fence), end, entry, None, Other::EndingMw(mw));
         self.fence_next(FM_SMALL);
     }
 }

@@ -20,6 +20,23 @@ pub(crate) fn pair(first: u32, second: u32) -> u64 {
     }
 }
 
+/// Writes the control segment of the request at position `at` of a queue; gives its first half,
+/// which is what the doorbell is rung with.
+#[inline(always)]
+pub(super) fn put_control(
+    block: Unit<'_, 64>,
+    (at, qpn): (u64, u32),
+    (opcode, imm): (Opcode, u32),
+    ds: u32,
+    flags: u32,
+) -> u64 {
+    let index = (at as u32 & 0xffff) << 8 | u32::from(opcode.0);
+    let ctrl = (u64::from(index) << 32 | u64::from(qpn << 8 | ds)).to_be();
+    block.store_raw64::<0x00>(ctrl);
+    block.store_raw64::<0x08>((u64::from(flags) << 32 | u64::from(imm)).to_be());
+    ctrl
+}
+
 /// A request being written: units follow each other, the first is the control segment's.
 pub(super) struct Wqe<'r> {
     view: RingView<'r, 16>,
