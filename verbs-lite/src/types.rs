@@ -52,12 +52,13 @@ bitflags::bitflags! {
     /// What may be done through a memory key, or to a queue pair. Local reads are always allowed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Access: u32 {
+        // The first four in the order of a key's context, so that one shift puts them there.
         /// The device may write for this host: receives, and answers to READs and atomics.
         const LOCAL_WRITE = 1;
-        /// Peers may write. Needs [`Access::LOCAL_WRITE`].
-        const REMOTE_WRITE = 1 << 1;
         /// Peers may read.
-        const REMOTE_READ = 1 << 2;
+        const REMOTE_READ = 1 << 1;
+        /// Peers may write. Needs [`Access::LOCAL_WRITE`].
+        const REMOTE_WRITE = 1 << 2;
         /// Peers may do atomics. Needs [`Access::LOCAL_WRITE`].
         const REMOTE_ATOMIC = 1 << 3;
         /// Memory windows may be bound to the region: see [`crate::window`].
@@ -80,6 +81,7 @@ impl Access {
     }
 
     /// Puts the rights into a memory key's context.
+    #[inline(always)]
     pub(crate) fn apply(self, mkc: Mkc) -> Mkc {
         mkc.with_lr(true)
             .with_lw(self.contains(Self::LOCAL_WRITE))
