@@ -13,6 +13,7 @@
 //! | any | reset | [`Qp::reset`] | only when every completion was taken |
 
 mod attr;
+mod end;
 mod fast;
 mod modify;
 mod multicast;
@@ -440,7 +441,8 @@ impl<B: Buffers> Qp<B> {
             if self.sq.is_oldest(counter) {
                 self.sq.end_oldest(byte_cnt, &mut each);
                 return Ok(());
-            } else if self.sq.end_run(counter, byte_cnt, &mut each) {
+            }
+            if self.sq.end_run(counter, byte_cnt, &mut each) {
                 return Ok(());
             }
         }

@@ -1,0 +1,143 @@
+//! How the requests of a send queue end.
+//!
+//! Requests complete in order. A completion ends every request up to the one that it names; those
+//! before succeeded, or they would have completed themselves with an error.
+
+use super::sq::{Other, Slot, Sq};
+use crate::error::Failure;
+use crate::fastreg::{MrState, Origin};
+use crate::mr::Buffers;
+use crate::wr::{RecvInfo, Returned, SendFlags, Wc};
+
+impl<B> Slot<B> {
+    /// The request as its end is reported.
+    #[inline(always)]
+    fn wc(&self, byte_cnt: u32, result: Result<(), Failure>, returned: Returned<B>) -> Wc<B> {
+        Wc {
+            wr_id: self.wr_id,
+            opcode: self.opcode,
+            result,
+            is_signaled: self.flags.contains(SendFlags::SIGNALED),
+            byte_len: if self.opcode.brings_bytes() { byte_cnt } else { 0 },
+            recv: RecvInfo::default(),
+            returned,
+        }
+    }
+}
+
+impl<B: Buffers> Sq<B> {
+    /// Whether a completion's counter names the oldest request.
+    #[inline(always)]
+    pub(super) fn is_oldest(&self, wqe_counter: u16) -> bool {
+        wqe_counter == self.ci as u16 && self.ci != self.pi
+    }
+
+    /// Ends every request up to the one that a completion without error names, and gives each to
+    /// `each`. `false` if the completion cannot be right; then nothing was ended.
+    #[inline(never)]
+    pub(super) fn end_run(
+        &mut self,
+        wqe_counter: u16,
+        byte_cnt: u32,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> bool {
+        let Some(last) = self.position_of(wqe_counter) else { return false };
+        while self.ci < last {
+            self.end_oldest(0, each);
+        }
+        // A counter inside a request has ended that one.
+        if self.ci == last {
+            self.end_oldest(byte_cnt, each);
+        }
+        true
+    }
+
+    /// As [`Sq::end_run`], for a completion with an error.
+    #[cold]
+    pub(super) fn fail(
+        &mut self,
+        wqe_counter: u16,
+        failure: Failure,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> bool {
+        let Some(last) = self.position_of(wqe_counter) else { return false };
+        while self.ci < last {
+            self.end_any(0, Ok(()), each);
+        }
+        if self.ci == last {
+            if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+                self.broken.push(last..u64::MAX);
+            }
+            self.end_any(0, Err(failure), each);
+        }
+        true
+    }
+
+    /// Position that a counter names, if something is in flight there.
+    #[inline(always)]
+    fn position_of(&self, wqe_counter: u16) -> Option<u64> {
+        let ahead = u64::from(wqe_counter.wrapping_sub(self.ci as u16));
+        (ahead < self.pi - self.ci).then_some(self.ci + ahead)
+    }
+
+    /// Ends the oldest request, which went well; `byte_cnt` is what its completion says.
+    #[inline(always)]
+    pub(super) fn end_oldest(&mut self, byte_cnt: u32, each: &mut impl FnMut(Wc<B>)) {
+        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
+        if !matches!(slot.other, Other::Nothing) {
+            return self.end_any(byte_cnt, Ok(()), each);
+        }
+        self.ci += u64::from(slot.blocks);
+        // Two calls, so that the caller's closure need not ask again what came back.
+        match slot.buffers.take() {
+            Some(buffers) => each(slot.wc(byte_cnt, Ok(()), Returned::Buffers(buffers))),
+            None => each(slot.wc(byte_cnt, Ok(()), Returned::Nothing)),
+        }
+    }
+
+    /// Ends the oldest request, whatever it holds and however it went.
+    #[inline(never)]
+    fn end_any(
+        &mut self,
+        byte_cnt: u32,
+        result: Result<(), Failure>,
+        each: &mut impl FnMut(Wc<B>),
+    ) {
+        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
+        self.ci += u64::from(slot.blocks);
+        let buffers = slot.buffers.take();
+        let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
+            Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),
+            Other::List(list) => (result, Returned::PageList(list)),
+            Other::Ending(mr) if result.is_ok() => (result, Returned::Mr(mr.into_free())),
+            Other::EndingMw(mw) if result.is_ok() => (result, Returned::Mw(mw.into_free())),
+            // The part before it may have failed first.
+            Other::Ending(mr) => (self.carried.take().map_or(result, Err), Returned::Stale(mr)),
+            Other::EndingMw(mw) => (result, Returned::StaleMw(mw)),
+            Other::FirstPart => {
+                self.carried = result.err();
+                return;
+            }
+            Other::Marker => return,
+        };
+        each(slot.wc(byte_cnt, result, returned));
+    }
+
+    /// What is known of a key by the requests of this queue.
+    pub(super) fn state_of(&self, origin: Origin) -> MrState {
+        let Origin { queue, position } = origin;
+        if queue != self.id || self.broken.iter().any(|range| range.contains(&position)) {
+            return MrState::Unknown;
+        }
+        if position >= self.ci { MrState::Posted } else { MrState::Valid }
+    }
+
+    /// What is posted from here on is carried out again.
+    pub(super) fn heal(&mut self) {
+        if let Some(range) = self.broken.last_mut()
+            && range.end == u64::MAX
+        {
+            range.end = self.pi;
+        }
+    }
+}
