@@ -7,6 +7,7 @@
 //! - `ring`: receive WQEs. `umr`: requests that change memory keys. `inline`: small data in
 //!   completions. `congestion`: marked packets and notifications.
 
+mod active;
 mod answer;
 mod congestion;
 mod inline;
@@ -22,6 +23,7 @@ use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CqeSyndrome;
 
+use self::active::Active;
 use super::cq::{self, Completions, ErrorReport, Urgency};
 use super::low16;
 use super::packet::{Cast, Packet};
@@ -235,7 +237,7 @@ impl Output<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Roce {
     /// Queue pairs with something to do.
-    active: Vec<u32>,
+    active: Active,
     loopback: Loopback,
     drops: RoceDrops,
     key_counts: KeyCounts,
@@ -262,9 +264,7 @@ impl Roce {
     }
 
     pub(super) fn activate(&mut self, qpn: u32) {
-        if !self.active.contains(&qpn) {
-            self.active.push(qpn);
-        }
+        self.active.add(qpn);
     }
 
     /// Works on one queue pair, then does what follows for others.
@@ -330,7 +330,10 @@ impl Roce {
             return;
         }
         qp.sq_posted = posted;
-        self.activate(qpn);
+        // A look is worth no turn: most queue pairs of the page were not rung.
+        if posted != qp.sq_fetched {
+            self.activate(qpn);
+        }
     }
 
     /// A queue pair goes to the error state.
@@ -422,17 +425,19 @@ impl Roce {
             self.frame(ctx, completions, &bytes, &packet);
             self.loopback.spare.push(bytes);
         }
-        let mut index = 0;
-        while let Some(&qpn) = self.active.get(index) {
+        for _ in 0..self.active.len() {
+            // While there is no room, a turn would bring nothing: the next step makes some.
+            if self.loopback.frames.len() >= MAX_LOOPBACK {
+                break;
+            }
+            let Some(qpn) = self.active.take() else { break };
             let turn = self.with(ctx, completions, qpn, |qp, env, loopback| {
                 turn(qp, env, &mut Output { wire: &mut *wire, loopback })
             });
             let (did, stays) = turn.unwrap_or((false, false));
             busy |= did;
             if stays {
-                index += 1;
-            } else {
-                self.active.swap_remove(index);
+                self.active.add(qpn);
             }
         }
         busy
