@@ -85,8 +85,9 @@ fn check_len(len_bytes: usize) -> Result<(), MempoolError> {
     Err(MempoolError::RegionLength { len_bytes, max_bytes: MAX_LEN })
 }
 
+// Named as the tests that Miri runs without its store buffers, see the crate's documentation.
 #[cfg(test)]
-mod tests {
+mod region_tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
