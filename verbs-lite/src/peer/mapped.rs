@@ -226,6 +226,10 @@ impl MappedProvider {
 
     /// Offers the memory of a dma-buf, all of it. The exporter must let it be mapped.
     ///
+    /// On VFIO that is not enough: the kernel gives an IOMMU pages that it can pin, and BARs, but
+    /// no mapped dma-buf of system memory, such as udmabuf's of Linux 6.12. Registering that ends
+    /// with [`BusError::ForeignPages`](ferrocx_bus::BusError::ForeignPages) then.
+    ///
     /// Mapped memory cannot follow a buffer that its exporter moves: an exporter that wants to must
     /// have it taken back first ([`PeerBlock`]).
     ///
@@ -240,7 +244,8 @@ impl MappedProvider {
         self.file_of(file.into(), 0, len, "dma-buf")
     }
 
-    /// Offers `len_bytes` of a file from `offset` on: a region of a VFIO device, shared memory.
+    /// Offers `len_bytes` of a file from `offset` on: shared memory, or a BAR that VFIO lends
+    /// ([`VfioBar`](ferrocx_bus::vfio::VfioBar), which must outlive what is offered).
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@
 //! | [`MappedProvider`] | host memory, in pages of any size | [`MappedProvider::host`] |
 //! | | a PCI device's BAR, through sysfs | [`MappedProvider::pci_bar`] |
 //! | | a dma-buf that can be mapped | [`MappedProvider::dma_buf`] |
-//! | | a region of a VFIO device, shared memory | [`MappedProvider::file`] |
+//! | | a BAR that VFIO lends ([`VfioBar`](ferrocx_bus::vfio::VfioBar)), shared memory | [`MappedProvider::file`] |
 //! | [`cuda::CudaProvider`] | memory of NVIDIA GPUs | [`cuda`] |
 //! | your own | | [`PeerProvider`] |
 //!
