@@ -58,10 +58,11 @@ step_shellcheck() {
     shellcheck -x "${files[@]}"
 }
 
-# Lock-free code under every interleaving that loom's bounds allow.
+# Lock-free code under every interleaving that loom's bounds allow. Optimised, but built in haste.
 step_loom() {
     grep -q 'cfg(loom)' mempool/Cargo.toml || skip "no crate has loom tests"
     LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-2} RUSTFLAGS="--cfg loom" \
+        CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         CARGO_TARGET_DIR=$CARGO_TARGET_DIR/loom \
         timeout 900 cargo test --locked --release -p ferrocx-mempool -p ferrocx-verbs-lite \
         --lib loom
