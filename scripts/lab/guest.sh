@@ -118,16 +118,17 @@ judge_counts() {
     done
 }
 
-# judge_watched PERCENT: of the bytes that the last port read and wrote, so many at least were those
-# of the memory that the model watches.
+# judge_watched PERCENT: of the data that the last port read and wrote, without descriptors and
+# completions, so much at least was in the memory that the model watches.
 judge_watched() {
-    local kind all watched
+    local kind all data watched
     for kind in read written; do
         all=$(last_count "dma_${kind}_bytes")
+        data=$(last_count "dma_data_${kind}_bytes")
         watched=$(last_count "dma_watched_${kind}_bytes")
-        say "$kind by the device: $all bytes, $watched of them in the watched memory"
-        [ "$((watched * 100))" -lt "$((all * $1))" ] || [ "$all" -eq 0 ] || continue
-        echo "$watched of $all bytes $kind were in the watched memory, not $1 %" >>"$RUN/reason"
+        say "$kind by the device: $all bytes, $data of them data, $watched in the watched memory"
+        [ "$((watched * 100))" -lt "$((data * $1))" ] || [ "$data" -eq 0 ] || continue
+        echo "$watched of $data bytes $kind were in the watched memory, not $1 %" >>"$RUN/reason"
         echo 1 >"$RUN/status"
     done
 }

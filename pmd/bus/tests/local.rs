@@ -172,10 +172,13 @@ fn a_watched_mapping_is_counted_apart() {
     memory.read(peer.iova(), &mut [0; 5]).expect("mapped");
     memory.read(host.iova(), &mut [0; 13]).expect("mapped");
     assert!(memory.write(0, &[0; 3]).is_err());
+    memory.note_data(13, false);
+    memory.note_data(2, true);
     drop(memory);
     let counts = device.counts().dma;
     assert_eq!((counts.written_bytes, counts.read_bytes), (18, 18));
     assert_eq!((counts.watched_written_bytes, counts.watched_read_bytes), (7, 5));
+    assert_eq!((counts.data_written_bytes, counts.data_read_bytes), (2, 13));
 }
 
 #[test]

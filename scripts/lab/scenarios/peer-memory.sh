@@ -4,7 +4,7 @@
 # program: ferrocx-perftest perftest ferrocx-cxctl cxctl ferrocx-testpmd testpmd
 # model: --watch-dma 16777216
 # qemu: -object memory-backend-memfd,id=peer,size=16M,share=on -device ivshmem-plain,memdev=peer
-# watched: 90
+# watched: 100
 # capture: yes
 # timeout: 400
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib

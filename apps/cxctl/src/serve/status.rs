@@ -111,6 +111,8 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
             "dma_writes": bus.dma.writes,
             "dma_written_bytes": bus.dma.written_bytes,
             "dma_faults": bus.dma.faults,
+            "dma_data_read_bytes": bus.dma.data_read_bytes,
+            "dma_data_written_bytes": bus.dma.data_written_bytes,
             "dma_watched_read_bytes": bus.dma.watched_read_bytes,
             "dma_watched_written_bytes": bus.dma.watched_written_bytes,
         },

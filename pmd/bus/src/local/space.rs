@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use ferrocx_mempool::Region;
 
-use super::view::DmaCounts;
+use super::view::{COUNTS, DmaCounts};
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
 };
@@ -113,7 +113,7 @@ pub(super) struct SpaceShared {
     /// How often everything was unmapped at once.
     sweeps: AtomicU64,
     /// In the order of the fields of [`DmaCounts`].
-    pub(super) counts: [AtomicU64; 7],
+    pub(super) counts: [AtomicU64; COUNTS],
 }
 
 impl SpaceShared {
@@ -142,6 +142,8 @@ impl SpaceShared {
             writes,
             written_bytes,
             faults,
+            data_read_bytes,
+            data_written_bytes,
             watched_read_bytes,
             watched_written_bytes,
         ] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
@@ -151,6 +153,8 @@ impl SpaceShared {
             writes,
             written_bytes,
             faults,
+            data_read_bytes,
+            data_written_bytes,
             watched_read_bytes,
             watched_written_bytes,
         }

@@ -52,6 +52,10 @@ pub struct DmaCounts {
     pub written_bytes: u64,
     /// Accesses refused.
     pub faults: u64,
+    /// Of the bytes read, those of messages and packets, see [`DmaView::note_data`].
+    pub data_read_bytes: u64,
+    /// Of the bytes written, those of messages and packets.
+    pub data_written_bytes: u64,
     /// Of the bytes read, those of mappings that are watched, see
     /// [`super::DeviceSide::dma_watch`].
     pub watched_read_bytes: u64,
@@ -72,7 +76,7 @@ pub struct DmaView<'a> {
     map: RwLockReadGuard<'a, IovaMap>,
     /// Indexes of the entries that the last accesses hit.
     hints: [Cell<usize>; 2],
-    counts: [Cell<u64>; 7],
+    counts: [Cell<u64>; COUNTS],
     /// Whether the mapping hit last is watched.
     is_watched: Cell<bool>,
     space: &'a SpaceShared,
@@ -84,8 +88,11 @@ pub struct DmaView<'a> {
 const READS: usize = 0;
 const WRITES: usize = 2;
 const FAULTS: usize = 4;
-const WATCHED_READ: usize = 5;
-const WATCHED_WRITTEN: usize = 6;
+const DATA_READ: usize = 5;
+const DATA_WRITTEN: usize = 6;
+const WATCHED_READ: usize = 7;
+const WATCHED_WRITTEN: usize = 8;
+pub(super) const COUNTS: usize = 9;
 
 impl<'a> DmaView<'a> {
     #[track_caller]
@@ -315,6 +322,14 @@ impl<'a> DmaView<'a> {
             }
             Err(cause) => Err(self.fault(iova, width, is_write, cause)),
         }
+    }
+
+    /// Counts bytes of an access that has been made as data: what a message or a packet carries, as
+    /// opposed to descriptors, completions and contexts. The bus cannot tell, the device can.
+    #[inline]
+    pub fn note_data(&self, len: usize, is_write: bool) {
+        let at = if is_write { DATA_WRITTEN } else { DATA_READ };
+        self.counts[at].update(|count| count + len as u64);
     }
 
     #[inline]

@@ -49,9 +49,22 @@ fn is_reserved(access: &MemAccess) -> bool {
     access.key == RESERVED_LKEY && access.rlky && LOCAL.contains(access.rights)
 }
 
-/// Reads `out.len()` bytes, which is also the length of the access.
+/// Reads data: `out.len()` bytes, which is also the length of the access.
 #[inline]
 pub(super) fn read(
+    mem: &DmaView<'_>,
+    keys: &MkeyTable,
+    access: &MemAccess,
+    out: &mut [u8],
+) -> Result<(), Refused> {
+    fetch(mem, keys, access, out)?;
+    mem.note_data(out.len(), false);
+    Ok(())
+}
+
+/// Reads what is no data, such as a list of pages.
+#[inline]
+pub(super) fn fetch(
     mem: &DmaView<'_>,
     keys: &MkeyTable,
     access: &MemAccess,
@@ -69,7 +82,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Writes `src`, whose length is also the length of the access.
+/// Writes data: `src`, whose length is also the length of the access.
 #[inline]
 pub(super) fn write(
     mem: &DmaView<'_>,
@@ -78,7 +91,9 @@ pub(super) fn write(
     src: &[u8],
 ) -> Result<(), Refused> {
     if is_reserved(access) {
-        return mem.write(access.addr, src).map_err(Refused::Bus);
+        mem.write(access.addr, src).map_err(Refused::Bus)?;
+        mem.note_data(src.len(), true);
+        return Ok(());
     }
     let mut done = 0;
     for span in keys.translate(access).map_err(Refused::Key)? {
@@ -86,5 +101,6 @@ pub(super) fn write(
         mem.write(span.iova, &src[done..end]).map_err(Refused::Bus)?;
         done = end;
     }
+    mem.note_data(src.len(), true);
     Ok(())
 }

@@ -355,6 +355,10 @@ fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
     let span = span.ok_or_else(|| Refusal::invalid("an atomic across two pieces of a key"))?;
     let original =
         change(env, header, span.iova).map_err(|fault| refused(dma::Refused::Bus(fault)))?;
+    for is_write in [false, true] {
+        // The bus changes eight bytes.
+        env.mem.note_data(8, is_write);
+    }
     env.count(qp, |count| count.rx_atomic_requests += 1);
     qp.responder.accept_atomic(header.psn, original);
     Ok(())

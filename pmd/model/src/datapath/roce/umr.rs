@@ -166,7 +166,7 @@ fn list(qp: &Qp, env: &Env<'_>, wqe: &[u8], umr: &UmrCtrl) -> Result<Vec<u8>, Wq
         rlky: qp.context.rlky(),
         qpn: env.qpn,
     };
-    dma::read(env.mem, env.keys, &access, &mut bytes).map_err(|refused| {
+    dma::fetch(env.mem, env.keys, &access, &mut bytes).map_err(|refused| {
         let (syndrome, why) = (refused.syndrome(), refused.why());
         WqeFault { syndrome, field: "data.lkey", value: data.lkey().into(), why }
     })?;
