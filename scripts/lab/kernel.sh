@@ -12,6 +12,7 @@ build_kernel() {
     touch "$cache/.ferrocx-lab"
     need flex flex bison libelf-dev bc
     need make make gcc
+    need depmod kmod
     rm -rf "$work" "$out"
     mkdir -p "$work/package" "$work/modules"
     say "downloading $KERNEL_SOURCE"
