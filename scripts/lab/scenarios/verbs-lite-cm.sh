@@ -4,10 +4,13 @@
 # program: ferrocx-cxctl cxctl
 # example: ferrocx-verbs-lite rping
 # capture: yes
+# refusals: none
 # timeout: 600
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
+# shellcheck source=scripts/lab/two-ports.sh source-path=SCRIPTDIR
+source /host/lab/two-ports.sh
 
 readonly OURS=0000:02:00.0 GROUP=239.1.2.3
 readonly LIMIT=120 # seconds; an emulated machine under load is slow to start either end
@@ -84,13 +87,18 @@ over() {
         --connections 4 -- ucmatose -b "$THEIRS_AT" -c 4 -C 5 -S 64
 }
 
-# Datagrams to a group, from either end to the other.
+# Datagrams to a group, from either end to the other: mckey, which on Soft-RoCE does not wait until
+# its datagrams are sent. rdma_cm joins no IPv6 group over RoCEv2.
 groups() {
-    OURS_AT=10.0.0.2 THEIRS_AT=10.0.0.1 BITS=24
-    meet "mckey to us, $GROUP" server mckey-server "$GROUP" --count 10 --size 1000 -- \
-        mckey -m "$GROUP" -b "$THEIRS_AT" -C 10 -S 1000 -s
+    local sender=(mckey -m "$GROUP" -b "$THEIRS_AT" -C 10 -S 1000 -s) gid
+    if [ "$STOCK" = rxe0 ]; then
+        gid=$(gid_index rxe0 "$THEIRS_AT")
+        sender=(python3 /host/lab/multicast.py rxe0 "$gid" "$GROUP" 10 1000)
+    fi
+    meet "group $GROUP to us, ${sender[0]}" server mckey-server "$GROUP" --count 10 \
+        --size 1000 -- "${sender[@]}"
     WAITS=has_joined
-    meet "mckey from us, $GROUP" client mckey-client "$GROUP" --count 10 --size 1000 -- \
+    meet "group $GROUP from us, mckey" client mckey-client "$GROUP" --count 10 --size 1000 -- \
         mckey -m "$GROUP" -b "$THEIRS_AT" -C 10 -S 1000
     WAITS=listens
 }
@@ -99,8 +107,8 @@ groups() {
 all() {
     STOCK=$1
     over 10.0.0.2 10.0.0.1 24
-    over fd00::2 fd00::1 64
     groups
+    over fd00::2 fd00::1 64
 }
 
 must modprobe vfio_iommu_type1
