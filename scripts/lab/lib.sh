@@ -52,7 +52,8 @@ until_true() {
 }
 
 # ask_host WHAT [ARGUMENT...]: what only the host can do, in a scenario with "monitor: yes": `unplug
-# ID` of a device, `vanish PORT` and `return PORT` of the model, `hmp LINE` for QEMU's monitor.
+# ID` of a device, `vanish PORT` and `return PORT` of the model, `counts` for its counters in
+# /host/counts.json, `hmp LINE` for QEMU's monitor.
 # Returns when it was told; a guest takes part in an unplugging. QEMU 11.1 aborts when a device of
 # the model is unplugged (with MSI-X), and when the model's process ends.
 ask_host() {

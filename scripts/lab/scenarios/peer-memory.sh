@@ -4,12 +4,39 @@
 # program: ferrocx-perftest perftest ferrocx-cxctl cxctl ferrocx-testpmd testpmd
 # model: --watch-dma 16777216
 # qemu: -object memory-backend-memfd,id=peer,size=16M,share=on -device ivshmem-plain,memdev=peer
-# watched: 100
+# monitor: yes
 # capture: yes
 # timeout: 400
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs-lite.sh source-path=SCRIPTDIR
 source /host/lab/verbs-lite.sh
+
+# moved KIND LEAST: since the last call, the last port has moved (read or written) so many bytes of
+# data at least in the BAR, and says how many it moved in all. Data are what messages and packets
+# carry; descriptors and completions are none.
+declare -A BEFORE=()
+DATA=0 IN_BAR=0
+moved() {
+    local kind=$1 least=$2 data bar
+    data=$(count_of "dma_data_${kind}_bytes")
+    bar=$(count_of "dma_watched_${kind}_bytes")
+    DATA=$((data - ${BEFORE[data $kind]:-0}))
+    IN_BAR=$((bar - ${BEFORE[bar $kind]:-0}))
+    BEFORE[data $kind]=$data
+    BEFORE[bar $kind]=$bar
+    step "$kind: $DATA bytes of data, $IN_BAR of them in the BAR"
+    [ "$IN_BAR" -ge "$least" ]
+}
+count_of() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" /host/counts.json | tail -n 1; }
+
+# all_moved LEAST: that, both ways, and no byte of data was anywhere else.
+all_moved() {
+    local kind
+    ask_host counts
+    for kind in read written; do
+        moved "$kind" "$1" && [ "$IN_BAR" -eq "$DATA" ] || return
+    done
+}
 
 # A device whose BAR 2 is 16 MiB of memory that the guest's kernel does not own.
 peer=$(basename "$(grep -l 0x1110 /sys/bus/pci/devices/*/device | xargs dirname)")
@@ -28,6 +55,7 @@ as_server rc -s 262144 -m 4096 -n 20 --ipv6
 as_client ud -s 1000
 # FMRs and windows over such memory are refused.
 tried_keys keys limits invalidate window
+check all_moved 10485760
 
 # Ethernet: what follows the first 64 bytes of a packet lies in the BAR, and is sent from there.
 # Behind 42 bytes of headers, 22 bytes of an echo request still fit the first buffer.
@@ -39,12 +67,18 @@ for size in 0 22 23 24 1000 4272; do
 done
 check all_answered ping -c 300 -q -f -s 4272 "$OUR_ADDRESS"
 check stop_testpmd payload
+ask_host counts
+for kind in read written; do
+    # Of the flood alone; the 64 bytes in front of each payload are data, too.
+    check moved "$kind" $((300 * 4250))
+done
 
 # The same BAR, lent by VFIO: the device has no driver of the kernel.
 must sh -c "echo vfio-pci >/sys/bus/pci/devices/$peer/driver_override"
 must sh -c "echo $peer >/sys/bus/pci/drivers_probe"
 OUR_OPTIONS=(--peer "vfio:$peer/2")
 as_client rc -s 262144 -m 4096 -n 20
+check all_moved 5242880
 
 # A dma-buf of the kernel's own exporter, under the model in this process: every byte is compared,
 # and its pages change under the exporter, too. A container of VFIO refuses such pages by name.
