@@ -24,6 +24,9 @@ pub const MAX_MTU: u16 = 9978;
 /// | `Physical` | one mkey, PA access, length64 | none | CREATE_MKEY in PA mode |
 /// | `Translated` | one MTT mkey for each pool's region | the region | nothing more |
 ///
+/// [Foreign](ferrocx_mempool::Backing::Foreign) memory has an MTT mkey of its own in every mode, so
+/// that its owner can have it back.
+///
 /// The first two reach whatever the IOMMU lets this device reach, which is what this process
 /// mapped. Without an IOMMU that would be the whole machine; the transports refuse that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,18 +181,17 @@ pub struct RxQueueConfig {
 /// chain is sent: see [`Mbuf::is_foreign`](ferrocx_mempool::Mbuf::is_foreign). A completion may be
 /// seen before the memory's owner sees the last byte: it has to order that by its own means.
 ///
-/// The owner lends the memory for as long as the pool is registered. To have it back it asks
-/// whoever runs the queues, who in this order
+/// The owner lends the memory for as long as the pool is registered, under a key of its own. It has
+/// it back in one of two ways:
 ///
-/// 1. destroys this queue, and the send queues that were made since the pool was registered,
-/// 2. frees the packets that are left of it,
-/// 3. calls [`Device::unregister_pool`](crate::Device::unregister_pool), which refuses as long as 1
-///    or 2 is missing. When it returns, the device reaches none of the memory.
+/// | | by | who stops what | afterwards |
+/// |---|---|---|---|
+/// | in order | [`Device::unregister_pool`](crate::Device::unregister_pool) | whoever runs the queues has destroyed this one, and the send queues made since the pool was registered, and freed its packets; it is refused before | the queues of other pools never noticed |
+/// | at once | [`Device::revoke_pool`](crate::Device::revoke_pool) | nobody: the key is destroyed under the queues, from any thread | a queue that needs the memory stops with a fault, and is to be destroyed |
 ///
-/// Nothing takes it back from under a running queue, because the reserved L_Key has no end. Memory
-/// that its owner may want at any moment belongs under an RDMA key of its own
-/// (`ferrocx-verbs-lite`, `peer`). If it vanishes all the same, with its device, what the adapter
-/// reads and writes fails as the bus makes it fail: nothing is promised about those packets.
+/// When either returns, the device reaches none of it. If it vanishes unasked, with its device,
+/// what the adapter reads and writes fails as the bus makes it fail: nothing is promised about
+/// those packets.
 ///
 /// # Example
 ///

@@ -318,6 +318,25 @@ impl Device {
         lock(&self.inner.registrations).remove(&mut control, gone, pool)
     }
 
+    /// Takes a pool's [foreign](ferrocx_mempool::Mbuf::is_foreign) memory back from under whatever
+    /// uses it, from any thread: destroys the key of its region and unmaps that. When this returns
+    /// `Ok`, the device reaches none of it, through this or another pool of the region.
+    ///
+    /// A queue stops with a [`QueueFault`](crate::QueueFault) when it next needs the memory: for a
+    /// packet with a payload to receive, or one to send from there (which a send queue learns up to
+    /// 32 packets later). Destroy it then: it names a key that is gone, so a reset would not help.
+    /// Everything else goes on. The pool may be registered again.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for a pool that is not foreign. What device or system refused: the
+    /// device may then still reach the memory; try again, or [`Device::close`].
+    pub fn revoke_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
+        let mut control = self.inner.control();
+        let gone = self.inner.objects_are_gone();
+        lock(&self.inner.registrations).revoke(&mut control, gone, pool)
+    }
+
     /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet;
     /// see [`Device::rss`].
     ///

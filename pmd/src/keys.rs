@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ferrocx_bus::{DmaAccess, DmaMapping};
-use ferrocx_mempool::{Pool, PoolKeys, Region};
+use ferrocx_mempool::{Backing, Pool, PoolKeys, Region};
 use ferrocx_prm::mkey::AccessMode;
 use ferrocx_prm::syndrome::CommandStatus;
 
@@ -100,12 +100,14 @@ impl Keys {
         control: &mut Control,
         mapping: &DmaMapping,
     ) -> Result<(u32, Option<u32>), DeviceError> {
-        if self.mode != KeyMode::Translated {
+        // Foreign memory has a key of its own in every mode: one that has an end.
+        let is_foreign = mapping.region().backing() == Backing::Foreign;
+        if self.mode != KeyMode::Translated && !is_foreign {
             return Ok((self.lkey, None));
         }
-        let page = mapping.region().page_size_bytes() as u64;
-        let log_page = page.trailing_zeros().min(MAX_LOG_PAGE);
         let len = mapping.len_bytes() as u64;
+        // The addresses are one run, so pages are as large as its ends allow.
+        let log_page = (mapping.iova() | len).trailing_zeros().min(MAX_LOG_PAGE);
         let pages = (0..len).step_by(1 << log_page).map(|at| mapping.iova() + at);
         let mtts: Vec<u64> = pages.collect();
         let mkc = local_mkc(AccessMode::MTT, self.pd)
@@ -233,6 +235,36 @@ impl Registrations {
             self.list.remove(at);
         } else {
             entry.pools.remove(place);
+        }
+        Ok(())
+    }
+
+    /// Ends the device's access to a pool of foreign memory, whatever uses it: first its key, then
+    /// its mapping.
+    pub(crate) fn revoke(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        pool: &Pool,
+    ) -> Result<(), DeviceError> {
+        if !pool.is_foreign() {
+            let what = "memory of this process is not revoked; destroy the queues that use the \
+                        pool, then unregister it";
+            return Err(ConfigError::Conflict { what }.into());
+        }
+        let Some(at) = self.find(pool) else { return Ok(()) };
+        let entry = &mut self.list[at];
+        if let Some(index) = entry.mkey_index.filter(|_| !objects_are_gone) {
+            control.destroy(Kind::Mkey, index)?;
+            entry.mkey_index = None;
+        }
+        entry.mapping.end()?;
+        let entry = self.list.remove(at);
+        for Registered { pool, .. } in entry.pools.into_iter().filter(|known| known.stamped) {
+            // Buffers that are out keep a key that means nothing any more.
+            if let Err(error) = pool.unstamp() {
+                tracing::debug!(%error, "pool keeps its stamp");
+            }
         }
         Ok(())
     }

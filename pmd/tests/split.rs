@@ -7,9 +7,10 @@ use std::sync::Arc;
 use common::{Bench, Burst, config, frame, packet, pool, pool_of};
 use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolConfig, Region, TxLengths};
 use ferrocx_pmd::{
-    BufferSplit, Device, DeviceConfig, DeviceError, KeyMode, Rss, RssConfig, RxQueue,
+    BufferSplit, Device, DeviceConfig, DeviceError, KeyMode, QueueFault, Rss, RssConfig, RxQueue,
     RxQueueConfig, TxQueueConfig,
 };
+use ferrocx_prm::syndrome::CqeSyndrome;
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 /// Bytes in front of the pool in the other device's memory, which nobody may touch.
@@ -374,4 +375,66 @@ fn pools_of_one_region_keep_it_mapped_until_the_last() {
     assert!(second.keys().is_some());
     device.unregister_pool(&second).unwrap();
     assert_eq!(bench.mappings(), before);
+}
+
+#[test]
+fn memory_taken_back_at_once_stops_its_queues_by_name() {
+    for mode in [KeyMode::Reserved, KeyMode::Physical, KeyMode::Translated] {
+        let mut bench = Bench::new();
+        let device = bench.try_device(&DeviceConfig { key_mode: Some(mode), ..config() });
+        let (headers, peer) = (pool(512), Peer::new(1 << 20));
+        let payloads = peer.pool(128, 2048);
+        let (mut rx, rss) = receiver(&device, &headers, &split(64, &payloads));
+        let mut tx = device.tx_queue(&headers, &TxQueueConfig::default()).unwrap();
+        let other = TxQueueConfig { multi_packet: false, ..TxQueueConfig::default() };
+        let mut other = device.tx_queue(&headers, &other).unwrap();
+        let held = received(&mut bench, &mut rx, &frame(MAC, 500, 1));
+        let mapped = bench.mappings();
+        device.revoke_pool(&payloads).unwrap();
+        device.revoke_pool(&payloads).unwrap();
+        peer.owner.fill(0, 1 << 20, 0x11).unwrap();
+
+        // A packet without a payload needs none of it.
+        assert_eq!(received(&mut bench, &mut rx, &frame(MAC, 64, 2)).nb_segs(), 1);
+        bench.inject(&frame(MAC, 500, 3));
+        bench.settle();
+        let mut out = Burst::new();
+        assert_eq!(rx.rx_burst(&mut out), 0);
+        assert_named(rx.fault());
+        let mut burst = Burst::new();
+        burst.push(held);
+        assert_eq!(tx.tx_burst(&mut burst), 1);
+        bench.settle();
+        // A send queue asks for completions now and then, and so learns of it a little later.
+        burst.extend((0..32).map(|_| packet(&headers, &frame([2; 6], 60, 4))));
+        assert_eq!(tx.tx_burst(&mut burst), 32);
+        bench.settle();
+        tx.reclaim();
+        assert_named(tx.fault());
+        assert_eq!(bench.all_sent(), Vec::<Vec<u8>>::new());
+
+        // Everything else goes on, and the owner's bytes are as it left them.
+        burst.push(packet(&headers, &frame([2; 6], 100, 5)));
+        assert_eq!(other.tx_burst(&mut burst), 1);
+        bench.settle();
+        assert_eq!(bench.all_sent(), [frame([2; 6], 100, 5)]);
+        let mut bytes = vec![0; 1 << 20];
+        peer.owner.copy_out(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0x11), "{mode}");
+
+        drop((rss, rx, tx, other));
+        assert_eq!((bench.mappings(), payloads.stats().in_use), (mapped - 1, 0));
+        // Lent again, it works as before.
+        let (mut rx, _rss) = receiver(&device, &headers, &split(64, &payloads));
+        let sent = frame(MAC, 300, 2);
+        assert_parts(&peer, &received(&mut bench, &mut rx, &sent), &sent, 64, 2048);
+        let refused = device.revoke_pool(&headers).unwrap_err().to_string();
+        assert!(refused.contains("memory of this process"), "{refused}");
+    }
+}
+
+#[track_caller]
+fn assert_named(fault: Option<QueueFault>) {
+    let Some(QueueFault::Completion { syndrome, .. }) = fault else { panic!("{fault:?}") };
+    assert_eq!(syndrome, CqeSyndrome::LOCAL_PROT_ERR);
 }

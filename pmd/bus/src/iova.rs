@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use ferrocx_mempool::{Backing, Region};
+
 use crate::BusError;
 
 /// Hands out ranges of I/O addresses; a freed range is used again as late as possible.
@@ -125,6 +127,19 @@ impl IovaAllocator {
     }
 }
 
+/// Largest alignment that a mapping is given for its size: the largest page of an IOMMU.
+const MAX_ALIGN: u64 = 1 << 30;
+
+/// What a region's I/O addresses should be multiples of: its pages. BARs and the like say nothing
+/// about theirs, and may be huge: as much as their length allows, so that IOMMU and keys need few
+/// entries for them.
+pub(crate) fn alignment(region: &Region) -> u64 {
+    match region.backing() {
+        Backing::Foreign => (1 << region.len_bytes().ilog2()).min(MAX_ALIGN),
+        _ => region.page_size_bytes() as u64,
+    }
+}
+
 /// A point in the lower half of the largest range, chosen by the seed, so that there is room after.
 fn start_point(free: &[(u64, u64)], seed: u64) -> u64 {
     let Some(&(start, end)) = free.iter().max_by_key(|run| run.1 - run.0) else { return 0 };
@@ -197,5 +212,20 @@ mod tests {
         assert_eq!(subtract(&ranges, &[(12, 13)]), [10..=11, 14..=19, 30..=39]);
         assert_eq!(subtract(&ranges, &[(0, u64::MAX)]), []);
         assert_eq!(subtract(&ranges, &[(10, 19)]), [30..=39]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn foreign_memory_is_aligned_as_far_as_its_length_allows() {
+        let own = Region::alloc(&ferrocx_mempool::RegionConfig::heap(1 << 20)).expect("memory");
+        assert_eq!(alignment(&own), 4096);
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(3 << 30).expect("a hole");
+        for (len, wanted) in
+            [(4096, 4096), (3 << 12, 2 << 12), (16 << 20, 16 << 20), (3 << 30, 1 << 30)]
+        {
+            let region = Region::map_file(&file, 0, len).expect("mapped");
+            assert_eq!(alignment(&region), wanted, "{len:#x}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use ferrocx_mempool::Region;
 
 use super::view::{COUNTS, DmaCounts};
+use crate::iova::alignment;
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
 };
@@ -257,7 +258,7 @@ pub(super) struct LocalDma(pub(super) Arc<SpaceShared>);
 impl DmaSpace for LocalDma {
     fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
         let len_bytes = region.len_bytes() as u64;
-        let align = (region.page_size_bytes() as u64).max(PAGE_BYTES);
+        let align = alignment(&region).max(PAGE_BYTES);
         let va = region.base().as_ptr().addr() as u64;
         let mut iovas = self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner);
         let iova = iovas.alloc(len_bytes, align, va)?;

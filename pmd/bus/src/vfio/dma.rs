@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::open::OpenDevice;
 use super::space::Space;
-use crate::iova::subtract;
+use crate::iova::{alignment, subtract};
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
 };
@@ -204,7 +204,7 @@ impl VfioDma {
     ) -> Result<Arc<DmaMapping>, BusError> {
         let domain = self.domain();
         let len_bytes = region.len_bytes() as u64;
-        let align = region.page_size_bytes().max(self.limits().page_size_bytes) as u64;
+        let align = alignment(&region).max(self.limits().page_size_bytes as u64);
         let va = region.as_ptr().addr() as u64;
         let mut iovas = lock(&domain.iovas);
         let iova = iovas.alloc(len_bytes, align, va)?;
