@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MTU, Two, ids, pattern, small, syndromes, take};
+use common::{MTU, Two, ids, pattern, rtr, rts, small, syndromes, take};
 use ferrocx_verbs_lite::*;
 
 fn signaled(wr_id: u64, op: SendOp<'_>) -> SendWr<'_> {
@@ -179,6 +179,40 @@ fn a_full_queue_refuses_and_a_long_run_never_fills_it_for_ever() {
     }
     two.world.settle();
     assert_eq!(two.b.read(0, 8), (posted - 1).to_le_bytes());
+    two.world.assert_clean();
+}
+
+#[test]
+fn many_queue_pairs_take_turns_at_a_port_that_is_full() {
+    let mut two = Two::new();
+    let mr = two.a.mr();
+    let remote = |at: u64| RemoteAddr { addr: mr.addr() + 8 * at, rkey: mr.rkey().unwrap() };
+    // To themselves: more packets than the port holds for itself.
+    let mut qps: Vec<Qp<()>> = Vec::new();
+    for at in 0..50 {
+        let config = QpConfig { user_index: at, ..small() };
+        let qp = two.a.pd.create_rc_qp(&two.a.cq, &two.a.cq, &config).unwrap();
+        let qp = qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap();
+        let number = qp.qpn();
+        let qp = qp.connect(&rtr(&two.a, &two.a, number, 0)).unwrap();
+        qps.push(qp.activate(&rts(0)).unwrap().erase());
+    }
+    for round in 0..16_u64 {
+        for (at, qp) in qps.iter_mut().enumerate() {
+            let write = signaled(round, SendOp::Write(remote(at as u64 * 16 + round)));
+            qp.post_send_inline(&write, &(at as u64 * 16 + round + 1).to_le_bytes()).unwrap();
+        }
+    }
+    two.world.settle();
+    let mut ended = vec![Vec::new(); qps.len()];
+    while let Some(completion) = two.a.cq.poll() {
+        let at = completion.user_index() as usize;
+        let each = |wc: Wc<()>| ended[at].push((wc.wr_id, wc.result.is_ok()));
+        qps[at].complete(completion, each).unwrap();
+    }
+    assert!(ended.iter().all(|ids| ids.iter().copied().eq((0..16).map(|id| (id, true)))));
+    let written: Vec<u8> = (1..=16 * 50_u64).flat_map(u64::to_le_bytes).collect();
+    assert_eq!(two.a.read(0, written.len()), written);
     two.world.assert_clean();
 }
 
