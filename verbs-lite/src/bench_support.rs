@@ -4,7 +4,8 @@
 //! the device's end of its completion queue. Not part of the crate's stable interface.
 
 use ferrocx_bus::Ring;
-use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
+use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::cq::Cq;
 use crate::error::VerbsError;
@@ -42,9 +43,28 @@ impl PlayedCq {
             .with_sop_drop_qpn(qp.qpn().0)
             .with_wqe_counter(wqe_counter.into())
             .with_opcode(CqeOpcode::REQUESTER.0)
-            .with_owner((self.pi >> self.log_size) & 1 != 0);
+            .with_owner(self.owner());
+        self.write(&cqe.0);
+    }
+
+    /// Completes a request with an error.
+    pub fn fail<B: Buffers>(&mut self, qp: &Qp<B>, wqe_counter: u16, syndrome: CqeSyndrome) {
+        let cqe = ErrCqe::zeroed()
+            .with_qpn(qp.qpn().0)
+            .with_wqe_counter(wqe_counter.into())
+            .with_syndrome(syndrome.0.into())
+            .with_opcode(CqeOpcode::REQUESTER_ERROR.0)
+            .with_owner(self.owner());
+        self.write(&cqe.0);
+    }
+
+    fn owner(&self) -> bool {
+        (self.pi >> self.log_size) & 1 != 0
+    }
+
+    fn write(&mut self, cqe: &[u8; 64]) {
         let slot = self.cqes.at(self.pi);
-        let (head, last) = cqe.0.split_at(56);
+        let (head, last) = cqe.split_at(56);
         slot.store_at::<0, 56>(head.try_into().expect("56 bytes"));
         let word = |at| u32::from_be_bytes([last[at], last[at + 1], last[at + 2], last[at + 3]]);
         slot.store_be32::<0x38>(word(0));

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Two, rtr, rts, small};
+use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::bench_support::PlayedCq;
 use ferrocx_verbs_lite::*;
 
@@ -143,6 +144,24 @@ fn a_counter_inside_a_request_ends_nothing_behind_it() {
     assert_eq!(qp.mr_state(&mr), MrState::Valid);
     played.complete(&qp, 4);
     assert_eq!(take(&mut two, &mut qp), Ok(vec![2]));
+}
+
+#[test]
+fn an_error_inside_a_request_fails_that_one() {
+    for inside in 1..4 {
+        let (mut two, mut qp, mut played) = scene();
+        write(&mut qp, 0, SendFlags::empty());
+        let mr = register(&two, &mut qp, 1);
+        write(&mut qp, 2, SendFlags::empty());
+        // Blocks 1 to 3 are the registration's.
+        played.fail(&qp, inside, CqeSyndrome::LOCAL_PROT_ERR);
+        let mut ended = Vec::new();
+        let end = |wc: Wc<()>| ended.push((wc.wr_id, wc.result.map_err(|error| error.syndrome)));
+        qp.complete(two.a.cq.poll().unwrap(), end).unwrap();
+        assert_eq!(ended, [(0, Ok(())), (1, Err(CqeSyndrome::LOCAL_PROT_ERR))], "block {inside}");
+        assert_eq!(qp.mr_state(&mr), MrState::Unknown);
+        assert_eq!(qp.free_blocks(), 63, "the one behind has not ended");
+    }
 }
 
 #[test]

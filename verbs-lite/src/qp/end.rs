@@ -61,15 +61,14 @@ impl<B: Buffers> Sq<B> {
         each: &mut impl FnMut(Wc<B>),
     ) -> bool {
         let Some(last) = self.position_of(wqe_counter) else { return false };
-        while self.ci < last {
+        while self.behind_oldest() <= last {
             self.end_any(0, Ok(()), each);
         }
-        if self.ci == last {
-            if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
-                self.broken.push(last..u64::MAX);
-            }
-            self.end_any(0, Err(failure), each);
+        // A counter inside a request has failed that one.
+        if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+            self.broken.push(self.ci..u64::MAX);
         }
+        self.end_any(0, Err(failure), each);
         true
     }
 
@@ -78,6 +77,11 @@ impl<B: Buffers> Sq<B> {
     fn position_of(&self, wqe_counter: u16) -> Option<u64> {
         let ahead = u64::from(wqe_counter.wrapping_sub(self.ci as u16));
         (ahead < self.pi - self.ci).then_some(self.ci + ahead)
+    }
+
+    /// Position behind the oldest request.
+    fn behind_oldest(&self) -> u64 {
+        self.ci + u64::from(self.slots[self.ci as usize & self.slot_mask].blocks)
     }
 
     /// Ends the oldest request, which went well; `byte_cnt` is what its completion says.
