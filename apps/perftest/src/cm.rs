@@ -276,12 +276,13 @@ impl Talk {
     fn fill(&mut self) -> Result<bool> {
         let mut since = Instant::now();
         while self.inbox.is_empty() {
-            if self.poll()? {
-                continue;
-            }
-            // What was sent before the end has come by now.
-            if self.connection.poll().is_some() && !self.poll()? {
-                return Ok(false);
+            // What was sent before the end has come when the end is known.
+            let is_over = self.connection.poll().is_some();
+            match self.poll() {
+                Ok(true) => continue,
+                Ok(false) if !is_over => {}
+                Err(error) if !is_over => return Err(error),
+                _ => return Ok(false),
             }
             if !self.is_sending && since.elapsed() > SILENCE {
                 self.send(&[])?;
@@ -293,7 +294,9 @@ impl Talk {
     }
 
     fn send_and_wait(&mut self, bytes: &[u8]) -> Result<()> {
-        self.check()?;
+        if let Some(end) = self.connection.poll() {
+            bail!("the other end has hung up: {end}");
+        }
         self.wait_for_sent()?;
         self.send(bytes)?;
         self.wait_for_sent()
@@ -301,22 +304,14 @@ impl Talk {
 
     /// Until nothing is under way. What comes meanwhile is kept: the other end may be sending too.
     fn wait_for_sent(&mut self) -> Result<()> {
-        while self.is_sending {
-            if self.poll()? {
-                continue;
+        // An end that hangs up may have got it, and only its acknowledgement was lost. If it has
+        // not, it does not answer either.
+        while self.is_sending && self.connection.poll().is_none() {
+            if !self.poll()? {
+                self.wait.idle();
             }
-            self.check()?;
-            self.wait.idle();
         }
         Ok(())
-    }
-
-    /// There is another end.
-    fn check(&mut self) -> Result<()> {
-        match self.connection.poll() {
-            None => Ok(()),
-            Some(end) => bail!("the other end has hung up: {end}"),
-        }
     }
 }
 
