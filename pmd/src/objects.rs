@@ -13,16 +13,17 @@ use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping};
 use ferrocx_mempool::Region;
 use ferrocx_prm::caps::{CAP_PAGE_BYTES, HcaCap};
 
-pub use crate::cmd::objects::{Handle, Kind, page_list};
+pub use crate::cmd::objects::{Handle, Kind, QueueState, page_list};
 pub use crate::cq::{Armer, Cq};
 pub use crate::eq::CompletionEvents;
 pub use crate::uar::Uar;
 
 use crate::bringup;
 use crate::cmd::CommandError;
-use crate::device::Device;
+use crate::device::{Device, lock};
 use crate::eq;
 use crate::error::DeviceError;
+use crate::rss::direct_tir;
 
 impl Device {
     /// Takes zeroed memory that the device may read and write.
@@ -144,6 +145,29 @@ impl Device {
         vector: u16,
     ) -> Result<CompletionEvents, DeviceError> {
         CompletionEvents::new(self.inner(), log_size, vector)
+    }
+
+    /// Makes a TIR that leads to a receive queue of a crate above, in the domain of
+    /// [`Device::tisn`]: what [`Device::add_flow_rule_to`] sends packets to.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn direct_tir(&self, rqn: u32) -> Result<Handle, DeviceError> {
+        direct_tir(self.inner(), rqn)
+    }
+
+    /// The TIS that send queues of Ethernet frames are made with.
+    #[must_use]
+    pub fn tisn(&self) -> u32 {
+        self.inner().tisn
+    }
+
+    /// The `min_wqe_inline_mode` that they are made with. In bytes:
+    /// [`Limits::min_inline_bytes`](crate::Limits::min_inline_bytes).
+    #[must_use]
+    pub fn min_inline_mode(&self) -> u32 {
+        lock(&self.inner().port).min_inline_mode(&self.inner().caps.eth)
     }
 
     /// Whether a reset made every object of this device void.

@@ -35,15 +35,15 @@ const QUEUE_PAGE_BYTES: usize = 4096;
 
 /// States of an SQ and an RQ. Source: reference 4.3, MODIFY_SQ / MODIFY_RQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QueueState(pub(crate) u32);
+pub struct QueueState(pub(crate) u32);
 
 impl QueueState {
     /// Reset: the device does not touch the queue.
-    pub(crate) const RST: Self = Self(0);
+    pub const RST: Self = Self(0);
     /// Ready: the device works on it.
-    pub(crate) const RDY: Self = Self(1);
+    pub const RDY: Self = Self(1);
     /// Error: the device flushes it.
-    pub(crate) const ERR: Self = Self(3);
+    pub const ERR: Self = Self(3);
 }
 
 /// The page list of a queue buffer: one big-endian address for each 4 KiB page.
@@ -299,6 +299,66 @@ impl Handle {
 
     pub(crate) fn device(&self) -> &Arc<Inner> {
         &self.device
+    }
+
+    /// State of a send or receive queue, as the device knows it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    ///
+    /// # Panics
+    ///
+    /// For an object of another kind.
+    pub fn queue_state(&self) -> Result<QueueState, CommandError> {
+        let mut control = self.device.control();
+        match self.kind {
+            Kind::Sq => control.sq_state(self.number),
+            Kind::Rq => control.rq_state(self.number),
+            kind => panic!("{kind:?} is no queue"),
+        }
+    }
+
+    /// Moves a send or receive queue from one state to another.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused: it is in another state, or there is no such step.
+    ///
+    /// # Panics
+    ///
+    /// For an object of another kind.
+    pub fn move_queue(&self, from: QueueState, to: QueueState) -> Result<(), CommandError> {
+        let mut control = self.device.control();
+        match self.kind {
+            Kind::Sq => control.modify_sq(self.number, from, to),
+            Kind::Rq => control.modify_rq(self.number, from, to),
+            kind => panic!("{kind:?} is no queue"),
+        }
+    }
+
+    /// Makes the device let go of the buffers of a send or receive queue: any state to reset.
+    /// Nothing to do when a reset of the device did so.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    ///
+    /// # Panics
+    ///
+    /// For an object of another kind.
+    pub fn stop_queue(&self) -> Result<(), CommandError> {
+        if self.device.objects_are_gone() {
+            return Ok(());
+        }
+        let state = self.queue_state()?;
+        if state == QueueState::RDY {
+            self.move_queue(QueueState::RDY, QueueState::ERR)?;
+        }
+        if state != QueueState::RST {
+            self.move_queue(QueueState::ERR, QueueState::RST)?;
+        }
+        Ok(())
     }
 
     /// Destroys the object now; on an error it can be tried again.

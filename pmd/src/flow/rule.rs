@@ -119,7 +119,7 @@ pub struct FlowRuleHandle {
     // Dropped in this order: entry, counter, TIR, queue.
     entry: Handle,
     counter: Option<Handle>,
-    _tir: Option<Handle>,
+    _tir: Option<Arc<Handle>>,
     _queue: Option<RxQueueRef>,
     device: Arc<Inner>,
 }
@@ -178,16 +178,50 @@ impl Device {
     /// device without, or a full table; or what the device refused.
     pub fn add_flow_rule(&self, rule: &FlowRule) -> Result<FlowRuleHandle, DeviceError> {
         let inner = self.inner();
-        let by_version = matches_ip_version(&inner.caps.nic_receive);
-        let (mask, value) = rule.matches.encode(by_version)?;
+        // Before anything is made for it.
+        rule.matches.encode(matches_ip_version(&inner.caps.nic_receive))?;
         check_rule(rule, inner)?;
         let (tir, queue) = match &rule.action {
             FlowAction::Queue(queue) => {
-                (Some(direct_tir(inner, queue.rqn())?), Some(queue.clone()))
+                (Some(Arc::new(direct_tir(inner, queue.rqn())?)), Some(queue.clone()))
             }
             FlowAction::Drop => (None, None),
         };
-        let counter = match rule.count {
+        let mark = rule.mark.unwrap_or(0);
+        let mut handle = self.add_entry(&rule.matches, tir, mark, rule.count)?;
+        handle._queue = queue;
+        Ok(handle)
+    }
+
+    /// As [`Device::add_flow_rule`], for packets that go to a TIR of a crate above:
+    /// [`Device::direct_tir`]. Their completions carry `tag` as `flow_tag`, 24 bits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::add_flow_rule`].
+    pub fn add_flow_rule_to(
+        &self,
+        tir: &Arc<Handle>,
+        matches: &FlowMatch,
+        tag: u32,
+        count: bool,
+    ) -> Result<FlowRuleHandle, DeviceError> {
+        ConfigError::range("tag of a flow rule", tag.into(), 0, MAX_MARK.into(), "")?;
+        check_count(count, self.inner())?;
+        self.add_entry(matches, Some(Arc::clone(tir)), tag, count)
+    }
+
+    /// Writes a rule's entry: to a TIR, or nowhere.
+    fn add_entry(
+        &self,
+        matches: &FlowMatch,
+        tir: Option<Arc<Handle>>,
+        tag: u32,
+        count: bool,
+    ) -> Result<FlowRuleHandle, DeviceError> {
+        let inner = self.inner();
+        let (mask, value) = matches.encode(matches_ip_version(&inner.caps.nic_receive))?;
+        let counter = match count {
             true => {
                 let input = AllocFlowCounter::input();
                 let output = self.execute::<AllocFlowCounter>(&input, &[], &mut [])?;
@@ -205,7 +239,7 @@ impl Device {
         let what = if tir.is_some() { action::FORWARD } else { action::DROP };
         let context = FlowContext::zeroed()
             .with_group_id(group)
-            .with_flow_tag(rule.mark.unwrap_or(0))
+            .with_flow_tag(tag)
             .with_action(what)
             .with_match_value(FlowMatchParam::zeroed().with_outer_headers(value));
         let counter_id = counter.as_ref().map(Handle::number);
@@ -218,7 +252,8 @@ impl Device {
             return Err(error.into());
         }
         let entry = Handle::new(inner, Kind::FlowEntry { table }, index, Vec::new());
-        Ok(FlowRuleHandle { entry, counter, _tir: tir, _queue: queue, device: Arc::clone(inner) })
+        let device = Arc::clone(inner);
+        Ok(FlowRuleHandle { entry, counter, _tir: tir, _queue: None, device })
     }
 }
 
@@ -232,7 +267,12 @@ fn check_rule(rule: &FlowRule, device: &Inner) -> Result<(), ConfigError> {
             return Err(ConfigError::Conflict { what });
         }
     }
-    if rule.count && !device.limits.flow_counters {
+    check_count(rule.count, device)
+}
+
+/// Checks that the device can count what it is to count.
+fn check_count(count: bool, device: &Inner) -> Result<(), ConfigError> {
+    if count && !device.limits.flow_counters {
         let (what, way_out) = ("flow counters", "make the rule with `count: false`");
         return Err(ConfigError::Unsupported { what, way_out });
     }

@@ -377,8 +377,7 @@ impl RxQueue {
     /// RST to RDY, and the first buffers.
     fn make_ready(&mut self) -> Result<(), DeviceError> {
         if let Some(shared) = &self.shared {
-            let (device, rqn) = (shared.rq.device(), shared.rq.number());
-            device.control().modify_rq(rqn, QueueState::RST, QueueState::RDY)?;
+            shared.rq.move_queue(QueueState::RST, QueueState::RDY)?;
         }
         self.hot.announce();
         Ok(())
@@ -447,7 +446,7 @@ impl RxQueue {
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
         if let Some(shared) = &self.shared {
-            stop(shared)?;
+            shared.rq.stop_queue()?;
         }
         self.hot.restart();
         self.make_ready()
@@ -472,36 +471,18 @@ impl RxQueue {
                 });
             }
         };
-        if let Err(cause) = stop(&shared).and_then(|()| Ok(shared.rq.destroy()?)) {
+        if let Err(cause) = shared.rq.stop_queue().and_then(|()| shared.rq.destroy()) {
             self.shared = Some(Arc::new(shared));
-            return Err(crate::Destroy { object: Box::new(self), cause });
+            return Err(crate::Destroy { object: Box::new(self), cause: cause.into() });
         }
         Ok(())
     }
 }
 
-/// Makes the device let go of the buffers: any state to RST.
-fn stop(shared: &Shared) -> Result<(), DeviceError> {
-    let device = shared.rq.device();
-    if device.objects_are_gone() {
-        return Ok(());
-    }
-    let rqn = shared.rq.number();
-    let mut control = device.control();
-    let state = control.rq_state(rqn)?;
-    if state == QueueState::RDY {
-        control.modify_rq(rqn, QueueState::RDY, QueueState::ERR)?;
-    }
-    if state != QueueState::RST {
-        control.modify_rq(rqn, QueueState::ERR, QueueState::RST)?;
-    }
-    Ok(())
-}
-
 impl Drop for RxQueue {
     fn drop(&mut self) {
         let Some(shared) = self.shared.take() else { return };
-        if let Err(error) = stop(&shared) {
+        if let Err(error) = shared.rq.stop_queue() {
             tracing::error!(rqn = shared.rq.number(), %error, "receive queue not stopped");
             self.hot.leak();
         }

@@ -372,7 +372,7 @@ impl TxQueue {
 
     fn make_ready(&self) -> Result<(), DeviceError> {
         let Some(Objects { sq, .. }) = &self.objects else { return Ok(()) };
-        Ok(sq.device().control().modify_sq(sq.number(), QueueState::RST, QueueState::RDY)?)
+        Ok(sq.move_queue(QueueState::RST, QueueState::RDY)?)
     }
 
     /// Sends packets from the front of `packets`, as many as fit the ring; returns how many were
@@ -434,7 +434,7 @@ impl TxQueue {
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
         if let Some(objects) = &self.objects {
-            stop(&objects.sq)?;
+            objects.sq.stop_queue()?;
         }
         self.hot.restart();
         self.make_ready()
@@ -447,36 +447,18 @@ impl TxQueue {
     /// The queue comes back with what the device refused.
     pub fn destroy(mut self) -> Result<(), crate::Destroy<Self>> {
         let Some(mut objects) = self.objects.take() else { return Ok(()) };
-        if let Err(cause) = stop(&objects.sq).and_then(|()| Ok(objects.sq.destroy()?)) {
+        if let Err(cause) = objects.sq.stop_queue().and_then(|()| objects.sq.destroy()) {
             self.objects = Some(objects);
-            return Err(crate::Destroy { object: Box::new(self), cause });
+            return Err(crate::Destroy { object: Box::new(self), cause: cause.into() });
         }
         Ok(())
     }
 }
 
-/// Makes the device let go of the buffers: any state to RST.
-fn stop(sq: &Handle) -> Result<(), DeviceError> {
-    let device = sq.device();
-    if device.objects_are_gone() {
-        return Ok(());
-    }
-    let sqn = sq.number();
-    let mut control = device.control();
-    let state = control.sq_state(sqn)?;
-    if state == QueueState::RDY {
-        control.modify_sq(sqn, QueueState::RDY, QueueState::ERR)?;
-    }
-    if state != QueueState::RST {
-        control.modify_sq(sqn, QueueState::ERR, QueueState::RST)?;
-    }
-    Ok(())
-}
-
 impl Drop for TxQueue {
     fn drop(&mut self) {
         let Some(objects) = self.objects.take() else { return };
-        if let Err(error) = stop(&objects.sq) {
+        if let Err(error) = objects.sq.stop_queue() {
             tracing::error!(sqn = objects.sq.number(), %error, "send queue not stopped");
             self.hot.leak();
         }
