@@ -91,6 +91,9 @@ pub enum VerbsError {
         /// Its entries.
         size: u32,
     },
+    /// A flow rule that the queue pair does not have.
+    #[error("the queue pair has no such flow rule: it was destroyed, or is another one's")]
+    NoSuchFlow,
     /// Requests have not ended whose completions the transition would lose.
     #[error("{posted} entries of the queues are still posted; take their completions first")]
     StillPosted {
@@ -155,6 +158,12 @@ pub enum PostError {
     /// More inline bytes than the queue was made for.
     #[error("more inline data than max_inline_bytes")]
     InlineTooLong,
+    /// A frame of a length that Ethernet or the port does not have.
+    #[error("a frame has 14 bytes at least, and at most the port's MTU and 14, with a VLAN tag 18")]
+    FrameLength,
+    /// The device wants the headers of frames in the request, and they cannot be read.
+    #[error("the device wants headers inline, and the buffer cannot be read; use post_send_inline")]
+    Headers,
     /// An atomic whose local buffer is not one of eight bytes.
     #[error("the result of an atomic needs one buffer of eight bytes")]
     AtomicBuffer,

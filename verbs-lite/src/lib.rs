@@ -2,8 +2,8 @@
 //!
 //! **This library has never run on hardware.** Stock verbs programs have been its peers over the
 //! model's wire, for SEND on RC, UC and UD, on RC for WRITE, READ, atomics, invalidation,
-//! fast-register keys, FMRs and windows, and for connections and groups; for the rest, another
-//! model with this library on it.
+//! fast-register keys, FMRs and windows, and for connections and groups; of raw packets, Linux's
+//! ping; for the rest, another model with this library on it.
 //!
 //! # Architecture
 //!
@@ -20,6 +20,7 @@
 //! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
 //!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
 //!   cannot panic.
+//! - [`RawQp`] sends and receives whole Ethernet frames: those that its flow rules lead to it.
 //! - [`Srq`] holds the receives of many queue pairs ([`srq`]).
 //! - [`cm`] connects queue pairs by IP address and port, to and from stock `rdma_cm` programs;
 //!   [`net`] finds the MAC addresses of peers, and answers those who ask for ours.
@@ -31,9 +32,10 @@
 //! # What it does not do
 //!
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
-//! duplicate-address detection, no router discovery, no path migration. No XRC. No raw packet queue
-//! pairs: the Ethernet queues of [`ferrocx_pmd`] send and receive packets, on the same port. Groups
-//! are attached, but no router is told (IGMP, MLD).
+//! duplicate-address detection, no router discovery, no path migration. No XRC. Groups are
+//! attached, but no router is told (IGMP, MLD). Raw packet queue pairs have no shared receives, no
+//! TSO, no VLAN stripping, no receive checksums, and no copies of what goes to others (sniffing);
+//! the queues of [`ferrocx_pmd`], on the same port, have bursts, RSS and the offloads.
 //!
 //! # Limits
 //!
@@ -44,6 +46,7 @@
 //! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |
+//! | flow rules | 1024 of a port, to 65536 | [`ferrocx_pmd::DeviceConfig::flow_rules`] |
 //! | requests for connections that wait | 128 a port | [`cm::ConnectionManager::listen`] |
 //! | neighbours | 1024, to 65536 | [`net::NetConfig`] |
 //!
@@ -113,8 +116,8 @@ pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
 pub use pd::Pd;
 pub use qp::{
-    Init, InitAttr, Qp, QpConfig, QpState, QpType, RcQp, Reset, Rtr, RtrAttr, Rts, RtsAttr, UcQp,
-    UdQp, WrongCompletion,
+    FlowId, Init, InitAttr, Qp, QpConfig, QpState, QpType, RawQp, RcQp, Reset, Rtr, RtrAttr, Rts,
+    RtsAttr, UcQp, UdQp, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};

@@ -19,6 +19,8 @@ bitflags::bitflags! {
         const SOLICITED = 1 << 1;
         /// It starts only after all READs and atomics before it have ended.
         const FENCE = 1 << 2;
+        /// Frames: the device fills in the checksums of the IPv4 header and of TCP or UDP.
+        const IP_CSUM = 1 << 3;
     }
 }
 
@@ -60,6 +62,9 @@ pub enum SendOp<'a> {
         /// 32 bits that stand in the receiver's completion.
         imm: Option<u32>,
     },
+    /// Sends an Ethernet frame, from the destination address on and without the FCS: 14 bytes to
+    /// the port's MTU and 14, or 18 with a VLAN tag. The device fills it up to the wire's minimum.
+    Frame,
 }
 
 impl SendOp<'_> {
@@ -76,6 +81,7 @@ impl SendOp<'_> {
             Self::CompareSwap { .. } => 6,
             Self::FetchAdd { .. } => 7,
             Self::Datagram { .. } => 8,
+            Self::Frame => 9,
         }
     }
 }
@@ -131,7 +137,7 @@ impl AddressHandle {
 /// What a work request was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WcOpcode {
-    /// [`SendOp::Send`] and its kin, [`SendOp::Datagram`].
+    /// [`SendOp::Send`] and its kin, [`SendOp::Datagram`], [`SendOp::Frame`].
     Send,
     /// [`SendOp::Write`], [`SendOp::WriteImm`].
     Write,

@@ -386,6 +386,10 @@ fn queue_pair(
         (QpType::Rc, Some(srq)) => pd.create_rc_qp_on_srq(cq, cq, srq, settings)?.erase(),
         (QpType::Uc, Some(srq)) => pd.create_uc_qp_on_srq(cq, cq, srq, settings)?.erase(),
         (QpType::Ud, Some(srq)) => pd.create_ud_qp_on_srq(cq, cq, srq, settings)?.erase(),
+        (QpType::Raw, _) => {
+            let (what, way_out) = ("messages for raw packets", "use rc, uc or ud");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
     })
 }
 

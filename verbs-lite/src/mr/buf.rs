@@ -166,6 +166,22 @@ pub trait Buffers: sealed::Sealed + Send + fmt::Debug + 'static {
 
     /// The entries, in order.
     fn sges(&self) -> impl Iterator<Item = Sge>;
+
+    /// Copies the first bytes out. `false` if there are fewer, or the processor cannot read them.
+    #[doc(hidden)]
+    fn copy_head(&self, out: &mut [u8]) -> bool;
+}
+
+/// Copies the first bytes of several pieces.
+fn copy_head(pieces: &[Buf], mut out: &mut [u8]) -> bool {
+    for piece in pieces {
+        let (head, rest) = out.split_at_mut(out.len().min(piece.len()));
+        if piece.copy_out(0, head).is_err() {
+            return false;
+        }
+        out = rest;
+    }
+    out.is_empty()
 }
 
 impl sealed::Sealed for Buf {}
@@ -177,6 +193,10 @@ impl Buffers for Buf {
     fn sges(&self) -> impl Iterator<Item = Sge> {
         std::iter::once(self.sge())
     }
+
+    fn copy_head(&self, out: &mut [u8]) -> bool {
+        copy_head(std::slice::from_ref(self), out)
+    }
 }
 
 impl<const N: usize> sealed::Sealed for [Buf; N] {}
@@ -185,6 +205,10 @@ impl<const N: usize> Buffers for [Buf; N] {
     #[inline(always)]
     fn sges(&self) -> impl Iterator<Item = Sge> {
         self.iter().map(Buf::sge)
+    }
+
+    fn copy_head(&self, out: &mut [u8]) -> bool {
+        copy_head(self, out)
     }
 }
 
@@ -195,6 +219,10 @@ impl<const N: usize> Buffers for ArrayVec<Buf, N> {
     fn sges(&self) -> impl Iterator<Item = Sge> {
         self.iter().map(Buf::sge)
     }
+
+    fn copy_head(&self, out: &mut [u8]) -> bool {
+        copy_head(self, out)
+    }
 }
 
 impl sealed::Sealed for () {}
@@ -203,5 +231,9 @@ impl Buffers for () {
     #[inline(always)]
     fn sges(&self) -> impl Iterator<Item = Sge> {
         std::iter::empty()
+    }
+
+    fn copy_head(&self, out: &mut [u8]) -> bool {
+        out.is_empty()
     }
 }

@@ -45,8 +45,9 @@ impl Default for QpConfig {
     }
 }
 
-/// 16-byte units in front of the data: control, and address vector or remote address and operands.
-const HEADER_DS: u32 = 4;
+/// 16-byte units in front of the data of messages: control, and address vector or remote address
+/// and operands.
+pub(super) const HEADER_DS: u32 = 4;
 /// Units of a basic block.
 const DS_PER_BLOCK: u32 = 4;
 /// Smallest receive ring: the send ring behind it starts at a whole block.
@@ -66,20 +67,26 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(config: &QpConfig, attr: &DeviceAttr) -> Result<Self, VerbsError> {
+    /// Of requests with so many 16-byte units in front of the data.
+    pub(super) fn of(
+        config: &QpConfig,
+        attr: &DeviceAttr,
+        header_ds: u32,
+    ) -> Result<Self, VerbsError> {
         let check = |what, value: u32, min, max: u32| {
             VerbsError::range(what, value.into(), min, max.into())
         };
         check("max_send_wr", config.max_send_wr, 1, attr.max_qp_wr)?;
         check("max_recv_wr", config.max_recv_wr, 1, attr.max_qp_wr)?;
-        check("max_send_sge", config.max_send_sge, 1, attr.max_send_sge)?;
+        let max_send_sge = attr.max_send_sge.saturating_sub(header_ds.saturating_sub(HEADER_DS));
+        check("max_send_sge", config.max_send_sge, 1, max_send_sge)?;
         check("max_recv_sge", config.max_recv_sge, 1, attr.max_recv_sge)?;
         let most = QpConfig::MAX_INLINE_BYTES;
         check("max_inline_bytes", config.max_inline_bytes, 0, most)?;
         check("user_index", config.user_index, 0, 0xff_fffe)?;
         let inline_ds = (4 + config.max_inline_bytes).div_ceil(16);
         let data_ds = config.max_send_sge.max(inline_ds);
-        let data_blocks = (HEADER_DS + data_ds).div_ceil(DS_PER_BLOCK);
+        let data_blocks = (header_ds + data_ds).div_ceil(DS_PER_BLOCK);
         let max_blocks =
             if config.fast_reg { data_blocks.max(FAST_REG_BLOCKS) } else { data_blocks };
         let blocks = u64::from(config.max_send_wr) * u64::from(max_blocks);

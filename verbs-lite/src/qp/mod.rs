@@ -1,7 +1,7 @@
 //! Queue pairs: made, connected, posted to, and told of their completions.
 //!
-//! [`RcQp`], [`UcQp`] and [`UdQp`] are led to RTS by types: each step takes the queue pair and
-//! gives it back in its next state. [`Qp`] is the same without types, for tables of them.
+//! [`RcQp`], [`UcQp`], [`UdQp`] and [`RawQp`] are led to RTS by types: each step takes the queue
+//! pair and gives it back in its next state. [`Qp`] is the same without types, for tables of them.
 //!
 //! | from | to | by | what is set |
 //! |---|---|---|---|
@@ -11,6 +11,21 @@
 //! | RTS | SQ error | the device, UC and UD | receiving goes on: [`Qp::resume`] |
 //! | any | error | the device, [`Qp::to_error`] | everything posted is flushed |
 //! | any | reset | [`Qp::reset`] | only when every completion was taken |
+//!
+//! # Raw packets
+//!
+//! | state | sending | receiving |
+//! |---|---|---|
+//! | reset | no | no; rules end |
+//! | INIT | no | receives may be posted |
+//! | RTR | no | frames arrive that rules lead here: [`Qp::create_flow`] |
+//! | RTS | frames of any source address | the same |
+//! | SQ error | a send failed, the others are flushed: [`Qp::resume`] | the same |
+//! | error | goes on with what was posted until [`Qp::to_error`] | a receive failed, the others are flushed |
+//!
+//! A frame that finds no receive is dropped, and counted by the port. One that is longer than its
+//! receive fails it, and receiving with it: make receives as long as
+//! [`Device::mtu`](ferrocx_pmd::Device::mtu) and 18 bytes. FCS and preamble are the device's.
 
 mod attr;
 mod end;
@@ -18,6 +33,7 @@ mod fast;
 mod modify;
 mod multicast;
 mod post;
+mod raw;
 mod rq;
 mod sq;
 mod state;
@@ -27,7 +43,7 @@ mod wqe;
 use std::sync::Arc;
 
 use ferrocx_bus::{DmaWord, Ring};
-use ferrocx_pmd::objects::{Handle, Kind, Uar, page_list};
+use ferrocx_pmd::objects::{Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
 use ferrocx_prm::cqe::CqeOpcode;
@@ -39,8 +55,9 @@ pub(crate) use wqe::pair;
 pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
+pub use raw::FlowId;
 pub use state::{
-    Init, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
+    Init, RawQp, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
 };
 
 use crate::cq::{Completion, Cq, Head, Share};
@@ -52,8 +69,9 @@ use crate::srq::{Srq, SrqCore};
 use crate::types::Qpn;
 use crate::wr::{SendWr, Wc};
 
-use attr::Sizes;
+use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
+use raw::{Frames, Objects};
 use rq::Rq;
 use sq::Sq;
 
@@ -68,7 +86,7 @@ const PM_MIGRATED: u32 = 3;
 const ST_GSI: u32 = 8;
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
-const CHANGES_KEYS: u32 = 9;
+const CHANGES_KEYS: u32 = 10;
 
 /// Transport service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +97,8 @@ pub enum QpType {
     Uc = 1,
     /// Unreliable datagram.
     Ud = 2,
+    /// Raw packets. No device is told this number: there it is a send and a receive queue.
+    Raw = 9,
 }
 
 impl QpType {
@@ -87,10 +107,12 @@ impl QpType {
         const SENDS: u32 = 0b00_0001_1011;
         const RELIABLE: u32 = 0b00_1110_0100;
         const DATAGRAM: u32 = 0b01_0000_0000;
+        const FRAME: u32 = 0b10_0000_0000;
         match self {
             Self::Rc => SENDS | RELIABLE,
             Self::Uc => SENDS,
             Self::Ud => DATAGRAM,
+            Self::Raw => FRAME,
         }
     }
 }
@@ -106,7 +128,7 @@ pub enum QpState {
     Rtr,
     /// Ready to send.
     Rts,
-    /// The send queue failed; receiving goes on (UC, UD).
+    /// The send queue failed; receiving goes on (UC, UD, raw packets).
     SqError,
     /// Everything posted is flushed.
     Error,
@@ -147,7 +169,7 @@ pub struct Qp<B: Buffers = Buf> {
     qpn_be: u32,
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
-    handle: Handle,
+    objects: Objects,
     _uar: Arc<Uar>,
     send_share: Share,
     /// `None` when the shared receive queue keeps the room.
@@ -169,6 +191,9 @@ impl<B: Buffers> Qp<B> {
         srq: Option<&Srq<B>>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
+        if qp_type == QpType::Raw {
+            return Self::new_raw(pd, [send_cq, recv_cq], config);
+        }
         Self::with_service(pd, (qp_type, qp_type as u32), [send_cq, recv_cq], srq, config)
     }
 
@@ -186,7 +211,7 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<Self, VerbsError> {
         let pd = Arc::clone(&pd.inner);
         let core = &pd.core;
-        let sizes = Sizes::of(config, &core.attr)?;
+        let sizes = Sizes::of(config, &core.attr, HEADER_DS)?;
         let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
         let send_share = send_cq.reserve(core, sq_blocks)?;
         let recv_share = match srq {
@@ -242,6 +267,7 @@ impl<B: Buffers> Qp<B> {
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
+            frames: Frames::default(),
         });
         let state = QpState::Reset;
         let fast_reg = FastRegSetup::of(core, qp_type, config.fast_reg);
@@ -254,7 +280,7 @@ impl<B: Buffers> Qp<B> {
             qpn,
             qpn_be: qpn.to_be(),
             fast_reg,
-            handle,
+            objects: Objects::Qp(handle),
             _uar: uar,
             send_share,
             recv_share,
@@ -265,7 +291,8 @@ impl<B: Buffers> Qp<B> {
         })
     }
 
-    /// Its number, which the peer must know.
+    /// Its number, which the peer must know. Of raw packets, the number of the send queue, by which
+    /// the device does not tell it from queue pairs of the other services.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         Qpn(self.qpn)
@@ -404,7 +431,8 @@ impl<B: Buffers> Qp<B> {
         self.sq.allow(state, self.qp_type.operations() | changes_keys);
     }
 
-    /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message.
+    /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
+    /// a receive that is shorter.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     ///
@@ -466,7 +494,11 @@ impl<B: Buffers> Qp<B> {
         of: Qpn,
         each: &mut impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        let is_taken = of == self.qpn()
+        let is_ours = match head.opcode() {
+            CqeOpcode::RESPONDER_ERROR => of == self.qpn() || self.objects.receives_as(of.0),
+            _ => of == self.qpn(),
+        };
+        let is_taken = is_ours
             && match head.opcode() {
                 CqeOpcode::REQUESTER_ERROR => self.send_failed(head, each),
                 CqeOpcode::RESPONDER_ERROR => {
@@ -543,7 +575,7 @@ impl<B: Buffers> Drop for Qp<B> {
             share.keep(received);
         }
         self.detach_all();
-        if let Err(error) = self.handle.destroy() {
+        if let Err(error) = self.objects.destroy() {
             tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
             self.sq.leak();
             if let Some(rq) = &mut self.rq {

@@ -7,6 +7,7 @@ use ferrocx_prm::cmd::qp::{
 use ferrocx_prm::qpc::{Ads, Qpc};
 
 use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
+use super::raw::Objects;
 use super::{PM_MIGRATED, Qp, QpState, QpType, ST_GSI};
 use crate::error::VerbsError;
 use crate::mr::Buffers;
@@ -32,13 +33,18 @@ impl<B: Buffers> Qp<B> {
         Err(VerbsError::WrongState { is: self.state, needs })
     }
 
-    /// Reset to INIT: from here on receives may be posted.
+    /// Reset to INIT: from here on receives may be posted. Raw packets have no use for `attr`.
     ///
     /// # Errors
     ///
     /// [`VerbsError::WrongState`], or what the device refused.
     pub fn init(&mut self, attr: &InitAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Reset)?;
+        if let Objects::Raw(raw) = &self.objects {
+            raw.init()?;
+            self.enter(QpState::Init);
+            return Ok(());
+        }
         let qpc = Qpc::zeroed()
             .with_st(self.st)
             .with_pm_state(PM_MIGRATED)
@@ -61,9 +67,14 @@ impl<B: Buffers> Qp<B> {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], or what the device refused.
+    /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for raw
+    /// packets, or what the device refused.
     pub fn connect(&mut self, attr: &RtrAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Init)?;
+        if self.qp_type == QpType::Raw {
+            let what = "peer for raw packets";
+            return Err(VerbsError::Unsupported { what, way_out: "use Qp::receive" });
+        }
         let core = &self.pd.core;
         VerbsError::range("min_rnr_timer", attr.min_rnr_timer.into(), 0, 31)?;
         let reads =
@@ -82,13 +93,18 @@ impl<B: Buffers> Qp<B> {
         self.enter_rtr(qpc)
     }
 
-    /// INIT to RTR of datagrams: from here on they arrive.
+    /// INIT to RTR of datagrams: from here on they arrive. Of raw packets: from here on
+    /// [`Qp::create_flow`] lets them.
     ///
     /// # Errors
     ///
     /// [`VerbsError::WrongState`], or what the device refused.
     pub fn receive(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::Init)?;
+        if self.qp_type == QpType::Raw {
+            self.enter(QpState::Rtr);
+            return Ok(());
+        }
         let (mtu, log_msg_max) = match self.st {
             ST_GSI => (MTU_GSI, LOG_MSG_GSI),
             _ => (MTU_UD, LOG_MSG_UD),
@@ -108,13 +124,18 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// RTR to RTS: from here on sends may be posted.
+    /// RTR to RTS: from here on sends may be posted. Raw packets have no use for `attr`.
     ///
     /// # Errors
     ///
     /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], or what the device refused.
     pub fn activate(&mut self, attr: &RtsAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Rtr)?;
+        if self.qp_type == QpType::Raw {
+            self.start_raw()?;
+            self.enter(QpState::Rts);
+            return Ok(());
+        }
         let core = &self.pd.core;
         VerbsError::range("timeout", attr.timeout.into(), 0, 31)?;
         VerbsError::range("retry_count", attr.retry_count.into(), 0, 7)?;
@@ -138,7 +159,7 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// SQ error to RTS, after every flushed send was taken (UC, UD).
+    /// SQ error to RTS, after every flushed send was taken (UC, UD, raw packets).
     ///
     /// # Errors
     ///
@@ -146,6 +167,11 @@ impl<B: Buffers> Qp<B> {
     pub fn resume(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::SqError)?;
         VerbsError::none_posted(self.sq.outstanding())?;
+        if self.qp_type == QpType::Raw {
+            self.resume_raw()?;
+            self.enter(QpState::Rts);
+            return Ok(());
+        }
         let qpc = Qpc::zeroed().with_st(self.st).with_pm_state(PM_MIGRATED);
         let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.port().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
@@ -164,24 +190,34 @@ impl<B: Buffers> Qp<B> {
     pub fn to_error(&mut self) -> Result<(), VerbsError> {
         // Requests that the device was not told of would never come back.
         self.sq.ring();
-        let input = ModifyQpToErr::input().with_qpn(self.qpn);
-        self.pd.core.port().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
+        match &self.objects {
+            Objects::Raw(raw) => raw.fail()?,
+            Objects::Qp(_) => {
+                let input = ModifyQpToErr::input().with_qpn(self.qpn);
+                self.pd.core.port().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
+            }
+        }
         self.enter(QpState::Error);
         // What succeeded unreported would not come back else.
         self.sq.mark_end();
         Ok(())
     }
 
-    /// To reset, for another life. Every completion must have been taken: [`Qp::to_error`] makes
-    /// them all come.
+    /// To reset, for another life; rules of raw packets end. Every completion must have been taken:
+    /// [`Qp::to_error`] makes them all come.
     ///
     /// # Errors
     ///
     /// [`VerbsError::StillPosted`], or what the device refused.
     pub fn reset(&mut self) -> Result<(), VerbsError> {
         VerbsError::none_posted(self.sq.outstanding() + self.rq_outstanding())?;
-        let input = ModifyQpToRst::input().with_qpn(self.qpn);
-        self.pd.core.port().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
+        match &mut self.objects {
+            Objects::Raw(raw) => raw.reset()?,
+            Objects::Qp(_) => {
+                let input = ModifyQpToRst::input().with_qpn(self.qpn);
+                self.pd.core.port().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
+            }
+        }
         self.sq.reset();
         if let Some(rq) = &mut self.rq {
             rq.reset();
@@ -190,12 +226,16 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// What the device says of the queue pair.
+    /// What the device says of the queue pair. Raw packets have a state only.
     ///
     /// # Errors
     ///
     /// What the device refused.
     pub fn query(&self) -> Result<QpAttr, VerbsError> {
+        if let Objects::Raw(raw) = &self.objects {
+            let state = raw.state(self.state)?;
+            return Ok(QpAttr { state, send_psn: Psn(0), recv_psn: Psn(0), qkey: 0 });
+        }
         let input = QueryQp::input().with_qpn(self.qpn);
         // The page list follows; nobody needs it.
         let output = self.pd.core.port().execute::<QueryQp>(&input, &[], &mut [])?;

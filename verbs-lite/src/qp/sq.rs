@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferrocx_bus::{DmaWord, Doorbell, Ring};
 use ferrocx_prm::wqe::Opcode;
 
+use super::raw::Frames;
 use super::wqe::{Wqe, put_control, start};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
 use crate::types::RemoteAddr;
 use crate::window::BoundMw;
-use crate::wr::{SendFlags, SendWr, WcOpcode};
+use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
 
 /// 16-byte units of a basic block.
 pub(super) const DS_PER_BLOCK: u32 = 4;
@@ -109,8 +110,10 @@ pub(super) struct Sq<B> {
     room: u64,
     /// Positions before it are clear: any request fits, and none has to be signaled.
     clear_until: u64,
-    max_sge: u32,
+    pub(super) max_sge: u32,
     pub(super) max_inline: u32,
+    /// Of raw packet queue pairs.
+    pub(super) frames: Frames,
     /// Fence that the next request needs because of the one before.
     pub(super) next_fence: u32,
     /// First eight bytes of the control segment of the last request, for the doorbell.
@@ -136,6 +139,7 @@ pub(super) struct Parts {
     pub(super) max_blocks: u32,
     pub(super) max_sge: u32,
     pub(super) max_inline: u32,
+    pub(super) frames: Frames,
 }
 
 impl<B> std::fmt::Debug for Sq<B> {
@@ -179,6 +183,7 @@ impl<B: Buffers> Sq<B> {
             room: u64::from(blocks.saturating_sub(parts.max_blocks)),
             max_sge: parts.max_sge,
             max_inline: parts.max_inline,
+            frames: parts.frames,
             next_fence: 0,
             last_ctrl: 0,
             clear_until: 0,
@@ -265,6 +270,9 @@ impl<B: Buffers> Sq<B> {
         if let Err(cause) = self.check(wr.op.number()) {
             return Err(Refused { held, cause });
         }
+        if matches!(wr.op, SendOp::Frame) {
+            return self.push_frame(wr, held);
+        }
         let mut wqe = self.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
         let (mut count, mut bytes, mut refused) = (0, 0u64, None);
@@ -305,6 +313,9 @@ impl<B: Buffers> Sq<B> {
         data: &[u8],
     ) -> Result<(), PostError> {
         self.check(wr.op.number())?;
+        if matches!(wr.op, SendOp::Frame) {
+            return self.push_frame_inline(wr, data);
+        }
         if data.len() > self.max_inline as usize {
             return Err(PostError::InlineTooLong);
         }

@@ -21,6 +21,14 @@
 //! }
 //! ```
 //!
+//! ```compile_fail,E0599
+//! # use ferrocx_verbs_lite::*;
+//! fn frames_too_early(qp: RawQp<Init>, matches: &ferrocx_pmd::FlowMatch) {
+//!     let mut qp = qp;
+//!     let _ = qp.create_flow(matches);
+//! }
+//! ```
+//!
 //! ```compile_fail,E0382
 //! # use ferrocx_verbs_lite::*;
 //! fn in_flight(qp: &mut RcQp<Rts>, wr: &SendWr<'_>, buf: Buf) {
@@ -32,15 +40,16 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use ferrocx_pmd::{FlowCounts, FlowMatch};
 use thiserror::Error;
 
-use super::{InitAttr, Qp, QpConfig, QpState, QpType, RtrAttr, RtsAttr, WrongCompletion};
+use super::{FlowId, InitAttr, Qp, QpConfig, QpState, QpType, RtrAttr, RtsAttr, WrongCompletion};
 use crate::cq::{Completion, Cq};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers};
 use crate::pd::Pd;
 use crate::srq::Srq;
-use crate::types::Qpn;
+use crate::types::{Psn, Qpn};
 use crate::wr::{SendWr, Wc};
 
 /// A state, as a type.
@@ -52,8 +61,11 @@ pub trait Service: fmt::Debug {
     const TYPE: QpType;
 }
 
+/// A service of messages.
+pub trait Transport: Service {}
+
 /// A service with a peer.
-pub trait Connected: Service {}
+pub trait Connected: Transport {}
 
 macro_rules! types {
     ($($trait:ident: $($(#[$doc:meta])* $name:ident $({ $body:item })?)*;)*) => {
@@ -82,9 +94,14 @@ types! {
         /// Unreliable connection.
         Uc { const TYPE: QpType = QpType::Uc; }
         /// Unreliable datagram.
-        Ud { const TYPE: QpType = QpType::Ud; };
+        Ud { const TYPE: QpType = QpType::Ud; }
+        /// Raw packets.
+        Raw { const TYPE: QpType = QpType::Raw; };
 }
 
+impl Transport for Rc {}
+impl Transport for Uc {}
+impl Transport for Ud {}
 impl Connected for Rc {}
 impl Connected for Uc {}
 
@@ -94,6 +111,9 @@ pub type RcQp<S, B = Buf> = TypedQp<Rc, S, B>;
 pub type UcQp<S, B = Buf> = TypedQp<Uc, S, B>;
 /// A queue pair for datagrams.
 pub type UdQp<S, B = Buf> = TypedQp<Ud, S, B>;
+/// A queue pair for raw packets: whole Ethernet frames. See [`Qp::create_flow`] for those that it
+/// receives, [`SendOp::Frame`](crate::SendOp::Frame) for those that it sends.
+pub type RawQp<S, B = Buf> = TypedQp<Raw, S, B>;
 
 /// A queue pair of service `T` in state `S`.
 #[derive(Debug)]
@@ -155,6 +175,24 @@ impl Pd {
         recv_cq: &Cq,
         config: &QpConfig,
     ) -> Result<UdQp<Reset, B>, VerbsError> {
+        TypedQp::create(self, send_cq, recv_cq, None, config)
+    }
+}
+
+impl Pd {
+    /// As [`Pd::create_rc_qp`], for raw packets. Of its completions, those of receives carry the
+    /// number of the send queue too, but for failed ones: where several queue pairs share a
+    /// completion queue, tell them apart by [`QpConfig::user_index`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::create_rc_qp`].
+    pub fn create_raw_qp<B: Buffers>(
+        &self,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        config: &QpConfig,
+    ) -> Result<RawQp<Reset, B>, VerbsError> {
         TypedQp::create(self, send_cq, recv_cq, None, config)
     }
 }
@@ -244,7 +282,9 @@ impl<T: Service, B: Buffers> TypedQp<T, Reset, B> {
         let qp = Qp::new(pd, T::TYPE, send_cq, recv_cq, srq, config)?;
         Ok(Self { qp, types: PhantomData })
     }
+}
 
+impl<T: Transport, B: Buffers> TypedQp<T, Reset, B> {
     /// See [`Qp::init`].
     ///
     /// # Errors
@@ -291,7 +331,74 @@ impl<B: Buffers> UdQp<Init, B> {
     }
 }
 
-impl<T: Service, B: Buffers> TypedQp<T, Rtr, B> {
+impl<B: Buffers> RawQp<Reset, B> {
+    /// See [`Qp::init`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn init(self) -> Step<Raw, Reset, Init, B> {
+        self.step(|qp| qp.init(&InitAttr::default()))
+    }
+}
+
+impl<B: Buffers> RawQp<Init, B> {
+    /// See [`Qp::receive`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn receive(self) -> Step<Raw, Init, Rtr, B> {
+        self.step(Qp::receive)
+    }
+}
+
+impl<B: Buffers> RawQp<Rtr, B> {
+    /// See [`Qp::activate`].
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and why.
+    pub fn activate(self) -> Step<Raw, Rtr, Rts, B> {
+        self.step(|qp| qp.activate(&RtsAttr::new(Psn(0))))
+    }
+}
+
+/// States in which rules lead frames to a raw packet queue pair.
+pub trait Steered: Receives {}
+impl Steered for Rtr {}
+impl Steered for Rts {}
+
+impl<S: Steered, B: Buffers> RawQp<S, B> {
+    /// See [`Qp::create_flow`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create_flow(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
+        self.qp.create_flow(matches)
+    }
+
+    /// See [`Qp::destroy_flow`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn destroy_flow(&mut self, id: FlowId) -> Result<(), VerbsError> {
+        self.qp.destroy_flow(id)
+    }
+
+    /// See [`Qp::flow_counts`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn flow_counts(&self, id: FlowId) -> Result<FlowCounts, VerbsError> {
+        self.qp.flow_counts(id)
+    }
+}
+
+impl<T: Transport, B: Buffers> TypedQp<T, Rtr, B> {
     /// See [`Qp::activate`].
     ///
     /// # Errors

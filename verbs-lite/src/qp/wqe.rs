@@ -117,7 +117,8 @@ impl<'r> Wqe<'r> {
 #[inline(always)]
 pub(super) fn start(wqe: &mut Wqe<'_>, op: &SendOp<'_>) -> (Opcode, u32, WcOpcode) {
     match *op {
-        SendOp::Send => (Opcode::SEND, 0, WcOpcode::Send),
+        // Frames have an Ethernet segment, which `super::raw` writes.
+        SendOp::Send | SendOp::Frame => (Opcode::SEND, 0, WcOpcode::Send),
         SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
         SendOp::SendInv(rkey) => (Opcode::SEND_INVAL, rkey.0, WcOpcode::Send),
         SendOp::Write(remote) => {

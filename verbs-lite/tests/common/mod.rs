@@ -94,8 +94,8 @@ pub fn config() -> NicConfig {
     NicConfig { roce: true, ..NicConfig::default() }
 }
 
-fn model(number: u8, wire: impl Wire + 'static) -> (Arc<LocalTransport>, Nic) {
-    let nic = NicConfig { mac: [2, 0, 0, 0, 0, number], ..config() };
+fn model(number: u8, wire: impl Wire + 'static, config: NicConfig) -> (Arc<LocalTransport>, Nic) {
+    let nic = NicConfig { mac: [2, 0, 0, 0, 0, number], ..config };
     let identity = PciIdentity {
         vendor: PciIdentity::VENDOR_MELLANOX,
         device: nic.identity.device_id(),
@@ -134,8 +134,17 @@ pub fn models(
     a: impl Wire + 'static,
     b: impl Wire + 'static,
 ) -> ([Arc<LocalTransport>; 2], [Nic; 2]) {
-    let (first, nic_a) = model(1, a);
-    let (second, nic_b) = model(2, b);
+    models_like(&config(), a, b)
+}
+
+/// As [`models`], of other devices.
+pub fn models_like(
+    config: &NicConfig,
+    a: impl Wire + 'static,
+    b: impl Wire + 'static,
+) -> ([Arc<LocalTransport>; 2], [Nic; 2]) {
+    let (first, nic_a) = model(1, a, config.clone());
+    let (second, nic_b) = model(2, b, config.clone());
     ([first, second], [nic_a, nic_b])
 }
 
@@ -147,7 +156,11 @@ impl Two {
 
     /// On the two ends of another wire.
     pub fn on(a: impl Wire + 'static, b: impl Wire + 'static) -> Self {
-        let (transports, nics) = models(a, b);
+        Self::of(models(a, b))
+    }
+
+    /// With these models, which are joined already.
+    pub fn of((transports, nics): ([Arc<LocalTransport>; 2], [Nic; 2])) -> Self {
         let world = Arc::new(World { nics: nics.map(Mutex::new), clock: AtomicU64::new(0) });
         for transport in &transports {
             let world = Arc::downgrade(&world);

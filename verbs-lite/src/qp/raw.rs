@@ -1,0 +1,452 @@
+//! Raw packet queue pairs: whole Ethernet frames, sent from buffers and received into them. Their
+//! states are in the table of [`super`].
+//!
+//! On the device there is no such queue pair: it is a send queue with a TIS, a receive queue with a
+//! TIR, and flow rules that lead there. Source: reference 5.6 to 5.9, 6.3.
+
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_pmd::objects::{Handle, Kind, QueueState, page_list};
+use ferrocx_pmd::{FlowCounts, FlowMatch, FlowRuleHandle};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::wq::{CreateRq, CreateSq};
+use ferrocx_prm::wqc::{Rqc, Sqc, Wq};
+use ferrocx_prm::wqe::Opcode;
+
+use super::attr::Sizes;
+use super::post::FastRegSetup;
+use super::rq::Rq;
+use super::sq::{Entry, Other, Parts, Sq};
+use super::wqe::Wqe;
+use super::{BLOCK_BYTES, Qp, QpConfig, QpState, QpType};
+use crate::cq::Cq;
+use crate::error::{PostError, Refused, VerbsError};
+use crate::mr::{Buffers, Sge};
+use crate::pd::Pd;
+use crate::wr::{SendFlags, SendWr, WcOpcode};
+
+/// Bytes of an Ethernet header.
+const HEADER_BYTES: u64 = 14;
+/// Bytes of a VLAN tag, and where its type stands. Source: IEEE 802.1Q.
+const TAG_BYTES: u64 = 4;
+const TAG_AT: usize = 12;
+const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+/// Most bytes of headers that a device wants inline; more than any of
+/// [`Limits::min_inline_bytes`](ferrocx_pmd::Limits::min_inline_bytes).
+const MAX_HEADERS: usize = 128;
+/// Bytes of headers in the first unit of an Ethernet segment. Source: reference 6.3.
+const HEADERS_IN_ETH: u32 = 2;
+/// Units of 16 bytes of control and Ethernet segment.
+const CTRL_AND_ETH_DS: u32 = 2;
+/// Checksums of layer 4 and 3 in the second dword of the Ethernet segment. Source: reference 6.3.
+const CHECKSUMS: u32 = 0b11 << 30;
+/// `wq_type`: cyclic. Source: reference 5.6.
+const WQ_CYCLIC: u32 = 1;
+/// log2 of the bytes of a send block, and of a data segment.
+const LOG_BLOCK_BYTES: u32 = 6;
+const LOG_UNIT_BYTES: u32 = 4;
+/// The flow tag of a queue's rules: its number, so that completions of receives name it.
+const MAX_TAG: u32 = 0xff_ffff;
+
+/// A rule of a raw packet queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowId(u64);
+
+/// What frames must be like that a queue sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// The longest without a VLAN tag: MTU and Ethernet header.
+    max_bytes: u64,
+    /// Headers of each frame that stand in the request.
+    inline: usize,
+    /// The device fills in checksums.
+    checksums: bool,
+}
+
+/// What the device knows of a queue pair, of any service.
+#[derive(Debug)]
+pub(super) enum Objects {
+    Qp(Handle),
+    Raw(Box<RawObjects>),
+}
+
+impl Objects {
+    /// Whether a failed receive that names queue `number` is of these.
+    pub(super) fn receives_as(&self, number: u32) -> bool {
+        matches!(self, Self::Raw(raw) if raw.rq.number() == number)
+    }
+
+    /// Destroys them; on an error the device may still own what is posted.
+    pub(super) fn destroy(&mut self) -> Result<(), VerbsError> {
+        match self {
+            Self::Qp(handle) => Ok(handle.destroy()?),
+            Self::Raw(raw) => raw.destroy(),
+        }
+    }
+}
+
+/// The device's objects of a raw packet queue pair.
+#[derive(Debug)]
+pub(super) struct RawObjects {
+    // Dropped in this order.
+    flows: Vec<(FlowId, FlowRuleHandle)>,
+    tir: Arc<Handle>,
+    rq: Handle,
+    sq: Handle,
+    next_flow: u64,
+}
+
+impl RawObjects {
+    /// Reset to INIT.
+    pub(super) fn init(&self) -> Result<(), VerbsError> {
+        Ok(self.rq.move_queue(QueueState::RST, QueueState::RDY)?)
+    }
+
+    /// RTR to RTS.
+    fn start_sending(&self) -> Result<(), VerbsError> {
+        Ok(self.sq.move_queue(QueueState::RST, QueueState::RDY)?)
+    }
+
+    /// Has everything posted flushed. A queue in reset has nothing posted.
+    pub(super) fn fail(&self) -> Result<(), VerbsError> {
+        for queue in [&self.sq, &self.rq] {
+            if queue.queue_state()? == QueueState::RDY {
+                queue.move_queue(QueueState::RDY, QueueState::ERR)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Both queues to reset, without rules.
+    pub(super) fn reset(&mut self) -> Result<(), VerbsError> {
+        self.flows.clear();
+        self.rq.stop_queue()?;
+        Ok(self.sq.stop_queue()?)
+    }
+
+    /// What the device says of the state; of INIT and RTR it knows no difference.
+    pub(super) fn state(&self, known: QpState) -> Result<QpState, VerbsError> {
+        Ok(match (self.rq.queue_state()?, self.sq.queue_state()?) {
+            (QueueState::RST, QueueState::RST) => QpState::Reset,
+            (QueueState::RDY, QueueState::RST) if known == QpState::Rtr => QpState::Rtr,
+            (QueueState::RDY, QueueState::RST) => QpState::Init,
+            (QueueState::RDY, QueueState::RDY) => QpState::Rts,
+            (QueueState::RDY, QueueState::ERR) => QpState::SqError,
+            _ => QpState::Error,
+        })
+    }
+
+    fn destroy(&mut self) -> Result<(), VerbsError> {
+        self.reset()?;
+        if let Some(tir) = Arc::get_mut(&mut self.tir) {
+            tir.destroy()?;
+        }
+        self.rq.destroy()?;
+        Ok(self.sq.destroy()?)
+    }
+}
+
+impl<B: Buffers> Qp<B> {
+    /// Makes a raw packet queue pair in reset.
+    pub(super) fn new_raw(
+        pd: &Pd,
+        [send_cq, recv_cq]: [&Cq; 2],
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let pd = Arc::clone(&pd.inner);
+        let core = &pd.core;
+        let port = core.port();
+        let limits = port.limits();
+        let inline = usize::from(limits.min_inline_bytes).min(MAX_HEADERS);
+        let header_ds =
+            CTRL_AND_ETH_DS + (inline as u32).saturating_sub(HEADERS_IN_ETH).div_ceil(16);
+        let sizes = Sizes::of(config, &core.attr, header_ds)?;
+        let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
+        let send_share = send_cq.reserve(core, sq_blocks)?;
+        let recv_share = Some(recv_cq.reserve(core, rq_entries)?);
+        let cqns = [send_cq.number(), recv_cq.number()];
+        let uar = core.uar()?;
+        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
+        let sq_ring = Arc::new(port.alloc_dma(BLOCK_BYTES << sizes.log_sq_blocks, 4096)?);
+        let rq_ring = Arc::new(port.alloc_dma(16 << log_rq, 4096)?);
+        let record = Arc::new(port.alloc_dma(8, 64)?);
+        let wq =
+            Wq::zeroed().with_wq_type(WQ_CYCLIC).with_pd(pd.number()).with_dbr_addr(record.iova());
+        let sq_wq = wq
+            .with_uar_page(uar.page())
+            .with_log_wq_stride(LOG_BLOCK_BYTES)
+            .with_log_wq_sz(sizes.log_sq_blocks.into());
+        let sqc = Sqc::zeroed()
+            .with_rlky(core.lkey.is_some())
+            .with_flush_in_error_en(true)
+            .with_min_wqe_inline_mode(port.min_inline_mode())
+            .with_user_index(config.user_index)
+            .with_cqn(cqns[0])
+            .with_tis_lst_sz(1)
+            .with_tis_num_0(port.tisn())
+            .with_wq(sq_wq);
+        let input = CreateSq::input().with_ctx(sqc);
+        let sqn = port.execute::<CreateSq>(&input, &page_list(&sq_ring), &mut [])?.sqn();
+        let memory = vec![Arc::clone(&sq_ring), Arc::clone(&record)];
+        let sq_handle = port.adopt(Kind::Sq, sqn, memory);
+        let rq_wq = wq
+            .with_log_wq_stride(LOG_UNIT_BYTES + u32::from(sizes.log_rq_units))
+            .with_log_wq_sz(sizes.log_rq_entries.into());
+        // Frames arrive whole: VLAN tags stay.
+        let rqc = Rqc::zeroed()
+            .with_rlky(core.lkey.is_some())
+            .with_vsd(true)
+            .with_flush_in_error_en(true)
+            .with_user_index(config.user_index)
+            .with_cqn(cqns[1])
+            .with_wq(rq_wq);
+        let input = CreateRq::input().with_ctx(rqc);
+        let rqn = port.execute::<CreateRq>(&input, &page_list(&rq_ring), &mut [])?.rqn();
+        let memory = vec![Arc::clone(&rq_ring), Arc::clone(&record)];
+        let rq_handle = port.adopt(Kind::Rq, rqn, memory);
+        let tir = Arc::new(port.direct_tir(rqn)?);
+        let units = Ring::new(rq_ring, 0, log_rq)?;
+        let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
+        let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id());
+        let sq = Sq::new(Parts {
+            units: Ring::new(Arc::clone(&sq_ring), 0, sizes.log_sq_blocks + 2)?,
+            blocks: Ring::new(sq_ring, 0, sizes.log_sq_blocks)?,
+            doorbell: uar.doorbell().clone(),
+            record: DmaWord::new(record, 4)?,
+            qpn: sqn,
+            pd_id: pd.id(),
+            max_blocks: sizes.max_blocks,
+            max_sge: config.max_send_sge,
+            max_inline: config.max_inline_bytes,
+            frames: Frames { max_bytes: 0, inline, checksums: limits.checksum_offload },
+        });
+        let objects =
+            RawObjects { flows: Vec::new(), tir, rq: rq_handle, sq: sq_handle, next_flow: 0 };
+        Ok(Self {
+            sq,
+            rq: Some(rq),
+            state: QpState::Reset,
+            qp_type: QpType::Raw,
+            st: QpType::Raw as u32,
+            qpn: sqn,
+            qpn_be: sqn.to_be(),
+            fast_reg: FastRegSetup::of(core, QpType::Raw, false),
+            objects: Objects::Raw(Box::new(objects)),
+            _uar: uar,
+            send_share,
+            recv_share,
+            srq: None,
+            cqns,
+            groups: Vec::new(),
+            pd,
+        })
+    }
+
+    /// RTR to RTS of a raw packet queue pair.
+    pub(super) fn start_raw(&mut self) -> Result<(), VerbsError> {
+        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("frames")) };
+        raw.start_sending()?;
+        self.sq.frames.max_bytes = u64::from(self.pd.core.port().mtu()) + HEADER_BYTES;
+        Ok(())
+    }
+
+    /// SQ error to RTS of a raw packet queue pair.
+    pub(super) fn resume_raw(&mut self) -> Result<(), VerbsError> {
+        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("frames")) };
+        raw.sq.stop_queue()?;
+        // The device counts from 0 again.
+        self.sq.reset();
+        self.start_raw()
+    }
+
+    /// Leads frames that arrive and match to this raw packet queue pair, until
+    /// [`Qp::destroy_flow`] or [`Qp::reset`], or until the queue pair is dropped.
+    ///
+    /// [`FlowMatch::default`] takes every frame that the port lets in: its own address, broadcast,
+    /// groups after [`Device::join_multicast`](ferrocx_pmd::Device::join_multicast), and all after
+    /// [`Device::set_promiscuous`](ferrocx_pmd::Device::set_promiscuous). RoCE for the port's own
+    /// addresses stays with its queue pairs. A frame goes to one receiver: among rules that match,
+    /// of all queues of the port, the one decides whose combination of fields was used first.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`] for another service, [`VerbsError::WrongState`] before RTR and
+    /// in error, [`VerbsError::Device`] for fields that contradict each other and for a full table,
+    /// or what the device refused.
+    pub fn create_flow(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
+        let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw("flows")) };
+        if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {
+            return Err(VerbsError::WrongState { is: self.state, needs: QpState::Rtr });
+        }
+        let port = self.pd.core.port();
+        let counts = port.limits().flow_counters;
+        let handle = port.add_flow_rule_to(&raw.tir, matches, self.qpn & MAX_TAG, counts)?;
+        let id = FlowId(raw.next_flow);
+        raw.next_flow += 1;
+        raw.flows.push((id, handle));
+        Ok(id)
+    }
+
+    /// Ends [`Qp::create_flow`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoSuchFlow`], or what the device refused.
+    pub fn destroy_flow(&mut self, id: FlowId) -> Result<(), VerbsError> {
+        let at = self.flow_at(id)?;
+        let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw("flows")) };
+        Ok(raw.flows.remove(at).1.destroy()?)
+    }
+
+    /// Frames and bytes that matched a rule, received or dropped for want of a receive.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoSuchFlow`], [`VerbsError::Device`] for a device that does not count, or what
+    /// it refused.
+    pub fn flow_counts(&self, id: FlowId) -> Result<FlowCounts, VerbsError> {
+        let at = self.flow_at(id)?;
+        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("flows")) };
+        Ok(raw.flows[at].1.counts()?)
+    }
+
+    fn flow_at(&self, id: FlowId) -> Result<usize, VerbsError> {
+        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("flows")) };
+        raw.flows.iter().position(|(known, _)| *known == id).ok_or(VerbsError::NoSuchFlow)
+    }
+}
+
+/// Of what only raw packet queue pairs have.
+fn only_raw(what: &'static str) -> VerbsError {
+    VerbsError::Unsupported { what, way_out: "use a raw packet queue pair" }
+}
+
+impl<B: Buffers> Sq<B> {
+    /// Writes a frame that lies in buffers.
+    #[inline(never)]
+    pub(super) fn push_frame(
+        &mut self,
+        wr: &SendWr<'_>,
+        held: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        let written = match &held {
+            Some(buffers) => self.write_frame(wr.flags, buffers),
+            None => Err(PostError::FrameLength),
+        };
+        match written {
+            Ok(end) => {
+                self.close_frame(wr, end, held);
+                Ok(())
+            }
+            Err(cause) => Err(Refused { held, cause }),
+        }
+    }
+
+    /// Writes a frame that is copied into the request.
+    #[inline(never)]
+    pub(super) fn push_frame_inline(
+        &mut self,
+        wr: &SendWr<'_>,
+        frame: &[u8],
+    ) -> Result<(), PostError> {
+        if frame.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong);
+        }
+        let is_tagged = || frame.get(TAG_AT..TAG_AT + 2).is_some_and(is_tag);
+        let mut wqe = self.begin_frame(wr.flags, frame.len() as u64, is_tagged)?;
+        let (headers, data) = frame.split_at(frame.len().min(self.frames.inline));
+        wqe.eth(checksums(wr.flags), headers);
+        if !data.is_empty() {
+            wqe.inline(data);
+        }
+        let end = wqe.end();
+        self.close_frame(wr, end, None);
+        Ok(())
+    }
+
+    /// Checks what does not depend on where the bytes lie.
+    fn begin_frame(
+        &self,
+        flags: SendFlags,
+        len: u64,
+        is_tagged: impl FnOnce() -> bool,
+    ) -> Result<Wqe<'_>, PostError> {
+        let max = self.frames.max_bytes;
+        let fits = (HEADER_BYTES..=max).contains(&len)
+            || (max..=max + TAG_BYTES).contains(&len) && is_tagged();
+        if !fits {
+            return Err(PostError::FrameLength);
+        }
+        if flags.contains(SendFlags::IP_CSUM) && !self.frames.checksums {
+            return Err(PostError::Operation);
+        }
+        Ok(self.begin())
+    }
+
+    /// Writes the segments of a frame; gives the unit behind them.
+    fn write_frame(&self, flags: SendFlags, buffers: &B) -> Result<u32, PostError> {
+        let len = buffers.sges().map(|sge| u64::from(sge.len)).sum();
+        if buffers.sges().any(|sge| sge.pd_id != self.pd_id) {
+            return Err(PostError::Pd);
+        }
+        let is_tagged = || {
+            let mut head = [0; TAG_AT + 2];
+            buffers.copy_head(&mut head) && is_tag(&head[TAG_AT..])
+        };
+        let mut wqe = self.begin_frame(flags, len, is_tagged)?;
+        let mut headers = [0; MAX_HEADERS];
+        let headers = &mut headers[..self.frames.inline.min(len as usize)];
+        if !buffers.copy_head(headers) {
+            return Err(PostError::Headers);
+        }
+        wqe.eth(checksums(flags), headers);
+        let (mut skip, mut count) = (headers.len() as u32, 0);
+        for sge in buffers.sges() {
+            let inline = skip.min(sge.len);
+            skip -= inline;
+            // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
+            if inline == sge.len {
+                continue;
+            }
+            if count == self.max_sge {
+                return Err(PostError::TooManySges);
+            }
+            count += 1;
+            wqe.data(Sge { addr: sge.addr + u64::from(inline), len: sge.len - inline, ..sge });
+        }
+        Ok(wqe.end())
+    }
+
+    fn close_frame(&mut self, wr: &SendWr<'_>, end: u32, held: Option<B>) {
+        let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::Send, flags: wr.flags };
+        self.close_at((Opcode::SEND, 0, 0), end, entry, held, Other::Nothing);
+    }
+}
+
+/// Whether these bytes of a frame are the type of a VLAN tag.
+fn is_tag(bytes: &[u8]) -> bool {
+    TAG_TYPES.iter().any(|tag| bytes == tag)
+}
+
+/// What the Ethernet segment asks for.
+fn checksums(flags: SendFlags) -> u32 {
+    if flags.contains(SendFlags::IP_CSUM) { CHECKSUMS } else { 0 }
+}
+
+impl Wqe<'_> {
+    /// An Ethernet segment, with headers that are left out of the data.
+    fn eth(&mut self, checksums: u32, headers: &[u8]) {
+        let (start, rest) = headers.split_at(headers.len().min(HEADERS_IN_ETH as usize));
+        let mut first = [0; 16];
+        first[0x04..0x08].copy_from_slice(&checksums.to_be_bytes());
+        first[0x0c..0x0e].copy_from_slice(&(headers.len() as u16).to_be_bytes());
+        first[0x0e..0x0e + start.len()].copy_from_slice(start);
+        self.unit().store(&first);
+        for chunk in rest.chunks(16) {
+            let mut bytes = [0; 16];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.unit().store(&bytes);
+        }
+    }
+}
