@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_mempool::RegionConfig;
-use ferrocx_model::wire::{Link, link};
+use ferrocx_model::wire::{Wire, link};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_pmd::DeviceConfig;
 use ferrocx_verbs_lite::*;
@@ -25,7 +25,7 @@ pub struct Port {
     ip: Ipv4Addr,
 }
 
-fn model(number: u8, cable: Link) -> Result<(Arc<LocalTransport>, Nic)> {
+fn model(number: u8, wire: impl Wire + 'static) -> Result<(Arc<LocalTransport>, Nic)> {
     let config = NicConfig { roce: true, mac: [2, 0, 0, 0, 0, number], ..NicConfig::default() };
     let identity = PciIdentity {
         vendor: PciIdentity::VENDOR_MELLANOX,
@@ -35,7 +35,7 @@ fn model(number: u8, cable: Link) -> Result<(Arc<LocalTransport>, Nic)> {
     };
     let (transport, side) = pair(LocalConfig { identity, ..LocalConfig::default() })?;
     let mut nic = Nic::new(side, config);
-    nic.datapath_mut().plug(cable);
+    nic.datapath_mut().plug(wire);
     Ok((transport, nic))
 }
 
@@ -108,6 +108,20 @@ pub fn two_ports() -> Result<(Port, Port, Step)> {
     first.set_idle_hook(Some(Arc::clone(&step)));
     second.set_idle_hook(Some(Arc::clone(&step)));
     Ok((open(first, 1)?, open(second, 2)?, step))
+}
+
+/// A port on another wire.
+pub fn one_port(wire: impl Wire + 'static) -> Result<(Port, Step)> {
+    let (transport, nic) = model(1, wire)?;
+    let world = Mutex::new((nic, 0));
+    let step: Step = Arc::new(move || {
+        let mut world = world.lock().expect("no step panics");
+        let (nic, now) = &mut *world;
+        *now += 1000;
+        nic.step(*now);
+    });
+    transport.set_idle_hook(Some(Arc::clone(&step)));
+    Ok((open(transport, 1)?, step))
 }
 
 /// Two queue pairs that are each other's peer.
