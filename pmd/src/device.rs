@@ -290,7 +290,8 @@ impl Device {
     /// stamps the buffers if no other device has.
     ///
     /// Call it for every pool whose packets pass through this device's queues, before making them.
-    /// A pool of another device is fine: its addresses are translated. Again is harmless.
+    /// A pool of another device is fine: its addresses are translated. Again is harmless. One whose
+    /// [`Device::unregister_pool`] failed is registered anew, once what is left of it can be ended.
     ///
     /// # Errors
     ///
@@ -298,7 +299,8 @@ impl Device {
     /// refused, [`DeviceError::Mempool`] if buffers of an unstamped pool are in use.
     pub fn register_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
-        lock(&self.inner.registrations).add(&mut control, &self.inner.keys, pool)
+        let gone = self.inner.objects_are_gone();
+        lock(&self.inner.registrations).add(&mut control, gone, &self.inner.keys, pool)
     }
 
     /// Ends the device's reach into a pool's buffers: takes the stamp back, and with the last pool

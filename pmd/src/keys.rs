@@ -141,6 +141,8 @@ pub(crate) struct Registration {
     lkey: u32,
     mkey_index: Option<u32>,
     pools: Vec<Registered>,
+    /// Its end began and failed half-way: nothing may use it any more.
+    is_ending: bool,
 }
 
 /// A pool over a region that this device can reach.
@@ -174,13 +176,18 @@ pub(crate) struct RegionKeys {
 }
 
 impl Registrations {
-    /// Maps the pool's region, makes its key, and stamps the pool if no device has yet.
+    /// Maps the pool's region, makes its key, and stamps the pool if no device has yet. What is
+    /// left of a registration whose end failed is ended before.
     pub(crate) fn add(
         &mut self,
         control: &mut Control,
+        objects_are_gone: bool,
         keys: &Keys,
         pool: &Pool,
     ) -> Result<(), DeviceError> {
+        if let Some(at) = self.find(pool).filter(|at| self.list[*at].is_ending) {
+            self.end(control, objects_are_gone, at)?;
+        }
         let at = match self.find(pool) {
             Some(at) => at,
             None => {
@@ -188,8 +195,9 @@ impl Registrations {
                 let dma = Arc::clone(control.memory().dma());
                 let mapping = dma.map(Arc::clone(&region), DmaAccess::ReadWrite)?;
                 let (lkey, mkey_index) = keys.for_region(control, &mapping)?;
-                let pools = Vec::new();
-                self.list.push(Registration { region, mapping, lkey, mkey_index, pools });
+                let (pools, is_ending) = (Vec::new(), false);
+                let entry = Registration { region, mapping, lkey, mkey_index, pools, is_ending };
+                self.list.push(entry);
                 self.list.len() - 1
             }
         };
@@ -227,20 +235,13 @@ impl Registrations {
             entry.pools[place].stamped = false;
         }
         if entry.pools.len() == 1 {
-            if let Some(index) = entry.mkey_index.filter(|_| !objects_are_gone) {
-                control.destroy(Kind::Mkey, index)?;
-                entry.mkey_index = None;
-            }
-            entry.mapping.end()?;
-            self.list.remove(at);
-        } else {
-            entry.pools.remove(place);
+            return self.end(control, objects_are_gone, at);
         }
+        entry.pools.remove(place);
         Ok(())
     }
 
-    /// Ends the device's access to a pool of foreign memory, whatever uses it: first its key, then
-    /// its mapping.
+    /// Ends the device's access to a pool of foreign memory, whatever uses it.
     pub(crate) fn revoke(
         &mut self,
         control: &mut Control,
@@ -252,8 +253,19 @@ impl Registrations {
                         pool, then unregister it";
             return Err(ConfigError::Conflict { what }.into());
         }
-        let Some(at) = self.find(pool) else { return Ok(()) };
+        self.find(pool).map_or(Ok(()), |at| self.end(control, objects_are_gone, at))
+    }
+
+    /// Ends a registration: first its key, then its mapping. When it fails, nothing uses what is
+    /// left, and another call goes on with that.
+    fn end(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        at: usize,
+    ) -> Result<(), DeviceError> {
         let entry = &mut self.list[at];
+        entry.is_ending = true;
         if let Some(index) = entry.mkey_index.filter(|_| !objects_are_gone) {
             control.destroy(Kind::Mkey, index)?;
             entry.mkey_index = None;
@@ -275,14 +287,14 @@ impl Registrations {
 
     /// How this device reaches a pool.
     pub(crate) fn get(&self, pool: &Pool) -> Option<RegionKeys> {
-        let entry = &self.list[self.find(pool)?];
+        let entry = self.list.get(self.find(pool)?).filter(|entry| !entry.is_ending)?;
         let stamp = pool.keys()?.region_iova;
         Some(RegionKeys { stamp_to_iova: entry.mapping.iova().wrapping_sub(stamp), ..entry.keys() })
     }
 
     /// How this device reaches every region, for packets of any pool.
     pub(crate) fn all(&self) -> Vec<RegionKeys> {
-        self.list.iter().map(Registration::keys).collect()
+        self.list.iter().filter(|entry| !entry.is_ending).map(Registration::keys).collect()
     }
 
     /// mkeys of regions, to destroy at the end.

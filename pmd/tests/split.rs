@@ -3,14 +3,16 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use common::{Bench, Burst, config, frame, packet, pool, pool_of};
 use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolConfig, Region, TxLengths};
+use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
 use ferrocx_pmd::{
     BufferSplit, Device, DeviceConfig, DeviceError, KeyMode, QueueFault, Rss, RssConfig, RxQueue,
     RxQueueConfig, TxQueueConfig,
 };
-use ferrocx_prm::syndrome::CqeSyndrome;
+use ferrocx_prm::syndrome::{CommandStatus, CqeSyndrome};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 /// Bytes in front of the pool in the other device's memory, which nobody may touch.
@@ -375,6 +377,44 @@ fn pools_of_one_region_keep_it_mapped_until_the_last() {
     assert!(second.keys().is_some());
     device.unregister_pool(&second).unwrap();
     assert_eq!(bench.mappings(), before);
+}
+
+#[test]
+fn a_pool_whose_end_failed_half_way_is_registered_anew() {
+    for (step, by_revoking) in [("key", false), ("key", true), ("map", false), ("map", true)] {
+        let mut bench = Bench::new();
+        let device = bench.device();
+        let (headers, peer) = (pool(128), Peer::new(1 << 20));
+        let payloads = peer.pool(128, 2048);
+        device.register_pool(&headers).unwrap();
+        let before = bench.mappings();
+        device.register_pool(&payloads).unwrap();
+        if step == "key" {
+            let nth = bench.nic().state().counters.commands + 1;
+            let fault = CommandFault::Status(CommandStatus::INTERNAL_ERR);
+            bench.nic().set_faults(FaultPlan::at(&[Fault::Command { nth, fault }]));
+        }
+        bench.unmap_fails.store(step == "map", Ordering::Relaxed);
+        let end = || match by_revoking {
+            true => device.revoke_pool(&payloads),
+            false => device.unregister_pool(&payloads),
+        };
+        let refused = end().unwrap_err().to_string();
+        let said = if step == "key" { "DESTROY_MKEY: INTERNAL_ERR" } else { "no mapping is" };
+        assert!(refused.contains(said), "{refused}");
+        let unused = device.rx_queue(&headers, &split(64, &payloads)).unwrap_err();
+        assert!(matches!(unused, DeviceError::PoolNotRegistered { .. }), "{unused}");
+        bench.unmap_fails.store(false, Ordering::Relaxed);
+        // Another pool of the region does not get its key either.
+        let config = PoolConfig { count: 16, data_room_bytes: 2048, ..PoolConfig::default() };
+        let second = Pool::with_region(&config, &peer.ours, 1 << 19).unwrap();
+        device.register_pool(&second).unwrap();
+        let (mut rx, _rss) = receiver(&device, &headers, &split(64, &payloads));
+        assert_eq!(bench.mappings(), before + 1);
+        assert_eq!(payloads.keys(), second.keys());
+        let sent = frame(MAC, 300, 2);
+        assert_parts(&peer, &received(&mut bench, &mut rx, &sent), &sent, 64, 2048);
+    }
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! A driver and a model in one thread: the model steps whenever the driver waits, or when told.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, Notice, PciIdentity,
-    Transport,
+    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, Interrupts, Notice,
+    PciIdentity, Transport,
 };
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
 use ferrocx_model::wire::{Fcs, Link, Wire, link};
@@ -24,6 +24,8 @@ pub struct Bench {
     nic: Arc<Mutex<Nic>>,
     clock: Arc<AtomicU64>,
     mappings: Mappings,
+    /// Makes the system refuse to unmap.
+    pub unmap_fails: Arc<AtomicBool>,
     /// What the system says about the device.
     pub notice: Said,
     /// The far end of the cable.
@@ -54,8 +56,8 @@ impl Bench {
             let mut nic = model.lock().unwrap_or_else(PoisonError::into_inner);
             nic.step(time.fetch_add(STEP_NS, Ordering::Relaxed));
         })));
-        let (mappings, notice) = (Mappings::default(), Said::default());
-        Self { transport, nic, clock, mappings, notice, wire }
+        let (mappings, notice, unmap_fails) = Default::default();
+        Self { transport, nic, clock, mappings, unmap_fails, notice, wire }
     }
 
     pub fn nic(&self) -> MutexGuard<'_, Nic> {
@@ -65,7 +67,8 @@ impl Bench {
     pub fn open(&self, config: &DeviceConfig) -> Result<Device, DeviceError> {
         let inner = Arc::clone(&self.transport);
         let (mappings, notice) = (Arc::clone(&self.mappings), Arc::clone(&self.notice));
-        let transport = Counting { inner, mappings, notice };
+        let unmap_fails = Arc::clone(&self.unmap_fails);
+        let transport = Counting { inner, mappings, unmap_fails, notice };
         Device::open(Arc::new(transport), config)
     }
 
@@ -212,6 +215,7 @@ type Mappings = Arc<Mutex<Vec<Weak<DmaMapping>>>>;
 struct Counting {
     inner: Arc<LocalTransport>,
     mappings: Mappings,
+    unmap_fails: Arc<AtomicBool>,
     notice: Said,
 }
 
@@ -220,11 +224,32 @@ struct Counting {
 struct CountingDma {
     inner: Arc<dyn DmaSpace>,
     mappings: Mappings,
+    unmap_fails: Arc<AtomicBool>,
+}
+
+/// What unmaps one of its mappings, unless that is to fail.
+struct Unmapping {
+    inner: Arc<DmaMapping>,
+    fails: Arc<AtomicBool>,
+}
+
+impl DmaUnmap for Unmapping {
+    fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(BusError::NotMapped { iova, len_bytes: len_bytes as u64 });
+        }
+        self.inner.end()
+    }
+
+    // The inner mapping does, when it is dropped.
+    fn release(&self, _: u64, _: usize) {}
 }
 
 impl DmaSpace for CountingDma {
     fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
-        let mapping = self.inner.map(region, access)?;
+        let inner = self.inner.map(Arc::clone(&region), access)?;
+        let (iova, fails) = (inner.iova(), Arc::clone(&self.unmap_fails));
+        let mapping = DmaMapping::new(region, iova, access, Box::new(Unmapping { inner, fails }));
         let mut list = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
         list.retain(|known| known.strong_count() > 0);
         list.push(Arc::downgrade(&mapping));
@@ -247,7 +272,8 @@ impl Transport for Counting {
 
     fn dma(&self) -> Arc<dyn DmaSpace> {
         let mappings = Arc::clone(&self.mappings);
-        Arc::new(CountingDma { inner: self.inner.dma(), mappings })
+        let unmap_fails = Arc::clone(&self.unmap_fails);
+        Arc::new(CountingDma { inner: self.inner.dma(), mappings, unmap_fails })
     }
 
     fn interrupts(&self) -> Arc<dyn Interrupts> {
