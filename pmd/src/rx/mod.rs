@@ -340,14 +340,8 @@ impl RxQueue {
         let split = split.map(|split| shape::Split::of(device, split, config.cache_size));
         let hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
         let mut hot = hot.splitting(split.transpose()?);
-        let need = hot.elts.capacity();
-        let got = hot.fill();
-        if got < need {
-            return Err(DeviceError::PoolTooSmall {
-                pool: hot.short_pool().name().to_owned(),
-                need,
-                got,
-            });
+        if hot.fill() < hot.elts.capacity() {
+            return Err(hot.too_small());
         }
         let wq = Wq::zeroed()
             .with_wq_type(WQ_CYCLIC)

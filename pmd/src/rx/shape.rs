@@ -149,14 +149,24 @@ impl RxRing {
         }
     }
 
-    /// The pool that has no buffer left, after [`RxRing::fill`] could not fill the ring.
-    pub(super) fn short_pool(&mut self) -> &Pool {
-        match (self.cache.get(), &self.split) {
+    /// Why [`RxRing::fill`] could not fill the ring: which pool has too few buffers for it.
+    #[cold]
+    pub(super) fn too_small(&mut self) -> DeviceError {
+        let segs = 1 << self.log_segs;
+        let (pool, of_each) = match (self.cache.get(), &self.split) {
             (Some(header), Some(split)) => {
                 self.cache.put(header);
-                split.cache.pool()
+                (split.cache.pool(), segs - 1)
             }
-            _ => self.cache.pool(),
+            (None, Some(_)) => (self.cache.pool(), 1),
+            (_, None) => (self.cache.pool(), segs),
+        };
+        // Only whole work requests are posted.
+        let of_pool = |buffers: usize| (buffers >> self.log_segs) * of_each;
+        DeviceError::PoolTooSmall {
+            pool: pool.name().to_owned(),
+            need: of_pool(self.elts.capacity()),
+            got: of_pool(self.elts.len()),
         }
     }
 }
