@@ -5,6 +5,7 @@
 //! vfio_nvme ADDRESS refused  open the device, first as a foreign one; both must fail; print why
 //! vfio_nvme ADDRESS memlock  map more than the limit of locked memory, which must fail
 //! vfio_nvme ADDRESS space    open it in an address space for several devices, and as another's
+//! vfio_nvme ADDRESS export   make a dma-buf of BAR 2, of whatever device this is
 //! vfio_nvme ADDRESS unplug   hold the device until the kernel wants it back, and give it back
 //! ```
 //!
@@ -18,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferrocx_bus::vfio::{AddressSpace, LentFiles, VfioConfig, VfioTransport};
+use ferrocx_bus::vfio::{AddressSpace, LentFiles, VfioBar, VfioConfig, VfioTransport};
 use ferrocx_bus::{Bar, BusError, DmaAccess, DmaHeap, Ring, Transport};
 use ferrocx_mempool::{PageSize, Region, RegionConfig};
 
@@ -48,8 +49,9 @@ fn main() {
         }
         [address, "memlock"] => println!("{}", map_too_much(address)),
         [address, "space"] => share_a_space(address),
+        [address, "export"] => export(address),
         [address, "unplug"] => hold_until_unplugged(address),
-        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock|space|unplug]"),
+        _ => panic!("usage: vfio_nvme ADDRESS [refused|memlock|space|export|unplug]"),
     }
 }
 
@@ -66,6 +68,20 @@ fn open(address: &str) -> Arc<VfioTransport> {
 fn page() -> Arc<Region> {
     let config = RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..Default::default() };
     Region::alloc(&config).expect("memory")
+}
+
+/// The dma-buf has the BAR's length; a kernel that makes none says what it takes.
+fn export(address: &str) {
+    let bar = VfioBar::open(address, 2).expect("a BAR of memory");
+    match bar.export_dma_buf() {
+        Ok(file) => {
+            let mut file = std::fs::File::from(file);
+            let len = std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).expect("a length");
+            assert_eq!(len, bar.len_bytes());
+            println!("exported {len} bytes");
+        }
+        Err(error) => println!("{error}"),
+    }
 }
 
 /// Opens the device in a shared space, again and again, and with another program's mappings.

@@ -3,6 +3,8 @@
 # kernel: backports
 # iommu: yes
 # program: ferrocx-testpmd testpmd ferrocx-cxctl cxctl
+# example: ferrocx-bus vfio_nvme
+# qemu: -object memory-backend-memfd,id=peer,size=16M,share=on -device ivshmem-plain,memdev=peer
 # capture: yes
 # timeout: 400
 # cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
@@ -63,5 +65,12 @@ WAIT='sleep'
 # Root opens it, and is root no more when packets come.
 AS=()
 forwards dropped --user 1000
+
+# Another device's BAR as a dma-buf, which Linux 6.12 does not make.
+peer=$(basename "$(grep -l 0x1110 /sys/bus/pci/devices/*/device | xargs dirname)")
+must sh -c "echo vfio-pci >/sys/bus/pci/devices/$peer/driver_override"
+must sh -c "echo $peer >/sys/bus/pci/drivers_probe"
+exported() { /host/vfio_nvme "$peer" export | tee /dev/stderr | grep -qx 'exported 16777216 bytes'; }
+check exported
 check_dmesg
 verdict

@@ -270,7 +270,7 @@ fn of_lent(
 }
 
 /// An error with the way out behind it.
-fn with(error: std::io::Error, way_out: &str) -> std::io::Error {
+pub(super) fn with(error: std::io::Error, way_out: &str) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{error}{way_out}"))
 }
 

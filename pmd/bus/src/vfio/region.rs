@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bar::ConfigSpace;
+use super::open::with;
 use super::{CONFIG_REGION, OpenDevice, VfioConfig, check_config, sys};
 use crate::BusError;
 
@@ -67,6 +68,27 @@ impl VfioBar {
     pub fn file(&self) -> Result<OwnedFd, BusError> {
         let what = || format!("copying the file of device {}", self.device.identity.name);
         self.device.as_fd().try_clone_to_owned().map_err(|error| BusError::os(what(), error))
+    }
+
+    /// A dma-buf of the whole BAR, for drivers and processes that take such files: RDMA drivers of
+    /// the kernel, iommufd, another process that may not open the device.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::Os`]: the kernel has no VFIO_PCI_DMABUF (Linux 6.19; Debian's backports have it),
+    /// or the device no memory that others may reach.
+    pub fn export_dma_buf(&self) -> Result<OwnedFd, BusError> {
+        let Self { device, index, len_bytes, .. } = self;
+        sys::export_dma_buf(device.as_fd(), (*index).into(), 0, *len_bytes).map_err(|error| {
+            let way_out = match error.raw_os_error() {
+                Some(libc::ENOTTY) => {
+                    "; it takes a kernel with VFIO_PCI_DMABUF, Linux 6.19 or newer"
+                }
+                _ => "",
+            };
+            let what = format!("exporting BAR {index} of device {}", device.identity.name);
+            BusError::os(what, with(error, way_out))
+        })
     }
 
     /// Where the BAR starts in that file.

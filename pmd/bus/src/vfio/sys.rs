@@ -25,6 +25,7 @@ const DEVICE_RESET: libc::Ioctl = request(11);
 const IOMMU_GET_INFO: libc::Ioctl = request(12);
 const IOMMU_MAP_DMA: libc::Ioctl = request(13);
 const IOMMU_UNMAP_DMA: libc::Ioctl = request(14);
+const DEVICE_FEATURE: libc::Ioctl = request(17);
 
 const TYPE1V2_IOMMU: libc::c_ulong = 3;
 const GROUP_FLAGS_VIABLE: u32 = 1 << 0;
@@ -36,6 +37,8 @@ const IRQ_SET_DATA_NONE: u32 = 1 << 0;
 const IRQ_SET_DATA_EVENTFD: u32 = 1 << 2;
 const IRQ_SET_ACTION_TRIGGER: u32 = 1 << 5;
 const DMA_UNMAP_ALL: u32 = 1 << 1;
+const FEATURE_GET: u32 = 1 << 16;
+const FEATURE_DMA_BUF: u32 = 11;
 const IOMMU_INFO_PGSIZES: u32 = 1 << 0;
 const IOMMU_INFO_CAPS: u32 = 1 << 1;
 const IOMMU_INFO_CAP_IOVA_RANGE: u16 = 1;
@@ -135,6 +138,43 @@ pub(super) fn irq_count(device: BorrowedFd<'_>, index: u32) -> io::Result<u32> {
     // SAFETY: the kernel writes at most `argsz` bytes, the size of `info`.
     check(unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_GET_IRQ_INFO, &raw mut info) })?;
     Ok(info.count)
+}
+
+/// `struct vfio_device_feature` with `struct vfio_device_feature_dma_buf` of one range.
+#[repr(C)]
+struct ExportDmaBuf {
+    argsz: u32,
+    flags: u32,
+    region_index: u32,
+    open_flags: u32,
+    dma_buf_flags: u32,
+    nr_ranges: u32,
+    offset: u64,
+    length: u64,
+}
+
+/// A new dma-buf of a part of a region.
+pub(super) fn export_dma_buf(
+    device: BorrowedFd<'_>,
+    region_index: u32,
+    offset: u64,
+    length: u64,
+) -> io::Result<OwnedFd> {
+    let export = ExportDmaBuf {
+        argsz: 40,
+        flags: FEATURE_GET | FEATURE_DMA_BUF,
+        region_index,
+        open_flags: (libc::O_RDWR | libc::O_CLOEXEC).cast_unsigned(),
+        dma_buf_flags: 0,
+        nr_ranges: 1,
+        offset,
+        length,
+    };
+    // SAFETY: the kernel reads `argsz` bytes, the size of `export`.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_FEATURE, &raw const export) };
+    check(fd)?;
+    // SAFETY: the kernel made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// What a group says about itself.
