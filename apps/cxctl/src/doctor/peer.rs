@@ -71,12 +71,9 @@ fn translation(tree: &Tree, address: &str, peer: &str) -> Finding {
         let text = format!("nothing translates its addresses on the way to {peer}");
         return Finding::ok(check, text);
     };
-    let driver = tree.link(Tree::device(peer).join("driver"));
-    let driver = driver.unwrap_or_else(|| "no driver".to_owned());
-    if group(peer) == Some(own.clone()) && !driver.starts_with("vfio") {
-        let text =
-            format!("{peer} ({driver}) is in IOMMU group {own} too: VFIO gives neither out alone");
-        let mend = format!("bind {peer} to vfio-pci too, and lend its BAR from there");
+    if group(peer) == Some(own.clone()) {
+        let text = format!("{peer} is in IOMMU group {own} too: VFIO gives neither out alone");
+        let mend = "move one of them to a slot with ACS of its own";
         return Finding::warning(check, text, mend);
     }
     let text = format!(
