@@ -95,15 +95,25 @@ fn share_a_space(address: &str) {
         device.dma().map(Arc::clone(&region), access).expect("mapped")
     };
     let mapping = map(&device, DmaAccess::ReadWrite);
-    assert!(Arc::ptr_eq(&mapping, &map(&device, DmaAccess::ReadWrite)), "mapped once");
-    assert!(!Arc::ptr_eq(&mapping, &map(&device, DmaAccess::Read)), "other rights are another's");
+    let iova = mapping.iova();
+    assert_eq!(map(&device, DmaAccess::ReadWrite).iova(), iova, "mapped once");
+    assert_ne!(map(&device, DmaAccess::Read).iova(), iova, "other rights are another's");
     // Memory stays mapped without its device, which may come back.
     drop(device);
     let device = VfioTransport::open(&config).expect("the device comes back");
-    assert!(Arc::ptr_eq(&mapping, &map(&device, DmaAccess::ReadWrite)), "still mapped");
-    mapping.end().expect("unmapped");
-    assert!(!Arc::ptr_eq(&mapping, &map(&device, DmaAccess::ReadWrite)), "what ended is over");
-    drop((mapping, device));
+    let again = map(&device, DmaAccess::ReadWrite);
+    assert_eq!(again.iova(), iova, "still mapped");
+    mapping.end().expect("ended");
+    assert_eq!(map(&device, DmaAccess::ReadWrite).iova(), iova, "by one of two handles only");
+    again.end().expect("unmapped");
+    let other = map(&device, DmaAccess::ReadWrite);
+    assert_ne!(other.iova(), iova, "what ended is over");
+    // What is swept away is over for whoever comes later, though the old handle lives on.
+    device.dma().unmap_all().expect("unmapped");
+    let late = map(&device, DmaAccess::ReadWrite);
+    assert_ne!(late.iova(), other.iova());
+    late.end().expect("it is there to be unmapped");
+    drop((mapping, again, other, late, device));
     let device = VfioTransport::open(&config).expect("the space outlives its devices");
     drop((map(&device, DmaAccess::ReadWrite), device, config));
 
@@ -116,7 +126,13 @@ fn share_a_space(address: &str) {
     let number = group.file_name().and_then(|name| name.to_str()).expect("a number");
     let (container, group) = (file("/dev/vfio/vfio"), file(&format!("/dev/vfio/{number}")));
     let lent = Some(Arc::new(LentFiles::Group { container, group }));
-    let config = VfioConfig { lent, seed: Some(7), ..settings(address) };
+    let space = Some(Arc::new(AddressSpace::default()));
+    let config = VfioConfig { lent, space, seed: Some(7), ..settings(address) };
+    for _ in 0..2 {
+        let device = VfioTransport::open(&config).expect("the lender keeps its group there");
+        drop(map(&device, DmaAccess::ReadWrite));
+    }
+    let config = VfioConfig { space: None, ..config };
     let [first, second] = [0; 2].map(|_| VfioTransport::open(&config).expect("lent twice"));
     let _mapping = map(&first, DmaAccess::ReadWrite);
     let refused = second.dma().map(page(), DmaAccess::ReadWrite);

@@ -51,8 +51,8 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// Maps a region as one contiguous run of I/O addresses, with one call to the system.
     ///
     /// The I/O address is chosen by the space, is never the region's virtual address, and is
-    /// aligned to the region's page size. Where several devices share a space, a region that one of
-    /// them mapped is mapped for all: the same mapping is returned.
+    /// aligned to the region's page size. Where several devices share a space, what one of them has
+    /// mapped has the same address for all, and no further call is made.
     ///
     /// # Errors
     ///
@@ -144,9 +144,9 @@ impl DmaMapping {
         &self.region
     }
 
-    /// Ends the access of every device of its address space now, whoever else holds the mapping.
-    /// Its addresses lead nowhere until the last handle is dropped: no other mapping has them
-    /// before.
+    /// Ends the device's access now, whoever else holds the mapping. Its addresses lead nowhere
+    /// until the last handle is dropped: no other mapping has them before. In an address space of
+    /// several devices, access ends with the last of their mappings of the region.
     ///
     /// # Errors
     ///
@@ -158,11 +158,6 @@ impl DmaMapping {
             *is_mapped = false;
         }
         Ok(())
-    }
-
-    /// Whether nobody has ended it.
-    pub(crate) fn is_mapped(&self) -> bool {
-        *self.is_mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the memory mapped for the rest of the process.

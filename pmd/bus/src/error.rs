@@ -202,11 +202,13 @@ pub enum BusError {
     #[error(
         "the kernel maps {len_bytes} bytes of another driver's memory for no IOMMU: they are \
          neither pages that it can pin nor a device's BAR, as with a dma-buf of system memory; \
-         lend a BAR, or memory that its driver lets be pinned"
+         lend a BAR, or memory that its driver lets be pinned{hint}"
     )]
     ForeignPages {
         /// Bytes wanted.
         len_bytes: u64,
+        /// What else to change, starting with a separator, or nothing.
+        hint: &'static str,
     },
     /// A part of the BAR that must be mapped cannot be.
     #[error(

@@ -34,8 +34,12 @@ pub(super) struct Domain {
     /// How often everything was unmapped at once; changed under the lock of `iovas`.
     sweeps: AtomicU64,
     members: Mutex<Vec<Member>>,
-    /// What was mapped for all devices; `None` where there is only one. Locked before `iovas`.
-    common: Option<Mutex<Vec<Weak<DmaMapping>>>>,
+    /// What was mapped for all devices; `None` where there is only one. Locked before the handles of
+    /// what it holds, and these before `iovas`.
+    common: Option<Mutex<Vec<Weak<Mapped>>>>,
+    /// Files of groups that were lent: the lender keeps such a group in the container, so that its
+    /// device can come back to no other.
+    lent: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
 }
 
 /// A device of a domain.
@@ -59,8 +63,8 @@ impl Domain {
         let iovas = Mutex::new(IovaAllocator::new(&limits.iova_ranges, 0, seed));
         let [mapped_bytes, mappings, sweeps] = [0; 3].map(AtomicU64::new);
         let (limits, members) = (Mutex::new(limits), Mutex::default());
-        let common = is_shared.then(Mutex::default);
-        Ok(Self { space, iovas, limits, mapped_bytes, mappings, sweeps, members, common })
+        let (common, lent) = (is_shared.then(Mutex::default), Mutex::default());
+        Ok(Self { space, iovas, limits, mapped_bytes, mappings, sweeps, members, common, lent })
     }
 
     /// Uses only what a further device can use, too.
@@ -79,6 +83,14 @@ impl Domain {
         members.push(Member { device: Arc::downgrade(device), number, group });
     }
 
+    /// Notes the file of a group that somebody lent.
+    pub(super) fn keep(&self, number: u32, group: &Arc<OwnedFd>) {
+        let mut lent = lock(&self.lent);
+        if lent.iter().all(|(known, _)| *known != number) {
+            lent.push((number, Arc::clone(group)));
+        }
+    }
+
     /// Whether a device of this name uses the space.
     pub(super) fn has(&self, name: &str) -> bool {
         let devices: Vec<_> = self.devices().collect();
@@ -87,6 +99,9 @@ impl Domain {
 
     /// The file of a group that is in the container already.
     pub(super) fn group(&self, number: u32) -> Option<Arc<OwnedFd>> {
+        if let Some((_, group)) = lock(&self.lent).iter().find(|(known, _)| *known == number) {
+            return Some(Arc::clone(group));
+        }
         let members = lock(&self.members);
         let mut files = members.iter().filter(|member| member.number == number);
         files.find_map(|member| member.group.as_ref()?.upgrade())
@@ -151,7 +166,11 @@ impl Domain {
     fn describe(&self, error: io::Error, iova: u64, region: &Region) -> BusError {
         let len_bytes = region.len_bytes() as u64;
         if error.raw_os_error() == Some(libc::EFAULT) && region.backing() == Backing::Foreign {
-            return BusError::ForeignPages { len_bytes };
+            let hint = match self.space {
+                Space::Ioas(_) => "; iommufd maps no BARs: open the adapter by its group",
+                _ => "",
+            };
+            return BusError::ForeignPages { len_bytes, hint };
         }
         if error.raw_os_error() == Some(libc::EEXIST) {
             return BusError::IovaTaken { iova, len_bytes };
@@ -196,12 +215,8 @@ impl VfioDma {
         &self.device.domain
     }
 
-    /// A mapping of its own.
-    fn map_alone(
-        &self,
-        region: Arc<Region>,
-        access: DmaAccess,
-    ) -> Result<Arc<DmaMapping>, BusError> {
+    /// One call to the kernel.
+    fn map_anew(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<Mapped>, BusError> {
         let domain = self.domain();
         let len_bytes = region.len_bytes() as u64;
         let align = alignment(&region).max(self.limits().page_size_bytes as u64);
@@ -216,34 +231,36 @@ impl VfioDma {
         drop(iovas);
         domain.mapped_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         domain.mappings.fetch_add(1, Ordering::Relaxed);
-        let (domain, group) = (Arc::clone(domain), self.device.group.clone());
-        let owner = Box::new(VfioUnmap { domain, sweep, _group: group });
-        Ok(DmaMapping::new(region, iova, access, owner))
+        let (domain, _group) = (Arc::clone(domain), self.device.group.clone());
+        let handles = Mutex::new(1);
+        Ok(Arc::new(Mapped { domain, region, iova, access, sweep, handles, _group }))
     }
 }
 
 impl DmaSpace for VfioDma {
     fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
-        let common = match (region.backing(), &self.domain().common) {
+        let domain = self.domain();
+        let mut common = match (region.backing(), &domain.common) {
             (Backing::Heap, _) => return Err(BusError::HeapRegion),
-            (Backing::Foreign, _) | (_, None) => return self.map_alone(region, access),
-            (_, Some(common)) => common,
+            (Backing::Foreign, _) | (_, None) => {
+                return Ok(self.map_anew(region, access)?.handle());
+            }
+            (_, Some(common)) => lock(common),
         };
-        let mut common = lock(common);
         common.retain(|known| known.strong_count() > 0);
-        let same = |known: &Arc<DmaMapping>| {
-            Arc::ptr_eq(known.region(), &region) && known.access() == access && known.is_mapped()
-        };
-        if let Some(known) = common.iter().filter_map(Weak::upgrade).find(same) {
-            return Ok(known);
+        let known = common.iter().filter_map(Weak::upgrade);
+        if let Some(known) = known.into_iter().find(|known| known.join(&region, access)) {
+            return Ok(known.handle());
         }
-        let mapping = self.map_alone(region, access)?;
-        common.push(Arc::downgrade(&mapping));
-        Ok(mapping)
+        let mapped = self.map_anew(region, access)?;
+        common.push(Arc::downgrade(&mapped));
+        Ok(mapped.handle())
     }
 
     fn unmap_all(&self) -> Result<(), BusError> {
         let (domain, name) = (self.domain(), &self.device.identity.name);
+        // Nobody joins what is about to go.
+        let _common = domain.common.as_ref().map(lock);
         let _iovas = lock(&domain.iovas);
         let others = domain.devices().filter(|other| !Arc::ptr_eq(other, &self.device)).count();
         if others > 0 {
@@ -266,33 +283,79 @@ impl fmt::Debug for VfioDma {
     }
 }
 
-/// Removes a mapping that [`VfioDma::map`] made.
-struct VfioUnmap {
+/// What the kernel mapped. Each [`DmaMapping`] over it is one of its handles.
+struct Mapped {
     domain: Arc<Domain>,
+    region: Arc<Region>,
+    iova: u64,
+    access: DmaAccess,
     /// Of [`Domain::sweeps`], when it was mapped.
     sweep: u64,
+    /// Handles that nobody has ended; it is unmapped with the last of them.
+    handles: Mutex<usize>,
     /// A container without groups forgets its mappings.
     _group: Option<Arc<OwnedFd>>,
 }
 
-impl DmaUnmap for VfioUnmap {
-    fn unmap(&self, iova: u64, len_bytes: usize) -> Result<(), BusError> {
-        let domain = &self.domain;
+impl Mapped {
+    /// The handle that was counted when this was made or joined.
+    fn handle(self: Arc<Self>) -> Arc<DmaMapping> {
+        let (region, iova, access) = (Arc::clone(&self.region), self.iova, self.access);
+        DmaMapping::new(region, iova, access, Box::new(Handle(self)))
+    }
+
+    /// Counts another handle, if this is what is wanted and still mapped. With `common` locked.
+    fn join(&self, region: &Arc<Region>, access: DmaAccess) -> bool {
+        let is_there = self.sweep == self.domain.sweeps.load(Ordering::Relaxed);
+        let mut handles = lock(&self.handles);
+        let joins = Arc::ptr_eq(&self.region, region) && self.access == access;
+        let joins = joins && is_there && *handles > 0;
+        *handles += usize::from(joins);
+        joins
+    }
+
+    /// Takes back what [`VfioDma::map_anew`] did, unless a sweep has.
+    fn unmap(&self) -> Result<(), BusError> {
+        let (domain, len_bytes) = (&self.domain, self.region.len_bytes());
         // With the lock, a sweep is before it or after it.
         let _iovas = lock(&domain.iovas);
         if domain.sweeps.load(Ordering::Relaxed) == self.sweep {
-            domain.space.unmap(iova, len_bytes).map_err(|error| {
-                BusError::os(format!("unmapping {len_bytes} bytes at {iova:#x}"), error)
+            domain.space.unmap(self.iova, len_bytes).map_err(|error| {
+                let what = format!("unmapping {len_bytes} bytes at {:#x}", self.iova);
+                BusError::os(what, error)
             })?;
         }
         domain.mapped_bytes.fetch_sub(len_bytes as u64, Ordering::Relaxed);
         domain.mappings.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    fn release(&self, iova: u64, len_bytes: usize) {
-        lock(&self.domain.iovas).free(iova, len_bytes as u64);
+impl Drop for Mapped {
+    /// Lets its addresses be used again; never, where it could not be unmapped.
+    fn drop(&mut self) {
+        if *lock(&self.handles) == 0 {
+            lock(&self.domain.iovas).free(self.iova, self.region.len_bytes() as u64);
+        }
     }
+}
+
+/// One of the handles.
+struct Handle(Arc<Mapped>);
+
+impl DmaUnmap for Handle {
+    fn unmap(&self, _: u64, _: usize) -> Result<(), BusError> {
+        let _common = self.0.domain.common.as_ref().map(lock);
+        let mut handles = lock(&self.0.handles);
+        if *handles == 1 {
+            self.0.unmap()?;
+        }
+        *handles -= 1;
+        Ok(())
+    }
+
+    /// The addresses go with the last handle.
+    fn release(&self, _: u64, _: usize) {}
 }
 
 #[cfg(test)]

@@ -18,10 +18,9 @@ use crate::{BusError, PciIdentity};
 
 /// One I/O address space for several devices of this process, see [`VfioConfig::space`].
 ///
-/// A region is mapped once for all of them: whoever maps it first maps it, the others get the same
-/// mapping, with the same address, until the last of them drops it. That costs one entry of the
-/// IOMMU and counts once against the limit of locked memory, and a pool's buffers need no
-/// translation on the way from one device to another.
+/// A region is mapped once for all of them, at one address, until the last of them has ended or
+/// dropped its mapping. That costs one entry of the IOMMU and counts once against the limit of
+/// locked memory, and a pool's buffers need no translation on the way from one device to another.
 ///
 /// The price is that each device can reach what any of them maps, and one fate:
 /// [`DmaSpace::unmap_all`](crate::DmaSpace::unmap_all) refuses while others use the space, so what
@@ -88,6 +87,9 @@ impl OpenDevice {
         let Joined { device, group, .. } = joined;
         let open = Arc::new(Self { device, group, domain, identity });
         open.domain.add(&open, number);
+        if let (Some(_), Some(group)) = (&config.lent, &open.group) {
+            open.domain.keep(number, group);
+        }
         *slot = Some(Arc::clone(&open.domain));
         Ok(open)
     }

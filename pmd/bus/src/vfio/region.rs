@@ -18,7 +18,7 @@ const BARS: u8 = 6;
 /// and write, which is how a device without a driver of the kernel lends its own.
 ///
 /// The device itself does nothing: it is no bus master. The NIC's own container maps the memory,
-/// as part of this process' address space: the type1 IOMMU takes such mappings.
+/// as part of this process' address space: the type1 IOMMU takes such mappings, iommufd does not.
 pub struct VfioBar {
     device: Arc<OpenDevice>,
     index: u8,
@@ -27,7 +27,7 @@ pub struct VfioBar {
 }
 
 impl VfioBar {
-    /// Opens a device of any vendor by its group, and looks at its BAR.
+    /// Opens a device of any vendor, whose group no other adapter is in, and looks at its BAR.
     ///
     /// # Errors
     ///
