@@ -34,8 +34,8 @@ pub(super) struct Domain {
     /// How often everything was unmapped at once; changed under the lock of `iovas`.
     sweeps: AtomicU64,
     members: Mutex<Vec<Member>>,
-    /// What was mapped for all devices; `None` where there is only one. Locked before the handles of
-    /// what it holds, and these before `iovas`.
+    /// What was mapped for all devices; `None` where there is only one. Locked before the handles
+    /// of what it holds, and these before `iovas`.
     common: Option<Mutex<Vec<Weak<Mapped>>>>,
     /// Files of groups that were lent: the lender keeps such a group in the container, so that its
     /// device can come back to no other.

@@ -75,8 +75,8 @@ impl VfioBar {
     ///
     /// # Errors
     ///
-    /// [`BusError::Os`]: the kernel has no VFIO_PCI_DMABUF (Linux 6.19; Debian's backports have it),
-    /// or the device no memory that others may reach.
+    /// [`BusError::Os`]: the kernel has no VFIO_PCI_DMABUF (Linux 6.19; Debian's backports have
+    /// it), or the device no memory that others may reach.
     pub fn export_dma_buf(&self) -> Result<OwnedFd, BusError> {
         let Self { device, index, len_bytes, .. } = self;
         sys::export_dma_buf(device.as_fd(), (*index).into(), 0, *len_bytes).map_err(|error| {
