@@ -37,7 +37,8 @@ struct Lane {
     out: Option<Buf>,
     /// It is the peer's turn.
     awaits: bool,
-    since: Instant,
+    /// When the message was sent that it answers. `None`: the peer sends first.
+    since: Option<Instant>,
 }
 
 /// All of them.
@@ -103,7 +104,7 @@ impl<'a> Lanes<'a> {
             qp.init(&InitAttr::default())?;
             let mut out = place(receives + at)?;
             out.copy_in(0, &message)?;
-            lanes.push(Lane { qp, out: Some(out), awaits: true, since: Instant::now() });
+            lanes.push(Lane { qp, out: Some(out), awaits: true, since: None });
         }
         let received = vec![0; size];
         Ok(Self { lanes, srq, cq, job, wait: config.wait, message, received, posted: 0 })
@@ -142,7 +143,9 @@ impl<'a> Lanes<'a> {
             since = Instant::now();
             wc.result.with_context(|| format!("queue pair {at}"))?;
             if wc.opcode == WcOpcode::Recv {
-                times.saturating_record(u64::try_from(self.lanes[at].since.elapsed().as_nanos())?);
+                if let Some(since) = self.lanes[at].since {
+                    times.saturating_record(u64::try_from(since.elapsed().as_nanos())?);
+                }
                 self.take(at, wc, role).with_context(|| format!("message {received}"))?;
                 received += 1;
             } else {
@@ -161,7 +164,7 @@ impl<'a> Lanes<'a> {
         let lane = &mut self.lanes[at];
         let buf = lane.out.take().context("the message is lost")?;
         lane.qp.post_send(&SendWr::signaled(0, SendOp::Send), Some(buf))?;
-        (lane.awaits, lane.since) = (true, Instant::now());
+        (lane.awaits, lane.since) = (true, Some(Instant::now()));
         self.posted += 1;
         Ok(())
     }
@@ -199,5 +202,40 @@ impl<'a> Lanes<'a> {
             pattern::check_equal(&self.received, &self.message, 0)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Args;
+    use crate::config::Job;
+    use crate::end::Models;
+
+    #[test]
+    fn only_answers_are_timed() {
+        let line = "perftest pingpong srq -n 20 --qps 3 -s 64";
+        let config = Config::new(&Args::parse_from(line.split(' '))).unwrap();
+        let Job::PingPong(job) = &config.job else { panic!("{:?}", config.job) };
+        let (models, [here, there]) = Models::start(&config.net, Wait::Yield).unwrap();
+        let (client, server) = UnixStream::pair().unwrap();
+        let played = |end: &End, other: &End, role, stream| {
+            let net = Net { peer_mac: Some(other.device.port().mac()), ..config.net.clone() };
+            let config = Config { net, ..config.clone() };
+            play(end, &config, job, role, stream).unwrap().1.len()
+        };
+        let times = std::thread::scope(|scope| {
+            let server = scope.spawn(|| played(&there, &here, Role::Server, server));
+            [played(&here, &there, Role::Client, client), server.join().unwrap()]
+        });
+        // What comes first to each queue pair of the server answers nothing.
+        assert_eq!(times, [20, 17]);
+        here.close().unwrap();
+        there.close().unwrap();
+        models.stop().unwrap();
     }
 }
