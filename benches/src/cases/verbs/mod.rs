@@ -27,7 +27,7 @@ const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
     Case { name, elements: RUN, make }
 }
 
-/// Every case. `_32`: a run of 32 in one call, with one doorbell where there is any.
+/// Every case. `_32`: a loop of 32 calls, with one doorbell behind it where there is any.
 pub(super) const CASES: [Case; 11] = [
     // SENDs of eight bytes inline.
     case("verbs_post_send_inline_8", || Box::new(Inline::new(Run::Single))),
@@ -54,7 +54,7 @@ pub(super) const CASES: [Case; 11] = [
 enum Run {
     /// Each by a call, with a doorbell or a completion of its own.
     Single,
-    /// All by one call, with one doorbell, or with a completion of its own each.
+    /// All in one loop, with one doorbell behind it, or with a completion of its own each.
     Whole,
     /// One completion ends all.
     Unsignaled,
