@@ -53,6 +53,7 @@ fn the_data_path_allocates_nothing() {
     let [_, transport] = transports;
     let side = common::open(transport, 2);
     writes(&side);
+    frames(&side);
     registrations(&side);
     pipeline(&side);
     drop(side);
@@ -91,6 +92,32 @@ fn writes(side: &common::Side) {
         });
     }
     assert_eq!(allocations() - before, 0, "sends and receives");
+}
+
+/// Frames to an address of this port, which the device takes back in.
+fn frames(side: &common::Side) {
+    let config = QpConfig { max_send_wr: 32, max_recv_wr: 32, ..QpConfig::default() };
+    let mut cq = side.device.create_cq(256).unwrap();
+    let qp = side.pd.create_raw_qp(&cq, &cq, &config).unwrap();
+    let mut qp = qp.init().unwrap().receive().unwrap().activate().unwrap().erase();
+    let mr = side.mr();
+    side.fill(0, &side.mac().0);
+    let mut bufs: Vec<Buf> = (0..16).map(|_| mr.buf(0..60).unwrap()).collect();
+    let (mut posted, mut ended) = (0, 0);
+    let before = allocations();
+    while ended < ROUNDS / 4 {
+        while let Some(buf) = bufs.pop() {
+            qp.queue_send(&SendWr::unsignaled(posted, SendOp::Frame), Some(buf)).unwrap();
+            posted += 1;
+        }
+        qp.ring_doorbell_signaled();
+        take(&mut cq, &mut qp, |wc| {
+            assert_eq!(wc.result, Ok(()));
+            ended += 1;
+            bufs.extend(wc.into_buffers());
+        });
+    }
+    assert_eq!(allocations() - before, 0, "frames");
 }
 
 fn registrations(side: &common::Side) {

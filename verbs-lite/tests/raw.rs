@@ -501,6 +501,35 @@ fn a_device_that_wants_headers_inline_gets_them() {
     }
 }
 
+#[test]
+fn dropping_ends_rules_and_lets_go_of_buffers() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&two);
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    post(&mut qb, &mb, 0..16);
+    qb.post_send(&SendWr::unsignaled(1, SendOp::Frame), mb.buf(0..60).ok()).unwrap();
+    let bytes = frame(two.b.mac(), two.a.mac(), EXPERIMENTAL, 100);
+    send(&two, &mut qa, &ma, 1, &bytes);
+    two.world.settle();
+    let used = two.b.device.port().dma_bytes_used();
+    drop(qb);
+    assert!(two.b.device.port().dma_bytes_used() < used, "rings and records");
+    two.b.fill(RECEIVES, &[0; 4 * SLOT]);
+    send(&two, &mut qa, &ma, 2, &bytes);
+    two.world.settle();
+    assert_eq!(two.b.read(RECEIVES, 4 * SLOT), vec![0; 4 * SLOT]);
+    assert_eq!(two.world.nic(1).state().port.counters.rx_steering_missed, 1);
+    // The next one finds the place of the rule free, many times over.
+    for _ in 0..100 {
+        let mut qp = raw::<Buf>(&two.b);
+        qp.create_flow(&to(two.b.mac())).unwrap();
+    }
+    drop((mb, take(&mut two.a.cq, &mut qa)));
+    let Side { device, pd, cq, memory, .. } = two.b;
+    drop((pd, cq, memory));
+    device.close().unwrap();
+}
+
 /// UDP over IPv4 without checksums.
 fn datagram(to: MacAddr, from: MacAddr) -> Vec<u8> {
     let payload = pattern(33, 5);
