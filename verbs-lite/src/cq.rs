@@ -19,6 +19,10 @@ const QPN_MASK_BE: u32 = 0xff_ffff_u32.to_be();
 /// Fields of a receive completion's word at 0x18. Source: reference 6.7, `flags_rqpn`.
 const GRH: u32 = 3 << 28;
 const SOURCE_QPN: u32 = 0xff_ffff;
+/// Fields of a receive completion's word at 0x1c: what is right of layers 3 and 4, and the type of
+/// layer 3, 0 for none. Source: reference 6.7, `hds_ip_ext`, `l4_l3_hdr_type`.
+const CHECKSUMS_OK: u32 = 0b110 << 24;
+const L3_TYPE: u32 = 3 << 18;
 
 /// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
 #[derive(Debug)]
@@ -204,7 +208,8 @@ pub struct Completion {
     // Words as they stand in the entry: most completions need few of them as numbers.
     pub(crate) head: Head,
     qpn_be: u32,
-    flags_rqpn_be: u32,
+    /// The words at 0x18 and 0x1c.
+    flags_types: u64,
     user_index_be: u32,
     word_be: u32,
     byte_cnt_be: u32,
@@ -217,7 +222,7 @@ impl Completion {
         Self {
             head: Head { last, error_be: slot.load_raw32::<0x34>() },
             qpn_be: slot.load_raw32::<0x38>(),
-            flags_rqpn_be: slot.load_raw32::<0x18>(),
+            flags_types: slot.load_raw64::<0x18>(),
             user_index_be: slot.load_raw32::<0x20>(),
             word_be: slot.load_raw32::<0x24>(),
             byte_cnt_be: slot.load_raw32::<0x2c>(),
@@ -240,7 +245,8 @@ impl Completion {
     #[inline(always)]
     pub(crate) fn recv_info(&self) -> RecvInfo {
         let (opcode, word) = (self.head.opcode(), u32::from_be(self.word_be));
-        let flags = u32::from_be(self.flags_rqpn_be);
+        let both = u64::from_be(self.flags_types);
+        let (flags, types) = ((both >> 32) as u32, both as u32);
         let has_imm =
             matches!(opcode, CqeOpcode::RESPONDER_SEND_IMM | CqeOpcode::RESPONDER_WRITE_IMM);
         let invalidates = opcode == CqeOpcode::RESPONDER_SEND_INVAL;
@@ -250,6 +256,7 @@ impl Completion {
             source_qpn: flags & SOURCE_QPN,
             has_grh: flags & GRH != 0,
             is_solicited: self.head.is_solicited(),
+            ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && types & L3_TYPE != 0,
         }
     }
 

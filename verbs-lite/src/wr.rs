@@ -194,6 +194,9 @@ pub struct RecvInfo {
     pub has_grh: bool,
     /// The sender asked for a solicited event.
     pub is_solicited: bool,
+    /// Frames: IPv4 or IPv6 with TCP or UDP, whose checksums the device found right. Without it,
+    /// the frame is something else, or its checksums are the caller's to check.
+    pub ip_csum_ok: bool,
 }
 
 /// A work request that has ended, and what it held.

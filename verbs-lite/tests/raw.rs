@@ -559,6 +559,8 @@ fn checksums_are_filled_in_when_asked_for() {
     qa.post_send(&wr, ma.buf(0..bytes.len()).ok()).unwrap();
     qa.post_send(&wr.with(SendFlags::IP_CSUM), ma.buf(0..bytes.len()).ok()).unwrap();
     let (_, mut got) = two.run(&mut qa, &mut qb);
+    let verdicts: Vec<bool> = got.iter().map(|wc| wc.recv.ip_csum_ok).collect();
+    assert_eq!(verdicts, [false, true], "what the receiver's device says");
     assert_eq!(received(got.remove(0)), bytes, "untouched unless asked for");
     let filled = received(got.remove(0));
     assert_ne!((&filled[24..26], &filled[40..42]), (&[0; 2][..], &[0; 2][..]));
