@@ -60,7 +60,7 @@ pub struct Args {
 
     /// Put what follows the headers of received packets into memory of another device, and send it
     /// from there: host (a pool of its own), pci:ADDRESS/BAR, vfio:ADDRESS/BAR of a device bound
-    /// to vfio-pci, dmabuf:FD (an inherited open file), or cuda:N
+    /// to vfio-pci, dmabuf:FD (an inherited open file), cuda:N, or cuda-mapped:N
     #[arg(long, value_name = "PEER")]
     pub payload: Option<String>,
     /// Bytes of each packet in front of its payload, 64 to what a buffer holds
