@@ -414,8 +414,10 @@ impl PeerBlock {
         tickets.iter().map(|(_, ticket)| ticket.invalidate()).fold(Ok(()), Result::and)
     }
 
-    /// Takes it back for good: it can no longer be registered, and no device reaches it when this
-    /// returns.
+    /// Takes it back for good: it can no longer be registered, and when this returns no device
+    /// reaches it through a registration. A device that has packet buffers over it
+    /// ([`PeerBlock::region`]) still does, until [`ferrocx_pmd::Device::unregister_pool`] or, at
+    /// once, [`ferrocx_pmd::Device::revoke_pool`].
     ///
     /// # Errors
     ///
