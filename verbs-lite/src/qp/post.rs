@@ -272,7 +272,7 @@ impl<B: Buffers> Sq<B> {
     ) -> RegisteredMr {
         let key = &mut *mr.0;
         (key.start, key.len, key.access) = (wr.start, list.len_bytes(), wr.access);
-        key.origin = Origin { queue: self.id(), position: self.position() };
+        key.origin = Origin { queue: self.id, position: self.pi };
         if let Some(memory) = list.memory()
             && !key.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory))
         {
@@ -314,7 +314,7 @@ impl<B: Buffers> Sq<B> {
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
         let what = (Opcode::UMR, rkey, setup.fence);
         self.close(what, (units, FAST_REG_BLOCKS), entry, None, Other::List(list));
-        self.fence_next(FM_SMALL);
+        self.next_fence = FM_SMALL;
         RegisteredMr(mr.0)
     }
 

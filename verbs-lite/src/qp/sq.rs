@@ -194,23 +194,6 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// A number that no other queue ever has.
-    #[inline(always)]
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Number of its queue pair.
-    pub(super) fn qpn(&self) -> u32 {
-        self.qpn
-    }
-
-    /// Position of the next request.
-    #[inline(always)]
-    pub(super) fn position(&self) -> u64 {
-        self.pi
-    }
-
     /// Whether one more request of any kind fits.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
@@ -409,12 +392,6 @@ impl<B: Buffers> Sq<B> {
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.blocks = blocks;
         slot
-    }
-
-    /// The next request needs this fence.
-    #[inline(always)]
-    pub(super) fn fence_next(&mut self, fence: u32) {
-        self.next_fence = fence;
     }
 
     /// Writes a READ that only precedes what the caller posted. The caller made sure of the room.

@@ -143,7 +143,7 @@ impl<B: Buffers> Sq<B> {
         key.variant = key.variant.wrapping_add(1);
         key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { at };
         (key.len, key.access) = (range.len() as u64, wr.access);
-        key.origin = Origin { queue: self.id(), position: self.position() };
+        key.origin = Origin { queue: self.id, position: self.pi };
         key.region = Some(WindowHold::new(mr));
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let umr = UmrCtrl::zeroed()
@@ -157,7 +157,7 @@ impl<B: Buffers> Sq<B> {
             .apply(Mkc::zeroed())
             .with_lw(wr.access.intersects(writes))
             .with_relaxed_ordering_write(false)
-            .with_qpn(self.qpn())
+            .with_qpn(self.qpn)
             .with_mkey_7_0(key.variant.into())
             .with_start_addr(key.start)
             .with_len(key.len);
@@ -174,7 +174,7 @@ impl<B: Buffers> Sq<B> {
         let fence = self.fence(wr.flags);
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
         self.close_at((Opcode::UMR, old, fence), end, entry, None, Other::Nothing);
-        self.fence_next(FM_SMALL);
+        self.next_fence = FM_SMALL;
         BoundMw(mw.0)
     }
 
@@ -194,6 +194,6 @@ impl<B: Buffers> Sq<B> {
         let fence = self.fence(entry.flags);
         let rkey = mw.0.value();
         self.close_at((Opcode::UMR, rkey, fence), end, entry, None, Other::EndingMw(mw));
-        self.fence_next(FM_SMALL);
+        self.next_fence = FM_SMALL;
     }
 }
