@@ -373,6 +373,27 @@ fn everything_posted_comes_back_flushed() {
 }
 
 #[test]
+fn receives_come_back_from_states_that_do_not_send() {
+    let mut two = Two::new();
+    let mb = two.b.mr();
+    for receives_frames in [false, true] {
+        let mut qp: Qp = two.b.pd.create_raw_qp(&two.b.cq, &two.b.cq, &small()).unwrap().erase();
+        qp.init(&InitAttr::default()).unwrap();
+        if receives_frames {
+            qp.receive().unwrap();
+        }
+        post(&mut qp, &mb, 0..3);
+        qp.to_error().unwrap();
+        two.world.settle();
+        assert_eq!(syndromes(&take(&mut two.b.cq, &mut qp)), [FLUSHED; 3]);
+        qp.to_error().unwrap();
+        qp.reset().unwrap();
+        assert_eq!(qp.query().unwrap().state, QpState::Reset);
+    }
+    two.world.assert_clean();
+}
+
+#[test]
 fn a_frame_longer_than_its_receive_fails_it_by_name() {
     let mut two = Two::new();
     let (mut qa, mut qb) = pair(&two);

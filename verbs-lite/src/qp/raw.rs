@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaWord, Ring};
-use ferrocx_pmd::objects::{Handle, Kind, QueueState, page_list};
+use ferrocx_bus::{DmaBuf, DmaWord, Ring};
+use ferrocx_pmd::objects::{Handle, Kind, QueueState, Uar, page_list};
 use ferrocx_pmd::{FlowCounts, FlowMatch, FlowRuleHandle};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::{CreateRq, CreateSq};
@@ -23,7 +23,7 @@ use super::{BLOCK_BYTES, Qp, QpConfig, QpState, QpType};
 use crate::cq::Cq;
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buffers, Sge};
-use crate::pd::Pd;
+use crate::pd::{Pd, PdCore};
 use crate::wr::{SendFlags, SendWr, WcOpcode};
 
 /// Bytes of an Ethernet header.
@@ -167,46 +167,12 @@ impl<B: Buffers> Qp<B> {
         let recv_share = Some(recv_cq.reserve(core, rq_entries)?);
         let cqns = [send_cq.number(), recv_cq.number()];
         let uar = core.uar()?;
-        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let sq_ring = Arc::new(port.alloc_dma(BLOCK_BYTES << sizes.log_sq_blocks, 4096)?);
-        let rq_ring = Arc::new(port.alloc_dma(16 << log_rq, 4096)?);
         let record = Arc::new(port.alloc_dma(8, 64)?);
-        let wq =
-            Wq::zeroed().with_wq_type(WQ_CYCLIC).with_pd(pd.number()).with_dbr_addr(record.iova());
-        let sq_wq = wq
-            .with_uar_page(uar.page())
-            .with_log_wq_stride(LOG_BLOCK_BYTES)
-            .with_log_wq_sz(sizes.log_sq_blocks.into());
-        let sqc = Sqc::zeroed()
-            .with_rlky(core.lkey.is_some())
-            .with_flush_in_error_en(true)
-            .with_min_wqe_inline_mode(port.min_inline_mode())
-            .with_user_index(config.user_index)
-            .with_cqn(cqns[0])
-            .with_tis_lst_sz(1)
-            .with_tis_num_0(port.tisn())
-            .with_wq(sq_wq);
-        let input = CreateSq::input().with_ctx(sqc);
-        let sqn = port.execute::<CreateSq>(&input, &page_list(&sq_ring), &mut [])?.sqn();
-        let memory = vec![Arc::clone(&sq_ring), Arc::clone(&record)];
-        let sq_handle = port.adopt(Kind::Sq, sqn, memory);
-        let rq_wq = wq
-            .with_log_wq_stride(LOG_UNIT_BYTES + u32::from(sizes.log_rq_units))
-            .with_log_wq_sz(sizes.log_rq_entries.into());
-        // Frames arrive whole: VLAN tags stay.
-        let rqc = Rqc::zeroed()
-            .with_rlky(core.lkey.is_some())
-            .with_vsd(true)
-            .with_flush_in_error_en(true)
-            .with_user_index(config.user_index)
-            .with_cqn(cqns[1])
-            .with_wq(rq_wq);
-        let input = CreateRq::input().with_ctx(rqc);
-        let rqn = port.execute::<CreateRq>(&input, &page_list(&rq_ring), &mut [])?.rqn();
-        let memory = vec![Arc::clone(&rq_ring), Arc::clone(&record)];
-        let rq_handle = port.adopt(Kind::Rq, rqn, memory);
-        let tir = Arc::new(port.direct_tir(rqn)?);
-        let units = Ring::new(rq_ring, 0, log_rq)?;
+        let (sq_ring, sq_handle) = create_sq(&pd, &uar, &record, (&sizes, config), cqns[0])?;
+        let (rq_ring, rq_handle) = create_rq(&pd, &record, (&sizes, config), cqns[1])?;
+        let sqn = sq_handle.number();
+        let tir = Arc::new(port.direct_tir(rq_handle.number())?);
+        let units = Ring::new(rq_ring, 0, sizes.log_rq_entries + sizes.log_rq_units)?;
         let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
         let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id());
         let sq = Sq::new(Parts {
@@ -315,6 +281,65 @@ impl<B: Buffers> Qp<B> {
         let Objects::Raw(raw) = &self.objects else { return Err(only_raw("flows")) };
         raw.flows.iter().position(|(known, _)| *known == id).ok_or(VerbsError::NoSuchFlow)
     }
+}
+
+/// What both queues have in common.
+fn work_queue(pd: &PdCore, record: &DmaBuf) -> Wq {
+    Wq::zeroed().with_wq_type(WQ_CYCLIC).with_pd(pd.number()).with_dbr_addr(record.iova())
+}
+
+/// Makes a send queue in reset, and its ring.
+fn create_sq(
+    pd: &PdCore,
+    uar: &Uar,
+    record: &Arc<DmaBuf>,
+    (sizes, config): (&Sizes, &QpConfig),
+    cqn: u32,
+) -> Result<(Arc<DmaBuf>, Handle), VerbsError> {
+    let port = pd.core.port();
+    let ring = Arc::new(port.alloc_dma(BLOCK_BYTES << sizes.log_sq_blocks, 4096)?);
+    let wq = work_queue(pd, record)
+        .with_uar_page(uar.page())
+        .with_log_wq_stride(LOG_BLOCK_BYTES)
+        .with_log_wq_sz(sizes.log_sq_blocks.into());
+    let sqc = Sqc::zeroed()
+        .with_rlky(pd.core.lkey.is_some())
+        .with_flush_in_error_en(true)
+        .with_min_wqe_inline_mode(port.min_inline_mode())
+        .with_user_index(config.user_index)
+        .with_cqn(cqn)
+        .with_tis_lst_sz(1)
+        .with_tis_num_0(port.tisn())
+        .with_wq(wq);
+    let input = CreateSq::input().with_ctx(sqc);
+    let sqn = port.execute::<CreateSq>(&input, &page_list(&ring), &mut [])?.sqn();
+    let memory = vec![Arc::clone(&ring), Arc::clone(record)];
+    Ok((ring, port.adopt(Kind::Sq, sqn, memory)))
+}
+
+/// Makes a receive queue in reset, and its ring. Frames arrive whole: VLAN tags stay.
+fn create_rq(
+    pd: &PdCore,
+    record: &Arc<DmaBuf>,
+    (sizes, config): (&Sizes, &QpConfig),
+    cqn: u32,
+) -> Result<(Arc<DmaBuf>, Handle), VerbsError> {
+    let port = pd.core.port();
+    let ring = Arc::new(port.alloc_dma(16 << (sizes.log_rq_entries + sizes.log_rq_units), 4096)?);
+    let wq = work_queue(pd, record)
+        .with_log_wq_stride(LOG_UNIT_BYTES + u32::from(sizes.log_rq_units))
+        .with_log_wq_sz(sizes.log_rq_entries.into());
+    let rqc = Rqc::zeroed()
+        .with_rlky(pd.core.lkey.is_some())
+        .with_vsd(true)
+        .with_flush_in_error_en(true)
+        .with_user_index(config.user_index)
+        .with_cqn(cqn)
+        .with_wq(wq);
+    let input = CreateRq::input().with_ctx(rqc);
+    let rqn = port.execute::<CreateRq>(&input, &page_list(&ring), &mut [])?.rqn();
+    let memory = vec![Arc::clone(&ring), Arc::clone(record)];
+    Ok((ring, port.adopt(Kind::Rq, rqn, memory)))
 }
 
 /// Of what only raw packet queue pairs have.
