@@ -83,12 +83,14 @@ fn receive(crew: &mut Crew, target: &Target) -> Result<()> {
             Polled::Sent => {}
             Polled::Received(index, wc) => {
                 received += 1;
-                let flow = &mut crew.flows[index];
-                flow.received(wc, &crew.plan)?;
-                if sends_back {
-                    flow.queue(&crew.plan)?;
-                    flow.qp.ring_doorbell();
-                }
+                crew.flows[index].received(wc, &crew.plan)?;
+            }
+        }
+        for flow in crew.flows.iter_mut().filter(|_| sends_back) {
+            // The answer before may have arrived, and only its acknowledgement was lost.
+            if flow.side.posted < flow.side.received && flow.side.done == flow.side.posted {
+                flow.queue(&crew.plan)?;
+                flow.qp.ring_doorbell();
             }
         }
     }

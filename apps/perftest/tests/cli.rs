@@ -117,6 +117,10 @@ fn a_bad_cable_changes_no_byte() {
         rounds(&format!("{test} bw -n 200 -s 2000 --depth 16 {cable}"));
     }
     rounds(&format!("atomic bw -n 400 --depth 16 {cable}"));
+    // An acknowledgement that is lost holds nothing up.
+    for test in ["send", "write"] {
+        rounds(&format!("{test} lat -n 200 -s 100 --loss 5 --ack-timeout 10"));
+    }
 }
 
 #[test]
