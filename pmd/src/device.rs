@@ -304,8 +304,8 @@ impl Device {
     }
 
     /// Ends the device's reach into a pool's buffers: takes the stamp back, and with the last pool
-    /// of a region destroys its key and unmaps it. When this returns `Ok`, the device reaches none
-    /// of that memory. A pool that is not registered is none of its business: `Ok`.
+    /// of a region destroys its key and unmaps it. When this returns `Ok` for that one, the device
+    /// reaches none of that memory. A pool that is not registered is none of its business: `Ok`.
     ///
     /// # Errors
     ///

@@ -206,8 +206,12 @@ impl Registrations {
             return Ok(());
         }
         let stamped = pool.keys().is_none();
-        if stamped {
-            pool.stamp(PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey })?;
+        let stamp = PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey };
+        if stamped && let Err(error) = pool.stamp(stamp) {
+            if entry.pools.is_empty() {
+                self.end(control, objects_are_gone, at)?;
+            }
+            return Err(error.into());
         }
         entry.pools.push(Registered { pool: pool.clone(), stamped });
         Ok(())

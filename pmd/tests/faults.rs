@@ -354,3 +354,17 @@ fn random_command_faults_never_hang_or_break_the_next_open() {
         device.close().unwrap();
     }
 }
+
+#[test]
+fn a_pool_that_cannot_be_stamped_is_not_mapped_either() {
+    let bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(64);
+    let out = pool.get().unwrap();
+    let before = bench.mappings();
+    assert!(matches!(device.register_pool(&pool), Err(DeviceError::Mempool(_))));
+    assert_eq!(bench.mappings(), before);
+    drop(out);
+    device.register_pool(&pool).unwrap();
+    assert_eq!(bench.mappings(), before + 1);
+}
