@@ -384,6 +384,12 @@ impl Config {
                 self.lenders.len()
             ));
         }
+        if self.one_address_space && hardware < 2 {
+            return conflict(format!(
+                "--one-address-space is for ports with a PCI address, of which there are \
+                 {hardware}; leave it out below 2"
+            ));
+        }
         let longest = self.load.sizes.iter().copied().max().unwrap_or(0);
         let frame = usize::from(self.mtu) + L2_BYTES;
         if longest > frame {

@@ -177,6 +177,13 @@ fn lent_files_and_the_user_to_become_are_checked() {
         refused("--vfio-files 10,11"),
         "files of 1 devices are lent for 0 ports with a PCI address; give them once for each"
     );
+    assert_eq!(
+        refused("--device 3b:00.0 --device model --one-address-space"),
+        "--one-address-space is for ports with a PCI address, of which there are 1; leave it out \
+         below 2"
+    );
+    let config = self::config("--device 3b:00.0 --device 3b:00.1 --one-address-space");
+    assert!(config.unwrap().one_address_space);
     assert!(refused("--device 3b:00.0 --user 0").starts_with("--user: \"0\" is no ordinary user"));
     assert_eq!(
         refused("--device 3b:00.0 --vfio-interface legacy"),
