@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use ferrocx_app_common::peer::PeerSpec;
 use ferrocx_bus::inherited_file;
-use ferrocx_bus::vfio::VfioBar;
 use ferrocx_verbs_lite::peer::cuda::CudaProvider;
 use ferrocx_verbs_lite::peer::{
     BarCaching, MappedProvider, PeerBlock, PeerClient, PeerConfig, PeerMr, PeerRegistry,
@@ -21,8 +20,6 @@ pub struct PeerSource {
     spec: PeerSpec,
     provider: Provider,
     taken: Mutex<Taken>,
-    /// Keeps the device of a BAR open.
-    _bar: Option<VfioBar>,
     registry: PeerRegistry,
     /// Unregisters the provider when all of the above is gone.
     _client: PeerClient,
@@ -64,18 +61,17 @@ impl PeerSource {
             Provider::Mapped(mapped) => registry.register(Arc::new(mapped.clone()))?,
             Provider::Cuda(cuda) => registry.register(Arc::new(cuda.clone()))?,
         };
-        let (mut taken, mut opened) = (Taken::default(), None);
-        if let Provider::Mapped(mapped) = &provider {
-            let whole = whole(*spec, mapped, &mut opened)?;
-            if let Some(block) = whole {
-                let part = (block.len_bytes() / share.1) & !(PAGE - 1);
-                (taken.used, taken.end) = (part * share.0, part * (share.0 + 1));
-                taken.is_one_block = true;
-                taken.blocks.push(block);
-            }
+        let mut taken = Taken::default();
+        if let Provider::Mapped(mapped) = &provider
+            && let Some(block) = whole(*spec, mapped)?
+        {
+            let part = (block.len_bytes() / share.1) & !(PAGE - 1);
+            (taken.used, taken.end) = (part * share.0, part * (share.0 + 1));
+            taken.is_one_block = true;
+            taken.blocks.push(block);
         }
         let taken = Mutex::new(taken);
-        Ok(Self { spec: *spec, provider, taken, _bar: opened, registry, _client: client })
+        Ok(Self { spec: *spec, provider, taken, registry, _client: client })
     }
 
     /// Takes memory of the peer and registers it.
@@ -116,19 +112,12 @@ impl PeerSource {
 }
 
 /// All of a BAR or of a dma-buf; `None` for memory that is allocated when it is needed.
-fn whole(
-    spec: PeerSpec,
-    provider: &MappedProvider,
-    opened: &mut Option<VfioBar>,
-) -> Result<Option<PeerBlock>> {
+fn whole(spec: PeerSpec, provider: &MappedProvider) -> Result<Option<PeerBlock>> {
     Ok(Some(match spec {
         PeerSpec::Pci(address, bar) => {
             provider.pci_bar(&address.to_string(), bar, BarCaching::Uncached)?
         }
-        PeerSpec::Vfio(address, bar) => {
-            let bar = opened.insert(VfioBar::open(&address.to_string(), bar)?);
-            provider.file(bar.file()?, bar.file_offset(), bar.len_bytes())?
-        }
+        PeerSpec::Vfio(address, bar) => provider.vfio_bar(&address.to_string(), bar)?,
         PeerSpec::DmaBuf(number) => provider.dma_buf(inherited_file(number)?)?,
         PeerSpec::Host | PeerSpec::Cuda(_) | PeerSpec::CudaMapped(_) => return Ok(None),
     }))

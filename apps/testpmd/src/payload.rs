@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use ferrocx_app_common::{option::OptionError, peer::PeerSpec};
-use ferrocx_bus::{inherited_file, vfio::VfioBar};
+use ferrocx_bus::inherited_file;
 use ferrocx_mempool::{DEFAULT_HEADROOM_BYTES, Pool, PoolConfig};
 use ferrocx_verbs_lite::peer::{BarCaching, MappedProvider, PeerBlock, cuda::CudaProvider};
 
@@ -46,8 +46,6 @@ pub struct Payloads {
     source: Source,
     /// Memory that was taken, for as long as this lives.
     blocks: Vec<PeerBlock>,
-    /// Keeps the device of a BAR open.
-    _bar: Option<VfioBar>,
 }
 
 #[derive(Debug)]
@@ -67,7 +65,7 @@ impl Payloads {
     /// What the system or the GPU's driver lacks.
     pub fn open(spec: PeerSpec) -> Result<Self> {
         let provider = MappedProvider::new(&spec.to_string());
-        let (mut blocks, mut opened) = (Vec::new(), None);
+        let mut blocks = Vec::new();
         let source = match spec {
             PeerSpec::Host => Source::Host,
             PeerSpec::Cuda(ordinal) => Source::Cuda(CudaProvider::open(ordinal)?),
@@ -77,8 +75,7 @@ impl Payloads {
                 Source::Block(0)
             }
             PeerSpec::Vfio(address, bar) => {
-                let bar = opened.insert(VfioBar::open(&address.to_string(), bar)?);
-                blocks.push(provider.file(bar.file()?, bar.file_offset(), bar.len_bytes())?);
+                blocks.push(provider.vfio_bar(&address.to_string(), bar)?);
                 Source::Block(0)
             }
             PeerSpec::DmaBuf(number) => {
@@ -87,7 +84,7 @@ impl Payloads {
             }
         };
         tracing::info!(%spec, "payloads");
-        Ok(Self { source, blocks, _bar: opened })
+        Ok(Self { source, blocks })
     }
 
     /// A pool of payload buffers for a port.

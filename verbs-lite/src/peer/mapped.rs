@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ferrocx_bus::BusError;
+use ferrocx_bus::vfio::VfioBar;
 use ferrocx_mempool::{Backing, PageSize, RawUse, Region, RegionConfig};
 use thiserror::Error;
 
@@ -67,6 +69,9 @@ pub enum BlockError {
         /// What was asked for.
         page: u64,
     },
+    /// VFIO does not lend the BAR.
+    #[error(transparent)]
+    Vfio(#[from] BusError),
     /// The memory cannot be mapped.
     #[error("{what} cannot be mapped into this process: {source}")]
     Map {
@@ -117,6 +122,8 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Block {
     memory: Memory,
+    /// Keeps the device of a BAR open.
+    _bar: Option<VfioBar>,
     /// Keeps pools off memory that is not foreign.
     _raw: Option<RawUse>,
     lent: Mutex<Lent>,
@@ -221,7 +228,18 @@ impl MappedProvider {
         let path = folder.join(format!("resource{bar}{suffix}"));
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|source| file_error(&path, source))?;
-        self.file_of(file.into(), 0, len, "BAR")
+        self.file_of(file.into(), 0, len, "BAR", None)
+    }
+
+    /// Offers a BAR of a PCI device that is bound to vfio-pci, and keeps the device open.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Vfio`] as [`VfioBar::open`] says, [`BlockError::Map`].
+    pub fn vfio_bar(&self, device: &str, bar: u8) -> Result<PeerBlock, BlockError> {
+        let bar = VfioBar::open(device, bar)?;
+        let (file, offset, len) = (bar.file()?, bar.file_offset(), bar.len_bytes());
+        self.file_of(file, offset, len, "BAR", Some(bar))
     }
 
     /// Offers the memory of a dma-buf, all of it. The exporter must let it be mapped.
@@ -241,11 +259,10 @@ impl MappedProvider {
         let len = file
             .seek(SeekFrom::End(0))
             .map_err(|source| BlockError::File { path: "dma-buf".to_owned(), source })?;
-        self.file_of(file.into(), 0, len, "dma-buf")
+        self.file_of(file.into(), 0, len, "dma-buf", None)
     }
 
-    /// Offers `len_bytes` of a file from `offset` on: shared memory, or a BAR that VFIO lends
-    /// ([`VfioBar`](ferrocx_bus::vfio::VfioBar), which must outlive what is offered).
+    /// Offers `len_bytes` of a file from `offset` on: shared memory.
     ///
     /// # Errors
     ///
@@ -256,7 +273,7 @@ impl MappedProvider {
         offset: u64,
         len_bytes: u64,
     ) -> Result<PeerBlock, BlockError> {
-        self.file_of(file, offset, len_bytes, "file")
+        self.file_of(file, offset, len_bytes, "file", None)
     }
 
     fn file_of(
@@ -265,21 +282,26 @@ impl MappedProvider {
         offset: u64,
         len: u64,
         what: &'static str,
+        bar: Option<VfioBar>,
     ) -> Result<PeerBlock, BlockError> {
         let region = Region::map_file(&file, offset, len as usize)
             .map_err(|source| BlockError::Map { what, source })?;
         let addr = region.as_ptr().addr() as u64;
         let map = part_of(file, offset);
-        Ok(self.add(Memory { what, addr, len, page: PAGE, region, start: 0, map }))
+        Ok(self.offer(Memory { what, addr, len, page: PAGE, region, start: 0, map }, bar))
     }
 
     pub(super) fn add(&self, memory: Memory) -> PeerBlock {
+        self.offer(memory, None)
+    }
+
+    fn offer(&self, memory: Memory, bar: Option<VfioBar>) -> PeerBlock {
         debug_assert!((memory.addr | memory.len).is_multiple_of(memory.page));
         // A registration is another mapping of the same memory. Buffers of a pool over this one
         // could be borrowed while peers write there, unless the pool knows it to be foreign.
         let is_foreign = memory.region.backing() == Backing::Foreign;
         let raw = memory.region.use_raw().ok().filter(|_| !is_foreign);
-        let block = Arc::new(Block { memory, _raw: raw, lent: Mutex::default() });
+        let block = Arc::new(Block { memory, _bar: bar, _raw: raw, lent: Mutex::default() });
         lock(&self.inner.blocks).push(Arc::clone(&block));
         PeerBlock { provider: self.clone(), block }
     }
