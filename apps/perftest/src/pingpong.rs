@@ -170,6 +170,25 @@ fn play(
     })
 }
 
+/// Exchanges addresses with the other end, and connects to those that it says.
+pub(crate) fn meet(
+    role: Role,
+    stream: &mut (impl Read + Write),
+    own: &[Address],
+    connect: impl FnOnce(&[Address]) -> Result<()>,
+) -> Result<()> {
+    match role {
+        Role::Client => {
+            let peers = handshake::as_client(stream, own).context("exchange over TCP")?;
+            connect(&peers)
+        }
+        Role::Server => {
+            handshake::as_server(stream, own, connect).context("exchange over TCP")?;
+            Ok(())
+        }
+    }
+}
+
 /// One queue pair: the seconds that it took, and the times between messages that arrived.
 fn alone(
     end: &End,
@@ -181,19 +200,10 @@ fn alone(
     let mut player = Player::new(end, config, job)?;
     let psn = Psn(0x12_3456 ^ u32::from(role == Role::Client));
     let own = [Address { lid: 0, qpn: player.qp.qpn(), psn, gid: end.gid }];
-    let mut go = |peers: &[Address]| {
+    meet(role, &mut stream, &own, |peers| {
         let peer = peers.first().context("the other end has no queue pair")?;
         player.connect(end, &config.net, peer, psn)
-    };
-    match role {
-        Role::Client => {
-            let peers = handshake::as_client(&mut stream, &own).context("exchange over TCP")?;
-            go(&peers)?;
-        }
-        Role::Server => {
-            handshake::as_server(&mut stream, &own, go).context("exchange over TCP")?;
-        }
-    }
+    })?;
     let start = Instant::now();
     let times = player.exchange(role)?;
     Ok((start.elapsed().as_secs_f64(), times))

@@ -18,9 +18,9 @@ use hdrhistogram::Histogram;
 
 use crate::config::{Config, Net, PingPong};
 use crate::end::End;
-use crate::handshake::{self, Address};
+use crate::handshake::Address;
 use crate::pattern;
-use crate::pingpong::{PATIENCE, READS, Role};
+use crate::pingpong::{PATIENCE, READS, Role, meet};
 use crate::requester::histogram;
 
 /// Addresses that the stock tool says, whatever it uses. Source: rdma-core, srq_pingpong.c.
@@ -67,16 +67,7 @@ pub(crate) fn play(
     let address = |lane: &Lane| Address { lid: 0, qpn: lane.qp.qpn(), psn: PSN, gid: end.gid };
     let mut own: Vec<Address> = lanes.lanes.iter().map(address).collect();
     own.resize(MAX_QPS, NOBODY);
-    let mut go = |peers: &[Address]| lanes.connect(end, &config.net, peers);
-    match role {
-        Role::Client => {
-            let peers = handshake::as_client(&mut stream, &own).context("exchange over TCP")?;
-            go(&peers)?;
-        }
-        Role::Server => {
-            handshake::as_server(&mut stream, &own, go).context("exchange over TCP")?;
-        }
-    }
+    meet(role, &mut stream, &own, |peers| lanes.connect(end, &config.net, peers))?;
     let start = Instant::now();
     let times = lanes.exchange(role)?;
     Ok((start.elapsed().as_secs_f64(), times))
