@@ -305,7 +305,8 @@ impl Device {
 
     /// Ends the device's reach into a pool's buffers: takes the stamp back, and with the last pool
     /// of a region destroys its key and unmaps it. When this returns `Ok` for that one, the device
-    /// reaches none of that memory. A pool that is not registered is none of its business: `Ok`.
+    /// reaches none of that memory (in an address space of several devices: once the last of them
+    /// has let go). A pool that is not registered is none of its business: `Ok`.
     ///
     /// # Errors
     ///
