@@ -8,13 +8,11 @@ use std::sync::Arc;
 
 use ferrocx_bus::local::{DeviceSide, LocalConfig, pair};
 use ferrocx_bus::{DmaAccess, DmaBuf, Ring, Transport};
+use ferrocx_core::memory::Memory;
+use ferrocx_core::{CqRing, DeviceError, RegionKeys, initialise_cq};
 use ferrocx_mempool::{PageSize, Pool, PoolKeys};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 
-use crate::cq::{self, Cq};
-use crate::error::DeviceError;
-use crate::keys::RegionKeys;
-use crate::memory::Memory;
 use crate::rx::{RxQueue, RxRing, Shape};
 use crate::tx::{Parts, TxQueue, TxRing};
 
@@ -64,11 +62,11 @@ impl NullBus {
     }
 
     /// A completion queue as CREATE_CQ wants it, and its buffer.
-    fn cq(&self, log_size: u8) -> Result<(Cq, Arc<DmaBuf>), DeviceError> {
+    fn cq(&self, log_size: u8) -> Result<(CqRing, Arc<DmaBuf>), DeviceError> {
         let buf = Arc::new(self.memory.alloc(64 << log_size, 4096)?);
-        cq::initialise(&buf);
+        initialise_cq(&buf);
         let record = Arc::new(self.memory.alloc(8, 64)?);
-        Ok((Cq::over(Arc::clone(&buf), record, log_size)?, buf))
+        Ok((CqRing::over(Arc::clone(&buf), record, log_size)?, buf))
     }
 
     /// A receive queue of `descriptors` (a power of two), filled from `pool`.

@@ -2,13 +2,12 @@
 //! a pool that runs dry.
 
 use arrayvec::ArrayVec;
+use ferrocx_core::{Odd, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
 
 use super::shape::SegmentShape;
 use super::{REFILL, RESPONDER_SEND, RxRing, meta};
 use crate::config::RxQueueConfig;
-use crate::cq::Odd;
-use crate::error::QueueFault;
 
 /// Completions of a compressed block, or entries of the array that holds them. Source: reference
 /// 6.8.

@@ -1,10 +1,4 @@
-//! Objects inside the device: typed creation, and one handle that destroys each of them.
-//!
-//! A [`Handle`] holds its device, so the device outlives its objects, and the memory that the
-//! object works on. If destroying fails, the device may still own that memory: it is leaked, with
-//! an error in the log, and never freed.
-
-use std::sync::Arc;
+//! Commands that make, move and destroy the device's objects, typed, over the command channel.
 
 use ferrocx_bus::DmaBuf;
 use ferrocx_prm::cmd::Command;
@@ -26,16 +20,15 @@ use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 use ferrocx_prm::tirc::{Rqtc, Tirc, Tisc};
 use ferrocx_prm::wqc::{Rqc, Sqc};
 
-use super::CommandError;
+use crate::cmd::CommandError;
 use crate::control::Control;
-use crate::device::Inner;
 
 /// Bytes of the pages in a queue's page list.
 const QUEUE_PAGE_BYTES: usize = 4096;
 
 /// States of an SQ and an RQ. Source: reference 4.3, MODIFY_SQ / MODIFY_RQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueState(pub(crate) u32);
+pub struct QueueState(pub u32);
 
 impl QueueState {
     /// Reset: the device does not touch the queue.
@@ -258,135 +251,6 @@ pub enum Kind {
     },
     /// Flow counter.
     FlowCounter,
-}
-
-/// One object of the device, destroyed when it is dropped.
-///
-/// It holds the device and the memory that the object works on. If destroying fails, that memory is
-/// leaked, with an error in the log: the device may still own it.
-#[derive(Debug)]
-pub struct Handle {
-    device: Arc<Inner>,
-    kind: Kind,
-    number: u32,
-    /// What the device reads or writes as long as the object exists.
-    memory: Vec<Arc<DmaBuf>>,
-    alive: bool,
-}
-
-impl Handle {
-    pub(crate) fn new(
-        device: &Arc<Inner>,
-        kind: Kind,
-        number: u32,
-        memory: Vec<Arc<DmaBuf>>,
-    ) -> Self {
-        Self { device: Arc::clone(device), kind, number, memory, alive: true }
-    }
-
-    /// The number by which the device knows the object.
-    #[inline(always)]
-    #[must_use]
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Whether the object still exists.
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        self.alive && !self.device.objects_are_gone()
-    }
-
-    pub(crate) fn device(&self) -> &Arc<Inner> {
-        &self.device
-    }
-
-    /// State of a send or receive queue, as the device knows it.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    ///
-    /// # Panics
-    ///
-    /// For an object of another kind.
-    pub fn queue_state(&self) -> Result<QueueState, CommandError> {
-        let mut control = self.device.control();
-        match self.kind {
-            Kind::Sq => control.sq_state(self.number),
-            Kind::Rq => control.rq_state(self.number),
-            kind => panic!("{kind:?} is no queue"),
-        }
-    }
-
-    /// Moves a send or receive queue from one state to another.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused: it is in another state, or there is no such step.
-    ///
-    /// # Panics
-    ///
-    /// For an object of another kind.
-    pub fn move_queue(&self, from: QueueState, to: QueueState) -> Result<(), CommandError> {
-        let mut control = self.device.control();
-        match self.kind {
-            Kind::Sq => control.modify_sq(self.number, from, to),
-            Kind::Rq => control.modify_rq(self.number, from, to),
-            kind => panic!("{kind:?} is no queue"),
-        }
-    }
-
-    /// Makes the device let go of the buffers of a send or receive queue: any state to reset.
-    /// Nothing to do when a reset of the device did so.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    ///
-    /// # Panics
-    ///
-    /// For an object of another kind.
-    pub fn stop_queue(&self) -> Result<(), CommandError> {
-        if self.device.objects_are_gone() {
-            return Ok(());
-        }
-        let state = self.queue_state()?;
-        if state == QueueState::RDY {
-            self.move_queue(QueueState::RDY, QueueState::ERR)?;
-        }
-        if state != QueueState::RST {
-            self.move_queue(QueueState::ERR, QueueState::RST)?;
-        }
-        Ok(())
-    }
-
-    /// Destroys the object now; on an error it can be tried again.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused: other objects may still need this one.
-    pub fn destroy(&mut self) -> Result<(), CommandError> {
-        if !self.alive || self.device.objects_are_gone() {
-            self.alive = false;
-            return Ok(());
-        }
-        self.device.control().destroy(self.kind, self.number)?;
-        self.alive = false;
-        Ok(())
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if let Err(error) = self.destroy() {
-            tracing::error!(kind = ?self.kind, number = self.number, %error, "not destroyed");
-            for buf in self.memory.drain(..) {
-                tracing::error!(iova = format_args!("{:#x}", buf.iova()), "queue memory leaked");
-                std::mem::forget(buf);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@
 //! Signatures of answers are not checked: real devices do not compute them (reference 2.3).
 
 mod mailbox;
-pub(crate) mod objects;
-mod status;
+pub(crate) mod status;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

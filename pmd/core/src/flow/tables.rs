@@ -1,4 +1,4 @@
-//! Flow tables: which packets are received, by whom, and the rules that users add.
+//! The flow tables of a port, by number.
 //!
 //! | table (level) | entries | a packet that matches goes |
 //! |---|---|---|
@@ -10,8 +10,6 @@
 //! for everything, where it needs one, instead of a link to the next table: every device has
 //! entries.
 
-mod rule;
-
 use std::collections::BTreeMap;
 
 use ferrocx_prm::caps::FlowTableProps;
@@ -22,16 +20,11 @@ use ferrocx_prm::flow::{
     FlowTableContext,
 };
 
-pub use self::rule::{
-    FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Ipv6Match, Masked,
-};
 use crate::cmd::CommandError;
-use crate::cmd::objects::Kind;
 use crate::control::Control;
-use crate::device::Inner;
 use crate::error::{ConfigError, DeviceError};
 use crate::link::{MacAddr, Port};
-use crate::rss::TrafficType;
+use crate::objects::Kind;
 
 /// Table type of NIC receive. Source: reference 5.12.
 const NIC_RX: u32 = 0;
@@ -42,22 +35,22 @@ const TRAFFIC_LEVEL: u32 = 2;
 /// `match_criteria_enable`: outer headers. Source: reference 4.3.
 const OUTER_HEADERS: u32 = 1;
 /// Bits of a flow entry's `action`. Source: reference 5.12.
-mod action {
-    pub(super) const DROP: u32 = 0x2;
-    pub(super) const FORWARD: u32 = 0x4;
-    pub(super) const COUNT: u32 = 0x8;
+pub(super) mod action {
+    pub(in crate::flow) const DROP: u32 = 0x2;
+    pub(in crate::flow) const FORWARD: u32 = 0x4;
+    pub(in crate::flow) const COUNT: u32 = 0x8;
 }
 /// `destination_type`. Source: reference 5.12.
 const TO_TABLE: u32 = 1;
-const TO_TIR: u32 = 2;
+pub(super) const TO_TIR: u32 = 2;
 /// Bit of `ft_field_support`'s first word: `outer_ip_version`. Source: reference 5.11.
 const MATCH_IP_VERSION: u8 = 1 << 4;
 /// Ethertypes. Source: IEEE 802 numbers.
-const ETHERTYPE_IPV4: u32 = 0x0800;
-const ETHERTYPE_IPV6: u32 = 0x86dd;
+pub(super) const ETHERTYPE_IPV4: u32 = 0x0800;
+pub(super) const ETHERTYPE_IPV6: u32 = 0x86dd;
 /// IP protocols. Source: IANA protocol numbers.
-const PROTOCOL_TCP: u32 = 6;
-const PROTOCOL_UDP: u32 = 17;
+pub(super) const PROTOCOL_TCP: u32 = 6;
+pub(super) const PROTOCOL_UDP: u32 = 17;
 
 /// Multicast groups that fit the table of addresses beside the own MAC and broadcast.
 pub const MAX_MULTICAST: usize = 126;
@@ -70,7 +63,7 @@ const PROMISCUOUS_AT: u32 = 129;
 /// log2 of the table of traffic types.
 const TRAFFIC_LOG_SIZE: u32 = 3;
 /// Groups that the table of rules is cut into, at most.
-const RULE_GROUPS: u32 = 64;
+pub(super) const RULE_GROUPS: u32 = 64;
 
 /// One flow table and its groups.
 #[derive(Debug, Clone, Default)]
@@ -99,11 +92,44 @@ struct RuleGroup {
     used: Vec<bool>,
 }
 
+/// Kinds of traffic that lead to a TIR each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficType {
+    /// TCP over IPv4.
+    TcpV4,
+    /// UDP over IPv4.
+    UdpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP over IPv6.
+    UdpV6,
+    /// IPv4 with another protocol, and fragments.
+    IpV4,
+    /// IPv6 with another protocol, and fragments.
+    IpV6,
+    /// Everything that is not IP.
+    Any,
+}
+
+impl TrafficType {
+    /// All of them in the order of the flow table: the first match wins.
+    pub const ALL: [Self; 7] =
+        [Self::TcpV4, Self::UdpV4, Self::TcpV6, Self::UdpV6, Self::IpV4, Self::IpV6, Self::Any];
+}
+
+/// What the tables are made by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableSetup<'a> {
+    pub(crate) caps: &'a FlowTableProps,
+    /// log2 of the rules that there is room for.
+    pub(crate) log_rules: u8,
+}
+
 /// The tables, by number: handles would hold the device in a circle.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     tables: Option<Tables>,
-    /// Somebody's [`crate::Rss`] has entries in the table of traffic types.
+    /// Somebody's [`Routes`](super::Routes) stand in the table of traffic types.
     routed: bool,
 }
 
@@ -126,16 +152,16 @@ impl Steering {
     pub(crate) fn route(
         &mut self,
         control: &mut Control,
-        device: &Inner,
+        setup: TableSetup<'_>,
         port: &Port,
         tirns: &[u32; TrafficType::ALL.len()],
     ) -> Result<Vec<Place>, DeviceError> {
         if self.routed {
-            let what = "an Rss of this device lives already; drop it first, or change its table";
+            let what = "traffic of this device is spread by an Rss already; drop it first, or change its table";
             return Err(ConfigError::Conflict { what }.into());
         }
-        let version = matches_ip_version(&device.caps.nic_receive);
-        self.create(control, device)?;
+        let version = matches_ip_version(setup.caps);
+        self.create(control, setup)?;
         let Some(tables) = &mut self.tables else { unreachable!("created above") };
         let table = tables.traffic.id;
         let groups = [0, 0, 0, 0, 1, 1, 2];
@@ -178,13 +204,16 @@ impl Steering {
     }
 
     /// Makes tables and groups, and the entry that leads from rules to addresses.
-    fn create(&mut self, control: &mut Control, device: &Inner) -> Result<(), DeviceError> {
+    pub(super) fn create(
+        &mut self,
+        control: &mut Control,
+        setup: TableSetup<'_>,
+    ) -> Result<(), DeviceError> {
         if self.tables.is_some() {
             return Ok(());
         }
-        let caps = &device.caps.nic_receive;
         let mut made = Vec::new();
-        match Tables::create(control, caps, device.checked.log_flow_rules, &mut made) {
+        match Tables::create(control, setup, &mut made) {
             Ok(tables) => {
                 self.tables = Some(tables);
                 Ok(())
@@ -221,11 +250,53 @@ impl Steering {
     }
 }
 
+impl Steering {
+    /// Finds a free place for a rule with this mask: table, group, index.
+    pub(super) fn place_rule(
+        &mut self,
+        control: &mut Control,
+        mask: FlowMatchLyr24,
+    ) -> Result<(u32, u32, u32), DeviceError> {
+        let Some(tables) = &mut self.tables else { unreachable!("created by the caller") };
+        let table = tables.rules.id;
+        for known in tables.rule_groups.iter_mut().filter(|known| known.mask == mask) {
+            if let Some(at) = known.used.iter().position(|used| !used) {
+                known.used[at] = true;
+                return Ok((table, known.id, known.start + at as u32));
+            }
+        }
+        let len = (tables.rule_entries / RULE_GROUPS).max(1);
+        let start = tables.rule_groups.iter().map(|g| g.start + g.used.len() as u32).max();
+        let start = start.unwrap_or(0);
+        if start + len > tables.rule_entries {
+            let what = "the table of flow rules is full; drop rules, or raise \
+                        DeviceConfig::flow_rules";
+            return Err(ConfigError::Conflict { what }.into());
+        }
+        let id = group(control, table, mask, start, start + len - 1)?;
+        let mut used = vec![false; len as usize];
+        used[0] = true;
+        tables.rule_groups.push(RuleGroup { id, mask, start, used });
+        Ok((table, id, start))
+    }
+
+    /// Makes the place of a rule that is gone free again. Its group stays.
+    pub(super) fn free_rule(&mut self, index: u32) {
+        let Some(tables) = &mut self.tables else { return };
+        for group in &mut tables.rule_groups {
+            if let Some(used) =
+                index.checked_sub(group.start).and_then(|at| group.used.get_mut(at as usize))
+            {
+                *used = false;
+            }
+        }
+    }
+}
+
 impl Tables {
     fn create(
         control: &mut Control,
-        caps: &FlowTableProps,
-        log_rules: u8,
+        TableSetup { caps, log_rules }: TableSetup<'_>,
         made: &mut Vec<(Kind, u32)>,
     ) -> Result<Self, DeviceError> {
         let version = matches_ip_version(caps);
@@ -368,7 +439,7 @@ fn wanted_addresses(current: &Addresses, port: &Port) -> Addresses {
 }
 
 /// Whether the device matches by IP version; else by ethertype. Source: reference 5.11.
-fn matches_ip_version(caps: &FlowTableProps) -> bool {
+pub(super) fn matches_ip_version(caps: &FlowTableProps) -> bool {
     caps.ft_field_support()[0] & MATCH_IP_VERSION != 0
 }
 
@@ -411,7 +482,7 @@ fn forward(group: u32, value: FlowMatchLyr24, flow_tag: u32) -> FlowContext {
         .with_match_value(FlowMatchParam::zeroed().with_outer_headers(value))
 }
 
-fn destination(kind: u32, id: u32) -> FlowDestination {
+pub(super) fn destination(kind: u32, id: u32) -> FlowDestination {
     FlowDestination::zeroed().with_destination_type(kind).with_destination_id(id)
 }
 
@@ -428,7 +499,7 @@ fn table(
     Ok(id)
 }
 
-fn group(
+pub(super) fn group(
     control: &mut Control,
     table: u32,
     mask: FlowMatchLyr24,
@@ -447,7 +518,7 @@ fn group(
 }
 
 /// Writes an entry with its destinations and its counter.
-fn set_entry(
+pub(super) fn set_entry(
     control: &mut Control,
     table: u32,
     index: u32,

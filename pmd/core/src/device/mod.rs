@@ -1,7 +1,11 @@
 //! [`Device`]: one port of a ConnectX, from bring-up to teardown.
 
+mod port;
+mod resources;
+
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use ferrocx_bus::{Bar, Ring, Transport};
@@ -12,22 +16,18 @@ use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::tirc::Tisc;
 
 use crate::bringup::{self, Caps, FirmwareVersion, Stage};
-use crate::cmd::objects::Kind;
 use crate::cmd::{CommandChannel, CommandError, DeadDevice};
-use crate::config::{
-    Checked, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MIN_DESCRIPTORS, RxQueueConfig, TxQueueConfig,
-};
+use crate::config::{Checked, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MIN_DESCRIPTORS};
 use crate::control::Control;
 use crate::eq::{self, EqRing, Event};
 use crate::error::DeviceError;
-use crate::flow::Steering;
+use crate::flow::tables::{Steering, TableSetup};
 use crate::health::{HealthMonitor, HealthReport};
 use crate::keys::{Keys, RegionKeys, Registrations, destroy_mkeys};
 use crate::link::{LinkState, MacAddr, Port};
 use crate::memory::Memory;
-use crate::rx::RxQueue;
+use crate::objects::Kind;
 use crate::stats::VportCounters;
-use crate::tx::TxQueue;
 
 /// log2 of the bytes of an event queue entry.
 const LOG_EQE_BYTES: u8 = 6;
@@ -108,6 +108,8 @@ pub(crate) struct Inner {
     health: Mutex<HealthMonitor>,
     pub(crate) steering: Mutex<Steering>,
     pub(crate) port: Mutex<Port>,
+    /// See [`Device::shared`].
+    shared: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
     /// See [`Control::gone`].
     gone: Arc<AtomicBool>,
     torn_down: AtomicBool,
@@ -128,30 +130,23 @@ impl Inner {
         &self.bar
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(crate) fn keys(&self) -> &Keys {
-        &self.keys
+    /// What the flow tables are made by.
+    pub(crate) fn table_setup(&self) -> TableSetup<'_> {
+        let log_rules = self.checked.log_flow_rules;
+        TableSetup { caps: &self.caps.nic_receive, log_rules }
     }
 
     /// Whether the device's objects vanished by a reset.
-    pub(crate) fn objects_are_gone(&self) -> bool {
+    fn objects_are_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
     /// How this device reaches a pool.
-    pub(crate) fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
+    fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
         lock(&self.registrations).get(pool).ok_or_else(|| DeviceError::PoolNotRegistered {
             pool: pool.name().to_owned(),
             device: self.info.name.clone(),
         })
-    }
-
-    /// How this device reaches all registered regions.
-    pub(crate) fn all_region_keys(&self) -> Vec<RegionKeys> {
-        lock(&self.registrations).all()
     }
 
     /// Destroys what is left and hands the device back, once.
@@ -338,27 +333,6 @@ impl Device {
         let mut control = self.inner.control();
         let gone = self.inner.objects_are_gone();
         lock(&self.inner.registrations).revoke(&mut control, gone, pool)
-    }
-
-    /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet;
-    /// see [`Device::rss`].
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Config`] for a setting out of range, [`DeviceError::PoolNotRegistered`],
-    /// [`DeviceError::PoolTooSmall`], or what the device refused.
-    pub fn rx_queue(&self, pool: &Pool, config: &RxQueueConfig) -> Result<RxQueue, DeviceError> {
-        RxQueue::new(&self.inner, pool, config)
-    }
-
-    /// Makes a send queue. Packets of `pool` are freed in bulk; those of other registered pools
-    /// may be sent too.
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::rx_queue`].
-    pub fn tx_queue(&self, pool: &Pool, config: &TxQueueConfig) -> Result<TxQueue, DeviceError> {
-        TxQueue::new(&self.inner, pool, config)
     }
 
     /// The oldest event that was not read yet. Also serves the firmware's page requests.
@@ -548,6 +522,7 @@ impl Parts {
             health: Mutex::new(health),
             steering: Mutex::default(),
             port: Mutex::new(self.port),
+            shared: Mutex::default(),
             gone,
             torn_down: AtomicBool::new(false),
             checked,

@@ -1,20 +1,14 @@
-//! Event queues: page requests, link changes and errors, polled; completion events, by interrupt.
+//! The ring of an event queue: page requests, link changes, errors, completion events.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ferrocx_bus::{Bar, BusError, DmaBuf, Interrupts, Ring};
+use ferrocx_bus::{Bar, DmaBuf, Ring};
 use ferrocx_prm::Layout;
-use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::{
     EQE_INVALID_OWNER, Eqe, EventCompletion, EventCqError, EventPageRequest, EventPortChange,
     EventQueue, EventType, PortChange,
 };
 use ferrocx_prm::init_seg::{EqDoorbell, uar};
-
-use crate::cmd::objects::{Handle, Kind};
-use crate::device::Inner;
-use crate::error::DeviceError;
 
 /// Entries after which the device is told the consumer index, at the latest.
 ///
@@ -175,7 +169,7 @@ impl EqRing {
     }
 
     /// Asks for an interrupt at the next event, or at once if one waits.
-    fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         self.told = self.ci;
         self.write(uar::EQ_ARM);
     }
@@ -183,94 +177,6 @@ impl EqRing {
     fn write(&self, register: u64) {
         let word = EqDoorbell::zeroed().with_eqn(u32::from(self.eqn)).with_ci(self.ci);
         self.bar.write_be32(self.uar_offset + register, u32::from_be_bytes(word.0));
-    }
-}
-
-/// An event queue of completion events, with an interrupt vector of its own.
-///
-/// Made by [`Device::completion_events`](crate::Device::completion_events). Completion queues that
-/// name it report here once they are armed.
-#[derive(Debug)]
-pub struct CompletionEvents {
-    ring: EqRing,
-    handle: Arc<Handle>,
-    eventfd: OwnedFd,
-}
-
-/// Vectors that are enabled when the first is needed: enabling more would replace them.
-const MAX_VECTORS: u16 = 64;
-
-/// How many vectors can be used.
-pub(crate) fn usable_vectors(interrupts: &dyn Interrupts) -> u16 {
-    interrupts.vectors().min(MAX_VECTORS)
-}
-
-/// The descriptor of an interrupt vector.
-fn eventfd(device: &Inner, vector: u16) -> Result<OwnedFd, BusError> {
-    let interrupts = device.control().transport().interrupts();
-    if interrupts.eventfd(vector).is_err() {
-        interrupts.enable(usable_vectors(&*interrupts))?;
-    }
-    interrupts.eventfd(vector)
-}
-
-impl CompletionEvents {
-    /// Makes the queue on the device.
-    pub(crate) fn new(device: &Arc<Inner>, log_size: u8, vector: u16) -> Result<Self, DeviceError> {
-        let eventfd = eventfd(device, vector)?;
-        let buf = Arc::new(device.memory().alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
-        initialise(&buf);
-        let eqc = Eqc::zeroed()
-            .with_log_eq_size(u32::from(log_size))
-            .with_uar_page(device.uar_page)
-            .with_intr(u32::from(vector));
-        // An empty mask makes it a queue of completion events. Source: reference 4.3, CREATE_EQ.
-        let eqn = device.control().create_eq(eqc, [0; 32], &buf)?;
-        let memory = vec![Arc::clone(&buf)];
-        let handle = Arc::new(Handle::new(device, Kind::Eq, u32::from(eqn), memory));
-        let ring = Ring::new(buf, 0, log_size)?;
-        let ring = EqRing::new(ring, log_size, eqn, Arc::clone(device.bar()), device.uar_page);
-        Ok(Self { ring, handle, eventfd })
-    }
-
-    /// What completion queues that report here must hold: they are destroyed first.
-    #[must_use]
-    pub fn handle(&self) -> Arc<Handle> {
-        Arc::clone(&self.handle)
-    }
-
-    /// Number of the event queue, for the context of a completion queue.
-    #[must_use]
-    pub fn eqn(&self) -> u32 {
-        self.handle.number()
-    }
-
-    /// The next completion queue that has something to report.
-    pub fn poll(&mut self) -> Option<u32> {
-        loop {
-            match self.ring.poll()? {
-                Polled::Event(Event::Completion { cqn }) => return Some(cqn),
-                other => tracing::warn!(?other, "not a completion event"),
-            }
-        }
-    }
-
-    /// Asks for an interrupt at the next event, or at once if one was not polled yet.
-    pub fn arm(&mut self) {
-        self.ring.arm();
-    }
-
-    /// Makes the descriptor unreadable until the next interrupt.
-    pub fn clear(&self) {
-        // It does not block; there may be nothing to read.
-        let _ = rustix::io::read(&self.eventfd, &mut [0; 8]);
-    }
-}
-
-/// Becomes readable with each interrupt.
-impl AsFd for CompletionEvents {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.eventfd.as_fd()
     }
 }
 

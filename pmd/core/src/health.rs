@@ -8,7 +8,7 @@ use ferrocx_prm::init_seg::offset;
 use ferrocx_prm::init_seg::{HealthBuffer, HealthCounter, InitSegment, Initializing, NicInterface};
 use ferrocx_prm::syndrome::HealthSyndrome;
 
-use crate::cmd::DeadDevice;
+use crate::cmd::status::DeadDevice;
 
 /// Equal readings of the health counter in a row before it counts as stopped. Source: reference
 /// 1.2 (Linux: three).

@@ -1,17 +1,16 @@
 //! UAR pages: the registers that a send queue rings.
 
-use std::sync::Arc;
-
 use ferrocx_bus::Doorbell;
 use ferrocx_prm::init_seg::uar;
 
-use crate::cmd::objects::{Handle, Kind};
-use crate::device::Inner;
+use crate::device::Device;
 use crate::error::DeviceError;
+use crate::handle::Handle;
+use crate::objects::Kind;
 
-/// One UAR page. A send queue of this crate has one for itself.
+/// One UAR page.
 ///
-/// Several queues may ring one register without a lock, as verbs above this crate do: a doorbell is
+/// Several queues may ring one register without a lock, as those of queue pairs do: a doorbell is
 /// one store of eight bytes that names its queue. Source: Linux, include/linux/mlx5/doorbell.h.
 #[derive(Debug)]
 pub struct Uar {
@@ -21,11 +20,15 @@ pub struct Uar {
 
 impl Uar {
     /// Takes a page and maps its first send doorbell.
-    pub(crate) fn new(device: &Arc<Inner>) -> Result<Self, DeviceError> {
-        let number = device.control().alloc_uar()?;
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn new(device: &Device) -> Result<Self, DeviceError> {
+        let number = device.inner().control().alloc_uar()?;
         let handle = Handle::new(device, Kind::Uar, number, Vec::new());
         let offset = u64::from(number) * uar::PAGE_BYTES + uar::SEND_DOORBELL;
-        let doorbell = device.bar().doorbell(offset)?;
+        let doorbell = device.inner().bar().doorbell(offset)?;
         Ok(Self { handle, doorbell })
     }
 

@@ -55,7 +55,12 @@ pub enum ConfigError {
 
 impl ConfigError {
     /// Checks a range.
-    pub(crate) fn range(
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Range`] outside it; `hint` says more about the range or the way out, and
+    /// starts with a separator, or is empty.
+    pub fn range(
         what: &'static str,
         value: u64,
         min: u64,
@@ -70,7 +75,11 @@ impl ConfigError {
     }
 
     /// Checks a power of two in a range, and returns its logarithm.
-    pub(crate) fn log2(
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Range`], [`ConfigError::NotPowerOfTwo`].
+    pub fn log2(
         what: &'static str,
         value: u32,
         min: u32,
@@ -189,7 +198,7 @@ pub enum DeviceError {
     },
 }
 
-/// Why a queue stopped. Kept until [`crate::RxQueue::reset`] or [`crate::TxQueue::reset`].
+/// Why a queue stopped. Kept until it is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QueueFault {

@@ -9,10 +9,10 @@ use ferrocx_prm::mkey::AccessMode;
 use ferrocx_prm::syndrome::CommandStatus;
 
 use crate::cmd::CommandError;
-use crate::cmd::objects::{Kind, local_mkc};
 use crate::config::KeyMode;
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
+use crate::objects::{Kind, local_mkc};
 
 /// Variant byte of the driver's mkeys: any value but 0, so that a bare index is no valid key.
 const KEY_VARIANT: u32 = 0x5a;
@@ -161,18 +161,19 @@ pub(crate) struct Registrations {
 
 /// What a queue needs to know about a pool's region.
 #[derive(Debug, Clone)]
-pub(crate) struct RegionKeys {
+pub struct RegionKeys {
     /// Virtual addresses of the region.
-    pub(crate) addresses: Range<usize>,
+    pub addresses: Range<usize>,
     /// What turns a virtual address into an I/O address, wrapping.
-    pub(crate) va_to_iova: u64,
+    pub va_to_iova: u64,
     /// What turns the address stamped into a buffer into one of this device, wrapping. 0 unless
     /// another device stamped the pool.
-    pub(crate) stamp_to_iova: u64,
+    pub stamp_to_iova: u64,
     /// Key, as it stands in a WQE.
-    pub(crate) lkey_be: u32,
+    pub lkey_be: u32,
     /// Keeps the region mapped.
-    pub(crate) _mapping: Arc<DmaMapping>,
+    #[doc(hidden)]
+    pub _mapping: Arc<DmaMapping>,
 }
 
 impl Registrations {

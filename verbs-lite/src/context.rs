@@ -1,11 +1,10 @@
-//! [`Device`]: what a port can do for RDMA, its addresses, and the memory it may reach.
+//! [`RdmaContext`]: what a device can do for RDMA, its addresses, and the memory it may reach.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ferrocx_core::{Device, Event, MacAddr, Uar};
 use ferrocx_mempool::Region;
-use ferrocx_pmd::objects::Uar;
-use ferrocx_pmd::{Event, MacAddr};
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
 use ferrocx_prm::cmd::Command;
@@ -54,7 +53,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Limits and abilities of a device.
+/// Limits and abilities of a device (`ibv_device_attr`).
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DeviceAttr {
@@ -106,8 +105,8 @@ pub struct PortAttr {
 
 /// What all objects of a device share.
 #[derive(Debug)]
-pub(crate) struct Core {
-    port: ferrocx_pmd::Device,
+pub(crate) struct ContextCore {
+    device: Device,
     pub(crate) attr: DeviceAttr,
     pub(crate) roce: RoceCap,
     /// The reserved L_Key.
@@ -118,14 +117,42 @@ pub(crate) struct Core {
     variant: AtomicU8,
 }
 
-impl Core {
-    /// The driver below.
-    pub(crate) fn port(&self) -> &ferrocx_pmd::Device {
-        &self.port
+impl ContextCore {
+    fn new(device: &Device) -> Result<Self, VerbsError> {
+        let hca = device.hca_cap();
+        let lacks = |what| VerbsError::Unsupported { what, way_out: "use another device" };
+        if !hca.roce() || !hca.rc() {
+            return Err(lacks("RoCE"));
+        }
+        let page = device.capability_page(cap_type::ROCE)?;
+        let Some(roce) = RoceCap::read_from(&page) else { return Err(lacks("RoCE page")) };
+        // Bit 2 of the versions is v2. Source: reference 5.12.
+        if roce.roce_version() & 1 << 2 == 0 {
+            return Err(lacks("RoCE v2"));
+        }
+        let lkey = device.reserved_lkey()?;
+        let attr = attributes(device, lkey)?;
+        enable_roce(device, true)?;
+        let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
+        let variant = AtomicU8::new(FIRST_VARIANT);
+        let uars = Mutex::default();
+        let core = Self { device: device.clone(), attr, roce, lkey, gids, uars, variant };
+        let link_local = GidConfig {
+            address: Gid::link_local(device.mac()).ip(),
+            prefix_len: LINK_LOCAL_PREFIX,
+            gateway: None,
+            vlan: None,
+        };
+        core.gids().add(&core, device.mac(), link_local)?;
+        Ok(core)
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     pub(crate) fn hca(&self) -> &HcaCap {
-        self.port.hca_cap()
+        self.device.hca_cap()
     }
 
     /// Low byte for a new key: another one each time, because the device gives the index of a key
@@ -140,7 +167,7 @@ impl Core {
 
     /// A doorbell register for a queue pair.
     pub(crate) fn uar(&self) -> Result<Arc<Uar>, VerbsError> {
-        self.uars.lock().unwrap_or_else(PoisonError::into_inner).take(&self.port)
+        self.uars.lock().unwrap_or_else(PoisonError::into_inner).take(&self.device)
     }
 
     fn gids(&self) -> MutexGuard<'_, GidTable> {
@@ -148,9 +175,9 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for ContextCore {
     fn drop(&mut self) {
-        if self.port.objects_are_gone() {
+        if self.device.objects_are_gone() {
             return;
         }
         let indices: Vec<u8> = self.gids().iter().map(|entry| entry.index).collect();
@@ -159,68 +186,46 @@ impl Drop for Core {
             let removed = self.gids().remove(self, index);
             result = result.and(removed);
         }
-        if let Err(error) = result.and_then(|()| enable_roce(&self.port, false)) {
+        if let Err(error) = result.and_then(|()| enable_roce(&self.device, false)) {
             tracing::warn!(%error, "RoCE is left switched on");
         }
     }
 }
 
-/// A port that does RDMA. A handle: clones are the same device.
+/// A device that does RDMA: its addresses, and where domains, completion queues and mapped memory
+/// come from (`ibv_context`). A handle: clones are the same context.
 ///
 /// All methods are for set-up: they take a lock and talk to the firmware.
 #[derive(Debug, Clone)]
-pub struct Device {
-    core: Arc<Core>,
+pub struct RdmaContext {
+    core: Arc<ContextCore>,
 }
 
-impl Device {
-    /// Switches RoCE on at a port and gives it its link-local address.
+impl RdmaContext {
+    /// Switches RoCE on at a device and gives it its link-local address. The context that a device
+    /// has already is found again: there is one as long as anybody holds it.
     ///
     /// # Errors
     ///
     /// [`VerbsError::Unsupported`] for a device without RoCEv2, or what the device refused.
-    pub fn open(port: ferrocx_pmd::Device) -> Result<Self, VerbsError> {
-        let hca = port.hca_cap();
-        let lacks = |what| VerbsError::Unsupported { what, way_out: "use another device" };
-        if !hca.roce() || !hca.rc() {
-            return Err(lacks("RoCE"));
-        }
-        let page = port.capability_page(cap_type::ROCE)?;
-        let Some(roce) = RoceCap::read_from(&page) else { return Err(lacks("RoCE page")) };
-        // Bit 2 of the versions is v2. Source: reference 5.12.
-        if roce.roce_version() & 1 << 2 == 0 {
-            return Err(lacks("RoCE v2"));
-        }
-        let lkey = port.reserved_lkey()?;
-        let attr = attributes(&port, lkey)?;
-        enable_roce(&port, true)?;
-        let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
-        let variant = AtomicU8::new(FIRST_VARIANT);
-        let uars = Mutex::default();
-        let core = Core { port, attr, roce, lkey, gids, uars, variant };
-        let device = Self { core: Arc::new(core) };
-        device.add_gid(GidConfig {
-            address: Gid::link_local(device.port().mac()).ip(),
-            prefix_len: LINK_LOCAL_PREFIX,
-            gateway: None,
-            vlan: None,
-        })?;
-        Ok(device)
+    pub fn open(device: &Device) -> Result<Self, VerbsError> {
+        let core = device.shared(|| ContextCore::new(device))?;
+        Ok(Self { core })
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
 
-    /// A handle to the device of an object.
-    pub(crate) fn of(core: &Arc<Core>) -> Self {
+    /// A handle to the context of an object.
+    pub(crate) fn of(core: &Arc<ContextCore>) -> Self {
         Self { core: Arc::clone(core) }
     }
 
-    /// The Ethernet driver of the same port: link, MAC, packets.
+    /// The device: link, MAC address, flow rules; its Ethernet queues are made on it, too.
     #[must_use]
-    pub fn port(&self) -> &ferrocx_pmd::Device {
-        &self.core.port
+    pub fn device(&self) -> &Device {
+        &self.core.device
     }
 
     /// Limits and abilities.
@@ -235,7 +240,7 @@ impl Device {
     ///
     /// What the device refused; [`VerbsError::OutOfRange`] for an MTU below 352 bytes.
     pub fn port_attr(&self) -> Result<PortAttr, VerbsError> {
-        let mtu = u32::from(self.port().mtu());
+        let mtu = u32::from(self.device().mtu());
         let Some(active_mtu) = Mtu::fitting(mtu) else {
             return Err(VerbsError::OutOfRange {
                 what: "MTU of the port",
@@ -245,10 +250,10 @@ impl Device {
             });
         };
         Ok(PortAttr {
-            is_up: self.port().link()?.up,
+            is_up: self.device().link()?.up,
             active_mtu,
             gid_table_len: self.core.roce.roce_address_table_size(),
-            mac: self.port().mac(),
+            mac: self.device().mac(),
         })
     }
 
@@ -258,7 +263,7 @@ impl Device {
     ///
     /// [`VerbsError::GidTableFull`], [`VerbsError::OutOfRange`], or what the device refused.
     pub fn add_gid(&self, config: GidConfig) -> Result<GidEntry, VerbsError> {
-        let mac = self.port().mac();
+        let mac = self.device().mac();
         self.core.gids().add(&self.core, mac, config)
     }
 
@@ -333,11 +338,11 @@ impl Device {
         Cq::new(self, entries, None)
     }
 
-    /// As [`Device::create_cq`], with events: see [`CompletionChannel`].
+    /// As [`RdmaContext::create_cq`], with events: see [`CompletionChannel`].
     ///
     /// # Errors
     ///
-    /// As [`Device::create_cq`].
+    /// As [`RdmaContext::create_cq`].
     pub fn create_cq_with_events(
         &self,
         entries: u32,
@@ -358,35 +363,24 @@ impl Device {
     /// The oldest asynchronous event that was not read yet: queue pairs in error, link changes.
     /// Somebody must call it now and then, because the firmware asks for memory this way.
     pub fn poll_async_event(&self) -> Option<Event> {
-        self.port().poll_event()
-    }
-
-    /// Tears down and says how that went, unless other objects of the device live.
-    ///
-    /// # Errors
-    ///
-    /// [`ferrocx_pmd::DeviceError::InUse`] while they do; otherwise the first step that failed.
-    pub fn close(self) -> Result<(), VerbsError> {
-        let port = self.core.port.clone();
-        drop(self);
-        Ok(port.close()?)
+        self.device().poll_event()
     }
 }
 
 /// Switches RoCE of the vport on or off. Source: reference 4.5, `roce_en`.
-fn enable_roce(port: &ferrocx_pmd::Device, on: bool) -> Result<(), VerbsError> {
+fn enable_roce(device: &Device, on: bool) -> Result<(), VerbsError> {
     let input = ModifyNicVportContext::input()
         .with_field_select(field_select::ROCE_EN)
         .with_nic_vport_context(NicVportContext::zeroed().with_roce_en(on));
-    port.execute::<ModifyNicVportContext>(&input, &[], &mut [])?;
+    device.execute::<ModifyNicVportContext>(&input, &[], &mut [])?;
     Ok(())
 }
 
-fn attributes(port: &ferrocx_pmd::Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsError> {
-    let hca = port.hca_cap();
+fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsError> {
+    let hca = device.hca_cap();
     let log2 = |value: u32| 1u32.checked_shl(value).unwrap_or(u32::MAX);
     let input = QueryNicVportContext::input();
-    let vport = port.execute::<QueryNicVportContext>(&input, &[], &mut [])?.nic_vport_context();
+    let vport = device.execute::<QueryNicVportContext>(&input, &[], &mut [])?.nic_vport_context();
     // Fast registration needs lists that the reserved L_Key points to.
     let mut caps = DeviceCaps::READ_WITH_INV_COMPOSED;
     caps.set(DeviceCaps::LOCAL_DMA_LKEY, lkey.is_some());
@@ -394,7 +388,7 @@ fn attributes(port: &ferrocx_pmd::Device, lkey: Option<u32>) -> Result<DeviceAtt
     caps.set(DeviceCaps::MEM_WINDOW_TYPE_2, hca.imaicl());
     caps.set(DeviceCaps::FAST_REG_ATOMIC, !hca.umr_modify_atomic_disabled());
     if hca.atomic() {
-        let page = port.capability_page(cap_type::ATOMIC)?;
+        let page = device.capability_page(cap_type::ATOMIC)?;
         let atomic = AtomicCap::read_from(&page).unwrap_or_default();
         let has = atomic.atomic_operations() & ATOMICS == ATOMICS
             && atomic.atomic_size_qp() & ATOMIC_SIZE_8 != 0;

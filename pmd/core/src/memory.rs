@@ -14,7 +14,8 @@ pub(crate) const FW_PAGE_BYTES: usize = 4096;
 
 /// Where control memory comes from, and the heap that hands it out.
 #[derive(Debug)]
-pub(crate) struct Memory {
+#[doc(hidden)]
+pub struct Memory {
     dma: Arc<dyn DmaSpace>,
     heap: DmaHeap,
     page: PageSize,
@@ -24,7 +25,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Makes a heap with its first mapping.
-    pub(crate) fn new(
+    pub fn new(
         dma: Arc<dyn DmaSpace>,
         page: PageSize,
         numa_node: Option<u32>,
@@ -35,7 +36,7 @@ impl Memory {
     }
 
     /// Takes a zeroed buffer; maps more memory if the heap is exhausted.
-    pub(crate) fn alloc(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, BusError> {
+    pub fn alloc(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, BusError> {
         match self.heap.alloc(len_bytes, align_bytes) {
             Err(BusError::HeapExhausted { .. }) => {
                 let wanted = len_bytes.saturating_add(align_bytes);
@@ -58,7 +59,7 @@ impl Memory {
     }
 
     /// The device's address space.
-    pub(crate) fn dma(&self) -> &Arc<dyn DmaSpace> {
+    pub fn dma(&self) -> &Arc<dyn DmaSpace> {
         &self.dma
     }
 }

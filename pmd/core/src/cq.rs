@@ -9,9 +9,10 @@ use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
 use ferrocx_prm::init_seg::{self, uar};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::cmd::objects::{Handle, Kind};
-use crate::device::Inner;
+use crate::device::Device;
 use crate::error::{DeviceError, QueueFault};
+use crate::handle::Handle;
+use crate::objects::Kind;
 
 /// log2 of the bytes of an entry.
 const LOG_CQE_BYTES: u8 = 6;
@@ -22,21 +23,33 @@ const MINI_CQE_HASH: u32 = 0;
 /// The invalid opcode, where it stands in the last dword.
 const INVALID_OPCODE: u32 = CqeOpcode::INVALID.0 << 4;
 /// Bits of the last dword that an ordinary completion is known by: opcode, format, owner.
-pub(crate) const OP_OWN_MASK: u32 = 0xfd;
+pub const OP_OWN_MASK: u32 = 0xfd;
 
 /// The driver's side of a completion queue: a ring that the device fills and one core empties.
 #[derive(Debug)]
-pub struct Cq {
-    pub(crate) ring: Ring<64>,
+pub struct CqRing {
+    /// The entries.
+    pub ring: Ring<64>,
     doorbell_record: DmaWord,
-    pub(crate) log_size: u8,
-    /// Entries consumed so far.
-    pub(crate) ci: u32,
+    log_size: u8,
+    /// Entries consumed so far, modulo 2^32.
+    pub ci: u32,
+}
+
+/// How a completion queue is made.
+#[derive(Debug, Clone, Copy)]
+pub struct CqAttr<'a> {
+    /// log2 of its entries.
+    pub log_size: u8,
+    /// Let the device compress completions.
+    pub compression: bool,
+    /// The event queue that its events go to once it is armed; `None` for a queue that is polled.
+    pub events: Option<&'a Arc<Handle>>,
 }
 
 /// What an entry is that is not the ordinary one expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Odd {
+pub enum Odd {
     /// Still the device's.
     Empty,
     /// Title of a compressed block.
@@ -45,62 +58,48 @@ pub(crate) enum Odd {
     Fault(QueueFault),
 }
 
-impl Cq {
-    /// Makes a queue on the device that is never armed. The handle destroys it.
-    pub(crate) fn new(
-        device: &Arc<Inner>,
-        log_size: u8,
-        compression: bool,
-    ) -> Result<(Self, Handle), DeviceError> {
-        Self::reporting_to(device, log_size, compression, u32::from(device.eqn))
-    }
-
-    /// Makes a queue on the device whose events go to the event queue `eqn`.
-    pub(crate) fn reporting_to(
-        device: &Arc<Inner>,
-        log_size: u8,
-        compression: bool,
-        eqn: u32,
-    ) -> Result<(Self, Handle), DeviceError> {
-        let memory = device.memory();
-        let buf = Arc::new(memory.alloc(1 << (log_size + LOG_CQE_BYTES), 4096)?);
+impl CqRing {
+    /// Makes a completion queue on the device. The handle destroys it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn new(device: &Device, attr: &CqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
+        let inner = device.inner();
+        let buf = Arc::new(device.alloc_dma(1 << (attr.log_size + LOG_CQE_BYTES), 4096)?);
         initialise(&buf);
-        let record = Arc::new(memory.alloc(8, 64)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let eqn = attr.events.map_or(u32::from(inner.eqn), |events| events.number());
         let cqc = Cqc::zeroed()
-            .with_log_cq_size(u32::from(log_size))
-            .with_uar_page(device.uar_page)
+            .with_log_cq_size(u32::from(attr.log_size))
+            .with_uar_page(inner.uar_page)
             .with_c_eqn_or_apu_element(eqn)
-            .with_cqe_comp_en(compression)
+            .with_cqe_comp_en(attr.compression)
             .with_mini_cqe_res_format(MINI_CQE_HASH)
             .with_dbr_addr(record.iova());
-        let cqn = device.control().create_cq(cqc, &buf)?;
-        let handle =
-            Handle::new(device, Kind::Cq, cqn, vec![Arc::clone(&buf), Arc::clone(&record)]);
-        Ok((Self::over(buf, record, log_size)?, handle))
+        let cqn = inner.control().create_cq(cqc, &buf)?;
+        let memory = vec![Arc::clone(&buf), Arc::clone(&record)];
+        let handle = Handle::new(device, Kind::Cq, cqn, memory);
+        let handle = match attr.events {
+            Some(events) => handle.needing(events),
+            None => handle,
+        };
+        Ok((Self::over(buf, record, attr.log_size)?, handle))
     }
 
     /// The driver's side over memory that is initialised.
-    pub(crate) fn over(
-        buf: Arc<DmaBuf>,
-        record: Arc<DmaBuf>,
-        log_size: u8,
-    ) -> Result<Self, DeviceError> {
+    #[doc(hidden)]
+    pub fn over(buf: Arc<DmaBuf>, record: Arc<DmaBuf>, log_size: u8) -> Result<Self, DeviceError> {
         let ring = Ring::new(buf, 0, log_size)?;
         Ok(Self { ring, doorbell_record: DmaWord::new(record, 0)?, log_size, ci: 0 })
     }
 
-    /// The next entry, if the device has written it; it is consumed. Call [`Cq::tell`] after it
-    /// was read.
+    /// The next entry and its last dword, which was read to find its owner, if the device has
+    /// written it. It is consumed: call [`CqRing::tell`] after it was read.
     ///
     /// Entries are plain: the queue was made without compression.
     #[inline(always)]
-    pub fn take(&mut self) -> Option<Slot<'_, 64>> {
-        self.take_with_last().map(|(slot, _)| slot)
-    }
-
-    /// As [`Cq::take`], with the last dword of the entry, which was read to find its owner.
-    #[inline(always)]
-    pub fn take_with_last(&mut self) -> Option<(Slot<'_, 64>, u32)> {
+    pub fn take(&mut self) -> Option<(Slot<'_, 64>, u32)> {
         let (ci, slot) = (self.ci, self.ring.at(self.ci));
         let last = slot.load_acquire_be32::<0x3c>();
         // The invalid opcode stands in entries that were never written. Source: reference 6.7.
@@ -130,20 +129,17 @@ impl Cq {
         self.ci
     }
 
-    /// The buffer of the doorbell record: consumer index, then the word that arms.
-    pub(crate) fn doorbell_record(&self) -> &Arc<DmaBuf> {
-        self.doorbell_record.buf()
-    }
-
     /// Owner bit of the entry at `ci` once the device has written it.
     #[inline(always)]
-    pub(crate) fn owner_at(&self, ci: u32) -> u32 {
+    #[must_use]
+    pub fn owner_at(&self, ci: u32) -> u32 {
         (ci >> self.log_size) & 1
     }
 
     /// Entries from `ci` to the end of the ring.
     #[inline(always)]
-    pub(crate) fn left_of_lap(&self, ci: u32) -> usize {
+    #[must_use]
+    pub fn left_of_lap(&self, ci: u32) -> usize {
         let entries = 1u32 << self.log_size;
         (entries - (ci & (entries - 1))) as usize
     }
@@ -157,7 +153,8 @@ impl Cq {
     /// Looks closer at the entry at the consumer index, whose last dword is `last`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn odd(&self, last: u32, expected_counter: u16) -> Odd {
+    #[must_use]
+    pub fn odd(&self, last: u32, expected_counter: u16) -> Odd {
         let opcode = CqeOpcode((last >> 4) & 0xf);
         let format = CqeFormat((last >> 2) & 3);
         if last & 1 != self.owner_at(self.ci) || opcode == CqeOpcode::INVALID {
@@ -183,7 +180,7 @@ impl Cq {
     }
 
     /// Consumes whatever the device has written.
-    pub(crate) fn drain(&mut self) {
+    pub fn drain(&mut self) {
         let mut left = self.ring.entries();
         while left > 0 {
             let slot = self.ring.at(self.ci);
@@ -202,7 +199,7 @@ impl Cq {
 
     /// Consumes `count` entries and makes them invalid: those of a compressed block hold data
     /// whose owner bits mean nothing on the next lap.
-    pub(crate) fn skip_block(&mut self, count: u32) {
+    pub fn skip_block(&mut self, count: u32) {
         for _ in 0..count {
             let last = 0xf0 | self.owner_at(self.ci);
             self.ring.at(self.ci).store_release_be32::<0x3c>(last);
@@ -223,12 +220,18 @@ pub struct Armer {
 }
 
 impl Armer {
-    /// For the completion queue `cqn`, whose doorbell record is `record`.
-    pub(crate) fn new(device: &Inner, record: &Arc<DmaBuf>, cqn: u32) -> Result<Self, DeviceError> {
+    /// For the completion queue that `ring` and `handle` are.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`] for a doorbell record that is too short.
+    pub fn new(ring: &CqRing, handle: &Handle) -> Result<Self, DeviceError> {
+        let inner = handle.device().inner();
         // Behind the consumer index stands the word that arms. Source: reference 6.6.
-        let word = DmaWord::new(Arc::clone(record), 4)?;
-        let offset = u64::from(device.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
-        Ok(Self { word, bar: Arc::clone(device.bar()), offset, cqn, events: 0 })
+        let word = DmaWord::new(Arc::clone(ring.doorbell_record.buf()), 4)?;
+        let offset = u64::from(inner.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
+        let bar = Arc::clone(inner.bar());
+        Ok(Self { word, bar, offset, cqn: handle.number(), events: 0 })
     }
 
     /// Asks for one event once there is an entry behind `consumer_index`, or if there is one: any,
@@ -252,7 +255,8 @@ impl Armer {
 }
 
 /// Fills a buffer as CREATE_CQ wants it: every entry invalid and still the device's.
-pub(crate) fn initialise(buf: &DmaBuf) {
+#[doc(hidden)]
+pub fn initialise(buf: &DmaBuf) {
     for entry in (0..buf.len_bytes()).step_by(Cqe64::SIZE_BYTES) {
         buf.store_be32(entry + 0x3c, u32::from(CQE_INVALID_OP_OWN));
     }
