@@ -96,60 +96,60 @@ layout! {
     /// Command queue entry, 64 bytes. Source: reference 2.1; `mlx5_cmd_layout`.
     pub struct CommandEntry [0x40] {
         /// Transport, [`TRANSPORT_PCIE`].
-        0x00 [31:24] command_type, with_command_type;
+        0x00 [31:24] command_type;
         /// Length of the whole input in bytes, inline part included.
-        0x04 [31:0] input_length, with_input_length;
+        0x04 [31:0] input_length;
         /// Address of the first input block, 0 if the input fits inline.
-        0x08 (u64) input_mailbox_ptr, with_input_mailbox_ptr;
+        0x08 (u64) input_mailbox_ptr;
         /// The first 16 bytes of input.
-        0x10 ([u8; 16]) command_input_inline_data, with_command_input_inline_data;
+        0x10 ([u8; 16]) command_input_inline_data;
         /// The first 16 bytes of output, written by the device.
-        0x20 ([u8; 16]) command_output_inline_data, with_command_output_inline_data;
+        0x20 ([u8; 16]) command_output_inline_data;
         /// Address of the first output block, 0 if the output fits inline.
-        0x30 (u64) output_mailbox_ptr, with_output_mailbox_ptr;
+        0x30 (u64) output_mailbox_ptr;
         /// Length in bytes that the driver can take.
-        0x38 [31:0] output_length, with_output_length;
+        0x38 [31:0] output_length;
         /// Equal to the token in every mailbox block of this command.
-        0x3c [31:24] token, with_token;
+        0x3c [31:24] token;
         /// Makes the XOR of the entry 0xff, or is not used.
-        0x3c [23:16] signature, with_signature;
+        0x3c [23:16] signature;
         /// Delivery status, written by the device.
-        0x3c [7:1] status, with_status;
+        0x3c [7:1] status;
         /// The entry belongs to the device; it clears this bit last.
-        0x3c [0] ownership, with_ownership;
+        0x3c [0] ownership;
     }
 
     /// Mailbox block, 576 bytes. Source: reference 2.1; `mlx5_cmd_prot_block`.
     pub struct Mailbox [0x240] {
         /// Up to 512 bytes of input or output.
-        0x000 ([u8; 512]) data, with_data;
+        0x000 ([u8; 512]) data;
         /// Address of the next block, 0 at the end.
-        0x230 (u64) next_pointer, with_next_pointer;
+        0x230 (u64) next_pointer;
         /// Position in the chain, from 0.
-        0x238 [31:0] block_number, with_block_number;
+        0x238 [31:0] block_number;
         /// Equal to the token of the queue entry.
-        0x23c [23:16] token, with_token;
+        0x23c [23:16] token;
         /// Makes the XOR of bytes 0x200 to 0x23e 0xff, or is not used.
-        0x23c [15:8] ctrl_signature, with_ctrl_signature;
+        0x23c [15:8] ctrl_signature;
         /// Makes the XOR of the block 0xff, or is not used.
-        0x23c [7:0] signature, with_signature;
+        0x23c [7:0] signature;
     }
 
     /// First eight bytes of every input.
     pub struct InputHeader [0x8] {
         /// What to do, see [`Opcode`].
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Variant of the command.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
     }
 
     /// First eight bytes of every output.
     pub struct OutputHeader [0x8] {
         /// Output status, see [`CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 }

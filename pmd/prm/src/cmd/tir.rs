@@ -9,265 +9,265 @@ layout! {
     /// CREATE_RQT input, 0x110 bytes. The list of RQ numbers follows.
     pub struct CreateRqtIn [0x110] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// The RQ table's context.
-        0x20 (Rqtc) rqt_context, with_rqt_context;
+        0x20 (Rqtc) rqt_context;
     }
 
     /// CREATE_RQT output, 0x10 bytes.
     pub struct CreateRqtOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
         /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
+        0x08 [23:0] rqtn;
     }
 
     /// MODIFY_RQT input, 0x110 bytes. The list of RQ numbers follows.
     pub struct ModifyRqtIn [0x110] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
+        0x08 [23:0] rqtn;
         /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
+        0x10 (u64) bitmask;
         /// The context.
-        0x20 (Rqtc) ctx, with_ctx;
+        0x20 (Rqtc) ctx;
     }
 
     /// MODIFY_RQT output, 0x10 bytes.
     pub struct ModifyRqtOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 
     /// DESTROY_RQT input, 0x10 bytes.
     pub struct DestroyRqtIn [0x10] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
+        0x08 [23:0] rqtn;
     }
 
     /// DESTROY_RQT output, 0x10 bytes.
     pub struct DestroyRqtOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 
     /// QUERY_RQT input, 0x10 bytes.
     pub struct QueryRqtIn [0x10] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
+        0x08 [23:0] rqtn;
     }
 
     /// QUERY_RQT output, 0x110 bytes.
     pub struct QueryRqtOut [0x110] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
         /// The RQ table's context.
-        0x20 (Rqtc) rqt_context, with_rqt_context;
+        0x20 (Rqtc) rqt_context;
     }
 
     /// CREATE_TIR input, 0x110 bytes.
     pub struct CreateTirIn [0x110] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// The context.
-        0x20 (Tirc) ctx, with_ctx;
+        0x20 (Tirc) ctx;
     }
 
     /// CREATE_TIR output, 0x10 bytes.
     pub struct CreateTirOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
         /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
+        0x08 [23:0] tirn;
     }
 
     /// MODIFY_TIR input, 0x110 bytes.
     pub struct ModifyTirIn [0x110] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
+        0x08 [23:0] tirn;
         /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
+        0x10 (u64) bitmask;
         /// The context.
-        0x20 (Tirc) ctx, with_ctx;
+        0x20 (Tirc) ctx;
     }
 
     /// MODIFY_TIR output, 0x10 bytes.
     pub struct ModifyTirOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 
     /// DESTROY_TIR input, 0x10 bytes.
     pub struct DestroyTirIn [0x10] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
+        0x08 [23:0] tirn;
     }
 
     /// DESTROY_TIR output, 0x10 bytes.
     pub struct DestroyTirOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 
     /// QUERY_TIR input, 0x10 bytes.
     pub struct QueryTirIn [0x10] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
+        0x08 [23:0] tirn;
     }
 
     /// QUERY_TIR output, 0x110 bytes.
     pub struct QueryTirOut [0x110] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
         /// The TIR's context.
-        0x20 (Tirc) tir_context, with_tir_context;
+        0x20 (Tirc) tir_context;
     }
 
     /// CREATE_TIS input, 0xc0 bytes.
     pub struct CreateTisIn [0xc0] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// The context.
-        0x20 (Tisc) ctx, with_ctx;
+        0x20 (Tisc) ctx;
     }
 
     /// CREATE_TIS output, 0x10 bytes.
     pub struct CreateTisOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
         /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
+        0x08 [23:0] tisn;
     }
 
     /// MODIFY_TIS input, 0xc0 bytes.
     pub struct ModifyTisIn [0xc0] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
+        0x08 [23:0] tisn;
         /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
+        0x10 (u64) bitmask;
         /// The context.
-        0x20 (Tisc) ctx, with_ctx;
+        0x20 (Tisc) ctx;
     }
 
     /// MODIFY_TIS output, 0x10 bytes.
     pub struct ModifyTisOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 
     /// DESTROY_TIS input, 0x10 bytes.
     pub struct DestroyTisIn [0x10] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
+        0x08 [23:0] tisn;
     }
 
     /// DESTROY_TIS output, 0x10 bytes.
     pub struct DestroyTisOut [0x10] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
     }
 
     /// QUERY_TIS input, 0x10 bytes.
     pub struct QueryTisIn [0x10] {
         /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
+        0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
+        0x00 [15:0] uid;
         /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+        0x04 [15:0] op_mod;
         /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
+        0x08 [23:0] tisn;
     }
 
     /// QUERY_TIS output, 0xb0 bytes.
     pub struct QueryTisOut [0xb0] {
         /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
+        0x00 [31:24] status;
         /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x04 [31:0] syndrome;
         /// The TIS's context.
-        0x10 (Tisc) tis_context, with_tis_context;
+        0x10 (Tisc) tis_context;
     }
 }
 

@@ -276,30 +276,3 @@ fn collect_layouts(dir: &std::path::Path, names: &mut BTreeSet<String>) {
         }
     }
 }
-
-/// `name, with_name`: the macro takes any two names, so a slip would compile.
-#[test]
-fn accessors_are_named_after_their_field() {
-    let mut rows = 0;
-    let src = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
-    let mut folders = vec![src.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).unwrap();
-            let code: Vec<_> =
-                text.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
-            for row in code.join(" ").split(';').filter(|row| row.contains(", with_")) {
-                let Some((before, with)) = row.rsplit_once(", with_") else { continue };
-                let get = before.rsplit([' ', ']', ')']).next().unwrap();
-                assert_eq!(get, with.trim(), "in {}: {row}", path.display());
-                rows += 1;
-            }
-        }
-    }
-    assert!(rows > 1000, "only {rows} rows found");
-}
