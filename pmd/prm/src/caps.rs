@@ -531,3 +531,6 @@ pub mod nic_flow_table {
     /// Transmit, sniffer.
     pub const NIC_TRANSMIT_SNIFFER: usize = 0x180;
 }
+
+/// [`HcaCap::port_type`] of an Ethernet port. Source: reference 5.10.
+pub const PORT_TYPE_ETHERNET: u32 = 1;

@@ -57,3 +57,35 @@ layout! {
         0x38 (u64) dbr_addr;
     }
 }
+
+/// [`Cqc::st`] and [`Eqc::st`](crate::eqc::Eqc::st). Source: reference 5.4 and 5.5.
+pub mod arm_state {
+    /// A solicited or failed completion raises an event.
+    pub const SOLICITED_ARMED: u32 = 6;
+    /// The next entry raises an event.
+    pub const ARMED: u32 = 9;
+    /// The event was raised; the queue waits to be armed.
+    pub const FIRED: u32 = 0xa;
+    /// An event queue that needs no arming.
+    pub const ALWAYS_ARMED: u32 = 0xb;
+}
+
+/// [`Cqc::status`] and [`Eqc::status`](crate::eqc::Eqc::status). Source: reference 5.4 and 5.5.
+pub mod status {
+    /// The queue works.
+    pub const OK: u32 = 0;
+    /// The completion queue was full.
+    pub const OVERFLOW: u32 = 9;
+    /// An entry could not be written.
+    pub const WRITE_FAILURE: u32 = 0xa;
+}
+
+/// [`Cqc::mini_cqe_res_format`]. Source: reference 5.4.
+pub mod mini_cqe_format {
+    /// RSS hash.
+    pub const HASH: u32 = 0;
+    /// Checksum.
+    pub const CHECKSUM: u32 = 1;
+    /// Checksum and stride index.
+    pub const CHECKSUM_STRIDE_INDEX: u32 = 3;
+}

@@ -169,3 +169,22 @@ impl CqeFormat {
 ///
 /// Software fills the ring with it before CREATE_CQ. Source: reference 4.3, CREATE_CQ.
 pub const CQE_INVALID_OP_OWN: u8 = 0xf1;
+
+/// Log2 of the bytes of a [`Cqe64`].
+pub const LOG_CQE_BYTES: u32 = 6;
+/// Bits of an entry's last word that tell what an entry is and whose: opcode, format, owner.
+pub const OP_OWN_MASK: u32 = Cqe64::OPCODE.mask() | Cqe64::FORMAT.mask() | Cqe64::OWNER.mask();
+/// Compressed completions that one 64-byte entry of a ring holds. Source: reference 6.8.
+pub const MINI_CQES_PER_ENTRY: u32 = 8;
+
+/// Parts of [`Cqe64::byte_cnt`] of a striding receive queue. Source: reference 6.7.
+pub mod striding {
+    use crate::layout::Bits;
+
+    /// The strides were skipped, and hold no packet.
+    pub const FILLER: Bits = Bits::new(super::Cqe64::BYTE_CNT.offset, 31, 31);
+    /// Number of strides used up.
+    pub const STRIDES: Bits = Bits::new(super::Cqe64::BYTE_CNT.offset, 30, 16);
+    /// Bytes of the packet.
+    pub const BYTES: Bits = Bits::new(super::Cqe64::BYTE_CNT.offset, 15, 0);
+}

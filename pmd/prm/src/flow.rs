@@ -4,6 +4,7 @@
 //! `fte_match_set_lyr_2_4`.
 
 use crate::layout;
+use crate::layout::bits;
 
 layout! {
     /// Flow table context, 40 bytes (`flow_table_context`).
@@ -165,5 +166,35 @@ layout! {
     pub struct FlowCounterEntry [0x8] {
         /// Number of the flow counter, or of the first of a bulk.
         0x00 [31:0] flow_counter_id;
+    }
+}
+
+/// `table_type` of the flow table commands: packets that the NIC receives. Source: reference 5.12.
+pub const TABLE_TYPE_NIC_RX: u32 = 0;
+
+/// [`FlowDestination::destination_type`]. Source: reference 5.12.
+pub mod destination_type {
+    /// Another flow table.
+    pub const FLOW_TABLE: u32 = 1;
+    /// A TIR.
+    pub const TIR: u32 = 2;
+}
+
+bits! {
+    /// Bits of [`FlowContext::action`]. Source: reference 5.12.
+    pub mod action: u32 {
+        0 ALLOW: allow;
+        1 DROP: drop;
+        2 FORWARD: forward;
+        3 COUNT: count;
+    }
+}
+
+bits! {
+    /// Bits of CREATE_FLOW_GROUP's `match_criteria_enable`. Source: reference 4.3.
+    pub mod match_criteria: u32 {
+        0 OUTER_HEADERS: outer_headers;
+        1 MISC: misc_parameters;
+        2 INNER_HEADERS: inner_headers;
     }
 }

@@ -107,6 +107,26 @@ layout! {
     }
 }
 
+layout! {
+    /// Doorbell record of a work queue, 8 bytes of host memory. Source: reference 6.5; Linux
+    /// `MLX5_RCV_DBR`, `MLX5_SND_DBR`.
+    pub struct WqDoorbellRecord [0x8] {
+        /// Receive WQEs posted so far.
+        0x00 [15:0] recv_counter;
+        /// Send basic blocks posted so far.
+        0x04 [15:0] send_counter;
+    }
+
+    /// Doorbell record of a completion queue, 8 bytes of host memory. Source: reference 6.6; Linux
+    /// `MLX5_CQ_SET_CI`, `MLX5_CQ_ARM_DB`.
+    pub struct CqDoorbellRecord [0x8] {
+        /// Consumer index: entries before it may be overwritten.
+        0x00 [23:0] set_ci;
+        /// The first word of the last [`CqArm`].
+        0x04 [31:0] arm;
+    }
+}
+
 /// The command interface revision that drivers accept. Source: reference 1.1.
 pub const CMD_INTERFACE_REV: u32 = 5;
 

@@ -486,3 +486,17 @@ macro_rules! layout {
         $at.field(stringify!($get), <$t as $crate::layout::Part>::PARTS)
     };
 }
+
+/// Declares a set of bits, each named after what it stands for: `3 RWE: rwe;`.
+macro_rules! bits {
+    ($(#[$meta:meta])* pub mod $name:ident: $type:ty { $($bit:literal $const:ident: $what:tt;)* }) => {
+        $(#[$meta])*
+        pub mod $name {
+            $(
+                #[doc = concat!("The bit of `", stringify!($what), "`.")]
+                pub const $const: $type = 1 << $bit;
+            )*
+        }
+    };
+}
+pub(crate) use bits;

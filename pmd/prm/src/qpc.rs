@@ -4,6 +4,7 @@
 //! `mlx5_ifc_ads_bits`.
 
 use crate::layout;
+use crate::layout::bits;
 
 layout! {
     /// Address path, 44 bytes (`ads`).
@@ -206,5 +207,61 @@ layout! {
         0xc8 (u64) dc_access_key;
         /// The doorbell record stands in a user memory object.
         0xd0 [28] dbr_umem_valid;
+    }
+}
+
+/// [`Qpc::st`] of the services that are used here. Source: reference 5.2.
+pub mod service {
+    /// Reliable connection.
+    pub const RC: u32 = 0;
+    /// Unreliable connection.
+    pub const UC: u32 = 1;
+    /// Unreliable datagram.
+    pub const UD: u32 = 2;
+    /// General services, queue pair 1 on the wire.
+    pub const GSI: u32 = 8;
+    /// A queue that only carries UMR requests.
+    pub const REG_UMR: u32 = 0xc;
+}
+
+/// [`Qpc::pm_state`] without path migration: migrated. Source: reference 5.2.
+pub const PM_STATE_MIGRATED: u32 = 3;
+
+/// [`Qpc::rq_type`]. Source: reference 5.2.
+pub mod rq_type {
+    /// The queue pair has a receive queue of its own.
+    pub const OWN: u32 = 0;
+    /// Receives come from [`super::Qpc::srqn_rmpn_xrqn`].
+    pub const SHARED: u32 = 1;
+    /// The receive queue has no entries.
+    pub const EMPTY: u32 = 3;
+}
+
+/// [`Qpc::atomic_mode`]: eight bytes, as InfiniBand has them. Source: reference 5.2.
+pub const ATOMIC_MODE_IB: u32 = 1;
+
+/// [`Qpc::user_index`]: CQEs are as with `cqe_version` 0. Source: reference 5.2.
+pub const NO_USER_INDEX: u32 = 0xff_ffff;
+
+bits! {
+    /// Bits of `opt_param_mask` in the transitions of a queue pair. Source: reference 4.4.
+    pub mod opt_param: u32 {
+        0 ALTERNATE_PATH: secondary_address_path;
+        1 RRE: rre;
+        2 RAE: rae;
+        3 RWE: rwe;
+        4 PKEY_INDEX: pkey_index;
+        5 Q_KEY: q_key;
+        6 MIN_RNR_NAK: min_rnr_nak;
+        7 PRIMARY_PATH: primary_address_path;
+        8 LOG_SRA_MAX: log_sra_max;
+        9 LOG_RRA_MAX: log_rra_max;
+        10 PM_STATE: pm_state;
+        12 RETRY_COUNT: retry_count;
+        13 RNR_RETRY: rnr_retry;
+        14 ACK_TIMEOUT: ack_timeout;
+        15 LAG_TX_PORT_AFFINITY: lag_tx_port_affinity;
+        16 PRIMARY_PORT: vhca_port_num;
+        25 COUNTER_SET_ID: counter_set_id;
     }
 }

@@ -3,11 +3,12 @@
 //! Source: reference 5.9; PRM "TIR Context", `mlx5_ifc_tirc_bits`, `tisc`, `rqtc`.
 
 use crate::layout;
+use crate::layout::bits;
 
 layout! {
     /// Transport interface receive context, 240 bytes (`tirc`).
     pub struct Tirc [0xf0] {
-        /// Packets go 0 to `inline_rqn`, 1 through the RQ table.
+        /// Where packets go, see [`disp_type`].
         0x04 [31:28] disp_type;
         /// Packets are decrypted (TLS).
         0x04 [27] tls_en;
@@ -25,7 +26,7 @@ layout! {
         0x20 [29] tunneled_offload_en;
         /// RQ table of an indirect TIR.
         0x20 [23:0] indirect_table;
-        /// Hash: 0 none, 1 inverted XOR8, 2 Toeplitz.
+        /// Kind of hash, see [`hash_fn`].
         0x24 [31:28] rx_hash_fn;
         /// Own packets that are not looped back: bit 0 unicast, bit 1 multicast.
         0x24 [25:24] self_lb_block;
@@ -33,10 +34,9 @@ layout! {
         0x24 [23:0] transport_domain;
         /// Key of the Toeplitz hash.
         0x28 ([u8; 40]) rx_hash_toeplitz_key;
-        /// What is hashed: bit 31 IPv6 (else IPv4), bit 30 UDP (else TCP); bit 0 source address, 1
-        /// destination address, 2 source port, 3 destination port, 4 SPI.
+        /// What is hashed, see [`hash_field`].
         0x50 [31:0] rx_hash_field_selector_outer;
-        /// The same, for the inner headers of a tunnel.
+        /// What is hashed of the inner headers of a tunnel, see [`hash_field`].
         0x54 [31:0] rx_hash_field_selector_inner;
     }
 
@@ -72,5 +72,37 @@ layout! {
     pub struct RqNum [0x4] {
         /// Number of the receive queue.
         0x00 [23:0] rq_num;
+    }
+}
+
+/// [`Tirc::disp_type`]. Source: reference 5.9.
+pub mod disp_type {
+    /// To [`super::Tirc::inline_rqn`].
+    pub const DIRECT: u32 = 0;
+    /// Through [`super::Tirc::indirect_table`].
+    pub const INDIRECT: u32 = 1;
+}
+
+/// [`Tirc::rx_hash_fn`]. Source: reference 5.9.
+pub mod hash_fn {
+    /// Packets are not hashed.
+    pub const NONE: u32 = 0;
+    /// Exclusive or of the bytes, inverted.
+    pub const INVERTED_XOR8: u32 = 1;
+    /// Toeplitz hash with [`super::Tirc::rx_hash_toeplitz_key`].
+    pub const TOEPLITZ: u32 = 2;
+}
+
+bits! {
+    /// Bits of [`Tirc::rx_hash_field_selector_outer`] and of its inner sister. Without `L3_IPV6` the
+    /// packets are IPv4, without `L4_UDP` they are TCP. Source: reference 5.9.
+    pub mod hash_field: u32 {
+        0 SRC_IP: source_address;
+        1 DST_IP: destination_address;
+        2 L4_SPORT: source_port;
+        3 L4_DPORT: destination_port;
+        4 SPI: security_parameter_index;
+        30 L4_UDP: udp;
+        31 L3_IPV6: ipv6;
     }
 }

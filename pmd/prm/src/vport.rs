@@ -4,6 +4,7 @@
 //! `mlx5_ifc_roce_addr_layout_bits`.
 
 use crate::layout;
+use crate::layout::bits;
 
 layout! {
     /// NIC vport context, 256 bytes; the address list follows it.
@@ -73,30 +74,42 @@ layout! {
     }
 }
 
-/// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. Source: reference 4.5.
-pub mod field_select {
-    /// `roce_en`.
-    pub const ROCE_EN: u32 = 1 << 1;
-    /// The address list.
-    pub const ADDRESSES_LIST: u32 = 1 << 2;
-    /// `permanent_address`.
-    pub const PERMANENT_ADDRESS: u32 = 1 << 3;
-    /// `promisc_uc`, `promisc_mc` and `promisc_all`.
-    pub const PROMISC: u32 = 1 << 4;
-    /// `arm_change_event` and `event_on`.
-    pub const CHANGE_EVENT: u32 = 1 << 5;
-    /// `mtu`.
-    pub const MTU: u32 = 1 << 6;
-    /// `min_wqe_inline_mode`.
-    pub const MIN_INLINE: u32 = 1 << 7;
-    /// `port_guid`.
-    pub const PORT_GUID: u32 = 1 << 8;
-    /// `node_guid`.
-    pub const NODE_GUID: u32 = 1 << 9;
-    /// `disable_mc_local_lb`.
-    pub const DISABLE_MC_LOCAL_LB: u32 = 1 << 10;
-    /// `disable_uc_local_lb`.
-    pub const DISABLE_UC_LOCAL_LB: u32 = 1 << 11;
-    /// The affiliation fields.
-    pub const AFFILIATION: u32 = 1 << 13;
+bits! {
+    /// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. `PROMISC` stands for the three `promisc_*`,
+    /// `CHANGE_EVENT` for `arm_change_event` and `event_on`, `AFFILIATION` for the affiliation
+    /// fields, `ADDRESSES_LIST` for the list behind the context. Source: reference 4.5.
+    pub mod field_select: u32 {
+        1 ROCE_EN: roce_en;
+        2 ADDRESSES_LIST: addresses_list;
+        3 PERMANENT_ADDRESS: permanent_address;
+        4 PROMISC: promisc;
+        5 CHANGE_EVENT: change_event;
+        6 MTU: mtu;
+        7 MIN_INLINE: min_inline;
+        8 PORT_GUID: port_guid;
+        9 NODE_GUID: node_guid;
+        10 DISABLE_MC_LOCAL_LB: disable_mc_local_lb;
+        11 DISABLE_UC_LOCAL_LB: disable_uc_local_lb;
+        13 AFFILIATION: affiliation;
+    }
+}
+
+/// [`NicVportContext::allowed_list_type`]. Source: reference 4.5.
+pub mod list_type {
+    /// Unicast MAC addresses.
+    pub const UNICAST: u32 = 0;
+    /// Multicast MAC addresses.
+    pub const MULTICAST: u32 = 1;
+    /// VLAN ids.
+    pub const VLAN: u32 = 2;
+}
+/// Bytes of an entry of the list behind [`NicVportContext`]: a MAC address or a VLAN id, at the end.
+pub const LIST_ENTRY_BYTES: usize = 8;
+
+/// [`RoceAddress::roce_version`]. Source: reference 4.6.
+pub mod roce_version {
+    /// RoCE v1: Ethertype 0x8915, no IP header.
+    pub const V1: u32 = 0;
+    /// RoCE v2: over UDP.
+    pub const V2: u32 = 2;
 }

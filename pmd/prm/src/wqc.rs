@@ -8,7 +8,7 @@ use crate::layout;
 layout! {
     /// Work queue, 192 bytes (`wq`); the page list follows it.
     pub struct Wq [0xc0] {
-        /// 0 linked list, 1 cyclic, 2 linked list with strides, 3 cyclic with strides.
+        /// Shape of the ring, see [`wq_type`].
         0x00 [31:28] wq_type;
         /// The device checks the signatures of WQEs.
         0x00 [27] wq_signature;
@@ -88,7 +88,7 @@ layout! {
         0x00 [27] allow_multi_pkt_send_wqe;
         /// Headers that a WQE must carry inline: 0 none, 1 L2, 2 IP, 3 TCP/UDP.
         0x00 [26:24] min_wqe_inline_mode;
-        /// 0 reset, 1 ready, 3 error.
+        /// One of [`state`].
         0x00 [23:20] state;
         /// UMR requests are allowed.
         0x00 [19] reg_umr;
@@ -132,9 +132,9 @@ layout! {
         0x00 [29] scatter_fcs;
         /// VLAN tags are not stripped.
         0x00 [28] vsd;
-        /// Where WQEs come from: 0 this queue, 1 an RMP.
+        /// Where WQEs come from, see [`mem_rq_type`].
         0x00 [27:24] mem_rq_type;
-        /// 0 reset, 1 ready, 3 error.
+        /// One of [`state`].
         0x00 [23:20] state;
         /// WQEs left over after an error get a CQE each.
         0x00 [18] flush_in_error_en;
@@ -166,7 +166,7 @@ layout! {
 
     /// Receive memory pool context, 240 bytes (`rmpc`).
     pub struct Rmpc [0xf0] {
-        /// 1 ready, 3 error.
+        /// One of [`state`].
         0x00 [23:20] state;
         /// The pool is cyclic; else its WQEs are linked by a next segment.
         0x04 [31] basic_cyclic_rcv_wqe;
@@ -174,3 +174,38 @@ layout! {
         0x30 (Wq) wq;
     }
 }
+
+/// [`Wq::wq_type`]. Source: reference 5.6.
+pub mod wq_type {
+    /// WQEs are linked by their next segments.
+    pub const LINKED_LIST: u32 = 0;
+    /// WQEs follow each other in the ring.
+    pub const CYCLIC: u32 = 1;
+    /// Linked, each WQE a buffer of many strides.
+    pub const LINKED_LIST_STRIDING: u32 = 2;
+    /// Cyclic, each WQE a buffer of many strides.
+    pub const CYCLIC_STRIDING: u32 = 3;
+}
+
+/// States of an SQ, an RQ and an RMP. Source: reference 4.3, MODIFY_SQ and MODIFY_RQ.
+pub mod state {
+    /// Reset: the device does not touch the queue.
+    pub const RST: u32 = 0;
+    /// Ready: the device works on it.
+    pub const RDY: u32 = 1;
+    /// Error: the device flushes it.
+    pub const ERR: u32 = 3;
+}
+
+/// [`Rqc::mem_rq_type`]. Source: reference 5.8.
+pub mod mem_rq_type {
+    /// WQEs stand in the queue's own ring.
+    pub const INLINE: u32 = 0;
+    /// WQEs come from the receive memory pool [`super::Rqc::rmpn`].
+    pub const RMP: u32 = 1;
+}
+
+/// What is added to [`Wq::log_wqe_num_of_strides`]. Source: reference 5.6.
+pub const LOG_STRIDES_BASE: u32 = 9;
+/// What is added to [`Wq::log_wqe_stride_size`]. Source: reference 5.6.
+pub const LOG_STRIDE_BYTES_BASE: u32 = 6;

@@ -336,3 +336,23 @@ command! {
     QuerySpecialContexts QUERY_SPECIAL_CONTEXTS: QuerySpecialContextsIn => QuerySpecialContextsOut,
     Nop NOP: NopIn => NopOut,
 }
+
+/// `op_mod` of QUERY_PAGES. Source: reference 2.5.
+pub mod query_pages {
+    /// Pages wanted before SET_HCA_CAP.
+    pub const BOOT: u32 = 1;
+    /// Pages wanted before INIT_HCA.
+    pub const INIT: u32 = 2;
+    /// Pages wanted now.
+    pub const REGULAR: u32 = 3;
+}
+
+/// `op_mod` of MANAGE_PAGES. Source: reference 2.5.
+pub mod manage_pages {
+    /// The driver has none to give.
+    pub const CANNOT_GIVE: u32 = 0;
+    /// The driver gives pages.
+    pub const GIVE: u32 = 1;
+    /// The driver takes pages back.
+    pub const TAKE: u32 = 2;
+}

@@ -3,6 +3,7 @@
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
 use crate::flow::{FlowContext, FlowMatchParam, FlowTableContext};
+use crate::layout::bits;
 use crate::{command, layout};
 
 layout! {
@@ -392,4 +393,14 @@ command! {
     AllocFlowCounter ALLOC_FLOW_COUNTER: AllocFlowCounterIn => AllocFlowCounterOut,
     DeallocFlowCounter DEALLOC_FLOW_COUNTER: DeallocFlowCounterIn => DeallocFlowCounterOut,
     QueryFlowCounter QUERY_FLOW_COUNTER: QueryFlowCounterIn => QueryFlowCounterOut,
+}
+
+bits! {
+    /// Bits of SET_FTE's `modify_enable_mask` with `op_mod` 1. Source: reference 4.3.
+    pub mod modify_fte: u32 {
+        0 ACTION: action;
+        1 FLOW_TAG: flow_tag;
+        2 DESTINATIONS: destination_list_size;
+        3 COUNTERS: flow_counter_list_size;
+    }
 }

@@ -528,3 +528,11 @@ command! {
     DeallocQCounter DEALLOC_Q_COUNTER: DeallocQCounterIn => DeallocQCounterOut,
     QueryQCounter QUERY_Q_COUNTER: QueryQCounterIn => QueryQCounterOut,
 }
+
+/// `op_mod` of ACCESS_REG. Source: reference 4.7.
+pub mod access_reg {
+    /// Write the register.
+    pub const WRITE: u32 = 0;
+    /// Read the register.
+    pub const READ: u32 = 1;
+}

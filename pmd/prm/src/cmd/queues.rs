@@ -4,6 +4,7 @@
 
 use crate::cqc::Cqc;
 use crate::eqc::Eqc;
+use crate::layout::bits;
 use crate::{command, layout};
 
 layout! {
@@ -177,4 +178,24 @@ command! {
     ModifyCq MODIFY_CQ: ModifyCqIn => ModifyCqOut,
     DestroyCq DESTROY_CQ: DestroyCqIn => DestroyCqOut,
     QueryCq QUERY_CQ: QueryCqIn => QueryCqOut,
+}
+
+bits! {
+    /// Bits of MODIFY_CQ's select word with `op_mod` 0. Source: reference 4.3.
+    pub mod modify_cq: u32 {
+        0 PERIOD: cq_period;
+        1 MAX_COUNT: cq_max_count;
+        2 OI: oi;
+        3 C_EQN: c_eqn_or_apu_element;
+        4 PERIOD_MODE: cq_period_mode;
+    }
+}
+
+bits! {
+    /// Bits of MODIFY_CQ's select word with `op_mod` 1, a resize. Source: reference 4.3.
+    pub mod resize_cq: u32 {
+        0 LOG_SIZE: log_cq_size;
+        1 PAGE_OFFSET: page_offset;
+        2 LOG_PAGE_SIZE: log_page_size;
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
+use crate::layout::bits;
 use crate::tirc::{Rqtc, Tirc, Tisc};
 use crate::{command, layout};
 
@@ -284,4 +285,16 @@ command! {
     ModifyTis MODIFY_TIS: ModifyTisIn => ModifyTisOut,
     DestroyTis DESTROY_TIS: DestroyTisIn => DestroyTisOut,
     QueryTis QUERY_TIS: QueryTisIn => QueryTisOut,
+}
+
+/// Bit of MODIFY_RQT's `modify_bitmask`: the list of queues. Source: reference 4.3.
+pub const MODIFY_RQT_LIST: u64 = 1;
+
+bits! {
+    /// Bits of MODIFY_TIR's `modify_bitmask`. Source: reference 4.3.
+    pub mod modify_tir: u64 {
+        0 PACKET_MERGE: packet_merge_mask;
+        2 HASH: rx_hash_fn;
+        4 SELF_LB: self_lb_block;
+    }
 }

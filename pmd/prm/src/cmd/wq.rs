@@ -2,6 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
+use crate::layout::bits;
 use crate::wqc::{Rmpc, Rqc, Sqc};
 use crate::{command, layout};
 
@@ -291,3 +292,15 @@ command! {
     DestroyRmp DESTROY_RMP: DestroyRmpIn => DestroyRmpOut,
     QueryRmp QUERY_RMP: QueryRmpIn => QueryRmpOut,
 }
+
+bits! {
+    /// Bits of MODIFY_RQ's `modify_bitmask`. Source: reference 4.3.
+    pub mod modify_rq: u64 {
+        1 VSD: vsd;
+        2 SCATTER_FCS: scatter_fcs;
+        3 COUNTER_SET_ID: counter_set_id;
+    }
+}
+
+/// Bit of MODIFY_RMP's `modify_bitmask`: the limit. Source: reference 4.3.
+pub const MODIFY_RMP_LWM: u64 = 1;

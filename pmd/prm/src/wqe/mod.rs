@@ -11,17 +11,24 @@ pub use rdma::{
 };
 
 use crate::layout;
+use crate::layout::{Layout, bits};
 
+/// Log2 of [`BASIC_BLOCK_BYTES`].
+pub const LOG_BASIC_BLOCK_BYTES: u32 = 6;
 /// Bytes of one send basic block (WQEBB). Source: reference 6.1.
-pub const BASIC_BLOCK_BYTES: usize = 64;
+pub const BASIC_BLOCK_BYTES: usize = 1 << LOG_BASIC_BLOCK_BYTES;
+/// Log2 of [`DS_BYTES`].
+pub const LOG_DS_BYTES: u32 = 4;
 /// Bytes of the unit in which [`Ctrl::ds`] counts. Source: reference 6.1.
-pub const DS_BYTES: usize = 16;
+pub const DS_BYTES: usize = 1 << LOG_DS_BYTES;
+/// Units of [`DS_BYTES`] in one basic block.
+pub const DS_PER_BLOCK: u32 = (BASIC_BLOCK_BYTES / DS_BYTES) as u32;
 /// The longest send WQE in 16-byte units. Source: reference 6.1.
 pub const MAX_DS: u32 = 63;
 /// lkey that ends a receive scatter list. Source: reference 6.3.
 pub const INVALID_LKEY: u32 = 0x100;
 /// Bit 31 of an inline data segment's first word, in a send WQE. Source: reference 6.3.
-pub const INLINE_SEG: u32 = 1 << 31;
+pub const INLINE_SEG: u32 = InlineHeader::INLINE.mask();
 /// Bit 31 of a data segment's `byte_count` in a receive WQE: no length, but a request to pad the
 /// start. There are no inline segments in receive WQEs. Source: Linux 6.12 `MLX5_HW_START_PADDING`,
 /// which mlx5e sets in every entry of a cyclic receive queue.
@@ -44,7 +51,7 @@ layout! {
         0x08 [31:24] signature;
         /// Stream channel of a DC initiator.
         0x08 [23:8] dci_stream;
-        /// Fence mode: 0 none, 1 initiator small, 2 fence, 3 strong ordering, 4 small and fence.
+        /// Fence mode, see [`FenceMode`].
         0x08 [7:5] fm;
         /// Completion mode, see [`CompletionMode`].
         0x08 [3:2] ce;
@@ -150,6 +157,25 @@ layout! {
 
 /// In [`Eth::inline_hdr_sz`]: insert a VLAN tag; bit 0 chooses an S-tag. Source: reference 6.3.
 pub const ETH_VLAN_INSERT: u32 = 1 << 15;
+/// Byte offset of the first inline header byte in [`Eth`]. Source: reference 6.3.
+pub const ETH_INLINE_OFFSET: usize = Eth::INLINE_HDR_START.offset + 2;
+/// Inline header bytes that [`Eth`] holds itself; the others follow it. Source: reference 6.3.
+pub const ETH_INLINE_BYTES: usize = Eth::SIZE_BYTES - ETH_INLINE_OFFSET;
+
+/// The word of [`Ctrl`] that asks for a completion in any case: `ce` and nothing else.
+pub const CE_ALWAYS: u32 = Ctrl::CE.of(CompletionMode::ALWAYS.0);
+
+/// Byte offsets of the parts of a UMR request behind its [`Ctrl`]. Source: reference 6.4.
+pub mod umr {
+    /// [`super::UmrCtrl`].
+    pub const CONTROL: usize = 0x10;
+    /// The mkey segment, a [`crate::mkey::Mkc`].
+    pub const MKEY: usize = 0x40;
+    /// The translations if they are inline, else the data segment that points to them.
+    pub const TRANSLATIONS: usize = 0x80;
+    /// Bytes of a unit of [`super::UmrCtrl::xlt_octowords`].
+    pub const OCTOWORD_BYTES: usize = 16;
+}
 
 /// Send opcodes. Source: reference 6.2, `MLX5_OPCODE_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,42 +227,43 @@ impl CompletionMode {
     pub const ALWAYS_AND_EQE: Self = Self(3);
 }
 
-/// Bits of [`UmrCtrl::mkey_mask`]. Source: reference 6.4, `MLX5_MKEY_MASK_*`.
-pub mod mkey_mask {
-    /// `len`.
-    pub const LEN: u64 = 1 << 0;
-    /// `log_page_size`.
-    pub const PAGE_SIZE: u64 = 1 << 1;
-    /// `start_addr`.
-    pub const START_ADDR: u64 = 1 << 6;
-    /// `pd`.
-    pub const PD: u64 = 1 << 7;
-    /// `en_rinval`.
-    pub const EN_RINVAL: u64 = 1 << 8;
-    /// `expected_sigerr_count`.
-    pub const SIGERR: u64 = 1 << 9;
-    /// `bsf_en`.
-    pub const BSF_EN: u64 = 1 << 12;
-    /// `mkey_7_0`.
-    pub const KEY: u64 = 1 << 13;
-    /// `qpn`.
-    pub const QPN: u64 = 1 << 14;
-    /// `lr`.
-    pub const LR: u64 = 1 << 17;
-    /// `lw`.
-    pub const LW: u64 = 1 << 18;
-    /// `rr`.
-    pub const RR: u64 = 1 << 19;
-    /// `rw`.
-    pub const RW: u64 = 1 << 20;
-    /// `a`.
-    pub const A: u64 = 1 << 21;
-    /// `small_fence_on_rdma_read_response`.
-    pub const SMALL_FENCE: u64 = 1 << 23;
-    /// `relaxed_ordering_write`.
-    pub const RELAXED_ORDERING_WRITE: u64 = 1 << 25;
-    /// `free`.
-    pub const FREE: u64 = 1 << 29;
-    /// `relaxed_ordering_read`.
-    pub const RELAXED_ORDERING_READ: u64 = 1 << 47;
+/// [`Ctrl::fm`]. Source: reference 6.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FenceMode(pub u32);
+
+impl FenceMode {
+    /// The request starts when those before it have started.
+    pub const NONE: Self = Self(0);
+    /// The request waits for earlier registrations and invalidations of the same queue.
+    pub const INITIATOR_SMALL: Self = Self(1);
+    /// The request waits for earlier READs and atomics.
+    pub const FENCE: Self = Self(2);
+    /// The request waits for all earlier ones.
+    pub const STRONG_ORDERING: Self = Self(3);
+    /// Both [`FenceMode::INITIATOR_SMALL`] and [`FenceMode::FENCE`].
+    pub const SMALL_AND_FENCE: Self = Self(4);
+}
+
+bits! {
+    /// Bits of [`UmrCtrl::mkey_mask`]. Source: reference 6.4, `MLX5_MKEY_MASK_*`.
+    pub mod mkey_mask: u64 {
+        0 LEN: len;
+        1 PAGE_SIZE: log_page_size;
+        6 START_ADDR: start_addr;
+        7 PD: pd;
+        8 EN_RINVAL: en_rinval;
+        9 SIGERR: expected_sigerr_count;
+        12 BSF_EN: bsf_en;
+        13 KEY: mkey_7_0;
+        14 QPN: qpn;
+        17 LR: lr;
+        18 LW: lw;
+        19 RR: rr;
+        20 RW: rw;
+        21 A: a;
+        23 SMALL_FENCE: small_fence_on_rdma_read_response;
+        25 RELAXED_ORDERING_WRITE: relaxed_ordering_write;
+        29 FREE: free;
+        47 RELAXED_ORDERING_READ: relaxed_ordering_read;
+    }
 }

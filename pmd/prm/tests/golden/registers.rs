@@ -150,6 +150,20 @@ golden! {
         value: 0x2_dbf7;
     }
 
+    wq_doorbell_record: WqDoorbellRecord {
+        "000: 0000a1b3 0000c5d7"
+    } = {
+        recv_counter: 0xa1b3;
+        send_counter: 0xc5d7;
+    }
+
+    cq_doorbell_record: CqDoorbellRecord {
+        "000: 00a1b3c5 31d7e9fb"
+    } = {
+        set_ci: 0xa1_b3c5;
+        arm: 0x31d7_e9fb;
+    }
+
     cq_arm: CqArm {
         "000: 114fdc32 00fd0c91"
     } = {
