@@ -352,15 +352,26 @@ fn debug_table(bytes: &[u8], fields: &[Field], f: &mut fmt::Formatter<'_>) -> fm
 /// assert!(example.flag());
 /// assert_eq!((Example::NUMBER.offset, Example::NUMBER.mask()), (4, 0x00ff_ffff));
 /// ```
+///
+/// A body may start with `..group;`: the fields of a group that several structures share.
 #[macro_export]
 macro_rules! layout {
     ($(
         $(#[$($meta:tt)*])*
-        pub struct $name:ident [$size:literal] {
-            $( $(#[$($fmeta:tt)*])* $off:literal $spec:tt $get:ident; )*
-        }
-    )*) => { $( $crate::pastey::paste! {
-        $(#[$($meta)*])*
+        pub struct $name:ident [$size:literal] { $($body:tt)* }
+    )*) => { $(
+        $crate::layout! { @rows [] { $($body)* } [$(#[$($meta)*])*] $name $size }
+    )* };
+    (@rows $rows:tt { ..$group:ident; $($more:tt)* } $($then:tt)*) => {
+        $group! { $rows { $($more)* } $($then)* }
+    };
+    (@rows [$($rows:tt)*] { $($more:tt)* } $($then:tt)*) => {
+        $crate::layout! { @struct $($then)* $($rows)* $($more)* }
+    };
+    (@struct [$($meta:tt)*] $name:ident $size:literal
+        $( $(#[$($fmeta:tt)*])* $off:literal $spec:tt $get:ident; )*
+    ) => { $crate::pastey::paste! {
+        $($meta)*
         #[derive(
             Clone, Copy, PartialEq, Eq,
             $crate::zerocopy::FromBytes, $crate::zerocopy::IntoBytes,
@@ -426,7 +437,7 @@ macro_rules! layout {
         }
 
         const _: () = $crate::layout::check($size, <$name as $crate::layout::Layout>::FIELDS);
-    } )* };
+    } };
 
     (@accessors $off:tt [$bit:tt] $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
         $($meta)*
@@ -500,3 +511,18 @@ macro_rules! bits {
     };
 }
 pub(crate) use bits;
+
+/// Declares groups of fields that several structures share: `..name;` at the start of a body of
+/// [`layout!`](crate::layout!) stands for the fields of the group `name`.
+///
+/// Each group becomes a macro, whose own `$` a macro cannot write; hence the `$` in front.
+macro_rules! rows {
+    ($d:tt $($group:ident { $($row:tt)* })*) => { $(
+        macro_rules! $group {
+            ([$d($d before:tt)*] $d($d then:tt)*) => {
+                $crate::layout! { @rows [$d($d before)* $($row)*] $d($d then)* }
+            };
+        }
+    )* };
+}
+pub(crate) use rows;

@@ -6,6 +6,94 @@
 //!
 //! Source: reference 2.1, 2.2 and 4; PRM "Command Interface".
 
+use crate::layout;
+use crate::layout::{Layout, rows};
+use crate::syndrome::CommandStatus;
+
+rows! { $
+    input_header {
+        /// What to do, see [`Opcode`](crate::cmd::Opcode).
+        0x00 [31:16] opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid;
+        /// Variant of the command.
+        0x04 [15:0] op_mod;
+    }
+    input_header_without_uid {
+        /// What to do, see [`Opcode`](crate::cmd::Opcode).
+        0x00 [31:16] opcode;
+        /// Variant of the command.
+        0x04 [15:0] op_mod;
+    }
+    output_header {
+        /// Output status, see [`CommandStatus`](crate::syndrome::CommandStatus).
+        0x00 [31:24] status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome;
+    }
+}
+
+/// Declares commands: `Name OPCODE [size] { input } => [size] { output }`.
+///
+/// A body holds the fields behind the header, which every input and output has by itself. A size
+/// that is left out is 0x10, an output that is left out has only its header. Names that share a
+/// body are listed before it. Each name gets the layouts `NameIn` and `NameOut`.
+macro_rules! command {
+    (@all $header:ident; $(
+        $(#[$($meta:tt)*])*
+        $( $name:ident $op:ident ),+ $([$in_size:literal])? { $($in:tt)* }
+        $( => $([$out_size:literal])? { $($out:tt)* } )?
+    )*) => { $( command! {
+        @each [$($name $op)+] [$(#[$($meta)*])*]
+        [$($in_size)?] { ..$header; $($in)* }
+        [$($($out_size)?)?] { ..output_header; $($($out)*)? }
+    } )* };
+    (@each $names:tt $meta:tt [] $in:tt $out_size:tt $out:tt) => {
+        command! { @each $names $meta [0x10] $in $out_size $out }
+    };
+    (@each $names:tt $meta:tt $in_size:tt $in:tt [] $out:tt) => {
+        command! { @each $names $meta $in_size $in [0x10] $out }
+    };
+    (@each [$($name:ident $op:ident)+] $meta:tt $in_size:tt $in:tt $out_size:tt $out:tt) => {
+        $( command! { @one $name $op $meta $in_size $in $out_size $out } )+
+    };
+    (@one $name:ident $op:ident [$($meta:tt)*] $in_size:tt $in:tt $out_size:tt $out:tt) => {
+        pastey::paste! {
+            #[doc = concat!("The command ", stringify!($op), ".\n")]
+            $($meta)*
+            #[derive(Debug, Clone, Copy)]
+            pub enum $name {}
+
+            impl $crate::cmd::Command for $name {
+                const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$op;
+                type In = [<$name In>];
+                type Out = [<$name Out>];
+                fn input() -> Self::In {
+                    [<$name In>]::zeroed().with_opcode(u32::from(Self::OPCODE.0))
+                }
+            }
+
+            impl $crate::cmd::CommandOutput for [<$name Out>] {
+                fn command_status(&self) -> $crate::syndrome::CommandStatus {
+                    $crate::syndrome::CommandStatus(self.status() as u8)
+                }
+                fn command_syndrome(&self) -> u32 {
+                    self.syndrome()
+                }
+            }
+
+            $crate::layout! {
+                #[doc = concat!("Fixed part of the input of ", stringify!($op), ".")]
+                pub struct [<$name In>] $in_size $in
+                #[doc = concat!("Fixed part of the output of ", stringify!($op), ".")]
+                pub struct [<$name Out>] $out_size $out
+            }
+        }
+    };
+    (without uid; $($commands:tt)*) => { command! { @all input_header_without_uid; $($commands)* } };
+    ($($commands:tt)*) => { command! { @all input_header; $($commands)* } };
+}
+
 pub mod cong;
 pub mod device;
 pub mod flow;
@@ -19,10 +107,6 @@ pub mod tir;
 pub mod wq;
 
 pub use opcode::Opcode;
-
-use crate::layout;
-use crate::layout::Layout;
-use crate::syndrome::CommandStatus;
 
 /// One command of the interface: its opcode and the fixed parts of its input and output.
 pub trait Command {
@@ -42,35 +126,6 @@ pub trait CommandOutput: Layout {
     fn command_status(&self) -> CommandStatus;
     /// Diagnostic code of the firmware, 0 if there is none.
     fn command_syndrome(&self) -> u32;
-}
-
-/// Implements [`Command`] for a list of `Name: Input => Output;`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! command {
-    ($($name:ident $op:ident: $input:ident => $output:ident,)*) => { $(
-        #[doc = concat!("The command ", stringify!($op), ".")]
-        #[derive(Debug, Clone, Copy)]
-        pub enum $name {}
-
-        impl $crate::cmd::Command for $name {
-            const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$op;
-            type In = $input;
-            type Out = $output;
-            fn input() -> $input {
-                $input::zeroed().with_opcode(u32::from(Self::OPCODE.0))
-            }
-        }
-
-        impl $crate::cmd::CommandOutput for $output {
-            fn command_status(&self) -> $crate::syndrome::CommandStatus {
-                $crate::syndrome::CommandStatus(self.status() as u8)
-            }
-            fn command_syndrome(&self) -> u32 {
-                self.syndrome()
-            }
-        }
-    )* };
 }
 
 /// Bytes of input and of output that fit into the queue entry itself.
@@ -145,19 +200,11 @@ layout! {
 
     /// First eight bytes of every input.
     pub struct InputHeader [0x8] {
-        /// What to do, see [`Opcode`].
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Variant of the command.
-        0x04 [15:0] op_mod;
+        ..input_header;
     }
 
     /// First eight bytes of every output.
     pub struct OutputHeader [0x8] {
-        /// Output status, see [`CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+        ..output_header;
     }
 }

@@ -2,184 +2,87 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
+use crate::layout::rows;
 use crate::vport::{NicVportContext, RoceAddress};
-use crate::{command, layout};
 
-layout! {
-    /// ACCESS_REG input, 0x10 bytes; op_mod 0 write, 1 read. The register follows.
-    pub struct AccessRegIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
+rows! { $
+    vport {
+        /// The command is about another vport, named by `vport_number`.
+        0x08 [31] other_vport;
+        /// Number of the other vport.
+        0x08 [15:0] vport_number;
+    }
+    roce_index {
+        /// Entry of the RoCE address table.
+        0x08 [31:16] roce_address_index;
+        /// Port of a combined function, 0 on a function with one port.
+        0x08 [3:0] vhca_port_num;
+    }
+    table_index {
+        /// Entry of the layer-2 table.
+        0x14 [23:0] table_index;
+    }
+    l2_entry {
+        /// `vlan` means something.
+        0x1c [12] vlan_valid;
+        /// VLAN id that frames must carry.
+        0x1c [11:0] vlan;
+        /// MAC address in the low 48 bits.
+        0x20 (u64) mac_address;
+    }
+}
+
+command! {
+    /// `op_mod` 0 write, 1 read. The register follows input and output.
+    AccessReg ACCESS_REG {
         /// A [`crate::reg::RegisterId`].
         0x08 [15:0] register_id;
         /// Argument that some registers take.
         0x0c [31:0] argument;
     }
-
-    /// ACCESS_REG output, 0x10 bytes. The register follows.
-    pub struct AccessRegOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_NIC_VPORT_CONTEXT input, 0x10 bytes.
-    pub struct QueryNicVportContextIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
+    QueryNicVportContext QUERY_NIC_VPORT_CONTEXT {
+        ..vport;
         /// List to return: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
         0x0c [26:24] allowed_list_type;
-    }
-
-    /// QUERY_NIC_VPORT_CONTEXT output, 0x110 bytes.
-    pub struct QueryNicVportContextOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    } => [0x110] {
         /// The vport's context.
         0x10 (NicVportContext) nic_vport_context;
     }
-
-    /// MODIFY_NIC_VPORT_CONTEXT input, 0x200 bytes.
-    pub struct ModifyNicVportContextIn [0x200] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
+    ModifyNicVportContext MODIFY_NIC_VPORT_CONTEXT [0x200] {
+        ..vport;
         /// What to change, see [`crate::vport::field_select`].
         0x0c [31:0] field_select;
         /// The vport's context.
         0x100 (NicVportContext) nic_vport_context;
     }
-
-    /// MODIFY_NIC_VPORT_CONTEXT output, 0x10 bytes.
-    pub struct ModifyNicVportContextOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_HCA_VPORT_PKEY input, 0x10 bytes.
-    pub struct QueryHcaVportPkeyIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
+    /// The P_Keys follow the output, 4 bytes each.
+    QueryHcaVportPkey QUERY_HCA_VPORT_PKEY {
+        ..vport;
         /// Port, 1-based.
         0x08 [19:16] port_num;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
         /// Entry of the P_Key table, 0xffff for all.
         0x0c [15:0] pkey_index;
     }
-
-    /// QUERY_HCA_VPORT_PKEY output, 0x10 bytes. The P_Keys follow, 4 bytes each.
-    pub struct QueryHcaVportPkeyOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_VPORT_STATE input, 0x10 bytes; op_mod 0 vnic, 1 esw, 2 uplink.
-    pub struct QueryVportStateIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
-    }
-
-    /// QUERY_VPORT_STATE output, 0x10 bytes.
-    pub struct QueryVportStateOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    /// `op_mod` 0 vnic, 1 esw, 2 uplink.
+    QueryVportState QUERY_VPORT_STATE { ..vport; } => {
         /// State asked for: 0 down, 1 up, 2 follow the port.
         0x0c [7:4] admin_state;
         /// State of the link: 0 down, 1 up.
         0x0c [3:0] state;
     }
-
-    /// MODIFY_VPORT_STATE input, 0x10 bytes; op_mod 0 vnic, 1 esw, 2 uplink.
-    pub struct ModifyVportStateIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
+    /// `op_mod` 0 vnic, 1 esw, 2 uplink.
+    ModifyVportState MODIFY_VPORT_STATE {
+        ..vport;
         /// State asked for: 0 down, 1 up, 2 follow the port.
         0x0c [7:4] admin_state;
     }
-
-    /// MODIFY_VPORT_STATE output, 0x10 bytes.
-    pub struct ModifyVportStateOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_VPORT_COUNTER input, 0x20 bytes.
-    pub struct QueryVportCounterIn [0x20] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
+    QueryVportCounter QUERY_VPORT_COUNTER [0x20] {
+        ..vport;
         /// Port, 1-based.
         0x08 [19:16] port_num;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
         /// Set the counters to zero after reading.
         0x18 [31] clear;
-    }
-
-    /// QUERY_VPORT_COUNTER output, 0x210 bytes.
-    pub struct QueryVportCounterOut [0x210] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    } => [0x210] {
         /// Packets received with errors.
         0x10 (u64) rx_errors_packets;
         /// Bytes received with errors.
@@ -229,211 +132,39 @@ layout! {
         /// Sent ethernet multicast: bytes.
         0xc8 (u64) tx_eth_multicast_octets;
     }
-
-    /// QUERY_VNIC_ENV input, 0x10 bytes.
-    pub struct QueryVnicEnvIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// The command is about another vport, named by `vport_number`.
-        0x08 [31] other_vport;
-        /// Number of the other vport.
-        0x08 [15:0] vport_number;
-    }
-
-    /// QUERY_VNIC_ENV output, 0x210 bytes.
-    pub struct QueryVnicEnvOut [0x210] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    QueryVnicEnv QUERY_VNIC_ENV { ..vport; } => [0x210] {
         /// Diagnostic counters of the vport.
         0x10 ([u8; 512]) vport_env;
     }
-
-    /// SET_ROCE_ADDRESS input, 0x30 bytes.
-    pub struct SetRoceAddressIn [0x30] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// Entry of the RoCE address table.
-        0x08 [31:16] roce_address_index;
-        /// Port of a combined function, 0 on a function with one port.
-        0x08 [3:0] vhca_port_num;
+    SetRoceAddress SET_ROCE_ADDRESS [0x30] {
+        ..roce_index;
         /// The entry itself.
         0x10 (RoceAddress) roce_address;
     }
-
-    /// SET_ROCE_ADDRESS output, 0x10 bytes.
-    pub struct SetRoceAddressOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_ROCE_ADDRESS input, 0x10 bytes.
-    pub struct QueryRoceAddressIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// Entry of the RoCE address table.
-        0x08 [31:16] roce_address_index;
-        /// Port of a combined function, 0 on a function with one port.
-        0x08 [3:0] vhca_port_num;
-    }
-
-    /// QUERY_ROCE_ADDRESS output, 0x30 bytes.
-    pub struct QueryRoceAddressOut [0x30] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    QueryRoceAddress QUERY_ROCE_ADDRESS { ..roce_index; } => [0x30] {
         /// The entry itself.
         0x10 (RoceAddress) roce_address;
     }
-
-    /// SET_L2_TABLE_ENTRY input, 0x40 bytes.
-    pub struct SetL2TableEntryIn [0x40] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// Entry of the layer-2 table.
-        0x14 [23:0] table_index;
-        /// `vlan` means something.
-        0x1c [12] vlan_valid;
-        /// VLAN id that frames must carry.
-        0x1c [11:0] vlan;
-        /// MAC address in the low 48 bits.
-        0x20 (u64) mac_address;
+    SetL2TableEntry SET_L2_TABLE_ENTRY [0x40] {
+        ..table_index;
+        ..l2_entry;
     }
-
-    /// SET_L2_TABLE_ENTRY output, 0x10 bytes.
-    pub struct SetL2TableEntryOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_L2_TABLE_ENTRY input, 0x40 bytes.
-    pub struct QueryL2TableEntryIn [0x40] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// Entry of the layer-2 table.
-        0x14 [23:0] table_index;
-    }
-
-    /// QUERY_L2_TABLE_ENTRY output, 0x40 bytes.
-    pub struct QueryL2TableEntryOut [0x40] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-        /// `vlan` means something.
-        0x1c [12] vlan_valid;
-        /// VLAN id that frames must carry.
-        0x1c [11:0] vlan;
-        /// MAC address in the low 48 bits.
-        0x20 (u64) mac_address;
-    }
-
-    /// DELETE_L2_TABLE_ENTRY input, 0x40 bytes.
-    pub struct DeleteL2TableEntryIn [0x40] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-        /// Entry of the layer-2 table.
-        0x14 [23:0] table_index;
-    }
-
-    /// DELETE_L2_TABLE_ENTRY output, 0x10 bytes.
-    pub struct DeleteL2TableEntryOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// ALLOC_Q_COUNTER input, 0x10 bytes.
-    pub struct AllocQCounterIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
-    }
-
-    /// ALLOC_Q_COUNTER output, 0x10 bytes.
-    pub struct AllocQCounterOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    QueryL2TableEntry QUERY_L2_TABLE_ENTRY [0x40] { ..table_index; } => [0x40] { ..l2_entry; }
+    DeleteL2TableEntry DELETE_L2_TABLE_ENTRY [0x40] { ..table_index; }
+    AllocQCounter ALLOC_Q_COUNTER {} => {
         /// Number of the counter set; 0 is a valid one.
         0x08 [7:0] counter_set_id;
     }
-
-    /// DEALLOC_Q_COUNTER input, 0x10 bytes.
-    pub struct DeallocQCounterIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
+    DeallocQCounter DEALLOC_Q_COUNTER {
         /// Number of the counter set.
         0x08 [7:0] counter_set_id;
     }
-
-    /// DEALLOC_Q_COUNTER output, 0x10 bytes.
-    pub struct DeallocQCounterOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
-    }
-
-    /// QUERY_Q_COUNTER input, 0x20 bytes.
-    pub struct QueryQCounterIn [0x20] {
-        /// Command opcode.
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod;
+    QueryQCounter QUERY_Q_COUNTER [0x20] {
         /// Set the counters to zero after reading.
         0x18 [31] clear;
         /// Number of the counter set.
         0x1c [7:0] counter_set_id;
-    }
-
-    /// QUERY_Q_COUNTER output, 0x100 bytes.
-    pub struct QueryQCounterOut [0x100] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+    } => [0x100] {
         /// RDMA writes received.
         0x10 [31:0] rx_write_requests;
         /// RDMA reads received.
@@ -507,26 +238,6 @@ layout! {
         /// Changes into slow restart.
         0xd8 [31:0] roce_slow_restart_trans;
     }
-}
-
-command! {
-    AccessReg ACCESS_REG: AccessRegIn => AccessRegOut,
-    QueryNicVportContext QUERY_NIC_VPORT_CONTEXT: QueryNicVportContextIn => QueryNicVportContextOut,
-    ModifyNicVportContext MODIFY_NIC_VPORT_CONTEXT:
-        ModifyNicVportContextIn => ModifyNicVportContextOut,
-    QueryHcaVportPkey QUERY_HCA_VPORT_PKEY: QueryHcaVportPkeyIn => QueryHcaVportPkeyOut,
-    QueryVportState QUERY_VPORT_STATE: QueryVportStateIn => QueryVportStateOut,
-    ModifyVportState MODIFY_VPORT_STATE: ModifyVportStateIn => ModifyVportStateOut,
-    QueryVportCounter QUERY_VPORT_COUNTER: QueryVportCounterIn => QueryVportCounterOut,
-    QueryVnicEnv QUERY_VNIC_ENV: QueryVnicEnvIn => QueryVnicEnvOut,
-    SetRoceAddress SET_ROCE_ADDRESS: SetRoceAddressIn => SetRoceAddressOut,
-    QueryRoceAddress QUERY_ROCE_ADDRESS: QueryRoceAddressIn => QueryRoceAddressOut,
-    SetL2TableEntry SET_L2_TABLE_ENTRY: SetL2TableEntryIn => SetL2TableEntryOut,
-    QueryL2TableEntry QUERY_L2_TABLE_ENTRY: QueryL2TableEntryIn => QueryL2TableEntryOut,
-    DeleteL2TableEntry DELETE_L2_TABLE_ENTRY: DeleteL2TableEntryIn => DeleteL2TableEntryOut,
-    AllocQCounter ALLOC_Q_COUNTER: AllocQCounterIn => AllocQCounterOut,
-    DeallocQCounter DEALLOC_Q_COUNTER: DeallocQCounterIn => DeallocQCounterOut,
-    QueryQCounter QUERY_Q_COUNTER: QueryQCounterIn => QueryQCounterOut,
 }
 
 /// `op_mod` of ACCESS_REG. Source: reference 4.7.

@@ -242,7 +242,8 @@ fn no_exception_is_stale() {
     }
 }
 
-/// Every `pub struct Name [size] {` of `src/` has exactly one second reading.
+/// Every `pub struct Name [size] {` of `src/`, and every input and output of a command, has exactly
+/// one second reading.
 #[test]
 fn every_layout_has_a_second_reading() {
     let mut declared = BTreeSet::new();
@@ -266,13 +267,29 @@ fn collect_layouts(dir: &std::path::Path, names: &mut BTreeSet<String>) {
             collect_layouts(&path, names);
             continue;
         }
-        for line in std::fs::read_to_string(&path).unwrap().lines() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for block in text.split("\ncommand! {\n").skip(1) {
+            collect_commands(block.split_once("\n}\n").unwrap().0, names);
+        }
+        for line in text.lines() {
             // `///` examples do not start with the keyword, tuple structs have no bracket.
             let Some(rest) = line.trim_start().strip_prefix("pub struct ") else { continue };
             let Some((name, size)) = rest.split_once(" [") else { continue };
             if size.starts_with(|c: char| c.is_ascii_digit()) {
                 names.insert(name.to_owned());
             }
+        }
+    }
+}
+
+/// Lines `Name OPCODE`, with more behind.
+fn collect_commands(block: &str, names: &mut BTreeSet<String>) {
+    for line in block.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(opcode)) = (words.next(), words.next()) else { continue };
+        let opcode = opcode.trim_end_matches(',');
+        if ferrocx_prm::cmd::Opcode::ALL.iter().any(|known| known.name() == Some(opcode)) {
+            names.extend([format!("{name}In"), format!("{name}Out")]);
         }
     }
 }
