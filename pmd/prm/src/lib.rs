@@ -56,4 +56,4 @@ pub mod wqe;
 pub use layout::{Hexdump, Layout};
 
 #[doc(hidden)]
-pub use zerocopy;
+pub use {pastey, zerocopy};
