@@ -7,6 +7,7 @@
 //! - [`option`] says what is wrong with an option's value; [`peer`] names another device's memory.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
 //!   locked memory, IOMMU.
+//! - [`privileges`] gives up the rights of the process once its devices are open.
 //! - [`signal`] turns Ctrl-C into a flag; [`exit`] turns a result into one sentence and a code.
 //! - [`report`] formats rates and tables for people and writes JSON for programs.
 //!
@@ -38,6 +39,7 @@ pub mod list;
 pub mod log;
 pub mod option;
 pub mod peer;
+pub mod privileges;
 pub mod report;
 pub mod signal;
 pub mod wait;

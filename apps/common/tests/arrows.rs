@@ -17,10 +17,11 @@ const LIBRARIES: &[Row] = &[
     Row { name: "ferrocx-prm", normal: &[], dev: &[] },
     Row { name: "ferrocx-mempool", normal: &[], dev: &[] },
     Row { name: "ferrocx-net", normal: &[], dev: &[] },
+    Row { name: "ferrocx-netdev", normal: &[], dev: &[] },
     Row { name: "ferrocx-bus", normal: &["ferrocx-mempool"], dev: &[] },
     Row {
         name: "ferrocx-model",
-        normal: &["ferrocx-prm", "ferrocx-bus"],
+        normal: &["ferrocx-prm", "ferrocx-bus", "ferrocx-netdev"],
         // The model takes regions from the bus; its tests have to make one first.
         dev: &["ferrocx-mempool"],
     },

@@ -6,13 +6,11 @@ use ferrocx_app_common::{
     device::{DeviceError, DeviceSpec},
     list::{self, CoreList, MAX_CORE},
     option::OptionError,
+    privileges::{BadUser, User},
     report::{JsonTarget, ReportError},
     wait::{UnknownWait, Wait},
 };
-use ferrocx_bus::{
-    privileges::{BadUser, User},
-    vfio::Interface,
-};
+use ferrocx_bus::vfio::Interface;
 use ferrocx_core::KeyMode;
 use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
 use serde::Serialize;

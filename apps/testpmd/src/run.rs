@@ -6,8 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use ferrocx_app_common::{report::JsonTarget, signal::Stop, wait::Wait};
-use ferrocx_bus::privileges;
+use ferrocx_app_common::{privileges, report::JsonTarget, signal::Stop, wait::Wait};
 use ferrocx_core::lcore::{Lcores, StopFlag};
 use ferrocx_mempool::Pool;
 use ferrocx_pmd::{RxQueue, TxQueue};

@@ -15,8 +15,6 @@
 //! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
 //! - [`barrier`] names each ordering by the pair it orders.
 //! - [`local`] is the in-process transport to the software model.
-//! - [`netdev`]: TAP devices and packet sockets, where the model's wires lead.
-//! - [`privileges`] gives up a process' rights once its devices are open.
 //! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
 //!
 //! # What it does not do
@@ -62,8 +60,6 @@ mod inherited;
 mod iova;
 pub mod local;
 mod mmio;
-pub mod netdev;
-pub mod privileges;
 mod ring;
 pub mod sysfs;
 mod transport;

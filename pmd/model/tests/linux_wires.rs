@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use etherparse::{PacketBuilder, SlicedPacket, TcpSlice, TransportSlice};
-use ferrocx_bus::netdev;
 use ferrocx_model::datapath::offload;
 use ferrocx_model::datapath::packet::Packet;
 use ferrocx_model::wire::{Fcs, PacketWire, TapWire, Wire};
+use ferrocx_netdev as netdev;
 
 /// The address that the wire's end pretends to have.
 const PEER_MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 0x77];

@@ -8,7 +8,8 @@ use ferrocx_mempool::Region;
 
 use super::Shared;
 use super::bar::BarWrite;
-use super::view::{DmaCounts, DmaView};
+use super::counts::DmaCounts;
+use super::view::DmaView;
 use crate::{Bar, BusError, DmaAccess, Interrupts, UAR_PAGE_BYTES};
 
 /// What a device sees of the world: register accesses, memory by I/O address, its interrupts.

@@ -15,7 +15,10 @@
 //! | [`Transport::reset`] | [`DeviceSide::reset_requested`], [`DeviceSide::reset_done`] |
 
 mod bar;
+mod counts;
 mod device;
+#[cfg(debug_assertions)]
+mod held;
 mod irq;
 mod space;
 mod view;
@@ -25,8 +28,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use bar::BarWrite;
+pub use counts::DmaCounts;
 pub use device::{BusCounts, DeviceSide};
-pub use view::{DmaCounts, DmaFault, DmaFaultCause, DmaView};
+pub use view::{DmaFault, DmaFaultCause, DmaView};
 
 use self::bar::BarShared;
 use self::irq::IrqShared;

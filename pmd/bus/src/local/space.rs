@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use ferrocx_mempool::Region;
 
-use super::view::{COUNTS, DmaCounts};
+use super::counts::{COUNTS, DmaCounts};
 use crate::iova::alignment;
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
@@ -132,33 +132,12 @@ impl SpaceShared {
     #[track_caller]
     fn write(&self) -> RwLockWriteGuard<'_, IovaMap> {
         #[cfg(debug_assertions)]
-        super::view::held::assert_none(self);
+        super::held::assert_none(self);
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn counts(&self) -> DmaCounts {
-        let [
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            faults,
-            data_read_bytes,
-            data_written_bytes,
-            watched_read_bytes,
-            watched_written_bytes,
-        ] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        DmaCounts {
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            faults,
-            data_read_bytes,
-            data_written_bytes,
-            watched_read_bytes,
-            watched_written_bytes,
-        }
+        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)).into()
     }
 
     pub(super) fn map_region(

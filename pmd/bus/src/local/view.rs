@@ -8,6 +8,11 @@ use std::sync::atomic::Ordering::{self, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{PoisonError, RwLockReadGuard};
 
+use super::counts::{
+    COUNTS, DATA_READ, DATA_WRITTEN, FAULTS, READS, WATCHED_READ, WATCHED_WRITTEN, WRITES,
+};
+#[cfg(debug_assertions)]
+use super::held;
 use super::space::{IovaMap, SpaceShared};
 use crate::{bytes, to_usize};
 
@@ -39,30 +44,6 @@ pub struct DmaFault {
     pub cause: DmaFaultCause,
 }
 
-/// Accesses by I/O address, refused ones included in `faults` only.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DmaCounts {
-    /// Reads made.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes made.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Accesses refused.
-    pub faults: u64,
-    /// Of the bytes read, those of messages and packets, see [`DmaView::note_data`].
-    pub data_read_bytes: u64,
-    /// Of the bytes written, those of messages and packets.
-    pub data_written_bytes: u64,
-    /// Of the bytes read, those of mappings that are watched, see
-    /// [`super::DeviceSide::dma_watch`].
-    pub watched_read_bytes: u64,
-    /// Of the bytes written, those of mappings that are watched.
-    pub watched_written_bytes: u64,
-}
-
 /// Memory as the device reaches it, for one bounded step. See [`super::DeviceSide::memory`].
 ///
 /// Bulk copies are not ordered against the driver's accesses; the `acquire` and `release` words
@@ -83,16 +64,6 @@ pub struct DmaView<'a> {
     #[cfg(debug_assertions)]
     _held: held::Held,
 }
-
-/// Places in the array of counts.
-const READS: usize = 0;
-const WRITES: usize = 2;
-const FAULTS: usize = 4;
-const DATA_READ: usize = 5;
-const DATA_WRITTEN: usize = 6;
-const WATCHED_READ: usize = 7;
-const WATCHED_WRITTEN: usize = 8;
-pub(super) const COUNTS: usize = 9;
 
 impl<'a> DmaView<'a> {
     #[track_caller]
@@ -363,46 +334,5 @@ impl Drop for DmaView<'_> {
 impl fmt::Debug for DmaView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DmaView").field("mappings", &self.map.entries.len()).finish()
-    }
-}
-
-/// Which spaces this thread holds views of, in debug builds: a second view, or a change of the map,
-/// would wait for this very thread, and the second view only when another thread happens to unmap.
-#[cfg(debug_assertions)]
-pub(super) mod held {
-    use std::cell::RefCell;
-
-    use crate::local::space::SpaceShared;
-
-    thread_local! {
-        static SPACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-    }
-
-    /// A view of a space; it cannot leave its thread, since it holds a lock's guard.
-    pub(super) struct Held(usize);
-
-    #[track_caller]
-    pub(in crate::local) fn assert_none(space: &SpaceShared) {
-        let held = SPACES.with_borrow(|spaces| spaces.contains(&address(space)));
-        assert!(!held, "deadlock: this thread holds a view of the same device's memory");
-    }
-
-    fn address(space: &SpaceShared) -> usize {
-        std::ptr::from_ref(space).addr()
-    }
-
-    impl Held {
-        #[track_caller]
-        pub(super) fn new(space: &SpaceShared) -> Self {
-            assert_none(space);
-            SPACES.with_borrow_mut(|spaces| spaces.push(address(space)));
-            Self(address(space))
-        }
-    }
-
-    impl Drop for Held {
-        fn drop(&mut self) {
-            SPACES.with_borrow_mut(|spaces| spaces.retain(|space| *space != self.0));
-        }
     }
 }

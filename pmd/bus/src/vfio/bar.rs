@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::{Bar, BusError, Doorbell, barrier, to_usize};
+use crate::{Bar, BusError, Doorbell, PciIdentity, barrier, to_usize};
 
 /// The device's file, kept open by whoever holds this.
 pub(super) type DeviceFile = Arc<dyn AsFd + Send + Sync>;
@@ -195,8 +195,24 @@ impl ConfigSpace {
         BusError::os(format!("configuration space at {offset:#x}"), error)
     }
 
-    pub(super) fn read_u32(&self, offset: u64) -> Result<u32, BusError> {
+    fn read_u32(&self, offset: u64) -> Result<u32, BusError> {
         self.read(offset).map(u32::from_le_bytes)
+    }
+
+    /// Compares the device's own ids with those in sysfs.
+    pub(super) fn check(&self, identity: &PciIdentity) -> Result<(), BusError> {
+        let ids = self.read_u32(0)?;
+        if ids == u32::MAX {
+            return Err(BusError::DeviceGone { name: identity.name.clone() });
+        }
+        let expected = u32::from(identity.device) << 16 | u32::from(identity.vendor);
+        if ids != expected {
+            let found = format!("expected PCI ids {expected:#010x}, found {ids:#010x}");
+            let error = io::Error::new(io::ErrorKind::InvalidData, found);
+            let what = format!("configuration space of device {}", identity.name);
+            return Err(BusError::os(what, error));
+        }
+        Ok(())
     }
 
     /// Changes bits of the command register and checks that they took.

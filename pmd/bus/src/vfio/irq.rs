@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::open::OpenDevice;
-use super::{MSIX_IRQ, sys};
+use super::sys;
 use crate::{BusError, Interrupts};
 
 /// The MSI-X vectors of an open device.
@@ -18,7 +18,7 @@ pub(super) struct VfioInterrupts {
 
 impl VfioInterrupts {
     pub(super) fn new(vfio: Arc<OpenDevice>) -> Self {
-        let count = sys::irq_count(vfio.as_fd(), MSIX_IRQ).unwrap_or(0);
+        let count = sys::irq_count(vfio.as_fd(), sys::MSIX_IRQ).unwrap_or(0);
         // The MSI-X capability has an 11-bit count.
         let vectors = u16::try_from(count).unwrap_or(2048);
         Self { vfio, vectors, enabled: Mutex::new(Vec::new()) }
@@ -53,12 +53,12 @@ impl Interrupts for VfioInterrupts {
         let device = self.vfio.as_fd();
         if !enabled.is_empty() {
             // A kernel without dynamic MSI-X refuses more vectors while some are connected.
-            sys::set_irqs(device, MSIX_IRQ, &[])
+            sys::set_irqs(device, sys::MSIX_IRQ, &[])
                 .map_err(|error| self.os("disconnecting the interrupts", error))?;
             enabled.clear();
         }
         if count > 0 {
-            sys::set_irqs(device, MSIX_IRQ, &raw)
+            sys::set_irqs(device, sys::MSIX_IRQ, &raw)
                 .map_err(|error| self.os("connecting the interrupts", error))?;
         }
         *enabled = fds;

@@ -30,7 +30,8 @@
 //! - Its iommufd needs a feature that pulls in KVM bindings: the six calls are made here.
 
 mod bar;
-mod dma;
+mod config;
+mod domain;
 mod files;
 mod iommufd;
 mod irq;
@@ -45,60 +46,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use self::bar::{ConfigSpace, MappedBar};
-use self::dma::VfioDma;
+pub use self::config::{Interface, VfioConfig};
+pub use self::domain::AddressSpace;
 pub use self::files::LentFiles;
 use self::irq::VfioInterrupts;
 use self::notice::Notices;
-pub use self::open::AddressSpace;
 use self::open::OpenDevice;
 pub use self::region::VfioBar;
-use crate::sysfs::Sysfs;
 use crate::{Bar, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
-
-/// Index of BAR 0, where a ConnectX has its registers.
-///
-/// # Source
-///
-/// Linux `include/uapi/linux/vfio.h`, `VFIO_PCI_BAR0_REGION_INDEX`.
-const BAR0_REGION: u32 = 0;
-
-/// Index of the configuration space. Same source, `VFIO_PCI_CONFIG_REGION_INDEX`.
-const CONFIG_REGION: u32 = 7;
-
-/// Index of the MSI-X interrupts. Same source, `VFIO_PCI_MSIX_IRQ_INDEX`.
-const MSIX_IRQ: u32 = 2;
-
-/// How to open a device.
-#[derive(Debug, Clone, Default)]
-pub struct VfioConfig {
-    /// PCI address: `0000:3b:00.0` or `3b:00.0`.
-    pub address: String,
-    /// Chooses the first I/O address; `None` takes a random one.
-    pub seed: Option<u64>,
-    /// Vendor and device ids to accept beside [`crate::KNOWN_DEVICES`]: a newer or a test's device.
-    pub also_accept: Vec<(u16, u16)>,
-    /// Where to look the device up; the default is `/sys`.
-    pub sysfs: Sysfs,
-    /// Which of the kernel's interfaces to open the device by. Lent files say it themselves.
-    pub interface: Interface,
-    /// The device's files, where somebody else opened them: then this process needs no rights. Each
-    /// open takes copies; the lent files stay open as long as this is kept.
-    pub lent: Option<Arc<LentFiles>>,
-    /// The address space to share with other devices; `None` gives the device one of its own.
-    pub space: Option<Arc<AddressSpace>>,
-}
-
-/// The kernel's interfaces to a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Interface {
-    /// The device's file, where it is there for this user; else the group's.
-    #[default]
-    Auto,
-    /// `/dev/vfio/GROUP` and a container.
-    Group,
-    /// `/dev/vfio/devices/vfioN` and iommufd.
-    Device,
-}
 
 /// A device opened through VFIO.
 ///
@@ -107,7 +62,6 @@ pub enum Interface {
 /// handle with it; one that was unplugged in good order is not waited for.
 pub struct VfioTransport {
     bar: Arc<MappedBar>,
-    dma: Arc<VfioDma>,
     interrupts: Arc<VfioInterrupts>,
     config: ConfigSpace,
     notices: Notices,
@@ -119,7 +73,7 @@ impl VfioTransport {
     ///
     /// # Errors
     ///
-    /// What [`Sysfs::device`] and [`crate::sysfs::PciDevice::check_ready`] say;
+    /// What [`Sysfs::device`](crate::sysfs::Sysfs::device) and [`crate::sysfs::PciDevice::check_ready`] say;
     /// [`BusError::Vfio`] where VFIO refuses; [`BusError::NotShareable`] when the device cannot
     /// join [`VfioConfig::space`]; [`BusError::DeviceGone`] when its registers read as ones.
     /// Nothing stays open or mapped after an error.
@@ -128,36 +82,19 @@ impl VfioTransport {
         let group = found.check_ready(&config.also_accept)?.number;
         let vfio = OpenDevice::open(config, found.identity, group)?;
 
-        let config_info = vfio.region_info(CONFIG_REGION)?;
+        let config_info = vfio.region_info(sys::CONFIG_REGION)?;
         let space = ConfigSpace::new(Arc::clone(&vfio) as _, config_info.offset);
-        check_config(&space, &vfio.identity)?;
+        space.check(&vfio.identity)?;
         space.enable_bus_master()?;
 
         let bar = Arc::new(vfio.map_bar0()?);
         if bar.read_be32(0) == u32::MAX {
             return Err(vfio.gone());
         }
-        let dma = Arc::new(VfioDma::new(Arc::clone(&vfio)));
         let interrupts = Arc::new(VfioInterrupts::new(Arc::clone(&vfio)));
         let notices = Notices::subscribe(vfio.as_fd(), &vfio.identity.name)?;
-        Ok(Arc::new(Self { bar, dma, interrupts, config: space, notices, vfio }))
+        Ok(Arc::new(Self { bar, interrupts, config: space, notices, vfio }))
     }
-}
-
-/// Compares the device's own ids with those in sysfs.
-fn check_config(space: &ConfigSpace, identity: &PciIdentity) -> Result<(), BusError> {
-    let ids = space.read_u32(0)?;
-    if ids == u32::MAX {
-        return Err(BusError::DeviceGone { name: identity.name.clone() });
-    }
-    let expected = u32::from(identity.device) << 16 | u32::from(identity.vendor);
-    if ids != expected {
-        let found = format!("expected PCI ids {expected:#010x}, found {ids:#010x}");
-        let error = std::io::Error::new(std::io::ErrorKind::InvalidData, found);
-        let what = format!("configuration space of device {}", identity.name);
-        return Err(BusError::os(what, error));
-    }
-    Ok(())
 }
 
 impl Transport for VfioTransport {
@@ -166,7 +103,7 @@ impl Transport for VfioTransport {
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {
-        Arc::clone(&self.dma) as Arc<dyn DmaSpace>
+        Arc::clone(&self.vfio) as Arc<dyn DmaSpace>
     }
 
     fn interrupts(&self) -> Arc<dyn Interrupts> {

@@ -1,45 +1,23 @@
-//! Opening a device, and the address space that it joins.
+//! Opening a device, and joining it to an address space.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use ferrocx_mempool::Region;
 use vfio_ioctls::{VfioContainer, VfioError};
 
 use super::bar::MappedBar;
-use super::dma::Domain;
+use super::config::{Interface, VfioConfig};
+use super::domain::{AddressSpace, Domain};
+use super::files::{self, LentFiles};
 use super::iommufd::{Ioas, Linux};
 use super::space::Space;
-use super::{BAR0_REGION, Interface, LentFiles, VfioConfig, files, sys};
+use super::sys;
 use crate::sysfs::Sysfs;
-use crate::{BusError, PciIdentity};
-
-/// One I/O address space for several devices of this process, see [`VfioConfig::space`].
-///
-/// A region is mapped once for all of them, at one address, until the last of them has ended or
-/// dropped its mapping. That costs one entry of the IOMMU and counts once against the limit of
-/// locked memory, and a pool's buffers need no translation on the way from one device to another.
-///
-/// The price is that each device can reach what any of them maps, and one fate:
-/// [`DmaSpace::unmap_all`](crate::DmaSpace::unmap_all) refuses while others use the space, so what
-/// a device had that answers no more stays allocated. Memory of other devices
-/// ([`Backing::Foreign`](ferrocx_mempool::Backing)) is mapped for each on its own, because it is
-/// taken back one by one.
-///
-/// Open all devices first and map then: the kernel refuses a device that cannot use an address
-/// where memory is mapped already.
-#[derive(Default)]
-pub struct AddressSpace {
-    domain: Mutex<Option<Arc<Domain>>>,
-}
-
-impl fmt::Debug for AddressSpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressSpace").finish_non_exhaustive()
-    }
-}
+use crate::{BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, PciIdentity};
 
 /// An open device and the domain it belongs to.
 pub(super) struct OpenDevice {
@@ -47,7 +25,8 @@ pub(super) struct OpenDevice {
     /// Its group's file, which keeps the group in the container; none with iommufd.
     pub(super) group: Option<Arc<OwnedFd>>,
     pub(super) domain: Arc<Domain>,
-    pub(super) identity: PciIdentity,
+    /// The domain knows by it whether the device is open.
+    pub(super) identity: Arc<PciIdentity>,
 }
 
 /// A device's files, and the address space if it is a new one.
@@ -85,13 +64,13 @@ impl OpenDevice {
             }
         };
         let Joined { device, group, .. } = joined;
-        let open = Arc::new(Self { device, group, domain, identity });
-        open.domain.add(&open, number);
-        if let (Some(_), Some(group)) = (&config.lent, &open.group) {
-            open.domain.keep(number, group);
+        let identity = Arc::new(identity);
+        domain.add(&identity, number, group.as_ref());
+        if let (Some(_), Some(group)) = (&config.lent, &group) {
+            domain.keep(number, group);
         }
-        *slot = Some(Arc::clone(&open.domain));
-        Ok(open)
+        *slot = Some(Arc::clone(&domain));
+        Ok(Arc::new(Self { device, group, domain, identity }))
     }
 
     /// Every register reads as ones.
@@ -107,11 +86,31 @@ impl OpenDevice {
 
     /// Maps BAR 0, or the parts of it that the kernel allows.
     pub(super) fn map_bar0(self: &Arc<Self>) -> Result<MappedBar, BusError> {
-        let info = self.region_info(BAR0_REGION)?;
+        let info = self.region_info(sys::BAR0_REGION)?;
         let name = self.identity.name.clone();
         let areas = sys::mappable(self.as_fd(), info)
             .map_err(|error| BusError::os(format!("BAR 0 of device {name}"), error))?;
         MappedBar::new(Arc::clone(self) as _, name, info.offset, info.size, &areas)
+    }
+}
+
+impl DmaSpace for OpenDevice {
+    fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
+        self.domain.map(self.group.as_ref(), region, access)
+    }
+
+    fn unmap_all(&self) -> Result<(), BusError> {
+        self.domain.unmap_all(&self.identity)
+    }
+
+    fn limits(&self) -> DmaLimits {
+        self.domain.limits()
+    }
+}
+
+impl fmt::Debug for OpenDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenDevice").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 

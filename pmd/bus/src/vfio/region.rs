@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bar::ConfigSpace;
-use super::open::with;
-use super::{CONFIG_REGION, OpenDevice, VfioConfig, check_config, sys};
+use super::config::VfioConfig;
+use super::open::{OpenDevice, with};
+use super::sys;
 use crate::BusError;
 
 /// BARs have regions 0 to 5. Source: Linux `include/uapi/linux/vfio.h`,
@@ -39,9 +40,9 @@ impl VfioBar {
         config.also_accept = vec![(found.identity.vendor, found.identity.device)];
         let group = found.check_ready(&config.also_accept)?.number;
         let device = OpenDevice::open(&config, found.identity, group)?;
-        let info = device.region_info(CONFIG_REGION)?;
+        let info = device.region_info(sys::CONFIG_REGION)?;
         let space = ConfigSpace::new(Arc::clone(&device) as _, info.offset);
-        check_config(&space, &device.identity)?;
+        space.check(&device.identity)?;
         space.enable_memory()?;
         let refuse = |error: io::Error| {
             BusError::os(format!("BAR {bar} of device {}", device.identity.name), error)

@@ -44,7 +44,13 @@ const IOMMU_INFO_CAPS: u32 = 1 << 1;
 const IOMMU_INFO_CAP_IOVA_RANGE: u16 = 1;
 const IOMMU_INFO_CAP_DMA_AVAIL: u16 = 3;
 
-/// Allows the device to read a mapping. Same header, `VFIO_DMA_MAP_FLAG_READ`.
+/// Region of BAR 0, where a ConnectX has its registers. `VFIO_PCI_BAR0_REGION_INDEX`.
+pub(super) const BAR0_REGION: u32 = 0;
+/// Region of the configuration space. `VFIO_PCI_CONFIG_REGION_INDEX`.
+pub(super) const CONFIG_REGION: u32 = 7;
+/// Interrupts of MSI-X. `VFIO_PCI_MSIX_IRQ_INDEX`.
+pub(super) const MSIX_IRQ: u32 = 2;
+/// Allows the device to read a mapping. `VFIO_DMA_MAP_FLAG_READ`.
 pub(super) const DMA_MAP_READ: u32 = 1 << 0;
 /// Allows the device to write a mapping.
 pub(super) const DMA_MAP_WRITE: u32 = 1 << 1;

@@ -5,8 +5,7 @@
 //! segmentation are cut, a VLAN tag that the kernel keeps beside the frame is put back, and
 //! short frames are padded.
 
-use ferrocx_bus::BusError;
-use ferrocx_bus::netdev::{FrameHint, PacketSocket, TapDevice};
+use ferrocx_netdev::{FrameHint, NetdevError, PacketSocket, TapDevice};
 
 use super::{Fcs, MAX_FRAME_BYTES, Received, Wire, room};
 use crate::datapath::offload::{self, Tso};
@@ -82,7 +81,7 @@ impl TapWire {
     /// # Errors
     ///
     /// See [`TapDevice::open`].
-    pub fn open(name: &str) -> Result<Self, BusError> {
+    pub fn open(name: &str) -> Result<Self, NetdevError> {
         Ok(Self {
             device: TapDevice::open(name)?,
             outbox: Outbox::default(),
@@ -167,7 +166,7 @@ impl PacketWire {
     /// # Errors
     ///
     /// See [`PacketSocket::open`].
-    pub fn open(name: &str) -> Result<Self, BusError> {
+    pub fn open(name: &str) -> Result<Self, NetdevError> {
         Ok(Self {
             socket: PacketSocket::open(name)?,
             outbox: Outbox::default(),

@@ -2,15 +2,16 @@
 //!
 //! A device's files, mapped memory and registers stay usable: what was opened stays open. What
 //! needs rights later does not: opening devices, and locking more memory than the new user may.
-#![expect(unsafe_code, reason = "the C library changes the user of every thread, a call does not")]
+//!
+//! Users and groups are changed through the C library, which does it in every thread; the bare
+//! system calls change the calling thread alone.
 
 use std::fs;
 use std::io;
 use std::str::FromStr;
 
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
-
-use crate::BusError;
 
 /// A user and a group, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,18 @@ impl FromStr for User {
     }
 }
 
+/// The system refused a step, or a thread kept rights.
+///
+/// Some rights of the process are gone then, others are not: end it.
+#[derive(Debug, thiserror::Error)]
+#[error("becoming user {}:{} (start as root for that): {source}", .user.uid, .user.gid)]
+pub struct RightsKept {
+    /// Who the process was to become.
+    pub user: User,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
 /// Makes the whole process this user's, for good: no other groups, no capabilities.
 ///
 /// Call it before starting threads that are to run programs: that a program gives rights back is
@@ -50,39 +63,30 @@ impl FromStr for User {
 ///
 /// # Errors
 ///
-/// [`BusError::Os`] with the step that the system refused, or a thread that kept rights. Some of
-/// them are gone then: end the process.
-pub fn drop_to(user: User) -> Result<(), BusError> {
-    let refuse = |error: io::Error| {
-        BusError::os(
-            format!("becoming user {}:{} (start as root for that)", user.uid, user.gid),
-            error,
-        )
-    };
-    set_no_new_privs(true).map_err(|errno| refuse(errno.into()))?;
+/// [`RightsKept`] with the system's reason, or the thread that kept rights.
+pub fn drop_to(user: User) -> Result<(), RightsKept> {
+    become_user(user).map_err(|source| RightsKept { user, source })
+}
+
+fn become_user(user: User) -> io::Result<()> {
+    set_no_new_privs(true)?;
     let is_user = rustix::process::getuid().as_raw() == user.uid
         && rustix::process::getgid().as_raw() == user.gid;
     let is_root = rustix::process::geteuid().is_root();
     // Who is that user already may not drop groups, and has no more by keeping them.
     if is_root || !is_user {
-        // SAFETY: an empty list is not read.
-        check(unsafe { libc::setgroups(0, std::ptr::null()) }).map_err(refuse)?;
-        // SAFETY: numbers only; the C library does it in every thread.
-        check(unsafe { libc::setresgid(user.gid, user.gid, user.gid) }).map_err(refuse)?;
-        // SAFETY: as above.
-        check(unsafe { libc::setresuid(user.uid, user.uid, user.uid) }).map_err(refuse)?;
+        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+        setgroups(&[])?;
+        setresgid(gid, gid, gid)?;
+        setresuid(uid, uid, uid)?;
     }
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    set_capabilities(None, sets).map_err(|errno| refuse(errno.into()))?;
+    set_capabilities(None, sets)?;
     match thread_with_rights(user) {
         None => Ok(()),
-        Some(thread) => Err(refuse(io::Error::other(format!("thread {thread} kept rights")))),
+        Some(thread) => Err(io::Error::other(format!("thread {thread} kept rights"))),
     }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A thread of this process that is not this user's, or has capabilities.

@@ -2,29 +2,62 @@
 //!
 //! The model's wires lead here. Both ends are non-blocking and carry one frame per call.
 //!
+//! # What it does not do
+//!
+//! It changes no frame: what the kernel left to be done to one is told in a [`FrameHint`].
+//!
+//! # Limits
+//!
+//! Linux. A TAP device needs `CAP_NET_ADMIN`, a packet socket `CAP_NET_RAW`.
+//!
 //! # Sources
+//!
 //! Linux `Documentation/networking/tuntap.rst`, packet(7), netdevice(7), virtio 1.2 section 5.1.6
 //! (`virtio_net_hdr`, which packet sockets use under `PACKET_VNET_HDR`).
+//!
+//! # Example
+//!
+//! ```
+//! use ferrocx_netdev::PacketSocket;
+//!
+//! let error = PacketSocket::open("no such name").expect_err("a name with spaces");
+//! assert!(error.to_string().contains("no / or space"));
+//! ```
 #![expect(unsafe_code, reason = "ioctl, setsockopt, recvmsg and sendmsg take raw structures")]
 #![expect(clippy::cast_possible_truncation, reason = "constants and sizes of the C interface")]
 
-use std::ffi::CString;
 use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, size_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::BusError;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
+
+/// The system refused something about an interface.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct NetdevError {
+    /// What was being done, with the name of the interface.
+    pub what: String,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
+impl NetdevError {
+    fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self { what: what.into(), source: source.into() }
+    }
+}
 
 /// Longest name of an interface, without the terminating zero.
 pub const MAX_NAME_BYTES: usize = libc::IFNAMSIZ - 1;
 
 /// An `ifreq` that names an interface.
-fn ifreq(name: &str) -> Result<libc::ifreq, BusError> {
+fn ifreq(name: &str) -> Result<libc::ifreq, NetdevError> {
     let is_ok = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
         && !name.bytes().any(|byte| byte == 0 || byte == b'/' || byte.is_ascii_whitespace());
     if !is_ok {
-        return Err(BusError::os(
+        return Err(NetdevError::new(
             format!("interface name {name:?} (1 to {MAX_NAME_BYTES} bytes, no / or space)"),
             io::Error::from(io::ErrorKind::InvalidInput),
         ));
@@ -52,17 +85,12 @@ fn transferred(result: isize) -> io::Result<Option<usize>> {
 ///
 /// # Errors
 ///
-/// [`BusError::Os`]: no such interface, or no privilege (`CAP_NET_ADMIN`).
-pub fn set_up(name: &str, is_up: bool) -> Result<(), BusError> {
-    let fail = |error| BusError::os(format!("setting interface {name} up or down"), error);
+/// [`NetdevError`]: no such interface, or no privilege (`CAP_NET_ADMIN`).
+pub fn set_up(name: &str, is_up: bool) -> Result<(), NetdevError> {
+    let fail = |error| NetdevError::new(format!("setting interface {name} up or down"), error);
     let mut request = ifreq(name)?;
-    // SAFETY: no pointers; the result is checked before it is owned.
-    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if raw < 0 {
-        return Err(fail(io::Error::last_os_error()));
-    }
-    // SAFETY: a descriptor that was just opened and that nobody else has.
-    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| fail(errno.into()))?;
     // SAFETY: both ioctls take an `ifreq`, which lives across the calls; after SIOCGIFFLAGS the
     // kernel has filled in the `ifru_flags` member of the union, which is what is read.
     let result = unsafe {
@@ -92,20 +120,20 @@ impl TapDevice {
     ///
     /// # Errors
     ///
-    /// [`BusError::Os`]: no `/dev/net/tun`, no privilege (`CAP_NET_ADMIN`), a bad name, or a name
+    /// [`NetdevError`]: no `/dev/net/tun`, no privilege (`CAP_NET_ADMIN`), a bad name, or a name
     /// that is taken by an interface of another kind.
-    pub fn open(name: &str) -> Result<Self, BusError> {
+    pub fn open(name: &str) -> Result<Self, NetdevError> {
         use rustix::fs::{Mode, OFlags};
         let mut request = ifreq(name)?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
-            .map_err(|error| BusError::os("opening /dev/net/tun", error))?;
+            .map_err(|error| NetdevError::new("opening /dev/net/tun", error))?;
         let kind = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
         request.ifr_ifru.ifru_flags = kind;
         // SAFETY: TUNSETIFF takes an `ifreq`, which lives across the call.
         if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
             let error = io::Error::last_os_error();
-            return Err(BusError::os(format!("creating TAP interface {name}"), error));
+            return Err(NetdevError::new(format!("creating TAP interface {name}"), error));
         }
         Ok(Self { fd, name: name.to_owned() })
     }
@@ -177,37 +205,26 @@ impl PacketSocket {
     ///
     /// # Errors
     ///
-    /// [`BusError::Os`]: no such interface, or no privilege (`CAP_NET_RAW`).
-    pub fn open(name: &str) -> Result<Self, BusError> {
-        let fail = |what: &str| {
-            BusError::os(format!("{what} on interface {name}"), io::Error::last_os_error())
+    /// [`NetdevError`]: no such interface, or no privilege (`CAP_NET_RAW`).
+    pub fn open(name: &str) -> Result<Self, NetdevError> {
+        let fail = |what: &str, source: io::Error| {
+            NetdevError::new(format!("{what} on interface {name}"), source)
         };
         ifreq(name)?;
-        let text = CString::new(name).map_err(|error| BusError::os("interface name", error))?;
-        // SAFETY: a string with a terminating zero that lives across the call.
-        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
-        if index == 0 {
-            return Err(fail("looking up the index"));
-        }
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // Protocol 0: nothing is received before the options are set and the socket is bound.
-        // SAFETY: no pointers; the result is checked before it is owned.
-        let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if raw < 0 {
-            return Err(fail("opening a packet socket"));
-        }
-        // SAFETY: a descriptor that was just opened and that nobody else has.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .map_err(|errno| fail("opening a packet socket", errno.into()))?;
+        let index = netdevice::name_to_index(&fd, name)
+            .map_err(|errno| fail("looking up the index", errno.into()))?;
         let one: libc::c_int = 1;
         for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, PACKET_IGNORE_OUTGOING] {
-            set_option(&fd, libc::SOL_PACKET, option, &one)
-                .map_err(|()| fail("setting up the packet socket"))?;
+            set_packet_option(&fd, option, &one)
+                .map_err(|error| fail("setting up the packet socket", error))?;
         }
-        let receive_bytes: libc::c_int = 8 << 20;
         // Without privilege the limit of the system applies, and a full buffer drops frames.
-        if set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &receive_bytes).is_err() {
-            let _ = set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &receive_bytes);
+        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BYTES).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BYTES);
         }
         let index = index.cast_signed();
         // SAFETY: both structures are integers and arrays, for which all zeros is a value.
@@ -215,15 +232,15 @@ impl PacketSocket {
             unsafe { (zeroed(), zeroed()) };
         member.mr_ifindex = index;
         member.mr_type = libc::PACKET_MR_PROMISC as u16;
-        set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
-            .map_err(|()| fail("setting promiscuous mode"))?;
+        set_packet_option(&fd, libc::PACKET_ADD_MEMBERSHIP, &member)
+            .map_err(|error| fail("setting promiscuous mode", error))?;
         address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = index;
         let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: the address lives across the call and has the length that is given.
         if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
-            return Err(fail("binding a packet socket"));
+            return Err(fail("binding a packet socket", io::Error::last_os_error()));
         }
         Ok(Self { fd, name: name.to_owned() })
     }
@@ -294,17 +311,16 @@ const CONTROL_BYTES: usize = 128;
 #[repr(align(8))]
 struct ControlBuffer([MaybeUninit<u8>; CONTROL_BYTES]);
 
-fn set_option<T>(
-    fd: &OwnedFd,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: &T,
-) -> Result<(), ()> {
+/// Bytes of frames that may wait in the socket.
+const RECEIVE_BYTES: usize = 8 << 20;
+
+fn set_packet_option<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let pointer = (&raw const *value).cast();
     // SAFETY: `value` lives across the call and `len` is its size.
-    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, pointer, len) };
-    if result < 0 { Err(()) } else { Ok(()) }
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, pointer, len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Reads a `virtio_net_hdr`; a packet socket gives it in host byte order.
@@ -374,8 +390,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no if_nametoindex")]
     fn an_interface_that_does_not_exist_is_named() {
+        // Without the right to open packet sockets, that is what the error says, with the name too.
         let error = PacketSocket::open("fcx-none0").expect_err("no interface").to_string();
         assert!(error.contains("fcx-none0"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Memory mapped through the type1 IOMMU: one call per region.
+//! An I/O address space and what is mapped in it: one call to the kernel per region.
 #![expect(unsafe_code, reason = "mapping memory for a device")]
 
 use std::fmt;
@@ -11,11 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ferrocx_mempool::{Backing, Region};
 use rustix::process::{Resource, getrlimit};
 
-use super::open::OpenDevice;
 use super::space::Space;
 use crate::iova::{alignment, subtract};
 use crate::{
-    BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
+    BusError, DmaAccess, DmaLimits, DmaMapping, DmaUnmap, IovaAllocator, PciIdentity, to_usize,
 };
 
 /// Used where the kernel does not say what is usable: above 4 GiB, within three levels of tables.
@@ -23,6 +22,31 @@ const DEFAULT_RANGE: RangeInclusive<u64> = 1 << 32..=(1 << 39) - 1;
 
 /// Addresses below are left to devices with 32-bit DMA where there is room above.
 const LOW_LIMIT: u64 = 1 << 32;
+
+/// One I/O address space for several devices of this process, see [`VfioConfig::space`](super::VfioConfig::space).
+///
+/// A region is mapped once for all of them, at one address, until the last of them has ended or
+/// dropped its mapping. That costs one entry of the IOMMU and counts once against the limit of
+/// locked memory, and a pool's buffers need no translation on the way from one device to another.
+///
+/// The price is that each device can reach what any of them maps, and one fate:
+/// [`DmaSpace::unmap_all`](crate::DmaSpace::unmap_all) refuses while others use the space, so what
+/// a device had that answers no more stays allocated. Memory of other devices
+/// ([`Backing::Foreign`](ferrocx_mempool::Backing)) is mapped for each on its own, because it is
+/// taken back one by one.
+///
+/// Open all devices first and map then: the kernel refuses a device that cannot use an address
+/// where memory is mapped already.
+#[derive(Default)]
+pub struct AddressSpace {
+    pub(super) domain: Mutex<Option<Arc<Domain>>>,
+}
+
+impl fmt::Debug for AddressSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressSpace").finish_non_exhaustive()
+    }
+}
 
 /// An I/O address space, with what is mapped in it and the devices that use it.
 pub(super) struct Domain {
@@ -44,7 +68,8 @@ pub(super) struct Domain {
 
 /// A device of a domain.
 struct Member {
-    device: Weak<OpenDevice>,
+    /// Held by the open device alone, so that it is gone with it.
+    device: Weak<PciIdentity>,
     number: u32,
     /// The file of its group, which mappings may keep open for longer than the device is.
     group: Option<Weak<OwnedFd>>,
@@ -75,12 +100,12 @@ impl Domain {
         Ok(())
     }
 
-    /// Notes a device whose group has this number.
-    pub(super) fn add(&self, device: &Arc<OpenDevice>, number: u32) {
-        let group = device.group.as_ref().map(Arc::downgrade);
+    /// Notes an open device, with the number of its group and the file that keeps it in a container.
+    pub(super) fn add(&self, device: &Arc<PciIdentity>, number: u32, group: Option<&Arc<OwnedFd>>) {
         let mut members = lock(&self.members);
         members.retain(Member::is_here);
-        members.push(Member { device: Arc::downgrade(device), number, group });
+        let (device, group) = (Arc::downgrade(device), group.map(Arc::downgrade));
+        members.push(Member { device, number, group });
     }
 
     /// Notes the file of a group that somebody lent.
@@ -93,8 +118,7 @@ impl Domain {
 
     /// Whether a device of this name uses the space.
     pub(super) fn has(&self, name: &str) -> bool {
-        let devices: Vec<_> = self.devices().collect();
-        devices.iter().any(|device| device.identity.name == name)
+        self.devices().iter().any(|device| device.name == name)
     }
 
     /// The file of a group that is in the container already.
@@ -108,10 +132,8 @@ impl Domain {
     }
 
     /// The devices that are open.
-    fn devices(&self) -> impl Iterator<Item = Arc<OpenDevice>> {
-        let members = lock(&self.members);
-        let open: Vec<_> = members.iter().filter_map(|member| member.device.upgrade()).collect();
-        open.into_iter()
+    fn devices(&self) -> Vec<Arc<PciIdentity>> {
+        lock(&self.members).iter().filter_map(|member| member.device.upgrade()).collect()
     }
 }
 
@@ -155,6 +177,76 @@ fn usable(offered: &[RangeInclusive<u64>], reserved: &[(u64, u64)]) -> Vec<Range
 }
 
 impl Domain {
+    /// Maps a region for a device, or joins what is mapped of it for all devices already. `group` is
+    /// the file of the device's group, where it has one.
+    pub(super) fn map(
+        self: &Arc<Self>,
+        group: Option<&Arc<OwnedFd>>,
+        region: Arc<Region>,
+        access: DmaAccess,
+    ) -> Result<Arc<DmaMapping>, BusError> {
+        let mut common = match (region.backing(), &self.common) {
+            (Backing::Heap, _) => return Err(BusError::HeapRegion),
+            (Backing::Foreign, _) | (_, None) => {
+                return Ok(self.map_anew(group, region, access)?.handle());
+            }
+            (_, Some(common)) => lock(common),
+        };
+        common.retain(|known| known.strong_count() > 0);
+        let known = common.iter().filter_map(Weak::upgrade);
+        if let Some(known) = known.into_iter().find(|known| known.join(&region, access)) {
+            return Ok(known.handle());
+        }
+        let mapped = self.map_anew(group, region, access)?;
+        common.push(Arc::downgrade(&mapped));
+        Ok(mapped.handle())
+    }
+
+    fn map_anew(
+        self: &Arc<Self>,
+        group: Option<&Arc<OwnedFd>>,
+        region: Arc<Region>,
+        access: DmaAccess,
+    ) -> Result<Arc<Mapped>, BusError> {
+        let len_bytes = region.len_bytes() as u64;
+        let align = alignment(&region).max(self.limits().page_size_bytes as u64);
+        let va = region.as_ptr().addr() as u64;
+        let mut iovas = lock(&self.iovas);
+        let iova = iovas.alloc(len_bytes, align, va)?;
+        if let Err(error) = self.map_dma(&region, iova, access) {
+            iovas.free(iova, len_bytes);
+            return Err(self.describe(error, iova, &region));
+        }
+        let sweep = self.sweeps.load(Ordering::Relaxed);
+        drop(iovas);
+        self.mapped_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        self.mappings.fetch_add(1, Ordering::Relaxed);
+        let (domain, _group) = (Arc::clone(self), group.cloned());
+        let handles = Mutex::new(1);
+        Ok(Arc::new(Mapped { domain, region, iova, access, sweep, handles, _group }))
+    }
+
+    /// Unmaps everything at once, unless a device other than `device` uses the space.
+    pub(super) fn unmap_all(&self, device: &Arc<PciIdentity>) -> Result<(), BusError> {
+        // Nobody joins what is about to go.
+        let _common = self.common.as_ref().map(lock);
+        let _iovas = lock(&self.iovas);
+        let name = &device.name;
+        let others = self.devices().iter().filter(|other| !Arc::ptr_eq(other, device)).count();
+        if others > 0 {
+            return Err(BusError::SpaceShared { name: name.clone(), others });
+        }
+        let unmapped = self.space.unmap_all();
+        unmapped.map_err(|error| BusError::os(format!("unmapping device {name}"), error))?;
+        self.sweeps.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What the space can hold.
+    pub(super) fn limits(&self) -> DmaLimits {
+        lock(&self.limits).clone()
+    }
+
     /// One call to the kernel, which pins the memory and fills the IOMMU's tables.
     fn map_dma(&self, region: &Region, iova: u64, access: DmaAccess) -> io::Result<()> {
         // SAFETY: the region is a mapping of this process that `DmaMapping` keeps until it is
@@ -201,88 +293,6 @@ fn describe(
     }
 }
 
-/// An open device's use of its domain.
-pub(super) struct VfioDma {
-    device: Arc<OpenDevice>,
-}
-
-impl VfioDma {
-    pub(super) fn new(device: Arc<OpenDevice>) -> Self {
-        Self { device }
-    }
-
-    fn domain(&self) -> &Arc<Domain> {
-        &self.device.domain
-    }
-
-    /// One call to the kernel.
-    fn map_anew(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<Mapped>, BusError> {
-        let domain = self.domain();
-        let len_bytes = region.len_bytes() as u64;
-        let align = alignment(&region).max(self.limits().page_size_bytes as u64);
-        let va = region.as_ptr().addr() as u64;
-        let mut iovas = lock(&domain.iovas);
-        let iova = iovas.alloc(len_bytes, align, va)?;
-        if let Err(error) = domain.map_dma(&region, iova, access) {
-            iovas.free(iova, len_bytes);
-            return Err(domain.describe(error, iova, &region));
-        }
-        let sweep = domain.sweeps.load(Ordering::Relaxed);
-        drop(iovas);
-        domain.mapped_bytes.fetch_add(len_bytes, Ordering::Relaxed);
-        domain.mappings.fetch_add(1, Ordering::Relaxed);
-        let (domain, _group) = (Arc::clone(domain), self.device.group.clone());
-        let handles = Mutex::new(1);
-        Ok(Arc::new(Mapped { domain, region, iova, access, sweep, handles, _group }))
-    }
-}
-
-impl DmaSpace for VfioDma {
-    fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
-        let domain = self.domain();
-        let mut common = match (region.backing(), &domain.common) {
-            (Backing::Heap, _) => return Err(BusError::HeapRegion),
-            (Backing::Foreign, _) | (_, None) => {
-                return Ok(self.map_anew(region, access)?.handle());
-            }
-            (_, Some(common)) => lock(common),
-        };
-        common.retain(|known| known.strong_count() > 0);
-        let known = common.iter().filter_map(Weak::upgrade);
-        if let Some(known) = known.into_iter().find(|known| known.join(&region, access)) {
-            return Ok(known.handle());
-        }
-        let mapped = self.map_anew(region, access)?;
-        common.push(Arc::downgrade(&mapped));
-        Ok(mapped.handle())
-    }
-
-    fn unmap_all(&self) -> Result<(), BusError> {
-        let (domain, name) = (self.domain(), &self.device.identity.name);
-        // Nobody joins what is about to go.
-        let _common = domain.common.as_ref().map(lock);
-        let _iovas = lock(&domain.iovas);
-        let others = domain.devices().filter(|other| !Arc::ptr_eq(other, &self.device)).count();
-        if others > 0 {
-            return Err(BusError::SpaceShared { name: name.clone(), others });
-        }
-        let unmapped = domain.space.unmap_all();
-        unmapped.map_err(|error| BusError::os(format!("unmapping device {name}"), error))?;
-        domain.sweeps.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn limits(&self) -> DmaLimits {
-        lock(&self.domain().limits).clone()
-    }
-}
-
-impl fmt::Debug for VfioDma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VfioDma").field("limits", &self.limits()).finish_non_exhaustive()
-    }
-}
-
 /// What the kernel mapped. Each [`DmaMapping`] over it is one of its handles.
 struct Mapped {
     domain: Arc<Domain>,
@@ -314,7 +324,7 @@ impl Mapped {
         joins
     }
 
-    /// Takes back what [`VfioDma::map_anew`] did, unless a sweep has.
+    /// Takes back what [`Domain::map_anew`] did, unless a sweep has.
     fn unmap(&self) -> Result<(), BusError> {
         let (domain, len_bytes) = (&self.domain, self.region.len_bytes());
         // With the lock, a sweep is before it or after it.
