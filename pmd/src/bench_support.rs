@@ -3,6 +3,7 @@
 //! The rings lie in ordinary mapped memory, the doorbell is a word of the in-process transport's
 //! BAR that nobody looks at, and [`NullRx::complete`] and [`NullTx::complete`] play the device:
 //! they write completions as the device would. Not part of the crate's stable interface.
+#![expect(unsafe_code, reason = "stamps pools without a device")]
 
 use std::sync::Arc;
 
@@ -48,7 +49,8 @@ impl NullBus {
     fn keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
         let mapping = self.memory.dma().map(Arc::clone(pool.region()), DmaAccess::ReadWrite)?;
         if pool.keys().is_none() {
-            pool.stamp(PoolKeys { region_iova: mapping.iova(), lkey: LKEY })?;
+            // SAFETY: no device reads descriptors here, and domain 0 promises nothing to others.
+            unsafe { pool.stamp(PoolKeys { region_iova: mapping.iova(), lkey: LKEY, domain: 0 }) }?;
         }
         let start = pool.region().base().as_ptr().addr();
         let stamp = pool.keys().map_or(0, |keys| keys.region_iova);

@@ -1,10 +1,11 @@
 //! How the device addresses packet buffers: which key, and where each pool lies.
+#![expect(unsafe_code, reason = "stamping a pool says where the device writes")]
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use ferrocx_bus::{DmaAccess, DmaMapping};
-use ferrocx_mempool::{Backing, Pool, PoolKeys, Region};
+use ferrocx_mempool::{Backing, Pool, PoolKeys, Region, unique_domain};
 use ferrocx_prm::mkey::AccessMode;
 use ferrocx_prm::syndrome::CommandStatus;
 
@@ -28,6 +29,8 @@ pub(crate) struct Keys {
     /// The mkey behind it, for destroying.
     mkey_index: Option<u32>,
     pd: u32,
+    /// The whole device, as [`PoolKeys::domain`] names it.
+    domain: u32,
 }
 
 impl Keys {
@@ -61,7 +64,8 @@ impl Keys {
         pd: u32,
         mode: KeyMode,
     ) -> Result<Option<Self>, DeviceError> {
-        let keys = |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd });
+        let domain = unique_domain();
+        let keys = |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd, domain });
         Ok(match mode {
             KeyMode::Reserved => match control.reserved_lkey() {
                 Ok(0) => None,
@@ -207,8 +211,13 @@ impl Registrations {
             return Ok(());
         }
         let stamped = pool.keys().is_none();
-        let stamp = PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey };
-        if stamped && let Err(error) = pool.stamp(stamp) {
+        // A key of its own belongs to the protection domain of the Ethernet queues alone.
+        let is_reserved = keys.rlky() && entry.mkey_index.is_none();
+        let domain = if is_reserved { keys.domain } else { 0 };
+        let stamp = PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey, domain };
+        // SAFETY: the region is mapped at this address, and the reserved key covers all that is,
+        // until `unstamp` takes the stamp back before the mapping ends; domain 0 promises nothing.
+        if stamped && let Err(error) = unsafe { pool.stamp(stamp) } {
             if entry.pools.is_empty() {
                 self.end(control, objects_are_gone, at)?;
             }
@@ -236,7 +245,8 @@ impl Registrations {
             return Err(DeviceError::InUse { handles });
         }
         if entry.pools[place].stamped {
-            pool.unstamp()?;
+            // SAFETY: no queue holds the mapping, so none posts the pool's buffers.
+            unsafe { pool.unstamp() }?;
             entry.pools[place].stamped = false;
         }
         if entry.pools.len() == 1 {
@@ -277,12 +287,7 @@ impl Registrations {
         }
         entry.mapping.end()?;
         let entry = self.list.remove(at);
-        for Registered { pool, .. } in entry.pools.into_iter().filter(|known| known.stamped) {
-            // Buffers that are out keep a key that means nothing any more.
-            if let Err(error) = pool.unstamp() {
-                tracing::debug!(%error, "pool keeps its stamp");
-            }
-        }
+        give_free(entry.pools);
         Ok(())
     }
 
@@ -309,20 +314,26 @@ impl Registrations {
 
     /// Gives the pools free for another device, and unmaps their regions.
     pub(crate) fn clear(&mut self) {
-        let known = self.list.drain(..).flat_map(|entry| entry.pools);
-        for Registered { pool, .. } in known.filter(|known| known.stamped) {
-            // Buffers may still be out, or in a core's cache. The stamp then stays, and another
-            // device works with the difference of the addresses.
-            if let Err(error) = pool.unstamp() {
-                tracing::debug!(%error, "pool keeps its stamp");
-            }
-        }
+        give_free(self.list.drain(..).flat_map(|entry| entry.pools));
     }
 
     /// Keeps everything mapped for ever.
     pub(crate) fn leak(&mut self) {
         for entry in self.list.drain(..) {
             entry.mapping.leak();
+        }
+    }
+}
+
+/// Takes the stamps of pools back whose mapping, or whole device, is gone.
+fn give_free(pools: impl IntoIterator<Item = Registered>) {
+    for Registered { pool, .. } in pools.into_iter().filter(|known| known.stamped) {
+        // Buffers may still be out, or in a core's cache. The stamp then stays without its domain,
+        // and another device works with the difference of the addresses.
+        // SAFETY: the device reaches nothing through this mapping any more, whatever a queue of it
+        // still posts.
+        if let Err(error) = unsafe { pool.unstamp() } {
+            tracing::debug!(%error, "pool keeps its stamp");
         }
     }
 }

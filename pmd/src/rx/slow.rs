@@ -226,8 +226,8 @@ impl RxRing {
         while self.missing() > 0 {
             let Some(split) = &mut self.split else { return };
             let mut mbufs = ArrayVec::<Mbuf, MAX_SEGS>::new();
-            let has_all =
-                self.cache.get_bulk(&mut mbufs, 1) && split.cache.get_bulk(&mut mbufs, segs - 1);
+            let has_all = self.cache.get_raw_bulk(&mut mbufs, 1)
+                && split.cache.get_raw_bulk(&mut mbufs, segs - 1);
             if !has_all {
                 self.cache.put_bulk(&mut mbufs);
                 self.stats.no_mbuf += 1;
