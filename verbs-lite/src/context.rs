@@ -126,7 +126,7 @@ impl ContextCore {
         }
         let page = device.capability_page(cap_type::ROCE)?;
         let Some(roce) = RoceCap::read_from(&page) else { return Err(lacks("RoCE page")) };
-        // Bit 2 of the versions is v2. Source: reference 5.12.
+        // Bit 2 of the versions is v2. Source: reference 5.11.
         if roce.roce_version() & 1 << 2 == 0 {
             return Err(lacks("RoCE v2"));
         }
