@@ -14,7 +14,7 @@ fn main() -> Result<()> {
         let (mut qa, _qb) = connected(&a, &b)?;
         let fmr = FmrAttr { max_pages: 8, log_page: 12, access };
         let config = FmrPoolConfig { fmr, pool_size: 4, dirty_watermark: 4, cache: true, mode };
-        let mut pool = FmrPool::new(&b.device, &b.pd, &config)?;
+        let mut pool = FmrPool::new(&b.context, &b.pd, &config)?;
         let mapped = pool.map_phys(&b.memory, &[8192, 0], 0)?;
         let again = pool.map_phys(&b.memory, &[8192, 0], 0)?;
         println!("{mode:?}: two users, {} registration", pool.stats().misses);

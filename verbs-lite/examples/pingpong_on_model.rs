@@ -25,7 +25,7 @@ fn main() -> Result<()> {
 
     // A key over two pages that lie apart, bound by a work request, for writing only.
     let layout = ListLayout::Pages { log_page: 12 };
-    let mut list = b.device.alloc_page_list(layout, 8)?;
+    let mut list = b.context.alloc_page_list(layout, 8)?;
     list.map(&b.memory, &[8192..12288, 4096..4200])?;
     let key = b.pd.alloc_mr(layout, 8)?;
     let wr = FastReg {

@@ -64,12 +64,12 @@ fn serve(port: &mut Port, qp: &mut Qp, station: &Station) -> Result<u64> {
 
 fn start(port: &Port, addresses: Vec<std::net::IpAddr>) -> Result<(Qp, Station)> {
     // Neighbour discovery asks groups.
-    port.device.device().set_all_multicast(true)?;
+    port.context.device().set_all_multicast(true)?;
     let mut qp = queue_pair(port, &FlowMatch::default())?;
     for id in 0..RECEIVES {
         qp.post_recv(id, slot(&port.mr, id, SLOT)?)?;
     }
-    Ok((qp, Station { mac: Mac(port.device.device().mac().0), addresses }))
+    Ok((qp, Station { mac: Mac(port.context.device().mac().0), addresses }))
 }
 
 /// Who has `address`? Source: RFC 826.
@@ -96,7 +96,7 @@ fn main() -> Result<()> {
     let (mut a, mut b, step) = two_ports()?;
     let address = [192, 168, 0, 77];
     let (mut server, station) = start(&b, vec![address.into()])?;
-    let own = a.device.device().mac();
+    let own = a.context.device().mac();
     let to_us = FlowMatch { destination_mac: Some(own.into()), ..FlowMatch::default() };
     let mut client = queue_pair(&a, &to_us)?;
     client.post_recv(1, slot(&a.mr, 0, SLOT)?)?;

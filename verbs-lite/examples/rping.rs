@@ -114,7 +114,7 @@ struct End {
     mr: Mr,
     memory: Arc<Memory>,
     pd: Pd,
-    device: RdmaContext,
+    context: RdmaContext,
     arrived: VecDeque<Arrival>,
 }
 
@@ -127,19 +127,24 @@ struct Arrival {
 
 impl End {
     fn open(transport: Arc<dyn Transport>, settings: &Settings) -> Result<Self> {
-        let port = ferrocx_core::Device::open(transport, &DeviceConfig::default())?;
-        let device = RdmaContext::open(&port)?;
+        let device = ferrocx_core::Device::open(transport, &DeviceConfig::default())?;
+        let context = RdmaContext::open(&device)?;
         let (address, prefix_len) = settings.address;
-        device.add_gid(GidConfig { address, prefix_len, gateway: settings.gateway, vlan: None })?;
-        let manager = ConnectionManager::open(&device, &CmConfig::default())?;
+        context.add_gid(GidConfig {
+            address,
+            prefix_len,
+            gateway: settings.gateway,
+            vlan: None,
+        })?;
+        let manager = ConnectionManager::open(&context, &CmConfig::default())?;
         let thread = manager.background(Duration::from_millis(1))?;
-        let (pd, cq) = (device.alloc_pd()?, device.create_cq(8192)?);
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(8192)?);
         // For each connection: what is sent, what comes back, and receives.
         let len_bytes = settings.connections * Self::share(settings);
-        let memory = Memory::alloc(&device, &RegionConfig { len_bytes, ..Default::default() })?;
+        let memory = Memory::alloc(&context, &RegionConfig { len_bytes, ..Default::default() })?;
         let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE | Access::REMOTE)?;
         let arrived = VecDeque::new();
-        Ok(Self { _thread: thread, manager, cq, mr, memory, pd, device, arrived })
+        Ok(Self { _thread: thread, manager, cq, mr, memory, pd, context, arrived })
     }
 
     /// Bytes of a connection.
@@ -399,7 +404,7 @@ fn mckey(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
         qp.attach_multicast(group)?;
         println!("joined {group}");
     } else {
-        let to = AddressHandle::new(&end.device.multicast_path(group)?, Qpn::MULTICAST, UDP_QKEY);
+        let to = AddressHandle::new(&end.context.multicast_path(group)?, Qpn::MULTICAST, UDP_QKEY);
         let op = SendOp::Datagram { to: &to, imm: Some(qp.qpn().0) };
         for at in 0..count {
             qp.post_send(&SendWr::signaled(at as u64, op), Some(end.mr.buf(0..size)?))

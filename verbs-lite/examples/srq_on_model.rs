@@ -51,13 +51,13 @@ fn main() -> Result<()> {
         let bytes = received.into_buffers().ok_or("no buffer")?.to_vec();
         println!("receive {id}: {:?}", String::from_utf8_lossy(&bytes[..len]));
     }
-    println!("fewer than 3 are left: {:?}", b.device.poll_async_event());
+    println!("fewer than 3 are left: {:?}", b.context.poll_async_event());
 
     let group = Gid::from(IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)));
     let (mut sender, mut member) = (datagrams(&a)?, datagrams(&b)?);
     member.attach_multicast(group)?;
     member.post_recv(1, b.mr.buf(1024..2048)?)?;
-    let to = AddressHandle::new(&a.device.multicast_path(group)?, Qpn::MULTICAST, QKEY);
+    let to = AddressHandle::new(&a.context.multicast_path(group)?, Qpn::MULTICAST, QKEY);
     let wr = SendWr::signaled(2, SendOp::Datagram { to: &to, imm: None });
     sender.post_send_inline(&wr, b"to all members")?;
     let received = wait(&mut b.cq, &mut member, 1, &step)?.remove(0);

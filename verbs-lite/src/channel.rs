@@ -1,10 +1,12 @@
 //! [`CompletionChannel`]: waiting for completions instead of polling.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use ferrocx_core::CompletionEvents;
 
 use crate::context::RdmaContext;
+use crate::cq::{Cq, Notify};
 use crate::error::VerbsError;
 
 /// log2 of the entries of the event queue: an armed completion queue takes one at a time.
@@ -12,9 +14,10 @@ const LOG_ENTRIES: u8 = 8;
 
 /// Wakes a waiter when one of its completion queues, once armed, has something to report.
 ///
-/// To wait without missing anything: [`Cq::arm`](crate::Cq::arm) the queue, poll it once more,
-/// [`CompletionChannel::arm`], then wait for [`CompletionChannel::as_fd`] to be readable, read its
-/// eight bytes, and [`CompletionChannel::poll`] for the queues that fired.
+/// [`CompletionChannel::wait`] does all that it takes. In an event loop: [`Cq::arm`] the queue,
+/// poll it once more, [`CompletionChannel::arm`], wait for [`CompletionChannel::as_fd`] to be
+/// readable, read its eight bytes, then [`CompletionChannel::poll`] for the queues that fired, and
+/// [`Cq::ack_event`] each.
 #[derive(Debug)]
 pub struct CompletionChannel {
     events: CompletionEvents,
@@ -27,6 +30,48 @@ impl CompletionChannel {
 
     pub(crate) fn events(&self) -> &CompletionEvents {
         &self.events
+    }
+
+    /// Waits until one of `cqs` has a completion to poll, for no longer than `timeout`. Whether one
+    /// has. `cqs` should be all queues of this channel: an event of another one is only logged, and
+    /// that queue is not woken for again.
+    ///
+    /// The thread sleeps: for cores that need not answer within microseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Device`], when the system does not let it wait.
+    pub fn wait(
+        &mut self,
+        cqs: &mut [&mut Cq],
+        timeout: Option<Duration>,
+    ) -> Result<bool, VerbsError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            self.acknowledge(cqs);
+            // A queue that is armed already, with an event still to come, stays as it is.
+            cqs.iter().for_each(|cq| cq.arm(Notify::Next));
+            if cqs.iter().any(|cq| cq.has_completion()) {
+                return Ok(true);
+            }
+            self.arm();
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // An interrupt may be that of an event whose completion was polled before.
+            if !self.events.wait(left)? && left.is_some_and(|left| left.is_zero()) {
+                self.acknowledge(cqs);
+                return Ok(cqs.iter().any(|cq| cq.has_completion()));
+            }
+        }
+    }
+
+    /// Takes the events that came.
+    fn acknowledge(&mut self, cqs: &mut [&mut Cq]) {
+        while let Some(cqn) = self.poll() {
+            match cqs.iter_mut().find(|cq| cq.number() == cqn) {
+                Some(cq) => cq.ack_event(),
+                None => tracing::warn!(cqn, "an event of a completion queue nobody waits for"),
+            }
+        }
     }
 
     /// The next completion queue that fired, by its number.

@@ -1,7 +1,8 @@
 //! [`RdmaContext`]: what a device can do for RDMA, its addresses, and the memory it may reach.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ferrocx_core::{Device, Event, MacAddr, Uar};
 use ferrocx_mempool::Region;
@@ -11,6 +12,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
+use crate::background::Background;
 use crate::channel::CompletionChannel;
 use crate::cq::Cq;
 use crate::error::VerbsError;
@@ -24,6 +26,8 @@ use crate::uar::UarPool;
 const ATOMICS: u32 = 0b11;
 /// `atomic_size_qp`: eight bytes.
 const ATOMIC_SIZE_8: u32 = 1 << 3;
+/// Looks in a row at which the firmware waited before that is called neglect.
+const LOOKS_OF_NEGLECT: u32 = 2;
 /// Low byte of the first key that is made.
 const FIRST_VARIANT: u8 = 0x5a;
 /// Bits of the prefix of a link-local address.
@@ -32,7 +36,7 @@ const LINK_LOCAL_PREFIX: u8 = 64;
 const SEND_OVERHEAD_DS: u32 = 4;
 
 bitflags::bitflags! {
-    /// What a device can do.
+    /// Abilities of a device.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct DeviceCaps: u32 {
         /// Fast registration, local invalidate, send with invalidate (`MEM_MGT_EXTENSIONS`).
@@ -57,7 +61,7 @@ bitflags::bitflags! {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DeviceAttr {
-    /// What it can do.
+    /// Abilities of the device.
     pub caps: DeviceCaps,
     /// Globally unique number of the function.
     pub node_guid: u64,
@@ -89,7 +93,7 @@ pub struct DeviceAttr {
     pub max_msg_bytes: u64,
 }
 
-/// What a port is.
+/// State and limits of a port.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct PortAttr {
@@ -103,7 +107,7 @@ pub struct PortAttr {
     pub mac: MacAddr,
 }
 
-/// What all objects of a device share.
+/// State that all objects of a device share.
 #[derive(Debug)]
 pub(crate) struct ContextCore {
     device: Device,
@@ -115,6 +119,8 @@ pub(crate) struct ContextCore {
     uars: Mutex<UarPool>,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
+    /// Looks in a row at which the firmware waited for an answer.
+    looks: AtomicU32,
 }
 
 impl ContextCore {
@@ -136,7 +142,8 @@ impl ContextCore {
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
         let variant = AtomicU8::new(FIRST_VARIANT);
         let uars = Mutex::default();
-        let core = Self { device: device.clone(), attr, roce, lkey, gids, uars, variant };
+        let looks = AtomicU32::new(0);
+        let core = Self { device: device.clone(), attr, roce, lkey, gids, uars, variant, looks };
         let link_local = GidConfig {
             address: Gid::link_local(device.mac()).ip(),
             prefix_len: LINK_LOCAL_PREFIX,
@@ -168,6 +175,19 @@ impl ContextCore {
     /// A doorbell register for a queue pair.
     pub(crate) fn uar(&self) -> Result<Arc<Uar>, VerbsError> {
         self.uars.lock().unwrap_or_else(PoisonError::into_inner).take(&self.device)
+    }
+
+    /// Looks whether the firmware waits for an answer, and warns once if it did at the look before:
+    /// somebody who polls events would have answered since. Waits for no lock.
+    pub(crate) fn look_for_neglect(&self) {
+        if !self.device.has_page_requests() {
+            self.looks.store(0, Ordering::Relaxed);
+        } else if self.looks.fetch_add(1, Ordering::Relaxed) + 1 == LOOKS_OF_NEGLECT {
+            tracing::warn!(
+                "the firmware waits for memory and nobody polls events: keep what \
+                 RdmaContext::background returns, or call RdmaContext::poll_async_event"
+            );
+        }
     }
 
     fn gids(&self) -> MutexGuard<'_, GidTable> {
@@ -329,7 +349,8 @@ impl RdmaContext {
         Memory::new(self, region)
     }
 
-    /// Makes a completion queue of at least `entries`, rounded up to a power of two.
+    /// Makes a completion queue of at least `entries`, rounded up to a power of two: one for each
+    /// work request that its queue pairs may have in flight.
     ///
     /// # Errors
     ///
@@ -338,11 +359,11 @@ impl RdmaContext {
         Cq::new(self, entries, None)
     }
 
-    /// As [`RdmaContext::create_cq`], with events: see [`CompletionChannel`].
+    /// Makes a completion queue whose events go to a [`CompletionChannel`].
     ///
     /// # Errors
     ///
-    /// As [`RdmaContext::create_cq`].
+    /// Those of [`RdmaContext::create_cq`].
     pub fn create_cq_with_events(
         &self,
         entries: u32,
@@ -361,9 +382,34 @@ impl RdmaContext {
     }
 
     /// The oldest asynchronous event that was not read yet: queue pairs in error, link changes.
-    /// Somebody must call it now and then, because the firmware asks for memory this way.
+    ///
+    /// The firmware asks for memory by events too, and commands fail if nobody answers. Commands
+    /// that are under way, this call, [`RdmaContext::background`] and a
+    /// [`ConnectionManager`](crate::cm::ConnectionManager) that is polled do; a program that does
+    /// none of it for long is told so by a warning in its log: [`RdmaContext::is_neglected`].
     pub fn poll_async_event(&self) -> Option<Event> {
         self.device().poll_event()
+    }
+
+    /// Has a thread answer the firmware every `interval`, until what is returned is dropped. Events
+    /// stay for [`RdmaContext::poll_async_event`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Thread`].
+    pub fn background(&self, interval: Duration) -> Result<Background, VerbsError> {
+        let device = self.device().clone();
+        Background::spawn("rdma-events", interval, move || {
+            device.serve_events();
+            false
+        })
+    }
+
+    /// Whether the firmware has been waiting for an answer while completion queues were polled in
+    /// vain, some millions of times.
+    #[must_use]
+    pub fn is_neglected(&self) -> bool {
+        self.core.looks.load(Ordering::Relaxed) >= LOOKS_OF_NEGLECT
     }
 }
 

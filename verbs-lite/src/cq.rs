@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, Slot};
 use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::CqeOpcode;
@@ -14,6 +15,8 @@ use crate::error::{Failure, VerbsError};
 use crate::types::{Qpn, Rkey};
 use crate::wr::{InvalidatedRkey, RecvInfo};
 
+/// Empty polls between two looks at the device's events: milliseconds of a core that polls.
+const LOOK_EVERY: u32 = 1 << 20;
 /// Where a number of 24 bits stands in a big-endian word.
 const QPN_MASK_BE: u32 = 0xff_ffff_u32.to_be();
 /// Fields of a receive completion's word at 0x18. Source: reference 6.7, `flags_rqpn`.
@@ -24,7 +27,8 @@ const SOURCE_QPN: u32 = 0xff_ffff;
 const CHECKSUMS_OK: u32 = 0b110 << 24;
 const L3_TYPE: u32 = 3 << 18;
 
-/// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
+/// The part of a completion queue that queue pairs hold: it outlives them, and they cannot overrun
+/// it.
 #[derive(Debug)]
 pub(crate) struct CqCore {
     handle: Handle,
@@ -61,7 +65,7 @@ impl Drop for Share {
     }
 }
 
-/// What to be woken for.
+/// Completions that an armed queue wakes its waiter for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
     /// Any completion.
@@ -72,12 +76,16 @@ pub enum Notify {
 
 /// A completion queue. Belongs to one core at a time: polling takes `&mut self`.
 ///
-/// Queue pairs reserve room in it when they are made, so it cannot overrun.
+/// Queue pairs reserve an entry for each of their work requests when they are made
+/// ([`QpConfig::max_send_wr`](crate::QpConfig::max_send_wr) and
+/// [`max_recv_wr`](crate::QpConfig::max_recv_wr)), so it cannot overrun.
 #[derive(Debug)]
 pub struct Cq {
     ring: CqRing,
     inner: Arc<CqCore>,
     armer: Armer,
+    /// Polls that found nothing.
+    idle_polls: u32,
 }
 
 impl Cq {
@@ -96,16 +104,16 @@ impl Cq {
         let armer = Armer::new(&ring, &handle)?;
         let free = AtomicU32::new(entries);
         let inner = Arc::new(CqCore { handle, core, entries, free });
-        Ok(Self { ring, inner, armer })
+        Ok(Self { ring, inner, armer, idle_polls: 0 })
     }
 
-    /// Its number, as completion events name it.
+    /// Number of the queue, as completion events name it.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.inner.number()
     }
 
-    /// Entries.
+    /// Entries of the queue.
     #[must_use]
     pub fn entries(&self) -> u32 {
         self.inner.entries
@@ -138,15 +146,55 @@ impl Cq {
     /// Allocates nothing, takes no lock, makes no system call.
     #[inline]
     pub fn poll(&mut self) -> Option<Completion> {
-        let (slot, last) = self.ring.take()?;
+        let Some((slot, last)) = self.ring.take() else {
+            self.idle();
+            return None;
+        };
         let completion = Completion::read(&slot, last);
         self.ring.tell();
         Some(completion)
     }
 
+    /// Appends the next completions to `batch`, as many as it has room for, and returns how many
+    /// they were. The device is told once that their entries are free.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    #[inline]
+    pub fn poll_batch<const N: usize>(&mut self, batch: &mut ArrayVec<Completion, N>) -> usize {
+        let before = batch.len();
+        while batch.len() < N
+            && let Some((slot, last)) = self.ring.take()
+        {
+            batch.push(Completion::read(&slot, last));
+        }
+        let taken = batch.len() - before;
+        match taken {
+            0 => self.idle(),
+            _ => self.ring.tell(),
+        }
+        taken
+    }
+
+    /// Notes that there was nothing to poll. Now and then it looks whether the firmware waits for
+    /// somebody who polls events.
+    #[cold]
+    #[inline(never)]
+    fn idle(&mut self) {
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        if self.idle_polls.is_multiple_of(LOOK_EVERY) {
+            self.inner.core.look_for_neglect();
+        }
+    }
+
+    /// Whether there is a completion to poll.
+    #[must_use]
+    pub fn has_completion(&self) -> bool {
+        self.ring.has_next()
+    }
+
     /// Asks for one event when the next completion comes that was not polled yet. See
     /// [`CompletionChannel`].
-    pub fn arm(&mut self, what: Notify) {
+    pub fn arm(&self, what: Notify) {
         self.armer.arm(self.ring.consumer_index(), what == Notify::Solicited);
     }
 
@@ -156,7 +204,7 @@ impl Cq {
     }
 }
 
-/// What an entry says of every request. Small enough to be handed over in registers.
+/// The words of an entry that every request needs. Small enough to be handed over in registers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     /// Counter, signature, opcode and owner; as a number.
@@ -215,6 +263,8 @@ pub struct Completion {
     user_index_be: u32,
     word_be: u32,
     byte_cnt_be: u32,
+    /// The last of the requests that it ends was given out.
+    pub(crate) is_taken: bool,
 }
 
 impl Completion {
@@ -228,6 +278,7 @@ impl Completion {
             user_index_be: slot.load_raw32::<0x20>(),
             word_be: slot.load_raw32::<0x24>(),
             byte_cnt_be: slot.load_raw32::<0x2c>(),
+            is_taken: false,
         }
     }
 
@@ -243,7 +294,7 @@ impl Completion {
         u32::from_be(self.byte_cnt_be)
     }
 
-    /// What a receive brought beside the message.
+    /// Immediate data, sender and checksums that a receive brought beside the message.
     #[inline(always)]
     pub(crate) fn recv_info(&self) -> RecvInfo {
         let (opcode, word) = (self.head.opcode(), u32::from_be(self.word_be));
@@ -269,8 +320,8 @@ impl Completion {
         Qpn(u32::from_be(self.qpn_be) & 0xff_ffff)
     }
 
-    /// What [`QpConfig::user_index`](crate::QpConfig::user_index) was set to: an index into the
-    /// caller's own table.
+    /// The [`QpConfig::user_index`](crate::QpConfig::user_index) of the queue pair: an index into
+    /// the caller's own table, or into a [`QpTable`](crate::QpTable).
     #[inline]
     #[must_use]
     pub fn user_index(&self) -> u32 {

@@ -30,17 +30,17 @@ pub enum VerbsError {
     /// The device lacks something.
     #[error("the device has no {what}; {way_out}")]
     Unsupported {
-        /// What it lacks.
+        /// The ability that it lacks.
         what: &'static str,
-        /// What to do instead.
+        /// A way to do without.
         way_out: &'static str,
     },
     /// A value is out of range.
     #[error("{what} is {value}, possible are {min} to {max}")]
     OutOfRange {
-        /// Which value.
+        /// Name of the value.
         what: &'static str,
-        /// What was asked for.
+        /// The value that was asked for.
         value: u64,
         /// Smallest possible.
         min: u64,
@@ -56,7 +56,7 @@ pub enum VerbsError {
     /// Two objects are of different devices.
     #[error("{what} belongs to another device")]
     OtherDevice {
-        /// Which object.
+        /// Name of the object.
         what: &'static str,
     },
     /// A completion queue cannot hold the completions of another queue pair.
@@ -103,9 +103,12 @@ pub enum VerbsError {
     /// Windows are bound to a region that was to end.
     #[error("{windows} memory windows are bound to the region; invalidate or drop them first")]
     WindowsBound {
-        /// How many.
+        /// Windows that are bound.
         windows: u32,
     },
+    /// A thread could not be started.
+    #[error("no thread: {0}")]
+    Thread(std::io::Error),
     /// The queue pair is not in the state that a transition starts from.
     #[error("the queue pair is in state {is:?}, the transition starts from {needs:?}")]
     WrongState {
@@ -173,6 +176,9 @@ pub enum PostError {
     /// A page list of peer memory, for a key that does not end with that memory.
     #[error("the key is not attached to this peer memory, see FastRegMr::attach, or it was ended")]
     Peer,
+    /// A key that is not in the state that the request starts from.
+    #[error("the key is not in a state for this; see KeySlot::state")]
+    KeyState,
     /// A memory region was made in another protection domain.
     #[error("the memory region is of another protection domain than the queue pair")]
     Pd,
@@ -202,9 +208,9 @@ impl PostError {
 #[derive(Debug, Error)]
 #[error("{cause}")]
 pub struct Refused<T: std::fmt::Debug> {
-    /// What would have gone to the device.
+    /// Buffers, key or list that would have gone to the device.
     pub held: T,
-    /// Why it did not.
+    /// Why the request was not posted.
     pub cause: PostError,
 }
 
@@ -231,14 +237,14 @@ pub struct Refused<T: std::fmt::Debug> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{syndrome} (vendor syndrome {vendor:#04x}); {}", self.next_step())]
 pub struct Failure {
-    /// What went wrong, see [`CqeSyndrome::meaning`].
+    /// Cause of the failure, see [`CqeSyndrome::meaning`].
     pub syndrome: CqeSyndrome,
     /// The firmware's own code.
     pub vendor: u8,
 }
 
 impl Failure {
-    /// What to do about it, in one clause.
+    /// The next step of whoever looks for the cause, in one clause.
     #[must_use]
     pub fn next_step(&self) -> &'static str {
         match self.syndrome {

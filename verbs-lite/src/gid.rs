@@ -1,9 +1,9 @@
 //! Addresses of the port (GIDs), and the choice of the one that reaches a peer.
 //!
 //! A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 in its mapped form. Nobody has to know its
-//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer is on, or
-//! one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
-//! finds that MAC.
+//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer
+//! is on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to;
+//! [`crate::net`] finds that MAC.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -128,7 +128,7 @@ pub struct GidEntry {
     pub index: u8,
     /// The address.
     pub gid: Gid,
-    /// What it was made from.
+    /// Configuration that it was made from.
     pub config: GidConfig,
     /// MAC address that its packets come from.
     pub mac: MacAddr,
@@ -207,7 +207,7 @@ impl GidTable {
         Ok(Path { hop_limit: MULTICAST_HOP_LIMIT, ..Path::new(route, mac) })
     }
 
-    /// As [`GidTable::route`], from an address that is given.
+    /// The route to a peer from a given address of the port.
     pub(crate) fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
         let source = self.iter().find(|entry| entry.gid == local);
         let source = *source.ok_or(VerbsError::NotOurs { address: local })?;

@@ -7,8 +7,8 @@
 //!
 //! # Architecture
 //!
-//! - [`RdmaContext`] switches RoCEv2 on at a port of [`ferrocx_core`], holds its addresses, and finds the
-//!   one that reaches a peer ([`RdmaContext::route`]).
+//! - [`RdmaContext`] switches RoCEv2 on at a port of [`ferrocx_core`], holds its addresses, and
+//!   finds the one that reaches a peer ([`RdmaContext::route`]).
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).
@@ -40,8 +40,8 @@
 //!
 //! | what | limit | where |
 //! |---|---|---|
-//! | requests in flight | the ring, 32768 blocks of 64 bytes | [`QpConfig`] |
-//! | completions in flight | reserved when a queue pair is made | [`VerbsError::CqTooSmall`] |
+//! | requests in flight | those of the queue pair, in a ring of at most 32768 blocks of 64 bytes | [`QpConfig`] |
+//! | completions in flight | an entry for each request, reserved when a queue pair is made | [`VerbsError::CqTooSmall`] |
 //! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |
@@ -82,6 +82,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod background;
 #[doc(hidden)]
 pub mod bench_support;
 mod channel;
@@ -104,19 +105,22 @@ mod uar;
 pub mod window;
 mod wr;
 
+pub use background::Background;
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
 pub use cq::{Completion, Cq, Notify};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
-    FastReg, FastRegMr, ListLayout, MrState, PageList, PageListError, RegisteredMr, RevokeError,
+    FastReg, FastRegMr, KeySlot, KeyState, ListLayout, MrState, PageList, PageListError,
+    RegisteredMr, RevokeError,
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
 pub use pd::Pd;
 pub use qp::{
-    FlowId, InitAttr, Qp, QpConfig, QpQueues, QpState, QpType, RtrAttr, RtsAttr, WrongCompletion,
+    Ended, FlowId, InitAttr, Qp, QpConfig, QpQueues, QpState, QpTable, QpType, RtrAttr, RtsAttr,
+    WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};

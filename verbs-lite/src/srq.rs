@@ -64,15 +64,16 @@ impl Default for SrqConfig {
     }
 }
 
-/// What queue pairs hold of a shared receive queue: it outlives them.
+/// The part of a shared receive queue that queue pairs hold: it outlives them.
 #[derive(Debug)]
 pub(crate) struct SrqCore {
     handle: Handle,
     pd: Arc<PdCore>,
-    entries: u32,
+    /// Receives that may be in flight.
+    max_wr: u32,
     /// Room in the completion queues of its queue pairs, one share for each.
     shares: Mutex<Vec<Share>>,
-    /// What was posted when the owner let go of it, and how many.
+    /// Receives that were posted when the owner let go of it, and their number.
     left: Mutex<Option<(Box<dyn Any + Send>, u32)>>,
 }
 
@@ -89,7 +90,7 @@ impl SrqCore {
         }
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         if shares.iter().all(|share| share.cq.number() != cq.number()) {
-            shares.push(cq.reserve(core, self.entries)?);
+            shares.push(cq.reserve(core, self.max_wr)?);
         }
         Ok(())
     }
@@ -157,10 +158,10 @@ impl<B: Buffers> Srq<B> {
         // One entry is never posted: it is the link to what comes.
         let log_entries = (config.max_wr + 1).next_power_of_two().ilog2();
         let log_units = (config.max_sge + 1).next_power_of_two().ilog2();
-        let port = core.device();
+        let device = core.device();
         let len_bytes = 1usize << (log_entries + log_units + LOG_UNIT_BYTES);
-        let ring = Arc::new(port.alloc_dma(len_bytes, 4096)?);
-        let record = Arc::new(port.alloc_dma(8, 64)?);
+        let ring = Arc::new(device.alloc_dma(len_bytes, 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
         let wq = Wq::zeroed()
             .with_pd(pd.number())
             .with_dbr_addr(record.iova())
@@ -168,12 +169,12 @@ impl<B: Buffers> Srq<B> {
             .with_log_wq_sz(log_entries);
         let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
         let units = Ring::new(Arc::clone(&ring), 0, (log_entries + log_units) as u8)?;
-        let number = port.execute::<CreateRmp>(&input, &page_list(&ring), &mut [])?.rmpn();
-        let handle = Handle::new(port, Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
+        let number = device.execute::<CreateRmp>(&input, &page_list(&ring), &mut [])?.rmpn();
+        let handle = Handle::new(device, Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
         let entries = 1 << log_entries;
         let mask = entries - 1;
         let slot = |at: u32| Slot { wr_id: 0, held: None, next: ((at + 1) & mask) as u16 };
-        let shares = Mutex::new(Vec::new());
+        let (shares, max_wr) = (Mutex::new(Vec::new()), config.max_wr);
         let srq = Self {
             units,
             log_units: log_units as u8,
@@ -183,7 +184,7 @@ impl<B: Buffers> Srq<B> {
             posted: 0,
             outstanding: 0,
             slots: (0..entries).map(slot).collect(),
-            inner: Arc::new(SrqCore { handle, pd, entries, shares, left: Mutex::new(None) }),
+            inner: Arc::new(SrqCore { handle, pd, max_wr, shares, left: Mutex::new(None) }),
         };
         (0..entries).for_each(|at| srq.link(at as u16, ((at + 1) & mask) as u16));
         Ok(srq)
@@ -199,10 +200,10 @@ impl<B: Buffers> Srq<B> {
         self.inner.number()
     }
 
-    /// Receives that it has room for.
+    /// Receives that may be in flight: [`SrqConfig::max_wr`].
     #[must_use]
     pub fn max_wr(&self) -> u32 {
-        self.inner.entries - 1
+        self.inner.max_wr
     }
 
     /// Receives that have not ended.
@@ -229,7 +230,8 @@ impl<B: Buffers> Srq<B> {
     /// [`PostError`], with the buffers. Nothing was posted then.
     #[inline]
     pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
-        if self.head == self.tail {
+        // The entry that is kept as the link to what comes stays free.
+        if self.outstanding == self.inner.max_wr {
             return Err(Refused { held: buffers, cause: PostError::Full });
         }
         let (max, pd_id) = ((1 << self.log_units) - 1, self.inner.pd.id());

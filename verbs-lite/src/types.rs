@@ -31,7 +31,7 @@ impl Qpn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Psn(pub u32);
 
-/// Memory of a peer: where, and by which key.
+/// Memory of a peer: its address, and the key that reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteAddr {
     /// Address in the space of the key.
@@ -49,7 +49,7 @@ impl RemoteAddr {
 }
 
 bitflags::bitflags! {
-    /// What may be done through a memory key, or to a queue pair. Local reads are always allowed.
+    /// Rights that a memory key or a queue pair grants. Local reads are always allowed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Access: u32 {
         // The first four in the order of a key's context, so that one shift puts them there.
@@ -126,7 +126,7 @@ impl Mtu {
             .find(|mtu| *mtu as u32 == code)
     }
 
-    /// Bytes.
+    /// Payload bytes of a full packet.
     #[must_use]
     pub fn bytes(self) -> u32 {
         128 << self as u32

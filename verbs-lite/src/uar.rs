@@ -23,10 +23,10 @@ pub(crate) struct UarPool {
 
 impl UarPool {
     /// A page of its own while there are few, then the one with the fewest queue pairs.
-    pub(crate) fn take(&mut self, port: &Device) -> Result<Arc<Uar>, VerbsError> {
+    pub(crate) fn take(&mut self, device: &Device) -> Result<Arc<Uar>, VerbsError> {
         self.pages.retain(|page| page.strong_count() > 0);
         if self.pages.len() < PAGES {
-            match Uar::new(port) {
+            match Uar::new(device) {
                 Ok(uar) => {
                     let uar = Arc::new(uar);
                     self.pages.push(Arc::downgrade(&uar));
@@ -41,7 +41,7 @@ impl UarPool {
         match fewest.and_then(Weak::upgrade) {
             Some(uar) => Ok(uar),
             // Its last queue pair was dropped meanwhile.
-            None => Ok(Arc::new(Uar::new(port)?)),
+            None => Ok(Arc::new(Uar::new(device)?)),
         }
     }
 }

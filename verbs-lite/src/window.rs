@@ -62,7 +62,7 @@ pub struct BindMw {
     pub wr_id: u64,
     /// How it is carried out.
     pub flags: SendFlags,
-    /// What the peer may do; with [`Access::ZERO_BASED`], addresses count from the first byte of
+    /// Rights of the peer; with [`Access::ZERO_BASED`], addresses count from the first byte of
     /// the window. The region must have [`Access::LOCAL_WRITE`] if the peer may write.
     pub access: Access,
 }
@@ -73,7 +73,7 @@ pub struct BindMw {
 pub struct RevokeMwError {
     /// The window: it may still be bound.
     pub mw: BoundMw,
-    /// Why.
+    /// Why it was not revoked.
     pub cause: VerbsError,
 }
 
@@ -116,13 +116,13 @@ impl BoundMw {
         self.0.len
     }
 
-    /// What the peer may do.
+    /// Rights of the peer.
     #[must_use]
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// What the peer needs to reach the first byte.
+    /// Address and key of the first byte, for the peer.
     #[inline]
     #[must_use]
     pub fn remote(&self) -> RemoteAddr {

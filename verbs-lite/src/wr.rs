@@ -24,24 +24,24 @@ bitflags::bitflags! {
     }
 }
 
-/// What a send request does.
+/// Operation of a send request.
 #[derive(Debug, Clone, Copy)]
 pub enum SendOp<'a> {
     /// Fills a receive buffer of the peer.
     Send,
-    /// The same, with 32 bits that stand in the peer's completion.
+    /// Fills a receive buffer of the peer, with 32 bits that stand in the peer's completion.
     SendImm(u32),
-    /// The same, and ends a key of the peer's.
+    /// Fills a receive buffer of the peer, and ends a key of the peer's.
     SendInv(Rkey),
     /// Writes to the peer's memory.
     Write(RemoteAddr),
-    /// The same, and completes a receive of the peer with 32 bits.
+    /// Writes to the peer's memory, and completes a receive of the peer with 32 bits.
     WriteImm(RemoteAddr, u32),
     /// Reads from the peer's memory.
     Read(RemoteAddr),
     /// Replaces eight bytes of the peer's memory if they have a value; brings the old one.
     CompareSwap {
-        /// Where; a multiple of 8.
+        /// Address of the eight bytes, a multiple of 8.
         remote: RemoteAddr,
         /// The value that must be there.
         compare: u64,
@@ -50,14 +50,14 @@ pub enum SendOp<'a> {
     },
     /// Adds to eight bytes of the peer's memory; brings the old value.
     FetchAdd {
-        /// Where; a multiple of 8.
+        /// Address of the eight bytes, a multiple of 8.
         remote: RemoteAddr,
-        /// What to add.
+        /// The number to add.
         add: u64,
     },
     /// Sends a datagram.
     Datagram {
-        /// To whom.
+        /// Receiver of the datagram.
         to: &'a AddressHandle,
         /// 32 bits that stand in the receiver's completion.
         imm: Option<u32>,
@@ -89,11 +89,11 @@ impl SendOp<'_> {
 /// A send request, without what it carries.
 #[derive(Debug, Clone, Copy)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// Name of the request, which comes back in its completion.
     pub wr_id: u64,
-    /// How it is carried out.
+    /// Flags of the request.
     pub flags: SendFlags,
-    /// What it does.
+    /// Operation of the request.
     pub op: SendOp<'a>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> SendWr<'a> {
         Self { wr_id, flags: SendFlags::empty(), op }
     }
 
-    /// The same with more flags.
+    /// The request with more flags.
     #[inline(always)]
     #[must_use]
     pub fn with(self, flags: SendFlags) -> Self {
@@ -134,7 +134,7 @@ impl AddressHandle {
     }
 }
 
-/// What a work request was.
+/// Kind of a work request that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WcOpcode {
     /// [`SendOp::Send`] and its kin, [`SendOp::Datagram`], [`SendOp::Frame`].
@@ -174,14 +174,14 @@ impl WcOpcode {
 pub struct InvalidatedRkey(pub(crate) Rkey);
 
 impl InvalidatedRkey {
-    /// The key.
+    /// The key that was ended.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.0
     }
 }
 
-/// What a receive completion says beside the message.
+/// Information that a receive completion carries beside the message.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub struct RecvInfo {
     /// 32 bits from the sender.
@@ -202,19 +202,19 @@ pub struct RecvInfo {
 /// A work request that has ended, and what it held.
 #[derive(Debug)]
 pub struct Wc<B> {
-    /// What the caller named it.
+    /// Name that the caller gave the request.
     pub wr_id: u64,
-    /// What it was.
+    /// Kind of the request.
     pub opcode: WcOpcode,
-    /// How it ended.
+    /// Success, or the cause of the failure.
     pub result: Result<(), Failure>,
     /// It asked for a completion of its own.
     pub is_signaled: bool,
     /// Bytes that arrived: of receives, READs and atomics that were signaled.
     pub byte_len: u32,
-    /// Of receives only.
+    /// Information beside the message, of receives only.
     pub recv: RecvInfo,
-    /// What it held.
+    /// Buffers, key or list that it held.
     pub returned: Returned<B>,
 }
 
@@ -229,11 +229,11 @@ impl<B> Wc<B> {
     }
 }
 
-/// What a work request held, and gives back.
+/// Buffers, key or list that a work request held and gives back.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Returned<B> {
-    /// Nothing.
+    /// The request held nothing.
     Nothing,
     /// Its scatter or gather list.
     Buffers(B),

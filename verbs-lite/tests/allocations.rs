@@ -69,7 +69,7 @@ fn take<B: Buffers>(cq: &mut Cq, qp: &mut Qp<B>, mut each: impl FnMut(Wc<B>)) {
 }
 
 fn writes(side: &common::Side) {
-    let (mut qp, mut cq) = looped_back::<Buf>(&side.device, &side.pd, 32).unwrap();
+    let (mut qp, mut cq) = looped_back::<Buf>(&side.context, &side.pd, 32).unwrap();
     let mr = side.pd.get_dma_mr().unwrap().over(&side.memory).unwrap();
     let mut bufs: Vec<Buf> = (0..4).map(|at| mr.buf(at * 64..at * 64 + 64).unwrap()).collect();
     let (mut posted, mut ended) = (0, 0);
@@ -97,7 +97,7 @@ fn writes(side: &common::Side) {
 /// Frames to an address of this port, which the device takes back in.
 fn frames(side: &common::Side) {
     let config = QpConfig { qp_type: QpType::Raw, max_send_wr: 32, ..QpConfig::default() };
-    let mut cq = side.device.create_cq(256).unwrap();
+    let mut cq = side.context.create_cq(256).unwrap();
     let mut qp = side.pd.create_qp(&cq, &config).unwrap();
     side.start(&mut qp, 0);
     let mr = side.mr();
@@ -121,11 +121,11 @@ fn frames(side: &common::Side) {
 }
 
 fn registrations(side: &common::Side) {
-    let (mut qp, mut cq) = looped_back::<()>(&side.device, &side.pd, 64).unwrap();
+    let (mut qp, mut cq) = looped_back::<()>(&side.context, &side.pd, 64).unwrap();
     let layout = ListLayout::Pages { log_page: 12 };
     let mut mrs: Vec<_> = (0..16).map(|_| side.pd.alloc_mr(layout, 16).unwrap()).collect();
     let mut lists: Vec<_> =
-        (0..16).map(|_| side.device.alloc_page_list(layout, 16).unwrap()).collect();
+        (0..16).map(|_| side.context.alloc_page_list(layout, 16).unwrap()).collect();
     let flags = SendFlags::SIGNALED;
     let wr = FastReg {
         wr_id: 1,
@@ -158,17 +158,20 @@ fn registrations(side: &common::Side) {
 }
 
 fn pipeline(side: &common::Side) {
-    let lane = Lane::looped_back(&side.device, &side.pd, 64).unwrap();
+    let lane = Lane::looped_back(&side.context, &side.pd, 64).unwrap();
     let memories = vec![Arc::clone(&side.memory)];
     let config = RegistrarConfig { keys: 16, ..RegistrarConfig::default() };
     let (mut client, mut worker) =
-        registrar(&side.device, &side.pd, lane, memories, &config).unwrap();
+        registrar(&side.context, &side.pd, lane, memories, &config).unwrap();
     let (mut asked, mut ended) = (0, 0);
     let before = allocations();
     while ended < ROUNDS {
         let mut pieces = Pieces::new();
         pieces.push(0..4096);
-        if asked < ROUNDS && client.register(asked, 0, pieces, Access::REMOTE_READ, false) {
+        let access = Access::REMOTE_READ;
+        let wanted =
+            Registration { tag: asked, memory: 0, pieces, access, remote_invalidate: false };
+        if asked < ROUNDS && client.register(wanted).is_ok() {
             asked += 1;
         }
         worker.turn();

@@ -47,8 +47,8 @@ struct World {
 }
 
 fn world(two: Two) -> World {
-    let a = ConnectionManager::open(&two.a.device, &config()).unwrap();
-    let b = ConnectionManager::open(&two.b.device, &config()).unwrap();
+    let a = ConnectionManager::open(&two.a.context, &config()).unwrap();
+    let b = ConnectionManager::open(&two.b.context, &config()).unwrap();
     World { a, b, two }
 }
 
@@ -143,7 +143,7 @@ fn a_connection_is_made_used_and_ended() {
 #[test]
 fn ends_over_ipv6_agree_on_the_smaller_wish() {
     let mut world = world(Two::new());
-    let entry = world.two.b.device.gids().into_iter().find(|entry| entry.gid.ip().is_ipv6());
+    let entry = world.two.b.context.gids().into_iter().find(|entry| entry.gid.ip().is_ipv6());
     let to = SocketAddr::new(entry.unwrap().gid.ip(), PORT);
     let ours = ConnParams { initiator_depth: 3, private_data: b"ahead", ..USUAL };
     let theirs = ConnParams { initiator_depth: 2, private_data: b"back", ..USUAL };

@@ -123,10 +123,10 @@ impl Run {
             page: PageSize::Base4K,
             ..RegionConfig::default()
         };
-        let memory = Memory::alloc(&two.b.device, &region).unwrap();
+        let memory = Memory::alloc(&two.b.context, &region).unwrap();
         let slot = |_| Slot {
             place: Place::Free(two.b.pd.alloc_mr(LISTS, PAGES as u32).unwrap()),
-            list: Some(two.b.device.alloc_page_list(LISTS, PAGES as u32).unwrap()),
+            list: Some(two.b.context.alloc_page_list(LISTS, PAGES as u32).unwrap()),
             pages: Vec::new(),
         };
         let slots = (0..DEPTH).map(slot).collect();
@@ -429,7 +429,7 @@ fn cycles_at_depth_256_under_loss_delay_and_failures() {
     // Every key went: the device refuses to be closed while an object lives.
     let Two { a, b, world } = two;
     drop((a.pd, a.cq, a.memory, b.pd, b.cq, b.memory));
-    common::close(a.device).unwrap();
-    common::close(b.device).unwrap();
+    common::close(a.context).unwrap();
+    common::close(b.context).unwrap();
     drop(world);
 }

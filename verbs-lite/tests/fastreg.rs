@@ -26,7 +26,7 @@ fn reg(wr_id: u64, start: u64) -> FastReg {
 
 /// A list of `b`'s memory.
 fn list(two: &Two, layout: ListLayout, pieces: &[std::ops::Range<usize>]) -> PageList {
-    let mut list = two.b.device.alloc_page_list(layout, 64).unwrap();
+    let mut list = two.b.context.alloc_page_list(layout, 64).unwrap();
     list.map(&two.b.memory, pieces).unwrap();
     list
 }
@@ -96,7 +96,7 @@ fn page_sizes_up_to_a_gigabyte_are_told_to_the_device() {
     let mut two = Two::new();
     let (mut qa, mut qb) = pair(&two);
     let mut mr = two.b.pd.alloc_mr(PAGES, 8).unwrap();
-    let mut list = two.b.device.alloc_page_list(PAGES, 8).unwrap();
+    let mut list = two.b.context.alloc_page_list(PAGES, 8).unwrap();
     for log_page in [12, 13, 16, 21, 30] {
         list.set_log_page(log_page).unwrap();
         // From inside a page on, as far as the page goes or the memory does.
@@ -272,14 +272,14 @@ fn what_cannot_be_bound_is_refused_and_comes_back() {
         let refused = qb.post_fast_reg(&wr, mr, list).unwrap_err();
         refused.cause
     };
-    let empty = two.b.device.alloc_page_list(PAGES, 8).unwrap();
+    let empty = two.b.context.alloc_page_list(PAGES, 8).unwrap();
     assert_eq!(refuse(reg(1, 0), alloc(8), empty), PostError::PageList, "empty");
     assert_eq!(refuse(reg(1, 1), alloc(8), whole()), PostError::PageList, "start");
     let nine = list(&two, PAGES, &[0..9 * 4096]);
     assert_eq!(refuse(reg(1, 0), alloc(8), nine), PostError::PageList, "too many");
     let pieces = list(&two, ListLayout::Pieces, &[0..1]);
     assert_eq!(refuse(reg(1, 0), alloc(8), pieces), PostError::PageList, "other layout");
-    let foreign = two.b.device.alloc_pd().unwrap().alloc_mr(PAGES, 8).unwrap();
+    let foreign = two.b.context.alloc_pd().unwrap().alloc_mr(PAGES, 8).unwrap();
     assert_eq!(refuse(reg(1, 0), foreign, whole()), PostError::Pd);
     let wr = FastReg { access: Access::REMOTE_WRITE, ..reg(1, 0) };
     assert_eq!(refuse(wr, alloc(8), whole()), PostError::Access);
@@ -287,7 +287,7 @@ fn what_cannot_be_bound_is_refused_and_comes_back() {
     let refused = plain.post_fast_reg(&reg(1, 0), alloc(8), whole()).unwrap_err();
     assert_eq!(refused.cause, PostError::NoFastReg);
 
-    let mut list = two.b.device.alloc_page_list(PAGES, 2).unwrap();
+    let mut list = two.b.context.alloc_page_list(PAGES, 2).unwrap();
     for (pieces, error) in [
         (vec![0..8193], PageListError::TooLong),
         (vec![0..4096, 8200..8300], PageListError::Unaligned),
@@ -327,6 +327,64 @@ fn keys_are_destroyed_in_every_state() {
     drop((qc, qd));
     let Two { a, b, world } = two;
     drop((qa, qb, a, b.pd, b.cq, b.memory));
-    common::close(b.device).unwrap();
+    common::close(b.context).unwrap();
     assert!(world.refusals(1).iter().all(|line| line.contains("rdma")), "{:?}", world.refusals(1));
+}
+
+#[test]
+fn a_slot_refuses_wrong_steps_and_keeps_its_key_through_all_states() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&two);
+    let mut key = KeySlot::new(&two.b.context, &two.b.pd, PAGES, 8).unwrap();
+    let mut wr = reg(1, 0);
+    wr.remote_invalidate = true;
+    let memory = std::sync::Arc::clone(&two.b.memory);
+    for by_peer in [true, false] {
+        assert_eq!((key.state(), key.remote()), (KeyState::Free, None));
+        assert_eq!(key.invalidate(&mut qb, 2, S).unwrap_err(), PostError::KeyState);
+        key.map(&memory, &[4096..8192]).unwrap();
+        let remote = key.register(&mut qb, &wr).unwrap();
+        assert_eq!((key.state(), key.remote()), (KeyState::Posted, Some(remote)));
+        assert_eq!(key.register(&mut qb, &wr).unwrap_err(), PostError::KeyState);
+        assert_eq!(key.map(&memory, &[0..1]).unwrap_err(), PageListError::Posted);
+        let (_, done) = two.run(&mut qa, &mut qb);
+        let states: Vec<_> = done.into_iter().map(|wc| key.complete(wc)).collect();
+        assert_eq!((states, key.state()), (vec![Ok(KeyState::Valid)], KeyState::Valid));
+        let write = SendWr::signaled(3, SendOp::Write(remote));
+        qa.post_send_inline(&write, b"12345678").unwrap();
+        assert_eq!(syndromes(&two.run(&mut qa, &mut qb).0), [0]);
+        if by_peer {
+            qb.post_recv(4, two.b.mr().buf(0..8).unwrap()).unwrap();
+            let end = SendWr::signaled(5, SendOp::SendInv(remote.rkey));
+            qa.post_send_inline(&end, b"x").unwrap();
+            let (_, mut got) = two.run(&mut qa, &mut qb);
+            key.invalidated_by(got.remove(0).recv.invalidated.unwrap()).unwrap();
+        } else {
+            key.invalidate(&mut qb, 6, S).unwrap();
+            assert_eq!((key.state(), key.remote()), (KeyState::Invalidating, None));
+            assert!(matches!(key.revoke(), Err(VerbsError::StillPosted { .. })));
+            let (_, done) = two.run(&mut qa, &mut qb);
+            let states: Vec<_> = done.into_iter().map(|wc| key.complete(wc)).collect();
+            assert_eq!(states, [Ok(KeyState::Free)]);
+        }
+    }
+    assert_eq!(two.b.read(4096, 8), b"12345678");
+    // A registration that is flushed: nobody knows how far it came.
+    key.map(&memory, &[0..4096]).unwrap();
+    key.queue_register(&mut qb, &wr).unwrap();
+    key.queue_invalidate(&mut qb, 7, S).unwrap();
+    qa.to_error().unwrap();
+    qb.to_error().unwrap();
+    let (_, done) = two.run(&mut qa, &mut qb);
+    for wc in done {
+        let _ = key.complete(wc);
+    }
+    if key.state() == KeyState::Stale {
+        assert_eq!(key.remote(), None);
+        key.revoke().unwrap();
+    }
+    assert_eq!(key.state(), KeyState::Free);
+    assert!(key.list_mut().is_some(), "the list came back");
+    key.dealloc().unwrap();
+    two.world.assert_clean();
 }

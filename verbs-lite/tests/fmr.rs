@@ -60,17 +60,17 @@ impl Scene {
     }
 
     fn pool(&self, config: &FmrPoolConfig) -> FmrPool {
-        FmrPool::new(&self.two.b.device, &self.two.b.pd, config).unwrap()
+        FmrPool::new(&self.two.b.context, &self.two.b.pd, config).unwrap()
     }
 
     fn queue(&self) -> FmrQueue {
-        FmrQueue::new(&self.two.b.device, &self.two.b.pd, 4).unwrap()
+        FmrQueue::new(&self.two.b.context, &self.two.b.pd, 4).unwrap()
     }
 
     /// Moves a queue pair of `b` to error behind its owner's back.
     fn break_qp(&self, qpn: Qpn) {
         let input = ModifyQpToErr::input().with_qpn(qpn.0);
-        self.two.b.device.device().execute::<ModifyQpToErr>(&input, &[], &mut []).unwrap();
+        self.two.b.context.device().execute::<ModifyQpToErr>(&input, &[], &mut []).unwrap();
     }
 }
 

@@ -43,7 +43,7 @@ fn a_region_is_addressed_by_its_virtual_addresses_or_from_zero() {
 fn a_dma_key_needs_no_registration_and_is_local_only() {
     let mut two = Two::new();
     let dma = two.a.pd.get_dma_mr().unwrap();
-    let other = two.a.device.alloc_pd().unwrap().get_dma_mr().unwrap();
+    let other = two.a.context.alloc_pd().unwrap().get_dma_mr().unwrap();
     assert!(dma.is_reserved());
     assert_eq!(dma.lkey(), other.lkey(), "the same for every domain");
     let physical = two.a.pd.physical_dma_mr().unwrap();
@@ -150,7 +150,7 @@ fn wrong_ranges_rights_and_devices_are_refused_before_the_device() {
 fn buffers_of_another_domain_or_device_are_refused_before_the_device() {
     let two = Two::new();
     let (mut qa, _qb) = two.connected::<Buf>();
-    let other = two.a.device.alloc_pd().unwrap();
+    let other = two.a.context.alloc_pd().unwrap();
     let foreign = [
         other.reg_mr(&two.a.memory, 0..64, ALL).unwrap(),
         other.get_dma_mr().unwrap().over(&two.a.memory).unwrap(),
@@ -178,6 +178,6 @@ fn packets_and_regions_never_share_memory() {
         ..PoolConfig::default()
     })
     .unwrap();
-    let error = two.a.device.map_memory(Arc::clone(pool.region())).unwrap_err();
+    let error = two.a.context.map_memory(Arc::clone(pool.region())).unwrap_err();
     assert!(matches!(error, VerbsError::Mempool(MempoolError::RegionInUse)), "{error}");
 }

@@ -18,13 +18,13 @@ fn group(text: &str) -> Gid {
 /// Groups whose MAC addresses the device lets in.
 fn let_in(side: &Side) -> u32 {
     let input = QueryNicVportContext::input().with_allowed_list_type(1);
-    let output = side.device.device().execute::<QueryNicVportContext>(&input, &[], &mut []);
+    let output = side.context.device().execute::<QueryNicVportContext>(&input, &[], &mut []);
     output.unwrap().nic_vport_context().allowed_list_size()
 }
 
 /// Sends a datagram to a group and returns how many arrived at `b`.
 fn send(two: &mut Two, qa: &mut Qp, qbs: &mut [Qp], group: Gid) -> usize {
-    let path = two.a.device.multicast_path(group).unwrap();
+    let path = two.a.context.multicast_path(group).unwrap();
     let to = AddressHandle::new(&path, Qpn::MULTICAST, QKEY);
     let wr = SendWr::signaled(2, SendOp::Datagram { to: &to, imm: Some(7) });
     qa.post_send_inline(&wr, b"to all").unwrap();
@@ -82,7 +82,7 @@ fn what_is_no_group_or_no_datagram_service_is_refused() {
     let mut qa = two.a.datagrams(QKEY);
     let unicast = group("192.168.0.2");
     assert!(matches!(qa.attach_multicast(unicast), Err(VerbsError::NoRoute { .. })));
-    assert!(matches!(two.a.device.multicast_path(unicast), Err(VerbsError::NoRoute { .. })));
+    assert!(matches!(two.a.context.multicast_path(unicast), Err(VerbsError::NoRoute { .. })));
     let (mut rc, _peer) = two.connected::<Buf>();
     let refused = rc.attach_multicast(group("239.1.2.3")).unwrap_err();
     assert!(matches!(refused, VerbsError::Unsupported { .. }), "{refused}");

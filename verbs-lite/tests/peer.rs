@@ -235,7 +235,7 @@ fn fast_register_keys_end_with_the_memory_they_are_attached_to() {
     let mr = host.reg(&two.b.pd, 0, 1 << 16);
     let layout = ListLayout::Pages { log_page: 12 };
     let mut key = two.b.pd.alloc_mr(layout, 8).unwrap();
-    let mut list = two.b.device.alloc_page_list(layout, 8).unwrap();
+    let mut list = two.b.context.alloc_page_list(layout, 8).unwrap();
     list.map(&mr.memories()[0], &[8192..16_384, 0..4096]).unwrap();
     let wr = FastReg {
         wr_id: 1,

@@ -42,7 +42,7 @@ fn write(qp: &mut Qp<()>, wr_id: u64, flags: SendFlags) {
 fn register(two: &Two, qp: &mut Qp<()>, wr_id: u64) -> RegisteredMr {
     let layout = ListLayout::Pages { log_page: 12 };
     let mr = two.a.pd.alloc_mr(layout, 1).unwrap();
-    let mut list = two.a.device.alloc_page_list(layout, 1).unwrap();
+    let mut list = two.a.context.alloc_page_list(layout, 1).unwrap();
     list.map(&two.a.memory, std::slice::from_ref(&(0..4096))).unwrap();
     let (flags, access) = (SendFlags::empty(), Access::LOCAL_WRITE);
     let wr = FastReg { wr_id, flags, start: 0, access, remote_invalidate: false };
@@ -160,7 +160,7 @@ fn an_error_inside_a_request_fails_that_one() {
         qp.complete(two.a.cq.poll().unwrap(), end).unwrap();
         assert_eq!(ended, [(0, Ok(())), (1, Err(CqeSyndrome::LOCAL_PROT_ERR))], "block {inside}");
         assert_eq!(qp.mr_state(&mr), MrState::Unknown);
-        assert_eq!(qp.free_blocks(), 63, "the one behind has not ended");
+        assert_eq!(qp.free_wr(), 15, "the one behind has not ended");
     }
 }
 
@@ -177,12 +177,12 @@ fn positions_go_on_after_a_reset_and_counters_start_over() {
     assert_eq!(qp.mr_state(&mr), MrState::Unknown);
     qp.reset().unwrap();
     assert_eq!(qp.mr_state(&mr), MrState::Unknown, "of the life before");
-    assert_eq!(qp.free_blocks(), 64);
+    assert_eq!(qp.free_wr(), 16);
     qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap();
     qp.connect(&rtr(&two.a, &two.b, Qpn(0x123), 0)).unwrap();
     qp.activate(&rts(0)).unwrap();
     write(&mut qp, 2, SendFlags::empty());
     assert_eq!(qp.last_wqe_counter(), 0);
     assert_eq!(flags(&two, &qp, 0), 0, "no fence of the life before");
-    assert_eq!(qp.free_blocks(), 63);
+    assert_eq!(qp.free_wr(), 15);
 }

@@ -164,7 +164,7 @@ fn what_cannot_be_sent_is_refused_by_name_and_comes_back() {
     let two = Two::new();
     let (mut qa, _qb) = pair(&two);
     let ma = two.a.mr();
-    let other = two.a.device.alloc_pd().unwrap();
+    let other = two.a.context.alloc_pd().unwrap();
     let foreign = other.reg_mr(&two.a.memory, 0..4096, Access::LOCAL_WRITE).unwrap();
     let wr = SendWr::signaled(1, SendOp::Frame);
     let mut refused = |wr: &SendWr<'_>, buf: Option<Buf>| {
@@ -497,7 +497,7 @@ fn one_completion_queue_serves_raw_packets_and_a_connection() {
 fn a_device_that_wants_headers_inline_gets_them() {
     let plain = Two::new();
     let kind = cap_type::ETHERNET_OFFLOADS;
-    let page = plain.a.device.device().capability_page(kind).unwrap();
+    let page = plain.a.context.device().capability_page(kind).unwrap();
     let cap = EthCap::read_from(&page[..0x40]).unwrap().with_wqe_inline_mode(0);
     let mut other = [0; CAP_PAGE_BYTES];
     other.copy_from_slice(&page);
@@ -506,7 +506,7 @@ fn a_device_that_wants_headers_inline_gets_them() {
     let config = NicConfig { cap_pages: vec![page], ..common::config() };
     let (a, b) = link(1 << 20);
     let mut two = Two::of(common::models_like(&config, a, b));
-    assert_eq!(two.a.device.device().limits().min_inline_bytes, 18);
+    assert_eq!(two.a.context.device().limits().min_inline_bytes, 18);
     let (mut qa, mut qb) = pair(&two);
     let (ma, mb) = (two.a.mr(), two.b.mr());
     for len in [14, 17, 18, 19, 60, 61, 1514, 1518] {
@@ -535,9 +535,9 @@ fn dropping_ends_rules_and_lets_go_of_buffers() {
     let bytes = frame(two.b.mac(), two.a.mac(), EXPERIMENTAL, 100);
     send(&two, &mut qa, &ma, 1, &bytes);
     two.world.settle();
-    let used = two.b.device.device().dma_bytes_used();
+    let used = two.b.context.device().dma_bytes_used();
     drop(qb);
-    assert!(two.b.device.device().dma_bytes_used() < used, "rings and records");
+    assert!(two.b.context.device().dma_bytes_used() < used, "rings and records");
     two.b.fill(RECEIVES, &[0; 4 * SLOT]);
     send(&two, &mut qa, &ma, 2, &bytes);
     two.world.settle();
@@ -549,9 +549,9 @@ fn dropping_ends_rules_and_lets_go_of_buffers() {
         qp.create_flow(&to(two.b.mac())).unwrap();
     }
     drop((mb, take(&mut two.a.cq, &mut qa)));
-    let Side { device, pd, cq, memory, .. } = two.b;
+    let Side { context, pd, cq, memory, .. } = two.b;
     drop((pd, cq, memory));
-    common::close(device).unwrap();
+    common::close(context).unwrap();
 }
 
 /// UDP over IPv4 without checksums.

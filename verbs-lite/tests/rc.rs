@@ -84,7 +84,7 @@ fn writes_and_reads_move_bytes_without_the_peer() {
 fn atomics_work_on_integers_of_the_host() {
     let mut two = Two::new();
     let (ma, mb) = (two.a.mr(), two.b.mr());
-    assert!(two.a.device.attr().caps.contains(DeviceCaps::ATOMICS_HOST_ORDER));
+    assert!(two.a.context.attr().caps.contains(DeviceCaps::ATOMICS_HOST_ORDER));
     let (mut qa, mut qb) = two.connected::<Buf>();
     let remote = RemoteAddr { addr: mb.addr() + 64, rkey: mb.rkey().unwrap() };
     two.b.fill(64, &41u64.to_le_bytes());
@@ -343,11 +343,14 @@ fn a_peer_without_receives_is_not_ready_and_one_that_is_gone_times_out() {
 #[test]
 fn sizes_are_checked_and_completion_queues_cannot_overrun() {
     let two = Two::new();
-    let tiny = two.a.device.create_cq(100).unwrap();
-    assert_eq!(tiny.entries(), 128);
+    // As many entries as requests, of both directions.
+    let tiny = two.a.context.create_cq(30).unwrap();
+    assert_eq!(tiny.entries(), 32);
     let create = |config: &QpConfig| two.a.pd.create_qp::<Buf>(&tiny, config);
-    let error = create(&QpConfig { max_send_wr: 128, ..small() }).unwrap_err();
-    assert!(matches!(error, VerbsError::CqTooSmall { .. }), "{error}");
+    let error = create(&QpConfig { max_send_wr: 17, ..small() }).unwrap_err();
+    assert!(matches!(error, VerbsError::CqTooSmall { need: 16, free: 15 }), "{error}");
+    let error = create(&QpConfig { max_send_wr: 33, ..small() }).unwrap_err();
+    assert!(matches!(error, VerbsError::CqTooSmall { need: 33, free: 32 }), "{error}");
     for bad in [
         QpConfig { max_send_wr: 0, ..small() },
         QpConfig { max_recv_wr: 1 << 20, ..small() },
@@ -390,8 +393,8 @@ fn what_succeeded_unreported_comes_back_after_an_error() {
 #[test]
 fn queue_pairs_that_share_a_doorbell_page_lose_none() {
     let mut two = Two::new();
-    two.a.cq = two.a.device.create_cq(1 << 14).unwrap();
-    two.b.cq = two.b.device.create_cq(1 << 14).unwrap();
+    two.a.cq = two.a.context.create_cq(1 << 14).unwrap();
+    two.b.cq = two.b.context.create_cq(1 << 14).unwrap();
     let pairs: Vec<_> = (0..150).map(|_| two.rc::<()>(&small())).collect();
     let (mut qas, mut qbs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     for round in 0..3 {
@@ -410,4 +413,112 @@ fn queue_pairs_that_share_a_doorbell_page_lose_none() {
         }
     }
     two.world.assert_clean();
+}
+
+/// Requests of one block and of several, all of them flushed: each takes an entry.
+#[test]
+fn as_many_entries_as_requests_take_every_flush() {
+    for (len, fast_reg) in [(8, false), (64, false), (64, true)] {
+        let mut two = Two::new();
+        two.a.cq = two.a.context.create_cq(32).unwrap();
+        let (mut qa, _qb) = two.rc::<()>(&QpConfig { fast_reg, ..small() });
+        let wr = SendWr::unsignaled(1, SendOp::Send);
+        for left in (0..16).rev() {
+            qa.post_recv(2, ()).unwrap();
+            qa.queue_send_inline(&wr, &pattern(len, 1)).unwrap();
+            assert_eq!(qa.free_wr(), left);
+        }
+        assert_eq!(qa.queue_send_inline(&wr, &[0; 8]).unwrap_err(), PostError::Full);
+        assert_eq!(qa.queue_send_inline(&wr, &[0; 64]).unwrap_err(), PostError::Full);
+        assert_eq!(qa.post_send(&wr, Some(())).unwrap_err().cause, PostError::Full);
+        assert_eq!(qa.post_recv(2, ()).unwrap_err().cause, PostError::Full);
+        qa.to_error().unwrap();
+        two.world.settle();
+        let mut batch = arrayvec::ArrayVec::<Completion, 64>::new();
+        assert_eq!(two.a.cq.poll_batch(&mut batch), 32);
+        let mut ended = [0; 3];
+        for mut completion in batch {
+            while let Some(wc) = qa.next_wc(&mut completion).unwrap() {
+                ended[wc.wr_id as usize] += 1;
+            }
+        }
+        assert_eq!((ended, qa.has_outstanding(), qa.free_wr()), ([0, 16, 16], false, 16));
+        two.world.assert_clean();
+    }
+}
+
+#[test]
+fn a_table_finds_queue_pairs_by_their_completions() {
+    const COUNT: u32 = 40;
+    let mut two = Two::new();
+    let mut table = QpTable::<u64, ()>::new();
+    let mut peers = Vec::new();
+    for at in 0..COUNT {
+        assert_eq!(table.vacant(), at);
+        let (qa, mut qb) = two.rc(&QpConfig { user_index: at, ..small() });
+        for id in 0..5 {
+            qb.post_recv(id, ()).unwrap();
+        }
+        assert!(table.insert(qa, 0).is_none());
+        peers.push(qb);
+    }
+    for (qp, _) in table.iter_mut() {
+        for id in 0..2 {
+            qp.post_send_inline(&SendWr::unsignaled(id, SendOp::Send), &[1]).unwrap();
+        }
+        qp.post_send_inline(&signaled(2, SendOp::Send), &[1]).unwrap();
+    }
+    for expected in [3, 4] {
+        two.world.settle();
+        while let Some(Ended { qp, data: ended, wc }) = table.poll(&mut two.a.cq).unwrap() {
+            assert_eq!((wc.wr_id, wc.result), (*ended, Ok(())), "in order, to the right place");
+            *ended += 1;
+            if *ended == 3 {
+                // The queue pair is free while what has ended is given out.
+                qp.post_send_inline(&signaled(3, SendOp::Send), &[1]).unwrap();
+            }
+        }
+        assert!(table.iter_mut().all(|(_, ended)| *ended == expected));
+    }
+    // At most as many as there is room for, until none is left.
+    let (mut batch, mut received) = (arrayvec::ArrayVec::<Completion, 7>::new(), 0);
+    while two.b.cq.poll_batch(&mut batch) > 0 {
+        received += batch.len();
+        for mut completion in batch.drain(..) {
+            let qp = &mut peers[completion.user_index() as usize];
+            assert_eq!(completion.qpn(), qp.qpn());
+            while let Some(wc) = qp.next_wc(&mut completion).unwrap() {
+                assert_eq!(wc.opcode, WcOpcode::Recv);
+            }
+            // There is no more to it.
+            assert!(qp.next_wc(&mut completion).unwrap().is_none());
+        }
+    }
+    assert_eq!(received, 4 * COUNT as usize);
+    // A queue pair that is out of the table.
+    let (qp, _) = table.get_mut(5).unwrap();
+    qp.post_send_inline(&signaled(9, SendOp::Send), &[1]).unwrap();
+    two.world.settle();
+    let (qp, ended) = table.remove(5).unwrap();
+    assert_eq!((qp.user_index(), ended, table.vacant()), (5, 4, 5));
+    assert!(table.poll(&mut two.a.cq).unwrap().is_none());
+    assert_eq!(table.dropped(), 1);
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_completion_of_another_queue_pair_ends_nothing() {
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.connected::<()>();
+    let (mut other, _peer) = two.connected::<()>();
+    qa.to_error().unwrap();
+    qa.reset().unwrap();
+    other.post_send_inline(&signaled(1, SendOp::Send), &[1]).unwrap();
+    other.to_error().unwrap();
+    two.world.settle();
+    let mut completion = two.a.cq.poll().unwrap();
+    assert_eq!(qa.next_wc(&mut completion).unwrap_err().of, other.qpn().0);
+    let wc = other.next_wc(&mut completion).unwrap().unwrap();
+    assert_eq!((wc.wr_id, wc.result.is_ok()), (1, false));
+    assert!(other.next_wc(&mut completion).unwrap().is_none());
 }

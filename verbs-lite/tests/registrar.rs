@@ -19,11 +19,16 @@ fn pieces(list: &[std::ops::Range<usize>]) -> Pieces {
     list.iter().cloned().collect()
 }
 
+/// A request for a key with all rights over pieces of the only memory.
+fn wanted(tag: u64, ranges: &[std::ops::Range<usize>]) -> Registration {
+    Registration { tag, memory: 0, pieces: pieces(ranges), access: ALL, remote_invalidate: false }
+}
+
 /// A pipeline over `b`'s memory, its queue pair looped back.
 fn pipeline(two: &Two, config: &RegistrarConfig) -> (Client, Worker) {
-    let lane = Lane::looped_back(&two.b.device, &two.b.pd, 4 * config.keys.max(8)).unwrap();
+    let lane = Lane::looped_back(&two.b.context, &two.b.pd, 4 * config.keys.max(8)).unwrap();
     let memories = vec![Arc::clone(&two.b.memory)];
-    registrar(&two.b.device, &two.b.pd, lane, memories, config).unwrap()
+    registrar(&two.b.context, &two.b.pd, lane, memories, config).unwrap()
 }
 
 fn turn(two: &Two, worker: &mut Worker) {
@@ -54,7 +59,7 @@ fn keys_work_for_peers_until_they_are_confirmed_ended() {
     let mut two = Two::new();
     let (mut qa, mut qb) = two.connected::<()>();
     let (mut client, mut worker) = pipeline(&two, &RegistrarConfig::default());
-    assert!(client.register(7, 0, pieces(&[5000..8192, 20480..20490]), ALL, false));
+    assert!(client.register(wanted(7, &[5000..8192, 20480..20490])).is_ok());
     let (tag, key) = key(answer(&two, &mut client, &mut worker));
     assert_eq!((tag, key.len_bytes, key.remote.addr), (7, 3202, 5000 - 4096));
     let bytes = pattern(50, 3);
@@ -87,7 +92,7 @@ fn every_request_is_answered_once_whatever_is_full() {
         if next < 500 {
             // Every tenth cannot be described.
             let end = if next % 10 == 9 { common::MEMORY_BYTES + 1 } else { 4096 };
-            if client.register(next, 0, pieces(&[0..end]), ALL, false) {
+            if client.register(wanted(next, &[0..end])).is_ok() {
                 next += 1;
             } else {
                 full += 1;
@@ -138,7 +143,7 @@ fn cost_of(depth: u32) -> (u64, u64) {
     let (mut client, mut worker) = pipeline(&two, &config);
     let (mut asked, mut ended, mut turns) = (0u64, 0, 0);
     while ended < 2000 {
-        while asked < 2000 && client.register(asked, 0, pieces(&[0..4096]), ALL, false) {
+        while asked < 2000 && client.register(wanted(asked, &[0..4096])).is_ok() {
             asked += 1;
         }
         while let Some(answer) = client.poll() {
@@ -172,22 +177,18 @@ fn a_read_comes_through_a_key_that_ends_with_it() {
     let ma = two.a.mr();
     let config = QpConfig { fast_reg: true, ..small() };
     let (_qa, qb) = two.rc::<()>(&config);
-    let cq = std::mem::replace(&mut two.b.cq, two.b.device.create_cq(64).unwrap());
+    let cq = std::mem::replace(&mut two.b.cq, two.b.context.create_cq(64).unwrap());
     let lane = Lane { qp: qb, cq };
     let memories = vec![Arc::clone(&two.b.memory)];
     let config = RegistrarConfig { keys: 4, ..RegistrarConfig::default() };
     let (mut client, mut worker) =
-        registrar(&two.b.device, &two.b.pd, lane, memories, &config).unwrap();
+        registrar(&two.b.context, &two.b.pd, lane, memories, &config).unwrap();
     two.a.fill(0, &pattern(6000, 4));
     let from = RemoteAddr { addr: ma.addr(), rkey: ma.rkey().unwrap() };
     for tag in 0..20 {
         let at = (tag as usize % 4) * 16384;
-        assert!(client.read_once(
-            tag,
-            0,
-            pieces(&[at + 100..at + 4096, at + 8192..at + 9000]),
-            from
-        ));
+        let pieces = pieces(&[at + 100..at + 4096, at + 8192..at + 9000]);
+        client.read_once(ReadOnce { tag, memory: 0, pieces, from }).unwrap();
     }
     for expected in 0..20 {
         let answer = answer(&two, &mut client, &mut worker);
@@ -198,12 +199,13 @@ fn a_read_comes_through_a_key_that_ends_with_it() {
     two.world.assert_clean();
 
     // The peer refuses: everything under way is answered, and every key is accounted for.
-    assert!(client.register(50, 0, pieces(&[0..10]), ALL, false));
+    assert!(client.register(wanted(50, &[0..10])).is_ok());
     let (_, held) = key(answer(&two, &mut client, &mut worker));
     let bad = RemoteAddr { rkey: Rkey(from.rkey.0 ^ 1), ..from };
-    assert!(client.read_once(51, 0, pieces(&[0..10]), bad));
+    let pieces = pieces(&[0..10]);
+    client.read_once(ReadOnce { tag: 51, memory: 0, pieces, from: bad }).unwrap();
     for tag in 52..60 {
-        assert!(client.register(tag, 0, pieces(&[0..10]), ALL, false));
+        assert!(client.register(wanted(tag, &[0..10])).is_ok());
     }
     while !worker.has_failed() {
         turn(&two, &mut worker);
@@ -226,9 +228,11 @@ fn a_read_comes_through_a_key_that_ends_with_it() {
         "the READ's own failure: {cause:?}"
     );
     assert_eq!(drained.free.len() + drained.bound.len(), 4);
-    assert!(drained.bound.iter().any(|(tag, mr)| *tag == 50 && mr.remote() == held.remote));
-    for (_, mr) in drained.bound {
-        mr.revoke().unwrap();
+    let mut bound = drained.bound.into_iter();
+    assert!(bound.any(|(tag, key)| tag == 50 && key.mr().unwrap().remote() == held.remote));
+    for (_, mut key) in bound {
+        key.revoke().unwrap();
+        assert_eq!(key.state(), KeyState::Free);
     }
     assert!(client.is_abandoned());
 }
@@ -244,9 +248,9 @@ fn two_workers_and_the_model_on_threads_of_their_own() {
     let cores: Vec<usize> = lcores.ids().collect();
     let config = RegistrarConfig { keys: 16, ring_entries: 64, ..RegistrarConfig::default() };
     let launch = |at: usize| {
-        let lane = Lane::looped_back(&side.device, &side.pd, 64).unwrap();
+        let lane = Lane::looped_back(&side.context, &side.pd, 64).unwrap();
         let memories = vec![Arc::clone(&side.memory)];
-        let (client, worker) = registrar(&side.device, &side.pd, lane, memories, &config).unwrap();
+        let (client, worker) = registrar(&side.context, &side.pd, lane, memories, &config).unwrap();
         let core = cores[at % cores.len()];
         let run = move |stop: &StopFlag| worker.run(stop, WaitStrategy::Yield);
         (client, lcores.launch(core, StopFlag::new(), run).unwrap())
@@ -256,7 +260,7 @@ fn two_workers_and_the_model_on_threads_of_their_own() {
     const CYCLES: u64 = 3000;
     while ended.iter().any(|count| *count < CYCLES) {
         for (at, (client, _)) in workers.iter_mut().enumerate() {
-            if asked[at] < CYCLES && client.register(asked[at], 0, pieces(&[0..100]), ALL, false) {
+            if asked[at] < CYCLES && client.register(wanted(asked[at], &[0..100])).is_ok() {
                 asked[at] += 1;
             }
             while let Some(answer) = client.poll() {
@@ -290,14 +294,14 @@ fn a_pipeline_over_peer_memory_ends_with_it() {
     let block = provider.host(65_536, 4096).unwrap();
     let mr = registry.reg_mr(&two.b.pd, block.range(0, 65_536), &PeerConfig::new(ALL)).unwrap();
     let make = |memories| {
-        let lane = Lane::looped_back(&two.b.device, &two.b.pd, 64).unwrap();
-        registrar(&two.b.device, &two.b.pd, lane, memories, &RegistrarConfig::default())
+        let lane = Lane::looped_back(&two.b.context, &two.b.pd, 64).unwrap();
+        registrar(&two.b.context, &two.b.pd, lane, memories, &RegistrarConfig::default())
     };
     let mixed = make(vec![Arc::clone(&mr.memories()[0]), Arc::clone(&two.b.memory)]).unwrap_err();
     assert!(mixed.to_string().contains("make one for each"), "{mixed}");
     let (mut client, mut worker) = make(mr.memories().to_vec()).unwrap();
     let (mut qa, mut qb) = two.connected::<()>();
-    assert!(client.register(7, 0, pieces(&[4096..12_288]), ALL, false));
+    assert!(client.register(wanted(7, &[4096..12_288])).is_ok());
     let (_, key) = key(answer(&two, &mut client, &mut worker));
     let write = SendWr::signaled(1, SendOp::Write(key.remote));
     qa.post_send_inline(&write, b"into the peer").unwrap();
@@ -314,7 +318,7 @@ fn a_pipeline_over_peer_memory_ends_with_it() {
     region.copy_out(start + 4096, &mut bytes).unwrap();
     assert_eq!(&bytes, b"into the peer");
     // Whoever asks for more is told so.
-    assert!(client.register(8, 0, pieces(&[0..4096]), ALL, false));
+    assert!(client.register(wanted(8, &[0..4096])).is_ok());
     let refused = answer(&two, &mut client, &mut worker);
     assert!(!matches!(refused, Answer::Key { .. }), "{refused:?}");
 }

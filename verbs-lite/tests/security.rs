@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn bind(&mut self, mr: FastRegMr, access: Access) -> RegisteredMr {
-        let mut list = self.two.b.device.alloc_page_list(PAGES, 8).unwrap();
+        let mut list = self.two.b.context.alloc_page_list(PAGES, 8).unwrap();
         list.map(&self.two.b.memory, &[AT..AT + LEN]).unwrap();
         let wr = FastReg { wr_id: 1, flags: S, start: 0x1000, access, remote_invalidate: true };
         let bound = self.qb.post_fast_reg(&wr, mr, list).unwrap();
@@ -203,7 +203,7 @@ fn rights_that_the_key_does_not_grant() {
 fn keys_of_another_domain() {
     for name in OPERATIONS {
         let mut scene = Scene::new();
-        let other = scene.two.b.device.alloc_pd().unwrap();
+        let other = scene.two.b.context.alloc_pd().unwrap();
         let mr = other.reg_mr(&scene.two.b.memory, AT..AT + LEN, ALL).unwrap();
         let remote = RemoteAddr { addr: mr.addr(), rkey: mr.rkey().unwrap() };
         scene.assert_refused("other domain", name, remote, REMOTE_ACCESS);

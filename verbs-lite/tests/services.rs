@@ -3,6 +3,8 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 use common::{MTU, Two, ids, path, pattern, rtr, rts, small, syndromes, take};
 use ferrocx_core::Event;
@@ -144,11 +146,69 @@ fn readable(fd: &impl AsFd) -> bool {
 }
 
 #[test]
+fn waiting_takes_what_came_before_and_what_comes_and_nothing_else() {
+    let mut two = Two::new();
+    let mut channel = two.b.context.create_comp_channel(1).unwrap();
+    two.b.cq = two.b.context.create_cq_with_events(256, &channel).unwrap();
+    let (mut qa, mut qb) = two.connected::<()>();
+    let short = Some(Duration::from_millis(5));
+    assert!(!channel.wait(&mut [&mut two.b.cq], short).unwrap(), "nothing came");
+    let wr = SendWr::signaled(1, SendOp::Send);
+    for is_there_before in [true, false, false, true, false] {
+        qb.post_recv(1, ()).unwrap();
+        qa.post_send_inline(&wr, b"x").unwrap();
+        if is_there_before {
+            two.world.settle();
+        }
+        let world = Arc::clone(&two.world);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                world.settle();
+            });
+            assert!(channel.wait(&mut [&mut two.b.cq], None).unwrap());
+        });
+        assert_eq!(take(&mut two.b.cq, &mut qb).len(), 1);
+        // The event of what was polled wakes nobody.
+        two.world.settle();
+        assert!(!channel.wait(&mut [&mut two.b.cq], short).unwrap(), "it was taken");
+    }
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_firmware_that_waits_is_noticed_and_served() {
+    let mut two = Two::new();
+    let context = two.a.context.clone();
+    let poll_in_vain = |cq: &mut Cq| {
+        for _ in 0..3 << 20 {
+            assert!(cq.poll().is_none());
+        }
+    };
+    poll_in_vain(&mut two.a.cq);
+    assert!(!context.is_neglected());
+    let pages = context.device().firmware_pages();
+    two.world.nic(0).request_pages(5);
+    two.world.settle();
+    poll_in_vain(&mut two.a.cq);
+    assert!(context.is_neglected());
+    assert_eq!(context.device().firmware_pages(), pages);
+    let background = context.background(Duration::from_millis(1)).unwrap();
+    while context.device().firmware_pages() < pages + 5 {
+        std::thread::yield_now();
+    }
+    drop(background);
+    poll_in_vain(&mut two.a.cq);
+    assert!(!context.is_neglected());
+    two.world.assert_clean();
+}
+
+#[test]
 fn an_armed_queue_wakes_its_waiter_once() {
     let mut two = Two::new();
     let mb = two.b.mr();
-    let mut channel = two.b.device.create_comp_channel(1).unwrap();
-    let cq = two.b.device.create_cq_with_events(256, &channel).unwrap();
+    let mut channel = two.b.context.create_comp_channel(1).unwrap();
+    let cq = two.b.context.create_cq_with_events(256, &channel).unwrap();
     let old = std::mem::replace(&mut two.b.cq, cq);
     let (mut qa, mut qb) = two.connected::<Buf>();
     channel.arm();
@@ -191,7 +251,7 @@ fn what_happens_to_a_queue_pair_is_an_event() {
     let wr = SendWr::signaled(1, SendOp::Write(bad));
     qa.post_send_inline(&wr, b"x").unwrap();
     let _ = two.run(&mut qa, &mut qb);
-    let event = two.b.device.poll_async_event();
+    let event = two.b.context.poll_async_event();
     let number = qb.qpn().0;
     assert!(
         matches!(event, Some(Event::QueueError { number: n, queue_type: 0, .. }) if n == number),
@@ -203,19 +263,19 @@ fn what_happens_to_a_queue_pair_is_an_event() {
 #[test]
 fn the_device_says_what_it_can_do() {
     let two = Two::new();
-    let attr = *two.a.device.attr();
+    let attr = *two.a.context.attr();
     let all = DeviceCaps::MEM_MGT_EXTENSIONS | DeviceCaps::LOCAL_DMA_LKEY;
     assert!(attr.caps.contains(all | DeviceCaps::MEM_WINDOW_TYPE_2));
     assert_eq!((attr.max_qp_rd_atom, attr.max_send_sge, attr.max_recv_sge), (16, 59, 32));
-    let port = two.a.device.port_attr().unwrap();
+    let port = two.a.context.port_attr().unwrap();
     assert_eq!((port.is_up, port.active_mtu), (true, Mtu::B1024));
-    let gids = two.a.device.gids();
+    let gids = two.a.context.gids();
     assert_eq!(gids.len(), 2);
     assert_eq!(gids[0].gid.to_string(), "fe80::ff:fe00:1");
     let remote = Gid::from("fe80::9".parse::<std::net::IpAddr>().unwrap());
-    assert_eq!(two.a.device.route(remote).unwrap().source, gids[0]);
-    two.a.device.remove_gid(&gids[0]).unwrap();
-    assert!(matches!(two.a.device.route(remote), Err(VerbsError::NoRoute { .. })));
+    assert_eq!(two.a.context.route(remote).unwrap().source, gids[0]);
+    two.a.context.remove_gid(&gids[0]).unwrap();
+    assert!(matches!(two.a.context.route(remote), Err(VerbsError::NoRoute { .. })));
     two.world.assert_clean();
 }
 
@@ -226,15 +286,15 @@ fn everything_is_handed_back_in_any_order() {
     let (qa, qb) = two.connected::<Buf>();
     let buf = mr.buf(0..8).unwrap();
     let Two { a, b, world } = two;
-    let common::Side { device, pd, cq, memory, .. } = a;
+    let common::Side { context, pd, cq, memory, .. } = a;
     drop((cq, pd, mr));
     drop(qa);
     drop(memory);
     drop(buf);
-    common::close(device).unwrap();
+    common::close(context).unwrap();
     drop(qb);
-    assert!(common::close(b.device.clone()).is_err(), "others live");
+    assert!(common::close(b.context.clone()).is_err(), "others live");
     drop((b.pd, b.cq, b.memory));
-    common::close(b.device).unwrap();
+    common::close(b.context).unwrap();
     world.assert_clean();
 }

@@ -179,7 +179,7 @@ fn the_limit_is_reported_once_for_each_time_it_was_asked_for() {
     let mut scene = Scene::new(1, &SrqConfig { max_wr: 15, max_sge: 1 });
     let event = |scene: &Scene| {
         scene.two.world.settle();
-        scene.two.b.device.poll_async_event()
+        scene.two.b.context.poll_async_event()
     };
     for id in 0..8 {
         scene.post(id, 0, 64);
@@ -229,16 +229,16 @@ fn what_does_not_belong_together_is_refused() {
     let mut scene = Scene::new(1, &SrqConfig { max_wr: 2, max_sge: 1 });
     let own = scene.mb.buf(0..8).unwrap();
     assert_eq!(scene.qbs[0].post_recv(1, own).unwrap_err().cause, PostError::Shared);
-    let other = scene.two.b.device.alloc_pd().unwrap();
+    let other = scene.two.b.context.alloc_pd().unwrap();
     let foreign = other.reg_mr(&scene.two.b.memory, 0..64, Access::LOCAL_WRITE).unwrap();
     let refused = scene.srq.post_recv(1, foreign.buf(0..8).unwrap()).unwrap_err();
     assert_eq!(refused.cause, PostError::Pd);
     let (a, b) = (&scene.two.a, &scene.two.b);
     let refused = create(a, &a.cq, &scene.srq).unwrap_err();
     assert!(matches!(refused, VerbsError::OtherDevice { .. }), "{refused}");
-    let small_cq = b.device.create_cq(2).unwrap();
+    let small_cq = b.context.create_cq(1).unwrap();
     let refused = create(b, &small_cq, &scene.srq).unwrap_err();
-    assert!(matches!(refused, VerbsError::CqTooSmall { need: 4, free: 2 }), "{refused}");
+    assert!(matches!(refused, VerbsError::CqTooSmall { need: 2, free: 1 }), "{refused}");
     for bad in [SrqConfig { max_wr: 0, max_sge: 1 }, SrqConfig { max_wr: 1, max_sge: 0 }] {
         assert!(matches!(b.pd.create_srq::<Buf>(&bad), Err(VerbsError::OutOfRange { .. })));
     }
@@ -257,13 +257,13 @@ fn what_does_not_belong_together_is_refused() {
 fn one_share_of_a_completion_queue_is_enough_for_all() {
     let two = Two::new();
     let side: &Side = &two.b;
-    let srq: Srq = side.pd.create_srq(&SrqConfig { max_wr: 31, max_sge: 1 }).unwrap();
-    let cq = side.device.create_cq(32).unwrap();
+    let srq: Srq = side.pd.create_srq(&SrqConfig { max_wr: 32, max_sge: 1 }).unwrap();
+    let cq = side.context.create_cq(32).unwrap();
     let make = || create(side, &cq, &srq).unwrap();
     let qps: Vec<_> = (0..20).map(|_| make()).collect();
     drop(qps);
     drop(srq);
-    let _whole: Srq = side.pd.create_srq(&SrqConfig { max_wr: 31, max_sge: 1 }).unwrap();
+    let _whole: Srq = side.pd.create_srq(&SrqConfig { max_wr: 32, max_sge: 1 }).unwrap();
     let _qp = create(side, &cq, &_whole).unwrap();
     two.world.assert_clean();
 }
@@ -279,18 +279,18 @@ fn dropped_first_it_stays_until_its_queue_pairs_are_gone() {
     let number = srq.number();
     drop(srq);
     let is_alive = QueryRmp::input().with_rmpn(number);
-    two.b.device.device().execute::<QueryRmp>(&is_alive, &[], &mut []).unwrap();
+    two.b.context.device().execute::<QueryRmp>(&is_alive, &[], &mut []).unwrap();
     // Nobody takes the completion; the device still fills what is posted.
     drop(qbs);
     assert_eq!(two.b.read(0, 6), b"before");
     let gone = QueryRmp::input().with_rmpn(number);
-    let refused = two.b.device.device().execute::<QueryRmp>(&gone, &[], &mut []);
+    let refused = two.b.context.device().execute::<QueryRmp>(&gone, &[], &mut []);
     assert!(refused.is_err(), "it was destroyed with its last queue pair");
     drop((qas, ma, mb));
     let Two { a, b, world } = two;
     drop((a, b.pd, b.cq));
     assert_eq!(b.memory.len_bytes(), MEMORY_BYTES);
     drop(b.memory);
-    common::close(b.device).unwrap();
+    common::close(b.context).unwrap();
     assert_eq!(world.refusals(1).len(), 1, "the query above");
 }

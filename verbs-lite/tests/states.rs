@@ -87,7 +87,7 @@ impl Run {
         match step {
             Step::Register(at) if matches!(self.places[at], Place::Empty) => {
                 let mr = self.two.b.pd.alloc_mr(LISTS, 8).unwrap();
-                let mut list = self.two.b.device.alloc_page_list(LISTS, 8).unwrap();
+                let mut list = self.two.b.context.alloc_page_list(LISTS, 8).unwrap();
                 list.map(&self.two.b.memory, &[at * 4096..at * 4096 + 4096]).unwrap();
                 let wr = FastReg {
                     wr_id: at as u64,

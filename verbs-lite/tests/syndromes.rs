@@ -109,7 +109,7 @@ fn provoke(code: u8) -> (Vec<u8>, Vec<u8>) {
             let side = &scene.two.a;
             scene.qa = side.datagrams(5);
             let path = common::path(&scene.two.a, &scene.two.b);
-            scene.two.a.device.remove_gid(&path.route.source).unwrap();
+            scene.two.a.context.remove_gid(&path.route.source).unwrap();
             let to = AddressHandle::new(&path, Qpn(9), 5);
             scene.post(SendOp::Datagram { to: &to, imm: None })
         }

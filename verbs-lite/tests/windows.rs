@@ -223,7 +223,7 @@ fn the_peer_of_another_queue_pair_even_of_another_domain() {
     });
     Scene::assert_refused("another domain", |scene| {
         let mw = scene.bound(RIGHTS);
-        let other = scene.two.b.device.alloc_pd().unwrap();
+        let other = scene.two.b.context.alloc_pd().unwrap();
         let old = scene.reconnect(&other);
         std::mem::forget(old);
         (mw.remote(), Some(mw))
@@ -287,7 +287,7 @@ fn what_cannot_be_bound_is_refused_and_nothing_is_posted() {
     let read_only = pd.reg_mr(memory, 0..64, Access::MW_BIND).unwrap();
     let write = wr(Access::REMOTE_WRITE);
     assert_eq!(refuse(write, alloc(), &read_only, 0..64), PostError::Window);
-    let other = scene.two.b.device.alloc_pd().unwrap();
+    let other = scene.two.b.context.alloc_pd().unwrap();
     let foreign = other.reg_mr(memory, 0..64, BINDABLE).unwrap();
     assert_eq!(refuse(read, alloc(), &foreign, 0..64), PostError::Pd, "region of another domain");
     let foreign = other.alloc_mw().unwrap();

@@ -139,7 +139,7 @@ fn keys_are_bound_used_and_ended_over_a_bad_cable_without_a_wrong_byte() {
         mr: mb,
         out: Default::default(),
         mrs: (0..DEPTH).map(|_| two.b.pd.alloc_mr(layout, 8).unwrap()).collect(),
-        lists: (0..DEPTH).map(|_| two.b.device.alloc_page_list(layout, 8).unwrap()).collect(),
+        lists: (0..DEPTH).map(|_| two.b.context.alloc_page_list(layout, 8).unwrap()).collect(),
         next: 0,
         done: 0,
     };

@@ -39,8 +39,7 @@ const LIBRARIES: &[Row] = &[
     Row {
         name: "ferrocx-verbs-lite",
         normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
-        // A host with Ethernet queues, in a test of the neighbours.
-        dev: &["ferrocx-model", "ferrocx-pmd"],
+        dev: &["ferrocx-model"],
     },
 ];
 

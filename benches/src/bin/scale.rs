@@ -97,7 +97,7 @@ impl World {
 /// A port of the model.
 struct Port {
     world: Arc<World>,
-    device: RdmaContext,
+    context: RdmaContext,
     pd: Pd,
 }
 
@@ -116,9 +116,9 @@ fn port() -> Result<Port> {
         stepping.step();
     })));
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let device = RdmaContext::open(&ferrocx_core::Device::open(transport, &settings)?)?;
-    let pd = device.alloc_pd()?;
-    Ok(Port { world, device, pd })
+    let context = RdmaContext::open(&ferrocx_core::Device::open(transport, &settings)?)?;
+    let pd = context.alloc_pd()?;
+    Ok(Port { world, context, pd })
 }
 
 /// Time that this thread has had on a processor.
@@ -129,7 +129,7 @@ fn processor_time() -> Duration {
 
 /// What is held now: heap, and memory that the device reaches.
 fn held(port: &Port) -> (i64, i64) {
-    let dma = i64::try_from(port.device.device().dma_bytes_used()).unwrap_or(i64::MAX);
+    let dma = i64::try_from(port.context.device().dma_bytes_used()).unwrap_or(i64::MAX);
     (HELD_BYTES.load(Ordering::Relaxed), dma)
 }
 
@@ -153,7 +153,7 @@ fn queue_pairs(most: usize) -> Result<()> {
     let port = port()?;
     let region =
         RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..RegionConfig::default() };
-    let memory = Memory::alloc(&port.device, &region)?;
+    let memory = Memory::alloc(&port.context, &region)?;
     let mr = port.pd.reg_mr(&memory, 0..4096, Access::LOCAL_WRITE | Access::REMOTE)?;
     let remote = mr.whole()?.remote().ok_or("no rights")?;
     let config = QpConfig {
@@ -163,16 +163,16 @@ fn queue_pairs(most: usize) -> Result<()> {
         ..QpConfig::default()
     };
     // Sixteen blocks and four receives each.
-    let mut cq = port.device.create_cq((20 * most).try_into()?)?;
-    let own = port.device.gids().first().ok_or("no address")?.gid;
-    let path = Path::new(port.device.route(own)?, port.device.device().mac());
+    let mut cq = port.context.create_cq((20 * most).try_into()?)?;
+    let own = port.context.gids().first().ok_or("no address")?.gid;
+    let path = Path::new(port.context.route(own)?, port.context.device().mac());
     let mut qps: Vec<Qp<()>> = Vec::with_capacity(most);
     println!("queue pairs  bytes each: heap  rings  sw/ns post+poll  model/ns a WRITE of 8 bytes");
     for size in sizes(most) {
         let (before, known) = (held(&port), qps.len());
         while qps.len() < size {
             let config = QpConfig { user_index: qps.len() as u32, ..config };
-            let mut qp = port.pd.create_rc_qp(&cq, &cq, &config)?.erase();
+            let mut qp = port.pd.create_qp(&cq, &config)?;
             qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
             qp.connect(&RtrAttr::new(path, qp.qpn(), Psn(0), Mtu::B256))?;
             qp.activate(&RtsAttr::new(Psn(0)))?;
@@ -212,10 +212,10 @@ fn keys(most: usize) -> Result<()> {
     let port = port()?;
     let region =
         RegionConfig { len_bytes: 4096, page: PageSize::Base4K, ..RegionConfig::default() };
-    let memory = Memory::alloc(&port.device, &region)?;
+    let memory = Memory::alloc(&port.context, &region)?;
     let layout = ListLayout::Pages { log_page: 12 };
-    let (mut qp, mut cq) = looped_back::<()>(&port.device, &port.pd, 2 * DEPTH as u32)?;
-    let list = || port.device.alloc_page_list(layout, 8);
+    let (mut qp, mut cq) = looped_back::<()>(&port.context, &port.pd, 2 * DEPTH as u32)?;
+    let list = || port.context.alloc_page_list(layout, 8);
     let mut lists = (0..DEPTH).map(|_| list()).collect::<std::result::Result<Vec<_>, _>>()?;
     for list in &mut lists {
         list.map(&memory, std::slice::from_ref(&(0..4096)))?;

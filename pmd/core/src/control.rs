@@ -225,6 +225,12 @@ impl Control {
         }
     }
 
+    /// Whether the firmware asked for something that was not answered yet.
+    pub(crate) fn has_requests(&mut self) -> bool {
+        self.collect_events();
+        !self.requests.is_empty()
+    }
+
     /// The oldest event not yet read.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.serve();

@@ -110,6 +110,13 @@ impl CqRing {
         Some((slot, last))
     }
 
+    /// Whether the device has written an entry that is not consumed.
+    #[must_use]
+    pub fn has_next(&self) -> bool {
+        let last = self.ring.at(self.ci).load_acquire_be32::<0x3c>();
+        last & 1 == self.owner_at(self.ci) && last & INVALID_OPCODE != INVALID_OPCODE
+    }
+
     /// The memory of the entries.
     #[must_use]
     pub fn buf(&self) -> &Arc<DmaBuf> {

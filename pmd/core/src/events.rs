@@ -2,11 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrocx_bus::{BusError, Ring};
 use ferrocx_prm::Layout;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::Eqe;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::device::Device;
 use crate::eq::{EqRing, Event, Polled, initialise};
@@ -83,6 +85,28 @@ impl CompletionEvents {
     /// Asks for an interrupt at the next event, or at once if one was not polled yet.
     pub fn arm(&mut self) {
         self.ring.arm();
+    }
+
+    /// Waits for an interrupt, for no longer than `timeout`. Whether one came: `false` when the time
+    /// is over, and when a signal came instead.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`] with the system's reason.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, DeviceError> {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut fds = [PollFd::new(&self.eventfd, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+            Ok(_) => {
+                self.clear();
+                Ok(true)
+            }
+            Err(errno) => {
+                let (what, source) = ("waiting for an interrupt".to_owned(), errno.into());
+                Err(BusError::Os { what, source }.into())
+            }
+        }
     }
 
     /// Makes the descriptor unreadable until the next interrupt.

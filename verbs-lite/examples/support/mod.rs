@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A port: on hardware, what `vfio` opens; here, a model.
 pub struct Port {
-    pub device: RdmaContext,
+    pub context: RdmaContext,
     pub pd: Pd,
     pub cq: Cq,
     pub mr: Mr,
@@ -40,21 +40,21 @@ fn model(number: u8, wire: impl Wire + 'static) -> Result<(Arc<LocalTransport>, 
 }
 
 fn open(transport: Arc<LocalTransport>, number: u8) -> Result<Port> {
-    let port = ferrocx_core::Device::open(transport, &DeviceConfig::default())?;
-    let device = RdmaContext::open(&port)?;
+    let device = ferrocx_core::Device::open(transport, &DeviceConfig::default())?;
+    let context = RdmaContext::open(&device)?;
     let ip = Ipv4Addr::new(192, 168, 0, number);
-    device.add_gid(GidConfig {
+    context.add_gid(GidConfig {
         address: IpAddr::V4(ip),
         prefix_len: 24,
         gateway: None,
         vlan: None,
     })?;
-    let (pd, cq) = (device.alloc_pd()?, device.create_cq(4096)?);
+    let (pd, cq) = (context.alloc_pd()?, context.create_cq(4096)?);
     let region = RegionConfig { len_bytes: 64 << 10, ..RegionConfig::default() };
-    let memory = Memory::alloc(&device, &region)?;
+    let memory = Memory::alloc(&context, &region)?;
     let mr =
         pd.reg_mr(&memory, 0..64 << 10, Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND)?;
-    Ok(Port { device, pd, cq, mr, memory, ip })
+    Ok(Port { context, pd, cq, mr, memory, ip })
 }
 
 impl Port {
@@ -65,9 +65,9 @@ impl Port {
     /// Connects a queue pair in reset to one of a peer, whose number it is told by another way:
     /// here the peer stands next to us.
     pub fn connect(&self, qp: &mut Qp, peer: &Port, qpn: Qpn) -> Result<()> {
-        let route = self.device.route(peer.ip.into())?;
-        let path = Path::new(route, peer.device.device().mac());
-        let mtu = self.device.port_attr()?.active_mtu;
+        let route = self.context.route(peer.ip.into())?;
+        let path = Path::new(route, peer.context.device().mac());
+        let mtu = self.context.port_attr()?.active_mtu;
         qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
         qp.connect(&RtrAttr::new(path, qpn, Psn(0), mtu))?;
         Ok(qp.activate(&RtsAttr::new(Psn(0)))?)

@@ -78,7 +78,7 @@ pub enum State {
     Ended,
 }
 
-/// What an active end asks for.
+/// Request of an active end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Addresses.
@@ -99,7 +99,7 @@ pub struct Request {
     pub initiator_depth: u8,
     /// Repetitions that the peer's queue pair shall make, 0 to 7.
     pub retry_count: u8,
-    /// The same when the caller is not ready; 7 for ever.
+    /// Repetitions when the caller has no receive posted; 7 for ever.
     pub rnr_retry_count: u8,
     /// Time that the peer's queue pair waits for acknowledgements, a code.
     pub ack_timeout: u8,
@@ -111,7 +111,7 @@ pub struct Request {
     pub private_data: Vec<u8>,
 }
 
-/// What a passive end answers.
+/// Acceptance of a passive end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The queue pair, 24 bits.
@@ -150,14 +150,15 @@ pub(super) struct Conn {
     pub(super) local_qpn: u32,
     pub(super) remote_qpn: u32,
     pub(super) remote_guid: u64,
-    /// What is repeated, and when the next repetition, the end of waiting, or of the state is due.
+    /// The message that is repeated, and when the next repetition, the end of waiting, or of the
+    /// state is due.
     pub(super) pending: Option<Pending>,
     pub(super) deadline: Option<Duration>,
     /// How long the last packets may be under way after the end.
     pub(super) time_wait: Duration,
-    /// What the peer wants, on the passive side.
+    /// The peer's request, on the passive side.
     pub(super) request: Option<Box<CmReq>>,
-    /// What the peer answered, on the active side.
+    /// The peer's acceptance, on the active side.
     pub(super) reply: Option<Box<CmRep>>,
     /// RTU, for a peer that repeats its REP.
     pub(super) rtu: Option<Mad>,
@@ -302,7 +303,7 @@ pub(super) fn drep(transaction_id: u64, dreq: &CmDreq) -> Mad {
     Mad { transaction_id, message: Message::Drep(drep) }
 }
 
-/// What `rdma_cm` wants to see in front of the private data.
+/// The header that `rdma_cm` wants to see in front of the private data.
 fn ip_header(request: &Request) -> CmaHeader {
     let field = |ip| match ip {
         IpAddr::V4(ip) => {

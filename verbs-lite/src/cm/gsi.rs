@@ -45,11 +45,11 @@ pub(super) struct Gsi {
 }
 
 impl Gsi {
-    pub(super) fn open(device: &RdmaContext, page: PageSize) -> Result<Self, VerbsError> {
-        let pd = device.alloc_pd()?;
+    pub(super) fn open(context: &RdmaContext, page: PageSize) -> Result<Self, VerbsError> {
+        let pd = context.alloc_pd()?;
         let len_bytes = RECEIVES * SLOT_BYTES;
         let memory =
-            Memory::alloc(device, &RegionConfig { len_bytes, page, ..Default::default() })?;
+            Memory::alloc(context, &RegionConfig { len_bytes, page, ..Default::default() })?;
         let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE)?;
         let config = QpConfig {
             max_send_wr: SENDS,
@@ -57,8 +57,7 @@ impl Gsi {
             max_inline_bytes: MAD_BYTES as u32,
             ..QpConfig::default()
         };
-        // A datagram inline takes several blocks, each of which reserves a completion.
-        let cq = device.create_cq(1024)?;
+        let cq = context.create_cq(SENDS + RECEIVES as u32)?;
         let mut qp = Qp::new_gsi(&pd, &cq, &config)?;
         qp.init(&InitAttr { access: Access::empty(), qkey: GSI_QKEY })?;
         for slot in 0..RECEIVES {

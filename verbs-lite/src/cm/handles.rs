@@ -95,7 +95,7 @@ impl ConnRequest {
         SocketAddr::new(self.ends.remote, port)
     }
 
-    /// What the peer's program says: 56 bytes, filled up with zeros.
+    /// Private data of the peer's program: 56 bytes, filled up with zeros.
     #[must_use]
     pub fn private_data(&self) -> Vec<u8> {
         self.req.private_data()[CmaHeader::SIZE_BYTES..].to_vec()
@@ -125,7 +125,7 @@ impl ConnRequest {
         qp: Qp<B>,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
-        let checked = params.check(&self.manager.lock().device, ANSWER_BYTES);
+        let checked = params.check(&self.manager.lock().context, ANSWER_BYTES);
         if let Err(cause) = checked.and_then(|()| can_connect(&qp)) {
             return Err(NotConnected::new(qp, cause));
         }
@@ -186,7 +186,7 @@ pub struct NotConnected<B: Buffers = Buf> {
     /// The queue pair, in whatever state it got to. What was posted to it comes back after
     /// [`Qp::to_error`].
     pub qp: Box<Qp<B>>,
-    /// Why.
+    /// Why there is no connection.
     pub cause: Box<CmError>,
 }
 
@@ -225,7 +225,7 @@ pub struct Connecting<B: Buffers = Buf> {
     is_made: bool,
 }
 
-/// What is known when the queue pair is connected.
+/// Parameters of the connection, once both ends have said theirs.
 struct Terms {
     remote_qpn: u32,
     /// The number that the peer was told to start with, and the one that it told us.
@@ -376,7 +376,7 @@ impl<B: Buffers> Drop for Connecting<B> {
     }
 }
 
-/// What the caller's queue pair is set to. Source: IBTA vol. 1, 12.7; Linux `cm_rep_handler`.
+/// Parameters of the caller's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_rep_handler`.
 fn active_terms(request: &Request, rep: &CmRep) -> Terms {
     Terms {
         remote_qpn: rep.local_qpn(),
@@ -391,7 +391,7 @@ fn active_terms(request: &Request, rep: &CmRep) -> Terms {
     }
 }
 
-/// What the called one's queue pair is set to. Source: as above, `cm_req_handler`.
+/// Parameters of the called end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler`.
 fn passive_terms(req: &CmReq, answer: &Answer) -> Terms {
     Terms {
         remote_qpn: req.local_qpn(),
@@ -413,7 +413,7 @@ pub struct Connected<B: Buffers = Buf> {
     pub qp: Qp<B>,
     /// Its life: dropping this ends it.
     pub connection: Connection,
-    /// What the peer's program said, filled up with zeros: 56 bytes of a request, 196 of an
+    /// Private data of the peer's program, filled up with zeros: 56 bytes of a request, 196 of an
     /// acceptance.
     pub private_data: Vec<u8>,
     /// READs and atomics of the peer that are served at a time.

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ferrocx_mempool::PageSize;
@@ -17,6 +15,7 @@ use super::engine::{Engine, EngineConfig, Out};
 use super::gsi::{Gsi, Received};
 use super::handles::{CmListener, Connecting, NotConnected};
 use super::reason::End;
+use crate::background::Background;
 use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::gid::{Gid, Path};
@@ -64,7 +63,7 @@ impl Default for CmConfig {
     }
 }
 
-/// What both ends say when they connect.
+/// Parameters that both ends say when they connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnParams<'a> {
     /// READs and atomics of the peer to serve at a time: 0 to
@@ -100,8 +99,8 @@ impl Default for ConnParams<'_> {
 
 impl ConnParams<'_> {
     /// Checks every value against its range.
-    pub(super) fn check(&self, device: &RdmaContext, max_private: usize) -> Result<(), CmError> {
-        let reads = u64::from(device.attr().max_qp_rd_atom).min(255);
+    pub(super) fn check(&self, context: &RdmaContext, max_private: usize) -> Result<(), CmError> {
+        let reads = u64::from(context.attr().max_qp_rd_atom).min(255);
         for (what, value, min, max) in [
             ("responder_resources", self.responder_resources, 0, reads),
             ("initiator_depth", self.initiator_depth, 0, reads),
@@ -136,12 +135,9 @@ pub enum CmError {
         /// The port.
         port: u16,
     },
-    /// The thread could not be started.
-    #[error("no thread for the connection manager: {0}")]
-    Thread(std::io::Error),
 }
 
-/// What the manager did.
+/// Counters of a connection manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CmStats {
@@ -157,10 +153,10 @@ pub struct CmStats {
     pub net: NetStats,
 }
 
-/// What all handles share.
+/// State that all handles share.
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) device: RdmaContext,
+    pub(super) context: RdmaContext,
     net: Network,
     gsi: Gsi,
     pub(super) engine: Engine,
@@ -251,6 +247,7 @@ pub(super) fn can_connect<B: Buffers>(qp: &Qp<B>) -> Result<(), CmError> {
 /// time.
 #[derive(Debug, Clone)]
 pub struct ConnectionManager {
+    context: RdmaContext,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -260,24 +257,24 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// [`CmError::Verbs`] or [`CmError::Net`]; nothing is left behind then.
-    pub fn open(device: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
+    pub fn open(context: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
         VerbsError::range("response_timeout", config.response_timeout.into(), 0, 31)?;
         VerbsError::range("max_retries", config.max_retries.into(), 0, 15)?;
         VerbsError::range("service_timeout", config.service_timeout.into(), 0, 31)?;
-        let max_mtu = device.port_attr()?.active_mtu as u32;
+        let max_mtu = context.port_attr()?.active_mtu as u32;
         let engine = Engine::new(EngineConfig {
             response_timeout: config.response_timeout,
             max_retries: config.max_retries,
             service_timeout: config.service_timeout,
             ack_delay: ACK_DELAY,
-            guid: device.attr().node_guid,
+            guid: context.attr().node_guid,
             max_mtu,
             first_id: random() as u32,
         });
-        let net = Network::open(device, &config.net)?;
-        let gsi = Gsi::open(device, config.page)?;
+        let net = Network::open(context, &config.net)?;
+        let gsi = Gsi::open(context, config.page)?;
         let inner = Inner {
-            device: device.clone(),
+            context: context.clone(),
             net,
             gsi,
             engine,
@@ -287,30 +284,29 @@ impl ConnectionManager {
             sent: 0,
             received: 0,
         };
-        Ok(Self { inner: Arc::new(Mutex::new(inner)) })
+        Ok(Self { context: context.clone(), inner: Arc::new(Mutex::new(inner)) })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what is due for all connections: answers, repeats, resolves. Returns whether anything
-    /// moved.
+    /// Does what is due for all connections: answers, repeats, resolves. Answers the firmware too:
+    /// see [`RdmaContext::background`]. Returns whether anything moved.
     pub fn poll(&self) -> bool {
-        self.lock().progress()
+        let moved = self.lock().progress();
+        self.context.device().serve_events();
+        moved
     }
 
-    /// As [`ConnectionManager::poll`], and lets the device work when there was nothing to do.
+    /// Does what is due, and lets the device work when that was nothing.
     pub(super) fn turn(&self) {
-        let mut inner = self.lock();
-        if !inner.progress() {
-            let device = inner.device.clone();
-            drop(inner);
-            device.device().relax();
+        if !self.poll() {
+            self.context.device().relax();
         }
     }
 
-    /// What it did.
+    /// Counters of messages and connections so far.
     #[must_use]
     pub fn stats(&self) -> CmStats {
         let inner = self.lock();
@@ -328,18 +324,18 @@ impl ConnectionManager {
     ///
     /// # Errors
     ///
-    /// As [`Network::resolve`].
+    /// Those of [`Network::resolve`].
     pub fn resolve(&self, remote: IpAddr) -> Result<Option<Path>, NetError> {
         let mut inner = self.lock();
         inner.progress();
         inner.net.resolve(remote)
     }
 
-    /// As [`ConnectionManager::resolve`], and waits.
+    /// Finds the way to a peer and waits for the answer.
     ///
     /// # Errors
     ///
-    /// As [`Network::resolve`].
+    /// Those of [`Network::resolve`].
     pub fn resolve_and_wait(&self, remote: IpAddr) -> Result<Path, NetError> {
         loop {
             if let Some(path) = self.resolve(remote)? {
@@ -398,11 +394,11 @@ impl ConnectionManager {
         params: &ConnParams<'_>,
     ) -> Result<Request, CmError> {
         let mut inner = self.lock();
-        params.check(&inner.device, REQUEST_BYTES)?;
+        params.check(&inner.context, REQUEST_BYTES)?;
         VerbsError::range("port", peer.port().into(), 1, u16::MAX.into())?;
         let remote = peer.ip().to_canonical();
-        let route = inner.device.route(Gid::from(remote))?;
-        let mtu = inner.device.port_attr()?.active_mtu;
+        let route = inner.context.route(Gid::from(remote))?;
+        let mtu = inner.context.port_attr()?.active_mtu;
         let path = Path::new(route, route.source.mac);
         Ok(Request {
             ends: Ends { local: route.source.gid.ip(), remote },
@@ -426,36 +422,9 @@ impl ConnectionManager {
     ///
     /// # Errors
     ///
-    /// [`CmError::Thread`].
-    pub fn background(&self, interval: Duration) -> Result<Background, CmError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (manager, stopped) = (self.clone(), Arc::clone(&stop));
-        let run = move || {
-            while !stopped.load(Ordering::Acquire) {
-                if !manager.poll() {
-                    std::thread::sleep(interval);
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("rdma-cm".into()).spawn(run);
-        Ok(Background { stop, thread: Some(thread.map_err(CmError::Thread)?) })
-    }
-}
-
-/// A thread that does what is due for a [`ConnectionManager`], until this is dropped.
-#[derive(Debug)]
-pub struct Background {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of the connection manager panicked");
-        }
+    /// [`VerbsError::Thread`].
+    pub fn background(&self, interval: Duration) -> Result<Background, VerbsError> {
+        let manager = self.clone();
+        Background::spawn("rdma-cm", interval, move || manager.poll())
     }
 }

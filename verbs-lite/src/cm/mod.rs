@@ -49,7 +49,8 @@ mod manager;
 pub mod message;
 mod reason;
 
+pub use crate::background::Background;
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
-pub use manager::{Background, CmConfig, CmError, CmStats, ConnParams, ConnectionManager};
+pub use manager::{CmConfig, CmError, CmStats, ConnParams, ConnectionManager};
 pub use reason::{End, RejectReason};

@@ -96,6 +96,9 @@ pub enum PageListError {
     /// Pieces do not meet at page borders.
     #[error("pieces do not meet at page borders; use a smaller page or ListLayout::Pieces")]
     Unaligned,
+    /// A queue pair holds the list until the registration has ended.
+    #[error("the list is with a queue pair until the registration has ended")]
+    Posted,
     /// The memory belongs to another device.
     #[error("the memory belongs to another device")]
     OtherDevice,

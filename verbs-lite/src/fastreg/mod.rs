@@ -14,6 +14,8 @@
 //! The new key is known when the registration is posted, so requests that use it, and the one
 //! that ends it, can be posted behind it at once: the device carries them out in order.
 //!
+//! Programs that keep keys in tables use [`KeySlot`], which owns a key in whatever state it is.
+//!
 //! # Failures
 //!
 //! When a queue pair fails, what was posted behind the failure is reported as flushed. Nobody can
@@ -31,6 +33,7 @@
 
 mod list;
 mod mkey;
+mod slot;
 
 use std::sync::Arc;
 
@@ -40,6 +43,7 @@ use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 pub(crate) use mkey::Mkey;
 
 pub use list::{ListLayout, PageList, PageListError};
+pub use slot::{KeySlot, KeyState};
 
 use crate::context::DeviceCaps;
 use crate::error::VerbsError;
@@ -60,7 +64,7 @@ pub(crate) struct Key {
     pub(crate) max_len: u32,
     /// Low byte of the key at its next registration, then of the one in use.
     pub(crate) variant: u8,
-    /// What it is bound to.
+    /// Address of the first byte that it is bound to.
     pub(crate) start: u64,
     pub(crate) len: u64,
     pub(crate) access: Access,
@@ -104,7 +108,7 @@ impl Drop for Key {
     }
 }
 
-/// What is known of a key that was registered.
+/// Knowledge of a key that was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MrState {
     /// The registration has not ended yet.
@@ -132,7 +136,7 @@ impl FastRegMr {
         self.0.max_len
     }
 
-    /// What its lists are made of.
+    /// Layout of its page lists.
     #[must_use]
     pub fn layout(&self) -> ListLayout {
         self.0.layout
@@ -209,20 +213,20 @@ impl RegisteredMr {
         self.0.start
     }
 
-    /// Bytes.
+    /// Length of the region in bytes.
     #[inline]
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.0.len
     }
 
-    /// What was granted.
+    /// Rights that the registration granted.
     #[must_use]
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// What a peer needs to reach the first byte.
+    /// Address and key of the first byte, for peers.
     #[inline]
     #[must_use]
     pub fn remote(&self) -> RemoteAddr {
@@ -275,21 +279,21 @@ impl RegisteredMr {
 pub struct RevokeError {
     /// The key: it may still be valid.
     pub mr: Box<RegisteredMr>,
-    /// Why.
+    /// Why it was not revoked.
     pub cause: VerbsError,
 }
 
-/// What a registration grants, and where it starts.
+/// A registration: the rights that it grants, and where the region starts.
 #[derive(Debug, Clone, Copy)]
 pub struct FastReg {
-    /// Comes back in the completion.
+    /// Name of the request, which comes back in its completion.
     pub wr_id: u64,
-    /// How it is carried out.
+    /// Flags of the request.
     pub flags: crate::SendFlags,
     /// Address of the first byte. Its place in a page must be that of the first byte of the list
     /// ([`PageList::first_offset`]).
     pub start: u64,
-    /// What may be done through the key.
+    /// Rights that the key grants.
     pub access: Access,
     /// The peer may end it with a SEND with invalidate.
     pub remote_invalidate: bool,

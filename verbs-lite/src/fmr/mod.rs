@@ -26,7 +26,7 @@
 //! # Failures
 //!
 //! When a request fails, what it left behind is unknown: the key is ended by a command instead
-//! ([`RegisteredMr::revoke`]), the queue pair is set up anew, and the call says
+//! ([`KeySlot::revoke`]), the queue pair is set up anew, and the call says
 //! [`FmrError::Failed`]. An unmap that had to take that way has still ended access.
 
 mod pool;
@@ -42,20 +42,20 @@ pub use pool::{FlushReport, FmrMode, FmrPool, FmrPoolConfig, FmrPoolStats, PoolF
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::{Failure, PostError, VerbsError};
-use crate::fastreg::{FastReg, FastRegMr, ListLayout, PageList, PageListError, RegisteredMr};
+use crate::fastreg::{FastReg, KeySlot, KeyState, ListLayout, PageListError};
 use crate::mr::Memory;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::registrar::{lead_to_itself, looped_back};
 use crate::types::{Access, Lkey, Qpn, Rkey};
-use crate::wr::{Returned, SendFlags, Wc};
+use crate::wr::SendFlags;
 
 /// How long the device may take for a request. It needs microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Empty polls before the driver below is asked to let the device make progress.
 const SPINS: u32 = 64;
 
-/// What all mappings of an FMR have in common.
+/// Attributes that all mappings of an FMR have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FmrAttr {
     /// Pages of a mapping: 1 to
@@ -63,7 +63,7 @@ pub struct FmrAttr {
     pub max_pages: u32,
     /// Log2 of the page size: 12 to 30.
     pub log_page: u8,
-    /// What may be done through the key.
+    /// Rights that the key grants.
     pub access: Access,
 }
 
@@ -103,35 +103,23 @@ pub enum FmrError {
     OtherPool,
 }
 
-/// Whether an FMR can be used.
-#[derive(Debug)]
-enum State {
-    /// Nobody can use it.
-    Free(FastRegMr),
-    /// Peers and queue pairs may use it.
-    Mapped(RegisteredMr),
-    /// A request holds it, or it was lost with a key that could not be made anew.
-    Gone,
-}
-
 /// A fast memory region. Dropping it destroys its key, which ends all access through it.
 #[derive(Debug)]
 pub struct Fmr {
-    state: State,
-    list: Option<PageList>,
+    key: KeySlot,
     attr: FmrAttr,
 }
 
 /// How a mapped FMR is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FmrKey {
-    /// For local use.
+    /// Key for local use.
     pub lkey: Lkey,
-    /// For peers; it works as far as [`FmrAttr::access`] grants.
+    /// Key for peers; it works as far as [`FmrAttr::access`] grants.
     pub rkey: Rkey,
     /// Address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length of the mapping in bytes.
     pub len_bytes: u64,
 }
 
@@ -139,7 +127,7 @@ impl Fmr {
     /// How it is reached, while it is mapped.
     #[must_use]
     pub fn key(&self) -> Option<FmrKey> {
-        let State::Mapped(mr) = &self.state else { return None };
+        let mr = self.key.mr()?;
         Some(FmrKey {
             lkey: mr.lkey(),
             rkey: mr.rkey(),
@@ -148,25 +136,23 @@ impl Fmr {
         })
     }
 
-    /// What it was made for.
+    /// Attributes that it was made with.
     #[must_use]
     pub fn attr(&self) -> &FmrAttr {
         &self.attr
     }
 }
 
-/// What maps and unmaps FMRs of a domain: a queue pair that leads back to this port. Belongs to
+/// Maps and unmaps the FMRs of a domain: a queue pair that leads back to this port. Belongs to
 /// one core at a time.
 #[derive(Debug)]
 pub struct FmrQueue {
     qp: Qp<()>,
     cq: Cq,
-    device: RdmaContext,
+    context: RdmaContext,
     pd: Pd,
     depth: usize,
     pieces: Vec<Range<usize>>,
-    /// Keys that a failed request left behind, by place in the batch.
-    stale: Vec<(usize, RegisteredMr)>,
 }
 
 impl FmrQueue {
@@ -175,11 +161,11 @@ impl FmrQueue {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`], or what the device refused.
-    pub fn new(device: &RdmaContext, pd: &Pd, depth: u32) -> Result<Self, VerbsError> {
+    pub fn new(context: &RdmaContext, pd: &Pd, depth: u32) -> Result<Self, VerbsError> {
         VerbsError::range("depth", depth.into(), 1, 4096)?;
-        let (qp, cq) = looped_back(device, pd, depth)?;
-        let (device, pd, depth) = (device.clone(), pd.clone(), depth as usize);
-        Ok(Self { qp, cq, device, pd, depth, pieces: Vec::new(), stale: Vec::new() })
+        let (qp, cq) = looped_back(context, pd, depth)?;
+        let (context, pd, depth) = (context.clone(), pd.clone(), depth as usize);
+        Ok(Self { qp, cq, context, pd, depth, pieces: Vec::new() })
     }
 
     /// Number of its queue pair, as events and the device's log name it.
@@ -192,15 +178,17 @@ impl FmrQueue {
     ///
     /// # Errors
     ///
-    /// As [`Pd::alloc_mr`]; [`VerbsError::RemoteWithoutLocalWrite`].
+    /// Those of [`Pd::alloc_mr`]; [`VerbsError::RemoteWithoutLocalWrite`].
     pub fn alloc(&self, attr: &FmrAttr) -> Result<Fmr, VerbsError> {
         if !attr.access.is_consistent() {
             return Err(VerbsError::RemoteWithoutLocalWrite);
         }
+        Ok(Fmr { key: self.make_key(attr)?, attr: *attr })
+    }
+
+    fn make_key(&self, attr: &FmrAttr) -> Result<KeySlot, VerbsError> {
         let layout = ListLayout::Pages { log_page: attr.log_page };
-        let list = self.device.alloc_page_list(layout, attr.max_pages)?;
-        let mr = self.pd.alloc_mr(layout, attr.max_pages)?;
-        Ok(Fmr { state: State::Free(mr), list: Some(list), attr: *attr })
+        KeySlot::new(&self.context, &self.pd, layout, attr.max_pages)
     }
 
     /// Maps an FMR to pages of a memory, given by their offsets, as one region whose first byte has
@@ -221,26 +209,17 @@ impl FmrQueue {
         if fmr.key().is_some() {
             self.unmap(&mut [&mut *fmr])?;
         }
-        let mut list = self.take_list(fmr)?;
+        // A request that was never reported may have the key or the list of before.
+        if fmr.key.state() != KeyState::Free || fmr.key.list_mut().is_none() {
+            fmr.key = self.make_key(&fmr.attr)?;
+        }
         let page = 1usize << fmr.attr.log_page;
         self.pieces.clear();
         self.pieces.extend(pages.iter().map(|at| *at..at.saturating_add(page)));
-        let mapped = list.map(memory, &self.pieces);
-        if mapped.is_ok() && list.first_offset() != 0 {
-            fmr.list = Some(list);
+        fmr.key.map(memory, &self.pieces)?;
+        if fmr.key.list_mut().is_some_and(|list| list.first_offset() != 0) {
             return Err(PageListError::Unaligned.into());
         }
-        if let Err(error) = mapped {
-            fmr.list = Some(list);
-            return Err(error.into());
-        }
-        let mr = match self.take_free(fmr) {
-            Ok(mr) => mr,
-            Err(error) => {
-                fmr.list = Some(list);
-                return Err(error);
-            }
-        };
         let wr = FastReg {
             wr_id: 0,
             flags: SendFlags::SIGNALED,
@@ -248,14 +227,7 @@ impl FmrQueue {
             access: fmr.attr.access,
             remote_invalidate: false,
         };
-        match self.qp.post_fast_reg(&wr, mr, list) {
-            Ok(mr) => fmr.state = State::Mapped(mr),
-            Err(refused) => {
-                let (mr, list) = refused.held;
-                (fmr.state, fmr.list) = (State::Free(mr), Some(list));
-                return Err(refused.cause.into());
-            }
-        }
+        fmr.key.register(&mut self.qp, &wr)?;
         let ended = self.wait(&mut [&mut *fmr]);
         match (ended, fmr.key()) {
             (Ok(()), Some(key)) => Ok(key),
@@ -283,18 +255,11 @@ impl FmrQueue {
     fn unmap_batch(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
         let mut is_refused = false;
         for (at, fmr) in fmrs.iter_mut().enumerate() {
-            let mr = match std::mem::replace(&mut fmr.state, State::Gone) {
-                State::Mapped(mr) => mr,
-                other => {
-                    fmr.state = other;
-                    continue;
-                }
-            };
-            if let Err(refused) = self.qp.queue_local_inv(at as u64, SendFlags::empty(), mr) {
-                // The queue pair has failed meanwhile.
-                self.stale.push((at, refused.held));
-                is_refused = true;
-            }
+            let flags = SendFlags::empty();
+            // What cannot be posted is ended by a command: the queue pair has failed meanwhile, or
+            // the key is stale.
+            is_refused |= fmr.key.mr().is_some()
+                && fmr.key.queue_invalidate(&mut self.qp, at as u64, flags).is_err();
         }
         self.qp.ring_doorbell_signaled();
         let ended = self.wait(fmrs);
@@ -307,33 +272,7 @@ impl FmrQueue {
     ///
     /// What the device refused; the key is then leaked, with its memory.
     pub fn dealloc(&mut self, fmr: Fmr) -> Result<(), FmrError> {
-        match fmr.state {
-            State::Free(mr) => Ok(mr.dealloc()?),
-            State::Mapped(mr) => Ok(mr.revoke().map_err(|error| error.cause)?.dealloc()?),
-            State::Gone => Ok(()),
-        }
-    }
-
-    /// The list of an FMR; another one if a request that failed has it.
-    fn take_list(&self, fmr: &mut Fmr) -> Result<PageList, VerbsError> {
-        match fmr.list.take() {
-            Some(list) => Ok(list),
-            None => {
-                let layout = ListLayout::Pages { log_page: fmr.attr.log_page };
-                self.device.alloc_page_list(layout, fmr.attr.max_pages)
-            }
-        }
-    }
-
-    /// The key of an FMR that is not mapped; another one if its own was lost.
-    fn take_free(&self, fmr: &mut Fmr) -> Result<FastRegMr, FmrError> {
-        match std::mem::replace(&mut fmr.state, State::Gone) {
-            State::Free(mr) => Ok(mr),
-            State::Mapped(_) | State::Gone => {
-                let layout = ListLayout::Pages { log_page: fmr.attr.log_page };
-                Ok(self.pd.alloc_mr(layout, fmr.attr.max_pages)?)
-            }
-        }
+        Ok(fmr.key.dealloc()?)
     }
 
     /// Takes completions until nothing is posted, and puts what they bring into the FMRs, which
@@ -341,24 +280,26 @@ impl FmrQueue {
     fn wait(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
         let (mut first, mut empty, start) = (Ok(()), 0, Instant::now());
         while self.qp.has_outstanding() {
-            let Some(completion) = self.cq.poll() else {
+            let Some(mut completion) = self.cq.poll() else {
                 empty += 1;
                 if empty % SPINS == 0 {
-                    self.device.device().relax();
+                    self.context.device().relax();
                     if start.elapsed() > PATIENCE {
                         return Err(FmrError::TimedOut);
                     }
                 }
                 continue;
             };
-            let stale = &mut self.stale;
             // A completion of nothing that is posted ends nothing; the time limit does.
-            let _ = self.qp.complete(completion, |wc| {
-                if let (Err(failure), Ok(())) = (wc.result, &first) {
+            while let Ok(Some(wc)) = self.qp.next_wc(&mut completion) {
+                let ended = match fmrs.get_mut(wc.wr_id as usize) {
+                    Some(fmr) => fmr.key.complete(wc).map(drop),
+                    None => wc.result,
+                };
+                if let (Err(failure), Ok(())) = (ended, &first) {
                     first = Err(FmrError::Failed(failure));
                 }
-                put_back(fmrs, stale, wc);
-            });
+            }
         }
         first
     }
@@ -373,51 +314,12 @@ impl FmrQueue {
             return Err(FmrError::TimedOut);
         }
         let mut first = Ok(());
+        // Nobody knows whether a request of this batch was carried out.
         for fmr in fmrs.iter_mut() {
-            let State::Mapped(mr) = std::mem::replace(&mut fmr.state, State::Gone) else {
-                continue;
-            };
-            // A registration of this batch: nobody knows whether it was carried out.
-            fmr.state = revoke(mr, &mut first);
-        }
-        for (at, mr) in self.stale.drain(..) {
-            let state = revoke(mr, &mut first);
-            if let Some(fmr) = fmrs.get_mut(at) {
-                fmr.state = state;
-            }
+            first = fmr.key.revoke().and(first);
         }
         self.qp.reset()?;
-        lead_to_itself(&self.device, &mut self.qp)?;
+        lead_to_itself(&self.context, &mut self.qp)?;
         first.map_err(FmrError::Verbs)
-    }
-}
-
-/// Ends a key by a command; a key that the device does not let go of stays as it may be: mapped.
-fn revoke(mr: RegisteredMr, first: &mut Result<(), VerbsError>) -> State {
-    match mr.revoke() {
-        Ok(mr) => State::Free(mr),
-        Err(error) => {
-            *first = Err(error.cause);
-            State::Mapped(*error.mr)
-        }
-    }
-}
-
-/// Gives what a request held back to its FMR.
-fn put_back(fmrs: &mut [&mut Fmr], stale: &mut Vec<(usize, RegisteredMr)>, wc: Wc<()>) {
-    let at = wc.wr_id as usize;
-    match wc.returned {
-        Returned::Stale(mr) => stale.push((at, mr)),
-        Returned::PageList(list) => {
-            if let Some(fmr) = fmrs.get_mut(at) {
-                fmr.list = Some(list);
-            }
-        }
-        Returned::Mr(mr) => {
-            if let Some(fmr) = fmrs.get_mut(at) {
-                fmr.state = State::Free(mr);
-            }
-        }
-        _ => {}
     }
 }

@@ -61,7 +61,7 @@ impl Default for FmrPoolConfig {
     }
 }
 
-/// What a pool has done.
+/// Counters of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FmrPoolStats {
     /// Mappings that found their pages mapped.
@@ -76,7 +76,7 @@ pub struct FmrPoolStats {
     pub dirty: u32,
 }
 
-/// What a flush did.
+/// Result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlushReport {
@@ -111,7 +111,7 @@ struct Entry {
     fmr: Fmr,
     /// Users; 0 and mapped is dirty, 0 and unmapped is free.
     users: u32,
-    /// What it is mapped to, for the cache.
+    /// Pages that it is mapped to, for the cache.
     memory: Option<Arc<Memory>>,
     pages: Vec<usize>,
     iova: u64,
@@ -161,12 +161,12 @@ impl FmrPool {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`], or what the device refused.
-    pub fn new(device: &RdmaContext, pd: &Pd, config: &FmrPoolConfig) -> Result<Self, VerbsError> {
+    pub fn new(context: &RdmaContext, pd: &Pd, config: &FmrPoolConfig) -> Result<Self, VerbsError> {
         let size = config.pool_size;
         VerbsError::range("pool_size", size.into(), 1, 1 << 16)?;
         let watermark = config.dirty_watermark.into();
         VerbsError::range("dirty_watermark", watermark, 1, size.into())?;
-        let queue = FmrQueue::new(device, pd, DEPTH)?;
+        let queue = FmrQueue::new(context, pd, DEPTH)?;
         let entry = |_| {
             let fmr = queue.alloc(&config.fmr)?;
             let pages = Vec::with_capacity(config.fmr.max_pages as usize);
@@ -192,7 +192,7 @@ impl FmrPool {
         self.on_flush = Some(Box::new(on_flush));
     }
 
-    /// What it has done.
+    /// Counters of mappings, hits and flushes so far.
     #[must_use]
     pub fn stats(&self) -> FmrPoolStats {
         self.stats
@@ -307,7 +307,7 @@ impl FmrPool {
     ///
     /// # Errors
     ///
-    /// As [`FmrQueue::unmap`].
+    /// Those of [`FmrQueue::unmap`].
     pub fn flush(&mut self) -> Result<FlushReport, FmrError> {
         let ended = self.end_dirty(usize::MAX)?;
         self.stats.flushes += 1;

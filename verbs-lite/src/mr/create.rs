@@ -25,9 +25,9 @@ pub(crate) fn create_mkey(pd: &PdCore, mkc: Mkc, mut tail: Vec<u8>) -> Result<Ha
     let input = CreateMkey::input()
         .with_memory_key_mkey_entry(mkc)
         .with_translations_octword_actual_size(octowords);
-    let port = pd.core.device();
-    let index = port.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
-    Ok(Handle::new(port, Kind::Mkey, index, Vec::new()))
+    let device = pd.core.device();
+    let index = device.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
+    Ok(Handle::new(device, Kind::Mkey, index, Vec::new()))
 }
 
 /// The context of a key of this domain, usable by all its queue pairs.
@@ -92,7 +92,7 @@ pub(super) fn contiguous(
     registration.into_mr()
 }
 
-/// What every registration needs.
+/// Checks that every registration needs.
 pub(super) fn check(pd: &Pd, memory: &Memory, access: Access) -> Result<(), VerbsError> {
     if !access.is_consistent() {
         return Err(VerbsError::RemoteWithoutLocalWrite);

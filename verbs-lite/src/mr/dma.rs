@@ -91,7 +91,7 @@ impl Pd {
         self.physical_dma_mr()
     }
 
-    /// As [`Pd::get_dma_mr`], by a physical-address key of this domain even where the device has
+    /// A DMA key by a physical-address key of this domain even where the device has
     /// a reserved one.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`Region::alloc`] and [`RdmaContext::map_memory`].
+    /// Those of [`Region::alloc`] and [`RdmaContext::map_memory`].
     pub fn alloc(context: &RdmaContext, config: &RegionConfig) -> Result<Arc<Self>, VerbsError> {
         Self::new(context, Region::alloc(config)?)
     }

@@ -50,7 +50,7 @@ pub(crate) struct Registration {
     memory: Arc<Memory>,
     /// More memory, for pieces that lie apart.
     _others: Vec<Arc<Memory>>,
-    /// What the key belongs to: its domain, or the DMA key.
+    /// Owner of the key: its domain, or the DMA key.
     pd_id: u32,
     _pd: Arc<PdCore>,
     _dma: Option<Arc<dma::DmaKey>>,
@@ -123,7 +123,7 @@ impl Drop for Registration {
     }
 }
 
-/// What a bound window holds of its region: the region cannot end before it.
+/// The part of a region that a bound window holds: the region cannot end before it.
 #[derive(Debug)]
 pub(crate) struct WindowHold(Arc<Registration>);
 
@@ -179,7 +179,7 @@ impl Mr {
         self.inner.len
     }
 
-    /// What may be done through the key.
+    /// Rights that the key grants.
     #[must_use]
     pub fn access(&self) -> Access {
         self.inner.access
@@ -210,7 +210,7 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// As [`Mr::buf`].
+    /// Those of [`Mr::buf`].
     pub fn whole(&self) -> Result<Buf, VerbsError> {
         self.buf(0..usize::try_from(self.inner.len).unwrap_or(usize::MAX))
     }

@@ -59,7 +59,7 @@ impl Pd {
     ///
     /// # Errors
     ///
-    /// As [`Pd::reg_mr`].
+    /// Those of [`Pd::reg_mr`].
     pub fn reg_phys_mr(
         &self,
         pieces: &[PhysBuf],

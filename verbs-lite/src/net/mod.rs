@@ -1,9 +1,9 @@
 //! [`Network`]: the port's Ethernet side, as far as RDMA needs it: ARP, neighbour discovery, echo.
 //!
 //! A RoCE packet needs the MAC address of its next hop, and peers ask for ours. [`Network`] does
-//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three flow
-//! rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is asked,
-//! and all other packets stay with the Ethernet queues and rules of the caller.
+//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three
+//! flow rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is
+//! asked, and all other packets stay with the Ethernet queues and rules of the caller.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or
 //! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) has one and polls
@@ -75,7 +75,7 @@ pub enum NetError {
     Device(#[from] DeviceError),
 }
 
-/// What the port's Ethernet side did.
+/// Counters of the port's Ethernet side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NetStats {
@@ -127,7 +127,7 @@ impl Network {
         let depth = config.descriptors;
         VerbsError::range("descriptors of the network", depth.into(), 1, 4096)?;
         let pd = Pd::new(context)?;
-        let cq = context.create_cq(4 * depth.next_power_of_two())?;
+        let cq = context.create_cq(2 * depth)?;
         // A frame longer than its receive would fail the queue pair, so that each takes any frame.
         let max_mtu = usize::from(context.device().limits().max_mtu);
         let buffer_bytes = (max_mtu + L2_BYTES).next_multiple_of(BUFFER_ALIGN);
@@ -203,7 +203,7 @@ impl Network {
         }
     }
 
-    /// What it did.
+    /// Counters of frames, questions and answers so far.
     #[must_use]
     pub fn stats(&self) -> NetStats {
         self.stats
@@ -315,12 +315,12 @@ impl Network {
         groups.push(MacAddr(group_mac(ALL_NODES).0));
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
-        let port = self.context.device();
+        let device = self.context.device();
         for group in groups.iter().filter(|group| !self.groups.contains(group)) {
-            port.join_multicast(*group)?;
+            device.join_multicast(*group)?;
         }
         for group in self.groups.iter().filter(|group| !groups.contains(group)) {
-            port.leave_multicast(*group)?;
+            device.leave_multicast(*group)?;
         }
         self.groups = groups;
         self.gids = gids;
@@ -337,11 +337,11 @@ impl Network {
         self.resolve_route(route)
     }
 
-    /// As [`Network::resolve`], from an address of the port that is given.
+    /// Finds the way to a peer from a given address of the port, like [`Network::resolve`].
     ///
     /// # Errors
     ///
-    /// As [`Network::resolve`]; [`VerbsError::NotOurs`] for an address that the port has not.
+    /// Those of [`Network::resolve`]; [`VerbsError::NotOurs`] for an address that the port has not.
     pub fn resolve_from(
         &mut self,
         local: IpAddr,
@@ -358,11 +358,11 @@ impl Network {
         Ok(mac.map(|mac| Path::new(route, MacAddr(mac.0))))
     }
 
-    /// As [`Network::resolve`], and waits for the answer: for the set-up path.
+    /// Finds the way to a peer and waits for the answer: for the set-up path.
     ///
     /// # Errors
     ///
-    /// As [`Network::resolve`].
+    /// Those of [`Network::resolve`].
     pub fn resolve_and_wait(&mut self, remote: IpAddr) -> Result<Path, NetError> {
         loop {
             if let Some(path) = self.resolve(remote)? {
@@ -377,9 +377,9 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        let port = self.context.device();
+        let device = self.context.device();
         for group in &self.groups {
-            if let Err(error) = port.leave_multicast(*group) {
+            if let Err(error) = device.leave_multicast(*group) {
                 tracing::warn!(%error, "multicast group not left");
                 return;
             }

@@ -40,7 +40,7 @@ pub enum BlockError {
     File {
         /// Which file.
         path: String,
-        /// What the system said.
+        /// Reason of the system.
         #[source]
         source: io::Error,
     },
@@ -51,7 +51,7 @@ pub enum BlockError {
         device: String,
         /// Number of the BAR.
         bar: u8,
-        /// What its `resource` file says.
+        /// Content of its `resource` file.
         line: String,
     },
     /// The device does not answer to its BARs.
@@ -66,7 +66,7 @@ pub enum BlockError {
     /// The page size is none.
     #[error("pages of {page} bytes are not possible; use a power of two from 4096 to 1 GiB")]
     PageSize {
-        /// What was asked for.
+        /// Range that was asked for.
         page: u64,
     },
     /// VFIO does not lend the BAR.
@@ -75,9 +75,9 @@ pub enum BlockError {
     /// The memory cannot be mapped.
     #[error("{what} cannot be mapped into this process: {source}")]
     Map {
-        /// What it is.
+        /// Kind of the memory.
         what: &'static str,
-        /// Why.
+        /// Why it was refused.
         #[source]
         source: ferrocx_mempool::MempoolError,
     },
@@ -106,7 +106,7 @@ type MapPart = dyn Fn(u64, usize) -> Result<Arc<Region>, PeerFault> + Send + Syn
 
 /// Memory of a provider.
 pub(super) struct Memory {
-    /// What it is, for error messages.
+    /// Kind of the memory, for error messages.
     pub(super) what: &'static str,
     /// The address by which it is registered.
     pub(super) addr: u64,
@@ -411,9 +411,9 @@ impl PeerBlock {
 
     /// The memory for this process, and where in it the block starts. Packet buffers may lie over
     /// it ([`ferrocx_mempool::Pool::with_region`]) unless it is [`MappedProvider::host`]'s; taking
-    /// the block back does not end those, see [`ferrocx_pmd::BufferSplit`]. After stores to a BAR
-    /// that is write-combining, `sfence` (or any locked instruction) comes before the doorbell that
-    /// tells of them.
+    /// the block back does not end those, see `BufferSplit` of the Ethernet driver. After stores to
+    /// a BAR that is write-combining, `sfence` (or any locked instruction) comes before the
+    /// doorbell that tells of them.
     #[must_use]
     pub fn region(&self) -> (&Arc<Region>, usize) {
         (&self.block.memory.region, self.block.memory.start)
@@ -443,7 +443,7 @@ impl PeerBlock {
     ///
     /// # Errors
     ///
-    /// As [`PeerBlock::invalidate`].
+    /// Those of [`PeerBlock::invalidate`].
     pub fn take_back(&self) -> Result<(), PeerError> {
         lock(&self.provider.inner.blocks).retain(|other| !Arc::ptr_eq(other, &self.block));
         lock(&self.block.lent).is_gone = true;

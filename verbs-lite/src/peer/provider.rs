@@ -84,8 +84,8 @@ pub trait PeerMemory: Send + fmt::Debug {
     /// # Errors
     ///
     /// Its own reason. `put_pages` and `release` are called then.
-    fn dma_map(&mut self, device: &RdmaContext) -> Result<(), PeerFault> {
-        let _ = device;
+    fn dma_map(&mut self, context: &RdmaContext) -> Result<(), PeerFault> {
+        let _ = context;
         Ok(())
     }
 
@@ -117,13 +117,13 @@ pub enum PeerError {
          with RdmaContext::map_memory"
     )]
     NotPeer {
-        /// What was to be registered.
+        /// Range that was to be registered.
         range: PeerRange,
     },
     /// The range is empty or reaches past the address space.
     #[error("{range} is no range; ask for 1 byte or more, below 2^64")]
     Range {
-        /// What was to be registered.
+        /// Range that was to be registered.
         range: PeerRange,
     },
     /// The caller cannot lose the memory, the provider may take it.
@@ -159,7 +159,7 @@ pub enum PeerError {
     Pages {
         /// Name of the provider.
         provider: String,
-        /// What is wrong with them, with figures.
+        /// Fault of the pages, with figures.
         what: String,
     },
     /// The memory was taken back while it was being registered.
@@ -182,7 +182,7 @@ pub enum PeerError {
     Late {
         /// Name of the provider.
         provider: String,
-        /// What was waited for.
+        /// Event that was waited for.
         what: &'static str,
         /// How long it was waited for.
         deadline_ms: u128,
@@ -196,7 +196,7 @@ pub enum PeerError {
     StillReachable {
         /// Name of the provider.
         provider: String,
-        /// What was registered.
+        /// Name that was registered.
         range: PeerRange,
     },
     /// The device or the bus refused.

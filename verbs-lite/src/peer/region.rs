@@ -24,7 +24,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// How memory is registered.
 #[derive(Debug, Clone)]
 pub struct PeerConfig {
-    /// What may be done through the key.
+    /// Rights that the key grants.
     pub access: Access,
     /// Whether the caller can do without the memory from one moment to the next.
     pub invalidation: bool,
@@ -41,7 +41,7 @@ impl PeerConfig {
     }
 }
 
-/// What a region holds of its provider.
+/// The part of a provider that a region holds.
 #[derive(Debug, Default)]
 struct Held {
     memory: Option<Box<dyn PeerMemory>>,
@@ -137,7 +137,7 @@ impl PeerMr {
     ///
     /// # Errors
     ///
-    /// As [`PeerTicket::invalidate`].
+    /// Those of [`PeerTicket::invalidate`].
     pub fn dereg(self) -> Result<(), PeerError> {
         self.grant.end(Cause::Dereg)
     }
@@ -161,7 +161,7 @@ pub(super) fn guarded<T>(
         .map_err(|_| PeerError::Panicked { provider: provider.name().to_owned(), call })
 }
 
-/// As [`guarded`], for callbacks that may fail.
+/// Calls a callback that may fail, like [`guarded`].
 fn fallible<T>(
     provider: &Provider,
     call: &'static str,
@@ -268,9 +268,9 @@ impl Grant {
             held.pages = Some(pages);
             checked
         });
-        let device = RdmaContext::of(&pd.inner.core);
+        let context = RdmaContext::of(&pd.inner.core);
         let result =
-            checked.and_then(|()| fallible(provider, "dma_map", || memory.dma_map(&device)));
+            checked.and_then(|()| fallible(provider, "dma_map", || memory.dma_map(&context)));
         held.memory = Some(memory);
         held.is_prepared = result.is_ok();
         result
@@ -284,12 +284,12 @@ impl Grant {
         let mut held = self.held();
         let writes = config.access.contains(Access::LOCAL_WRITE);
         let access = if writes { DmaAccess::ReadWrite } else { DmaAccess::Read };
-        let device = RdmaContext::of(&pd.inner.core);
+        let context = RdmaContext::of(&pd.inner.core);
         let Held { pages, mapped, .. } = &mut *held;
         let pages = pages.as_deref().unwrap_or_default();
         for PeerPiece { region, .. } in pages {
             let region = Arc::clone(region);
-            mapped.push(Memory::of_peer(&device, region, access, self.id)?);
+            mapped.push(Memory::of_peer(&context, region, access, self.id)?);
         }
         let pieces = trimmed(pages, mapped, whole, self.range);
         Ok(pd.reg_phys_mr(&pieces, self.range.addr, config.access)?)

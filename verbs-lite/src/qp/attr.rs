@@ -11,14 +11,16 @@ use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::types::{Access, Mtu, Psn, Qpn};
 
-/// What a queue pair is, and how large.
+/// Service and sizes of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
     /// Transport service.
     pub qp_type: QpType,
-    /// Send requests in flight: 1 to [`DeviceAttr::max_qp_wr`], less for long requests.
+    /// Send requests in flight, each of which may take an entry of the completion queue: 1 to
+    /// [`DeviceAttr::max_qp_wr`], less for long requests. A READ with invalidate counts as two.
     pub max_send_wr: u32,
-    /// Receive requests in flight: 1 to [`DeviceAttr::max_qp_wr`].
+    /// Receive requests in flight, each of which takes an entry of the completion queue: 1 to
+    /// [`DeviceAttr::max_qp_wr`].
     pub max_recv_wr: u32,
     /// Gather entries of a send request: 1 to [`DeviceAttr::max_send_sge`].
     pub max_send_sge: u32,
@@ -34,7 +36,7 @@ pub struct QpConfig {
 }
 
 impl QpConfig {
-    /// What fits a request beside control, address vector, and the header of the data.
+    /// Bytes that fit a request beside control, address vector, and the header of the data.
     pub const MAX_INLINE_BYTES: u32 = 928;
 }
 
@@ -112,8 +114,6 @@ pub(super) struct Sizes {
     pub(super) log_rq_entries: u8,
     /// log2 of the 16-byte units of a receive.
     pub(super) log_rq_units: u8,
-    /// Blocks of the longest send request.
-    pub(super) max_blocks: u32,
 }
 
 impl Sizes {
@@ -147,12 +147,11 @@ impl Sizes {
             log_sq_blocks: log(blocks as u32),
             log_rq_entries: log(config.max_recv_wr.max(MIN_RECV_WR)),
             log_rq_units: log(config.max_recv_sge),
-            max_blocks,
         })
     }
 }
 
-/// What INIT sets: what peers may do.
+/// Attributes of the step to INIT: rights of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InitAttr {
     /// Rights of the peer, beside those of the keys. Only the remote ones count.
@@ -161,7 +160,7 @@ pub struct InitAttr {
     pub qkey: u32,
 }
 
-/// What RTR sets: where the peer is, and what it will send.
+/// Attributes of the step to RTR: where the peer is, and what it will send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtrAttr {
     /// The way to the peer.
@@ -186,7 +185,7 @@ impl RtrAttr {
     }
 }
 
-/// What RTS sets: how to send.
+/// Attributes of the step to RTS: how to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtsAttr {
     /// The first number to send.

@@ -52,24 +52,30 @@ impl<B: Buffers> Sq<B> {
         true
     }
 
-    /// As [`Sq::end_run`], for a completion with an error.
-    #[cold]
-    pub(super) fn fail(
+    /// Ends the oldest of the requests that a completion ends, and says whether it was the last,
+    /// which the completion names. What is not reported, or not by itself, gives nothing. `failure`
+    /// is the last one's: those before it succeeded. `None` if the completion cannot be right.
+    pub(super) fn end_next(
         &mut self,
         wqe_counter: u16,
-        failure: Failure,
-        each: &mut impl FnMut(Wc<B>),
-    ) -> bool {
-        let Some(last) = self.position_of(wqe_counter) else { return false };
-        while self.behind_oldest() <= last {
-            self.end_any(0, Ok(()), each);
+        byte_cnt: u32,
+        failure: Option<Failure>,
+    ) -> Option<(Option<Wc<B>>, bool)> {
+        let last = self.position_of(wqe_counter)?;
+        // A counter inside a request names that one.
+        let is_last = self.behind_oldest() > last;
+        let mut ended = None;
+        let each = &mut |wc| ended = Some(wc);
+        match failure {
+            Some(failure) if is_last => {
+                if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+                    self.broken.push(self.ci..u64::MAX);
+                }
+                self.end_any(0, Err(failure), each);
+            }
+            _ => self.end_any(if is_last { byte_cnt } else { 0 }, Ok(()), each),
         }
-        // A counter inside a request has failed that one.
-        if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
-            self.broken.push(self.ci..u64::MAX);
-        }
-        self.end_any(0, Err(failure), each);
-        true
+        Some((ended, is_last))
     }
 
     /// Position that a counter names, if something is in flight there.
@@ -92,6 +98,7 @@ impl<B: Buffers> Sq<B> {
             return self.end_any(byte_cnt, Ok(()), each);
         }
         self.ci += u64::from(slot.blocks);
+        self.ended += 1;
         // Two calls, so that the caller's closure need not ask again what came back.
         match slot.buffers.take() {
             Some(buffers) => each(slot.wc(byte_cnt, Ok(()), Returned::Buffers(buffers))),
@@ -109,6 +116,7 @@ impl<B: Buffers> Sq<B> {
     ) {
         let slot = &mut self.slots[self.ci as usize & self.slot_mask];
         self.ci += u64::from(slot.blocks);
+        self.ended += 1;
         let buffers = slot.buffers.take();
         let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
             Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),

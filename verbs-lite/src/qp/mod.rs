@@ -29,6 +29,7 @@
 //! [`RdmaContext::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
 
 mod attr;
+mod complete;
 mod end;
 mod fast;
 mod modify;
@@ -37,6 +38,7 @@ mod post;
 mod raw;
 mod rq;
 mod sq;
+mod table;
 mod window;
 mod wqe;
 
@@ -46,7 +48,6 @@ use ferrocx_bus::{DmaWord, Ring};
 use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
-use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::qpc::Qpc;
 use thiserror::Error;
 
@@ -56,15 +57,16 @@ pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
 pub use raw::FlowId;
+pub use table::{Ended, QpTable};
 
-use crate::cq::{Completion, Cq, Head, Share};
+use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::gid::Gid;
 use crate::mr::{Buf, Buffers};
 use crate::pd::{Pd, PdCore};
-use crate::srq::{Srq, SrqCore};
+use crate::srq::SrqCore;
 use crate::types::Qpn;
-use crate::wr::{SendWr, Wc};
+use crate::wr::SendWr;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
@@ -172,8 +174,9 @@ pub struct Qp<B: Buffers = Buf> {
     /// Its service as the device names it.
     st: u32,
     qpn: u32,
-    /// The same as it stands in completions.
+    /// The number as it stands in completions.
     qpn_be: u32,
+    user_index: u32,
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
     objects: Objects,
@@ -218,20 +221,19 @@ impl<B: Buffers> Qp<B> {
         let (pd, qp_type) = (Arc::clone(&pd.inner), config.qp_type);
         let core = &pd.core;
         let sizes = Sizes::of(config, &core.attr, HEADER_DS)?;
-        let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
-        let send_share = send_cq.reserve(core, sq_blocks)?;
+        let send_share = send_cq.reserve(core, config.max_send_wr)?;
         let recv_share = match srq {
             Some(srq) => srq.core().reserve(core, recv_cq).map(|()| None)?,
-            None => Some(recv_cq.reserve(core, rq_entries)?),
+            None => Some(recv_cq.reserve(core, config.max_recv_wr)?),
         };
         let cqns = [send_cq.number(), recv_cq.number()];
-        let port = core.device();
+        let device = core.device();
         let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
         let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
         let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
-        let rings = Arc::new(port.alloc_dma(len_bytes, 4096)?);
-        let record = Arc::new(port.alloc_dma(8, 64)?);
+        let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)
             .with_pm_state(PM_MIGRATED)
@@ -252,15 +254,16 @@ impl<B: Buffers> Qp<B> {
                 .with_log_rq_stride(sizes.log_rq_units.into()),
         };
         let input = CreateQp::input().with_qpc(qpc);
-        let qpn = port.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
+        let qpn = device.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
-        let handle = Handle::new(port, Kind::Qp, qpn, memory);
+        let handle = Handle::new(device, Kind::Qp, qpn, memory);
         let rq = match srq {
             Some(_) => None,
             None => {
                 let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
                 let record = DmaWord::new(Arc::clone(&record), 0)?;
-                Some(Rq::new(units, sizes.log_rq_units, record, pd.id()))
+                let max_wr = config.max_recv_wr;
+                Some(Rq::new(units, sizes.log_rq_units, record, pd.id(), max_wr))
             }
         };
         let sq = Sq::new(sq::Parts {
@@ -270,7 +273,7 @@ impl<B: Buffers> Qp<B> {
             record: DmaWord::new(record, 4)?,
             qpn,
             pd_id: pd.id(),
-            max_blocks: sizes.max_blocks,
+            max_wr: config.max_send_wr,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
             frames: Frames::default(),
@@ -285,6 +288,7 @@ impl<B: Buffers> Qp<B> {
             st,
             qpn,
             qpn_be: qpn.to_be(),
+            user_index: config.user_index,
             fast_reg,
             objects: Objects::Qp(handle),
             _uar: uar,
@@ -304,7 +308,13 @@ impl<B: Buffers> Qp<B> {
         Qpn(self.qpn)
     }
 
-    /// Its service.
+    /// The number that its completions carry: [`QpConfig::user_index`].
+    #[must_use]
+    pub fn user_index(&self) -> u32 {
+        self.user_index
+    }
+
+    /// Its transport service.
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type
@@ -339,17 +349,41 @@ impl<B: Buffers> Qp<B> {
 
     #[inline(never)]
     fn post_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
-        self.sq.push_any(wr, buffers)?;
+        self.queue_any(wr, buffers)?;
         self.sq.ring_last();
         Ok(())
     }
 
-    /// As [`Qp::post_send`], without ringing: for a run of requests and one
+    /// Queues a request that needs a closer look, or one for which it only had to be looked how far
+    /// positions are clear.
+    #[inline(never)]
+    fn queue_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
+        let buffers = match self.sq.is_clear() || !self.sq.look_ahead() {
+            true => buffers,
+            false => match self.sq.push_straight(wr, buffers) {
+                Ok(()) => return Ok(()),
+                Err(buffers) => buffers,
+            },
+        };
+        self.sq.push_any(wr, buffers)
+    }
+
+    /// Queues a request with its data, like [`Qp::queue_any`].
+    #[inline(never)]
+    fn queue_inline_any(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+        let is_clear_now = !self.sq.is_clear() && self.sq.look_ahead();
+        if is_clear_now && self.sq.push_inline_straight(wr, data) {
+            return Ok(());
+        }
+        self.sq.push_inline_any(wr, data)
+    }
+
+    /// Queues a send request like [`Qp::post_send`], without ringing: for a run of requests and one
     /// [`Qp::ring_doorbell`] behind them.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_send`].
+    /// Those of [`Qp::post_send`].
     #[inline]
     pub fn queue_send(
         &mut self,
@@ -358,7 +392,7 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<(), Refused<Option<B>>> {
         match self.sq.push_straight(wr, buffers) {
             Ok(()) => Ok(()),
-            Err(buffers) => self.sq.push_any(wr, buffers),
+            Err(buffers) => self.queue_any(wr, buffers),
         }
     }
 
@@ -371,23 +405,23 @@ impl<B: Buffers> Qp<B> {
     #[inline]
     pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if !self.sq.push_inline_straight(wr, data) {
-            self.sq.push_inline_any(wr, data)?;
+            self.queue_inline_any(wr, data)?;
         }
         self.sq.ring_last();
         Ok(())
     }
 
-    /// As [`Qp::post_send_inline`], without ringing.
+    /// Queues a send request like [`Qp::post_send_inline`], without ringing the doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_send_inline`].
+    /// Those of [`Qp::post_send_inline`].
     #[inline]
     pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
         }
-        self.sq.push_inline_any(wr, data)
+        self.queue_inline_any(wr, data)
     }
 
     /// Tells the device of every request queued since the doorbell was last rung.
@@ -396,19 +430,18 @@ impl<B: Buffers> Qp<B> {
         self.sq.ring();
     }
 
-    /// As [`Qp::ring_doorbell`], and asks for a completion of the last request, so that all of them
-    /// are known to have ended by one.
+    /// Tells the device of every request queued, and asks for a completion of the last, so that all
+    /// of them are known to have ended by one.
     #[inline]
     pub fn ring_doorbell_signaled(&mut self) {
         self.sq.ring_signaled();
     }
 
-    /// Blocks of 64 bytes that are free in the send ring. A request takes one for every four
-    /// segments; a registration up to three, an invalidation two.
+    /// Send requests of any kind that fit. A READ with invalidate counts as two.
     #[inline]
     #[must_use]
-    pub fn free_blocks(&self) -> u32 {
-        self.sq.free_blocks()
+    pub fn free_wr(&self) -> u32 {
+        self.sq.free_wr()
     }
 
     /// Whether requests or receives have not ended.
@@ -456,116 +489,6 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
-    /// order of posting. A failure moves the queue pair to its error state.
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
-    #[inline]
-    pub fn complete(
-        &mut self,
-        completion: Completion,
-        mut each: impl FnMut(Wc<B>),
-    ) -> Result<(), WrongCompletion> {
-        let head = completion.head;
-        let is_ours = completion.is_of(self.qpn_be);
-        if is_ours && head.is_requester() {
-            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
-            if self.sq.is_oldest(counter) {
-                self.sq.end_oldest(byte_cnt, &mut each);
-                return Ok(());
-            }
-            if self.sq.end_run(counter, byte_cnt, &mut each) {
-                return Ok(());
-            }
-        }
-        if is_ours
-            && head.is_received()
-            && let Some(rq) = &mut self.rq
-            && let Some(wc) = rq.complete(&completion)
-        {
-            each(wc);
-            return Ok(());
-        }
-        self.complete_odd(head, completion.qpn(), &mut each)
-    }
-
-    /// Takes a completion of a failure, or one that cannot be.
-    #[cold]
-    #[inline(never)]
-    fn complete_odd(
-        &mut self,
-        head: Head,
-        of: Qpn,
-        each: &mut impl FnMut(Wc<B>),
-    ) -> Result<(), WrongCompletion> {
-        let is_ours = match head.opcode() {
-            CqeOpcode::RESPONDER_ERROR => of == self.qpn() || self.objects.receives_as(of.0),
-            _ => of == self.qpn(),
-        };
-        let is_taken = is_ours
-            && match head.opcode() {
-                CqeOpcode::REQUESTER_ERROR => self.send_failed(head, each),
-                CqeOpcode::RESPONDER_ERROR => {
-                    self.enter(QpState::Error);
-                    let rq = self.rq.as_mut();
-                    let wc = rq.and_then(|rq| rq.fail(head.wqe_counter(), head.failure()));
-                    wc.map(each).is_some()
-                }
-                _ => false,
-            };
-        if is_taken { Ok(()) } else { Err(self.wrong(head, of)) }
-    }
-
-    fn send_failed(&mut self, head: Head, each: &mut impl FnMut(Wc<B>)) -> bool {
-        if self.qp_type == QpType::Rc {
-            self.enter(QpState::Error);
-        } else if self.state == QpState::Rts {
-            self.enter(QpState::SqError);
-        }
-        self.sq.fail(head.wqe_counter(), head.failure(), each)
-    }
-
-    /// As [`Qp::complete`], for a queue pair whose receives come from `srq`.
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
-    #[inline]
-    pub fn complete_shared(
-        &mut self,
-        completion: Completion,
-        srq: &mut Srq<B>,
-        mut each: impl FnMut(Wc<B>),
-    ) -> Result<(), WrongCompletion> {
-        let head = completion.head;
-        let is_send = matches!(head.opcode(), CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
-        let is_ours = self.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
-            && completion.is_of(self.qpn_be);
-        if is_send || !is_ours {
-            return self.complete(completion, each);
-        }
-        let Some(wc) = srq.complete(&completion) else {
-            return Err(self.wrong(head, completion.qpn()));
-        };
-        if head.opcode() == CqeOpcode::RESPONDER_ERROR {
-            self.enter(QpState::Error);
-        }
-        each(wc);
-        Ok(())
-    }
-
-    #[cold]
-    fn wrong(&self, head: Head, of: Qpn) -> WrongCompletion {
-        WrongCompletion {
-            qpn: self.qpn,
-            of: of.0,
-            opcode: head.opcode().0,
-            wqe_counter: head.wqe_counter(),
-        }
-    }
-
     /// Receives in its own queue that have not ended.
     fn rq_outstanding(&self) -> u32 {
         self.rq.as_ref().map_or(0, Rq::outstanding)
@@ -575,7 +498,7 @@ impl<B: Buffers> Qp<B> {
 impl<B: Buffers> Drop for Qp<B> {
     fn drop(&mut self) {
         // Completions that nobody has taken may still stand in the queues.
-        self.send_share.keep(self.sq.outstanding());
+        self.send_share.keep(self.sq.requests());
         let received = self.rq_outstanding();
         if let Some(share) = &mut self.recv_share {
             share.keep(received);

@@ -227,7 +227,7 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// What the device says of the queue pair. Raw packets have a state only.
+    /// Asks the device for the state of the queue pair. Raw packets have a state only.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl<B: Buffers> Qp<B> {
     }
 }
 
-/// What the device says of a queue pair.
+/// State of a queue pair, as the device says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {

@@ -29,11 +29,11 @@ impl<B: Buffers> Qp<B> {
         if self.groups.contains(&group) {
             return Ok(());
         }
-        let port = self.pd.core.device();
-        port.join_multicast(mac)?;
+        let device = self.pd.core.device();
+        device.join_multicast(mac)?;
         let input = AttachToMcg::input().with_qpn(self.qpn).with_multicast_gid(group.0);
-        if let Err(error) = port.execute::<AttachToMcg>(&input, &[], &mut []) {
-            port.leave_multicast(mac)?;
+        if let Err(error) = device.execute::<AttachToMcg>(&input, &[], &mut []) {
+            device.leave_multicast(mac)?;
             return Err(error.into());
         }
         self.groups.push(group);
@@ -48,12 +48,12 @@ impl<B: Buffers> Qp<B> {
     pub fn detach_multicast(&mut self, group: Gid) -> Result<(), VerbsError> {
         let at = self.groups.iter().position(|other| *other == group);
         let at = at.ok_or(VerbsError::NoRoute { remote: group })?;
-        let port = self.pd.core.device();
+        let device = self.pd.core.device();
         let input = DetachFromMcg::input().with_qpn(self.qpn).with_multicast_gid(group.0);
-        port.execute::<DetachFromMcg>(&input, &[], &mut [])?;
+        device.execute::<DetachFromMcg>(&input, &[], &mut [])?;
         self.groups.swap_remove(at);
         match group.multicast_mac() {
-            Some(mac) => Ok(port.leave_multicast(mac)?),
+            Some(mac) => Ok(device.leave_multicast(mac)?),
             None => Ok(()),
         }
     }

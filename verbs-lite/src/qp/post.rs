@@ -18,8 +18,8 @@ use crate::wr::{SendFlags, WcOpcode};
 
 /// Blocks of the longest registration: 128 bytes of segments, 64 of list.
 pub(super) const FAST_REG_BLOCKS: u32 = 3;
-/// Blocks of a READ into one piece, and of the invalidation behind it.
-const READ_WITH_INV_BLOCKS: u32 = 3;
+/// Requests of a READ with invalidate: the READ, and the invalidation behind it.
+const READ_WITH_INV_WR: u32 = 2;
 /// Units of 16 bytes of control segment, UMR segment and key context. Source: reference 6.4.
 const UMR_UNITS: u32 = 8;
 /// Lists up to this long stand in the request. Source: reference 6.4, "inline".
@@ -84,7 +84,7 @@ impl<B: Buffers> Qp<B> {
 
     #[inline(always)]
     fn check_fast_reg(
-        &self,
+        &mut self,
         wr: &FastReg,
         mr: &FastRegMr,
         list: &PageList,
@@ -205,7 +205,7 @@ impl<B: Buffers> Qp<B> {
                 Err(PostError::PageList)
             } else if !mr.0.access.contains(Access::LOCAL_WRITE) {
                 Err(PostError::Access)
-            } else if !self.sq.has_blocks(READ_WITH_INV_BLOCKS) {
+            } else if self.sq.free_wr() < READ_WITH_INV_WR {
                 Err(PostError::Full)
             } else {
                 Ok(())

@@ -167,9 +167,8 @@ impl<B: Buffers> Qp<B> {
         let header_ds =
             CTRL_AND_ETH_DS + (inline as u32).saturating_sub(HEADERS_IN_ETH).div_ceil(16);
         let sizes = Sizes::of(config, &core.attr, header_ds)?;
-        let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
-        let send_share = send_cq.reserve(core, sq_blocks)?;
-        let recv_share = Some(recv_cq.reserve(core, rq_entries)?);
+        let send_share = send_cq.reserve(core, config.max_send_wr)?;
+        let recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?);
         let cqns = [send_cq.number(), recv_cq.number()];
         let uar = core.uar()?;
         let record = Arc::new(port.alloc_dma(8, 64)?);
@@ -178,7 +177,7 @@ impl<B: Buffers> Qp<B> {
         let sqn = sq_handle.number();
         let units = Ring::new(rq_ring, 0, sizes.log_rq_entries + sizes.log_rq_units)?;
         let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
-        let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id());
+        let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id(), config.max_recv_wr);
         let sq = Sq::new(Parts {
             units: Ring::new(Arc::clone(&sq_ring), 0, sizes.log_sq_blocks + 2)?,
             blocks: Ring::new(sq_ring, 0, sizes.log_sq_blocks)?,
@@ -186,7 +185,7 @@ impl<B: Buffers> Qp<B> {
             record: DmaWord::new(record, 4)?,
             qpn: sqn,
             pd_id: pd.id(),
-            max_blocks: sizes.max_blocks,
+            max_wr: config.max_send_wr,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
             frames: Frames { max_bytes: 0, inline, checksums: limits.checksum_offload },
@@ -201,6 +200,7 @@ impl<B: Buffers> Qp<B> {
             st: QpType::Raw as u32,
             qpn: sqn,
             qpn_be: sqn.to_be(),
+            user_index: config.user_index,
             fast_reg: FastRegSetup::of(core, QpType::Raw, false),
             objects: Objects::Raw(Box::new(objects)),
             _uar: uar,

@@ -24,6 +24,8 @@ pub(super) struct Rq<B> {
     log_units: u8,
     record: DmaWord,
     pd_id: u32,
+    /// Receives that may be in flight.
+    max_wr: u32,
     pi: u32,
     ci: u32,
     slots: Box<[Slot<B>]>,
@@ -40,16 +42,22 @@ impl<B> std::fmt::Debug for Rq<B> {
 }
 
 impl<B: Buffers> Rq<B> {
-    pub(super) fn new(units: Ring<16>, log_units: u8, record: DmaWord, pd_id: u32) -> Self {
+    pub(super) fn new(
+        units: Ring<16>,
+        log_units: u8,
+        record: DmaWord,
+        pd_id: u32,
+        max_wr: u32,
+    ) -> Self {
         let entries = units.entries() >> log_units;
         let slots = (0..entries).map(|_| Slot { wr_id: 0, held: None }).collect();
-        Self { units, log_units, record, pd_id, pi: 0, ci: 0, slots }
+        Self { units, log_units, record, pd_id, max_wr, pi: 0, ci: 0, slots }
     }
 
     /// Writes a receive and tells the device.
     #[inline(always)]
     pub(super) fn push(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
-        if self.pi.wrapping_sub(self.ci) == self.slots.len() as u32 {
+        if self.pi.wrapping_sub(self.ci) == self.max_wr {
             return Err(Refused { held, cause: PostError::Full });
         }
         let max = 1 << self.log_units;

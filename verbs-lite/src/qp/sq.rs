@@ -104,10 +104,14 @@ pub(super) struct Sq<B> {
     pub(super) slots: Box<[Slot<B>]>,
     /// Number of slots less one.
     pub(super) slot_mask: usize,
-    /// Blocks in a row without a completion.
-    max_run: u64,
-    /// Blocks in flight beside which the longest request fits.
-    room: u64,
+    /// Requests that may be in flight. The ring has room for as many of the longest, the completion
+    /// queue for as many entries.
+    max_wr: u32,
+    /// Blocks of all requests ever posted, beside the first of each: what tells positions from
+    /// requests. Requests of one block, which are most, leave it as it is.
+    extra_blocks: u64,
+    /// Requests that have ended, and, after a reset, positions that were skipped.
+    pub(super) ended: u64,
     /// Positions before it are clear: any request fits, and none has to be signaled.
     clear_until: u64,
     pub(super) max_sge: u32,
@@ -136,7 +140,7 @@ pub(super) struct Parts {
     pub(super) record: DmaWord,
     pub(super) qpn: u32,
     pub(super) pd_id: u32,
-    pub(super) max_blocks: u32,
+    pub(super) max_wr: u32,
     pub(super) max_sge: u32,
     pub(super) max_inline: u32,
     pub(super) frames: Frames,
@@ -178,9 +182,9 @@ impl<B: Buffers> Sq<B> {
             signaled: 0,
             slots: (0..blocks).map(|_| empty()).collect(),
             slot_mask: blocks as usize - 1,
-            max_run: u64::from(blocks / 2),
-            // A ring is made for one such request at least.
-            room: u64::from(blocks.saturating_sub(parts.max_blocks)),
+            max_wr: parts.max_wr,
+            extra_blocks: 0,
+            ended: 0,
             max_sge: parts.max_sge,
             max_inline: parts.max_inline,
             frames: parts.frames,
@@ -196,8 +200,31 @@ impl<B: Buffers> Sq<B> {
 
     /// Whether one more request of any kind fits.
     #[inline(always)]
-    pub(super) fn has_room(&self) -> bool {
-        self.pi - self.ci <= self.room
+    pub(super) fn has_room(&mut self) -> bool {
+        self.is_clear() || self.look_ahead()
+    }
+
+    /// Requests that fit.
+    #[inline(always)]
+    pub(super) fn free_wr(&self) -> u32 {
+        self.max_wr - self.requests()
+    }
+
+    /// Requests that have not ended.
+    #[inline(always)]
+    pub(super) fn requests(&self) -> u32 {
+        (self.pi - self.extra_blocks - self.ended) as u32
+    }
+
+    /// Looks how far positions are clear, and whether one more request fits. A request takes a
+    /// block at least, so that no more requests than blocks come before a position.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_ahead(&mut self) -> bool {
+        let requests = self.requests();
+        let most = if self.signaled > self.ci { self.max_wr } else { self.max_wr / 2 };
+        self.clear_until = self.pi + u64::from(most.saturating_sub(requests));
+        requests < self.max_wr
     }
 
     /// Whether the next position is clear.
@@ -206,28 +233,15 @@ impl<B: Buffers> Sq<B> {
         self.pi < self.clear_until
     }
 
-    /// Checks that a send operation may be posted, and that any request fits. Looks how far the
-    /// positions are clear.
+    /// Checks that a send operation may be posted, and that any request fits.
     fn check(&mut self, operation: u32) -> Result<(), PostError> {
-        self.clear_until = (self.ci + self.room + 1).min(self.signaled + self.max_run);
+        let has_room = self.has_room();
         match self.allowed {
             0 => Err(PostError::State),
             _ if !self.allows(operation) => Err(PostError::Operation),
-            _ if !self.has_room() => Err(PostError::Full),
+            _ if !has_room => Err(PostError::Full),
             _ => Ok(()),
         }
-    }
-
-    /// Whether requests of so many blocks fit.
-    #[inline(always)]
-    pub(super) fn has_blocks(&self, blocks: u32) -> bool {
-        self.free_blocks() >= blocks
-    }
-
-    /// Blocks that can be written.
-    #[inline(always)]
-    pub(super) fn free_blocks(&self) -> u32 {
-        self.slots.len() as u32 - self.outstanding()
     }
 
     /// Index of the first block of the request posted last.
@@ -317,10 +331,11 @@ impl<B: Buffers> Sq<B> {
         Ok(())
     }
 
-    /// Whether too many requests up to `next` asked for no completion.
+    /// Whether a request up to `next` must be signaled: half of the queue is in flight, and none of
+    /// it will report its end.
     #[inline(always)]
     pub(super) fn is_long_run(&self, next: u64) -> bool {
-        next - self.signaled > self.max_run
+        next > self.clear_until && self.signaled <= self.ci && self.requests() >= self.max_wr / 2
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
@@ -365,11 +380,12 @@ impl<B: Buffers> Sq<B> {
         if entry.flags.contains(SendFlags::SOLICITED) {
             flags |= SE;
         }
-        // A run without completions would fill the ring for ever; half of it is enough.
+        // A run without completions would fill the queue for ever; half of it is enough.
         if entry.flags.contains(SendFlags::SIGNALED) || self.is_long_run(next) {
             flags |= CE_ALWAYS;
             self.signaled = next;
         }
+        self.extra_blocks += u64::from(blocks) - 1;
         let block = self.blocks.at(at as u32);
         let ctrl = put_control(block, (at, self.qpn), (opcode, imm), ds, flags);
         let slot = self.note((at, blocks as u8), ctrl, entry);
@@ -407,9 +423,9 @@ impl<B: Buffers> Sq<B> {
 
     /// Posts an empty request that is reported, if the last one is not, and rings the doorbell. On
     /// a queue in error it is flushed, and so ends what succeeded before it without a completion.
-    /// Nothing on a full ring.
+    /// Nothing on a full queue.
     pub(super) fn mark_end(&mut self) {
-        if self.outstanding() > 0 && self.signaled != self.pi && self.has_blocks(1) {
+        if self.outstanding() > 0 && self.signaled != self.pi && self.free_wr() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
             self.close((Opcode::NOP, 0, 0), (1, 1), entry, None, Other::Marker);
@@ -445,7 +461,7 @@ impl<B: Buffers> Sq<B> {
         self.doorbell.ring(self.last_ctrl);
     }
 
-    /// Blocks of requests that have not ended: completions that may still come.
+    /// Blocks of requests that have not ended.
     #[inline(always)]
     pub(super) fn outstanding(&self) -> u32 {
         (self.pi - self.ci) as u32
@@ -457,7 +473,7 @@ impl<B: Buffers> Sq<B> {
         // Positions go on, with the next one whose low 16 bits are 0.
         self.pi = self.pi.next_multiple_of(1 << 16);
         (self.ci, self.rung, self.signaled, self.next_fence) = (self.pi, self.pi, self.pi, 0);
-        self.clear_until = 0;
+        (self.clear_until, self.ended) = (0, self.pi - self.extra_blocks);
         self.record.store_release_be32(0);
     }
 

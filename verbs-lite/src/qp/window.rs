@@ -48,11 +48,11 @@ impl<B: Buffers> Qp<B> {
         Ok(mw)
     }
 
-    /// As [`Qp::post_bind_mw`], without ringing.
+    /// Queues a binding like [`Qp::post_bind_mw`], without ringing the doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_bind_mw`].
+    /// Those of [`Qp::post_bind_mw`].
     pub fn queue_bind_mw(
         &mut self,
         wr: &BindMw,
@@ -67,7 +67,7 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    fn check_bind(&self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
+    fn check_bind(&mut self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
         if mr.inner.pd_id() != self.pd.id() {
             return Err(PostError::Pd);
         }
@@ -101,11 +101,11 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// As [`Qp::post_local_inv_mw`], without ringing.
+    /// Queues an invalidate like [`Qp::post_local_inv_mw`], without ringing the doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_local_inv_mw`].
+    /// Those of [`Qp::post_local_inv_mw`].
     pub fn queue_local_inv_mw(
         &mut self,
         wr_id: u64,
@@ -120,7 +120,7 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// What is known of a window by the requests of this queue pair.
+    /// State of a window, as far as the requests of this queue pair tell.
     #[must_use]
     pub fn mw_state(&self, mw: &BoundMw) -> MrState {
         self.sq.state_of(mw.0.origin)

@@ -20,13 +20,13 @@ pub struct KeyId {
 pub struct RegisteredKey {
     /// Give it back with [`Client::invalidate`] or [`Client::ended_by_peer`].
     pub id: KeyId,
-    /// What peers need to reach the first byte.
+    /// Address and key of the first byte, for peers.
     pub remote: RemoteAddr,
-    /// Bytes.
+    /// Length of the region in bytes.
     pub len_bytes: u64,
 }
 
-/// What a worker answers. `tag` is what the client named the request.
+/// Answer of a worker. `tag` is the name that the client gave the request.
 #[derive(Debug)]
 pub enum Answer {
     /// The key is bound.
@@ -50,7 +50,7 @@ pub enum Answer {
     Failed {
         /// The request.
         tag: u64,
-        /// Why.
+        /// Why the request was not carried out, or not to its end.
         cause: FailureCause,
     },
 }
@@ -74,22 +74,58 @@ pub enum FailureCause {
     Stopped,
 }
 
-/// What goes to a worker.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) tag: u64,
-    pub(super) memory: u32,
-    pub(super) pieces: Pieces,
-    pub(super) purpose: Purpose,
+/// A request for a key over pieces of a memory.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// Name of the request in its answer.
+    pub tag: u64,
+    /// Place of the memory in the list that [`registrar`](super::registrar) was given.
+    pub memory: u32,
+    /// Pieces of the memory. The region starts at the least address that its first byte allows: its
+    /// offset in its page, or 0 with [`ListLayout::Pieces`](crate::ListLayout::Pieces).
+    pub pieces: Pieces,
+    /// Rights that the key grants.
+    pub access: Access,
+    /// The peer may end the key with a SEND with invalidate.
+    pub remote_invalidate: bool,
 }
 
-/// What a key is made for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Purpose {
-    /// It is held until it is given back.
-    Hold { access: Access, remote_invalidate: bool },
-    /// A READ comes through it, and ends it.
-    Read { from: RemoteAddr },
+/// A request for bytes of the peer that the worker's queue pair is connected to, through a key that
+/// lives as long as that takes.
+#[derive(Debug, Clone)]
+pub struct ReadOnce {
+    /// Name of the request in its answer.
+    pub tag: u64,
+    /// Place of the memory in the list that [`registrar`](super::registrar) was given.
+    pub memory: u32,
+    /// Pieces of the memory that the bytes go to; as many bytes are read as they have.
+    pub pieces: Pieces,
+    /// Where the bytes are.
+    pub from: RemoteAddr,
+}
+
+/// A request on its way to a worker.
+#[derive(Debug)]
+pub(super) enum Request {
+    Register(Registration),
+    Read(ReadOnce),
+}
+
+impl Request {
+    pub(super) fn tag(&self) -> u64 {
+        match self {
+            Self::Register(wanted) => wanted.tag,
+            Self::Read(wanted) => wanted.tag,
+        }
+    }
+
+    /// Place of the memory, and pieces of it.
+    pub(super) fn pieces(&self) -> (u32, &Pieces) {
+        match self {
+            Self::Register(wanted) => (wanted.memory, &wanted.pieces),
+            Self::Read(wanted) => (wanted.memory, &wanted.pieces),
+        }
+    }
 }
 
 /// A key given back.
@@ -117,30 +153,34 @@ impl Client {
         Self { requests, endings, answers }
     }
 
-    /// Asks for a key over pieces of a memory. `false` if the ring is full: take answers and try
-    /// again.
+    /// Asks for a key over pieces of a memory.
     ///
-    /// The region starts at the least address that its first byte allows: its offset in its page,
-    /// or 0 for pieces.
+    /// # Errors
+    ///
+    /// The request, if the ring is full: take answers and try again.
     #[inline]
-    pub fn register(
-        &mut self,
-        tag: u64,
-        memory: u32,
-        pieces: Pieces,
-        access: Access,
-        remote_invalidate: bool,
-    ) -> bool {
-        let purpose = Purpose::Hold { access, remote_invalidate };
-        self.requests.push(Request { tag, memory, pieces, purpose }).is_ok()
+    pub fn register(&mut self, wanted: Registration) -> Result<(), Registration> {
+        if self.requests.is_full() {
+            return Err(wanted);
+        }
+        // It has room: nobody else puts anything in.
+        let _ = self.requests.push(Request::Register(wanted));
+        Ok(())
     }
 
-    /// Asks for bytes of the peer that the worker's queue pair is connected to: into pieces of a
-    /// memory, through a key that lives as long as that takes. `false` if the ring is full.
+    /// Asks for bytes of the peer: into pieces of a memory, through a key of their own.
+    ///
+    /// # Errors
+    ///
+    /// The request, if the ring is full: take answers and try again.
     #[inline]
-    pub fn read_once(&mut self, tag: u64, memory: u32, pieces: Pieces, from: RemoteAddr) -> bool {
-        let purpose = Purpose::Read { from };
-        self.requests.push(Request { tag, memory, pieces, purpose }).is_ok()
+    pub fn read_once(&mut self, wanted: ReadOnce) -> Result<(), ReadOnce> {
+        if self.requests.is_full() {
+            return Err(wanted);
+        }
+        // It has room: nobody else puts anything in.
+        let _ = self.requests.push(Request::Read(wanted));
+        Ok(())
     }
 
     /// Gives a key back, to be ended.

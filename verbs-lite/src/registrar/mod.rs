@@ -35,7 +35,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use ferrocx_core::lcore::handover;
 
-pub use client::{Answer, Client, FailureCause, KeyId, RegisteredKey};
+pub use client::{Answer, Client, FailureCause, KeyId, ReadOnce, RegisteredKey, Registration};
 pub use worker::{Drained, Worker};
 
 use crate::context::RdmaContext;
@@ -59,7 +59,7 @@ pub type Pieces = ArrayVec<Range<usize>, MAX_PIECES>;
 pub struct RegistrarConfig {
     /// Keys, which is the depth of the pipeline: 1 to 65536.
     pub keys: u32,
-    /// What lists are made of.
+    /// Layout of the page lists.
     pub layout: ListLayout,
     /// Entries of a list: 1 to the device's limit.
     pub max_page_list_len: u32,
@@ -93,9 +93,9 @@ impl Lane {
     ///
     /// # Errors
     ///
-    /// As [`looped_back`].
-    pub fn looped_back(device: &RdmaContext, pd: &Pd, wr: u32) -> Result<Self, VerbsError> {
-        let (qp, cq) = looped_back(device, pd, wr)?;
+    /// Those of [`looped_back`].
+    pub fn looped_back(context: &RdmaContext, pd: &Pd, wr: u32) -> Result<Self, VerbsError> {
+        let (qp, cq) = looped_back(context, pd, wr)?;
         Ok(Self { qp, cq })
     }
 }
@@ -106,7 +106,7 @@ impl Lane {
 ///
 /// Those of [`Pd::create_qp`] and of the transitions to RTS.
 pub fn looped_back<B: Buffers>(
-    device: &RdmaContext,
+    context: &RdmaContext,
     pd: &Pd,
     wr: u32,
 ) -> Result<(Qp<B>, Cq), VerbsError> {
@@ -117,21 +117,20 @@ pub fn looped_back<B: Buffers>(
         fast_reg: true,
         ..QpConfig::default()
     };
-    // Three blocks for each request, and the receive ring.
-    let cq = device.create_cq((wr.saturating_mul(3)).next_power_of_two() + 8)?;
+    let cq = context.create_cq(wr.saturating_add(config.max_recv_wr))?;
     let mut qp = pd.create_qp(&cq, &config)?;
-    lead_to_itself(device, &mut qp)?;
+    lead_to_itself(context, &mut qp)?;
     Ok((qp, cq))
 }
 
 /// Connects a queue pair in reset to itself.
 pub(crate) fn lead_to_itself<B: Buffers>(
-    device: &RdmaContext,
+    context: &RdmaContext,
     qp: &mut Qp<B>,
 ) -> Result<(), VerbsError> {
-    let own = device.gids().first().map(|entry| entry.gid);
+    let own = context.gids().first().map(|entry| entry.gid);
     let own = own.ok_or(VerbsError::GidTableFull { size: 0 })?;
-    let path = Path::new(device.route(own)?, device.device().mac());
+    let path = Path::new(context.route(own)?, context.device().mac());
     qp.init(&InitAttr { access: Access::empty(), qkey: 0 })?;
     qp.connect(&RtrAttr::new(path, qp.qpn(), Psn(0), Mtu::B256))?;
     qp.activate(&RtsAttr::new(Psn(0)))
@@ -151,7 +150,7 @@ pub(crate) fn lead_to_itself<B: Buffers>(
 /// [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for memory of more than one peer, or
 /// what the device refused.
 pub fn registrar(
-    device: &RdmaContext,
+    context: &RdmaContext,
     pd: &Pd,
     lane: Lane,
     memories: Vec<Arc<Memory>>,
@@ -167,6 +166,6 @@ pub fn registrar(
     let (endings, endings_out) = handover(config.ring_entries);
     let (answers_in, answers) = handover(config.ring_entries);
     let rings = worker::Rings { requests: requests_out, endings: endings_out, answers: answers_in };
-    let worker = Worker::new(device, pd, lane, memories, config, rings)?;
+    let worker = Worker::new(context, pd, lane, memories, config, rings)?;
     Ok((Client::new(requests, endings, answers), worker))
 }

@@ -5,44 +5,33 @@ use std::sync::Arc;
 use ferrocx_core::lcore::{StopFlag, WaitStrategy};
 use rtrb::{Consumer, Producer};
 
-use super::client::{Answer, Ending, FailureCause, KeyId, Purpose, RegisteredKey, Request};
+use super::client::{Answer, Ending, FailureCause, KeyId, RegisteredKey, Request};
 use super::{Lane, RegistrarConfig};
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::{Failure, VerbsError};
-use crate::fastreg::{FastReg, FastRegMr, PageList, RegisteredMr};
+use crate::fastreg::{FastReg, KeySlot, KeyState};
 use crate::mr::Memory;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::types::Access;
-use crate::wr::{Returned, SendFlags, Wc, WcOpcode};
+use crate::wr::{SendFlags, Wc, WcOpcode};
 
 /// Completions taken in one turn at most, so that its length stays bounded.
 const COMPLETIONS_PER_TURN: usize = 64;
-/// Blocks of the longest chain: a registration, a READ, an invalidation.
-const CHAIN_BLOCKS: u32 = 6;
+/// Requests of the longest chain: a registration, a READ, an invalidation.
+const CHAIN_WR: u32 = 3;
 
-/// A key of the set, and where it stands.
+/// A key of the set, and what it is for.
 #[derive(Debug)]
 struct Slot {
-    place: Place,
+    key: KeySlot,
     /// The request that it serves.
     tag: u64,
+    /// Whether that is a READ through the key, whose end answers the request.
+    is_read: bool,
     /// Goes up each time it is bound: names of before do not fit any more.
     generation: u32,
-    /// `None` while the queue pair has it.
-    list: Option<PageList>,
-}
-
-#[derive(Debug)]
-enum Place {
-    Free(FastRegMr),
-    Registering(RegisteredMr),
-    Held(RegisteredMr),
-    /// The queue pair has it, to end it.
-    Ending,
-    /// The device failed: it may be bound.
-    Stale(RegisteredMr),
 }
 
 /// The worker's ends of the rings.
@@ -76,7 +65,7 @@ pub struct Worker {
     table: Table,
 }
 
-/// What is left of a pipeline: everything that it was made of.
+/// Everything that a pipeline was made of, given back at its end.
 #[derive(Debug)]
 pub struct Drained {
     /// The queue pair.
@@ -84,15 +73,15 @@ pub struct Drained {
     /// Its completion queue.
     pub cq: Cq,
     /// Keys that nobody can use.
-    pub free: Vec<FastRegMr>,
+    pub free: Vec<KeySlot>,
     /// Keys that are bound, or may be, with the tags of their requests: end them on another queue
     /// pair, revoke or drop them.
-    pub bound: Vec<(u64, RegisteredMr)>,
+    pub bound: Vec<(u64, KeySlot)>,
 }
 
 impl Worker {
     pub(super) fn new(
-        device: &RdmaContext,
+        context: &RdmaContext,
         pd: &Pd,
         lane: Lane,
         memories: Vec<Arc<Memory>>,
@@ -100,10 +89,9 @@ impl Worker {
         rings: Rings,
     ) -> Result<Self, VerbsError> {
         let slot = |_| {
-            let mut mr = pd.alloc_mr(config.layout, config.max_page_list_len)?;
-            memories.iter().try_for_each(|memory| mr.attach(memory))?;
-            let list = device.alloc_page_list(config.layout, config.max_page_list_len)?;
-            Ok(Slot { place: Place::Free(mr), tag: 0, generation: 0, list: Some(list) })
+            let mut key = KeySlot::new(context, pd, config.layout, config.max_page_list_len)?;
+            memories.iter().try_for_each(|memory| key.attach(memory))?;
+            Ok(Slot { key, tag: 0, is_read: false, generation: 0 })
         };
         let slots = (0..config.keys).map(slot).collect::<Result<Box<[Slot]>, VerbsError>>()?;
         let free = (0..config.keys).rev().collect();
@@ -118,7 +106,8 @@ impl Worker {
         })
     }
 
-    /// Works until told to stop or until the queue pair fails, and then as [`Worker::drain`].
+    /// Works until told to stop or until the queue pair fails, and then drains the pipeline: see
+    /// [`Worker::drain`].
     pub fn run(mut self, stop: &StopFlag, wait: WaitStrategy) -> Drained {
         while !stop.is_set() && !self.has_failed() {
             if !self.turn() {
@@ -150,7 +139,7 @@ impl Worker {
             let Ok(request) = self.requests.pop() else { break };
             busy = true;
             if let Err(cause) = self.register(at, &request) {
-                self.table.refuse(request.tag, cause);
+                self.table.refuse(request.tag(), cause);
             }
         }
         self.qp.ring_doorbell_signaled();
@@ -159,83 +148,76 @@ impl Worker {
 
     /// Room in the send queue, and for the answer.
     fn has_room(&self) -> bool {
-        self.table.answers.slots() > self.table.owed && self.qp.free_blocks() >= CHAIN_BLOCKS
+        self.table.answers.slots() > self.table.owed && self.qp.free_wr() >= CHAIN_WR
     }
 
     fn take_completions(&mut self) -> bool {
         let Self { qp, cq, table, .. } = self;
         let mut busy = false;
         for _ in 0..COMPLETIONS_PER_TURN {
-            let Some(completion) = cq.poll() else { break };
+            let Some(mut completion) = cq.poll() else { break };
             busy = true;
-            if let Err(error) = qp.complete(completion, |wc| table.ended(wc)) {
-                tracing::error!(%error, "registrar");
-                table.failed = true;
+            loop {
+                match qp.next_wc(&mut completion) {
+                    Ok(Some(wc)) => table.ended(wc),
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::error!(%error, "registrar");
+                        table.failed = true;
+                        break;
+                    }
+                }
             }
         }
         busy
     }
 
     fn end(&mut self, Ending { id, proof }: Ending) {
-        let table = &mut self.table;
+        let Self { qp, table, .. } = self;
         // Names are given out once and come back once, so another one is of another pipeline.
-        let Some((tag, mr)) = table.take_held(&id) else {
+        let Some(slot) = table.held(&id) else {
             return table.refuse(0, FailureCause::NoSuchKey);
         };
+        let tag = slot.tag;
         if let Some(proof) = proof {
-            return match mr.invalidated_by(proof) {
-                Ok(mr) => table.freed(id.slot, mr, Answer::Ended { tag }),
-                Err((mr, _)) => {
-                    table.put(id.slot, Place::Held(mr));
-                    table.refuse(tag, FailureCause::NoSuchKey);
-                }
+            return match slot.key.invalidated_by(proof) {
+                Ok(()) => table.freed(id.slot, Answer::Ended { tag }),
+                Err(_) => table.refuse(tag, FailureCause::NoSuchKey),
             };
         }
-        match self.qp.queue_local_inv(id.slot.into(), SendFlags::empty(), mr) {
+        match slot.key.queue_invalidate(qp, id.slot.into(), SendFlags::empty()) {
             Ok(()) => table.owed += 1,
-            Err(refused) => {
-                table.put(id.slot, Place::Held(refused.held));
-                table.refuse(tag, FailureCause::Post(refused.cause));
-            }
+            Err(cause) => table.refuse(tag, FailureCause::Post(cause)),
         }
     }
 
-    /// Posts what a request needs, with the key of the free slot `at`.
+    /// Posts what a request needs, with the key of the slot `at`, the last of those that are free.
     fn register(&mut self, at: u32, request: &Request) -> Result<(), FailureCause> {
-        let memory = self.memories.get(request.memory as usize);
-        let memory = memory.ok_or(FailureCause::NoSuchMemory)?;
-        let table = &mut self.table;
-        let Some((mr, mut list)) = table.take_free(at) else { return Ok(()) };
-        if let Err(error) = list.map(memory, &request.pieces) {
-            table.give_free(at, mr, list);
-            return Err(FailureCause::Pieces(error));
-        }
-        let (access, remote_invalidate) = match request.purpose {
-            Purpose::Hold { access, remote_invalidate } => (access, remote_invalidate),
-            Purpose::Read { .. } => (Access::LOCAL_WRITE, false),
+        let Self { qp, memories, table, .. } = self;
+        let (memory, pieces) = request.pieces();
+        let memory = memories.get(memory as usize).ok_or(FailureCause::NoSuchMemory)?;
+        let Some(slot) = table.slots.get_mut(at as usize) else { return Ok(()) };
+        slot.key.map(memory, pieces).map_err(FailureCause::Pieces)?;
+        let (access, remote_invalidate) = match request {
+            Request::Register(wanted) => (wanted.access, wanted.remote_invalidate),
+            Request::Read(_) => (Access::LOCAL_WRITE, false),
         };
-        let (flags, start) = (SendFlags::empty(), list.first_offset());
-        let wr = FastReg { wr_id: at.into(), flags, start, access, remote_invalidate };
-        let bound = match self.qp.queue_fast_reg(&wr, mr, list) {
-            Ok(bound) => bound,
-            Err(refused) => {
-                let (mr, list) = refused.held;
-                table.give_free(at, mr, list);
-                return Err(FailureCause::Post(refused.cause));
-            }
-        };
+        let start = slot.key.list_mut().map_or(0, |list| list.first_offset());
+        let (wr_id, flags) = (at.into(), SendFlags::empty());
+        let wr = FastReg { wr_id, flags, start, access, remote_invalidate };
+        slot.key.queue_register(qp, &wr).map_err(FailureCause::Post)?;
+        slot.tag = request.tag();
+        slot.is_read = matches!(request, Request::Read(_));
+        slot.generation = slot.generation.wrapping_add(1);
         table.owed += 1;
-        table.begin(at, request.tag);
-        let Purpose::Read { from } = request.purpose else {
-            table.put(at, Place::Registering(bound));
-            return Ok(());
-        };
-        // As long as the region is, which fits 32 bits: a message is no longer.
-        let len = u32::try_from(bound.len_bytes()).unwrap_or(u32::MAX);
-        if let Err(refused) = self.qp.queue_read_with_inv(at.into(), flags, from, len, bound) {
-            // The registration is on its way; its completion finds the key and answers.
-            table.put(at, Place::Stale(refused.held));
-            table.failed = true;
+        table.free.pop();
+        if let Request::Read(read) = request {
+            // As long as the region is, which fits 32 bits: a message is no longer.
+            let len = slot.key.mr().map_or(0, |mr| mr.len_bytes());
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            // The registration is on its way then; its completion finds the key and answers.
+            let posted = slot.key.queue_read_with_inv(qp, wr_id, flags, read.from, len);
+            table.failed |= posted.is_err();
         }
         Ok(())
     }
@@ -260,7 +242,7 @@ impl Worker {
             if self.table.answers.is_full() {
                 wait();
             } else if let Ok(request) = self.requests.pop() {
-                self.table.refuse(request.tag, FailureCause::Stopped);
+                self.table.refuse(request.tag(), FailureCause::Stopped);
             } else if let Ok(ending) = self.endings.pop() {
                 let tag = self.table.slots.get(ending.id.slot as usize).map_or(0, |slot| slot.tag);
                 self.table.refuse(tag, FailureCause::Stopped);
@@ -270,12 +252,12 @@ impl Worker {
         }
         let (mut free, mut bound) = (Vec::new(), Vec::new());
         for slot in self.table.slots {
-            match slot.place {
-                Place::Free(mr) => free.push(mr),
-                Place::Registering(mr) | Place::Held(mr) | Place::Stale(mr) => {
-                    bound.push((slot.tag, mr));
+            match slot.key.state() {
+                KeyState::Free => free.push(slot.key),
+                KeyState::Invalidating => {}
+                KeyState::Posted | KeyState::Valid | KeyState::Stale => {
+                    bound.push((slot.tag, slot.key));
                 }
-                Place::Ending => {}
             }
         }
         Drained { qp: self.qp, cq: self.cq, free, bound }
@@ -283,56 +265,15 @@ impl Worker {
 }
 
 impl Table {
-    fn put(&mut self, at: u32, place: Place) {
-        if let Some(slot) = self.slots.get_mut(at as usize) {
-            slot.place = place;
-        }
-    }
-
-    /// Takes a key that is held under this name, to end it.
-    fn take_held(&mut self, id: &KeyId) -> Option<(u64, RegisteredMr)> {
+    /// The slot whose key is held under this name.
+    fn held(&mut self, id: &KeyId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.slot as usize)?;
-        if slot.generation != id.generation || !matches!(slot.place, Place::Held(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut slot.place, Place::Ending) {
-            Place::Held(mr) => Some((slot.tag, mr)),
-            _ => None,
-        }
+        let is_held = slot.generation == id.generation && slot.key.state() == KeyState::Valid;
+        is_held.then_some(slot)
     }
 
-    /// Takes the key and the list of a free slot.
-    fn take_free(&mut self, at: u32) -> Option<(FastRegMr, PageList)> {
-        let slot = self.slots.get_mut(at as usize)?;
-        let list = slot.list.take()?;
-        match std::mem::replace(&mut slot.place, Place::Ending) {
-            Place::Free(mr) => Some((mr, list)),
-            other => {
-                (slot.place, slot.list) = (other, Some(list));
-                None
-            }
-        }
-    }
-
-    /// Puts them back.
-    fn give_free(&mut self, at: u32, mr: FastRegMr, list: PageList) {
-        if let Some(slot) = self.slots.get_mut(at as usize) {
-            (slot.place, slot.list) = (Place::Free(mr), Some(list));
-        }
-    }
-
-    /// The free slot `at`, the last of the list, serves a request from here on.
-    fn begin(&mut self, at: u32, tag: u64) {
-        self.free.pop();
-        if let Some(slot) = self.slots.get_mut(at as usize) {
-            slot.tag = tag;
-            slot.generation = slot.generation.wrapping_add(1);
-        }
-    }
-
-    /// A key has ended, and the answer has a place.
-    fn freed(&mut self, at: u32, mr: FastRegMr, answer: Answer) {
-        self.put(at, Place::Free(mr));
+    /// A key is free again, and the answer has a place.
+    fn freed(&mut self, at: u32, answer: Answer) {
         self.free.push(at);
         self.push(answer);
     }
@@ -351,63 +292,39 @@ impl Table {
 
     /// A request of the queue pair has ended.
     fn ended(&mut self, wc: Wc<()>) {
-        let at = wc.wr_id as u32;
-        let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        let tag = slot.tag;
-        match wc.returned {
-            Returned::PageList(list) => {
-                slot.list = Some(list);
-                self.registered(at, wc.result);
-            }
-            Returned::Mr(mr) => {
-                self.owed -= 1;
-                let is_read = wc.opcode == WcOpcode::ReadWithInv;
-                let answer = if is_read { Answer::Read { tag } } else { Answer::Ended { tag } };
-                self.freed(at, mr, answer);
-            }
-            Returned::Stale(mr) => {
-                slot.place = Place::Stale(mr);
-                self.device_failed(tag, wc.result);
-            }
-            // A pipeline binds no windows.
-            Returned::Nothing | Returned::Buffers(()) | Returned::Mw(_) | Returned::StaleMw(_) => {}
-        }
-    }
-
-    fn registered(&mut self, at: u32, result: Result<(), Failure>) {
+        let (at, opcode) = (wc.wr_id as u32, wc.opcode);
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let (tag, generation) = (slot.tag, slot.generation);
-        // Of a chain, the last request answers.
-        let place = match std::mem::replace(&mut slot.place, Place::Ending) {
-            Place::Registering(mr) => mr,
-            Place::Stale(mr) => {
-                slot.place = Place::Stale(mr);
-                return self.device_failed(tag, result);
-            }
-            other => {
-                slot.place = other;
-                return;
-            }
-        };
-        if result.is_err() {
-            slot.place = Place::Stale(place);
-            return self.device_failed(tag, result);
+        let ended = slot.key.complete(wc);
+        if slot.key.state() == KeyState::Invalidating {
+            // Of a chain, the last request answers.
+            return;
         }
-        let id = KeyId { slot: at, generation };
-        let key = RegisteredKey { id, remote: place.remote(), len_bytes: place.len_bytes() };
-        slot.place = Place::Held(place);
-        self.owed -= 1;
-        self.push(Answer::Key { tag, key });
+        let mr = slot.key.mr().filter(|_| !slot.is_read);
+        match (ended, mr, opcode) {
+            (Ok(KeyState::Valid), Some(mr), WcOpcode::FastRegMr) => {
+                let id = KeyId { slot: at, generation };
+                let key = RegisteredKey { id, remote: mr.remote(), len_bytes: mr.len_bytes() };
+                self.owed -= 1;
+                self.push(Answer::Key { tag, key });
+            }
+            (Ok(KeyState::Free), _, WcOpcode::ReadWithInv) => {
+                self.owed -= 1;
+                self.freed(at, Answer::Read { tag });
+            }
+            (Ok(KeyState::Free), _, WcOpcode::LocalInv) => {
+                self.owed -= 1;
+                self.freed(at, Answer::Ended { tag });
+            }
+            (ended, ..) => self.device_failed(tag, ended.err()),
+        }
     }
 
     #[cold]
-    fn device_failed(&mut self, tag: u64, result: Result<(), Failure>) {
+    fn device_failed(&mut self, tag: u64, failure: Option<Failure>) {
         self.failed = true;
         self.owed -= 1;
-        let cause = match result {
-            Err(failure) => FailureCause::Device(failure),
-            Ok(()) => FailureCause::Stopped,
-        };
+        let cause = failure.map_or(FailureCause::Stopped, FailureCause::Device);
         self.push(Answer::Failed { tag, cause });
     }
 }

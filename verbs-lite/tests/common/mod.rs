@@ -73,7 +73,7 @@ impl World {
 
 /// One port: its device, domain, completion queue and memory.
 pub struct Side {
-    pub device: RdmaContext,
+    pub context: RdmaContext,
     pub pd: Pd,
     pub cq: Cq,
     pub memory: Arc<Memory>,
@@ -112,15 +112,15 @@ fn model(number: u8, wire: impl Wire + 'static, config: NicConfig) -> (Arc<Local
 /// Opens the verbs device behind a transport; what the model refused is printed if that fails.
 pub fn open(transport: Arc<LocalTransport>, number: u8) -> Side {
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let port = ferrocx_core::Device::open(transport, &settings).unwrap();
-    let device = RdmaContext::open(&port).unwrap();
+    let device = ferrocx_core::Device::open(transport, &settings).unwrap();
+    let context = RdmaContext::open(&device).unwrap();
     let ip = Ipv4Addr::new(192, 168, 0, number);
     let gid = GidConfig { address: ip.into(), prefix_len: 24, gateway: None, vlan: None };
-    device.add_gid(gid).unwrap();
-    let pd = device.alloc_pd().unwrap();
-    let cq = device.create_cq(4096).unwrap();
-    let memory = memory(&device);
-    Side { device, pd, cq, memory, ip }
+    context.add_gid(gid).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(4096).unwrap();
+    let memory = memory(&context);
+    Side { context, pd, cq, memory, ip }
 }
 
 /// Ends a context, and then its device.
@@ -130,10 +130,10 @@ pub fn close(context: RdmaContext) -> Result<(), ferrocx_core::DeviceError> {
     device.close()
 }
 
-pub fn memory(device: &RdmaContext) -> Arc<Memory> {
+pub fn memory(context: &RdmaContext) -> Arc<Memory> {
     let region =
         RegionConfig { len_bytes: MEMORY_BYTES, page: PageSize::Base4K, ..RegionConfig::default() };
-    Memory::alloc(device, &region).unwrap()
+    Memory::alloc(context, &region).unwrap()
 }
 
 /// Two models and the transports to them, on the ends of `wires`.
@@ -223,9 +223,9 @@ pub fn small() -> QpConfig {
 }
 
 pub fn path(from: &Side, to: &Side) -> Path {
-    let route = from.device.route(to.ip.into()).unwrap();
+    let route = from.context.route(to.ip.into()).unwrap();
     assert_eq!(route.next_hop, std::net::IpAddr::V4(to.ip));
-    Path::new(route, to.device.device().mac())
+    Path::new(route, to.context.device().mac())
 }
 
 pub fn rtr(from: &Side, to: &Side, qpn: Qpn, psn: u32) -> RtrAttr {
@@ -262,7 +262,7 @@ impl Side {
     }
 
     pub fn mac(&self) -> MacAddr {
-        self.device.device().mac()
+        self.context.device().mac()
     }
 
     pub fn fill(&self, offset: usize, bytes: &[u8]) {

@@ -47,7 +47,7 @@ fn keys() -> (Still<()>, Free) {
     let still = still();
     let layout = ListLayout::Pages { log_page: 12 };
     let make = |_| {
-        let mut list = still.device.alloc_page_list(layout, 8).expect("a list");
+        let mut list = still.context.alloc_page_list(layout, 8).expect("a list");
         list.map(&still.memory, std::slice::from_ref(&PAGE)).expect("one page");
         (still.pd.alloc_mr(layout, 8).expect("a key"), list)
     };

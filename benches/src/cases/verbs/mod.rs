@@ -65,7 +65,7 @@ struct Still<B: Buffers> {
     qp: Qp<B>,
     cq: Cq,
     played: PlayedCq,
-    device: RdmaContext,
+    context: RdmaContext,
     pd: Pd,
     memory: Arc<Memory>,
 }
@@ -89,15 +89,15 @@ fn still<B: Buffers>() -> Still<B> {
         world.0.step(now);
     })));
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let port = ferrocx_core::Device::open(transport, &settings).expect("the model comes up");
-    let device = RdmaContext::open(&port).expect("the model has RoCE");
-    let pd = device.alloc_pd().expect("a domain");
-    let (qp, cq) = looped_back(&device, &pd, 256).expect("a queue pair");
+    let device = ferrocx_core::Device::open(transport, &settings).expect("the model comes up");
+    let context = RdmaContext::open(&device).expect("the model has RoCE");
+    let pd = context.alloc_pd().expect("a domain");
+    let (qp, cq) = looped_back(&context, &pd, 256).expect("a queue pair");
     let played = PlayedCq::new(&cq).expect("a ring");
     let region =
         RegionConfig { len_bytes: 64 << 10, page: PageSize::Base4K, ..RegionConfig::default() };
-    let memory = Memory::alloc(&device, &region).expect("memory");
-    Still { qp, cq, played, device, pd, memory }
+    let memory = Memory::alloc(&context, &region).expect("memory");
+    Still { qp, cq, played, context, pd, memory }
 }
 
 impl<B: Buffers> Still<B> {

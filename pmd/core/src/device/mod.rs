@@ -340,6 +340,18 @@ impl Device {
         self.inner.control().next_event()
     }
 
+    /// Answers what the firmware asks for, as [`Device::poll_event`] does, and keeps the events.
+    pub fn serve_events(&self) {
+        self.inner.control().serve();
+    }
+
+    /// Whether the firmware waits for pages, or to give some back, until somebody polls events.
+    /// Waits for no lock: `false` while another thread holds it, which serves the firmware.
+    #[must_use]
+    pub fn has_page_requests(&self) -> bool {
+        self.inner.control.try_lock().is_ok_and(|mut control| control.has_requests())
+    }
+
     /// Events that were dropped because [`Device::poll_event`] was not called often enough.
     #[must_use]
     pub fn lost_events(&self) -> u64 {

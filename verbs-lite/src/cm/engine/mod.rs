@@ -112,13 +112,13 @@ impl Engine {
         Some(id)
     }
 
-    /// What a request asks for.
+    /// The request of a connection.
     #[must_use]
     pub fn request(&self, id: u32) -> Option<&CmReq> {
         self.conns.get(&id)?.request.as_deref()
     }
 
-    /// What a peer has answered.
+    /// The acceptance of a peer.
     #[must_use]
     pub fn reply(&self, id: u32) -> Option<&CmRep> {
         self.conns.get(&id)?.reply.as_deref()

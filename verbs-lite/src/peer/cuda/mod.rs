@@ -44,7 +44,7 @@ pub enum CudaError {
     Library {
         /// Its name or path.
         path: String,
-        /// What the loader said.
+        /// Reason of the loader.
         #[source]
         source: libloading::Error,
     },
@@ -53,7 +53,7 @@ pub enum CudaError {
     Symbol {
         /// The function.
         symbol: &'static str,
-        /// What the loader said.
+        /// Reason of the loader.
         #[source]
         source: libloading::Error,
     },
@@ -82,14 +82,14 @@ pub enum CudaError {
          takes mapped memory only; use CudaProvider::alloc_mapped"
     )]
     NotMappable {
-        /// Why.
+        /// Why it was refused.
         #[source]
         source: BlockError,
     },
     /// An address that is not the GPU's.
     #[error("{range} is not memory of the GPU; pass what cuMemAlloc returned")]
     NotDevice {
-        /// What was asked for.
+        /// Range that was asked for.
         range: PeerRange,
     },
     /// Mapped memory cannot be offered.
@@ -149,11 +149,11 @@ impl CudaProvider {
         Self::open_library(LIBRARY, ordinal)
     }
 
-    /// As [`CudaProvider::open`], with another library of the same functions.
+    /// Opens a provider over another library of the same functions.
     ///
     /// # Errors
     ///
-    /// As [`CudaProvider::open`].
+    /// Those of [`CudaProvider::open`].
     pub fn open_library(path: &str, ordinal: u32) -> Result<Self, CudaError> {
         let driver = Arc::new(Driver::open(path, ordinal)?);
         let (device, address) = driver.identity()?;

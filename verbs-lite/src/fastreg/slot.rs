@@ -1,0 +1,375 @@
+//! [`KeySlot`]: a fast-register key with its page list, in whatever state they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{FastReg, FastRegMr, ListLayout, PageList, PageListError, RegisteredMr};
+use crate::context::RdmaContext;
+use crate::error::{Failure, PostError, Refused, VerbsError};
+use crate::mr::{Buffers, Memory};
+use crate::pd::Pd;
+use crate::qp::Qp;
+use crate::types::RemoteAddr;
+use crate::wr::{InvalidatedRkey, Returned, SendFlags, Wc};
+
+/// State of the key of a [`KeySlot`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    /// Nobody can use the key; it can be registered.
+    Free,
+    /// Its registration was posted. Requests behind it may use the key.
+    Posted,
+    /// It is registered: peers may use it as far as it grants.
+    Valid,
+    /// A queue pair holds it, to end it.
+    Invalidating,
+    /// A request for it failed: it may be valid, and only [`KeySlot::revoke`] ends it.
+    Stale,
+}
+
+/// The key, as the types of its states.
+#[derive(Debug)]
+enum Key {
+    Free(FastRegMr),
+    Posted(RegisteredMr),
+    Valid(RegisteredMr),
+    Invalidating,
+    Stale(RegisteredMr),
+}
+
+/// A fast-register key and its page list, for programs that keep keys in tables.
+///
+/// [`FastRegMr`] and [`RegisteredMr`] change hands at each step, so that a wrong step does not
+/// compile; a slot stays where it is, and refuses a wrong step with [`PostError::KeyState`].
+///
+/// | state | step | next state |
+/// |---|---|---|
+/// | free | [`KeySlot::register`] | posted |
+/// | posted | [`KeySlot::complete`] with the end of the registration | valid; stale after a failure |
+/// | posted, valid | [`KeySlot::invalidate`], [`KeySlot::queue_read_with_inv`] | invalidating |
+/// | valid | [`KeySlot::invalidated_by`] | free |
+/// | invalidating | [`KeySlot::complete`] with the end of the invalidation | free; stale after a failure |
+/// | all but invalidating | [`KeySlot::revoke`] | free |
+///
+/// ```
+/// use ferrocx_verbs_lite::*;
+///
+/// /// Lets the peer write to a page, once: tells it where, and ends the key behind the message.
+/// fn lend(qp: &mut Qp, key: &mut KeySlot, wr_id: u64) -> Result<(), PostError> {
+///     let (flags, access) = (SendFlags::empty(), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+///     let wr = FastReg { wr_id, flags, start: 0, access, remote_invalidate: false };
+///     let remote = key.queue_register(qp, &wr)?;
+///     qp.post_send_inline(&SendWr::unsignaled(wr_id, SendOp::Send), &remote.rkey.0.to_be_bytes())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct KeySlot {
+    key: Key,
+    /// `None` while a queue pair holds it.
+    list: Option<PageList>,
+}
+
+impl KeySlot {
+    /// Makes a free key and a list of up to `max_page_list_len` entries for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pd::alloc_mr`] and [`RdmaContext::alloc_page_list`].
+    pub fn new(
+        context: &RdmaContext,
+        pd: &Pd,
+        layout: ListLayout,
+        max_page_list_len: u32,
+    ) -> Result<Self, VerbsError> {
+        let list = context.alloc_page_list(layout, max_page_list_len)?;
+        Ok(Self::of(pd.alloc_mr(layout, max_page_list_len)?, list))
+    }
+
+    /// A slot of a key and a list that exist.
+    #[must_use]
+    pub fn of(mr: FastRegMr, list: PageList) -> Self {
+        Self { key: Key::Free(mr), list: Some(list) }
+    }
+
+    /// State of the key.
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> KeyState {
+        match &self.key {
+            Key::Free(_) => KeyState::Free,
+            Key::Posted(_) => KeyState::Posted,
+            Key::Valid(_) => KeyState::Valid,
+            Key::Invalidating => KeyState::Invalidating,
+            Key::Stale(_) => KeyState::Stale,
+        }
+    }
+
+    /// The key, unless it is free or a queue pair holds it.
+    #[inline]
+    #[must_use]
+    pub fn mr(&self) -> Option<&RegisteredMr> {
+        match &self.key {
+            Key::Posted(mr) | Key::Valid(mr) | Key::Stale(mr) => Some(mr),
+            Key::Free(_) | Key::Invalidating => None,
+        }
+    }
+
+    /// Where peers reach the first byte, while the key is posted or valid.
+    #[inline]
+    #[must_use]
+    pub fn remote(&self) -> Option<RemoteAddr> {
+        match &self.key {
+            Key::Posted(mr) | Key::Valid(mr) => Some(mr.remote()),
+            _ => None,
+        }
+    }
+
+    /// The page list, unless a queue pair holds it. What is put into it counts at the next
+    /// registration.
+    #[inline]
+    #[must_use]
+    pub fn list_mut(&mut self) -> Option<&mut PageList> {
+        self.list.as_mut()
+    }
+
+    /// Lets the key be registered over peer memory: see [`FastRegMr::attach`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`FastRegMr::attach`]; [`VerbsError::StillPosted`] for a key that is not free.
+    pub fn attach(&mut self, memory: &Arc<Memory>) -> Result<(), VerbsError> {
+        match &mut self.key {
+            Key::Free(mr) => mr.attach(memory),
+            _ => Err(VerbsError::StillPosted { posted: 1 }),
+        }
+    }
+
+    /// Puts pieces of a memory into the page list: see [`PageList::map`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageList::map`]; [`PageListError::Posted`] while a queue pair holds the list.
+    #[inline]
+    pub fn map(
+        &mut self,
+        memory: &Arc<Memory>,
+        pieces: &[Range<usize>],
+    ) -> Result<(), PageListError> {
+        self.list.as_mut().ok_or(PageListError::Posted)?.map(memory, pieces)
+    }
+
+    /// Posts the registration of what the page list describes, and rings the doorbell. The key is
+    /// known at once and may be used in requests behind this one.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::KeyState`] for a key that is not free, and those of
+    /// [`Qp::post_fast_reg`]. Nothing was posted then.
+    #[inline]
+    pub fn register<B: Buffers>(
+        &mut self,
+        qp: &mut Qp<B>,
+        wr: &FastReg,
+    ) -> Result<RemoteAddr, PostError> {
+        let remote = self.queue_register(qp, wr)?;
+        qp.ring_doorbell();
+        Ok(remote)
+    }
+
+    /// Posts a registration like [`KeySlot::register`], without ringing the doorbell.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`KeySlot::register`].
+    #[inline]
+    pub fn queue_register<B: Buffers>(
+        &mut self,
+        qp: &mut Qp<B>,
+        wr: &FastReg,
+    ) -> Result<RemoteAddr, PostError> {
+        let Some(list) = self.list.take() else { return Err(PostError::KeyState) };
+        let mr = match self.take() {
+            Key::Free(mr) => mr,
+            other => {
+                (self.key, self.list) = (other, Some(list));
+                return Err(PostError::KeyState);
+            }
+        };
+        match qp.queue_fast_reg(wr, mr, list) {
+            Ok(mr) => {
+                let remote = mr.remote();
+                self.key = Key::Posted(mr);
+                Ok(remote)
+            }
+            Err(Refused { held: (mr, list), cause }) => {
+                (self.key, self.list) = (Key::Free(mr), Some(list));
+                Err(cause)
+            }
+        }
+    }
+
+    /// Posts the invalidation of the key and rings the doorbell.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::KeyState`] for a key that is neither posted nor valid, and those of
+    /// [`Qp::post_local_inv`]. Nothing was posted then.
+    #[inline]
+    pub fn invalidate<B: Buffers>(
+        &mut self,
+        qp: &mut Qp<B>,
+        wr_id: u64,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.queue_invalidate(qp, wr_id, flags)?;
+        qp.ring_doorbell();
+        Ok(())
+    }
+
+    /// Posts an invalidation like [`KeySlot::invalidate`], without ringing the doorbell.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`KeySlot::invalidate`].
+    #[inline]
+    pub fn queue_invalidate<B: Buffers>(
+        &mut self,
+        qp: &mut Qp<B>,
+        wr_id: u64,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.end(|mr| qp.queue_local_inv(wr_id, flags, mr))
+    }
+
+    /// Posts a READ of `len` bytes from the peer through the key, which ends the key, without
+    /// ringing the doorbell: see [`Qp::post_read_with_inv`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::KeyState`] for a key that is neither posted nor valid, and those of
+    /// [`Qp::post_read_with_inv`]. Nothing was posted then.
+    #[inline]
+    pub fn queue_read_with_inv<B: Buffers>(
+        &mut self,
+        qp: &mut Qp<B>,
+        wr_id: u64,
+        flags: SendFlags,
+        from: RemoteAddr,
+        len: u32,
+    ) -> Result<(), PostError> {
+        self.end(|mr| qp.queue_read_with_inv(wr_id, flags, from, len, mr))
+    }
+
+    /// Gives the key to a request that ends it.
+    #[inline(always)]
+    fn end(
+        &mut self,
+        post: impl FnOnce(RegisteredMr) -> Result<(), Refused<RegisteredMr>>,
+    ) -> Result<(), PostError> {
+        let (mr, back): (_, fn(RegisteredMr) -> Key) = match self.take() {
+            Key::Posted(mr) => (mr, Key::Posted),
+            Key::Valid(mr) => (mr, Key::Valid),
+            other => {
+                self.key = other;
+                return Err(PostError::KeyState);
+            }
+        };
+        post(mr).map_err(|refused| {
+            self.key = back(refused.held);
+            refused.cause
+        })
+    }
+
+    /// Takes the end of a registration, of an invalidation, or of a READ with invalidate that was
+    /// posted through this slot, and gives the state that it leaves the key in. The caller finds
+    /// the slot by [`Wc::wr_id`].
+    ///
+    /// # Errors
+    ///
+    /// Why the request failed. The key is then stale, or the invalidation behind the request says
+    /// the same.
+    #[inline]
+    pub fn complete<B>(&mut self, wc: Wc<B>) -> Result<KeyState, Failure> {
+        match wc.returned {
+            Returned::PageList(list) => {
+                self.list = Some(list);
+                self.key = match self.take() {
+                    Key::Posted(mr) if wc.result.is_ok() => Key::Valid(mr),
+                    Key::Posted(mr) => Key::Stale(mr),
+                    other => other,
+                };
+            }
+            Returned::Mr(mr) => self.key = Key::Free(mr),
+            Returned::Stale(mr) => self.key = Key::Stale(mr),
+            _ => {}
+        }
+        wc.result.map(|()| self.state())
+    }
+
+    /// Frees the key because the peer has ended it: `proof` stands in the completion of the receive
+    /// that says so ([`RecvInfo::invalidated`](crate::RecvInfo::invalidated)).
+    ///
+    /// # Errors
+    ///
+    /// The proof, if it is of another key or the key is not valid.
+    pub fn invalidated_by(&mut self, proof: InvalidatedRkey) -> Result<(), InvalidatedRkey> {
+        let mr = match self.take() {
+            Key::Valid(mr) => mr,
+            other => {
+                self.key = other;
+                return Err(proof);
+            }
+        };
+        match mr.invalidated_by(proof) {
+            Ok(mr) => {
+                self.key = Key::Free(mr);
+                Ok(())
+            }
+            Err((mr, proof)) => {
+                self.key = Key::Valid(mr);
+                Err(proof)
+            }
+        }
+    }
+
+    /// Ends the key by a command, whatever is known of it: see [`RegisteredMr::revoke`]. A free key
+    /// stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::StillPosted`] while a queue pair holds the key, or what the device refused:
+    /// the key is stale then.
+    pub fn revoke(&mut self) -> Result<(), VerbsError> {
+        let (key, result) = match self.take() {
+            Key::Posted(mr) | Key::Valid(mr) | Key::Stale(mr) => match mr.revoke() {
+                Ok(mr) => (Key::Free(mr), Ok(())),
+                Err(error) => (Key::Stale(*error.mr), Err(error.cause)),
+            },
+            Key::Free(mr) => (Key::Free(mr), Ok(())),
+            Key::Invalidating => (Key::Invalidating, Err(VerbsError::StillPosted { posted: 1 })),
+        };
+        self.key = key;
+        result
+    }
+
+    /// Destroys the key in whatever state it is, and says how that went. A key that a queue pair
+    /// holds is destroyed when it comes back.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused; the key is then leaked, with its memory.
+    pub fn dealloc(mut self) -> Result<(), VerbsError> {
+        self.revoke().or_else(|error| match self.state() {
+            KeyState::Invalidating => Ok(()),
+            _ => Err(error),
+        })?;
+        match self.key {
+            Key::Free(mr) => mr.dealloc(),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self) -> Key {
+        std::mem::replace(&mut self.key, Key::Invalidating)
+    }
+}

@@ -1,0 +1,219 @@
+//! Completions of a queue pair: which of its requests they end, and what they say of its state.
+
+use std::sync::Arc;
+
+use ferrocx_prm::cqe::CqeOpcode;
+
+use super::{Qp, QpState, QpType, WrongCompletion};
+use crate::cq::Completion;
+use crate::mr::Buffers;
+use crate::srq::Srq;
+use crate::wr::Wc;
+
+impl<B: Buffers> Qp<B> {
+    /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
+    /// order of posting. A failure moves the queue pair to its error state.
+    ///
+    /// [`Qp::next_wc`] does without a closure, and leaves the queue pair free to be posted to.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn complete(
+        &mut self,
+        completion: Completion,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        let head = completion.head;
+        let is_ours = completion.is_of(self.qpn_be);
+        if is_ours && head.is_requester() {
+            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
+            if self.sq.is_oldest(counter) {
+                self.sq.end_oldest(byte_cnt, &mut each);
+                return Ok(());
+            }
+            if self.sq.end_run(counter, byte_cnt, &mut each) {
+                return Ok(());
+            }
+        }
+        if is_ours
+            && head.is_received()
+            && let Some(rq) = &mut self.rq
+            && let Some(wc) = rq.complete(&completion)
+        {
+            each(wc);
+            return Ok(());
+        }
+        self.complete_rest(completion, &mut each)
+    }
+
+    /// Takes a completion of a failure, or one that cannot be.
+    #[cold]
+    #[inline(never)]
+    fn complete_rest(
+        &mut self,
+        mut completion: Completion,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        while let Some(wc) = self.next_wc(&mut completion)? {
+            each(wc);
+        }
+        Ok(())
+    }
+
+    /// The next request that a completion of this queue pair ends, in the order of posting; `None`
+    /// after the last. A failure moves the queue pair to its error state. Until the last was taken,
+    /// give the queue pair no other completion.
+    ///
+    /// ```
+    /// use ferrocx_verbs_lite::*;
+    ///
+    /// /// Sends every message that arrived back to where it came from.
+    /// fn echo(cq: &mut Cq, qps: &mut [Qp]) -> Result<(), WrongCompletion> {
+    ///     while let Some(mut completion) = cq.poll() {
+    ///         let Some(qp) = qps.get_mut(completion.user_index() as usize) else { continue };
+    ///         while let Some(wc) = qp.next_wc(&mut completion)? {
+    ///             if wc.opcode == WcOpcode::Recv && wc.result.is_ok() {
+    ///                 // A full queue drops the message with its buffer.
+    ///                 let _ = qp.post_send(&SendWr::signaled(0, SendOp::Send), wc.into_buffers());
+    ///             }
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn next_wc(
+        &mut self,
+        completion: &mut Completion,
+    ) -> Result<Option<Wc<B>>, WrongCompletion> {
+        while !completion.is_taken {
+            let head = completion.head;
+            let (wc, is_last) = match head.opcode() {
+                CqeOpcode::REQUESTER if completion.is_of(self.qpn_be) => {
+                    self.sq.end_next(head.wqe_counter(), completion.byte_cnt(), None)
+                }
+                CqeOpcode::REQUESTER_ERROR if completion.is_of(self.qpn_be) => {
+                    self.send_failed();
+                    self.sq.end_next(head.wqe_counter(), 0, Some(head.failure()))
+                }
+                _ => self.end_receive(completion).map(|wc| (Some(wc), true)),
+            }
+            .ok_or_else(|| self.wrong(completion))?;
+            completion.is_taken = is_last;
+            if wc.is_some() {
+                return Ok(wc);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends a receive of the queue pair's own; `None` if the completion is of something else.
+    fn end_receive(&mut self, completion: &Completion) -> Option<Wc<B>> {
+        let (head, rq) = (completion.head, self.rq.as_mut()?);
+        let is_ours = completion.is_of(self.qpn_be);
+        if head.is_received() && is_ours {
+            return rq.complete(completion);
+        }
+        let is_ours = is_ours || self.objects.receives_as(completion.qpn().0);
+        if head.opcode() != CqeOpcode::RESPONDER_ERROR || !is_ours {
+            return None;
+        }
+        let wc = rq.fail(head.wqe_counter(), head.failure());
+        self.enter(QpState::Error);
+        wc
+    }
+
+    /// Notes that a send request failed.
+    fn send_failed(&mut self) {
+        if self.qp_type == QpType::Rc {
+            self.enter(QpState::Error);
+        } else if self.state == QpState::Rts {
+            self.enter(QpState::SqError);
+        }
+    }
+
+    /// Takes a completion of a queue pair whose receives come from `srq`, like [`Qp::complete`].
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn complete_shared(
+        &mut self,
+        completion: Completion,
+        srq: &mut Srq<B>,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        match self.end_shared(&completion, srq)? {
+            Some(wc) => each(wc),
+            None => self.complete(completion, each)?,
+        }
+        Ok(())
+    }
+
+    /// The next request that a completion ends of a queue pair whose receives come from `srq`, like
+    /// [`Qp::next_wc`].
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn next_wc_shared(
+        &mut self,
+        completion: &mut Completion,
+        srq: &mut Srq<B>,
+    ) -> Result<Option<Wc<B>>, WrongCompletion> {
+        if completion.is_taken {
+            return Ok(None);
+        }
+        match self.end_shared(completion, srq)? {
+            Some(wc) => {
+                completion.is_taken = true;
+                Ok(Some(wc))
+            }
+            None => self.next_wc(completion),
+        }
+    }
+
+    /// Ends a receive of `srq` that this queue pair took; `None` for a completion of anything else.
+    #[inline(always)]
+    fn end_shared(
+        &mut self,
+        completion: &Completion,
+        srq: &mut Srq<B>,
+    ) -> Result<Option<Wc<B>>, WrongCompletion> {
+        let opcode = completion.head.opcode();
+        let is_send = matches!(opcode, CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
+        let is_ours = self.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
+            && completion.is_of(self.qpn_be);
+        if is_send || !is_ours {
+            return Ok(None);
+        }
+        let wc = srq.complete(completion).ok_or_else(|| self.wrong(completion))?;
+        if opcode == CqeOpcode::RESPONDER_ERROR {
+            self.enter(QpState::Error);
+        }
+        Ok(Some(wc))
+    }
+
+    /// Whether a completion names this queue pair.
+    pub(super) fn is_named_by(&self, completion: &Completion) -> bool {
+        completion.is_of(self.qpn_be) || self.objects.receives_as(completion.qpn().0)
+    }
+
+    #[cold]
+    fn wrong(&self, completion: &Completion) -> WrongCompletion {
+        WrongCompletion {
+            qpn: self.qpn,
+            of: completion.qpn().0,
+            opcode: completion.head.opcode().0,
+            wqe_counter: completion.head.wqe_counter(),
+        }
+    }
+}

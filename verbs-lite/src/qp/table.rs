@@ -1,0 +1,201 @@
+//! [`QpTable`]: queue pairs that are found by their completions.
+
+use arrayvec::ArrayVec;
+
+use super::{Qp, WrongCompletion};
+use crate::cq::{Completion, Cq};
+use crate::mr::{Buf, Buffers};
+use crate::srq::Srq;
+use crate::wr::Wc;
+
+/// Completions that are taken from the completion queue at a time.
+const BATCH: usize = 32;
+
+/// A queue pair of a table, and what the program keeps beside it.
+#[derive(Debug)]
+struct Entry<T, B: Buffers> {
+    qp: Qp<B>,
+    data: T,
+}
+
+/// Queue pairs of one completion queue, each with what the program keeps beside it, found by their
+/// completions: the place of a queue pair is its [`QpConfig::user_index`](crate::QpConfig).
+///
+/// ```
+/// use ferrocx_verbs_lite::*;
+///
+/// /// Makes a queue pair that answers to `name`.
+/// fn add(table: &mut QpTable<String>, pd: &Pd, cq: &Cq, name: &str) -> Result<u32, VerbsError> {
+///     let config = QpConfig { user_index: table.vacant(), ..QpConfig::default() };
+///     let (qp, index) = (pd.create_qp(cq, &config)?, config.user_index);
+///     table.insert(qp, name.to_owned());
+///     Ok(index)
+/// }
+///
+/// /// Takes what has ended, of all of them.
+/// fn serve(table: &mut QpTable<String>, cq: &mut Cq) -> Result<(), WrongCompletion> {
+///     while let Some(Ended { qp, data: name, wc }) = table.poll(cq)? {
+///         match wc.result {
+///             // The queue pair is at hand: a full receive queue drops the buffer.
+///             Ok(()) => drop(wc.into_buffers().map(|buf| qp.post_recv(0, buf))),
+///             Err(failure) => eprintln!("{name}: {failure}"),
+///         }
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// Completions of queue pairs that are in the table no more are dropped.
+#[derive(Debug)]
+pub struct QpTable<T, B: Buffers = Buf> {
+    entries: Vec<Option<Entry<T, B>>>,
+    /// Completions that were taken from the queue, the oldest last.
+    taken: ArrayVec<Completion, BATCH>,
+    /// Completions that were dropped.
+    dropped: u64,
+}
+
+/// A request of a queue pair in a [`QpTable`] that has ended.
+#[derive(Debug)]
+pub struct Ended<'a, T, B: Buffers = Buf> {
+    /// The queue pair.
+    pub qp: &'a mut Qp<B>,
+    /// What the program keeps beside it.
+    pub data: &'a mut T,
+    /// The request.
+    pub wc: Wc<B>,
+}
+
+impl<T, B: Buffers> Default for QpTable<T, B> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), taken: ArrayVec::new(), dropped: 0 }
+    }
+}
+
+impl<T, B: Buffers> QpTable<T, B> {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The least index without a queue pair: what the `user_index` of the next one should be.
+    #[must_use]
+    pub fn vacant(&self) -> u32 {
+        let at = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
+        at as u32
+    }
+
+    /// Puts a queue pair in at its [`Qp::user_index`], and gives back what stood there. The table
+    /// grows up to that index: this allocates.
+    pub fn insert(&mut self, qp: Qp<B>, data: T) -> Option<(Qp<B>, T)> {
+        let at = qp.user_index() as usize;
+        if at >= self.entries.len() {
+            self.entries.resize_with(at + 1, || None);
+        }
+        let old = self.entries[at].replace(Entry { qp, data });
+        old.map(|entry| (entry.qp, entry.data))
+    }
+
+    /// Takes a queue pair out. Its completions that were not polled yet are dropped; what is posted
+    /// stays with the queue pair.
+    pub fn remove(&mut self, index: u32) -> Option<(Qp<B>, T)> {
+        let entry = self.entries.get_mut(index as usize)?.take()?;
+        Some((entry.qp, entry.data))
+    }
+
+    /// A queue pair and what stands beside it.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self, index: u32) -> Option<(&mut Qp<B>, &mut T)> {
+        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
+        Some((&mut entry.qp, &mut entry.data))
+    }
+
+    /// Every queue pair and what stands beside it, by index.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&mut Qp<B>, &mut T)> {
+        self.entries.iter_mut().flatten().map(|entry| (&mut entry.qp, &mut entry.data))
+    }
+
+    /// Completions that were dropped because their queue pair is in the table no more.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The next request that has ended, of any queue pair; `None` when the completion queue is
+    /// empty and everything was given out.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`], of a broken device; then nothing has ended.
+    #[inline]
+    pub fn poll(&mut self, cq: &mut Cq) -> Result<Option<Ended<'_, T, B>>, WrongCompletion> {
+        let next = self.next(cq, None)?;
+        Ok(self.ended(next))
+    }
+
+    /// The next request that has ended, of queue pairs whose receives come from `srq`, like
+    /// [`QpTable::poll`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`QpTable::poll`].
+    #[inline]
+    pub fn poll_shared(
+        &mut self,
+        cq: &mut Cq,
+        srq: &mut Srq<B>,
+    ) -> Result<Option<Ended<'_, T, B>>, WrongCompletion> {
+        let next = self.next(cq, Some(srq))?;
+        Ok(self.ended(next))
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, next: Option<(usize, Wc<B>)>) -> Option<Ended<'_, T, B>> {
+        let (index, wc) = next?;
+        let Entry { qp, data } = self.entries.get_mut(index)?.as_mut()?;
+        Some(Ended { qp, data, wc })
+    }
+
+    /// The next request that has ended, and the index of its queue pair.
+    #[inline(always)]
+    fn next(
+        &mut self,
+        cq: &mut Cq,
+        mut srq: Option<&mut Srq<B>>,
+    ) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
+        loop {
+            let Some(completion) = self.taken.last_mut() else {
+                if cq.poll_batch(&mut self.taken) == 0 {
+                    return Ok(None);
+                }
+                self.taken.reverse();
+                continue;
+            };
+            let index = completion.user_index() as usize;
+            let ended = match (self.entries.get_mut(index), &mut srq) {
+                (Some(Some(Entry { qp, .. })), srq) if qp.is_named_by(completion) => match srq {
+                    Some(srq) => qp.next_wc_shared(completion, srq),
+                    None => qp.next_wc(completion),
+                },
+                (_, srq) => {
+                    self.dropped += 1;
+                    // A receive that a queue pair took which is gone: its entry is free again.
+                    drop(srq.as_mut().and_then(|srq| srq.complete(completion)));
+                    Ok(None)
+                }
+            };
+            match ended {
+                Ok(Some(wc)) => return Ok(Some((index, wc))),
+                Ok(None) => drop(self.taken.pop()),
+                Err(wrong) => {
+                    self.taken.pop();
+                    return Err(wrong);
+                }
+            }
+        }
+    }
+}
