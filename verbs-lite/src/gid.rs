@@ -56,12 +56,7 @@ impl Gid {
     /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
     #[must_use]
     pub fn multicast_mac(&self) -> Option<MacAddr> {
-        let [.., a, b, c, d] = self.0;
-        match self.ip() {
-            ip if !ip.is_multicast() => None,
-            IpAddr::V4(_) => Some(MacAddr([1, 0, 0x5e, b & 0x7f, c, d])),
-            IpAddr::V6(_) => Some(MacAddr([0x33, 0x33, a, b, c, d])),
-        }
+        MacAddr::of_group(self.ip())
     }
 
     fn is_link_local(&self) -> bool {

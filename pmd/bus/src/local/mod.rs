@@ -23,6 +23,7 @@ mod irq;
 mod space;
 mod view;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,6 +115,7 @@ pub fn pair(config: LocalConfig) -> Result<(Arc<LocalTransport>, DeviceSide), Bu
         dma: Arc::new(LocalDma(Arc::clone(&shared.space))),
         identity: config.identity,
         idle_hook: Mutex::new(None),
+        kept: Mutex::new(Vec::new()),
     };
     Ok((Arc::new(transport), DeviceSide::new(shared)))
 }
@@ -127,9 +129,17 @@ pub struct LocalTransport {
     dma: Arc<LocalDma>,
     identity: PciIdentity,
     idle_hook: Mutex<Option<IdleHook>>,
+    /// See [`LocalTransport::keep`].
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl LocalTransport {
+    /// Keeps `owner` until the driver has let go of the device: the thread that steps a model, for
+    /// one, which must answer the commands of the device's end.
+    pub fn keep(&self, owner: impl Any + Send) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(owner));
+    }
+
     /// Sets what [`Transport::relax`] calls: a function that steps a model in the driver's thread.
     ///
     /// Without a hook, `relax` yields the core. `None` removes the hook. The hook may use the

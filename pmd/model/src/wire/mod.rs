@@ -21,7 +21,7 @@ pub use generator::{Generator, GeneratorConfig, GeneratorHandle, GeneratorStats,
 pub use impair::{Impair, ImpairConfig, ImpairStats};
 pub use link::{Link, link};
 pub use linux::{LinuxWireStats, PacketWire, TapWire};
-pub use switch::{SwitchPort, SwitchStats, switch};
+pub use switch::{Switch, SwitchPort, SwitchStats, switch};
 
 use std::fmt;
 

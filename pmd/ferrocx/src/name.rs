@@ -1,4 +1,5 @@
-//! Which device to drive: `--device model`, `--device model:key=value,...` or a PCI address.
+//! [`DeviceName`]: which device to open, as users write it: `model`, `model:key=value,...` or a PCI
+//! address.
 
 use std::{fmt, str::FromStr};
 
@@ -6,14 +7,14 @@ use thiserror::Error;
 
 /// The device that the user named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceSpec {
+pub enum DeviceName {
     /// The software ConnectX in this process.
     Model(ModelOptions),
     /// A ConnectX bound to `vfio-pci`.
     Pci(PciAddress),
 }
 
-impl Default for DeviceSpec {
+impl Default for DeviceName {
     fn default() -> Self {
         Self::Model(ModelOptions::default())
     }
@@ -22,7 +23,7 @@ impl Default for DeviceSpec {
 /// Why the device cannot be used. One sentence: the value, the limit, the way out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum DeviceError {
+pub enum NameError {
     /// Neither `model` nor a PCI address.
     #[error(
         "unknown device `{text}`; give `model`, `model:key=value,...` or a PCI address such as \
@@ -40,7 +41,7 @@ pub enum DeviceError {
         /// The keys that exist.
         known: &'static str,
     },
-    /// A model option whose value is not a number in its range.
+    /// A model option whose value is out of its range.
     #[error("model option {key}={value} is out of range; give {range}")]
     OptionRange {
         /// The key.
@@ -57,31 +58,41 @@ pub enum DeviceError {
 pub struct ModelOptions {
     /// Seed of the base of I/O addresses and of every random choice: 0 to 2^64 - 1.
     pub seed: u64,
+    /// The network that the port hangs on: a switch in this process for the ports that name it.
+    pub net: String,
+    /// The TAP interface of Linux that is the port's wire, in place of the network.
+    pub tap: Option<String>,
 }
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { seed: 1 }
+        Self { seed: 1, net: String::new(), tap: None }
     }
 }
 
 impl ModelOptions {
-    const KNOWN: &'static str = "`seed`";
+    const KNOWN: &'static str = "`seed`, `net`, `tap`";
 
-    fn parse(text: &str) -> Result<Self, DeviceError> {
+    fn parse(text: &str) -> Result<Self, NameError> {
         let mut options = Self::default();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             match key {
                 "seed" => {
-                    options.seed = value.parse().map_err(|_| DeviceError::OptionRange {
+                    options.seed = value.parse().map_err(|_| NameError::OptionRange {
                         key: "seed",
                         value: value.into(),
                         range: "a number from 0 to 18446744073709551615",
                     })?;
                 }
+                "net" => options.net = value.into(),
+                "tap" if value.is_empty() => {
+                    let (value, range) = (value.into(), "the name of an interface");
+                    return Err(NameError::OptionRange { key: "tap", value, range });
+                }
+                "tap" => options.tap = Some(value.into()),
                 _ => {
-                    return Err(DeviceError::UnknownOption { key: key.into(), known: Self::KNOWN });
+                    return Err(NameError::UnknownOption { key: key.into(), known: Self::KNOWN });
                 }
             }
         }
@@ -89,8 +100,8 @@ impl ModelOptions {
     }
 }
 
-impl FromStr for DeviceSpec {
-    type Err = DeviceError;
+impl FromStr for DeviceName {
+    type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "model" {
@@ -101,15 +112,21 @@ impl FromStr for DeviceSpec {
         }
         match PciAddress::parse(text) {
             Some(address) => Ok(Self::Pci(address)),
-            None => Err(DeviceError::Unknown { text: text.into() }),
+            None => Err(NameError::Unknown { text: text.into() }),
         }
     }
 }
 
-impl fmt::Display for DeviceSpec {
+impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Model(options) => write!(f, "model:seed={}", options.seed),
+            Self::Model(ModelOptions { seed, net, tap }) => {
+                write!(f, "model:seed={seed}")?;
+                if !net.is_empty() {
+                    write!(f, ",net={net}")?;
+                }
+                tap.iter().try_for_each(|tap| write!(f, ",tap={tap}"))
+            }
             Self::Pci(address) => address.fmt(f),
         }
     }
@@ -194,16 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_is_a_model_or_an_address_or_an_error_that_names_both() {
-        assert_eq!("model".parse::<DeviceSpec>().unwrap(), DeviceSpec::default());
-        let seeded = DeviceSpec::Model(ModelOptions { seed: 7 });
-        assert_eq!("model:seed=7".parse::<DeviceSpec>().unwrap(), seeded);
-        assert_eq!("3b:0.1".parse::<DeviceSpec>().unwrap(), DeviceSpec::Pci(ADDRESS));
-        let sentence = "eth0".parse::<DeviceSpec>().unwrap_err().to_string();
+    fn a_name_is_a_model_or_an_address_or_an_error_that_names_both() {
+        assert_eq!("model".parse::<DeviceName>().unwrap(), DeviceName::default());
+        let seeded = DeviceName::Model(ModelOptions { seed: 7, ..ModelOptions::default() });
+        assert_eq!("model:seed=7".parse::<DeviceName>().unwrap(), seeded);
+        assert_eq!("3b:0.1".parse::<DeviceName>().unwrap(), DeviceName::Pci(ADDRESS));
+        let sentence = "eth0".parse::<DeviceName>().unwrap_err().to_string();
         assert!(sentence.contains("`eth0`") && sentence.contains("0000:3b:00.0"), "{sentence}");
-        let sentence = "model:sed=7".parse::<DeviceSpec>().unwrap_err().to_string();
-        assert_eq!(sentence, "the model has no option `sed`; it has `seed`");
-        let sentence = "model:seed=-1".parse::<DeviceSpec>().unwrap_err().to_string();
+        let sentence = "model:sed=7".parse::<DeviceName>().unwrap_err().to_string();
+        assert_eq!(sentence, "the model has no option `sed`; it has `seed`, `net`, `tap`");
+        let sentence = "model:seed=-1".parse::<DeviceName>().unwrap_err().to_string();
         assert!(sentence.contains("seed=-1 is out of range"), "{sentence}");
     }
 }
