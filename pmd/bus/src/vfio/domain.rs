@@ -55,10 +55,10 @@ pub(super) struct Domain {
     limits: Mutex<DmaLimits>,
     mapped_bytes: AtomicU64,
     mappings: AtomicU64,
-    /// How often everything was unmapped at once; changed under the lock of `iovas`.
+    /// Number of times that everything was unmapped at once; changed under the lock of `iovas`.
     sweeps: AtomicU64,
     members: Mutex<Vec<Member>>,
-    /// What was mapped for all devices; `None` where there is only one. Locked before the handles
+    /// Mappings that all devices use; `None` where there is only one. Locked before the handles
     /// of what it holds, and these before `iovas`.
     common: Option<Mutex<Vec<Weak<Mapped>>>>,
     /// Files of groups that were lent: the lender keeps such a group in the container, so that its
@@ -144,7 +144,7 @@ impl Member {
     }
 }
 
-/// What a space can hold, without the addresses that a device reserves.
+/// Limits of a space, without the addresses that a device reserves.
 fn limits(space: &Space, name: &str, reserved: &[(u64, u64)]) -> Result<DmaLimits, BusError> {
     let info = space
         .info()
@@ -242,7 +242,7 @@ impl Domain {
         Ok(())
     }
 
-    /// What the space can hold.
+    /// Limits of the space.
     pub(super) fn limits(&self) -> DmaLimits {
         lock(&self.limits).clone()
     }
@@ -274,7 +274,7 @@ impl Domain {
     }
 }
 
-/// What a refusal of the kernel means. `limit_bytes` is `None` without a limit.
+/// Explains a refusal of the kernel. `limit_bytes` is `None` without a limit.
 fn describe(
     error: io::Error,
     len_bytes: u64,
@@ -293,7 +293,7 @@ fn describe(
     }
 }
 
-/// What the kernel mapped. Each [`DmaMapping`] over it is one of its handles.
+/// A mapping of the kernel. Each [`DmaMapping`] over it is one of its handles.
 struct Mapped {
     domain: Arc<Domain>,
     region: Arc<Region>,
