@@ -9,10 +9,11 @@ use arrayvec::ArrayVec;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ferrocx_bus::Transport;
 use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_model::wire::{Fcs, Wire, link};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{Device, DeviceConfig, RssConfig, RxQueueConfig, TxQueueConfig};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
 const BURST: usize = 32;
 
@@ -37,9 +38,9 @@ fn forward(c: &mut Criterion) {
     let pool =
         Pool::new(&PoolConfig { count: 4096, region, ..PoolConfig::default() }).expect("a pool");
     device.register_pool(&pool).expect("a registration");
-    let mut rx = device.rx_queue(&pool, &RxQueueConfig::default()).expect("a receive queue");
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).expect("a send queue");
-    let _rss = device.rss(&[rx.queue_ref()], &RssConfig::default()).expect("steering");
+    let mut rx = RxQueue::new(&device, &pool, &RxQueueConfig::default()).expect("a receive queue");
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).expect("a send queue");
+    let _rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).expect("steering");
     let mac = device.mac().0;
     let mut burst = ArrayVec::<Mbuf, BURST>::new();
 

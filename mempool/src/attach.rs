@@ -1,12 +1,13 @@
 //! Data that lies elsewhere: clones that share another buffer's data, and external buffers.
 #![expect(unsafe_code, reason = "reference counts and free callbacks by hand")]
 
-use std::{fmt, mem, ptr::NonNull};
+use std::{fmt, ptr::NonNull};
 
 use crate::{
     cache::PoolCache,
     header::{Attachment, ExternalFree, Header},
-    mbuf::{Mbuf, put_home},
+    holders::owner_of,
+    mbuf::Mbuf,
     pool::MAX_DATA_ROOM_BYTES,
 };
 
@@ -17,10 +18,16 @@ pub struct ExternalBuffer {
     pub ptr: NonNull<u8>,
     /// Bytes: 1 to 65535.
     pub len_bytes: usize,
-    /// The device's address of `ptr`.
+    /// The address of `ptr` in the I/O address space of the device that `lkey` is for.
     pub iova: u64,
     /// Local key that covers it, host order.
     pub lkey: u32,
+    /// Who may use the key, as in [`PoolKeys::domain`](crate::PoolKeys::domain): 0 if nobody may
+    /// take it from here.
+    pub domain: u32,
+    /// Whether others may write to the bytes at any time: a peer's memory, a buffer that a remote
+    /// key covers. They are then never borrowed, see [`Mbuf::is_foreign`].
+    pub is_foreign: bool,
     /// Called with `ptr` and `opaque` exactly once: when the packet and all its clones are gone,
     /// on the thread that frees the last of them.
     pub free: unsafe fn(NonNull<u8>, usize),
@@ -34,36 +41,9 @@ impl fmt::Debug for ExternalBuffer {
             .field("ptr", &self.ptr)
             .field("len_bytes", &self.len_bytes)
             .field("lkey", &format_args!("{:#x}", self.lkey))
+            .field("domain", &self.domain)
+            .field("is_foreign", &self.is_foreign)
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether the data of this header can be reached through it only, and may be borrowed.
-///
-/// # Safety
-/// The caller's Mbuf owns `header`.
-#[inline]
-pub(crate) unsafe fn is_writable(header: *mut Header) -> bool {
-    // SAFETY: as the caller promises.
-    let (refs, foreign) = unsafe { (&(*header).refs, (*header).foreign) };
-    // SAFETY: as above.
-    let is_alone =
-        || refs.is_plain() || (refs.is_unique() && unsafe { attachment_is_unique(header) });
-    !foreign && is_alone()
-}
-
-/// # Safety
-/// As for [`is_writable`].
-#[cold]
-unsafe fn attachment_is_unique(header: *mut Header) -> bool {
-    // SAFETY: as the caller promises; a parent lives as long as this header counts on it, and the
-    // pool as long as its buffers are out.
-    unsafe {
-        let cold = (*header).pool.as_ref().cold(NonNull::new_unchecked(header));
-        match &(*cold.as_ptr()).attachment {
-            Attachment::Indirect(parent) => (*parent.as_ptr()).refs.is_unique(),
-            Attachment::External(_) | Attachment::None => true,
-        }
     }
 }
 
@@ -94,7 +74,9 @@ impl Mbuf {
     ///
     /// # Safety
     /// From now until `free` is called, the bytes are valid for reads and writes, initialised,
-    /// and used by nobody else. `free` may be called on any thread.
+    /// and used by nobody else; if `is_foreign`, nobody borrows them, and others use them by atomic
+    /// accesses only. As long, they are at `iova` under `lkey` for every device and protection
+    /// domain that `domain` stands for. `free` may be called on any thread.
     ///
     /// # Errors
     /// The buffer comes back, and `free` will not be called, if its length is out of range, or if
@@ -106,17 +88,18 @@ impl Mbuf {
         if !single || !(1..=MAX_DATA_ROOM_BYTES).contains(&buffer.len_bytes) {
             return Err(buffer);
         }
-        let ExternalBuffer { ptr, len_bytes, iova, lkey, free, opaque } = buffer;
+        let ExternalBuffer { ptr, len_bytes, iova, lkey, domain, is_foreign, free, opaque } =
+            buffer;
         // SAFETY: header and cold half are ours alone, since `refs` is plain.
         unsafe {
             (*self.cold().as_ptr()).attachment =
-                Attachment::External(ExternalFree { free, ptr, opaque });
+                Attachment::External(ExternalFree { free, ptr, opaque, domain });
             (*h).refs.set_attached(true);
             (*h).buf = ptr.as_ptr();
             (*h).iova = iova;
             (*h).lkey_be = lkey.to_be();
             (*h).buf_len = len_bytes as u16;
-            (*h).foreign = false;
+            (*h).foreign = is_foreign;
             (*h).data_off = 0;
             (*h).data_len = len_bytes as u16;
             (*h).pkt_len = len_bytes as u32;
@@ -130,31 +113,6 @@ impl Mbuf {
         // SAFETY: our header; a parent lives as long as we count on it.
         unsafe { usize::from((*owner_of(self.header_ptr()).as_ptr()).refs.count()) }
     }
-
-    /// Lets go of a single segment. `true` if its header is now free, with its own room back: the
-    /// caller then owns the header and puts it home. `false` if clones keep it.
-    #[inline]
-    pub(crate) fn release(&mut self) -> bool {
-        // SAFETY: our header, which we give up.
-        unsafe { release(self.header_ptr()) }
-    }
-}
-
-/// The header that the data is counted on: the parent of a clone, else the header itself.
-///
-/// # Safety
-/// The caller's Mbuf owns `header`.
-unsafe fn owner_of(header: NonNull<Header>) -> NonNull<Header> {
-    // SAFETY: as the caller promises; the pool lives as long as its buffers are out.
-    unsafe {
-        if (*header.as_ptr()).refs.is_attached() {
-            let cold = (*header.as_ptr()).pool.as_ref().cold(header);
-            if let Attachment::Indirect(parent) = &(*cold.as_ptr()).attachment {
-                return *parent;
-            }
-        }
-    }
-    header
 }
 
 /// A header from `cache` that shares the data of one segment.
@@ -190,50 +148,4 @@ unsafe fn clone_segment(header: NonNull<Header>, cache: &mut PoolCache) -> Optio
         (*to).flags = (*from).flags;
     }
     Some(clone)
-}
-
-/// See [`Mbuf::release`].
-///
-/// # Safety
-/// The caller holds one reference on `header`, which is not chained, and gives it up.
-unsafe fn release(header: NonNull<Header>) -> bool {
-    // SAFETY: as the caller promises.
-    let refs = unsafe { &(*header.as_ptr()).refs };
-    if refs.is_plain() {
-        return true;
-    }
-    if !refs.release() {
-        return false;
-    }
-    if refs.is_attached() {
-        // SAFETY: the last holder.
-        unsafe { detach(header) };
-    }
-    true
-}
-
-/// Ends an attachment and gives the header its own room back.
-///
-/// # Safety
-/// The caller is the last holder of `header`, which is attached.
-#[cold]
-unsafe fn detach(header: NonNull<Header>) {
-    // SAFETY: header and cold half are the caller's; the pool lives as long as its buffers are
-    // out. A parent was counted on, so it is live until it is released here, once.
-    unsafe {
-        let pool = (*header.as_ptr()).pool;
-        let cold = pool.as_ref().cold(header);
-        let attachment = mem::take(&mut (*cold.as_ptr()).attachment);
-        (*header.as_ptr()).refs.set_attached(false);
-        pool.as_ref().restore_room(header);
-        match attachment {
-            Attachment::None => {}
-            Attachment::Indirect(parent) => {
-                if release(parent) {
-                    put_home(parent);
-                }
-            }
-            Attachment::External(ext) => (ext.free)(ext.ptr, ext.opaque),
-        }
-    }
 }

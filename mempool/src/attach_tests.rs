@@ -100,7 +100,7 @@ fn a_chain_has_at_most_255_segments() {
 #[test]
 fn clones_share_data_and_make_it_read_only() {
     let pool = pool(4);
-    pool.stamp(PoolKeys { region_iova: 0x7000_0000, lkey: 9 }).unwrap();
+    pool_tests::stamp(&pool, PoolKeys { region_iova: 0x7000_0000, lkey: 9, domain: 3 }).unwrap();
     let mut cache = pool.cache();
     let mut m = filled(&pool, b"shared");
     m.set_flags(OlFlags::TX_TSO);
@@ -198,14 +198,24 @@ fn external() -> ExternalBuffer {
     let bytes: Box<[u8]> = (0..100).collect();
     let ptr = NonNull::from(Box::leak(bytes)).cast();
     let free = free_boxed as unsafe fn(NonNull<u8>, usize);
-    ExternalBuffer { ptr, len_bytes: 100, iova: 0xe000, lkey: 0xe, free, opaque: 0x5eed }
+    let (domain, is_foreign, opaque) = (4, false, 0x5eed);
+    ExternalBuffer {
+        ptr,
+        len_bytes: 100,
+        iova: 0xe000,
+        lkey: 0xe,
+        domain,
+        is_foreign,
+        free,
+        opaque,
+    }
 }
 
 /// All that concerns external buffers in one test, since they count in one counter.
 #[test]
 fn an_external_buffer_is_freed_exactly_once() {
     let pool = pool(8);
-    pool.stamp(PoolKeys { region_iova: 0x1000, lkey: 1 }).unwrap();
+    pool_tests::stamp(&pool, PoolKeys { region_iova: 0x1000, lkey: 1, domain: 3 }).unwrap();
     let mut cache = pool.cache();
     let mut m = pool.get().unwrap();
     let own = (m.room_iova(), m.lkey(), m.room_bytes());

@@ -1,15 +1,21 @@
 //! [`PoolCache`]: the free buffers that one core keeps for itself.
 #![expect(unsafe_code, reason = "buffers and their headers are the same word")]
 
-use std::{fmt, mem::MaybeUninit, ptr::NonNull, slice};
+use std::{
+    fmt,
+    mem::{ManuallyDrop, MaybeUninit},
+    ptr::NonNull,
+    slice,
+};
 
 use arrayvec::ArrayVec;
 
 use crate::{
     header::Header,
+    holders::{put_home, release},
     mbuf::{Mbuf, RawMbuf},
     objects::Stack,
-    pool::Pool,
+    pool::{MAX_CACHE_SIZE, Pool},
 };
 
 /// A core's or queue's own stock of free buffers of a pool.
@@ -18,18 +24,14 @@ use crate::{
 /// that publishes its length. The stock is filled from and spilled to the shared list in bulk,
 /// about half its size at a time. Dropping the cache gives its buffers back.
 ///
-/// Buffers of a bulk get carry what their last user left: [`Mbuf::init_rx`] or [`Mbuf::reset`]
-/// comes first. [`PoolCache::get`] does that itself.
+/// Buffers come out as new: no data, the pool's headroom before it, no flags and no metadata.
+/// [`PoolCache::get_raw_bulk`] is for those who write all of that themselves.
 pub struct PoolCache {
     stack: Stack<Header>,
     pool: Pool,
 }
 
 impl PoolCache {
-    pub(crate) fn new(pool: Pool, size: usize) -> Self {
-        Self { stack: Stack::new(&pool.inner().core, size), pool }
-    }
-
     /// The pool behind it.
     #[must_use]
     pub fn pool(&self) -> &Pool {
@@ -51,40 +53,57 @@ impl PoolCache {
     /// Takes one empty buffer. `None` if the pool has none left, which counts as exhausted.
     #[inline]
     pub fn get(&mut self) -> Option<Mbuf> {
-        let mut out = [const { MaybeUninit::uninit() }];
-        if !self.get_bulk_uninit(&mut out) {
-            return None;
-        }
-        let [mbuf] = out;
-        // SAFETY: a get that succeeds fills all of `out`.
-        let mut mbuf = unsafe { mbuf.assume_init() };
-        mbuf.reset();
-        Some(mbuf)
+        let mut out = ArrayVec::<Mbuf, 1>::new();
+        self.get_bulk(&mut out, 1);
+        out.pop()
     }
 
-    /// Fills `out`, or takes nothing, answers `false` and counts as exhausted.
+    /// Fills `out` with buffers whose headers are as their last users left them, or takes nothing,
+    /// answers `false` and counts as exhausted.
     #[inline]
     #[must_use = "after `false`, `out` is still uninitialised"]
-    pub fn get_bulk_uninit(&mut self, out: &mut [MaybeUninit<Mbuf>]) -> bool {
+    pub(crate) fn get_raw_uninit(&mut self, out: &mut [MaybeUninit<Mbuf>]) -> bool {
         let (ptr, len) = (out.as_mut_ptr().cast::<MaybeUninit<NonNull<Header>>>(), out.len());
         // SAFETY: an Mbuf is a transparent `NonNull<Header>`.
         let headers = unsafe { slice::from_raw_parts_mut(ptr, len) };
         self.stack.get_bulk(&self.pool.inner().core, headers)
     }
 
-    /// Appends `n` buffers to `out`, or takes nothing, answers `false` and counts as exhausted.
+    /// Appends `n` empty buffers to `out`, or takes nothing, answers `false` and counts as
+    /// exhausted.
     ///
     /// # Panics
     /// If `out` has room for fewer than `n`.
     #[inline]
     pub fn get_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>, n: usize) -> bool {
         let len = out.len();
+        let got = self.get_raw_bulk(out, n);
+        let headroom = self.pool.inner().headroom;
+        for mbuf in &out[len..] {
+            // SAFETY: taken just now, so single and ours; the headroom is not above the room.
+            unsafe { Header::clear(mbuf.header_ptr(), headroom) };
+        }
+        got
+    }
+
+    /// Appends `n` buffers to `out` without touching their headers, or takes nothing, answers
+    /// `false` and counts as exhausted. `rte_mbuf_raw_alloc_bulk` by its field's name.
+    ///
+    /// Length, headroom, flags and metadata are what the last user left: [`Mbuf::init_rx`] or
+    /// [`Mbuf::reset`] comes before anybody reads them. For queues that post the room of a buffer
+    /// and learn what is in it from the completion.
+    ///
+    /// # Panics
+    /// If `out` has room for fewer than `n`.
+    #[inline]
+    pub fn get_raw_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>, n: usize) -> bool {
+        let len = out.len();
         assert!(n <= N - len, "no room for the buffers");
         // SAFETY: elements `len..len + n` lie inside the array and may be uninitialised.
         let spare = unsafe {
             slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Mbuf>>(), n)
         };
-        let got = self.get_bulk_uninit(spare);
+        let got = self.get_raw_uninit(spare);
         if got {
             // SAFETY: a get that succeeds fills all of `spare`.
             unsafe { out.set_len(len + n) };
@@ -103,7 +122,29 @@ impl PoolCache {
             // SAFETY: `is_simple_of` is what that function asks for.
             unsafe { self.put_simple_bulk(&[raw]) };
         } else {
-            mbuf.free_into(self);
+            self.put_segments(mbuf);
+        }
+    }
+
+    /// Gives back all segments; those of this pool through the stack.
+    #[cold]
+    #[inline(never)]
+    fn put_segments(&mut self, mbuf: Mbuf) {
+        let mut next = Some(ManuallyDrop::new(mbuf));
+        while let Some(mut segment) = next {
+            next = segment.take_next().map(ManuallyDrop::new);
+            let header = segment.header_ptr();
+            // SAFETY: a single segment, which `ManuallyDrop` never drops.
+            if !unsafe { release(header) } {
+                continue;
+            }
+            if segment.is_simple_of(&self.pool) {
+                // SAFETY: free, simple, and of this pool; `ManuallyDrop` never drops it.
+                unsafe { self.put_simple_bulk(&[RawMbuf(header)]) };
+            } else {
+                // SAFETY: free, and `ManuallyDrop` never drops it.
+                unsafe { put_home(header) };
+            }
         }
     }
 
@@ -162,6 +203,31 @@ impl PoolCache {
     /// Moves all buffers to the shared list.
     pub fn flush(&mut self) {
         self.stack.flush(&self.pool.inner().core);
+    }
+}
+
+impl Pool {
+    /// A cache for one core or queue, of the configured size, empty.
+    #[must_use]
+    pub fn cache(&self) -> PoolCache {
+        self.cache_with_size(self.inner().cache_size)
+    }
+
+    /// A cache of another size, at most [`MAX_CACHE_SIZE`] (larger sizes are cut to that).
+    #[must_use]
+    pub fn cache_with_size(&self, size: usize) -> PoolCache {
+        let stack = Stack::new(&self.inner().core, size.min(MAX_CACHE_SIZE));
+        PoolCache { stack, pool: self.clone() }
+    }
+
+    /// Takes one empty buffer from the shared list, without a cache. `None` if there is none,
+    /// which counts as exhausted.
+    #[must_use]
+    pub fn get(&self) -> Option<Mbuf> {
+        let header = self.inner().core.get()?;
+        // SAFETY: taken just now, so single and ours; the headroom is not above the room.
+        unsafe { Header::clear(header, self.inner().headroom) };
+        Some(Mbuf(header))
     }
 }
 

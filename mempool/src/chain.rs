@@ -12,6 +12,7 @@ use std::{
 use crate::{
     access,
     header::{Header, header, set_header},
+    holders::{domain_of, is_alone},
     mbuf::Mbuf,
 };
 
@@ -161,7 +162,8 @@ impl<'a> Segment<'a> {
         self.segment.data_address()
     }
 
-    /// The device's address of its first byte.
+    /// The address of its first byte in the I/O address space of the device that stamped its pool,
+    /// or that an external buffer was made for.
     #[inline]
     #[must_use]
     pub fn data_iova(&self) -> u64 {
@@ -173,6 +175,23 @@ impl<'a> Segment<'a> {
     #[must_use]
     pub fn data_len(&self) -> usize {
         self.segment.data_len()
+    }
+
+    /// Who may use its key, as in [`PoolKeys::domain`](crate::PoolKeys::domain): 0 until the pool
+    /// of its data is stamped.
+    #[inline]
+    #[must_use]
+    pub fn domain(&self) -> u32 {
+        // SAFETY: a header of the packet, which is borrowed.
+        unsafe { domain_of(self.segment.header_ptr()) }
+    }
+
+    /// Whether no clone shares its data, so that a device may be told to write there.
+    #[inline]
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        // SAFETY: a header of the packet, which is borrowed.
+        unsafe { is_alone(self.segment.header_ptr().as_ptr()) }
     }
 
     /// Local key, host order.

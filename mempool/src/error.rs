@@ -120,7 +120,8 @@ pub enum MempoolError {
         /// The range it must be in.
         range: String,
     },
-    /// The region handed to a pool is too small, or another pool has those bytes.
+    /// The region handed to a pool is too small, another pool has those bytes, or they were copied
+    /// to or from, which ends with the region only.
     #[error(
         "pool {pool} needs bytes {start}..{end} of a region of {region_bytes} bytes: {why}; make \
          the region larger, or choose another offset"
@@ -134,7 +135,7 @@ pub enum MempoolError {
         end: usize,
         /// Bytes the region has.
         region_bytes: usize,
-        /// "too small", "misaligned" or "already used by another pool".
+        /// Which of these it is.
         why: &'static str,
     },
     /// The pool was stamped before, with other keys.
@@ -172,4 +173,8 @@ pub enum AccessError {
     /// A word access at an offset that is not a multiple of the word's size.
     #[error("word access not naturally aligned")]
     Misaligned,
+    /// A pool lies over the region: its packets may be borrowed, and would change under their
+    /// readers.
+    #[error("a pool lies over the region")]
+    Pooled,
 }

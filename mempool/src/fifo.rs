@@ -172,7 +172,7 @@ impl MbufFifo {
         let start = self.index(self.head);
         let n = n.min(self.free_slots()).min(self.slots.len() - start);
         let run = &mut self.slots[start..start + n];
-        if !cache.get_bulk_uninit(run) {
+        if !cache.get_raw_uninit(run) {
             return 0;
         }
         self.head = self.head.wrapping_add(n as u32);

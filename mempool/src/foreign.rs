@@ -46,7 +46,7 @@ impl Region {
         }
         let mapping =
             Mapping::of_file(fd, offset, len_bytes).map_err(|source| os("mmap", source))?;
-        Ok(Self::of_mapping(mapping))
+        Ok(Self::of_mapping(mapping, None, Vec::new()))
     }
 
     /// Makes a region of memory that somebody else mapped, and keeps `owner` as long as the region
@@ -74,7 +74,8 @@ impl Region {
             return Err(MempoolError::ForeignRange { offset, len_bytes, file_bytes });
         }
         // SAFETY: the caller's promise, which is the same.
-        Ok(Self::of_mapping(unsafe { Mapping::of_owner(base, len_bytes, owner) }))
+        let mapping = unsafe { Mapping::of_owner(base, len_bytes, owner) };
+        Ok(Self::of_mapping(mapping, None, Vec::new()))
     }
 }
 
@@ -93,8 +94,8 @@ mod region_tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     use super::*;
-    use crate::region::{Backing, RegionConfig};
-    use crate::{Mbuf, Pool, PoolConfig, PoolKeys};
+    use crate::region_config::{Backing, RegionConfig};
+    use crate::{Mbuf, Pool, PoolConfig, PoolKeys, pool_tests};
 
     #[test]
     #[cfg_attr(miri, ignore = "maps a file")]
@@ -180,7 +181,7 @@ mod region_tests {
     fn a_pool_over_foreign_memory_touches_none_of_it() {
         let (memory, pool) = foreign_pool(8);
         assert!(pool.is_foreign());
-        pool.stamp(PoolKeys { region_iova: 0x10_0000, lkey: 7 }).unwrap();
+        pool_tests::stamp(&pool, PoolKeys { region_iova: 0x10_0000, lkey: 7, domain: 3 }).unwrap();
         let mut cache = pool.cache();
         let mut held: Vec<Mbuf> = (0..8).map(|_| cache.get().unwrap()).collect();
         assert!(cache.get().is_none());
@@ -198,7 +199,7 @@ mod region_tests {
         }
         held.drain(4..).for_each(|mbuf| cache.put(mbuf));
         drop((held, cache));
-        pool.unstamp().unwrap();
+        pool_tests::unstamp(&pool).unwrap();
         drop(pool);
         let mut bytes = [0; 4096];
         memory.copy_out(0, &mut bytes).unwrap();

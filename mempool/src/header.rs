@@ -1,17 +1,23 @@
-//! The header of a buffer: one cache line, in memory that no device can reach.
-#![expect(unsafe_code, reason = "a header may move to another thread")]
+//! The header of a buffer, one cache line in memory that no device can reach, and the part of a
+//! pool that all its headers point to.
+#![expect(unsafe_code, reason = "headers and their pool point to each other")]
 
-use std::ptr::{self, NonNull};
+use std::{
+    ops::Range,
+    ptr::{self, NonNull},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use crate::{
     flags::{OlFlags, TxLengths},
-    pool::PoolInner,
+    keys::{INVALID_LKEY, PoolKeys},
+    objects::Core,
     refcount::RefCount,
+    region::Region,
 };
-
-/// `lkey` of a buffer that was never stamped: the key that ends a scatter list, valid for nothing.
-/// Source: mlx5 `MLX5_INVALID_LKEY`.
-pub(crate) const INVALID_LKEY: u32 = 0x100;
 
 /// The hot half. While a buffer is in use, only the holder of its [`crate::Mbuf`] touches it, but
 /// for `refs`; the fields of a header whose `Mbuf` is gone and that clones keep alive are read by
@@ -24,7 +30,7 @@ pub(crate) const INVALID_LKEY: u32 = 0x100;
 pub(crate) struct Header {
     /// First byte of the data room.
     pub(crate) buf: *mut u8,
-    /// The same for the device.
+    /// The device's address of the first byte of the data room.
     pub(crate) iova: u64,
     /// Next segment of the packet.
     pub(crate) next: *mut Header,
@@ -40,6 +46,7 @@ pub(crate) struct Header {
     /// Whether the data lies in memory that this process shares with its owner, and never borrows.
     pub(crate) foreign: bool,
     pub(crate) data_off: u16,
+    // From here to the end are the fields that `clear` zeroes, two wide stores.
     /// Bytes of data in this segment.
     pub(crate) data_len: u16,
     pub(crate) vlan_tci: u16,
@@ -83,6 +90,26 @@ impl Header {
             flags: 0,
         }
     }
+
+    /// Empties the room, `data_off` bytes into it, and forgets what the last user noted.
+    ///
+    /// # Safety
+    /// The caller's Mbuf owns `header`, a single one whose room has `data_off` bytes.
+    #[inline(always)]
+    pub(crate) unsafe fn clear(header: NonNull<Header>, data_off: u16) {
+        let h = header.as_ptr();
+        // SAFETY: as the caller promises. No reference to the whole header is made, since clones
+        // on other threads change its `refs`.
+        unsafe {
+            (*h).data_off = data_off;
+            (*h).data_len = 0;
+            (*h).vlan_tci = 0;
+            (*h).pkt_len = 0;
+            (*h).rss_hash = 0;
+            (*h).flow_mark = 0;
+            (*h).flags = 0;
+        }
+    }
 }
 
 /// The cold half, in an array of its own.
@@ -103,11 +130,71 @@ pub(crate) enum Attachment {
     External(ExternalFree),
 }
 
-/// How an external buffer is given back.
+/// How an external buffer is given back, and who may use its key.
 pub(crate) struct ExternalFree {
     pub(crate) free: unsafe fn(NonNull<u8>, usize),
     pub(crate) ptr: NonNull<u8>,
     pub(crate) opaque: usize,
+    pub(crate) domain: u32,
+}
+
+/// The part of a pool that all handles and buffers share. Freed by [`crate::holders::end`].
+pub(crate) struct PoolInner {
+    pub(crate) core: Core<Header>,
+    /// One entry per header: a leaked box.
+    pub(crate) cold: NonNull<Cold>,
+    pub(crate) region: Arc<Region>,
+    /// The bytes of the region that are this pool's.
+    pub(crate) range: Range<usize>,
+    pub(crate) stride: usize,
+    pub(crate) foreign: bool,
+    pub(crate) data_room: u16,
+    pub(crate) headroom: u16,
+    pub(crate) cache_size: usize,
+    pub(crate) keys: Mutex<Option<PoolKeys>>,
+    /// IOVA of the first data room and key, for headers that get their own room back. Written
+    /// only while all buffers are at home.
+    pub(crate) iova: AtomicU64,
+    pub(crate) lkey_be: AtomicU32,
+    /// [`PoolKeys::domain`] of the keys in the headers, 0 when they mean nothing.
+    pub(crate) domain: AtomicU32,
+}
+
+impl PoolInner {
+    /// The cold half of a header of this pool.
+    #[inline]
+    pub(crate) fn cold(&self, header: NonNull<Header>) -> NonNull<Cold> {
+        // SAFETY: the array has one entry per header.
+        unsafe { self.cold.add(self.core.index_of(header) as usize) }
+    }
+
+    /// Writes a header's own room, address and key into it, with nothing in the room.
+    ///
+    /// # Safety
+    /// `header` is this pool's, and the caller its only user.
+    pub(crate) unsafe fn restore_room(&self, header: NonNull<Header>) {
+        let offset = self.core.index_of(header) as usize * self.stride;
+        let h = header.as_ptr();
+        // SAFETY: exclusive (caller); the room lies inside the region.
+        unsafe {
+            (*h).buf = self.region.as_ptr().add(self.range.start + offset);
+            (*h).iova = self.iova.load(Relaxed).wrapping_add(offset as u64);
+            (*h).lkey_be = self.lkey_be.load(Relaxed);
+            (*h).buf_len = self.data_room;
+            (*h).foreign = self.foreign;
+            (*h).data_off = self.headroom;
+            (*h).data_len = 0;
+        }
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        let cold = NonNull::slice_from_raw_parts(self.cold, self.core.count() as usize);
+        // SAFETY: a box that `Pool::with_region` leaked; all buffers are home.
+        drop(unsafe { Box::from_raw(cold.as_ptr()) });
+        self.region.unclaim(&self.range);
+    }
 }
 
 /// A field of the first header.

@@ -91,7 +91,8 @@
 //!     ..PoolConfig::default()
 //! };
 //! let pool = Pool::new(&config)?;
-//! pool.stamp(PoolKeys { region_iova: 0x10_0000_0000, lkey: 0x700 })?;
+//! // SAFETY: no device takes these words from the buffers.
+//! unsafe { pool.stamp(PoolKeys { region_iova: 0x10_0000_0000, lkey: 0x700, domain: 1 })? };
 //!
 //! let mut cache = pool.cache();
 //! let mut mbuf = cache.get().expect("1023 are free");
@@ -117,21 +118,26 @@ mod flags;
 mod foreign;
 mod freelist;
 mod header;
+mod holders;
 mod hugepage;
+mod keys;
 mod mapping;
 mod mbuf;
 mod numa;
-mod object_pool;
 mod objects;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod oracle_tests;
+mod pieces;
+#[cfg(test)]
+mod pieces_tests;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
 mod refcount;
 mod region;
+mod region_config;
 #[cfg(test)]
 mod region_tests;
 mod stats;
@@ -143,11 +149,13 @@ pub use chain::{MAX_SEGMENTS, Segment, Segments};
 pub use error::{AccessError, MempoolError};
 pub use fifo::{MbufFifo, Plain};
 pub use flags::{OlFlags, PacketType, RxMeta, TxLengths};
+pub use keys::{PoolKeys, unique_domain};
 pub use mbuf::{Mbuf, RawMbuf};
-pub use object_pool::{Batch, ObjectCache, ObjectPool, Pooled};
+pub use pieces::{Pages, PagesError, Piece, Pieces};
 pub use pool::{
     DEFAULT_CACHE_SIZE, DEFAULT_DATA_ROOM_BYTES, DEFAULT_HEADROOM_BYTES, MAX_CACHE_SIZE, MAX_COUNT,
-    MAX_DATA_ROOM_BYTES, Pool, PoolConfig, PoolKeys,
+    MAX_DATA_ROOM_BYTES, Pool, PoolConfig,
 };
-pub use region::{Backing, PageSize, RawUse, Region, RegionConfig, RegionWarning};
+pub use region::{RawUse, Region};
+pub use region_config::{Backing, PageSize, RegionConfig, RegionWarning};
 pub use stats::PoolStats;

@@ -24,7 +24,7 @@ use crate::{
     error::MempoolError,
     hugepage::{self, BASE_4K, HUGE_1G, HUGE_2M},
     numa,
-    region::{Backing, PageSize, RegionConfig, RegionWarning},
+    region_config::{Backing, PageSize, RegionConfig, RegionWarning},
 };
 
 /// The largest length of a region: 1 TiB, far from where rounding up could overflow, and more

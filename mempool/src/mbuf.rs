@@ -5,11 +5,10 @@ use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
 
 use crate::{
     all_same::AllSame,
-    attach::is_writable,
-    cache::PoolCache,
     flags::{OlFlags, PacketType, RxMeta, TxLengths},
-    header::{Header, PACKET_TYPE_SHIFT, header, set_header},
-    pool::{Pool, PoolInner},
+    header::{Cold, Header, PACKET_TYPE_SHIFT, header, set_header},
+    holders::{is_writable, put_home, release},
+    pool::Pool,
     refcount::RefCount,
 };
 
@@ -60,25 +59,19 @@ impl RawMbuf {
 }
 
 impl Mbuf {
-    /// Owns a header that was just taken from its pool.
-    pub(crate) fn own(header: NonNull<Header>) -> Self {
-        Self(header)
-    }
-
-    /// Empties a single buffer that was just taken from its pool, and clears what its last user
-    /// left. Segments chained to it are given back.
+    /// Makes the packet what it was when it came out of its pool: one segment without data, the
+    /// pool's headroom before it (none in an external buffer), no flags and no metadata. Segments
+    /// chained to it are given back.
     #[inline]
     pub fn reset(&mut self) {
         drop(self.take_next());
         let pool = header!(self, pool);
         // SAFETY: the pool lives as long as its buffers are out.
         let headroom = unsafe { pool.as_ref().headroom };
-        let attached = self.refs_attached();
-        set_header!(self, data_off, if attached { 0 } else { headroom });
-        set_header!(self, data_len, 0);
-        set_header!(self, pkt_len, 0);
-        set_header!(self, flow_mark, 0);
-        set_header!(self, flags, 0);
+        // SAFETY: as in `header!`.
+        let attached = unsafe { (*self.0.as_ptr()).refs.is_attached() };
+        // SAFETY: ours, and single since `take_next`; the headroom is not above the room.
+        unsafe { Header::clear(self.0, if attached { 0 } else { headroom }) };
     }
 
     /// Makes a buffer that was taken in bulk, posted, and filled by a device into a packet of
@@ -148,7 +141,7 @@ impl Mbuf {
 
     // ---- The data of the first segment ----
 
-    /// Bytes of data in the first segment.
+    /// The data of the first segment.
     ///
     /// # Panics
     /// If it [is foreign](Mbuf::is_foreign).
@@ -166,7 +159,7 @@ impl Mbuf {
         unsafe { slice::from_raw_parts(self.data_ptr(), len) }
     }
 
-    /// The same, to write to. `None` while clones share the data, and if it
+    /// The data of the first segment, to write to. `None` while clones share the data, and if it
     /// [is foreign](Mbuf::is_foreign).
     #[inline]
     #[must_use]
@@ -208,14 +201,15 @@ impl Mbuf {
         usize::from(len) - usize::from(off) - usize::from(used)
     }
 
-    /// The device's address of the first byte of data. Meaningless until the pool is stamped.
+    /// The address of the first byte of data in the I/O address space of the device that stamped
+    /// the pool, or that an external buffer was made for. Meaningless until then.
     #[inline]
     #[must_use]
     pub fn data_iova(&self) -> u64 {
         header!(self, iova).wrapping_add(u64::from(header!(self, data_off)))
     }
 
-    /// The device's address of the first byte of the data room.
+    /// The address of the first byte of the data room, in the space of [`Mbuf::data_iova`].
     #[inline]
     #[must_use]
     pub fn room_iova(&self) -> u64 {
@@ -306,6 +300,22 @@ impl Mbuf {
             }
             None => false,
         }
+    }
+
+    /// Adds `n` bytes behind the data of the last segment without giving them out: what a device,
+    /// or the owner of foreign memory, has written there ([`Mbuf::tail_piece`]). `false`, and no
+    /// change, if the tailroom is smaller.
+    #[inline]
+    #[must_use]
+    pub fn grow(&mut self, n: usize) -> bool {
+        if n > self.tailroom() {
+            return false;
+        }
+        // SAFETY: the header is of this chain, and its lengths are ours to change; `n` bytes, which
+        // were zeroed when mapped, are free behind the data.
+        unsafe { (*self.last()).data_len += n as u16 };
+        set_header!(self, pkt_len, header!(self, pkt_len).wrapping_add(n as u32));
+        true
     }
 
     /// Adds `n` bytes before the data of the first segment, and gives them out to be written.
@@ -423,7 +433,7 @@ impl Mbuf {
     }
 
     #[inline]
-    pub(crate) fn cold(&self) -> NonNull<crate::header::Cold> {
+    pub(crate) fn cold(&self) -> NonNull<Cold> {
         let pool = header!(self, pool);
         // SAFETY: the pool lives as long as its buffers are out.
         unsafe { pool.as_ref() }.cold(self.0)
@@ -473,12 +483,6 @@ impl Mbuf {
         refs.is_plain() && header!(self, next).is_null()
     }
 
-    #[inline]
-    fn refs_attached(&self) -> bool {
-        // SAFETY: as in `header!`.
-        unsafe { (*self.0.as_ptr()).refs.is_attached() }
-    }
-
     /// Hands the packet over to a device or a ring. Nothing is freed.
     #[inline]
     #[must_use = "the packet is leaked unless `from_raw` takes it back"]
@@ -512,26 +516,6 @@ impl Mbuf {
         self.0
     }
 
-    /// Gives back all segments; those of the cache's pool through it.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn free_into(self, cache: &mut PoolCache) {
-        let mut next = Some(ManuallyDrop::new(self));
-        while let Some(mut segment) = next {
-            next = segment.take_next().map(ManuallyDrop::new);
-            if !segment.release() {
-                continue;
-            }
-            if segment.is_simple_of(cache.pool()) {
-                // SAFETY: free, simple, and of the cache's pool; `ManuallyDrop` never drops it.
-                unsafe { cache.put_simple_bulk(&[RawMbuf(segment.0)]) };
-            } else {
-                // SAFETY: free, and `ManuallyDrop` never drops it.
-                unsafe { put_home(segment.0) };
-            }
-        }
-    }
-
     /// Whether `self` is `pool`'s, wherever its data lies.
     #[must_use]
     pub fn is_of(&self, pool: &Pool) -> bool {
@@ -550,27 +534,12 @@ impl Drop for Mbuf {
         let mut next = Some(ManuallyDrop::new(Self(self.0)));
         while let Some(mut segment) = next {
             next = segment.take_next().map(ManuallyDrop::new);
-            if segment.release() {
-                // SAFETY: free, and `ManuallyDrop` never drops it.
-                unsafe { put_home(segment.0) };
+            // SAFETY: a single segment, which `ManuallyDrop` never drops; put home if it is free.
+            unsafe {
+                if release(segment.0) {
+                    put_home(segment.0);
+                }
             }
-        }
-    }
-}
-
-/// Gives a free header to the shared list of its pool, and ends the pool if that was all it
-/// waited for.
-///
-/// # Safety
-/// The header is in the state of a free one (see [`Header`]) and nobody uses it any more.
-pub(crate) unsafe fn put_home(header: NonNull<Header>) {
-    // SAFETY: the pool lives until this header is in its list; the last of all is told to end it.
-    unsafe {
-        let pool: NonNull<PoolInner> = (*header.as_ptr()).pool;
-        let core = &raw const (*pool.as_ptr()).core;
-        (*core).mark_home(header);
-        if crate::objects::Core::put_shared(core, &[header]) {
-            crate::pool::end(pool);
         }
     }
 }

@@ -13,7 +13,10 @@ use std::{
 
 use arrayvec::ArrayVec;
 
-use crate::{ExternalBuffer, Mbuf, MbufFifo, Pool, PoolCache, PoolConfig, RegionConfig};
+use crate::{
+    ExternalBuffer, Mbuf, MbufFifo, OlFlags, Piece, Pool, PoolCache, PoolConfig, PoolKeys,
+    RegionConfig,
+};
 
 /// Buffers of each pool.
 pub(crate) const COUNT: usize = 12;
@@ -74,6 +77,13 @@ struct Segment {
 const ROOM: usize = 256;
 const HEADROOM: usize = 32;
 
+/// The keys of each pool, and of external buffers, which all start at the same address.
+const KEYS: [PoolKeys; 3] = [
+    PoolKeys { region_iova: 0x10_0000, lkey: 0x0100_0002, domain: 1 },
+    PoolKeys { region_iova: 0x20_0000, lkey: 0x0100_0003, domain: 2 },
+    PoolKeys { region_iova: 0xe0_0000, lkey: 0x0100_0004, domain: 3 },
+];
+
 /// Packets that the list of packets takes.
 const FIFO: usize = 4;
 
@@ -92,7 +102,7 @@ unsafe fn free_external(_: NonNull<u8>, opaque: usize) {
     drop(external.bytes);
 }
 
-fn pool(cache_size: usize) -> Pool {
+fn pool(cache_size: usize, keys: PoolKeys) -> Pool {
     let config = PoolConfig {
         name: "oracle".to_owned(),
         count: COUNT,
@@ -101,7 +111,10 @@ fn pool(cache_size: usize) -> Pool {
         cache_size,
         region: RegionConfig::heap(0),
     };
-    Pool::new(&config).unwrap()
+    let pool = Pool::new(&config).unwrap();
+    // SAFETY: no device takes an address or key from these buffers.
+    unsafe { pool.stamp(keys) }.unwrap();
+    pool
 }
 
 /// Two pools, and what they should hold.
@@ -121,7 +134,7 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new() -> Self {
-        let pools = [pool(4), pool(6)];
+        let pools = [pool(4, KEYS[0]), pool(6, KEYS[1])];
         let caches = [pools[0].cache(), pools[1].cache()];
         let fifo = MbufFifo::new(&pools[0], FIFO);
         Self {
@@ -167,8 +180,13 @@ impl State {
         }
     }
 
+    /// Holds a buffer that is as new, and leaves marks that the next user must not see.
     fn hold(&mut self, mut mbuf: Mbuf, pool: usize) {
-        mbuf.reset();
+        let (flags, marks) = (mbuf.flags(), (mbuf.flow_mark(), mbuf.vlan_tci()));
+        assert_eq!((flags, marks, mbuf.packet_type().0), (OlFlags::empty(), (None, 0), 0));
+        mbuf.set_flags(OlFlags::all());
+        mbuf.set_flow_mark(0xa5);
+        mbuf.set_vlan_tci(0xa5);
         let segment = self.fresh(pool);
         self.held.push((mbuf, vec![segment]));
     }
@@ -281,8 +299,10 @@ impl State {
         let buffer = ExternalBuffer {
             ptr,
             len_bytes: len,
-            iova: 0,
-            lkey: 0,
+            iova: KEYS[2].region_iova,
+            lkey: KEYS[2].lkey,
+            domain: KEYS[2].domain,
+            is_foreign: false,
             free: free_external,
             opaque: raw.expose_provenance(),
         };
@@ -446,6 +466,23 @@ impl State {
         }
     }
 
+    /// What a piece of a segment should be, which lies at `address`.
+    fn piece(&self, segment: &Segment, address: usize) -> Piece {
+        let keys = KEYS[if segment.external { 2 } else { segment.room % 2 }];
+        let offset = match segment.external {
+            true => segment.headroom,
+            false => address - self.pools[segment.room % 2].region().as_ptr().addr(),
+        };
+        Piece {
+            address,
+            len_bytes: segment.bytes.len(),
+            iova: keys.region_iova + offset as u64,
+            lkey_be: keys.lkey.to_be(),
+            domain: keys.domain,
+            is_foreign: false,
+        }
+    }
+
     /// Asserts that packets, counts and statistics are what vectors say.
     pub(crate) fn check(&self) {
         for (mbuf, segs) in &self.held {
@@ -456,6 +493,10 @@ impl State {
             let last = &segs[segs.len() - 1];
             assert_eq!(mbuf.tailroom(), last.size - last.headroom - last.bytes.len());
             assert!(mbuf.segments().map(|s| s.data()).eq(segs.iter().map(|s| &s.bytes[..])));
+            assert_eq!(mbuf.is_exclusive(), segs.iter().all(|s| self.holders(s.room) == 1));
+            let filled = mbuf.segments().zip(segs).filter(|(_, seg)| !seg.bytes.is_empty());
+            let expected = filled.map(|(s, seg)| self.piece(seg, s.data().as_ptr().addr()));
+            assert!(mbuf.pieces().eq(expected));
         }
         for p in 0..2 {
             let stats = self.pools[p].stats();

@@ -6,18 +6,19 @@ use std::{
     ops::{Range, RangeInclusive},
     ptr::NonNull,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
 use crate::{
-    cache::PoolCache,
     error::MempoolError,
-    header::{Cold, Header, INVALID_LKEY},
-    mbuf::Mbuf,
+    header::{Cold, Header, PoolInner},
+    holders::end,
+    keys::{INVALID_LKEY, PoolKeys},
     objects::Core,
-    region::{Backing, Region, RegionConfig},
+    region::Region,
+    region_config::{Backing, RegionConfig},
     stats::PoolStats,
 };
 
@@ -95,7 +96,7 @@ impl PoolConfig {
 }
 
 /// Refuses the first field that is out of its range.
-pub(crate) fn check_ranges<const N: usize>(
+fn check_ranges<const N: usize>(
     pool: &str,
     fields: [(&'static str, usize, RangeInclusive<usize>); N],
 ) -> Result<(), MempoolError> {
@@ -108,91 +109,14 @@ pub(crate) fn check_ranges<const N: usize>(
     Ok(())
 }
 
-/// How a device addresses the buffers of a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolKeys {
-    /// Address of the first byte of the pool's *region* on the device's side.
-    pub region_iova: u64,
-    /// The local key that covers the region, host order.
-    pub lkey: u32,
-}
-
-/// The part of a pool that all handles and buffers share. Freed by [`end`].
-pub(crate) struct PoolInner {
-    pub(crate) core: Core<Header>,
-    cold: NonNull<Cold>,
-    region: Arc<Region>,
-    /// The bytes of the region that are this pool's.
-    range: Range<usize>,
-    stride: usize,
-    foreign: bool,
-    pub(crate) data_room: u16,
-    pub(crate) headroom: u16,
-    cache_size: usize,
-    keys: Mutex<Option<PoolKeys>>,
-    /// IOVA of the first data room and key, for headers that get their own room back. Written
-    /// only while all buffers are at home.
-    iova: AtomicU64,
-    lkey_be: AtomicU32,
-}
-
-impl PoolInner {
-    /// The cold half of a header of this pool.
-    #[inline]
-    pub(crate) fn cold(&self, header: NonNull<Header>) -> NonNull<Cold> {
-        // SAFETY: the array has one entry per header.
-        unsafe { self.cold.add(self.core.index_of(header) as usize) }
-    }
-
-    /// Writes a header's own room, address and key into it, with nothing in the room.
-    ///
-    /// # Safety
-    /// `header` is this pool's, and the caller its only user.
-    pub(crate) unsafe fn restore_room(&self, header: NonNull<Header>) {
-        let offset = self.core.index_of(header) as usize * self.stride;
-        let h = header.as_ptr();
-        // SAFETY: exclusive (caller); the room lies inside the region.
-        unsafe {
-            (*h).buf = self.region.as_ptr().add(self.range.start + offset);
-            (*h).iova = self.iova.load(Relaxed).wrapping_add(offset as u64);
-            (*h).lkey_be = self.lkey_be.load(Relaxed);
-            (*h).buf_len = self.data_room;
-            (*h).foreign = self.foreign;
-            (*h).data_off = self.headroom;
-            (*h).data_len = 0;
-        }
-    }
-}
-
-impl Drop for PoolInner {
-    fn drop(&mut self) {
-        let cold = NonNull::slice_from_raw_parts(self.cold, self.core.count() as usize);
-        // SAFETY: made by `Box::into_raw` in `Pool::with_region`; all buffers are home.
-        drop(unsafe { Box::from_raw(cold.as_ptr()) });
-        self.region.unclaim(&self.range);
-    }
-}
-
-/// Ends a pool whose handles are gone and whose buffers are home.
-///
-/// # Safety
-/// [`Core::put_shared`] or [`Core::drop_handle`] told the caller, and so nobody else, to do it.
-#[cold]
-pub(crate) unsafe fn end(pool: NonNull<PoolInner>) {
-    // SAFETY: the caller is the one that ends it; after `wait_home` no other thread touches it.
-    unsafe {
-        pool.as_ref().core.wait_home();
-        drop(Box::from_raw(pool.as_ptr()));
-    }
-}
-
 /// A handle to a pool of packet buffers. Cloning it is cheap, and all clones are the same pool.
 ///
 /// Buffers come from the cache of a core ([`Pool::cache`]) or, off the data path, from the pool
 /// itself. They may outlive every handle: the memory goes when the last of them comes home.
 ///
-/// A pool is *stamped* with the address and key of its region before a device uses it, and serves
-/// one device at a time.
+/// The driver *stamps* a pool with the address and key of its region when the region is
+/// registered. Its buffers carry those of the first device that registered it; another one that
+/// uses the same pool works with the difference of the addresses and a key of its own.
 pub struct Pool(NonNull<PoolInner>);
 
 // SAFETY: `PoolInner` is Sync (its parts are, and its raw pointers lead to memory that it owns);
@@ -253,6 +177,7 @@ impl Pool {
             keys: Mutex::default(),
             iova: AtomicU64::new(0),
             lkey_be: AtomicU32::new(INVALID_LKEY.to_be()),
+            domain: AtomicU32::new(0),
         };
         // SAFETY: allocated above for exactly this; `end` frees it as a Box.
         unsafe { inner.write(value) };
@@ -301,56 +226,55 @@ impl Pool {
         self.inner().range.clone()
     }
 
-    /// A cache for one core or queue, of the configured size, empty.
-    #[must_use]
-    pub fn cache(&self) -> PoolCache {
-        self.cache_with_size(self.inner().cache_size)
-    }
-
-    /// A cache of another size, at most [`MAX_CACHE_SIZE`] (larger sizes are cut to that).
-    #[must_use]
-    pub fn cache_with_size(&self, size: usize) -> PoolCache {
-        PoolCache::new(self.clone(), size.min(MAX_CACHE_SIZE))
-    }
-
-    /// Takes one empty buffer from the shared list, without a cache. `None` if there is none,
-    /// which counts as exhausted.
-    #[must_use]
-    pub fn get(&self) -> Option<Mbuf> {
-        let mut mbuf = Mbuf::own(self.inner().core.get()?);
-        mbuf.reset();
-        Some(mbuf)
-    }
-
     /// Writes the device's address and key into every buffer: once, before the first use.
     ///
-    /// A pool that carries these keys already is left as it is.
+    /// A pool that carries this address and key already keeps them, and takes the domain over if
+    /// its own was withdrawn by [`Pool::unstamp`].
+    ///
+    /// # Safety
+    /// Until the pool is unstamped, byte `n` of [`Pool::region`] is `keys.region_iova + n` for every
+    /// device, and `keys.lkey` covers the region in every protection domain, that `keys.domain`
+    /// stands for. Queues hand these words to the device without another look: a wrong one lets it
+    /// write into any memory that it reaches.
     ///
     /// # Errors
     /// [`MempoolError::AlreadyStamped`] with other keys; [`MempoolError::BuffersAway`] unless
     /// every buffer is in the shared list.
-    pub fn stamp(&self, keys: PoolKeys) -> Result<(), MempoolError> {
-        let mut stamped = self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner);
+    pub unsafe fn stamp(&self, keys: PoolKeys) -> Result<(), MempoolError> {
+        let mut stamped = self.stamped();
         match *stamped {
-            Some(old) if old == keys => return Ok(()),
-            Some(old) => {
-                let pool = self.name().to_owned();
-                return Err(MempoolError::AlreadyStamped { pool, lkey: old.lkey });
-            }
-            None => {}
+            Some(old) if old == keys || old == (PoolKeys { domain: 0, ..keys }) => {}
+            Some(old) => return Err(self.already_stamped(old)),
+            None => self.write_keys(
+                keys.region_iova.wrapping_add(self.inner().range.start as u64),
+                keys.lkey,
+            )?,
         }
-        self.write_keys(keys.region_iova.wrapping_add(self.inner().range.start as u64), keys.lkey)?;
+        self.inner().domain.store(keys.domain, Relaxed);
         *stamped = Some(keys);
         Ok(())
     }
 
-    /// Takes the keys back, when the device is closed, so that another may use the pool.
+    /// Takes the keys back when the device's registration ends, so that another device may stamp
+    /// the pool.
+    ///
+    /// The domain of the keys is withdrawn even where that fails: [`Segment::domain`] of every
+    /// buffer answers 0 from then on, and the address and key that they go on carrying mean nothing
+    /// to anybody who looks there first.
+    ///
+    /// [`Segment::domain`]: crate::Segment::domain
+    ///
+    /// # Safety
+    /// No queue of a device posts buffers by the address that they carry any more: an unstamped
+    /// buffer carries address 0, which a queue would post under a key that is valid.
     ///
     /// # Errors
     /// [`MempoolError::BuffersAway`] unless every buffer is in the shared list.
-    pub fn unstamp(&self) -> Result<(), MempoolError> {
-        let mut stamped = self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if stamped.is_some() {
+    pub unsafe fn unstamp(&self) -> Result<(), MempoolError> {
+        let mut stamped = self.stamped();
+        if let Some(keys) = &mut *stamped {
+            self.inner().domain.store(0, Relaxed);
+            keys.domain = 0;
             self.write_keys(0, INVALID_LKEY)?;
             *stamped = None;
         }
@@ -360,7 +284,15 @@ impl Pool {
     /// The keys that the buffers carry; `None` if no device may be given them yet.
     #[must_use]
     pub fn keys(&self) -> Option<PoolKeys> {
-        *self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stamped()
+    }
+
+    fn stamped(&self) -> MutexGuard<'_, Option<PoolKeys>> {
+        self.inner().keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn already_stamped(&self, old: PoolKeys) -> MempoolError {
+        MempoolError::AlreadyStamped { pool: self.name().to_owned(), lkey: old.lkey }
     }
 
     /// Counts of the pool. Takes a lock against the making of caches; not for the data path.
@@ -404,7 +336,7 @@ fn claim(
     } else if !offset.is_multiple_of(ROOM_ALIGN) {
         "the offset is not a multiple of 64"
     } else if !region.claim(offset..end) {
-        "already used by another pool, or in raw use"
+        "already used by another pool, in raw use, or copied to or from before"
     } else {
         return Ok(offset..end);
     };

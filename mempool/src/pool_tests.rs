@@ -1,8 +1,6 @@
 //! Pools, caches and packets over heap memory; all of it runs under Miri.
 #![expect(unsafe_code, reason = "raw packets")]
 
-use std::mem::MaybeUninit;
-
 use arrayvec::ArrayVec;
 
 use crate::{Mbuf, MempoolError, OlFlags, Pool, PoolConfig, PoolKeys, RegionConfig, RxMeta};
@@ -20,6 +18,18 @@ pub(crate) fn config(count: usize, cache_size: usize) -> PoolConfig {
 
 pub(crate) fn pool(count: usize, cache_size: usize) -> Pool {
     Pool::new(&config(count, cache_size)).unwrap()
+}
+
+/// Stamps a pool that no device uses.
+pub(crate) fn stamp(pool: &Pool, keys: PoolKeys) -> Result<(), MempoolError> {
+    // SAFETY: no device takes an address or key from these buffers.
+    unsafe { pool.stamp(keys) }
+}
+
+/// Takes the stamp of a pool back that no device uses.
+pub(crate) fn unstamp(pool: &Pool) -> Result<(), MempoolError> {
+    // SAFETY: as in `stamp`.
+    unsafe { pool.unstamp() }
 }
 
 /// `(in_use, cached, shared, exhausted)`.
@@ -106,13 +116,38 @@ fn a_cache_fills_and_spills_half_of_itself() {
 }
 
 #[test]
-fn uninit_bulk_and_raw_round_trip() {
+fn buffers_come_out_as_new_unless_taken_raw() {
+    let pool = pool(4, 4);
+    let mut cache = pool.cache();
+    let mut all = ArrayVec::<Mbuf, 4>::new();
+    for _ in 0..3 {
+        assert!(cache.get_bulk(&mut all, 4));
+        for m in &mut all {
+            assert_eq!((m.headroom(), m.data_len(), m.pkt_len()), (32, 0, 0));
+            assert_eq!((m.flags(), m.packet_type().0), (OlFlags::empty(), 0));
+            assert_eq!((m.vlan_tci(), m.rss_hash(), m.flow_mark()), (0, None, None));
+            let meta = RxMeta { flow_mark: 5, vlan_tci: 6, rss_hash: 7, ..RxMeta::default() };
+            assert!(m.init_rx(9, 100, meta));
+            m.set_flags(OlFlags::all());
+        }
+        cache.put_bulk(&mut all);
+    }
+    let single = cache.get().unwrap();
+    assert_eq!((single.headroom(), single.pkt_len(), single.vlan_tci()), (32, 0, 0));
+    assert!(cache.get_raw_bulk(&mut all, 3) && !cache.get_raw_bulk(&mut all, 1));
+    for m in &all {
+        assert_eq!((m.headroom(), m.pkt_len(), m.flags()), (9, 100, OlFlags::all()));
+    }
+    cache.put_bulk(&mut all);
+    cache.flush();
+    assert_eq!(pool.get().unwrap().pkt_len(), 0);
+}
+
+#[test]
+fn raw_round_trip() {
     let pool = pool(8, 8);
     let mut cache = pool.cache();
-    let mut out = [const { MaybeUninit::<Mbuf>::uninit() }; 3];
-    assert!(cache.get_bulk_uninit(&mut out));
-    // SAFETY: the get succeeded.
-    let raws = out.map(|m| unsafe { m.assume_init() }.into_raw());
+    let raws = [(); 3].map(|()| cache.get().unwrap().into_raw());
     assert_eq!(counts(&pool).0, 3);
     // SAFETY: from `into_raw`, taken back once.
     let mbuf = unsafe { Mbuf::from_raw(raws[0]) };
@@ -205,8 +240,8 @@ fn stamping_writes_every_buffer_once() {
     let pool = pool(3, 2);
     assert_eq!(pool.keys(), None);
     assert_eq!(pool.get().unwrap().lkey(), 0x100);
-    let keys = PoolKeys { region_iova: 0x1234_5000_0000, lkey: 0x0102_0304 };
-    pool.stamp(keys).unwrap();
+    let keys = PoolKeys { region_iova: 0x1234_5000_0000, lkey: 0x0102_0304, domain: 3 };
+    stamp(&pool, keys).unwrap();
     assert_eq!(pool.keys(), Some(keys));
     let base = pool.region().as_ptr() as u64;
     for _ in 0..3 {
@@ -219,32 +254,32 @@ fn stamping_writes_every_buffer_once() {
         assert!(m.extend_from_slice(&[0; 9]) && m.adj(9));
         assert_eq!(m.data_iova(), 0x1234_5000_0000 + offset + 9);
     }
-    pool.stamp(keys).unwrap();
+    stamp(&pool, keys).unwrap();
     let other = PoolKeys { lkey: 7, ..keys };
     assert!(matches!(
-        pool.stamp(other),
+        stamp(&pool, other),
         Err(MempoolError::AlreadyStamped { lkey: 0x0102_0304, .. })
     ));
-    pool.unstamp().unwrap();
+    unstamp(&pool).unwrap();
     assert_eq!((pool.keys(), pool.get().unwrap().lkey()), (None, 0x100));
-    pool.stamp(other).unwrap();
+    stamp(&pool, other).unwrap();
 }
 
 #[test]
 fn stamping_needs_all_buffers_at_home() {
     let pool = pool(3, 2);
-    let keys = PoolKeys { region_iova: 0, lkey: 1 };
+    let keys = PoolKeys { region_iova: 0, lkey: 1, domain: 3 };
     let mut cache = pool.cache();
     let m = cache.get().unwrap();
-    match pool.stamp(keys) {
+    match stamp(&pool, keys) {
         Err(MempoolError::BuffersAway { away, count, .. }) => assert_eq!((away, count), (2, 3)),
         other => panic!("{other:?}"),
     }
     assert_eq!(pool.keys(), None);
     drop(m);
-    assert!(pool.stamp(keys).is_err());
+    assert!(stamp(&pool, keys).is_err());
     cache.flush();
-    pool.stamp(keys).unwrap();
+    stamp(&pool, keys).unwrap();
 }
 
 #[test]
@@ -259,7 +294,7 @@ fn pools_share_a_region_without_overlap() {
         assert!(matches!(err, MempoolError::RegionRange { .. }), "{offset}");
     }
     assert_eq!((a.region_range(), b.region_range()), (0..1024, 1024..2048));
-    b.stamp(PoolKeys { region_iova: 0x10_0000, lkey: 1 }).unwrap();
+    stamp(&b, PoolKeys { region_iova: 0x10_0000, lkey: 1, domain: 3 }).unwrap();
     assert_eq!(b.get().unwrap().room_iova(), 0x10_0400);
     drop(a);
     Pool::with_region(&cfg, &region, 0).unwrap();

@@ -8,7 +8,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -16,92 +16,8 @@ use crate::{
     access,
     error::{AccessError, MempoolError},
     mapping::{self, Mapping},
+    region_config::{Backing, RegionConfig, RegionWarning},
 };
-
-/// Which pages a region is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PageSize {
-    /// 2 MiB pages where enough are free, else 4 KiB pages with a [`RegionWarning`].
-    ///
-    /// A length that is a multiple of 1 GiB tries 1 GiB pages first.
-    #[default]
-    Auto,
-    /// 4 KiB pages, wanted: no warning.
-    Base4K,
-    /// 2 MiB pages, or an error.
-    Huge2M,
-    /// 1 GiB pages, or an error.
-    Huge1G,
-}
-
-/// How the memory of a region is obtained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Backing {
-    /// [`Backing::HugepageRs`] for private 2 MiB pages on any node, else [`Backing::Memfd`]. Only
-    /// asked for; [`Region::backing`] never answers it.
-    #[default]
-    Auto,
-    /// Crate `hugepage-rs`: private anonymous pages of the default hugepage size, node
-    /// unspecified, not shareable.
-    HugepageRs,
-    /// A memfd mapped with crate `memmap2`: every page size, NUMA binding, and a descriptor that
-    /// another process can map.
-    Memfd,
-    /// The process's heap, aligned to 4 KiB. For tests and Miri: a device cannot be given it, as
-    /// its pages are neither locked nor contiguous.
-    Heap,
-    /// Memory that was there before: a file's, a device's BAR, or an adopted mapping. Only
-    /// answered by [`Region::backing`]; made with [`Region::map_file`] and [`Region::adopt`].
-    Foreign,
-}
-
-/// What a region should be. `RegionConfig::default()` with `len_bytes` set is the common case.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RegionConfig {
-    /// Bytes wanted, at least 1; rounded up to whole pages.
-    pub len_bytes: usize,
-    /// Page size.
-    pub page: PageSize,
-    /// NUMA node whose memory is to be used, and no other; `None` for the kernel's choice.
-    pub numa_node: Option<u32>,
-    /// Whether another process is to map it (vfio-user does): [`Region::fd`] is then present.
-    pub shared: bool,
-    /// Whether to `mlock` it, or fail. Hugepages are never swapped, and VFIO pins what it maps
-    /// for DMA, so this matters for 4 KiB pages on the software device only.
-    pub lock: bool,
-    /// Where the memory comes from.
-    pub backing: Backing,
-}
-
-impl RegionConfig {
-    /// `len_bytes` of heap memory, for tests and Miri.
-    #[must_use]
-    pub fn heap(len_bytes: usize) -> Self {
-        Self { len_bytes, page: PageSize::Base4K, backing: Backing::Heap, ..Self::default() }
-    }
-}
-
-/// Something that a region does not have although it was wanted.
-///
-/// Also logged at level `warn` when the region is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RegionWarning {
-    /// [`PageSize::Auto`] found too few hugepages, so the region is made of 4 KiB pages: more TLB
-    /// misses, and more entries in an IOMMU.
-    SmallPages {
-        /// Why no hugepages, and how to reserve them.
-        reason: String,
-    },
-}
-
-impl fmt::Display for RegionWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SmallPages { reason } => write!(f, "using 4 KiB pages: {reason}"),
-        }
-    }
-}
 
 /// One contiguous, page-aligned mapping that a device may be given; zero-filled, unless it is
 /// [foreign](Backing::Foreign).
@@ -110,15 +26,20 @@ impl fmt::Display for RegionWarning {
 /// bytes and words with atomic accesses, and check every range. Relaxed unless the name says
 /// `acquire` or `release`; `be` words are big-endian in memory and host order in the argument.
 ///
-/// Buffers of a [`crate::Pool`] lie in a region too. While such a buffer is owned by the CPU, an
-/// [`crate::Mbuf`] gives out slices of it; **writing to it through its region at that time is what
-/// a faulty device does, and as undefined.** Whoever moves bytes for a device (the bus, the
-/// software NIC) writes only where a posted descriptor points.
+/// Buffers of a [`crate::Pool`] lie in a region too, and an [`crate::Mbuf`] gives out slices of
+/// them. So a region serves pools or copying, not both: copying is refused
+/// ([`AccessError::Pooled`]) while a pool lies over the region, and no pool is made over a region
+/// that was copied to or from. [Foreign](Backing::Foreign) memory is never borrowed and serves
+/// both. Whoever moves bytes for a device (the bus, the software NIC) uses the base address, and
+/// writes only where a posted descriptor points; a write elsewhere is undefined, as a faulty
+/// device's is.
 pub struct Region {
     mapping: Mapping,
     numa_node: Option<u32>,
     warnings: Vec<RegionWarning>,
     claims: Mutex<Claims>,
+    /// Whether it may be copied to and from, now and for ever. Set under the lock of `claims`.
+    is_copied: AtomicBool,
 }
 
 /// Who uses a region: pools, or holders of [`RawUse`], never both.
@@ -169,13 +90,16 @@ impl Region {
         for warning in &warnings {
             tracing::warn!(len_bytes = mapping.len(), "memory region: {warning}");
         }
-        let numa_node = config.numa_node;
-        Ok(Arc::new(Self { mapping, numa_node, warnings, claims: Mutex::default() }))
+        Ok(Self::of_mapping(mapping, config.numa_node, warnings))
     }
 
-    pub(crate) fn of_mapping(mapping: Mapping) -> Arc<Self> {
-        let (numa_node, warnings, claims) = (None, Vec::new(), Mutex::default());
-        Arc::new(Self { mapping, numa_node, warnings, claims })
+    pub(crate) fn of_mapping(
+        mapping: Mapping,
+        numa_node: Option<u32>,
+        warnings: Vec<RegionWarning>,
+    ) -> Arc<Self> {
+        let is_copied = AtomicBool::new(mapping.backing() == Backing::Foreign);
+        Arc::new(Self { mapping, numa_node, warnings, claims: Mutex::default(), is_copied })
     }
 
     /// First byte of the mapping.
@@ -230,7 +154,7 @@ impl Region {
     /// Copies `src` into the region.
     ///
     /// # Errors
-    /// [`AccessError::OutOfRange`].
+    /// [`AccessError::OutOfRange`], [`AccessError::Pooled`].
     #[inline]
     pub fn copy_in(&self, offset: usize, src: &[u8]) -> Result<(), AccessError> {
         let ptr = self.check(offset, src.len(), 1)?;
@@ -242,7 +166,7 @@ impl Region {
     /// Copies from the region into `dst`.
     ///
     /// # Errors
-    /// [`AccessError::OutOfRange`]; `dst` is then untouched.
+    /// [`AccessError::OutOfRange`], [`AccessError::Pooled`]; `dst` is then untouched.
     #[inline]
     pub fn copy_out(&self, offset: usize, dst: &mut [u8]) -> Result<(), AccessError> {
         let ptr = self.check(offset, dst.len(), 1)?;
@@ -254,7 +178,7 @@ impl Region {
     /// Writes `byte` to `len_bytes` bytes.
     ///
     /// # Errors
-    /// [`AccessError::OutOfRange`].
+    /// [`AccessError::OutOfRange`], [`AccessError::Pooled`].
     pub fn fill(&self, offset: usize, len_bytes: usize, byte: u8) -> Result<(), AccessError> {
         let ptr = self.check(offset, len_bytes, 1)?;
         // SAFETY: as in `copy_in`.
@@ -265,7 +189,7 @@ impl Region {
     /// Reads one byte, then orders all later accesses after it.
     ///
     /// # Errors
-    /// [`AccessError::OutOfRange`].
+    /// [`AccessError::OutOfRange`], [`AccessError::Pooled`].
     #[inline]
     pub fn load_acquire_u8(&self, offset: usize) -> Result<u8, AccessError> {
         Ok(self.atomic_u8(offset)?.load(Ordering::Acquire))
@@ -274,7 +198,7 @@ impl Region {
     /// Orders all earlier accesses before it, then writes one byte.
     ///
     /// # Errors
-    /// [`AccessError::OutOfRange`].
+    /// [`AccessError::OutOfRange`], [`AccessError::Pooled`].
     #[inline]
     pub fn store_release_u8(&self, offset: usize, value: u8) -> Result<(), AccessError> {
         self.atomic_u8(offset)?.store(value, Ordering::Release);
@@ -303,6 +227,10 @@ impl Region {
     /// two not above the page size.
     #[inline]
     fn check(&self, offset: usize, len: usize, align: usize) -> Result<*mut u8, AccessError> {
+        // Relaxed: nothing is read that was written before the flag was set.
+        if !self.is_copied.load(Ordering::Relaxed) {
+            self.begin_copying()?;
+        }
         match offset.checked_add(len) {
             Some(end) if end <= self.len_bytes() => {}
             _ => return Err(AccessError::OutOfRange),
@@ -313,6 +241,18 @@ impl Region {
         }
         // SAFETY: `offset <= len_bytes`, so the result is inside the mapping or one past its end.
         Ok(unsafe { self.as_ptr().add(offset) })
+    }
+
+    /// Keeps pools off the region from now on, unless one is there.
+    #[cold]
+    #[inline(never)]
+    fn begin_copying(&self) -> Result<(), AccessError> {
+        let claims = self.claims();
+        if !claims.pools.is_empty() {
+            return Err(AccessError::Pooled);
+        }
+        self.is_copied.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Keeps pools off the region for as long as the result lives. Any number may.
@@ -334,11 +274,13 @@ impl Region {
     }
 
     /// Takes `range` for one pool. `false` if it overlaps a range taken before, or the region is
-    /// in raw use.
+    /// in raw use or was copied to or from.
     pub(crate) fn claim(&self, range: Range<usize>) -> bool {
         let mut claims = self.claims();
         let taken = |c: &Range<usize>| c.start < range.end && range.start < c.end;
-        if claims.raw > 0 || claims.pools.iter().any(taken) {
+        let is_copied =
+            self.backing() != Backing::Foreign && self.is_copied.load(Ordering::Relaxed);
+        if is_copied || claims.raw > 0 || claims.pools.iter().any(taken) {
             return false;
         }
         claims.pools.push(range);
@@ -358,7 +300,7 @@ macro_rules! words {
             /// Reads a big-endian word, relaxed.
             ///
             /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
             #[inline]
             pub fn $load(&self, offset: usize) -> Result<$word, AccessError> {
                 Ok($word::from_be(self.$atomic(offset)?.load(Ordering::Relaxed)))
@@ -367,7 +309,7 @@ macro_rules! words {
             /// Reads a big-endian word, then orders all later accesses after it.
             ///
             /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
             #[inline]
             pub fn $load_acquire(&self, offset: usize) -> Result<$word, AccessError> {
                 Ok($word::from_be(self.$atomic(offset)?.load(Ordering::Acquire)))
@@ -376,7 +318,7 @@ macro_rules! words {
             /// Writes a big-endian word, relaxed.
             ///
             /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
             #[inline]
             pub fn $store(&self, offset: usize, value: $word) -> Result<(), AccessError> {
                 self.$atomic(offset)?.store(value.to_be(), Ordering::Relaxed);
@@ -386,7 +328,7 @@ macro_rules! words {
             /// Orders all earlier accesses before it, then writes a big-endian word.
             ///
             /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
+            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
             #[inline]
             pub fn $store_release(&self, offset: usize, value: $word) -> Result<(), AccessError> {
                 self.$atomic(offset)?.store(value.to_be(), Ordering::Release);

@@ -142,6 +142,28 @@ fn raw_use_and_pools_keep_each_other_off() {
 }
 
 #[test]
+fn a_region_is_copied_or_borrowed_and_never_both() {
+    let region = heap(8192);
+    assert!(region.claim(0..64));
+    let mut byte = [0xa5];
+    // The bytes of the pool and all others, by every way there is.
+    for offset in [0, 4096] {
+        assert_eq!(region.copy_in(offset, &[1]), Err(AccessError::Pooled));
+        assert_eq!(region.copy_out(offset, &mut byte), Err(AccessError::Pooled));
+        assert_eq!(region.fill(offset, 1, 1), Err(AccessError::Pooled));
+        assert_eq!(region.load_acquire_u8(offset), Err(AccessError::Pooled));
+        assert_eq!(region.store_release_u8(offset, 1), Err(AccessError::Pooled));
+        assert_eq!(region.load_be32(offset), Err(AccessError::Pooled));
+        assert_eq!(region.store_release_be64(offset, 1), Err(AccessError::Pooled));
+    }
+    assert_eq!(byte, [0xa5]);
+    region.unclaim(&(0..64));
+    assert_eq!(region.load_be64(0), Ok(0), "nothing was written");
+    assert!(!region.claim(0..64), "copied from");
+    assert!(region.use_raw().is_ok());
+}
+
+#[test]
 fn heap_memory_refuses_what_it_cannot_do() {
     let base = RegionConfig::heap(4096);
     for config in [

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use ferrocx_bus::Transport;
 use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_model::wire::{Fcs, Wire, link};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{Device, DeviceConfig, RssConfig, RxQueueConfig, TxQueueConfig};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
 const FRAMES: u32 = 1000;
 
@@ -46,9 +47,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..PoolConfig::default()
     })?;
     device.register_pool(&pool)?;
-    let mut rx = device.rx_queue(&pool, &RxQueueConfig::default())?;
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default())?;
-    let rss = device.rss(&[rx.queue_ref()], &RssConfig::default())?;
+    let mut rx = RxQueue::new(&device, &pool, &RxQueueConfig::default())?;
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default())?;
+    let rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default())?;
 
     let (mut sent, mut back) = (0, 0);
     let mut burst = ArrayVec::<Mbuf, 32>::new();

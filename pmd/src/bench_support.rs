@@ -3,18 +3,17 @@
 //! The rings lie in ordinary mapped memory, the doorbell is a word of the in-process transport's
 //! BAR that nobody looks at, and [`NullRx::complete`] and [`NullTx::complete`] play the device:
 //! they write completions as the device would. Not part of the crate's stable interface.
+#![expect(unsafe_code, reason = "stamps pools without a device")]
 
 use std::sync::Arc;
 
 use ferrocx_bus::local::{DeviceSide, LocalConfig, pair};
 use ferrocx_bus::{DmaAccess, DmaBuf, Ring, Transport};
+use ferrocx_core::memory::Memory;
+use ferrocx_core::{CqRing, DeviceError, RegionKeys, initialise_cq};
 use ferrocx_mempool::{PageSize, Pool, PoolKeys};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 
-use crate::cq::{self, Cq};
-use crate::error::DeviceError;
-use crate::keys::RegionKeys;
-use crate::memory::Memory;
 use crate::rx::{RxQueue, RxRing, Shape};
 use crate::tx::{Parts, TxQueue, TxRing};
 
@@ -50,7 +49,8 @@ impl NullBus {
     fn keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
         let mapping = self.memory.dma().map(Arc::clone(pool.region()), DmaAccess::ReadWrite)?;
         if pool.keys().is_none() {
-            pool.stamp(PoolKeys { region_iova: mapping.iova(), lkey: LKEY })?;
+            // SAFETY: no device reads descriptors here, and domain 0 promises nothing to others.
+            unsafe { pool.stamp(PoolKeys { region_iova: mapping.iova(), lkey: LKEY, domain: 0 }) }?;
         }
         let start = pool.region().base().as_ptr().addr();
         let stamp = pool.keys().map_or(0, |keys| keys.region_iova);
@@ -64,11 +64,11 @@ impl NullBus {
     }
 
     /// A completion queue as CREATE_CQ wants it, and its buffer.
-    fn cq(&self, log_size: u8) -> Result<(Cq, Arc<DmaBuf>), DeviceError> {
+    fn cq(&self, log_size: u8) -> Result<(CqRing, Arc<DmaBuf>), DeviceError> {
         let buf = Arc::new(self.memory.alloc(64 << log_size, 4096)?);
-        cq::initialise(&buf);
+        initialise_cq(&buf);
         let record = Arc::new(self.memory.alloc(8, 64)?);
-        Ok((Cq::over(Arc::clone(&buf), record, log_size)?, buf))
+        Ok((CqRing::over(Arc::clone(&buf), record, log_size)?, buf))
     }
 
     /// A receive queue of `descriptors` (a power of two), filled from `pool`.

@@ -5,10 +5,11 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Bench, config, pool};
+use ferrocx_core::{DeviceConfig, DeviceError, KeyMode, MacAddr};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::Identity;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
-use ferrocx_pmd::{DeviceConfig, DeviceError, KeyMode, MacAddr};
+use ferrocx_pmd::TxQueue;
 use ferrocx_prm::syndrome::CommandStatus;
 
 #[test]
@@ -183,7 +184,7 @@ fn unknown_device_is_refused() {
     };
     let (transport, _side) = pair(LocalConfig { identity, ..LocalConfig::default() }).unwrap();
     let transport: Arc<dyn Transport> = transport;
-    let error = ferrocx_pmd::Device::open(transport, &config()).unwrap_err();
+    let error = ferrocx_core::Device::open(transport, &config()).unwrap_err();
     assert!(matches!(error, DeviceError::UnknownDevice { vendor: 0x8086, .. }));
     assert!(error.to_string().contains("device 0000:01:00.0 is 8086:1572"), "{error}");
 }
@@ -216,7 +217,7 @@ fn device_stays_up_while_queues_live() {
     let device = bench.device();
     let pool = pool(1024);
     device.register_pool(&pool).unwrap();
-    let queue = device.tx_queue(&pool, &Default::default()).unwrap();
+    let queue = TxQueue::new(&device, &pool, &Default::default()).unwrap();
     let other = device.clone();
     let error = device.close().unwrap_err().to_string();
     assert!(error.contains("other handles of the device are alive"), "{error}");

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use common::{Bench, Burst, config, frame, packet, pool};
 use ferrocx_bus::Notice;
+use ferrocx_core::{
+    CommandError, DeadDevice, Device, DeviceConfig, DeviceError, Event, QueueFault,
+};
 use ferrocx_mempool::Pool;
 use ferrocx_model::NicConfig;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
-use ferrocx_pmd::{
-    CommandError, DeadDevice, Device, DeviceConfig, DeviceError, Event, QueueFault, Rss, RssConfig,
-    RxQueue, RxQueueConfig, TxQueue, TxQueueConfig,
-};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 use ferrocx_prm::syndrome::{CommandStatus, CqeSyndrome, HealthSyndrome};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
@@ -20,9 +20,9 @@ const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 fn both(device: &Device, pool: &Pool) -> (RxQueue, TxQueue, Rss) {
     device.register_pool(pool).unwrap();
     let config = RxQueueConfig { descriptors: 64, ..RxQueueConfig::default() };
-    let rx = device.rx_queue(pool, &config).unwrap();
-    let tx = device.tx_queue(pool, &TxQueueConfig::default()).unwrap();
-    let rss = device.rss(&[rx.queue_ref()], &RssConfig::default()).unwrap();
+    let rx = RxQueue::new(&device, pool, &config).unwrap();
+    let tx = TxQueue::new(&device, pool, &TxQueueConfig::default()).unwrap();
+    let rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
     (rx, tx, rss)
 }
 
@@ -308,7 +308,7 @@ fn failed_destroy_leaks_and_logs_but_frees_nothing() {
     let device = bench.device();
     let pool = pool(512);
     device.register_pool(&pool).unwrap();
-    let tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     // QUERY_SQ, MODIFY_SQ twice, then DESTROY_SQ fails once.
     let next = bench.nic().state().counters.commands;
     let status = CommandFault::Status(CommandStatus::INTERNAL_ERR);
@@ -341,10 +341,10 @@ fn random_command_faults_never_hang_or_break_the_next_open() {
         let run = || -> Result<(), DeviceError> {
             let device = bench.open(&config)?;
             device.register_pool(&pool)?;
-            let rx = device
-                .rx_queue(&pool, &RxQueueConfig { descriptors: 64, ..RxQueueConfig::default() })?;
-            let _tx = device.tx_queue(&pool, &TxQueueConfig::default())?;
-            let _rss = device.rss(&[rx.queue_ref()], &RssConfig::default())?;
+            let rx_config = RxQueueConfig { descriptors: 64, ..RxQueueConfig::default() };
+            let rx = RxQueue::new(&device, &pool, &rx_config)?;
+            let _tx = TxQueue::new(&device, &pool, &TxQueueConfig::default())?;
+            let _rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default())?;
             Ok(())
         };
         let _ = run();

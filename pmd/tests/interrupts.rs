@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use common::{Burst, config, frame, pool};
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{BusError, Transport};
+use ferrocx_core::{Device, DeviceError};
 use ferrocx_mempool::Pool;
 use ferrocx_model::runner::{Runner, RunnerConfig, Wait};
 use ferrocx_model::wire::{Fcs, Received, Wire};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{Device, DeviceError, Rss, RssConfig, RxQueue, RxQueueConfig, sleep_on};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, sleep_on};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 /// Longer than any wake-up takes on a busy machine.
@@ -81,11 +82,11 @@ impl Bed {
             interrupt,
             ..RxQueueConfig::default()
         };
-        self.device.rx_queue(&self.pool, &config)
+        RxQueue::new(&self.device, &self.pool, &config)
     }
 
     fn receiving(&self, queue: &RxQueue) -> Rss {
-        self.device.rss(&[queue.queue_ref()], &RssConfig::default()).unwrap()
+        Rss::new(&self.device, &[queue.queue_ref()], &RssConfig::default()).unwrap()
     }
 
     fn end(self) {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use common::{Bench, Burst, bytes_of, frame, pool};
 use ferrocx_mempool::OlFlags;
-use ferrocx_pmd::{RssConfig, RxQueueConfig, TxQueueConfig};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 use proptest::prelude::*;
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
@@ -57,10 +57,10 @@ proptest! {
         let pool = pool(400);
         device.register_pool(&pool).unwrap();
         let config = RxQueueConfig { descriptors: 64, cache_size: 64, ..RxQueueConfig::default() };
-        let mut rx = device.rx_queue(&pool, &config).unwrap();
+        let mut rx = RxQueue::new(&device, &pool, &config).unwrap();
         let config = TxQueueConfig { descriptors: 64, ..TxQueueConfig::default() };
-        let mut tx = device.tx_queue(&pool, &config).unwrap();
-        let rss = device.rss(&[rx.queue_ref()], &RssConfig::default()).unwrap();
+        let mut tx = TxQueue::new(&device, &pool, &config).unwrap();
+        let rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
         let mut injected = VecDeque::new();
         let mut expected = VecDeque::new();
         let mut number = 0;

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::{Bench, Burst, config, frame, packet, pool, pool_of};
+use ferrocx_core::{Device, DeviceConfig, DeviceError, KeyMode, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, Pool, PoolConfig, Region, TxLengths};
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
-use ferrocx_pmd::{
-    BufferSplit, Device, DeviceConfig, DeviceError, KeyMode, QueueFault, Rss, RssConfig, RxQueue,
-    RxQueueConfig, TxQueueConfig,
-};
+use ferrocx_pmd::{BufferSplit, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 use ferrocx_prm::syndrome::{CommandStatus, CqeSyndrome};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
@@ -73,8 +71,8 @@ fn split(header_bytes: u16, payload: &Pool) -> RxQueueConfig {
 fn receiver(device: &Device, headers: &Pool, config: &RxQueueConfig) -> (RxQueue, Rss) {
     device.register_pool(headers).unwrap();
     device.register_pool(&config.split.as_ref().unwrap().payload).unwrap();
-    let queue = device.rx_queue(headers, config).unwrap();
-    let rss = device.rss(&[queue.queue_ref()], &RssConfig::default()).unwrap();
+    let queue = RxQueue::new(&device, headers, config).unwrap();
+    let rss = Rss::new(&device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
     (queue, rss)
 }
 
@@ -194,7 +192,7 @@ fn a_pool_that_is_too_small_is_named_with_its_own_figures() {
         for pool in [&headers, &payloads] {
             device.register_pool(pool).unwrap();
         }
-        let error = device.rx_queue(&headers, &split(64, &payloads)).unwrap_err();
+        let error = RxQueue::new(&device, &headers, &split(64, &payloads)).unwrap_err();
         let DeviceError::PoolTooSmall { pool, need, got } = &error else { panic!("{error}") };
         assert_eq!((pool.as_str(), *need, *got), expected);
         assert_eq!((headers.stats().in_use, payloads.stats().in_use), (0, 0));
@@ -229,7 +227,7 @@ fn chains_leave_from_foreign_memory_without_a_copy() {
         let (mut rx, _rss) = receiver(&device, &headers, &split(64, &payloads));
         // Everything up to 256 bytes would be copied into the request, were it not foreign.
         let config = TxQueueConfig { inline_bytes: 256, ..TxQueueConfig::default() };
-        let mut tx = device.tx_queue(&headers, &config).unwrap();
+        let mut tx = TxQueue::new(&device, &headers, &config).unwrap();
         for (round, len) in [60, 64, 65, 100, 300, 1514].into_iter().cycle().take(200).enumerate() {
             let sent = frame(MAC, len, round as u8);
             let mut mbuf = received(&mut bench, &mut rx, &sent);
@@ -265,7 +263,7 @@ fn packets_that_lie_in_foreign_memory_as_a_whole_are_sent() {
         let payloads = peer.pool(128, 2048);
         device.register_pool(&payloads).unwrap();
         let config = TxQueueConfig { inline_bytes, ..TxQueueConfig::default() };
-        let mut tx = device.tx_queue(&payloads, &config).unwrap();
+        let mut tx = TxQueue::new(&device, &payloads, &config).unwrap();
         let frames: Vec<_> = (0..20).map(|at| frame([2; 6], 60 + 70 * at, at as u8)).collect();
         let mut burst = Burst::new();
         for bytes in &frames {
@@ -291,7 +289,7 @@ fn large_sends_take_their_headers_from_the_host() {
     for pool in [&headers, &payloads] {
         device.register_pool(pool).unwrap();
     }
-    let mut tx = device.tx_queue(&headers, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &headers, &TxQueueConfig::default()).unwrap();
     let bytes = common::tcp([2; 6], 9, &[0; 4000]);
     let mut mbuf = packet(&headers, &bytes[..54]);
     let mut payload = payloads.get().unwrap();
@@ -317,7 +315,7 @@ fn settings_that_cannot_be_are_refused() {
     let device = bench.device();
     let (headers, peer) = (pool_of(64, 256), Peer::new(1 << 20));
     device.register_pool(&headers).unwrap();
-    let error = device.rx_queue(&headers, &split(64, &peer.pool(64, 2048))).unwrap_err();
+    let error = RxQueue::new(&device, &headers, &split(64, &peer.pool(64, 2048))).unwrap_err();
     assert!(matches!(&error, DeviceError::PoolNotRegistered { pool, .. } if pool == "payload"));
     let payloads = peer.pool(128, 64);
     device.register_pool(&payloads).unwrap();
@@ -326,7 +324,7 @@ fn settings_that_cannot_be_are_refused() {
         (129, "header bytes is 129; it must be 1 to 128"),
         (128, "buffers for the largest frame is 32; it must be 1 to 8"),
     ] {
-        let error = device.rx_queue(&headers, &split(header_bytes, &payloads)).unwrap_err();
+        let error = RxQueue::new(&device, &headers, &split(header_bytes, &payloads)).unwrap_err();
         assert!(error.to_string().contains(wanted), "{error}");
     }
     assert_eq!((headers.stats().in_use, payloads.stats().in_use), (0, 0));
@@ -342,11 +340,11 @@ fn memory_goes_back_to_its_owner_when_nothing_uses_it() {
         // Queues of before made room for those to come.
         device.register_pool(&headers).unwrap();
         let plain = RxQueueConfig { split: None, ..split(64, &payloads) };
-        let warm = device.rx_queue(&headers, &plain).unwrap();
-        drop((warm, device.tx_queue(&headers, &TxQueueConfig::default()).unwrap()));
+        let warm = RxQueue::new(&device, &headers, &plain).unwrap();
+        drop((warm, TxQueue::new(&device, &headers, &TxQueueConfig::default()).unwrap()));
         let before = bench.mappings();
         let (mut rx, rss) = receiver(&device, &headers, &split(64, &payloads));
-        let tx = device.tx_queue(&headers, &TxQueueConfig::default()).unwrap();
+        let tx = TxQueue::new(&device, &headers, &TxQueueConfig::default()).unwrap();
         assert_eq!(bench.mappings(), before + 1);
         let mbuf = received(&mut bench, &mut rx, &frame(MAC, 200, 1));
         let refused = device.unregister_pool(&payloads).unwrap_err();
@@ -362,7 +360,7 @@ fn memory_goes_back_to_its_owner_when_nothing_uses_it() {
         device.unregister_pool(&payloads).unwrap();
         assert_eq!((bench.mappings(), payloads.keys()), (before, None));
         device.unregister_pool(&payloads).unwrap();
-        let refused = device.rx_queue(&headers, &split(64, &payloads)).unwrap_err();
+        let refused = RxQueue::new(&device, &headers, &split(64, &payloads)).unwrap_err();
         assert!(matches!(refused, DeviceError::PoolNotRegistered { .. }), "{refused}");
         // Lent again, it works as before; the other pool never noticed.
         let (mut rx, _rss) = receiver(&device, &headers, &split(64, &payloads));
@@ -415,7 +413,7 @@ fn a_pool_whose_end_failed_half_way_is_registered_anew() {
         let refused = end().unwrap_err().to_string();
         let said = if step == "key" { "DESTROY_MKEY: INTERNAL_ERR" } else { "no mapping is" };
         assert!(refused.contains(said), "{refused}");
-        let unused = device.rx_queue(&headers, &split(64, &payloads)).unwrap_err();
+        let unused = RxQueue::new(&device, &headers, &split(64, &payloads)).unwrap_err();
         assert!(matches!(unused, DeviceError::PoolNotRegistered { .. }), "{unused}");
         bench.unmap_fails.store(false, Ordering::Relaxed);
         // Another pool of the region does not get its key either.
@@ -438,9 +436,9 @@ fn memory_taken_back_at_once_stops_its_queues_by_name() {
         let (headers, peer) = (pool(512), Peer::new(1 << 20));
         let payloads = peer.pool(128, 2048);
         let (mut rx, rss) = receiver(&device, &headers, &split(64, &payloads));
-        let mut tx = device.tx_queue(&headers, &TxQueueConfig::default()).unwrap();
+        let mut tx = TxQueue::new(&device, &headers, &TxQueueConfig::default()).unwrap();
         let other = TxQueueConfig { multi_packet: false, ..TxQueueConfig::default() };
-        let mut other = device.tx_queue(&headers, &other).unwrap();
+        let mut other = TxQueue::new(&device, &headers, &other).unwrap();
         let held = received(&mut bench, &mut rx, &frame(MAC, 500, 1));
         let mapped = bench.mappings();
         device.revoke_pool(&payloads).unwrap();

@@ -5,18 +5,22 @@ mod common;
 use std::net::Ipv4Addr;
 
 use common::{Bench, Burst, bytes_of, config, frame, pool, tcp, udp};
-use ferrocx_mempool::Pool;
-use ferrocx_pmd::{
-    Device, DeviceConfig, FlowAction, FlowMatch, FlowRule, Ipv4Match, Masked, RssConfig, RxQueue,
-    RxQueueConfig,
+use ferrocx_core::{
+    Device, DeviceConfig, FlowAction, FlowMatch, FlowRule, Ipv4Match, Masked, RxQueueRef,
 };
+use ferrocx_mempool::Pool;
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 
 fn queues(device: &Device, pool: &Pool, count: usize) -> Vec<RxQueue> {
     device.register_pool(pool).unwrap();
     let config = RxQueueConfig { descriptors: 64, cache_size: 32, ..RxQueueConfig::default() };
-    (0..count).map(|_| device.rx_queue(pool, &config).unwrap()).collect()
+    (0..count).map(|_| RxQueue::new(&device, pool, &config).unwrap()).collect()
+}
+
+fn refs(queues: &[RxQueue]) -> Vec<RxQueueRef> {
+    queues.iter().map(RxQueue::queue_ref).collect()
 }
 
 /// Packets that each queue received since the last call.
@@ -56,7 +60,7 @@ fn hash_and_queue_follow_toeplitz_and_the_table() {
     let pool = pool(1024);
     let mut rx = queues(&device, &pool, 4);
     let config = RssConfig { reta: vec![0, 1, 2, 3, 3, 2, 1, 0], ..RssConfig::default() };
-    let rss = device.rss(&device.queue_refs(&rx), &config).unwrap();
+    let rss = Rss::new(&device, &refs(&rx), &config).unwrap();
     assert_eq!((rss.queues(), rss.reta().len()), (4, 8));
     for port in 1000..1100u16 {
         let sent =
@@ -86,7 +90,7 @@ fn table_can_be_changed_while_receiving() {
     let device = bench.device();
     let pool = pool(1024);
     let mut rx = queues(&device, &pool, 2);
-    let mut rss = device.rss(&device.queue_refs(&rx), &RssConfig::default()).unwrap();
+    let mut rss = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
     let len = rss.reta().len();
     for target in [0, 1] {
         rss.set_reta(&vec![target; len]).unwrap();
@@ -100,12 +104,12 @@ fn table_can_be_changed_while_receiving() {
     }
     assert!(rss.set_reta(&[0]).is_err(), "another length");
     assert!(rss.set_reta(&vec![2; len]).is_err(), "no such queue");
-    assert!(device.rss(&device.queue_refs(&rx), &RssConfig::default()).is_err(), "one at a time");
+    assert!(Rss::new(&device, &refs(&rx), &RssConfig::default()).is_err(), "one at a time");
     rss.destroy().unwrap();
     bench.inject(&udp(MAC, 1, 80, &[1; 40]));
     bench.settle();
     assert_eq!(counts(&mut rx), [0, 0], "nothing is steered any more");
-    let _again = device.rss(&device.queue_refs(&rx), &RssConfig::default()).unwrap();
+    let _again = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
     bench.inject(&udp(MAC, 1, 80, &[1; 40]));
     bench.settle();
     assert_eq!(counts(&mut rx).iter().sum::<usize>(), 1);
@@ -118,7 +122,7 @@ fn queue_in_use_comes_back_from_destroy() {
     let device = bench.device();
     let pool = pool(256);
     let mut rx = queues(&device, &pool, 1);
-    let rss = device.rss(&device.queue_refs(&rx), &RssConfig::default()).unwrap();
+    let rss = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
     let failed = rx.pop().unwrap().destroy().unwrap_err();
     assert!(failed.cause.to_string().contains("are alive"), "{}", failed.cause);
     drop(rss);
@@ -134,7 +138,7 @@ fn rules_steer_mark_count_and_drop() {
     let device = bench.device();
     let pool = pool(1024);
     let mut rx = queues(&device, &pool, 2);
-    let _rss = device.rss(&[rx[0].queue_ref()], &RssConfig::default()).unwrap();
+    let _rss = Rss::new(&device, &[rx[0].queue_ref()], &RssConfig::default()).unwrap();
     let udp_to = |port: u16| FlowMatch {
         ipv4: Some(Ipv4Match {
             source: None,

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use common::{Burst, bytes_of, config, frame, pool};
 use ferrocx_bus::Transport;
 use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_core::Device;
 use ferrocx_model::runner::{Runner, RunnerConfig, Wait};
 use ferrocx_model::wire::{Fcs, Received, Wire};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{Device, RssConfig, RxQueueConfig, TxQueueConfig};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 /// Frames of a run.
@@ -90,9 +91,9 @@ fn entries_that_change_while_they_are_looked_at() {
     let rx_config =
         RxQueueConfig { descriptors: DESCRIPTORS, cache_size: 64, ..RxQueueConfig::default() };
     let tx_config = TxQueueConfig { descriptors: DESCRIPTORS, ..TxQueueConfig::default() };
-    let mut rx = device.rx_queue(&pool, &rx_config).unwrap();
-    let mut tx = device.tx_queue(&pool, &tx_config).unwrap();
-    let rss = device.rss(&[rx.queue_ref()], &RssConfig::default()).unwrap();
+    let mut rx = RxQueue::new(&device, &pool, &rx_config).unwrap();
+    let mut tx = TxQueue::new(&device, &pool, &tx_config).unwrap();
+    let rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
     received.store(0, Ordering::Release);
     let (start, mut count, mut empty) = (Instant::now(), 0, 0u32);
     while returned.load(Ordering::Acquire) < FRAMES {

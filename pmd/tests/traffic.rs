@@ -3,11 +3,10 @@
 mod common;
 
 use common::{Bench, Burst, bytes_of, config, frame, packet, pool, pool_of, tcp, udp};
+use ferrocx_core::{Device, DeviceConfig, KeyMode, MacAddr};
 use ferrocx_mempool::{OlFlags, PacketType, TxLengths};
 use ferrocx_model::NicConfig;
-use ferrocx_pmd::{
-    Device, DeviceConfig, KeyMode, MacAddr, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueueConfig,
-};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 
@@ -18,8 +17,8 @@ fn receiver(
     config: &RxQueueConfig,
 ) -> (RxQueue, Rss) {
     device.register_pool(pool).unwrap();
-    let queue = device.rx_queue(pool, config).unwrap();
-    let rss = device.rss(&[queue.queue_ref()], &RssConfig::default()).unwrap();
+    let queue = RxQueue::new(&device, pool, config).unwrap();
+    let rss = Rss::new(&device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
     (queue, rss)
 }
 
@@ -157,7 +156,7 @@ fn packets_leave_unchanged() {
             let pool = pool(512);
             device.register_pool(&pool).unwrap();
             let config = TxQueueConfig { descriptors: 64, multi_packet, inline_bytes: 0 };
-            let mut queue = device.tx_queue(&pool, &config).unwrap();
+            let mut queue = TxQueue::new(&device, &pool, &config).unwrap();
             for round in 0..50u8 {
                 let frames: Vec<_> = (0..32u8)
                     .map(|step| frame([2; 6], 60 + usize::from(step) * 40, round))
@@ -186,7 +185,7 @@ fn full_send_ring_leaves_the_rest_with_the_caller() {
     let pool = pool(512);
     device.register_pool(&pool).unwrap();
     let config = TxQueueConfig { descriptors: 64, ..TxQueueConfig::default() };
-    let mut queue = device.tx_queue(&pool, &config).unwrap();
+    let mut queue = TxQueue::new(&device, &pool, &config).unwrap();
     let mut taken = 0;
     for _ in 0..4 {
         let mut burst = Burst::new();
@@ -213,7 +212,7 @@ fn single_packets_are_sent_at_once() {
     let device = bench.device();
     let pool = pool(512);
     device.register_pool(&pool).unwrap();
-    let mut queue = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut queue = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     for step in 0..200u8 {
         let bytes = frame([2; 6], 64, step);
         let mut burst = Burst::new();
@@ -232,7 +231,7 @@ fn chains_are_gathered() {
     let device = bench.device();
     let pool = pool(512);
     device.register_pool(&pool).unwrap();
-    let mut queue = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut queue = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     for segments in [3, 4, 20, 60] {
         let bytes = frame([2; 6], segments * 25, 3);
         let mut pieces = bytes.chunks(25).map(|piece| packet(&pool, piece));
@@ -267,7 +266,7 @@ fn empty_packets_are_dropped_not_sent() {
     let device = bench.device();
     let pool = pool(64);
     device.register_pool(&pool).unwrap();
-    let mut queue = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut queue = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     let mut burst = Burst::new();
     burst.push(pool.get().unwrap());
     burst.push(packet(&pool, &frame([2; 6], 64, 0)));
@@ -286,7 +285,7 @@ fn small_packets_are_copied_into_the_request() {
         let pool = pool(512);
         device.register_pool(&pool).unwrap();
         let config = TxQueueConfig { inline_bytes: 128, multi_packet, ..TxQueueConfig::default() };
-        let mut queue = device.tx_queue(&pool, &config).unwrap();
+        let mut queue = TxQueue::new(&device, &pool, &config).unwrap();
         let frames: Vec<_> =
             [60, 61, 75, 76, 77, 127, 128, 129, 500].map(|len| frame([2; 6], len, 9)).into();
         let mut burst = Burst::new();
@@ -304,7 +303,7 @@ fn checksums_are_filled_in_and_checked() {
     let device = bench.device();
     let pool = pool(512);
     let (mut rx, _rss) = receiver(&device, &pool, &small());
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     let right = udp(MAC, 1, 2, b"a payload that needs no padding");
     let mut wrong = right.clone();
     wrong[24..26].fill(0); // IPv4 header checksum
@@ -341,7 +340,7 @@ fn vlan_tags_are_inserted_and_stripped() {
     let pool = pool(512);
     let config = RxQueueConfig { vlan_strip: true, ..small() };
     let (mut rx, _rss) = receiver(&device, &pool, &config);
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     let bare = frame(MAC, 64, 5);
     let mut tagged = bare[..12].to_vec();
     tagged.extend([0x81, 0x00, 0x60, 0x2a]);
@@ -373,7 +372,7 @@ fn large_sends_are_cut_into_segments() {
     let device = bench.device();
     let pool = pool_of(64, 16384);
     device.register_pool(&pool).unwrap();
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     let payload: Vec<u8> = (0..9001u32).map(|at| at as u8).collect();
     let whole = tcp([2; 6], 5, &payload);
     let lengths = TxLengths { l2_len: 14, l3_len: 20, l4_len: 20, tso_mss: 1460 };
@@ -425,7 +424,7 @@ fn pool_of_another_device_is_translated() {
     let pool = pool(1024);
     let (mut rx, _rss) = receiver(&first, &pool, &small());
     second.register_pool(&pool).unwrap();
-    let mut tx = second.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&second, &pool, &TxQueueConfig::default()).unwrap();
     let (mut back, _rss2) = receiver(&second, &pool, &small());
     for step in 0..100 {
         let sent = frame(MAC, 80, step);
@@ -455,7 +454,7 @@ fn packets_of_other_pools_are_sent_too() {
     let (own, other) = (pool(64), pool(64));
     device.register_pool(&own).unwrap();
     device.register_pool(&other).unwrap();
-    let mut tx = device.tx_queue(&own, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &own, &TxQueueConfig::default()).unwrap();
     let frames: Vec<_> = (0..20).map(|step| frame([2; 6], 64, step)).collect();
     let mut burst = Burst::new();
     for (step, bytes) in frames.iter().enumerate() {
@@ -474,12 +473,12 @@ fn wrong_queue_settings_name_value_limit_and_way_out() {
     let bench = Bench::new();
     let device = bench.device();
     let pool = pool(128);
-    let error = device.rx_queue(&pool, &small()).unwrap_err().to_string();
+    let error = RxQueue::new(&device, &pool, &small()).unwrap_err().to_string();
     assert!(error.contains("pool test is not registered with device model"), "{error}");
     device.register_pool(&pool).unwrap();
     let rx = |descriptors| {
         let config = RxQueueConfig { descriptors, ..RxQueueConfig::default() };
-        device.rx_queue(&pool, &config).map(drop).map_err(|error| error.to_string())
+        RxQueue::new(&device, &pool, &config).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(rx(32).unwrap_err(), "receive descriptors is 32; it must be 64 to 32768");
     assert!(rx(65536).unwrap_err().contains("must be 64 to 32768"));
@@ -488,10 +487,10 @@ fn wrong_queue_settings_name_value_limit_and_way_out() {
     assert!(error.contains("pool test gave 128 of the 256 buffers"), "{error}");
     assert!(rx(64).is_ok());
     let config = RxQueueConfig { max_frame_bytes: Some(65535), ..small() };
-    let error = device.rx_queue(&pool, &config).unwrap_err().to_string();
+    let error = RxQueue::new(&device, &pool, &config).unwrap_err().to_string();
     assert!(error.contains("buffers for the largest frame"), "{error}");
     let config = TxQueueConfig { inline_bytes: 257, ..TxQueueConfig::default() };
-    let error = device.tx_queue(&pool, &config).unwrap_err().to_string();
+    let error = TxQueue::new(&device, &pool, &config).unwrap_err().to_string();
     assert!(error.contains("inline bytes is 257; it must be 0 to 256"), "{error}");
     bench.assert_clean();
     assert_eq!(pool.stats().in_use, 0);
@@ -541,7 +540,7 @@ fn vport_counters_count() {
     let device = bench.device();
     let pool = pool(512);
     let (mut rx, _rss) = receiver(&device, &pool, &small());
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     bench.inject(&frame(MAC, 100, 0));
     bench.inject(&frame([0xff; 6], 100, 0));
     bench.settle();
@@ -598,7 +597,7 @@ fn forwarding_recycles_buffers_between_queues() {
     let device = bench.device();
     let pool = pool(256);
     let (mut rx, _rss) = receiver(&device, &pool, &small());
-    let mut tx = device.tx_queue(&pool, &TxQueueConfig::default()).unwrap();
+    let mut tx = TxQueue::new(&device, &pool, &TxQueueConfig::default()).unwrap();
     let mut recycled = 0;
     for round in 0..200u8 {
         for _ in 0..32 {

@@ -8,10 +8,10 @@
 
 mod support;
 
+use ferrocx_core::{FlowMatch, MacAddr};
 use ferrocx_model::wire::TapWire;
 use ferrocx_net::ether::{self, Mac};
 use ferrocx_net::icmpecho::{Station, Tail, Verdict, reply};
-use ferrocx_pmd::{FlowMatch, MacAddr};
 use ferrocx_verbs_lite::*;
 use support::{Port, Result, one_port, two_ports, wait};
 
@@ -62,12 +62,12 @@ fn serve(port: &mut Port, qp: &mut Qp, station: &Station) -> Result<u64> {
 
 fn start(port: &Port, addresses: Vec<std::net::IpAddr>) -> Result<(Qp, Station)> {
     // Neighbour discovery asks groups.
-    port.device.port().set_all_multicast(true)?;
+    port.device.device().set_all_multicast(true)?;
     let mut qp = queue_pair(port, &FlowMatch::default())?;
     for id in 0..RECEIVES {
         qp.post_recv(id, slot(&port.mr, id, SLOT)?)?;
     }
-    Ok((qp, Station { mac: Mac(port.device.port().mac().0), addresses }))
+    Ok((qp, Station { mac: Mac(port.device.device().mac().0), addresses }))
 }
 
 /// Who has `address`? Source: RFC 826.
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
     let (mut a, mut b, step) = two_ports()?;
     let address = [192, 168, 0, 77];
     let (mut server, station) = start(&b, vec![address.into()])?;
-    let own = a.device.port().mac();
+    let own = a.device.device().mac();
     let to_us = FlowMatch { destination_mac: Some(own.into()), ..FlowMatch::default() };
     let mut client = queue_pair(&a, &to_us)?;
     client.post_recv(1, slot(&a.mr, 0, SLOT)?)?;

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_bus::{PciIdentity, Transport};
+use ferrocx_core::DeviceConfig;
 use ferrocx_mempool::RegionConfig;
 use ferrocx_model::wire::link;
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::DeviceConfig;
 use ferrocx_verbs_lite::cm::*;
 use ferrocx_verbs_lite::*;
 
@@ -114,7 +114,7 @@ struct End {
     mr: Mr,
     memory: Arc<Memory>,
     pd: Pd,
-    device: Device,
+    device: RdmaContext,
     arrived: VecDeque<Arrival>,
 }
 
@@ -127,8 +127,8 @@ struct Arrival {
 
 impl End {
     fn open(transport: Arc<dyn Transport>, settings: &Settings) -> Result<Self> {
-        let port = ferrocx_pmd::Device::open(transport, &DeviceConfig::default())?;
-        let device = Device::open(port)?;
+        let port = ferrocx_core::Device::open(transport, &DeviceConfig::default())?;
+        let device = RdmaContext::open(&port)?;
         let (address, prefix_len) = settings.address;
         device.add_gid(GidConfig { address, prefix_len, gateway: settings.gateway, vlan: None })?;
         let manager = ConnectionManager::open(&device, &CmConfig::default())?;

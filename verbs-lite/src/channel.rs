@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ferrocx_pmd::objects::CompletionEvents;
+use ferrocx_core::CompletionEvents;
 
-use crate::device::Device;
+use crate::context::RdmaContext;
 use crate::error::VerbsError;
 
 /// log2 of the entries of the event queue: an armed completion queue takes one at a time.
@@ -21,8 +21,8 @@ pub struct CompletionChannel {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new(device: &Device, vector: u16) -> Result<Self, VerbsError> {
-        Ok(Self { events: device.port().completion_events(LOG_ENTRIES, vector)? })
+    pub(crate) fn new(context: &RdmaContext, vector: u16) -> Result<Self, VerbsError> {
+        Ok(Self { events: CompletionEvents::new(context.device(), LOG_ENTRIES, vector)? })
     }
 
     pub(crate) fn events(&self) -> &CompletionEvents {

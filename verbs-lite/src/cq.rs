@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrocx_bus::{DmaBuf, Slot};
-use ferrocx_pmd::objects::{Armer, CompletionEvents, Handle};
+use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::channel::CompletionChannel;
-use crate::device::{Core, Device};
+use crate::context::{ContextCore, RdmaContext};
 use crate::error::{Failure, VerbsError};
 use crate::types::{Qpn, Rkey};
 use crate::wr::{InvalidatedRkey, RecvInfo};
@@ -27,10 +27,8 @@ const L3_TYPE: u32 = 3 << 18;
 /// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
 #[derive(Debug)]
 pub(crate) struct CqCore {
-    // Dropped in this order: the event queue has to outlive what reports to it.
     handle: Handle,
-    _events: Option<Arc<Handle>>,
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ContextCore>,
     entries: u32,
     /// Entries that no queue pair was promised.
     free: AtomicU32,
@@ -77,27 +75,27 @@ pub enum Notify {
 /// Queue pairs reserve room in it when they are made, so it cannot overrun.
 #[derive(Debug)]
 pub struct Cq {
-    ring: ferrocx_pmd::objects::Cq,
+    ring: CqRing,
     inner: Arc<CqCore>,
     armer: Armer,
 }
 
 impl Cq {
     pub(crate) fn new(
-        device: &Device,
+        context: &RdmaContext,
         entries: u32,
         channel: Option<&CompletionChannel>,
     ) -> Result<Self, VerbsError> {
-        let core = Arc::clone(device.core());
+        let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
-        let port = core.port();
-        let events = channel.map(CompletionChannel::events);
-        let (ring, handle) = port.cq(entries.ilog2() as u8, events)?;
-        let armer = port.armer(&ring, handle.number())?;
-        let events = events.map(CompletionEvents::handle);
+        let events = channel.map(CompletionChannel::events).map(CompletionEvents::handle);
+        let log_size = entries.ilog2() as u8;
+        let attr = CqAttr { log_size, compression: false, events: events.as_ref() };
+        let (ring, handle) = CqRing::new(core.device(), &attr)?;
+        let armer = Armer::new(&ring, &handle)?;
         let free = AtomicU32::new(entries);
-        let inner = Arc::new(CqCore { handle, _events: events, core, entries, free });
+        let inner = Arc::new(CqCore { handle, core, entries, free });
         Ok(Self { ring, inner, armer })
     }
 
@@ -119,7 +117,11 @@ impl Cq {
     }
 
     /// Promises room to a queue pair.
-    pub(crate) fn reserve(&self, core: &Arc<Core>, entries: u32) -> Result<Share, VerbsError> {
+    pub(crate) fn reserve(
+        &self,
+        core: &Arc<ContextCore>,
+        entries: u32,
+    ) -> Result<Share, VerbsError> {
         if !Arc::ptr_eq(core, &self.inner.core) {
             return Err(VerbsError::OtherDevice { what: "the completion queue" });
         }
@@ -136,7 +138,7 @@ impl Cq {
     /// Allocates nothing, takes no lock, makes no system call.
     #[inline]
     pub fn poll(&mut self) -> Option<Completion> {
-        let (slot, last) = self.ring.take_with_last()?;
+        let (slot, last) = self.ring.take()?;
         let completion = Completion::read(&slot, last);
         self.ring.tell();
         Some(completion)

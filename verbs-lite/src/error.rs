@@ -1,8 +1,8 @@
 //! What can go wrong: on the control path, when posting, and in completions.
 
 use ferrocx_bus::BusError;
+use ferrocx_core::{CommandError, DeviceError};
 use ferrocx_mempool::{AccessError, MempoolError};
-use ferrocx_pmd::{CommandError, DeviceError};
 use ferrocx_prm::syndrome::CqeSyndrome;
 use thiserror::Error;
 
@@ -73,14 +73,14 @@ pub enum VerbsError {
     /// No address of this port reaches a peer.
     #[error(
         "no address of this port reaches {remote}: none is on its subnet and none has a gateway; \
-         add one with Device::add_gid"
+         add one with RdmaContext::add_gid"
     )]
     NoRoute {
         /// The peer.
         remote: Gid,
     },
     /// An address that the port does not have.
-    #[error("{address} is no address of this port; add it with Device::add_gid")]
+    #[error("{address} is no address of this port; add it with RdmaContext::add_gid")]
     NotOurs {
         /// The address.
         address: Gid,

@@ -1,21 +1,21 @@
 //! Addresses of the port (GIDs), and the choice of the one that reaches a peer.
 //!
 //! A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 in its mapped form. Nobody has to know its
-//! index: [`Device::route`](crate::Device::route) finds the entry whose subnet the peer is on, or
+//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer is on, or
 //! one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
 //! finds that MAC.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ferrocx_pmd::MacAddr;
+use ferrocx_core::MacAddr;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::SetRoceAddress;
 use ferrocx_prm::qpc::Ads;
 use ferrocx_prm::vport::RoceAddress;
 use ferrocx_prm::wqe::AddressVector;
 
-use crate::device::Core;
+use crate::context::ContextCore;
 use crate::error::VerbsError;
 
 /// `roce_version`: v2. Source: reference 4.6.
@@ -164,7 +164,7 @@ impl GidTable {
     /// Adds an address, if the device takes it; one that is there already is found again.
     pub(crate) fn add(
         &mut self,
-        core: &Core,
+        core: &ContextCore,
         mac: MacAddr,
         config: GidConfig,
     ) -> Result<GidEntry, VerbsError> {
@@ -185,7 +185,7 @@ impl GidTable {
     }
 
     /// Removes an address; connections that use it stop working.
-    pub(crate) fn remove(&mut self, core: &Core, index: u8) -> Result<(), VerbsError> {
+    pub(crate) fn remove(&mut self, core: &ContextCore, index: u8) -> Result<(), VerbsError> {
         if self.entries.get(usize::from(index)).is_some_and(Option::is_some) {
             let none = RoceAddress::zeroed().with_roce_version(ROCE_V2);
             set_address(core, u32::from(index), none)?;
@@ -251,9 +251,9 @@ fn address_of(entry: &GidEntry) -> RoceAddress {
         .with_roce_version(ROCE_V2)
 }
 
-fn set_address(core: &Core, index: u32, address: RoceAddress) -> Result<(), VerbsError> {
+fn set_address(core: &ContextCore, index: u32, address: RoceAddress) -> Result<(), VerbsError> {
     let input = SetRoceAddress::input().with_roce_address_index(index).with_roce_address(address);
-    core.port().execute::<SetRoceAddress>(&input, &[], &mut [])?;
+    core.device().execute::<SetRoceAddress>(&input, &[], &mut [])?;
     Ok(())
 }
 

@@ -7,8 +7,8 @@
 //!
 //! # Architecture
 //!
-//! - [`Device`] switches RoCEv2 on at a port of [`ferrocx_pmd`], holds its addresses, and finds the
-//!   one that reaches a peer ([`Device::route`]).
+//! - [`RdmaContext`] switches RoCEv2 on at a port of [`ferrocx_core`], holds its addresses, and finds the
+//!   one that reaches a peer ([`RdmaContext::route`]).
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).
@@ -35,7 +35,7 @@
 //! duplicate-address detection, no router discovery, no path migration. No XRC. Groups are
 //! attached, but no router is told (IGMP, MLD). Raw packet queue pairs have no shared receives, no
 //! TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the queues of
-//! [`ferrocx_pmd`], on the same port, have bursts, RSS and the offloads.
+//! [`ferrocx_core`], on the same port, have bursts, RSS and the offloads.
 //!
 //! # Limits
 //!
@@ -46,7 +46,7 @@
 //! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |
-//! | flow rules | 1024 of a port, to 65536 | [`ferrocx_pmd::DeviceConfig::flow_rules`] |
+//! | flow rules | 1024 of a port, to 65536 | [`ferrocx_core::DeviceConfig::flow_rules`] |
 //! | requests for connections that wait | 128 a port | [`cm::ConnectionManager::listen`] |
 //! | neighbours | 1024, to 65536 | [`net::NetConfig`] |
 //!
@@ -58,7 +58,7 @@
 //! use ferrocx_mempool::RegionConfig;
 //! use ferrocx_verbs_lite::*;
 //!
-//! fn connect(device: &Device, pd: &Pd, cq: &Cq, path: Path, peer: Qpn, mtu: Mtu)
+//! fn connect(device: &RdmaContext, pd: &Pd, cq: &Cq, path: Path, peer: Qpn, mtu: Mtu)
 //!     -> Result<RcQp<Rts>, Box<dyn std::error::Error>>
 //! {
 //!     let qp = pd.create_rc_qp(cq, cq, &QpConfig::default())?;
@@ -86,8 +86,8 @@
 pub mod bench_support;
 mod channel;
 pub mod cm;
+mod context;
 mod cq;
-mod device;
 mod error;
 pub mod fastreg;
 pub mod fmr;
@@ -105,8 +105,8 @@ pub mod window;
 mod wr;
 
 pub use channel::CompletionChannel;
+pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
 pub use cq::{Completion, Cq, Notify};
-pub use device::{Device, DeviceAttr, DeviceCaps, PortAttr};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
     FastReg, FastRegMr, ListLayout, MrState, PageList, PageListError, RegisteredMr, RevokeError,

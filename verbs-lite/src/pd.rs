@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrocx_pmd::objects::{Handle, Kind};
+use ferrocx_core::{Handle, Kind};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocPd;
 
-use crate::device::{Core, Device};
+use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 
 /// Numbers of domains.
@@ -19,7 +19,7 @@ pub(crate) struct PdCore {
     handle: Handle,
     /// A number that no other domain of any device ever has.
     id: u32,
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ContextCore>,
 }
 
 impl PdCore {
@@ -46,10 +46,10 @@ pub struct Pd {
 }
 
 impl Pd {
-    pub(crate) fn new(device: &Device) -> Result<Self, VerbsError> {
-        let core = Arc::clone(device.core());
-        let number = core.port().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
-        let handle = core.port().adopt(Kind::Pd, number, Vec::new());
+    pub(crate) fn new(context: &RdmaContext) -> Result<Self, VerbsError> {
+        let core = Arc::clone(context.core());
+        let number = core.device().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
+        let handle = Handle::new(core.device(), Kind::Pd, number, Vec::new());
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Ok(Self { inner: Arc::new(PdCore { handle, id, core }) })
     }

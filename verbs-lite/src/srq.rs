@@ -11,8 +11,8 @@
 //! # The limit
 //!
 //! After [`Srq::arm_limit`] the device reports once, when fewer receives are left:
-//! [`Event::SharedReceive`](ferrocx_pmd::Event::SharedReceive) with `SRQ_LIMIT`, from
-//! [`Device::poll_async_event`](crate::Device::poll_async_event).
+//! [`Event::SharedReceive`](ferrocx_core::Event::SharedReceive) with `SRQ_LIMIT`, from
+//! [`RdmaContext::poll_async_event`](crate::RdmaContext::poll_async_event).
 //!
 //! # Failures
 //!
@@ -26,15 +26,15 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_bus::{DmaWord, Ring};
-use ferrocx_pmd::objects::{Handle, Kind, page_list};
+use ferrocx_core::{Handle, Kind, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::{CreateRmp, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::wqc::{Rmpc, Wq};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
+use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
-use crate::device::Core;
 use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers};
 use crate::pd::{Pd, PdCore};
@@ -83,7 +83,7 @@ impl SrqCore {
 
     /// Makes sure of room in a completion queue: the shared receives, however many queue pairs
     /// complete them there.
-    pub(crate) fn reserve(&self, core: &Arc<Core>, cq: &Cq) -> Result<(), VerbsError> {
+    pub(crate) fn reserve(&self, core: &Arc<ContextCore>, cq: &Cq) -> Result<(), VerbsError> {
         if !Arc::ptr_eq(core, &self.pd.core) {
             return Err(VerbsError::OtherDevice { what: "the shared receive queue" });
         }
@@ -157,7 +157,7 @@ impl<B: Buffers> Srq<B> {
         // One entry is never posted: it is the link to what comes.
         let log_entries = (config.max_wr + 1).next_power_of_two().ilog2();
         let log_units = (config.max_sge + 1).next_power_of_two().ilog2();
-        let port = core.port();
+        let port = core.device();
         let len_bytes = 1usize << (log_entries + log_units + LOG_UNIT_BYTES);
         let ring = Arc::new(port.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(port.alloc_dma(8, 64)?);
@@ -169,7 +169,7 @@ impl<B: Buffers> Srq<B> {
         let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
         let units = Ring::new(Arc::clone(&ring), 0, (log_entries + log_units) as u8)?;
         let number = port.execute::<CreateRmp>(&input, &page_list(&ring), &mut [])?.rmpn();
-        let handle = port.adopt(Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
+        let handle = Handle::new(port, Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
         let entries = 1 << log_entries;
         let mask = entries - 1;
         let slot = |at: u32| Slot { wr_id: 0, held: None, next: ((at + 1) & mask) as u16 };
@@ -321,7 +321,7 @@ impl<B: Buffers> Srq<B> {
             .with_rmpn(self.number())
             .with_bitmask(LIMIT)
             .with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
-        self.inner.pd.core.port().execute::<ModifyRmp>(&input, &[], &mut [])?;
+        self.inner.pd.core.device().execute::<ModifyRmp>(&input, &[], &mut [])?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Weak};
 
-use ferrocx_pmd::objects::Uar;
+use ferrocx_core::{Device, Uar};
 
 use crate::error::VerbsError;
 
@@ -23,10 +23,10 @@ pub(crate) struct UarPool {
 
 impl UarPool {
     /// A page of its own while there are few, then the one with the fewest queue pairs.
-    pub(crate) fn take(&mut self, port: &ferrocx_pmd::Device) -> Result<Arc<Uar>, VerbsError> {
+    pub(crate) fn take(&mut self, port: &Device) -> Result<Arc<Uar>, VerbsError> {
         self.pages.retain(|page| page.strong_count() > 0);
         if self.pages.len() < PAGES {
-            match port.uar() {
+            match Uar::new(port) {
                 Ok(uar) => {
                     let uar = Arc::new(uar);
                     self.pages.push(Arc::downgrade(&uar));
@@ -41,7 +41,7 @@ impl UarPool {
         match fewest.and_then(Weak::upgrade) {
             Some(uar) => Ok(uar),
             // Its last queue pair was dropped meanwhile.
-            None => Ok(Arc::new(port.uar()?)),
+            None => Ok(Arc::new(Uar::new(port)?)),
         }
     }
 }

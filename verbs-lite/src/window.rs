@@ -29,10 +29,10 @@
 
 use std::sync::Arc;
 
-use ferrocx_pmd::objects::Handle;
+use ferrocx_core::Handle;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 
-use crate::device::DeviceCaps;
+use crate::context::DeviceCaps;
 use crate::error::VerbsError;
 use crate::fastreg::{Key, ListLayout, Mkey, Origin};
 use crate::mr::create_mkey;

@@ -432,7 +432,7 @@ fn cycles_at_depth_256_under_loss_delay_and_failures() {
     // Every key went: the device refuses to be closed while an object lives.
     let Two { a, b, world } = two;
     drop((a.pd, a.cq, a.memory, b.pd, b.cq, b.memory));
-    a.device.close().unwrap();
-    b.device.close().unwrap();
+    common::close(a.device).unwrap();
+    common::close(b.device).unwrap();
     drop(world);
 }

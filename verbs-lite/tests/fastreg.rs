@@ -328,6 +328,6 @@ fn keys_are_destroyed_in_every_state() {
     drop((qc, qd));
     let Two { a, b, world } = two;
     drop((qa, qb, a, b.pd, b.cq, b.memory));
-    b.device.close().unwrap();
+    common::close(b.device).unwrap();
     assert!(world.refusals(1).iter().all(|line| line.contains("rdma")), "{:?}", world.refusals(1));
 }

@@ -72,7 +72,7 @@ impl Scene {
     /// Moves a queue pair of `b` to error behind its owner's back.
     fn break_qp(&self, qpn: Qpn) {
         let input = ModifyQpToErr::input().with_qpn(qpn.0);
-        self.two.b.device.port().execute::<ModifyQpToErr>(&input, &[], &mut []).unwrap();
+        self.two.b.device.device().execute::<ModifyQpToErr>(&input, &[], &mut []).unwrap();
     }
 }
 

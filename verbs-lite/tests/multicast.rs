@@ -24,7 +24,7 @@ fn group(text: &str) -> Gid {
 /// Groups whose MAC addresses the device lets in.
 fn let_in(side: &Side) -> u32 {
     let input = QueryNicVportContext::input().with_allowed_list_type(1);
-    let output = side.device.port().execute::<QueryNicVportContext>(&input, &[], &mut []);
+    let output = side.device.device().execute::<QueryNicVportContext>(&input, &[], &mut []);
     output.unwrap().nic_vport_context().allowed_list_size()
 }
 

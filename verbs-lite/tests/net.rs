@@ -23,17 +23,17 @@ struct Host {
 }
 
 impl Host {
-    fn new(port: &ferrocx_pmd::Device) -> Self {
+    fn new(port: &ferrocx_core::Device) -> Self {
         let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
         let pool = Pool::new(&PoolConfig { count: 512, region, ..PoolConfig::default() }).unwrap();
         port.register_pool(&pool).unwrap();
         port.set_all_multicast(true).unwrap();
         let descriptors = 64;
         let rx = RxQueueConfig { descriptors, cache_size: 64, ..RxQueueConfig::default() };
-        let rx = port.rx_queue(&pool, &rx).unwrap();
+        let rx = RxQueue::new(&port, &pool, &rx).unwrap();
         let tx = TxQueueConfig { descriptors, ..TxQueueConfig::default() };
-        let tx = port.tx_queue(&pool, &tx).unwrap();
-        let rss = port.rss(&[rx.queue_ref()], &RssConfig::default()).unwrap();
+        let tx = TxQueue::new(&port, &pool, &tx).unwrap();
+        let rss = Rss::new(&port, &[rx.queue_ref()], &RssConfig::default()).unwrap();
         Self { _rss: rss, rx, tx, pool }
     }
 
@@ -80,7 +80,7 @@ const THEM: &str = "020000000002";
 #[test]
 fn addresses_are_announced_and_requests_answered() {
     let two = Two::new();
-    let mut host = Host::new(two.b.device.port());
+    let mut host = Host::new(two.b.device.device());
     let mut net = Network::open(&two.a.device, &config()).unwrap();
     // Gratuitous ARP for 192.168.0.1.
     let announced = hex(&format!("ffffffffffff {US} 0806 0001 0800 0604 0001 {US} c0a80001"));
@@ -149,7 +149,7 @@ fn both_families_are_resolved_and_silence_is_an_error() {
 #[test]
 fn an_address_added_later_is_announced_and_asked_with() {
     let two = Two::new();
-    let mut host = Host::new(two.b.device.port());
+    let mut host = Host::new(two.b.device.device());
     let mut net = Network::open(&two.a.device, &config()).unwrap();
     let config = ferrocx_verbs_lite::GidConfig {
         address: "10.9.0.1".parse().unwrap(),

@@ -395,7 +395,7 @@ impl PeerMemory for FaultyMemory {
         })
     }
 
-    fn dma_map(&mut self, _: &Device) -> Result<(), PeerFault> {
+    fn dma_map(&mut self, _: &RdmaContext) -> Result<(), PeerFault> {
         self.calls.lock().unwrap().push("dma_map");
         match self.fault {
             Fault::DmaMapFails => Err("this device cannot reach that one".into()),

@@ -5,12 +5,12 @@ mod common;
 use std::net::Ipv4Addr;
 
 use common::{Side, Two, ids, pattern, small, syndromes, take};
+use ferrocx_core::{FlowMatch, Ipv4Match, MacAddr};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::CapOverride;
 use ferrocx_model::fault::{Fault, FaultPlan};
 use ferrocx_model::wire::link;
 use ferrocx_net::checksum;
-use ferrocx_pmd::{FlowMatch, Ipv4Match, MacAddr};
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{CAP_PAGE_BYTES, EthCap, cap_type};
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -494,7 +494,7 @@ fn one_completion_queue_serves_raw_packets_and_a_connection() {
 fn a_device_that_wants_headers_inline_gets_them() {
     let plain = Two::new();
     let kind = cap_type::ETHERNET_OFFLOADS;
-    let page = plain.a.device.port().capability_page(kind).unwrap();
+    let page = plain.a.device.device().capability_page(kind).unwrap();
     let cap = EthCap::read_from(&page[..0x40]).unwrap().with_wqe_inline_mode(0);
     let mut other = [0; CAP_PAGE_BYTES];
     other.copy_from_slice(&page);
@@ -503,7 +503,7 @@ fn a_device_that_wants_headers_inline_gets_them() {
     let config = NicConfig { cap_pages: vec![page], ..common::config() };
     let (a, b) = link(1 << 20);
     let mut two = Two::of(common::models_like(&config, a, b));
-    assert_eq!(two.a.device.port().limits().min_inline_bytes, 18);
+    assert_eq!(two.a.device.device().limits().min_inline_bytes, 18);
     let (mut qa, mut qb) = pair(&two);
     let (ma, mb) = (two.a.mr(), two.b.mr());
     for len in [14, 17, 18, 19, 60, 61, 1514, 1518] {
@@ -532,9 +532,9 @@ fn dropping_ends_rules_and_lets_go_of_buffers() {
     let bytes = frame(two.b.mac(), two.a.mac(), EXPERIMENTAL, 100);
     send(&two, &mut qa, &ma, 1, &bytes);
     two.world.settle();
-    let used = two.b.device.port().dma_bytes_used();
+    let used = two.b.device.device().dma_bytes_used();
     drop(qb);
-    assert!(two.b.device.port().dma_bytes_used() < used, "rings and records");
+    assert!(two.b.device.device().dma_bytes_used() < used, "rings and records");
     two.b.fill(RECEIVES, &[0; 4 * SLOT]);
     send(&two, &mut qa, &ma, 2, &bytes);
     two.world.settle();
@@ -548,7 +548,7 @@ fn dropping_ends_rules_and_lets_go_of_buffers() {
     drop((mb, take(&mut two.a.cq, &mut qa)));
     let Side { device, pd, cq, memory, .. } = two.b;
     drop((pd, cq, memory));
-    device.close().unwrap();
+    common::close(device).unwrap();
 }
 
 /// UDP over IPv4 without checksums.

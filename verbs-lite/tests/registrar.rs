@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use common::{Two, pattern, small, syndromes};
+use ferrocx_core::lcore::{Lcores, StopFlag, WaitStrategy};
 use ferrocx_model::runner::{Runner, RunnerConfig};
 use ferrocx_model::wire::link;
-use ferrocx_pmd::lcore::{Lcores, StopFlag, WaitStrategy};
 use ferrocx_verbs_lite::registrar::*;
 use ferrocx_verbs_lite::*;
 

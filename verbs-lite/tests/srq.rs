@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MEMORY_BYTES, Side, Two, ids, pattern, rtr, rts, small, syndromes, take};
-use ferrocx_pmd::Event;
+use ferrocx_core::Event;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::QueryRmp;
 use ferrocx_prm::eqe::EventType;
@@ -279,18 +279,18 @@ fn dropped_first_it_stays_until_its_queue_pairs_are_gone() {
     let number = srq.number();
     drop(srq);
     let is_alive = QueryRmp::input().with_rmpn(number);
-    two.b.device.port().execute::<QueryRmp>(&is_alive, &[], &mut []).unwrap();
+    two.b.device.device().execute::<QueryRmp>(&is_alive, &[], &mut []).unwrap();
     // Nobody takes the completion; the device still fills what is posted.
     drop(qbs);
     assert_eq!(two.b.read(0, 6), b"before");
     let gone = QueryRmp::input().with_rmpn(number);
-    let refused = two.b.device.port().execute::<QueryRmp>(&gone, &[], &mut []);
+    let refused = two.b.device.device().execute::<QueryRmp>(&gone, &[], &mut []);
     assert!(refused.is_err(), "it was destroyed with its last queue pair");
     drop((qas, ma, mb));
     let Two { a, b, world } = two;
     drop((a, b.pd, b.cq));
     assert_eq!(b.memory.len_bytes(), MEMORY_BYTES);
     drop(b.memory);
-    b.device.close().unwrap();
+    common::close(b.device).unwrap();
     assert_eq!(world.refusals(1).len(), 1, "the query above");
 }

@@ -26,14 +26,21 @@ const LIBRARIES: &[Row] = &[
         dev: &["ferrocx-mempool"],
     },
     Row {
-        name: "ferrocx-pmd",
+        name: "ferrocx-core",
         normal: &["ferrocx-prm", "ferrocx-bus", "ferrocx-mempool"],
+        dev: &["ferrocx-model"],
+    },
+    // Siblings: neither knows the other.
+    Row {
+        name: "ferrocx-pmd",
+        normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool"],
         dev: &["ferrocx-model"],
     },
     Row {
         name: "ferrocx-verbs-lite",
-        normal: &["ferrocx-pmd", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
-        dev: &["ferrocx-model"],
+        normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
+        // A host with Ethernet queues, in a test of the neighbours.
+        dev: &["ferrocx-model", "ferrocx-pmd"],
     },
 ];
 

@@ -13,12 +13,12 @@ use ferrocx_app_common::wait::Wait;
 use ferrocx_bus::local::{self, LocalConfig};
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_bus::{PciIdentity, Transport};
+use ferrocx_core::{Device, DeviceConfig, MacAddr};
 use ferrocx_mempool::RegionConfig;
 use ferrocx_model::runner::{self, Runner, RunnerConfig};
 use ferrocx_model::wire::{Capture, CaptureFile, Impair, Link, SplitMix64, Wire, link};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{DeviceConfig, MacAddr};
-use ferrocx_verbs_lite::{Access, Device, Gid, GidConfig, Memory, Mr, Path, Pd};
+use ferrocx_verbs_lite::{Access, Gid, GidConfig, Memory, Mr, Path, Pd, RdmaContext};
 
 use crate::config::{Net, Subnet, is_bad};
 use crate::peer::PeerSource;
@@ -38,7 +38,7 @@ const LAST_REFUSALS: usize = 4;
 #[derive(Debug)]
 pub struct End {
     /// The device.
-    pub device: Device,
+    pub device: RdmaContext,
     /// Where its objects are made.
     pub pd: Pd,
     /// Own address.
@@ -59,7 +59,7 @@ impl End {
         let mtu = ETHERNET_MTU.max(net.mtu.bytes() + HEADER_BYTES);
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let settings = DeviceConfig { mtu, ..DeviceConfig::default() };
-        let device = Device::open(ferrocx_pmd::Device::open(transport, &settings)?)?;
+        let device = RdmaContext::open(&Device::open(transport, &settings)?)?;
         if let Some(Subnet { address, prefix_len }) = ip {
             device.add_gid(GidConfig { address, prefix_len, gateway: None, vlan: None })?;
         }
@@ -112,8 +112,9 @@ impl End {
     /// The first step that failed.
     pub fn close(self) -> Result<()> {
         let Self { device, pd, peer, .. } = self;
-        drop((peer, pd));
-        Ok(device.close()?)
+        let port = device.device().clone();
+        drop((peer, pd, device));
+        Ok(port.close()?)
     }
 }
 
@@ -124,7 +125,7 @@ fn mac_in(address: IpAddr) -> Option<MacAddr> {
     ip.is_unicast_link_local().then_some(MacAddr([a ^ 2, b, c, d, e, f]))
 }
 
-fn wait_for_link(device: &Device) -> Result<()> {
+fn wait_for_link(device: &RdmaContext) -> Result<()> {
     let start = Instant::now();
     while !device.port_attr()?.is_up {
         if start.elapsed() > LINK_PATIENCE {

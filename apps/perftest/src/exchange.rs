@@ -9,7 +9,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-use ferrocx_pmd::MacAddr;
+use ferrocx_core::MacAddr;
 use ferrocx_verbs_lite::{Gid, Psn, Qpn, RemoteAddr, Rkey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

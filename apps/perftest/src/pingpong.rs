@@ -107,7 +107,7 @@ fn on_device(config: &Config, job: &PingPong) -> Result<Report> {
 fn on_model(config: &Config, job: &PingPong) -> Result<Report> {
     let (models, [here, there]) = Models::start(&config.net, config.wait)?;
     let (client, server) = UnixStream::pair()?;
-    let macs = [&there, &here].map(|end| end.device.port().mac());
+    let macs = [&there, &here].map(|end| end.device.device().mac());
     let config_of = |mac| {
         let net = Net { peer_mac: Some(mac), ..config.net.clone() };
         Config { net, ..config.clone() }

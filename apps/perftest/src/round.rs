@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_app_common::wait::Wait;
-use ferrocx_pmd::MacAddr;
-use ferrocx_pmd::lcore::{Lcores, StopFlag, Worker};
+use ferrocx_core::MacAddr;
+use ferrocx_core::lcore::{Lcores, StopFlag, Worker};
 use ferrocx_verbs_lite::cm::Connection;
 use ferrocx_verbs_lite::{Buf, Mtu, Path, Psn, Qp, RtrAttr, RtsAttr};
 
@@ -109,7 +109,7 @@ pub(crate) fn greet<S: Read + Write>(
     is_client: bool,
 ) -> Result<(Link, Measure)> {
     let version = env!("CARGO_PKG_VERSION").to_string();
-    let (gid, mac) = (end.gid.0, end.device.port().mac().0);
+    let (gid, mac) = (end.gid.0, end.device.device().mac().0);
     let own = Hello { version, gid, mac, measure: measure.clone() };
     if is_client {
         lines.say(&own)?;

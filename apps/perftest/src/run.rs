@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use ferrocx_app_common::report::JsonTarget;
-use ferrocx_pmd::lcore::Lcores;
+use ferrocx_core::lcore::Lcores;
 use ferrocx_verbs_lite::cm::CmListener;
 
 use crate::cm::{Cm, Peer};

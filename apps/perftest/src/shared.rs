@@ -215,7 +215,7 @@ mod tests {
         let (models, [here, there]) = Models::start(&config.net, Wait::Yield).unwrap();
         let (client, server) = UnixStream::pair().unwrap();
         let played = |end: &End, other: &End, role, stream| {
-            let net = Net { peer_mac: Some(other.device.port().mac()), ..config.net.clone() };
+            let net = Net { peer_mac: Some(other.device.device().mac()), ..config.net.clone() };
             let config = Config { net, ..config.clone() };
             play(end, &config, job, role, stream).unwrap().1.len()
         };

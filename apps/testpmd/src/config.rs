@@ -11,8 +11,8 @@ use ferrocx_app_common::{
     wait::{UnknownWait, Wait},
 };
 use ferrocx_bus::vfio::Interface;
+use ferrocx_core::KeyMode;
 use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
-use ferrocx_pmd::KeyMode;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -298,7 +298,7 @@ impl Config {
     /// opened or made; limits of the device itself are checked by the driver later.
     pub fn new(args: &Args) -> Result<Self, ConfigError> {
         let mode = args.forward_mode.parse()?;
-        let (min, max) = (ferrocx_pmd::MIN_MTU, ferrocx_pmd::MAX_MTU);
+        let (min, max) = (ferrocx_core::MIN_MTU, ferrocx_core::MAX_MTU);
         if !(min..=max).contains(&args.mtu) {
             return Err(ConfigError::range("mtu", args.mtu, format!("{min} to {max}")));
         }
@@ -452,7 +452,7 @@ fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
         false => Err(ConfigError::range(option, value, format!("{min} to {max}"))),
     };
     let descriptors = |option, value: u32| {
-        let (min, max) = (ferrocx_pmd::MIN_DESCRIPTORS, ferrocx_pmd::MAX_DESCRIPTORS);
+        let (min, max) = (ferrocx_core::MIN_DESCRIPTORS, ferrocx_core::MAX_DESCRIPTORS);
         match value.is_power_of_two() && (min..=max).contains(&value) {
             true => Ok(value),
             false => {
@@ -529,7 +529,7 @@ fn segments(frame_bytes: usize, mbuf_bytes: usize, split: Option<Split>) -> usiz
 }
 
 fn load(args: &Args) -> Result<Load, ConfigError> {
-    let max = usize::from(ferrocx_pmd::MAX_MTU) + L2_BYTES;
+    let max = usize::from(ferrocx_core::MAX_MTU) + L2_BYTES;
     let sizes = list::numbers(&args.size, crate::txonly::MIN_FRAME_BYTES, max)
         .map_err(|source| OptionError::List { option: "size", source })?;
     if !(1..=MAX_FLOWS).contains(&args.flows) {

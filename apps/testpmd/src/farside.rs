@@ -15,6 +15,7 @@ use ferrocx_bus::{
     local::{self, LocalConfig},
     vfio::{AddressSpace, LentFiles, VfioConfig, VfioTransport},
 };
+use ferrocx_core::lcore::{Lcores, StopFlag, Worker};
 use ferrocx_model::{
     Nic, NicConfig,
     wire::{
@@ -22,7 +23,6 @@ use ferrocx_model::{
         PacketWire, TapWire, Unplugged, Wire, link,
     },
 };
-use ferrocx_pmd::lcore::{Lcores, StopFlag, Worker};
 use serde::Serialize;
 
 use crate::{

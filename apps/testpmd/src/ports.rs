@@ -2,11 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
+use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_mempool::{Pool, PoolConfig, PoolStats};
-use ferrocx_pmd::{
-    BufferSplit, Device, DeviceConfig, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue,
-    TxQueueConfig,
-};
+use ferrocx_pmd::{BufferSplit, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
 use crate::{
     config::{Config, Mode},
@@ -106,7 +104,7 @@ impl Port {
                 split: self.split(config),
                 ..RxQueueConfig::default()
             };
-            let made = self.device.rx_queue(&self.pool, &settings);
+            let made = RxQueue::new(&self.device, &self.pool, &settings);
             made.with_context(|| format!("port {}, receive queue {queue}", self.index))
         };
         (0..queues.count).map(make).collect()
@@ -134,7 +132,7 @@ impl Port {
             inline_bytes: queues.inline_bytes,
         };
         let make = |queue| {
-            let made = self.device.tx_queue(pool, &settings);
+            let made = TxQueue::new(&self.device, pool, &settings);
             made.with_context(|| format!("port {}, send queue {queue}", self.index))
         };
         (0..queues.count).map(make).collect()
@@ -148,7 +146,7 @@ impl Port {
         let refs: Vec<_> = queues.iter().map(RxQueue::queue_ref).collect();
         let l4 = config.queues.rss_l4;
         let settings = RssConfig { tcp: l4, udp: l4, ..RssConfig::default() };
-        let rss = self.device.rss(&refs, &settings);
+        let rss = Rss::new(&self.device, &refs, &settings);
         self.rss = Some(rss.with_context(|| format!("port {}, steering", self.index))?);
         Ok(())
     }

@@ -6,8 +6,9 @@ use ferrocx_app_common::{
     report::{Table, percent, short},
     wait::Wait,
 };
+use ferrocx_core::VportCounters;
 use ferrocx_mempool::PoolStats;
-use ferrocx_pmd::{RxStats, TxStats, VportCounters};
+use ferrocx_pmd::{RxStats, TxStats};
 use serde::Serialize;
 
 use crate::{

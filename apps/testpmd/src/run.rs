@@ -7,11 +7,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::{privileges, report::JsonTarget, signal::Stop, wait::Wait};
+use ferrocx_core::lcore::{Lcores, StopFlag};
 use ferrocx_mempool::Pool;
-use ferrocx_pmd::{
-    RxQueue, TxQueue,
-    lcore::{Lcores, StopFlag},
-};
+use ferrocx_pmd::{RxQueue, TxQueue};
 
 use crate::{
     config::{Config, Mode, WireSpec},

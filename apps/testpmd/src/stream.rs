@@ -86,7 +86,6 @@ impl Source {
             return false;
         }
         for frame in out.iter_mut() {
-            frame.reset();
             // Sizes are checked against the buffers when the run is set up.
             if let Some(room) = frame.append(self.frames.next_len()) {
                 self.frames.write_next(room);

@@ -10,12 +10,9 @@ use std::{
 
 use arrayvec::ArrayVec;
 use ferrocx_app_common::wait::Wait;
+use ferrocx_core::lcore::{LcoreError, Lcores, StopFlag, Worker, handover};
 use ferrocx_mempool::Mbuf;
-use ferrocx_pmd::{
-    RxQueue, TxQueue,
-    lcore::{LcoreError, Lcores, StopFlag, Worker, handover},
-    sleep_on,
-};
+use ferrocx_pmd::{RxQueue, TxQueue, sleep_on};
 
 use crate::{
     stream::{Finished, Receive, Stream, Transmit},

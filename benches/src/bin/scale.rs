@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_core::DeviceConfig;
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::DeviceConfig;
 use ferrocx_verbs_lite::registrar::looped_back;
 use ferrocx_verbs_lite::*;
 
@@ -97,7 +97,7 @@ impl World {
 /// A port of the model.
 struct Port {
     world: Arc<World>,
-    device: Device,
+    device: RdmaContext,
     pd: Pd,
 }
 
@@ -116,7 +116,7 @@ fn port() -> Result<Port> {
         stepping.step();
     })));
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let device = Device::open(ferrocx_pmd::Device::open(transport, &settings)?)?;
+    let device = RdmaContext::open(&ferrocx_core::Device::open(transport, &settings)?)?;
     let pd = device.alloc_pd()?;
     Ok(Port { world, device, pd })
 }
@@ -129,7 +129,7 @@ fn processor_time() -> Duration {
 
 /// What is held now: heap, and memory that the device reaches.
 fn held(port: &Port) -> (i64, i64) {
-    let dma = i64::try_from(port.device.port().dma_bytes_used()).unwrap_or(i64::MAX);
+    let dma = i64::try_from(port.device.device().dma_bytes_used()).unwrap_or(i64::MAX);
     (HELD_BYTES.load(Ordering::Relaxed), dma)
 }
 
@@ -165,7 +165,7 @@ fn queue_pairs(most: usize) -> Result<()> {
     // Sixteen blocks and four receives each.
     let mut cq = port.device.create_cq((20 * most).try_into()?)?;
     let own = port.device.gids().first().ok_or("no address")?.gid;
-    let path = Path::new(port.device.route(own)?, port.device.port().mac());
+    let path = Path::new(port.device.route(own)?, port.device.device().mac());
     let mut qps: Vec<Qp<()>> = Vec::with_capacity(most);
     println!("queue pairs  bytes each: heap  rings  sw/ns post+poll  model/ns a WRITE of 8 bytes");
     for size in sizes(most) {

@@ -34,7 +34,6 @@ const CASES: &[Case] = &[
     queues::RX_BURST,
     queues::TX_BURST,
     queues::FORWARD_BURST,
-    pool::OBJECT_GET_PUT_32,
     pool::MBUF_GET_PUT_32,
     ring::SPSC_32,
 ];

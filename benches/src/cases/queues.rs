@@ -112,7 +112,7 @@ impl Work for Tx {
 
     fn run(&mut self) {
         for _ in 0..BURSTS {
-            assert!(self.device.queue.cache().get_bulk(&mut self.burst, BURST));
+            assert!(self.device.queue.cache().get_raw_bulk(&mut self.burst, BURST));
             self.sent += tx_burst(&mut self.device, &mut self.burst) as u64;
         }
     }

@@ -1,17 +1,18 @@
 //! The boot of a real ConnectX-4 Lx, replayed: every input as it stood in memory, at the addresses
 //! where it stood.
 //!
-//! The recording is not part of the project; without it each test says that it is skipped.
+//! The bytes are made from the recording's facts, see `pmd/prm/tests/common/facts.rs`.
 
 mod common;
-#[path = "../../prm/tests/common/trace.rs"]
+#[path = "../../prm/tests/common/facts.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the layouts")]
-mod trace;
+mod facts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{CMDQ_HI, CMDQ_LO, DOORBELL, be32, region};
+use facts::Exchange;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{DmaAccess, Transport};
 use ferrocx_mempool::Region;
@@ -21,7 +22,6 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, EthCap, HcaCap, RoceCap, cap_type};
 use ferrocx_prm::cmd::{Mailbox, Opcode, mailbox_blocks};
 use ferrocx_prm::layout::{Field, Part};
-use trace::Exchange;
 
 /// Where the command queue stood: `descriptor at dma 0x7af3d0000` in the log.
 const QUEUE: u64 = 0x7_af3d_0000;
@@ -224,7 +224,7 @@ const DIFFERENT: &[(Opcode, &str)] =
 
 #[test]
 fn every_recorded_command_is_accepted_and_answered_alike() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let mut replay = Replay::new(&exchanges);
     for exchange in &exchanges {
         let (delivery, output) = replay.play(exchange);
@@ -248,7 +248,7 @@ fn every_recorded_command_is_accepted_and_answered_alike() {
 
 #[test]
 fn the_adapter_names_the_same_vendor_at_the_same_place() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let mut replay = Replay::new(&exchanges);
     for exchange in &exchanges {
         let (_, output) = replay.play(exchange);
@@ -399,7 +399,7 @@ fn set_caps_of(exchange: &Exchange, current: &[u8]) -> Exchange {
 
 #[test]
 fn the_model_as_delivered_accepts_the_boot_and_differs_for_known_reasons() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let mut replay = Replay::with(&exchanges, Vec::new());
     let mut current = Vec::new();
     for exchange in &exchanges {

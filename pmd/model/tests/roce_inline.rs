@@ -16,7 +16,7 @@ const WRITE_IMM: u32 = 0x09;
 const READ: u32 = 0x10;
 const FETCH_ADD: u32 = 0x12;
 
-/// Capability page of atomics. Source: reference 5.10.
+/// Capability page of atomics. Source: reference 3.3.
 const ATOMIC_PAGE: u32 = 3;
 /// Word of CREATE_QP with `cs_req` and `cs_res`.
 const SCATTER_AT: usize = 0x18 + 0xc4;

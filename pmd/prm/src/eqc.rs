@@ -8,26 +8,26 @@ layout! {
     /// Event queue context, 64 bytes (`eqc`).
     pub struct Eqc [0x40] {
         /// 0 ok, 0xa write failure.
-        0x00 [31:28] status, with_status;
+        0x00 [31:28] status;
         /// Collapsed: every EQE overwrites entry 0.
-        0x00 [18] ec, with_ec;
+        0x00 [18] ec;
         /// The device does not check the consumer index for overruns.
-        0x00 [17] oi, with_oi;
+        0x00 [17] oi;
         /// 9 armed, 0xa fired, 0xb always armed.
-        0x00 [11:8] st, with_st;
+        0x00 [11:8] st;
         /// Start of the queue in its first page, in units of 64 bytes.
-        0x08 [11:6] page_offset, with_page_offset;
+        0x08 [11:6] page_offset;
         /// Log2 of the number of entries.
-        0x0c [28:24] log_eq_size, with_log_eq_size;
+        0x0c [28:24] log_eq_size;
         /// UAR page from which the queue is armed.
-        0x0c [23:0] uar_page, with_uar_page;
+        0x0c [23:0] uar_page;
         /// MSI-X vector that is raised; eight bits on older devices.
-        0x14 [11:0] intr, with_intr;
+        0x14 [11:0] intr;
         /// Log2 of the page size of the buffer, minus 12.
-        0x18 [28:24] log_page_size, with_log_page_size;
+        0x18 [28:24] log_page_size;
         /// Consumer index as the device knows it.
-        0x28 [23:0] consumer_counter, with_consumer_counter;
+        0x28 [23:0] consumer_counter;
         /// Index of the next EQE that the device writes.
-        0x2c [23:0] producer_counter, with_producer_counter;
+        0x2c [23:0] producer_counter;
     }
 }

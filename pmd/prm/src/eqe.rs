@@ -8,61 +8,61 @@ layout! {
     /// Event queue entry, 64 bytes.
     pub struct Eqe [0x40] {
         /// What happened, see [`EventType`].
-        0x00 [23:16] event_type, with_event_type;
+        0x00 [23:16] event_type;
         /// Detail; its meaning depends on the type.
-        0x00 [7:0] event_sub_type, with_event_sub_type;
+        0x00 [7:0] event_sub_type;
         /// Depends on the type: one of the `Event*` layouts.
-        0x20 ([u8; 28]) event_data, with_event_data;
+        0x20 ([u8; 28]) event_data;
         /// XOR signature of the entry.
-        0x3c [15:8] signature, with_signature;
+        0x3c [15:8] signature;
         /// Toggles each time around the ring, 0 the first time.
-        0x3c [0] owner, with_owner;
+        0x3c [0] owner;
     }
 
     /// Data of [`EventType::COMPLETION`].
     pub struct EventCompletion [0x1c] {
         /// Completion queue with something to report.
-        0x18 [23:0] cqn, with_cqn;
+        0x18 [23:0] cqn;
     }
 
     /// Data of the events about a QP, RQ, SQ, or SRQ.
     pub struct EventQueue [0x1c] {
         /// 0 QP, 1 RQ, 2 SQ, 6 DCT.
-        0x14 [31:24] queue_type, with_queue_type;
+        0x14 [31:24] queue_type;
         /// Number of that queue.
-        0x18 [23:0] number, with_number;
+        0x18 [23:0] number;
     }
 
     /// Data of [`EventType::CQ_ERROR`].
     pub struct EventCqError [0x1c] {
         /// Completion queue that failed.
-        0x00 [23:0] cqn, with_cqn;
+        0x00 [23:0] cqn;
         /// [`CQ_ERROR_OVERRUN`] or [`CQ_ERROR_ACCESS`].
-        0x08 [7:0] syndrome, with_syndrome;
+        0x08 [7:0] syndrome;
     }
 
     /// Data of [`EventType::PORT_CHANGE`]; the sub type is a [`PortChange`].
     pub struct EventPortChange [0x1c] {
         /// Port, 1-based.
-        0x08 [31:28] port_num, with_port_num;
+        0x08 [31:28] port_num;
     }
 
     /// Data of [`EventType::COMMAND`].
     pub struct EventCommand [0x1c] {
         /// Bit i: queue entry i has completed.
-        0x00 [31:0] vector, with_vector;
+        0x00 [31:0] vector;
     }
 
     /// Data of [`EventType::PAGE_REQUEST`].
     pub struct EventPageRequest [0x1c] {
         /// The function is the embedded CPU's.
-        0x00 [31] ec_function, with_ec_function;
+        0x00 [31] ec_function;
         /// The device has let go of all pages of the function.
-        0x00 [30] release_all, with_release_all;
+        0x00 [30] release_all;
         /// Function that needs pages.
-        0x00 [15:0] function_id, with_function_id;
+        0x00 [15:0] function_id;
         /// Number of 4 KiB pages, two's complement: negative means that they come back.
-        0x04 [31:0] num_pages, with_num_pages;
+        0x04 [31:0] num_pages;
     }
 }
 
@@ -133,3 +133,6 @@ pub const CQ_ERROR_ACCESS: u32 = 2;
 
 /// Last byte of an EQE that was never written: owner 1. Source: reference 4.3, CREATE_EQ.
 pub const EQE_INVALID_OWNER: u8 = 0x01;
+
+/// Log2 of the bytes of an [`Eqe`].
+pub const LOG_EQE_BYTES: u32 = 6;

@@ -4,166 +4,197 @@
 //! `fte_match_set_lyr_2_4`.
 
 use crate::layout;
+use crate::layout::bits;
 
 layout! {
     /// Flow table context, 40 bytes (`flow_table_context`).
     pub struct FlowTableContext [0x28] {
         /// Entries of this table may reformat packets.
-        0x00 [31] reformat_en, with_reformat_en;
+        0x00 [31] reformat_en;
         /// Entries of this table may unwrap packets.
-        0x00 [30] decap_en, with_decap_en;
+        0x00 [30] decap_en;
         /// The driver writes the table's memory itself.
-        0x00 [29] sw_owner, with_sw_owner;
+        0x00 [29] sw_owner;
         /// Packets leave the pipeline here.
-        0x00 [28] termination_table, with_termination_table;
+        0x00 [28] termination_table;
         /// On a miss: 0 default, 1 go on with `table_miss_id`, 2 go on in the next domain.
-        0x00 [27:24] table_miss_action, with_table_miss_action;
+        0x00 [27:24] table_miss_action;
         /// Level in the chain; an entry forwards to higher levels only.
-        0x00 [23:16] level, with_level;
+        0x00 [23:16] level;
         /// Log2 of the number of entries.
-        0x00 [7:0] log_size, with_log_size;
+        0x00 [7:0] log_size;
         /// Table to go on with on a miss.
-        0x04 [23:0] table_miss_id, with_table_miss_id;
+        0x04 [23:0] table_miss_id;
         /// Table to go on with on the master of a link aggregation.
-        0x08 [23:0] lag_master_next_table_id, with_lag_master_next_table_id;
+        0x08 [23:0] lag_master_next_table_id;
     }
 
     /// Layer 2 to 4 match fields, 64 bytes (`fte_match_set_lyr_2_4`).
     pub struct FlowMatchLyr24 [0x40] {
         /// First four bytes of the source MAC.
-        0x00 [31:0] smac_47_16, with_smac_47_16;
+        0x00 [31:0] smac_47_16;
         /// Last two bytes of the source MAC.
-        0x04 [31:16] smac_15_0, with_smac_15_0;
+        0x04 [31:16] smac_15_0;
         /// Ethertype behind any VLAN tags.
-        0x04 [15:0] ethertype, with_ethertype;
+        0x04 [15:0] ethertype;
         /// First four bytes of the destination MAC.
-        0x08 [31:0] dmac_47_16, with_dmac_47_16;
+        0x08 [31:0] dmac_47_16;
         /// Last two bytes of the destination MAC.
-        0x0c [31:16] dmac_15_0, with_dmac_15_0;
+        0x0c [31:16] dmac_15_0;
         /// Priority in the first VLAN tag.
-        0x0c [15:13] first_prio, with_first_prio;
+        0x0c [15:13] first_prio;
         /// Drop eligible bit of the first VLAN tag.
-        0x0c [12] first_cfi, with_first_cfi;
+        0x0c [12] first_cfi;
         /// VLAN id in the first VLAN tag.
-        0x0c [11:0] first_vid, with_first_vid;
+        0x0c [11:0] first_vid;
         /// Protocol or next header of IP.
-        0x10 [31:24] ip_protocol, with_ip_protocol;
+        0x10 [31:24] ip_protocol;
         /// Differentiated services code point of IP.
-        0x10 [23:18] ip_dscp, with_ip_dscp;
+        0x10 [23:18] ip_dscp;
         /// Congestion bits of IP.
-        0x10 [17:16] ip_ecn, with_ip_ecn;
+        0x10 [17:16] ip_ecn;
         /// The first VLAN tag is a customer tag (0x8100).
-        0x10 [15] cvlan_tag, with_cvlan_tag;
+        0x10 [15] cvlan_tag;
         /// The first VLAN tag is a service tag (0x88a8).
-        0x10 [14] svlan_tag, with_svlan_tag;
+        0x10 [14] svlan_tag;
         /// The packet is an IP fragment.
-        0x10 [13] frag, with_frag;
+        0x10 [13] frag;
         /// 4 or 6, 0 if the packet is not IP.
-        0x10 [12:9] ip_version, with_ip_version;
+        0x10 [12:9] ip_version;
         /// Flags of TCP.
-        0x10 [8:0] tcp_flags, with_tcp_flags;
+        0x10 [8:0] tcp_flags;
         /// TCP source port.
-        0x14 [31:16] tcp_sport, with_tcp_sport;
+        0x14 [31:16] tcp_sport;
         /// TCP destination port.
-        0x14 [15:0] tcp_dport, with_tcp_dport;
+        0x14 [15:0] tcp_dport;
         /// Length of the IPv4 header in 32-bit words.
-        0x18 [15:12] ipv4_ihl, with_ipv4_ihl;
+        0x18 [15:12] ipv4_ihl;
         /// Time to live or hop limit of IP.
-        0x18 [7:0] ttl_hoplimit, with_ttl_hoplimit;
+        0x18 [7:0] ttl_hoplimit;
         /// UDP source port.
-        0x1c [31:16] udp_sport, with_udp_sport;
+        0x1c [31:16] udp_sport;
         /// UDP destination port.
-        0x1c [15:0] udp_dport, with_udp_dport;
+        0x1c [15:0] udp_dport;
         /// Source address; IPv4 stands in the last four bytes.
-        0x20 ([u8; 16]) src_ipv4_src_ipv6, with_src_ipv4_src_ipv6;
+        0x20 ([u8; 16]) src_ipv4_src_ipv6;
         /// Destination address; IPv4 stands in the last four bytes.
-        0x30 ([u8; 16]) dst_ipv4_dst_ipv6, with_dst_ipv4_dst_ipv6;
+        0x30 ([u8; 16]) dst_ipv4_dst_ipv6;
     }
 
     /// Miscellaneous match fields, 64 bytes (`fte_match_set_misc`).
     pub struct FlowMatchMisc [0x40] {
         /// Send queue that the packet came from.
-        0x00 [23:0] source_sqn, with_source_sqn;
+        0x00 [23:0] source_sqn;
         /// Vport that the packet came from.
-        0x04 [15:0] source_port, with_source_port;
+        0x04 [15:0] source_port;
         /// Priority of the second VLAN tag.
-        0x08 [31:29] outer_second_prio, with_outer_second_prio;
+        0x08 [31:29] outer_second_prio;
         /// DEI of the second VLAN tag.
-        0x08 [28] outer_second_cfi, with_outer_second_cfi;
+        0x08 [28] outer_second_cfi;
         /// Id of the second VLAN tag.
-        0x08 [27:16] outer_second_vid, with_outer_second_vid;
+        0x08 [27:16] outer_second_vid;
         /// Protocol type in the GRE header.
-        0x0c [15:0] gre_protocol, with_gre_protocol;
+        0x0c [15:0] gre_protocol;
         /// Key in the GRE header.
-        0x10 [31:0] gre_key, with_gre_key;
+        0x10 [31:0] gre_key;
         /// Network identifier in the VXLAN header.
-        0x14 [31:8] vxlan_vni, with_vxlan_vni;
+        0x14 [31:8] vxlan_vni;
         /// Opcode in the RoCE base header.
-        0x14 [7:0] bth_opcode, with_bth_opcode;
+        0x14 [7:0] bth_opcode;
         /// Flow label of the outer IPv6 header.
-        0x1c [19:0] outer_ipv6_flow_label, with_outer_ipv6_flow_label;
+        0x1c [19:0] outer_ipv6_flow_label;
         /// Destination QP in the RoCE base header.
-        0x28 [23:0] bth_dst_qp, with_bth_dst_qp;
+        0x28 [23:0] bth_dst_qp;
     }
 
     /// All match fields, 512 bytes (`fte_match_param`).
     pub struct FlowMatchParam [0x200] {
         /// Layers 2 to 4 of the packet itself.
-        0x00 (FlowMatchLyr24) outer_headers, with_outer_headers;
+        0x00 (FlowMatchLyr24) outer_headers;
         /// Further fields of the outer packet.
-        0x40 (FlowMatchMisc) misc_parameters, with_misc_parameters;
+        0x40 (FlowMatchMisc) misc_parameters;
         /// Inner layer 2 to 4 of a tunnelled packet.
-        0x80 (FlowMatchLyr24) inner_headers, with_inner_headers;
+        0x80 (FlowMatchLyr24) inner_headers;
         /// The blocks misc 2 to misc 6, undecoded.
-        0xc0 ([u8; 320]) misc_2_to_6, with_misc_2_to_6;
+        0xc0 ([u8; 320]) misc_2_to_6;
     }
 
     /// Flow context, 768 bytes (`flow_context`); the destination list follows it.
     pub struct FlowContext [0x300] {
         /// VLAN tag to insert: ethertype, priority, DEI, id.
-        0x00 [31:0] push_vlan, with_push_vlan;
+        0x00 [31:0] push_vlan;
         /// Group that the entry belongs to.
-        0x04 [31:0] group_id, with_group_id;
+        0x04 [31:0] group_id;
         /// Value that a matching packet's CQE carries in `sop_drop_qpn`.
-        0x08 [23:0] flow_tag, with_flow_tag;
+        0x08 [23:0] flow_tag;
         /// 0x1 allow, 0x2 drop, 0x4 forward, 0x8 count, 0x10 reformat, 0x20 decap, 0x40 modify
         /// header, 0x80 pop VLAN, 0x100 push VLAN.
-        0x0c [15:0] action, with_action;
+        0x0c [15:0] action;
         /// Entries of the destination list have 16 bytes, not 8.
-        0x10 [31] extended_destination, with_extended_destination;
+        0x10 [31] extended_destination;
         /// Where packets come from: 0 anywhere, 1 the uplink, 2 local vports.
-        0x10 [29:28] flow_source, with_flow_source;
+        0x10 [29:28] flow_source;
         /// Kind of the cryptographic object: 0 IPsec, 1 MACsec.
-        0x10 [27:24] encrypt_decrypt_type, with_encrypt_decrypt_type;
+        0x10 [27:24] encrypt_decrypt_type;
         /// Number of destinations.
-        0x10 [23:0] destination_list_size, with_destination_list_size;
+        0x10 [23:0] destination_list_size;
         /// Number of counters; they follow the destinations.
-        0x14 [23:0] flow_counter_list_size, with_flow_counter_list_size;
+        0x14 [23:0] flow_counter_list_size;
         /// Reformat object to use.
-        0x18 [31:0] packet_reformat_id, with_packet_reformat_id;
+        0x18 [31:0] packet_reformat_id;
         /// Header modification object to use.
-        0x1c [31:0] modify_header_id, with_modify_header_id;
+        0x1c [31:0] modify_header_id;
         /// Second VLAN tag to insert.
-        0x20 [31:0] push_vlan_2, with_push_vlan_2;
+        0x20 [31:0] push_vlan_2;
         /// Cryptographic object to use.
-        0x24 [31:0] encrypt_decrypt_obj_id, with_encrypt_decrypt_obj_id;
+        0x24 [31:0] encrypt_decrypt_obj_id;
         /// Values of the fields that the group's criteria select.
-        0x40 (FlowMatchParam) match_value, with_match_value;
+        0x40 (FlowMatchParam) match_value;
         /// Asynchronous objects to execute, four of 8 bytes, undecoded.
-        0x240 ([u8; 32]) execute_aso, with_execute_aso;
+        0x240 ([u8; 32]) execute_aso;
     }
 
     /// Entry of the destination list (`dest_format_struct`).
     pub struct FlowDestination [0x8] {
         /// 0 vport, 1 flow table, 2 TIR, 6 sampler, 8 uplink, 9 table type.
-        0x00 [31:24] destination_type, with_destination_type;
+        0x00 [31:24] destination_type;
         /// Number of the object of that type.
-        0x00 [23:0] destination_id, with_destination_id;
+        0x00 [23:0] destination_id;
     }
 
     /// Entry of the counter list behind the destinations (`flow_counter_list`).
     pub struct FlowCounterEntry [0x8] {
         /// Number of the flow counter, or of the first of a bulk.
-        0x00 [31:0] flow_counter_id, with_flow_counter_id;
+        0x00 [31:0] flow_counter_id;
+    }
+}
+
+/// `table_type` of the flow table commands: packets that the NIC receives. Source: reference 5.12.
+pub const TABLE_TYPE_NIC_RX: u32 = 0;
+
+/// [`FlowDestination::destination_type`]. Source: reference 5.12.
+pub mod destination_type {
+    /// Another flow table.
+    pub const FLOW_TABLE: u32 = 1;
+    /// A TIR.
+    pub const TIR: u32 = 2;
+}
+
+bits! {
+    /// Bits of [`FlowContext::action`]. Source: reference 5.12.
+    pub mod action: u32 {
+        0 ALLOW: allow;
+        1 DROP: drop;
+        2 FORWARD: forward;
+        3 COUNT: count;
+    }
+}
+
+bits! {
+    /// Bits of CREATE_FLOW_GROUP's `match_criteria_enable`. Source: reference 4.3.
+    pub mod match_criteria: u32 {
+        0 OUTER_HEADERS: outer_headers;
+        1 MISC: misc_parameters;
+        2 INNER_HEADERS: inner_headers;
     }
 }

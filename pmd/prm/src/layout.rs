@@ -6,6 +6,7 @@
 //! past the end), [`first_reserved`] and the `Debug` output.
 
 use core::fmt;
+use core::ops::Range;
 
 /// One row of a layout's field table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,38 +168,112 @@ pub const fn check(size_bytes: usize, fields: &[Field]) {
     }
 }
 
-/// First bit and width of `[hi:lo]` in the word at byte `offset`.
-pub const fn span(offset: usize, hi: usize, lo: usize) -> (usize, usize) {
-    assert!(offset.is_multiple_of(4), "fields are given relative to a 32-bit word");
-    assert!(hi < 32, "a bit above 31");
-    assert!(lo <= hi, "high bit below low bit");
-    (offset * 8 + 31 - hi, hi - lo + 1)
+/// Bits `[hi:lo]` of the big-endian 32-bit word at byte `offset` of a structure.
+///
+/// Every field of a [`layout!`](crate::layout!) that is not bytes has such a constant, named after
+/// the field: `Cqe64::BYTE_CNT` is the place of `byte_cnt`. Code that works on whole words (the hot
+/// path) takes offset, mask and shift from it. A "word" below is in the byte order of the host.
+///
+/// ```
+/// use ferrocx_prm::cqe::Cqe64;
+///
+/// const WORD: usize = Cqe64::OPCODE.offset;
+/// assert_eq!((WORD, Cqe64::OPCODE.mask(), Cqe64::OPCODE.shift()), (0x3c, 0xf0, 4));
+/// assert_eq!(Cqe64::OPCODE.get(0x1234_00d1), 0xd);
+/// assert_eq!(Cqe64::OPCODE.of(0xd) | Cqe64::OWNER.mask(), 0xd1);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bits {
+    /// Byte offset of the word.
+    pub offset: usize,
+    /// The highest bit, 31 at most.
+    pub hi: u32,
+    /// The lowest bit.
+    pub lo: u32,
 }
 
-/// Reads `[hi:lo]` of the big-endian word at `offset`.
-#[inline(always)]
-pub fn get_bits(bytes: &[u8], offset: usize, hi: u32, lo: u32) -> u32 {
-    let word = u32::from_be_bytes([
-        bytes[offset],
-        bytes[offset + 1],
-        bytes[offset + 2],
-        bytes[offset + 3],
-    ]);
-    (word >> lo) & (u32::MAX >> (31 - (hi - lo)))
+impl Bits {
+    /// The place, checked.
+    ///
+    /// # Panics
+    /// If `offset` is no multiple of 4, `hi` is above 31 or below `lo`.
+    pub const fn new(offset: usize, hi: u32, lo: u32) -> Self {
+        assert!(offset.is_multiple_of(4), "fields are given relative to a 32-bit word");
+        assert!(hi < 32, "a bit above 31");
+        assert!(lo <= hi, "high bit below low bit");
+        Self { offset, hi, lo }
+    }
+
+    /// Distance of the field from the low end of its word.
+    #[inline(always)]
+    pub const fn shift(self) -> u32 {
+        self.lo
+    }
+
+    /// The bits of the field in its word.
+    #[inline(always)]
+    pub const fn mask(self) -> u32 {
+        (u32::MAX >> (31 - (self.hi - self.lo))) << self.lo
+    }
+
+    /// The field's value, taken from its word.
+    #[inline(always)]
+    pub const fn get(self, word: u32) -> u32 {
+        (word & self.mask()) >> self.lo
+    }
+
+    /// A word with `value` in the field and zeros elsewhere; higher bits of `value` are cut off.
+    #[inline(always)]
+    pub const fn of(self, value: u32) -> u32 {
+        (value << self.lo) & self.mask()
+    }
+
+    /// Reads the field from the bytes of its structure.
+    #[inline(always)]
+    pub fn read(self, bytes: &[u8]) -> u32 {
+        self.get(self.word(bytes))
+    }
+
+    /// Writes the field to the bytes of its structure; higher bits of `value` are cut off.
+    #[inline(always)]
+    pub fn write(self, bytes: &mut [u8], value: u32) {
+        let word = (self.word(bytes) & !self.mask()) | self.of(value);
+        bytes[self.offset..self.offset + 4].copy_from_slice(&word.to_be_bytes());
+    }
+
+    #[inline(always)]
+    fn word(self, bytes: &[u8]) -> u32 {
+        let at = self.offset;
+        u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    }
+
+    /// The row of a field table for the field `name` at this place.
+    pub const fn field(self, name: &'static str) -> Field {
+        let width_bits = (self.hi - self.lo + 1) as usize;
+        Field { name, first_bit: self.offset * 8 + 31 - self.hi as usize, width_bits, nested: &[] }
+    }
 }
 
-/// Writes `[hi:lo]` of the big-endian word at `offset`; higher bits of `value` are cut off.
-#[inline(always)]
-pub fn set_bits(bytes: &mut [u8], offset: usize, hi: u32, lo: u32, value: u32) {
-    let mask = (u32::MAX >> (31 - (hi - lo))) << lo;
-    let word = u32::from_be_bytes([
-        bytes[offset],
-        bytes[offset + 1],
-        bytes[offset + 2],
-        bytes[offset + 3],
-    ]);
-    let word = (word & !mask) | ((value << lo) & mask);
-    bytes[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
+/// Place of a field of whole bytes in a structure: a `u64`, raw bytes, an embedded layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes {
+    /// Byte offset of the field.
+    pub offset: usize,
+    /// Length of the field in bytes.
+    pub len: usize,
+}
+
+impl Bytes {
+    /// The bytes of the field in its structure.
+    #[inline(always)]
+    pub const fn range(self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
+
+    /// The row of a field table for the field `name` at this place; `nested` are its own fields.
+    pub const fn field(self, name: &'static str, nested: &'static [Field]) -> Field {
+        Field { name, first_bit: self.offset * 8, width_bits: self.len * 8, nested }
+    }
 }
 
 /// Prints `bytes` as dwords, four a line with the byte offset, as `mlx5_core` dumps commands.
@@ -258,33 +333,45 @@ fn debug_table(bytes: &[u8], fields: &[Field], f: &mut fmt::Formatter<'_>) -> fm
 /// Declares a structure of the device interface.
 ///
 /// A field is `offset [bit]` (a `bool`), `offset [high:low]` (a `u32`), or `offset (Type)` for
-/// anything that implements [`Part`]: `u64`, bytes, another layout. Both accessor names are
-/// spelled out, so that a search finds them. Reading a field is `name()`, `with_name(value)`
-/// returns the structure with the field replaced.
+/// anything that implements [`Part`]: `u64`, bytes, another layout. One line makes a reader
+/// `name()`, `with_name(value)` that returns the structure with the field replaced, and the
+/// constant `NAME` that says where it is ([`Bits`] or [`Bytes`]).
 ///
 /// ```
 /// ferrocx_prm::layout! {
 ///     /// An example of eight bytes.
 ///     pub struct Example [0x8] {
 ///         /// A flag.
-///         0x00 [31] flag, with_flag;
+///         0x00 [31] flag;
 ///         /// A number.
-///         0x04 [23:0] number, with_number;
+///         0x04 [23:0] number;
 ///     }
 /// }
 /// let example = Example::zeroed().with_flag(true).with_number(0x0102_0304);
 /// assert_eq!(example.0, [0x80, 0, 0, 0, 0, 2, 3, 4]);
 /// assert!(example.flag());
+/// assert_eq!((Example::NUMBER.offset, Example::NUMBER.mask()), (4, 0x00ff_ffff));
 /// ```
+///
+/// A body may start with `..group;`: the fields of a group that several structures share.
 #[macro_export]
 macro_rules! layout {
     ($(
-        $(#[$meta:meta])*
-        pub struct $name:ident [$size:literal] {
-            $( $(#[$fmeta:meta])* $off:literal $spec:tt $get:ident, $with:ident; )*
-        }
+        $(#[$($meta:tt)*])*
+        pub struct $name:ident [$size:literal] { $($body:tt)* }
     )*) => { $(
-        $(#[$meta])*
+        $crate::layout! { @rows [] { $($body)* } [$(#[$($meta)*])*] $name $size }
+    )* };
+    (@rows $rows:tt { ..$group:ident; $($more:tt)* } $($then:tt)*) => {
+        $group! { $rows { $($more)* } $($then)* }
+    };
+    (@rows [$($rows:tt)*] { $($more:tt)* } $($then:tt)*) => {
+        $crate::layout! { @struct $($then)* $($rows)* $($more)* }
+    };
+    (@struct [$($meta:tt)*] $name:ident $size:literal
+        $( $(#[$($fmeta:tt)*])* $off:literal $spec:tt $get:ident; )*
+    ) => { $crate::pastey::paste! {
+        $($meta)*
         #[derive(
             Clone, Copy, PartialEq, Eq,
             $crate::zerocopy::FromBytes, $crate::zerocopy::IntoBytes,
@@ -300,7 +387,9 @@ macro_rules! layout {
             pub const fn zeroed() -> Self {
                 Self([0; $size])
             }
-            $( $crate::layout!(@accessors $off $spec $get $with [$(#[$fmeta])*]); )*
+            $( $crate::layout!(@accessors
+                $off $spec $get [<with_ $get>] [<$get:upper>] [$(#[$($fmeta)*])*]
+            ); )*
         }
 
         impl $crate::layout::Part for $name {
@@ -321,7 +410,7 @@ macro_rules! layout {
             const NAME: &'static str = stringify!($name);
             const SIZE_BYTES: usize = $size;
             const FIELDS: &'static [$crate::layout::Field] =
-                &[$( $crate::layout!(@field $off $spec $get) ),*];
+                &[$( $crate::layout!(@field $spec $get $name::[<$get:upper>]) ),*];
             #[inline(always)]
             fn as_bytes(&self) -> &[u8] {
                 &self.0
@@ -329,7 +418,7 @@ macro_rules! layout {
             fn with_field_from(self, index: usize, from: &Self) -> Self {
                 let mut fields = 0..;
                 $( if fields.next() == Some(index) {
-                    return self.$with(from.$get());
+                    return self.[<with_ $get>](from.$get());
                 } )*
                 self
             }
@@ -348,72 +437,92 @@ macro_rules! layout {
         }
 
         const _: () = $crate::layout::check($size, <$name as $crate::layout::Layout>::FIELDS);
-    )* };
+    } };
 
-    (@accessors $off:literal [$bit:literal] $get:ident $with:ident [$(#[$m:meta])*]) => {
-        $(#[$m])*
+    (@accessors $off:tt [$bit:tt] $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
+        $($meta)*
         #[inline(always)]
         pub fn $get(&self) -> bool {
-            $crate::layout::get_bits(&self.0, $off, $bit, $bit) != 0
+            Self::$at.read(&self.0) != 0
         }
         #[doc = concat!("Returns the structure with [`Self::", stringify!($get), "`] replaced.")]
         #[inline(always)]
         #[must_use]
         pub fn $with(mut self, value: bool) -> Self {
-            $crate::layout::set_bits(&mut self.0, $off, $bit, $bit, value as u32);
+            Self::$at.write(&mut self.0, value as u32);
             self
         }
+        #[doc = concat!("Place of [`Self::", stringify!($get), "`].")]
+        pub const $at: $crate::layout::Bits = $crate::layout::Bits::new($off, $bit, $bit);
     };
-    (@accessors $off:literal [$hi:literal : $lo:literal] $get:ident $with:ident [$(#[$m:meta])*])
-    => {
-        $(#[$m])*
+    (@accessors $off:tt [$hi:tt : $lo:tt] $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
+        $($meta)*
         #[inline(always)]
         pub fn $get(&self) -> u32 {
-            $crate::layout::get_bits(&self.0, $off, $hi, $lo)
+            Self::$at.read(&self.0)
         }
         #[doc = concat!("Returns the structure with [`Self::", stringify!($get), "`] replaced; ",
             "bits of `value` beyond the field are cut off.")]
         #[inline(always)]
         #[must_use]
         pub fn $with(mut self, value: u32) -> Self {
-            $crate::layout::set_bits(&mut self.0, $off, $hi, $lo, value);
+            Self::$at.write(&mut self.0, value);
             self
         }
+        #[doc = concat!("Place of [`Self::", stringify!($get), "`].")]
+        pub const $at: $crate::layout::Bits = $crate::layout::Bits::new($off, $hi, $lo);
     };
-    (@accessors $off:literal ($t:ty) $get:ident $with:ident [$(#[$m:meta])*]) => {
-        $(#[$m])*
+    (@accessors $off:tt ($t:ty) $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
+        $($meta)*
         #[inline(always)]
         pub fn $get(&self) -> $t {
-            <$t as $crate::layout::Part>::load(
-                &self.0[$off..$off + <$t as $crate::layout::Part>::LEN_BYTES],
-            )
+            <$t as $crate::layout::Part>::load(&self.0[Self::$at.range()])
         }
         #[doc = concat!("Returns the structure with [`Self::", stringify!($get), "`] replaced.")]
         #[inline(always)]
         #[must_use]
         pub fn $with(mut self, value: $t) -> Self {
-            let end = $off + <$t as $crate::layout::Part>::LEN_BYTES;
-            <$t as $crate::layout::Part>::store(&value, &mut self.0[$off..end]);
+            <$t as $crate::layout::Part>::store(&value, &mut self.0[Self::$at.range()]);
             self
         }
+        #[doc = concat!("Place of [`Self::", stringify!($get), "`].")]
+        pub const $at: $crate::layout::Bytes = $crate::layout::Bytes {
+            offset: $off,
+            len: <$t as $crate::layout::Part>::LEN_BYTES,
+        };
     };
 
-    (@field $off:literal [$bit:literal] $get:ident) => { $crate::layout::Field {
-        name: stringify!($get),
-        first_bit: $crate::layout::span($off, $bit, $bit).0,
-        width_bits: 1,
-        nested: &[],
-    } };
-    (@field $off:literal [$hi:literal : $lo:literal] $get:ident) => { $crate::layout::Field {
-        name: stringify!($get),
-        first_bit: $crate::layout::span($off, $hi, $lo).0,
-        width_bits: $crate::layout::span($off, $hi, $lo).1,
-        nested: &[],
-    } };
-    (@field $off:literal ($t:ty) $get:ident) => { $crate::layout::Field {
-        name: stringify!($get),
-        first_bit: $off * 8,
-        width_bits: <$t as $crate::layout::Part>::LEN_BYTES * 8,
-        nested: <$t as $crate::layout::Part>::PARTS,
-    } };
+    (@field [$($bits:tt)*] $get:ident $at:path) => { $at.field(stringify!($get)) };
+    (@field ($t:ty) $get:ident $at:path) => {
+        $at.field(stringify!($get), <$t as $crate::layout::Part>::PARTS)
+    };
 }
+
+/// Declares a set of bits, each named after what it stands for: `3 RWE: rwe;`.
+macro_rules! bits {
+    ($(#[$meta:meta])* pub mod $name:ident: $type:ty { $($bit:literal $const:ident: $what:tt;)* }) => {
+        $(#[$meta])*
+        pub mod $name {
+            $(
+                #[doc = concat!("The bit of `", stringify!($what), "`.")]
+                pub const $const: $type = 1 << $bit;
+            )*
+        }
+    };
+}
+pub(crate) use bits;
+
+/// Declares groups of fields that several structures share: `..name;` at the start of a body of
+/// [`layout!`](crate::layout!) stands for the fields of the group `name`.
+///
+/// Each group becomes a macro, whose own `$` a macro cannot write; hence the `$` in front.
+macro_rules! rows {
+    ($d:tt $($group:ident { $($row:tt)* })*) => { $(
+        macro_rules! $group {
+            ([$d($d before:tt)*] $d($d then:tt)*) => {
+                $crate::layout! { @rows [$d($d before)* $($row)*] $d($d then)* }
+            };
+        }
+    )* };
+}
+pub(crate) use rows;

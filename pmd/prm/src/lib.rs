@@ -20,7 +20,8 @@
 //! # Sources
 //! "PRM" is the *Mellanox Adapters Programmer's Reference Manual*; names in `code` after it are
 //! those of the public Linux and rdma-core headers (`mlx5_ifc.h`, `device.h`, `qp.h`).
-//! "Reference n.m" is a section of the project's own restatement of these facts.
+//! "Reference 6.3" is section 6.3 of the book in the repository's folder `docs/reference`, the
+//! project's own restatement of these facts; its `README.md` says which page has which chapter.
 //!
 //! # Example
 //! ```
@@ -56,4 +57,4 @@ pub mod wqe;
 pub use layout::{Hexdump, Layout};
 
 #[doc(hidden)]
-pub use zerocopy;
+pub use {pastey, zerocopy};

@@ -48,254 +48,254 @@ layout! {
     /// Header of a management datagram, 24 bytes.
     pub struct MadHeader [0x18] {
         /// Version of the header: 1.
-        0x00 [31:24] base_version, with_base_version;
+        0x00 [31:24] base_version;
         /// Who it is for.
-        0x00 [23:16] mgmt_class, with_mgmt_class;
+        0x00 [23:16] mgmt_class;
         /// Version of the class.
-        0x00 [15:8] class_version, with_class_version;
+        0x00 [15:8] class_version;
         /// What is done.
-        0x00 [7:0] method, with_method;
+        0x00 [7:0] method;
         /// How it went.
-        0x04 [31:16] status, with_status;
+        0x04 [31:16] status;
         /// The class's own.
-        0x04 [15:0] class_specific, with_class_specific;
+        0x04 [15:0] class_specific;
         /// Which transaction it belongs to.
-        0x08 (u64) transaction_id, with_transaction_id;
+        0x08 (u64) transaction_id;
         /// Which message follows.
-        0x10 [31:16] attr_id, with_attr_id;
+        0x10 [31:16] attr_id;
         /// The attribute's own.
-        0x14 [31:0] attr_mod, with_attr_mod;
+        0x14 [31:0] attr_mod;
     }
 
     /// Request for a connection, 232 bytes.
     pub struct CmReq [0xe8] {
         /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Vendor of enhanced connection establishment.
-        0x04 [23:0] vendor_id, with_vendor_id;
+        0x04 [23:0] vendor_id;
         /// What is asked for.
-        0x08 (u64) service_id, with_service_id;
+        0x08 (u64) service_id;
         /// The sender's device.
-        0x10 (u64) local_ca_guid, with_local_ca_guid;
+        0x10 (u64) local_ca_guid;
         /// Key of datagrams.
-        0x1c [31:0] local_q_key, with_local_q_key;
+        0x1c [31:0] local_q_key;
         /// The sender's queue pair.
-        0x20 [31:8] local_qpn, with_local_qpn;
+        0x20 [31:8] local_qpn;
         /// READs and atomics that the sender serves at a time.
-        0x20 [7:0] responder_resources, with_responder_resources;
+        0x20 [7:0] responder_resources;
         /// End-to-end context of reliable datagrams.
-        0x24 [31:8] local_eecn, with_local_eecn;
+        0x24 [31:8] local_eecn;
         /// READs and atomics that the sender wants in flight.
-        0x24 [7:0] initiator_depth, with_initiator_depth;
+        0x24 [7:0] initiator_depth;
         /// The receiver's end-to-end context.
-        0x28 [31:8] remote_eecn, with_remote_eecn;
+        0x28 [31:8] remote_eecn;
         /// The receiver shall answer within 4.096 us times 2 to this power.
-        0x28 [7:3] remote_cm_response_timeout, with_remote_cm_response_timeout;
+        0x28 [7:3] remote_cm_response_timeout;
         /// 0 RC, 1 UC, 2 RD, 3 see `extended_transport_type`.
-        0x28 [2:1] transport_service_type, with_transport_service_type;
+        0x28 [2:1] transport_service_type;
         /// The sender gives credits.
-        0x28 [0] end_to_end_flow_control, with_end_to_end_flow_control;
+        0x28 [0] end_to_end_flow_control;
         /// First packet number that the receiver shall send.
-        0x2c [31:8] starting_psn, with_starting_psn;
+        0x2c [31:8] starting_psn;
         /// The sender answers within 4.096 us times 2 to this power.
-        0x2c [7:3] local_cm_response_timeout, with_local_cm_response_timeout;
+        0x2c [7:3] local_cm_response_timeout;
         /// Repetitions that the receiver's queue pair shall make.
-        0x2c [2:0] retry_count, with_retry_count;
+        0x2c [2:0] retry_count;
         /// Partition.
-        0x30 [31:16] partition_key, with_partition_key;
+        0x30 [31:16] partition_key;
         /// Payload of a full packet: 1 is 256 bytes, 5 is 4096.
-        0x30 [15:12] path_packet_payload_mtu, with_path_packet_payload_mtu;
+        0x30 [15:12] path_packet_payload_mtu;
         /// A reliable datagram channel exists.
-        0x30 [11] rdc_exists, with_rdc_exists;
+        0x30 [11] rdc_exists;
         /// Repetitions of the receiver's queue pair when the sender is not ready; 7 for ever.
-        0x30 [10:8] rnr_retry_count, with_rnr_retry_count;
+        0x30 [10:8] rnr_retry_count;
         /// Repetitions of messages of the connection manager.
-        0x30 [7:4] max_cm_retries, with_max_cm_retries;
+        0x30 [7:4] max_cm_retries;
         /// The sender receives through a shared queue.
-        0x30 [3] srq, with_srq;
+        0x30 [3] srq;
         /// 1 for XRC.
-        0x30 [2:0] extended_transport_type, with_extended_transport_type;
+        0x30 [2:0] extended_transport_type;
         /// LID of the sender; 0xffff where there is none.
-        0x34 [31:16] primary_local_port_lid, with_primary_local_port_lid;
+        0x34 [31:16] primary_local_port_lid;
         /// LID of the receiver.
-        0x34 [15:0] primary_remote_port_lid, with_primary_remote_port_lid;
+        0x34 [15:0] primary_remote_port_lid;
         /// Address of the sender.
-        0x38 ([u8; 16]) primary_local_port_gid, with_primary_local_port_gid;
+        0x38 ([u8; 16]) primary_local_port_gid;
         /// Address of the receiver.
-        0x48 ([u8; 16]) primary_remote_port_gid, with_primary_remote_port_gid;
+        0x48 ([u8; 16]) primary_remote_port_gid;
         /// Flow label of the path.
-        0x58 [31:12] primary_flow_label, with_primary_flow_label;
+        0x58 [31:12] primary_flow_label;
         /// Static rate.
-        0x58 [5:0] primary_packet_rate, with_primary_packet_rate;
+        0x58 [5:0] primary_packet_rate;
         /// Traffic class.
-        0x5c [31:24] primary_traffic_class, with_primary_traffic_class;
+        0x5c [31:24] primary_traffic_class;
         /// Hop limit.
-        0x5c [23:16] primary_hop_limit, with_primary_hop_limit;
+        0x5c [23:16] primary_hop_limit;
         /// Service level.
-        0x5c [15:12] primary_sl, with_primary_sl;
+        0x5c [15:12] primary_sl;
         /// Both are on one subnet.
-        0x5c [11] primary_subnet_local, with_primary_subnet_local;
+        0x5c [11] primary_subnet_local;
         /// The receiver's queue pair waits this long for acknowledgements.
-        0x5c [7:3] primary_local_ack_timeout, with_primary_local_ack_timeout;
+        0x5c [7:3] primary_local_ack_timeout;
         /// The alternate path, of the same fields as the primary one; zero without one.
-        0x60 ([u8; 44]) alternate_path, with_alternate_path;
+        0x60 ([u8; 44]) alternate_path;
         /// The user's own.
-        0x8c ([u8; 92]) private_data, with_private_data;
+        0x8c ([u8; 92]) private_data;
     }
 
     /// "It will take longer", 232 bytes.
     pub struct CmMra [0xe8] {
         /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id, with_remote_comm_id;
+        0x04 [31:0] remote_comm_id;
         /// What was received: 0 REQ, 1 REP, 2 LAP.
-        0x08 [31:30] message_mraed, with_message_mraed;
+        0x08 [31:30] message_mraed;
         /// The answer comes within 4.096 us times 2 to this power.
-        0x08 [23:19] service_timeout, with_service_timeout;
+        0x08 [23:19] service_timeout;
         /// The user's own.
-        0x0a ([u8; 222]) private_data, with_private_data;
+        0x0a ([u8; 222]) private_data;
     }
 
     /// Refusal, 232 bytes.
     pub struct CmRej [0xe8] {
         /// Number of the connection at the sender, 0 if it has none.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id, with_remote_comm_id;
+        0x04 [31:0] remote_comm_id;
         /// What is refused: 0 REQ, 1 REP, 2 nothing in particular.
-        0x08 [31:30] message_rejected, with_message_rejected;
+        0x08 [31:30] message_rejected;
         /// Bytes of `ari` that count.
-        0x08 [23:17] rejected_info_length, with_rejected_info_length;
+        0x08 [23:17] rejected_info_length;
         /// Why.
-        0x08 [15:0] reason, with_reason;
+        0x08 [15:0] reason;
         /// What would have been accepted.
-        0x0c ([u8; 72]) ari, with_ari;
+        0x0c ([u8; 72]) ari;
         /// The user's own.
-        0x54 ([u8; 148]) private_data, with_private_data;
+        0x54 ([u8; 148]) private_data;
     }
 
     /// Acceptance of a connection, 232 bytes.
     pub struct CmRep [0xe8] {
         /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id, with_remote_comm_id;
+        0x04 [31:0] remote_comm_id;
         /// Key of datagrams.
-        0x08 [31:0] local_q_key, with_local_q_key;
+        0x08 [31:0] local_q_key;
         /// The sender's queue pair.
-        0x0c [31:8] local_qpn, with_local_qpn;
+        0x0c [31:8] local_qpn;
         /// Vendor of enhanced connection establishment, high part.
-        0x0c [7:0] vendor_id_h, with_vendor_id_h;
+        0x0c [7:0] vendor_id_h;
         /// End-to-end context of reliable datagrams.
-        0x10 [31:8] local_ee_context_number, with_local_ee_context_number;
+        0x10 [31:8] local_ee_context_number;
         /// Vendor, middle part.
-        0x10 [7:0] vendor_id_m, with_vendor_id_m;
+        0x10 [7:0] vendor_id_m;
         /// First packet number that the receiver shall send.
-        0x14 [31:8] starting_psn, with_starting_psn;
+        0x14 [31:8] starting_psn;
         /// Vendor, low part.
-        0x14 [7:0] vendor_id_l, with_vendor_id_l;
+        0x14 [7:0] vendor_id_l;
         /// READs and atomics that the sender serves at a time.
-        0x18 [31:24] responder_resources, with_responder_resources;
+        0x18 [31:24] responder_resources;
         /// READs and atomics that the sender will have in flight.
-        0x18 [23:16] initiator_depth, with_initiator_depth;
+        0x18 [23:16] initiator_depth;
         /// How long its acknowledgements may take.
-        0x18 [15:11] target_ack_delay, with_target_ack_delay;
+        0x18 [15:11] target_ack_delay;
         /// What became of the alternate path: 0 accepted, 1 not supported, 2 refused.
-        0x18 [10:9] failover_accepted, with_failover_accepted;
+        0x18 [10:9] failover_accepted;
         /// The sender gives credits.
-        0x18 [8] end_to_end_flow_control, with_end_to_end_flow_control;
+        0x18 [8] end_to_end_flow_control;
         /// Repetitions of the receiver's queue pair when the sender is not ready; 7 for ever.
-        0x18 [7:5] rnr_retry_count, with_rnr_retry_count;
+        0x18 [7:5] rnr_retry_count;
         /// The sender receives through a shared queue.
-        0x18 [4] srq, with_srq;
+        0x18 [4] srq;
         /// The sender's device.
-        0x1c (u64) local_ca_guid, with_local_ca_guid;
+        0x1c (u64) local_ca_guid;
         /// The user's own.
-        0x24 ([u8; 196]) private_data, with_private_data;
+        0x24 ([u8; 196]) private_data;
     }
 
     /// "Ready to use", 232 bytes.
     pub struct CmRtu [0xe8] {
         /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id, with_remote_comm_id;
+        0x04 [31:0] remote_comm_id;
         /// The user's own.
-        0x08 ([u8; 224]) private_data, with_private_data;
+        0x08 ([u8; 224]) private_data;
     }
 
     /// Request to end a connection, 232 bytes.
     pub struct CmDreq [0xe8] {
         /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id, with_remote_comm_id;
+        0x04 [31:0] remote_comm_id;
         /// The receiver's queue pair.
-        0x08 [31:8] remote_qpn_eecn, with_remote_qpn_eecn;
+        0x08 [31:8] remote_qpn_eecn;
         /// The user's own.
-        0x0c ([u8; 220]) private_data, with_private_data;
+        0x0c ([u8; 220]) private_data;
     }
 
     /// Answer to [`CmDreq`], 232 bytes.
     pub struct CmDrep [0xe8] {
         /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id, with_local_comm_id;
+        0x00 [31:0] local_comm_id;
         /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id, with_remote_comm_id;
+        0x04 [31:0] remote_comm_id;
         /// The user's own.
-        0x08 ([u8; 224]) private_data, with_private_data;
+        0x08 ([u8; 224]) private_data;
     }
 
     /// Question for a service's queue pair for datagrams, 232 bytes.
     pub struct CmSidrReq [0xe8] {
         /// Number of the question.
-        0x00 [31:0] request_id, with_request_id;
+        0x00 [31:0] request_id;
         /// Partition.
-        0x04 [31:16] partition_key, with_partition_key;
+        0x04 [31:16] partition_key;
         /// What is asked for.
-        0x08 (u64) service_id, with_service_id;
+        0x08 (u64) service_id;
         /// The user's own.
-        0x10 ([u8; 216]) private_data, with_private_data;
+        0x10 ([u8; 216]) private_data;
     }
 
     /// Answer to [`CmSidrReq`], 232 bytes.
     pub struct CmSidrRep [0xe8] {
         /// Number of the question.
-        0x00 [31:0] request_id, with_request_id;
+        0x00 [31:0] request_id;
         /// 0 here it is, 1 no such service, 2 refused by it, 3 no queue pair, 4 ask elsewhere, 5
         /// version not supported.
-        0x04 [31:24] status, with_status;
+        0x04 [31:24] status;
         /// Bytes of `additional_information` that count.
-        0x04 [23:16] additional_information_length, with_additional_information_length;
+        0x04 [23:16] additional_information_length;
         /// Vendor of enhanced connection establishment, high part.
-        0x04 [15:0] vendor_id_h, with_vendor_id_h;
+        0x04 [15:0] vendor_id_h;
         /// The queue pair.
-        0x08 [31:8] qpn, with_qpn;
+        0x08 [31:8] qpn;
         /// Vendor, low part.
-        0x08 [7:0] vendor_id_l, with_vendor_id_l;
+        0x08 [7:0] vendor_id_l;
         /// What was asked for.
-        0x0c (u64) service_id, with_service_id;
+        0x0c (u64) service_id;
         /// Key of its datagrams.
-        0x14 [31:0] q_key, with_q_key;
+        0x14 [31:0] q_key;
         /// What `status` needs.
-        0x18 ([u8; 72]) additional_information, with_additional_information;
+        0x18 ([u8; 72]) additional_information;
         /// The user's own.
-        0x60 ([u8; 136]) private_data, with_private_data;
+        0x60 ([u8; 136]) private_data;
     }
 
     /// What `rdma_cm` puts in front of the private data of requests: IP addresses and port, 36
     /// bytes.
     pub struct CmaHeader [0x24] {
         /// Version of this header: 0.
-        0x00 [31:24] cma_version, with_cma_version;
+        0x00 [31:24] cma_version;
         /// 4 or 6.
-        0x00 [23:20] ip_version, with_ip_version;
+        0x00 [23:20] ip_version;
         /// The sender's port.
-        0x00 [15:0] port, with_port;
+        0x00 [15:0] port;
         /// The sender; an IPv4 address stands in the last four bytes.
-        0x04 ([u8; 16]) source, with_source;
+        0x04 ([u8; 16]) source;
         /// The receiver.
-        0x14 ([u8; 16]) destination, with_destination;
+        0x14 ([u8; 16]) destination;
     }
 }

@@ -4,99 +4,112 @@
 //! `mlx5_ifc_roce_addr_layout_bits`.
 
 use crate::layout;
+use crate::layout::bits;
 
 layout! {
     /// NIC vport context, 256 bytes; the address list follows it.
     pub struct NicVportContext [0x100] {
         /// Several priorities on one send queue (DPDK).
-        0x00 [31] multi_prio_sq, with_multi_prio_sq;
+        0x00 [31] multi_prio_sq;
         /// Headers that a send WQE must carry inline: 0 none, 1 L2, 2 IP, 3 TCP/UDP.
-        0x00 [26:24] min_wqe_inline_mode, with_min_wqe_inline_mode;
+        0x00 [26:24] min_wqe_inline_mode;
         /// Multicast is not looped back.
-        0x00 [2] disable_mc_local_lb, with_disable_mc_local_lb;
+        0x00 [2] disable_mc_local_lb;
         /// Unicast is not looped back.
-        0x00 [1] disable_uc_local_lb, with_disable_uc_local_lb;
+        0x00 [1] disable_uc_local_lb;
         /// RoCE is switched on.
-        0x00 [0] roce_en, with_roce_en;
+        0x00 [0] roce_en;
         /// The next change raises a NIC vport change event.
-        0x04 [31] arm_change_event, with_arm_change_event;
+        0x04 [31] arm_change_event;
         /// Changes that raise the event: MTU 16, promiscuous 8, VLAN 4, multicast 2, unicast 1.
-        0x04 [4:0] event_on, with_event_on;
+        0x04 [4:0] event_on;
         /// How the affiliated function is named.
-        0x08 [31] vhca_id_type, with_vhca_id_type;
+        0x08 [31] vhca_id_type;
         /// Affiliation criteria of multi-port RoCE.
-        0x08 [19:16] affiliation_criteria, with_affiliation_criteria;
+        0x08 [19:16] affiliation_criteria;
         /// Function that this vport is affiliated with.
-        0x08 [15:0] affiliated_vhca_id, with_affiliated_vhca_id;
+        0x08 [15:0] affiliated_vhca_id;
         /// Socket-direct group that the vport belongs to, 0 for none (Linux 6.12).
-        0x20 [30:28] sd_group, with_sd_group;
+        0x20 [30:28] sd_group;
         /// Largest frame in bytes, Ethernet header included.
-        0x24 [15:0] mtu, with_mtu;
+        0x24 [15:0] mtu;
         /// GUID that all functions of a board share.
-        0x28 (u64) system_image_guid, with_system_image_guid;
+        0x28 (u64) system_image_guid;
         /// GUID of the port.
-        0x30 (u64) port_guid, with_port_guid;
+        0x30 (u64) port_guid;
         /// GUID of this function.
-        0x38 (u64) node_guid, with_node_guid;
+        0x38 (u64) node_guid;
         /// Packets with a wrong Q_Key.
-        0x68 [31:16] qkey_violation_counter, with_qkey_violation_counter;
+        0x68 [31:16] qkey_violation_counter;
         /// Every unicast frame is received.
-        0xf0 [31] promisc_uc, with_promisc_uc;
+        0xf0 [31] promisc_uc;
         /// Every multicast frame is received.
-        0xf0 [30] promisc_mc, with_promisc_mc;
+        0xf0 [30] promisc_mc;
         /// Every frame of the port is received.
-        0xf0 [29] promisc_all, with_promisc_all;
+        0xf0 [29] promisc_all;
         /// What the list holds: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
-        0xf0 [26:24] allowed_list_type, with_allowed_list_type;
+        0xf0 [26:24] allowed_list_type;
         /// Number of entries in the list.
-        0xf0 [11:0] allowed_list_size, with_allowed_list_size;
+        0xf0 [11:0] allowed_list_size;
         /// Two zero bytes and the six bytes of the permanent MAC address.
-        0xf4 ([u8; 8]) permanent_address, with_permanent_address;
+        0xf4 ([u8; 8]) permanent_address;
     }
 
     /// RoCE address table entry, 32 bytes. All zero means no entry.
     pub struct RoceAddress [0x20] {
         /// GID; an IPv4 address stands in IPv4-mapped form.
-        0x00 ([u8; 16]) source_l3_address, with_source_l3_address;
+        0x00 ([u8; 16]) source_l3_address;
         /// Frames carry a VLAN tag with `vlan_id`.
-        0x10 [28] vlan_valid, with_vlan_valid;
+        0x10 [28] vlan_valid;
         /// VLAN id that frames carry.
-        0x10 [27:16] vlan_id, with_vlan_id;
+        0x10 [27:16] vlan_id;
         /// First two bytes of the source MAC.
-        0x10 [15:0] source_mac_47_32, with_source_mac_47_32;
+        0x10 [15:0] source_mac_47_32;
         /// Last four bytes of the source MAC.
-        0x14 [31:0] source_mac_31_0, with_source_mac_31_0;
+        0x14 [31:0] source_mac_31_0;
         /// Kind of the address: 0 IPv4, 1 IPv6.
-        0x18 [11:8] roce_l3_type, with_roce_l3_type;
+        0x18 [11:8] roce_l3_type;
         /// RoCE version: 0 v1, 1 v1.5, 2 v2.
-        0x18 [7:0] roce_version, with_roce_version;
+        0x18 [7:0] roce_version;
     }
 }
 
-/// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. Source: reference 4.5.
-pub mod field_select {
-    /// `roce_en`.
-    pub const ROCE_EN: u32 = 1 << 1;
-    /// The address list.
-    pub const ADDRESSES_LIST: u32 = 1 << 2;
-    /// `permanent_address`.
-    pub const PERMANENT_ADDRESS: u32 = 1 << 3;
-    /// `promisc_uc`, `promisc_mc` and `promisc_all`.
-    pub const PROMISC: u32 = 1 << 4;
-    /// `arm_change_event` and `event_on`.
-    pub const CHANGE_EVENT: u32 = 1 << 5;
-    /// `mtu`.
-    pub const MTU: u32 = 1 << 6;
-    /// `min_wqe_inline_mode`.
-    pub const MIN_INLINE: u32 = 1 << 7;
-    /// `port_guid`.
-    pub const PORT_GUID: u32 = 1 << 8;
-    /// `node_guid`.
-    pub const NODE_GUID: u32 = 1 << 9;
-    /// `disable_mc_local_lb`.
-    pub const DISABLE_MC_LOCAL_LB: u32 = 1 << 10;
-    /// `disable_uc_local_lb`.
-    pub const DISABLE_UC_LOCAL_LB: u32 = 1 << 11;
-    /// The affiliation fields.
-    pub const AFFILIATION: u32 = 1 << 13;
+bits! {
+    /// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. `PROMISC` stands for the three `promisc_*`,
+    /// `CHANGE_EVENT` for `arm_change_event` and `event_on`, `AFFILIATION` for the affiliation
+    /// fields, `ADDRESSES_LIST` for the list behind the context. Source: reference 4.5.
+    pub mod field_select: u32 {
+        1 ROCE_EN: roce_en;
+        2 ADDRESSES_LIST: addresses_list;
+        3 PERMANENT_ADDRESS: permanent_address;
+        4 PROMISC: promisc;
+        5 CHANGE_EVENT: change_event;
+        6 MTU: mtu;
+        7 MIN_INLINE: min_inline;
+        8 PORT_GUID: port_guid;
+        9 NODE_GUID: node_guid;
+        10 DISABLE_MC_LOCAL_LB: disable_mc_local_lb;
+        11 DISABLE_UC_LOCAL_LB: disable_uc_local_lb;
+        13 AFFILIATION: affiliation;
+    }
+}
+
+/// [`NicVportContext::allowed_list_type`]. Source: reference 4.5.
+pub mod list_type {
+    /// Unicast MAC addresses.
+    pub const UNICAST: u32 = 0;
+    /// Multicast MAC addresses.
+    pub const MULTICAST: u32 = 1;
+    /// VLAN ids.
+    pub const VLAN: u32 = 2;
+}
+/// Bytes of an entry of the list behind [`NicVportContext`]: a MAC address or a VLAN id, at the end.
+pub const LIST_ENTRY_BYTES: usize = 8;
+
+/// [`RoceAddress::roce_version`]. Source: reference 4.6.
+pub mod roce_version {
+    /// RoCE v1: Ethertype 0x8915, no IP header.
+    pub const V1: u32 = 0;
+    /// RoCE v2: over UDP.
+    pub const V2: u32 = 2;
 }

@@ -2,32 +2,32 @@
 
 #![forbid(unsafe_code)]
 
-use ferrocx_prm::layout::{Field, Layout, check, first_reserved, get_bits, set_bits, span};
+use ferrocx_prm::layout::{Bits, Bytes, Field, Layout, check, first_reserved};
 use ferrocx_prm::{Hexdump, layout};
 
 layout! {
     /// One of each kind of field.
     pub struct Sample [0x20] {
         /// The top bit of a word.
-        0x00 [31] top, with_top;
+        0x00 [31] top;
         /// A field across a byte boundary.
-        0x00 [18:13] middle, with_middle;
+        0x00 [18:13] middle;
         /// The lowest bit of a word.
-        0x00 [0] low, with_low;
+        0x00 [0] low;
         /// A whole word.
-        0x04 [31:0] word, with_word;
+        0x04 [31:0] word;
         /// Eight bytes that do not start at a multiple of eight.
-        0x0c (u64) address, with_address;
+        0x0c (u64) address;
         /// Bytes.
-        0x14 ([u8; 4]) bytes, with_bytes;
+        0x14 ([u8; 4]) bytes;
         /// Another layout.
-        0x18 (Inner) inner, with_inner;
+        0x18 (Inner) inner;
     }
 
     /// Embedded in [`Sample`].
     pub struct Inner [0x8] {
         /// A field in the second word.
-        0x04 [15:4] number, with_number;
+        0x04 [15:4] number;
     }
 }
 
@@ -73,15 +73,53 @@ fn bits_beyond_a_field_are_cut_off() {
 }
 
 #[test]
-fn get_and_set_reach_both_ends_of_a_word() {
+fn read_and_write_reach_both_ends_of_a_word() {
     let mut bytes = [0; 8];
-    set_bits(&mut bytes, 4, 31, 31, 1);
-    set_bits(&mut bytes, 4, 0, 0, 1);
+    Bits::new(4, 31, 31).write(&mut bytes, 1);
+    Bits::new(4, 0, 0).write(&mut bytes, 1);
     assert_eq!(bytes, [0, 0, 0, 0, 0x80, 0, 0, 1]);
-    set_bits(&mut bytes, 0, 31, 0, 0xfeed_beef);
-    assert_eq!(get_bits(&bytes, 0, 31, 0), 0xfeed_beef);
-    assert_eq!(get_bits(&bytes, 4, 31, 0), 0x8000_0001);
-    assert_eq!(get_bits(&bytes, 0, 15, 8), 0xbe);
+    Bits::new(0, 31, 0).write(&mut bytes, 0xfeed_beef);
+    assert_eq!(Bits::new(0, 31, 0).read(&bytes), 0xfeed_beef);
+    assert_eq!(Bits::new(4, 31, 0).read(&bytes), 0x8000_0001);
+    assert_eq!(Bits::new(0, 15, 8).read(&bytes), 0xbe);
+}
+
+#[test]
+fn a_constant_says_where_its_field_is() {
+    assert_eq!(Sample::TOP, Bits { offset: 0x00, hi: 31, lo: 31 });
+    assert_eq!(Sample::MIDDLE, Bits { offset: 0x00, hi: 18, lo: 13 });
+    assert_eq!(Sample::WORD, Bits { offset: 0x04, hi: 31, lo: 0 });
+    assert_eq!(Sample::ADDRESS, Bytes { offset: 0x0c, len: 8 });
+    assert_eq!(Sample::BYTES.range(), 0x14..0x18);
+    assert_eq!(Sample::INNER.range(), 0x18..0x20);
+    assert_eq!((Sample::MIDDLE.shift(), Sample::MIDDLE.mask()), (13, 0x0007_e000));
+    assert_eq!(Sample::WORD.mask(), u32::MAX);
+    // As a constant argument, which is how the hot path uses it.
+    fn word<const OFFSET: usize>(bytes: &[u8]) -> u32 {
+        u32::from_be_bytes(bytes[OFFSET..][..4].try_into().unwrap())
+    }
+    let sample = Sample::zeroed().with_top(true).with_middle(0x2d);
+    assert_eq!(Sample::MIDDLE.get(word::<{ Sample::MIDDLE.offset }>(&sample.0)), 0x2d);
+    assert_eq!(Sample::TOP.mask() | Sample::MIDDLE.of(0x2d), word::<0>(&sample.0));
+}
+
+/// Every place that a word has, bit for bit against a loop over bits.
+#[test]
+fn every_place_of_a_word_is_masked_and_shifted() {
+    for (hi, lo) in (0..32).flat_map(|hi| (0..=hi).map(move |lo| (hi, lo))) {
+        let place = Bits::new(8, hi, lo);
+        let mask: u32 = (lo..=hi).map(|bit| 1 << bit).sum();
+        assert_eq!((place.mask(), place.shift()), (mask, lo), "[{hi}:{lo}]");
+        let field = place.field("field");
+        assert_eq!(field.first_bit, 8 * 8 + 31 - hi as usize, "[{hi}:{lo}]");
+        assert_eq!(field.width_bits, (hi - lo + 1) as usize, "[{hi}:{lo}]");
+        for word in [0, u32::MAX, 0xdead_beef, 0x0123_4567] {
+            let value = (lo..=hi).map(|bit| (word >> bit & 1) << (bit - lo)).sum();
+            assert_eq!(place.get(word), value, "[{hi}:{lo}] of {word:#x}");
+            assert_eq!(place.of(value), word & mask, "[{hi}:{lo}] of {word:#x}");
+            assert_eq!(place.of(value | !(u32::MAX >> (31 - (hi - lo)))), word & mask);
+        }
+    }
 }
 
 #[test]
@@ -151,19 +189,19 @@ fn a_size_that_is_no_word_multiple_is_refused() {
 #[test]
 #[should_panic(expected = "a bit above 31")]
 fn a_bit_above_31_is_refused() {
-    span(0, 32, 0);
+    Bits::new(0, 32, 0);
 }
 
 #[test]
 #[should_panic(expected = "high bit below low bit")]
 fn swapped_bits_are_refused() {
-    span(0, 3, 4);
+    Bits::new(0, 3, 4);
 }
 
 #[test]
 #[should_panic(expected = "relative to a 32-bit word")]
 fn an_odd_offset_is_refused() {
-    span(2, 15, 0);
+    Bits::new(2, 15, 0);
 }
 
 #[test]

@@ -29,15 +29,14 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
+use ferrocx_core::{
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, OP_OWN_MASK, QueueFault,
+    QueueState, RegionKeys, RxQueueRef,
+};
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
 use ferrocx_prm::wqc::{Rqc, Wq};
 
-use crate::cmd::objects::{Handle, Kind, QueueState};
 use crate::config::RxQueueConfig;
-use crate::cq::{Cq, OP_OWN_MASK};
-use crate::device::{Device, Inner};
-use crate::error::{ConfigError, DeviceError, QueueFault};
-use crate::keys::RegionKeys;
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
 use wake::Wake;
@@ -55,39 +54,18 @@ const MARK_MASK: u32 = 0x00ff_ffff;
 /// Opcode of a receive completion, in the last dword. Source: reference 6.7.
 const RESPONDER_SEND: u32 = 2 << 4;
 
-/// The device's side of a receive queue, shared by the queue and by what steers to it.
-#[derive(Debug)]
-struct Shared {
-    // Dropped in this order.
-    rq: Handle,
-    _cq: Handle,
-    _eq: Option<Arc<Handle>>,
-}
-
-/// A receive queue as flow rules and RSS name it. Holding it keeps the queue's number in use, but
-/// receives nothing.
-#[derive(Debug, Clone)]
-pub struct RxQueueRef(Arc<Shared>);
-
-impl RxQueueRef {
-    /// The device's number of the queue.
-    #[must_use]
-    pub fn rqn(&self) -> u32 {
-        self.0.rq.number()
-    }
-}
-
 /// A receive queue. Belongs to one core at a time: bursts take `&mut self`.
 #[derive(Debug)]
 pub struct RxQueue {
     pub(crate) hot: RxRing,
-    shared: Option<Arc<Shared>>,
+    /// The device's side, which is held by what steers to it too.
+    rq: Option<Arc<Handle>>,
     wake: Option<Wake>,
 }
 
 /// What a burst works on.
 pub(crate) struct RxRing {
-    cq: Cq,
+    cq: CqRing,
     wq: Ring<16>,
     doorbell_record: DmaWord,
     /// Buffers in the ring, in order; for scattered frames, `1 << log_segs` to a work request.
@@ -312,30 +290,34 @@ fn meta(cqe: &Slot<'_, 64>) -> RxMeta {
 }
 
 impl RxQueue {
-    /// Makes the queue on the device, filled and ready.
-    pub(crate) fn new(
-        device: &Arc<Inner>,
-        pool: &Pool,
-        config: &RxQueueConfig,
-    ) -> Result<Self, DeviceError> {
+    /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet; see
+    /// [`Rss::new`](crate::Rss::new).
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for a setting out of range, [`DeviceError::PoolNotRegistered`],
+    /// [`DeviceError::PoolTooSmall`], or what the device refused.
+    pub fn new(device: &Device, pool: &Pool, config: &RxQueueConfig) -> Result<Self, DeviceError> {
         let keys = device.region_keys(pool)?;
         let shape = Shape::of(device, pool, config)?;
-        if config.cqe_compression && !device.limits.cqe_compression {
+        if config.cqe_compression && !device.limits().cqe_compression {
             let way_out = "set RxQueueConfig::cqe_compression to false";
             return Err(ConfigError::Unsupported { what: "CQE compression", way_out }.into());
         }
         let mut wake = config.interrupt.map(|vector| Wake::new(device, vector)).transpose()?;
         let eq = wake.as_ref().map(Wake::handle);
-        let eqn = eq.as_ref().map_or(device.eqn.into(), |eq| eq.number());
-        let (cq, cq_handle) =
-            Cq::reporting_to(device, shape.log_size, config.cqe_compression, eqn)?;
+        let attr = CqAttr {
+            log_size: shape.log_size,
+            compression: config.cqe_compression,
+            events: eq.as_ref(),
+        };
+        let (cq, cq_handle) = CqRing::new(device, &attr)?;
         if let Some(wake) = &mut wake {
-            wake.watch(device, cq.doorbell_record(), cq_handle.number())?;
+            wake.watch(&cq, &cq_handle)?;
         }
-        let memory = device.memory();
         let wq_bytes = 1usize << (shape.log_size + shape.log_segs + LOG_DATA_BYTES);
-        let buf = Arc::new(memory.alloc(wq_bytes, 4096)?);
-        let record = Arc::new(memory.alloc(8, 64)?);
+        let buf = Arc::new(device.alloc_dma(wq_bytes, 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
         let split = config.split.as_ref();
         let split = split.map(|split| shape::Split::of(device, split, config.cache_size));
         let hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
@@ -345,33 +327,31 @@ impl RxQueue {
         }
         let wq = Wq::zeroed()
             .with_wq_type(WQ_CYCLIC)
-            .with_pd(device.pd)
+            .with_pd(device.pdn())
             .with_dbr_addr(record.iova())
             .with_log_wq_stride(u32::from(LOG_DATA_BYTES + shape.log_segs))
             .with_log_wq_sz(u32::from(shape.log_size));
         let rqc = Rqc::zeroed()
-            .with_rlky(device.keys().rlky())
+            .with_rlky(device.uses_reserved_lkey())
             .with_vsd(!config.vlan_strip)
             .with_flush_in_error_en(true)
             .with_cqn(cq_handle.number())
             .with_wq(wq);
-        let rqn = device.control().create_rq(rqc, &buf)?;
-        let rq = Handle::new(device, Kind::Rq, rqn, vec![buf, record]);
-        let shared = Arc::new(Shared { rq, _cq: cq_handle, _eq: eq });
-        let mut queue = Self { hot, shared: Some(shared), wake };
+        let rq = device.create_rq(rqc, &buf, &record)?.needing(&Arc::new(cq_handle));
+        let mut queue = Self { hot, rq: Some(Arc::new(rq)), wake };
         queue.make_ready()?;
         Ok(queue)
     }
 
     /// A queue that no device knows.
     pub(crate) fn without_device(hot: RxRing) -> Self {
-        Self { hot, shared: None, wake: None }
+        Self { hot, rq: None, wake: None }
     }
 
     /// RST to RDY, and the first buffers.
     fn make_ready(&mut self) -> Result<(), DeviceError> {
-        if let Some(shared) = &self.shared {
-            shared.rq.move_queue(QueueState::RST, QueueState::RDY)?;
+        if let Some(rq) = &self.rq {
+            rq.move_queue(QueueState::RST, QueueState::RDY)?;
         }
         self.hot.announce();
         Ok(())
@@ -422,14 +402,14 @@ impl RxQueue {
         1 << self.hot.log_size
     }
 
-    /// Names the queue for [`Device::rss`] and flow rules.
+    /// Names the queue for [`Rss`](crate::Rss) and flow rules.
     ///
     /// # Panics
     ///
     /// For a queue of [`crate::bench_support`], which no device knows.
     #[must_use]
     pub fn queue_ref(&self) -> RxQueueRef {
-        RxQueueRef(Arc::clone(self.shared.as_ref().expect("a queue of a device")))
+        RxQueueRef::new(self.rq.as_ref().expect("a queue of a device"))
     }
 
     /// Empties the queue and makes it ready again, after a fault or to start afresh. Packets that
@@ -439,8 +419,8 @@ impl RxQueue {
     ///
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
-        if let Some(shared) = &self.shared {
-            shared.rq.stop_queue()?;
+        if let Some(rq) = &self.rq {
+            rq.stop_queue()?;
         }
         self.hot.restart();
         self.make_ready()
@@ -452,22 +432,20 @@ impl RxQueue {
     ///
     /// The queue comes back if flow rules or an [`crate::Rss`] still lead to it, or with what the
     /// device refused.
-    pub fn destroy(mut self) -> Result<(), crate::Destroy<Self>> {
-        let Some(shared) = self.shared.take() else { return Ok(()) };
-        let mut shared = match Arc::try_unwrap(shared) {
-            Ok(shared) => shared,
-            Err(shared) => {
-                let handles = Arc::strong_count(&shared) - 1;
-                self.shared = Some(shared);
-                return Err(crate::Destroy {
-                    object: Box::new(self),
-                    cause: DeviceError::InUse { handles },
-                });
+    pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
+        let Some(rq) = self.rq.take() else { return Ok(()) };
+        let mut rq = match Arc::try_unwrap(rq) {
+            Ok(rq) => rq,
+            Err(rq) => {
+                let handles = Arc::strong_count(&rq) - 1;
+                self.rq = Some(rq);
+                let cause = DeviceError::InUse { handles };
+                return Err(Destroy { object: Box::new(self), cause });
             }
         };
-        if let Err(cause) = shared.rq.stop_queue().and_then(|()| shared.rq.destroy()) {
-            self.shared = Some(Arc::new(shared));
-            return Err(crate::Destroy { object: Box::new(self), cause: cause.into() });
+        if let Err(cause) = rq.stop_queue().and_then(|()| rq.destroy()) {
+            self.rq = Some(Arc::new(rq));
+            return Err(Destroy { object: Box::new(self), cause: cause.into() });
         }
         Ok(())
     }
@@ -475,9 +453,9 @@ impl RxQueue {
 
 impl Drop for RxQueue {
     fn drop(&mut self) {
-        let Some(shared) = self.shared.take() else { return };
-        if let Err(error) = shared.rq.stop_queue() {
-            tracing::error!(rqn = shared.rq.number(), %error, "receive queue not stopped");
+        let Some(rq) = self.rq.take() else { return };
+        if let Err(error) = rq.stop_queue() {
+            tracing::error!(rqn = rq.number(), %error, "receive queue not stopped");
             self.hot.leak();
         }
     }
@@ -486,7 +464,7 @@ impl Drop for RxQueue {
 impl RxRing {
     /// Views initialised memory and prepares the ring; nothing is posted yet.
     pub(crate) fn over(
-        cq: Cq,
+        cq: CqRing,
         buf: &Arc<DmaBuf>,
         record: &Arc<DmaBuf>,
         pool: &Pool,
@@ -518,13 +496,5 @@ impl RxRing {
         };
         ring.stamp();
         Ok(ring)
-    }
-}
-
-impl Device {
-    /// Names a queue; the same as [`RxQueue::queue_ref`], for lists.
-    #[must_use]
-    pub fn queue_refs<'q>(&self, queues: impl IntoIterator<Item = &'q RxQueue>) -> Vec<RxQueueRef> {
-        queues.into_iter().map(RxQueue::queue_ref).collect()
     }
 }

@@ -9,16 +9,12 @@
 //! | long frames | the same | whole buffers of the pool |
 //! | [split](crate::BufferSplit) | `header_bytes` of a buffer of the pool, behind its headroom | whole buffers of the payload pool |
 
-use std::sync::Arc;
-
+use ferrocx_core::{ConfigError, Device, DeviceError, RegionKeys};
 use ferrocx_mempool::{Pool, PoolCache};
 use ferrocx_prm::wqe::{Data, INVALID_LKEY};
 
 use super::{L2_BYTES, RxRing};
 use crate::config::{BufferSplit, RxQueueConfig};
-use crate::device::{Inner, lock};
-use crate::error::{ConfigError, DeviceError};
-use crate::keys::RegionKeys;
 
 /// Sizes of a receive queue, checked.
 #[derive(Debug, Clone, Copy)]
@@ -29,11 +25,11 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(super) fn of(
-        device: &Inner,
+        device: &Device,
         pool: &Pool,
         config: &RxQueueConfig,
     ) -> Result<Self, ConfigError> {
-        let limits = &device.limits;
+        let limits = device.limits();
         let log_size = ConfigError::log2(
             "receive descriptors",
             config.descriptors,
@@ -41,7 +37,7 @@ impl Shape {
             limits.max_descriptors,
             "",
         )?;
-        let mtu = u32::from(lock(&device.port).mtu);
+        let mtu = u32::from(device.mtu());
         let frame = config.max_frame_bytes.unwrap_or(mtu + L2_BYTES);
         ConfigError::range("largest frame in bytes", frame.into(), 64, 65535, "")?;
         let (room, headroom) = (pool.data_room_bytes() as u32, pool.headroom_bytes() as u32);
@@ -83,7 +79,7 @@ pub(super) struct Split {
 
 impl Split {
     pub(super) fn of(
-        device: &Arc<Inner>,
+        device: &Device,
         split: &BufferSplit,
         cache_size: usize,
     ) -> Result<Box<Self>, DeviceError> {

@@ -2,13 +2,12 @@
 //! a pool that runs dry.
 
 use arrayvec::ArrayVec;
+use ferrocx_core::{Odd, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
 
 use super::shape::SegmentShape;
 use super::{REFILL, RESPONDER_SEND, RxRing, meta};
 use crate::config::RxQueueConfig;
-use crate::cq::Odd;
-use crate::error::QueueFault;
 
 /// Completions of a compressed block, or entries of the array that holds them. Source: reference
 /// 6.8.
@@ -227,8 +226,8 @@ impl RxRing {
         while self.missing() > 0 {
             let Some(split) = &mut self.split else { return };
             let mut mbufs = ArrayVec::<Mbuf, MAX_SEGS>::new();
-            let has_all =
-                self.cache.get_bulk(&mut mbufs, 1) && split.cache.get_bulk(&mut mbufs, segs - 1);
+            let has_all = self.cache.get_raw_bulk(&mut mbufs, 1)
+                && split.cache.get_raw_bulk(&mut mbufs, segs - 1);
             if !has_all {
                 self.cache.put_bulk(&mut mbufs);
                 self.stats.no_mbuf += 1;

@@ -6,8 +6,8 @@ use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::FLAGS;
-use crate::QueueFault;
 use crate::bench_support::{NullBus, NullRx};
+use ferrocx_core::QueueFault;
 
 struct Fixture {
     rx: NullRx,

@@ -10,16 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrocx_bus::DmaBuf;
+use ferrocx_core::{Armer, CompletionEvents, CqRing, Device, DeviceError, Handle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::RxQueue;
-use crate::cmd::objects::Handle;
-use crate::cq::Armer;
-use crate::device::Inner;
-use crate::eq::CompletionEvents;
-use crate::error::DeviceError;
 
 /// log2 of the entries of the event queue: one completion queue has one event under way.
 const LOG_ENTRIES: u8 = 3;
@@ -35,7 +30,7 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    pub(super) fn new(device: &Arc<Inner>, vector: u16) -> Result<Self, DeviceError> {
+    pub(super) fn new(device: &Device, vector: u16) -> Result<Self, DeviceError> {
         let events = CompletionEvents::new(device, LOG_ENTRIES, vector)?;
         Ok(Self { events, armer: None, is_armed: false })
     }
@@ -46,13 +41,8 @@ impl Wake {
     }
 
     /// The completion queue whose events these are.
-    pub(super) fn watch(
-        &mut self,
-        device: &Inner,
-        record: &Arc<DmaBuf>,
-        cqn: u32,
-    ) -> Result<(), DeviceError> {
-        self.armer = Some(Armer::new(device, record, cqn)?);
+    pub(super) fn watch(&mut self, ring: &CqRing, handle: &Handle) -> Result<(), DeviceError> {
+        self.armer = Some(Armer::new(ring, handle)?);
         Ok(())
     }
 

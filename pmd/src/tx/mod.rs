@@ -31,18 +31,16 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Doorbell, Ring};
+use ferrocx_core::{
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, OP_OWN_MASK, QueueFault,
+    QueueState, RegionKeys, Uar,
+};
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, Pool, PoolCache};
 use ferrocx_prm::wqc::{Sqc, Wq};
 use ferrocx_prm::wqe::{MAX_DS, Opcode};
 
-use crate::cmd::objects::{Handle, Kind, QueueState};
 use crate::config::TxQueueConfig;
-use crate::cq::{Cq, OP_OWN_MASK};
-use crate::device::{Inner, lock};
-use crate::error::{ConfigError, DeviceError, QueueFault};
-use crate::keys::RegionKeys;
 use crate::stats::TxStats;
-use crate::uar::Uar;
 
 /// log2 of the bytes of a basic block.
 const LOG_BLOCK_BYTES: u8 = 6;
@@ -97,7 +95,7 @@ struct Objects {
 pub(crate) struct TxRing {
     /// The ring in 16-byte units.
     sq: Ring<16>,
-    cq: Cq,
+    cq: CqRing,
     doorbell: Doorbell,
     doorbell_record: DmaWord,
     sqn: u32,
@@ -312,14 +310,16 @@ impl TxRing {
 }
 
 impl TxQueue {
-    /// Makes the queue on the device, ready.
-    pub(crate) fn new(
-        device: &Arc<Inner>,
-        pool: &Pool,
-        config: &TxQueueConfig,
-    ) -> Result<Self, DeviceError> {
+    /// Makes a send queue, ready. Packets of `pool` are freed in bulk; those of other registered
+    /// pools may be sent too.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for a setting out of range, [`DeviceError::PoolNotRegistered`], or
+    /// what the device refused.
+    pub fn new(device: &Device, pool: &Pool, config: &TxQueueConfig) -> Result<Self, DeviceError> {
         let keys = device.region_keys(pool)?;
-        let limits = device.limits;
+        let limits = device.limits();
         let log_size = ConfigError::log2(
             "send descriptors",
             config.descriptors,
@@ -331,28 +331,27 @@ impl TxQueue {
         ConfigError::range("inline bytes", config.inline_bytes.into(), 0, max_inline, "")?;
         let uar = Uar::new(device)?;
         // Every request may end in a completion when the queue is flushed.
-        let (cq, cq_handle) = Cq::new(device, log_size, false)?;
-        let memory = device.memory();
-        let buf = Arc::new(memory.alloc(1 << (log_size + LOG_BLOCK_BYTES), 4096)?);
-        let record = Arc::new(memory.alloc(8, 64)?);
+        let attr = CqAttr { log_size, compression: false, events: None };
+        let (cq, cq_handle) = CqRing::new(device, &attr)?;
+        let buf = Arc::new(device.alloc_dma(1 << (log_size + LOG_BLOCK_BYTES), 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
         let wq = Wq::zeroed()
             .with_wq_type(WQ_CYCLIC)
-            .with_pd(device.pd)
+            .with_pd(device.pdn())
             .with_uar_page(uar.page())
             .with_dbr_addr(record.iova())
             .with_log_wq_stride(u32::from(LOG_BLOCK_BYTES))
             .with_log_wq_sz(u32::from(log_size));
-        let inline_mode = lock(&device.port).min_inline_mode(&device.caps.eth);
         let sqc = Sqc::zeroed()
-            .with_rlky(device.keys().rlky())
+            .with_rlky(device.uses_reserved_lkey())
             .with_flush_in_error_en(true)
-            .with_min_wqe_inline_mode(inline_mode)
+            .with_min_wqe_inline_mode(device.min_inline_mode())
             .with_cqn(cq_handle.number())
             .with_tis_lst_sz(1)
-            .with_tis_num_0(device.tisn)
+            .with_tis_num_0(device.tisn())
             .with_wq(wq);
-        let sqn = device.control().create_sq(sqc, &buf)?;
-        let sq = Handle::new(device, Kind::Sq, sqn, vec![Arc::clone(&buf), Arc::clone(&record)]);
+        let sq = device.create_sq(sqc, &buf, &record)?;
+        let sqn = sq.number();
         let parts = Parts { sqn, log_size, cq, doorbell: uar.doorbell().clone(), buf, record };
         let mut hot = TxRing::over(parts, pool, keys, device.all_region_keys())?;
         hot.multi_packet = config.multi_packet && limits.multi_packet;
@@ -445,11 +444,11 @@ impl TxQueue {
     /// # Errors
     ///
     /// The queue comes back with what the device refused.
-    pub fn destroy(mut self) -> Result<(), crate::Destroy<Self>> {
+    pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
         let Some(mut objects) = self.objects.take() else { return Ok(()) };
         if let Err(cause) = objects.sq.stop_queue().and_then(|()| objects.sq.destroy()) {
             self.objects = Some(objects);
-            return Err(crate::Destroy { object: Box::new(self), cause: cause.into() });
+            return Err(Destroy { object: Box::new(self), cause: cause.into() });
         }
         Ok(())
     }
@@ -469,7 +468,7 @@ impl Drop for TxQueue {
 pub(crate) struct Parts {
     pub(crate) sqn: u32,
     pub(crate) log_size: u8,
-    pub(crate) cq: Cq,
+    pub(crate) cq: CqRing,
     pub(crate) doorbell: Doorbell,
     pub(crate) buf: Arc<DmaBuf>,
     pub(crate) record: Arc<DmaBuf>,

@@ -1,8 +1,7 @@
 //! The rare paths of sending: faults, restart.
 
 use super::TxRing;
-use crate::cq::Odd;
-use crate::error::QueueFault;
+use ferrocx_core::{Odd, QueueFault};
 
 impl TxRing {
     /// Looks at a completion that is not the one expected.

@@ -5,8 +5,8 @@ use ferrocx_mempool::{Mbuf, OlFlags, PageSize, Pool, PoolConfig, RegionConfig, T
 use ferrocx_prm::cqe::{CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::QueueFault;
 use crate::bench_support::{NullBus, NullTx};
+use ferrocx_core::QueueFault;
 
 struct Fixture {
     tx: NullTx,

@@ -10,10 +10,10 @@ use ferrocx_bus::{
     Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, Interrupts, Notice,
     PciIdentity, Transport,
 };
+use ferrocx_core::{Device, DeviceConfig, DeviceError};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
 use ferrocx_model::wire::{Fcs, Link, Wire, link};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{Device, DeviceConfig, DeviceError};
 
 /// Device time of one step.
 const STEP_NS: u64 = 1_000;

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
+use ferrocx_core::DeviceConfig;
 use ferrocx_mempool::RegionConfig;
 use ferrocx_model::wire::{Wire, link};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::DeviceConfig;
 use ferrocx_verbs_lite::*;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A port: on hardware, what `vfio` opens; here, a model.
 pub struct Port {
-    pub device: Device,
+    pub device: RdmaContext,
     pub pd: Pd,
     pub cq: Cq,
     pub mr: Mr,
@@ -40,8 +40,8 @@ fn model(number: u8, wire: impl Wire + 'static) -> Result<(Arc<LocalTransport>, 
 }
 
 fn open(transport: Arc<LocalTransport>, number: u8) -> Result<Port> {
-    let port = ferrocx_pmd::Device::open(transport, &DeviceConfig::default())?;
-    let device = Device::open(port)?;
+    let port = ferrocx_core::Device::open(transport, &DeviceConfig::default())?;
+    let device = RdmaContext::open(&port)?;
     let ip = Ipv4Addr::new(192, 168, 0, number);
     device.add_gid(GidConfig {
         address: IpAddr::V4(ip),
@@ -67,7 +67,7 @@ impl Port {
     /// What a peer is told by another way: here it stands next to us.
     pub fn connect(&self, qp: RcQp<Init>, peer: &Port, qpn: Qpn) -> Result<RcQp<Rts>> {
         let route = self.device.route(peer.ip.into())?;
-        let path = Path::new(route, peer.device.port().mac());
+        let path = Path::new(route, peer.device.device().mac());
         let mtu = self.device.port_attr()?.active_mtu;
         let qp = qp.connect(&RtrAttr::new(path, qpn, Psn(0), mtu))?;
         Ok(qp.activate(&RtsAttr::new(Psn(0)))?)

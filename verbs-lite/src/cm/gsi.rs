@@ -6,8 +6,8 @@ use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_prm::mad::{GSI_QKEY, GSI_QPN, MAD_BYTES};
 
 use super::message::Mad;
+use crate::context::RdmaContext;
 use crate::cq::Cq;
-use crate::device::Device;
 use crate::error::VerbsError;
 use crate::gid::Path;
 use crate::mr::{Buf, Memory};
@@ -45,7 +45,7 @@ pub(super) struct Gsi {
 }
 
 impl Gsi {
-    pub(super) fn open(device: &Device, page: PageSize) -> Result<Self, VerbsError> {
+    pub(super) fn open(device: &RdmaContext, page: PageSize) -> Result<Self, VerbsError> {
         let pd = device.alloc_pd()?;
         let len_bytes = RECEIVES * SLOT_BYTES;
         let memory =

@@ -17,7 +17,7 @@ use super::engine::{Engine, EngineConfig, Out};
 use super::gsi::{Gsi, Received};
 use super::handles::{CmListener, Connecting, NotConnected};
 use super::reason::End;
-use crate::device::Device;
+use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::gid::{Gid, Path};
 use crate::mr::Buffers;
@@ -100,7 +100,7 @@ impl Default for ConnParams<'_> {
 
 impl ConnParams<'_> {
     /// Checks every value against its range.
-    pub(super) fn check(&self, device: &Device, max_private: usize) -> Result<(), CmError> {
+    pub(super) fn check(&self, device: &RdmaContext, max_private: usize) -> Result<(), CmError> {
         let reads = u64::from(device.attr().max_qp_rd_atom).min(255);
         for (what, value, min, max) in [
             ("responder_resources", self.responder_resources, 0, reads),
@@ -160,7 +160,7 @@ pub struct CmStats {
 /// What all handles share.
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) device: Device,
+    pub(super) device: RdmaContext,
     net: Network,
     gsi: Gsi,
     pub(super) engine: Engine,
@@ -251,7 +251,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// [`CmError::Verbs`] or [`CmError::Net`]; nothing is left behind then.
-    pub fn open(device: &Device, config: &CmConfig) -> Result<Self, CmError> {
+    pub fn open(device: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
         VerbsError::range("response_timeout", config.response_timeout.into(), 0, 31)?;
         VerbsError::range("max_retries", config.max_retries.into(), 0, 15)?;
         VerbsError::range("service_timeout", config.service_timeout.into(), 0, 31)?;
@@ -297,7 +297,7 @@ impl ConnectionManager {
         if !inner.progress() {
             let device = inner.device.clone();
             drop(inner);
-            device.port().relax();
+            device.device().relax();
         }
     }
 

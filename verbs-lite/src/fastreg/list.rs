@@ -20,7 +20,7 @@ use ferrocx_bus::{Ring, Slot};
 use ferrocx_prm::mkey::AccessMode;
 use thiserror::Error;
 
-use crate::device::{Core, Device};
+use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 use crate::mr::Memory;
 
@@ -114,7 +114,7 @@ struct List {
     memory: Option<Arc<Memory>>,
     /// See [`Memory::peer`].
     peer: u64,
-    core: Arc<Core>,
+    core: Arc<ContextCore>,
 }
 
 /// A page list: owned by the caller while it is filled, by the queue pair from posting to
@@ -122,7 +122,7 @@ struct List {
 #[derive(Debug)]
 pub struct PageList(Box<List>);
 
-impl Device {
+impl RdmaContext {
     /// Makes a list of up to `max_len` entries.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Device {
         let most = self.attr().max_fast_reg_page_list_len;
         VerbsError::range("max_page_list_len", max_len.into(), 1, most.into())?;
         let words = (max_len << layout.log_words()).next_power_of_two().max(1 << MIN_LOG_WORDS);
-        let buf = Arc::new(self.port().alloc_dma(words as usize * 8, 64)?);
+        let buf = Arc::new(self.device().alloc_dma(words as usize * 8, 64)?);
         let log_words = words.ilog2() as u8;
         Ok(PageList(Box::new(List {
             units: Ring::new(Arc::clone(&buf), 0, log_words - MIN_LOG_WORDS)?,
@@ -294,7 +294,7 @@ impl PageList {
     }
 
     #[inline(always)]
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.0.core
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_pmd::objects::Handle;
+use ferrocx_core::Handle;
 
 use crate::error::VerbsError;
 use crate::mr::EndKey;

@@ -34,14 +34,14 @@ mod mkey;
 
 use std::sync::Arc;
 
-use ferrocx_pmd::objects::Handle;
+use ferrocx_core::Handle;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 
 pub(crate) use mkey::Mkey;
 
 pub use list::{ListLayout, PageList, PageListError};
 
-use crate::device::DeviceCaps;
+use crate::context::DeviceCaps;
 use crate::error::VerbsError;
 use crate::mr::{Memory, WindowHold, create_mkey};
 use crate::pd::{Pd, PdCore};

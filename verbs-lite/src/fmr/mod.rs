@@ -39,8 +39,8 @@ use thiserror::Error;
 
 pub use pool::{FlushReport, FmrMode, FmrPool, FmrPoolConfig, FmrPoolStats, PoolFmr};
 
+use crate::context::RdmaContext;
 use crate::cq::Cq;
-use crate::device::Device;
 use crate::error::{Failure, PostError, VerbsError};
 use crate::fastreg::{FastReg, FastRegMr, ListLayout, PageList, PageListError, RegisteredMr};
 use crate::mr::Memory;
@@ -161,7 +161,7 @@ impl Fmr {
 pub struct FmrQueue {
     qp: Qp<()>,
     cq: Cq,
-    device: Device,
+    device: RdmaContext,
     pd: Pd,
     depth: usize,
     pieces: Vec<Range<usize>>,
@@ -175,7 +175,7 @@ impl FmrQueue {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`], or what the device refused.
-    pub fn new(device: &Device, pd: &Pd, depth: u32) -> Result<Self, VerbsError> {
+    pub fn new(device: &RdmaContext, pd: &Pd, depth: u32) -> Result<Self, VerbsError> {
         VerbsError::range("depth", depth.into(), 1, 4096)?;
         let (qp, cq) = looped_back(device, pd, depth)?;
         let (device, pd, depth) = (device.clone(), pd.clone(), depth as usize);
@@ -344,7 +344,7 @@ impl FmrQueue {
             let Some(completion) = self.cq.poll() else {
                 empty += 1;
                 if empty % SPINS == 0 {
-                    self.device.port().relax();
+                    self.device.device().relax();
                     if start.elapsed() > PATIENCE {
                         return Err(FmrError::TimedOut);
                     }

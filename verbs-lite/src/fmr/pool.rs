@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Fmr, FmrAttr, FmrError, FmrKey, FmrQueue};
-use crate::device::Device;
+use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::mr::Memory;
 use crate::pd::Pd;
@@ -161,7 +161,7 @@ impl FmrPool {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`], or what the device refused.
-    pub fn new(device: &Device, pd: &Pd, config: &FmrPoolConfig) -> Result<Self, VerbsError> {
+    pub fn new(device: &RdmaContext, pd: &Pd, config: &FmrPoolConfig) -> Result<Self, VerbsError> {
         let size = config.pool_size;
         VerbsError::range("pool_size", size.into(), 1, 1 << 16)?;
         let watermark = config.dirty_watermark.into();

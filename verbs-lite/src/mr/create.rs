@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use ferrocx_pmd::objects::{Handle, Kind};
+use ferrocx_core::{Handle, Kind};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::CreateMkey;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
@@ -25,9 +25,9 @@ pub(crate) fn create_mkey(pd: &PdCore, mkc: Mkc, mut tail: Vec<u8>) -> Result<Ha
     let input = CreateMkey::input()
         .with_memory_key_mkey_entry(mkc)
         .with_translations_octword_actual_size(octowords);
-    let port = pd.core.port();
+    let port = pd.core.device();
     let index = port.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
-    Ok(port.adopt(Kind::Mkey, index, Vec::new()))
+    Ok(Handle::new(port, Kind::Mkey, index, Vec::new()))
 }
 
 /// The context of a key of this domain, usable by all its queue pairs.

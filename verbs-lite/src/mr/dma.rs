@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use ferrocx_pmd::objects::Handle;
+use ferrocx_core::Handle;
 use ferrocx_prm::mkey::AccessMode;
 
 use super::create::{check, context, create_mkey};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ferrocx_bus::{DmaAccess, DmaMapping};
 use ferrocx_mempool::{RawUse, Region, RegionConfig};
 
-use crate::device::{Core, Device};
+use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 
 /// A key, as memory that is taken back sees it.
@@ -34,27 +34,27 @@ pub struct Memory {
     // Unmapped before pools may use the region again.
     mapping: Arc<DmaMapping>,
     _raw: RawUse,
-    core: Arc<Core>,
+    core: Arc<ContextCore>,
     keys: Mutex<Keys>,
     /// The peer region that it is of, which may be taken back at any time; 0 for none.
     peer: u64,
 }
 
 impl Memory {
-    pub(crate) fn new(device: &Device, region: Arc<Region>) -> Result<Arc<Self>, VerbsError> {
-        Self::of_peer(device, region, DmaAccess::ReadWrite, 0)
+    pub(crate) fn new(context: &RdmaContext, region: Arc<Region>) -> Result<Arc<Self>, VerbsError> {
+        Self::of_peer(context, region, DmaAccess::ReadWrite, 0)
     }
 
     /// Memory of the peer region `peer`, a number that no other has.
     pub(crate) fn of_peer(
-        device: &Device,
+        context: &RdmaContext,
         region: Arc<Region>,
         access: DmaAccess,
         peer: u64,
     ) -> Result<Arc<Self>, VerbsError> {
         let raw = region.use_raw()?;
-        let core = Arc::clone(device.core());
-        let mapping = core.port().map_region(region, access)?;
+        let core = Arc::clone(context.core());
+        let mapping = core.device().map_region(region, access)?;
         let keys = Mutex::default();
         Ok(Arc::new(Self { mapping, _raw: raw, core, keys, peer }))
     }
@@ -63,9 +63,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`Region::alloc`] and [`Device::map_memory`].
-    pub fn alloc(device: &Device, config: &RegionConfig) -> Result<Arc<Self>, VerbsError> {
-        Self::new(device, Region::alloc(config)?)
+    /// As [`Region::alloc`] and [`RdmaContext::map_memory`].
+    pub fn alloc(context: &RdmaContext, config: &RegionConfig) -> Result<Arc<Self>, VerbsError> {
+        Self::new(context, Region::alloc(config)?)
     }
 
     /// Bytes.
@@ -86,7 +86,7 @@ impl Memory {
         self.mapping.region()
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
 

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_pmd::objects::Handle;
+use ferrocx_core::Handle;
 
 pub(crate) use create::create_mkey;
 

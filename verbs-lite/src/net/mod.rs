@@ -1,9 +1,9 @@
 //! [`Network`]: the port's Ethernet side, as far as RDMA needs it: ARP, neighbour discovery, echo.
 //!
 //! A RoCE packet needs the MAC address of its next hop, and peers ask for ours. [`Network`] does
-//! both, for every address of [`Device::gids`], on a receive and a send queue of its own. Three
-//! flow rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is
-//! asked, and all other packets stay with the caller's [`ferrocx_pmd::Device::rss`] and rules.
+//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three flow
+//! rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is asked,
+//! and all other packets stay with the Ethernet queues and rules of the caller.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or
 //! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) has one and polls
@@ -12,27 +12,31 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use arrayvec::ArrayVec;
-use ferrocx_mempool::{Mbuf, MempoolError, PageSize, Pool, PoolConfig, RegionConfig};
+use ferrocx_core::{DeviceError, FlowMatch, Ipv4Match, Ipv6Match, MacAddr};
+use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_net::ether::Mac;
 use ferrocx_net::icmpecho::{self, Station, Tail, Verdict};
 use ferrocx_net::neighbour::{Neighbours, Own, group_mac, solicited_node};
-use ferrocx_pmd::{
-    DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Ipv6Match, MacAddr,
-    RxQueue, RxQueueConfig, TxQueue, TxQueueConfig,
-};
 use thiserror::Error;
 
 pub use ferrocx_net::neighbour::{Conflict, Unresolved};
 
-use crate::device::Device;
+use crate::context::RdmaContext;
+use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::gid::{Gid, GidEntry, Path, Route};
+use crate::mr::{Buf, Memory, Mr};
+use crate::pd::Pd;
+use crate::qp::{InitAttr, Qp, QpConfig, QpState, RtsAttr};
+use crate::types::{Access, Psn};
+use crate::wr::{SendOp, SendWr, Wc, WcOpcode};
 
-/// Frames of a burst.
+/// Completions taken in one [`Network::poll`].
 const BURST: usize = 32;
-/// Bytes of a buffer: a frame of 1500 bytes, and room in front. Longer echo requests are chains.
-const BUFFER_BYTES: usize = 2048;
+/// Bytes of Ethernet header and VLAN tag.
+const L2_BYTES: usize = 18;
+/// Bytes from one buffer to the next are a multiple of this: a cache line.
+const BUFFER_ALIGN: usize = 64;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// Group that every IPv6 host is a member of. Source: RFC 4291 section 2.7.1.
@@ -43,7 +47,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 pub struct NetConfig {
     /// How neighbours are asked for and remembered.
     pub neighbours: ferrocx_net::neighbour::Config,
-    /// Frames that the receive queue and the send queue hold each: a power of two, 64 to 4096.
+    /// Frames that the receive queue and the send queue hold each: 1 to 4096.
     pub descriptors: u32,
     /// Pages of their buffers.
     pub page: PageSize,
@@ -66,12 +70,9 @@ pub enum NetError {
     /// The MAC address of the next hop is not to be had.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
-    /// A queue or a rule could not be made.
+    /// A rule or a group could not be had.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// No memory for frames.
-    #[error(transparent)]
-    Mempool(#[from] MempoolError),
 }
 
 /// What the port's Ethernet side did.
@@ -88,16 +89,24 @@ pub struct NetStats {
     pub dropped: u64,
     /// Times that somebody else claimed an address of ours.
     pub conflicts: u64,
+    /// Times that the queue pair failed and was started afresh.
+    pub restarts: u64,
 }
 
 /// The port's Ethernet side.
 #[derive(Debug)]
 pub struct Network {
-    // The rules go before the queue that they lead to.
-    _rules: [FlowRuleHandle; 3],
-    rx: RxQueue,
-    tx: TxQueue,
-    pool: Pool,
+    qp: Qp<Buf>,
+    cq: Cq,
+    mr: Mr,
+    /// Bytes from one place for a frame to the next, and the places that nothing is posted in.
+    buffer_bytes: usize,
+    free: Vec<usize>,
+    /// Receives that are posted at a time.
+    receives: u32,
+    posted: u32,
+    /// A frame in hand.
+    scratch: Vec<u8>,
     neighbours: Neighbours,
     /// The addresses that were last seen, and who answers for them.
     gids: Vec<GidEntry>,
@@ -105,60 +114,92 @@ pub struct Network {
     groups: Vec<MacAddr>,
     stats: NetStats,
     epoch: Instant,
-    device: Device,
+    context: RdmaContext,
 }
 
 impl Network {
-    /// Takes a receive and a send queue of the port, and announces its addresses.
+    /// Takes a raw packet queue pair of the port, and announces its addresses.
     ///
     /// # Errors
     ///
-    /// [`NetError::Device`] or [`NetError::Mempool`]; nothing is left behind then.
-    pub fn open(device: &Device, config: &NetConfig) -> Result<Self, NetError> {
-        let port = device.port();
-        // Both rings full, a burst in hand, and the caches of both queues.
-        let cache_size = BURST * 2;
-        let pool = Pool::new(&PoolConfig {
-            name: "network".into(),
-            count: 2 * config.descriptors as usize + 4 * cache_size,
-            data_room_bytes: BUFFER_BYTES,
-            cache_size,
-            region: RegionConfig { page: config.page, ..RegionConfig::default() },
-            ..PoolConfig::default()
-        })?;
-        port.register_pool(&pool)?;
-        let descriptors = config.descriptors;
-        let settings =
-            RxQueueConfig { descriptors, cache_size: 2 * BURST, ..RxQueueConfig::default() };
-        let rx = port.rx_queue(&pool, &settings)?;
-        let settings = TxQueueConfig { descriptors, ..TxQueueConfig::default() };
-        let tx = port.tx_queue(&pool, &settings)?;
-        let everything = FlowMatch::default();
-        let rules = [
-            FlowMatch { ethertype: Some(ferrocx_net::ether::ARP), ..everything },
-            FlowMatch { ipv4: Some(Ipv4Match::default()), ip_protocol: Some(ICMP), ..everything },
-            FlowMatch { ipv6: Some(Ipv6Match::default()), ip_protocol: Some(ICMPV6), ..everything },
-        ];
-        let [arp, icmp, icmpv6] = rules.map(|matches| {
-            let action = FlowAction::Queue(rx.queue_ref());
-            port.add_flow_rule(&FlowRule { matches, action, mark: None, count: false })
-        });
+    /// [`NetError::Verbs`] or [`NetError::Device`]; nothing is left behind then.
+    pub fn open(context: &RdmaContext, config: &NetConfig) -> Result<Self, NetError> {
+        let depth = config.descriptors;
+        VerbsError::range("descriptors of the network", depth.into(), 1, 4096)?;
+        let pd = Pd::new(context)?;
+        let cq = context.create_cq(4 * depth.next_power_of_two())?;
+        // A frame longer than its receive would fail the queue pair, so that each takes any frame.
+        let max_mtu = usize::from(context.device().limits().max_mtu);
+        let buffer_bytes = (max_mtu + L2_BYTES).next_multiple_of(BUFFER_ALIGN);
+        let count = 2 * depth as usize;
+        let (len_bytes, page) = (count * buffer_bytes, config.page);
+        let region = RegionConfig { len_bytes, page, ..RegionConfig::default() };
+        let memory = Memory::alloc(context, &region)?;
+        let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE)?;
+        let qp_config = QpConfig { max_send_wr: depth, max_recv_wr: depth, ..QpConfig::default() };
+        let qp = pd.create_raw_qp(&cq, &cq, &qp_config)?.erase();
         let mut network = Self {
-            _rules: [arp?, icmp?, icmpv6?],
-            rx,
-            tx,
-            pool,
+            qp,
+            cq,
+            mr,
+            buffer_bytes,
+            free: (0..count).collect(),
+            receives: depth,
+            posted: 0,
+            scratch: Vec::with_capacity(buffer_bytes),
             neighbours: Neighbours::new(config.neighbours),
             gids: Vec::new(),
-            station: Station { mac: Mac(port.mac().0), addresses: Vec::new() },
+            station: Station { mac: Mac(context.device().mac().0), addresses: Vec::new() },
             groups: Vec::new(),
             stats: NetStats::default(),
             epoch: Instant::now(),
-            device: device.clone(),
+            context: context.clone(),
         };
+        network.start()?;
         network.refresh()?;
         network.poll();
         Ok(network)
+    }
+
+    /// Leads the queue pair from reset to RTS, with its rules and receives.
+    fn start(&mut self) -> Result<(), NetError> {
+        self.qp.init(&InitAttr::default())?;
+        self.qp.receive()?;
+        let everything = FlowMatch::default();
+        for rule in [
+            FlowMatch { ethertype: Some(ferrocx_net::ether::ARP), ..everything },
+            FlowMatch { ipv4: Some(Ipv4Match::default()), ip_protocol: Some(ICMP), ..everything },
+            FlowMatch { ipv6: Some(Ipv6Match::default()), ip_protocol: Some(ICMPV6), ..everything },
+        ] {
+            self.qp.create_flow(&rule)?;
+        }
+        self.qp.activate(&RtsAttr::new(Psn(0)))?;
+        self.fill();
+        Ok(())
+    }
+
+    /// Starts the queue pair afresh after a failure, once all that was posted has come back.
+    fn restart(&mut self) {
+        let failed = matches!(self.qp.state(), QpState::Error | QpState::SqError);
+        if !failed {
+            return;
+        }
+        let result = match self.qp.state() {
+            // What the other queue still holds is flushed first.
+            QpState::SqError => self.qp.to_error(),
+            _ => Ok(()),
+        };
+        let result = result.map_err(NetError::from).and_then(|()| {
+            if self.qp.has_outstanding() {
+                return Ok(());
+            }
+            self.qp.reset()?;
+            self.stats.restarts += 1;
+            self.start()
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "the raw packet queue pair of the network stands still");
+        }
     }
 
     /// What it did.
@@ -171,62 +212,98 @@ impl Network {
     /// moved.
     pub fn poll(&mut self) -> bool {
         let now = self.epoch.elapsed();
-        let mut frames = ArrayVec::<Mbuf, BURST>::new();
-        let mut moved = self.rx.rx_burst(&mut frames) > 0;
-        self.stats.received += frames.len() as u64;
-        let mut answers = ArrayVec::<Mbuf, BURST>::new();
-        for mut frame in frames {
-            if self.answer(&mut frame, now) {
-                answers.push(frame);
+        let mut moved = false;
+        for _ in 0..BURST {
+            let Some(completion) = self.cq.poll() else { break };
+            let mut ended = Vec::new();
+            if let Err(error) = self.qp.complete(completion, |wc| ended.push(wc)) {
+                tracing::error!(%error, "network");
+            }
+            for wc in ended {
+                moved |= self.end(wc, now);
             }
         }
-        self.stats.answered += answers.len() as u64;
-        self.send(&mut answers);
+        self.restart();
+        self.fill();
         while let Some(bytes) = self.neighbours.next_frame(now) {
             moved = true;
             self.stats.asked += 1;
-            let Some(mut frame) = self.pool.get() else {
-                self.stats.dropped += 1;
-                continue;
-            };
-            if frame.extend_from_slice(&bytes) {
-                answers.push(frame);
-            }
-            self.send(&mut answers);
+            self.send(&bytes);
         }
-        // Sent buffers come back.
-        self.tx.tx_burst(&mut answers);
         moved
     }
 
-    /// Learns from a frame, and turns it into its answer if it has one.
-    fn answer(&mut self, frame: &mut Mbuf, now: Duration) -> bool {
-        if let Some(conflict) = self.neighbours.frame(frame.data(), now) {
+    /// Takes what a request held, and the frame if it brought one; answers whether it did.
+    fn end(&mut self, wc: Wc<Buf>, now: Duration) -> bool {
+        let (place, is_frame) = (wc.wr_id as usize, wc.opcode == WcOpcode::Recv);
+        let (is_good, len) = (wc.result.is_ok(), wc.byte_len as usize);
+        let Some(buf) = wc.into_buffers() else { return false };
+        self.posted -= u32::from(is_frame);
+        let mut frame = std::mem::take(&mut self.scratch);
+        frame.clear();
+        frame.resize(len.min(buf.len()), 0);
+        let is_read = is_frame && is_good && buf.copy_out(0, &mut frame).is_ok();
+        self.free.push(place);
+        if is_read {
+            self.stats.received += 1;
+            if let Some(len) = self.answer(&mut frame, now) {
+                self.stats.answered += 1;
+                self.send(&frame[..len]);
+            }
+        }
+        self.scratch = frame;
+        is_read
+    }
+
+    /// Learns from a frame, and turns it into its answer, of so many bytes, if it has one.
+    fn answer(&mut self, frame: &mut [u8], now: Duration) -> Option<usize> {
+        if let Some(conflict) = self.neighbours.frame(frame, now) {
             self.stats.conflicts += 1;
             tracing::warn!(%conflict, "duplicate address");
         }
         // A station without addresses would answer for everybody.
-        let is_whole = frame.data_len() == frame.pkt_len();
-        if self.station.addresses.is_empty() || !is_whole {
-            return false;
+        if self.station.addresses.is_empty() {
+            return None;
         }
-        let Some(bytes) = frame.data_mut() else { return false };
-        let len = bytes.len();
-        match icmpecho::reply(bytes, Tail::NONE, &self.station) {
-            Verdict::Reply { len_bytes } => frame.trim(len - len_bytes),
-            Verdict::Drop(_) => false,
+        match icmpecho::reply(frame, Tail::NONE, &self.station) {
+            Verdict::Reply { len_bytes } => Some(len_bytes),
+            Verdict::Drop(_) => None,
         }
     }
 
-    fn send(&mut self, frames: &mut ArrayVec<Mbuf, BURST>) {
-        self.tx.tx_burst(frames);
-        self.stats.dropped += frames.len() as u64;
-        frames.clear();
+    /// Posts receives until there are enough.
+    fn fill(&mut self) {
+        while self.posted < self.receives && self.qp.state() == QpState::Rts {
+            let Some(place) = self.free.pop() else { return };
+            let start = place * self.buffer_bytes;
+            let buf = self.mr.buf(start..start + self.buffer_bytes);
+            if !buf.is_ok_and(|buf| self.qp.post_recv(place as u64, buf).is_ok()) {
+                self.free.push(place);
+                return;
+            }
+            self.posted += 1;
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let Some(place) = self.free.pop() else {
+            self.stats.dropped += 1;
+            return;
+        };
+        let start = place * self.buffer_bytes;
+        let wr = SendWr::signaled(place as u64, SendOp::Frame);
+        let posted = self.mr.buf(start..start + bytes.len()).is_ok_and(|mut buf| {
+            buf.copy_in(0, bytes).is_ok() && self.qp.post_send(&wr, Some(buf)).is_ok()
+        });
+        if !posted {
+            self.stats.dropped += 1;
+            self.free.push(place);
+        }
     }
 
     /// Takes over the addresses of the port, if they changed.
     fn refresh(&mut self) -> Result<(), NetError> {
-        let gids = self.device.gids();
+        let gids = self.context.gids();
         if gids == self.gids {
             return Ok(());
         }
@@ -237,7 +314,7 @@ impl Network {
         groups.push(MacAddr(group_mac(ALL_NODES).0));
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
-        let port = self.device.port();
+        let port = self.context.device();
         for group in groups.iter().filter(|group| !self.groups.contains(group)) {
             port.join_multicast(*group)?;
         }
@@ -255,7 +332,7 @@ impl Network {
     ///
     /// [`NetError::Verbs`] with [`VerbsError::NoRoute`], [`NetError::Unresolved`].
     pub fn resolve(&mut self, remote: IpAddr) -> Result<Option<Path>, NetError> {
-        let route = self.device.route(Gid::from(remote))?;
+        let route = self.context.route(Gid::from(remote))?;
         self.resolve_route(route)
     }
 
@@ -269,7 +346,7 @@ impl Network {
         local: IpAddr,
         remote: IpAddr,
     ) -> Result<Option<Path>, NetError> {
-        let route = self.device.route_from(Gid::from(local), Gid::from(remote))?;
+        let route = self.context.route_from(Gid::from(local), Gid::from(remote))?;
         self.resolve_route(route)
     }
 
@@ -291,7 +368,7 @@ impl Network {
                 return Ok(path);
             }
             if !self.poll() {
-                self.device.port().relax();
+                self.context.device().relax();
             }
         }
     }
@@ -299,7 +376,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        let port = self.device.port();
+        let port = self.context.device();
         for group in &self.groups {
             if let Err(error) = port.leave_multicast(*group) {
                 tracing::warn!(%error, "multicast group not left");

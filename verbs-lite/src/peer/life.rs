@@ -154,12 +154,12 @@ mod loom_tests {
     use super::*;
 
     /// What the device reaches, and how often it was ended.
-    struct Device {
+    struct RdmaContext {
         reachable: AtomicBool,
         ends: AtomicUsize,
     }
 
-    fn end(life: &Life, device: &Device) {
+    fn end(life: &Life, device: &RdmaContext) {
         match life.begin_end(Duration::MAX) {
             Turn::Mine => {
                 device.reachable.store(false, Ordering::Relaxed);
@@ -172,7 +172,7 @@ mod loom_tests {
         assert!(!device.reachable.load(Ordering::Relaxed), "reachable after the end");
     }
 
-    fn register(life: &Life, device: &Device) {
+    fn register(life: &Life, device: &RdmaContext) {
         if life.mapping() {
             device.reachable.store(true, Ordering::Relaxed);
             life.live();
@@ -185,8 +185,10 @@ mod loom_tests {
     fn loom_nothing_is_reachable_once_any_end_returns() {
         loom::model(|| {
             let life = Arc::new(Life::new());
-            let device =
-                Arc::new(Device { reachable: AtomicBool::new(false), ends: AtomicUsize::new(0) });
+            let device = Arc::new(RdmaContext {
+                reachable: AtomicBool::new(false),
+                ends: AtomicUsize::new(0),
+            });
             let enders: Vec<_> = (0..2)
                 .map(|_| {
                     let (life, device) = (Arc::clone(&life), Arc::clone(&device));

@@ -438,8 +438,8 @@ impl PeerBlock {
 
     /// Takes it back for good: it can no longer be registered, and when this returns no device
     /// reaches it through a registration. A device that has packet buffers over it
-    /// ([`PeerBlock::region`]) still does, until [`ferrocx_pmd::Device::unregister_pool`] or, at
-    /// once, [`ferrocx_pmd::Device::revoke_pool`].
+    /// ([`PeerBlock::region`]) still does, until [`ferrocx_core::Device::unregister_pool`] or, at
+    /// once, [`ferrocx_core::Device::revoke_pool`].
     ///
     /// # Errors
     ///

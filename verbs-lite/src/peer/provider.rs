@@ -9,7 +9,7 @@ use ferrocx_mempool::Region;
 use thiserror::Error;
 
 use super::region::PeerTicket;
-use crate::device::Device;
+use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::types::Access;
 
@@ -84,7 +84,7 @@ pub trait PeerMemory: Send + fmt::Debug {
     /// # Errors
     ///
     /// Its own reason. `put_pages` and `release` are called then.
-    fn dma_map(&mut self, device: &Device) -> Result<(), PeerFault> {
+    fn dma_map(&mut self, device: &RdmaContext) -> Result<(), PeerFault> {
         let _ = device;
         Ok(())
     }
@@ -114,7 +114,7 @@ pub enum PeerError {
     /// No provider knows the addresses.
     #[error(
         "no registered provider owns {range}; register its provider first, or map host memory \
-         with Device::map_memory"
+         with RdmaContext::map_memory"
     )]
     NotPeer {
         /// What was to be registered.

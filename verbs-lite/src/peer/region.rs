@@ -13,7 +13,7 @@ use super::life::{Life, Turn};
 use super::provider::{PeerError, PeerFault, PeerMemory, PeerPiece, PeerRange};
 use super::registry::Provider;
 use super::stats::add;
-use crate::device::Device;
+use crate::context::RdmaContext;
 use crate::mr::{Memory, Mr, PhysBuf};
 use crate::pd::Pd;
 use crate::types::Access;
@@ -268,7 +268,7 @@ impl Grant {
             held.pages = Some(pages);
             checked
         });
-        let device = Device::of(&pd.inner.core);
+        let device = RdmaContext::of(&pd.inner.core);
         let result =
             checked.and_then(|()| fallible(provider, "dma_map", || memory.dma_map(&device)));
         held.memory = Some(memory);
@@ -284,7 +284,7 @@ impl Grant {
         let mut held = self.held();
         let writes = config.access.contains(Access::LOCAL_WRITE);
         let access = if writes { DmaAccess::ReadWrite } else { DmaAccess::Read };
-        let device = Device::of(&pd.inner.core);
+        let device = RdmaContext::of(&pd.inner.core);
         let Held { pages, mapped, .. } = &mut *held;
         let pages = pages.as_deref().unwrap_or_default();
         for PeerPiece { region, .. } in pages {

@@ -1,7 +1,7 @@
 //! Settings of queue pairs, and of the transitions to RTS.
 
 use super::post::FAST_REG_BLOCKS;
-use crate::device::DeviceAttr;
+use crate::context::DeviceAttr;
 use crate::error::VerbsError;
 use crate::gid::Path;
 use crate::types::{Access, Mtu, Psn, Qpn};

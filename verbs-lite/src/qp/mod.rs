@@ -25,7 +25,7 @@
 //!
 //! A frame that finds no receive is dropped, and counted by the port. One that is longer than its
 //! receive fails it, and receiving with it: make receives as long as
-//! [`Device::mtu`](ferrocx_pmd::Device::mtu) and 18 bytes. FCS and preamble are the device's.
+//! [`RdmaContext::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
 
 mod attr;
 mod end;
@@ -43,7 +43,7 @@ mod wqe;
 use std::sync::Arc;
 
 use ferrocx_bus::{DmaWord, Ring};
-use ferrocx_pmd::objects::{Kind, Uar, page_list};
+use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
 use ferrocx_prm::cqe::CqeOpcode;
@@ -219,7 +219,7 @@ impl<B: Buffers> Qp<B> {
             None => Some(recv_cq.reserve(core, rq_entries)?),
         };
         let cqns = [send_cq.number(), recv_cq.number()];
-        let port = core.port();
+        let port = core.device();
         let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
         let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
@@ -248,7 +248,7 @@ impl<B: Buffers> Qp<B> {
         let input = CreateQp::input().with_qpc(qpc);
         let qpn = port.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
-        let handle = port.adopt(Kind::Qp, qpn, memory);
+        let handle = Handle::new(port, Kind::Qp, qpn, memory);
         let rq = match srq {
             Some(_) => None,
             None => {

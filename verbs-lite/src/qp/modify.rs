@@ -58,7 +58,7 @@ impl<B: Buffers> Qp<B> {
             .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
             .with_q_key(attr.qkey);
         let input = Rst2initQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        self.pd.core.port().execute::<Rst2initQp>(&input, &[], &mut [])?;
+        self.pd.core.device().execute::<Rst2initQp>(&input, &[], &mut [])?;
         self.enter(QpState::Init);
         Ok(())
     }
@@ -119,7 +119,7 @@ impl<B: Buffers> Qp<B> {
 
     fn enter_rtr(&mut self, qpc: Qpc) -> Result<(), VerbsError> {
         let input = Init2rtrQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        self.pd.core.port().execute::<Init2rtrQp>(&input, &[], &mut [])?;
+        self.pd.core.device().execute::<Init2rtrQp>(&input, &[], &mut [])?;
         self.enter(QpState::Rtr);
         Ok(())
     }
@@ -154,7 +154,7 @@ impl<B: Buffers> Qp<B> {
                 .with_rnr_retry(attr.rnr_retry.into());
         }
         let input = Rtr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        core.port().execute::<Rtr2rtsQp>(&input, &[], &mut [])?;
+        core.device().execute::<Rtr2rtsQp>(&input, &[], &mut [])?;
         self.enter(QpState::Rts);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl<B: Buffers> Qp<B> {
         }
         let qpc = Qpc::zeroed().with_st(self.st).with_pm_state(PM_MIGRATED);
         let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        self.pd.core.port().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
+        self.pd.core.device().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
         self.sq.heal();
         self.enter(QpState::Rts);
         Ok(())
@@ -194,7 +194,7 @@ impl<B: Buffers> Qp<B> {
             Objects::Raw(raw) => raw.fail()?,
             Objects::Qp(_) => {
                 let input = ModifyQpToErr::input().with_qpn(self.qpn);
-                self.pd.core.port().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
+                self.pd.core.device().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
             }
         }
         self.enter(QpState::Error);
@@ -215,7 +215,7 @@ impl<B: Buffers> Qp<B> {
             Objects::Raw(raw) => raw.reset()?,
             Objects::Qp(_) => {
                 let input = ModifyQpToRst::input().with_qpn(self.qpn);
-                self.pd.core.port().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
+                self.pd.core.device().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
             }
         }
         self.sq.reset();
@@ -238,7 +238,7 @@ impl<B: Buffers> Qp<B> {
         }
         let input = QueryQp::input().with_qpn(self.qpn);
         // The page list follows; nobody needs it.
-        let output = self.pd.core.port().execute::<QueryQp>(&input, &[], &mut [])?;
+        let output = self.pd.core.device().execute::<QueryQp>(&input, &[], &mut [])?;
         let qpc = output.qpc();
         let state = match qpc.state() {
             0 => QpState::Reset,

@@ -29,7 +29,7 @@ impl<B: Buffers> Qp<B> {
         if self.groups.contains(&group) {
             return Ok(());
         }
-        let port = self.pd.core.port();
+        let port = self.pd.core.device();
         port.join_multicast(mac)?;
         let input = AttachToMcg::input().with_qpn(self.qpn).with_multicast_gid(group.0);
         if let Err(error) = port.execute::<AttachToMcg>(&input, &[], &mut []) {
@@ -48,7 +48,7 @@ impl<B: Buffers> Qp<B> {
     pub fn detach_multicast(&mut self, group: Gid) -> Result<(), VerbsError> {
         let at = self.groups.iter().position(|other| *other == group);
         let at = at.ok_or(VerbsError::NoRoute { remote: group })?;
-        let port = self.pd.core.port();
+        let port = self.pd.core.device();
         let input = DetachFromMcg::input().with_qpn(self.qpn).with_multicast_gid(group.0);
         port.execute::<DetachFromMcg>(&input, &[], &mut [])?;
         self.groups.swap_remove(at);

@@ -8,7 +8,7 @@ use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
 use super::sq::{DS_PER_BLOCK, Entry, FM_SMALL, Other, Sq};
 use super::wqe::pair;
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
-use crate::device::DeviceCaps;
+use crate::context::DeviceCaps;
 use crate::error::{PostError, Refused};
 use crate::fastreg::{FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
@@ -243,7 +243,7 @@ pub(super) struct FastRegSetup {
 }
 
 impl FastRegSetup {
-    pub(super) fn of(core: &crate::device::Core, qp_type: QpType, wanted: bool) -> Self {
+    pub(super) fn of(core: &crate::context::ContextCore, qp_type: QpType, wanted: bool) -> Self {
         let can = core.attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS);
         // 0 strong ordering, 1 small, 2 none. Source: reference 6.4, "Fences".
         let fence = match core.hca().umr_fence() {

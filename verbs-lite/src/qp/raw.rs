@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{DmaBuf, DmaWord, Ring};
-use ferrocx_pmd::objects::{Handle, Kind, QueueState, Uar, page_list};
-use ferrocx_pmd::{FlowCounts, FlowMatch, FlowRuleHandle};
-use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::wq::{CreateRq, CreateSq};
+use ferrocx_core::{
+    FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle, QueueState, RxQueueRef,
+    Uar,
+};
 use ferrocx_prm::wqc::{Rqc, Sqc, Wq};
 use ferrocx_prm::wqe::Opcode;
 
@@ -33,7 +33,7 @@ const TAG_BYTES: u64 = 4;
 const TAG_AT: usize = 12;
 const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 /// Most bytes of headers that a device wants inline; more than any of
-/// [`Limits::min_inline_bytes`](ferrocx_pmd::Limits::min_inline_bytes).
+/// [`Limits::min_inline_bytes`](ferrocx_core::Limits::min_inline_bytes).
 const MAX_HEADERS: usize = 128;
 /// Bytes of headers in the first unit of an Ethernet segment. Source: reference 6.3.
 const HEADERS_IN_ETH: u32 = 2;
@@ -91,8 +91,7 @@ impl Objects {
 pub(super) struct RawObjects {
     // Dropped in this order.
     flows: Vec<(FlowId, FlowRuleHandle)>,
-    tir: Arc<Handle>,
-    rq: Handle,
+    rq: Arc<Handle>,
     sq: Handle,
     next_flow: u64,
 }
@@ -139,10 +138,10 @@ impl RawObjects {
 
     fn destroy(&mut self) -> Result<(), VerbsError> {
         self.reset()?;
-        if let Some(tir) = Arc::get_mut(&mut self.tir) {
-            tir.destroy()?;
+        // Its rules are gone, so nobody else holds it.
+        if let Some(rq) = Arc::get_mut(&mut self.rq) {
+            rq.destroy()?;
         }
-        self.rq.destroy()?;
         Ok(self.sq.destroy()?)
     }
 }
@@ -156,7 +155,7 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<Self, VerbsError> {
         let pd = Arc::clone(&pd.inner);
         let core = &pd.core;
-        let port = core.port();
+        let port = core.device();
         let limits = port.limits();
         let inline = usize::from(limits.min_inline_bytes).min(MAX_HEADERS);
         let header_ds =
@@ -171,7 +170,6 @@ impl<B: Buffers> Qp<B> {
         let (sq_ring, sq_handle) = create_sq(&pd, &uar, &record, (&sizes, config), cqns[0])?;
         let (rq_ring, rq_handle) = create_rq(&pd, &record, (&sizes, config), cqns[1])?;
         let sqn = sq_handle.number();
-        let tir = Arc::new(port.direct_tir(rq_handle.number())?);
         let units = Ring::new(rq_ring, 0, sizes.log_rq_entries + sizes.log_rq_units)?;
         let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
         let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id());
@@ -188,7 +186,7 @@ impl<B: Buffers> Qp<B> {
             frames: Frames { max_bytes: 0, inline, checksums: limits.checksum_offload },
         });
         let objects =
-            RawObjects { flows: Vec::new(), tir, rq: rq_handle, sq: sq_handle, next_flow: 0 };
+            RawObjects { flows: Vec::new(), rq: Arc::new(rq_handle), sq: sq_handle, next_flow: 0 };
         Ok(Self {
             sq,
             rq: Some(rq),
@@ -213,7 +211,7 @@ impl<B: Buffers> Qp<B> {
     pub(super) fn start_raw(&mut self) -> Result<(), VerbsError> {
         let Objects::Raw(raw) = &self.objects else { return Err(only_raw("frames")) };
         raw.start_sending()?;
-        self.sq.frames.max_bytes = u64::from(self.pd.core.port().mtu()) + HEADER_BYTES;
+        self.sq.frames.max_bytes = u64::from(self.pd.core.device().mtu()) + HEADER_BYTES;
         Ok(())
     }
 
@@ -230,8 +228,8 @@ impl<B: Buffers> Qp<B> {
     /// [`Qp::destroy_flow`] or [`Qp::reset`], or until the queue pair is dropped.
     ///
     /// [`FlowMatch::default`] takes every frame that the port lets in: its own address, broadcast,
-    /// groups after [`Device::join_multicast`](ferrocx_pmd::Device::join_multicast), and all after
-    /// [`Device::set_promiscuous`](ferrocx_pmd::Device::set_promiscuous). RoCE for the port's own
+    /// groups after [`RdmaContext::join_multicast`](ferrocx_core::Device::join_multicast), and all after
+    /// [`RdmaContext::set_promiscuous`](ferrocx_core::Device::set_promiscuous). RoCE for the port's own
     /// addresses stays with its queue pairs. A frame goes to one receiver: among rules that match,
     /// of all queues of the port, the one decides whose combination of fields was used first.
     ///
@@ -245,9 +243,13 @@ impl<B: Buffers> Qp<B> {
         if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {
             return Err(VerbsError::WrongState { is: self.state, needs: QpState::Rtr });
         }
-        let port = self.pd.core.port();
-        let counts = port.limits().flow_counters;
-        let handle = port.add_flow_rule_to(&raw.tir, matches, self.qpn & MAX_TAG, counts)?;
+        let port = self.pd.core.device();
+        let handle = port.add_flow_rule(&FlowRule {
+            matches: *matches,
+            action: FlowAction::Queue(RxQueueRef::new(&raw.rq)),
+            mark: Some(self.qpn & MAX_TAG),
+            count: port.limits().flow_counters,
+        })?;
         let id = FlowId(raw.next_flow);
         raw.next_flow += 1;
         raw.flows.push((id, handle));
@@ -296,7 +298,7 @@ fn create_sq(
     (sizes, config): (&Sizes, &QpConfig),
     cqn: u32,
 ) -> Result<(Arc<DmaBuf>, Handle), VerbsError> {
-    let port = pd.core.port();
+    let port = pd.core.device();
     let ring = Arc::new(port.alloc_dma(BLOCK_BYTES << sizes.log_sq_blocks, 4096)?);
     let wq = work_queue(pd, record)
         .with_uar_page(uar.page())
@@ -311,10 +313,8 @@ fn create_sq(
         .with_tis_lst_sz(1)
         .with_tis_num_0(port.tisn())
         .with_wq(wq);
-    let input = CreateSq::input().with_ctx(sqc);
-    let sqn = port.execute::<CreateSq>(&input, &page_list(&ring), &mut [])?.sqn();
-    let memory = vec![Arc::clone(&ring), Arc::clone(record)];
-    Ok((ring, port.adopt(Kind::Sq, sqn, memory)))
+    let handle = port.create_sq(sqc, &ring, record)?;
+    Ok((ring, handle))
 }
 
 /// Makes a receive queue in reset, and its ring. Frames arrive whole: VLAN tags stay.
@@ -324,7 +324,7 @@ fn create_rq(
     (sizes, config): (&Sizes, &QpConfig),
     cqn: u32,
 ) -> Result<(Arc<DmaBuf>, Handle), VerbsError> {
-    let port = pd.core.port();
+    let port = pd.core.device();
     let ring = Arc::new(port.alloc_dma(16 << (sizes.log_rq_entries + sizes.log_rq_units), 4096)?);
     let wq = work_queue(pd, record)
         .with_log_wq_stride(LOG_UNIT_BYTES + u32::from(sizes.log_rq_units))
@@ -336,10 +336,8 @@ fn create_rq(
         .with_user_index(config.user_index)
         .with_cqn(cqn)
         .with_wq(wq);
-    let input = CreateRq::input().with_ctx(rqc);
-    let rqn = port.execute::<CreateRq>(&input, &page_list(&ring), &mut [])?.rqn();
-    let memory = vec![Arc::clone(&ring), Arc::clone(record)];
-    Ok((ring, port.adopt(Kind::Rq, rqn, memory)))
+    let handle = port.create_rq(rqc, &ring, record)?;
+    Ok((ring, handle))
 }
 
 /// Of what only raw packet queue pairs have.

@@ -23,7 +23,7 @@
 //!
 //! ```compile_fail,E0599
 //! # use ferrocx_verbs_lite::*;
-//! fn frames_too_early(qp: RawQp<Init>, matches: &ferrocx_pmd::FlowMatch) {
+//! fn frames_too_early(qp: RawQp<Init>, matches: &ferrocx_core::FlowMatch) {
 //!     let mut qp = qp;
 //!     let _ = qp.create_flow(matches);
 //! }
@@ -40,7 +40,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use ferrocx_pmd::{FlowCounts, FlowMatch};
+use ferrocx_core::{FlowCounts, FlowMatch};
 use thiserror::Error;
 
 use super::{FlowId, InitAttr, Qp, QpConfig, QpState, QpType, RtrAttr, RtsAttr, WrongCompletion};

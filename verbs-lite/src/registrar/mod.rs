@@ -33,13 +33,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_pmd::lcore::handover;
+use ferrocx_core::lcore::handover;
 
 pub use client::{Answer, Client, FailureCause, KeyId, RegisteredKey};
 pub use worker::{Drained, Worker};
 
+use crate::context::RdmaContext;
 use crate::cq::Cq;
-use crate::device::Device;
 use crate::error::VerbsError;
 use crate::fastreg::ListLayout;
 use crate::gid::Path;
@@ -94,7 +94,7 @@ impl Lane {
     /// # Errors
     ///
     /// As [`looped_back`].
-    pub fn looped_back(device: &Device, pd: &Pd, wr: u32) -> Result<Self, VerbsError> {
+    pub fn looped_back(device: &RdmaContext, pd: &Pd, wr: u32) -> Result<Self, VerbsError> {
         let (qp, cq) = looped_back(device, pd, wr)?;
         Ok(Self { qp, cq })
     }
@@ -106,7 +106,7 @@ impl Lane {
 ///
 /// As [`Pd::create_rc_qp`] and the transitions behind it.
 pub fn looped_back<B: Buffers>(
-    device: &Device,
+    device: &RdmaContext,
     pd: &Pd,
     wr: u32,
 ) -> Result<(Qp<B>, Cq), VerbsError> {
@@ -126,12 +126,12 @@ pub fn looped_back<B: Buffers>(
 
 /// Connects a queue pair in reset to itself.
 pub(crate) fn lead_to_itself<B: Buffers>(
-    device: &Device,
+    device: &RdmaContext,
     qp: &mut Qp<B>,
 ) -> Result<(), VerbsError> {
     let own = device.gids().first().map(|entry| entry.gid);
     let own = own.ok_or(VerbsError::GidTableFull { size: 0 })?;
-    let path = Path::new(device.route(own)?, device.port().mac());
+    let path = Path::new(device.route(own)?, device.device().mac());
     qp.init(&InitAttr { access: Access::empty(), qkey: 0 })?;
     qp.connect(&RtrAttr::new(path, qp.qpn(), Psn(0), Mtu::B256))?;
     qp.activate(&RtsAttr::new(Psn(0)))
@@ -139,7 +139,7 @@ pub(crate) fn lead_to_itself<B: Buffers>(
 
 /// Makes a pipeline over `memories`, which requests name by their place in the list.
 ///
-/// Launch the worker on a core with [`ferrocx_pmd::lcore::Lcores::launch`]:
+/// Launch the worker on a core with [`ferrocx_core::lcore::Lcores::launch`]:
 /// `lcores.launch(core, move |stop| worker.run(stop, WaitStrategy::Busy))`.
 ///
 /// The memories are the host's, or all of one peer region
@@ -151,7 +151,7 @@ pub(crate) fn lead_to_itself<B: Buffers>(
 /// [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for memory of more than one peer, or
 /// what the device refused.
 pub fn registrar(
-    device: &Device,
+    device: &RdmaContext,
     pd: &Pd,
     lane: Lane,
     memories: Vec<Arc<Memory>>,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ferrocx_pmd::lcore::{StopFlag, WaitStrategy};
+use ferrocx_core::lcore::{StopFlag, WaitStrategy};
 use rtrb::{Consumer, Producer};
 
 use super::client::{Answer, Ending, FailureCause, KeyId, Purpose, RegisteredKey, Request};
 use super::{Lane, RegistrarConfig};
+use crate::context::RdmaContext;
 use crate::cq::Cq;
-use crate::device::Device;
 use crate::error::{Failure, VerbsError};
 use crate::fastreg::{FastReg, FastRegMr, PageList, RegisteredMr};
 use crate::mr::Memory;
@@ -92,7 +92,7 @@ pub struct Drained {
 
 impl Worker {
     pub(super) fn new(
-        device: &Device,
+        device: &RdmaContext,
         pd: &Pd,
         lane: Lane,
         memories: Vec<Arc<Memory>>,

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
+use ferrocx_core::{DeviceConfig, MacAddr};
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_model::wire::{Wire, link};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::{DeviceConfig, MacAddr};
 use ferrocx_verbs_lite::*;
 
 /// Device time of one step.
@@ -73,7 +73,7 @@ impl World {
 
 /// One port: its device, domain, completion queue and memory.
 pub struct Side {
-    pub device: Device,
+    pub device: RdmaContext,
     pub pd: Pd,
     pub cq: Cq,
     pub memory: Arc<Memory>,
@@ -112,8 +112,8 @@ fn model(number: u8, wire: impl Wire + 'static, config: NicConfig) -> (Arc<Local
 /// Opens the verbs device behind a transport; what the model refused is printed if that fails.
 pub fn open(transport: Arc<LocalTransport>, number: u8) -> Side {
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let port = ferrocx_pmd::Device::open(transport, &settings).unwrap();
-    let device = Device::open(port).unwrap();
+    let port = ferrocx_core::Device::open(transport, &settings).unwrap();
+    let device = RdmaContext::open(&port).unwrap();
     let ip = Ipv4Addr::new(192, 168, 0, number);
     let gid = GidConfig { address: ip.into(), prefix_len: 24, gateway: None, vlan: None };
     device.add_gid(gid).unwrap();
@@ -123,7 +123,14 @@ pub fn open(transport: Arc<LocalTransport>, number: u8) -> Side {
     Side { device, pd, cq, memory, ip }
 }
 
-pub fn memory(device: &Device) -> Arc<Memory> {
+/// Ends a context, and then its device.
+pub fn close(context: RdmaContext) -> Result<(), ferrocx_core::DeviceError> {
+    let device = context.device().clone();
+    drop(context);
+    device.close()
+}
+
+pub fn memory(device: &RdmaContext) -> Arc<Memory> {
     let region =
         RegionConfig { len_bytes: MEMORY_BYTES, page: PageSize::Base4K, ..RegionConfig::default() };
     Memory::alloc(device, &region).unwrap()
@@ -214,7 +221,7 @@ pub fn small() -> QpConfig {
 pub fn path(from: &Side, to: &Side) -> Path {
     let route = from.device.route(to.ip.into()).unwrap();
     assert_eq!(route.next_hop, std::net::IpAddr::V4(to.ip));
-    Path::new(route, to.device.port().mac())
+    Path::new(route, to.device.device().mac())
 }
 
 pub fn rtr(from: &Side, to: &Side, qpn: Qpn, psn: u32) -> RtrAttr {
@@ -232,7 +239,7 @@ impl Side {
     }
 
     pub fn mac(&self) -> MacAddr {
-        self.device.port().mac()
+        self.device.device().mac()
     }
 
     pub fn fill(&self, offset: usize, bytes: &[u8]) {

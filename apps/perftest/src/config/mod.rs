@@ -13,9 +13,9 @@ use ferrocx_app_common::option::OptionError;
 use ferrocx_app_common::peer::PeerSpec;
 use ferrocx_app_common::report::{JsonTarget, ReportError};
 use ferrocx_app_common::wait::{UnknownWait, Wait};
+use ferrocx_core::MacAddr;
 use ferrocx_model::wire::ImpairConfig;
 use ferrocx_net::ether::{BadMac, Mac};
-use ferrocx_pmd::MacAddr;
 use ferrocx_verbs_lite::{Mtu, QpType};
 use thiserror::Error;
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
-use ferrocx_pmd::lcore::{StopFlag, WaitStrategy};
+use ferrocx_core::lcore::{StopFlag, WaitStrategy};
 use ferrocx_verbs_lite::registrar::{
     Answer, Client, Drained, KeyId, Lane, RegisteredKey, RegistrarConfig, registrar,
 };

@@ -8,8 +8,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ferrocx_verbs_lite::registrar::looped_back;
 use ferrocx_verbs_lite::{
-    Access, Cq, Device, FastReg, FastRegMr, InvalidatedRkey, ListLayout, Memory, PageList, Pd, Qp,
-    RegisteredMr, RemoteAddr, Returned, Rkey, SendFlags, Wc,
+    Access, Cq, FastReg, FastRegMr, InvalidatedRkey, ListLayout, Memory, PageList, Pd, Qp,
+    RdmaContext, RegisteredMr, RemoteAddr, Returned, Rkey, SendFlags, Wc,
 };
 
 use super::PATIENCE;
@@ -21,7 +21,7 @@ const LIST_PAGES: u32 = 64;
 
 /// A domain, and the queue pair that changes its keys.
 struct Domain {
-    device: Device,
+    device: RdmaContext,
     pd: Pd,
     qp: Qp<()>,
     cq: Cq,

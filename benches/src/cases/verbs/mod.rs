@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_core::DeviceConfig;
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_pmd::DeviceConfig;
 use ferrocx_verbs_lite::bench_support::PlayedCq;
 use ferrocx_verbs_lite::registrar::looped_back;
 use ferrocx_verbs_lite::*;
@@ -65,7 +65,7 @@ struct Still<B: Buffers> {
     qp: Qp<B>,
     cq: Cq,
     played: PlayedCq,
-    device: Device,
+    device: RdmaContext,
     pd: Pd,
     memory: Arc<Memory>,
 }
@@ -89,8 +89,8 @@ fn still<B: Buffers>() -> Still<B> {
         world.0.step(now);
     })));
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let port = ferrocx_pmd::Device::open(transport, &settings).expect("the model comes up");
-    let device = Device::open(port).expect("the model has RoCE");
+    let port = ferrocx_core::Device::open(transport, &settings).expect("the model comes up");
+    let device = RdmaContext::open(&port).expect("the model has RoCE");
     let pd = device.alloc_pd().expect("a domain");
     let (qp, cq) = looped_back(&device, &pd, 256).expect("a queue pair");
     let played = PlayedCq::new(&cq).expect("a ring");

@@ -3,143 +3,84 @@
 //! Source: reference 4.2 "Ports, vports, RoCE"; Linux 6.12 `mlx5_ifc.h`, `query_cong_*`,
 //! `modify_cong_*`, `cong_control_r_roce_ecn_np`.
 
-use crate::{command, layout};
+use crate::layout;
+use crate::layout::rows;
+
+rows! { $
+    cong_protocol {
+        /// Which part, see [`CongProtocol`].
+        0x08 [3:0] cong_protocol;
+    }
+    priority {
+        /// Priority, 0 to 7.
+        0x08 [7:4] priority;
+    }
+}
+
+command! {
+    without uid;
+    QueryCongStatus QUERY_CONG_STATUS {
+        ..cong_protocol;
+        ..priority;
+    } => {
+        /// It is on for this priority.
+        0x0c [31] enable;
+        /// 802.1Qau: frames carry a tag.
+        0x0c [30] tag_enable;
+    }
+    ModifyCongStatus MODIFY_CONG_STATUS {
+        ..cong_protocol;
+        ..priority;
+        /// Turn it on for this priority.
+        0x0c [31] enable;
+        /// 802.1Qau: frames carry a tag.
+        0x0c [30] tag_enable;
+    }
+    QueryCongParams QUERY_CONG_PARAMS { ..cong_protocol; } => [0x110] {
+        /// The parameters of that part.
+        0x10 ([u8; 0x100]) congestion_parameters;
+    }
+    ModifyCongParams MODIFY_CONG_PARAMS [0x120] {
+        ..cong_protocol;
+        /// Which parameters are taken, a bit each.
+        0x0c [31:0] field_select;
+        /// The parameters of that part.
+        0x20 ([u8; 0x100]) congestion_parameters;
+    }
+    QueryCongStatistics QUERY_CONG_STATISTICS {
+        /// Set the counters to zero once they are read.
+        0x08 [31] clear;
+    } => [0x110] {
+        /// Flows whose rate is limited now.
+        0x10 [31:0] rp_cur_flows;
+        /// Flows whose rate was limited.
+        0x14 [31:0] sum_flows;
+        /// Notifications that were not acted on.
+        0x18 (u64) rp_cnp_ignored;
+        /// Notifications that were acted on.
+        0x20 (u64) rp_cnp_handled;
+        /// When the counters were read.
+        0x48 (u64) time_stamp;
+        /// Time over which they were summed up.
+        0x50 [31:0] accumulators_period;
+        /// RoCE packets that arrived with the mark "congestion experienced".
+        0x54 (u64) np_ecn_marked_roce_packets;
+        /// Notifications sent.
+        0x5c (u64) np_cnp_sent;
+    }
+}
 
 layout! {
-    /// QUERY_CONG_STATUS input, 0x10 bytes.
-    pub struct QueryCongStatusIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Priority, 0 to 7.
-        0x08 [7:4] priority, with_priority;
-        /// Which part, see [`CongProtocol`].
-        0x08 [3:0] cong_protocol, with_cong_protocol;
-    }
-
-    /// QUERY_CONG_STATUS output, 0x10 bytes.
-    pub struct QueryCongStatusOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// It is on for this priority.
-        0x0c [31] enable, with_enable;
-        /// 802.1Qau: frames carry a tag.
-        0x0c [30] tag_enable, with_tag_enable;
-    }
-
-    /// MODIFY_CONG_STATUS input, 0x10 bytes.
-    pub struct ModifyCongStatusIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Priority, 0 to 7.
-        0x08 [7:4] priority, with_priority;
-        /// Which part, see [`CongProtocol`].
-        0x08 [3:0] cong_protocol, with_cong_protocol;
-        /// Turn it on for this priority.
-        0x0c [31] enable, with_enable;
-        /// 802.1Qau: frames carry a tag.
-        0x0c [30] tag_enable, with_tag_enable;
-    }
-
-    /// MODIFY_CONG_STATUS output, 0x10 bytes.
-    pub struct ModifyCongStatusOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_CONG_PARAMS input, 0x10 bytes.
-    pub struct QueryCongParamsIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Which part, see [`CongProtocol`].
-        0x08 [3:0] cong_protocol, with_cong_protocol;
-    }
-
-    /// QUERY_CONG_PARAMS output, 0x110 bytes.
-    pub struct QueryCongParamsOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The parameters of that part.
-        0x10 ([u8; 0x100]) congestion_parameters, with_congestion_parameters;
-    }
-
-    /// MODIFY_CONG_PARAMS input, 0x120 bytes.
-    pub struct ModifyCongParamsIn [0x120] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Which part, see [`CongProtocol`].
-        0x08 [3:0] cong_protocol, with_cong_protocol;
-        /// Which parameters are taken, a bit each.
-        0x0c [31:0] field_select, with_field_select;
-        /// The parameters of that part.
-        0x20 ([u8; 0x100]) congestion_parameters, with_congestion_parameters;
-    }
-
-    /// MODIFY_CONG_PARAMS output, 0x10 bytes.
-    pub struct ModifyCongParamsOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_CONG_STATISTICS input, 0x10 bytes.
-    pub struct QueryCongStatisticsIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Set the counters to zero once they are read.
-        0x08 [31] clear, with_clear;
-    }
-
-    /// QUERY_CONG_STATISTICS output, 0x110 bytes.
-    pub struct QueryCongStatisticsOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// Flows whose rate is limited now.
-        0x10 [31:0] rp_cur_flows, with_rp_cur_flows;
-        /// Flows whose rate was limited.
-        0x14 [31:0] sum_flows, with_sum_flows;
-        /// Notifications that were not acted on.
-        0x18 (u64) rp_cnp_ignored, with_rp_cnp_ignored;
-        /// Notifications that were acted on.
-        0x20 (u64) rp_cnp_handled, with_rp_cnp_handled;
-        /// When the counters were read.
-        0x48 (u64) time_stamp, with_time_stamp;
-        /// Time over which they were summed up.
-        0x50 [31:0] accumulators_period, with_accumulators_period;
-        /// RoCE packets that arrived with the mark "congestion experienced".
-        0x54 (u64) np_ecn_marked_roce_packets, with_np_ecn_marked_roce_packets;
-        /// Notifications sent.
-        0x5c (u64) np_cnp_sent, with_np_cnp_sent;
-    }
-
     /// Parameters of the notification point, 256 bytes (`cong_control_r_roce_ecn_np`).
     pub struct CongNp [0x100] {
         /// Microseconds between two notifications of a flow.
-        0x14 [31:0] min_time_between_cnps, with_min_time_between_cnps;
+        0x14 [31:0] min_time_between_cnps;
         /// Differentiated services code point of notifications.
-        0x18 [13:8] cnp_dscp, with_cnp_dscp;
+        0x18 [13:8] cnp_dscp;
         /// 0: notifications have the priority `cnp_802p_prio`; 1: that of their flow.
-        0x18 [3] cnp_prio_mode, with_cnp_prio_mode;
+        0x18 [3] cnp_prio_mode;
         /// Priority of notifications.
-        0x18 [2:0] cnp_802p_prio, with_cnp_802p_prio;
+        0x18 [2:0] cnp_802p_prio;
     }
 }
 
@@ -152,12 +93,4 @@ impl CongProtocol {
     pub const ROCE_RP: Self = Self(1);
     /// RoCE, notification point: the receiver that tells of congestion.
     pub const ROCE_NP: Self = Self(2);
-}
-
-command! {
-    QueryCongStatus QUERY_CONG_STATUS: QueryCongStatusIn => QueryCongStatusOut,
-    ModifyCongStatus MODIFY_CONG_STATUS: ModifyCongStatusIn => ModifyCongStatusOut,
-    QueryCongParams QUERY_CONG_PARAMS: QueryCongParamsIn => QueryCongParamsOut,
-    ModifyCongParams MODIFY_CONG_PARAMS: ModifyCongParamsIn => ModifyCongParamsOut,
-    QueryCongStatistics QUERY_CONG_STATISTICS: QueryCongStatisticsIn => QueryCongStatisticsOut,
 }

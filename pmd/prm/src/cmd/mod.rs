@@ -6,6 +6,94 @@
 //!
 //! Source: reference 2.1, 2.2 and 4; PRM "Command Interface".
 
+use crate::layout;
+use crate::layout::{Layout, rows};
+use crate::syndrome::CommandStatus;
+
+rows! { $
+    input_header {
+        /// What to do, see [`Opcode`](crate::cmd::Opcode).
+        0x00 [31:16] opcode;
+        /// User context, 0 for the driver itself.
+        0x00 [15:0] uid;
+        /// Variant of the command.
+        0x04 [15:0] op_mod;
+    }
+    input_header_without_uid {
+        /// What to do, see [`Opcode`](crate::cmd::Opcode).
+        0x00 [31:16] opcode;
+        /// Variant of the command.
+        0x04 [15:0] op_mod;
+    }
+    output_header {
+        /// Output status, see [`CommandStatus`](crate::syndrome::CommandStatus).
+        0x00 [31:24] status;
+        /// Diagnostic code of the firmware.
+        0x04 [31:0] syndrome;
+    }
+}
+
+/// Declares commands: `Name OPCODE [size] { input } => [size] { output }`.
+///
+/// A body holds the fields behind the header, which every input and output has by itself. A size
+/// that is left out is 0x10, an output that is left out has only its header. Names that share a
+/// body are listed before it. Each name gets the layouts `NameIn` and `NameOut`.
+macro_rules! command {
+    (@all $header:ident; $(
+        $(#[$($meta:tt)*])*
+        $( $name:ident $op:ident ),+ $([$in_size:literal])? { $($in:tt)* }
+        $( => $([$out_size:literal])? { $($out:tt)* } )?
+    )*) => { $( command! {
+        @each [$($name $op)+] [$(#[$($meta)*])*]
+        [$($in_size)?] { ..$header; $($in)* }
+        [$($($out_size)?)?] { ..output_header; $($($out)*)? }
+    } )* };
+    (@each $names:tt $meta:tt [] $in:tt $out_size:tt $out:tt) => {
+        command! { @each $names $meta [0x10] $in $out_size $out }
+    };
+    (@each $names:tt $meta:tt $in_size:tt $in:tt [] $out:tt) => {
+        command! { @each $names $meta $in_size $in [0x10] $out }
+    };
+    (@each [$($name:ident $op:ident)+] $meta:tt $in_size:tt $in:tt $out_size:tt $out:tt) => {
+        $( command! { @one $name $op $meta $in_size $in $out_size $out } )+
+    };
+    (@one $name:ident $op:ident [$($meta:tt)*] $in_size:tt $in:tt $out_size:tt $out:tt) => {
+        pastey::paste! {
+            #[doc = concat!("The command ", stringify!($op), ".\n")]
+            $($meta)*
+            #[derive(Debug, Clone, Copy)]
+            pub enum $name {}
+
+            impl $crate::cmd::Command for $name {
+                const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$op;
+                type In = [<$name In>];
+                type Out = [<$name Out>];
+                fn input() -> Self::In {
+                    [<$name In>]::zeroed().with_opcode(u32::from(Self::OPCODE.0))
+                }
+            }
+
+            impl $crate::cmd::CommandOutput for [<$name Out>] {
+                fn command_status(&self) -> $crate::syndrome::CommandStatus {
+                    $crate::syndrome::CommandStatus(self.status() as u8)
+                }
+                fn command_syndrome(&self) -> u32 {
+                    self.syndrome()
+                }
+            }
+
+            $crate::layout! {
+                #[doc = concat!("Fixed part of the input of ", stringify!($op), ".")]
+                pub struct [<$name In>] $in_size $in
+                #[doc = concat!("Fixed part of the output of ", stringify!($op), ".")]
+                pub struct [<$name Out>] $out_size $out
+            }
+        }
+    };
+    (without uid; $($commands:tt)*) => { command! { @all input_header_without_uid; $($commands)* } };
+    ($($commands:tt)*) => { command! { @all input_header; $($commands)* } };
+}
+
 pub mod cong;
 pub mod device;
 pub mod flow;
@@ -19,10 +107,6 @@ pub mod tir;
 pub mod wq;
 
 pub use opcode::Opcode;
-
-use crate::layout;
-use crate::layout::Layout;
-use crate::syndrome::CommandStatus;
 
 /// One command of the interface: its opcode and the fixed parts of its input and output.
 pub trait Command {
@@ -44,35 +128,6 @@ pub trait CommandOutput: Layout {
     fn command_syndrome(&self) -> u32;
 }
 
-/// Implements [`Command`] for a list of `Name: Input => Output;`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! command {
-    ($($name:ident $op:ident: $input:ident => $output:ident,)*) => { $(
-        #[doc = concat!("The command ", stringify!($op), ".")]
-        #[derive(Debug, Clone, Copy)]
-        pub enum $name {}
-
-        impl $crate::cmd::Command for $name {
-            const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$op;
-            type In = $input;
-            type Out = $output;
-            fn input() -> $input {
-                $input::zeroed().with_opcode(u32::from(Self::OPCODE.0))
-            }
-        }
-
-        impl $crate::cmd::CommandOutput for $output {
-            fn command_status(&self) -> $crate::syndrome::CommandStatus {
-                $crate::syndrome::CommandStatus(self.status() as u8)
-            }
-            fn command_syndrome(&self) -> u32 {
-                self.syndrome()
-            }
-        }
-    )* };
-}
-
 /// Bytes of input and of output that fit into the queue entry itself.
 ///
 /// Source: reference 2.1, `command_input_inline_data`.
@@ -89,6 +144,14 @@ pub const fn mailbox_blocks(len_bytes: usize) -> usize {
     len_bytes.saturating_sub(INLINE_BYTES).div_ceil(MAILBOX_DATA_BYTES)
 }
 
+/// Bytes of an entry of a page list, an address; the entries stand at the tail of a command.
+///
+/// Source: reference 4.1.
+pub const PAGE_LIST_ENTRY_BYTES: usize = 8;
+
+/// Bytes of a page that the device is given, and of one in a list with `log_page_size` 0.
+pub const PAGE_BYTES: usize = 4096;
+
 /// The only command transport, in [`CommandEntry::command_type`]. Source: reference 2.1.
 pub const TRANSPORT_PCIE: u32 = 7;
 
@@ -96,60 +159,52 @@ layout! {
     /// Command queue entry, 64 bytes. Source: reference 2.1; `mlx5_cmd_layout`.
     pub struct CommandEntry [0x40] {
         /// Transport, [`TRANSPORT_PCIE`].
-        0x00 [31:24] command_type, with_command_type;
+        0x00 [31:24] command_type;
         /// Length of the whole input in bytes, inline part included.
-        0x04 [31:0] input_length, with_input_length;
+        0x04 [31:0] input_length;
         /// Address of the first input block, 0 if the input fits inline.
-        0x08 (u64) input_mailbox_ptr, with_input_mailbox_ptr;
+        0x08 (u64) input_mailbox_ptr;
         /// The first 16 bytes of input.
-        0x10 ([u8; 16]) command_input_inline_data, with_command_input_inline_data;
+        0x10 ([u8; 16]) command_input_inline_data;
         /// The first 16 bytes of output, written by the device.
-        0x20 ([u8; 16]) command_output_inline_data, with_command_output_inline_data;
+        0x20 ([u8; 16]) command_output_inline_data;
         /// Address of the first output block, 0 if the output fits inline.
-        0x30 (u64) output_mailbox_ptr, with_output_mailbox_ptr;
+        0x30 (u64) output_mailbox_ptr;
         /// Length in bytes that the driver can take.
-        0x38 [31:0] output_length, with_output_length;
+        0x38 [31:0] output_length;
         /// Equal to the token in every mailbox block of this command.
-        0x3c [31:24] token, with_token;
+        0x3c [31:24] token;
         /// Makes the XOR of the entry 0xff, or is not used.
-        0x3c [23:16] signature, with_signature;
+        0x3c [23:16] signature;
         /// Delivery status, written by the device.
-        0x3c [7:1] status, with_status;
+        0x3c [7:1] status;
         /// The entry belongs to the device; it clears this bit last.
-        0x3c [0] ownership, with_ownership;
+        0x3c [0] ownership;
     }
 
     /// Mailbox block, 576 bytes. Source: reference 2.1; `mlx5_cmd_prot_block`.
     pub struct Mailbox [0x240] {
         /// Up to 512 bytes of input or output.
-        0x000 ([u8; 512]) data, with_data;
+        0x000 ([u8; 512]) data;
         /// Address of the next block, 0 at the end.
-        0x230 (u64) next_pointer, with_next_pointer;
+        0x230 (u64) next_pointer;
         /// Position in the chain, from 0.
-        0x238 [31:0] block_number, with_block_number;
+        0x238 [31:0] block_number;
         /// Equal to the token of the queue entry.
-        0x23c [23:16] token, with_token;
+        0x23c [23:16] token;
         /// Makes the XOR of bytes 0x200 to 0x23e 0xff, or is not used.
-        0x23c [15:8] ctrl_signature, with_ctrl_signature;
+        0x23c [15:8] ctrl_signature;
         /// Makes the XOR of the block 0xff, or is not used.
-        0x23c [7:0] signature, with_signature;
+        0x23c [7:0] signature;
     }
 
     /// First eight bytes of every input.
     pub struct InputHeader [0x8] {
-        /// What to do, see [`Opcode`].
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Variant of the command.
-        0x04 [15:0] op_mod, with_op_mod;
+        ..input_header;
     }
 
     /// First eight bytes of every output.
     pub struct OutputHeader [0x8] {
-        /// Output status, see [`CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        ..output_header;
     }
 }

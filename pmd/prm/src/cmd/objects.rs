@@ -2,258 +2,64 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
+use crate::layout::rows;
 use crate::mkey::Mkc;
-use crate::{command, layout};
 
-layout! {
-    /// ALLOC_UAR input, 0x10 bytes.
-    pub struct AllocUarIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-    }
-
-    /// ALLOC_UAR output, 0x10 bytes.
-    pub struct AllocUarOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+rows! { $
+    uar {
         /// UAR page, counted in pages from the start of BAR0.
-        0x08 [23:0] uar, with_uar;
+        0x08 [23:0] uar;
     }
-
-    /// DEALLOC_UAR input, 0x10 bytes.
-    pub struct DeallocUarIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// UAR page, counted in pages from the start of BAR0.
-        0x08 [23:0] uar, with_uar;
-    }
-
-    /// DEALLOC_UAR output, 0x10 bytes.
-    pub struct DeallocUarOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// ALLOC_PD input, 0x10 bytes.
-    pub struct AllocPdIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-    }
-
-    /// ALLOC_PD output, 0x10 bytes.
-    pub struct AllocPdOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    pd {
         /// Number of the protection domain.
-        0x08 [23:0] pd, with_pd;
+        0x08 [23:0] pd;
     }
-
-    /// DEALLOC_PD input, 0x10 bytes.
-    pub struct DeallocPdIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the protection domain.
-        0x08 [23:0] pd, with_pd;
-    }
-
-    /// DEALLOC_PD output, 0x10 bytes.
-    pub struct DeallocPdOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// ALLOC_TRANSPORT_DOMAIN input, 0x10 bytes.
-    pub struct AllocTransportDomainIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-    }
-
-    /// ALLOC_TRANSPORT_DOMAIN output, 0x10 bytes.
-    pub struct AllocTransportDomainOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    transport_domain {
         /// Number of the transport domain.
-        0x08 [23:0] transport_domain, with_transport_domain;
+        0x08 [23:0] transport_domain;
     }
-
-    /// DEALLOC_TRANSPORT_DOMAIN input, 0x10 bytes.
-    pub struct DeallocTransportDomainIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the transport domain.
-        0x08 [23:0] transport_domain, with_transport_domain;
-    }
-
-    /// DEALLOC_TRANSPORT_DOMAIN output, 0x10 bytes.
-    pub struct DeallocTransportDomainOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// ALLOC_XRCD input, 0x10 bytes.
-    pub struct AllocXrcdIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-    }
-
-    /// ALLOC_XRCD output, 0x10 bytes.
-    pub struct AllocXrcdOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    xrcd {
         /// Number of the XRC domain.
-        0x08 [23:0] xrcd, with_xrcd;
+        0x08 [23:0] xrcd;
     }
-
-    /// DEALLOC_XRCD input, 0x10 bytes.
-    pub struct DeallocXrcdIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the XRC domain.
-        0x08 [23:0] xrcd, with_xrcd;
-    }
-
-    /// DEALLOC_XRCD output, 0x10 bytes.
-    pub struct DeallocXrcdOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// CREATE_MKEY input, 0x110 bytes. The translation entries follow.
-    pub struct CreateMkeyIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The low two bits of each MTT grant read and write.
-        0x0c [31] pg_access, with_pg_access;
-        /// The translations come from a user memory object.
-        0x0c [30] mkey_umem_valid, with_mkey_umem_valid;
-        /// The mkey's context.
-        0x10 (Mkc) memory_key_mkey_entry, with_memory_key_mkey_entry;
-        /// 16-byte units of translation that follow; 0: to be filled in by UMR.
-        0x60 [31:0] translations_octword_actual_size, with_translations_octword_actual_size;
-    }
-
-    /// CREATE_MKEY output, 0x10 bytes.
-    pub struct CreateMkeyOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    mkey_index {
         /// Upper 24 bits of the mkey.
-        0x08 [23:0] mkey_index, with_mkey_index;
-    }
-
-    /// QUERY_MKEY input, 0x10 bytes; op_mod 0 mkc, 1 bsf.
-    pub struct QueryMkeyIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Upper 24 bits of the mkey.
-        0x08 [23:0] mkey_index, with_mkey_index;
-        /// The low two bits of each MTT grant read and write.
-        0x0c [31] pg_access, with_pg_access;
-    }
-
-    /// QUERY_MKEY output, 0x130 bytes.
-    pub struct QueryMkeyOut [0x130] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The mkey's context.
-        0x10 (Mkc) memory_key_mkey_entry, with_memory_key_mkey_entry;
-        /// First 16 bytes of translation or signature.
-        0x110 ([u8; 16]) bsf0_klm0_pas_mtt0_1, with_bsf0_klm0_pas_mtt0_1;
-        /// Second 16 bytes of translation or signature.
-        0x120 ([u8; 16]) bsf1_klm1_pas_mtt2_3, with_bsf1_klm1_pas_mtt2_3;
-    }
-
-    /// DESTROY_MKEY input, 0x10 bytes.
-    pub struct DestroyMkeyIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Upper 24 bits of the mkey.
-        0x08 [23:0] mkey_index, with_mkey_index;
-    }
-
-    /// DESTROY_MKEY output, 0x10 bytes.
-    pub struct DestroyMkeyOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+        0x08 [23:0] mkey_index;
     }
 }
 
 command! {
-    AllocUar ALLOC_UAR: AllocUarIn => AllocUarOut,
-    DeallocUar DEALLOC_UAR: DeallocUarIn => DeallocUarOut,
-    AllocPd ALLOC_PD: AllocPdIn => AllocPdOut,
-    DeallocPd DEALLOC_PD: DeallocPdIn => DeallocPdOut,
-    AllocTransportDomain ALLOC_TRANSPORT_DOMAIN: AllocTransportDomainIn => AllocTransportDomainOut,
-    DeallocTransportDomain DEALLOC_TRANSPORT_DOMAIN:
-        DeallocTransportDomainIn => DeallocTransportDomainOut,
-    AllocXrcd ALLOC_XRCD: AllocXrcdIn => AllocXrcdOut,
-    DeallocXrcd DEALLOC_XRCD: DeallocXrcdIn => DeallocXrcdOut,
-    CreateMkey CREATE_MKEY: CreateMkeyIn => CreateMkeyOut,
-    QueryMkey QUERY_MKEY: QueryMkeyIn => QueryMkeyOut,
-    DestroyMkey DESTROY_MKEY: DestroyMkeyIn => DestroyMkeyOut,
+    AllocUar ALLOC_UAR {} => { ..uar; }
+    DeallocUar DEALLOC_UAR { ..uar; }
+    AllocPd ALLOC_PD {} => { ..pd; }
+    DeallocPd DEALLOC_PD { ..pd; }
+    AllocTransportDomain ALLOC_TRANSPORT_DOMAIN {} => { ..transport_domain; }
+    DeallocTransportDomain DEALLOC_TRANSPORT_DOMAIN { ..transport_domain; }
+    AllocXrcd ALLOC_XRCD {} => { ..xrcd; }
+    DeallocXrcd DEALLOC_XRCD { ..xrcd; }
+    /// The translation entries follow the input.
+    CreateMkey CREATE_MKEY [0x110] {
+        /// The low two bits of each MTT grant read and write.
+        0x0c [31] pg_access;
+        /// The translations come from a user memory object.
+        0x0c [30] mkey_umem_valid;
+        /// The mkey's context.
+        0x10 (Mkc) memory_key_mkey_entry;
+        /// 16-byte units of translation that follow; 0: to be filled in by UMR.
+        0x60 [31:0] translations_octword_actual_size;
+    } => { ..mkey_index; }
+    /// `op_mod` 0 mkc, 1 bsf.
+    QueryMkey QUERY_MKEY {
+        ..mkey_index;
+        /// The low two bits of each MTT grant read and write.
+        0x0c [31] pg_access;
+    } => [0x130] {
+        /// The mkey's context.
+        0x10 (Mkc) memory_key_mkey_entry;
+        /// First 16 bytes of translation or signature.
+        0x110 ([u8; 16]) bsf0_klm0_pas_mtt0_1;
+        /// Second 16 bytes of translation or signature.
+        0x120 ([u8; 16]) bsf1_klm1_pas_mtt2_3;
+    }
+    DestroyMkey DESTROY_MKEY { ..mkey_index; }
 }

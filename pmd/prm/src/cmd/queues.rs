@@ -4,178 +4,76 @@
 
 use crate::cqc::Cqc;
 use crate::eqc::Eqc;
-use crate::{command, layout};
+use crate::layout::{bits, rows};
 
-layout! {
-    /// CREATE_EQ input, 0x110 bytes. The page list follows.
-    pub struct CreateEqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The event queue's context.
-        0x10 (Eqc) eq_context_entry, with_eq_context_entry;
-        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
-        0x58 ([u8; 32]) event_bitmask, with_event_bitmask;
-    }
-
-    /// CREATE_EQ output, 0x10 bytes.
-    pub struct CreateEqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+rows! { $
+    eqn {
         /// Number of the event queue.
-        0x08 [7:0] eq_number, with_eq_number;
+        0x08 [7:0] eq_number;
     }
-
-    /// DESTROY_EQ input, 0x10 bytes.
-    pub struct DestroyEqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the event queue.
-        0x08 [7:0] eq_number, with_eq_number;
-    }
-
-    /// DESTROY_EQ output, 0x10 bytes.
-    pub struct DestroyEqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_EQ input, 0x10 bytes.
-    pub struct QueryEqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the event queue.
-        0x08 [7:0] eq_number, with_eq_number;
-    }
-
-    /// QUERY_EQ output, 0x110 bytes. The page list follows.
-    pub struct QueryEqOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The event queue's context.
-        0x10 (Eqc) eq_context_entry, with_eq_context_entry;
-        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
-        0x58 (u64) event_bitmask, with_event_bitmask;
-    }
-
-    /// CREATE_CQ input, 0x110 bytes. The page list follows.
-    pub struct CreateCqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
+    cq_context {
         /// The completion queue's context.
-        0x10 (Cqc) cq_context, with_cq_context;
-        /// The queue stands in a user memory object.
-        0x5c [31] cq_umem_valid, with_cq_umem_valid;
+        0x10 (Cqc) cq_context;
     }
-
-    /// CREATE_CQ output, 0x10 bytes.
-    pub struct CreateCqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    cqn {
         /// Number of the completion queue.
-        0x08 [23:0] cqn, with_cqn;
-    }
-
-    /// MODIFY_CQ input, 0x110 bytes; op_mod 0 fields, 1 resize. The page list follows.
-    pub struct ModifyCqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the completion queue.
-        0x08 [23:0] cqn, with_cqn;
-        /// What to change: period 1, count 2, `oi` 4, EQ 8; resizing: size 1, offset 2, page size
-        /// 4.
-        0x0c [31:0] modify_field_select_resize_field_select,
-            with_modify_field_select_resize_field_select;
-        /// The completion queue's context.
-        0x10 (Cqc) cq_context, with_cq_context;
-        /// The queue stands in a user memory object.
-        0x5c [31] cq_umem_valid, with_cq_umem_valid;
-    }
-
-    /// MODIFY_CQ output, 0x10 bytes.
-    pub struct ModifyCqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_CQ input, 0x10 bytes.
-    pub struct DestroyCqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the completion queue.
-        0x08 [23:0] cqn, with_cqn;
-    }
-
-    /// DESTROY_CQ output, 0x10 bytes.
-    pub struct DestroyCqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_CQ input, 0x10 bytes.
-    pub struct QueryCqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the completion queue.
-        0x08 [23:0] cqn, with_cqn;
-    }
-
-    /// QUERY_CQ output, 0x110 bytes. The page list follows.
-    pub struct QueryCqOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The completion queue's context.
-        0x10 (Cqc) cq_context, with_cq_context;
+        0x08 [23:0] cqn;
     }
 }
 
 command! {
-    CreateEq CREATE_EQ: CreateEqIn => CreateEqOut,
-    DestroyEq DESTROY_EQ: DestroyEqIn => DestroyEqOut,
-    QueryEq QUERY_EQ: QueryEqIn => QueryEqOut,
-    CreateCq CREATE_CQ: CreateCqIn => CreateCqOut,
-    ModifyCq MODIFY_CQ: ModifyCqIn => ModifyCqOut,
-    DestroyCq DESTROY_CQ: DestroyCqIn => DestroyCqOut,
-    QueryCq QUERY_CQ: QueryCqIn => QueryCqOut,
+    /// The page list follows the input.
+    CreateEq CREATE_EQ [0x110] {
+        /// The event queue's context.
+        0x10 (Eqc) eq_context_entry;
+        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
+        0x58 ([u8; 32]) event_bitmask;
+    } => { ..eqn; }
+    DestroyEq DESTROY_EQ { ..eqn; }
+    /// The page list follows the output.
+    QueryEq QUERY_EQ { ..eqn; } => [0x110] {
+        /// The event queue's context.
+        0x10 (Eqc) eq_context_entry;
+        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
+        0x58 (u64) event_bitmask;
+    }
+    /// The page list follows the input.
+    CreateCq CREATE_CQ [0x110] {
+        ..cq_context;
+        /// The queue stands in a user memory object.
+        0x5c [31] cq_umem_valid;
+    } => { ..cqn; }
+    /// `op_mod` 0 fields, 1 resize. The page list follows the input.
+    ModifyCq MODIFY_CQ [0x110] {
+        ..cqn;
+        ..cq_context;
+        /// What to change: period 1, count 2, `oi` 4, EQ 8; resizing: size 1, offset 2, page size
+        /// 4.
+        0x0c [31:0] modify_field_select_resize_field_select;
+        /// The queue stands in a user memory object.
+        0x5c [31] cq_umem_valid;
+    }
+    DestroyCq DESTROY_CQ { ..cqn; }
+    /// The page list follows the output.
+    QueryCq QUERY_CQ { ..cqn; } => [0x110] { ..cq_context; }
+}
+
+bits! {
+    /// Bits of MODIFY_CQ's select word with `op_mod` 0. Source: reference 4.3.
+    pub mod modify_cq: u32 {
+        0 PERIOD: cq_period;
+        1 MAX_COUNT: cq_max_count;
+        2 OI: oi;
+        3 C_EQN: c_eqn_or_apu_element;
+        4 PERIOD_MODE: cq_period_mode;
+    }
+}
+
+bits! {
+    /// Bits of MODIFY_CQ's select word with `op_mod` 1, a resize. Source: reference 4.3.
+    pub mod resize_cq: u32 {
+        0 LOG_SIZE: log_cq_size;
+        1 PAGE_OFFSET: page_offset;
+        2 LOG_PAGE_SIZE: log_page_size;
+    }
 }

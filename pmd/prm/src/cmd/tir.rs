@@ -2,286 +2,85 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
+use crate::layout::{bits, rows};
 use crate::tirc::{Rqtc, Tirc, Tisc};
-use crate::{command, layout};
 
-layout! {
-    /// CREATE_RQT input, 0x110 bytes. The list of RQ numbers follows.
-    pub struct CreateRqtIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The RQ table's context.
-        0x20 (Rqtc) rqt_context, with_rqt_context;
-    }
-
-    /// CREATE_RQT output, 0x10 bytes.
-    pub struct CreateRqtOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+rows! { $
+    rqtn {
         /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
+        0x08 [23:0] rqtn;
     }
-
-    /// MODIFY_RQT input, 0x110 bytes. The list of RQ numbers follows.
-    pub struct ModifyRqtIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
-        /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
-        /// The context.
-        0x20 (Rqtc) ctx, with_ctx;
-    }
-
-    /// MODIFY_RQT output, 0x10 bytes.
-    pub struct ModifyRqtOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_RQT input, 0x10 bytes.
-    pub struct DestroyRqtIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
-    }
-
-    /// DESTROY_RQT output, 0x10 bytes.
-    pub struct DestroyRqtOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_RQT input, 0x10 bytes.
-    pub struct QueryRqtIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the RQ table.
-        0x08 [23:0] rqtn, with_rqtn;
-    }
-
-    /// QUERY_RQT output, 0x110 bytes.
-    pub struct QueryRqtOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The RQ table's context.
-        0x20 (Rqtc) rqt_context, with_rqt_context;
-    }
-
-    /// CREATE_TIR input, 0x110 bytes.
-    pub struct CreateTirIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The context.
-        0x20 (Tirc) ctx, with_ctx;
-    }
-
-    /// CREATE_TIR output, 0x10 bytes.
-    pub struct CreateTirOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    tirn {
         /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
+        0x08 [23:0] tirn;
     }
-
-    /// MODIFY_TIR input, 0x110 bytes.
-    pub struct ModifyTirIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
-        /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
-        /// The context.
-        0x20 (Tirc) ctx, with_ctx;
-    }
-
-    /// MODIFY_TIR output, 0x10 bytes.
-    pub struct ModifyTirOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_TIR input, 0x10 bytes.
-    pub struct DestroyTirIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
-    }
-
-    /// DESTROY_TIR output, 0x10 bytes.
-    pub struct DestroyTirOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_TIR input, 0x10 bytes.
-    pub struct QueryTirIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the TIR.
-        0x08 [23:0] tirn, with_tirn;
-    }
-
-    /// QUERY_TIR output, 0x110 bytes.
-    pub struct QueryTirOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The TIR's context.
-        0x20 (Tirc) tir_context, with_tir_context;
-    }
-
-    /// CREATE_TIS input, 0xc0 bytes.
-    pub struct CreateTisIn [0xc0] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The context.
-        0x20 (Tisc) ctx, with_ctx;
-    }
-
-    /// CREATE_TIS output, 0x10 bytes.
-    pub struct CreateTisOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    tisn {
         /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
-    }
-
-    /// MODIFY_TIS input, 0xc0 bytes.
-    pub struct ModifyTisIn [0xc0] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
-        /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
-        /// The context.
-        0x20 (Tisc) ctx, with_ctx;
-    }
-
-    /// MODIFY_TIS output, 0x10 bytes.
-    pub struct ModifyTisOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_TIS input, 0x10 bytes.
-    pub struct DestroyTisIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
-    }
-
-    /// DESTROY_TIS output, 0x10 bytes.
-    pub struct DestroyTisOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_TIS input, 0x10 bytes.
-    pub struct QueryTisIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the TIS.
-        0x08 [23:0] tisn, with_tisn;
-    }
-
-    /// QUERY_TIS output, 0xb0 bytes.
-    pub struct QueryTisOut [0xb0] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The TIS's context.
-        0x10 (Tisc) tis_context, with_tis_context;
+        0x08 [23:0] tisn;
     }
 }
 
 command! {
-    CreateRqt CREATE_RQT: CreateRqtIn => CreateRqtOut,
-    ModifyRqt MODIFY_RQT: ModifyRqtIn => ModifyRqtOut,
-    DestroyRqt DESTROY_RQT: DestroyRqtIn => DestroyRqtOut,
-    QueryRqt QUERY_RQT: QueryRqtIn => QueryRqtOut,
-    CreateTir CREATE_TIR: CreateTirIn => CreateTirOut,
-    ModifyTir MODIFY_TIR: ModifyTirIn => ModifyTirOut,
-    DestroyTir DESTROY_TIR: DestroyTirIn => DestroyTirOut,
-    QueryTir QUERY_TIR: QueryTirIn => QueryTirOut,
-    CreateTis CREATE_TIS: CreateTisIn => CreateTisOut,
-    ModifyTis MODIFY_TIS: ModifyTisIn => ModifyTisOut,
-    DestroyTis DESTROY_TIS: DestroyTisIn => DestroyTisOut,
-    QueryTis QUERY_TIS: QueryTisIn => QueryTisOut,
+    /// The list of RQ numbers follows the input.
+    CreateRqt CREATE_RQT [0x110] {
+        /// The RQ table's context.
+        0x20 (Rqtc) rqt_context;
+    } => { ..rqtn; }
+    /// The list of RQ numbers follows the input.
+    ModifyRqt MODIFY_RQT [0x110] {
+        ..rqtn;
+        /// What to change.
+        0x10 (u64) bitmask;
+        /// The context.
+        0x20 (Rqtc) ctx;
+    }
+    DestroyRqt DESTROY_RQT { ..rqtn; }
+    QueryRqt QUERY_RQT { ..rqtn; } => [0x110] {
+        /// The RQ table's context.
+        0x20 (Rqtc) rqt_context;
+    }
+    CreateTir CREATE_TIR [0x110] {
+        /// The context.
+        0x20 (Tirc) ctx;
+    } => { ..tirn; }
+    ModifyTir MODIFY_TIR [0x110] {
+        ..tirn;
+        /// What to change.
+        0x10 (u64) bitmask;
+        /// The context.
+        0x20 (Tirc) ctx;
+    }
+    DestroyTir DESTROY_TIR { ..tirn; }
+    QueryTir QUERY_TIR { ..tirn; } => [0x110] {
+        /// The TIR's context.
+        0x20 (Tirc) tir_context;
+    }
+    CreateTis CREATE_TIS [0xc0] {
+        /// The context.
+        0x20 (Tisc) ctx;
+    } => { ..tisn; }
+    ModifyTis MODIFY_TIS [0xc0] {
+        ..tisn;
+        /// What to change.
+        0x10 (u64) bitmask;
+        /// The context.
+        0x20 (Tisc) ctx;
+    }
+    DestroyTis DESTROY_TIS { ..tisn; }
+    QueryTis QUERY_TIS { ..tisn; } => [0xb0] {
+        /// The TIS's context.
+        0x10 (Tisc) tis_context;
+    }
+}
+
+/// Bit of MODIFY_RQT's `modify_bitmask`: the list of queues. Source: reference 4.3.
+pub const MODIFY_RQT_LIST: u64 = 1;
+
+bits! {
+    /// Bits of MODIFY_TIR's `modify_bitmask`. Source: reference 4.3.
+    pub mod modify_tir: u64 {
+        0 PACKET_MERGE: packet_merge_mask;
+        2 HASH: rx_hash_fn;
+        4 SELF_LB: self_lb_block;
+    }
 }

@@ -2,292 +2,92 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
+use crate::layout::{bits, rows};
 use crate::wqc::{Rmpc, Rqc, Sqc};
-use crate::{command, layout};
 
-layout! {
-    /// CREATE_SQ input, 0x110 bytes. The page list follows.
-    pub struct CreateSqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The context.
-        0x20 (Sqc) ctx, with_ctx;
-    }
-
-    /// CREATE_SQ output, 0x10 bytes.
-    pub struct CreateSqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+rows! { $
+    sqn {
         /// Number of the send queue.
-        0x08 [23:0] sqn, with_sqn;
+        0x08 [23:0] sqn;
     }
-
-    /// MODIFY_SQ input, 0x110 bytes.
-    pub struct ModifySqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
-        0x08 [31:28] sq_state, with_sq_state;
-        /// Number of the send queue.
-        0x08 [23:0] sqn, with_sqn;
-        /// What to change.
-        0x10 (u64) modify_bitmask, with_modify_bitmask;
-        /// The context.
-        0x20 (Sqc) ctx, with_ctx;
-    }
-
-    /// MODIFY_SQ output, 0x10 bytes.
-    pub struct ModifySqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_SQ input, 0x10 bytes.
-    pub struct DestroySqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the send queue.
-        0x08 [23:0] sqn, with_sqn;
-    }
-
-    /// DESTROY_SQ output, 0x10 bytes.
-    pub struct DestroySqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_SQ input, 0x10 bytes.
-    pub struct QuerySqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the send queue.
-        0x08 [23:0] sqn, with_sqn;
-    }
-
-    /// QUERY_SQ output, 0x110 bytes.
-    pub struct QuerySqOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The send queue's context.
-        0x20 (Sqc) sq_context, with_sq_context;
-    }
-
-    /// CREATE_RQ input, 0x110 bytes. The page list follows.
-    pub struct CreateRqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The context.
-        0x20 (Rqc) ctx, with_ctx;
-    }
-
-    /// CREATE_RQ output, 0x10 bytes.
-    pub struct CreateRqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    rqn {
         /// Number of the receive queue.
-        0x08 [23:0] rqn, with_rqn;
+        0x08 [23:0] rqn;
     }
-
-    /// MODIFY_RQ input, 0x110 bytes.
-    pub struct ModifyRqIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
-        0x08 [31:28] rq_state, with_rq_state;
-        /// Number of the receive queue.
-        0x08 [23:0] rqn, with_rqn;
-        /// What to change.
-        0x10 (u64) modify_bitmask, with_modify_bitmask;
-        /// The context.
-        0x20 (Rqc) ctx, with_ctx;
-    }
-
-    /// MODIFY_RQ output, 0x10 bytes.
-    pub struct ModifyRqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_RQ input, 0x10 bytes.
-    pub struct DestroyRqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the receive queue.
-        0x08 [23:0] rqn, with_rqn;
-    }
-
-    /// DESTROY_RQ output, 0x10 bytes.
-    pub struct DestroyRqOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_RQ input, 0x10 bytes.
-    pub struct QueryRqIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the receive queue.
-        0x08 [23:0] rqn, with_rqn;
-    }
-
-    /// QUERY_RQ output, 0x110 bytes.
-    pub struct QueryRqOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The receive queue's context.
-        0x20 (Rqc) rq_context, with_rq_context;
-    }
-
-    /// CREATE_RMP input, 0x110 bytes. The page list follows.
-    pub struct CreateRmpIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// The context.
-        0x20 (Rmpc) ctx, with_ctx;
-    }
-
-    /// CREATE_RMP output, 0x10 bytes.
-    pub struct CreateRmpOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
+    rmpn {
         /// Number of the receive memory pool.
-        0x08 [23:0] rmpn, with_rmpn;
-    }
-
-    /// MODIFY_RMP input, 0x110 bytes.
-    pub struct ModifyRmpIn [0x110] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// State that the pool is in now: 1 ready, 3 error.
-        0x08 [31:28] rmp_state, with_rmp_state;
-        /// Number of the receive memory pool.
-        0x08 [23:0] rmpn, with_rmpn;
-        /// What to change.
-        0x10 (u64) bitmask, with_bitmask;
-        /// The context.
-        0x20 (Rmpc) ctx, with_ctx;
-    }
-
-    /// MODIFY_RMP output, 0x10 bytes.
-    pub struct ModifyRmpOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// DESTROY_RMP input, 0x10 bytes.
-    pub struct DestroyRmpIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the receive memory pool.
-        0x08 [23:0] rmpn, with_rmpn;
-    }
-
-    /// DESTROY_RMP output, 0x10 bytes.
-    pub struct DestroyRmpOut [0x10] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-    }
-
-    /// QUERY_RMP input, 0x10 bytes.
-    pub struct QueryRmpIn [0x10] {
-        /// Command opcode.
-        0x00 [31:16] opcode, with_opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid, with_uid;
-        /// Operation modifier.
-        0x04 [15:0] op_mod, with_op_mod;
-        /// Number of the receive memory pool.
-        0x08 [23:0] rmpn, with_rmpn;
-    }
-
-    /// QUERY_RMP output, 0x110 bytes.
-    pub struct QueryRmpOut [0x110] {
-        /// Output status, see [`crate::syndrome::CommandStatus`].
-        0x00 [31:24] status, with_status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome, with_syndrome;
-        /// The pool's context.
-        0x20 (Rmpc) rmp_context, with_rmp_context;
+        0x08 [23:0] rmpn;
     }
 }
 
 command! {
-    CreateSq CREATE_SQ: CreateSqIn => CreateSqOut,
-    ModifySq MODIFY_SQ: ModifySqIn => ModifySqOut,
-    DestroySq DESTROY_SQ: DestroySqIn => DestroySqOut,
-    QuerySq QUERY_SQ: QuerySqIn => QuerySqOut,
-    CreateRq CREATE_RQ: CreateRqIn => CreateRqOut,
-    ModifyRq MODIFY_RQ: ModifyRqIn => ModifyRqOut,
-    DestroyRq DESTROY_RQ: DestroyRqIn => DestroyRqOut,
-    QueryRq QUERY_RQ: QueryRqIn => QueryRqOut,
-    CreateRmp CREATE_RMP: CreateRmpIn => CreateRmpOut,
-    ModifyRmp MODIFY_RMP: ModifyRmpIn => ModifyRmpOut,
-    DestroyRmp DESTROY_RMP: DestroyRmpIn => DestroyRmpOut,
-    QueryRmp QUERY_RMP: QueryRmpIn => QueryRmpOut,
+    /// The page list follows the input.
+    CreateSq CREATE_SQ [0x110] {
+        /// The context.
+        0x20 (Sqc) ctx;
+    } => { ..sqn; }
+    ModifySq MODIFY_SQ [0x110] {
+        ..sqn;
+        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
+        0x08 [31:28] sq_state;
+        /// What to change.
+        0x10 (u64) modify_bitmask;
+        /// The context.
+        0x20 (Sqc) ctx;
+    }
+    DestroySq DESTROY_SQ { ..sqn; }
+    QuerySq QUERY_SQ { ..sqn; } => [0x110] {
+        /// The send queue's context.
+        0x20 (Sqc) sq_context;
+    }
+    /// The page list follows the input.
+    CreateRq CREATE_RQ [0x110] {
+        /// The context.
+        0x20 (Rqc) ctx;
+    } => { ..rqn; }
+    ModifyRq MODIFY_RQ [0x110] {
+        ..rqn;
+        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
+        0x08 [31:28] rq_state;
+        /// What to change.
+        0x10 (u64) modify_bitmask;
+        /// The context.
+        0x20 (Rqc) ctx;
+    }
+    DestroyRq DESTROY_RQ { ..rqn; }
+    QueryRq QUERY_RQ { ..rqn; } => [0x110] {
+        /// The receive queue's context.
+        0x20 (Rqc) rq_context;
+    }
+    /// The page list follows the input.
+    CreateRmp CREATE_RMP [0x110] {
+        /// The context.
+        0x20 (Rmpc) ctx;
+    } => { ..rmpn; }
+    ModifyRmp MODIFY_RMP [0x110] {
+        ..rmpn;
+        /// State that the pool is in now: 1 ready, 3 error.
+        0x08 [31:28] rmp_state;
+        /// What to change.
+        0x10 (u64) bitmask;
+        /// The context.
+        0x20 (Rmpc) ctx;
+    }
+    DestroyRmp DESTROY_RMP { ..rmpn; }
+    QueryRmp QUERY_RMP { ..rmpn; } => [0x110] {
+        /// The pool's context.
+        0x20 (Rmpc) rmp_context;
+    }
 }
+
+bits! {
+    /// Bits of MODIFY_RQ's `modify_bitmask`. Source: reference 4.3.
+    pub mod modify_rq: u64 {
+        1 VSD: vsd;
+        2 SCATTER_FCS: scatter_fcs;
+        3 COUNTER_SET_ID: counter_set_id;
+    }
+}
+
+/// Bit of MODIFY_RMP's `modify_bitmask`: the limit. Source: reference 4.3.
+pub const MODIFY_RMP_LWM: u64 = 1;

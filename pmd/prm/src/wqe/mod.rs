@@ -11,17 +11,24 @@ pub use rdma::{
 };
 
 use crate::layout;
+use crate::layout::{Layout, bits};
 
+/// Log2 of [`BASIC_BLOCK_BYTES`].
+pub const LOG_BASIC_BLOCK_BYTES: u32 = 6;
 /// Bytes of one send basic block (WQEBB). Source: reference 6.1.
-pub const BASIC_BLOCK_BYTES: usize = 64;
+pub const BASIC_BLOCK_BYTES: usize = 1 << LOG_BASIC_BLOCK_BYTES;
+/// Log2 of [`DS_BYTES`].
+pub const LOG_DS_BYTES: u32 = 4;
 /// Bytes of the unit in which [`Ctrl::ds`] counts. Source: reference 6.1.
-pub const DS_BYTES: usize = 16;
+pub const DS_BYTES: usize = 1 << LOG_DS_BYTES;
+/// Units of [`DS_BYTES`] in one basic block.
+pub const DS_PER_BLOCK: u32 = (BASIC_BLOCK_BYTES / DS_BYTES) as u32;
 /// The longest send WQE in 16-byte units. Source: reference 6.1.
 pub const MAX_DS: u32 = 63;
 /// lkey that ends a receive scatter list. Source: reference 6.3.
 pub const INVALID_LKEY: u32 = 0x100;
 /// Bit 31 of an inline data segment's first word, in a send WQE. Source: reference 6.3.
-pub const INLINE_SEG: u32 = 1 << 31;
+pub const INLINE_SEG: u32 = InlineHeader::INLINE.mask();
 /// Bit 31 of a data segment's `byte_count` in a receive WQE: no length, but a request to pad the
 /// start. There are no inline segments in receive WQEs. Source: Linux 6.12 `MLX5_HW_START_PADDING`,
 /// which mlx5e sets in every entry of a cyclic receive queue.
@@ -31,125 +38,144 @@ layout! {
     /// Control segment, 16 bytes: the start of every send WQE.
     pub struct Ctrl [0x10] {
         /// Modifier of the opcode, 0 for most.
-        0x00 [31:24] opmod, with_opmod;
+        0x00 [31:24] opmod;
         /// Running count of basic blocks, not masked by the queue size.
-        0x00 [23:8] wqe_index, with_wqe_index;
+        0x00 [23:8] wqe_index;
         /// What to do, see [`Opcode`].
-        0x00 [7:0] opcode, with_opcode;
+        0x00 [7:0] opcode;
         /// Number of the QP or SQ that the WQE is on.
-        0x04 [31:8] qpn, with_qpn;
+        0x04 [31:8] qpn;
         /// Length of the WQE in 16-byte units, this segment included.
-        0x04 [5:0] ds, with_ds;
+        0x04 [5:0] ds;
         /// Makes the XOR of the WQE 0xff, if the queue checks it.
-        0x08 [31:24] signature, with_signature;
+        0x08 [31:24] signature;
         /// Stream channel of a DC initiator.
-        0x08 [23:8] dci_stream, with_dci_stream;
-        /// Fence mode: 0 none, 1 initiator small, 2 fence, 3 strong ordering, 4 small and fence.
-        0x08 [7:5] fm, with_fm;
+        0x08 [23:8] dci_stream;
+        /// Fence mode, see [`FenceMode`].
+        0x08 [7:5] fm;
         /// Completion mode, see [`CompletionMode`].
-        0x08 [3:2] ce, with_ce;
+        0x08 [3:2] ce;
         /// The receiver raises a solicited event.
-        0x08 [1] se, with_se;
+        0x08 [1] se;
         /// Immediate data, rkey to invalidate, mkey of a UMR, or TIS/TIR number in 31:8.
-        0x0c [31:0] imm, with_imm;
+        0x0c [31:0] imm;
     }
 
     /// Ethernet segment, first 16 bytes.
     pub struct Eth [0x10] {
         /// Offset of the outer layer-4 header in 2-byte units (software parser).
-        0x00 [31:24] swp_outer_l4_offset, with_swp_outer_l4_offset;
+        0x00 [31:24] swp_outer_l4_offset;
         /// Offset of the outer layer-3 header in 2-byte units (software parser).
-        0x00 [23:16] swp_outer_l3_offset, with_swp_outer_l3_offset;
+        0x00 [23:16] swp_outer_l3_offset;
         /// Offset of the inner layer-4 header in 2-byte units (software parser).
-        0x00 [15:8] swp_inner_l4_offset, with_swp_inner_l4_offset;
+        0x00 [15:8] swp_inner_l4_offset;
         /// Offset of the inner layer-3 header in 2-byte units (software parser).
-        0x00 [7:0] swp_inner_l3_offset, with_swp_inner_l3_offset;
+        0x00 [7:0] swp_inner_l3_offset;
         /// Fill in the layer-4 checksum.
-        0x04 [31] l4_csum, with_l4_csum;
+        0x04 [31] l4_csum;
         /// Fill in the IPv4 header checksum.
-        0x04 [30] l3_csum, with_l3_csum;
+        0x04 [30] l3_csum;
         /// Fill in the inner layer-4 checksum.
-        0x04 [29] l4_inner_csum, with_l4_inner_csum;
+        0x04 [29] l4_inner_csum;
         /// Fill in the inner IPv4 header checksum.
-        0x04 [28] l3_inner_csum, with_l3_inner_csum;
+        0x04 [28] l3_inner_csum;
         /// Software parser: the outer layer 4 is UDP.
-        0x04 [21] swp_outer_l4_udp, with_swp_outer_l4_udp;
+        0x04 [21] swp_outer_l4_udp;
         /// Software parser: the outer layer 3 is IPv6.
-        0x04 [20] swp_outer_l3_ipv6, with_swp_outer_l3_ipv6;
+        0x04 [20] swp_outer_l3_ipv6;
         /// Software parser: the inner layer 4 is UDP.
-        0x04 [17] swp_inner_l4_udp, with_swp_inner_l4_udp;
+        0x04 [17] swp_inner_l4_udp;
         /// Software parser: the inner layer 3 is IPv6.
-        0x04 [16] swp_inner_l3_ipv6, with_swp_inner_l3_ipv6;
+        0x04 [16] swp_inner_l3_ipv6;
         /// TSO: payload bytes of one segment.
-        0x04 [15:0] mss, with_mss;
+        0x04 [15:0] mss;
         /// Metadata for the flow tables.
-        0x08 [31:0] flow_table_metadata, with_flow_table_metadata;
+        0x08 [31:0] flow_table_metadata;
         /// Bytes of packet header that stand inline from offset 0x0e; with
         /// [`ETH_VLAN_INSERT`]: insert the tag in `inline_hdr_start`.
-        0x0c [31:16] inline_hdr_sz, with_inline_hdr_sz;
+        0x0c [31:16] inline_hdr_sz;
         /// First two inline bytes, or the VLAN tag to insert.
-        0x0c [15:0] inline_hdr_start, with_inline_hdr_start;
+        0x0c [15:0] inline_hdr_start;
     }
 
     /// Data segment, 16 bytes: gather or scatter entry.
     pub struct Data [0x10] {
         /// Length in bytes; bit 31 is 0.
-        0x00 [31:0] byte_count, with_byte_count;
+        0x00 [31:0] byte_count;
         /// Key of the memory.
-        0x04 [31:0] lkey, with_lkey;
+        0x04 [31:0] lkey;
         /// Address in the space of the key.
-        0x08 (u64) addr, with_addr;
+        0x08 (u64) addr;
     }
 
     /// Header of an inline data segment; the data follow, padded to 16 bytes.
     pub struct InlineHeader [0x4] {
         /// Always set; tells it from a data segment.
-        0x00 [31] inline, with_inline;
+        0x00 [31] inline;
         /// Length of the data in bytes.
-        0x00 [9:0] byte_count, with_byte_count;
+        0x00 [9:0] byte_count;
     }
 
     /// Remote address segment, 16 bytes.
     pub struct Raddr [0x10] {
         /// Address in the remote key's space.
-        0x00 (u64) raddr, with_raddr;
+        0x00 (u64) raddr;
         /// Key of the remote memory.
-        0x08 [31:0] rkey, with_rkey;
+        0x08 [31:0] rkey;
     }
 
     /// Next segment, 16 bytes: start of a WQE in a linked-list receive queue.
     pub struct Next [0x10] {
         /// Index of the WQE that follows.
-        0x00 [15:0] next_wqe_index, with_next_wqe_index;
+        0x00 [15:0] next_wqe_index;
         /// XOR signature of the WQE.
-        0x04 [31:24] signature, with_signature;
+        0x04 [31:24] signature;
     }
 
     /// UMR control segment, 48 bytes. Source: reference 6.4.
     pub struct UmrCtrl [0x30] {
         /// The translations stand in the WQE.
-        0x00 [31] inline, with_inline;
+        0x00 [31] inline;
         /// Fail unless the mkey is in use (kernel's `CHECK_FREE`: "fail if free").
-        0x00 [30] check_not_free, with_check_not_free;
+        0x00 [30] check_not_free;
         /// Fail unless the mkey is free.
-        0x00 [29] check_free, with_check_free;
+        0x00 [29] check_free;
         /// `xlt_offset` means something.
-        0x00 [28] translation_offset_en, with_translation_offset_en;
+        0x00 [28] translation_offset_en;
         /// Check the mkey's queue pair number.
-        0x00 [27] check_qpn, with_check_qpn;
+        0x00 [27] check_qpn;
         /// 16-byte units of translation supplied.
-        0x04 [31:16] xlt_octowords, with_xlt_octowords;
+        0x04 [31:16] xlt_octowords;
         /// Low part of the first unit to change, or units of BSF.
-        0x04 [15:0] xlt_offset_15_0, with_xlt_offset_15_0;
+        0x04 [15:0] xlt_offset_15_0;
         /// Which fields of the mkey segment are applied, see [`mkey_mask`].
-        0x08 (u64) mkey_mask, with_mkey_mask;
+        0x08 (u64) mkey_mask;
         /// High part of the first unit to change.
-        0x10 [31:0] xlt_offset_47_16, with_xlt_offset_47_16;
+        0x10 [31:0] xlt_offset_47_16;
     }
 }
 
 /// In [`Eth::inline_hdr_sz`]: insert a VLAN tag; bit 0 chooses an S-tag. Source: reference 6.3.
 pub const ETH_VLAN_INSERT: u32 = 1 << 15;
+/// Byte offset of the first inline header byte in [`Eth`]. Source: reference 6.3.
+pub const ETH_INLINE_OFFSET: usize = Eth::INLINE_HDR_START.offset + 2;
+/// Inline header bytes that [`Eth`] holds itself; the others follow it. Source: reference 6.3.
+pub const ETH_INLINE_BYTES: usize = Eth::SIZE_BYTES - ETH_INLINE_OFFSET;
+
+/// The word of [`Ctrl`] that asks for a completion in any case: `ce` and nothing else.
+pub const CE_ALWAYS: u32 = Ctrl::CE.of(CompletionMode::ALWAYS.0);
+
+/// Byte offsets of the parts of a UMR request behind its [`Ctrl`]. Source: reference 6.4.
+pub mod umr {
+    /// [`super::UmrCtrl`].
+    pub const CONTROL: usize = 0x10;
+    /// The mkey segment, a [`crate::mkey::Mkc`].
+    pub const MKEY: usize = 0x40;
+    /// The translations if they are inline, else the data segment that points to them.
+    pub const TRANSLATIONS: usize = 0x80;
+    /// Bytes of a unit of [`super::UmrCtrl::xlt_octowords`].
+    pub const OCTOWORD_BYTES: usize = 16;
+}
 
 /// Send opcodes. Source: reference 6.2, `MLX5_OPCODE_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,42 +227,43 @@ impl CompletionMode {
     pub const ALWAYS_AND_EQE: Self = Self(3);
 }
 
-/// Bits of [`UmrCtrl::mkey_mask`]. Source: reference 6.4, `MLX5_MKEY_MASK_*`.
-pub mod mkey_mask {
-    /// `len`.
-    pub const LEN: u64 = 1 << 0;
-    /// `log_page_size`.
-    pub const PAGE_SIZE: u64 = 1 << 1;
-    /// `start_addr`.
-    pub const START_ADDR: u64 = 1 << 6;
-    /// `pd`.
-    pub const PD: u64 = 1 << 7;
-    /// `en_rinval`.
-    pub const EN_RINVAL: u64 = 1 << 8;
-    /// `expected_sigerr_count`.
-    pub const SIGERR: u64 = 1 << 9;
-    /// `bsf_en`.
-    pub const BSF_EN: u64 = 1 << 12;
-    /// `mkey_7_0`.
-    pub const KEY: u64 = 1 << 13;
-    /// `qpn`.
-    pub const QPN: u64 = 1 << 14;
-    /// `lr`.
-    pub const LR: u64 = 1 << 17;
-    /// `lw`.
-    pub const LW: u64 = 1 << 18;
-    /// `rr`.
-    pub const RR: u64 = 1 << 19;
-    /// `rw`.
-    pub const RW: u64 = 1 << 20;
-    /// `a`.
-    pub const A: u64 = 1 << 21;
-    /// `small_fence_on_rdma_read_response`.
-    pub const SMALL_FENCE: u64 = 1 << 23;
-    /// `relaxed_ordering_write`.
-    pub const RELAXED_ORDERING_WRITE: u64 = 1 << 25;
-    /// `free`.
-    pub const FREE: u64 = 1 << 29;
-    /// `relaxed_ordering_read`.
-    pub const RELAXED_ORDERING_READ: u64 = 1 << 47;
+/// [`Ctrl::fm`]. Source: reference 6.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FenceMode(pub u32);
+
+impl FenceMode {
+    /// The request starts when those before it have started.
+    pub const NONE: Self = Self(0);
+    /// The request waits for earlier registrations and invalidations of the same queue.
+    pub const INITIATOR_SMALL: Self = Self(1);
+    /// The request waits for earlier READs and atomics.
+    pub const FENCE: Self = Self(2);
+    /// The request waits for all earlier ones.
+    pub const STRONG_ORDERING: Self = Self(3);
+    /// Both [`FenceMode::INITIATOR_SMALL`] and [`FenceMode::FENCE`].
+    pub const SMALL_AND_FENCE: Self = Self(4);
+}
+
+bits! {
+    /// Bits of [`UmrCtrl::mkey_mask`]. Source: reference 6.4, `MLX5_MKEY_MASK_*`.
+    pub mod mkey_mask: u64 {
+        0 LEN: len;
+        1 PAGE_SIZE: log_page_size;
+        6 START_ADDR: start_addr;
+        7 PD: pd;
+        8 EN_RINVAL: en_rinval;
+        9 SIGERR: expected_sigerr_count;
+        12 BSF_EN: bsf_en;
+        13 KEY: mkey_7_0;
+        14 QPN: qpn;
+        17 LR: lr;
+        18 LW: lw;
+        19 RR: rr;
+        20 RW: rw;
+        21 A: a;
+        23 SMALL_FENCE: small_fence_on_rdma_read_response;
+        25 RELAXED_ORDERING_WRITE: relaxed_ordering_write;
+        29 FREE: free;
+        47 RELAXED_ORDERING_READ: relaxed_ordering_read;
+    }
 }

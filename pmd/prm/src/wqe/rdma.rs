@@ -10,88 +10,88 @@ layout! {
     /// Address vector of a datagram, 48 bytes: where a UD send goes.
     pub struct AddressVector [0x30] {
         /// Q_Key that the packet carries.
-        0x00 [31:0] qkey, with_qkey;
+        0x00 [31:0] qkey;
         /// All 48 bytes are there; else only the first 16 (compact form, InfiniBand).
-        0x08 [31] ext, with_ext;
+        0x08 [31] ext;
         /// Destination queue pair or DC target.
-        0x08 [23:0] dqp_dct, with_dqp_dct;
+        0x08 [23:0] dqp_dct;
         /// Static rate limit; 0: the port's rate.
-        0x0c [31:28] stat_rate, with_stat_rate;
+        0x0c [31:28] stat_rate;
         /// Service level; RoCE: the priority, in the upper three bits.
-        0x0c [27:24] sl, with_sl;
+        0x0c [27:24] sl;
         /// Force loop-back: the packet does not leave the device.
-        0x0c [23] fl, with_fl;
+        0x0c [23] fl;
         /// Low bits of the source LID (InfiniBand).
-        0x0c [22:16] mlid, with_mlid;
+        0x0c [22:16] mlid;
         /// UDP source port of RoCE v2, or the destination LID (InfiniBand).
-        0x0c [15:0] udp_sport_rlid, with_udp_sport_rlid;
+        0x0c [15:0] udp_sport_rlid;
         /// MAC of the next hop.
-        0x14 ([u8; 6]) rmac, with_rmac;
+        0x14 ([u8; 6]) rmac;
         /// Traffic class: TOS of IPv4, traffic class of IPv6.
-        0x18 [15:8] tclass, with_tclass;
+        0x18 [15:8] tclass;
         /// Hop limit or time to live.
-        0x18 [7:0] hop_limit, with_hop_limit;
+        0x18 [7:0] hop_limit;
         /// The packet carries a global route header (RoCE always does).
-        0x1c [30] grh, with_grh;
+        0x1c [30] grh;
         /// Entry of the GID or RoCE address table that the packet is sent from.
-        0x1c [27:20] src_addr_index, with_src_addr_index;
+        0x1c [27:20] src_addr_index;
         /// Flow label of IPv6 and of the global route header.
-        0x1c [19:0] flow_label, with_flow_label;
+        0x1c [19:0] flow_label;
         /// GID of the destination; IPv4 stands in IPv4-mapped form.
-        0x20 ([u8; 16]) rgid, with_rgid;
+        0x20 ([u8; 16]) rgid;
     }
 
     /// Operands of an 8-byte atomic, 16 bytes.
     pub struct Atomic [0x10] {
         /// Value to swap in or to add.
-        0x00 (u64) swap_add, with_swap_add;
+        0x00 (u64) swap_add;
         /// Compare and swap: value that memory must have.
-        0x08 (u64) compare, with_compare;
+        0x08 (u64) compare;
     }
 
     /// Operands of an 8-byte compare and swap under masks, 32 bytes.
     pub struct MaskedCompareSwap [0x20] {
         /// Value to swap in.
-        0x00 (u64) swap, with_swap;
+        0x00 (u64) swap;
         /// Value that memory must have in the bits of `compare_mask`.
-        0x08 (u64) compare, with_compare;
+        0x08 (u64) compare;
         /// Bits to swap.
-        0x10 (u64) swap_mask, with_swap_mask;
+        0x10 (u64) swap_mask;
         /// Bits to compare.
-        0x18 (u64) compare_mask, with_compare_mask;
+        0x18 (u64) compare_mask;
     }
 
     /// Operands of a 4-byte compare and swap under masks, 16 bytes.
     pub struct MaskedCompareSwap32 [0x10] {
         /// Value to swap in.
-        0x00 [31:0] swap, with_swap;
+        0x00 [31:0] swap;
         /// Value that memory must have in the bits of `compare_mask`.
-        0x04 [31:0] compare, with_compare;
+        0x04 [31:0] compare;
         /// Bits to swap.
-        0x08 [31:0] swap_mask, with_swap_mask;
+        0x08 [31:0] swap_mask;
         /// Bits to compare.
-        0x0c [31:0] compare_mask, with_compare_mask;
+        0x0c [31:0] compare_mask;
     }
 
     /// Operands of an 8-byte fetch and add of fields, 16 bytes.
     pub struct MaskedFetchAdd [0x10] {
         /// Value to add.
-        0x00 (u64) add, with_add;
+        0x00 (u64) add;
         /// The last bit of every field: carries do not leave it.
-        0x08 (u64) field_boundary, with_field_boundary;
+        0x08 (u64) field_boundary;
     }
 
     /// Operands of a 4-byte fetch and add of fields, 16 bytes.
     pub struct MaskedFetchAdd32 [0x10] {
         /// Value to add.
-        0x00 [31:0] add, with_add;
+        0x00 [31:0] add;
         /// The last bit of every field: carries do not leave it.
-        0x04 [31:0] field_boundary, with_field_boundary;
+        0x04 [31:0] field_boundary;
     }
 
     /// XRC segment, 16 bytes.
     pub struct Xrc [0x10] {
         /// Shared receive queue at the other end.
-        0x00 [23:0] xrc_srqn, with_xrc_srqn;
+        0x00 [23:0] xrc_srqn;
     }
 }

@@ -8,7 +8,7 @@ use ferrocx_prm::caps::{CAP_PAGE_BYTES, cap_type, nic_flow_table};
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::layout::first_reserved;
 
-use crate::trace::{self, Exchange};
+use crate::facts::{self, Exchange};
 
 /// Fields of the general page: name, maximum, current value before SET_HCA_CAP.
 const GENERAL: &[(&str, u128, u128)] = &[
@@ -264,7 +264,7 @@ fn value<T: Layout>(page: &T, name: &str) -> u128 {
 
 #[test]
 fn general_capabilities_equal_the_reference() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let maximum = pages(&exchanges, cap_type::GENERAL << 1);
     let current = pages(&exchanges, cap_type::GENERAL << 1 | 1);
     assert_eq!((maximum.len(), current.len()), (2, 2), "once before and once after INIT_HCA");
@@ -288,7 +288,7 @@ fn general_capabilities_equal_the_reference() {
 
 #[test]
 fn set_hca_cap_asks_for_one_change() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let current = pages(&exchanges, cap_type::GENERAL << 1 | 1);
     let set = exchanges.iter().find(|e| e.opcode == Opcode::SET_HCA_CAP).unwrap();
     let set = &set.input.input_bytes()[0x10..];
@@ -300,7 +300,7 @@ fn set_hca_cap_asks_for_one_change() {
 
 #[test]
 fn ethernet_roce_and_atomic_capabilities_equal_the_reference() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let page = |kind: u32| {
         let (maximum, current) = (pages(&exchanges, kind << 1), pages(&exchanges, kind << 1 | 1));
         assert_eq!((maximum.len(), current.len()), (1, 1), "page type {kind:#x}");
@@ -342,7 +342,7 @@ fn unnamed<T: Layout>(page: &[u8], base: usize, found: &mut Vec<(usize, u32)>) {
 
 #[test]
 fn only_known_bits_are_without_a_name() {
-    let Some(exchanges) = trace::load() else { return };
+    let exchanges = facts::load();
     let kinds = [
         cap_type::GENERAL,
         cap_type::ETHERNET_OFFLOADS,

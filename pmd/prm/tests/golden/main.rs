@@ -17,6 +17,7 @@ mod rings;
 mod steering;
 
 use ferrocx_prm::Layout;
+use ferrocx_prm::layout::{Bits, Bytes, Part};
 
 /// The bytes of a dump: lines `offset: word word word word`; lines left out are zero.
 pub(crate) fn bytes_of(size_bytes: usize, dump: &[&str]) -> Vec<u8> {
@@ -50,22 +51,55 @@ pub(crate) fn check_written<T: Layout>(value: &T, expected: &[u8]) {
     assert_eq!(behind, [0xa5; 4]);
 }
 
-/// `test: Layout { dump lines } = { getter, setter: value; ... }`, one test each.
+/// A constant of a layout finds the value of its field in the bytes of a dump.
+pub(crate) trait Finds<V> {
+    /// Whether `value` is what stands there.
+    fn finds(self, dump: &[u8], value: V) -> bool;
+}
+
+impl Finds<u32> for Bits {
+    fn finds(self, dump: &[u8], value: u32) -> bool {
+        let word = u32::from_be_bytes(dump[self.offset..][..4].try_into().unwrap());
+        self.get(word) == value && self.of(value) == word & self.mask()
+    }
+}
+
+impl Finds<bool> for Bits {
+    fn finds(self, dump: &[u8], value: bool) -> bool {
+        self.finds(dump, u32::from(value))
+    }
+}
+
+impl<T: Part> Finds<T> for Bytes {
+    fn finds(self, dump: &[u8], value: T) -> bool {
+        let mut bytes = vec![0; T::LEN_BYTES];
+        value.store(&mut bytes);
+        dump[self.range()] == bytes
+    }
+}
+
+/// `test: Layout { dump lines } = { field: value; ... }`, one test each: written and read by the
+/// accessors, and found by the field's constant.
 macro_rules! golden {
     ($(
         $test:ident: $layout:ident { $($line:literal)* } = {
-            $($get:ident, $with:ident: $value:expr;)*
+            $($get:ident: $value:expr;)*
         }
-    )*) => { $(
+    )*) => { $( ferrocx_prm::pastey::paste! {
         #[test]
         fn $test() {
             use ferrocx_prm::Layout as _;
+            use $crate::Finds as _;
             let expected = $crate::bytes_of($layout::SIZE_BYTES, &[$($line),*]);
-            let encoded = $layout::zeroed()$(.$with($value))*;
+            let encoded = $layout::zeroed()$(.[<with_ $get>]($value))*;
             $crate::check_written(&encoded, &expected);
             let decoded = $layout::read_from(&expected).unwrap();
-            $( assert_eq!(decoded.$get(), $value, stringify!($get)); )*
+            $(
+                assert_eq!(decoded.$get(), $value, stringify!($get));
+                let at = $layout::[<$get:upper>];
+                assert!(at.finds(&expected, decoded.$get()), stringify!($get));
+            )*
         }
-    )* };
+    } )* };
 }
 pub(crate) use golden;

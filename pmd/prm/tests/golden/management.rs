@@ -21,9 +21,9 @@ golden! {
         "0d0: 055cb30b 64bd166f c9247fda 3591ee4b"
         "0e0: a80563c2 2180df3f"
     } = {
-        local_comm_id, with_local_comm_id: 0x52e6_b438;
-        remote_comm_id, with_remote_comm_id: 0xf2a7_4de4;
-        private_data, with_private_data: pattern(77);
+        local_comm_id: 0x52e6_b438;
+        remote_comm_id: 0xf2a7_4de4;
+        private_data: pattern(77);
     }
     cm_dreq: CmDreq {
         "000: 6513270e a6a3a450 0c5c7f00 252c333b"
@@ -42,10 +42,10 @@ golden! {
         "0d0: 84d92f86 dd348be3 3c95ee47 a1fc57b2"
         "0e0: 0d69c623 80dd3b9a"
     } = {
-        local_comm_id, with_local_comm_id: 0x6513_270e;
-        remote_comm_id, with_remote_comm_id: 0xa6a3_a450;
-        remote_qpn_eecn, with_remote_qpn_eecn: 0xc_5c7f;
-        private_data, with_private_data: pattern(37);
+        local_comm_id: 0x6513_270e;
+        remote_comm_id: 0xa6a3_a450;
+        remote_qpn_eecn: 0xc_5c7f;
+        private_data: pattern(37);
     }
     cm_mra: CmMra {
         "000: d23f0824 892f902b 00581d24 2b333c45"
@@ -64,11 +64,11 @@ golden! {
         "0d0: 277ed52c 83db348d e63f99f4 4faa0561"
         "0e0: be1b78d5 3392f150"
     } = {
-        local_comm_id, with_local_comm_id: 0xd23f_0824;
-        remote_comm_id, with_remote_comm_id: 0x892f_902b;
-        message_mraed, with_message_mraed: 0x0;
-        service_timeout, with_service_timeout: 0xb;
-        private_data, with_private_data: pattern(29);
+        local_comm_id: 0xd23f_0824;
+        remote_comm_id: 0x892f_902b;
+        message_mraed: 0x0;
+        service_timeout: 0xb;
+        private_data: pattern(29);
     }
     cm_rej: CmRej {
         "000: e8e25d94 81e74ef5 00081600 dee5ecf4"
@@ -87,13 +87,13 @@ golden! {
         "0d0: 3d76afe8 225d98d3 0e4a87c4 013e7cbb"
         "0e0: fa3978b8 f93a7bbc"
     } = {
-        local_comm_id, with_local_comm_id: 0xe8e2_5d94;
-        remote_comm_id, with_remote_comm_id: 0x81e7_4ef5;
-        message_rejected, with_message_rejected: 0x0;
-        rejected_info_length, with_rejected_info_length: 0x4;
-        reason, with_reason: 0x1600;
-        ari, with_ari: pattern(222);
-        private_data, with_private_data: pattern(214);
+        local_comm_id: 0xe8e2_5d94;
+        remote_comm_id: 0x81e7_4ef5;
+        message_rejected: 0x0;
+        rejected_info_length: 0x4;
+        reason: 0x1600;
+        ari: pattern(222);
+        private_data: pattern(214);
     }
     cm_rep: CmRep {
         "000: 11e20b8f 3d9c1724 1738f7d9 8d116e6c"
@@ -112,24 +112,24 @@ golden! {
         "0d0: 9be73481 ce1b69b8 0756a5f5 4697e839"
         "0e0: 8bde3184 d72b80d5"
     } = {
-        local_comm_id, with_local_comm_id: 0x11e2_0b8f;
-        remote_comm_id, with_remote_comm_id: 0x3d9c_1724;
-        local_q_key, with_local_q_key: 0x1738_f7d9;
-        local_qpn, with_local_qpn: 0x8d_116e;
-        vendor_id_h, with_vendor_id_h: 0x6c;
-        local_ee_context_number, with_local_ee_context_number: 0xf_21dd;
-        vendor_id_m, with_vendor_id_m: 0xd3;
-        starting_psn, with_starting_psn: 0x90_c192;
-        vendor_id_l, with_vendor_id_l: 0x1f;
-        responder_resources, with_responder_resources: 0xf2;
-        initiator_depth, with_initiator_depth: 0x39;
-        target_ack_delay, with_target_ack_delay: 0x14;
-        failover_accepted, with_failover_accepted: 0x2;
-        end_to_end_flow_control, with_end_to_end_flow_control: true;
-        rnr_retry_count, with_rnr_retry_count: 0x7;
-        srq, with_srq: false;
-        local_ca_guid, with_local_ca_guid: 0x95e6_0af5_93bd_04cf;
-        private_data, with_private_data: pattern(203);
+        local_comm_id: 0x11e2_0b8f;
+        remote_comm_id: 0x3d9c_1724;
+        local_q_key: 0x1738_f7d9;
+        local_qpn: 0x8d_116e;
+        vendor_id_h: 0x6c;
+        local_ee_context_number: 0xf_21dd;
+        vendor_id_m: 0xd3;
+        starting_psn: 0x90_c192;
+        vendor_id_l: 0x1f;
+        responder_resources: 0xf2;
+        initiator_depth: 0x39;
+        target_ack_delay: 0x14;
+        failover_accepted: 0x2;
+        end_to_end_flow_control: true;
+        rnr_retry_count: 0x7;
+        srq: false;
+        local_ca_guid: 0x95e6_0af5_93bd_04cf;
+        private_data: pattern(203);
     }
     cm_req: CmReq {
         "000: 0cb1e29c 00f9ebda 0becd7b0 3898d190"
@@ -148,42 +148,42 @@ golden! {
         "0d0: 6689accf f2163b60 85aad0f7 1e456c94"
         "0e0: bde60f38 628db8e3"
     } = {
-        local_comm_id, with_local_comm_id: 0xcb1_e29c;
-        vendor_id, with_vendor_id: 0xf9_ebda;
-        service_id, with_service_id: 0x0bec_d7b0_3898_d190;
-        local_ca_guid, with_local_ca_guid: 0xdbc4_96cb_8e81_973e;
-        local_q_key, with_local_q_key: 0x2217_bead;
-        local_qpn, with_local_qpn: 0x4a_23d5;
-        responder_resources, with_responder_resources: 0x6b;
-        local_eecn, with_local_eecn: 0x24_ede6;
-        initiator_depth, with_initiator_depth: 0x8a;
-        remote_eecn, with_remote_eecn: 0x1e_27a1;
-        remote_cm_response_timeout, with_remote_cm_response_timeout: 0x12;
-        transport_service_type, with_transport_service_type: 0x1;
-        end_to_end_flow_control, with_end_to_end_flow_control: true;
-        starting_psn, with_starting_psn: 0xd0_eda8;
-        local_cm_response_timeout, with_local_cm_response_timeout: 0x15;
-        retry_count, with_retry_count: 0x1;
-        partition_key, with_partition_key: 0x1a61;
-        path_packet_payload_mtu, with_path_packet_payload_mtu: 0x9;
-        rdc_exists, with_rdc_exists: true;
-        rnr_retry_count, with_rnr_retry_count: 0x5;
-        max_cm_retries, with_max_cm_retries: 0x3;
-        srq, with_srq: false;
-        extended_transport_type, with_extended_transport_type: 0x0;
-        primary_local_port_lid, with_primary_local_port_lid: 0x8c38;
-        primary_remote_port_lid, with_primary_remote_port_lid: 0xb64c;
-        primary_local_port_gid, with_primary_local_port_gid: pattern(32);
-        primary_remote_port_gid, with_primary_remote_port_gid: pattern(30);
-        primary_flow_label, with_primary_flow_label: 0x9_e776;
-        primary_packet_rate, with_primary_packet_rate: 0xd;
-        primary_traffic_class, with_primary_traffic_class: 0x7f;
-        primary_hop_limit, with_primary_hop_limit: 0xae;
-        primary_sl, with_primary_sl: 0x8;
-        primary_subnet_local, with_primary_subnet_local: false;
-        primary_local_ack_timeout, with_primary_local_ack_timeout: 0x18;
-        alternate_path, with_alternate_path: pattern(160);
-        private_data, with_private_data: pattern(238);
+        local_comm_id: 0xcb1_e29c;
+        vendor_id: 0xf9_ebda;
+        service_id: 0x0bec_d7b0_3898_d190;
+        local_ca_guid: 0xdbc4_96cb_8e81_973e;
+        local_q_key: 0x2217_bead;
+        local_qpn: 0x4a_23d5;
+        responder_resources: 0x6b;
+        local_eecn: 0x24_ede6;
+        initiator_depth: 0x8a;
+        remote_eecn: 0x1e_27a1;
+        remote_cm_response_timeout: 0x12;
+        transport_service_type: 0x1;
+        end_to_end_flow_control: true;
+        starting_psn: 0xd0_eda8;
+        local_cm_response_timeout: 0x15;
+        retry_count: 0x1;
+        partition_key: 0x1a61;
+        path_packet_payload_mtu: 0x9;
+        rdc_exists: true;
+        rnr_retry_count: 0x5;
+        max_cm_retries: 0x3;
+        srq: false;
+        extended_transport_type: 0x0;
+        primary_local_port_lid: 0x8c38;
+        primary_remote_port_lid: 0xb64c;
+        primary_local_port_gid: pattern(32);
+        primary_remote_port_gid: pattern(30);
+        primary_flow_label: 0x9_e776;
+        primary_packet_rate: 0xd;
+        primary_traffic_class: 0x7f;
+        primary_hop_limit: 0xae;
+        primary_sl: 0x8;
+        primary_subnet_local: false;
+        primary_local_ack_timeout: 0x18;
+        alternate_path: pattern(160);
+        private_data: pattern(238);
     }
     cm_rtu: CmRtu {
         "000: 95e761d1 ec66a787 e8eff6fe 07101922"
@@ -202,9 +202,9 @@ golden! {
         "0d0: a0f74ea6 ff58b10a 64bf1a75 d02c89e6"
         "0e0: 43a0fe5d bc1b7ada"
     } = {
-        local_comm_id, with_local_comm_id: 0x95e7_61d1;
-        remote_comm_id, with_remote_comm_id: 0xec66_a787;
-        private_data, with_private_data: pattern(232);
+        local_comm_id: 0x95e7_61d1;
+        remote_comm_id: 0xec66_a787;
+        private_data: pattern(232);
     }
     cm_sidr_rep: CmSidrRep {
         "000: 5c90a958 4c3fcb5c 2e0531b2 3e7d1bfb"
@@ -223,16 +223,16 @@ golden! {
         "0d0: d90d4277 ace1174e 85bcf32b 649dd60f"
         "0e0: 4984bffa 3571aeeb"
     } = {
-        request_id, with_request_id: 0x5c90_a958;
-        status, with_status: 0x4c;
-        additional_information_length, with_additional_information_length: 0x3f;
-        vendor_id_h, with_vendor_id_h: 0xcb5c;
-        qpn, with_qpn: 0x2e_0531;
-        vendor_id_l, with_vendor_id_l: 0xb2;
-        service_id, with_service_id: 0x3e7d_1bfb_c7a2_ea20;
-        q_key, with_q_key: 0x14f4_733f;
-        additional_information, with_additional_information: pattern(153);
-        private_data, with_private_data: pattern(253);
+        request_id: 0x5c90_a958;
+        status: 0x4c;
+        additional_information_length: 0x3f;
+        vendor_id_h: 0xcb5c;
+        qpn: 0x2e_0531;
+        vendor_id_l: 0xb2;
+        service_id: 0x3e7d_1bfb_c7a2_ea20;
+        q_key: 0x14f4_733f;
+        additional_information: pattern(153);
+        private_data: pattern(253);
     }
     cm_sidr_req: CmSidrReq {
         "000: e00902c7 57ee0000 72e6cc3a babced20"
@@ -251,34 +251,34 @@ golden! {
         "0d0: 9ff3489d f2479df4 4ba2f951 aa035cb5"
         "0e0: 0f6ac520 7bd73491"
     } = {
-        request_id, with_request_id: 0xe009_02c7;
-        partition_key, with_partition_key: 0x57ee;
-        service_id, with_service_id: 0x72e6_cc3a_babc_ed20;
-        private_data, with_private_data: pattern(147);
+        request_id: 0xe009_02c7;
+        partition_key: 0x57ee;
+        service_id: 0x72e6_cc3a_babc_ed20;
+        private_data: pattern(147);
     }
     cma_header: CmaHeader {
         "000: 9bf012bd 3c434a52 5b646d76 808b96a1"
         "010: acb8c5d2 d6dde4ec f5fe0710 1a25303b"
         "020: 46525f6c"
     } = {
-        cma_version, with_cma_version: 0x9b;
-        ip_version, with_ip_version: 0xf;
-        port, with_port: 0x12bd;
-        source, with_source: pattern(60);
-        destination, with_destination: pattern(214);
+        cma_version: 0x9b;
+        ip_version: 0xf;
+        port: 0x12bd;
+        source: pattern(60);
+        destination: pattern(214);
     }
     mad_header: MadHeader {
         "000: 2ac15726 eeea7d2c 0a097c97 6bf46c69"
         "010: f6460000 ab1031d0"
     } = {
-        base_version, with_base_version: 0x2a;
-        mgmt_class, with_mgmt_class: 0xc1;
-        class_version, with_class_version: 0x57;
-        method, with_method: 0x26;
-        status, with_status: 0xeeea;
-        class_specific, with_class_specific: 0x7d2c;
-        transaction_id, with_transaction_id: 0x0a09_7c97_6bf4_6c69;
-        attr_id, with_attr_id: 0xf646;
-        attr_mod, with_attr_mod: 0xab10_31d0;
+        base_version: 0x2a;
+        mgmt_class: 0xc1;
+        class_version: 0x57;
+        method: 0x26;
+        status: 0xeeea;
+        class_specific: 0x7d2c;
+        transaction_id: 0x0a09_7c97_6bf4_6c69;
+        attr_id: 0xf646;
+        attr_mod: 0xab10_31d0;
     }
 }

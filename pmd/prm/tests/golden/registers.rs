@@ -14,21 +14,21 @@ golden! {
         "020: 10171e26 2f38414a 545f6a75 808c99a6"
         "030: fd48a576 cc595c06 edd7bc81 ae9f0027"
     } = {
-        command_type, with_command_type: 0x56;
-        input_length, with_input_length: 0x4b6d_b422;
-        input_mailbox_ptr, with_input_mailbox_ptr: 0x2de0_de75_dfe0_de69;
-        command_input_inline_data, with_command_input_inline_data:
+        command_type: 0x56;
+        input_length: 0x4b6d_b422;
+        input_mailbox_ptr: 0x2de0_de75_dfe0_de69;
+        command_input_inline_data:
             [0xee, 0xf5, 0xfc, 0x04, 0x0d, 0x16, 0x1f, 0x28, 0x32, 0x3d, 0x48, 0x53,
              0x5e, 0x6a, 0x77, 0x84];
-        command_output_inline_data, with_command_output_inline_data:
+        command_output_inline_data:
             [0x10, 0x17, 0x1e, 0x26, 0x2f, 0x38, 0x41, 0x4a, 0x54, 0x5f, 0x6a, 0x75,
              0x80, 0x8c, 0x99, 0xa6];
-        output_mailbox_ptr, with_output_mailbox_ptr: 0xfd48_a576_cc59_5c06;
-        output_length, with_output_length: 0xedd7_bc81;
-        token, with_token: 0xae;
-        signature, with_signature: 0x9f;
-        status, with_status: 0x13;
-        ownership, with_ownership: true;
+        output_mailbox_ptr: 0xfd48_a576_cc59_5c06;
+        output_length: 0xedd7_bc81;
+        token: 0xae;
+        signature: 0x9f;
+        status: 0x13;
+        ownership: true;
     }
 
     mailbox: Mailbox {
@@ -66,52 +66,52 @@ golden! {
         "1f0: deab7948 17e6b585 5627f8c9 9b6e4114"
         "230: c4d5ce2e 2abe2c25 ad7e296c 00a1b2eb"
     } = {
-        data, with_data: pattern(0x1b);
-        next_pointer, with_next_pointer: 0xc4d5_ce2e_2abe_2c25;
-        block_number, with_block_number: 0xad7e_296c;
-        token, with_token: 0xa1;
-        ctrl_signature, with_ctrl_signature: 0xb2;
-        signature, with_signature: 0xeb;
+        data: pattern(0x1b);
+        next_pointer: 0xc4d5_ce2e_2abe_2c25;
+        block_number: 0xad7e_296c;
+        token: 0xa1;
+        ctrl_signature: 0xb2;
+        signature: 0xeb;
     }
 
     input_header: InputHeader {
         "000: 1e765894 0000fc11"
     } = {
-        opcode, with_opcode: 0x1e76;
-        uid, with_uid: 0x5894;
-        op_mod, with_op_mod: 0xfc11;
+        opcode: 0x1e76;
+        uid: 0x5894;
+        op_mod: 0xfc11;
     }
 
     output_header: OutputHeader {
         "000: d2000000 cb22a8a2"
     } = {
-        status, with_status: 0xd2;
-        syndrome, with_syndrome: 0xcb22_a8a2;
+        status: 0xd2;
+        syndrome: 0xcb22_a8a2;
     }
 
     init_segment: InitSegment {
         "000: 3160cd08 b082914f 00000000 00000000"
         "010: eb6c2768 b9a55485 eac2fdef 00000000"
     } = {
-        fw_rev_minor, with_fw_rev_minor: 0x3160;
-        fw_rev_major, with_fw_rev_major: 0xcd08;
-        cmd_interface_rev, with_cmd_interface_rev: 0xb082;
-        fw_rev_subminor, with_fw_rev_subminor: 0x914f;
-        cmdq_phy_addr_63_32, with_cmdq_phy_addr_63_32: 0xeb6c_2768;
-        cmdq_phy_addr_31_12, with_cmdq_phy_addr_31_12: 0xb_9a55;
-        nic_interface, with_nic_interface: 0x4;
-        log_cmdq_size, with_log_cmdq_size: 0x8;
-        log_cmdq_stride, with_log_cmdq_stride: 0x5;
-        command_doorbell_vector, with_command_doorbell_vector: 0xeac2_fdef;
+        fw_rev_minor: 0x3160;
+        fw_rev_major: 0xcd08;
+        cmd_interface_rev: 0xb082;
+        fw_rev_subminor: 0x914f;
+        cmdq_phy_addr_63_32: 0xeb6c_2768;
+        cmdq_phy_addr_31_12: 0xb_9a55;
+        nic_interface: 0x4;
+        log_cmdq_size: 0x8;
+        log_cmdq_stride: 0x5;
+        command_doorbell_vector: 0xeac2_fdef;
     }
 
     initializing: Initializing {
         "000: c4800000"
     } = {
-        initializing, with_initializing: true;
-        fw_reset_supported, with_fw_reset_supported: true;
-        nic_interface_supported, with_nic_interface_supported: 0x4;
-        embedded_cpu, with_embedded_cpu: true;
+        initializing: true;
+        fw_reset_supported: true;
+        nic_interface_supported: 0x4;
+        embedded_cpu: true;
     }
 
     health_buffer: HealthBuffer {
@@ -120,59 +120,73 @@ golden! {
         "020: e4177a9d 04d4a104 00000000 0d6050ba"
         "030: 08acedfc b3f3f238 84000000 2d2a63c2"
     } = {
-        assert_var, with_assert_var:
+        assert_var:
             [0x88, 0x8f, 0x96, 0x9e, 0xa7, 0xb0, 0xb9, 0xc2, 0xcc, 0xd7, 0xe2, 0xed,
              0xf8, 0x04, 0x11, 0x1e, 0x2b, 0x38, 0x46, 0x55, 0x64, 0x73, 0x82, 0x92];
-        assert_exit_ptr, with_assert_exit_ptr: 0xe417_7a9d;
-        assert_callra, with_assert_callra: 0x4d4_a104;
-        time, with_time: 0xd60_50ba;
-        fw_ver, with_fw_ver: 0x8ac_edfc;
-        hw_id, with_hw_id: 0xb3f3_f238;
-        rfr, with_rfr: true;
-        severity_valid, with_severity_valid: false;
-        severity, with_severity: 0x4;
-        irisc_index, with_irisc_index: 0x2d;
-        synd, with_synd: 0x2a;
-        ext_synd, with_ext_synd: 0x63c2;
+        assert_exit_ptr: 0xe417_7a9d;
+        assert_callra: 0x4d4_a104;
+        time: 0xd60_50ba;
+        fw_ver: 0x8ac_edfc;
+        hw_id: 0xb3f3_f238;
+        rfr: true;
+        severity_valid: false;
+        severity: 0x4;
+        irisc_index: 0x2d;
+        synd: 0x2a;
+        ext_synd: 0x63c2;
     }
 
     health_counter: HealthCounter {
         "000: 355dc035"
     } = {
-        health_syndrome, with_health_syndrome: 0x35;
-        health_counter, with_health_counter: 0x5d_c035;
+        health_syndrome: 0x35;
+        health_counter: 0x5d_c035;
     }
 
     time_out: TimeOut {
         "000: 8002dbf7"
     } = {
-        unit, with_unit: 0x4;
-        value, with_value: 0x2_dbf7;
+        unit: 0x4;
+        value: 0x2_dbf7;
+    }
+
+    wq_doorbell_record: WqDoorbellRecord {
+        "000: 0000a1b3 0000c5d7"
+    } = {
+        recv_counter: 0xa1b3;
+        send_counter: 0xc5d7;
+    }
+
+    cq_doorbell_record: CqDoorbellRecord {
+        "000: 00a1b3c5 31d7e9fb"
+    } = {
+        set_ci: 0xa1_b3c5;
+        arm: 0x31d7_e9fb;
     }
 
     cq_arm: CqArm {
         "000: 114fdc32 00fd0c91"
     } = {
-        sn, with_sn: 0x1;
-        solicited_only, with_solicited_only: true;
-        ci, with_ci: 0x4f_dc32;
-        cqn, with_cqn: 0xfd_0c91;
+        sn: 0x1;
+        solicited_only: true;
+        ci: 0x4f_dc32;
+        cqn: 0xfd_0c91;
     }
 
     eq_doorbell: EqDoorbell {
         "000: 8607060f"
     } = {
-        eqn, with_eqn: 0x86;
-        ci, with_ci: 0x7_060f;
+        eqn: 0x86;
+        ci: 0x7_060f;
     }
 
     pmtu: Pmtu {
         "000: 00360000 fa2c0000 aa680000 bc330000"
     } = {
-        local_port, with_local_port: 0x36;
-        max_mtu, with_max_mtu: 0xfa2c;
-        admin_mtu, with_admin_mtu: 0xaa68;
-        oper_mtu, with_oper_mtu: 0xbc33;
+        local_port: 0x36;
+        max_mtu: 0xfa2c;
+        admin_mtu: 0xaa68;
+        oper_mtu: 0xbc33;
     }
 
     ptys: Ptys {
@@ -181,55 +195,55 @@ golden! {
         "020: b9faacd0 8881f521 8cea9be0 0000000e"
         "030: 2e024637 00000000 00000000 00000000"
     } = {
-        an_disable_admin, with_an_disable_admin: false;
-        an_disable_cap, with_an_disable_cap: true;
-        local_port, with_local_port: 0xd0;
-        plane_ind, with_plane_ind: 0x4;
-        proto_mask, with_proto_mask: 0x3;
-        ext_eth_proto_capability, with_ext_eth_proto_capability: 0x3fd_3ef3;
-        eth_proto_capability, with_eth_proto_capability: 0x16c7_16e7;
-        ib_capability, with_ib_capability: 0xa98f_1931;
-        ext_eth_proto_admin, with_ext_eth_proto_admin: 0x93c1_b07f;
-        eth_proto_admin, with_eth_proto_admin: 0xd1fa_a7d7;
-        ib_admin, with_ib_admin: 0x599e_2c23;
-        ext_eth_proto_oper, with_ext_eth_proto_oper: 0xb9fa_acd0;
-        eth_proto_oper, with_eth_proto_oper: 0x8881_f521;
-        ib_oper, with_ib_oper: 0x8cea_9be0;
-        connector_type, with_connector_type: 0xe;
-        eth_proto_lp_advertise, with_eth_proto_lp_advertise: 0x2e02_4637;
+        an_disable_admin: false;
+        an_disable_cap: true;
+        local_port: 0xd0;
+        plane_ind: 0x4;
+        proto_mask: 0x3;
+        ext_eth_proto_capability: 0x3fd_3ef3;
+        eth_proto_capability: 0x16c7_16e7;
+        ib_capability: 0xa98f_1931;
+        ext_eth_proto_admin: 0x93c1_b07f;
+        eth_proto_admin: 0xd1fa_a7d7;
+        ib_admin: 0x599e_2c23;
+        ext_eth_proto_oper: 0xb9fa_acd0;
+        eth_proto_oper: 0x8881_f521;
+        ib_oper: 0x8cea_9be0;
+        connector_type: 0xe;
+        eth_proto_lp_advertise: 0x2e02_4637;
     }
 
     paos: Paos {
         "000: 00960c03 80000001 00000000 00000000"
     } = {
-        local_port, with_local_port: 0x96;
-        admin_status, with_admin_status: 0xc;
-        oper_status, with_oper_status: 0x3;
-        ase, with_ase: true;
-        ee, with_ee: false;
-        e, with_e: 0x1;
+        local_port: 0x96;
+        admin_status: 0xc;
+        oper_status: 0x3;
+        ase: true;
+        ee: false;
+        e: 0x1;
     }
 
     pfcc: Pfcc {
         "000: 00510000 00000000 80e90000 80fc0000"
     } = {
-        local_port, with_local_port: 0x51;
-        pptx, with_pptx: true;
-        pfctx, with_pfctx: 0xe9;
-        pprx, with_pprx: true;
-        pfcrx, with_pfcrx: 0xfc;
+        local_port: 0x51;
+        pptx: true;
+        pfctx: 0xe9;
+        pprx: true;
+        pfcrx: 0xfc;
     }
 
     pmlp: Pmlp {
         "000: 00a6008a a2c04948 2efd9fcd 1bc2379c"
         "010: e906a6fd 00000000 00000000 00000000"
     } = {
-        local_port, with_local_port: 0xa6;
-        width, with_width: 0x8a;
-        lane0_module_mapping, with_lane0_module_mapping: 0xa2c0_4948;
-        lane1_module_mapping, with_lane1_module_mapping: 0x2efd_9fcd;
-        lane2_module_mapping, with_lane2_module_mapping: 0x1bc2_379c;
-        lane3_module_mapping, with_lane3_module_mapping: 0xe906_a6fd;
+        local_port: 0xa6;
+        width: 0x8a;
+        lane0_module_mapping: 0xa2c0_4948;
+        lane1_module_mapping: 0x2efd_9fcd;
+        lane2_module_mapping: 0x1bc2_379c;
+        lane3_module_mapping: 0xe906_a6fd;
     }
 
     ppcnt: Ppcnt {
@@ -250,10 +264,10 @@ golden! {
         "0e0: 409dfb5a b91877d7 3899fa5b bd2083e6"
         "0f0: 49ad1277 dc41a70e 75dc43ab 147de64f"
     } = {
-        local_port, with_local_port: 0xe6;
-        grp, with_grp: 0x2b;
-        prio_tc, with_prio_tc: 0x1c;
-        counter_set, with_counter_set: pattern(0xe5);
+        local_port: 0xe6;
+        grp: 0x2b;
+        prio_tc: 0x1c;
+        counter_set: pattern(0xe5);
     }
 
     ieee_802_3_counters: Ieee8023Counters {
@@ -261,18 +275,18 @@ golden! {
         "010: ba9773fc 437899b8 25e88ece 9f575474"
         "020: 1d64fd4a e9e5be7b 8dd9c955 5dec7ac9"
     } = {
-        a_frames_transmitted_ok, with_a_frames_transmitted_ok: 0xbc0f_7120_ae8a_4c29;
-        a_frames_received_ok, with_a_frames_received_ok: 0xc35a_731c_b9ef_921f;
-        a_frame_check_sequence_errors, with_a_frame_check_sequence_errors: 0xba97_73fc_4378_99b8;
-        a_alignment_errors, with_a_alignment_errors: 0x25e8_8ece_9f57_5474;
-        a_octets_transmitted_ok, with_a_octets_transmitted_ok: 0x1d64_fd4a_e9e5_be7b;
-        a_octets_received_ok, with_a_octets_received_ok: 0x8dd9_c955_5dec_7ac9;
+        a_frames_transmitted_ok: 0xbc0f_7120_ae8a_4c29;
+        a_frames_received_ok: 0xc35a_731c_b9ef_921f;
+        a_frame_check_sequence_errors: 0xba97_73fc_4378_99b8;
+        a_alignment_errors: 0x25e8_8ece_9f57_5474;
+        a_octets_transmitted_ok: 0x1d64_fd4a_e9e5_be7b;
+        a_octets_received_ok: 0x8dd9_c955_5dec_7ac9;
     }
 
     host_endianness: HostEndianness {
         "000: 39000000 00000000 00000000 00000000"
     } = {
-        he, with_he: 0x39;
+        he: 0x39;
     }
 
     dtor: Dtor {
@@ -281,16 +295,16 @@ golden! {
         "020: 9d1b04d2 d1ec317d 97d5766d f43e705a"
         "030: 0a2ff55f 0a0aca34 895b2997 00000000"
     } = {
-        pcie_toggle_to, with_pcie_toggle_to: 0x5cf5_37f2;
-        health_poll_to, with_health_poll_to: 0xb59b_ddc8;
-        full_crdump_to, with_full_crdump_to: 0x386_b045;
-        fw_reset_to, with_fw_reset_to: 0xaccb_7ee0;
-        flush_on_err_to, with_flush_on_err_to: 0x9d1b_04d2;
-        pci_sync_update_to, with_pci_sync_update_to: 0xd1ec_317d;
-        tear_down_to, with_tear_down_to: 0x97d5_766d;
-        fsm_reactivate_to, with_fsm_reactivate_to: 0xf43e_705a;
-        reclaim_pages_to, with_reclaim_pages_to: 0xa2f_f55f;
-        reclaim_vfs_pages_to, with_reclaim_vfs_pages_to: 0xa0a_ca34;
-        reset_unload_to, with_reset_unload_to: 0x895b_2997;
+        pcie_toggle_to: 0x5cf5_37f2;
+        health_poll_to: 0xb59b_ddc8;
+        full_crdump_to: 0x386_b045;
+        fw_reset_to: 0xaccb_7ee0;
+        flush_on_err_to: 0x9d1b_04d2;
+        pci_sync_update_to: 0xd1ec_317d;
+        tear_down_to: 0x97d5_766d;
+        fsm_reactivate_to: 0xf43e_705a;
+        reclaim_pages_to: 0xa2f_f55f;
+        reclaim_vfs_pages_to: 0xa0a_ca34;
+        reset_unload_to: 0x895b_2997;
     }
 }

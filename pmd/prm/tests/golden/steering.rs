@@ -7,15 +7,15 @@ golden! {
     flow_table_context: FlowTableContext {
         "000: 7b4a00eb 0057c947 00927aee 00000000"
     } = {
-        reformat_en, with_reformat_en: false;
-        decap_en, with_decap_en: true;
-        sw_owner, with_sw_owner: true;
-        termination_table, with_termination_table: true;
-        table_miss_action, with_table_miss_action: 0xb;
-        level, with_level: 0x4a;
-        log_size, with_log_size: 0xeb;
-        table_miss_id, with_table_miss_id: 0x57_c947;
-        lag_master_next_table_id, with_lag_master_next_table_id: 0x92_7aee;
+        reformat_en: false;
+        decap_en: true;
+        sw_owner: true;
+        termination_table: true;
+        table_miss_action: 0xb;
+        level: 0x4a;
+        log_size: 0xeb;
+        table_miss_id: 0x57_c947;
+        lag_master_next_table_id: 0x92_7aee;
     }
 
     flow_match_lyr_2_4: FlowMatchLyr24 {
@@ -24,32 +24,32 @@ golden! {
         "020: 888f969e a7b0b9c2 ccd7e2ed f804111e"
         "030: adb4bbc3 ccd5dee7 f1fc0712 1d293643"
     } = {
-        smac_47_16, with_smac_47_16: 0xb92d_b64f;
-        smac_15_0, with_smac_15_0: 0xbd42;
-        ethertype, with_ethertype: 0x64a6;
-        dmac_47_16, with_dmac_47_16: 0xdd5_975b;
-        dmac_15_0, with_dmac_15_0: 0x6ba0;
-        first_prio, with_first_prio: 0x4;
-        first_cfi, with_first_cfi: false;
-        first_vid, with_first_vid: 0xee9;
-        ip_protocol, with_ip_protocol: 0x59;
-        ip_dscp, with_ip_dscp: 0x5;
-        ip_ecn, with_ip_ecn: 0x2;
-        cvlan_tag, with_cvlan_tag: false;
-        svlan_tag, with_svlan_tag: false;
-        frag, with_frag: false;
-        ip_version, with_ip_version: 0x7;
-        tcp_flags, with_tcp_flags: 0x2f;
-        tcp_sport, with_tcp_sport: 0x3d99;
-        tcp_dport, with_tcp_dport: 0xc0c2;
-        ipv4_ihl, with_ipv4_ihl: 0xb;
-        ttl_hoplimit, with_ttl_hoplimit: 0xaa;
-        udp_sport, with_udp_sport: 0xccdf;
-        udp_dport, with_udp_dport: 0x94c0;
-        src_ipv4_src_ipv6, with_src_ipv4_src_ipv6:
+        smac_47_16: 0xb92d_b64f;
+        smac_15_0: 0xbd42;
+        ethertype: 0x64a6;
+        dmac_47_16: 0xdd5_975b;
+        dmac_15_0: 0x6ba0;
+        first_prio: 0x4;
+        first_cfi: false;
+        first_vid: 0xee9;
+        ip_protocol: 0x59;
+        ip_dscp: 0x5;
+        ip_ecn: 0x2;
+        cvlan_tag: false;
+        svlan_tag: false;
+        frag: false;
+        ip_version: 0x7;
+        tcp_flags: 0x2f;
+        tcp_sport: 0x3d99;
+        tcp_dport: 0xc0c2;
+        ipv4_ihl: 0xb;
+        ttl_hoplimit: 0xaa;
+        udp_sport: 0xccdf;
+        udp_dport: 0x94c0;
+        src_ipv4_src_ipv6:
             [0x88, 0x8f, 0x96, 0x9e, 0xa7, 0xb0, 0xb9, 0xc2, 0xcc, 0xd7, 0xe2, 0xed,
              0xf8, 0x04, 0x11, 0x1e];
-        dst_ipv4_dst_ipv6, with_dst_ipv4_dst_ipv6:
+        dst_ipv4_dst_ipv6:
             [0xad, 0xb4, 0xbb, 0xc3, 0xcc, 0xd5, 0xde, 0xe7, 0xf1, 0xfc, 0x07, 0x12,
              0x1d, 0x29, 0x36, 0x43];
     }
@@ -59,17 +59,17 @@ golden! {
         "010: 7a4da082 c7da8532 00000000 000870ad"
         "020: 00000000 00000000 0039f040 00000000"
     } = {
-        source_sqn, with_source_sqn: 0xd7_bf21;
-        source_port, with_source_port: 0x654;
-        outer_second_prio, with_outer_second_prio: 0x3;
-        outer_second_cfi, with_outer_second_cfi: false;
-        outer_second_vid, with_outer_second_vid: 0x511;
-        gre_protocol, with_gre_protocol: 0x2911;
-        gre_key, with_gre_key: 0x7a4d_a082;
-        vxlan_vni, with_vxlan_vni: 0xc7_da85;
-        bth_opcode, with_bth_opcode: 0x32;
-        outer_ipv6_flow_label, with_outer_ipv6_flow_label: 0x8_70ad;
-        bth_dst_qp, with_bth_dst_qp: 0x39_f040;
+        source_sqn: 0xd7_bf21;
+        source_port: 0x654;
+        outer_second_prio: 0x3;
+        outer_second_cfi: false;
+        outer_second_vid: 0x511;
+        gre_protocol: 0x2911;
+        gre_key: 0x7a4d_a082;
+        vxlan_vni: 0xc7_da85;
+        bth_opcode: 0x32;
+        outer_ipv6_flow_label: 0x8_70ad;
+        bth_dst_qp: 0x39_f040;
     }
 
     flow_match_param: FlowMatchParam {
@@ -97,10 +97,10 @@ golden! {
         "1e0: da55d04b c642bf3c b936b433 b231b030"
         "1f0: b132b334 b639bc3f c246cb50 d55ae067"
     } = {
-        outer_headers, with_outer_headers: FlowMatchLyr24::zeroed().with_ttl_hoplimit(0xc5);
-        misc_parameters, with_misc_parameters: FlowMatchMisc::zeroed().with_bth_opcode(0x64);
-        inner_headers, with_inner_headers: FlowMatchLyr24::zeroed().with_ip_version(6);
-        misc_2_to_6, with_misc_2_to_6: pattern(0x2e);
+        outer_headers: FlowMatchLyr24::zeroed().with_ttl_hoplimit(0xc5);
+        misc_parameters: FlowMatchMisc::zeroed().with_bth_opcode(0x64);
+        inner_headers: FlowMatchLyr24::zeroed().with_ip_version(6);
+        misc_2_to_6: pattern(0x2e);
     }
 
     flow_context: FlowContext {
@@ -111,23 +111,23 @@ golden! {
         "240: afb6bdc5 ced7e0e9 f3fe0914 1f2b3845"
         "250: 525f6d7c 8b9aa9b9 cadbecfd 0f223548"
     } = {
-        push_vlan, with_push_vlan: 0x4d47_93fd;
-        group_id, with_group_id: 0xec20_a883;
-        flow_tag, with_flow_tag: 0x73_cb4e;
-        action, with_action: 0x9f4f;
-        extended_destination, with_extended_destination: true;
-        flow_source, with_flow_source: 0x1;
-        encrypt_decrypt_type, with_encrypt_decrypt_type: 0xd;
-        destination_list_size, with_destination_list_size: 0x67_0bf9;
-        flow_counter_list_size, with_flow_counter_list_size: 0xdd_495f;
-        packet_reformat_id, with_packet_reformat_id: 0xf40d_0644;
-        modify_header_id, with_modify_header_id: 0x16d_c6a7;
-        push_vlan_2, with_push_vlan_2: 0xf290_2e0f;
-        encrypt_decrypt_obj_id, with_encrypt_decrypt_obj_id: 0x8494_8d5c;
-        match_value, with_match_value:
+        push_vlan: 0x4d47_93fd;
+        group_id: 0xec20_a883;
+        flow_tag: 0x73_cb4e;
+        action: 0x9f4f;
+        extended_destination: true;
+        flow_source: 0x1;
+        encrypt_decrypt_type: 0xd;
+        destination_list_size: 0x67_0bf9;
+        flow_counter_list_size: 0xdd_495f;
+        packet_reformat_id: 0xf40d_0644;
+        modify_header_id: 0x16d_c6a7;
+        push_vlan_2: 0xf290_2e0f;
+        encrypt_decrypt_obj_id: 0x8494_8d5c;
+        match_value:
             FlowMatchParam::zeroed()
                 .with_inner_headers(FlowMatchLyr24::zeroed().with_ip_version(6));
-        execute_aso, with_execute_aso:
+        execute_aso:
             [0xaf, 0xb6, 0xbd, 0xc5, 0xce, 0xd7, 0xe0, 0xe9, 0xf3, 0xfe, 0x09, 0x14,
              0x1f, 0x2b, 0x38, 0x45, 0x52, 0x5f, 0x6d, 0x7c, 0x8b, 0x9a, 0xa9, 0xb9,
              0xca, 0xdb, 0xec, 0xfd, 0x0f, 0x22, 0x35, 0x48];
@@ -136,13 +136,13 @@ golden! {
     flow_destination: FlowDestination {
         "000: 0f800700 00000000"
     } = {
-        destination_type, with_destination_type: 0xf;
-        destination_id, with_destination_id: 0x80_0700;
+        destination_type: 0xf;
+        destination_id: 0x80_0700;
     }
 
     flow_counter_entry: FlowCounterEntry {
         "000: 13b0bf6f 00000000"
     } = {
-        flow_counter_id, with_flow_counter_id: 0x13b0_bf6f;
+        flow_counter_id: 0x13b0_bf6f;
     }
 }

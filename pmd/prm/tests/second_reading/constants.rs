@@ -5,12 +5,13 @@
 //! (`MLX5_REG_*`), `core/cmd.c` (`MLX5_CMD_DELIVERY_STAT_*`), `core/health.c`.
 
 use ferrocx_prm::cmd::Opcode;
-use ferrocx_prm::cqe::CqeOpcode;
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_prm::eqe::{EventType, PortChange};
-use ferrocx_prm::init_seg::NicInterface;
+use ferrocx_prm::init_seg::{NicInterface, uar};
 use ferrocx_prm::reg::RegisterId;
 use ferrocx_prm::syndrome::{CommandStatus, CqeSyndrome, DeliveryStatus, HealthSyndrome};
-use ferrocx_prm::wqe::{self, mkey_mask};
+use ferrocx_prm::wqe::{self, FenceMode, mkey_mask};
+use ferrocx_prm::{Layout, cmd, cqc, cqe, eqe, flow, qpc, tirc, vport, wqc};
 
 /// Commands. `2ERR_QP`, `2RST_QP`, `SQD_RTS_QP` and the `*_FLOW_TABLE_ENTRY` of the header carry
 /// the names that the rest of the interface uses.
@@ -209,4 +210,98 @@ fn masks_registers_and_interface_modes() {
     let modes = [NicInterface::FULL, NicInterface::DISABLED];
     assert_eq!(modes.map(|m| m.0), [0, 1]);
     assert_eq!((NicInterface::NO_DRAM.0, NicInterface::SW_RESET.0), (2, 7));
+}
+
+/// Places in whole words. Source: reference 1.3 and 6.1 to 6.9, not the headers.
+#[test]
+fn words_of_the_hot_path() {
+    assert_eq!((wqe::CE_ALWAYS, wqe::Ctrl::CE.offset), (0x08, 8));
+    assert_eq!(wqe::Ctrl::SE.mask(), 0x02);
+    let fences = [FenceMode::INITIATOR_SMALL, FenceMode::FENCE, FenceMode::SMALL_AND_FENCE];
+    assert_eq!(fences.map(|fence| wqe::Ctrl::FM.of(fence.0)), [1 << 5, 2 << 5, 4 << 5]);
+    assert_eq!(wqe::Ctrl::FM.of(FenceMode::STRONG_ORDERING.0), 3 << 5);
+    assert_eq!(wqe::INLINE_SEG, 0x8000_0000);
+    assert_eq!((wqe::Eth::L4_CSUM.mask(), wqe::Eth::L3_CSUM.mask()), (1 << 31, 1 << 30));
+    assert_eq!((wqe::ETH_INLINE_OFFSET, wqe::ETH_INLINE_BYTES), (0x0e, 2));
+    assert_eq!((wqe::BASIC_BLOCK_BYTES, wqe::DS_BYTES, wqe::DS_PER_BLOCK), (64, 16, 4));
+    assert_eq!((wqe::umr::CONTROL, wqe::umr::MKEY, wqe::umr::TRANSLATIONS), (0x10, 0x40, 0x80));
+    assert_eq!((cqe::OP_OWN_MASK, Cqe64::OPCODE.offset), (0xfd, 0x3c));
+    assert_eq!(1 << cqe::LOG_CQE_BYTES, Cqe64::SIZE_BYTES);
+    assert_eq!(1 << eqe::LOG_EQE_BYTES, eqe::Eqe::SIZE_BYTES);
+    let right = [Cqe64::L4_OK, Cqe64::L3_OK, Cqe64::L2_OK].map(|place| place.mask());
+    assert_eq!(right, [1 << 26, 1 << 25, 1 << 24]);
+    let parts = [cqe::striding::FILLER, cqe::striding::STRIDES, cqe::striding::BYTES];
+    assert_eq!(parts.map(|part| part.mask()), [0x8000_0000, 0x7fff_0000, 0x0000_ffff]);
+    assert!(parts.iter().all(|part| part.offset == 0x2c));
+    assert_eq!((uar::CQ_ARM, uar::EQ_ARM, uar::EQ_CI, uar::SEND_DOORBELL), (32, 64, 72, 2048));
+}
+
+/// Numbers that fields hold. Source: reference 4.4, 4.6 and 5.2 to 5.12, not the headers.
+#[test]
+fn values_of_fields() {
+    use wqc::{mem_rq_type, state, wq_type};
+    assert_eq!([wq_type::LINKED_LIST, wq_type::CYCLIC], [0, 1]);
+    assert_eq!([wq_type::LINKED_LIST_STRIDING, wq_type::CYCLIC_STRIDING], [2, 3]);
+    assert_eq!([state::RST, state::RDY, state::ERR], [0, 1, 3]);
+    assert_eq!([mem_rq_type::INLINE, mem_rq_type::RMP], [0, 1]);
+    assert_eq!([wqc::LOG_STRIDES_BASE, wqc::LOG_STRIDE_BYTES_BASE], [9, 6]);
+    use qpc::{opt_param, rq_type, service};
+    assert_eq!([service::RC, service::UC, service::UD, service::GSI], [0, 1, 2, 8]);
+    assert_eq!((service::REG_UMR, qpc::PM_STATE_MIGRATED, qpc::ATOMIC_MODE_IB), (0xc, 3, 1));
+    assert_eq!([rq_type::OWN, rq_type::SHARED, rq_type::EMPTY], [0, 1, 3]);
+    let rights = opt_param::RRE | opt_param::RAE | opt_param::RWE;
+    assert_eq!((rights, opt_param::PKEY_INDEX, opt_param::Q_KEY), (0b1110, 1 << 4, 1 << 5));
+    assert_eq!((opt_param::MIN_RNR_NAK, opt_param::PM_STATE), (1 << 6, 1 << 10));
+    let paths = [opt_param::ALTERNATE_PATH, opt_param::PRIMARY_PATH, opt_param::PRIMARY_PORT];
+    assert_eq!(paths, [1 << 0, 1 << 7, 1 << 16]);
+    let limits = [opt_param::LOG_SRA_MAX, opt_param::LOG_RRA_MAX, opt_param::RETRY_COUNT];
+    assert_eq!(limits, [1 << 8, 1 << 9, 1 << 12]);
+    let others = [opt_param::RNR_RETRY, opt_param::ACK_TIMEOUT, opt_param::LAG_TX_PORT_AFFINITY];
+    assert_eq!(others, [1 << 13, 1 << 14, 1 << 15]);
+    assert_eq!(opt_param::COUNTER_SET_ID, 1 << 25);
+    use cqc::{arm_state, mini_cqe_format, status};
+    let states = [arm_state::SOLICITED_ARMED, arm_state::ARMED, arm_state::FIRED];
+    assert_eq!((states, arm_state::ALWAYS_ARMED), ([6, 9, 0xa], 0xb));
+    assert_eq!([status::OK, status::OVERFLOW, status::WRITE_FAILURE], [0, 9, 0xa]);
+    assert_eq!([mini_cqe_format::HASH, mini_cqe_format::CHECKSUM], [0, 1]);
+    assert_eq!(mini_cqe_format::CHECKSUM_STRIDE_INDEX, 3);
+    use tirc::{disp_type, hash_field, hash_fn};
+    assert_eq!([disp_type::DIRECT, disp_type::INDIRECT], [0, 1]);
+    assert_eq!([hash_fn::NONE, hash_fn::INVERTED_XOR8, hash_fn::TOEPLITZ], [0, 1, 2]);
+    assert_eq!([hash_field::SRC_IP, hash_field::DST_IP], [1, 2]);
+    assert_eq!([hash_field::L4_SPORT, hash_field::L4_DPORT, hash_field::SPI], [4, 8, 16]);
+    assert_eq!([hash_field::L4_UDP, hash_field::L3_IPV6], [1 << 30, 1 << 31]);
+    use flow::{action, destination_type, match_criteria};
+    assert_eq!([action::ALLOW, action::DROP, action::FORWARD, action::COUNT], [1, 2, 4, 8]);
+    assert_eq!([destination_type::FLOW_TABLE, destination_type::TIR], [1, 2]);
+    let criteria = [match_criteria::OUTER_HEADERS, match_criteria::MISC];
+    assert_eq!((criteria, match_criteria::INNER_HEADERS), ([1, 2], 4));
+    assert_eq!(flow::TABLE_TYPE_NIC_RX, 0);
+    use vport::{list_type, roce_version};
+    assert_eq!([list_type::UNICAST, list_type::MULTICAST, list_type::VLAN], [0, 1, 2]);
+    assert_eq!([roce_version::V1, roce_version::V2], [0, 2]);
+}
+
+/// Variants and select words of commands. Source: reference 2.5, 4.3 and 4.7, not the headers.
+#[test]
+fn variants_of_commands() {
+    use cmd::device::{manage_pages, query_pages};
+    use cmd::flow::modify_fte;
+    use cmd::queues::{modify_cq, resize_cq};
+    use cmd::tir::{MODIFY_RQT_LIST, modify_tir};
+    use cmd::wq::{MODIFY_RMP_LWM, modify_rq};
+    assert_eq!([cmd::port::access_reg::WRITE, cmd::port::access_reg::READ], [0, 1]);
+    assert_eq!([query_pages::BOOT, query_pages::INIT, query_pages::REGULAR], [1, 2, 3]);
+    let moves = [manage_pages::CANNOT_GIVE, manage_pages::GIVE, manage_pages::TAKE];
+    assert_eq!(moves, [0, 1, 2]);
+    assert_eq!([modify_cq::PERIOD, modify_cq::MAX_COUNT, modify_cq::OI], [1, 2, 4]);
+    assert_eq!([modify_cq::C_EQN, modify_cq::PERIOD_MODE], [8, 16]);
+    let resize = [resize_cq::LOG_SIZE, resize_cq::PAGE_OFFSET, resize_cq::LOG_PAGE_SIZE];
+    assert_eq!(resize, [1, 2, 4]);
+    let rq = [modify_rq::VSD, modify_rq::SCATTER_FCS, modify_rq::COUNTER_SET_ID];
+    assert_eq!(rq, [2, 4, 8]);
+    assert_eq!([modify_tir::PACKET_MERGE, modify_tir::HASH, modify_tir::SELF_LB], [1, 4, 16]);
+    assert_eq!([MODIFY_RMP_LWM, MODIFY_RQT_LIST], [1, 1]);
+    let fte = [modify_fte::ACTION, modify_fte::FLOW_TAG, modify_fte::DESTINATIONS];
+    assert_eq!((fte, modify_fte::COUNTERS), ([1, 2, 4], 8));
 }

@@ -5,14 +5,15 @@
 //! `mlx5_cmd_prot_block`, `health_buffer`, `mlx5_wqe_*_seg`, `mlx5_wqe_srq_next_seg`); bits inside
 //! a byte from the masks and shifts that the same headers apply to it; the start of the
 //! initialization segment from `mlx5_ifc_initial_seg_bits`; klm and ksm from `mlx5_klm`,
-//! `mlx5_ksm`. Members that a header calls by one name for several fields carry the fields' names.
+//! `mlx5_ksm`; doorbell records from `MLX5_RCV_DBR`, `MLX5_SND_DBR`, `MLX5_CQ_SET_CI`,
+//! `MLX5_CQ_ARM_DB` and what is stored at these indices. Members that a header calls by one name for several fields carry the fields' names.
 
 use crate::reading;
 use ferrocx_prm::cmd::{CommandEntry, InputHeader, Mailbox, OutputHeader};
 use ferrocx_prm::cqe::{Cqe64, ErrCqe, MiniCqe};
 use ferrocx_prm::eqe::*;
-use ferrocx_prm::init_seg::{CqArm, EqDoorbell, HealthBuffer, HealthCounter};
-use ferrocx_prm::init_seg::{InitSegment, Initializing};
+use ferrocx_prm::init_seg::{CqArm, CqDoorbellRecord, EqDoorbell, HealthBuffer, HealthCounter};
+use ferrocx_prm::init_seg::{InitSegment, Initializing, WqDoorbellRecord};
 use ferrocx_prm::mkey::{Klm, Ksm};
 use ferrocx_prm::wqe::*;
 
@@ -90,4 +91,6 @@ reading! {
         inline 1, check_free 1, check_not_free 1, translation_offset_en 1, _ 4, _ 24,
         xlt_octowords 16, xlt_offset 16, mkey_mask 64, xlt_offset_47_16 32, _ 224,
     }
+    WqDoorbellRecord { _ 16, recv_counter 16, _ 16, send_counter 16 }
+    CqDoorbellRecord { _ 8, set_ci 24, arm 32 }
 }

@@ -1,6 +1,6 @@
 //! The CUDA driver's functions, found at run time.
 //!
-//! Names, types and constants: NVIDIA, "CUDA Driver API", chapters *Initialization*, *Device
+//! Names, types and constants: NVIDIA, "CUDA Driver API", chapters *Initialization*, *Context
 //! Management*, *Primary Context Management*, *Context Management*, *Memory Management*, *Unified
 //! Addressing*, and `cuda.h` for the values.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]

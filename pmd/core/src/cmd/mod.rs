@@ -1,0 +1,328 @@
+//! The command channel: one queue of up to 32 entries, polled.
+//!
+//! Every command is written into a slot, announced by one bit of the doorbell vector, and polled
+//! until the device gives the slot back. The last slot is kept for MANAGE_PAGES, because the
+//! device may ask for memory while it works on another command.
+//!
+//! | what happens | what is done |
+//! |---|---|
+//! | the device answers | output copied, slot and mailboxes reused |
+//! | the device asks for pages meanwhile | served from [`CommandChannel::wait`]'s callback, in the page slot |
+//! | no answer in time | the slot and its mailboxes stay reserved: a late answer does no harm |
+//! | the device is dead (all ones, disabled, starting again) | [`CommandError::Dead`] at once |
+//!
+//! Signatures of answers are not checked: real devices do not compute them (reference 2.3).
+
+mod mailbox;
+pub(crate) mod status;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferrocx_bus::{Bar, BusError, DmaBuf};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cmd::{CommandEntry, INLINE_BYTES, InputHeader, Opcode, TRANSPORT_PCIE};
+use ferrocx_prm::init_seg::offset;
+use ferrocx_prm::syndrome::DeliveryStatus;
+
+use self::mailbox::{Chain, MailboxPool};
+pub use self::status::{CommandError, DeadDevice, Object};
+use crate::health;
+use crate::memory::Memory;
+
+/// Alignment and size of the command queue. Source: reference 2.1.
+const QUEUE_BYTES: usize = 4096;
+/// How often the wait loop looks for signs of death.
+const PROBE_INTERVAL: Duration = Duration::from_millis(5);
+/// Offset of the word with token, signature, status and ownership.
+const STATUS_WORD: usize = 0x3c;
+
+/// The command queue and its slots.
+#[derive(Debug)]
+pub(crate) struct CommandChannel {
+    bar: Arc<dyn Bar>,
+    queue: DmaBuf,
+    log_stride: u8,
+    /// Slots in all; the last one is the page slot.
+    slots: u8,
+    mailboxes: MailboxPool,
+    /// Token of the next command, never 0.
+    token: u8,
+    /// Commands that were never answered.
+    stuck: Vec<Pending>,
+    timeout: Duration,
+    /// The queue's address as the registers showed it once the device was ready.
+    shown: Option<u64>,
+}
+
+/// A command that the device works on.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    slot: u8,
+    opcode: Opcode,
+    object: Option<Object>,
+    input: Chain,
+    output: Chain,
+    started: Instant,
+}
+
+/// Which slot a command goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Any free slot but the last.
+    Ordinary,
+    /// The last slot: MANAGE_PAGES only.
+    Pages,
+}
+
+impl CommandChannel {
+    /// Makes the queue; it is not announced to the device yet.
+    pub(crate) fn new(
+        bar: Arc<dyn Bar>,
+        memory: &Memory,
+        log_size: u8,
+        log_stride: u8,
+        timeout: Duration,
+    ) -> Result<Self, BusError> {
+        let queue = memory.alloc(QUEUE_BYTES, QUEUE_BYTES)?;
+        let mailboxes = MailboxPool::default();
+        let slots = 1 << log_size;
+        let (stuck, shown) = (Vec::new(), None);
+        Ok(Self { bar, queue, log_stride, slots, mailboxes, token: 1, stuck, timeout, shown })
+    }
+
+    /// The address that the device is told.
+    pub(crate) fn queue_iova(&self) -> u64 {
+        self.queue.iova()
+    }
+
+    /// Remembers how the registers show the queue, once the device has answered through it.
+    pub(crate) fn remember_queue(&mut self) {
+        self.shown = Some(health::queue_shown(self.bar.as_ref()));
+    }
+
+    /// What [`CommandChannel::remember_queue`] found.
+    pub(crate) fn queue_shown(&self) -> Option<u64> {
+        self.shown
+    }
+
+    /// Whether some command was never answered: the device may still write to its mailboxes.
+    pub(crate) fn has_stuck(&self) -> bool {
+        !self.stuck.is_empty()
+    }
+
+    /// Forgets unanswered commands. For after a reset, when the device owns no memory any more.
+    pub(crate) fn forget_stuck(&mut self) {
+        self.stuck.clear();
+    }
+
+    /// Keeps the queue and the mailboxes of unanswered commands allocated for ever.
+    pub(crate) fn leak(self) {
+        self.queue.leak();
+        for pending in self.stuck {
+            pending.input.into_iter().chain(pending.output).for_each(DmaBuf::leak);
+        }
+    }
+
+    /// Posts a command: `head` followed by `tail`, with room for `out_len` bytes of output.
+    pub(crate) fn post(
+        &mut self,
+        memory: &Memory,
+        lane: Lane,
+        head: &[u8],
+        tail: &[u8],
+        out_len: usize,
+    ) -> Result<Pending, CommandError> {
+        let opcode = opcode_of(head);
+        let object = Object::of(opcode, head);
+        let slot =
+            self.free_slot(lane).ok_or(CommandError::NoSlot { opcode, slots: self.slots - 1 })?;
+        let token = self.next_token();
+        let in_len = head.len() + tail.len();
+        let refuse = |source| CommandError::Memory { opcode, source };
+        let input = self.mailboxes.chain(memory, in_len, token).map_err(refuse)?;
+        let output = self.mailboxes.chain(memory, out_len, token).map_err(refuse)?;
+        mailbox::write(&input, head, tail);
+        tracing::trace!(%opcode, slot, in_len, out_len, "command posted");
+        let entry = entry(head, in_len, &input, out_len, &output, token);
+        self.write_entry(slot, &entry);
+        self.bar.write_be32(offset::COMMAND_DOORBELL, 1 << slot);
+        Ok(Pending { slot, opcode, object, input, output, started: Instant::now() })
+    }
+
+    /// Waits until `pending` is answered, and copies the answer to `head` and `tail`.
+    ///
+    /// `idle` runs in each turn: it lets the device make progress and serves page requests. It
+    /// may post commands to the page lane of this channel.
+    pub(crate) fn wait(
+        this: &mut dyn Waiter,
+        pending: Pending,
+        head: &mut [u8],
+        tail: &mut [u8],
+    ) -> Result<(), CommandError> {
+        let mut next_probe = pending.started + PROBE_INTERVAL;
+        loop {
+            if this.channel().answered(&pending) {
+                return this.channel().collect(pending, head, tail);
+            }
+            let now = Instant::now();
+            if now >= next_probe {
+                next_probe = now + PROBE_INTERVAL;
+                let channel = this.channel();
+                if let Some(cause) = health::probe(channel.bar.as_ref(), channel.shown) {
+                    return Err(channel.abandon(pending, Some(cause)));
+                }
+                if now - pending.started >= channel.timeout {
+                    // Look once more: this thread may have slept for longer than the limit.
+                    if !channel.answered(&pending) {
+                        return Err(channel.abandon(pending, None));
+                    }
+                }
+            }
+            this.idle();
+        }
+    }
+
+    /// Whether the device has given the slot back.
+    fn answered(&self, pending: &Pending) -> bool {
+        self.queue.load_acquire_be32(self.entry_offset(pending.slot) + STATUS_WORD) & 1 == 0
+    }
+
+    /// Copies an answer out and checks both layers of status.
+    fn collect(
+        &mut self,
+        pending: Pending,
+        head: &mut [u8],
+        tail: &mut [u8],
+    ) -> Result<(), CommandError> {
+        let mut bytes = [0; CommandEntry::SIZE_BYTES];
+        self.queue.copy_out(self.entry_offset(pending.slot), &mut bytes);
+        let entry = CommandEntry(bytes);
+        let inline = entry.command_output_inline_data();
+        let head_part = head.len().min(INLINE_BYTES);
+        head[..head_part].copy_from_slice(&inline[..head_part]);
+        let tail_part = tail.len().min(INLINE_BYTES - head_part);
+        tail[..tail_part].copy_from_slice(&inline[head_part..head_part + tail_part]);
+        mailbox::read(&pending.output, head, tail);
+        self.mailboxes.give(pending.input);
+        self.mailboxes.give(pending.output);
+        let status = DeliveryStatus(entry.status() as u8);
+        if status != DeliveryStatus::OK {
+            let (opcode, object) = (pending.opcode, pending.object);
+            return Err(CommandError::Delivery { opcode, status, object });
+        }
+        Ok(())
+    }
+
+    /// Gives up on a command; its slot and mailboxes stay reserved.
+    fn abandon(&mut self, pending: Pending, cause: Option<DeadDevice>) -> CommandError {
+        let Pending { slot, opcode, object, started, .. } = pending;
+        tracing::error!(%opcode, slot, "command abandoned, its memory stays reserved");
+        self.stuck.push(pending);
+        match cause {
+            Some(cause) => CommandError::Dead { opcode, cause, object },
+            None => CommandError::Timeout { opcode, slot, waited: started.elapsed(), object },
+        }
+    }
+
+    /// The lowest slot that no unanswered command holds. Takes back slots answered late.
+    ///
+    /// Commands run one at a time in each lane, so only unanswered ones hold slots.
+    fn free_slot(&mut self, lane: Lane) -> Option<u8> {
+        for pending in std::mem::take(&mut self.stuck) {
+            if self.answered(&pending) {
+                tracing::warn!(opcode = %pending.opcode, slot = pending.slot, "answered late");
+                self.mailboxes.give(pending.input);
+                self.mailboxes.give(pending.output);
+            } else {
+                self.stuck.push(pending);
+            }
+        }
+        let page_slot = self.slots - 1;
+        let mut candidates = match lane {
+            Lane::Ordinary => 0..page_slot,
+            Lane::Pages => page_slot..self.slots,
+        };
+        candidates.find(|slot| self.stuck.iter().all(|pending| pending.slot != *slot))
+    }
+
+    fn next_token(&mut self) -> u8 {
+        let token = self.token;
+        self.token = token.checked_add(1).unwrap_or(1);
+        token
+    }
+
+    fn entry_offset(&self, slot: u8) -> usize {
+        usize::from(slot) << self.log_stride
+    }
+
+    /// Writes an entry, ownership last.
+    fn write_entry(&self, slot: u8, entry: &CommandEntry) {
+        let at = self.entry_offset(slot);
+        let (body, last) = entry.0.split_at(STATUS_WORD);
+        self.queue.copy_in(at, body);
+        let word = u32::from_be_bytes([last[0], last[1], last[2], last[3]]);
+        self.queue.store_release_be32(at + STATUS_WORD, word);
+    }
+}
+
+/// Who waits for a command: holds the channel, and keeps the device going meanwhile.
+pub(crate) trait Waiter {
+    /// The channel that the command was posted to.
+    fn channel(&mut self) -> &mut CommandChannel;
+    /// One turn of waiting.
+    fn idle(&mut self);
+}
+
+/// The opcode in an input's header.
+fn opcode_of(input: &[u8]) -> Opcode {
+    InputHeader::read_from(input).map_or(Opcode(0), |header| Opcode(header.opcode() as u16))
+}
+
+/// Builds a queue entry, signed and owned by the device.
+fn entry(
+    head: &[u8],
+    in_len: usize,
+    input: &Chain,
+    out_len: usize,
+    output: &Chain,
+    token: u8,
+) -> CommandEntry {
+    let mut inline = [0; INLINE_BYTES];
+    let part = head.len().min(INLINE_BYTES);
+    inline[..part].copy_from_slice(&head[..part]);
+    let entry = CommandEntry::zeroed()
+        .with_command_type(TRANSPORT_PCIE)
+        .with_input_length(in_len as u32)
+        .with_input_mailbox_ptr(mailbox::first_iova(input))
+        .with_command_input_inline_data(inline)
+        .with_output_mailbox_ptr(mailbox::first_iova(output))
+        .with_output_length(out_len as u32)
+        .with_token(u32::from(token))
+        .with_ownership(true);
+    let xor = entry.0.iter().fold(0, |xor, byte| xor ^ byte);
+    entry.with_signature(u32::from(!xor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_is_signed_and_literal() {
+        let head = [0x01, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let entry = entry(&head, 16, &Chain::new(), 12, &Chain::new(), 0x21);
+        let mut expected = [0; 64];
+        expected[0] = 7; // PCIe transport
+        expected[0x07] = 16; // input length
+        expected[0x10] = 0x01; // ENABLE_HCA
+        expected[0x11] = 0x04;
+        expected[0x3b] = 12; // output length
+        expected[0x3c] = 0x21; // token
+        // 7 ^ 0x10 ^ 0x01 ^ 0x04 ^ 0x0c ^ 0x21 ^ 0x01 (ownership) = 0x3e
+        expected[0x3d] = 0xff ^ 0x3e;
+        expected[0x3f] = 1;
+        assert_eq!(entry.0, expected);
+        assert_eq!(entry.0.iter().fold(0, |xor, byte| xor ^ byte), 0xff);
+    }
+}

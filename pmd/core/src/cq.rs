@@ -1,0 +1,263 @@
+//! Completion queues: the ring, its consumer index, and what an odd entry is.
+
+use std::sync::Arc;
+
+use ferrocx_bus::{Bar, DmaBuf, DmaWord, Ring, Slot};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cqc::Cqc;
+use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
+use ferrocx_prm::init_seg::{self, uar};
+use ferrocx_prm::syndrome::CqeSyndrome;
+
+use crate::device::Device;
+use crate::error::{DeviceError, QueueFault};
+use crate::handle::Handle;
+use crate::objects::Kind;
+
+/// log2 of the bytes of an entry.
+const LOG_CQE_BYTES: u8 = 6;
+/// Bits of a consumer index in a doorbell record. Source: reference 6.6.
+const CI_MASK: u32 = 0x00ff_ffff;
+/// `mini_cqe_res_format`: hash. Source: reference 5.4.
+const MINI_CQE_HASH: u32 = 0;
+/// The invalid opcode, where it stands in the last dword.
+const INVALID_OPCODE: u32 = CqeOpcode::INVALID.0 << 4;
+/// Bits of the last dword that an ordinary completion is known by: opcode, format, owner.
+pub const OP_OWN_MASK: u32 = 0xfd;
+
+/// The driver's side of a completion queue: a ring that the device fills and one core empties.
+#[derive(Debug)]
+pub struct CqRing {
+    /// The entries.
+    pub ring: Ring<64>,
+    doorbell_record: DmaWord,
+    log_size: u8,
+    /// Entries consumed so far, modulo 2^32.
+    pub ci: u32,
+}
+
+/// How a completion queue is made.
+#[derive(Debug, Clone, Copy)]
+pub struct CqAttr<'a> {
+    /// log2 of its entries.
+    pub log_size: u8,
+    /// Let the device compress completions.
+    pub compression: bool,
+    /// The event queue that its events go to once it is armed; `None` for a queue that is polled.
+    pub events: Option<&'a Arc<Handle>>,
+}
+
+/// What an entry is that is not the ordinary one expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Odd {
+    /// Still the device's.
+    Empty,
+    /// Title of a compressed block.
+    Compressed,
+    /// A completion with error, or one that cannot be.
+    Fault(QueueFault),
+}
+
+impl CqRing {
+    /// Makes a completion queue on the device. The handle destroys it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn new(device: &Device, attr: &CqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
+        let inner = device.inner();
+        let buf = Arc::new(device.alloc_dma(1 << (attr.log_size + LOG_CQE_BYTES), 4096)?);
+        initialise(&buf);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let eqn = attr.events.map_or(u32::from(inner.eqn), |events| events.number());
+        let cqc = Cqc::zeroed()
+            .with_log_cq_size(u32::from(attr.log_size))
+            .with_uar_page(inner.uar_page)
+            .with_c_eqn_or_apu_element(eqn)
+            .with_cqe_comp_en(attr.compression)
+            .with_mini_cqe_res_format(MINI_CQE_HASH)
+            .with_dbr_addr(record.iova());
+        let cqn = inner.control().create_cq(cqc, &buf)?;
+        let memory = vec![Arc::clone(&buf), Arc::clone(&record)];
+        let handle = Handle::new(device, Kind::Cq, cqn, memory);
+        let handle = match attr.events {
+            Some(events) => handle.needing(events),
+            None => handle,
+        };
+        Ok((Self::over(buf, record, attr.log_size)?, handle))
+    }
+
+    /// The driver's side over memory that is initialised.
+    #[doc(hidden)]
+    pub fn over(buf: Arc<DmaBuf>, record: Arc<DmaBuf>, log_size: u8) -> Result<Self, DeviceError> {
+        let ring = Ring::new(buf, 0, log_size)?;
+        Ok(Self { ring, doorbell_record: DmaWord::new(record, 0)?, log_size, ci: 0 })
+    }
+
+    /// The next entry and its last dword, which was read to find its owner, if the device has
+    /// written it. It is consumed: call [`CqRing::tell`] after it was read.
+    ///
+    /// Entries are plain: the queue was made without compression.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<(Slot<'_, 64>, u32)> {
+        let (ci, slot) = (self.ci, self.ring.at(self.ci));
+        let last = slot.load_acquire_be32::<0x3c>();
+        // The invalid opcode stands in entries that were never written. Source: reference 6.7.
+        if last & 1 != self.owner_at(ci) || last & INVALID_OPCODE == INVALID_OPCODE {
+            return None;
+        }
+        self.ci = ci.wrapping_add(1);
+        Some((slot, last))
+    }
+
+    /// The memory of the entries.
+    #[must_use]
+    pub fn buf(&self) -> &Arc<DmaBuf> {
+        self.ring.buf()
+    }
+
+    /// Entries that the ring holds.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.ring.entries()
+    }
+
+    /// Entries consumed so far, modulo 2^32.
+    #[inline(always)]
+    #[must_use]
+    pub fn consumer_index(&self) -> u32 {
+        self.ci
+    }
+
+    /// Owner bit of the entry at `ci` once the device has written it.
+    #[inline(always)]
+    #[must_use]
+    pub fn owner_at(&self, ci: u32) -> u32 {
+        (ci >> self.log_size) & 1
+    }
+
+    /// Entries from `ci` to the end of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn left_of_lap(&self, ci: u32) -> usize {
+        let entries = 1u32 << self.log_size;
+        (entries - (ci & (entries - 1))) as usize
+    }
+
+    /// Tells the device which entries are free again.
+    #[inline(always)]
+    pub fn tell(&self) {
+        self.doorbell_record.store_release_be32(self.ci & CI_MASK);
+    }
+
+    /// Looks closer at the entry at the consumer index, whose last dword is `last`.
+    #[cold]
+    #[inline(never)]
+    #[must_use]
+    pub fn odd(&self, last: u32, expected_counter: u16) -> Odd {
+        let opcode = CqeOpcode((last >> 4) & 0xf);
+        let format = CqeFormat((last >> 2) & 3);
+        if last & 1 != self.owner_at(self.ci) || opcode == CqeOpcode::INVALID {
+            return Odd::Empty;
+        }
+        let slot = self.ring.at(self.ci);
+        let counter = (last >> 16) as u16;
+        match opcode {
+            CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
+                let cqe = ErrCqe(slot.load());
+                Odd::Fault(QueueFault::Completion {
+                    syndrome: CqeSyndrome(cqe.syndrome() as u8),
+                    vendor: cqe.vendor_err_synd() as u8,
+                    wqe_counter: counter,
+                })
+            }
+            _ if format == CqeFormat::COMPRESSED => Odd::Compressed,
+            CqeOpcode::REQUESTER | CqeOpcode::RESPONDER_SEND if format == CqeFormat::PLAIN => {
+                Odd::Fault(QueueFault::WrongIndex { expected: expected_counter, got: counter })
+            }
+            _ => Odd::Fault(QueueFault::BadCqe { opcode: opcode.0 as u8, format: format.0 as u8 }),
+        }
+    }
+
+    /// Consumes whatever the device has written.
+    pub fn drain(&mut self) {
+        let mut left = self.ring.entries();
+        while left > 0 {
+            let slot = self.ring.at(self.ci);
+            let last = slot.load_acquire_be32::<0x3c>();
+            if last & 1 != self.owner_at(self.ci) || (last >> 4) & 0xf == CqeOpcode::INVALID.0 {
+                break;
+            }
+            // Behind a title stands data, which must not be taken for completions.
+            let is_title = CqeFormat((last >> 2) & 3) == CqeFormat::COMPRESSED;
+            let count = if is_title { slot.load_be32::<0x2c>().clamp(1, left) } else { 1 };
+            self.skip_block(count);
+            left -= count;
+        }
+        self.tell();
+    }
+
+    /// Consumes `count` entries and makes them invalid: those of a compressed block hold data
+    /// whose owner bits mean nothing on the next lap.
+    pub fn skip_block(&mut self, count: u32) {
+        for _ in 0..count {
+            let last = 0xf0 | self.owner_at(self.ci);
+            self.ring.at(self.ci).store_release_be32::<0x3c>(last);
+            self.ci = self.ci.wrapping_add(1);
+        }
+    }
+}
+
+/// Asks the device for an event of a completion queue.
+#[derive(Debug)]
+pub struct Armer {
+    word: DmaWord,
+    bar: Arc<dyn Bar>,
+    offset: u64,
+    cqn: u32,
+    /// Events that came so far: the device counts them too, in two bits.
+    events: u32,
+}
+
+impl Armer {
+    /// For the completion queue that `ring` and `handle` are.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`] for a doorbell record that is too short.
+    pub fn new(ring: &CqRing, handle: &Handle) -> Result<Self, DeviceError> {
+        let inner = handle.device().inner();
+        // Behind the consumer index stands the word that arms. Source: reference 6.6.
+        let word = DmaWord::new(Arc::clone(ring.doorbell_record.buf()), 4)?;
+        let offset = u64::from(inner.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
+        let bar = Arc::clone(inner.bar());
+        Ok(Self { word, bar, offset, cqn: handle.number(), events: 0 })
+    }
+
+    /// Asks for one event once there is an entry behind `consumer_index`, or if there is one: any,
+    /// or a solicited or failed one only.
+    pub fn arm(&self, consumer_index: u32, solicited_only: bool) {
+        let doorbell = init_seg::CqArm::zeroed()
+            .with_sn(self.events & 3)
+            .with_solicited_only(solicited_only)
+            .with_ci(consumer_index & CI_MASK)
+            .with_cqn(self.cqn);
+        let value = u64::from_be_bytes(doorbell.0);
+        // The record first: the device believes it, not the doorbell.
+        self.word.store_release_be32((value >> 32) as u32);
+        self.bar.write_be64(self.offset, value);
+    }
+
+    /// Notes that an event came. Until then, arming again changes nothing.
+    pub fn event(&mut self) {
+        self.events = self.events.wrapping_add(1);
+    }
+}
+
+/// Fills a buffer as CREATE_CQ wants it: every entry invalid and still the device's.
+#[doc(hidden)]
+pub fn initialise(buf: &DmaBuf) {
+    for entry in (0..buf.len_bytes()).step_by(Cqe64::SIZE_BYTES) {
+        buf.store_be32(entry + 0x3c, u32::from(CQE_INVALID_OP_OWN));
+    }
+}

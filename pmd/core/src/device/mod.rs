@@ -1,0 +1,570 @@
+//! [`Device`]: one port of a ConnectX, from bring-up to teardown.
+
+mod port;
+mod resources;
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use ferrocx_bus::{Bar, Ring, Transport};
+use ferrocx_mempool::Pool;
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::port::QueryVportCounter;
+use ferrocx_prm::eqc::Eqc;
+use ferrocx_prm::tirc::Tisc;
+
+use crate::bringup::{self, Caps, FirmwareVersion, Stage};
+use crate::cmd::{CommandChannel, CommandError, DeadDevice};
+use crate::config::{Checked, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MIN_DESCRIPTORS};
+use crate::control::Control;
+use crate::eq::{self, EqRing, Event};
+use crate::error::DeviceError;
+use crate::flow::tables::{Steering, TableSetup};
+use crate::health::{HealthMonitor, HealthReport};
+use crate::keys::{Keys, RegionKeys, Registrations, destroy_mkeys};
+use crate::link::{LinkState, MacAddr, Port};
+use crate::memory::Memory;
+use crate::objects::Kind;
+use crate::stats::VportCounters;
+
+/// log2 of the bytes of an event queue entry.
+const LOG_EQE_BYTES: u8 = 6;
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// PCI address, or the model's name.
+    pub name: String,
+    /// Marketing name.
+    pub model: &'static str,
+    /// Whether it is a virtual function.
+    pub is_vf: bool,
+    /// NUMA node of its slot, where the system knows it.
+    pub numa_node: Option<u32>,
+    /// Name of the transport.
+    pub transport: &'static str,
+    /// Firmware revision.
+    pub firmware: FirmwareVersion,
+    /// The permanent MAC address.
+    pub permanent_mac: MacAddr,
+}
+
+/// What a device allows, in the terms of the configuration structs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Receive queues.
+    pub max_rx_queues: u32,
+    /// Send queues.
+    pub max_tx_queues: u32,
+    /// Fewest descriptors of a queue.
+    pub min_descriptors: u32,
+    /// Most descriptors of a queue.
+    pub max_descriptors: u32,
+    /// Entries of an RSS table.
+    pub max_reta: u32,
+    /// Largest MTU of the port.
+    pub max_mtu: u16,
+    /// Most bytes that TSO cuts up, headers not counted; 0 without TSO.
+    pub max_tso_bytes: u32,
+    /// Whether checksums can be filled in and checked.
+    pub checksum_offload: bool,
+    /// Whether VLAN tags can be stripped.
+    pub vlan_strip: bool,
+    /// Whether VLAN tags can be inserted.
+    pub vlan_insert: bool,
+    /// Whether completions can be compressed.
+    pub cqe_compression: bool,
+    /// Whether several packets fit one work request.
+    pub multi_packet: bool,
+    /// Whether flow rules can count.
+    pub flow_counters: bool,
+    /// Bytes of each packet that the device wants inline in the work request.
+    pub min_inline_bytes: u16,
+}
+
+/// What all handles of a device share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    bar: Arc<dyn Bar>,
+    transport: Arc<dyn Transport>,
+    control: Mutex<Control>,
+    memory: Arc<Memory>,
+    pub(crate) checked: Checked,
+    pub(crate) caps: Caps,
+    info: DeviceInfo,
+    pub(crate) limits: Limits,
+    keys: Keys,
+    registrations: Mutex<Registrations>,
+    pub(crate) pd: u32,
+    pub(crate) transport_domain: u32,
+    pub(crate) tisn: u32,
+    /// UAR page of the event queue and the CQs.
+    pub(crate) uar_page: u32,
+    pub(crate) eqn: u8,
+    health: Mutex<HealthMonitor>,
+    pub(crate) steering: Mutex<Steering>,
+    pub(crate) port: Mutex<Port>,
+    /// See [`Device::shared`].
+    shared: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
+    /// See [`Control::gone`].
+    gone: Arc<AtomicBool>,
+    torn_down: AtomicBool,
+}
+
+/// Locks without regard to poison: a panic elsewhere does not make device state unreadable.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    /// The command channel and all that hangs on it.
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        lock(&self.control)
+    }
+
+    pub(crate) fn bar(&self) -> &Arc<dyn Bar> {
+        &self.bar
+    }
+
+    /// What the flow tables are made by.
+    pub(crate) fn table_setup(&self) -> TableSetup<'_> {
+        let log_rules = self.checked.log_flow_rules;
+        TableSetup { caps: &self.caps.nic_receive, log_rules }
+    }
+
+    /// Whether the device's objects vanished by a reset.
+    fn objects_are_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// How this device reaches a pool.
+    fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
+        lock(&self.registrations).get(pool).ok_or_else(|| DeviceError::PoolNotRegistered {
+            pool: pool.name().to_owned(),
+            device: self.info.name.clone(),
+        })
+    }
+
+    /// Destroys what is left and hands the device back, once.
+    fn tear_down(&self) -> Result<(), DeviceError> {
+        if self.torn_down.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let mut control = self.control();
+        let mut registrations = lock(&self.registrations);
+        // Served once more, then never again; its memory is kept until the device let go of it.
+        control.serve();
+        let eq = control.take_eq();
+        let objects = self.destroy_objects(&mut control, &registrations);
+        if let Err(error) = &objects {
+            tracing::error!(%error, "objects of the device were not destroyed");
+        }
+        let timeout = self.checked.config.reset_timeout;
+        let result = bringup::teardown(&mut control, Stage::Initialised, timeout);
+        if result.is_err() && control.channel().is_none() {
+            // Not even a reset helped: the device may still reach the pools.
+            registrations.leak();
+            std::mem::forget(eq);
+        } else {
+            registrations.clear();
+        }
+        objects.map_err(DeviceError::from).and(result)
+    }
+
+    /// The objects that bring-up made, last first.
+    fn destroy_objects(
+        &self,
+        control: &mut Control,
+        registrations: &Registrations,
+    ) -> Result<(), CommandError> {
+        if self.objects_are_gone() {
+            return Ok(());
+        }
+        lock(&self.steering).destroy(control)?;
+        control.destroy(Kind::Tis, self.tisn)?;
+        destroy_mkeys(control, &self.keys, registrations)?;
+        control.destroy(Kind::TransportDomain, self.transport_domain)?;
+        control.destroy(Kind::Pd, self.pd)?;
+        control.destroy(Kind::Eq, u32::from(self.eqn))?;
+        control.destroy(Kind::Uar, self.uar_page)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.tear_down() {
+            tracing::error!(device = %self.info.name, %error, "teardown");
+        }
+    }
+}
+
+/// A port of a ConnectX, brought up and ready for queues.
+///
+/// A handle: clones are the same device. Queues and flow rules hold it too, so it is torn down
+/// when the last of them is dropped, or by [`Device::close`], which says how that went.
+///
+/// All methods take a lock and talk to the firmware: they are for set-up, not for the data path.
+/// Somebody must call [`Device::poll_event`] (or any command) now and then, because the device
+/// may ask for memory by an event.
+#[derive(Debug, Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+impl Device {
+    /// Brings up the device behind `transport`.
+    ///
+    /// Buffer keys are chosen by what the device offers and reported in the log and by
+    /// [`Device::key_mode`]. The link comes up by itself; see [`Device::link`].
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`] with the step that failed. Everything done so far is undone first: nothing
+    /// stays mapped, and the firmware keeps no page.
+    pub fn open(transport: Arc<dyn Transport>, config: &DeviceConfig) -> Result<Self, DeviceError> {
+        let checked = config.check()?;
+        let identity = transport.identity().clone();
+        let Some(known) = identity.known() else {
+            let (name, vendor, device) = (identity.name, identity.vendor, identity.device);
+            return Err(DeviceError::UnknownDevice { name, vendor, device });
+        };
+        let node = config.numa_node.or(identity.numa_node);
+        let memory =
+            Arc::new(Memory::new(transport.dma(), config.page, node, config.shared_memory)?);
+        let mut control = Control::new(Arc::clone(&transport), Arc::clone(&memory));
+        let mut opening = Opening { stage: Stage::Closed, is_vf: known.is_vf, checked };
+        match opening.run(&mut control) {
+            Ok(parts) => {
+                let info = DeviceInfo {
+                    name: identity.name,
+                    model: known.name,
+                    is_vf: known.is_vf,
+                    numa_node: identity.numa_node,
+                    transport: transport.name(),
+                    firmware: parts.firmware,
+                    permanent_mac: parts.port.permanent_mac(),
+                };
+                let inner = parts.into_inner(control, memory, info, opening.checked);
+                Ok(Self { inner: Arc::new(inner) })
+            }
+            Err(error) => {
+                let timeout = opening.checked.config.reset_timeout;
+                // TEARDOWN_HCA and the reset behind it end objects that were made already.
+                drop(control.take_eq());
+                if let Err(also) = bringup::teardown(&mut control, opening.stage, timeout) {
+                    tracing::warn!(error = %also, "while undoing a failed bring-up");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        &self.inner.info
+    }
+
+    /// What the device allows.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.inner.limits
+    }
+
+    /// How buffers are addressed.
+    #[must_use]
+    pub fn key_mode(&self) -> KeyMode {
+        self.inner.keys.mode()
+    }
+
+    /// Lets the device reach a pool's buffers: maps its region, makes a key where needed, and
+    /// stamps the buffers if no other device has.
+    ///
+    /// Call it for every pool whose packets pass through this device's queues, before making them.
+    /// A pool of another device is fine: its addresses are translated. Again is harmless. One whose
+    /// [`Device::unregister_pool`] failed is registered anew, once what is left of it can be ended.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`] if the region cannot be mapped, [`DeviceError::Command`] if the key is
+    /// refused, [`DeviceError::Mempool`] if buffers of an unstamped pool are in use.
+    pub fn register_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
+        let mut control = self.inner.control();
+        let gone = self.inner.objects_are_gone();
+        lock(&self.inner.registrations).add(&mut control, gone, &self.inner.keys, pool)
+    }
+
+    /// Ends the device's reach into a pool's buffers: takes the stamp back, and with the last pool
+    /// of a region destroys its key and unmaps it. When this returns `Ok` for that one, the device
+    /// reaches none of that memory (in an address space of several devices: once the last of them
+    /// has let go). A pool that is not registered is none of its business: `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::InUse`] while queues live that may name the region: receive queues that were
+    /// made with the pool, and every send queue made since it was registered.
+    /// [`DeviceError::Mempool`] while packets of the pool are out. Nothing has changed then. What
+    /// device or system refused: the device may then still reach the memory; try again, or
+    /// [`Device::close`].
+    pub fn unregister_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
+        let mut control = self.inner.control();
+        let gone = self.inner.objects_are_gone();
+        lock(&self.inner.registrations).remove(&mut control, gone, pool)
+    }
+
+    /// Takes a pool's [foreign](ferrocx_mempool::Mbuf::is_foreign) memory back from under whatever
+    /// uses it, from any thread: destroys the key of its region and unmaps that. When this returns
+    /// `Ok`, the device reaches none of it, through this or another pool of the region.
+    ///
+    /// A queue stops with a [`QueueFault`](crate::QueueFault) when it next needs the memory: for a
+    /// packet with a payload to receive, or one to send from there (which a send queue learns up to
+    /// 32 packets later). Destroy it then: it names a key that is gone, so a reset would not help.
+    /// Everything else goes on. The pool may be registered again.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for a pool that is not foreign. What device or system refused: the
+    /// device may then still reach the memory; try again, or [`Device::close`].
+    pub fn revoke_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
+        let mut control = self.inner.control();
+        let gone = self.inner.objects_are_gone();
+        lock(&self.inner.registrations).revoke(&mut control, gone, pool)
+    }
+
+    /// The oldest event that was not read yet. Also serves the firmware's page requests.
+    pub fn poll_event(&self) -> Option<Event> {
+        self.inner.control().next_event()
+    }
+
+    /// Events that were dropped because [`Device::poll_event`] was not called often enough.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.inner.control().lost_events()
+    }
+
+    /// Looks at the device's health. Call it every few seconds; it takes a few register reads.
+    ///
+    /// A report with a notice of removal asks for an orderly end: stop the queues, drop them, and
+    /// close the device. The kernel waits for that.
+    pub fn health(&self) -> HealthReport {
+        let notice = self.inner.transport.notice();
+        let bar = self.inner.bar.as_ref();
+        let report = lock(&self.inner.health).look(bar, notice, Instant::now());
+        if let Some(cause) = report.dead {
+            self.inner.control().set_dead(cause);
+        }
+        report
+    }
+
+    /// Counters of the vport, kept by the device.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn vport_counters(&self) -> Result<VportCounters, DeviceError> {
+        let input = QueryVportCounter::input();
+        Ok(VportCounters::read(&self.execute::<QueryVportCounter>(&input, &[], &mut [])?))
+    }
+
+    /// Link state, as the device reports it now.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn link(&self) -> Result<LinkState, DeviceError> {
+        crate::link::query(&mut self.inner.control())
+    }
+
+    /// Pages of 4 KiB that the firmware has.
+    #[must_use]
+    pub fn firmware_pages(&self) -> usize {
+        self.inner.control().lent_pages()
+    }
+
+    /// Carries out a command that this crate has no method for.
+    ///
+    /// `tail_in` follows the fixed part of the input; `tail_out` is filled with what follows the
+    /// fixed part of the output.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`].
+    pub fn execute<C: Command>(
+        &self,
+        input: &C::In,
+        tail_in: &[u8],
+        tail_out: &mut [u8],
+    ) -> Result<C::Out, CommandError> {
+        self.inner.control().execute::<C>(input, tail_in, tail_out)
+    }
+
+    /// Resets the function. Every queue, rule and key of this device is void afterwards: bursts
+    /// move nothing, and the handles can only be dropped. Open the device again to go on.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Timeout`] if the reset does not end in time. Memory that the device may still
+    /// own is then leaked when the handles are dropped.
+    pub fn reset(&self) -> Result<(), DeviceError> {
+        let mut control = self.inner.control();
+        control.set_dead(DeadDevice::WasReset);
+        let transport = Arc::clone(control.transport());
+        bringup::reset_function(transport.as_ref(), self.inner.checked.config.reset_timeout)?;
+        drop(control.take_eq());
+        control.release_memory();
+        control.set_gone();
+        Ok(())
+    }
+
+    /// Tears the device down and says how that went.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::InUse`] while queues, rules or clones of the handle live: the device is then
+    /// torn down when the last of them is dropped. Otherwise the first step that failed.
+    pub fn close(self) -> Result<(), DeviceError> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner.tear_down(),
+            Err(inner) => Err(DeviceError::InUse { handles: Arc::strong_count(&inner) - 1 }),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+/// A bring-up under way.
+struct Opening {
+    stage: Stage,
+    is_vf: bool,
+    checked: Checked,
+}
+
+/// What bring-up made.
+struct Parts {
+    firmware: FirmwareVersion,
+    caps: Caps,
+    keys: Keys,
+    pd: u32,
+    transport_domain: u32,
+    tisn: u32,
+    uar_page: u32,
+    eqn: u8,
+    port: Port,
+    limits: Limits,
+}
+
+impl Opening {
+    fn run(&mut self, control: &mut Control) -> Result<Parts, DeviceError> {
+        let firmware = bringup::start_queue(control, &self.checked)?;
+        self.stage = Stage::Queue;
+        bringup::enable(control)?;
+        self.stage = Stage::Enabled;
+        bringup::negotiate(control)?;
+        bringup::supply_boot(control)?;
+        if !self.is_vf {
+            bringup::set_host_endianness(control)?;
+        }
+        let hca = bringup::set_caps(control)?;
+        bringup::set_atomic_caps(control, &hca)?;
+        bringup::supply_init(control)?;
+        bringup::init(control)?;
+        self.stage = Stage::Initialised;
+        let caps = bringup::read_caps(control)?;
+        let uar_page = control.alloc_uar()?;
+        let eqn = create_event_queue(control, uar_page, self.checked.log_event_entries)?;
+        let pd = control.alloc_pd()?;
+        let transport_domain = control.alloc_transport_domain()?;
+        let keys = Keys::choose(control, pd, self.checked.config.key_mode)?;
+        let tisc = Tisc::zeroed().with_transport_domain(transport_domain);
+        let tisn = control.create_tis(tisc)?;
+        let port = Port::open(control, &self.checked.config)?;
+        let limits = limits(&caps, &port);
+        Ok(Parts { firmware, caps, keys, pd, transport_domain, tisn, uar_page, eqn, port, limits })
+    }
+}
+
+impl Parts {
+    fn into_inner(
+        self,
+        control: Control,
+        memory: Arc<Memory>,
+        info: DeviceInfo,
+        checked: Checked,
+    ) -> Inner {
+        let bar = Arc::clone(control.bar());
+        let health = HealthMonitor::new(
+            checked.config.health_interval,
+            control.channel().and_then(CommandChannel::queue_shown),
+        );
+        let transport = Arc::clone(control.transport());
+        let gone = Arc::clone(control.gone());
+        Inner {
+            bar,
+            transport,
+            control: Mutex::new(control),
+            memory,
+            caps: self.caps,
+            info,
+            limits: self.limits,
+            keys: self.keys,
+            registrations: Mutex::default(),
+            pd: self.pd,
+            transport_domain: self.transport_domain,
+            tisn: self.tisn,
+            uar_page: self.uar_page,
+            eqn: self.eqn,
+            health: Mutex::new(health),
+            steering: Mutex::default(),
+            port: Mutex::new(self.port),
+            shared: Mutex::default(),
+            gone,
+            torn_down: AtomicBool::new(false),
+            checked,
+        }
+    }
+}
+
+/// Makes the event queue and lets the control plane poll it.
+fn create_event_queue(
+    control: &mut Control,
+    uar_page: u32,
+    log_size: u8,
+) -> Result<u8, DeviceError> {
+    let memory = Arc::clone(control.memory());
+    let buf = Arc::new(memory.alloc(1 << (log_size + LOG_EQE_BYTES), 4096)?);
+    eq::initialise(&buf);
+    let eqc = Eqc::zeroed().with_log_eq_size(u32::from(log_size)).with_uar_page(uar_page);
+    let eqn = control.create_eq(eqc, eq::event_bitmask(), &buf)?;
+    let ring = Ring::new(buf, 0, log_size)?;
+    let bar = Arc::clone(control.bar());
+    control.set_eq(EqRing::new(ring, log_size, eqn, bar, uar_page));
+    Ok(eqn)
+}
+
+/// Translates capabilities.
+fn limits(caps: &Caps, port: &Port) -> Limits {
+    let log2 = |value: u32| 1u32.checked_shl(value).unwrap_or(u32::MAX);
+    let (hca, eth) = (&caps.hca, &caps.eth);
+    Limits {
+        max_rx_queues: log2(hca.log_max_rq()),
+        max_tx_queues: log2(hca.log_max_sq()),
+        min_descriptors: MIN_DESCRIPTORS,
+        max_descriptors: log2(hca.log_max_wq_sz().min(hca.log_max_cq_sz())).min(MAX_DESCRIPTORS),
+        max_reta: log2(hca.log_max_rqt_size().min(eth.rss_ind_tbl_cap())),
+        max_mtu: port.max_mtu(),
+        max_tso_bytes: if eth.max_lso_cap() == 0 { 0 } else { log2(eth.max_lso_cap()) },
+        checksum_offload: eth.csum_cap(),
+        vlan_strip: eth.vlan_cap(),
+        vlan_insert: eth.wqe_vlan_insert(),
+        cqe_compression: hca.cqe_compression(),
+        multi_packet: eth.enhanced_multi_pkt_send_wqe() && port.min_inline_bytes(eth) == 0,
+        flow_counters: caps.nic_receive.flow_counter(),
+        min_inline_bytes: port.min_inline_bytes(eth),
+    }
+}

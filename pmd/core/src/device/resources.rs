@@ -1,0 +1,173 @@
+//! What the crates above make their own device objects from: memory, capabilities, domains, keys.
+//!
+//! [`Device::execute`] carries out the command that creates an object;
+//! [`Handle::new`](crate::Handle::new) turns its number into a handle that destroys it.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping, Interrupts};
+use ferrocx_mempool::{Pool, Region};
+use ferrocx_prm::caps::{CAP_PAGE_BYTES, EthCap, HcaCap};
+
+use super::{Device, lock};
+use crate::bringup;
+use crate::cmd::CommandError;
+use crate::error::DeviceError;
+use crate::keys::RegionKeys;
+
+/// Vectors that are enabled when the first is needed.
+const MAX_VECTORS: u16 = 64;
+
+impl Device {
+    /// Takes zeroed memory that the device may read and write.
+    ///
+    /// # Shape
+    ///
+    /// `align_bytes` is a power of two up to [`ferrocx_bus::MAX_ALIGN_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`] without memory.
+    pub fn alloc_dma(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, DeviceError> {
+        Ok(self.inner().memory.alloc(len_bytes, align_bytes)?)
+    }
+
+    /// Bytes of such memory in use, the driver's own included: command queue, rings, records.
+    #[must_use]
+    pub fn dma_bytes_used(&self) -> usize {
+        self.inner().memory.used_bytes()
+    }
+
+    /// Lets the device reach a region, until the mapping is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bus`]: no I/O addresses left, or the system's reason.
+    pub fn map_region(
+        &self,
+        region: Arc<Region>,
+        access: DmaAccess,
+    ) -> Result<Arc<DmaMapping>, DeviceError> {
+        Ok(self.inner().memory.dma().map(region, access)?)
+    }
+
+    /// The general capabilities, as they were after bring-up.
+    #[must_use]
+    pub fn hca_cap(&self) -> &HcaCap {
+        &self.inner().caps.hca
+    }
+
+    /// A capability page as it is now; `kind` is one of [`ferrocx_prm::caps::cap_type`].
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn capability_page(&self, kind: u32) -> Result<[u8; CAP_PAGE_BYTES], DeviceError> {
+        bringup::query_caps(&mut self.inner().control(), kind, true)
+    }
+
+    /// The reserved L_Key: local access to all that is mapped, for queues created with `rlky`.
+    /// `None` if the device has none.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn reserved_lkey(&self) -> Result<Option<u32>, CommandError> {
+        let lkey = self.inner().control().reserved_lkey()?;
+        Ok((lkey != 0).then_some(lkey))
+    }
+
+    /// Interrupt vectors that may be used, at most 64. Without
+    /// [`CompletionEvents`](crate::CompletionEvents) none is.
+    #[must_use]
+    pub fn interrupt_vectors(&self) -> u16 {
+        self.interrupts().vectors().min(MAX_VECTORS)
+    }
+
+    /// The interrupts of the function.
+    pub(crate) fn interrupts(&self) -> Arc<dyn Interrupts> {
+        self.inner().control().transport().interrupts()
+    }
+
+    /// How this device reaches a pool that was registered.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::PoolNotRegistered`].
+    pub fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
+        self.inner().region_keys(pool)
+    }
+
+    /// How this device reaches every registered region, for packets of any pool.
+    #[must_use]
+    pub fn all_region_keys(&self) -> Vec<RegionKeys> {
+        lock(&self.inner().registrations).all()
+    }
+
+    /// The protection domain of the port itself: Ethernet queues, and the keys of pools.
+    #[must_use]
+    pub fn pdn(&self) -> u32 {
+        self.inner().pd
+    }
+
+    /// Whether queues that carry buffers of pools are created with the right to use the reserved
+    /// L_Key (`rlky`).
+    #[must_use]
+    pub fn uses_reserved_lkey(&self) -> bool {
+        self.inner().keys.rlky()
+    }
+
+    /// The Ethernet capabilities, as they were after bring-up.
+    #[must_use]
+    pub fn eth_cap(&self) -> &EthCap {
+        &self.inner().caps.eth
+    }
+
+    /// The TIS that send queues of Ethernet frames are made with.
+    #[must_use]
+    pub fn tisn(&self) -> u32 {
+        self.inner().tisn
+    }
+
+    /// The `min_wqe_inline_mode` that they are made with. In bytes:
+    /// [`Limits::min_inline_bytes`](crate::Limits::min_inline_bytes).
+    #[must_use]
+    pub fn min_inline_mode(&self) -> u32 {
+        lock(&self.inner().port).min_inline_mode(&self.inner().caps.eth)
+    }
+
+    /// What a crate above keeps once for each device: the value that somebody holds already, or the
+    /// one that `make` returns. The device does not keep it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`.
+    pub fn shared<T: Any + Send + Sync, E>(
+        &self,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        let mut shared = lock(&self.inner().shared);
+        shared.retain(|value| value.strong_count() > 0);
+        let mut known = shared.iter().filter_map(Weak::upgrade);
+        if let Some(value) = known.find_map(|value| value.downcast().ok()) {
+            return Ok(value);
+        }
+        let value = Arc::new(make()?);
+        let any: Arc<dyn Any + Send + Sync> = Arc::<T>::clone(&value);
+        shared.push(Arc::downgrade(&any));
+        Ok(value)
+    }
+
+    /// Whether a reset made every object of this device void.
+    #[must_use]
+    pub fn objects_are_gone(&self) -> bool {
+        self.inner().objects_are_gone()
+    }
+
+    /// Lets the device make progress; called in each turn of a control-path wait loop.
+    pub fn relax(&self) {
+        let transport = Arc::clone(self.inner().control().transport());
+        transport.relax();
+    }
+}

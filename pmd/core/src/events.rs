@@ -1,0 +1,100 @@
+//! [`CompletionEvents`]: the event queue that wakes those who wait for completions.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ferrocx_bus::{BusError, Ring};
+use ferrocx_prm::Layout;
+use ferrocx_prm::eqc::Eqc;
+use ferrocx_prm::eqe::Eqe;
+
+use crate::device::Device;
+use crate::eq::{EqRing, Event, Polled, initialise};
+use crate::error::DeviceError;
+use crate::handle::Handle;
+use crate::objects::Kind;
+
+/// An event queue of completion events, with an interrupt vector of its own.
+///
+/// Completion queues that name it report here once they are armed.
+#[derive(Debug)]
+pub struct CompletionEvents {
+    ring: EqRing,
+    handle: Arc<Handle>,
+    eventfd: OwnedFd,
+}
+
+/// The descriptor of an interrupt vector. All vectors are enabled when the first is needed, because
+/// enabling more later would replace them.
+fn eventfd(device: &Device, vector: u16) -> Result<OwnedFd, BusError> {
+    let interrupts = device.interrupts();
+    if interrupts.eventfd(vector).is_err() {
+        interrupts.enable(device.interrupt_vectors())?;
+    }
+    interrupts.eventfd(vector)
+}
+
+impl CompletionEvents {
+    /// Makes an event queue of `2^log_size` entries, which raises the interrupt `vector` when armed.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused, or the system's reason for refusing the interrupt.
+    pub fn new(device: &Device, log_size: u8, vector: u16) -> Result<Self, DeviceError> {
+        let eventfd = eventfd(device, vector)?;
+        let inner = device.inner();
+        let buf = Arc::new(device.alloc_dma(Eqe::SIZE_BYTES << log_size, 4096)?);
+        initialise(&buf);
+        let eqc = Eqc::zeroed()
+            .with_log_eq_size(u32::from(log_size))
+            .with_uar_page(inner.uar_page)
+            .with_intr(u32::from(vector));
+        // An empty mask makes it a queue of completion events. Source: reference 4.3, CREATE_EQ.
+        let eqn = inner.control().create_eq(eqc, [0; 32], &buf)?;
+        let memory = vec![Arc::clone(&buf)];
+        let handle = Arc::new(Handle::new(device, Kind::Eq, u32::from(eqn), memory));
+        let ring = Ring::new(buf, 0, log_size)?;
+        let ring = EqRing::new(ring, log_size, eqn, Arc::clone(inner.bar()), inner.uar_page);
+        Ok(Self { ring, handle, eventfd })
+    }
+
+    /// What completion queues that report here must hold: they are destroyed first.
+    #[must_use]
+    pub fn handle(&self) -> Arc<Handle> {
+        Arc::clone(&self.handle)
+    }
+
+    /// Number of the event queue, for the context of a completion queue.
+    #[must_use]
+    pub fn eqn(&self) -> u32 {
+        self.handle.number()
+    }
+
+    /// The next completion queue that has something to report.
+    pub fn poll(&mut self) -> Option<u32> {
+        loop {
+            match self.ring.poll()? {
+                Polled::Event(Event::Completion { cqn }) => return Some(cqn),
+                other => tracing::warn!(?other, "not a completion event"),
+            }
+        }
+    }
+
+    /// Asks for an interrupt at the next event, or at once if one was not polled yet.
+    pub fn arm(&mut self) {
+        self.ring.arm();
+    }
+
+    /// Makes the descriptor unreadable until the next interrupt.
+    pub fn clear(&self) {
+        // It does not block; there may be nothing to read.
+        let _ = rustix::io::read(&self.eventfd, &mut [0; 8]);
+    }
+}
+
+/// Becomes readable with each interrupt.
+impl AsFd for CompletionEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+}

@@ -1,0 +1,190 @@
+//! Rules that users add: packets that match are forwarded, dropped, marked, counted.
+
+use std::sync::Arc;
+
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::flow::{AllocFlowCounter, QueryFlowCounter};
+use ferrocx_prm::flow::{FlowContext, FlowMatchParam};
+use ferrocx_prm::tirc::Tirc;
+
+use super::matches::FlowMatch;
+use super::tables::{TO_TIR, action, destination, matches_ip_version, set_entry};
+use crate::device::{Device, lock};
+use crate::error::{ConfigError, DeviceError};
+use crate::handle::Handle;
+use crate::objects::Kind;
+use crate::stats::FlowCounts;
+
+/// Largest mark: 24 bits, and 0 means no mark. Source: reference 5.12, `flow_tag`.
+const MAX_MARK: u32 = 0x00ff_ffff;
+
+/// `disp_type` of a TIR: to one queue. Source: reference 5.9.
+const DISP_DIRECT: u32 = 0;
+
+/// A receive queue as flow rules and RSS name it. Holding it keeps the queue's number in use, but
+/// receives nothing.
+#[derive(Debug, Clone)]
+pub struct RxQueueRef(Arc<Handle>);
+
+impl RxQueueRef {
+    /// Names the receive queue that `rq` is.
+    #[must_use]
+    pub fn new(rq: &Arc<Handle>) -> Self {
+        Self(Arc::clone(rq))
+    }
+
+    /// The device's number of the queue.
+    #[must_use]
+    pub fn rqn(&self) -> u32 {
+        self.0.number()
+    }
+
+    /// Makes a TIR that leads to this queue alone.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn direct_tir(&self) -> Result<Handle, DeviceError> {
+        let tirc = Tirc::zeroed().with_disp_type(DISP_DIRECT).with_inline_rqn(self.rqn());
+        Ok(self.0.device().create_tir(tirc)?.needing(&self.0))
+    }
+}
+
+/// What happens to packets that match.
+#[derive(Debug, Clone)]
+pub enum FlowAction {
+    /// They go to one queue, past RSS.
+    Queue(RxQueueRef),
+    /// They are dropped.
+    Drop,
+}
+
+/// A rule.
+#[derive(Debug, Clone)]
+pub struct FlowRule {
+    /// Which packets.
+    pub matches: FlowMatch,
+    /// What happens to them.
+    pub action: FlowAction,
+    /// Handed out with each packet as `flow_mark`: 1 to 0xffffff. Not for `Drop`.
+    pub mark: Option<u32>,
+    /// Count packets and bytes.
+    pub count: bool,
+}
+
+/// A rule in force, until it is dropped.
+#[derive(Debug)]
+pub struct FlowRuleHandle {
+    /// It holds its TIR, which holds its queue, and its counter.
+    entry: Handle,
+    counter: Option<Arc<Handle>>,
+}
+
+impl FlowRuleHandle {
+    /// Packets and bytes that matched since the rule was made.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Conflict`] for a rule that does not count, or what the device refused.
+    pub fn counts(&self) -> Result<FlowCounts, DeviceError> {
+        let Some(counter) = &self.counter else {
+            let what = "the rule does not count; make it with `count: true`";
+            return Err(ConfigError::Conflict { what }.into());
+        };
+        let input = QueryFlowCounter::input()
+            .with_num_of_counters(1)
+            .with_flow_counter_id(counter.number());
+        let mut tail = [0; 16];
+        self.entry.device().execute::<QueryFlowCounter>(&input, &[], &mut tail)?;
+        let (packets, bytes) = tail.split_at(8);
+        let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+        Ok(FlowCounts { packets: number(packets), bytes: number(bytes) })
+    }
+
+    /// Removes the rule and says how that went.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn destroy(mut self) -> Result<(), DeviceError> {
+        self.entry.destroy()?;
+        Ok(())
+    }
+}
+
+impl Drop for FlowRuleHandle {
+    fn drop(&mut self) {
+        if let Err(error) = self.entry.destroy() {
+            tracing::error!(index = self.entry.number(), %error, "flow rule not removed");
+            return;
+        }
+        lock(&self.entry.device().inner().steering).free_rule(self.entry.number());
+    }
+}
+
+impl Device {
+    /// Adds a rule that is looked at before addresses and RSS.
+    ///
+    /// Among several rules that match a packet, the one whose combination of fields was used first
+    /// by any rule of this device decides.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for fields that contradict each other, a mark out of range, a counter on a
+    /// device without, or a full table; or what the device refused.
+    pub fn add_flow_rule(&self, rule: &FlowRule) -> Result<FlowRuleHandle, DeviceError> {
+        let inner = self.inner();
+        let (mask, value) = rule.matches.encode(matches_ip_version(&inner.caps.nic_receive))?;
+        self.check_rule(rule)?;
+        let tir = match &rule.action {
+            FlowAction::Queue(queue) => Some(Arc::new(queue.direct_tir()?)),
+            FlowAction::Drop => None,
+        };
+        let counter = if rule.count { Some(Arc::new(self.alloc_flow_counter()?)) } else { None };
+        let mut control = inner.control();
+        let mut steering = lock(&inner.steering);
+        steering.create(&mut control, inner.table_setup())?;
+        let (table, group, index) = steering.place_rule(&mut control, mask)?;
+        let to: Vec<_> = tir.iter().map(|tir| destination(TO_TIR, tir.number())).collect();
+        let what = if tir.is_some() { action::FORWARD } else { action::DROP };
+        let context = FlowContext::zeroed()
+            .with_group_id(group)
+            .with_flow_tag(rule.mark.unwrap_or(0))
+            .with_action(what)
+            .with_match_value(FlowMatchParam::zeroed().with_outer_headers(value));
+        let counter_id = counter.as_ref().map(|counter| counter.number());
+        if let Err(error) = set_entry(&mut control, table, index, context, &to, counter_id) {
+            steering.free_rule(index);
+            // The locks go before the handles, which take them again.
+            drop((steering, control));
+            return Err(error.into());
+        }
+        let mut entry = Handle::new(self, Kind::FlowEntry { table }, index, Vec::new());
+        for needed in tir.iter().chain(&counter) {
+            entry = entry.needing(needed);
+        }
+        Ok(FlowRuleHandle { entry, counter })
+    }
+
+    fn alloc_flow_counter(&self) -> Result<Handle, DeviceError> {
+        let output = self.execute::<AllocFlowCounter>(&AllocFlowCounter::input(), &[], &mut [])?;
+        Ok(Handle::new(self, Kind::FlowCounter, output.flow_counter_id(), Vec::new()))
+    }
+
+    /// Checks what does not depend on the match.
+    fn check_rule(&self, rule: &FlowRule) -> Result<(), ConfigError> {
+        if let Some(mark) = rule.mark {
+            let hint = "; 0 means no mark";
+            ConfigError::range("mark of a flow rule", mark.into(), 1, MAX_MARK.into(), hint)?;
+            if matches!(rule.action, FlowAction::Drop) {
+                let what = "a rule that drops packets cannot mark them; leave the mark out";
+                return Err(ConfigError::Conflict { what });
+            }
+        }
+        if rule.count && !self.limits().flow_counters {
+            let (what, way_out) = ("flow counters", "make the rule with `count: false`");
+            return Err(ConfigError::Unsupported { what, way_out });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Handle`]: one object of the device, destroyed with its owner.
+
+use std::sync::Arc;
+
+use ferrocx_bus::DmaBuf;
+use ferrocx_prm::tirc::Tirc;
+use ferrocx_prm::wqc::{Rqc, Sqc};
+
+use crate::cmd::CommandError;
+use crate::device::Device;
+use crate::objects::{Kind, QueueState};
+
+/// One object of the device, destroyed when it is dropped.
+///
+/// It holds the device and the memory that the object works on. If destroying fails, that memory is
+/// leaked, with an error in the log: the device may still own it.
+#[derive(Debug)]
+pub struct Handle {
+    kind: Kind,
+    number: u32,
+    alive: bool,
+    /// What the device reads or writes as long as the object exists.
+    memory: Vec<Arc<DmaBuf>>,
+    /// Objects that this one names to the device, destroyed after it.
+    needs: Vec<Arc<Handle>>,
+    device: Device,
+}
+
+impl Handle {
+    /// Owns an object that [`Device::execute`] created. `memory` is what the device reads or writes
+    /// as long as the object exists.
+    #[must_use]
+    pub fn new(device: &Device, kind: Kind, number: u32, memory: Vec<Arc<DmaBuf>>) -> Self {
+        Self { kind, number, alive: true, memory, needs: Vec::new(), device: device.clone() }
+    }
+
+    /// Keeps `other` until this object is gone, because its context names it.
+    #[must_use]
+    pub fn needing(mut self, other: &Arc<Handle>) -> Self {
+        self.needs.push(Arc::clone(other));
+        self
+    }
+
+    /// The number by which the device knows the object.
+    #[inline(always)]
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether the object still exists.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.alive && !self.device.objects_are_gone()
+    }
+
+    /// The device that it is an object of.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// State of a send or receive queue, as the device knows it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    ///
+    /// # Panics
+    ///
+    /// For an object of another kind.
+    pub fn queue_state(&self) -> Result<QueueState, CommandError> {
+        let mut control = self.device.inner().control();
+        match self.kind {
+            Kind::Sq => control.sq_state(self.number),
+            Kind::Rq => control.rq_state(self.number),
+            kind => panic!("{kind:?} is no queue"),
+        }
+    }
+
+    /// Moves a send or receive queue from one state to another.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused: it is in another state, or there is no such step.
+    ///
+    /// # Panics
+    ///
+    /// For an object of another kind.
+    pub fn move_queue(&self, from: QueueState, to: QueueState) -> Result<(), CommandError> {
+        let mut control = self.device.inner().control();
+        match self.kind {
+            Kind::Sq => control.modify_sq(self.number, from, to),
+            Kind::Rq => control.modify_rq(self.number, from, to),
+            kind => panic!("{kind:?} is no queue"),
+        }
+    }
+
+    /// Makes the device let go of the buffers of a send or receive queue: any state to reset.
+    /// Nothing to do when a reset of the device did so.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    ///
+    /// # Panics
+    ///
+    /// For an object of another kind.
+    pub fn stop_queue(&self) -> Result<(), CommandError> {
+        if self.device.objects_are_gone() {
+            return Ok(());
+        }
+        let state = self.queue_state()?;
+        if state == QueueState::RDY {
+            self.move_queue(QueueState::RDY, QueueState::ERR)?;
+        }
+        if state != QueueState::RST {
+            self.move_queue(QueueState::ERR, QueueState::RST)?;
+        }
+        Ok(())
+    }
+
+    /// Destroys the object now; on an error it can be tried again.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused: other objects may still need this one.
+    pub fn destroy(&mut self) -> Result<(), CommandError> {
+        if !self.alive || self.device.objects_are_gone() {
+            self.alive = false;
+            return Ok(());
+        }
+        self.device.inner().control().destroy(self.kind, self.number)?;
+        self.alive = false;
+        Ok(())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            tracing::error!(kind = ?self.kind, number = self.number, %error, "not destroyed");
+            for buf in self.memory.drain(..) {
+                tracing::error!(iova = format_args!("{:#x}", buf.iova()), "queue memory leaked");
+                std::mem::forget(buf);
+            }
+        }
+    }
+}
+
+/// Makes the objects of queues, each in reset.
+impl Device {
+    /// Makes a send queue over `ring`, whose doorbell record is `record`.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create_sq(
+        &self,
+        sqc: Sqc,
+        ring: &Arc<DmaBuf>,
+        record: &Arc<DmaBuf>,
+    ) -> Result<Handle, CommandError> {
+        let sqn = self.inner().control().create_sq(sqc, ring)?;
+        Ok(Handle::new(self, Kind::Sq, sqn, vec![Arc::clone(ring), Arc::clone(record)]))
+    }
+
+    /// Makes a receive queue over `ring`, whose doorbell record is `record`.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create_rq(
+        &self,
+        rqc: Rqc,
+        ring: &Arc<DmaBuf>,
+        record: &Arc<DmaBuf>,
+    ) -> Result<Handle, CommandError> {
+        let rqn = self.inner().control().create_rq(rqc, ring)?;
+        Ok(Handle::new(self, Kind::Rq, rqn, vec![Arc::clone(ring), Arc::clone(record)]))
+    }
+
+    /// Makes a table of receive queues, of the length of `rqns`.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create_rqt(&self, rqns: &[u32]) -> Result<Handle, CommandError> {
+        let rqtn = self.inner().control().create_rqt(rqns)?;
+        Ok(Handle::new(self, Kind::Rqt, rqtn, Vec::new()))
+    }
+
+    /// Makes a receive transport interface: what flow rules lead packets to.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create_tir(&self, tirc: Tirc) -> Result<Handle, CommandError> {
+        let tirc = tirc.with_transport_domain(self.inner().transport_domain);
+        let tirn = self.inner().control().create_tir(tirc)?;
+        Ok(Handle::new(self, Kind::Tir, tirn, Vec::new()))
+    }
+}

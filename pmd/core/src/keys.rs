@@ -1,0 +1,364 @@
+//! How the device addresses packet buffers: which key, and where each pool lies.
+#![expect(unsafe_code, reason = "stamping a pool says where the device writes")]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaAccess, DmaMapping};
+use ferrocx_mempool::{Backing, Pool, PoolKeys, Region, unique_domain};
+use ferrocx_prm::mkey::AccessMode;
+use ferrocx_prm::syndrome::CommandStatus;
+
+use crate::cmd::CommandError;
+use crate::config::KeyMode;
+use crate::control::Control;
+use crate::error::{ConfigError, DeviceError};
+use crate::objects::{Kind, local_mkc};
+
+/// Variant byte of the driver's mkeys: any value but 0, so that a bare index is no valid key.
+const KEY_VARIANT: u32 = 0x5a;
+/// Largest `log_page_size` of an mkey. Source: reference 5.1 (12 to 31 in Linux).
+const MAX_LOG_PAGE: u32 = 31;
+
+/// The device-wide part: mode and, unless each region has its own, the key.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    mode: KeyMode,
+    /// The key of [`KeyMode::Reserved`] and [`KeyMode::Physical`].
+    lkey: u32,
+    /// The mkey behind it, for destroying.
+    mkey_index: Option<u32>,
+    pd: u32,
+    /// The whole device, as [`PoolKeys::domain`] names it.
+    domain: u32,
+}
+
+impl Keys {
+    /// Chooses the mode: the one asked for, or the first that the device has.
+    pub(crate) fn choose(
+        control: &mut Control,
+        pd: u32,
+        wanted: Option<KeyMode>,
+    ) -> Result<Self, DeviceError> {
+        let modes: &[KeyMode] = match &wanted {
+            Some(mode) => std::slice::from_ref(mode),
+            None => &[KeyMode::Reserved, KeyMode::Physical, KeyMode::Translated],
+        };
+        for mode in modes {
+            if let Some(keys) = Self::try_mode(control, pd, *mode)? {
+                tracing::info!(%mode, lkey = format_args!("{:#010x}", keys.lkey), "buffer keys");
+                return Ok(keys);
+            }
+            tracing::info!(%mode, "the device does not offer this key mode");
+        }
+        Err(ConfigError::Unsupported {
+            what: "key mode as configured",
+            way_out: "leave DeviceConfig::key_mode unset",
+        }
+        .into())
+    }
+
+    /// `None` if the device refuses the mode.
+    fn try_mode(
+        control: &mut Control,
+        pd: u32,
+        mode: KeyMode,
+    ) -> Result<Option<Self>, DeviceError> {
+        let domain = unique_domain();
+        let keys = |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd, domain });
+        Ok(match mode {
+            KeyMode::Reserved => match control.reserved_lkey() {
+                Ok(0) => None,
+                Ok(lkey) => keys(lkey, None),
+                Err(error) => refused(error).map(|()| None)?,
+            },
+            KeyMode::Physical => {
+                let mkc =
+                    local_mkc(AccessMode::PA, pd).with_length64(true).with_mkey_7_0(KEY_VARIANT);
+                match control.create_mkey(mkc, &[]) {
+                    Ok(index) => keys(index << 8 | KEY_VARIANT, Some(index)),
+                    Err(error) => refused(error).map(|()| None)?,
+                }
+            }
+            KeyMode::Translated => keys(0, None),
+        })
+    }
+
+    pub(crate) fn mode(&self) -> KeyMode {
+        self.mode
+    }
+
+    /// Whether queues must be created with the right to use the reserved key.
+    pub(crate) fn rlky(&self) -> bool {
+        self.mode == KeyMode::Reserved
+    }
+
+    /// The object to destroy at the end.
+    pub(crate) fn mkey_index(&self) -> Option<u32> {
+        self.mkey_index
+    }
+
+    /// The key for a region: the device's, or a new one with translations.
+    fn for_region(
+        &self,
+        control: &mut Control,
+        mapping: &DmaMapping,
+    ) -> Result<(u32, Option<u32>), DeviceError> {
+        // Foreign memory has a key of its own in every mode: one that has an end.
+        let is_foreign = mapping.region().backing() == Backing::Foreign;
+        if self.mode != KeyMode::Translated && !is_foreign {
+            return Ok((self.lkey, None));
+        }
+        let len = mapping.len_bytes() as u64;
+        // The addresses are one run, so pages are as large as its ends allow.
+        let log_page = (mapping.iova() | len).trailing_zeros().min(MAX_LOG_PAGE);
+        let pages = (0..len).step_by(1 << log_page).map(|at| mapping.iova() + at);
+        let mtts: Vec<u64> = pages.collect();
+        let mkc = local_mkc(AccessMode::MTT, self.pd)
+            .with_mkey_7_0(KEY_VARIANT)
+            .with_start_addr(mapping.iova())
+            .with_len(len)
+            .with_log_page_size(log_page);
+        let index = control.create_mkey(mkc, &mtts)?;
+        Ok((index << 8 | KEY_VARIANT, Some(index)))
+    }
+}
+
+/// Whether an error means that the device lacks something; other errors are passed on.
+fn refused(error: CommandError) -> Result<(), CommandError> {
+    match error.status() {
+        Some(
+            CommandStatus::BAD_OP
+            | CommandStatus::BAD_PARAM
+            | CommandStatus::BAD_RESOURCE
+            | CommandStatus::EXCEED_LIM,
+        ) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// A region that this device can reach, and how.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    region: Arc<Region>,
+    mapping: Arc<DmaMapping>,
+    lkey: u32,
+    mkey_index: Option<u32>,
+    pools: Vec<Registered>,
+    /// Its end began and failed half-way: nothing may use it any more.
+    is_ending: bool,
+}
+
+/// A pool over a region that this device can reach.
+#[derive(Debug)]
+struct Registered {
+    pool: Pool,
+    /// Whether its buffers carry this device's keys, not another's.
+    stamped: bool,
+}
+
+/// All regions that this device can reach.
+#[derive(Debug, Default)]
+pub(crate) struct Registrations {
+    list: Vec<Registration>,
+}
+
+/// What a queue needs to know about a pool's region.
+#[derive(Debug, Clone)]
+pub struct RegionKeys {
+    /// Virtual addresses of the region.
+    pub addresses: Range<usize>,
+    /// What turns a virtual address into an I/O address, wrapping.
+    pub va_to_iova: u64,
+    /// What turns the address stamped into a buffer into one of this device, wrapping. 0 unless
+    /// another device stamped the pool.
+    pub stamp_to_iova: u64,
+    /// Key, as it stands in a WQE.
+    pub lkey_be: u32,
+    /// Keeps the region mapped.
+    #[doc(hidden)]
+    pub _mapping: Arc<DmaMapping>,
+}
+
+impl Registrations {
+    /// Maps the pool's region, makes its key, and stamps the pool if no device has yet. What is
+    /// left of a registration whose end failed is ended before.
+    pub(crate) fn add(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        keys: &Keys,
+        pool: &Pool,
+    ) -> Result<(), DeviceError> {
+        if let Some(at) = self.find(pool).filter(|at| self.list[*at].is_ending) {
+            self.end(control, objects_are_gone, at)?;
+        }
+        let at = match self.find(pool) {
+            Some(at) => at,
+            None => {
+                let region = Arc::clone(pool.region());
+                let dma = Arc::clone(control.memory().dma());
+                let mapping = dma.map(Arc::clone(&region), DmaAccess::ReadWrite)?;
+                let (lkey, mkey_index) = keys.for_region(control, &mapping)?;
+                let (pools, is_ending) = (Vec::new(), false);
+                let entry = Registration { region, mapping, lkey, mkey_index, pools, is_ending };
+                self.list.push(entry);
+                self.list.len() - 1
+            }
+        };
+        let entry = &mut self.list[at];
+        if entry.pools.iter().any(|known| known.pool == *pool) {
+            return Ok(());
+        }
+        let stamped = pool.keys().is_none();
+        // A key of its own belongs to the protection domain of the Ethernet queues alone.
+        let is_reserved = keys.rlky() && entry.mkey_index.is_none();
+        let domain = if is_reserved { keys.domain } else { 0 };
+        let stamp = PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey, domain };
+        // SAFETY: the region is mapped at this address, and the reserved key covers all that is,
+        // until `unstamp` takes the stamp back before the mapping ends; domain 0 promises nothing.
+        if stamped && let Err(error) = unsafe { pool.stamp(stamp) } {
+            if entry.pools.is_empty() {
+                self.end(control, objects_are_gone, at)?;
+            }
+            return Err(error.into());
+        }
+        entry.pools.push(Registered { pool: pool.clone(), stamped });
+        Ok(())
+    }
+
+    /// Takes a pool out. With the last one of its region goes its key, and then its mapping.
+    pub(crate) fn remove(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        pool: &Pool,
+    ) -> Result<(), DeviceError> {
+        let Some(at) = self.find(pool) else { return Ok(()) };
+        let entry = &mut self.list[at];
+        let Some(place) = entry.pools.iter().position(|known| known.pool == *pool) else {
+            return Ok(());
+        };
+        // Queues hold the mapping of every region that they may name to the device.
+        let handles = Arc::strong_count(&entry.mapping) - 1;
+        if handles > 0 {
+            return Err(DeviceError::InUse { handles });
+        }
+        if entry.pools[place].stamped {
+            // SAFETY: no queue holds the mapping, so none posts the pool's buffers.
+            unsafe { pool.unstamp() }?;
+            entry.pools[place].stamped = false;
+        }
+        if entry.pools.len() == 1 {
+            return self.end(control, objects_are_gone, at);
+        }
+        entry.pools.remove(place);
+        Ok(())
+    }
+
+    /// Ends the device's access to a pool of foreign memory, whatever uses it.
+    pub(crate) fn revoke(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        pool: &Pool,
+    ) -> Result<(), DeviceError> {
+        if !pool.is_foreign() {
+            let what = "memory of this process is not revoked; destroy the queues that use the \
+                        pool, then unregister it";
+            return Err(ConfigError::Conflict { what }.into());
+        }
+        self.find(pool).map_or(Ok(()), |at| self.end(control, objects_are_gone, at))
+    }
+
+    /// Ends a registration: first its key, then its mapping. When it fails, nothing uses what is
+    /// left, and another call goes on with that.
+    fn end(
+        &mut self,
+        control: &mut Control,
+        objects_are_gone: bool,
+        at: usize,
+    ) -> Result<(), DeviceError> {
+        let entry = &mut self.list[at];
+        entry.is_ending = true;
+        if let Some(index) = entry.mkey_index.filter(|_| !objects_are_gone) {
+            control.destroy(Kind::Mkey, index)?;
+            entry.mkey_index = None;
+        }
+        entry.mapping.end()?;
+        let entry = self.list.remove(at);
+        give_free(entry.pools);
+        Ok(())
+    }
+
+    fn find(&self, pool: &Pool) -> Option<usize> {
+        self.list.iter().position(|entry| Arc::ptr_eq(&entry.region, pool.region()))
+    }
+
+    /// How this device reaches a pool.
+    pub(crate) fn get(&self, pool: &Pool) -> Option<RegionKeys> {
+        let entry = self.list.get(self.find(pool)?).filter(|entry| !entry.is_ending)?;
+        let stamp = pool.keys()?.region_iova;
+        Some(RegionKeys { stamp_to_iova: entry.mapping.iova().wrapping_sub(stamp), ..entry.keys() })
+    }
+
+    /// How this device reaches every region, for packets of any pool.
+    pub(crate) fn all(&self) -> Vec<RegionKeys> {
+        self.list.iter().filter(|entry| !entry.is_ending).map(Registration::keys).collect()
+    }
+
+    /// mkeys of regions, to destroy at the end.
+    pub(crate) fn mkeys(&self) -> impl Iterator<Item = u32> {
+        self.list.iter().filter_map(|entry| entry.mkey_index)
+    }
+
+    /// Gives the pools free for another device, and unmaps their regions.
+    pub(crate) fn clear(&mut self) {
+        give_free(self.list.drain(..).flat_map(|entry| entry.pools));
+    }
+
+    /// Keeps everything mapped for ever.
+    pub(crate) fn leak(&mut self) {
+        for entry in self.list.drain(..) {
+            entry.mapping.leak();
+        }
+    }
+}
+
+/// Takes the stamps of pools back whose mapping, or whole device, is gone.
+fn give_free(pools: impl IntoIterator<Item = Registered>) {
+    for Registered { pool, .. } in pools.into_iter().filter(|known| known.stamped) {
+        // Buffers may still be out, or in a core's cache. The stamp then stays without its domain,
+        // and another device works with the difference of the addresses.
+        // SAFETY: the device reaches nothing through this mapping any more, whatever a queue of it
+        // still posts.
+        if let Err(error) = unsafe { pool.unstamp() } {
+            tracing::debug!(%error, "pool keeps its stamp");
+        }
+    }
+}
+
+impl Registration {
+    fn keys(&self) -> RegionKeys {
+        let start = self.region.base().as_ptr().addr();
+        RegionKeys {
+            addresses: start..start + self.region.len_bytes(),
+            va_to_iova: self.mapping.iova().wrapping_sub(start as u64),
+            stamp_to_iova: 0,
+            lkey_be: self.lkey.to_be(),
+            _mapping: Arc::clone(&self.mapping),
+        }
+    }
+}
+
+/// Destroys the mkeys of a device, before its PD.
+pub(crate) fn destroy_mkeys(
+    control: &mut Control,
+    keys: &Keys,
+    registrations: &Registrations,
+) -> Result<(), CommandError> {
+    for index in registrations.mkeys().chain(keys.mkey_index()) {
+        control.destroy(Kind::Mkey, index)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! One mlx5 function in user space, whoever uses it: what Ethernet queues (`ferrocx-pmd`) and RDMA
+//! verbs (`ferrocx-verbs-lite`) stand on, as siblings.
+//!
+//! **This driver has never run on hardware.** It is tested against the software model of this
+//! project, which was written from the same public facts by other hands.
+//!
+//! # Architecture
+//!
+//! - [`Device`] is a port, from reset to teardown: command channel, firmware pages, event queue,
+//!   health, link, addresses. It works over any [`ferrocx_bus::Transport`], and it is the one
+//!   device type of the project: queues of both siblings are made on the same handle.
+//! - [`Device::register_pool`] makes a pool's buffers reachable for both; [`KeyMode`] says by which
+//!   key.
+//! - [`Handle`] owns an object inside the device; [`CqRing`], [`Uar`], [`CompletionEvents`] are what
+//!   queues are made of.
+//! - [`Device::add_flow_rule`] steers, marks, counts and drops; [`Routes`] leads the rest.
+//! - [`lcore`] runs pinned workers and hands work over between them.
+//!
+//! Handles of objects hold their device, so any order of dropping is right. What cannot be
+//! destroyed is leaked and logged, never freed: the device may still write to it.
+//!
+//! # Limits
+//!
+//! | what | limit | where |
+//! |---|---|---|
+//! | multicast groups | 126 | [`MAX_MULTICAST`] |
+//! | flow rules | [`DeviceConfig::flow_rules`], in at most 64 runs of one mask | [`FlowRule`] |
+//! | waiting for a command | [`DeviceConfig::command_timeout`] | [`CommandError::Timeout`] |
+#![deny(unsafe_code)]
+
+mod bringup;
+mod cmd;
+mod config;
+mod control;
+mod cq;
+mod device;
+mod eq;
+mod error;
+mod events;
+mod flow;
+mod handle;
+mod health;
+mod keys;
+pub mod lcore;
+mod link;
+#[doc(hidden)]
+pub mod memory;
+mod objects;
+mod pages;
+mod stats;
+mod uar;
+
+pub use bringup::FirmwareVersion;
+pub use cmd::{CommandError, DeadDevice, Object};
+pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
+pub use cq::{Armer, CqAttr, CqRing, OP_OWN_MASK, Odd, initialise as initialise_cq};
+pub use device::{Device, DeviceInfo, Limits};
+pub use eq::Event;
+pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
+pub use events::CompletionEvents;
+pub use flow::{
+    FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Ipv6Match, MAX_MULTICAST, Masked,
+    Routes, RxQueueRef, TrafficType,
+};
+pub use handle::Handle;
+pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
+pub use keys::RegionKeys;
+pub use link::{LinkState, MacAddr};
+pub use objects::{Kind, QueueState, page_list};
+pub use stats::{FlowCounts, Traffic, VportCounters};
+pub use uar::Uar;

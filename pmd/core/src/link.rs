@@ -1,0 +1,254 @@
+//! The port: link, MAC addresses, MTU, and what the vport lets through.
+
+use std::fmt;
+
+use ferrocx_prm::Layout;
+use ferrocx_prm::caps::EthCap;
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::port::{
+    AccessReg, ModifyNicVportContext, QueryNicVportContext, QueryVportState,
+};
+use ferrocx_prm::reg::{Paos, Pmtu, PortStatus, RegisterId};
+use ferrocx_prm::vport::{NicVportContext, field_select};
+
+use crate::cmd::CommandError;
+use crate::config::{DeviceConfig, MAX_MTU, check_mtu};
+use crate::control::Control;
+use crate::error::DeviceError;
+
+/// Bytes by which the device's MTU exceeds ours: Ethernet header 14, VLAN tag 4, FCS 4.
+///
+/// Source: reference 4.7, PMTU.
+const L2_BYTES: u16 = 22;
+/// `op_mod` of ACCESS_REG. Source: reference 4.7.
+const WRITE_REG: u32 = 0;
+const READ_REG: u32 = 1;
+/// The only port of a function. Source: reference 4.7, registers count from 1.
+const LOCAL_PORT: u32 = 1;
+/// [`EthCap::wqe_inline_mode`]: the headers that a work request must carry. Source: reference 5.11.
+const INLINE_L2_REQUIRED: u32 = 0;
+const INLINE_FROM_VPORT: u32 = 1;
+/// [`NicVportContext::min_wqe_inline_mode`]: no inline headers. Source: reference 4.5.
+const INLINE_NONE: u32 = 0;
+/// Bytes of an Ethernet header with a VLAN tag: what "L2" means at most. Source: reference 6.3.
+const L2_INLINE_BYTES: u16 = 18;
+/// Bytes up to the end of the IP and of the TCP header, at most, without IP options: 18 + 40 + 20.
+const L4_INLINE_BYTES: u16 = 78;
+/// Unicast and multicast lists. Source: reference 4.5.
+const LIST_UNICAST: u32 = 0;
+const LIST_MULTICAST: u32 = 1;
+
+/// A MAC address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// The broadcast address.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Whether the group bit is set: multicast or broadcast.
+    #[must_use]
+    pub fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// The eight bytes of an entry in the device's lists.
+    fn padded(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[2..].copy_from_slice(&self.0);
+        bytes
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Link state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkState {
+    /// Frames can pass.
+    pub up: bool,
+    /// The port is administratively up.
+    pub admin_up: bool,
+}
+
+/// What the driver set on the port.
+#[derive(Debug, Clone)]
+pub(crate) struct Port {
+    permanent_mac: MacAddr,
+    pub(crate) mac: MacAddr,
+    pub(crate) mtu: u16,
+    max_mtu: u16,
+    pub(crate) promiscuous: bool,
+    pub(crate) all_multicast: bool,
+    pub(crate) multicast: Vec<MacAddr>,
+    /// Groups that objects of a crate above receive, one entry for each object.
+    pub(crate) joined: Vec<MacAddr>,
+    min_inline_mode: u32,
+}
+
+impl Port {
+    /// Reads the port and applies the configuration.
+    pub(crate) fn open(control: &mut Control, config: &DeviceConfig) -> Result<Self, DeviceError> {
+        let vport = query_vport(control)?;
+        let [_, _, mac @ ..] = vport.permanent_address();
+        let max_l2 = read_pmtu(control)?.max_mtu() as u16;
+        let max_mtu = max_l2.saturating_sub(L2_BYTES).min(MAX_MTU);
+        let mac = MacAddr(mac);
+        let mut port = Self {
+            permanent_mac: mac,
+            mac,
+            mtu: 0,
+            max_mtu,
+            promiscuous: config.promiscuous,
+            all_multicast: config.all_multicast,
+            multicast: Vec::new(),
+            joined: Vec::new(),
+            min_inline_mode: vport.min_wqe_inline_mode(),
+        };
+        port.set_mtu(control, config.mtu)?;
+        port.write_promisc(control)?;
+        Ok(port)
+    }
+
+    pub(crate) fn permanent_mac(&self) -> MacAddr {
+        self.permanent_mac
+    }
+
+    pub(crate) fn max_mtu(&self) -> u16 {
+        self.max_mtu
+    }
+
+    /// Bytes of each packet that must stand in the work request.
+    pub(crate) fn min_inline_bytes(&self, eth: &EthCap) -> u16 {
+        match eth.wqe_inline_mode() {
+            INLINE_L2_REQUIRED => L2_INLINE_BYTES,
+            INLINE_FROM_VPORT => match self.min_inline_mode {
+                INLINE_NONE => 0,
+                1 => L2_INLINE_BYTES,
+                _ => L4_INLINE_BYTES,
+            },
+            _ => 0,
+        }
+    }
+
+    /// The SQ context's `min_wqe_inline_mode`.
+    pub(crate) fn min_inline_mode(&self, eth: &EthCap) -> u32 {
+        match eth.wqe_inline_mode() {
+            INLINE_L2_REQUIRED => 1,
+            INLINE_FROM_VPORT => self.min_inline_mode,
+            _ => INLINE_NONE,
+        }
+    }
+
+    pub(crate) fn set_mtu(&mut self, control: &mut Control, mtu: u16) -> Result<(), DeviceError> {
+        check_mtu(mtu, self.max_mtu)?;
+        let l2 = u32::from(mtu + L2_BYTES);
+        let register = Pmtu::zeroed().with_local_port(LOCAL_PORT).with_admin_mtu(l2);
+        access(control, RegisterId::PMTU, WRITE_REG, register)?;
+        let context = NicVportContext::zeroed().with_mtu(l2);
+        modify_vport(control, field_select::MTU, context, &[])?;
+        self.mtu = mtu;
+        Ok(())
+    }
+
+    /// Tells the vport what the flow tables let through.
+    pub(crate) fn write_promisc(&self, control: &mut Control) -> Result<(), DeviceError> {
+        let context = NicVportContext::zeroed()
+            .with_promisc_uc(self.promiscuous)
+            .with_promisc_mc(self.promiscuous || self.all_multicast)
+            .with_promisc_all(self.promiscuous);
+        modify_vport(control, field_select::PROMISC, context, &[])
+    }
+
+    /// Tells the vport which addresses are used.
+    pub(crate) fn write_lists(&self, control: &mut Control) -> Result<(), DeviceError> {
+        let mut groups = [&self.multicast[..], &self.joined[..]].concat();
+        groups.sort_unstable();
+        groups.dedup();
+        let lists = [(LIST_UNICAST, vec![self.mac]), (LIST_MULTICAST, groups)];
+        for (list_type, list) in lists {
+            let tail: Vec<u8> = list.iter().flat_map(|mac| mac.padded()).collect();
+            let context = NicVportContext::zeroed()
+                .with_allowed_list_type(list_type)
+                .with_allowed_list_size(list.len() as u32);
+            modify_vport(control, field_select::ADDRESSES_LIST, context, &tail)?;
+        }
+        Ok(())
+    }
+}
+
+/// Switches the port on or off.
+pub(crate) fn set(control: &mut Control, up: bool) -> Result<(), CommandError> {
+    let status = if up { PortStatus::UP } else { PortStatus::DOWN };
+    let register =
+        Paos::zeroed().with_local_port(LOCAL_PORT).with_admin_status(status.0).with_ase(true);
+    access(control, RegisterId::PAOS, WRITE_REG, register).map(|_| ())
+}
+
+/// Reads the link state.
+pub(crate) fn query(control: &mut Control) -> Result<LinkState, DeviceError> {
+    let output = control.execute::<QueryVportState>(&QueryVportState::input(), &[], &mut [])?;
+    // Source: reference 4.3, QUERY_VPORT_STATE: 0 down, 1 up, 2 follow.
+    Ok(LinkState { up: output.state() == 1, admin_up: output.admin_state() != 0 })
+}
+
+fn query_vport(control: &mut Control) -> Result<NicVportContext, CommandError> {
+    let input = QueryNicVportContext::input();
+    Ok(control.execute::<QueryNicVportContext>(&input, &[], &mut [])?.nic_vport_context())
+}
+
+fn modify_vport(
+    control: &mut Control,
+    select: u32,
+    context: NicVportContext,
+    list: &[u8],
+) -> Result<(), DeviceError> {
+    let input =
+        ModifyNicVportContext::input().with_field_select(select).with_nic_vport_context(context);
+    control.execute::<ModifyNicVportContext>(&input, list, &mut [])?;
+    Ok(())
+}
+
+fn read_pmtu(control: &mut Control) -> Result<Pmtu, DeviceError> {
+    let register = Pmtu::zeroed().with_local_port(LOCAL_PORT);
+    Ok(access(control, RegisterId::PMTU, READ_REG, register)?)
+}
+
+/// Reads or writes a register; returns what the device answered.
+fn access<R: Layout>(
+    control: &mut Control,
+    id: RegisterId,
+    op_mod: u32,
+    register: R,
+) -> Result<R, CommandError> {
+    let input = AccessReg::input().with_op_mod(op_mod).with_register_id(u32::from(id.0));
+    let mut answer = vec![0; R::SIZE_BYTES];
+    control.execute::<AccessReg>(&input, register.as_bytes(), &mut answer)?;
+    let Some(register) = R::read_from(&answer) else { unreachable!("the buffer has its size") };
+    Ok(register)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mac_addresses_print_and_classify() {
+        let mac = MacAddr([0x02, 0, 0xab, 3, 4, 5]);
+        assert_eq!(mac.to_string(), "02:00:ab:03:04:05");
+        assert!(!mac.is_multicast());
+        assert!(MacAddr::BROADCAST.is_multicast());
+        assert_eq!(mac.padded(), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,417 @@
+//! [`RdmaContext`]: what a device can do for RDMA, its addresses, and the memory it may reach.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrocx_core::{Device, Event, MacAddr, Uar};
+use ferrocx_mempool::Region;
+use ferrocx_prm::Layout;
+use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
+use ferrocx_prm::vport::{NicVportContext, field_select};
+
+use crate::channel::CompletionChannel;
+use crate::cq::Cq;
+use crate::error::VerbsError;
+use crate::gid::{Gid, GidConfig, GidEntry, GidTable, Path, Route};
+use crate::mr::Memory;
+use crate::pd::Pd;
+use crate::types::Mtu;
+use crate::uar::UarPool;
+
+/// Atomics that RDMA has: compare and swap, fetch and add. Source: reference 5.11.
+const ATOMICS: u32 = 0b11;
+/// `atomic_size_qp`: eight bytes.
+const ATOMIC_SIZE_8: u32 = 1 << 3;
+/// Low byte of the first key that is made.
+const FIRST_VARIANT: u8 = 0x5a;
+/// Bits of the prefix of a link-local address.
+const LINK_LOCAL_PREFIX: u8 = 64;
+/// Units of 16 bytes that a send request needs besides its gather list: control, address vector.
+const SEND_OVERHEAD_DS: u32 = 4;
+
+bitflags::bitflags! {
+    /// What a device can do.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct DeviceCaps: u32 {
+        /// Fast registration, local invalidate, send with invalidate (`MEM_MGT_EXTENSIONS`).
+        const MEM_MGT_EXTENSIONS = 1;
+        /// Memory windows of type 2.
+        const MEM_WINDOW_TYPE_2 = 1 << 1;
+        /// A reserved L_Key: see [`Pd::get_dma_mr`](crate::Pd::get_dma_mr).
+        const LOCAL_DMA_LKEY = 1 << 2;
+        /// READ with invalidate. RoCE has no such packet: it is a READ and a fenced local
+        /// invalidate, with one completion for both.
+        const READ_WITH_INV_COMPOSED = 1 << 3;
+        /// Atomics of eight bytes.
+        const ATOMICS = 1 << 4;
+        /// Atomics work on integers in the host's byte order; big-endian ones otherwise.
+        const ATOMICS_HOST_ORDER = 1 << 5;
+        /// Fast registration can change the right to atomics.
+        const FAST_REG_ATOMIC = 1 << 6;
+    }
+}
+
+/// Limits and abilities of a device (`ibv_device_attr`).
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct DeviceAttr {
+    /// What it can do.
+    pub caps: DeviceCaps,
+    /// Globally unique number of the function.
+    pub node_guid: u64,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests in one direction of a queue pair.
+    pub max_qp_wr: u32,
+    /// Gather entries of a send request.
+    pub max_send_sge: u32,
+    /// Scatter entries of a receive request.
+    pub max_recv_sge: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Memory keys.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// READs and atomics in flight, as requester and as responder.
+    pub max_qp_rd_atom: u32,
+    /// Entries of a page list of a fast registration.
+    pub max_fast_reg_page_list_len: u32,
+    /// Bytes of a message.
+    pub max_msg_bytes: u64,
+}
+
+/// What a port is.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct PortAttr {
+    /// Whether the link is up.
+    pub is_up: bool,
+    /// The largest path MTU that its packets may have.
+    pub active_mtu: Mtu,
+    /// Entries of the GID table.
+    pub gid_table_len: u32,
+    /// Its MAC address.
+    pub mac: MacAddr,
+}
+
+/// What all objects of a device share.
+#[derive(Debug)]
+pub(crate) struct ContextCore {
+    device: Device,
+    pub(crate) attr: DeviceAttr,
+    pub(crate) roce: RoceCap,
+    /// The reserved L_Key.
+    pub(crate) lkey: Option<u32>,
+    gids: Mutex<GidTable>,
+    uars: Mutex<UarPool>,
+    /// Low byte of the next key that is made.
+    variant: AtomicU8,
+}
+
+impl ContextCore {
+    fn new(device: &Device) -> Result<Self, VerbsError> {
+        let hca = device.hca_cap();
+        let lacks = |what| VerbsError::Unsupported { what, way_out: "use another device" };
+        if !hca.roce() || !hca.rc() {
+            return Err(lacks("RoCE"));
+        }
+        let page = device.capability_page(cap_type::ROCE)?;
+        let Some(roce) = RoceCap::read_from(&page) else { return Err(lacks("RoCE page")) };
+        // Bit 2 of the versions is v2. Source: reference 5.11.
+        if roce.roce_version() & 1 << 2 == 0 {
+            return Err(lacks("RoCE v2"));
+        }
+        let lkey = device.reserved_lkey()?;
+        let attr = attributes(device, lkey)?;
+        enable_roce(device, true)?;
+        let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
+        let variant = AtomicU8::new(FIRST_VARIANT);
+        let uars = Mutex::default();
+        let core = Self { device: device.clone(), attr, roce, lkey, gids, uars, variant };
+        let link_local = GidConfig {
+            address: Gid::link_local(device.mac()).ip(),
+            prefix_len: LINK_LOCAL_PREFIX,
+            gateway: None,
+            vlan: None,
+        };
+        core.gids().add(&core, device.mac(), link_local)?;
+        Ok(core)
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn hca(&self) -> &HcaCap {
+        self.device.hca_cap()
+    }
+
+    /// Low byte for a new key: another one each time, because the device gives the index of a key
+    /// that was destroyed to the next one, and peers may still know the old key. Never 0, so that
+    /// a bare index is no key.
+    pub(crate) fn next_variant(&self) -> u8 {
+        match self.variant.fetch_add(1, Ordering::Relaxed) {
+            0 => self.next_variant(),
+            variant => variant,
+        }
+    }
+
+    /// A doorbell register for a queue pair.
+    pub(crate) fn uar(&self) -> Result<Arc<Uar>, VerbsError> {
+        self.uars.lock().unwrap_or_else(PoisonError::into_inner).take(&self.device)
+    }
+
+    fn gids(&self) -> MutexGuard<'_, GidTable> {
+        self.gids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ContextCore {
+    fn drop(&mut self) {
+        if self.device.objects_are_gone() {
+            return;
+        }
+        let indices: Vec<u8> = self.gids().iter().map(|entry| entry.index).collect();
+        let mut result = Ok(());
+        for index in indices {
+            let removed = self.gids().remove(self, index);
+            result = result.and(removed);
+        }
+        if let Err(error) = result.and_then(|()| enable_roce(&self.device, false)) {
+            tracing::warn!(%error, "RoCE is left switched on");
+        }
+    }
+}
+
+/// A device that does RDMA: its addresses, and where domains, completion queues and mapped memory
+/// come from (`ibv_context`). A handle: clones are the same context.
+///
+/// All methods are for set-up: they take a lock and talk to the firmware.
+#[derive(Debug, Clone)]
+pub struct RdmaContext {
+    core: Arc<ContextCore>,
+}
+
+impl RdmaContext {
+    /// Switches RoCE on at a device and gives it its link-local address. The context that a device
+    /// has already is found again: there is one as long as anybody holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`] for a device without RoCEv2, or what the device refused.
+    pub fn open(device: &Device) -> Result<Self, VerbsError> {
+        let core = device.shared(|| ContextCore::new(device))?;
+        Ok(Self { core })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<ContextCore> {
+        &self.core
+    }
+
+    /// A handle to the context of an object.
+    pub(crate) fn of(core: &Arc<ContextCore>) -> Self {
+        Self { core: Arc::clone(core) }
+    }
+
+    /// The device: link, MAC address, flow rules; its Ethernet queues are made on it, too.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.core.device
+    }
+
+    /// Limits and abilities.
+    #[must_use]
+    pub fn attr(&self) -> &DeviceAttr {
+        &self.core.attr
+    }
+
+    /// State of the port.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused; [`VerbsError::OutOfRange`] for an MTU below 352 bytes.
+    pub fn port_attr(&self) -> Result<PortAttr, VerbsError> {
+        let mtu = u32::from(self.device().mtu());
+        let Some(active_mtu) = Mtu::fitting(mtu) else {
+            return Err(VerbsError::OutOfRange {
+                what: "MTU of the port",
+                value: mtu.into(),
+                min: 352,
+                max: u64::from(u16::MAX),
+            });
+        };
+        Ok(PortAttr {
+            is_up: self.device().link()?.up,
+            active_mtu,
+            gid_table_len: self.core.roce.roce_address_table_size(),
+            mac: self.device().mac(),
+        })
+    }
+
+    /// Gives the port an address. One that it has already is found again.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::GidTableFull`], [`VerbsError::OutOfRange`], or what the device refused.
+    pub fn add_gid(&self, config: GidConfig) -> Result<GidEntry, VerbsError> {
+        let mac = self.device().mac();
+        self.core.gids().add(&self.core, mac, config)
+    }
+
+    /// Takes an address away. Connections that use it stop working.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn remove_gid(&self, entry: &GidEntry) -> Result<(), VerbsError> {
+        self.core.gids().remove(&self.core, entry.index)
+    }
+
+    /// The addresses of the port.
+    #[must_use]
+    pub fn gids(&self) -> Vec<GidEntry> {
+        self.core.gids().iter().copied().collect()
+    }
+
+    /// The address that reaches a peer, and the neighbour that packets go to.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRoute`].
+    pub fn route(&self, remote: Gid) -> Result<Route, VerbsError> {
+        self.core.gids().route(remote)
+    }
+
+    /// The path to a multicast group: for an [`AddressHandle`](crate::AddressHandle) to
+    /// [`Qpn::MULTICAST`](crate::Qpn::MULTICAST).
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRoute`] for an address that is no group, or of a family that the port has
+    /// no address of.
+    pub fn multicast_path(&self, group: Gid) -> Result<Path, VerbsError> {
+        self.core.gids().multicast_path(group)
+    }
+
+    /// How a peer is reached from an address of the port that is given.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NotOurs`], [`VerbsError::NoRoute`].
+    pub fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
+        self.core.gids().route_from(local, remote)
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
+        Pd::new(self)
+    }
+
+    /// Lets the device reach a region, for registering all or parts of it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Mempool`] when a pool lies over the region, or the bus's reason.
+    pub fn map_memory(&self, region: Arc<Region>) -> Result<Arc<Memory>, VerbsError> {
+        Memory::new(self, region)
+    }
+
+    /// Makes a completion queue of at least `entries`, rounded up to a power of two.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], or what the device refused.
+    pub fn create_cq(&self, entries: u32) -> Result<Cq, VerbsError> {
+        Cq::new(self, entries, None)
+    }
+
+    /// As [`RdmaContext::create_cq`], with events: see [`CompletionChannel`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RdmaContext::create_cq`].
+    pub fn create_cq_with_events(
+        &self,
+        entries: u32,
+        channel: &CompletionChannel,
+    ) -> Result<Cq, VerbsError> {
+        Cq::new(self, entries, Some(channel))
+    }
+
+    /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused, or the system's reason for refusing the interrupt.
+    pub fn create_comp_channel(&self, vector: u16) -> Result<CompletionChannel, VerbsError> {
+        CompletionChannel::new(self, vector)
+    }
+
+    /// The oldest asynchronous event that was not read yet: queue pairs in error, link changes.
+    /// Somebody must call it now and then, because the firmware asks for memory this way.
+    pub fn poll_async_event(&self) -> Option<Event> {
+        self.device().poll_event()
+    }
+}
+
+/// Switches RoCE of the vport on or off. Source: reference 4.5, `roce_en`.
+fn enable_roce(device: &Device, on: bool) -> Result<(), VerbsError> {
+    let input = ModifyNicVportContext::input()
+        .with_field_select(field_select::ROCE_EN)
+        .with_nic_vport_context(NicVportContext::zeroed().with_roce_en(on));
+    device.execute::<ModifyNicVportContext>(&input, &[], &mut [])?;
+    Ok(())
+}
+
+fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsError> {
+    let hca = device.hca_cap();
+    let log2 = |value: u32| 1u32.checked_shl(value).unwrap_or(u32::MAX);
+    let input = QueryNicVportContext::input();
+    let vport = device.execute::<QueryNicVportContext>(&input, &[], &mut [])?.nic_vport_context();
+    // Fast registration needs lists that the reserved L_Key points to.
+    let mut caps = DeviceCaps::READ_WITH_INV_COMPOSED;
+    caps.set(DeviceCaps::LOCAL_DMA_LKEY, lkey.is_some());
+    caps.set(DeviceCaps::MEM_MGT_EXTENSIONS, lkey.is_some() && hca.umr_ptr_rlky());
+    caps.set(DeviceCaps::MEM_WINDOW_TYPE_2, hca.imaicl());
+    caps.set(DeviceCaps::FAST_REG_ATOMIC, !hca.umr_modify_atomic_disabled());
+    if hca.atomic() {
+        let page = device.capability_page(cap_type::ATOMIC)?;
+        let atomic = AtomicCap::read_from(&page).unwrap_or_default();
+        let has = atomic.atomic_operations() & ATOMICS == ATOMICS
+            && atomic.atomic_size_qp() & ATOMIC_SIZE_8 != 0;
+        caps.set(DeviceCaps::ATOMICS, has);
+        let is_host_order = atomic.atomic_req_8b_endianness_mode() == 1;
+        caps.set(DeviceCaps::ATOMICS_HOST_ORDER, has && is_host_order);
+    }
+    let send_ds = (hca.max_wqe_sz_sq() / 16).min(ferrocx_prm::wqe::MAX_DS);
+    Ok(DeviceAttr {
+        caps,
+        node_guid: vport.node_guid(),
+        max_qp: log2(hca.log_max_qp()),
+        max_qp_wr: log2(hca.log_max_qp_sz()),
+        max_send_sge: send_ds.saturating_sub(SEND_OVERHEAD_DS),
+        max_recv_sge: hca.max_wqe_sz_rq() / 16,
+        max_srq: log2(hca.log_max_rmp()),
+        max_srq_wr: log2(hca.log_max_srq_sz().min(15)) - 1,
+        max_cq: log2(hca.log_max_cq()),
+        max_cqe: log2(hca.log_max_cq_sz()),
+        max_mr: log2(hca.log_max_mkey()),
+        max_pd: log2(hca.log_max_pd()),
+        max_qp_rd_atom: log2(hca.log_max_ra_req_qp().min(hca.log_max_ra_res_qp())),
+        max_fast_reg_page_list_len: log2(hca.log_max_klm_list_size()),
+        max_msg_bytes: 1 << hca.log_max_msg(),
+    })
+}
