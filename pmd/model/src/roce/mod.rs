@@ -5,6 +5,13 @@
 //! - `work`: queue pairs at work, between doorbells, host memory and the wire.
 //!
 //! The commands about queue pairs are in `cmd::roce`, the objects in [`crate::objects`].
+//!
+//! # What it does not do
+//! - Rates: a notification of congestion is counted and slows nothing down.
+//! - Path migration: `apm` is not advertised. Linux refuses alternate paths on RoCE ports itself
+//!   (6.12, `_ib_modify_qp`: "Ban them in roce mode"), so nobody could ask for one.
+//! - End-to-end credits: not advertised.
+//! - RoCE 1.5, and masked atomics that anybody but the model understands: see [`bth::Op`].
 
 pub(crate) mod transport;
 pub(crate) mod work;

@@ -5,13 +5,6 @@
 //!   functions on bytes, total: any input is parsed or refused. [`atomic`]: what atomics compute.
 //! - [`requester`], [`responder`]: the two halves of a queue pair as state machines. Packets and
 //!   time go in, decisions come out; they touch no memory. `roce::work` carries them out.
-//!
-//! # What it does not do
-//! - Rates: a notification of congestion is counted and slows nothing down.
-//! - Path migration: `apm` is not advertised. Linux refuses alternate paths on RoCE ports itself
-//!   (6.12, `_ib_modify_qp`: "Ban them in roce mode"), so nobody could ask for one.
-//! - End-to-end credits: not advertised.
-//! - RoCE 1.5, and masked atomics that anybody but the model understands: see [`bth::Op`].
 
 pub mod atomic;
 pub mod bth;
