@@ -23,7 +23,8 @@ const DEFAULT_RANGE: RangeInclusive<u64> = 1 << 32..=(1 << 39) - 1;
 /// Addresses below are left to devices with 32-bit DMA where there is room above.
 const LOW_LIMIT: u64 = 1 << 32;
 
-/// One I/O address space for several devices of this process, see [`VfioConfig::space`](super::VfioConfig::space).
+/// One I/O address space for several devices of this process, see
+/// [`VfioConfig::space`](super::VfioConfig::space).
 ///
 /// A region is mapped once for all of them, at one address, until the last of them has ended or
 /// dropped its mapping. That costs one entry of the IOMMU and counts once against the limit of
@@ -100,7 +101,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Notes an open device, with the number of its group and the file that keeps it in a container.
+    /// Notes an open device, its group's number and the file that keeps it in a container.
     pub(super) fn add(&self, device: &Arc<PciIdentity>, number: u32, group: Option<&Arc<OwnedFd>>) {
         let mut members = lock(&self.members);
         members.retain(Member::is_here);
@@ -177,8 +178,9 @@ fn usable(offered: &[RangeInclusive<u64>], reserved: &[(u64, u64)]) -> Vec<Range
 }
 
 impl Domain {
-    /// Maps a region for a device, or joins what is mapped of it for all devices already. `group` is
-    /// the file of the device's group, where it has one.
+    /// Maps a region for a device, or joins what is mapped of it for all devices already.
+    ///
+    /// `group` is the file of the device's group, where it has one.
     pub(super) fn map(
         self: &Arc<Self>,
         group: Option<&Arc<OwnedFd>>,
