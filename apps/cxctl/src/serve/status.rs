@@ -89,7 +89,7 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
         "name": name,
         "identity": format!("{:?}", state.config.identity),
         "hca": format!("{:?}", state.hca),
-        "driver_version": state.driver_version,
+        "driver_version": state.driver.version,
         "objects": state.objects.len(),
         "pages": state.pages.len(),
         "health_syndrome": state.syndrome.0,

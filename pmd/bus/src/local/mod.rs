@@ -20,6 +20,7 @@ mod device;
 #[cfg(debug_assertions)]
 mod held;
 mod irq;
+mod shared;
 mod space;
 mod view;
 
@@ -35,10 +36,11 @@ pub use view::{DmaFault, DmaFaultCause, DmaView};
 
 use self::bar::BarShared;
 use self::irq::IrqShared;
+use self::shared::Shared;
 use self::space::{LocalDma, SpaceShared};
 use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 
-/// What [`pair`] makes.
+/// Size, identity and limits of an in-process device.
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
     /// Length of the BAR: a power of two from 64 KiB to 4 GiB. Only used pages take memory.
@@ -49,7 +51,7 @@ pub struct LocalConfig {
     pub seed: u64,
     /// Mappings that may exist at once.
     pub max_mappings: u32,
-    /// What the device claims to be.
+    /// PCI identity that the device claims.
     pub identity: PciIdentity,
 }
 
@@ -69,16 +71,6 @@ impl Default for LocalConfig {
             },
         }
     }
-}
-
-/// What both halves share.
-#[derive(Debug)]
-struct Shared {
-    bar: Arc<BarShared>,
-    space: Arc<SpaceShared>,
-    irq: Arc<IrqShared>,
-    /// Set by the driver's reset, cleared by the device's acknowledgement.
-    reset_pending: AtomicBool,
 }
 
 /// Makes the two halves of an in-process device.

@@ -47,7 +47,7 @@ pub enum Fcs {
 pub struct Received<'a> {
     /// The frame, from destination address to the end of padding.
     pub bytes: &'a [u8],
-    /// What its frame check sequence says.
+    /// Verdict of its frame check sequence.
     pub fcs: Fcs,
 }
 

@@ -20,10 +20,10 @@ const MAX_ADDRESSES: usize = 8192;
 /// Emptied buffers that are kept for later frames.
 const MAX_SPARE: usize = 256;
 
-/// Where an Ethernet frame's source address ends.
+/// Offset behind an Ethernet frame's source address.
 const ADDRESSES_BYTES: usize = 12;
 
-/// What one port of the switch did.
+/// Frames that passed one port of a switch, and that did not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwitchStats {
     /// Frames that came in from the device.
@@ -170,7 +170,7 @@ fn is_group(address: [u8; 6]) -> bool {
 }
 
 impl SwitchPort {
-    /// What this port did so far.
+    /// Frames that passed this port so far, and that did not.
     #[must_use]
     pub fn stats(&self) -> SwitchStats {
         self.lock().ports[self.index].stats
