@@ -93,8 +93,8 @@ values! {
 }
 
 bits! {
-    /// Bits of [`Tirc::rx_hash_field_selector_outer`] and of its inner sister. Without `L3_IPV6` the
-    /// packets are IPv4, without `L4_UDP` they are TCP. Source: reference 5.9.
+    /// Bits of [`Tirc::rx_hash_field_selector_outer`] and of its inner sister. Without `L3_IPV6`
+    /// the packets are IPv4, without `L4_UDP` they are TCP. Source: reference 5.9.
     pub mod hash_field: u32 {
         0 SRC_IP: source_address;
         1 DST_IP: destination_address;

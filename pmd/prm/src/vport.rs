@@ -75,7 +75,7 @@ layout! {
 }
 
 bits! {
-    /// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. `PROMISC` stands for the three `promisc_*`,
+    /// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. `PROMISC` stands for all `promisc_*`,
     /// `CHANGE_EVENT` for `arm_change_event` and `event_on`, `AFFILIATION` for the affiliation
     /// fields, `ADDRESSES_LIST` for the list behind the context. Source: reference 4.5.
     pub mod field_select: u32 {
@@ -102,7 +102,7 @@ values! {
         2 VLAN "VLAN ids.";
     }
 }
-/// Bytes of an entry of the list behind [`NicVportContext`]: a MAC address or a VLAN id, at the end.
+/// Bytes of an entry of the list behind [`NicVportContext`]; the MAC address or VLAN id ends it.
 pub const LIST_ENTRY_BYTES: usize = 8;
 
 values! {

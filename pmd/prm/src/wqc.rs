@@ -203,7 +203,7 @@ values! {
     }
 }
 
-/// Offset of [`Wq::log_wqe_num_of_strides`]: log2 of the strides is so much more. Source: reference 5.6.
+/// Log2 of the strides is [`Wq::log_wqe_num_of_strides`] plus this. Source: reference 5.6.
 pub const LOG_STRIDES_BASE: u32 = 9;
-/// Offset of [`Wq::log_wqe_stride_size`]: log2 of the bytes is so much more. Source: reference 5.6.
+/// Log2 of the bytes of a stride is [`Wq::log_wqe_stride_size`] plus this. Source: reference 5.6.
 pub const LOG_STRIDE_BYTES_BASE: u32 = 6;

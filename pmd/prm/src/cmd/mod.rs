@@ -90,7 +90,9 @@ macro_rules! command {
             }
         }
     };
-    (without uid; $($commands:tt)*) => { command! { @all input_header_without_uid; $($commands)* } };
+    (without uid; $($commands:tt)*) => {
+        command! { @all input_header_without_uid; $($commands)* }
+    };
     ($($commands:tt)*) => { command! { @all input_header; $($commands)* } };
 }
 
