@@ -1,12 +1,12 @@
 //! Packets and RDMA on ConnectX network adapters from user space, with no kernel driver; or on the
 //! software ConnectX that comes along, with no adapter either.
 //!
-//! **Nothing here has run on hardware yet**: the driver is tested against the project's own model of
-//! the device, and the model against the drivers of Linux.
+//! **Nothing here has run on hardware yet**: the driver is tested against the project's own model
+//! of the device, and the model against the drivers of Linux.
 //!
 //! This crate is what an application needs of the project, in one place. [`Port::open`] takes a
-//! name, `"model"` or a PCI address; what comes back has a pool of packet buffers that is registered
-//! with the device, and makes queues.
+//! name, `"model"` or a PCI address; what comes back has a pool of packet buffers that is
+//! registered with the device, and makes queues.
 //!
 //! # Quick start
 //!
@@ -39,9 +39,9 @@
 //!   its parts, for programs that place them one by one.
 //! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
 //!   keys bound by work requests, connections by address and port.
-//! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers ARP,
-//!   neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for tests that
-//!   want frames lost, repeated or damaged.
+//! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
+//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for tests
+//!   that want frames lost, repeated or damaged.
 //!
 //! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
 //! bound to a key for a peer, handed to an NVMe device page by page.
