@@ -1,9 +1,9 @@
 //! Addresses of the port (GIDs), and the choice of the one that reaches a peer.
 //!
 //! A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 in its mapped form. Nobody has to know its
-//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer is
-//! on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
-//! finds that MAC.
+//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer
+//! is on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to;
+//! [`crate::net`] finds that MAC.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -40,8 +40,8 @@
 //! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
 //!   keys bound by work requests, connections by address and port.
 //! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
-//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for tests
-//!   that want frames lost, repeated or damaged.
+//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for
+//!   tests that want frames lost, repeated or damaged.
 //!
 //! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
 //! bound to a key for a peer, handed to an NVMe device page by page.
