@@ -28,9 +28,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ferrocx_bus::{DmaWord, Ring};
 use ferrocx_core::{Handle, Kind, page_list};
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::wq::{CreateRmp, ModifyRmp};
+use ferrocx_prm::cmd::wq::{CreateRmp, MODIFY_RMP_LWM, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::wqc::{Rmpc, Wq};
+use ferrocx_prm::wqc::{Rmpc, Wq, state};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
 use crate::context::ContextCore;
@@ -41,10 +41,6 @@ use crate::pd::{Pd, PdCore};
 use crate::qp::pair;
 use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
 
-/// State of the pool in its context: ready. Source: reference 4.3.
-const READY: u32 = 1;
-/// Bit of MODIFY_RMP's mask: the limit. Source: reference 4.3.
-const LIMIT: u64 = 1;
 /// log2 of the bytes of a unit of the ring.
 const LOG_UNIT_BYTES: u32 = 4;
 
@@ -166,7 +162,7 @@ impl<B: Buffers> Srq<B> {
             .with_dbr_addr(record.iova())
             .with_log_wq_stride(log_units + LOG_UNIT_BYTES)
             .with_log_wq_sz(log_entries);
-        let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
+        let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
         let units = Ring::new(Arc::clone(&ring), 0, (log_entries + log_units) as u8)?;
         let number = port.execute::<CreateRmp>(&input, &page_list(&ring), &mut [])?.rmpn();
         let handle = Handle::new(port, Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
@@ -317,10 +313,10 @@ impl<B: Buffers> Srq<B> {
         VerbsError::range("limit", limit.into(), 0, self.max_wr().into())?;
         let wq = Wq::zeroed().with_lwm(limit);
         let input = ModifyRmp::input()
-            .with_rmp_state(READY)
+            .with_rmp_state(state::RDY)
             .with_rmpn(self.number())
-            .with_bitmask(LIMIT)
-            .with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
+            .with_bitmask(MODIFY_RMP_LWM)
+            .with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
         self.inner.pd.core.device().execute::<ModifyRmp>(&input, &[], &mut [])?;
         Ok(())
     }

@@ -53,7 +53,7 @@ mod uar;
 pub use bringup::FirmwareVersion;
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
-pub use cq::{Armer, CqAttr, CqRing, OP_OWN_MASK, Odd, initialise as initialise_cq};
+pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd, initialise as initialise_cq};
 pub use device::{Device, DeviceInfo, Limits};
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};

@@ -47,7 +47,7 @@ use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::qpc::Qpc;
+use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
 use thiserror::Error;
 
 pub(crate) use wqe::pair;
@@ -75,15 +75,8 @@ use raw::{Frames, Objects};
 use rq::Rq;
 use sq::Sq;
 
-/// `rq_type` of a queue pair on a shared receive queue. Source: reference 5.2.
-const RQ_SHARED: u32 = 1;
 /// Bytes of a send block.
 const BLOCK_BYTES: usize = 64;
-/// Path migration state: migrated, the only one without migration. Source: reference 5.2.
-const PM_MIGRATED: u32 = 3;
-
-/// `st` of the general services interface, queue pair 1 on the wire. Source: reference 5.2.
-const ST_GSI: u32 = 8;
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -199,7 +192,7 @@ impl<B: Buffers> Qp<B> {
 
     /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
     pub(crate) fn new_gsi(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
-        Self::with_service(pd, (QpType::Ud, ST_GSI), [cq, cq], None, config)
+        Self::with_service(pd, (QpType::Ud, service::GSI), [cq, cq], None, config)
     }
 
     fn with_service(
@@ -228,7 +221,7 @@ impl<B: Buffers> Qp<B> {
         let record = Arc::new(port.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)
-            .with_pm_state(PM_MIGRATED)
+            .with_pm_state(PM_STATE_MIGRATED)
             .with_pd(pd.number())
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
             .with_ts_format(u32::from(core.roce.qp_ts_format() != 0))
@@ -240,7 +233,7 @@ impl<B: Buffers> Qp<B> {
             .with_cqn_rcv(cqns[1])
             .with_dbr_addr(record.iova());
         let qpc = match srq {
-            Some(srq) => qpc.with_rq_type(RQ_SHARED).with_srqn_rmpn_xrqn(srq.number()),
+            Some(srq) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
             None => qpc
                 .with_log_rq_size(sizes.log_rq_entries.into())
                 .with_log_rq_stride(sizes.log_rq_units.into()),
