@@ -37,7 +37,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The same bytes at another device's address.
+    /// This piece with the address that another device has for its bytes. Key and domain stay.
     #[must_use]
     pub fn at(self, iova: u64) -> Self {
         Self { iova, ..self }

@@ -1,8 +1,8 @@
 //! Addresses of the port (GIDs), and the choice of the one that reaches a peer.
 //!
 //! A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 in its mapped form. Nobody has to know its
-//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer is on, or
-//! one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
+//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer is
+//! on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
 //! finds that MAC.
 
 use std::fmt;
@@ -56,12 +56,7 @@ impl Gid {
     /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
     #[must_use]
     pub fn multicast_mac(&self) -> Option<MacAddr> {
-        let [.., a, b, c, d] = self.0;
-        match self.ip() {
-            ip if !ip.is_multicast() => None,
-            IpAddr::V4(_) => Some(MacAddr([1, 0, 0x5e, b & 0x7f, c, d])),
-            IpAddr::V6(_) => Some(MacAddr([0x33, 0x33, a, b, c, d])),
-        }
+        MacAddr::of_group(self.ip())
     }
 
     fn is_link_local(&self) -> bool {

@@ -7,8 +7,8 @@
 //!
 //! # Architecture
 //!
-//! - [`RdmaContext`] switches RoCEv2 on at a port of [`ferrocx_core`], holds its addresses, and finds the
-//!   one that reaches a peer ([`RdmaContext::route`]).
+//! - [`RdmaContext`] switches RoCEv2 on at a [`Device`](ferrocx_core::Device), holds its addresses,
+//!   and finds the one that reaches a peer ([`RdmaContext::route`]).
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).

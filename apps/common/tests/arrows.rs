@@ -42,6 +42,20 @@ const LIBRARIES: &[Row] = &[
         // A host with Ethernet queues, in a test of the neighbours.
         dev: &["ferrocx-model", "ferrocx-pmd"],
     },
+    // The facade: what applications use, and so the model, too.
+    Row {
+        name: "ferrocx",
+        normal: &[
+            "ferrocx-core",
+            "ferrocx-pmd",
+            "ferrocx-verbs-lite",
+            "ferrocx-bus",
+            "ferrocx-mempool",
+            "ferrocx-net",
+            "ferrocx-model",
+        ],
+        dev: &[],
+    },
 ];
 
 /// Crates below these folders may use every crate of ours: they choose the device at run time.

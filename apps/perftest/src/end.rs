@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ferrocx_app_common::device::DeviceSpec;
+use ferrocx_app_common::device::DeviceName;
 use ferrocx_app_common::wait::Wait;
 use ferrocx_bus::local::{self, LocalConfig};
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
@@ -142,7 +142,7 @@ fn wait_for_link(device: &RdmaContext) -> Result<()> {
 ///
 /// What VFIO or the driver says.
 pub fn open_device(net: &Net) -> Result<End> {
-    let DeviceSpec::Pci(address) = &net.device else { bail!("{} is no device", net.device) };
+    let DeviceName::Pci(address) = &net.device else { bail!("{} is no device", net.device) };
     let place = || format!("device {address}");
     let settings = VfioConfig { address: address.to_string(), ..VfioConfig::default() };
     let transport = VfioTransport::open(&settings).with_context(place)?;
@@ -163,7 +163,7 @@ impl Models {
     ///
     /// What the system or the driver says.
     pub fn start(net: &Net, wait: Wait) -> Result<(Self, [End; 2])> {
-        let DeviceSpec::Model(options) = &net.device else { bail!("{} is no model", net.device) };
+        let DeviceName::Model(options) = &net.device else { bail!("{} is no model", net.device) };
         let capture = net.pcap.as_deref().map(open_capture).transpose()?;
         let (here, there) = link(CABLE_BYTES);
         let mut nics = Vec::new();

@@ -3,7 +3,7 @@
 use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use ferrocx_app_common::{
-    device::{DeviceError, DeviceSpec},
+    device::{DeviceName, NameError},
     list::{self, CoreList, MAX_CORE},
     option::OptionError,
     privileges::{BadUser, User},
@@ -153,7 +153,7 @@ pub enum ConfigError {
     Option(#[from] OptionError),
     /// The device.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(#[from] NameError),
     /// The wait strategy.
     #[error(transparent)]
     Wait(#[from] UnknownWait),
@@ -185,7 +185,7 @@ impl ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
     /// The device.
-    pub device: DeviceSpec,
+    pub device: DeviceName,
     /// The far side; meaningless for hardware.
     pub wire: WireSpec,
 }
@@ -360,7 +360,7 @@ impl Config {
     /// Whether a port is one of the software model.
     #[must_use]
     pub fn has_model(&self) -> bool {
-        self.ports.iter().any(|port| matches!(port.device, DeviceSpec::Model(_)))
+        self.ports.iter().any(|port| matches!(port.device, DeviceName::Model(_)))
     }
 
     fn check_combination(&self) -> Result<(), ConfigError> {
@@ -374,7 +374,7 @@ impl Config {
             );
         }
         let hardware =
-            self.ports.iter().filter(|port| matches!(port.device, DeviceSpec::Pci(_))).count();
+            self.ports.iter().filter(|port| matches!(port.device, DeviceName::Pci(_))).count();
         if !self.lenders.is_empty() && self.lenders.len() != hardware {
             return conflict(format!(
                 "files of {} devices are lent for {hardware} ports with a PCI address; give them \
@@ -424,18 +424,18 @@ fn ports(args: &Args) -> Result<Vec<PortSpec>, ConfigError> {
     }
     let mut ports = Vec::new();
     for at in 0..count {
-        let device: DeviceSpec = match args.device.get(at) {
+        let device: DeviceName = match args.device.get(at) {
             Some(text) => text.parse()?,
-            None => DeviceSpec::default(),
+            None => DeviceName::default(),
         };
         let wire = args.wire.get(at).map(|text| text.parse()).transpose()?;
         let twin = ports.iter().any(|port: &PortSpec| port.device == device);
         match (&device, &wire) {
-            (DeviceSpec::Pci(address), Some(_)) => {
+            (DeviceName::Pci(address), Some(_)) => {
                 let what = format!("port {at} is {address}, which has a real wire; --wire is for");
                 return Err(ConfigError::Conflict(format!("{what} ports of the model")));
             }
-            (DeviceSpec::Pci(address), None) if twin => {
+            (DeviceName::Pci(address), None) if twin => {
                 let what = format!("{address} is given twice; each port needs its own device");
                 return Err(ConfigError::Conflict(what));
             }

@@ -18,7 +18,7 @@ fn refused(line: &str) -> String {
 #[test]
 fn the_default_is_one_model_port_with_a_generator() {
     let config = config("").unwrap();
-    let model = PortSpec { device: DeviceSpec::default(), wire: WireSpec::Generator };
+    let model = PortSpec { device: DeviceName::default(), wire: WireSpec::Generator };
     assert_eq!(config.ports, [model]);
     assert_eq!(config.mode, Mode::Io);
     assert_eq!(config.load, Load { sizes: vec![64], flows: 16, rate: None });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use ferrocx_app_common::{device::DeviceSpec, wait::Wait};
+use ferrocx_app_common::{device::DeviceName, wait::Wait};
 use ferrocx_bus::{
     BusError, PciIdentity, Transport,
     local::{self, LocalConfig},
@@ -154,7 +154,7 @@ impl FarSide {
         let mut nics = Vec::new();
         let mut transports: Vec<Option<Arc<dyn Transport>>> = Vec::new();
         for (index, port) in config.ports.iter().enumerate() {
-            let DeviceSpec::Model(options) = &port.device else {
+            let DeviceName::Model(options) = &port.device else {
                 transports.push(None);
                 continue;
             };
@@ -202,12 +202,12 @@ impl FarSide {
         let open = |(at, transport): (usize, Option<_>)| match (transport, &config.ports[at].device)
         {
             (Some(transport), _) => Ok(transport),
-            (None, DeviceSpec::Pci(address)) => {
+            (None, DeviceName::Pci(address)) => {
                 let opened =
                     open_vfio(&address.to_string(), config, lenders.next(), space.as_ref());
                 Ok(opened.with_context(|| format!("port {at}"))? as Arc<dyn Transport>)
             }
-            (None, DeviceSpec::Model(_)) => Err(anyhow!("port {at} has lost its model")),
+            (None, DeviceName::Model(_)) => Err(anyhow!("port {at} has lost its model")),
         };
         slots.into_iter().enumerate().map(open).collect()
     }
@@ -342,8 +342,8 @@ fn nic_config(index: usize) -> NicConfig {
 
 fn report_of(port: &PortSpec) -> FarReport {
     let wire = match port.device {
-        DeviceSpec::Model(_) => port.wire.to_string(),
-        DeviceSpec::Pci(_) => String::new(),
+        DeviceName::Model(_) => port.wire.to_string(),
+        DeviceName::Pci(_) => String::new(),
     };
     FarReport { wire, ..FarReport::default() }
 }
@@ -366,7 +366,7 @@ fn open_wires(
     let mut wires: Vec<Option<Box<dyn Wire>>> = Vec::new();
     wires.resize_with(config.ports.len(), || None);
     for (at, port) in config.ports.iter().enumerate() {
-        if wires[at].is_some() || !matches!(port.device, DeviceSpec::Model(_)) {
+        if wires[at].is_some() || !matches!(port.device, DeviceName::Model(_)) {
             continue;
         }
         let place = || format!("port {at}, wire {}", port.wire);

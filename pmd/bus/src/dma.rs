@@ -8,7 +8,7 @@ use ferrocx_mempool::{Piece, Region};
 
 use crate::BusError;
 
-/// What the device may do with a mapping.
+/// Rights of the device to a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaAccess {
     /// The device may read.
@@ -33,7 +33,7 @@ impl DmaAccess {
     }
 }
 
-/// What an I/O address space can hold.
+/// Limits of an I/O address space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DmaLimits {
     /// Smallest unit of a mapping: lengths and IOVAs are multiples of it.
@@ -69,7 +69,7 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// device may then still reach any of it.
     fn unmap_all(&self) -> Result<(), BusError>;
 
-    /// What the space can hold.
+    /// Limits of the space.
     fn limits(&self) -> DmaLimits;
 }
 
@@ -132,7 +132,7 @@ impl DmaMapping {
         self.region.len_bytes()
     }
 
-    /// What the device may do.
+    /// Rights of the device.
     #[must_use]
     pub fn access(&self) -> DmaAccess {
         self.access
@@ -171,7 +171,7 @@ impl DmaMapping {
     ///
     /// # Errors
     ///
-    /// What the transport refused; the device may still reach the memory then.
+    /// The transport's refusal; the device may still reach the memory then.
     pub fn end(&self) -> Result<(), BusError> {
         let mut is_mapped = self.is_mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_mapped {

@@ -11,8 +11,8 @@
 //!   device type of the project: queues of both siblings are made on the same handle.
 //! - [`Device::register_pool`] makes a pool's buffers reachable for both; [`KeyMode`] says by which
 //!   key.
-//! - [`Handle`] owns an object inside the device; [`CqRing`], [`Uar`], [`CompletionEvents`] are what
-//!   queues are made of.
+//! - [`Handle`] owns an object inside the device; [`CqRing`], [`Uar`] and [`CompletionEvents`] are
+//!   what queues are made of.
 //! - [`Device::add_flow_rule`] steers, marks, counts and drops; [`Routes`] leads the rest.
 //! - [`lcore`] runs pinned workers and hands work over between them.
 //!

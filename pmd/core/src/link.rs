@@ -1,6 +1,7 @@
 //! The port: link, MAC addresses, MTU, and what the vport lets through.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::EthCap;
@@ -45,6 +46,26 @@ pub struct MacAddr(pub [u8; 6]);
 impl MacAddr {
     /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// The address of frames to a multicast group; `None` for any other address.
+    ///
+    /// # Source
+    ///
+    /// RFC 1112, section 6.4; RFC 2464, section 7.
+    #[must_use]
+    pub fn of_group(group: IpAddr) -> Option<Self> {
+        match group {
+            IpAddr::V4(ip) if ip.is_multicast() => {
+                let [_, b, c, d] = ip.octets();
+                Some(Self([0x01, 0x00, 0x5e, b & 0x7f, c, d]))
+            }
+            IpAddr::V6(ip) if ip.is_multicast() => {
+                let [.., a, b, c, d] = ip.octets();
+                Some(Self([0x33, 0x33, a, b, c, d]))
+            }
+            _ => None,
+        }
+    }
 
     /// Whether the group bit is set: multicast or broadcast.
     #[must_use]
@@ -249,6 +270,10 @@ mod tests {
         assert_eq!(mac.to_string(), "02:00:ab:03:04:05");
         assert!(!mac.is_multicast());
         assert!(MacAddr::BROADCAST.is_multicast());
+        let group = |text: &str| MacAddr::of_group(text.parse().unwrap()).map(|mac| mac.0);
+        assert_eq!(group("239.129.2.3"), Some([0x01, 0x00, 0x5e, 0x01, 2, 3]));
+        assert_eq!(group("ff02::1:ff01:203"), Some([0x33, 0x33, 0xff, 0x01, 2, 3]));
+        assert_eq!((group("192.0.2.1"), group("fe80::1")), (None, None));
         assert_eq!(mac.padded(), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
     }
 }

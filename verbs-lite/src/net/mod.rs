@@ -1,8 +1,8 @@
 //! [`Network`]: the port's Ethernet side, as far as RDMA needs it: ARP, neighbour discovery, echo.
 //!
 //! A RoCE packet needs the MAC address of its next hop, and peers ask for ours. [`Network`] does
-//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three flow
-//! rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is asked,
+//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three
+//! flow rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is asked,
 //! and all other packets stay with the Ethernet queues and rules of the caller.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or

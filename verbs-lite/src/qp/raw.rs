@@ -229,8 +229,8 @@ impl<B: Buffers> Qp<B> {
     /// [`Qp::destroy_flow`] or [`Qp::reset`], or until the queue pair is dropped.
     ///
     /// [`FlowMatch::default`] takes every frame that the port lets in: its own address, broadcast,
-    /// groups after [`RdmaContext::join_multicast`](ferrocx_core::Device::join_multicast), and all after
-    /// [`RdmaContext::set_promiscuous`](ferrocx_core::Device::set_promiscuous). RoCE for the port's own
+    /// groups after [`Device::join_multicast`](ferrocx_core::Device::join_multicast), and all after
+    /// [`Device::set_promiscuous`](ferrocx_core::Device::set_promiscuous). RoCE for the port's own
     /// addresses stays with its queue pairs. A frame goes to one receiver: among rules that match,
     /// of all queues of the port, the one decides whose combination of fields was used first.
     ///

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ferrocx_app_common::device::{DeviceError, DeviceSpec};
+use ferrocx_app_common::device::{DeviceName, NameError};
 use ferrocx_app_common::list::CoreList;
 use ferrocx_app_common::option::OptionError;
 use ferrocx_app_common::peer::PeerSpec;
@@ -39,7 +39,7 @@ pub enum ConfigError {
     Option(#[from] OptionError),
     /// The device.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(#[from] NameError),
     /// The wait strategy.
     #[error(transparent)]
     Wait(#[from] UnknownWait),
@@ -103,7 +103,7 @@ impl FromStr for Subnet {
 #[derive(Debug, Clone)]
 pub struct Net {
     /// The device.
-    pub device: DeviceSpec,
+    pub device: DeviceName,
     /// Own address; `None` for the link-local one.
     pub ip: Option<Subnet>,
     /// MAC address that leads to the peer; `None` for what its address or the exchange says.
@@ -130,7 +130,7 @@ impl Net {
     /// Whether both ends run in this process, on the model.
     #[must_use]
     pub fn is_model(&self) -> bool {
-        matches!(self.device, DeviceSpec::Model(_))
+        matches!(self.device, DeviceName::Model(_))
     }
 }
 
@@ -288,8 +288,8 @@ fn cable(args: &Args) -> Result<ImpairConfig, ConfigError> {
 }
 
 fn net(args: &Args) -> Result<Net, ConfigError> {
-    let device: DeviceSpec = args.device.parse()?;
-    let is_model = matches!(device, DeviceSpec::Model(_));
+    let device: DeviceName = args.device.parse()?;
+    let is_model = matches!(device, DeviceName::Model(_));
     let together = |what, way_out| Err(ConfigError::Together { what, way_out });
     if is_model && args.server.is_some() {
         let way_out = "leave SERVER out, or name a device with --device";

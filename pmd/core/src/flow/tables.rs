@@ -157,7 +157,8 @@ impl Steering {
         tirns: &[u32; TrafficType::ALL.len()],
     ) -> Result<Vec<Place>, DeviceError> {
         if self.routed {
-            let what = "traffic of this device is spread by an Rss already; drop it first, or change its table";
+            let what = "traffic of this device is spread by an Rss already; drop it first, or \
+                        change its table";
             return Err(ConfigError::Conflict { what }.into());
         }
         let version = matches_ip_version(setup.caps);
