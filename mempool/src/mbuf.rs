@@ -304,18 +304,17 @@ impl Mbuf {
         }
     }
 
-    /// Adds `n` bytes behind the data of the last segment without giving them out: what a device,
-    /// or the owner of foreign memory, has written there ([`Mbuf::tail_piece`]). `false`, and no
-    /// change, if the tailroom is smaller.
+    /// Adds `n` bytes to the data without giving them out: what a device, or the owner of foreign
+    /// memory, has written to the places that [`Mbuf::tail_pieces`] names, in their order. The
+    /// bytes hold what was there before if nobody has. `false`, and no change, if they are fewer.
     #[inline]
     #[must_use]
     pub fn grow(&mut self, n: usize) -> bool {
-        if n > self.tailroom() {
+        if n > self.tail().map(|segment| segment.tailroom()).sum() {
             return false;
         }
-        // SAFETY: the header is of this chain, and its lengths are ours to change; `n` bytes, which
-        // were zeroed when mapped, are free behind the data.
-        unsafe { (*self.last()).data_len += n as u16 };
+        let left = self.fill_tail(n);
+        debug_assert_eq!(left, 0, "the room was counted");
         set_header!(self, pkt_len, header!(self, pkt_len).wrapping_add(n as u32));
         true
     }

@@ -12,6 +12,9 @@
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).
+//! - An [`Mbuf`](ferrocx_mempool::Mbuf) of a pool that is registered with the device goes the same
+//!   way without a key of its own: the packet that an Ethernet queue has received is posted as it
+//!   is ([`Buffers`]).
 //! - [`FastRegMr`] is a key that work requests bind to memory and end again, in a pipeline
 //!   ([`fastreg`]).
 //! - [`Fmr`] and [`FmrPool`] map and unmap pages by a call, and say when access ends ([`fmr`]).
@@ -109,11 +112,12 @@ pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
 pub use cq::{Completion, Cq, Notify};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
-    FastReg, FastRegMr, ListLayout, MrState, PageList, PageListError, RegisteredMr, RevokeError,
+    FastReg, FastRegMr, ListLayout, MrState, PageList, PageListError, RefusedMbuf, RegisteredMr,
+    RevokeError,
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
-pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
+pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
     FlowId, Init, InitAttr, Qp, QpConfig, QpState, QpType, RawQp, RcQp, Reset, Rtr, RtrAttr, Rts,

@@ -36,7 +36,7 @@ use ferrocx_prm::wqe::INVALID_LKEY;
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
 use crate::error::{Failure, PostError, Refused, VerbsError};
-use crate::mr::{Buf, Buffers};
+use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::qp::pair;
 use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
@@ -129,6 +129,7 @@ pub struct Srq<B: Buffers = Buf> {
     posted: u16,
     outstanding: u32,
     slots: Box<[Slot<B>]>,
+    reach: Reach,
     inner: Arc<SrqCore>,
 }
 
@@ -179,6 +180,7 @@ impl<B: Buffers> Srq<B> {
             posted: 0,
             outstanding: 0,
             slots: (0..entries).map(slot).collect(),
+            reach: Reach::new(core, pd.id()),
             inner: Arc::new(SrqCore { handle, pd, entries, shares, left: Mutex::new(None) }),
         };
         (0..entries).for_each(|at| srq.link(at as u16, ((at + 1) & mask) as u16));
@@ -228,24 +230,28 @@ impl<B: Buffers> Srq<B> {
         if self.head == self.tail {
             return Err(Refused { held: buffers, cause: PostError::Full });
         }
-        let (max, pd_id) = ((1 << self.log_units) - 1, self.inner.pd.id());
+        if !buffers.is_exclusive() {
+            return Err(Refused { held: buffers, cause: PostError::NotExclusive });
+        }
+        let max = (1 << self.log_units) - 1;
         let first = (u32::from(self.head) << self.log_units) + 1;
         let (mut count, mut refused) = (0, None);
-        for sge in buffers.sges() {
+        for sge in buffers.sinks() {
             if sge.len == 0 {
                 continue;
             }
-            if count == max || sge.pd_id != pd_id {
-                refused = Some(sge.pd_id == pd_id);
+            let entry = self.reach.entry(sge);
+            let Some(sge) = entry.filter(|_| count < max) else {
+                refused = Some(PostError::of_sge(entry.is_some()));
                 break;
-            }
+            };
             let unit = self.units.at(first + count);
             unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
             unit.store_be64::<8>(sge.addr);
             count += 1;
         }
-        if let Some(is_own_pd) = refused {
-            return Err(Refused { held: buffers, cause: PostError::of_sge(is_own_pd) });
+        if let Some(cause) = refused {
+            return Err(Refused { held: buffers, cause });
         }
         if count < max {
             // Ends the list. Source: reference 6.5.
@@ -283,8 +289,11 @@ impl<B: Buffers> Srq<B> {
     #[inline(always)]
     fn end(&mut self, completion: &Completion, failure: Option<Failure>) -> Option<Wc<B>> {
         let at = completion.head.wqe_counter();
+        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
+        let byte_len = if failure.is_none() { completion.byte_cnt() } else { 0 };
         let slot = self.slots.get_mut(usize::from(at))?;
-        let held = slot.held.take()?;
+        let can_be = |held: &mut B| is_write || held.received(byte_len);
+        let held = slot.held.take_if(can_be)?;
         let wr_id = slot.wr_id;
         // The entry goes to the end of the list.
         self.link(self.tail, at);
@@ -292,13 +301,12 @@ impl<B: Buffers> Srq<B> {
         self.slots[usize::from(self.tail) & mask].next = at;
         self.tail = at;
         self.outstanding -= 1;
-        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
         Some(Wc {
             wr_id,
             opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
             result: failure.map_or(Ok(()), Err),
             is_signaled: true,
-            byte_len: if failure.is_none() { completion.byte_cnt() } else { 0 },
+            byte_len,
             recv: if failure.is_none() { completion.recv_info() } else { RecvInfo::default() },
             returned: Returned::Buffers(held),
         })
@@ -327,6 +335,6 @@ impl<B: Buffers> Drop for Srq<B> {
         // Queue pairs may still fill what is posted: it stays until the last of them is gone.
         let slots = std::mem::take(&mut self.slots);
         let mut left = self.inner.left.lock().unwrap_or_else(PoisonError::into_inner);
-        *left = Some((Box::new(slots), self.outstanding));
+        *left = Some((Box::new((slots, self.reach.clone())), self.outstanding));
     }
 }

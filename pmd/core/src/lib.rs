@@ -64,7 +64,7 @@ pub use flow::{
 };
 pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
-pub use keys::RegionKeys;
+pub use keys::{KeyDomains, RegionKeys};
 pub use link::{LinkState, MacAddr};
 pub use objects::{Kind, QueueState, page_list};
 pub use stats::{FlowCounts, Traffic, VportCounters};

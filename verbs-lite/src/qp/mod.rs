@@ -63,7 +63,7 @@ pub use state::{
 use crate::cq::{Completion, Cq, Head, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::gid::Gid;
-use crate::mr::{Buf, Buffers};
+use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::srq::{Srq, SrqCore};
 use crate::types::Qpn;
@@ -242,12 +242,13 @@ impl<B: Buffers> Qp<B> {
         let qpn = port.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
         let handle = Handle::new(port, Kind::Qp, qpn, memory);
+        let reach = Reach::new(core, pd.id());
         let rq = match srq {
             Some(_) => None,
             None => {
                 let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
                 let record = DmaWord::new(Arc::clone(&record), 0)?;
-                Some(Rq::new(units, sizes.log_rq_units, record, pd.id()))
+                Some(Rq::new(units, sizes.log_rq_units, record, reach.clone()))
             }
         };
         let sq = Sq::new(sq::Parts {
@@ -256,7 +257,7 @@ impl<B: Buffers> Qp<B> {
             doorbell: uar.doorbell().clone(),
             record: DmaWord::new(record, 4)?,
             qpn,
-            pd_id: pd.id(),
+            reach,
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,

@@ -22,7 +22,7 @@ use super::wqe::Wqe;
 use super::{BLOCK_BYTES, Qp, QpConfig, QpState, QpType};
 use crate::cq::Cq;
 use crate::error::{PostError, Refused, VerbsError};
-use crate::mr::{Buffers, Sge};
+use crate::mr::{Buffers, Reach, Sge};
 use crate::pd::{Pd, PdCore};
 use crate::wr::{SendFlags, SendWr, WcOpcode};
 
@@ -172,14 +172,15 @@ impl<B: Buffers> Qp<B> {
         let sqn = sq_handle.number();
         let units = Ring::new(rq_ring, 0, sizes.log_rq_entries + sizes.log_rq_units)?;
         let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
-        let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id());
+        let reach = Reach::new(core, pd.id());
+        let rq = Rq::new(units, sizes.log_rq_units, rq_record, reach.clone());
         let sq = Sq::new(Parts {
             units: Ring::new(Arc::clone(&sq_ring), 0, sizes.log_sq_blocks + 2)?,
             blocks: Ring::new(sq_ring, 0, sizes.log_sq_blocks)?,
             doorbell: uar.doorbell().clone(),
             record: DmaWord::new(record, 4)?,
             qpn: sqn,
-            pd_id: pd.id(),
+            reach,
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
@@ -410,9 +411,6 @@ impl<B: Buffers> Sq<B> {
     /// Writes the segments of a frame; gives the unit behind them.
     fn write_frame(&self, flags: SendFlags, buffers: &B) -> Result<u32, PostError> {
         let len = buffers.sges().map(|sge| u64::from(sge.len)).sum();
-        if buffers.sges().any(|sge| sge.pd_id != self.pd_id) {
-            return Err(PostError::Pd);
-        }
         let is_tagged = || {
             let mut head = [0; TAG_AT + 2];
             buffers.copy_head(&mut head) && is_tag(&head[TAG_AT..])
@@ -436,6 +434,7 @@ impl<B: Buffers> Sq<B> {
                 return Err(PostError::TooManySges);
             }
             count += 1;
+            let Some(sge) = self.reach.entry(sge) else { return Err(PostError::Pd) };
             wqe.data(Sge { addr: sge.addr + u64::from(inline), len: sge.len - inline, ..sge });
         }
         Ok(wqe.end())

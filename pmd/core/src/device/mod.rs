@@ -306,8 +306,9 @@ impl Device {
     ///
     /// [`DeviceError::InUse`] while queues live that may name the region: receive queues that were
     /// made with the pool, and every send queue made since it was registered.
-    /// [`DeviceError::Mempool`] while packets of the pool are out. Nothing has changed then. What
-    /// device or system refused: the device may then still reach the memory; try again, or
+    /// [`DeviceError::Mempool`] while packets of the pool are out: with the caller or in a cache,
+    /// posted on a queue pair, or registered under a key. Nothing has changed then. What device or
+    /// system refused: the device may then still reach the memory; try again, or
     /// [`Device::close`].
     pub fn unregister_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();

@@ -231,8 +231,9 @@ fn query_adapter(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 }
 
 fn query_special_contexts(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
+    let lkey = if exec.ctx.state.config.reserved_lkey { RESERVED_LKEY } else { 0 };
     plain::<QuerySpecialContexts>(exec, input, |_, _| {
-        Ok(QuerySpecialContextsOut::zeroed().with_resd_lkey(RESERVED_LKEY))
+        Ok(QuerySpecialContextsOut::zeroed().with_resd_lkey(lkey))
     })
 }
 

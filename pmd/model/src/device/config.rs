@@ -63,6 +63,8 @@ pub struct NicConfig {
     pub speeds: u32,
     /// Whether the device does RoCE; without it, it has neither the capabilities nor the commands.
     pub roce: bool,
+    /// Whether QUERY_SPECIAL_CONTEXTS tells the reserved L_Key, or 0, as a device without one does.
+    pub reserved_lkey: bool,
     /// Text of the NODE_DESC register, at most 63 bytes.
     pub node_desc: String,
     /// Capability pages in place of the model's own, to replay a recorded device. What they
@@ -96,6 +98,7 @@ impl Default for NicConfig {
             max_mtu: 9978,
             speeds: speed::ETH_100G_CR4 | speed::ETH_25G_CR,
             roce: true,
+            reserved_lkey: true,
             node_desc: "ferrocx model".into(),
             cap_pages: Vec::new(),
         }
