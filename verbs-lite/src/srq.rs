@@ -2,7 +2,7 @@
 //!
 //! Any connected or datagram queue pair may take its receives from it: a server then posts as many
 //! receives as messages arrive at a time, not as many as it has peers. Queue pairs are made with
-//! [`Pd::create_rc_qp_on_srq`] and its kin; their receive completions end requests of the shared
+//! [`QpQueues::srq`](crate::QpQueues::srq); their receive completions end requests of the shared
 //! queue: [`Qp::complete_shared`](crate::Qp::complete_shared), or [`Srq::complete`] when the queue
 //! pair is gone.
 //!

@@ -15,7 +15,7 @@ fn scene() -> (Two, Qp<()>, PlayedCq) {
     let config = QpConfig { fast_reg: true, ..small() };
     let (qp, _) = two.rc::<()>(&config);
     let played = PlayedCq::new(&two.a.cq).unwrap();
-    (two, qp.erase(), played)
+    (two, qp, played)
 }
 
 /// A block of the send ring, as the device would read it.

@@ -1,14 +1,21 @@
 //! Settings of queue pairs, and of the transitions to RTS.
 
 use super::post::FAST_REG_BLOCKS;
+use super::{Qp, QpType};
 use crate::context::DeviceAttr;
+use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::gid::Path;
+use crate::mr::{Buf, Buffers};
+use crate::pd::Pd;
+use crate::srq::Srq;
 use crate::types::{Access, Mtu, Psn, Qpn};
 
-/// How large a queue pair is. The sizes are what it takes at least.
+/// What a queue pair is, and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
+    /// Transport service.
+    pub qp_type: QpType,
     /// Send requests in flight: 1 to [`DeviceAttr::max_qp_wr`], less for long requests.
     pub max_send_wr: u32,
     /// Receive requests in flight: 1 to [`DeviceAttr::max_qp_wr`].
@@ -34,6 +41,7 @@ impl QpConfig {
 impl Default for QpConfig {
     fn default() -> Self {
         Self {
+            qp_type: QpType::Rc,
             max_send_wr: 128,
             max_recv_wr: 128,
             max_send_sge: 1,
@@ -42,6 +50,48 @@ impl Default for QpConfig {
             fast_reg: false,
             user_index: 0,
         }
+    }
+}
+
+/// The queues that a queue pair works with: where its requests complete, and where its receives
+/// come from. A completion queue alone converts into those of both directions, without a shared
+/// receive queue.
+#[derive(Debug)]
+pub struct QpQueues<'a, B: Buffers = Buf> {
+    /// Completions of send requests.
+    pub send_cq: &'a Cq,
+    /// Completions of receives; it may be the queue of the sends.
+    pub recv_cq: &'a Cq,
+    /// A shared queue of receives, or `None` for receives of the queue pair's own. With it,
+    /// [`QpConfig::max_recv_wr`] and [`QpConfig::max_recv_sge`] do not count.
+    pub srq: Option<&'a Srq<B>>,
+}
+
+impl<'a, B: Buffers> From<&'a Cq> for QpQueues<'a, B> {
+    fn from(cq: &'a Cq) -> Self {
+        Self { send_cq: cq, recv_cq: cq, srq: None }
+    }
+}
+
+impl Pd {
+    /// Makes a queue pair in reset: `pd.create_qp(&cq, &QpConfig::default())`. Queues that differ
+    /// by direction, or a shared receive queue, are named in a [`QpQueues`].
+    ///
+    /// Of raw packets, completions of receives carry the number of the send queue, but for failed
+    /// ones: where several queue pairs share a completion queue, tell them apart by
+    /// [`QpConfig::user_index`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], [`VerbsError::CqTooSmall`], [`VerbsError::OtherDevice`],
+    /// [`VerbsError::Unsupported`] for a shared receive queue with raw packets, or what the device
+    /// refused.
+    pub fn create_qp<'a, B: Buffers>(
+        &self,
+        queues: impl Into<QpQueues<'a, B>>,
+        config: &QpConfig,
+    ) -> Result<Qp<B>, VerbsError> {
+        Qp::new(self, &queues.into(), config)
     }
 }
 

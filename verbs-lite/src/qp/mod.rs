@@ -1,7 +1,8 @@
 //! Queue pairs: made, connected, posted to, and told of their completions.
 //!
-//! [`RcQp`], [`UcQp`], [`UdQp`] and [`RawQp`] are led to RTS by types: each step takes the queue
-//! pair and gives it back in its next state. [`Qp`] is the same without types, for tables of them.
+//! [`Pd::create_qp`] makes a queue pair of any service in reset; it is led to RTS step by step. A
+//! step out of order is [`VerbsError::WrongState`], a request that comes too early
+//! [`PostError::State`].
 //!
 //! | from | to | by | what is set |
 //! |---|---|---|---|
@@ -36,7 +37,6 @@ mod post;
 mod raw;
 mod rq;
 mod sq;
-mod state;
 mod window;
 mod wqe;
 
@@ -52,13 +52,10 @@ use thiserror::Error;
 
 pub(crate) use wqe::pair;
 
-pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
+pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
 pub use raw::FlowId;
-pub use state::{
-    Init, RawQp, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
-};
 
 use crate::cq::{Completion, Cq, Head, Share};
 use crate::error::{PostError, Refused, VerbsError};
@@ -82,9 +79,10 @@ const BLOCK_BYTES: usize = 64;
 const CHANGES_KEYS: u32 = 10;
 
 /// Transport service of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QpType {
     /// Reliable connection.
+    #[default]
     Rc = 0,
     /// Unreliable connection.
     Uc = 1,
@@ -147,7 +145,16 @@ pub struct WrongCompletion {
 
 /// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`.
 ///
-/// `B` is what a request takes along and gives back: see [`Buffers`].
+/// `B` is what a request takes along and gives back: see [`Buffers`]. What a request holds cannot
+/// be touched while it is in flight:
+///
+/// ```compile_fail,E0382
+/// # use ferrocx_verbs_lite::*;
+/// fn in_flight(qp: &mut Qp, wr: &SendWr<'_>, buf: Buf) {
+///     let _ = qp.post_send(wr, Some(buf));
+///     println!("{:?}", buf.to_vec());
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Qp<B: Buffers = Buf> {
     sq: Sq<B>,
@@ -176,33 +183,32 @@ pub struct Qp<B: Buffers = Buf> {
 
 impl<B: Buffers> Qp<B> {
     /// Makes a queue pair in reset.
-    fn new(
+    pub(crate) fn new(
         pd: &Pd,
-        qp_type: QpType,
-        send_cq: &Cq,
-        recv_cq: &Cq,
-        srq: Option<&Srq<B>>,
+        queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        if qp_type == QpType::Raw {
-            return Self::new_raw(pd, [send_cq, recv_cq], config);
+        match config.qp_type {
+            QpType::Raw => Self::new_raw(pd, queues, config),
+            qp_type => Self::with_service(pd, qp_type as u32, queues, config),
         }
-        Self::with_service(pd, (qp_type, qp_type as u32), [send_cq, recv_cq], srq, config)
     }
 
     /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
     pub(crate) fn new_gsi(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
-        Self::with_service(pd, (QpType::Ud, service::GSI), [cq, cq], None, config)
+        let config = QpConfig { qp_type: QpType::Ud, ..*config };
+        Self::with_service(pd, service::GSI, &QpQueues::from(cq), &config)
     }
 
+    /// Makes a queue pair whose service the device names `st`.
     fn with_service(
         pd: &Pd,
-        (qp_type, st): (QpType, u32),
-        [send_cq, recv_cq]: [&Cq; 2],
-        srq: Option<&Srq<B>>,
+        st: u32,
+        queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        let pd = Arc::clone(&pd.inner);
+        let &QpQueues { send_cq, recv_cq, srq } = queues;
+        let (pd, qp_type) = (Arc::clone(&pd.inner), config.qp_type);
         let core = &pd.core;
         let sizes = Sizes::of(config, &core.attr, HEADER_DS)?;
         let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);

@@ -24,7 +24,8 @@ const MTU_UD: Mtu = Mtu::B4096;
 const MTU_GSI: Mtu = Mtu::B256;
 
 impl<B: Buffers> Qp<B> {
-    fn expect(&self, needs: QpState) -> Result<(), VerbsError> {
+    /// Checks that the queue pair is in the state that a step starts from.
+    pub(crate) fn expect(&self, needs: QpState) -> Result<(), VerbsError> {
         if self.state == needs {
             return Ok(());
         }

@@ -19,8 +19,7 @@ use super::post::FastRegSetup;
 use super::rq::Rq;
 use super::sq::{Entry, Other, Parts, Sq};
 use super::wqe::Wqe;
-use super::{BLOCK_BYTES, Qp, QpConfig, QpState, QpType};
-use crate::cq::Cq;
+use super::{BLOCK_BYTES, Qp, QpConfig, QpQueues, QpState, QpType};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buffers, Reach, Sge};
 use crate::pd::{Pd, PdCore};
@@ -150,9 +149,16 @@ impl<B: Buffers> Qp<B> {
     /// Makes a raw packet queue pair in reset.
     pub(super) fn new_raw(
         pd: &Pd,
-        [send_cq, recv_cq]: [&Cq; 2],
+        &QpQueues { send_cq, recv_cq, srq }: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
+        if srq.is_some() {
+            let what = "shared receives for raw packets";
+            return Err(VerbsError::Unsupported {
+                what,
+                way_out: "post receives to the queue pair",
+            });
+        }
         let pd = Arc::clone(&pd.inner);
         let core = &pd.core;
         let port = core.device();
