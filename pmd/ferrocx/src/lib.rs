@@ -85,3 +85,16 @@ pub use port::{OpenError, Port, PortConfig};
 
 /// Packets that move together: what bursts fill and empty. `N` is the most that fit.
 pub type Burst<const N: usize = 32> = arrayvec::ArrayVec<Mbuf, N>;
+
+/// The guide's code blocks, compiled and run.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/memory-and-keys.md")]
+    struct MemoryAndKeys;
+    #[doc = include_str!("../../../docs/guide/src/queues-and-cores.md")]
+    struct QueuesAndCores;
+    #[doc = include_str!("../../../docs/guide/src/quick-start.md")]
+    struct QuickStart;
+    #[doc = include_str!("../../../docs/guide/src/verbs.md")]
+    struct Verbs;
+}
