@@ -13,9 +13,9 @@ played around it; the difference removes what each start costs. Where libdpdk is
 packet buffers are measured in the same run and compared.
 
 Limits are those of the issues that asked for them: RX 92, TX 57 instructions per packet, buffers
-get+put at most 1.0 of rte_pktmbuf_alloc_bulk+free_bulk, a send of 8 bytes 0.3 of libmlx5's 371. The other verbs' limits
-are a little above what they came down to, so that none grows unnoticed. The exit status is 1 if
-one is exceeded.
+get+put at most 1.0 of rte_pktmbuf_alloc_bulk+free_bulk, a send of 8 bytes 0.3 of libmlx5's 371.
+The other verbs' limits are a little above what they came down to, so that none grows unnoticed.
+The exit status is 1 if one is exceeded.
 EOF
 }
 
@@ -86,9 +86,11 @@ if pkg-config --exists libdpdk 2>/dev/null; then
         -o "$scratch/rte_pktmbuf" $(pkg-config --libs libdpdk)
     # 15 repetitions of 32 buffers each iteration.
     peer_instructions=$(per_element $((15 * 32)) "$scratch/rte_pktmbuf")
-    report "peer: rte_pktmbuf bulk 32" "$peer_instructions" "$("$scratch/rte_pktmbuf" 100000 2>/dev/null)"
+    report "peer: rte_pktmbuf bulk 32" "$peer_instructions" \
+        "$("$scratch/rte_pktmbuf" 100000 2>/dev/null)"
     raw_instructions=$(per_element $((15 * 32)) "$scratch/rte_pktmbuf" raw)
-    report "peer: rte_mempool bulk 32" "$raw_instructions" "$("$scratch/rte_pktmbuf" raw 100000 2>/dev/null)"
+    report "peer: rte_mempool bulk 32" "$raw_instructions" \
+        "$("$scratch/rte_pktmbuf" raw 100000 2>/dev/null)"
 else
     echo "skipped: no rte_pktmbuf to compare with, libdpdk is not installed (libdpdk-dev)"
 fi

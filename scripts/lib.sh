@@ -15,15 +15,23 @@ need_rust() {
     have cargo || die "no cargo; install Rust 1.90 or later from https://rustup.rs"
 }
 
-# install_missing COMMAND:PACKAGE...: as root installs the packages whose command is missing;
-# otherwise says what to install. Never fails: what stays missing is found where it is needed.
+may_install() { [ "${FERROCX_NO_INSTALL:-0}" != 1 ]; }
+
+# install_missing COMMAND:PACKAGE...: as root installs the packages whose command is missing, or
+# whose library if NAME.pc of pkg-config stands in place of a command; otherwise says what to
+# install. Never fails: what stays missing is found where it is needed.
 install_missing() {
-    local pair missing=()
+    local pair wanted missing=()
     for pair in "$@"; do
-        have "${pair%%:*}" || missing+=("${pair#*:}")
+        wanted=${pair%%:*}
+        if [[ $wanted == *.pc ]]; then
+            pkg-config --exists "${wanted%.pc}" 2>/dev/null || missing+=("${pair#*:}")
+        else
+            have "$wanted" || missing+=("${pair#*:}")
+        fi
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    if ! is_root || ! have apt-get || [ "${FERROCX_NO_INSTALL:-0}" = 1 ]; then
+    if ! is_root || ! have apt-get || ! may_install; then
         say "missing: ${missing[*]}; install with: sudo apt-get install -y ${missing[*]}"
         return 0
     fi
@@ -34,6 +42,23 @@ install_missing() {
     if ! { apt-get -q update && apt-get -q install -y --no-install-recommends "${missing[@]}"; } \
         >"$log" 2>&1 </dev/null; then
         say "apt-get did not install all of it; its last lines:"
+        tail -n 3 "$log" >&2
+    fi
+    rm -f "$log"
+}
+
+# install_nightly COMPONENT...: a nightly Rust with these components, where rustup may add them.
+# Never fails: steps that need them look for themselves.
+install_nightly() {
+    local log
+    log=$(mktemp)
+    if ! have rustup || ! may_install; then
+        say "for all tests: rustup toolchain install nightly; rustup component add" \
+            "--toolchain nightly $*"
+    elif ! { { cargo +nightly --version ||
+        rustup toolchain install nightly --profile minimal --no-self-update; } &&
+        rustup component add --toolchain nightly "$@"; } >"$log" 2>&1; then
+        say "rustup did not install nightly with $*; its last lines:"
         tail -n 3 "$log" >&2
     fi
     rm -f "$log"
@@ -50,7 +75,7 @@ reserve_hugepages() {
     total=$(cat $dir/nr_hugepages)
     [ "$free" -lt "$want" ] || return 0
     local target=$((total + want - free))
-    if is_root && [ "${FERROCX_NO_INSTALL:-0}" != 1 ] &&
+    if is_root && may_install &&
         { echo $target >$dir/nr_hugepages; } 2>/dev/null; then
         say "reserved 2 MiB hugepages: $total before, $(cat $dir/nr_hugepages) now" \
             "(undo: echo $total > $dir/nr_hugepages)"

@@ -11,8 +11,9 @@ test.sh: run every check of the tree and say what passed, what failed, what was 
   scripts/test.sh --list        the names of the steps
   scripts/test.sh --help        this text
 
-As root it installs what is missing with apt-get and reserves hugepages; it never changes anything
-else. Without root, steps that need more than this user may do are skipped, with the reason.
+As root it installs what is missing with apt-get and reserves hugepages; where rustup is, it adds a
+nightly Rust with Miri. It never changes anything else. Without root, steps that need more than this
+user may do are skipped, with the reason.
 Network scenarios run in network namespaces that they make and delete themselves.
 
 Exit status: 0 all passed or skipped, 1 a step failed, 2 usage.
@@ -144,7 +145,8 @@ step_lab() {
     [ "$status" -ne $SKIP ] || ! grep -q ': passed' "$logs/lab-scenarios.log" || status=0
     cat "$logs/lab-scenarios.log"
     echo "== result"
-    sed -nE 's/^vm-lab: ([a-z0-9-]+: (passed|skipped|FAILED).*)/\1/p' "$logs/lab-scenarios.log"
+    sed -nE 's/^vm-lab: ([a-z0-9-]+: (passed|skipped|FAILED).*|lab: .*)/\1/p' \
+        "$logs/lab-scenarios.log"
     return "$status"
 }
 
@@ -237,7 +239,9 @@ mkdir -p "$logs"
 rm -f "$logs"/*.log
 need_rust
 install_missing ip:iproute2 ping:iputils-ping iperf3:iperf3 tshark:tshark ethtool:ethtool \
-    valgrind:valgrind shellcheck:shellcheck jq:jq
+    valgrind:valgrind shellcheck:shellcheck jq:jq python3:python3 c++:g++ pkg-config:pkg-config \
+    libdpdk.pc:libdpdk-dev
+[[ " ${wanted[*]} " != *" "@(miri|fuzz)" "* ]] || install_nightly miri rust-src
 reserve_hugepages 64
 begin miri
 for name in "${wanted[@]}"; do run_step "$name"; done

@@ -37,7 +37,8 @@ pub(crate) unsafe fn copy_in(dst: *mut u8, src: &[u8]) {
 /// Copies from `src` to `dst`.
 ///
 /// # Safety
-/// As for [`copy_in`], with `src` valid for reads and writes (an atomic load asks for both).
+/// `src` is valid for reads and writes (an atomic load asks for both) of `dst.len()` bytes for the
+/// whole call, and all other accesses to those bytes meanwhile are atomic (or a device's).
 pub(crate) unsafe fn copy_out(src: *mut u8, dst: &mut [u8]) {
     let head = src.align_offset(8).min(dst.len());
     let (first, rest) = dst.split_at_mut(head);
@@ -56,7 +57,8 @@ pub(crate) unsafe fn copy_out(src: *mut u8, dst: &mut [u8]) {
 /// Writes `byte` to `len` bytes from `dst`.
 ///
 /// # Safety
-/// As for [`copy_in`], with `len` in place of `src.len()`.
+/// `dst` is valid for writes of `len` bytes for the whole call, and all other accesses to those
+/// bytes meanwhile are atomic (or a device's).
 pub(crate) unsafe fn fill(dst: *mut u8, len: usize, byte: u8) {
     let pattern = [byte; 64];
     let mut done = 0;
@@ -69,7 +71,7 @@ pub(crate) unsafe fn fill(dst: *mut u8, len: usize, byte: u8) {
 }
 
 /// # Safety
-/// As for [`copy_in`].
+/// The caller promises what [`copy_in`] asks for.
 unsafe fn store_bytes(dst: *mut u8, src: &[u8]) {
     for (i, byte) in src.iter().enumerate() {
         // SAFETY: `i < src.len()`; a byte is always aligned.
@@ -78,7 +80,7 @@ unsafe fn store_bytes(dst: *mut u8, src: &[u8]) {
 }
 
 /// # Safety
-/// As for [`copy_out`].
+/// The caller promises what [`copy_out`] asks for.
 unsafe fn load_bytes(src: *mut u8, dst: &mut [u8]) {
     for (i, byte) in dst.iter_mut().enumerate() {
         // SAFETY: `i < dst.len()`; a byte is always aligned.

@@ -96,6 +96,39 @@ impl Mbuf {
         skip == 0 && done == out.len()
     }
 
+    /// The segments that are filled next: the last one that has data, else the first, and those
+    /// behind it.
+    pub(crate) fn tail(&self) -> Segments<'_> {
+        let mut tail = self.segments();
+        let mut rest = self.segments();
+        let mut at = rest.next;
+        while let Some(segment) = rest.next() {
+            if segment.data_len() != 0 {
+                tail.next = at;
+            }
+            at = rest.next;
+        }
+        tail
+    }
+
+    /// Adds `n` bytes to the data of the segments of [`Mbuf::tail`], as far as they have room.
+    /// Gives the bytes for which there is none.
+    pub(crate) fn fill_tail(&mut self, n: usize) -> usize {
+        let (mut left, mut at) = (n, self.tail().next);
+        while left > 0 && !at.is_null() {
+            // SAFETY: a header of the chain that this Mbuf owns, whose lengths are ours to change;
+            // always `data_off + data_len <= buf_len`.
+            unsafe {
+                let free = (*at).buf_len - (*at).data_off - (*at).data_len;
+                let here = usize::from(free).min(left);
+                (*at).data_len += here as u16;
+                left -= here;
+                at = (*at).next;
+            }
+        }
+        left
+    }
+
     pub(crate) fn last(&self) -> *mut Header {
         let mut h = self.0.as_ptr();
         // SAFETY: headers of a chain that this Mbuf owns, ended by null.
@@ -175,6 +208,14 @@ impl<'a> Segment<'a> {
     #[must_use]
     pub fn data_len(&self) -> usize {
         self.segment.data_len()
+    }
+
+    /// Free bytes behind its data.
+    #[inline]
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        let used = usize::from(header!(self.segment, data_off)) + self.data_len();
+        usize::from(header!(self.segment, buf_len)) - used
     }
 
     /// Who may use its key, as in [`PoolKeys::domain`](crate::PoolKeys::domain): 0 until the pool

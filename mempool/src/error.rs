@@ -80,7 +80,7 @@ pub enum MempoolError {
     /// A combination of options that no backend can serve.
     #[error("{what}")]
     Unsupported {
-        /// What was combined, and what to do instead.
+        /// The combination, and the way out.
         what: &'static str,
     },
     /// `mlock` was refused.
@@ -93,7 +93,7 @@ pub enum MempoolError {
         len_bytes: usize,
         /// RLIMIT_MEMLOCK in bytes, or "unlimited".
         limit: String,
-        /// What the kernel said.
+        /// The error that the kernel answered.
         #[source]
         source: io::Error,
     },
@@ -104,7 +104,7 @@ pub enum MempoolError {
         call: &'static str,
         /// Bytes of the region.
         len_bytes: usize,
-        /// What the kernel said.
+        /// The error that the kernel answered.
         #[source]
         source: io::Error,
     },
@@ -135,7 +135,7 @@ pub enum MempoolError {
         end: usize,
         /// Bytes the region has.
         region_bytes: usize,
-        /// Which of these it is.
+        /// Which of these reasons it is.
         why: &'static str,
     },
     /// The pool was stamped before, with other keys.

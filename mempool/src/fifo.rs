@@ -19,15 +19,15 @@ use crate::{
 /// Largest capacity of a fifo.
 const MAX_CAPACITY: usize = 1 << 24;
 
-/// What [`MbufFifo::push_while`] shows of a packet: enough to describe it to a device, and no
-/// handle by which it could be shared.
+/// A packet as [`MbufFifo::push_while`] shows it: enough to describe it to a device, and no handle
+/// by which it could be shared.
 #[derive(Debug, Clone, Copy)]
 pub struct Plain {
     /// Virtual address of the first byte.
     pub address: usize,
     /// Bytes.
     pub len: u16,
-    /// What is asked of the device.
+    /// Requests to the device.
     pub flags: OlFlags,
 }
 
@@ -161,7 +161,8 @@ impl MbufFifo {
     }
 
     /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows the device's
-    /// address of each room to `each`. Returns how many: 0 if the pool has too few, or the list
+    /// address of each room to `each`. Their headers are untouched, as by
+    /// [`PoolCache::get_raw_bulk`]. Returns how many: 0 if the pool has too few, or the list
     /// is full.
     ///
     /// # Panics

@@ -1,4 +1,5 @@
-//! What a received packet turned out to be, and what is asked of the device for one to send.
+//! Offload flags, packet types and lengths: findings about received packets, requests for those to
+//! send.
 
 use bitflags::bitflags;
 
@@ -72,7 +73,7 @@ impl PacketType {
     }
 }
 
-/// What a completion says about a received packet, for [`crate::Mbuf::init_rx`].
+/// Metadata of a received packet out of its completion, for [`crate::Mbuf::init_rx`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxMeta {
     /// Which of the fields are valid, and the state of the checksums.
@@ -83,7 +84,7 @@ pub struct RxMeta {
     pub flow_mark: u32,
     /// VLAN tag control information, host order.
     pub vlan_tci: u16,
-    /// What the device recognised.
+    /// Layers that the device recognised.
     pub packet_type: PacketType,
 }
 

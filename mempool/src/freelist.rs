@@ -32,7 +32,7 @@ use crate::sync::{AtomicU64, Ordering, spin_loop};
 /// Set in `tail` when no get can come any more.
 const CLOSED: u64 = 1 << 63;
 
-/// What became of a put.
+/// The outcome of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
     /// The objects are in the list.
@@ -63,7 +63,7 @@ impl FreeList {
         Self::starting_at(count, 0)
     }
 
-    /// As [`FreeList::new`], with `lap` laps already gone.
+    /// A list that holds the indices `0..count`, with `lap` laps already gone.
     fn starting_at(count: u32, lap: u64) -> Self {
         let len = u64::from(count).next_power_of_two();
         let log_slots = len.trailing_zeros();

@@ -30,8 +30,10 @@ pub(crate) unsafe fn is_writable(header: *mut Header) -> bool {
     unsafe { !(*header).foreign && is_alone(header) }
 }
 
+/// Whether no other holder counts on the data of a header with an attachment.
+///
 /// # Safety
-/// As for [`is_writable`].
+/// The caller's Mbuf owns `header`.
 #[cold]
 unsafe fn attachment_is_unique(header: *mut Header) -> bool {
     // SAFETY: as the caller promises; a parent lives as long as this header counts on it, and the

@@ -1,4 +1,4 @@
-//! What the kernel says about hugepages: sizes, free pages, per node and in total.
+//! Hugepages as the kernel reports them: sizes, free pages, per node and in total.
 //!
 //! Sources: Linux `Documentation/admin-guide/mm/hugetlbpage.rst` for `/proc/meminfo` and for
 //! `/sys/kernel/mm/hugepages/hugepages-<KiB>kB/`. A free page that is *reserved* is promised to

@@ -1,7 +1,8 @@
-//! Hugepage regions, fixed-size object pools with per-core caches, and packet buffers.
+//! Hugepage regions, and pools of packet buffers with per-core caches.
 //!
 //! This is where the memory of a polled-mode driver comes from: mapped once, given to the device
-//! once, and handed round without allocation, lock or system call ever after.
+//! once, and handed round without allocation, lock or system call ever after. The same buffer is a
+//! frame of Ethernet, a message of RDMA and a list of pages for NVMe.
 //!
 //! # Architecture
 //!
@@ -11,7 +12,8 @@
 //!   is reached by range-checked atomic copies, never as a slice.
 //! - A [`Pool`] lays data rooms over a region and keeps their headers, of one cache line each, in
 //!   memory that the device cannot reach. It is stamped once with the region's address on the
-//!   device's side and its local key ([`PoolKeys`]), which every buffer then carries.
+//!   device's side, its local key and the domain in which that key is good ([`PoolKeys`]), which
+//!   every buffer then carries.
 //! - A [`PoolCache`] is one core's stack of free buffers. A bulk get from it is a copy of
 //!   pointers. Behind it is one shared list for all cores: a ring of indices in which a put is one
 //!   `fetch_add` and a get of any number one compare-and-swap, and in which no thread waits for
@@ -19,7 +21,8 @@
 //! - An [`Mbuf`] is a packet that the CPU owns, one word: chains, clones that share data by
 //!   reference count, external buffers with a free callback. [`Mbuf::into_raw`] hands it to
 //!   a ring or a device as a [`RawMbuf`], through which nothing can be read.
-//! - An [`ObjectPool`] is the same machinery for objects of any type.
+//! - A [`Piece`] is what a DMA engine needs to know of each contiguous run of a packet
+//!   ([`Mbuf::pieces`]); [`Pages`] is the list of pages that an NVMe device takes.
 //!
 //! Buffers may outlive every handle of their pool; the thread that frees the last one then ends the
 //! pool and unmaps its region.
@@ -28,7 +31,8 @@
 //!
 //! | from | to | by | who may touch the data |
 //! |---|---|---|---|
-//! | pool | CPU | [`PoolCache::get`], [`PoolCache::get_bulk`] | the holder of the [`Mbuf`] |
+//! | pool | CPU, new | [`PoolCache::get`], [`PoolCache::get_bulk`] | the holder of the [`Mbuf`] |
+//! | pool | posted | [`PoolCache::get_raw_bulk`], [`MbufFifo::fill`] | the device |
 //! | CPU | shared | [`Mbuf::clone_ref`] | all holders may read |
 //! | shared | CPU | dropping all but one | the one that is left |
 //! | CPU | posted | [`Mbuf::into_raw`] | the device |
@@ -39,9 +43,13 @@
 //! Buffers of a pool over foreign memory go the same ways, but their data is never borrowed by
 //! anybody, because its owner may write there too: see [`Mbuf::is_foreign`].
 //!
-//! Forbidden: posting an `Mbuf` of a pool that is not stamped ([`Pool::keys`] says so, and such
-//! a buffer carries the invalid key 0x100); posting the buffers of one pool to two devices; reading
-//! through [`Region`] what a holder of an `Mbuf` writes.
+//! Forbidden: posting by its own address and key an `Mbuf` whose [`Piece::domain`] is not the
+//! poster's. A buffer of a pool that was never stamped carries the invalid key 0x100 and domain 0;
+//! one of another device's pool carries an address that means something else here. A device that
+//! shares a pool looks the address up in its own registration of the region ([`Piece::at`]).
+//!
+//! Refused: copying through [`Region`] what a holder of an `Mbuf` may borrow, see
+//! [`AccessError::Pooled`].
 //!
 //! # What it does not do
 //!
@@ -49,6 +57,9 @@
 //!   the pool with the address that came of it.
 //! - It reserves no hugepages; an error says how to.
 //! - A pool does not grow, and a region does not move.
+//! - Two copies of different alignment that race through one [`Region`] mix atomic accesses of one
+//!   and eight bytes. Processors give each byte old or new; the language leaves it undefined, as it
+//!   leaves what a device does. A protocol that reads a message after its owner bit has none.
 //! - The shared list is not fair, and a get may answer "too few" while another thread is between
 //!   the two halves of a put.
 //!
@@ -123,6 +134,8 @@ mod hugepage;
 mod keys;
 mod mapping;
 mod mbuf;
+#[cfg(doctest)]
+mod must_not_compile;
 mod numa;
 mod objects;
 #[cfg(test)]

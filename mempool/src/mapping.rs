@@ -96,7 +96,7 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// As [`crate::Region::adopt`].
+    /// The caller promises what [`crate::Region::adopt`] asks for.
     pub(crate) unsafe fn of_owner(
         base: NonNull<u8>,
         len: usize,

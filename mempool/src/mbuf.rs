@@ -74,8 +74,8 @@ impl Mbuf {
         unsafe { Header::clear(self.0, if attached { 0 } else { headroom }) };
     }
 
-    /// Makes a buffer that was taken in bulk, posted, and filled by a device into a packet of
-    /// `len` bytes behind `headroom` bytes.
+    /// Makes a buffer that was taken [raw](crate::PoolCache::get_raw_bulk), posted, and filled by a
+    /// device into a packet of `len` bytes behind `headroom` bytes.
     ///
     /// `false`, and no change, if the data room is smaller than `headroom + len`: the completion
     /// cannot be right.
@@ -97,8 +97,9 @@ impl Mbuf {
         true
     }
 
-    /// The first part of [`Mbuf::init_rx`]: lengths. Flags are left as they are, so that
-    /// [`Mbuf::set_rx_flags`] must follow, and the setters of what they declare valid.
+    /// Sets the lengths of a received packet, the first part of [`Mbuf::init_rx`]. Flags are left
+    /// as they are, so that [`Mbuf::set_rx_flags`] must follow, and the setters of what they
+    /// declare valid.
     ///
     /// In parts, a burst can store each field as soon as it has read it, and keeps its loop in
     /// registers.
@@ -133,7 +134,7 @@ impl Mbuf {
         set_header!(self, flow_mark, mark);
     }
 
-    /// [`Mbuf::init_rx`] without metadata.
+    /// Makes a buffer that a device filled into a packet without metadata, see [`Mbuf::init_rx`].
     #[inline]
     pub fn reset_rx(&mut self, headroom: u16, len: u32) -> bool {
         self.init_rx(headroom, len, RxMeta::default())
@@ -289,7 +290,8 @@ impl Mbuf {
         Some(bytes)
     }
 
-    /// [`Mbuf::append`] of these bytes. `false`, and no change, if they do not fit.
+    /// Adds these bytes behind the data of the last segment. `false`, and no change, where
+    /// [`Mbuf::append`] answers `None`.
     #[inline]
     #[must_use]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) -> bool {
@@ -302,18 +304,17 @@ impl Mbuf {
         }
     }
 
-    /// Adds `n` bytes behind the data of the last segment without giving them out: what a device,
-    /// or the owner of foreign memory, has written there ([`Mbuf::tail_piece`]). `false`, and no
-    /// change, if the tailroom is smaller.
+    /// Adds `n` bytes to the data without giving them out: what a device, or the owner of foreign
+    /// memory, has written to the places that [`Mbuf::tail_pieces`] names, in their order. The
+    /// bytes hold what was there before if nobody has. `false`, and no change, if they are fewer.
     #[inline]
     #[must_use]
     pub fn grow(&mut self, n: usize) -> bool {
-        if n > self.tailroom() {
+        if n > self.tail().map(|segment| segment.tailroom()).sum() {
             return false;
         }
-        // SAFETY: the header is of this chain, and its lengths are ours to change; `n` bytes, which
-        // were zeroed when mapped, are free behind the data.
-        unsafe { (*self.last()).data_len += n as u16 };
+        let left = self.fill_tail(n);
+        debug_assert_eq!(left, 0, "the room was counted");
         set_header!(self, pkt_len, header!(self, pkt_len).wrapping_add(n as u32));
         true
     }
@@ -381,7 +382,7 @@ impl Mbuf {
         set_header!(self, flags, packet_type | flags.bits());
     }
 
-    /// What the device recognised in the packet.
+    /// The layers that the device recognised in the packet.
     #[inline]
     #[must_use]
     pub fn packet_type(&self) -> PacketType {

@@ -1,5 +1,5 @@
-//! What every pool is made of: an array of objects, the shared list of the free ones, the caches
-//! that cores keep in front of it, and the counts.
+//! The machinery of a pool: an array of objects, the shared list of the free ones, the caches that
+//! cores keep in front of it, and the counts.
 //!
 //! A pool outlives its handles for as long as objects are out. When the last handle goes, the list
 //! is closed; whoever brings the last object home ends the pool. So an object needs no reference
@@ -336,7 +336,7 @@ impl<T> Stack<T> {
     /// Makes room by giving the oldest objects to the shared list, keeping about half.
     ///
     /// # Safety
-    /// As for [`Stack::put_bulk`].
+    /// The caller promises what [`Stack::put_bulk`] asks for.
     #[cold]
     #[inline(never)]
     unsafe fn spill(&mut self, core: &Core<T>, items: &[NonNull<T>]) {

@@ -23,7 +23,7 @@ use crate::{
 pub struct Piece {
     /// Virtual address of the first byte in this process.
     pub address: usize,
-    /// Bytes: 1 to 65535.
+    /// Bytes: at least 1; of a packet, at most 65535.
     pub len_bytes: usize,
     /// I/O address of the first byte.
     pub iova: u64,
@@ -37,7 +37,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The same bytes at another device's address.
+    /// This piece with the address that another device has for its bytes. Key and domain stay.
     #[must_use]
     pub fn at(self, iova: u64) -> Self {
         Self { iova, ..self }
@@ -59,6 +59,20 @@ impl Segment<'_> {
             is_foreign: self.is_foreign(),
         })
     }
+
+    /// Where the free bytes behind its data lie; `None` if there are none.
+    #[inline]
+    fn tail_piece(&self) -> Option<Piece> {
+        let (data_len, len_bytes) = (self.data_len(), self.tailroom());
+        (len_bytes != 0).then(|| Piece {
+            address: self.data_address() + data_len,
+            len_bytes,
+            iova: self.data_iova().wrapping_add(data_len as u64),
+            lkey_be: self.lkey_be(),
+            domain: self.domain(),
+            is_foreign: self.is_foreign(),
+        })
+    }
 }
 
 impl Mbuf {
@@ -69,22 +83,13 @@ impl Mbuf {
         Pieces(self.segments())
     }
 
-    /// The free bytes behind the data of the last segment, for a device to write; `None` if there
-    /// are none. [`Mbuf::grow`] makes what it wrote part of the packet.
+    /// The free bytes behind the data, for a device to write: those of the last segment that has
+    /// data, and of the empty ones behind it. [`Mbuf::grow`] makes what it wrote part of the packet.
     ///
     /// A device may be told to write there only if the packet [is exclusive](Mbuf::is_exclusive).
-    #[must_use]
-    pub fn tail_piece(&self) -> Option<Piece> {
-        let len_bytes = self.tailroom();
-        let last = self.segments().last().filter(|_| len_bytes != 0)?;
-        Some(Piece {
-            address: last.data_address() + last.data_len(),
-            len_bytes,
-            iova: last.data_iova().wrapping_add(last.data_len() as u64),
-            lkey_be: last.lkey_be(),
-            domain: last.domain(),
-            is_foreign: last.is_foreign(),
-        })
+    #[inline]
+    pub fn tail_pieces(&self) -> impl Iterator<Item = Piece> + Clone {
+        self.tail().filter_map(|segment| segment.tail_piece())
     }
 
     /// Whether no clone shares the data of any segment, so that a device may be told to write

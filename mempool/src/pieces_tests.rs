@@ -137,7 +137,8 @@ fn a_device_fills_the_tail_and_the_packet_grows() {
     let pool = stamped(0x1000, 7, 5);
     let mut m = filled(&pool, b"head");
     m.chain(filled(&pool, b"ta")).unwrap();
-    let tail = m.tail_piece().unwrap();
+    let tails: Vec<Piece> = m.tail_pieces().collect();
+    let [tail] = tails[..] else { panic!("{tails:?}") };
     let last = pieces(&m)[1];
     assert_eq!((tail.address, tail.iova), (last.address + 2, last.iova + 2));
     assert_eq!((tail.len_bytes, tail.lkey_be, tail.domain), (222, 7_u32.to_be(), 5));
@@ -150,7 +151,44 @@ fn a_device_fills_the_tail_and_the_packet_grows() {
     assert!(m.read(0, &mut out));
     assert_eq!(&out, b"headtail");
     assert!(m.grow(220) && m.grow(0) && !m.grow(1));
-    assert_eq!(m.tail_piece(), None);
+    assert_eq!(m.tail_pieces().next(), None);
+}
+
+#[test]
+fn a_device_fills_the_segments_of_a_chain_one_after_the_other() {
+    let pool = stamped(0x1000, 7, 5);
+    let mut m = filled(&pool, b"first");
+    for bytes in [&b"second"[..], b"", b""] {
+        m.chain(filled(&pool, bytes)).unwrap();
+    }
+    let rooms = |m: &Mbuf| m.tail_pieces().map(|piece| piece.len_bytes).collect::<Vec<_>>();
+    assert_eq!(rooms(&m), [218, 224, 224], "the first segment is full: data lies behind it");
+    let lens = |m: &Mbuf| m.segments().map(|segment| segment.data_len()).collect::<Vec<_>>();
+    assert!(!m.grow(218 + 224 + 224 + 1) && m.grow(0));
+    assert_eq!((lens(&m), m.pkt_len()), (vec![5, 6, 0, 0], 11));
+    assert!(m.grow(218 + 10));
+    assert_eq!((lens(&m), m.pkt_len()), (vec![5, 224, 10, 0], 239));
+    assert_eq!(rooms(&m), [214, 224]);
+    let second = m.segments().nth(1).unwrap().data_iova();
+    assert_eq!(m.pieces().nth(1).unwrap().iova, second);
+    assert!(m.grow(214 + 224) && !m.grow(1));
+    assert_eq!((lens(&m), rooms(&m)), (vec![5, 224, 224, 224], vec![]));
+}
+
+#[test]
+fn another_device_has_its_own_pages_of_the_same_packet() {
+    // Stamped for a NIC that maps the region at 7000_0000; an NVMe device maps it at 5_0000_0000.
+    let pool = stamped(0x7000_0000, 7, 5);
+    let base = pool.region().as_ptr().addr();
+    let mut m = filled(&pool, &[1; 224]);
+    m.chain(filled(&pool, &[2; 8])).unwrap();
+    let at = |mbuf: &Mbuf, iova: u64| -> Vec<u64> {
+        mbuf.pieces().map(|piece| piece.at(iova + (piece.address - base) as u64).iova).collect()
+    };
+    let nic: Vec<u64> = m.pieces().map(|piece| piece.iova).collect();
+    assert_eq!(at(&m, 0x7000_0000), nic);
+    let nvme: Vec<u64> = nic.iter().map(|iova| iova - 0x7000_0000 + 0x5_0000_0000).collect();
+    assert_eq!(at(&m, 0x5_0000_0000), nvme);
 }
 
 fn run(iova: u64, len_bytes: usize) -> Piece {

@@ -37,7 +37,8 @@ pub const MAX_CACHE_SIZE: usize = 4096;
 /// Data rooms start at multiples of this: a cache line, so that no two buffers share one.
 const ROOM_ALIGN: usize = 64;
 
-/// What a pool should be. `PoolConfig::default()` with `name` and `count` set is the common case.
+/// The shape of a pool to make. `PoolConfig::default()` with `name` and `count` set is the common
+/// case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Name for messages and statistics.
@@ -232,10 +233,10 @@ impl Pool {
     /// its own was withdrawn by [`Pool::unstamp`].
     ///
     /// # Safety
-    /// Until the pool is unstamped, byte `n` of [`Pool::region`] is `keys.region_iova + n` for every
-    /// device, and `keys.lkey` covers the region in every protection domain, that `keys.domain`
-    /// stands for. Queues hand these words to the device without another look: a wrong one lets it
-    /// write into any memory that it reaches.
+    /// Until the pool is unstamped, byte `n` of [`Pool::region`] is `keys.region_iova + n` for
+    /// every device, and `keys.lkey` covers the region in every protection domain, that
+    /// `keys.domain` stands for. Queues hand these words to the device without another look: a
+    /// wrong one lets it write into any memory that it reaches.
     ///
     /// # Errors
     /// [`MempoolError::AlreadyStamped`] with other keys; [`MempoolError::BuffersAway`] unless

@@ -145,7 +145,7 @@ impl Region {
         self.mapping.backing()
     }
 
-    /// What was wanted and could not be had. Empty when all is as asked.
+    /// The wishes that could not be met. Empty when all is as asked.
     #[must_use]
     pub fn warnings(&self) -> &[RegionWarning] {
         &self.warnings

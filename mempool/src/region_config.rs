@@ -1,4 +1,4 @@
-//! What a region should be made of, and what it lacks of that.
+//! The memory that a region is to be made of, and warnings about what was not to be had.
 
 use std::fmt;
 
@@ -35,11 +35,13 @@ pub enum Backing {
     /// its pages are neither locked nor contiguous.
     Heap,
     /// Memory that was there before: a file's, a device's BAR, or an adopted mapping. Only
-    /// answered by [`crate::Region::backing`]; made with [`crate::Region::map_file`] and [`crate::Region::adopt`].
+    /// answered by [`crate::Region::backing`]; made with [`crate::Region::map_file`] and
+    /// [`crate::Region::adopt`].
     Foreign,
 }
 
-/// What a region should be. `RegionConfig::default()` with `len_bytes` set is the common case.
+/// The shape of a region to make. `RegionConfig::default()` with `len_bytes` set is the common
+/// case.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RegionConfig {
     /// Bytes wanted, at least 1; rounded up to whole pages.
@@ -48,7 +50,8 @@ pub struct RegionConfig {
     pub page: PageSize,
     /// NUMA node whose memory is to be used, and no other; `None` for the kernel's choice.
     pub numa_node: Option<u32>,
-    /// Whether another process is to map it (vfio-user does): [`crate::Region::fd`] is then present.
+    /// Whether another process is to map it (vfio-user does): [`crate::Region::fd`] is then
+    /// present.
     pub shared: bool,
     /// Whether to `mlock` it, or fail. Hugepages are never swapped, and VFIO pins what it maps
     /// for DMA, so this matters for 4 KiB pages on the software device only.

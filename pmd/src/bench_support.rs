@@ -59,6 +59,7 @@ impl NullBus {
             va_to_iova: mapping.iova().wrapping_sub(start as u64),
             stamp_to_iova: mapping.iova().wrapping_sub(stamp),
             lkey_be: LKEY.to_be(),
+            domain: 0,
             _mapping: mapping,
         })
     }

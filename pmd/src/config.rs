@@ -5,8 +5,9 @@ use ferrocx_mempool::Pool;
 /// Settings of a receive queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxQueueConfig {
-    /// Packets that the ring holds, a power of two from [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's
-    /// limit. A frame that spans several buffers takes one descriptor too.
+    /// Packets that the ring holds, a power of two from
+    /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit. A frame that spans
+    /// several buffers takes one descriptor too.
     pub descriptors: u32,
     /// Largest frame in bytes, Ethernet header and VLAN tag included. Frames larger than one
     /// buffer are spread over a chain of up to [`RxQueueConfig::MAX_SEGMENTS`]. `None` for the
@@ -114,7 +115,8 @@ impl Default for RxQueueConfig {
 /// Settings of a send queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxQueueConfig {
-    /// 64-byte blocks of the ring, a power of two from [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit.
+    /// 64-byte blocks of the ring, a power of two from
+    /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit.
     /// A plain packet takes at most one; with multi-packet requests four packets share one. It is
     /// also the most packets that can be in flight.
     pub descriptors: u32,

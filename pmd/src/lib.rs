@@ -8,6 +8,7 @@
 //!
 //! - [`RxQueue`] and [`TxQueue`] move packets ([`ferrocx_mempool::Mbuf`]) in bursts, without
 //!   allocation, lock or system call. Each belongs to one core: bursts take `&mut self`.
+//! - A [`Lane`] is one of each for one core, with the traffic that is led to it.
 //! - [`Rss`] spreads traffic over queues; [`Device::add_flow_rule`](ferrocx_core::Device) steers,
 //!   marks, counts and drops. What they return keeps its effect until it is dropped.
 //!
@@ -102,12 +103,14 @@
 #[doc(hidden)]
 pub mod bench_support;
 mod config;
+mod lane;
 mod rss;
 mod rx;
 mod stats;
 mod tx;
 
 pub use config::{BufferSplit, DEFAULT_RSS_KEY, RssConfig, RxQueueConfig, TxQueueConfig};
+pub use lane::{Lane, LaneConfig};
 pub use rss::Rss;
 pub use rx::{RxQueue, sleep_on};
 pub use stats::{RxStats, TxStats};

@@ -128,7 +128,7 @@ fn stuck_command_times_out_and_its_slot_is_avoided() {
     let start = Instant::now();
     let error = device.link().unwrap_err().to_string();
     assert!(error.contains("QUERY_VPORT_STATE: no answer in slot 0"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < config().command_timeout / 2, "its own time-out, not the default");
     assert!(device.link().unwrap().up, "the next command uses another slot");
     // The device may still write to the stuck command's slot: closing resets it first.
     device.close().unwrap();

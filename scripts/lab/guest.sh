@@ -3,22 +3,35 @@
 # Uses root, lab, cache, SKIP and the functions of vm-lab, and QEMU and IMAGE of build.sh.
 : "${root:?}" "${lab:?}" "${cache:?}"
 
-RUN=''          # results of this run
+# Seconds that a guest may take to boot; to undo what a scenario did, or to power off. A machine
+# that emulates several guests at once takes tens of them for either.
+readonly BOOT_LIMIT=240 CLEAN_LIMIT=180
+
+RUN=''          # folder of this boot; each scenario has one of its own in it
 SOCKETS=''      # short path: a Unix socket's name has at most 107 characters
 PIDS=()
 MODEL=''        # pid of the model
 CXCTL=''        # the program that runs it
-MONITOR=no      # whether the guest may ask for what only the host can do
+QMP=''          # file descriptor of QEMU's monitor, once something was asked of it
+DEADLINE=0      # when the guest counts as hung, in seconds of this process
+REST=()         # scenarios that the last boot did not come to
+# The scenario that the guest is at: its name, its folder, when it began, and what the model had
+# logged and captured by then.
+CURRENT='' DIR='' BEGUN=0 LOG_FROM=0 CAPTURE_FROM=0
+# What the model has logged and captured by now; bytes of the capture in front of its first frame.
+LOG_SIZE=0 CAPTURE_SIZE=0 CAPTURE_HEADER=0
 
 cleanup() {
     local pid
     for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
     [ -z "$SOCKETS" ] || rm -rf "$SOCKETS"
+    [ -z "$QMP" ] || exec {QMP}>&-
+    PIDS=() SOCKETS='' MODEL='' QMP=''
 }
 
 new_run() {
-    local keep=${FERROCX_LAB_KEEP:-10}
+    local keep=${FERROCX_LAB_KEEP:-20}
     mkdir -p "$cache/runs"
     # Oldest first; names begin with the time.
     find "$cache/runs" -mindepth 1 -maxdepth 1 -type d | sort | head -n "-$keep" |
@@ -43,7 +56,8 @@ find_cxctl() {
     printf '%s/debug/cxctl\n' "${CARGO_TARGET_DIR:-$root/target}"
 }
 
-# add_example PACKAGE NAME: builds an example of the workspace and puts it into the run's folder.
+# add_example PACKAGE NAME: builds an example of the workspace and puts it into the scenario's
+# folder.
 add_example() {
     command -v cargo >/dev/null || skip "cargo is missing and the scenario needs example $2"
     nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --example "$2" >&2 ||
@@ -51,12 +65,18 @@ add_example() {
     give "${CARGO_TARGET_DIR:-$root/target}/debug/examples/$2"
 }
 
-# give PROGRAM: puts it into the run's folder, without what only a debugger reads: a guest takes
-# seconds for each ten megabytes.
-give() { strip -o "$RUN/$(basename "$1")" "$1" 2>/dev/null || cp "$1" "$RUN/"; }
+# give PROGRAM: puts it into the scenario's folder, without what only a debugger reads: a guest
+# takes seconds for each ten megabytes. Scenarios of one boot share the file.
+give() {
+    local shared
+    shared=$RUN/programs/$(basename "$1")
+    mkdir -p "$RUN/programs"
+    [ -e "$shared" ] || strip -o "$shared" "$1" 2>/dev/null || cp "$1" "$shared"
+    ln "$shared" "$DIR/"
+}
 
-# add_programs [PACKAGE NAME]...: builds programs of the workspace, and puts them into the run's
-# folder.
+# add_programs [PACKAGE NAME]...: builds programs of the workspace, and puts them into the
+# scenario's folder.
 add_programs() {
     while [ $# -gt 1 ]; do
         add_program "$1" "$2"
@@ -99,22 +119,30 @@ start_model() {
 # Ends the model in good order; it must do so itself, and say nothing of a defect.
 stop_model() {
     local status=0
-    "$CXCTL" model status "$SOCKETS/status" >"$RUN/model.json" 2>>"$RUN/model.log" || true
     kill -0 "$MODEL" 2>/dev/null || status=1
     kill "$MODEL" 2>/dev/null || true
     wait "$MODEL" || status=$?
     [ "$status" -eq 0 ] && return
-    echo "the model ended with $status; see model.log" >>"$RUN/reason"
-    echo 1 >"$RUN/status"
+    blame "the model ended with $status; see model.log"
+}
+
+# blame REASON: the scenario has failed, whatever it says.
+blame() {
+    echo "$1" >>"$DIR/reason"
+    echo 1 >"$DIR/status"
+}
+
+# sum_of COUNTER FILE: of all ports, as the model told at some time.
+sum_of() {
+    awk -F '[:,]' -v name="\"$1\"" '$1 ~ name { sum += $2 } END { print sum + 0 }' "$DIR/$2.json"
 }
 
 # judge_counts COUNTER...: counters of the model that some port must have moved.
 judge_counts() {
     local name
     for name in "$@"; do
-        grep -qE "\"$name\": [1-9]" "$RUN/model.json" && continue
-        echo "$name is 0 in model.json" >>"$RUN/reason"
-        echo 1 >"$RUN/status"
+        [ "$(sum_of "$name" before)" = "$(sum_of "$name" model)" ] || continue
+        blame "$name did not move, see before.json and model.json"
     done
 }
 
@@ -122,10 +150,9 @@ judge_counts() {
 # device has gone.
 judge_refusals() {
     local refused
-    refused=$(grep ' WARN .*refused' "$RUN/model.log" |
+    refused=$(grep ' WARN .*refused' "$DIR/model.log" |
         grep -vc 'doorbell on a page that is not allocated') || return 0
-    echo "the model refused $refused time(s); see model.log" >>"$RUN/reason"
-    echo 1 >"$RUN/status"
+    blame "the model refused $refused time(s); see model.log"
 }
 
 # tshark finds nothing wrong with any frame, its checksums included.
@@ -137,20 +164,18 @@ judge_capture() {
     fi
     # tshark 4.0 takes payloads of a few bytes for RPC over RDMA or Ethernet over InfiniBand, and
     # finds them too short for that.
-    wrong=$(nice tshark -r "$RUN/wire.pcapng" --disable-heuristic rpcrdma_infiniband \
+    wrong=$(nice tshark -r "$DIR/wire.pcapng" --disable-heuristic rpcrdma_infiniband \
         --disable-heuristic eth_over_ib -o ip.check_checksum:TRUE \
         -o tcp.check_checksum:TRUE -o udp.check_checksum:TRUE \
         -o tcp.analyze_sequence_numbers:FALSE -o tcp.desegment_tcp_streams:FALSE \
         -Y '_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 ||
-            udp.checksum.status == 0 || icmp.checksum.status == 0' 2>"$RUN/tshark.log") || {
-        echo "tshark could not read the capture; see tshark.log" >>"$RUN/reason"
-        echo 1 >"$RUN/status"
+            udp.checksum.status == 0 || icmp.checksum.status == 0' 2>"$DIR/tshark.log") || {
+        blame "tshark could not read the capture; see tshark.log"
     }
-    judge_icrc "$(header "$name" wrong-icrcs 0)"
+    judge_icrc "$(header "$CURRENT" wrong-icrcs 0)"
     [ -n "$wrong" ] || return 0
-    printf '%s\n' "$wrong" >"$RUN/wrong-frames.log"
-    echo "$(wc -l <"$RUN/wrong-frames.log") wrong frames; see wrong-frames.log" >>"$RUN/reason"
-    echo 1 >"$RUN/status"
+    printf '%s\n' "$wrong" >"$DIR/wrong-frames.log"
+    blame "$(wc -l <"$DIR/wrong-frames.log") wrong frames; see wrong-frames.log"
 }
 
 # judge_icrc WRONG: a second implementation of the ICRC agrees with every RoCE packet but so many,
@@ -160,9 +185,8 @@ judge_icrc() {
         say "python3 is missing: the ICRCs of the capture are not judged"
         return
     fi
-    nice python3 "$lab/icrc.py" "$RUN/wire.pcapng" "$1" >"$RUN/icrc.log" 2>&1 && return
-    echo "$(tail -n 1 "$RUN/icrc.log"); see icrc.log" >>"$RUN/reason"
-    echo 1 >"$RUN/status"
+    nice python3 "$lab/icrc.py" "$DIR/wire.pcapng" "$1" >"$DIR/icrc.log" 2>&1 && return
+    blame "$(tail -n 1 "$DIR/icrc.log"); see icrc.log"
 }
 
 # device PORT: the properties of a port for QEMU, in JSON.
@@ -172,18 +196,18 @@ device() {
     printf '"socket":{"type":"unix","path":"%s"}}' "$SOCKETS/port$1"
 }
 
-# qemu_command PORTS MEMORY CPUS IOMMU CMDLINE [KERNEL]: fills the array COMMAND.
+# qemu_command PORTS MEMORY CPUS IOMMU CMDLINE [KERNEL]: fills the array COMMAND. The drivers that a
+# scenario loads itself are not loaded at boot.
 qemu_command() {
     local ports=$1 memory=$2 cpus=$3 iommu=$4 cmdline=$5 port machine=q35,memory-backend=mem
     local kernel=$IMAGE/${6:-stable} extra=()
+    cmdline="modprobe.blacklist=mlx5_core,mlx5_ib $cmdline"
     # A kernel that is not of the image.
     [ -d "$kernel" ] || kernel=$cache/kernel-$6
     [ -s "$kernel/vmlinuz" ] || skip "there is no kernel $6; \`vm-lab kernel\` makes it"
     [ ! -s "$kernel/initrd.img" ] || extra+=(-initrd "$kernel/initrd.img")
-    if [ "$MONITOR" = yes ]; then
-        mkfifo "$SOCKETS/monitor.in" "$SOCKETS/monitor.out"
-        extra+=(-chardev "pipe,id=monitor,path=$SOCKETS/monitor" -mon 'monitor,mode=control')
-    fi
+    mkfifo "$SOCKETS/monitor.in" "$SOCKETS/monitor.out"
+    extra+=(-chardev "pipe,id=monitor,path=$SOCKETS/monitor" -mon 'monitor,mode=control')
     [ ! -d "$kernel/modules" ] ||
         extra+=(-virtfs
             "local,path=$kernel/modules,mount_tag=modules,security_model=none,readonly=on")
@@ -210,102 +234,180 @@ qemu_command() {
 
 # qmp COMMAND [ARGUMENTS]: tells QEMU's monitor, whose answers are in monitor.log.
 qmp() {
-    printf '{"execute":"%s","arguments":%s}\n' "$1" "${2:-{\}}" >"$SOCKETS/monitor.in"
+    if [ -z "$QMP" ]; then
+        exec {QMP}<>"$SOCKETS/monitor.in"
+        cat "$SOCKETS/monitor.out" >"$RUN/monitor.log" &
+        PIDS+=($!)
+        printf '{"execute":"qmp_capabilities"}\n' >&"$QMP"
+    fi
+    printf '{"execute":"%s","arguments":%s}\n' "$1" "${2:-{\}}" >&"$QMP"
 }
 
-open_monitor() {
-    cat "$SOCKETS/monitor.out" >"$RUN/monitor.log" &
-    PIDS+=($!)
-    qmp qmp_capabilities
-}
-
-# Does what the guest asks for by ask_host, and says so by taking the question away.
+# attend FOLDER: does what the guest asks for in a file there, and says so by taking it away. A
+# scenario asks by ask_host, guest-main for `begin NAME` and `ran NAME`.
 attend() {
     local what argument more
-    read -r what argument more <"$RUN/ask"
+    read -r what argument more <"$1/ask"
     case $what in
+        begin) begin_scenario "$argument" ;;
+        ran)
+            model_status "$DIR/model.json"
+            DEADLINE=$((SECONDS + CLEAN_LIMIT))
+            ;;
         unplug) qmp device_del '{"id":"'"$argument"'"}' ;;
         hmp) qmp human-monitor-command '{"command-line":"'"$argument $more"'"}' ;;
-        counts) "$CXCTL" model status "$SOCKETS/status" >"$RUN/counts.json" ;;
+        counts) model_status "$1/counts.json" ;;
         vanish | return) "$CXCTL" model "$what" "$SOCKETS/control" "port$argument" ;;
-        *) echo "the guest asked for '$what'" >>"$RUN/reason" ;;
+        *) echo "the guest asked for '$what'" >>"$1/reason" ;;
     esac
-    rm "$RUN/ask"
+    rm "$1/ask"
 }
 
-# The lines of the model's log that say what it refused, most telling part of a failed run.
-refusals() {
-    grep -E 'WARN|ERROR' "$RUN/model.log" 2>/dev/null | head -n 20 || true
+# model_status FILE: what the model counts; by then what it captured is in its file, too.
+model_status() {
+    [ -z "$MODEL" ] || "$CXCTL" model status "$SOCKETS/status" >"$1" 2>>"$RUN/model.log" || true
 }
 
-run_scenario() {
-    local name=$1 ports status=0 limit options reason guest
-    SECONDS=0
-    new_run "$name"
-    echo "$name" >"$RUN/scenario"
-    ports=$(header "$name" ports 0)
-    limit=${FERROCX_LAB_TIMEOUT:-$(header "$name" timeout 300)}
-    read -ra options <<<"$(header "$name" model '')"
-    [ "$(header "$name" capture no)" = no ] || options+=(--capture "$RUN/wire.pcapng")
-    [ "$ports" -eq 0 ] || start_model "$ports" "${options[@]}"
-    read -ra options <<<"$(header "$name" program '')"
-    add_programs "${options[@]}"
-    read -ra options <<<"$(header "$name" example '')"
-    [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
-    MONITOR=$(header "$name" monitor no)
-    qemu_command "$ports" "$(header "$name" memory 1G)" "$(header "$name" cpus 2)" \
-        "$(header "$name" iommu no)" "$(header "$name" cmdline '')" \
-        "$(header "$name" kernel stable)"
-    read -ra options <<<"$(header "$name" qemu '')"
-    COMMAND+=("${options[@]}")
-    say "$name: started, results in $RUN"
-    "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
-    guest=$!
-    PIDS+=("$guest")
-    [ "$MONITOR" = no ] || open_monitor
-    wait_for "$guest" "$limit" || echo "the guest did not finish in $limit s" >>"$RUN/reason"
-    [ -z "$MODEL" ] || stop_model
-    [ "$(header "$name" refusals any)" != none ] || judge_refusals
-    [ ! -e "$RUN/wire.pcapng" ] || judge_capture
-    read -ra options <<<"$(header "$name" counts '')"
-    judge_counts "${options[@]}"
-    [ -s "$RUN/status" ] && status=$(cat "$RUN/status") || status=1
-    [ -s "$RUN/reason" ] || [ "$status" -eq 0 ] ||
-        echo 'see guest.log and console.log' >"$RUN/reason"
-    reason=$(cat "$RUN/reason" 2>/dev/null || true)
+# Sets LOG_SIZE and CAPTURE_SIZE to what the model has logged and captured by now.
+measure_logs() {
+    [ ! -e "$RUN/model.log" ] || LOG_SIZE=$(stat -c %s "$RUN/model.log")
+    [ ! -e "$RUN/wire.pcapng" ] || CAPTURE_SIZE=$(stat -c %s "$RUN/wire.pcapng")
+}
+
+# cut_out FROM TO FILE: these bytes of it.
+cut_out() {
+    dd if="$3" iflag=skip_bytes,count_bytes skip="$1" count=$(($2 - $1)) bs=1M status=none
+}
+
+# begin_scenario NAME: the guest is about to begin it, or goes on with it after a reboot.
+begin_scenario() {
+    [ "$1" != "$CURRENT" ] || return 0
+    [ -z "$CURRENT" ] || end_scenario
+    CURRENT=$1 DIR=$RUN/$1 BEGUN=$SECONDS
+    model_status "$DIR/before.json"
+    measure_logs
+    LOG_FROM=$LOG_SIZE CAPTURE_FROM=$CAPTURE_SIZE
+    DEADLINE=$((SECONDS + ${FERROCX_LAB_TIMEOUT:-$(header "$1" timeout 300)}))
+    say "$1: started, results in $DIR"
+}
+
+# Judges the current scenario: by what the guest says, and by what the model has logged, captured
+# and counted meanwhile.
+end_scenario() {
+    local options status reason verdict
+    # Also writes what is captured, if the model still runs.
+    model_status /dev/null
+    measure_logs
+    if [ -e "$RUN/model.log" ]; then
+        cut_out "$LOG_FROM" "$LOG_SIZE" "$RUN/model.log" >"$DIR/model.log"
+        [ "$(header "$CURRENT" refusals any)" != none ] || judge_refusals
+        read -ra options <<<"$(header "$CURRENT" counts '')"
+        judge_counts "${options[@]}"
+    fi
+    if [ "$(header "$CURRENT" capture no)" = yes ]; then
+        cut_out 0 "$CAPTURE_HEADER" "$RUN/wire.pcapng" >"$DIR/wire.pcapng"
+        cut_out "$CAPTURE_FROM" "$CAPTURE_SIZE" "$RUN/wire.pcapng" >>"$DIR/wire.pcapng"
+        judge_capture
+    fi
+    [ -s "$DIR/status" ] && status=$(cat "$DIR/status") || status=1
+    [ -s "$DIR/reason" ] || [ "$status" -eq 0 ] ||
+        echo 'see guest.log and console.log' >"$DIR/reason"
+    reason=$(cat "$DIR/reason" 2>/dev/null || true)
     case $status in
-        0) say "$name: passed ($SECONDS s)" ;;
-        "$SKIP") say "$name: skipped: $reason" ;;
-        *) report_failure "$name" "$reason"; status=1 ;;
+        0) verdict=passed; say "$CURRENT: passed ($((SECONDS - BEGUN)) s)" ;;
+        "$SKIP") verdict=skipped; say "$CURRENT: skipped: $reason" ;;
+        *) verdict=failed; report_failure "$reason" ;;
     esac
-    exit "$status"
+    # What keeps the guest from serving another scenario fails none: the next one gets a new guest.
+    [ ! -s "$DIR/left" ] || say "$CURRENT left behind: $(paste -s -d ',' "$DIR/left")"
+    echo "$verdict $CURRENT" >>"$FERROCX_LAB_TALLY"
+    CURRENT=''
 }
 
 report_failure() {
-    say "$1: FAILED: $2"
-    [ ! -s "$RUN/guest.log" ] || tail -n 25 "$RUN/guest.log" >&2
-    [ -s "$RUN/guest.log" ] || tail -n 25 "$RUN/console.log" >&2
-    refusals >&2
-    say "all logs: $RUN"
+    say "$CURRENT: FAILED: $1"
+    if [ -s "$DIR/guest.log" ]; then
+        tail -n 25 "$DIR/guest.log" >&2
+    else
+        tail -n 25 "$RUN/console.log" >&2
+    fi
+    # The lines of the model's log that say what it refused: most telling part of a failed run.
+    grep -sE 'WARN|ERROR' "$DIR/model.log" | head -n 20 >&2 || true
+    say "all logs: $DIR and $RUN"
 }
 
-# wait_for PID SECONDS: false if the process had to be ended.
+# run_boot NAME...: scenarios of one machine, in one boot of it. Those that this boot did not come
+# to, because one before them failed or left something behind, are in REST.
+run_boot() {
+    local name guest
+    start_machine "$@"
+    "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
+    guest=$!
+    PIDS+=("$guest")
+    DEADLINE=$((SECONDS + BOOT_LIMIT))
+    wait_for "$guest" || {
+        [ -n "$CURRENT" ] || begin_scenario "$1"
+        blame "the guest did not answer any more; ended after $((SECONDS - BEGUN)) s"
+    }
+    [ -n "$CURRENT" ] || begin_scenario "$1" # the guest did not even boot
+    [ -z "$MODEL" ] || stop_model
+    end_scenario
+    rm -f "$RUN/wire.pcapng"
+    cleanup
+    REST=()
+    for name in "$@"; do [ -e "$RUN/$name/started" ] || REST+=("$name"); done
+    # One that did not boot has had its chance.
+    [ "${#REST[@]}" -lt $# ] || REST=("${@:2}")
+}
+
+# start_machine NAME...: the folders of a boot and what lies in them, the model, and COMMAND.
+start_machine() {
+    local name ports options capture=()
+    new_run "$1$([ $# -eq 1 ] || echo "+$(($# - 1))")"
+    printf '%s\n' "$@" >"$RUN/order"
+    for name in "$@"; do
+        DIR=$RUN/$name
+        mkdir "$DIR"
+        cp -rl "$RUN/lab" "$DIR/lab"
+        read -ra options <<<"$(header "$name" program '')"
+        add_programs "${options[@]}"
+        read -ra options <<<"$(header "$name" example '')"
+        [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
+        [ "$(header "$name" capture no)" = no ] || capture=(--capture "$RUN/wire.pcapng")
+    done
+    ports=$(header "$1" ports 0)
+    read -ra options <<<"$(header "$1" model '')"
+    if [ "$ports" -gt 0 ]; then
+        start_model "$ports" "${options[@]}" "${capture[@]}"
+        model_status /dev/null
+        measure_logs
+        CAPTURE_HEADER=$CAPTURE_SIZE
+    fi
+    qemu_command "$ports" "$(header "$1" memory 2G)" "$(header "$1" cpus 2)" \
+        "$(header "$1" iommu no)" "$(header "$1" cmdline '')" "$(header "$1" kernel stable)"
+    read -ra options <<<"$(header "$1" qemu '')"
+    COMMAND+=("${options[@]}")
+    echo "boot $1" >>"$FERROCX_LAB_TALLY"
+}
+
+# wait_for PID: does what the guest asks for until its end; false if it had to be ended.
 wait_for() {
-    local deadline=$((SECONDS + $2))
+    local tick
+    mkfifo "$SOCKETS/tick"
+    exec {tick}<>"$SOCKETS/tick"
     while kill -0 "$1" 2>/dev/null; do
-        if [ $SECONDS -ge $deadline ]; then
+        if [ $SECONDS -ge "$DEADLINE" ]; then
             kill "$1" 2>/dev/null || true
             wait "$1" 2>/dev/null || true
+            exec {tick}>&-
             return 1
         fi
-        if [ "$MONITOR" = no ]; then
-            sleep 0.2
-        else
-            # What a guest asks for is part of what it measures.
-            [ ! -e "$RUN/ask" ] || attend
-            sleep 0.05
-        fi
+        [ ! -e "$RUN/ask" ] || attend "$RUN"
+        [ ! -e "$DIR/ask" ] || attend "$DIR"
+        # What a guest asks for is part of what it measures: look often, and without a process.
+        read -rt 0.05 -u "$tick" || true
     done
+    exec {tick}>&-
     wait "$1" 2>/dev/null || true
 }
 
@@ -314,7 +416,7 @@ run_shell() {
     new_run shell
     touch "$RUN/interactive"
     [ "$1" -eq 0 ] || start_model "$1"
-    qemu_command "$1" 1G 2 no 'modprobe.blacklist=mlx5_core,mlx5_ib'
+    qemu_command "$1" 2G 2 no ''
     say "results in $RUN, /host in the guest; leave with exit, or Ctrl-A X"
     "${COMMAND[@]}"
 }

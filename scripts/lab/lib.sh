@@ -26,8 +26,8 @@ verdict() {
     [ "$FAILURES" -eq 0 ] || { echo "FAILED: $FAILURES check(s)"; exit 1; }
 }
 
-# reboot_guest STAGE [HOW]: the scenario starts again with this stage. HOW is orderly (the default:
-# drivers shut their devices down) or power-failure.
+# reboot_guest STAGE [HOW]: the scenario, which has its boot for itself, starts again with this
+# stage. HOW is orderly (the default: drivers shut their devices down) or power-failure.
 reboot_guest() {
     step "reboot (${2:-orderly}), then: $1"
     echo "$1" >/host/stage
@@ -51,9 +51,9 @@ until_true() {
     done
 }
 
-# ask_host WHAT [ARGUMENT...]: what only the host can do, in a scenario with "monitor: yes": `unplug
-# ID` of a device, `vanish PORT` and `return PORT` of the model, `counts` for its counters in
-# /host/counts.json, `hmp LINE` for QEMU's monitor.
+# ask_host WHAT [ARGUMENT...]: what only the host can do: `unplug ID` of a device, `vanish PORT` and
+# `return PORT` of the model, `counts` for its counters in /host/counts.json, `hmp LINE` for QEMU's
+# monitor.
 # Returns when it was told; a guest takes part in an unplugging. QEMU 11.1 aborts when a device of
 # the model is unplugged (with MSI-X), and when the model's process ends.
 ask_host() {

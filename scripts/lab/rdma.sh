@@ -3,7 +3,10 @@
 source /host/lab/mlx5.sh
 
 # Without its cache of some 6000 memory keys per port the driver loads in a quarter of the time.
-without_key_cache() { echo 'options mlx5_core prof_sel=0' >/etc/modprobe.d/lab.conf; }
+without_key_cache() {
+    mkdir -p /run/modprobe.d
+    echo 'options mlx5_core prof_sel=0' >/run/modprobe.d/lab.conf
+}
 
 # The RDMA devices of the driver, one per line.
 rdma_devices() {

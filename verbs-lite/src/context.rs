@@ -340,6 +340,14 @@ impl RdmaContext {
         Pd::new(self)
     }
 
+    /// The device's own protection domain, in which the keys of registered pools are: those of
+    /// foreign memory always, and all of them on a device without a reserved L_Key. Packets of such
+    /// pools go on queue pairs of this domain; see [`Buffers`](crate::Buffers).
+    #[must_use]
+    pub fn device_pd(&self) -> Pd {
+        Pd::of_device(self)
+    }
+
     /// Lets the device reach a region, for registering all or parts of it.
     ///
     /// # Errors

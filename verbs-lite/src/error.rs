@@ -179,9 +179,17 @@ pub enum PostError {
     /// A key that is not in the state that the request starts from.
     #[error("the key is not in a state for this; see KeySlot::state")]
     KeyState,
-    /// A memory region was made in another protection domain.
-    #[error("the memory region is of another protection domain than the queue pair")]
+    /// A memory region was made in another protection domain, or a packet carries the key of one:
+    /// of another device, of foreign memory ([`RdmaContext::device_pd`](crate::RdmaContext::device_pd)),
+    /// or of none, because its pool is not registered.
+    #[error(
+        "the memory's key is not of the queue pair's protection domain; of a packet: register its \
+         pool with the device first, and see RdmaContext::device_pd"
+    )]
     Pd,
+    /// The device would write to a packet whose data a clone shares.
+    #[error("the device would write to a packet whose data a clone shares; free the clones first")]
+    NotExclusive,
     /// A window that cannot be bound so.
     #[error(
         "the range is empty, above 2 GiB or outside the region, or the region lacks \

@@ -12,14 +12,12 @@ use ferrocx_core::MacAddr;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::SetRoceAddress;
 use ferrocx_prm::qpc::Ads;
-use ferrocx_prm::vport::RoceAddress;
+use ferrocx_prm::vport::{RoceAddress, roce_version};
 use ferrocx_prm::wqe::AddressVector;
 
 use crate::context::ContextCore;
 use crate::error::VerbsError;
 
-/// `roce_version`: v2. Source: reference 4.6.
-const ROCE_V2: u32 = 2;
 /// `roce_l3_type`. Source: reference 4.6.
 const L3_IPV4: u32 = 0;
 const L3_IPV6: u32 = 1;
@@ -56,12 +54,7 @@ impl Gid {
     /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
     #[must_use]
     pub fn multicast_mac(&self) -> Option<MacAddr> {
-        let [.., a, b, c, d] = self.0;
-        match self.ip() {
-            ip if !ip.is_multicast() => None,
-            IpAddr::V4(_) => Some(MacAddr([1, 0, 0x5e, b & 0x7f, c, d])),
-            IpAddr::V6(_) => Some(MacAddr([0x33, 0x33, a, b, c, d])),
-        }
+        MacAddr::of_group(self.ip())
     }
 
     fn is_link_local(&self) -> bool {
@@ -187,7 +180,7 @@ impl GidTable {
     /// Removes an address; connections that use it stop working.
     pub(crate) fn remove(&mut self, core: &ContextCore, index: u8) -> Result<(), VerbsError> {
         if self.entries.get(usize::from(index)).is_some_and(Option::is_some) {
-            let none = RoceAddress::zeroed().with_roce_version(ROCE_V2);
+            let none = RoceAddress::zeroed().with_roce_version(roce_version::V2);
             set_address(core, u32::from(index), none)?;
             self.entries[usize::from(index)] = None;
         }
@@ -248,7 +241,7 @@ fn address_of(entry: &GidEntry) -> RoceAddress {
         .with_source_mac_47_32(u32::from_be_bytes([0, 0, a, b]))
         .with_source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
         .with_roce_l3_type(if entry.gid.ip().is_ipv4() { L3_IPV4 } else { L3_IPV6 })
-        .with_roce_version(ROCE_V2)
+        .with_roce_version(roce_version::V2)
 }
 
 fn set_address(core: &ContextCore, index: u32, address: RoceAddress) -> Result<(), VerbsError> {

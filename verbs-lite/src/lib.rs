@@ -7,11 +7,14 @@
 //!
 //! # Architecture
 //!
-//! - [`RdmaContext`] switches RoCEv2 on at a port of [`ferrocx_core`], holds its addresses, and
-//!   finds the one that reaches a peer ([`RdmaContext::route`]).
+//! - [`RdmaContext`] switches RoCEv2 on at a [`Device`](ferrocx_core::Device), holds its addresses,
+//!   and finds the one that reaches a peer ([`RdmaContext::route`]).
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).
+//! - An [`Mbuf`](ferrocx_mempool::Mbuf) of a pool that is registered with the device goes the same
+//!   way without a key of its own: the packet that an Ethernet queue has received is posted as it
+//!   is ([`Buffers`]).
 //! - [`FastRegMr`] is a key that work requests bind to memory and end again, in a pipeline
 //!   ([`fastreg`]).
 //! - [`Fmr`] and [`FmrPool`] map and unmap pages by a call, and say when access ends ([`fmr`]).
@@ -112,11 +115,11 @@ pub use cq::{Completion, Cq, Notify};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
     FastReg, FastRegMr, KeySlot, KeyState, ListLayout, MrState, PageList, PageListError,
-    RegisteredMr, RevokeError,
+    RefusedMbuf, RegisteredMr, RevokeError,
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
-pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, PhysBuf};
+pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
     Ended, FlowId, InitAttr, Qp, QpConfig, QpQueues, QpState, QpTable, QpType, RtrAttr, RtsAttr,

@@ -1,22 +1,21 @@
 //! [`Pd`]: protection domains, and what is made in them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrocx_core::{Handle, Kind};
+use ferrocx_mempool::unique_domain;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocPd;
 
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 
-/// Numbers of domains.
-static NEXT_ID: AtomicU32 = AtomicU32::new(1);
-
 /// A protection domain, destroyed with the last object made in it.
 #[derive(Debug)]
 pub(crate) struct PdCore {
-    handle: Handle,
+    number: u32,
+    /// `None` for the device's own, which ends with the device.
+    _handle: Option<Handle>,
     /// A number that no other domain of any device ever has.
     id: u32,
     pub(crate) core: Arc<ContextCore>,
@@ -26,11 +25,10 @@ impl PdCore {
     /// Its number.
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
-        self.handle.number()
+        self.number
     }
 
-    /// A number that no other domain of any device ever has: what buffers and queue pairs are
-    /// matched by.
+    /// A number that no other domain of any device ever has, see [`Pd::domain`].
     #[inline(always)]
     pub(crate) fn id(&self) -> u32 {
         self.id
@@ -50,13 +48,27 @@ impl Pd {
         let core = Arc::clone(context.core());
         let number = core.device().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
         let handle = Handle::new(core.device(), Kind::Pd, number, Vec::new());
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { inner: Arc::new(PdCore { handle, id, core }) })
+        let (_handle, id) = (Some(handle), unique_domain());
+        Ok(Self { inner: Arc::new(PdCore { number, _handle, id, core }) })
     }
 
-    /// Its number.
+    /// The device's own.
+    pub(crate) fn of_device(context: &RdmaContext) -> Self {
+        let core = Arc::clone(context.core());
+        let (number, id) = (core.device().pdn(), core.device().key_domains().pd);
+        Self { inner: Arc::new(PdCore { number, _handle: None, id, core }) }
+    }
+
+    /// Its number, as the device knows it.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.inner.number()
+    }
+
+    /// A number that no other domain of any device in this process ever has: buffers and queue
+    /// pairs are matched by it, see [`Sge::domain`](crate::mr::Sge::domain).
+    #[must_use]
+    pub fn domain(&self) -> u32 {
+        self.inner.id()
     }
 }

@@ -28,23 +28,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ferrocx_bus::{DmaWord, Ring};
 use ferrocx_core::{Handle, Kind, page_list};
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::wq::{CreateRmp, ModifyRmp};
+use ferrocx_prm::cmd::wq::{CreateRmp, MODIFY_RMP_LWM, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::wqc::{Rmpc, Wq};
+use ferrocx_prm::wqc::{Rmpc, Wq, state};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
 use crate::error::{Failure, PostError, Refused, VerbsError};
-use crate::mr::{Buf, Buffers};
+use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::qp::pair;
 use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
 
-/// State of the pool in its context: ready. Source: reference 4.3.
-const READY: u32 = 1;
-/// Bit of MODIFY_RMP's mask: the limit. Source: reference 4.3.
-const LIMIT: u64 = 1;
 /// log2 of the bytes of a unit of the ring.
 const LOG_UNIT_BYTES: u32 = 4;
 
@@ -134,6 +130,7 @@ pub struct Srq<B: Buffers = Buf> {
     posted: u16,
     outstanding: u32,
     slots: Box<[Slot<B>]>,
+    reach: Reach,
     inner: Arc<SrqCore>,
 }
 
@@ -167,7 +164,7 @@ impl<B: Buffers> Srq<B> {
             .with_dbr_addr(record.iova())
             .with_log_wq_stride(log_units + LOG_UNIT_BYTES)
             .with_log_wq_sz(log_entries);
-        let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
+        let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
         let units = Ring::new(Arc::clone(&ring), 0, (log_entries + log_units) as u8)?;
         let number = device.execute::<CreateRmp>(&input, &page_list(&ring), &mut [])?.rmpn();
         let handle = Handle::new(device, Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
@@ -184,6 +181,7 @@ impl<B: Buffers> Srq<B> {
             posted: 0,
             outstanding: 0,
             slots: (0..entries).map(slot).collect(),
+            reach: Reach::new(core, pd.id()),
             inner: Arc::new(SrqCore { handle, pd, max_wr, shares, left: Mutex::new(None) }),
         };
         (0..entries).for_each(|at| srq.link(at as u16, ((at + 1) & mask) as u16));
@@ -234,24 +232,28 @@ impl<B: Buffers> Srq<B> {
         if self.outstanding == self.inner.max_wr {
             return Err(Refused { held: buffers, cause: PostError::Full });
         }
-        let (max, pd_id) = ((1 << self.log_units) - 1, self.inner.pd.id());
+        if !buffers.is_exclusive() {
+            return Err(Refused { held: buffers, cause: PostError::NotExclusive });
+        }
+        let max = (1 << self.log_units) - 1;
         let first = (u32::from(self.head) << self.log_units) + 1;
         let (mut count, mut refused) = (0, None);
-        for sge in buffers.sges() {
+        for sge in buffers.sinks() {
             if sge.len == 0 {
                 continue;
             }
-            if count == max || sge.pd_id != pd_id {
-                refused = Some(sge.pd_id == pd_id);
+            let entry = self.reach.entry(sge);
+            let Some(sge) = entry.filter(|_| count < max) else {
+                refused = Some(PostError::of_sge(entry.is_some()));
                 break;
-            }
+            };
             let unit = self.units.at(first + count);
             unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
             unit.store_be64::<8>(sge.addr);
             count += 1;
         }
-        if let Some(is_own_pd) = refused {
-            return Err(Refused { held: buffers, cause: PostError::of_sge(is_own_pd) });
+        if let Some(cause) = refused {
+            return Err(Refused { held: buffers, cause });
         }
         if count < max {
             // Ends the list. Source: reference 6.5.
@@ -289,8 +291,11 @@ impl<B: Buffers> Srq<B> {
     #[inline(always)]
     fn end(&mut self, completion: &Completion, failure: Option<Failure>) -> Option<Wc<B>> {
         let at = completion.head.wqe_counter();
+        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
+        let byte_len = if failure.is_none() { completion.byte_cnt() } else { 0 };
         let slot = self.slots.get_mut(usize::from(at))?;
-        let held = slot.held.take()?;
+        let can_be = |held: &mut B| is_write || held.received(byte_len);
+        let held = slot.held.take_if(can_be)?;
         let wr_id = slot.wr_id;
         // The entry goes to the end of the list.
         self.link(self.tail, at);
@@ -298,13 +303,12 @@ impl<B: Buffers> Srq<B> {
         self.slots[usize::from(self.tail) & mask].next = at;
         self.tail = at;
         self.outstanding -= 1;
-        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
         Some(Wc {
             wr_id,
             opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
             result: failure.map_or(Ok(()), Err),
             is_signaled: true,
-            byte_len: if failure.is_none() { completion.byte_cnt() } else { 0 },
+            byte_len,
             recv: if failure.is_none() { completion.recv_info() } else { RecvInfo::default() },
             returned: Returned::Buffers(held),
         })
@@ -319,10 +323,10 @@ impl<B: Buffers> Srq<B> {
         VerbsError::range("limit", limit.into(), 0, self.max_wr().into())?;
         let wq = Wq::zeroed().with_lwm(limit);
         let input = ModifyRmp::input()
-            .with_rmp_state(READY)
+            .with_rmp_state(state::RDY)
             .with_rmpn(self.number())
-            .with_bitmask(LIMIT)
-            .with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
+            .with_bitmask(MODIFY_RMP_LWM)
+            .with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
         self.inner.pd.core.device().execute::<ModifyRmp>(&input, &[], &mut [])?;
         Ok(())
     }
@@ -333,6 +337,6 @@ impl<B: Buffers> Drop for Srq<B> {
         // Queue pairs may still fill what is posted: it stays until the last of them is gone.
         let slots = std::mem::take(&mut self.slots);
         let mut left = self.inner.left.lock().unwrap_or_else(PoisonError::into_inner);
-        *left = Some((Box::new(slots), self.outstanding));
+        *left = Some((Box::new((slots, self.reach.clone())), self.outstanding));
     }
 }

@@ -189,6 +189,7 @@ impl Pd {
             len: 0,
             access: Access::empty(),
             memory: None,
+            mbuf: None,
             region: None,
             origin: Origin::default(),
             peer: 0,

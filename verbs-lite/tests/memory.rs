@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use common::{MEMORY_BYTES, Side, Two, ids, pattern, syndromes};
 use ferrocx_mempool::{MempoolError, Pool, PoolConfig};
+use ferrocx_model::NicConfig;
+use ferrocx_model::wire::link;
 use ferrocx_verbs_lite::*;
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
@@ -75,8 +77,11 @@ fn lists(side: &Side) -> [(Vec<PhysBuf>, u64); 2] {
 
 #[test]
 fn a_physical_list_is_one_region_whatever_its_pieces() {
-    for which in 0..2 {
-        let mut two = Two::new();
+    for (which, reserved_lkey) in [(0, true), (1, true), (0, false), (1, false)] {
+        let config = NicConfig { reserved_lkey, ..common::config() };
+        let (wire_a, wire_b) = link(1 << 20);
+        let mut two = Two::of(common::models_like(&config, wire_a, wire_b));
+        assert_eq!(two.b.context.device().uses_reserved_lkey(), reserved_lkey);
         let (mut qa, mut qb) = two.connected::<()>();
         let (pieces, start) = lists(&two.b)[which].clone();
         let mr = two.b.pd.reg_phys_mr(&pieces, start, ALL).unwrap();

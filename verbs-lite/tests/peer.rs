@@ -13,7 +13,7 @@ use ferrocx_verbs_lite::peer::*;
 use ferrocx_verbs_lite::*;
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 const LOCAL_PROTECTION: u8 = 0x04;
 const REMOTE_ACCESS: u8 = 0x13;
 const FLUSHED: u8 = 0x05;

@@ -329,12 +329,12 @@ fn a_fence_waits_for_reads() {
 fn a_peer_without_receives_is_not_ready_and_one_that_is_gone_times_out() {
     let mut two = Two::new();
     let (mut qa, mut qb) = two.connected::<()>();
-    qa.post_send_inline(&signaled(1, SendOp::Send), &[1]).unwrap();
+    qa.post_send_inline(&signaled(1, SendOp::Send), &[]).unwrap();
     two.world.wait_us(5_000);
     assert_eq!(syndromes(&take(&mut two.a.cq, &mut qa)), [0x16], "RNR retries exceeded");
     let (mut qc, qd) = two.connected::<()>();
     drop(qd);
-    qc.post_send_inline(&signaled(1, SendOp::Send), &[1]).unwrap();
+    qc.post_send_inline(&signaled(1, SendOp::Send), &[]).unwrap();
     two.world.wait_us(20_000);
     assert_eq!(syndromes(&take(&mut two.a.cq, &mut qc)), [0x15], "transport retries exceeded");
     let _ = take(&mut two.b.cq, &mut qb);
@@ -464,9 +464,9 @@ fn a_table_finds_queue_pairs_by_their_completions() {
     }
     for (qp, _) in table.iter_mut() {
         for id in 0..2 {
-            qp.post_send_inline(&SendWr::unsignaled(id, SendOp::Send), &[1]).unwrap();
+            qp.post_send_inline(&SendWr::unsignaled(id, SendOp::Send), &[]).unwrap();
         }
-        qp.post_send_inline(&signaled(2, SendOp::Send), &[1]).unwrap();
+        qp.post_send_inline(&signaled(2, SendOp::Send), &[]).unwrap();
     }
     for expected in [3, 4] {
         two.world.settle();
@@ -475,7 +475,7 @@ fn a_table_finds_queue_pairs_by_their_completions() {
             *ended += 1;
             if *ended == 3 {
                 // The queue pair is free while what has ended is given out.
-                qp.post_send_inline(&signaled(3, SendOp::Send), &[1]).unwrap();
+                qp.post_send_inline(&signaled(3, SendOp::Send), &[]).unwrap();
             }
         }
         assert!(table.iter_mut().all(|(_, ended)| *ended == expected));
@@ -497,7 +497,7 @@ fn a_table_finds_queue_pairs_by_their_completions() {
     assert_eq!(received, 4 * COUNT as usize);
     // A queue pair that is out of the table.
     let (qp, _) = table.get_mut(5).unwrap();
-    qp.post_send_inline(&signaled(9, SendOp::Send), &[1]).unwrap();
+    qp.post_send_inline(&signaled(9, SendOp::Send), &[]).unwrap();
     two.world.settle();
     let (qp, ended) = table.remove(5).unwrap();
     assert_eq!((qp.user_index(), ended, table.vacant()), (5, 4, 5));
@@ -513,7 +513,7 @@ fn a_completion_of_another_queue_pair_ends_nothing() {
     let (mut other, _peer) = two.connected::<()>();
     qa.to_error().unwrap();
     qa.reset().unwrap();
-    other.post_send_inline(&signaled(1, SendOp::Send), &[1]).unwrap();
+    other.post_send_inline(&signaled(1, SendOp::Send), &[]).unwrap();
     other.to_error().unwrap();
     two.world.settle();
     let mut completion = two.a.cq.poll().unwrap();

@@ -156,7 +156,7 @@ fn waiting_takes_what_came_before_and_what_comes_and_nothing_else() {
     let wr = SendWr::signaled(1, SendOp::Send);
     for is_there_before in [true, false, false, true, false] {
         qb.post_recv(1, ()).unwrap();
-        qa.post_send_inline(&wr, b"x").unwrap();
+        qa.post_send_inline(&wr, &[]).unwrap();
         if is_there_before {
             two.world.settle();
         }

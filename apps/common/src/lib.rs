@@ -22,17 +22,18 @@
 //! # Example
 //!
 //! ```
-//! use ferrocx_app_common::device::DeviceSpec;
+//! use ferrocx_app_common::device::DeviceName;
 //!
-//! let spec: DeviceSpec = "0000:3b:00.0".parse()?;
-//! assert_eq!(spec.to_string(), "0000:3b:00.0");
-//! let spec: DeviceSpec = "model".parse()?;
-//! assert!(matches!(spec, DeviceSpec::Model(_)));
-//! # Ok::<(), ferrocx_app_common::device::DeviceError>(())
+//! let name: DeviceName = "0000:3b:00.0".parse()?;
+//! assert_eq!(name.to_string(), "0000:3b:00.0");
+//! let name: DeviceName = "model".parse()?;
+//! assert!(matches!(name, DeviceName::Model(_)));
+//! # Ok::<(), ferrocx_app_common::device::NameError>(())
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod device;
+pub use ferrocx::name as device;
+
 pub mod exit;
 pub mod host;
 pub mod list;

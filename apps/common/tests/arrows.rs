@@ -41,6 +41,20 @@ const LIBRARIES: &[Row] = &[
         normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
     },
+    // The facade: what applications use, and so the model, too.
+    Row {
+        name: "ferrocx",
+        normal: &[
+            "ferrocx-core",
+            "ferrocx-pmd",
+            "ferrocx-verbs-lite",
+            "ferrocx-bus",
+            "ferrocx-mempool",
+            "ferrocx-net",
+            "ferrocx-model",
+        ],
+        dev: &[],
+    },
 ];
 
 /// Crates below these folders may use every crate of ours: they choose the device at run time.

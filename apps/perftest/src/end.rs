@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ferrocx_app_common::device::DeviceSpec;
+use ferrocx_app_common::device::DeviceName;
 use ferrocx_app_common::wait::Wait;
 use ferrocx_bus::local::{self, LocalConfig};
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
@@ -37,8 +37,8 @@ const LAST_REFUSALS: usize = 4;
 /// A port, ready for RDMA.
 #[derive(Debug)]
 pub struct End {
-    /// The device.
-    pub device: RdmaContext,
+    /// The device's RDMA side.
+    pub context: RdmaContext,
     /// Where its objects are made.
     pub pd: Pd,
     /// Own address.
@@ -59,19 +59,19 @@ impl End {
         let mtu = ETHERNET_MTU.max(net.mtu.bytes() + HEADER_BYTES);
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let settings = DeviceConfig { mtu, ..DeviceConfig::default() };
-        let device = RdmaContext::open(&Device::open(transport, &settings)?)?;
+        let context = RdmaContext::open(&Device::open(transport, &settings)?)?;
         if let Some(Subnet { address, prefix_len }) = ip {
-            device.add_gid(GidConfig { address, prefix_len, gateway: None, vlan: None })?;
+            context.add_gid(GidConfig { address, prefix_len, gateway: None, vlan: None })?;
         }
-        let own = device.gids().into_iter().map(|entry| entry.gid).find(|gid| match ip {
+        let own = context.gids().into_iter().map(|entry| entry.gid).find(|gid| match ip {
             Some(subnet) => gid.ip() == subnet.address,
             None => true,
         });
         let gid = own.ok_or_else(|| anyhow!("the port has no address; give one with --ip"))?;
-        wait_for_link(&device)?;
-        let pd = device.alloc_pd()?;
+        wait_for_link(&context)?;
+        let pd = context.alloc_pd()?;
         let peer = net.peer.map(|peer| PeerSource::new(&peer, share)).transpose()?;
-        Ok(Self { device, pd, gid, peer })
+        Ok(Self { context, pd, gid, peer })
     }
 
     /// The way to a peer.
@@ -80,7 +80,7 @@ impl End {
     ///
     /// No own address on its subnet, or no MAC address known.
     pub fn path(&self, peer: Gid, mac: Option<MacAddr>) -> Result<Path> {
-        let route = self.device.route(peer)?;
+        let route = self.context.route(peer)?;
         let dmac = mac.or_else(|| mac_in(route.next_hop)).ok_or_else(|| {
             anyhow!("the MAC address of {} is not known; give it with --peer-mac", route.next_hop)
         })?;
@@ -98,7 +98,7 @@ impl End {
             return peer.memory(&self.pd, len_bytes, Access::LOCAL_WRITE | access);
         }
         let region = RegionConfig { len_bytes, ..RegionConfig::default() };
-        let memory = Memory::alloc(&self.device, &region)
+        let memory = Memory::alloc(&self.context, &region)
             .with_context(|| format!("{len_bytes} bytes for messages"))?;
         let len = memory.len_bytes();
         let mr = self.pd.reg_mr(&memory, 0..len, Access::LOCAL_WRITE | access)?;
@@ -111,10 +111,10 @@ impl End {
     ///
     /// The first step that failed.
     pub fn close(self) -> Result<()> {
-        let Self { device, pd, peer, .. } = self;
-        let port = device.device().clone();
-        drop((peer, pd, device));
-        Ok(port.close()?)
+        let Self { context, pd, peer, .. } = self;
+        let device = context.device().clone();
+        drop((peer, pd, context));
+        Ok(device.close()?)
     }
 }
 
@@ -125,9 +125,9 @@ fn mac_in(address: IpAddr) -> Option<MacAddr> {
     ip.is_unicast_link_local().then_some(MacAddr([a ^ 2, b, c, d, e, f]))
 }
 
-fn wait_for_link(device: &RdmaContext) -> Result<()> {
+fn wait_for_link(context: &RdmaContext) -> Result<()> {
     let start = Instant::now();
-    while !device.port_attr()?.is_up {
+    while !context.port_attr()?.is_up {
         if start.elapsed() > LINK_PATIENCE {
             bail!("the port has no link after {} s; is its peer up?", LINK_PATIENCE.as_secs());
         }
@@ -142,7 +142,7 @@ fn wait_for_link(device: &RdmaContext) -> Result<()> {
 ///
 /// What VFIO or the driver says.
 pub fn open_device(net: &Net) -> Result<End> {
-    let DeviceSpec::Pci(address) = &net.device else { bail!("{} is no device", net.device) };
+    let DeviceName::Pci(address) = &net.device else { bail!("{} is no device", net.device) };
     let place = || format!("device {address}");
     let settings = VfioConfig { address: address.to_string(), ..VfioConfig::default() };
     let transport = VfioTransport::open(&settings).with_context(place)?;
@@ -163,7 +163,7 @@ impl Models {
     ///
     /// What the system or the driver says.
     pub fn start(net: &Net, wait: Wait) -> Result<(Self, [End; 2])> {
-        let DeviceSpec::Model(options) = &net.device else { bail!("{} is no model", net.device) };
+        let DeviceName::Model(options) = &net.device else { bail!("{} is no model", net.device) };
         let capture = net.pcap.as_deref().map(open_capture).transpose()?;
         let (here, there) = link(CABLE_BYTES);
         let mut nics = Vec::new();

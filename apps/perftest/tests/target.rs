@@ -35,7 +35,7 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
     let config = Config::new(&args).expect("a good line");
     let (models, [here, there]) = Models::start(&config.net, Wait::Yield).expect("models");
     let mut net = config.net.clone();
-    net.peer_mac = Some(here.device.device().mac());
+    net.peer_mac = Some(here.context.device().mac());
     let (near, far) = UnixStream::pair().expect("a stream");
     let commands = std::thread::scope(|scope| {
         let serving = scope.spawn(|| target::serve(&there, &net, Wait::Yield, far));
@@ -53,13 +53,13 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
         let key = program.ok(&bind(4096, false));
         assert_eq!(key["addr"], 8);
         let (_, mr) = here.memory(4096, Access::empty()).expect("memory");
-        let mut cq = here.device.create_cq(1024).expect("a queue");
-        let qp = here.pd.create_rc_qp(&cq, &cq, &QpConfig::default()).expect("a queue pair");
-        let mut qp = qp.init(&InitAttr::default()).expect("INIT").erase();
+        let mut cq = here.context.create_cq(1024).expect("a queue");
+        let mut qp = here.pd.create_qp(&cq, &QpConfig::default()).expect("a queue pair");
+        qp.init(&InitAttr::default()).expect("INIT");
         let connect = json!({ "connect": { "qpn": qp.qpn().0, "psn": 5, "ip": here.gid.ip() } });
         let peer = program.ok(&connect);
         let number = |value: &Value| value.as_u64().expect("a number") as u32;
-        let path = here.path(there.gid, Some(there.device.device().mac())).expect("a path");
+        let path = here.path(there.gid, Some(there.context.device().mac())).expect("a path");
         let (qpn, psn) = (Qpn(number(&peer["qpn"])), Psn(number(&peer["psn"])));
         qp.connect(&RtrAttr::new(path, qpn, psn, config.net.mtu)).expect("RTR");
         qp.activate(&RtsAttr::new(Psn(5))).expect("RTS");

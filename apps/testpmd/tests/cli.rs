@@ -157,13 +157,12 @@ fn txonly_sends_its_count_through_all_queues() {
 
 #[test]
 fn a_core_that_waits_for_interrupts_polls_little_and_loses_nothing() {
-    let report = report("--wait interrupt --rate 1000 --duration 2 --queues 2");
+    let report = report("--wait interrupt --rate 1000 --count 1000 --queues 2");
     let totals = &report["totals"];
-    let frames = number(&totals["forwarded"]["frames"]);
-    assert!(frames > 500, "{frames} frames at 1000 a second");
+    assert_eq!(number(&totals["forwarded"]["frames"]), 1000);
     // At most 1,000 rounds over two queues behind each frame; a core that never sleeps makes ten
     // million and more.
-    assert!(number(&totals["polls"]) < 2 * 1100 * (frames + 100), "{totals}");
+    assert!(number(&totals["polls"]) < 2 * 1100 * (1000 + 100), "{totals}");
 }
 
 #[test]
@@ -238,7 +237,7 @@ fn malformed_frames_are_counted_by_reason() {
     write_pcap(&path, &frames);
     let line = format!("--wire replay:{} --forward-mode icmpecho --promiscuous", path.display());
     let count = frames.len() as u64;
-    let report = report(&format!("{line} --rxd 1024 --count {count} --duration 30"));
+    let report = report(&format!("{line} --rxd 1024 --count {count} --duration 300"));
     let totals = &report["totals"];
     assert_eq!(number(&totals["received"]["frames"]), count);
     for reason in
@@ -294,7 +293,7 @@ fn rights_are_dropped_before_a_worker_runs() {
         println!("skipped: only root can become another user");
         return;
     }
-    let mut child = command("--user 65534:65533 --wait sleep --stats 0.1 --duration 20")
+    let mut child = command("--user 65534:65533 --wait sleep --stats 0.1 --duration 120")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

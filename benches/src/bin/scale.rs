@@ -162,8 +162,8 @@ fn queue_pairs(most: usize) -> Result<()> {
         max_inline_bytes: 8,
         ..QpConfig::default()
     };
-    // Sixteen blocks and four receives each.
-    let mut cq = port.context.create_cq((20 * most).try_into()?)?;
+    let entries = config.max_send_wr + config.max_recv_wr;
+    let mut cq = port.context.create_cq(entries * u32::try_from(most)?)?;
     let own = port.context.gids().first().ok_or("no address")?.gid;
     let path = Path::new(port.context.route(own)?, port.context.device().mac());
     let mut qps: Vec<Qp<()>> = Vec::with_capacity(most);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::vfio::{AddressSpace, LentFiles, VfioBar, VfioConfig, VfioTransport};
 use ferrocx_bus::{Bar, BusError, DmaAccess, DmaHeap, Ring, Transport};
-use ferrocx_mempool::{PageSize, Region, RegionConfig};
+use ferrocx_mempool::{PageSize, Pages, Pool, PoolConfig, Region, RegionConfig};
 
 const CAP: u64 = 0x00;
 const CC: u64 = 0x14;
@@ -197,13 +197,19 @@ impl Nvme {
         Self { bar, sq, cq, interrupt, posted: 0 }
     }
 
-    /// IDENTIFY CONTROLLER into `iova`: the status field, 0 for success.
+    /// IDENTIFY CONTROLLER into a page: the status field, 0 for success.
     fn identify(&mut self, iova: u64) -> u32 {
+        self.identify_into([iova, 0])
+    }
+
+    /// IDENTIFY CONTROLLER into 4096 bytes that lie in one page or two.
+    fn identify_into(&mut self, prps: [u64; 2]) -> u32 {
         let slot = self.sq.at(self.posted);
         let mut entry = [0; 64];
         entry[0] = 0x06;
         entry[2..4].copy_from_slice(&0x1234_u16.to_le_bytes());
-        entry[24..32].copy_from_slice(&iova.to_le_bytes());
+        entry[24..32].copy_from_slice(&prps[0].to_le_bytes());
+        entry[32..40].copy_from_slice(&prps[1].to_le_bytes());
         entry[40] = 1;
         slot.store(&entry);
         let phase = u32::from((self.posted / ENTRIES).is_multiple_of(2));
@@ -259,6 +265,9 @@ fn identify_often(address: &str) {
             data.copy_out(0, &mut ids);
             assert_eq!(ids[..2], QEMU_NVME.0.to_le_bytes(), "the controller's own vendor id");
         }
+        let mut answer = [0; 4096];
+        data.copy_out(0, &mut answer);
+        packets_are_filled(&device, &mut nvme, &answer);
         access_rights_hold(&device, &mut nvme);
         assert_ne!(read32(&*device.bar(), CAP), 0);
         device.reset().expect("function-level reset");
@@ -268,6 +277,37 @@ fn identify_often(address: &str) {
         assert_eq!(again.identify(data.iova()), 0, "works after a reset");
     }
     println!("identified 300 times in 3 sessions");
+}
+
+/// The controller fills packets of a pool with the `answer` that it gave before: half of it behind
+/// the headroom of one segment, half in the page of another.
+fn packets_are_filled(device: &VfioTransport, nvme: &mut Nvme, answer: &[u8; 4096]) {
+    let config = RegionConfig { len_bytes: 16 << 12, page: PageSize::Base4K, ..Default::default() };
+    let region = Region::alloc(&config).expect("memory");
+    let config = PoolConfig {
+        count: 16,
+        data_room_bytes: 4096,
+        headroom_bytes: 2048,
+        cache_size: 0,
+        ..Default::default()
+    };
+    let pool = Pool::with_region(&config, &region, 0).expect("a pool over the region");
+    let mapping = device.dma().map(region, DmaAccess::ReadWrite).expect("mapped");
+    for _ in 0..8 {
+        let (mut packet, mut tail) = (pool.get().expect("room"), pool.get().expect("room"));
+        packet.append(2048).expect("room").fill(0xa5);
+        tail.prepend(2048).expect("room").fill(0xa5);
+        packet.chain(tail).expect("two segments");
+        let pieces: Vec<_> = packet.pieces().filter_map(|piece| mapping.piece(piece)).collect();
+        let pages = Pages::new(pieces, 4096).expect("they meet at a page border");
+        assert_eq!((pages.len(), pages.len_bytes()), (2, 4096));
+        let prps: Vec<u64> = pages.collect();
+        assert_eq!(nvme.identify_into([prps[0], prps[1]]), 0);
+        let mut filled = [0; 4096];
+        assert!(packet.read(0, &mut filled));
+        assert_eq!(filled, *answer);
+    }
+    println!("filled packets by their lists of pages");
 }
 
 /// The IOMMU refuses what was not mapped, was mapped for reading only, or is mapped no more.

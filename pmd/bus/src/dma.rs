@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_mempool::Region;
+use ferrocx_mempool::{Piece, Region};
 
 use crate::BusError;
 
-/// What the device may do with a mapping.
+/// Rights of the device to a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaAccess {
     /// The device may read.
@@ -33,7 +33,7 @@ impl DmaAccess {
     }
 }
 
-/// What an I/O address space can hold.
+/// Limits of an I/O address space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DmaLimits {
     /// Smallest unit of a mapping: lengths and IOVAs are multiples of it.
@@ -69,7 +69,7 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// device may then still reach any of it.
     fn unmap_all(&self) -> Result<(), BusError>;
 
-    /// What the space can hold.
+    /// Limits of the space.
     fn limits(&self) -> DmaLimits;
 }
 
@@ -132,7 +132,7 @@ impl DmaMapping {
         self.region.len_bytes()
     }
 
-    /// What the device may do.
+    /// Rights of the device.
     #[must_use]
     pub fn access(&self) -> DmaAccess {
         self.access
@@ -144,13 +144,34 @@ impl DmaMapping {
         &self.region
     }
 
+    /// The same bytes at this device's address; `None` unless all of them lie in the region.
+    ///
+    /// So a packet whose pool another device stamped becomes a list of this device's pages:
+    ///
+    /// ```
+    /// use ferrocx_bus::DmaMapping;
+    /// use ferrocx_mempool::{Mbuf, Pages, PagesError};
+    ///
+    /// /// The entries of an NVMe command's PRP list; fewer bytes than the packet has if parts of
+    /// /// it lie outside the region.
+    /// fn prps(mbuf: &Mbuf, nvme: &DmaMapping) -> Result<Vec<u64>, PagesError> {
+    ///     Ok(Pages::new(mbuf.pieces().filter_map(|piece| nvme.piece(piece)), 4096)?.collect())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn piece(&self, piece: Piece) -> Option<Piece> {
+        let offset = piece.address.checked_sub(self.region.base().as_ptr().addr())?;
+        let is_inside = piece.len_bytes <= self.len_bytes().checked_sub(offset)?;
+        is_inside.then(|| piece.at(self.iova + offset as u64))
+    }
+
     /// Ends the device's access now, whoever else holds the mapping. Its addresses lead nowhere
     /// until the last handle is dropped: no other mapping has them before. In an address space of
     /// several devices, access ends with the last of their mappings of the region.
     ///
     /// # Errors
     ///
-    /// What the transport refused; the device may still reach the memory then.
+    /// The transport's refusal; the device may still reach the memory then.
     pub fn end(&self) -> Result<(), BusError> {
         let mut is_mapped = self.is_mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_mapped {
@@ -201,6 +222,8 @@ impl fmt::Debug for DmaMapping {
 
 #[cfg(test)]
 mod tests {
+    use ferrocx_mempool::{Mbuf, Pages, Pool, PoolConfig, RegionConfig};
+
     use super::*;
 
     struct Refuses;
@@ -229,7 +252,7 @@ mod tests {
     }
 
     fn region() -> Arc<Region> {
-        Region::alloc(&ferrocx_mempool::RegionConfig::heap(4096)).expect("heap memory")
+        Region::alloc(&RegionConfig::heap(4096)).expect("heap memory")
     }
 
     #[test]
@@ -265,6 +288,50 @@ mod tests {
         assert_eq!(*calls.lock().unwrap(), ["unmap"]);
         drop(mapping);
         assert_eq!(*calls.lock().unwrap(), ["unmap", "release"]);
+    }
+
+    struct Quiet;
+
+    impl DmaUnmap for Quiet {
+        fn unmap(&self, _: u64, _: usize) -> Result<(), BusError> {
+            Ok(())
+        }
+
+        fn release(&self, _: u64, _: usize) {}
+    }
+
+    #[test]
+    fn packets_become_lists_of_another_devices_pages() {
+        let region = Region::alloc(&RegionConfig::heap(4 * 4096)).unwrap();
+        let config = PoolConfig {
+            count: 4,
+            data_room_bytes: 4096,
+            headroom_bytes: 0,
+            cache_size: 0,
+            ..PoolConfig::default()
+        };
+        let pool = Pool::with_region(&config, &region, 0).unwrap();
+        let nvme = DmaMapping::new(region, 0x5_0000_0000, DmaAccess::ReadWrite, Box::new(Quiet));
+        let mut rooms: Vec<Mbuf> = (0..4).filter_map(|_| pool.get()).collect();
+        rooms.sort_by_key(Mbuf::data_address);
+        let [mut first, mut second, mut third, mut last] = <[_; 4]>::try_from(rooms).unwrap();
+        // The last 16 bytes of the first page, all of the third, 8 bytes of the second.
+        assert!(first.grow(4096) && first.adj(0xff0));
+        assert!(third.grow(4096) && second.grow(8) && last.grow(1));
+        first.chain(third).unwrap();
+        first.chain(second).unwrap();
+        let prps = |mbuf: &Mbuf| -> Vec<u64> {
+            let pieces: Vec<Piece> = mbuf.pieces().filter_map(|piece| nvme.piece(piece)).collect();
+            Pages::new(pieces, 4096).unwrap().collect()
+        };
+        assert_eq!(prps(&first), [0x5_0000_0ff0, 0x5_0000_2000, 0x5_0000_1000]);
+        assert_eq!(prps(&last), [0x5_0000_3000]);
+        // One byte further, and in front of the region.
+        let piece = last.pieces().next().unwrap();
+        assert!(nvme.piece(Piece { len_bytes: 4096, ..piece }).is_some());
+        assert_eq!(nvme.piece(Piece { len_bytes: 4097, ..piece }), None);
+        assert_eq!(nvme.piece(Piece { address: piece.address + 4096, ..piece }), None);
+        assert_eq!(nvme.piece(Piece { address: piece.address - 0x3001, ..piece }), None);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum BusError {
     /// A size, count or alignment outside its range.
     #[error("{what} is {value}, outside {min} to {max}{hint}")]
     OutOfRange {
-        /// Which parameter.
+        /// Name of the parameter.
         what: &'static str,
         /// Its value.
         value: u64,
@@ -111,7 +111,7 @@ pub enum BusError {
     /// Not a PCI address.
     #[error("{value:?} is not a PCI address; write it as 0000:3b:00.0 or 3b:00.0")]
     BadPciAddress {
-        /// What was given.
+        /// The text that was given.
         value: String,
     },
     /// No PCI device at this address.
@@ -207,7 +207,7 @@ pub enum BusError {
     ForeignPages {
         /// Bytes wanted.
         len_bytes: u64,
-        /// What else to change, starting with a separator, or nothing.
+        /// Another thing to change, starting with a separator, or nothing.
         hint: &'static str,
     },
     /// A part of the BAR that must be mapped cannot be.
@@ -283,7 +283,7 @@ pub enum BusError {
     /// The operating system refused a call.
     #[error("{what}: {source}")]
     Os {
-        /// What was being done, with its object.
+        /// Action that failed, with its object.
         what: String,
         /// The system's reason.
         source: io::Error,

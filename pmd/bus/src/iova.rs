@@ -19,7 +19,7 @@ use crate::BusError;
 pub struct IovaAllocator {
     /// Free ranges `[start, end)`, ascending, disjoint and never adjacent.
     free: Vec<(u64, u64)>,
-    /// Where the next search starts.
+    /// Address at which the next search starts.
     next: u64,
     /// Bytes left unused after each allocation, so that an overrun faults.
     guard_bytes: u64,
@@ -130,7 +130,7 @@ impl IovaAllocator {
 /// Largest alignment that a mapping is given for its size: the largest page of an IOMMU.
 const MAX_ALIGN: u64 = 1 << 30;
 
-/// What a region's I/O addresses should be multiples of: its pages. BARs and the like say nothing
+/// Alignment of a region's I/O addresses: its pages. BARs and the like say nothing
 /// about theirs, and may be huge: as much as their length allows, so that IOMMU and keys need few
 /// entries for them.
 pub(crate) fn alignment(region: &Region) -> u64 {

@@ -218,7 +218,7 @@ impl<const STRIDE: usize> Slot<'_, STRIDE> {
         u32::from_be(raw)
     }
 
-    /// As [`Slot::load_acquire_be32`], without the byte swap.
+    /// Loads a word of four bytes in memory order, with acquire: nothing is swapped.
     #[inline(always)]
     #[must_use]
     pub fn load_acquire_raw32<const OFF: usize>(&self) -> u32 {

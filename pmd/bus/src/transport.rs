@@ -21,7 +21,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// The interrupt vectors.
     fn interrupts(&self) -> Arc<dyn Interrupts>;
 
-    /// Which device this is.
+    /// PCI identity of the device.
     fn identity(&self) -> &PciIdentity;
 
     /// Name of the transport: `vfio`, `model`.
@@ -39,7 +39,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Whether the last [`Transport::reset`] is over (also `true` before the first).
     fn reset_complete(&self) -> bool;
 
-    /// What the system has said about the device since it was opened, the worst if both.
+    /// The system's notice about the device since it was opened, the worst if there are several.
     ///
     /// The default never says anything: only a kernel knows more than the registers tell.
     fn notice(&self) -> Option<Notice> {
@@ -55,7 +55,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     }
 }
 
-/// What the system says about a device that a driver holds. It stays said.
+/// Notice of the system about a device that a driver holds. It is never taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum Notice {
@@ -95,7 +95,7 @@ pub trait Interrupts: Send + Sync + fmt::Debug {
     fn eventfd(&self, vector: u16) -> Result<OwnedFd, BusError>;
 }
 
-/// Which device a transport found.
+/// PCI identity of the device that a transport found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciIdentity {
     /// PCI vendor id.

@@ -37,7 +37,7 @@ fn eventfd(device: &Device, vector: u16) -> Result<OwnedFd, BusError> {
 }
 
 impl CompletionEvents {
-    /// Makes an event queue of `2^log_size` entries, which raises the interrupt `vector` when armed.
+    /// Makes an event queue of `2^log_size` entries, which raises interrupt `vector` when armed.
     ///
     /// # Errors
     ///

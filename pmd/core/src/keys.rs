@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use ferrocx_bus::{DmaAccess, DmaMapping};
 use ferrocx_mempool::{Backing, Pool, PoolKeys, Region, unique_domain};
@@ -15,8 +16,8 @@ use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
 use crate::objects::{Kind, local_mkc};
 
-/// Variant byte of the driver's mkeys: any value but 0, so that a bare index is no valid key.
-const KEY_VARIANT: u32 = 0x5a;
+/// Variant byte of the driver's first mkey.
+const FIRST_VARIANT: u8 = 0x5a;
 /// Largest `log_page_size` of an mkey. Source: reference 5.1 (12 to 31 in Linux).
 const MAX_LOG_PAGE: u32 = 31;
 
@@ -29,8 +30,19 @@ pub(crate) struct Keys {
     /// The mkey behind it, for destroying.
     mkey_index: Option<u32>,
     pd: u32,
-    /// The whole device, as [`PoolKeys::domain`] names it.
-    domain: u32,
+    domains: KeyDomains,
+    next_variant: AtomicU8,
+}
+
+/// Whose keys stand in the buffers of pools that this device stamped: numbers that no other device
+/// or protection domain of the process has, see [`PoolKeys::domain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyDomains {
+    /// The reserved L_Key: every protection domain of the device may use it.
+    pub device: u32,
+    /// A key of the device's own protection domain ([`Device::pdn`](crate::Device::pdn)): of all
+    /// pools where there is no reserved L_Key, and always of foreign memory.
+    pub pd: u32,
 }
 
 impl Keys {
@@ -64,8 +76,10 @@ impl Keys {
         pd: u32,
         mode: KeyMode,
     ) -> Result<Option<Self>, DeviceError> {
-        let domain = unique_domain();
-        let keys = |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd, domain });
+        let domains = KeyDomains { device: unique_domain(), pd: unique_domain() };
+        let next_variant = AtomicU8::new(FIRST_VARIANT + 1);
+        let keys =
+            |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd, domains, next_variant });
         Ok(match mode {
             KeyMode::Reserved => match control.reserved_lkey() {
                 Ok(0) => None,
@@ -73,10 +87,10 @@ impl Keys {
                 Err(error) => refused(error).map(|()| None)?,
             },
             KeyMode::Physical => {
-                let mkc =
-                    local_mkc(AccessMode::PA, pd).with_length64(true).with_mkey_7_0(KEY_VARIANT);
+                let variant = FIRST_VARIANT.into();
+                let mkc = local_mkc(AccessMode::PA, pd).with_length64(true).with_mkey_7_0(variant);
                 match control.create_mkey(mkc, &[]) {
-                    Ok(index) => keys(index << 8 | KEY_VARIANT, Some(index)),
+                    Ok(index) => keys(index << 8 | variant, Some(index)),
                     Err(error) => refused(error).map(|()| None)?,
                 }
             }
@@ -91,6 +105,10 @@ impl Keys {
     /// Whether queues must be created with the right to use the reserved key.
     pub(crate) fn rlky(&self) -> bool {
         self.mode == KeyMode::Reserved
+    }
+
+    pub(crate) fn domains(&self) -> KeyDomains {
+        self.domains
     }
 
     /// The object to destroy at the end.
@@ -114,13 +132,24 @@ impl Keys {
         let log_page = (mapping.iova() | len).trailing_zeros().min(MAX_LOG_PAGE);
         let pages = (0..len).step_by(1 << log_page).map(|at| mapping.iova() + at);
         let mtts: Vec<u64> = pages.collect();
+        let variant = self.variant();
         let mkc = local_mkc(AccessMode::MTT, self.pd)
-            .with_mkey_7_0(KEY_VARIANT)
+            .with_mkey_7_0(variant)
             .with_start_addr(mapping.iova())
             .with_len(len)
             .with_log_page_size(log_page);
         let index = control.create_mkey(mkc, &mtts)?;
-        Ok((index << 8 | KEY_VARIANT, Some(index)))
+        Ok((index << 8 | variant, Some(index)))
+    }
+
+    /// Variant byte of a new mkey: another one each time, because the device gives the index of a
+    /// key that was destroyed to the next one, and requests may still name the old key. Never 0, so
+    /// that a bare index is no key.
+    fn variant(&self) -> u32 {
+        match self.next_variant.fetch_add(1, Ordering::Relaxed) {
+            0 => self.variant(),
+            variant => variant.into(),
+        }
     }
 }
 
@@ -144,6 +173,8 @@ pub(crate) struct Registration {
     mapping: Arc<DmaMapping>,
     lkey: u32,
     mkey_index: Option<u32>,
+    /// Who may use the key.
+    domain: u32,
     pools: Vec<Registered>,
     /// Its end began and failed half-way: nothing may use it any more.
     is_ending: bool,
@@ -175,6 +206,8 @@ pub struct RegionKeys {
     pub stamp_to_iova: u64,
     /// Key, as it stands in a WQE.
     pub lkey_be: u32,
+    /// Who may use the key: one of [`KeyDomains`].
+    pub domain: u32,
     /// Keeps the region mapped.
     #[doc(hidden)]
     pub _mapping: Arc<DmaMapping>,
@@ -200,9 +233,18 @@ impl Registrations {
                 let dma = Arc::clone(control.memory().dma());
                 let mapping = dma.map(Arc::clone(&region), DmaAccess::ReadWrite)?;
                 let (lkey, mkey_index) = keys.for_region(control, &mapping)?;
-                let (pools, is_ending) = (Vec::new(), false);
-                let entry = Registration { region, mapping, lkey, mkey_index, pools, is_ending };
-                self.list.push(entry);
+                let is_reserved = keys.rlky() && mkey_index.is_none();
+                let domain = if is_reserved { keys.domains.device } else { keys.domains.pd };
+                let pools = Vec::new();
+                self.list.push(Registration {
+                    region,
+                    mapping,
+                    lkey,
+                    mkey_index,
+                    domain,
+                    pools,
+                    is_ending: false,
+                });
                 self.list.len() - 1
             }
         };
@@ -211,13 +253,8 @@ impl Registrations {
             return Ok(());
         }
         let stamped = pool.keys().is_none();
-        // A key of its own belongs to the protection domain of the Ethernet queues alone.
-        let is_reserved = keys.rlky() && entry.mkey_index.is_none();
-        let domain = if is_reserved { keys.domain } else { 0 };
-        let stamp = PoolKeys { region_iova: entry.mapping.iova(), lkey: entry.lkey, domain };
-        // SAFETY: the region is mapped at this address, and the reserved key covers all that is,
-        // until `unstamp` takes the stamp back before the mapping ends; domain 0 promises nothing.
-        if stamped && let Err(error) = unsafe { pool.stamp(stamp) } {
+        // SAFETY: as `stamp` says.
+        if stamped && let Err(error) = unsafe { pool.stamp(entry.stamp()) } {
             if entry.pools.is_empty() {
                 self.end(control, objects_are_gone, at)?;
             }
@@ -245,8 +282,14 @@ impl Registrations {
             return Err(DeviceError::InUse { handles });
         }
         if entry.pools[place].stamped {
-            // SAFETY: no queue holds the mapping, so none posts the pool's buffers.
-            unsafe { pool.unstamp() }?;
+            // SAFETY: no Ethernet queue holds the mapping, so none posts the pool's buffers. Queue
+            // pairs look at the domain, which is withdrawn first; what they, their keys or their
+            // page lists hold is out of the pool, so that this is refused.
+            if let Err(error) = unsafe { pool.unstamp() } {
+                // SAFETY: as `stamp` says: the registration goes on.
+                unsafe { pool.stamp(entry.stamp()) }?;
+                return Err(error.into());
+            }
             entry.pools[place].stamped = false;
         }
         if entry.pools.len() == 1 {
@@ -307,6 +350,14 @@ impl Registrations {
         self.list.iter().filter(|entry| !entry.is_ending).map(Registration::keys).collect()
     }
 
+    /// How this device reaches the regions with a pool whose buffers carry the addresses of another
+    /// one.
+    pub(crate) fn stamped_elsewhere(&self) -> Vec<RegionKeys> {
+        let elsewhere = |entry: &&Registration| entry.pools.iter().any(|pool| !pool.stamped);
+        let live = self.list.iter().filter(|entry| !entry.is_ending);
+        live.filter(elsewhere).map(Registration::keys).collect()
+    }
+
     /// mkeys of regions, to destroy at the end.
     pub(crate) fn mkeys(&self) -> impl Iterator<Item = u32> {
         self.list.iter().filter_map(|entry| entry.mkey_index)
@@ -339,6 +390,13 @@ fn give_free(pools: impl IntoIterator<Item = Registered>) {
 }
 
 impl Registration {
+    /// The words for the buffers of a pool over the region. They hold what [`Pool::stamp`] demands
+    /// until `unstamp` takes them back before key and mapping end: the region is mapped at this
+    /// address, and the key covers it for whom `domain` stands.
+    fn stamp(&self) -> PoolKeys {
+        PoolKeys { region_iova: self.mapping.iova(), lkey: self.lkey, domain: self.domain }
+    }
+
     fn keys(&self) -> RegionKeys {
         let start = self.region.base().as_ptr().addr();
         RegionKeys {
@@ -346,6 +404,7 @@ impl Registration {
             va_to_iova: self.mapping.iova().wrapping_sub(start as u64),
             stamp_to_iova: 0,
             lkey_be: self.lkey.to_be(),
+            domain: self.domain,
             _mapping: Arc::clone(&self.mapping),
         }
     }

@@ -11,8 +11,8 @@
 //!   device type of the project: queues of both siblings are made on the same handle.
 //! - [`Device::register_pool`] makes a pool's buffers reachable for both; [`KeyMode`] says by which
 //!   key.
-//! - [`Handle`] owns an object inside the device; [`CqRing`], [`Uar`], [`CompletionEvents`] are what
-//!   queues are made of.
+//! - [`Handle`] owns an object inside the device; [`CqRing`], [`Uar`] and [`CompletionEvents`] are
+//!   what queues are made of.
 //! - [`Device::add_flow_rule`] steers, marks, counts and drops; [`Routes`] leads the rest.
 //! - [`lcore`] runs pinned workers and hands work over between them.
 //!
@@ -53,7 +53,7 @@ mod uar;
 pub use bringup::FirmwareVersion;
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
-pub use cq::{Armer, CqAttr, CqRing, OP_OWN_MASK, Odd, initialise as initialise_cq};
+pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd, initialise as initialise_cq};
 pub use device::{Device, DeviceInfo, Limits};
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
@@ -64,7 +64,7 @@ pub use flow::{
 };
 pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
-pub use keys::RegionKeys;
+pub use keys::{KeyDomains, RegionKeys};
 pub use link::{LinkState, MacAddr};
 pub use objects::{Kind, QueueState, page_list};
 pub use stats::{FlowCounts, Traffic, VportCounters};

@@ -9,9 +9,6 @@ use ferrocx_mempool::{PageSize, Region, RegionConfig};
 /// By how much the heap grows at least.
 const GROWTH_BYTES: usize = 2 << 20;
 
-/// Bytes of the pages that the firmware asks for. Source: reference 2.5.
-pub(crate) const FW_PAGE_BYTES: usize = 4096;
-
 /// Where control memory comes from, and the heap that hands it out.
 #[derive(Debug)]
 #[doc(hidden)]

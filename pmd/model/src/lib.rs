@@ -6,14 +6,21 @@
 //!
 //! # Architecture
 //!
+//! The rooms of the device, from what the driver touches down to bytes; a room uses only those
+//! below it.
+//!
 //! - [`Nic::step`] does everything that is due: registers, commands, doorbells, packets, timers. It
 //!   has no thread, clock or randomness of its own; [`runner::Runner`] puts it on a thread.
-//! - `bar` holds the registers, `cmd` the command interface, one module per family of commands;
-//!   [`caps`] what is advertised, [`pages`] the host pages, [`objects`] everything that exists.
-//! - [`mkey`] checks and translates every address of a descriptor, [`eq`] writes events.
-//! - [`roce`] holds packets and protocol of RoCE, versions 1 and 2.
-//! - [`datapath`] executes descriptors, [`wire`] is what the port is plugged into.
-//! - [`log`] says what was refused and which field was wrong; [`fault`] plans what goes wrong.
+//! - `bar` takes register writes and doorbells; `cmd` is the command interface, a file for each
+//!   family of commands.
+//! - [`datapath`] joins `eth`, the Ethernet queues at work, `roce::work`, the queue pairs at work,
+//!   and [`wire`], what the port is plugged into.
+//! - `queue` is what all queues have in common: completions, events, WQEs, memory through keys.
+//! - `device` is the state that all share: [`config`], [`caps`], [`port`], [`pages`]; [`log`] says
+//!   what was refused and which field was wrong, [`fault`] plans what goes wrong.
+//! - [`objects`] is everything that the driver created; [`mkey`] checks and translates addresses.
+//! - [`roce`] also has the protocol of RoCE, versions 1 and 2, as state machines without I/O, and
+//!   `frame` pure functions on bytes.
 //!
 //! # What it does not do
 //!
@@ -47,22 +54,21 @@
 #![warn(clippy::cast_possible_truncation)]
 
 mod bar;
-pub mod caps;
+mod bits;
 mod cmd;
-pub mod config;
-pub mod congestion;
 pub mod datapath;
-pub mod eq;
-pub mod fault;
-pub mod log;
-pub mod mkey;
+mod device;
+mod eth;
+mod frame;
 pub mod nic;
 pub mod objects;
-pub mod pages;
-pub mod port;
+mod queue;
 pub mod roce;
 pub mod runner;
 pub mod wire;
 
-pub use config::{Identity, NicConfig};
+pub use device::config::{Identity, NicConfig};
+pub use device::{caps, config, congestion, fault, log, pages, port};
 pub use nic::Nic;
+pub use objects::mkey;
+pub use queue::eq;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Nic;
 
-/// How the thread waits when no device had anything to do.
+/// Way in which the thread waits when no device had anything to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
     /// It does not: the lowest latency, one core for itself.
@@ -26,10 +26,10 @@ pub enum Wait {
 /// Idle rounds before [`Wait::Sleep`] sleeps.
 const IDLE_ROUNDS: u32 = 1000;
 
-/// How a runner runs.
+/// Core and waiting of a runner's thread.
 #[derive(Default)]
 pub struct RunnerConfig {
-    /// What the thread does when it is idle.
+    /// Way in which the thread waits when it is idle.
     pub wait: Wait,
     /// Runs first, in the thread: to pin it to a core, for example.
     pub on_start: Option<Box<dyn FnOnce() + Send>>,

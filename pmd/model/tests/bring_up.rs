@@ -274,7 +274,7 @@ fn the_driver_version_is_kept() {
     let mut bytes = input(0x50, &[(0, 0x010d_0000)]);
     bytes[0x10..0x1e].copy_from_slice(b"Linux,mlx5,6.1");
     host.ok(&bytes, 0x10);
-    assert_eq!(host.nic.state().driver_version, "Linux,mlx5,6.1");
+    assert_eq!(host.nic.state().driver.version, "Linux,mlx5,6.1");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn nop(transport: &LocalTransport) {
     bar.write_be32(DOORBELL, 1);
     let start = Instant::now();
     while queue.load_acquire_be32(0x3c) & 1 != 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "the command never completed");
+        assert!(start.elapsed() < Duration::from_secs(120), "the command never completed");
         std::thread::yield_now();
     }
 }

@@ -4,6 +4,7 @@
 //! siblings.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// General capabilities, the first 256 bytes of page type 0 (`cmd_hca_cap`).
@@ -489,47 +490,36 @@ layout! {
     }
 }
 
-/// Page types of QUERY_HCA_CAP; `op_mod` is `type << 1 | current`. Source: reference 3.3.
-pub mod cap_type {
-    /// [`super::HcaCap`].
-    pub const GENERAL: u32 = 0x0;
-    /// [`super::EthCap`].
-    pub const ETHERNET_OFFLOADS: u32 = 0x1;
-    /// On-demand paging.
-    pub const ODP: u32 = 0x2;
-    /// [`super::AtomicCap`].
-    pub const ATOMIC: u32 = 0x3;
-    /// [`super::RoceCap`].
-    pub const ROCE: u32 = 0x4;
-    /// Flow tables of the NIC: [`super::FlowTableProps`] blocks at [`super::nic_flow_table`].
-    pub const NIC_FLOW_TABLE: u32 = 0x7;
-    /// E-switch flow tables.
-    pub const ESWITCH_FLOW_TABLE: u32 = 0x8;
-    /// E-switch.
-    pub const ESWITCH: u32 = 0x9;
-    /// Quality of service.
-    pub const QOS: u32 = 0xc;
-    /// General capabilities, second page.
-    pub const GENERAL_2: u32 = 0x20;
+values! {
+    /// Page types of QUERY_HCA_CAP; `op_mod` is `type << 1 | current`. Source: reference 3.3.
+    pub mod cap_type: u32 {
+        0x0 GENERAL "General capabilities, [`super::HcaCap`].";
+        0x1 ETHERNET_OFFLOADS "Ethernet offloads, [`super::EthCap`].";
+        0x2 ODP "On-demand paging.";
+        0x3 ATOMIC "Atomics, [`super::AtomicCap`].";
+        0x4 ROCE "RoCE, [`super::RoceCap`].";
+        0x7 NIC_FLOW_TABLE
+            "NIC flow tables: [`super::FlowTableProps`] at [`super::nic_flow_table`].";
+        0x8 ESWITCH_FLOW_TABLE "E-switch flow tables.";
+        0x9 ESWITCH "E-switch.";
+        0xc QOS "Quality of service.";
+        0x20 GENERAL_2 "General capabilities, second page.";
+    }
 }
 
 /// Size of a capability page in bytes. Source: reference 4.2, QUERY_HCA_CAP.
 pub const CAP_PAGE_BYTES: usize = 4096;
 
-/// Byte offsets of the [`FlowTableProps`] blocks in page type 7. Source: reference 5.11.
-pub mod nic_flow_table {
-    /// Receive.
-    pub const NIC_RECEIVE: usize = 0x40;
-    /// Receive, RDMA.
-    pub const NIC_RECEIVE_RDMA: usize = 0x80;
-    /// Receive, sniffer.
-    pub const NIC_RECEIVE_SNIFFER: usize = 0xc0;
-    /// Transmit.
-    pub const NIC_TRANSMIT: usize = 0x100;
-    /// Transmit, RDMA.
-    pub const NIC_TRANSMIT_RDMA: usize = 0x140;
-    /// Transmit, sniffer.
-    pub const NIC_TRANSMIT_SNIFFER: usize = 0x180;
+values! {
+    /// Byte offsets of the [`FlowTableProps`] blocks in page type 7. Source: reference 5.11.
+    pub mod nic_flow_table: usize {
+        0x40 NIC_RECEIVE "Receive.";
+        0x80 NIC_RECEIVE_RDMA "Receive, RDMA.";
+        0xc0 NIC_RECEIVE_SNIFFER "Receive, sniffer.";
+        0x100 NIC_TRANSMIT "Transmit.";
+        0x140 NIC_TRANSMIT_RDMA "Transmit, RDMA.";
+        0x180 NIC_TRANSMIT_SNIFFER "Transmit, sniffer.";
+    }
 }
 
 /// [`HcaCap::port_type`] of an Ethernet port. Source: reference 5.10.

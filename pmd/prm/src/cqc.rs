@@ -3,11 +3,12 @@
 //! Source: reference 5.4; PRM "Completion Queue Context", `mlx5_ifc_cqc_bits`.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// Completion queue context, 64 bytes (`cqc`).
     pub struct Cqc [0x40] {
-        /// 0 ok, 9 overflow, 0xa write failure.
+        /// State of the queue, see [`status`].
         0x00 [31:28] status;
         /// The doorbell record stands in a user memory object.
         0x00 [25] dbr_umem_valid;
@@ -25,9 +26,9 @@ layout! {
         0x00 [16:15] cq_period_mode;
         /// CQEs may be compressed.
         0x00 [14] cqe_comp_en;
-        /// What a mini CQE carries: 0 hash, 1 checksum, 3 checksum and stride index.
+        /// Content of a mini CQE, see [`mini_cqe_format`].
         0x00 [13:12] mini_cqe_res_format;
-        /// 6 armed for solicited CQEs, 9 armed, 0xa fired.
+        /// Whether a CQE raises an event, see [`arm_state`].
         0x00 [11:8] st;
         /// 0 basic, 1 enhanced.
         0x00 [1:0] cqe_compression_layout;
@@ -58,34 +59,30 @@ layout! {
     }
 }
 
-/// [`Cqc::st`] and [`Eqc::st`](crate::eqc::Eqc::st). Source: reference 5.4 and 5.5.
-pub mod arm_state {
-    /// A solicited or failed completion raises an event.
-    pub const SOLICITED_ARMED: u32 = 6;
-    /// The next entry raises an event.
-    pub const ARMED: u32 = 9;
-    /// The event was raised; the queue waits to be armed.
-    pub const FIRED: u32 = 0xa;
-    /// An event queue that needs no arming.
-    pub const ALWAYS_ARMED: u32 = 0xb;
+values! {
+    /// [`Cqc::st`] and [`Eqc::st`](crate::eqc::Eqc::st). Source: reference 5.4 and 5.5.
+    pub mod arm_state: u32 {
+        6 SOLICITED_ARMED "A solicited or failed completion raises an event.";
+        9 ARMED "The next entry raises an event.";
+        0xa FIRED "The event was raised; the queue waits to be armed.";
+        0xb ALWAYS_ARMED "An event queue that needs no arming.";
+    }
 }
 
-/// [`Cqc::status`] and [`Eqc::status`](crate::eqc::Eqc::status). Source: reference 5.4 and 5.5.
-pub mod status {
-    /// The queue works.
-    pub const OK: u32 = 0;
-    /// The completion queue was full.
-    pub const OVERFLOW: u32 = 9;
-    /// An entry could not be written.
-    pub const WRITE_FAILURE: u32 = 0xa;
+values! {
+    /// [`Cqc::status`] and [`Eqc::status`](crate::eqc::Eqc::status). Source: reference 5.4 and 5.5.
+    pub mod status: u32 {
+        0 OK "The queue works.";
+        9 OVERFLOW "The completion queue was full.";
+        0xa WRITE_FAILURE "An entry could not be written.";
+    }
 }
 
-/// [`Cqc::mini_cqe_res_format`]. Source: reference 5.4.
-pub mod mini_cqe_format {
-    /// RSS hash.
-    pub const HASH: u32 = 0;
-    /// Checksum.
-    pub const CHECKSUM: u32 = 1;
-    /// Checksum and stride index.
-    pub const CHECKSUM_STRIDE_INDEX: u32 = 3;
+values! {
+    /// [`Cqc::mini_cqe_res_format`]. Source: reference 5.4.
+    pub mod mini_cqe_format: u32 {
+        0 HASH "RSS hash.";
+        1 CHECKSUM "Checksum.";
+        3 CHECKSUM_STRIDE_INDEX "Checksum and stride index.";
+    }
 }

@@ -4,6 +4,7 @@
 //! `mlx5_mini_cqe8`.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// Completion queue entry, 64 bytes.
@@ -78,7 +79,7 @@ layout! {
         0x3c [15:8] signature;
         /// Kind of completion, see [`CqeOpcode`].
         0x3c [7:4] opcode;
-        /// What else the entry carries, see [`CqeFormat`].
+        /// Further content of the entry, see [`CqeFormat`].
         0x3c [3:2] format;
         /// The sender asked for a solicited event.
         0x3c [1] se;
@@ -118,51 +119,35 @@ layout! {
     pub struct MiniCqe [0x8] {
         /// RSS hash (format 0), or checksum 31:16 and stride index 15:0 (formats 1 and 3).
         0x00 [31:0] rx_hash_result;
-        /// As in [`Cqe64::byte_cnt`].
+        /// Bytes scattered, coded like [`Cqe64::byte_cnt`].
         0x04 [31:0] byte_cnt;
     }
 }
 
-/// [`Cqe64::opcode`]. Source: reference 6.7, "CQE opcodes".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CqeOpcode(pub u32);
-
-impl CqeOpcode {
-    /// A send-side work request ended.
-    pub const REQUESTER: Self = Self(0);
-    /// An RDMA write with immediate arrived.
-    pub const RESPONDER_WRITE_IMM: Self = Self(1);
-    /// A message or an Ethernet packet arrived.
-    pub const RESPONDER_SEND: Self = Self(2);
-    /// A message with immediate arrived.
-    pub const RESPONDER_SEND_IMM: Self = Self(3);
-    /// A message with invalidate arrived.
-    pub const RESPONDER_SEND_INVAL: Self = Self(4);
-    /// Last entry of the old buffer of a resized CQ.
-    pub const RESIZE_CQ: Self = Self(5);
-    /// Signature error.
-    pub const SIGNATURE_ERROR: Self = Self(12);
-    /// A send-side work request failed.
-    pub const REQUESTER_ERROR: Self = Self(13);
-    /// A receive failed.
-    pub const RESPONDER_ERROR: Self = Self(14);
-    /// Never written.
-    pub const INVALID: Self = Self(15);
+values! {
+    /// [`Cqe64::opcode`]. Source: reference 6.7, "CQE opcodes".
+    pub struct CqeOpcode(u32) {
+        0 REQUESTER "A send-side work request ended.";
+        1 RESPONDER_WRITE_IMM "An RDMA write with immediate arrived.";
+        2 RESPONDER_SEND "A message or an Ethernet packet arrived.";
+        3 RESPONDER_SEND_IMM "A message with immediate arrived.";
+        4 RESPONDER_SEND_INVAL "A message with invalidate arrived.";
+        5 RESIZE_CQ "Last entry of the old buffer of a resized CQ.";
+        12 SIGNATURE_ERROR "Signature error.";
+        13 REQUESTER_ERROR "A send-side work request failed.";
+        14 RESPONDER_ERROR "A receive failed.";
+        15 INVALID "Never written.";
+    }
 }
 
-/// [`Cqe64::format`]. Source: reference 6.7, `op_own`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CqeFormat(pub u32);
-
-impl CqeFormat {
-    /// No data in the entry.
-    pub const PLAIN: Self = Self(0);
-    /// Up to 32 bytes of data in the entry.
-    pub const INLINE_32: Self = Self(1);
-    /// Up to 64 bytes of data in the first half of a 128-byte entry.
-    pub const INLINE_64: Self = Self(2);
-    /// Title of a compressed block.
-    pub const COMPRESSED: Self = Self(3);
+values! {
+    /// [`Cqe64::format`]. Source: reference 6.7, `op_own`.
+    pub struct CqeFormat(u32) {
+        0 PLAIN "No data in the entry.";
+        1 INLINE_32 "Up to 32 bytes of data in the entry.";
+        2 INLINE_64 "Up to 64 bytes of data in the first half of a 128-byte entry.";
+        3 COMPRESSED "Title of a compressed block.";
+    }
 }
 
 /// Value of the last byte of an entry that was never written: opcode 15, owner 1.

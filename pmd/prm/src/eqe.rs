@@ -3,11 +3,12 @@
 //! Source: reference 6.10; PRM "Event Queue Entry", `mlx5_eqe`.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// Event queue entry, 64 bytes.
     pub struct Eqe [0x40] {
-        /// What happened, see [`EventType`].
+        /// Type of the event, see [`EventType`].
         0x00 [23:16] event_type;
         /// Detail; its meaning depends on the type.
         0x00 [7:0] event_sub_type;
@@ -66,64 +67,40 @@ layout! {
     }
 }
 
-/// [`Eqe::event_type`]. Source: reference 6.10, `enum mlx5_event`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct EventType(pub u8);
-
-impl EventType {
-    /// A completion queue has something to report.
-    pub const COMPLETION: Self = Self(0x00);
-    /// Path migrated.
-    pub const PATH_MIGRATED: Self = Self(0x01);
-    /// First packet on a queue pair that was waiting for it.
-    pub const COMM_ESTABLISHED: Self = Self(0x02);
-    /// A send queue is drained.
-    pub const SQ_DRAINED: Self = Self(0x03);
-    /// A completion queue overran or could not be written.
-    pub const CQ_ERROR: Self = Self(0x04);
-    /// A work queue failed for good.
-    pub const WQ_CATASTROPHIC: Self = Self(0x05);
-    /// Path migration failed.
-    pub const PATH_MIG_FAILED: Self = Self(0x07);
-    /// The firmware failed.
-    pub const INTERNAL_ERROR: Self = Self(0x08);
-    /// The link changed.
-    pub const PORT_CHANGE: Self = Self(0x09);
-    /// Commands have completed.
-    pub const COMMAND: Self = Self(0x0a);
-    /// The device wants pages, or gives them back.
-    pub const PAGE_REQUEST: Self = Self(0x0b);
-    /// The NIC vport context changed.
-    pub const NIC_VPORT_CHANGE: Self = Self(0x0d);
-    /// A work queue got an invalid request.
-    pub const WQ_INVALID_REQ: Self = Self(0x10);
-    /// A work queue violated access rights.
-    pub const WQ_ACCESS_ERROR: Self = Self(0x11);
-    /// A shared receive queue failed for good.
-    pub const SRQ_CATASTROPHIC: Self = Self(0x12);
-    /// The last WQE of a shared receive queue was taken by a queue pair in error.
-    pub const SRQ_LAST_WQE: Self = Self(0x13);
-    /// A shared receive queue fell below its limit.
-    pub const SRQ_LIMIT: Self = Self(0x14);
-    /// A module was plugged in or out.
-    pub const PORT_MODULE: Self = Self(0x16);
-    /// The device is hot.
-    pub const TEMP_WARN: Self = Self(0x17);
-    /// General notification.
-    pub const GENERAL: Self = Self(0x22);
+values! {
+    /// [`Eqe::event_type`]. Source: reference 6.10, `enum mlx5_event`.
+    pub struct EventType(u8) {
+        0x00 COMPLETION "A completion queue has something to report.";
+        0x01 PATH_MIGRATED "Path migrated.";
+        0x02 COMM_ESTABLISHED "First packet on a queue pair that was waiting for it.";
+        0x03 SQ_DRAINED "A send queue is drained.";
+        0x04 CQ_ERROR "A completion queue overran or could not be written.";
+        0x05 WQ_CATASTROPHIC "A work queue failed for good.";
+        0x07 PATH_MIG_FAILED "Path migration failed.";
+        0x08 INTERNAL_ERROR "The firmware failed.";
+        0x09 PORT_CHANGE "The link changed.";
+        0x0a COMMAND "Commands have completed.";
+        0x0b PAGE_REQUEST "The device wants pages, or gives them back.";
+        0x0d NIC_VPORT_CHANGE "The NIC vport context changed.";
+        0x10 WQ_INVALID_REQ "A work queue got an invalid request.";
+        0x11 WQ_ACCESS_ERROR "A work queue violated access rights.";
+        0x12 SRQ_CATASTROPHIC "A shared receive queue failed for good.";
+        0x13 SRQ_LAST_WQE
+            "The last WQE of a shared receive queue was taken by a queue pair in error.";
+        0x14 SRQ_LIMIT "A shared receive queue fell below its limit.";
+        0x16 PORT_MODULE "A module was plugged in or out.";
+        0x17 TEMP_WARN "The device is hot.";
+        0x22 GENERAL "General notification.";
+    }
 }
 
-/// Sub type of [`EventType::PORT_CHANGE`]. Source: reference 6.10.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortChange(pub u8);
-
-impl PortChange {
-    /// The link went down.
-    pub const DOWN: Self = Self(1);
-    /// The link came up.
-    pub const ACTIVE: Self = Self(4);
-    /// The link is initialized (InfiniBand).
-    pub const INITIALIZED: Self = Self(5);
+values! {
+    /// Sub type of [`EventType::PORT_CHANGE`]. Source: reference 6.10.
+    pub struct PortChange(u8) {
+        1 DOWN "The link went down.";
+        4 ACTIVE "The link came up.";
+        5 INITIALIZED "The link is initialized (InfiniBand).";
+    }
 }
 
 /// [`EventCqError::syndrome`]: the queue was full.

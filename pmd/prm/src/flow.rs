@@ -4,7 +4,7 @@
 //! `fte_match_set_lyr_2_4`.
 
 use crate::layout;
-use crate::layout::bits;
+use crate::layout::{bits, values};
 
 layout! {
     /// Flow table context, 40 bytes (`flow_table_context`).
@@ -127,8 +127,8 @@ layout! {
         0x04 [31:0] group_id;
         /// Value that a matching packet's CQE carries in `sop_drop_qpn`.
         0x08 [23:0] flow_tag;
-        /// 0x1 allow, 0x2 drop, 0x4 forward, 0x8 count, 0x10 reformat, 0x20 decap, 0x40 modify
-        /// header, 0x80 pop VLAN, 0x100 push VLAN.
+        /// Bits of [`action`], and 0x10 reformat, 0x20 decap, 0x40 modify header, 0x80 pop VLAN,
+        /// 0x100 push VLAN.
         0x0c [15:0] action;
         /// Entries of the destination list have 16 bytes, not 8.
         0x10 [31] extended_destination;
@@ -172,12 +172,12 @@ layout! {
 /// `table_type` of the flow table commands: packets that the NIC receives. Source: reference 5.12.
 pub const TABLE_TYPE_NIC_RX: u32 = 0;
 
-/// [`FlowDestination::destination_type`]. Source: reference 5.12.
-pub mod destination_type {
-    /// Another flow table.
-    pub const FLOW_TABLE: u32 = 1;
-    /// A TIR.
-    pub const TIR: u32 = 2;
+values! {
+    /// [`FlowDestination::destination_type`]. Source: reference 5.12.
+    pub mod destination_type: u32 {
+        1 FLOW_TABLE "Another flow table.";
+        2 TIR "A TIR.";
+    }
 }
 
 bits! {

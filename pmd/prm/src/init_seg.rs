@@ -3,6 +3,7 @@
 //! Source: reference 1.1 to 1.3; PRM "Initialization Segment", `mlx5_init_seg`.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// Words 0x000 to 0x01f of BAR0.
@@ -63,7 +64,7 @@ layout! {
         0x38 [26:24] severity;
         /// Number of the internal processor.
         0x3c [31:24] irisc_index;
-        /// What happened, see [`crate::syndrome::HealthSyndrome`].
+        /// Health syndrome, see [`crate::syndrome::HealthSyndrome`].
         0x3c [23:16] synd;
         /// Further detail of `synd`.
         0x3c [15:0] ext_synd;
@@ -130,67 +131,47 @@ layout! {
 /// The command interface revision that drivers accept. Source: reference 1.1.
 pub const CMD_INTERFACE_REV: u32 = 5;
 
-/// Byte offsets in BAR0. Source: reference 1.1.
-pub mod offset {
-    /// Firmware revision.
-    pub const FW_REV: u64 = 0x0000;
-    /// Command interface revision and firmware sub-minor revision.
-    pub const CMDIF_REV: u64 = 0x0004;
-    /// High half of the command queue address; write it first.
-    pub const CMDQ_ADDR_HI: u64 = 0x0010;
-    /// Low half of the command queue address, interface mode, queue size; writing it commits.
-    pub const CMDQ_ADDR_LO: u64 = 0x0014;
-    /// Command doorbell vector.
-    pub const COMMAND_DOORBELL: u64 = 0x0018;
-    /// [`super::Initializing`].
-    pub const INITIALIZING: u64 = 0x01fc;
-    /// [`super::HealthBuffer`].
-    pub const HEALTH_BUFFER: u64 = 0x0200;
-    /// Command time limit, [`super::TimeOut`].
-    pub const CMD_EXEC_TO: u64 = 0x0ff8;
-    /// Initialization time limit, [`super::TimeOut`]; 0 means that there are none.
-    pub const CMD_Q_INIT_TO: u64 = 0x0ffc;
-    /// High half of the free-running clock.
-    pub const INTERNAL_TIMER_H: u64 = 0x1000;
-    /// Low half of the free-running clock.
-    pub const INTERNAL_TIMER_L: u64 = 0x1004;
-    /// [`super::HealthCounter`].
-    pub const HEALTH_COUNTER: u64 = 0x1010;
-    /// Seconds of the real-time clock.
-    pub const REAL_TIME_H: u64 = 0x1040;
-    /// Nanoseconds of the real-time clock.
-    pub const REAL_TIME_L: u64 = 0x1044;
-    /// First byte behind the segment.
-    pub const END: u64 = 0x2010;
+values! {
+    /// Byte offsets in BAR0. Source: reference 1.1.
+    pub mod offset: u64 {
+        0x0000 FW_REV "Firmware revision.";
+        0x0004 CMDIF_REV "Command interface revision and firmware sub-minor revision.";
+        0x0010 CMDQ_ADDR_HI "High half of the command queue address; write it first.";
+        0x0014 CMDQ_ADDR_LO
+            "Low half of that address, interface mode, queue size; writing it commits.";
+        0x0018 COMMAND_DOORBELL "Command doorbell vector.";
+        0x01fc INITIALIZING "Whether the firmware is ready, [`super::Initializing`].";
+        0x0200 HEALTH_BUFFER "Health of the firmware, [`super::HealthBuffer`].";
+        0x0ff8 CMD_EXEC_TO "Command time limit, [`super::TimeOut`].";
+        0x0ffc CMD_Q_INIT_TO
+            "Initialization time limit, [`super::TimeOut`]; 0 means that there are none.";
+        0x1000 INTERNAL_TIMER_H "High half of the free-running clock.";
+        0x1004 INTERNAL_TIMER_L "Low half of the free-running clock.";
+        0x1010 HEALTH_COUNTER "Sign of life, [`super::HealthCounter`].";
+        0x1040 REAL_TIME_H "Seconds of the real-time clock.";
+        0x1044 REAL_TIME_L "Nanoseconds of the real-time clock.";
+        0x2010 END "First byte behind the segment.";
+    }
 }
 
-/// Registers inside one UAR page. Source: reference 1.3.
-pub mod uar {
-    /// Size of a page and distance from one to the next.
-    pub const PAGE_BYTES: u64 = 4096;
-    /// [`super::CqArm`], 8 bytes.
-    pub const CQ_ARM: u64 = 0x020;
-    /// [`super::EqDoorbell`]: new consumer index, and arm.
-    pub const EQ_ARM: u64 = 0x040;
-    /// [`super::EqDoorbell`]: new consumer index only.
-    pub const EQ_CI: u64 = 0x048;
-    /// First send doorbell (BlueFlame) register, buffer A.
-    pub const SEND_DOORBELL: u64 = 0x800;
-    /// Number of send doorbell registers in a page.
-    pub const SEND_DOORBELLS: u64 = 4;
+values! {
+    /// Registers inside one UAR page. Source: reference 1.3.
+    pub mod uar: u64 {
+        4096 PAGE_BYTES "Size of a page and distance from one to the next.";
+        0x020 CQ_ARM "Arms a completion queue: [`super::CqArm`], 8 bytes.";
+        0x040 EQ_ARM "New consumer index of an event queue, and arm: [`super::EqDoorbell`].";
+        0x048 EQ_CI "New consumer index of an event queue: [`super::EqDoorbell`].";
+        0x800 SEND_DOORBELL "First send doorbell (BlueFlame) register, buffer A.";
+        4 SEND_DOORBELLS "Number of send doorbell registers in a page.";
+    }
 }
 
-/// Values of [`InitSegment::nic_interface`]. Source: reference 1.1 and 3.8.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NicInterface(pub u32);
-
-impl NicInterface {
-    /// Normal operation.
-    pub const FULL: Self = Self(0);
-    /// Disabled; a new queue address enables it again.
-    pub const DISABLED: Self = Self(1);
-    /// No-DRAM NIC.
-    pub const NO_DRAM: Self = Self(2);
-    /// Written: reset the whole device; read: the reset goes on.
-    pub const SW_RESET: Self = Self(7);
+values! {
+    /// Values of [`InitSegment::nic_interface`]. Source: reference 1.1 and 3.8.
+    pub struct NicInterface(u32) {
+        0 FULL "Normal operation.";
+        1 DISABLED "Disabled; a new queue address enables it again.";
+        2 NO_DRAM "No-DRAM NIC.";
+        7 SW_RESET "Written: reset the whole device; read: the reset goes on.";
+    }
 }

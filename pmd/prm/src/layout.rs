@@ -52,7 +52,7 @@ pub trait Layout: Part + fmt::Debug {
     }
 }
 
-/// What can stand at a byte offset of a layout: a big-endian number, bytes, another layout.
+/// Content of a field at a byte offset of a layout: a big-endian number, bytes, another layout.
 pub trait Part: Sized {
     /// Length in bytes.
     const LEN_BYTES: usize;
@@ -498,9 +498,39 @@ macro_rules! layout {
     };
 }
 
+/// Declares numbers that a field may hold, `value NAME "meaning";`, as a module of plain numbers or
+/// as a type of their own: an open set, for hardware may surprise us.
+macro_rules! values {
+    (
+        $(#[$meta:meta])*
+        pub mod $name:ident: $type:ty { $($value:literal $const:ident $doc:literal;)* }
+    ) => {
+        $(#[$meta])*
+        pub mod $name {
+            $( #[doc = $doc] pub const $const: $type = $value; )*
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($type:ty) { $($value:literal $const:ident $doc:literal;)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name(pub $type);
+
+        impl $name {
+            $( #[doc = $doc] pub const $const: Self = Self($value); )*
+        }
+    };
+}
+pub(crate) use values;
+
 /// Declares a set of bits, each named after what it stands for: `3 RWE: rwe;`.
 macro_rules! bits {
-    ($(#[$meta:meta])* pub mod $name:ident: $type:ty { $($bit:literal $const:ident: $what:tt;)* }) => {
+    (
+        $(#[$meta:meta])*
+        pub mod $name:ident: $type:ty { $($bit:literal $const:ident: $what:ident;)* }
+    ) => {
         $(#[$meta])*
         pub mod $name {
             $(

@@ -4,6 +4,7 @@
 //! offsets of Linux `ib_mad.h`, `ibta_vol1_c12.h`, `cma.c`. Messages stand behind the header.
 
 use crate::layout;
+use crate::layout::{rows, values};
 
 /// Bytes of a management datagram.
 pub const MAD_BYTES: usize = 256;
@@ -22,26 +23,28 @@ pub const GSI_QKEY: u32 = 0x8001_0000;
 /// The partition that every port is a full member of.
 pub const DEFAULT_PKEY: u32 = 0xffff;
 
-/// `attr_id` of the connection manager's messages.
-pub mod cm_attr {
-    /// [`super::CmReq`].
-    pub const REQ: u32 = 0x10;
-    /// [`super::CmMra`].
-    pub const MRA: u32 = 0x11;
-    /// [`super::CmRej`].
-    pub const REJ: u32 = 0x12;
-    /// [`super::CmRep`].
-    pub const REP: u32 = 0x13;
-    /// [`super::CmRtu`].
-    pub const RTU: u32 = 0x14;
-    /// [`super::CmDreq`].
-    pub const DREQ: u32 = 0x15;
-    /// [`super::CmDrep`].
-    pub const DREP: u32 = 0x16;
-    /// [`super::CmSidrReq`].
-    pub const SIDR_REQ: u32 = 0x17;
-    /// [`super::CmSidrRep`].
-    pub const SIDR_REP: u32 = 0x18;
+values! {
+    /// `attr_id` of the connection manager's messages.
+    pub mod cm_attr: u32 {
+        0x10 REQ "Request for a connection, [`super::CmReq`].";
+        0x11 MRA "It will take longer, [`super::CmMra`].";
+        0x12 REJ "Refusal, [`super::CmRej`].";
+        0x13 REP "Acceptance of a connection, [`super::CmRep`].";
+        0x14 RTU "Ready to use, [`super::CmRtu`].";
+        0x15 DREQ "Request to end a connection, [`super::CmDreq`].";
+        0x16 DREP "Answer to a request to end, [`super::CmDrep`].";
+        0x17 SIDR_REQ "Question for a service, [`super::CmSidrReq`].";
+        0x18 SIDR_REP "Answer to such a question, [`super::CmSidrRep`].";
+    }
+}
+
+rows! { $
+    comm_ids {
+        /// Number of the connection at the sender, 0 in a refusal from one that has none.
+        0x00 [31:0] local_comm_id;
+        /// Number of the connection at the receiver.
+        0x04 [31:0] remote_comm_id;
+    }
 }
 
 layout! {
@@ -49,21 +52,21 @@ layout! {
     pub struct MadHeader [0x18] {
         /// Version of the header: 1.
         0x00 [31:24] base_version;
-        /// Who it is for.
+        /// Management class that the datagram belongs to.
         0x00 [23:16] mgmt_class;
         /// Version of the class.
         0x00 [15:8] class_version;
-        /// What is done.
+        /// Operation, such as get or send.
         0x00 [7:0] method;
-        /// How it went.
+        /// Status of the operation.
         0x04 [31:16] status;
-        /// The class's own.
+        /// Defined by the class.
         0x04 [15:0] class_specific;
-        /// Which transaction it belongs to.
+        /// Transaction that the datagram belongs to.
         0x08 (u64) transaction_id;
-        /// Which message follows.
+        /// Attribute, the kind of message that follows.
         0x10 [31:16] attr_id;
-        /// The attribute's own.
+        /// Defined by the attribute.
         0x14 [31:0] attr_mod;
     }
 
@@ -73,7 +76,7 @@ layout! {
         0x00 [31:0] local_comm_id;
         /// Vendor of enhanced connection establishment.
         0x04 [23:0] vendor_id;
-        /// What is asked for.
+        /// Service that is asked for.
         0x08 (u64) service_id;
         /// The sender's device.
         0x10 (u64) local_ca_guid;
@@ -139,48 +142,39 @@ layout! {
         0x5c [7:3] primary_local_ack_timeout;
         /// The alternate path, of the same fields as the primary one; zero without one.
         0x60 ([u8; 44]) alternate_path;
-        /// The user's own.
+        /// Private data of the user.
         0x8c ([u8; 92]) private_data;
     }
 
     /// "It will take longer", 232 bytes.
     pub struct CmMra [0xe8] {
-        /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
-        /// What was received: 0 REQ, 1 REP, 2 LAP.
+        ..comm_ids;
+        /// Message that was received: 0 REQ, 1 REP, 2 LAP.
         0x08 [31:30] message_mraed;
         /// The answer comes within 4.096 us times 2 to this power.
         0x08 [23:19] service_timeout;
-        /// The user's own.
+        /// Private data of the user.
         0x0a ([u8; 222]) private_data;
     }
 
     /// Refusal, 232 bytes.
     pub struct CmRej [0xe8] {
-        /// Number of the connection at the sender, 0 if it has none.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
-        /// What is refused: 0 REQ, 1 REP, 2 nothing in particular.
+        ..comm_ids;
+        /// Message that is refused: 0 REQ, 1 REP, 2 nothing in particular.
         0x08 [31:30] message_rejected;
         /// Bytes of `ari` that count.
         0x08 [23:17] rejected_info_length;
-        /// Why.
+        /// Reason of the refusal, as the class numbers it.
         0x08 [15:0] reason;
-        /// What would have been accepted.
+        /// Additional information: values that would have been accepted.
         0x0c ([u8; 72]) ari;
-        /// The user's own.
+        /// Private data of the user.
         0x54 ([u8; 148]) private_data;
     }
 
     /// Acceptance of a connection, 232 bytes.
     pub struct CmRep [0xe8] {
-        /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
+        ..comm_ids;
         /// Key of datagrams.
         0x08 [31:0] local_q_key;
         /// The sender's queue pair.
@@ -201,7 +195,7 @@ layout! {
         0x18 [23:16] initiator_depth;
         /// How long its acknowledgements may take.
         0x18 [15:11] target_ack_delay;
-        /// What became of the alternate path: 0 accepted, 1 not supported, 2 refused.
+        /// Fate of the alternate path: 0 accepted, 1 not supported, 2 refused.
         0x18 [10:9] failover_accepted;
         /// The sender gives credits.
         0x18 [8] end_to_end_flow_control;
@@ -211,39 +205,30 @@ layout! {
         0x18 [4] srq;
         /// The sender's device.
         0x1c (u64) local_ca_guid;
-        /// The user's own.
+        /// Private data of the user.
         0x24 ([u8; 196]) private_data;
     }
 
     /// "Ready to use", 232 bytes.
     pub struct CmRtu [0xe8] {
-        /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
-        /// The user's own.
+        ..comm_ids;
+        /// Private data of the user.
         0x08 ([u8; 224]) private_data;
     }
 
     /// Request to end a connection, 232 bytes.
     pub struct CmDreq [0xe8] {
-        /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
+        ..comm_ids;
         /// The receiver's queue pair.
         0x08 [31:8] remote_qpn_eecn;
-        /// The user's own.
+        /// Private data of the user.
         0x0c ([u8; 220]) private_data;
     }
 
     /// Answer to [`CmDreq`], 232 bytes.
     pub struct CmDrep [0xe8] {
-        /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
-        /// The user's own.
+        ..comm_ids;
+        /// Private data of the user.
         0x08 ([u8; 224]) private_data;
     }
 
@@ -253,9 +238,9 @@ layout! {
         0x00 [31:0] request_id;
         /// Partition.
         0x04 [31:16] partition_key;
-        /// What is asked for.
+        /// Service that is asked for.
         0x08 (u64) service_id;
-        /// The user's own.
+        /// Private data of the user.
         0x10 ([u8; 216]) private_data;
     }
 
@@ -274,18 +259,17 @@ layout! {
         0x08 [31:8] qpn;
         /// Vendor, low part.
         0x08 [7:0] vendor_id_l;
-        /// What was asked for.
+        /// Service that was asked for.
         0x0c (u64) service_id;
         /// Key of its datagrams.
         0x14 [31:0] q_key;
-        /// What `status` needs.
+        /// Details that `status` asks for.
         0x18 ([u8; 72]) additional_information;
-        /// The user's own.
+        /// Private data of the user.
         0x60 ([u8; 136]) private_data;
     }
 
-    /// What `rdma_cm` puts in front of the private data of requests: IP addresses and port, 36
-    /// bytes.
+    /// Header of `rdma_cm` before the private data of requests, 36 bytes: IP addresses and port.
     pub struct CmaHeader [0x24] {
         /// Version of this header: 0.
         0x00 [31:24] cma_version;

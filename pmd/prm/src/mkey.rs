@@ -3,6 +3,7 @@
 //! Source: reference 5.1; PRM "Memory Key Context", `mlx5_ifc_mkc_bits`.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// Memory key context, 64 bytes (`mkc`).
@@ -105,21 +106,16 @@ impl Mtt {
     }
 }
 
-/// Access mode of an mkey, from the two fields of [`Mkc`] that hold it.
-///
-/// Source: reference 5.1, `MLX5_MKC_ACCESS_MODE_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AccessMode(pub u32);
-
-impl AccessMode {
-    /// Physical (bus) addresses, no translation.
-    pub const PA: Self = Self(0);
-    /// Pages of equal size.
-    pub const MTT: Self = Self(1);
-    /// Pieces of any length of other mkeys.
-    pub const KLM: Self = Self(2);
-    /// Pieces of equal length of other mkeys.
-    pub const KSM: Self = Self(3);
+values! {
+    /// Access mode of an mkey, from the two fields of [`Mkc`] that hold it.
+    ///
+    /// Source: reference 5.1, `MLX5_MKC_ACCESS_MODE_*`.
+    pub struct AccessMode(u32) {
+        0 PA "Physical (bus) addresses, no translation.";
+        1 MTT "Pages of equal size.";
+        2 KLM "Pieces of any length of other mkeys.";
+        3 KSM "Pieces of equal length of other mkeys.";
+    }
 }
 
 impl Mkc {

@@ -4,7 +4,7 @@
 //! `mlx5_ifc_ads_bits`.
 
 use crate::layout;
-use crate::layout::bits;
+use crate::layout::{bits, values};
 
 layout! {
     /// Address path, 44 bytes (`ads`).
@@ -210,31 +210,27 @@ layout! {
     }
 }
 
-/// [`Qpc::st`] of the services that are used here. Source: reference 5.2.
-pub mod service {
-    /// Reliable connection.
-    pub const RC: u32 = 0;
-    /// Unreliable connection.
-    pub const UC: u32 = 1;
-    /// Unreliable datagram.
-    pub const UD: u32 = 2;
-    /// General services, queue pair 1 on the wire.
-    pub const GSI: u32 = 8;
-    /// A queue that only carries UMR requests.
-    pub const REG_UMR: u32 = 0xc;
+values! {
+    /// [`Qpc::st`] of the services that are used here. Source: reference 5.2.
+    pub mod service: u32 {
+        0 RC "Reliable connection.";
+        1 UC "Unreliable connection.";
+        2 UD "Unreliable datagram.";
+        8 GSI "General services, queue pair 1 on the wire.";
+        0xc REG_UMR "A queue that only carries UMR requests.";
+    }
 }
 
 /// [`Qpc::pm_state`] without path migration: migrated. Source: reference 5.2.
 pub const PM_STATE_MIGRATED: u32 = 3;
 
-/// [`Qpc::rq_type`]. Source: reference 5.2.
-pub mod rq_type {
-    /// The queue pair has a receive queue of its own.
-    pub const OWN: u32 = 0;
-    /// Receives come from [`super::Qpc::srqn_rmpn_xrqn`].
-    pub const SHARED: u32 = 1;
-    /// The receive queue has no entries.
-    pub const EMPTY: u32 = 3;
+values! {
+    /// [`Qpc::rq_type`]. Source: reference 5.2.
+    pub mod rq_type: u32 {
+        0 OWN "The queue pair has a receive queue of its own.";
+        1 SHARED "Receives come from [`super::Qpc::srqn_rmpn_xrqn`].";
+        3 EMPTY "The receive queue has no entries.";
+    }
 }
 
 /// [`Qpc::atomic_mode`]: eight bytes, as InfiniBand has them. Source: reference 5.2.

@@ -3,37 +3,34 @@
 //! Source: reference 4.7; PRM "Port Registers", `mlx5_ifc_<name>_reg_bits`.
 
 use crate::layout;
+use crate::layout::{rows, values};
 
-/// Number of a register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RegisterId(pub u16);
+values! {
+    /// Number of a register.
+    pub struct RegisterId(u16) {
+        0x5003 PMTU "Port MTU, [`Pmtu`].";
+        0x5004 PTYS "Port type and speed, [`Ptys`].";
+        0x5006 PAOS "Port administrative and operational status, [`Paos`].";
+        0x5007 PFCC "Port flow control, [`Pfcc`].";
+        0x5008 PPCNT "Port counters, [`Ppcnt`].";
+        0x5002 PMLP "Port module lane mapping, [`Pmlp`].";
+        0x6001 NODE_DESC "Node description, 64 ASCII bytes.";
+        0x7004 HOST_ENDIANNESS "Endianness of the host, [`HostEndianness`].";
+        0xc00e DTOR "Default time-outs, [`Dtor`].";
+    }
+}
 
-impl RegisterId {
-    /// [`Pmtu`].
-    pub const PMTU: Self = Self(0x5003);
-    /// [`Ptys`].
-    pub const PTYS: Self = Self(0x5004);
-    /// [`Paos`].
-    pub const PAOS: Self = Self(0x5006);
-    /// [`Pfcc`].
-    pub const PFCC: Self = Self(0x5007);
-    /// [`Ppcnt`].
-    pub const PPCNT: Self = Self(0x5008);
-    /// [`Pmlp`].
-    pub const PMLP: Self = Self(0x5002);
-    /// Node description, 64 ASCII bytes.
-    pub const NODE_DESC: Self = Self(0x6001);
-    /// [`HostEndianness`].
-    pub const HOST_ENDIANNESS: Self = Self(0x7004);
-    /// [`Dtor`].
-    pub const DTOR: Self = Self(0xc00e);
+rows! { $
+    local_port {
+        /// Port, 1-based.
+        0x00 [23:16] local_port;
+    }
 }
 
 layout! {
     /// Port MTU, 16 bytes.
     pub struct Pmtu [0x10] {
-        /// Port, 1-based.
-        0x00 [23:16] local_port;
+        ..local_port;
         /// Largest MTU of the port in bytes, Ethernet header, VLAN tag and FCS included.
         0x04 [31:16] max_mtu;
         /// MTU that the driver asked for.
@@ -44,12 +41,11 @@ layout! {
 
     /// Port type and speed, 64 bytes.
     pub struct Ptys [0x40] {
+        ..local_port;
         /// The driver has switched autonegotiation off.
         0x00 [30] an_disable_admin;
         /// Autonegotiation can be switched off.
         0x00 [29] an_disable_cap;
-        /// Port, 1-based.
-        0x00 [23:16] local_port;
         /// Plane of a multi-plane port (Linux 6.12).
         0x00 [7:4] plane_ind;
         /// Protocols asked about: 1 InfiniBand, 4 Ethernet.
@@ -80,8 +76,7 @@ layout! {
 
     /// Port administrative and operational status, 16 bytes.
     pub struct Paos [0x10] {
-        /// Port, 1-based.
-        0x00 [23:16] local_port;
+        ..local_port;
         /// Status asked for, see [`PortStatus`].
         0x00 [11:8] admin_status;
         /// Status in force, see [`PortStatus`].
@@ -96,8 +91,7 @@ layout! {
 
     /// Port flow control, 32 bytes.
     pub struct Pfcc [0x20] {
-        /// Port, 1-based.
-        0x00 [23:16] local_port;
+        ..local_port;
         /// Pause frames are sent.
         0x08 [31] pptx;
         /// Priorities that send pause frames.
@@ -110,8 +104,7 @@ layout! {
 
     /// Port module lane mapping, 64 bytes.
     pub struct Pmlp [0x40] {
-        /// Port, 1-based.
-        0x00 [23:16] local_port;
+        ..local_port;
         /// Number of lanes that the port uses.
         0x00 [7:0] width;
         /// Mapping of lane 0: module in 7:0.
@@ -126,8 +119,7 @@ layout! {
 
     /// Port counters, 256 bytes.
     pub struct Ppcnt [0x100] {
-        /// Port, 1-based.
-        0x00 [23:16] local_port;
+        ..local_port;
         /// Group of counters, see [`counter_group`].
         0x00 [5:0] grp;
         /// Priority or traffic class.
@@ -185,33 +177,25 @@ layout! {
     }
 }
 
-/// [`Paos::admin_status`] and [`Paos::oper_status`]. Source: reference 4.7.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortStatus(pub u32);
-
-impl PortStatus {
-    /// Up.
-    pub const UP: Self = Self(1);
-    /// Down.
-    pub const DOWN: Self = Self(2);
+values! {
+    /// [`Paos::admin_status`] and [`Paos::oper_status`]. Source: reference 4.7.
+    pub struct PortStatus(u32) {
+        1 UP "Up.";
+        2 DOWN "Down.";
+    }
 }
 
-/// [`Ppcnt::grp`]. Source: reference 4.7.
-pub mod counter_group {
-    /// [`super::Ieee8023Counters`].
-    pub const IEEE_802_3: u32 = 0x0;
-    /// RFC 2863.
-    pub const RFC_2863: u32 = 0x1;
-    /// RFC 2819.
-    pub const RFC_2819: u32 = 0x2;
-    /// RFC 3635.
-    pub const RFC_3635: u32 = 0x3;
-    /// Ethernet extended.
-    pub const ETH_EXTENDED: u32 = 0x5;
-    /// Per priority.
-    pub const PER_PRIORITY: u32 = 0x10;
-    /// Physical layer.
-    pub const PHYSICAL_LAYER: u32 = 0x12;
+values! {
+    /// [`Ppcnt::grp`]. Source: reference 4.7.
+    pub mod counter_group: u32 {
+        0x0 IEEE_802_3 "IEEE 802.3, [`super::Ieee8023Counters`].";
+        0x1 RFC_2863 "RFC 2863.";
+        0x2 RFC_2819 "RFC 2819.";
+        0x3 RFC_3635 "RFC 3635.";
+        0x5 ETH_EXTENDED "Ethernet extended.";
+        0x10 PER_PRIORITY "Per priority.";
+        0x12 PHYSICAL_LAYER "Physical layer.";
+    }
 }
 
 /// Bits of [`Ptys::eth_proto_capability`]. Source: reference 4.7, `eth_proto_*`.

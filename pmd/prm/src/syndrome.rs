@@ -24,7 +24,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What the code means and what usually causes it.
+            /// Meaning of the code and its usual cause.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $( Self::$constant => $text, )*
@@ -96,7 +96,7 @@ codes! {
 }
 
 codes! {
-    /// Why a work request failed: the `syndrome` byte of an error CQE.
+    /// Cause of a failed work request: the `syndrome` byte of an error CQE.
     ///
     /// Source: reference 6.7; PRM "Completion with Error", `MLX5_CQE_SYNDROME_*`.
     CqeSyndrome:

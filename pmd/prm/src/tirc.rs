@@ -3,7 +3,7 @@
 //! Source: reference 5.9; PRM "TIR Context", `mlx5_ifc_tirc_bits`, `tisc`, `rqtc`.
 
 use crate::layout;
-use crate::layout::bits;
+use crate::layout::{bits, values};
 
 layout! {
     /// Transport interface receive context, 240 bytes (`tirc`).
@@ -34,9 +34,9 @@ layout! {
         0x24 [23:0] transport_domain;
         /// Key of the Toeplitz hash.
         0x28 ([u8; 40]) rx_hash_toeplitz_key;
-        /// What is hashed, see [`hash_field`].
+        /// Fields that are hashed, see [`hash_field`].
         0x50 [31:0] rx_hash_field_selector_outer;
-        /// What is hashed of the inner headers of a tunnel, see [`hash_field`].
+        /// Inner header fields of a tunnel that are hashed, see [`hash_field`].
         0x54 [31:0] rx_hash_field_selector_inner;
     }
 
@@ -75,27 +75,26 @@ layout! {
     }
 }
 
-/// [`Tirc::disp_type`]. Source: reference 5.9.
-pub mod disp_type {
-    /// To [`super::Tirc::inline_rqn`].
-    pub const DIRECT: u32 = 0;
-    /// Through [`super::Tirc::indirect_table`].
-    pub const INDIRECT: u32 = 1;
+values! {
+    /// [`Tirc::disp_type`]. Source: reference 5.9.
+    pub mod disp_type: u32 {
+        0 DIRECT "To [`super::Tirc::inline_rqn`].";
+        1 INDIRECT "Through [`super::Tirc::indirect_table`].";
+    }
 }
 
-/// [`Tirc::rx_hash_fn`]. Source: reference 5.9.
-pub mod hash_fn {
-    /// Packets are not hashed.
-    pub const NONE: u32 = 0;
-    /// Exclusive or of the bytes, inverted.
-    pub const INVERTED_XOR8: u32 = 1;
-    /// Toeplitz hash with [`super::Tirc::rx_hash_toeplitz_key`].
-    pub const TOEPLITZ: u32 = 2;
+values! {
+    /// [`Tirc::rx_hash_fn`]. Source: reference 5.9.
+    pub mod hash_fn: u32 {
+        0 NONE "Packets are not hashed.";
+        1 INVERTED_XOR8 "Exclusive or of the bytes, inverted.";
+        2 TOEPLITZ "Toeplitz hash with [`super::Tirc::rx_hash_toeplitz_key`].";
+    }
 }
 
 bits! {
-    /// Bits of [`Tirc::rx_hash_field_selector_outer`] and of its inner sister. Without `L3_IPV6` the
-    /// packets are IPv4, without `L4_UDP` they are TCP. Source: reference 5.9.
+    /// Bits of [`Tirc::rx_hash_field_selector_outer`] and of its inner sister. Without `L3_IPV6`
+    /// the packets are IPv4, without `L4_UDP` they are TCP. Source: reference 5.9.
     pub mod hash_field: u32 {
         0 SRC_IP: source_address;
         1 DST_IP: destination_address;

@@ -4,7 +4,7 @@
 //! `mlx5_ifc_roce_addr_layout_bits`.
 
 use crate::layout;
-use crate::layout::bits;
+use crate::layout::{bits, values};
 
 layout! {
     /// NIC vport context, 256 bytes; the address list follows it.
@@ -47,7 +47,7 @@ layout! {
         0xf0 [30] promisc_mc;
         /// Every frame of the port is received.
         0xf0 [29] promisc_all;
-        /// What the list holds: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
+        /// Kind of entries in the list: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
         0xf0 [26:24] allowed_list_type;
         /// Number of entries in the list.
         0xf0 [11:0] allowed_list_size;
@@ -75,7 +75,7 @@ layout! {
 }
 
 bits! {
-    /// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. `PROMISC` stands for the three `promisc_*`,
+    /// Bits of MODIFY_NIC_VPORT_CONTEXT's `field_select`. `PROMISC` stands for all `promisc_*`,
     /// `CHANGE_EVENT` for `arm_change_event` and `event_on`, `AFFILIATION` for the affiliation
     /// fields, `ADDRESSES_LIST` for the list behind the context. Source: reference 4.5.
     pub mod field_select: u32 {
@@ -94,22 +94,21 @@ bits! {
     }
 }
 
-/// [`NicVportContext::allowed_list_type`]. Source: reference 4.5.
-pub mod list_type {
-    /// Unicast MAC addresses.
-    pub const UNICAST: u32 = 0;
-    /// Multicast MAC addresses.
-    pub const MULTICAST: u32 = 1;
-    /// VLAN ids.
-    pub const VLAN: u32 = 2;
+values! {
+    /// [`NicVportContext::allowed_list_type`]. Source: reference 4.5.
+    pub mod list_type: u32 {
+        0 UNICAST "Unicast MAC addresses.";
+        1 MULTICAST "Multicast MAC addresses.";
+        2 VLAN "VLAN ids.";
+    }
 }
-/// Bytes of an entry of the list behind [`NicVportContext`]: a MAC address or a VLAN id, at the end.
+/// Bytes of an entry of the list behind [`NicVportContext`]; the MAC address or VLAN id ends it.
 pub const LIST_ENTRY_BYTES: usize = 8;
 
-/// [`RoceAddress::roce_version`]. Source: reference 4.6.
-pub mod roce_version {
-    /// RoCE v1: Ethertype 0x8915, no IP header.
-    pub const V1: u32 = 0;
-    /// RoCE v2: over UDP.
-    pub const V2: u32 = 2;
+values! {
+    /// [`RoceAddress::roce_version`]. Source: reference 4.6.
+    pub mod roce_version: u32 {
+        0 V1 "RoCE v1: Ethertype 0x8915, no IP header.";
+        2 V2 "RoCE v2: over UDP.";
+    }
 }

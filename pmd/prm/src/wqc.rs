@@ -4,6 +4,7 @@
 //! `rmpc`.
 
 use crate::layout;
+use crate::layout::values;
 
 layout! {
     /// Work queue, 192 bytes (`wq`); the page list follows it.
@@ -175,37 +176,34 @@ layout! {
     }
 }
 
-/// [`Wq::wq_type`]. Source: reference 5.6.
-pub mod wq_type {
-    /// WQEs are linked by their next segments.
-    pub const LINKED_LIST: u32 = 0;
-    /// WQEs follow each other in the ring.
-    pub const CYCLIC: u32 = 1;
-    /// Linked, each WQE a buffer of many strides.
-    pub const LINKED_LIST_STRIDING: u32 = 2;
-    /// Cyclic, each WQE a buffer of many strides.
-    pub const CYCLIC_STRIDING: u32 = 3;
+values! {
+    /// [`Wq::wq_type`]. Source: reference 5.6.
+    pub mod wq_type: u32 {
+        0 LINKED_LIST "WQEs are linked by their next segments.";
+        1 CYCLIC "WQEs follow each other in the ring.";
+        2 LINKED_LIST_STRIDING "Linked, each WQE a buffer of many strides.";
+        3 CYCLIC_STRIDING "Cyclic, each WQE a buffer of many strides.";
+    }
 }
 
-/// States of an SQ, an RQ and an RMP. Source: reference 4.3, MODIFY_SQ and MODIFY_RQ.
-pub mod state {
-    /// Reset: the device does not touch the queue.
-    pub const RST: u32 = 0;
-    /// Ready: the device works on it.
-    pub const RDY: u32 = 1;
-    /// Error: the device flushes it.
-    pub const ERR: u32 = 3;
+values! {
+    /// States of an SQ, an RQ and an RMP. Source: reference 4.3, MODIFY_SQ and MODIFY_RQ.
+    pub mod state: u32 {
+        0 RST "Reset: the device does not touch the queue.";
+        1 RDY "Ready: the device works on it.";
+        3 ERR "Error: the device flushes it.";
+    }
 }
 
-/// [`Rqc::mem_rq_type`]. Source: reference 5.8.
-pub mod mem_rq_type {
-    /// WQEs stand in the queue's own ring.
-    pub const INLINE: u32 = 0;
-    /// WQEs come from the receive memory pool [`super::Rqc::rmpn`].
-    pub const RMP: u32 = 1;
+values! {
+    /// [`Rqc::mem_rq_type`]. Source: reference 5.8.
+    pub mod mem_rq_type: u32 {
+        0 INLINE "WQEs stand in the queue's own ring.";
+        1 RMP "WQEs come from the receive memory pool [`super::Rqc::rmpn`].";
+    }
 }
 
-/// What is added to [`Wq::log_wqe_num_of_strides`]. Source: reference 5.6.
+/// Log2 of the strides is [`Wq::log_wqe_num_of_strides`] plus this. Source: reference 5.6.
 pub const LOG_STRIDES_BASE: u32 = 9;
-/// What is added to [`Wq::log_wqe_stride_size`]. Source: reference 5.6.
+/// Log2 of the bytes of a stride is [`Wq::log_wqe_stride_size`] plus this. Source: reference 5.6.
 pub const LOG_STRIDE_BYTES_BASE: u32 = 6;

@@ -30,11 +30,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, OP_OWN_MASK, QueueFault,
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, INVALID_OPCODE, QueueFault,
     QueueState, RegionKeys, RxQueueRef,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
-use ferrocx_prm::wqc::{Rqc, Wq};
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, OP_OWN_MASK};
+use ferrocx_prm::wqc::{Rqc, Wq, wq_type};
+use ferrocx_prm::wqe::Data;
 
 use crate::config::RxQueueConfig;
 use crate::stats::RxStats;
@@ -45,14 +47,12 @@ use wake::Wake;
 pub(crate) const REFILL: usize = 32;
 /// log2 of the bytes of a data segment.
 const LOG_DATA_BYTES: u8 = 4;
-/// `wq_type`: cyclic. Source: reference 5.6.
-const WQ_CYCLIC: u32 = 1;
 /// Bytes of Ethernet header and VLAN tag.
 const L2_BYTES: u32 = 18;
-/// Bits of the flow tag in its word. Source: reference 6.7, `sop_drop_qpn`.
-const MARK_MASK: u32 = 0x00ff_ffff;
-/// Opcode of a receive completion, in the last dword. Source: reference 6.7.
-const RESPONDER_SEND: u32 = 2 << 4;
+/// An ordinary receive completion, in its last word: opcode and format.
+const RESPONDER_SEND: u32 = Cqe64::OPCODE.of(CqeOpcode::RESPONDER_SEND.0);
+/// Which headers were hashed, in the word that says so.
+const HASHED: u32 = Cqe64::RX_HASH_L3.mask() | Cqe64::RX_HASH_L4.mask();
 
 /// A receive queue. Belongs to one core at a time: bursts take `&mut self`.
 #[derive(Debug)]
@@ -165,15 +165,16 @@ impl RxRing {
             // As far as the owner bit stays the same.
             let lap = self.cq.left_of_lap(cq_ci);
             let counter = self.ci.wrapping_add(received as u32);
-            let mut wanted = counter << 16 | RESPONDER_SEND | self.cq.owner_at(cq_ci);
+            let mut wanted =
+                Cqe64::WQE_COUNTER.of(counter) | RESPONDER_SEND | self.cq.owner_at(cq_ci);
             let count = self.elts.pop_while(out, lap, |mbuf| {
                 let cqe = cqes.at(cq_ci);
-                let last = cqe.load_acquire_be32::<0x3c>();
+                let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
                 if (last ^ wanted) & last_mask != 0 {
                     stop = Stop::Odd(last);
                     return false;
                 }
-                let len = cqe.load_be32::<0x2c>();
+                let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
                 if !mbuf.start_rx(headroom, len) {
                     stop = Stop::TooLong(len);
                     return false;
@@ -181,7 +182,7 @@ impl RxRing {
                 describe(mbuf, &cqe);
                 bytes += u64::from(len);
                 cq_ci = cq_ci.wrapping_add(1);
-                wanted = wanted.wrapping_add(1 << 16);
+                wanted = wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
                 true
             });
             received += count;
@@ -204,7 +205,7 @@ impl RxRing {
             }
             // The usual end of a burst: the entry is still the device's.
             Stop::Odd(last) if (last ^ self.cq.owner_at(cq_ci)) & 1 != 0 => {}
-            Stop::Odd(last) if last & 0xf0 == 0xf0 => {}
+            Stop::Odd(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
             Stop::Odd(last) => return received + self.look_closer(last, out),
             Stop::TooLong(len) => self.too_long(len),
         }
@@ -243,7 +244,7 @@ impl RxRing {
         let (wqes, offset) = (self.wq.view(), self.post_offset);
         let mut pi = self.pi;
         let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
-            wqes.at(pi).store_be64::<8>(room_iova.wrapping_add(offset));
+            wqes.at(pi).store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
             pi = pi.wrapping_add(1);
         });
         self.pi = pi;
@@ -264,26 +265,28 @@ enum Stop {
 /// Stores what a completion says about its packet, field by field.
 #[inline(always)]
 fn describe(mbuf: &mut Mbuf, cqe: &Slot<'_, 64>) {
-    let word = cqe.load_be32::<0x1c>();
+    let word = cqe.load_be32::<{ Cqe64::VLAN_INFO.offset }>();
     mbuf.set_vlan_tci(word as u16);
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
-    mbuf.set_rss_hash(cqe.load_be32::<0x0c>());
-    mbuf.set_flow_mark(cqe.load_be32::<0x38>() & MARK_MASK);
-    let hashed = u32::from(cqe.load_raw32::<0x10>().to_ne_bytes()[0] != 0);
+    mbuf.set_rss_hash(cqe.load_be32::<{ Cqe64::RX_HASH_RESULT.offset }>());
+    mbuf.set_flow_mark(
+        cqe.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>() & Cqe64::SOP_DROP_QPN.mask(),
+    );
+    let hashed = u32::from(cqe.load_raw32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED.to_be() != 0);
     let flags = (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits());
     mbuf.set_rx_flags(OlFlags::from_bits_retain(flags), PacketType((known >> 24) as u8));
 }
 
 /// What a completion says about its packet.
 fn meta(cqe: &Slot<'_, 64>) -> RxMeta {
-    let word = cqe.load_be32::<0x1c>();
+    let word = cqe.load_be32::<{ Cqe64::VLAN_INFO.offset }>();
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
     let mut flags = OlFlags::from_bits_retain(known & 0x00ff_ffff);
-    flags.set(OlFlags::RX_RSS_HASH, cqe.load_be32::<0x10>() >> 24 != 0);
+    flags.set(OlFlags::RX_RSS_HASH, cqe.load_be32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED != 0);
     RxMeta {
         flags,
-        rss_hash: cqe.load_be32::<0x0c>(),
-        flow_mark: cqe.load_be32::<0x38>() & MARK_MASK,
+        rss_hash: cqe.load_be32::<{ Cqe64::RX_HASH_RESULT.offset }>(),
+        flow_mark: cqe.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>() & Cqe64::SOP_DROP_QPN.mask(),
         vlan_tci: word as u16,
         packet_type: PacketType((known >> 24) as u8),
     }
@@ -326,7 +329,7 @@ impl RxQueue {
             return Err(hot.too_small());
         }
         let wq = Wq::zeroed()
-            .with_wq_type(WQ_CYCLIC)
+            .with_wq_type(wq_type::CYCLIC)
             .with_pd(device.pdn())
             .with_dbr_addr(record.iova())
             .with_log_wq_stride(u32::from(LOG_DATA_BYTES + shape.log_segs))
@@ -485,7 +488,7 @@ impl RxRing {
             log_size,
             log_segs,
             headroom,
-            last_mask: (wqe_mask & 0xffff) << 16 | OP_OWN_MASK,
+            last_mask: Cqe64::WQE_COUNTER.of(wqe_mask) | OP_OWN_MASK,
             post_offset: stamp.wrapping_add(u64::from(headroom)),
             lkey_be: keys.lkey_be,
             cache: pool.cache_with_size(cache_size),

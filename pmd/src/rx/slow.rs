@@ -4,14 +4,15 @@
 use arrayvec::ArrayVec;
 use ferrocx_core::{Odd, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
+use ferrocx_prm::layout::Part;
+use ferrocx_prm::wqe::Data;
 
 use super::shape::SegmentShape;
 use super::{REFILL, RESPONDER_SEND, RxRing, meta};
 use crate::config::RxQueueConfig;
 
-/// Completions of a compressed block, or entries of the array that holds them. Source: reference
-/// 6.8.
-const ARRAY: u32 = 8;
 /// Most buffers of a work request.
 const MAX_SEGS: usize = RxQueueConfig::MAX_SEGMENTS as usize;
 
@@ -64,8 +65,9 @@ impl RxRing {
     #[cold]
     #[inline(never)]
     pub(super) fn look_for_overrun(&mut self) {
-        let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<0x3c>();
-        let expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+        let expected =
+            Cqe64::WQE_COUNTER.of(self.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
         if (last ^ expected) & self.last_mask == 0 {
             let counter = self.pi as u16;
             self.stop(QueueFault::WrongIndex { expected: counter, got: counter });
@@ -103,10 +105,11 @@ impl RxRing {
     fn next_completion(&mut self) -> Option<(u32, RxMeta)> {
         if !self.mini.is_active() {
             let cqe = self.cq.ring.at(self.cq.ci);
-            let last = cqe.load_acquire_be32::<0x3c>();
-            let expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+            let expected =
+                Cqe64::WQE_COUNTER.of(self.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
             if (last ^ expected) & self.last_mask == 0 {
-                let found = (cqe.load_be32::<0x2c>(), meta(&cqe));
+                let found = (cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>(), meta(&cqe));
                 self.cq.ci = self.cq.ci.wrapping_add(1);
                 return Some(found);
             }
@@ -125,7 +128,7 @@ impl RxRing {
     /// Reads the title of a compressed block.
     fn open_block(&mut self) -> Option<()> {
         let title = self.cq.ring.at(self.cq.ci);
-        let count = title.load_be32::<0x2c>();
+        let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         // A block cannot be longer than what was posted.
         if count == 0 || count > self.pi.wrapping_sub(self.ci) {
             self.stop(QueueFault::BadCqe { opcode: 2, format: 3 });
@@ -137,16 +140,15 @@ impl RxRing {
 
     /// The next completion of the open block; closes the block behind the last.
     fn next_mini(&mut self) -> (u32, RxMeta) {
-        let (array, place) = (self.mini.done / ARRAY, self.mini.done % ARRAY);
+        let (array, place) =
+            (self.mini.done / MINI_CQES_PER_ENTRY, self.mini.done % MINI_CQES_PER_ENTRY);
         // The first array stands behind the title, the others at multiples of eight from it.
-        let at = if array == 0 { 1 } else { array * ARRAY };
-        let slot = self.cq.ring.at(self.cq.ci.wrapping_add(at)).load();
-        let mini = &slot[place as usize * 8..][..8];
-        let word =
-            |at: usize| u32::from_be_bytes([mini[at], mini[at + 1], mini[at + 2], mini[at + 3]]);
-        let (hash, len) = (word(0), word(4));
+        let at = if array == 0 { 1 } else { array * MINI_CQES_PER_ENTRY };
+        let entry = self.cq.ring.at(self.cq.ci.wrapping_add(at)).load();
+        let mini =
+            MiniCqe::load(&entry[place as usize * MiniCqe::SIZE_BYTES..][..MiniCqe::SIZE_BYTES]);
         let mut meta = self.mini.meta;
-        meta.rss_hash = hash;
+        meta.rss_hash = mini.rx_hash_result();
         if !meta.flags.contains(OlFlags::RX_RSS_HASH) {
             meta.rss_hash = 0;
         }
@@ -154,7 +156,7 @@ impl RxRing {
         if !self.mini.is_active() {
             self.cq.skip_block(self.mini.count);
         }
-        (len, meta)
+        (mini.byte_cnt(), meta)
     }
 
     /// Takes the packet of the next work request out of the ring. Buffers that it did not need go
@@ -209,7 +211,7 @@ impl RxRing {
                 // Only the first buffer keeps its headroom free.
                 let extra = if at == first { 0 } else { headroom };
                 let address = room_iova.wrapping_add(offset).wrapping_sub(extra);
-                wqes.at(at).store_be64::<8>(address);
+                wqes.at(at).store_be64::<{ Data::ADDR.offset }>(address);
                 at = at.wrapping_add(1);
             });
             if posted == 0 {
@@ -237,7 +239,9 @@ impl RxRing {
             let mut offset = self.post_offset;
             for (at, mbuf) in mbufs.into_iter().enumerate() {
                 let address = mbuf.room_iova().wrapping_add(offset);
-                self.wq.at(first.wrapping_add(at as u32)).store_be64::<8>(address);
+                self.wq
+                    .at(first.wrapping_add(at as u32))
+                    .store_be64::<{ Data::ADDR.offset }>(address);
                 offset = split.post_offset;
                 if let Err(mbuf) = self.elts.push(mbuf) {
                     unreachable!("room for every buffer of the ring: {mbuf:?}");

@@ -2,25 +2,22 @@
 
 use arrayvec::ArrayVec;
 use ferrocx_mempool::{Mbuf, OlFlags, Segment};
-use ferrocx_prm::wqe::{DS_BYTES, ETH_VLAN_INSERT, INLINE_SEG, MAX_DS, Opcode};
+use ferrocx_prm::Layout;
+use ferrocx_prm::wqe::{
+    DS_BYTES, DS_PER_BLOCK, ETH_INLINE_BYTES, ETH_VLAN_INSERT, Eth, INLINE_SEG, InlineHeader,
+    MAX_DS, Opcode,
+};
 
-use super::{DS_PER_BLOCK, HEADER_DS, TxRing, pair};
+use super::{HEADER_DS, TxRing, pair};
 
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
 /// TCP with options.
 const MAX_HEADER_BYTES: usize = 256;
-/// Bytes of the Ethernet segment that carry the start of the inline header. Source: reference 6.3.
-const HEADER_IN_ETH: usize = 2;
 /// Bytes of the two MAC addresses, and of a VLAN tag.
 const MACS_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
 /// Tag protocol identifier of a VLAN tag. Source: IEEE 802.1Q.
 const TPID: [u8; 2] = [0x81, 0x00];
-/// Checksum requests in the Ethernet segment's second word. Source: reference 6.3.
-const L4_CSUM: u32 = 1 << 31;
-const L3_CSUM: u32 = 1 << 30;
-/// Bytes of the header of an inline data segment.
-const INLINE_HEADER_BYTES: usize = 4;
 
 /// Headers that stand in the request instead of in the buffer.
 type Header = ArrayVec<u8, MAX_HEADER_BYTES>;
@@ -72,10 +69,10 @@ impl TxRing {
         }
         let mut flags_mss = 0;
         if flags.contains(OlFlags::TX_IP_CSUM) {
-            flags_mss |= L3_CSUM;
+            flags_mss |= Eth::L3_CSUM.mask();
         }
         if flags.contains(OlFlags::TX_L4_CSUM) {
-            flags_mss |= L4_CSUM;
+            flags_mss |= Eth::L4_CSUM.mask();
         }
         let mut opcode = Opcode::SEND;
         let mut skip = usize::from(self.min_inline).min(len);
@@ -93,7 +90,7 @@ impl TxRing {
                 return None;
             }
             // A segment's checksums are the device's business in any case.
-            flags_mss |= L4_CSUM | L3_CSUM | u32::from(lengths.tso_mss);
+            flags_mss |= Eth::L4_CSUM.mask() | Eth::L3_CSUM.mask() | u32::from(lengths.tso_mss);
             opcode = Opcode::LSO;
             skip = headers;
         }
@@ -116,11 +113,11 @@ impl TxRing {
         let copy = opcode == Opcode::SEND
             && len <= usize::from(self.inline_bytes)
             && !mbuf.segments().any(|segment| segment.is_foreign());
-        let header_ds = header.len().saturating_sub(HEADER_IN_ETH).div_ceil(DS_BYTES);
+        let header_ds = header.len().saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES);
         let data_ds = if copy {
             match len - skip {
                 0 => 0,
-                rest => (INLINE_HEADER_BYTES + rest).div_ceil(DS_BYTES),
+                rest => (InlineHeader::SIZE_BYTES + rest).div_ceil(DS_BYTES),
             }
         } else {
             parts(mbuf, skip).count()
@@ -135,7 +132,7 @@ impl TxRing {
         let first = self.pi.wrapping_mul(DS_PER_BLOCK);
         self.write_eth(first, plan.flags_mss, plan.inline_word);
         let mut at = first.wrapping_add(HEADER_DS);
-        let rest = plan.header.get(HEADER_IN_ETH..).unwrap_or_default();
+        let rest = plan.header.get(ETH_INLINE_BYTES..).unwrap_or_default();
         at = self.write_bytes(at, rest.iter().copied());
         if plan.copy {
             let len = mbuf.pkt_len() - plan.skip;

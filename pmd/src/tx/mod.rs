@@ -32,20 +32,17 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use ferrocx_bus::{DmaBuf, DmaWord, Doorbell, Ring};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, OP_OWN_MASK, QueueFault,
-    QueueState, RegionKeys, Uar,
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, QueueFault, QueueState,
+    RegionKeys, Uar,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, Pool, PoolCache};
-use ferrocx_prm::wqc::{Sqc, Wq};
-use ferrocx_prm::wqe::{MAX_DS, Opcode};
+use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
+use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
+use ferrocx_prm::wqe::{CE_ALWAYS, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES, MAX_DS, Opcode};
 
 use crate::config::TxQueueConfig;
 use crate::stats::TxStats;
 
-/// log2 of the bytes of a basic block.
-const LOG_BLOCK_BYTES: u8 = 6;
-/// 16-byte units of a basic block.
-pub(crate) const DS_PER_BLOCK: u32 = 4;
 /// Units that control and Ethernet segment take.
 const HEADER_DS: u32 = 2;
 /// Packets of one multi-packet request: as many data segments as fit. Source: reference 6.3.
@@ -59,10 +56,6 @@ const OFFLOADS: OlFlags = OlFlags::TX_IP_CSUM
     .union(OlFlags::TX_L4_CSUM)
     .union(OlFlags::TX_VLAN_INSERT)
     .union(OlFlags::TX_TSO);
-/// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
-const CE_ALWAYS: u32 = 2 << 2;
-/// `wq_type`: cyclic. Source: reference 5.6.
-const WQ_CYCLIC: u32 = 1;
 
 /// A completion that was asked for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -284,10 +277,11 @@ impl TxRing {
             if self.signals_head == self.signals_tail {
                 break;
             }
-            let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<0x3c>();
+            let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
             let signal = self.signals[self.signals_tail as usize & (self.signals.len() - 1)];
-            let expected = u32::from(signal.wqe_index) << 16 | self.cq.owner_at(self.cq.ci);
-            if (last ^ expected) & (0xffff_0000 | OP_OWN_MASK) != 0 {
+            let expected =
+                Cqe64::WQE_COUNTER.of(signal.wqe_index.into()) | self.cq.owner_at(self.cq.ci);
+            if (last ^ expected) & (Cqe64::WQE_COUNTER.mask() | OP_OWN_MASK) != 0 {
                 self.look_closer(last, signal.wqe_index);
                 break;
             }
@@ -333,14 +327,14 @@ impl TxQueue {
         // Every request may end in a completion when the queue is flushed.
         let attr = CqAttr { log_size, compression: false, events: None };
         let (cq, cq_handle) = CqRing::new(device, &attr)?;
-        let buf = Arc::new(device.alloc_dma(1 << (log_size + LOG_BLOCK_BYTES), 4096)?);
+        let buf = Arc::new(device.alloc_dma(1 << (log_size + LOG_BASIC_BLOCK_BYTES as u8), 4096)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let wq = Wq::zeroed()
-            .with_wq_type(WQ_CYCLIC)
+            .with_wq_type(wq_type::CYCLIC)
             .with_pd(device.pdn())
             .with_uar_page(uar.page())
             .with_dbr_addr(record.iova())
-            .with_log_wq_stride(u32::from(LOG_BLOCK_BYTES))
+            .with_log_wq_stride(LOG_BASIC_BLOCK_BYTES)
             .with_log_wq_sz(u32::from(log_size));
         let sqc = Sqc::zeroed()
             .with_rlky(device.uses_reserved_lkey())

@@ -1,14 +1,17 @@
 //! The rare paths of sending: faults, restart.
 
 use super::TxRing;
-use ferrocx_core::{Odd, QueueFault};
+use ferrocx_core::{INVALID_OPCODE, Odd, QueueFault};
+use ferrocx_prm::cqe::Cqe64;
 
 impl TxRing {
     /// Looks at a completion that is not the one expected.
     #[inline(always)]
     pub(super) fn look_closer(&mut self, last: u32, expected: u16) {
         // The usual case: nothing new. Bit 0 differs, or nothing was ever written.
-        if (last ^ self.cq.owner_at(self.cq.ci)) & 1 == 0 && last & 0xf0 != 0xf0 {
+        if Cqe64::OWNER.get(last) == self.cq.owner_at(self.cq.ci)
+            && last & INVALID_OPCODE != INVALID_OPCODE
+        {
             self.odd(last, expected);
         }
     }

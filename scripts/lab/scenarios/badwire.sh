@@ -1,8 +1,6 @@
 # about: TCP between two ports of mlx5e over a cable that loses, repeats and damages frames
-# ports: 2
-# model: --loss 10000 --duplicate 10000 --reorder 10000 --corrupt 10000 --seed 7
+# machine: bad-cables
 # timeout: 600
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
 

@@ -1,9 +1,7 @@
 # about: cxctl takes a port from mlx5_core and gives it back 20 times, refuses one in use, doctors
-# ports: 2
-# iommu: yes
+# machine: vfio
 # program: ferrocx-cxctl cxctl
 # timeout: 500
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
 

@@ -1,8 +1,7 @@
 # about: ping and iperf3 between two ports of the model, driven by unmodified mlx5e
-# ports: 2
+# machine: stock
 # capture: yes
 # timeout: 600
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
 

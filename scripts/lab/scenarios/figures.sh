@@ -3,7 +3,6 @@
 # ports: 2
 # model: --no-roce
 # timeout: 600
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
 

@@ -1,9 +1,8 @@
 # about: NVMe over RDMA and NFS over RDMA: fast registration by the kernel's own users
-# ports: 2
+# machine: stock
+# boot: own, the kernel's NVMe target and NFS server keep what they serve
 # timeout: 900
-# memory: 2G
 # counts: umr_registrations local_invalidates sends_with_invalidate remote_invalidates
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 # shellcheck source=scripts/lab/two-ports.sh

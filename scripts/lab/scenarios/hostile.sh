@@ -1,8 +1,8 @@
 # about: a guest stores at random to registers and configuration; the next driver finds all in order
 # ports: 1
+# boot: own, it leaves the configuration of the port at random
 # iommu: yes
 # timeout: 500
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
 source /host/lab/mlx5.sh
 

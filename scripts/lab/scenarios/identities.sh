@@ -1,10 +1,8 @@
 # about: a ConnectX-5, a virtual function and a ConnectX-6 Dx, unmodified mlx5e, meet at a switch
 # ports: 3
 # model: --identity cx5 --identity cx5-vf --identity cx6dx --wire switch --wire switch --wire switch
-# memory: 1536M
 # capture: yes
 # timeout: 500
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
 

@@ -1,7 +1,7 @@
 # about: two ports of mlx5e: load and unload 20 times, link flap, reset, reboot, power failure
-# ports: 2
+# machine: stock
+# boot: own, it reboots the guest
 # timeout: 900
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/netns.sh source-path=SCRIPTDIR
 source /host/lab/netns.sh
 

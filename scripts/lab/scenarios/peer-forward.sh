@@ -8,7 +8,7 @@
 # counts: dma_watched_read_bytes dma_watched_written_bytes
 # capture: yes
 # timeout: 400
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
+# cmdline: iommu=pt
 # shellcheck shell=bash source=scripts/lab/vfio.sh source-path=SCRIPTDIR
 source /host/lab/vfio.sh
 

@@ -1,7 +1,6 @@
 # about: unmodified mlx5_core and mlx5e bring up a port, five times, without one complaint
 # ports: 1
 # timeout: 400
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
 source /host/lab/mlx5.sh
 

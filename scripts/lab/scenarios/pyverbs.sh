@@ -1,8 +1,6 @@
 # about: rdma-core's own tests, those of pyverbs, as pyverbs.expected has them
 # ports: 1
 # timeout: 1500
-# memory: 2G
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 

@@ -1,10 +1,8 @@
 # about: registrations a second, by the kernel on its port and by our pipelines on theirs
 # ci: no
-# ports: 2
-# iommu: yes
+# machine: vfio
 # program: ferrocx-perftest perftest ferrocx-cxctl cxctl
 # timeout: 400
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs-lite.sh source-path=SCRIPTDIR
 source /host/lab/verbs-lite.sh
 

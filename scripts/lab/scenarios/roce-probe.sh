@@ -1,8 +1,7 @@
 # about: unmodified mlx5_ib on one and on two ports, loaded and unloaded, without one complaint
-# ports: 2
+# machine: stock
 # refusals: none
 # timeout: 240
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 

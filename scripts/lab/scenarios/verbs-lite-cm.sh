@@ -1,12 +1,10 @@
 # about: our connection manager and groups on vfio-pci against rping, ucmatose and mckey, both roles
-# ports: 2
-# iommu: yes
+# machine: vfio
 # program: ferrocx-cxctl cxctl
 # example: ferrocx-verbs-lite rping
 # capture: yes
 # refusals: none
 # timeout: 600
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 # shellcheck source=scripts/lab/two-ports.sh source-path=SCRIPTDIR

@@ -1,10 +1,8 @@
 # about: our verbs on vfio-pci against rdma-core's tools on mlx5_ib and on rdma_rxe
-# ports: 2
-# iommu: yes
+# machine: vfio
 # program: ferrocx-perftest perftest ferrocx-cxctl cxctl
 # capture: yes
 # timeout: 500
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs-lite.sh source-path=SCRIPTDIR
 source /host/lab/verbs-lite.sh
 

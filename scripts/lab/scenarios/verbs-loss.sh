@@ -1,8 +1,6 @@
 # about: reliable connections over a cable that loses, repeats, overtakes and damages frames
-# ports: 2
-# model: --loss 10000 --duplicate 10000 --reorder 10000 --corrupt 5000 --silent-corrupt 5000
+# machine: bad-cables
 # timeout: 400
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs.sh source-path=SCRIPTDIR
 source /host/lab/verbs.sh
 

@@ -1,10 +1,9 @@
 # about: the verbs tools between a port of the model and Soft-RoCE (rdma_rxe), in both roles
-# ports: 2
+# machine: stock
 # capture: yes
 # wrong-icrcs: 20
 # refusals: none
 # timeout: 400
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs.sh source-path=SCRIPTDIR
 source /host/lab/verbs.sh
 

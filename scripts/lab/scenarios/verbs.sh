@@ -1,11 +1,9 @@
 # about: the verbs tools of rdma-core and perftest between two ports of the model
-# ports: 2
-# model: --congestion 20000
+# machine: stock
 # capture: yes
 # refusals: none
 # counts: inline_receives inline_answers
 # timeout: 400
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/verbs.sh source-path=SCRIPTDIR
 source /host/lab/verbs.sh
 

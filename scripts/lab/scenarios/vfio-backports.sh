@@ -7,7 +7,7 @@
 # qemu: -object memory-backend-memfd,id=peer,size=16M,share=on -device ivshmem-plain,memdev=peer
 # capture: yes
 # timeout: 400
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
+# cmdline: iommu=pt
 # shellcheck shell=bash source=scripts/lab/vfio.sh source-path=SCRIPTDIR
 source /host/lab/vfio.sh
 

@@ -2,7 +2,6 @@
 # ports: 0
 # iommu: yes
 # example: ferrocx-bus vfio_nvme
-# monitor: yes
 # qemu: -blockdev driver=null-co,node-name=null,size=1048576
 # qemu: -device pcie-root-port,id=root9,chassis=9
 # qemu: -device nvme,id=nvme0,bus=root9,serial=lab,drive=null

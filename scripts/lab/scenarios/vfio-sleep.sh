@@ -1,9 +1,7 @@
 # about: our driver sleeps until the device's interrupt, uses no processor time, and misses no ping
-# ports: 2
-# iommu: yes
+# machine: vfio
 # program: ferrocx-testpmd testpmd ferrocx-cxctl cxctl
 # timeout: 400
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/vfio.sh source-path=SCRIPTDIR
 source /host/lab/vfio.sh
 

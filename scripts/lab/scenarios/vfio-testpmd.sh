@@ -1,10 +1,8 @@
 # about: our driver on the guest's own VFIO and IOMMU answers ping of the stock driver on port 0
-# ports: 2
-# iommu: yes
+# machine: vfio
 # program: ferrocx-testpmd testpmd
 # capture: yes
 # timeout: 500
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/mlx5.sh source-path=SCRIPTDIR
 source /host/lab/mlx5.sh
 

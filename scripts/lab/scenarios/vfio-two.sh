@@ -4,7 +4,7 @@
 # program: ferrocx-testpmd testpmd ferrocx-cxctl cxctl
 # capture: yes
 # timeout: 400
-# cmdline: iommu=pt modprobe.blacklist=mlx5_core,mlx5_ib
+# cmdline: iommu=pt
 # shellcheck shell=bash source=scripts/lab/vfio.sh source-path=SCRIPTDIR
 source /host/lab/vfio.sh
 

@@ -3,7 +3,6 @@
 # ports: 1
 # iommu: yes
 # timeout: 300
-# cmdline: modprobe.blacklist=mlx5_core,mlx5_ib
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
 source /host/lab/lib.sh
 

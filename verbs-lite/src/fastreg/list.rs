@@ -17,12 +17,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ferrocx_bus::{Ring, Slot};
+use ferrocx_mempool::Mbuf;
 use ferrocx_prm::mkey::AccessMode;
 use thiserror::Error;
 
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
-use crate::mr::Memory;
+use crate::mr::{Memory, Reach};
 
 /// Page sizes of registrations: 4 KiB to 1 GiB.
 const MIN_LOG_PAGE: u8 = 12;
@@ -30,7 +31,7 @@ const MAX_LOG_PAGE: u8 = 30;
 /// Lists are read in units of 64 bytes: eight words. Source: reference 6.4.
 const MIN_LOG_WORDS: u8 = 3;
 /// Bytes of one piece.
-const MAX_PIECE_BYTES: usize = (1 << 31) - 1;
+const MAX_PIECE_BYTES: u64 = (1 << 31) - 1;
 /// Entry bits that permit reads and writes. Source: reference 6.4, "entries".
 const MTT_READ_WRITE: u64 = 3;
 
@@ -99,10 +100,46 @@ pub enum PageListError {
     /// A queue pair holds the list until the registration has ended.
     #[error("the list is with a queue pair until the registration has ended")]
     Posted,
-    /// The memory belongs to another device.
-    #[error("the memory belongs to another device")]
+    /// The memory belongs to another device, or the pool of a packet is not registered with this
+    /// one.
+    #[error("the memory belongs to another device, or the packet's pool is not registered")]
     OtherDevice,
+    /// A packet in foreign memory, which its owner may take back: pages would outlast its key.
+    #[error("the packet lies in foreign memory; use ListLayout::Pieces")]
+    Foreign,
 }
+
+/// A packet that a list cannot describe.
+#[derive(Debug, Error)]
+#[error("{cause}")]
+pub struct RefusedMbuf {
+    /// The packet.
+    pub mbuf: Mbuf,
+    /// Why.
+    pub cause: PageListError,
+}
+
+/// A packet that a key is bound to, or will be. Nobody borrows it.
+#[derive(Debug)]
+pub(crate) struct HeldMbuf {
+    mbuf: Mbuf,
+    /// Keeps its memory mapped where the registration of its pool does not.
+    _reach: Reach,
+}
+
+impl HeldMbuf {
+    pub(crate) fn into_mbuf(self) -> Mbuf {
+        self.mbuf
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.mbuf.is_exclusive()
+    }
+}
+
+/// A run of I/O addresses and the key that a list of pieces names it by, or why there is none.
+type Run = Result<(u64, u64, u32), PageListError>;
 
 #[derive(Debug)]
 struct List {
@@ -117,6 +154,11 @@ struct List {
     memory: Option<Arc<Memory>>,
     /// See [`Memory::peer`].
     peer: u64,
+    /// What it describes instead.
+    mbuf: Option<HeldMbuf>,
+    /// The protection domain that keys bound to it must be of; 0 for any.
+    domain: u32,
+    reach: Reach,
     core: Arc<ContextCore>,
 }
 
@@ -152,6 +194,9 @@ impl RdmaContext {
             len_bytes: 0,
             memory: None,
             peer: 0,
+            mbuf: None,
+            domain: 0,
+            reach: Reach::new(self.core(), self.device().key_domains().pd),
             core: Arc::clone(self.core()),
         })))
     }
@@ -172,7 +217,7 @@ impl PageList {
         pieces: &[Range<usize>],
     ) -> Result<(), PageListError> {
         let list = &mut *self.0;
-        (list.len, list.len_bytes, list.first_offset) = (0, 0, 0);
+        list.clear();
         if !list.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory)) {
             if !Arc::ptr_eq(memory.core(), &list.core) {
                 return Err(PageListError::OtherDevice);
@@ -180,14 +225,66 @@ impl PageList {
             list.memory = Some(Arc::clone(memory));
             list.peer = memory.peer();
         }
-        let result = match list.layout {
-            ListLayout::Pages { log_page } => list.map_pages(memory, pieces, log_page),
-            ListLayout::Pieces => list.map_pieces(memory, pieces),
-        };
-        if result.is_err() {
-            list.len = 0;
+        // A device with fast registration has the key, see `attributes` in context.rs.
+        let lkey = list.core.lkey.unwrap_or(0);
+        list.map_runs(pieces.iter().map(|piece| {
+            if piece.start >= piece.end || piece.end > memory.len_bytes() {
+                return Err(PageListError::Range);
+            }
+            Ok((memory.iova() + piece.start as u64, (piece.end - piece.start) as u64, lkey))
+        }))
+    }
+
+    /// Describes the data of a packet as one region, and takes the packet. Replaces what was there,
+    /// and frees the packet that was.
+    ///
+    /// The packet is the list's until [`PageList::take_mbuf`], or the key's that the list is bound
+    /// to: see [`fastreg`](crate::fastreg). The list comes back from a registration empty. A key
+    /// that lets peers write needs a packet that [is exclusive](Mbuf::is_exclusive) and is as long
+    /// as they may write ([`Mbuf::grow`]).
+    ///
+    /// # Errors
+    ///
+    /// [`PageListError`], with the packet; the list is then empty. Its pool must have been
+    /// registered with the device, and if another device stamped it, before the list was made.
+    #[inline]
+    pub fn map_mbuf(&mut self, mbuf: Mbuf) -> Result<(), RefusedMbuf> {
+        let list = &mut *self.0;
+        list.clear();
+        (list.memory, list.peer) = (None, 0);
+        let (is_pieces, lkey) = (list.layout == ListLayout::Pieces, list.core.lkey.unwrap_or(0));
+        let (reach, device) = (list.reach.clone(), list.reach.device());
+        let mut domain = 0;
+        let result = list.map_runs(mbuf.pieces().map(|piece| {
+            let Some(there) = reach.entry(piece.into()) else {
+                return Err(PageListError::OtherDevice);
+            };
+            let lkey = match piece.is_foreign {
+                // All memory of this process that is mapped: the reserved one.
+                false => lkey,
+                true if !is_pieces => return Err(PageListError::Foreign),
+                true if there.domain == device => u32::from_be(there.lkey_be),
+                true => {
+                    domain = there.domain;
+                    u32::from_be(there.lkey_be)
+                }
+            };
+            Ok((there.addr, u64::from(there.len), lkey))
+        }));
+        match result {
+            Ok(()) => {
+                list.domain = domain;
+                list.mbuf = Some(HeldMbuf { mbuf, _reach: reach });
+                Ok(())
+            }
+            Err(cause) => Err(RefusedMbuf { mbuf, cause }),
         }
-        result
+    }
+
+    /// Takes the packet out that was mapped and not registered; the list is empty then.
+    #[must_use]
+    pub fn take_mbuf(&mut self) -> Option<Mbuf> {
+        self.give_mbuf().map(HeldMbuf::into_mbuf)
     }
 
     /// Chooses another page size for the next [`PageList::map`]; the list is empty then.
@@ -204,7 +301,8 @@ impl PageList {
                 way_out: "make a list of ListLayout::Pages",
             });
         }
-        (self.0.layout, self.0.len) = (layout, 0);
+        self.0.clear();
+        self.0.layout = layout;
         Ok(())
     }
 
@@ -296,6 +394,28 @@ impl PageList {
         self.0.peer
     }
 
+    /// The packet that it describes.
+    #[inline(always)]
+    pub(crate) fn mbuf(&self) -> Option<&HeldMbuf> {
+        self.0.mbuf.as_ref()
+    }
+
+    /// Hands the packet over. Without it the list describes nothing.
+    #[inline(always)]
+    pub(crate) fn give_mbuf(&mut self) -> Option<HeldMbuf> {
+        let mbuf = self.0.mbuf.take();
+        if mbuf.is_some() {
+            self.0.clear();
+        }
+        mbuf
+    }
+
+    /// The protection domain that keys bound to it must be of; 0 for any.
+    #[inline(always)]
+    pub(crate) fn domain(&self) -> u32 {
+        self.0.domain
+    }
+
     #[inline(always)]
     pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.0.core
@@ -303,21 +423,36 @@ impl PageList {
 }
 
 impl List {
+    /// Describes nothing.
+    #[inline(always)]
+    fn clear(&mut self) {
+        (self.len, self.len_bytes, self.first_offset, self.domain) = (0, 0, 0, 0);
+        self.mbuf = None;
+    }
+
+    #[inline(always)]
+    fn map_runs(&mut self, runs: impl Iterator<Item = Run>) -> Result<(), PageListError> {
+        let result = match self.layout {
+            ListLayout::Pages { log_page } => self.map_pages(runs, log_page),
+            ListLayout::Pieces => self.map_pieces(runs),
+        };
+        if result.is_err() {
+            self.len = 0;
+        }
+        result
+    }
+
     #[inline]
     fn map_pages(
         &mut self,
-        memory: &Memory,
-        pieces: &[Range<usize>],
+        runs: impl Iterator<Item = Run>,
         log_page: u8,
     ) -> Result<(), PageListError> {
-        let (base, page) = (memory.iova(), 1u64 << log_page);
+        let page = 1u64 << log_page;
         let mut end_before = 0;
-        for (at, piece) in pieces.iter().enumerate() {
-            if piece.start >= piece.end || piece.end > memory.len_bytes() {
-                return Err(PageListError::Range);
-            }
-            let (start, end) = (base + piece.start as u64, base + piece.end as u64);
-            let inside = start & (page - 1);
+        for (at, run) in runs.enumerate() {
+            let (start, len, _) = run?;
+            let (end, inside) = (start + len, start & (page - 1));
             if at == 0 {
                 self.first_offset = inside;
             } else if (inside | end_before & (page - 1)) != 0 {
@@ -332,34 +467,27 @@ impl List {
                 self.len += 1;
                 next += page;
             }
-            self.len_bytes += end - start;
+            self.len_bytes += len;
             end_before = end;
         }
         Ok(())
     }
 
     #[inline]
-    fn map_pieces(
-        &mut self,
-        memory: &Memory,
-        pieces: &[Range<usize>],
-    ) -> Result<(), PageListError> {
-        // A device with fast registration has the key, see `attributes` in device.rs.
-        let lkey = u64::from(self.core.lkey.unwrap_or(0));
-        for piece in pieces {
-            let is_inside = piece.start < piece.end && piece.end <= memory.len_bytes();
-            let len = piece.end.wrapping_sub(piece.start);
-            if !is_inside || len > MAX_PIECE_BYTES {
+    fn map_pieces(&mut self, runs: impl Iterator<Item = Run>) -> Result<(), PageListError> {
+        for run in runs {
+            let (start, len, lkey) = run?;
+            if len > MAX_PIECE_BYTES {
                 return Err(PageListError::Range);
             }
             if self.len == self.max_len {
                 return Err(PageListError::TooLong);
             }
             let at = self.len << 1;
-            self.words.at(at).store_be64::<0>((len as u64) << 32 | lkey);
-            self.words.at(at + 1).store_be64::<0>(memory.iova() + piece.start as u64);
+            self.words.at(at).store_be64::<0>(len << 32 | u64::from(lkey));
+            self.words.at(at + 1).store_be64::<0>(start);
             self.len += 1;
-            self.len_bytes += len as u64;
+            self.len_bytes += len;
         }
         Ok(())
     }

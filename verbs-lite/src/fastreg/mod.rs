@@ -16,6 +16,20 @@
 //!
 //! Programs that keep keys in tables use [`KeySlot`], which owns a key in whatever state it is.
 //!
+//! # Packets
+//!
+//! A list can describe a packet, which then belongs to the list, from posting on to the key, and
+//! comes out again when the key is known to have ended:
+//!
+//! | held by | from | out by |
+//! |---|---|---|
+//! | [`PageList`] | [`PageList::map_mbuf`] | [`PageList::take_mbuf`] |
+//! | [`RegisteredMr`] | posting | nothing: peers may be using it |
+//! | the queue pair | posting of the invalidation | its completion, or [`Returned::Stale`](crate::Returned::Stale) as before |
+//! | [`FastRegMr`] | the key's end, however it came | [`FastRegMr::take_mbuf`] |
+//!
+//! So nobody borrows or frees a packet that peers may use, and its pool cannot be unregistered.
+//!
 //! # Failures
 //!
 //! When a queue pair fails, what was posted behind the failure is reported as flushed. Nobody can
@@ -38,11 +52,13 @@ mod slot;
 use std::sync::Arc;
 
 use ferrocx_core::Handle;
+use ferrocx_mempool::Mbuf;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 
 pub(crate) use mkey::Mkey;
 
-pub use list::{ListLayout, PageList, PageListError};
+pub(crate) use list::HeldMbuf;
+pub use list::{ListLayout, PageList, PageListError, RefusedMbuf};
 pub use slot::{KeySlot, KeyState};
 
 use crate::context::DeviceCaps;
@@ -70,6 +86,8 @@ pub(crate) struct Key {
     pub(crate) access: Access,
     /// Kept mapped while the key may be valid.
     pub(crate) memory: Option<Arc<Memory>>,
+    /// What it is bound to instead: nobody else reaches it while the key may be valid.
+    pub(crate) mbuf: Option<HeldMbuf>,
     /// A window's region, while it may be bound.
     pub(crate) region: Option<WindowHold>,
     /// Queue pair and position of the registration.
@@ -102,6 +120,7 @@ impl Drop for Key {
         if let Some(memory) = &self.memory {
             memory.leak();
         }
+        std::mem::forget(self.mbuf.take());
         if let Some(region) = self.region.take() {
             region.leak();
         }
@@ -140,6 +159,13 @@ impl FastRegMr {
     #[must_use]
     pub fn layout(&self) -> ListLayout {
         self.0.layout
+    }
+
+    /// The packet that it was bound to ([`PageList::map_mbuf`]), with what the peer has written:
+    /// the key is known to have ended. The next registration frees one that is left here.
+    #[must_use]
+    pub fn take_mbuf(&mut self) -> Option<Mbuf> {
+        self.0.mbuf.take().map(HeldMbuf::into_mbuf)
     }
 
     /// Chooses the low byte of the key of the next registration. Without it, each registration
@@ -333,6 +359,7 @@ impl Pd {
             len: 0,
             access: Access::empty(),
             memory: None,
+            mbuf: None,
             region: None,
             origin: Origin::default(),
             peer: 0,

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use ferrocx_mempool::Mbuf;
+
 use super::{FastReg, FastRegMr, ListLayout, PageList, PageListError, RegisteredMr};
 use crate::context::RdmaContext;
 use crate::error::{Failure, PostError, Refused, VerbsError};
@@ -156,6 +158,16 @@ impl KeySlot {
         pieces: &[Range<usize>],
     ) -> Result<(), PageListError> {
         self.list.as_mut().ok_or(PageListError::Posted)?.map(memory, pieces)
+    }
+
+    /// The packet that the key was registered over ([`PageList::map_mbuf`]), once it is free again:
+    /// see [`FastRegMr::take_mbuf`].
+    #[must_use]
+    pub fn take_mbuf(&mut self) -> Option<Mbuf> {
+        match &mut self.key {
+            Key::Free(mr) => mr.take_mbuf(),
+            _ => None,
+        }
     }
 
     /// Posts the registration of what the page list describes, and rings the doorbell. The key is

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
-use ferrocx_mempool::AccessError;
+use ferrocx_mempool::{AccessError, Backing, Piece};
+use ferrocx_prm::wqe::INVALID_LKEY;
 
-use super::Registration;
+use super::{Registration, Sge};
 use crate::types::{Lkey, RemoteAddr, Rkey};
 
 /// A piece of registered memory.
@@ -122,10 +122,26 @@ impl Buf {
         Ok(self.registration.offset_of(self.addr) + offset)
     }
 
+    /// Where it lies: its virtual address, and its I/O address as the device of its
+    /// [`Memory`](super::Memory) has it. A piece for whoever moves bytes without the key, an NVMe
+    /// device say: the key's addresses are others ([`Buf::addr`]), so its domain is 0.
+    #[must_use]
+    pub fn piece(&self) -> Piece {
+        let (memory, offset) = (self.registration.memory(), self.registration.offset_of(self.addr));
+        Piece {
+            address: memory.region().base().as_ptr().addr() + offset,
+            len_bytes: self.len(),
+            iova: memory.iova() + offset as u64,
+            lkey_be: INVALID_LKEY.to_be(),
+            domain: 0,
+            is_foreign: memory.region().backing() == Backing::Foreign,
+        }
+    }
+
     #[inline(always)]
-    fn sge(&self) -> Sge {
-        let pd_id = self.registration.pd_id();
-        Sge { addr: self.addr, len: self.len, lkey_be: self.lkey_be, pd_id }
+    pub(super) fn sge(&self) -> Sge {
+        let domain = self.registration.domain();
+        Sge { addr: self.addr, address: 0, len: self.len, lkey_be: self.lkey_be, domain }
     }
 }
 
@@ -136,104 +152,5 @@ impl fmt::Debug for Buf {
             .field("len", &self.len)
             .field("lkey", &format_args!("{:#010x}", self.lkey().0))
             .finish()
-    }
-}
-
-/// A scatter or gather entry, as a work request holds it.
-#[derive(Debug, Clone, Copy)]
-pub struct Sge {
-    pub(crate) addr: u64,
-    pub(crate) len: u32,
-    pub(crate) lkey_be: u32,
-    /// The domain of the key: only queue pairs of it take the entry. A key of another device might
-    /// by chance name memory of this one.
-    pub(crate) pd_id: u32,
-}
-
-pub(crate) mod sealed {
-    /// Implemented here only: an entry that outlived its memory would let the device write
-    /// to what is somebody else's by then.
-    pub trait Sealed {}
-}
-
-/// What a work request can take along: the memory behind its scatter or gather list.
-///
-/// [`Buf`] for one piece, arrays of it for several, `()` for queue pairs that carry none.
-pub trait Buffers: sealed::Sealed + Send + fmt::Debug + 'static {
-    /// Whether it always has one entry.
-    #[doc(hidden)]
-    const IS_ONE: bool = false;
-
-    /// The entries, in order.
-    fn sges(&self) -> impl Iterator<Item = Sge>;
-
-    /// Copies the first bytes out. `false` if there are fewer, or the processor cannot read them.
-    #[doc(hidden)]
-    fn copy_head(&self, out: &mut [u8]) -> bool;
-}
-
-/// Copies the first bytes of several pieces.
-fn copy_head(pieces: &[Buf], mut out: &mut [u8]) -> bool {
-    for piece in pieces {
-        let (head, rest) = out.split_at_mut(out.len().min(piece.len()));
-        if piece.copy_out(0, head).is_err() {
-            return false;
-        }
-        out = rest;
-    }
-    out.is_empty()
-}
-
-impl sealed::Sealed for Buf {}
-
-impl Buffers for Buf {
-    const IS_ONE: bool = true;
-
-    #[inline(always)]
-    fn sges(&self) -> impl Iterator<Item = Sge> {
-        std::iter::once(self.sge())
-    }
-
-    fn copy_head(&self, out: &mut [u8]) -> bool {
-        copy_head(std::slice::from_ref(self), out)
-    }
-}
-
-impl<const N: usize> sealed::Sealed for [Buf; N] {}
-
-impl<const N: usize> Buffers for [Buf; N] {
-    #[inline(always)]
-    fn sges(&self) -> impl Iterator<Item = Sge> {
-        self.iter().map(Buf::sge)
-    }
-
-    fn copy_head(&self, out: &mut [u8]) -> bool {
-        copy_head(self, out)
-    }
-}
-
-impl<const N: usize> sealed::Sealed for ArrayVec<Buf, N> {}
-
-impl<const N: usize> Buffers for ArrayVec<Buf, N> {
-    #[inline(always)]
-    fn sges(&self) -> impl Iterator<Item = Sge> {
-        self.iter().map(Buf::sge)
-    }
-
-    fn copy_head(&self, out: &mut [u8]) -> bool {
-        copy_head(self, out)
-    }
-}
-
-impl sealed::Sealed for () {}
-
-impl Buffers for () {
-    #[inline(always)]
-    fn sges(&self) -> impl Iterator<Item = Sge> {
-        std::iter::empty()
-    }
-
-    fn copy_head(&self, out: &mut [u8]) -> bool {
-        out.is_empty()
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn contiguous(
         offset: Some(range.start),
         memory: Arc::clone(memory),
         _others: Vec::new(),
-        pd_id: pd.inner.id(),
+        domain: pd.domain(),
         _pd: Arc::clone(&pd.inner),
         _dma: None,
         windows: AtomicU32::new(0),

@@ -30,7 +30,7 @@ pub(crate) struct DmaKey {
 /// inside memory that nobody borrows.
 #[derive(Debug, Clone)]
 pub struct DmaMr {
-    key: Arc<DmaKey>,
+    pub(super) key: Arc<DmaKey>,
 }
 
 impl DmaMr {
@@ -68,7 +68,7 @@ impl DmaMr {
             offset: Some(0),
             memory: Arc::clone(memory),
             _others: Vec::new(),
-            pd_id: self.key.pd.id(),
+            domain: self.key.pd.id(),
             _pd: Arc::clone(&self.key.pd),
             _dma: Some(Arc::clone(&self.key)),
             windows: AtomicU32::new(0),

@@ -27,8 +27,11 @@ struct Keys {
 /// A region mapped for a device. It stays mapped until [`Memory::revoke`], or until the last
 /// registration and buffer over it is dropped.
 ///
-/// Its bytes are only ever copied, with atomic accesses, because the device or a peer may write
-/// them at any time. No pool may lie over the region.
+/// Its bytes are only ever copied, with atomic accesses, because a peer may write them at any
+/// time: keys over it are as long-lived as their holder likes, whatever is posted. A pool lends
+/// its bytes as slices to whoever holds the [`Mbuf`](ferrocx_mempool::Mbuf), so none may lie over
+/// the region, and peers reach an `Mbuf` only while a key owns it
+/// ([`PageList::map_mbuf`](crate::PageList::map_mbuf)). That is why there are two kinds of memory.
 #[derive(Debug)]
 pub struct Memory {
     // Unmapped before pools may use the region again.

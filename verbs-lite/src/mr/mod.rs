@@ -10,12 +10,18 @@
 //!
 //! A [`Memory`] is mapped once; any number of keys may cover it. A key ends at once with
 //! [`Mr::dereg`], or with the last handle and [`Buf`] of it.
+//!
+//! Packets need none of these: a [`Mbuf`](ferrocx_mempool::Mbuf) of a pool that is registered with
+//! the device carries its key along, see [`Buffers`]. Peers reach it by a fast-register key,
+//! [`PageList::map_mbuf`](crate::PageList::map_mbuf).
 
 mod buf;
+mod buffers;
 mod create;
 mod dma;
 mod memory;
 mod phys;
+mod reach;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,11 +31,13 @@ use ferrocx_core::Handle;
 
 pub(crate) use create::create_mkey;
 
-pub use buf::{Buf, Buffers, Sge};
+pub use buf::Buf;
+pub use buffers::{Buffers, Payload, Sge};
 pub use dma::DmaMr;
 pub(crate) use memory::EndKey;
 pub use memory::Memory;
 pub use phys::PhysBuf;
+pub(crate) use reach::Reach;
 
 use crate::error::VerbsError;
 use crate::pd::{Pd, PdCore};
@@ -50,9 +58,10 @@ pub(crate) struct Registration {
     memory: Arc<Memory>,
     /// More memory, for pieces that lie apart.
     _others: Vec<Arc<Memory>>,
-    /// Owner of the key: its domain, or the DMA key.
-    pd_id: u32,
+    /// Who may use the key, see [`Sge::domain`].
+    domain: u32,
     _pd: Arc<PdCore>,
+    /// The DMA key that it is, or that its pieces are named by.
     _dma: Option<Arc<dma::DmaKey>>,
     /// Windows that are bound to it.
     windows: AtomicU32,
@@ -64,10 +73,10 @@ impl Registration {
         self.lkey
     }
 
-    /// Which domain it belongs to.
+    /// Who may use the key, see [`Sge::domain`].
     #[inline(always)]
-    pub(crate) fn pd_id(&self) -> u32 {
-        self.pd_id
+    pub(crate) fn domain(&self) -> u32 {
+        self.domain
     }
 
     /// Where in the region an address of the key lies; the key's memory is contiguous.

@@ -74,24 +74,27 @@ impl Pd {
         }
         let len = pieces.iter().map(PhysBuf::len).sum();
         let list = || pieces.iter().map(|piece| (piece.iova(), piece.len()));
-        let (mkc, tail) = match common_log_page(start, list()) {
+        let (mkc, tail, dma) = match common_log_page(start, list()) {
             Some(log_page) => {
                 let page = 1u64 << log_page;
                 let pages = list()
                     .flat_map(|(at, len)| (at & !(page - 1)..at + len).step_by(1 << log_page));
                 let mkc =
                     context(&self.inner, AccessMode::MTT, access).with_log_page_size(log_page);
-                (mkc, pages.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
+                (mkc, pages.flat_map(u64::to_be_bytes).collect::<Vec<u8>>(), None)
             }
             None => {
                 for piece in pieces {
                     VerbsError::range("bytes of a piece", piece.len(), 1, (1 << 31) - 1)?;
                 }
                 let key = self.get_dma_mr()?;
+                let lkey = key.lkey().0;
                 let entry = |(va, len): (u64, u64)| {
-                    Klm::zeroed().with_byte_count(len as u32).with_mkey(key.lkey().0).with_va(va).0
+                    Klm::zeroed().with_byte_count(len as u32).with_mkey(lkey).with_va(va).0
                 };
-                (context(&self.inner, AccessMode::KLM, access), list().flat_map(entry).collect())
+                let mkc = context(&self.inner, AccessMode::KLM, access);
+                // The list names the key at each access, so it lives as long as this one.
+                (mkc, list().flat_map(entry).collect(), Some(key.key))
             }
         };
         let octowords = tail.len().div_ceil(16) as u32;
@@ -114,9 +117,9 @@ impl Pd {
             offset: if let [piece] = pieces { Some(piece.range.start) } else { None },
             memory,
             _others: memories.collect(),
-            pd_id: self.inner.id(),
+            domain: self.domain(),
             _pd: Arc::clone(&self.inner),
-            _dma: None,
+            _dma: dma,
             windows: AtomicU32::new(0),
         };
         registration.into_mr()

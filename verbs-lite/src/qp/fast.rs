@@ -71,12 +71,9 @@ impl<B: Buffers> Sq<B> {
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Option<B>> {
-        if !B::IS_ONE || !self.is_straight(wr) {
-            return Err(held);
-        }
-        let Some(sge) = held.as_ref().and_then(|held| held.sges().next()) else { return Err(held) };
+        let Some(sge) = held.as_ref().and_then(B::only_sge) else { return Err(held) };
         // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
-        if sge.len == 0 || sge.pd_id != self.pd_id {
+        if sge.len == 0 || !self.reach.takes(&sge) || !self.is_straight(wr) {
             return Err(held);
         }
         // Each arm is a copy of its own, in which places and opcodes are constants.
@@ -87,7 +84,9 @@ impl<B: Buffers> Sq<B> {
             SendOp::WriteImm(remote, imm) => {
                 self.put_one(Kind::WRITE_IMM.with(imm), Some(remote), wr, sge)
             }
-            SendOp::Read(remote) => self.put_one(Kind::READ, Some(remote), wr, sge),
+            SendOp::Read(remote) if held.as_ref().is_some_and(B::is_exclusive) => {
+                self.put_one(Kind::READ, Some(remote), wr, sge)
+            }
             _ => return Err(held),
         };
         slot.hold(held);

@@ -48,7 +48,7 @@ use ferrocx_bus::{DmaWord, Ring};
 use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
-use ferrocx_prm::qpc::Qpc;
+use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
 use thiserror::Error;
 
 pub(crate) use wqe::pair;
@@ -62,7 +62,7 @@ pub use table::{Ended, QpTable};
 use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::gid::Gid;
-use crate::mr::{Buf, Buffers};
+use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::srq::SrqCore;
 use crate::types::Qpn;
@@ -74,15 +74,8 @@ use raw::{Frames, Objects};
 use rq::Rq;
 use sq::Sq;
 
-/// `rq_type` of a queue pair on a shared receive queue. Source: reference 5.2.
-const RQ_SHARED: u32 = 1;
 /// Bytes of a send block.
 const BLOCK_BYTES: usize = 64;
-/// Path migration state: migrated, the only one without migration. Source: reference 5.2.
-const PM_MIGRATED: u32 = 3;
-
-/// `st` of the general services interface, queue pair 1 on the wire. Source: reference 5.2.
-const ST_GSI: u32 = 8;
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -207,7 +200,7 @@ impl<B: Buffers> Qp<B> {
     /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
     pub(crate) fn new_gsi(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
         let config = QpConfig { qp_type: QpType::Ud, ..*config };
-        Self::with_service(pd, ST_GSI, &QpQueues::from(cq), &config)
+        Self::with_service(pd, service::GSI, &QpQueues::from(cq), &config)
     }
 
     /// Makes a queue pair whose service the device names `st`.
@@ -236,7 +229,7 @@ impl<B: Buffers> Qp<B> {
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)
-            .with_pm_state(PM_MIGRATED)
+            .with_pm_state(PM_STATE_MIGRATED)
             .with_pd(pd.number())
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
             .with_ts_format(u32::from(core.roce.qp_ts_format() != 0))
@@ -248,7 +241,7 @@ impl<B: Buffers> Qp<B> {
             .with_cqn_rcv(cqns[1])
             .with_dbr_addr(record.iova());
         let qpc = match srq {
-            Some(srq) => qpc.with_rq_type(RQ_SHARED).with_srqn_rmpn_xrqn(srq.number()),
+            Some(srq) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
             None => qpc
                 .with_log_rq_size(sizes.log_rq_entries.into())
                 .with_log_rq_stride(sizes.log_rq_units.into()),
@@ -257,13 +250,14 @@ impl<B: Buffers> Qp<B> {
         let qpn = device.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
         let handle = Handle::new(device, Kind::Qp, qpn, memory);
+        let reach = Reach::new(core, pd.id());
         let rq = match srq {
             Some(_) => None,
             None => {
                 let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
                 let record = DmaWord::new(Arc::clone(&record), 0)?;
                 let max_wr = config.max_recv_wr;
-                Some(Rq::new(units, sizes.log_rq_units, record, pd.id(), max_wr))
+                Some(Rq::new(units, sizes.log_rq_units, record, reach.clone(), max_wr))
             }
         };
         let sq = Sq::new(sq::Parts {
@@ -272,7 +266,7 @@ impl<B: Buffers> Qp<B> {
             doorbell: uar.doorbell().clone(),
             record: DmaWord::new(record, 4)?,
             qpn,
-            pd_id: pd.id(),
+            reach,
             max_wr: config.max_send_wr,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,

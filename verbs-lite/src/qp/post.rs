@@ -45,7 +45,7 @@ impl<B: Buffers> Qp<B> {
     /// Posts a registration and rings the doorbell: binds `mr` to what `list` describes.
     ///
     /// The key is known at once and may be used in requests behind this one. The list comes back
-    /// with the completion.
+    /// with the completion; a packet that it described is the key's from now on.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     ///
@@ -102,6 +102,15 @@ impl<B: Buffers> Qp<B> {
         if list.peer() != 0 && (list.peer() != mr.0.peer || mr.0.mkey.is_taken()) {
             return Err(PostError::Peer);
         }
+        if list.domain() != 0 && list.domain() != self.pd.id() {
+            return Err(PostError::Pd);
+        }
+        // Peers write only where this side may, see `is_consistent`.
+        if wr.access.contains(Access::LOCAL_WRITE)
+            && list.mbuf().is_some_and(|mbuf| !mbuf.is_exclusive())
+        {
+            return Err(PostError::NotExclusive);
+        }
         let is_atomic = wr.access.contains(Access::REMOTE_ATOMIC);
         if !wr.access.is_consistent() || is_atomic && !self.fast_reg.sets_atomic {
             return Err(PostError::Access);
@@ -115,7 +124,7 @@ impl<B: Buffers> Qp<B> {
     /// What every request that changes keys needs.
     #[inline(always)]
     pub(super) fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
-        if self.sq.allows(CHANGES_KEYS) && Arc::ptr_eq(pd, &self.pd) {
+        if self.sq.allows(CHANGES_KEYS) && pd.id() == self.pd.id() {
             return Ok(());
         }
         Err(match self.state {
@@ -214,8 +223,8 @@ impl<B: Buffers> Qp<B> {
         if let Err(cause) = checked {
             return Err(Refused { held: mr, cause });
         }
-        let (lkey_be, pd_id) = (mr.0.value().to_be(), self.pd.id());
-        let sink = Sge { addr: mr.0.start, len, lkey_be, pd_id };
+        let (lkey_be, domain) = (mr.0.value().to_be(), self.pd.id());
+        let sink = Sge { addr: mr.0.start, address: 0, len, lkey_be, domain };
         self.sq.push_first_read(from, sink, flags & SendFlags::FENCE);
         let flags = flags | SendFlags::FENCE;
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::ReadWithInv, flags }, mr);
@@ -267,7 +276,7 @@ impl<B: Buffers> Sq<B> {
         &mut self,
         wr: &FastReg,
         mut mr: FastRegMr,
-        list: PageList,
+        mut list: PageList,
         setup: FastRegSetup,
     ) -> RegisteredMr {
         let key = &mut *mr.0;
@@ -310,6 +319,7 @@ impl<B: Buffers> Sq<B> {
             third.store_be64::<0x08>(list.iova());
             UMR_UNITS + 1
         };
+        key.mbuf = list.give_mbuf();
         let rkey = key.value();
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
         let what = (Opcode::UMR, rkey, setup.fence);

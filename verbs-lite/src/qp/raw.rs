@@ -21,7 +21,7 @@ use super::sq::{Entry, Other, Parts, Sq};
 use super::wqe::Wqe;
 use super::{BLOCK_BYTES, Qp, QpConfig, QpQueues, QpState, QpType};
 use crate::error::{PostError, Refused, VerbsError};
-use crate::mr::{Buffers, Sge};
+use crate::mr::{Buffers, Reach, Sge};
 use crate::pd::{Pd, PdCore};
 use crate::wr::{SendFlags, SendWr, WcOpcode};
 
@@ -177,14 +177,16 @@ impl<B: Buffers> Qp<B> {
         let sqn = sq_handle.number();
         let units = Ring::new(rq_ring, 0, sizes.log_rq_entries + sizes.log_rq_units)?;
         let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
-        let rq = Rq::new(units, sizes.log_rq_units, rq_record, pd.id(), config.max_recv_wr);
+        let reach = Reach::new(core, pd.id());
+        let max_wr = config.max_recv_wr;
+        let rq = Rq::new(units, sizes.log_rq_units, rq_record, reach.clone(), max_wr);
         let sq = Sq::new(Parts {
             units: Ring::new(Arc::clone(&sq_ring), 0, sizes.log_sq_blocks + 2)?,
             blocks: Ring::new(sq_ring, 0, sizes.log_sq_blocks)?,
             doorbell: uar.doorbell().clone(),
             record: DmaWord::new(record, 4)?,
             qpn: sqn,
-            pd_id: pd.id(),
+            reach,
             max_wr: config.max_send_wr,
             max_sge: config.max_send_sge,
             max_inline: config.max_inline_bytes,
@@ -234,8 +236,8 @@ impl<B: Buffers> Qp<B> {
     /// [`Qp::destroy_flow`] or [`Qp::reset`], or until the queue pair is dropped.
     ///
     /// [`FlowMatch::default`] takes every frame that the port lets in: its own address, broadcast,
-    /// groups after [`RdmaContext::join_multicast`](ferrocx_core::Device::join_multicast), and all after
-    /// [`RdmaContext::set_promiscuous`](ferrocx_core::Device::set_promiscuous). RoCE for the port's own
+    /// groups after [`Device::join_multicast`](ferrocx_core::Device::join_multicast), and all after
+    /// [`Device::set_promiscuous`](ferrocx_core::Device::set_promiscuous). RoCE for the port's own
     /// addresses stays with its queue pairs. A frame goes to one receiver: among rules that match,
     /// of all queues of the port, the one decides whose combination of fields was used first.
     ///
@@ -416,9 +418,6 @@ impl<B: Buffers> Sq<B> {
     /// Writes the segments of a frame; gives the unit behind them.
     fn write_frame(&self, flags: SendFlags, buffers: &B) -> Result<u32, PostError> {
         let len = buffers.sges().map(|sge| u64::from(sge.len)).sum();
-        if buffers.sges().any(|sge| sge.pd_id != self.pd_id) {
-            return Err(PostError::Pd);
-        }
         let is_tagged = || {
             let mut head = [0; TAG_AT + 2];
             buffers.copy_head(&mut head) && is_tag(&head[TAG_AT..])
@@ -442,6 +441,7 @@ impl<B: Buffers> Sq<B> {
                 return Err(PostError::TooManySges);
             }
             count += 1;
+            let Some(sge) = self.reach.entry(sge) else { return Err(PostError::Pd) };
             wqe.data(Sge { addr: sge.addr + u64::from(inline), len: sge.len - inline, ..sge });
         }
         Ok(wqe.end())

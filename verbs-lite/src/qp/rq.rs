@@ -7,7 +7,7 @@ use ferrocx_prm::wqe::INVALID_LKEY;
 use super::wqe::pair;
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
-use crate::mr::Buffers;
+use crate::mr::{Buffers, Reach};
 use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
 
 /// A receive in flight.
@@ -23,7 +23,7 @@ pub(super) struct Rq<B> {
     units: Ring<16>,
     log_units: u8,
     record: DmaWord,
-    pd_id: u32,
+    reach: Reach,
     /// Receives that may be in flight.
     max_wr: u32,
     pi: u32,
@@ -46,12 +46,12 @@ impl<B: Buffers> Rq<B> {
         units: Ring<16>,
         log_units: u8,
         record: DmaWord,
-        pd_id: u32,
+        reach: Reach,
         max_wr: u32,
     ) -> Self {
         let entries = units.entries() >> log_units;
         let slots = (0..entries).map(|_| Slot { wr_id: 0, held: None }).collect();
-        Self { units, log_units, record, pd_id, max_wr, pi: 0, ci: 0, slots }
+        Self { units, log_units, record, reach, max_wr, pi: 0, ci: 0, slots }
     }
 
     /// Writes a receive and tells the device.
@@ -63,21 +63,25 @@ impl<B: Buffers> Rq<B> {
         let max = 1 << self.log_units;
         let first = self.pi << self.log_units;
         let (mut count, mut refused) = (0, None);
-        for sge in held.sges() {
+        if !held.is_exclusive() {
+            return Err(Refused { held, cause: PostError::NotExclusive });
+        }
+        for sge in held.sinks() {
             if sge.len == 0 {
                 continue;
             }
-            if count == max || sge.pd_id != self.pd_id {
-                refused = Some(sge);
+            let entry = self.reach.entry(sge);
+            let Some(sge) = entry.filter(|_| count < max) else {
+                refused = Some(PostError::of_sge(entry.is_some()));
                 break;
-            }
+            };
             let unit = self.units.at(first.wrapping_add(count));
             unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
             unit.store_be64::<8>(sge.addr);
             count += 1;
         }
-        if let Some(sge) = refused {
-            return Err(Refused { held, cause: PostError::of_sge(sge.pd_id == self.pd_id) });
+        if let Some(cause) = refused {
+            return Err(Refused { held, cause });
         }
         if count < max {
             // Ends the list. Source: reference 6.5.
@@ -95,14 +99,16 @@ impl<B: Buffers> Rq<B> {
     /// Ends the receive that a message filled; `None` if the completion cannot be right.
     #[inline(always)]
     pub(super) fn complete(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        let slot = self.oldest(completion.head.wqe_counter())?;
         let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
+        let byte_len = completion.byte_cnt();
+        let slot =
+            self.oldest(completion.head.wqe_counter(), |held| is_write || held.received(byte_len))?;
         Some(Wc {
             wr_id: slot.wr_id,
             opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
             result: Ok(()),
             is_signaled: true,
-            byte_len: completion.byte_cnt(),
+            byte_len,
             recv: completion.recv_info(),
             returned: slot.held.take().map_or(Returned::Nothing, Returned::Buffers),
         })
@@ -110,7 +116,7 @@ impl<B: Buffers> Rq<B> {
 
     /// Ends the receive that failed; `None` if there is none.
     pub(super) fn fail(&mut self, wqe_counter: u16, failure: Failure) -> Option<Wc<B>> {
-        let slot = self.oldest(wqe_counter)?;
+        let slot = self.oldest(wqe_counter, |_| true)?;
         Some(Wc {
             wr_id: slot.wr_id,
             opcode: WcOpcode::Recv,
@@ -122,15 +128,24 @@ impl<B: Buffers> Rq<B> {
         })
     }
 
-    /// The oldest receive, which ends, if it is the one that a completion names.
+    /// The oldest receive, which ends, if it is the one that a completion names and its buffers
+    /// can have ended so.
     #[inline(always)]
-    fn oldest(&mut self, wqe_counter: u16) -> Option<&mut Slot<B>> {
+    fn oldest(
+        &mut self,
+        wqe_counter: u16,
+        may_end: impl FnOnce(&mut B) -> bool,
+    ) -> Option<&mut Slot<B>> {
         if self.pi == self.ci || wqe_counter != self.ci as u16 {
             return None;
         }
         let at = self.ci as usize & (self.slots.len() - 1);
+        let slot = &mut self.slots[at];
+        if !slot.held.as_mut().is_none_or(may_end) {
+            return None;
+        }
         self.ci = self.ci.wrapping_add(1);
-        Some(&mut self.slots[at])
+        Some(slot)
     }
 
     /// Receives that have not ended.
@@ -146,6 +161,7 @@ impl<B: Buffers> Rq<B> {
 
     /// Keeps what is held for ever: the device may still use it.
     pub(super) fn leak(&mut self) {
+        self.reach.leak();
         std::mem::forget(std::mem::take(&mut self.slots));
     }
 }

@@ -17,7 +17,7 @@ use super::raw::Frames;
 use super::wqe::{Wqe, put_control, start};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
-use crate::mr::{Buffers, Sge};
+use crate::mr::{Buffers, Reach, Sge};
 use crate::types::RemoteAddr;
 use crate::window::BoundMw;
 use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
@@ -91,7 +91,7 @@ pub(super) struct Sq<B> {
     doorbell: Doorbell,
     record: DmaWord,
     pub(super) qpn: u32,
-    pub(super) pd_id: u32,
+    pub(super) reach: Reach,
     /// Operations that may be posted, one bit each.
     pub(super) allowed: u32,
     /// Positions in the life of the queue, in blocks: behind what was posted, and behind what has
@@ -139,7 +139,7 @@ pub(super) struct Parts {
     pub(super) doorbell: Doorbell,
     pub(super) record: DmaWord,
     pub(super) qpn: u32,
-    pub(super) pd_id: u32,
+    pub(super) reach: Reach,
     pub(super) max_wr: u32,
     pub(super) max_sge: u32,
     pub(super) max_inline: u32,
@@ -174,7 +174,7 @@ impl<B: Buffers> Sq<B> {
             doorbell: parts.doorbell,
             record: parts.record,
             qpn: parts.qpn,
-            pd_id: parts.pd_id,
+            reach: parts.reach,
             allowed: 0,
             pi: 0,
             ci: 0,
@@ -279,21 +279,25 @@ impl<B: Buffers> Sq<B> {
                 if sge.len == 0 {
                     continue;
                 }
-                if count == self.max_sge || sge.pd_id != self.pd_id {
-                    refused = Some(sge);
+                let entry = self.reach.entry(sge);
+                let Some(sge) = entry.filter(|_| count < self.max_sge) else {
+                    refused = Some(PostError::of_sge(entry.is_some()));
                     break;
-                }
+                };
                 wqe.data(sge);
                 count += 1;
                 bytes += u64::from(sge.len);
             }
         }
-        if let Some(sge) = refused {
-            return Err(Refused { held, cause: PostError::of_sge(sge.pd_id == self.pd_id) });
+        if let Some(cause) = refused {
+            return Err(Refused { held, cause });
         }
         let is_atomic = matches!(kind, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
         if is_atomic && (count, bytes) != (1, 8) {
             return Err(Refused { held, cause: PostError::AtomicBuffer });
+        }
+        if (is_atomic || kind == WcOpcode::Read) && !held.as_ref().is_none_or(B::is_exclusive) {
+            return Err(Refused { held, cause: PostError::NotExclusive });
         }
         let end = wqe.end();
         let fence = self.fence(wr.flags);
@@ -479,6 +483,7 @@ impl<B: Buffers> Sq<B> {
 
     /// Keeps what is held for ever: the device may still use it.
     pub(super) fn leak(&mut self) {
+        self.reach.leak();
         std::mem::forget(std::mem::take(&mut self.slots));
     }
 }

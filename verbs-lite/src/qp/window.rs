@@ -68,7 +68,7 @@ impl<B: Buffers> Qp<B> {
     }
 
     fn check_bind(&mut self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
-        if mr.inner.pd_id() != self.pd.id() {
+        if mr.inner.domain() != self.pd.id() {
             return Err(PostError::Pd);
         }
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;

@@ -159,6 +159,7 @@ impl Client {
     ///
     /// The request, if the ring is full: take answers and try again.
     #[inline]
+    #[expect(clippy::result_large_err, reason = "the request comes back without an allocation")]
     pub fn register(&mut self, wanted: Registration) -> Result<(), Registration> {
         if self.requests.is_full() {
             return Err(wanted);
@@ -174,6 +175,7 @@ impl Client {
     ///
     /// The request, if the ring is full: take answers and try again.
     #[inline]
+    #[expect(clippy::result_large_err, reason = "the request comes back without an allocation")]
     pub fn read_once(&mut self, wanted: ReadOnce) -> Result<(), ReadOnce> {
         if self.requests.is_full() {
             return Err(wanted);

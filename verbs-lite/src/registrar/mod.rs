@@ -112,7 +112,8 @@ pub fn looped_back<B: Buffers>(
 ) -> Result<(Qp<B>, Cq), VerbsError> {
     let config = QpConfig {
         max_send_wr: wr,
-        max_recv_wr: 1,
+        // For programs that send to themselves.
+        max_recv_wr: 4,
         max_inline_bytes: 16,
         fast_reg: true,
         ..QpConfig::default()

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
+use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{DeviceConfig, MacAddr};
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_model::wire::{Wire, link};
@@ -109,10 +109,18 @@ fn model(number: u8, wire: impl Wire + 'static, config: NicConfig) -> (Arc<Local
     (transport, nic)
 }
 
-/// Opens the verbs device behind a transport; what the model refused is printed if that fails.
-pub fn open(transport: Arc<LocalTransport>, number: u8) -> Side {
-    let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let device = ferrocx_core::Device::open(transport, &settings).unwrap();
+/// Settings of every device.
+pub fn settings() -> DeviceConfig {
+    DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() }
+}
+
+/// Opens the verbs device behind a transport.
+pub fn open(transport: Arc<dyn Transport>, number: u8) -> Side {
+    open_as(&settings(), transport, number)
+}
+
+fn open_as(settings: &DeviceConfig, transport: Arc<dyn Transport>, number: u8) -> Side {
+    let device = ferrocx_core::Device::open(transport, settings).unwrap();
     let context = RdmaContext::open(&device).unwrap();
     let ip = Ipv4Addr::new(192, 168, 0, number);
     let gid = GidConfig { address: ip.into(), prefix_len: 24, gateway: None, vlan: None };
@@ -167,7 +175,16 @@ impl Two {
     }
 
     /// With these models, which are joined already.
-    pub fn of((transports, nics): ([Arc<LocalTransport>; 2], [Nic; 2])) -> Self {
+    pub fn of(models: ([Arc<LocalTransport>; 2], [Nic; 2])) -> Self {
+        Self::opened(models, &settings(), |transport| transport)
+    }
+
+    /// With these models, opened with other settings, and through other transports.
+    pub fn opened(
+        (transports, nics): ([Arc<LocalTransport>; 2], [Nic; 2]),
+        settings: &DeviceConfig,
+        through: impl Fn(Arc<LocalTransport>) -> Arc<dyn Transport>,
+    ) -> Self {
         let world = Arc::new(World { nics: nics.map(Mutex::new), clock: AtomicU64::new(0) });
         for transport in &transports {
             let world = Arc::downgrade(&world);
@@ -175,8 +192,8 @@ impl Two {
                 world.upgrade().map(|world| world.step());
             })));
         }
-        let [first, second] = transports;
-        Self { a: open(first, 1), b: open(second, 2), world }
+        let [first, second] = transports.map(through);
+        Self { a: open_as(settings, first, 1), b: open_as(settings, second, 2), world }
     }
 
     /// A connected pair of reliable queue pairs, with all rights for the peer.

@@ -134,7 +134,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         control::listen(path, sides)?;
     }
     if let Some(path) = &options.status {
-        status::listen(path, ask, wake.clone())?;
+        status::listen(path, ask, wake.clone(), capture.clone())?;
     }
     while !stop.is_raised() {
         anyhow::ensure!(wake.is_running(), "the model stopped; the log says why");

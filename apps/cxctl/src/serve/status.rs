@@ -10,6 +10,7 @@ use anyhow::Context;
 use ferrocx_model::Nic;
 use ferrocx_model::datapath::{InlineCounts, KeyCounts};
 use ferrocx_model::port::Traffic;
+use ferrocx_model::wire::CaptureFile;
 use serde_json::{Value, json};
 
 use super::engine::Wake;
@@ -25,17 +26,23 @@ pub(super) fn channel() -> (SyncSender<Reply>, Receiver<Reply>) {
     sync_channel(1)
 }
 
-/// Serves readers one after another on a socket of its own, on a thread of its own.
+/// Serves readers one after another on a socket of its own, on a thread of its own. The frames that
+/// a document counts stand in the capture when its reader gets it.
 ///
 /// # Errors
 ///
 /// The path exists already, or the system's reason for refusing it.
-pub(super) fn listen(path: &Path, ask: SyncSender<Reply>, wake: Wake) -> anyhow::Result<()> {
+pub(super) fn listen(
+    path: &Path,
+    ask: SyncSender<Reply>,
+    wake: Wake,
+    capture: Option<CaptureFile>,
+) -> anyhow::Result<()> {
     let listener =
         UnixListener::bind(path).with_context(|| format!("status socket {}", path.display()))?;
     std::thread::Builder::new().name("status".into()).spawn(move || {
         for reader in listener.incoming().flatten() {
-            if let Err(error) = answer(&reader, &ask, &wake) {
+            if let Err(error) = answer(&reader, &ask, &wake, capture.as_ref()) {
                 tracing::warn!(%error, "a reader of the status socket got no answer");
             }
         }
@@ -43,12 +50,20 @@ pub(super) fn listen(path: &Path, ask: SyncSender<Reply>, wake: Wake) -> anyhow:
     Ok(())
 }
 
-fn answer(mut reader: &UnixStream, ask: &SyncSender<Reply>, wake: &Wake) -> anyhow::Result<()> {
+fn answer(
+    mut reader: &UnixStream,
+    ask: &SyncSender<Reply>,
+    wake: &Wake,
+    capture: Option<&CaptureFile>,
+) -> anyhow::Result<()> {
     reader.set_write_timeout(Some(PATIENCE))?;
     let (reply, answer) = sync_channel(1);
     ask.send(reply)?;
     wake.wake();
     let document = answer.recv_timeout(PATIENCE)?;
+    if let Some(capture) = capture {
+        capture.flush().context("the capture is incomplete")?;
+    }
     Ok(writeln!(reader, "{document:#}")?)
 }
 
@@ -74,7 +89,7 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
         "name": name,
         "identity": format!("{:?}", state.config.identity),
         "hca": format!("{:?}", state.hca),
-        "driver_version": state.driver_version,
+        "driver_version": state.driver.version,
         "objects": state.objects.len(),
         "pages": state.pages.len(),
         "health_syndrome": state.syndrome.0,
@@ -154,6 +169,9 @@ mod tests {
         let path = dir.path().join("status");
         let (ask, questions) = channel();
         let mut ports = Ports::new(questions);
+        let file = dir.path().join("wire.pcapng");
+        let out = std::io::BufWriter::new(std::fs::File::create(&file).expect("a file"));
+        let capture = CaptureFile::new(out, 0).expect("a header");
         for name in ["one", "two"] {
             let (_driver, side) = pair(LocalConfig::default()).expect("a device");
             // A doorbell without a queue: refused, and counted.
@@ -161,7 +179,9 @@ mod tests {
             ports.add(name.into(), side, NicConfig::default(), None);
         }
         let engine = Engine::start(ports).expect("a thread");
-        listen(&path, ask, engine.wake()).expect("a fresh path");
+        listen(&path, ask, engine.wake(), Some(capture)).expect("a fresh path");
+        let written = || std::fs::metadata(&file).expect("the capture").len();
+        assert_eq!(written(), 0, "its header is in a buffer");
         for _ in 0..3 {
             let text = read(&path).expect("an answer");
             let told: Value = serde_json::from_str(&text).expect("JSON");
@@ -171,6 +191,7 @@ mod tests {
             assert_eq!(told[1]["link"]["mac"], "02:fe:0c:00:00:01");
             assert_eq!(told[1]["hca"], "Disabled");
         }
+        assert_eq!(written(), 28, "its header");
         // A reader that never reads does not keep the next one waiting for long.
         let _silent = UnixStream::connect(&path).expect("connected");
         let told: Value = serde_json::from_str(&read(&path).expect("an answer")).expect("JSON");

@@ -31,7 +31,7 @@ impl Fmrs {
         let mode = FmrMode::Strict;
         let settings =
             FmrPoolConfig { fmr, pool_size: FMRS, dirty_watermark: 1, cache: false, mode };
-        let pool = FmrPool::new(&end.device, &end.pd, &settings)?;
+        let pool = FmrPool::new(&end.context, &end.pd, &settings)?;
         Ok(Self { pool, mapped: HashMap::new() })
     }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use ferrocx_mempool::Region;
 
-use super::Shared;
 use super::bar::BarWrite;
 use super::counts::DmaCounts;
+use super::shared::Shared;
 use super::view::DmaView;
 use crate::{Bar, BusError, DmaAccess, Interrupts, UAR_PAGE_BYTES};
 
-/// What a device sees of the world: register accesses, memory by I/O address, its interrupts.
+/// A device's view of the world: register accesses, memory by I/O address, its interrupts.
 ///
 /// Clones share one device. All methods are safe and take `&self`; none blocks except
 /// [`DeviceSide::memory`], which waits while the driver maps or unmaps.
@@ -279,7 +279,7 @@ impl DeviceSide {
         self.shared.reset_pending.store(true, Ordering::Release);
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> BusCounts {
         let (bar_reads, bar_writes) = self.shared.bar.counts();

@@ -20,9 +20,11 @@ mod device;
 #[cfg(debug_assertions)]
 mod held;
 mod irq;
+mod shared;
 mod space;
 mod view;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,10 +36,11 @@ pub use view::{DmaFault, DmaFaultCause, DmaView};
 
 use self::bar::BarShared;
 use self::irq::IrqShared;
+use self::shared::Shared;
 use self::space::{LocalDma, SpaceShared};
 use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 
-/// What [`pair`] makes.
+/// Size, identity and limits of an in-process device.
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
     /// Length of the BAR: a power of two from 64 KiB to 4 GiB. Only used pages take memory.
@@ -48,7 +51,7 @@ pub struct LocalConfig {
     pub seed: u64,
     /// Mappings that may exist at once.
     pub max_mappings: u32,
-    /// What the device claims to be.
+    /// PCI identity that the device claims.
     pub identity: PciIdentity,
 }
 
@@ -68,16 +71,6 @@ impl Default for LocalConfig {
             },
         }
     }
-}
-
-/// What both halves share.
-#[derive(Debug)]
-struct Shared {
-    bar: Arc<BarShared>,
-    space: Arc<SpaceShared>,
-    irq: Arc<IrqShared>,
-    /// Set by the driver's reset, cleared by the device's acknowledgement.
-    reset_pending: AtomicBool,
 }
 
 /// Makes the two halves of an in-process device.
@@ -114,6 +107,7 @@ pub fn pair(config: LocalConfig) -> Result<(Arc<LocalTransport>, DeviceSide), Bu
         dma: Arc::new(LocalDma(Arc::clone(&shared.space))),
         identity: config.identity,
         idle_hook: Mutex::new(None),
+        kept: Mutex::new(Vec::new()),
     };
     Ok((Arc::new(transport), DeviceSide::new(shared)))
 }
@@ -127,9 +121,17 @@ pub struct LocalTransport {
     dma: Arc<LocalDma>,
     identity: PciIdentity,
     idle_hook: Mutex<Option<IdleHook>>,
+    /// See [`LocalTransport::keep`].
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl LocalTransport {
+    /// Keeps `owner` until the driver has let go of the device: the thread that steps a model, for
+    /// one, which must answer the commands of the device's end.
+    pub fn keep(&self, owner: impl Any + Send) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(owner));
+    }
+
     /// Sets what [`Transport::relax`] calls: a function that steps a model in the driver's thread.
     ///
     /// Without a hook, `relax` yields the core. `None` removes the hook. The hook may use the

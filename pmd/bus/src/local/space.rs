@@ -26,7 +26,7 @@ const IOVA_RANGE: std::ops::RangeInclusive<u64> = 1 << 32..=(1 << 48) - 1;
 /// Unused addresses behind each mapping, so that an overrun faults.
 const GUARD_BYTES: u64 = 2 << 20;
 
-/// What keeps the memory of an entry.
+/// Owner of an entry's memory.
 enum Backing {
     Region { _keep: Arc<Region> },
     File { _keep: memmap2::MmapRaw },
@@ -111,7 +111,7 @@ pub(super) struct SpaceShared {
     pub(super) map: RwLock<IovaMap>,
     iovas: Mutex<IovaAllocator>,
     max_mappings: u32,
-    /// How often everything was unmapped at once.
+    /// Number of times that everything was unmapped at once.
     sweeps: AtomicU64,
     /// In the order of the fields of [`DmaCounts`].
     pub(super) counts: [AtomicU64; COUNTS],

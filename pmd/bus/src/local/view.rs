@@ -16,7 +16,7 @@ use super::held;
 use super::space::{IovaMap, SpaceShared};
 use crate::{bytes, to_usize};
 
-/// Why an access by I/O address was refused.
+/// Reason for which an access by I/O address was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaFaultCause {
     /// No mapping covers the whole range.
@@ -40,7 +40,7 @@ pub struct DmaFault {
     pub len_bytes: u64,
     /// Whether the device wanted to write.
     pub is_write: bool,
-    /// Why it was refused.
+    /// Reason of the refusal.
     pub cause: DmaFaultCause,
 }
 

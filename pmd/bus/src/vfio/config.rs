@@ -6,7 +6,7 @@ use super::domain::AddressSpace;
 use super::files::LentFiles;
 use crate::sysfs::Sysfs;
 
-/// How to open a device.
+/// Address, interface and files by which a device is opened.
 #[derive(Debug, Clone, Default)]
 pub struct VfioConfig {
     /// PCI address: `0000:3b:00.0` or `3b:00.0`.
@@ -15,9 +15,9 @@ pub struct VfioConfig {
     pub seed: Option<u64>,
     /// Vendor and device ids to accept beside [`crate::KNOWN_DEVICES`]: a newer or a test's device.
     pub also_accept: Vec<(u16, u16)>,
-    /// Where to look the device up; the default is `/sys`.
+    /// Tree to look the device up in; the default is `/sys`.
     pub sysfs: Sysfs,
-    /// Which of the kernel's interfaces to open the device by. Lent files say it themselves.
+    /// Interface of the kernel to open the device by. Lent files say it themselves.
     pub interface: Interface,
     /// The device's files, where somebody else opened them: then this process needs no rights. Each
     /// open takes copies; the lent files stay open as long as this is kept.

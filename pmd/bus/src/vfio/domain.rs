@@ -23,7 +23,8 @@ const DEFAULT_RANGE: RangeInclusive<u64> = 1 << 32..=(1 << 39) - 1;
 /// Addresses below are left to devices with 32-bit DMA where there is room above.
 const LOW_LIMIT: u64 = 1 << 32;
 
-/// One I/O address space for several devices of this process, see [`VfioConfig::space`](super::VfioConfig::space).
+/// One I/O address space for several devices of this process, see
+/// [`VfioConfig::space`](super::VfioConfig::space).
 ///
 /// A region is mapped once for all of them, at one address, until the last of them has ended or
 /// dropped its mapping. That costs one entry of the IOMMU and counts once against the limit of
@@ -55,10 +56,10 @@ pub(super) struct Domain {
     limits: Mutex<DmaLimits>,
     mapped_bytes: AtomicU64,
     mappings: AtomicU64,
-    /// How often everything was unmapped at once; changed under the lock of `iovas`.
+    /// Number of times that everything was unmapped at once; changed under the lock of `iovas`.
     sweeps: AtomicU64,
     members: Mutex<Vec<Member>>,
-    /// What was mapped for all devices; `None` where there is only one. Locked before the handles
+    /// Mappings that all devices use; `None` where there is only one. Locked before the handles
     /// of what it holds, and these before `iovas`.
     common: Option<Mutex<Vec<Weak<Mapped>>>>,
     /// Files of groups that were lent: the lender keeps such a group in the container, so that its
@@ -100,7 +101,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Notes an open device, with the number of its group and the file that keeps it in a container.
+    /// Notes an open device, its group's number and the file that keeps it in a container.
     pub(super) fn add(&self, device: &Arc<PciIdentity>, number: u32, group: Option<&Arc<OwnedFd>>) {
         let mut members = lock(&self.members);
         members.retain(Member::is_here);
@@ -144,7 +145,7 @@ impl Member {
     }
 }
 
-/// What a space can hold, without the addresses that a device reserves.
+/// Limits of a space, without the addresses that a device reserves.
 fn limits(space: &Space, name: &str, reserved: &[(u64, u64)]) -> Result<DmaLimits, BusError> {
     let info = space
         .info()
@@ -177,8 +178,9 @@ fn usable(offered: &[RangeInclusive<u64>], reserved: &[(u64, u64)]) -> Vec<Range
 }
 
 impl Domain {
-    /// Maps a region for a device, or joins what is mapped of it for all devices already. `group` is
-    /// the file of the device's group, where it has one.
+    /// Maps a region for a device, or joins what is mapped of it for all devices already.
+    ///
+    /// `group` is the file of the device's group, where it has one.
     pub(super) fn map(
         self: &Arc<Self>,
         group: Option<&Arc<OwnedFd>>,
@@ -242,7 +244,7 @@ impl Domain {
         Ok(())
     }
 
-    /// What the space can hold.
+    /// Limits of the space.
     pub(super) fn limits(&self) -> DmaLimits {
         lock(&self.limits).clone()
     }
@@ -274,7 +276,7 @@ impl Domain {
     }
 }
 
-/// What a refusal of the kernel means. `limit_bytes` is `None` without a limit.
+/// Explains a refusal of the kernel. `limit_bytes` is `None` without a limit.
 fn describe(
     error: io::Error,
     len_bytes: u64,
@@ -293,7 +295,7 @@ fn describe(
     }
 }
 
-/// What the kernel mapped. Each [`DmaMapping`] over it is one of its handles.
+/// A mapping of the kernel. Each [`DmaMapping`] over it is one of its handles.
 struct Mapped {
     domain: Arc<Domain>,
     region: Arc<Region>,

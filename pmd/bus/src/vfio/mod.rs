@@ -73,7 +73,8 @@ impl VfioTransport {
     ///
     /// # Errors
     ///
-    /// What [`Sysfs::device`](crate::sysfs::Sysfs::device) and [`crate::sysfs::PciDevice::check_ready`] say;
+    /// The errors of [`crate::sysfs::Sysfs::device`] and
+    /// [`crate::sysfs::PciDevice::check_ready`];
     /// [`BusError::Vfio`] where VFIO refuses; [`BusError::NotShareable`] when the device cannot
     /// join [`VfioConfig::space`]; [`BusError::DeviceGone`] when its registers read as ones.
     /// Nothing stays open or mapped after an error.

@@ -30,7 +30,7 @@ impl Space {
         }
     }
 
-    /// What the IOMMU says about itself.
+    /// Limits that the IOMMU states.
     pub(super) fn info(&self) -> io::Result<IommuInfo> {
         match self.container() {
             Ok(container) => sys::iommu_info(container),

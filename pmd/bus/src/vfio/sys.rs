@@ -138,7 +138,7 @@ struct IrqInfo {
     count: u32,
 }
 
-/// How many vectors an interrupt has.
+/// Number of vectors of an interrupt.
 pub(super) fn irq_count(device: BorrowedFd<'_>, index: u32) -> io::Result<u32> {
     let mut info = IrqInfo { argsz: 16, index, ..IrqInfo::default() };
     // SAFETY: the kernel writes at most `argsz` bytes, the size of `info`.
@@ -183,7 +183,7 @@ pub(super) fn export_dma_buf(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a group says about itself.
+/// State of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupStatus {
     /// Every device of it is VFIO's or nobody's.
@@ -300,7 +300,7 @@ fn unmap(container: RawFd, flags: u32, iova: u64, size: u64) -> io::Result<u64> 
     Ok(unmap.size)
 }
 
-/// What the IOMMU says about itself.
+/// Limits that the IOMMU states.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct IommuInfo {
     /// One bit per supported page size.

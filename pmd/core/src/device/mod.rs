@@ -10,9 +10,11 @@ use std::time::Instant;
 
 use ferrocx_bus::{Bar, Ring, Transport};
 use ferrocx_mempool::Pool;
+use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::QueryVportCounter;
 use ferrocx_prm::eqc::Eqc;
+use ferrocx_prm::eqe::Eqe;
 use ferrocx_prm::tirc::Tisc;
 
 use crate::bringup::{self, Caps, FirmwareVersion, Stage};
@@ -28,9 +30,6 @@ use crate::link::{LinkState, MacAddr, Port};
 use crate::memory::Memory;
 use crate::objects::Kind;
 use crate::stats::VportCounters;
-
-/// log2 of the bytes of an event queue entry.
-const LOG_EQE_BYTES: u8 = 6;
 
 /// What a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -307,8 +306,9 @@ impl Device {
     ///
     /// [`DeviceError::InUse`] while queues live that may name the region: receive queues that were
     /// made with the pool, and every send queue made since it was registered.
-    /// [`DeviceError::Mempool`] while packets of the pool are out. Nothing has changed then. What
-    /// device or system refused: the device may then still reach the memory; try again, or
+    /// [`DeviceError::Mempool`] while packets of the pool are out: with the caller or in a cache,
+    /// posted on a queue pair, or registered under a key. Nothing has changed then. What device or
+    /// system refused: the device may then still reach the memory; try again, or
     /// [`Device::close`].
     pub fn unregister_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
@@ -549,7 +549,7 @@ fn create_event_queue(
     log_size: u8,
 ) -> Result<u8, DeviceError> {
     let memory = Arc::clone(control.memory());
-    let buf = Arc::new(memory.alloc(1 << (log_size + LOG_EQE_BYTES), 4096)?);
+    let buf = Arc::new(memory.alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
     eq::initialise(&buf);
     let eqc = Eqc::zeroed().with_log_eq_size(u32::from(log_size)).with_uar_page(uar_page);
     let eqn = control.create_eq(eqc, eq::event_bitmask(), &buf)?;

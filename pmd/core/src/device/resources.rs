@@ -14,7 +14,7 @@ use super::{Device, lock};
 use crate::bringup;
 use crate::cmd::CommandError;
 use crate::error::DeviceError;
-use crate::keys::RegionKeys;
+use crate::keys::{KeyDomains, RegionKeys};
 
 /// Vectors that are enabled when the first is needed.
 const MAX_VECTORS: u16 = 64;
@@ -103,6 +103,19 @@ impl Device {
     #[must_use]
     pub fn all_region_keys(&self) -> Vec<RegionKeys> {
         lock(&self.inner().registrations).all()
+    }
+
+    /// How this device reaches the registered regions with a pool that another device stamped: the
+    /// addresses in such buffers are the other device's.
+    #[must_use]
+    pub fn region_keys_elsewhere(&self) -> Vec<RegionKeys> {
+        lock(&self.inner().registrations).stamped_elsewhere()
+    }
+
+    /// Whose keys stand in the buffers of pools that this device stamped.
+    #[must_use]
+    pub fn key_domains(&self) -> KeyDomains {
+        self.inner().keys.domains()
     }
 
     /// The protection domain of the port itself: Ethernet queues, and the keys of pools.

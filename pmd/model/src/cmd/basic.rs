@@ -13,12 +13,12 @@ use ferrocx_prm::cmd::objects::{
 use ferrocx_prm::mkey::{AccessMode, Klm, Ksm, Mkc};
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::dispatch::{Handler, no_tail, parse, plain};
-use super::{Answer, Exec, Refused, ensure};
-use crate::caps::log_max;
-use crate::mkey::{Indirect, Mkey, Rights, Translation};
-use crate::objects::{Table, Uar};
-use crate::pages::be64;
+use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
+use crate::bits::be64;
+use crate::device::caps::log_max;
+use crate::device::refused::{Answer, Refused, ensure};
+use crate::objects::Uar;
+use crate::objects::mkey::{Indirect, Mkey, Rights, Translation};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -37,23 +37,11 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     })
 }
 
-/// Adds an object, or refuses because there is no room.
-pub(super) fn add<T>(table: &mut Table<T>, field: &'static str, object: T) -> Answer<u32> {
-    table.insert(object).ok_or_else(|| Refused::full(field))
-}
-
-/// Removes an object that nothing holds.
-pub(super) fn remove<T>(table: &mut Table<T>, field: &'static str, number: u32) -> Answer<T> {
-    ensure(table.contains(number), || Refused::resource(field, number))?;
-    ensure(table.holders(number) == 0, || Refused::busy(field, number))?;
-    table.remove(number).ok_or_else(|| Refused::resource(field, number))
-}
-
 fn alloc_uar(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<AllocUar>(exec, input, |exec, _| {
         let state = &mut *exec.ctx.state;
         let uar = add(&mut state.objects.uars, "uar", Uar::default())?;
-        state.live_uars.push(uar);
+        state.objects.live_uars.push(uar);
         // What a former owner rang must not ring for the new one.
         exec.ctx.clear_uar(uar);
         Ok(AllocUarOut::zeroed().with_uar(uar))
@@ -64,7 +52,7 @@ fn dealloc_uar(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<DeallocUar>(exec, input, |exec, input| {
         let state = &mut *exec.ctx.state;
         remove(&mut state.objects.uars, "uar", input.uar())?;
-        state.live_uars.retain(|uar| *uar != input.uar());
+        state.objects.live_uars.retain(|uar| *uar != input.uar());
         Ok(DeallocUarOut::zeroed())
     })
 }

@@ -10,7 +10,7 @@ use ferrocx_prm::cmd::{
 use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::DeliveryStatus;
 
-use crate::nic::Ctx;
+use crate::device::state::Ctx;
 
 /// Longest input or output: a MANAGE_PAGES of 2^18 pages fits.
 const MAX_BYTES: usize = 4 << 20;
@@ -41,7 +41,7 @@ pub(crate) struct Undelivered {
     value: u64,
 }
 
-/// Why there is no [`Delivered`].
+/// Reason for which a command could not be fetched.
 #[derive(Debug)]
 pub(crate) enum Fetch {
     /// The entry belongs to software: a doorbell without a command.

@@ -14,10 +14,10 @@ use ferrocx_prm::cmd::device::{
 };
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::dispatch::{Handler, no_tail, parse, plain};
-use super::{Answer, Exec, Refused, ensure};
-use crate::mkey::RESERVED_LKEY;
-use crate::nic::HcaState;
+use super::handler::{Exec, Handler, no_tail, parse, plain};
+use crate::device::refused::{Answer, Refused, ensure};
+use crate::device::state::HcaState;
+use crate::objects::mkey::RESERVED_LKEY;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -77,7 +77,7 @@ fn disable_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 fn query_issi(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<QueryIssi>(exec, input, |exec, _| {
         Ok(QueryIssiOut::zeroed()
-            .with_current_issi(exec.ctx.state.issi)
+            .with_current_issi(exec.ctx.state.driver.issi)
             .with_supported_issi_dw0(SUPPORTED_ISSI))
     })
 }
@@ -88,7 +88,7 @@ fn set_issi(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         ensure(issi < 32 && SUPPORTED_ISSI >> issi & 1 != 0, || {
             Refused::param("current_issi", issi, "not a supported interface step")
         })?;
-        exec.ctx.state.issi = issi;
+        exec.ctx.state.driver.issi = issi;
         Ok(SetIssiOut::zeroed())
     })
 }
@@ -141,7 +141,7 @@ fn set_driver_version(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> 
     plain::<SetDriverVersion>(exec, input, |exec, input| {
         let text = input.driver_version();
         let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-        exec.ctx.state.driver_version = String::from_utf8_lossy(&text[..len]).into_owned();
+        exec.ctx.state.driver.version = String::from_utf8_lossy(&text[..len]).into_owned();
         Ok(SetDriverVersionOut::zeroed())
     })
 }
@@ -189,9 +189,9 @@ fn init_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             Refused::new(status, "pages", missing, "boot or init pages were not given")
         })?;
         state.hca = HcaState::Initialized;
-        state.regular_pages_due = state.config.regular_pages;
+        state.pages.ask_later(state.config.regular_pages);
         state.port.enabled = true;
-        exec.ctx.port_changed(exec.datapath);
+        exec.ctx.port_changed();
         Ok(InitHcaOut::zeroed())
     })
 }
@@ -210,7 +210,7 @@ fn teardown_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         ctx.state.drop_objects();
         ctx.state.hca = HcaState::Enabled;
         ctx.state.port.enabled = false;
-        ctx.port_changed(exec.datapath);
+        ctx.port_changed();
         exec.datapath.reset();
         Ok(TeardownHcaOut::zeroed())
     })
@@ -231,8 +231,9 @@ fn query_adapter(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 }
 
 fn query_special_contexts(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
+    let lkey = if exec.ctx.state.config.reserved_lkey { RESERVED_LKEY } else { 0 };
     plain::<QuerySpecialContexts>(exec, input, |_, _| {
-        Ok(QuerySpecialContextsOut::zeroed().with_resd_lkey(RESERVED_LKEY))
+        Ok(QuerySpecialContextsOut::zeroed().with_resd_lkey(lkey))
     })
 }
 

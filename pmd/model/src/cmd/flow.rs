@@ -17,10 +17,11 @@ use ferrocx_prm::cmd::flow::{
 use ferrocx_prm::flow::{FlowMatchParam, FlowTableContext};
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::basic::{add, remove};
-use super::dispatch::{Handler, no_tail, parse, plain};
-use super::{Answer, Exec, Refused, ensure, flow_counter, fte};
-use crate::caps::{MAX_FT_LEVEL, log_max};
+use super::fte::{check_table, check_type};
+use super::handler::{Exec, Handler, add, check_vport, no_tail, parse, plain, remove};
+use super::{flow_counter, fte};
+use crate::device::caps::{MAX_FT_LEVEL, log_max};
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{FlowGroup, FlowTable, MissAction, Objects};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -40,27 +41,6 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
         Opcode::QUERY_FLOW_COUNTER => flow_counter::query,
         _ => return None,
     })
-}
-
-/// Table type of received packets; the only one with `ft_support`. Source: reference 5.12.
-const NIC_RECEIVE: u32 = 0;
-
-fn check_type(table_type: u32) -> Answer<()> {
-    ensure(table_type == NIC_RECEIVE, || {
-        Refused::param("table_type", table_type, "ft_support is not advertised for this type")
-    })
-}
-
-pub(super) fn check_vport(other_vport: bool, vport: u32) -> Answer<()> {
-    ensure(!other_vport && vport == 0, || {
-        Refused::param("vport_number", vport, "there is no other vport")
-    })
-}
-
-/// The table of a command that names type and number.
-pub(super) fn check_table(objects: &Objects, table_type: u32, id: u32) -> Answer<()> {
-    check_type(table_type)?;
-    ensure(objects.flow_tables.contains(id), || Refused::resource("table_id", id))
 }
 
 /// `table_miss_action`. Source: reference 5.12.

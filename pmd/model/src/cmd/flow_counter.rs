@@ -7,9 +7,8 @@ use ferrocx_prm::cmd::flow::{
     QueryFlowCounter, QueryFlowCounterOut,
 };
 
-use super::basic::{add, remove};
-use super::dispatch::{no_tail, parse, plain};
-use super::{Answer, Exec, Refused, ensure};
+use super::handler::{Exec, add, no_tail, parse, plain, remove};
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::FlowCounter;
 
 pub(super) fn alloc(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {

@@ -8,10 +8,9 @@ use ferrocx_prm::flow::{FlowContext, FlowCounterEntry, FlowDestination};
 use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::dispatch::{no_tail, parse};
-use super::flow::{check_table, check_vport};
-use super::{Answer, Exec, Refused, ensure};
-use crate::caps::log_max;
+use super::handler::{Exec, check_vport, no_tail, parse};
+use crate::device::caps::log_max;
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{FlowDest, FlowEntry, Objects, flow_action};
 
 /// The group whose range holds an index.
@@ -262,4 +261,20 @@ pub(super) fn query_fte(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>
     let counters = entry.counters.iter();
     output.extend(counters.flat_map(|id| FlowCounterEntry::zeroed().with_flow_counter_id(*id).0));
     Ok(output)
+}
+
+/// The table of a command that names type and number.
+pub(super) fn check_table(objects: &Objects, table_type: u32, id: u32) -> Answer<()> {
+    check_type(table_type)?;
+    ensure(objects.flow_tables.contains(id), || Refused::resource("table_id", id))
+}
+
+/// Table type of received packets; the only one with `ft_support`. Source: reference 5.12.
+const NIC_RECEIVE: u32 = 0;
+
+/// Refuses tables of another type than those of received packets.
+pub(super) fn check_type(table_type: u32) -> Answer<()> {
+    ensure(table_type == NIC_RECEIVE, || {
+        Refused::param("table_type", table_type, "ft_support is not advertised for this type")
+    })
 }

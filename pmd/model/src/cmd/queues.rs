@@ -13,13 +13,12 @@ use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::basic::{add, remove};
-use super::dispatch::{Handler, no_tail, parse, plain};
-use super::{Answer, Exec, Refused, ensure};
-use crate::caps::log_max;
-use crate::eq::EQE_BYTES;
+use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
+use crate::bits::be64;
+use crate::device::caps::log_max;
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory};
-use crate::pages::be64;
+use crate::queue::eq::EQE_BYTES;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -34,7 +33,7 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     })
 }
 
-/// Where a ring lies, as its context says it.
+/// Place of a ring, as its context states it.
 pub(super) struct RingPlace {
     /// `log_page_size`, minus 12.
     pub(super) log_page_size: u32,

@@ -12,9 +12,9 @@ use ferrocx_prm::reg::{
     RegisterId, counter_group,
 };
 
-use super::dispatch::{Handler, no_tail, parse};
-use super::{Answer, Exec, Refused, ensure};
-use crate::port::{Port, PortCounters};
+use super::handler::{Exec, Handler, no_tail, parse};
+use crate::device::port::{Port, PortCounters};
+use crate::device::refused::{Answer, Refused, ensure};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     (opcode == Opcode::ACCESS_REG).then_some(access_reg as Handler)
@@ -132,7 +132,7 @@ fn paos(exec: &mut Exec<'_, '_>, input: Paos, is_read: bool) -> Answer<Paos> {
             Refused::param("admin_status", status.0, "only up (1) and down (2)")
         })?;
         exec.ctx.state.port.admin_up = status == PortStatus::UP;
-        exec.ctx.port_changed(exec.datapath);
+        exec.ctx.port_changed();
     }
     let port = &exec.ctx.state.port;
     let status = |is_up| if is_up { PortStatus::UP.0 } else { PortStatus::DOWN.0 };
@@ -245,9 +245,9 @@ fn host_endianness(
         ensure(matches!(value, 0 | 0x80), || {
             Refused::param("he", value, "neither little (0) nor big (0x80)")
         })?;
-        exec.ctx.state.host_endianness = value;
+        exec.ctx.state.driver.endianness = value;
     }
-    Ok(HostEndianness::zeroed().with_he(exec.ctx.state.host_endianness))
+    Ok(HostEndianness::zeroed().with_he(exec.ctx.state.driver.endianness))
 }
 
 fn dtor(_: &mut Exec<'_, '_>, _: Dtor, is_read: bool) -> Answer<Dtor> {
@@ -273,9 +273,9 @@ fn node_desc(exec: &mut Exec<'_, '_>, tail: &[u8], is_read: bool) -> Answer<Vec<
     if !is_read {
         let text = &tail[..tail.len().min(NODE_DESC_BYTES)];
         let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-        state.node_desc = text[..len].to_vec();
+        state.driver.node_desc = text[..len].to_vec();
     }
-    let mut bytes = state.node_desc.clone();
+    let mut bytes = state.driver.node_desc.clone();
     bytes.resize(NODE_DESC_BYTES, 0);
     Ok(bytes)
 }

@@ -13,10 +13,9 @@ use ferrocx_prm::cmd::tir::{
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::tirc::{RqNum, Rqtc, Tirc, Tisc};
 
-use super::basic::{add, remove};
-use super::dispatch::{Handler, no_tail, parse, plain};
-use super::{Answer, Exec, Refused, ensure};
-use crate::caps::log_max;
+use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
+use crate::device::caps::log_max;
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{Objects, Rqt, RxHash, Tir, TirTarget, Tis};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {

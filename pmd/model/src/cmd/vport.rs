@@ -12,13 +12,11 @@ use ferrocx_prm::cmd::port::{
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
-use super::basic::{add, remove};
-use super::dispatch::{Handler, no_tail, parse, plain};
-use super::flow::check_vport;
-use super::{Answer, Exec, Refused, ensure};
-use crate::caps::log_max;
+use super::handler::{Exec, Handler, add, check_vport, no_tail, parse, plain, remove};
+use crate::device::caps::log_max;
+use crate::device::port::{PortCounters, Promiscuous, Vport};
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{QCounter, RoceCounters};
-use crate::port::{PortCounters, Promiscuous, Vport};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -95,7 +93,7 @@ fn context(vport: &Vport) -> NicVportContext {
         .with_permanent_address(mac_entry(&vport.mac))
 }
 
-/// What MODIFY_NIC_VPORT_CONTEXT may select here.
+/// Fields that MODIFY_NIC_VPORT_CONTEXT may select here.
 const SELECTABLE: u32 = field_select::ROCE_EN
     | field_select::ADDRESSES_LIST
     | field_select::PERMANENT_ADDRESS
@@ -228,7 +226,7 @@ fn modify_state(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let admin = input.fixed.admin_state();
     ensure(admin <= 2, || Refused::param("admin_state", admin, "no such state"))?;
     exec.ctx.state.port.vport.admin_state = admin;
-    exec.ctx.port_changed(exec.datapath);
+    exec.ctx.port_changed();
     Ok(ModifyVportStateOut::zeroed().0.to_vec())
 }
 

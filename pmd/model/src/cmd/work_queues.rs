@@ -12,11 +12,10 @@ use ferrocx_prm::cmd::wq::{
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::wqc::{Rqc, Sqc, Wq};
 
-use super::basic::{add, remove};
-use super::dispatch::{Handler, parse, plain};
+use super::handler::{Exec, Handler, add, parse, plain, remove};
 use super::queues::{RingPlace, check_record, check_uar, ring};
-use super::{Answer, Exec, Refused, ensure};
-use crate::caps::log_max;
+use crate::device::caps::log_max;
+use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
     Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, WorkQueue, WqType,
 };
@@ -329,7 +328,7 @@ fn create_rq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     Ok(CreateRqOut::zeroed().with_rqn(rqn).0.to_vec())
 }
 
-/// What an RQ holds besides its CQ.
+/// Objects that an RQ holds besides its CQ.
 enum RqHold {
     Pd(u32),
     Rmp(u32),

@@ -14,9 +14,9 @@ use ferrocx_prm::tirc::Tirc;
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
 
 use super::DataPath;
-use crate::config::NicConfig;
-use crate::mkey::{Mkey, RESERVED_LKEY, Rights, Translation};
-use crate::nic::{Ctx, State};
+use crate::device::config::NicConfig;
+use crate::device::state::{Ctx, State};
+use crate::objects::mkey::{Mkey, RESERVED_LKEY, Rights, Translation};
 use crate::objects::{
     Cq, CqArmState, CqStatus, FlowDest, FlowEntry, FlowGroup, FlowTable, MissAction, QueueMemory,
     QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, RxHash, Sq, Tir, TirTarget, WorkQueue,

@@ -1,87 +1,40 @@
-//! The Ethernet data path: what happens between a doorbell and the wire.
+//! The data path: what happens between a doorbell and the wire.
 //!
-//! [`crate::Nic::step`] calls the methods of [`DataPath`]; it reaches everything else of the device
-//! through [`Ctx`].
-//!
-//! # Architecture
-//! - [`packet`], [`offload`], [`rss`]: pure functions on bytes.
-//! - `steering`: the flow objects, compiled.
-//! - `sq` and `wqe`: send queues; `rq`: receive queues; `cq`: completions, arming, completions.
-//! - `dma`: host memory through memory keys.
-//! - [`crate::wire`]: what the port is plugged into.
+//! [`crate::Nic::step`] calls the methods of [`DataPath`], which joins three rooms: Ethernet's
+//! queues (`eth`), RoCE's queue pairs (`roce::work`) and the wire. A frame that arrives is RoCE's
+//! if its headers say so, else steering chooses its queues.
 //!
 //! # Limits
+//!
 //! One step executes a bounded number of WQEs per queue and takes a bounded number of frames from
 //! the wire. After set-up it allocates nothing per packet.
 
-mod compress;
-mod cq;
-mod dma;
-mod fetch;
 #[cfg(test)]
 mod harness;
-pub mod offload;
-pub mod packet;
-mod roce;
-mod rq;
-pub mod rss;
-mod send;
-mod sq;
-mod steering;
-mod wqe;
+#[cfg(test)]
+mod tests;
 
 use ferrocx_prm::init_seg::CqArm;
 
-use self::cq::Completions;
-use self::offload::Verified;
-use self::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
-use self::roce::Roce;
-use self::rq::{Arrival, Receive};
-use self::sq::Transmit;
-use self::steering::Steering;
-use crate::nic::Ctx;
+use crate::device::state::Ctx;
+use crate::eth::loopback::{Loopback, Output};
+use crate::eth::receiver::{Origin, Receiver};
+use crate::eth::rq;
+use crate::eth::sq::{self, Transmit};
 use crate::objects::{QueueMemory, QueueState};
+use crate::queue::completion;
+use crate::queue::cq::{self, Completions};
+use crate::roce::work::Roce;
 use crate::wire::{Fcs, Unplugged, Wire};
 
-pub use cq::timestamp;
-pub use dma::Refused;
-pub use roce::{InlineCounts, KeyCounts, RoceDrops};
-
-/// The low 16 bits: for counters and fields of that width.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
-const fn low16(value: u64) -> u16 {
-    value as u16
-}
-
-/// The low 32 bits.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
-const fn low32(value: u64) -> u32 {
-    value as u32
-}
+pub use crate::eth::receiver::ReceiveDrops;
+pub use crate::frame::{offload, packet, rss};
+pub use crate::queue::cq::timestamp;
+pub use crate::queue::dma::Refused;
+pub use crate::roce::work::counts::{InlineCounts, KeyCounts, RoceDrops};
 
 /// Frames taken from the wire in one step.
 const RECEIVE_BURST: usize = 64;
-/// What the port's MTU counts beside the frame: the FCS. Source: reference 4.7, PMTU.
-const FCS_BYTES: usize = 4;
-
-/// Why frames from the wire were not delivered, beyond what the port counters tell.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReceiveDrops {
-    /// Shorter than the smallest Ethernet frame.
-    pub undersize: u64,
-    /// Longer than the port's MTU.
-    pub oversize: u64,
-    /// Wrong frame check sequence.
-    pub fcs: u64,
-    /// The link was down.
-    pub link_down: u64,
-    /// No flow table, no entry or no queue wanted it.
-    pub unwanted: u64,
-    /// A flow entry said so.
-    pub steering: u64,
-}
 
 /// State of the data path that is no object: the wire, buffers, timers.
 #[derive(Debug)]
@@ -95,27 +48,9 @@ pub struct DataPath {
     active: Vec<u32>,
     transmit: Transmit,
     receive: Receiver,
+    loopback: Loopback,
     roce: Roce,
     completions: Completions,
-}
-
-/// Where a frame comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// The wire.
-    Wire,
-    /// A transport domain of the port itself: only some TIRs take it.
-    Own(u32),
-}
-
-/// The receive side, apart from the wire.
-#[derive(Debug, Default)]
-struct Receiver {
-    buffers: Receive,
-    steering: Steering,
-    drops: ReceiveDrops,
-    /// Interfaces of the packet at hand.
-    tirs: Vec<u32>,
 }
 
 impl Default for DataPath {
@@ -127,6 +62,7 @@ impl Default for DataPath {
             active: Vec::new(),
             transmit: Transmit::default(),
             receive: Receiver::default(),
+            loopback: Loopback::default(),
             roce: Roce::default(),
             completions: Completions::default(),
         }
@@ -152,7 +88,7 @@ impl DataPath {
     /// Frames that were not delivered, by reason.
     #[must_use]
     pub fn receive_drops(&self) -> ReceiveDrops {
-        self.receive.drops
+        self.receive.drops()
     }
 
     /// RoCE packets that were not delivered, by reason.
@@ -161,7 +97,7 @@ impl DataPath {
         self.roce.drops()
     }
 
-    /// What work requests and peers did to memory keys.
+    /// Changes of memory keys by work requests and by peers.
     #[must_use]
     pub fn key_counts(&self) -> KeyCounts {
         self.roce.key_counts()
@@ -178,7 +114,8 @@ impl DataPath {
         self.active.clear();
         self.roce.clear();
         self.completions.clear();
-        self.receive.steering.clear();
+        self.receive.clear();
+        self.loopback.clear();
     }
 
     /// Once per step: continues send queues that still have work, takes frames from the wire,
@@ -206,32 +143,37 @@ impl DataPath {
         }
         self.carrier = Some(carrier);
         ctx.state.port.carrier = carrier;
-        ctx.port_changed(self);
+        ctx.port_changed();
         true
     }
 
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        let Self { wire, receive, roce, completions, .. } = self;
-        receive.steering.refresh(&ctx.state.objects);
-        ctx.state.loops_back = receive.steering.loops_back();
-        receive.buffers.start_burst();
+        let Self { wire, receive, loopback, roce, completions, .. } = self;
+        receive.start_burst(ctx, loopback);
         completions.start_burst();
+        let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, bytes: &[u8], fcs, origin| {
+            if let Some(packet) = receive.accept(ctx, bytes, fcs)
+                && !roce.frame(ctx, completions, bytes, &packet)
+            {
+                receive.deliver(ctx, completions, bytes, &packet, origin);
+            }
+        };
         let mut busy = false;
-        for looped in std::mem::take(&mut ctx.state.looped_back) {
+        for looped in loopback.arrivals() {
             busy = true;
-            let (frame, origin) = (&looped.frame, Origin::Own(looped.domain));
+            let (frame, domain) = (&looped.frame, looped.domain);
             // What went out as well leaves no trace where nobody takes it.
             let is_copy = frame.first().is_some_and(|first| first & 1 != 0);
-            if !is_copy || receive.is_taken(ctx, frame, looped.domain) {
-                receive.frame(ctx, roce, completions, frame, Fcs::Good, origin);
+            if !is_copy || receive.is_taken(ctx, frame, domain) {
+                take(ctx, receive, frame, Fcs::Good, Origin::Own(domain));
             }
         }
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
             busy = true;
-            receive.frame(ctx, roce, completions, frame.bytes, frame.fcs, Origin::Wire);
+            take(ctx, receive, frame.bytes, frame.fcs, Origin::Wire);
         }
-        compress::end_all(ctx, completions);
+        completion::end_all(ctx, completions);
         cq::end_burst(ctx, completions);
         busy
     }
@@ -242,8 +184,9 @@ impl DataPath {
             self.wire.flush(ctx.now_ns);
             return false;
         }
-        let Self { wire, active, transmit, completions, .. } = self;
-        active.retain(|sqn| sq::run(ctx, transmit, completions, &mut **wire, *sqn));
+        let Self { wire, active, transmit, loopback, completions, .. } = self;
+        let mut out = Output { wire: &mut **wire, loopback };
+        active.retain(|sqn| sq::run(ctx, transmit, completions, &mut out, *sqn));
         wire.flush(ctx.now_ns);
         true
     }
@@ -309,123 +252,6 @@ impl DataPath {
 
     /// MODIFY_CQ resizes: write the RESIZE CQE into the old ring, then use the new one.
     pub fn resize_cq(&mut self, ctx: &mut Ctx<'_>, cqn: u32, memory: QueueMemory, log: u32) {
-        cq::resize(ctx, &mut self.completions, cqn, memory, log);
-    }
-
-    /// The port may send and receive, or no longer.
-    ///
-    /// Nothing is kept: what a queue sends or a wire delivers while the link is down is counted
-    /// and lost, as behind a pulled cable.
-    pub fn link_changed(&mut self, _ctx: &mut Ctx<'_>, _is_up: bool) {}
-}
-
-impl Receiver {
-    /// Takes one frame from the wire to the queues that want it.
-    #[inline]
-    fn frame(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        roce: &mut Roce,
-        completions: &mut Completions,
-        frame: &[u8],
-        fcs: Fcs,
-        origin: Origin,
-    ) {
-        if !self.is_acceptable(ctx, frame, fcs) {
-            return;
-        }
-        let packet = Packet::parse(frame);
-        count(ctx, &packet, frame.len());
-        if roce.frame(ctx, completions, frame, &packet) {
-            return;
-        }
-        let root = ctx.state.objects.rx_root;
-        let verdict = self.steering.evaluate(root, frame, &packet);
-        for id in &verdict.counters {
-            if let Some(counter) = ctx.state.objects.flow_counters.get_mut(*id) {
-                counter.packets += 1;
-                counter.octets += frame.len() as u64;
-            }
-        }
-        if verdict.tirs.is_empty() {
-            let counters = &mut ctx.state.port.counters;
-            if verdict.is_dropped {
-                self.drops.steering += 1;
-            } else {
-                self.drops.unwanted += 1;
-                counters.rx_steering_missed += 1;
-            }
-            return;
-        }
-        let flow_tag = verdict.flow_tag;
-        self.tirs.clear();
-        self.tirs.extend_from_slice(&verdict.tirs);
-        let verified: Verified = offload::verify(frame, &packet, false);
-        let l4_hdr_type = rq::l4_hdr_type(frame, &packet);
-        for tirn in &self.tirs {
-            if let Origin::Own(domain) = origin
-                && !self.steering.takes_own(*tirn, domain, packet.cast)
-            {
-                continue;
-            }
-            let Some((rqn, hash)) = self.steering.queue(*tirn, frame, &packet) else {
-                self.drops.unwanted += 1;
-                ctx.state.port.counters.rx_steering_missed += 1;
-                continue;
-            };
-            let arrival = Arrival { packet: &packet, verified, flow_tag, hash, l4_hdr_type };
-            rq::deliver(ctx, &mut self.buffers, completions, rqn, frame, &arrival);
-        }
-    }
-
-    /// Whether the flow tables lead a frame of a transport domain to an interface that takes it.
-    fn is_taken(&mut self, ctx: &Ctx<'_>, frame: &[u8], domain: u32) -> bool {
-        let Self { steering, tirs, .. } = self;
-        tirs.clear();
-        let packet = Packet::parse(frame);
-        let verdict = steering.evaluate(ctx.state.objects.rx_root, frame, &packet);
-        tirs.extend_from_slice(&verdict.tirs);
-        tirs.iter().any(|tirn| steering.takes_own(*tirn, domain, packet.cast))
-    }
-
-    /// What a port checks before it looks into a frame.
-    #[inline]
-    fn is_acceptable(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> bool {
-        let port = &mut ctx.state.port;
-        let len = frame.len();
-        // The MTU has room for one tag; a frame without a tag may not use it.
-        let is_tagged = frame.get(12..14).is_some_and(|word| word == [0x81, 0x00]);
-        let tag = if is_tagged { 0 } else { VLAN_TAG_BYTES };
-        if !port.is_up() {
-            port.counters.rx_link_down += 1;
-            self.drops.link_down += 1;
-        } else if fcs == Fcs::Bad {
-            port.counters.rx_fcs_errors += 1;
-            port.counters.rx_errors.add(len as u64);
-            self.drops.fcs += 1;
-        } else if len < MIN_FRAME_BYTES.max(ETH_HEADER_BYTES) {
-            port.counters.rx_errors.add(len as u64);
-            self.drops.undersize += 1;
-        } else if len + FCS_BYTES + tag > (port.mtu as usize).max(MIN_FRAME_BYTES + FCS_BYTES + 4) {
-            port.counters.rx_errors.add(len as u64);
-            self.drops.oversize += 1;
-        } else {
-            return true;
-        }
-        false
+        completion::resize(ctx, &mut self.completions, cqn, memory, log);
     }
 }
-
-/// Counts a frame that arrived in good order.
-#[inline]
-fn count(ctx: &mut Ctx<'_>, packet: &Packet, len: usize) {
-    let counters = &mut ctx.state.port.counters;
-    match packet.cast {
-        Cast::Unicast => counters.rx_unicast.add(len as u64),
-        Cast::Multicast => counters.rx_multicast.add(len as u64),
-        Cast::Broadcast => counters.rx_broadcast.add(len as u64),
-    }
-}
-
-#[cfg(test)]
-mod tests;

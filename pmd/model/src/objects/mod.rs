@@ -4,6 +4,7 @@
 //! hold them ([`Table::hold`]), so that destroying one in use is refused.
 
 mod memory;
+pub mod mkey;
 mod qp;
 mod queues;
 mod steering;
@@ -24,7 +25,7 @@ pub use steering::{
 };
 pub use table::Table;
 
-use crate::mkey::MkeyTable;
+use self::mkey::MkeyTable;
 
 /// A UAR page that was allocated.
 #[derive(Debug, Default)]
@@ -44,11 +45,11 @@ pub struct QCounter {
     pub out_of_buffer: u64,
     /// CQEs that found their ring full.
     pub cq_overflow: u64,
-    /// What the RoCE transport counts.
+    /// Counters of the RoCE transport.
     pub roce: RoceCounters,
 }
 
-/// What the RoCE transport counts per Q counter set. Source: reference 4.8.
+/// Counters of the RoCE transport in a Q counter set. Source: reference 4.8.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of QUERY_Q_COUNTER")]
 pub struct RoceCounters {
@@ -78,6 +79,8 @@ pub struct RoceCounters {
 pub struct Objects {
     /// UAR pages; the number is the page's index in the BAR.
     pub uars: Table<Uar>,
+    /// Numbers of the UAR pages that exist, for polling.
+    pub(crate) live_uars: Vec<u32>,
     /// Protection domains.
     pub pds: Table<()>,
     /// Transport domains.
@@ -150,7 +153,7 @@ mod first {
     pub(super) const Q_COUNTER: u32 = 0x0;
 }
 
-/// How many objects of each kind there may be; what the capability pages advertise.
+/// Largest number of objects of each kind, as the capability pages advertise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectLimits {
     /// UAR pages.
@@ -183,6 +186,7 @@ impl Objects {
     pub fn new(limits: ObjectLimits) -> Self {
         Self {
             uars: Table::new(first::UAR, limits.uars),
+            live_uars: Vec::new(),
             pds: Table::new(first::PD, limits.domains),
             tds: Table::new(first::TD, limits.domains),
             xrcds: Table::new(first::XRCD, limits.domains),

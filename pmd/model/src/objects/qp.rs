@@ -6,12 +6,13 @@ use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::vport::RoceAddress;
 use ferrocx_prm::wqe::{AddressVector, Ctrl, Data};
 
-use super::{QueueMemory, QueueStats, ReceiveRing, WorkQueue};
-use crate::roce::Network;
-use crate::roce::atomic::Operands;
-use crate::roce::bth::Transport;
-use crate::roce::requester::Requester;
-use crate::roce::responder::Responder;
+use super::memory::QueueMemory;
+use super::queues::{QueueStats, ReceiveRing, WorkQueue};
+use crate::roce::transport::Network;
+use crate::roce::transport::atomic::Operands;
+use crate::roce::transport::bth::Transport;
+use crate::roce::transport::requester::Requester;
+use crate::roce::transport::responder::Responder;
 
 /// Data segments of the longest receive WQE: 512 bytes of 16.
 pub const MAX_RECEIVE_SEGMENTS: usize = 32;
@@ -48,7 +49,7 @@ impl QpType {
         }
     }
 
-    /// What its packets say; `None` when it sends none.
+    /// Transport service in the opcodes of its packets; `None` when it sends none.
     #[must_use]
     pub fn transport(self) -> Option<Transport> {
         match self {
@@ -115,7 +116,7 @@ impl QpState {
     }
 }
 
-/// Where a queue pair takes its receive buffers from.
+/// Source of a queue pair's receive buffers.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub enum QpReceive {
@@ -207,7 +208,7 @@ pub struct SendJob {
     pub ctrl: Ctrl,
     /// Counter of its first basic block.
     pub counter: u16,
-    /// Where its data segments start.
+    /// Offset of its data segments, in bytes.
     pub data_at: usize,
     /// Bytes of data.
     pub len: u32,
@@ -234,7 +235,7 @@ pub struct Qp {
     pub state: QpState,
     /// Both rings: receive, then send.
     pub memory: QueueMemory,
-    /// Where the send ring starts in them, in bytes.
+    /// Offset of the send ring in `memory`, in bytes.
     pub sq_at: u64,
     /// Log2 of the send basic blocks; `None` without a send queue.
     pub log_sq_size: Option<u32>,
@@ -272,13 +273,13 @@ impl Qp {
         128 << self.context.mtu().clamp(1, 5)
     }
 
-    /// Which receives are completed with their data.
+    /// Receives that are completed with their data.
     #[must_use]
     pub fn receive_scatter(&self) -> CqeScatter {
         CqeScatter::of_responder(self.context.cs_res()).unwrap_or(CqeScatter::Off)
     }
 
-    /// Which READs and atomics are completed with their data.
+    /// READs and atomics that are completed with their data.
     #[must_use]
     pub fn answer_scatter(&self) -> CqeScatter {
         CqeScatter::of_requester(self.context.cs_req()).unwrap_or(CqeScatter::Off)
@@ -304,7 +305,7 @@ pub struct XrcSrq {
     pub xrcd: u32,
     /// The reserved L_Key may be used.
     pub rlky: bool,
-    /// What completions carry: user index, or its own number.
+    /// User index of completions, or the queue's own number.
     pub user_index: u32,
     /// Limit at which an event is raised, 0 when not armed.
     pub limit: u32,

@@ -4,7 +4,7 @@ use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
 
-use super::QueueMemory;
+use super::memory::QueueMemory;
 
 /// State of an SQ, RQ or RMP. Source: reference 5.7, 5.8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl QueueState {
     }
 }
 
-/// What one queue has cost, exactly. Filled by the data path.
+/// Exact costs of one queue, counted by the data path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueStats {
     /// Doorbells that made the device look at this queue (SQ), or record reads (RQ).
@@ -129,11 +129,11 @@ pub struct Cq {
     pub producer: u32,
     /// Consumer index as last read from the doorbell record, 24 bits.
     pub consumer: u32,
-    /// What will raise the next event.
+    /// Condition of the next event.
     pub arm: CqArmState,
     /// 2-bit arm sequence number that the next arm must carry.
     pub arm_sn: u32,
-    /// When the oldest CQE that waits for moderation was written.
+    /// Time at which the oldest CQE that waits for moderation was written.
     pub moderation_since_ns: Option<u64>,
     /// CQEs since the last event.
     pub moderation_count: u32,
@@ -284,7 +284,7 @@ pub struct Sq {
     pub context: Sqc,
 }
 
-/// Where an RQ takes its buffers from.
+/// Source of a receive queue's buffers.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and hot")]
 pub enum RqMemory {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ferrocx_prm::flow::{FlowContext, FlowMatchParam, FlowTableContext};
 use ferrocx_prm::tirc::{Tirc, Tisc};
 
-/// What a TIR does with a packet. Source: reference 5.9.
+/// Queue or table to which a TIR sends packets. Source: reference 5.9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TirTarget {
     /// Gives it to one RQ.
@@ -34,7 +34,7 @@ pub enum RxHash {
 /// Transport interface receive. Source: reference 5.9.
 #[derive(Debug)]
 pub struct Tir {
-    /// Where packets go.
+    /// Queue or table to which packets go.
     pub target: TirTarget,
     /// Hash function.
     pub hash: RxHash,
@@ -78,7 +78,7 @@ pub struct Rqt {
     pub rqns: Vec<u32>,
 }
 
-/// Where a packet goes that matches no entry. Source: reference 5.12, `table_miss_action`.
+/// Destination of packets that match no entry. Source: reference 5.12, `table_miss_action`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissAction {
     /// Receive: drop. Transmit: send.
@@ -99,7 +99,7 @@ pub struct FlowTable {
     pub level: u32,
     /// Log2 of the number of entries.
     pub log_size: u32,
-    /// Where a packet goes that matches no entry.
+    /// Destination of packets that match no entry.
     pub miss: MissAction,
     /// Numbers of its groups, by ascending first index.
     pub groups: Vec<u32>,
@@ -116,15 +116,15 @@ pub struct FlowGroup {
     pub start: u32,
     /// Last entry index, inclusive.
     pub end: u32,
-    /// Which of the match parts count: bit 0 outer, 1 misc, 2 inner, 3 misc2 ...
+    /// Match parts that count: bit 0 outer, 1 misc, 2 inner, 3 misc2.
     pub criteria_enable: u32,
-    /// Which bits are compared.
+    /// Mask of the bits that are compared.
     pub mask: Box<FlowMatchParam>,
     /// Its entries by index.
     pub entries: BTreeMap<u32, FlowEntry>,
 }
 
-/// Where an entry sends a packet. Source: reference 5.12, `destination_type`.
+/// Destination of an entry. Source: reference 5.12, `destination_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowDest {
     /// Another table.
@@ -136,13 +136,13 @@ pub enum FlowDest {
 /// Flow table entry.
 #[derive(Debug, Clone)]
 pub struct FlowEntry {
-    /// What the packet must carry in the bits of the group's mask.
+    /// Value that a packet must carry in the bits of the group's mask.
     pub value: Box<FlowMatchParam>,
     /// Tag returned in the CQE.
     pub flow_tag: u32,
     /// Bits 0x1 allow, 0x2 drop, 0x4 forward, 0x8 count.
     pub action: u32,
-    /// Where the packet goes; several for multicast.
+    /// Destinations of the packet; several for multicast.
     pub destinations: Vec<FlowDest>,
     /// Counters that count it.
     pub counters: Vec<u32>,

@@ -84,7 +84,7 @@ impl<T> Table<T> {
         self.slot(number).is_some()
     }
 
-    /// How many other objects name this one; 0 for an unknown number.
+    /// Number of other objects that name this one; 0 for an unknown number.
     #[must_use]
     pub fn holders(&self, number: u32) -> u32 {
         self.slot(number).map_or(0, |slot| slot.holders)

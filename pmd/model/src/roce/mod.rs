@@ -1,11 +1,10 @@
-//! RoCE, versions 1 and 2: packets and protocol, without memory, queues or a wire.
+//! RoCE, versions 1 and 2.
 //!
-//! # Architecture
-//! - [`psn`], [`timer`], [`bth`], [`icrc`], [`packet`]: numbers, headers, checksum, frames. Pure
-//!   functions on bytes, total: any input is parsed or refused. [`atomic`]: what atomics compute.
-//! - [`requester`], [`responder`]: the two halves of a queue pair as state machines. Packets and
-//!   time go in, decisions come out; they touch no memory.
-//! - `datapath::roce` carries the decisions out.
+//! - `transport`: packets, and the protocol of a queue pair as state machines without memory,
+//!   queues or a wire. It needs nothing of the device; a queue pair holds two of its machines.
+//! - `work`: queue pairs at work, between doorbells, host memory and the wire.
+//!
+//! The commands about queue pairs are in `cmd::roce`, the objects in [`crate::objects`].
 //!
 //! # What it does not do
 //! - Rates: a notification of congestion is counted and slows nothing down.
@@ -14,44 +13,11 @@
 //! - End-to-end credits: not advertised.
 //! - RoCE 1.5, and masked atomics that anybody but the model understands: see [`bth::Op`].
 
-pub mod atomic;
-pub mod bth;
-pub mod icrc;
-pub mod packet;
-pub mod psn;
-pub mod requester;
-pub mod responder;
-pub mod timer;
+pub(crate) mod transport;
+pub(crate) mod work;
 
-pub use psn::Psn;
-
-/// UDP destination port of RoCEv2. Source: reference 7.1.
-pub const UDP_PORT: u16 = 4791;
-/// Ethertype of RoCEv1. Source: reference 7.1.
-pub const ETHERTYPE_V1: u16 = 0x8915;
-/// What follows a global route header: a base transport header. Source: reference 7.1.
-pub const GRH_NEXT_HEADER: u8 = 0x1b;
-
-/// The header between Ethernet and the transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// RoCEv1: a global route header.
-    Grh,
-    /// RoCEv2: IPv4 and UDP.
-    Ipv4,
-    /// RoCEv2: IPv6 and UDP.
-    Ipv6,
-}
-
-#[cfg(test)]
-pub(crate) mod testing {
-    /// Bytes from hexadecimal digits; spaces do not count.
-    pub(crate) fn hex(text: &str) -> Vec<u8> {
-        let digits: Vec<u8> = text
-            .chars()
-            .filter(|c| !c.is_whitespace())
-            .map(|c| u8::try_from(c.to_digit(16).expect("a hexadecimal digit")).expect("a digit"))
-            .collect();
-        digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
-    }
-}
+pub use transport::psn::Psn;
+pub use transport::{
+    ETHERTYPE_V1, GRH_NEXT_HEADER, Network, UDP_PORT, atomic, bth, icrc, packet, psn, requester,
+    responder, timer,
+};

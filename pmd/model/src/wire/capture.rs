@@ -30,7 +30,7 @@ const CRC_ERROR: u32 = 1 << 24;
 /// Timestamps count nanoseconds: 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Why a capture could not be started.
+/// Reason for which a capture could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the capture: {0}")]
 pub struct CaptureError(#[from] pcap_file::PcapError);
@@ -123,7 +123,7 @@ impl CaptureFile {
     ///
     /// # Errors
     ///
-    /// What the writer says.
+    /// The writer's error.
     pub fn flush(&self) -> std::io::Result<()> {
         self.lock().get_mut().flush()
     }

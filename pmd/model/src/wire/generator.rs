@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Fcs, MAX_FRAME_BYTES, Received, Wire, room};
-use crate::datapath::offload;
-use crate::datapath::packet::{MIN_FRAME_BYTES, Packet};
+use crate::frame::offload;
+use crate::frame::packet::{MIN_FRAME_BYTES, Packet};
 
-/// How fast frames are made.
+/// Rate at which a generator makes frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// As many as the port takes; what it has no buffers for is dropped there.
+    /// Back to back, as many frames as the port takes; it drops those it has no buffers for.
     Flood,
     /// Frames per second of model time. Falling behind is not made up for beyond one burst.
     PerSecond(u64),
@@ -22,14 +22,14 @@ pub enum Pace {
     Window(u32),
 }
 
-/// What to send.
+/// Frames that a generator sends, and their rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeneratorConfig {
     /// Frame lengths without FCS, used in turn; each is raised to 60.
     pub sizes: Vec<usize>,
     /// UDP source ports in use, from 1024 on: 1 to 64,512.
     pub flows: u32,
-    /// How fast.
+    /// Rate of the frames.
     pub pace: Pace,
     /// Frames to send before it stops, if it is to stop.
     pub count: Option<u64>,
@@ -63,11 +63,11 @@ impl Default for GeneratorConfig {
 
 macro_rules! stats {
     ($($(#[$meta:meta])* $field:ident,)*) => {
-        /// What was sent and what came back.
+        /// Frames sent, and frames that came back.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct GeneratorStats { $( $(#[$meta])* pub $field: u64, )* }
 
-        /// The same, where another thread can read it.
+        /// Statistics of the generator where another thread can read them.
         #[derive(Debug, Default)]
         struct SharedStats { $( $field: AtomicU64, )* }
 

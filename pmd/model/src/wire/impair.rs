@@ -1,11 +1,11 @@
 //! A bad cable: loses, delays, reorders, repeats and damages frames, by chance from a seed.
 
-use crate::datapath::offload::sum16;
+use crate::frame::offload::sum16;
 
 use super::{Fcs, Received, SplitMix64, Wire, room};
 
-/// How bad. Chances are in parts per million of the frames sent, 0 to 1,000,000; all zero is a
-/// perfect cable.
+/// Chances of damage, loss, delay and repetition, in parts per million of the frames sent, 0 to
+/// 1,000,000; all zero is a perfect cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ImpairConfig {
     /// The frame vanishes.
@@ -18,7 +18,7 @@ pub struct ImpairConfig {
     pub silent_corrupt_ppm: u32,
     /// The frame is held back until [`ImpairConfig::reorder_frames`] others have passed.
     pub reorder_ppm: u32,
-    /// How many frames overtake one that is held back.
+    /// Number of frames that overtake one that is held back.
     pub reorder_frames: u32,
     /// Every frame takes this long.
     pub delay_ns: u64,
@@ -30,7 +30,7 @@ pub struct ImpairConfig {
     pub max_frames: usize,
 }
 
-/// What happened to the frames.
+/// Frames that were impaired, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ImpairStats {
     /// Frames that were sent into the cable.
@@ -51,7 +51,7 @@ pub struct ImpairStats {
     pub marked: u64,
 }
 
-/// How long a held-back frame waits for others at most.
+/// Longest time that a held-back frame waits for others.
 const REORDER_TIMEOUT_NS: u64 = 10_000_000;
 const DEFAULT_MAX_FRAMES: usize = 65_536;
 
@@ -98,7 +98,7 @@ impl<W: Wire> Impair<W> {
         }
     }
 
-    /// What happened so far.
+    /// Frames that were impaired so far.
     #[must_use]
     pub fn stats(&self) -> ImpairStats {
         self.stats

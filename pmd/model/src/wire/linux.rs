@@ -8,13 +8,13 @@
 use ferrocx_netdev::{FrameHint, NetdevError, PacketSocket, TapDevice};
 
 use super::{Fcs, MAX_FRAME_BYTES, Received, Wire, room};
-use crate::datapath::offload::{self, Tso};
-use crate::datapath::packet::{Lengths, MIN_FRAME_BYTES, Packet, TPID_STAG, VLAN_TAG_BYTES};
+use crate::frame::offload::{self, Tso};
+use crate::frame::packet::{Lengths, MIN_FRAME_BYTES, Packet, TPID_STAG, VLAN_TAG_BYTES};
 
 /// Longest frame that the kernel hands out before it is cut: 64 KiB of IP and headers.
 const MAX_KERNEL_FRAME_BYTES: usize = (64 << 10) + 256;
 
-/// What the kernel did not take or give as it should.
+/// Frames that passed between port and kernel, and those that did not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinuxWireStats {
     /// Frames given to the kernel.
@@ -80,7 +80,7 @@ impl TapWire {
     ///
     /// # Errors
     ///
-    /// See [`TapDevice::open`].
+    /// [`NetdevError`]: no such device, no privilege, a bad name; see [`TapDevice::open`].
     pub fn open(name: &str) -> Result<Self, NetdevError> {
         Ok(Self {
             device: TapDevice::open(name)?,
@@ -90,7 +90,7 @@ impl TapWire {
         })
     }
 
-    /// What passed so far.
+    /// Frames that passed, and that did not, since the wire was opened.
     #[must_use]
     pub fn stats(&self) -> LinuxWireStats {
         self.stats
@@ -165,7 +165,7 @@ impl PacketWire {
     ///
     /// # Errors
     ///
-    /// See [`PacketSocket::open`].
+    /// [`NetdevError`]: no such interface, or no privilege; see [`PacketSocket::open`].
     pub fn open(name: &str) -> Result<Self, NetdevError> {
         Ok(Self {
             socket: PacketSocket::open(name)?,
@@ -177,7 +177,7 @@ impl PacketWire {
         })
     }
 
-    /// What passed so far.
+    /// Frames that passed, and that did not, since the wire was opened.
     #[must_use]
     pub fn stats(&self) -> LinuxWireStats {
         self.stats

@@ -21,7 +21,7 @@ pub use generator::{Generator, GeneratorConfig, GeneratorHandle, GeneratorStats,
 pub use impair::{Impair, ImpairConfig, ImpairStats};
 pub use link::{Link, link};
 pub use linux::{LinuxWireStats, PacketWire, TapWire};
-pub use switch::{SwitchPort, SwitchStats, switch};
+pub use switch::{Switch, SwitchPort, SwitchStats, switch};
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ pub enum Fcs {
 pub struct Received<'a> {
     /// The frame, from destination address to the end of padding.
     pub bytes: &'a [u8],
-    /// What its frame check sequence says.
+    /// Verdict of its frame check sequence.
     pub fcs: Fcs,
 }
 

@@ -20,10 +20,10 @@ const MAX_ADDRESSES: usize = 8192;
 /// Emptied buffers that are kept for later frames.
 const MAX_SPARE: usize = 256;
 
-/// Where an Ethernet frame's source address ends.
+/// Offset behind an Ethernet frame's source address.
 const ADDRESSES_BYTES: usize = 12;
 
-/// What one port of the switch did.
+/// Frames that passed one port of a switch, and that did not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwitchStats {
     /// Frames that came in from the device.
@@ -68,24 +68,54 @@ impl fmt::Debug for SwitchPort {
     }
 }
 
-/// Makes a switch with `count` ports; each can hold `capacity_bytes` for its device.
-///
-/// The capacity is raised to what one of the longest frames needs.
+/// A switch that ports are added to as they are needed.
+#[derive(Debug, Clone)]
+pub struct Switch {
+    fabric: Arc<Mutex<Fabric>>,
+}
+
+impl Switch {
+    /// Makes a switch without ports, each of which can hold `capacity_bytes` for its device.
+    ///
+    /// The capacity is raised to what one of the longest frames needs.
+    #[must_use]
+    pub fn new(capacity_bytes: usize) -> Self {
+        let fabric = Fabric {
+            ports: Vec::new(),
+            addresses: HashMap::new(),
+            capacity_bytes: capacity_bytes.max(MAX_FRAME_BYTES),
+            spare: Vec::new(),
+        };
+        Self { fabric: Arc::new(Mutex::new(fabric)) }
+    }
+
+    /// Adds a port. It leads nowhere any more once it is dropped.
+    #[must_use]
+    pub fn port(&self) -> SwitchPort {
+        let mut fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = fabric.ports.len();
+        fabric.ports.push(Egress::default());
+        let fabric = Arc::clone(&self.fabric);
+        SwitchPort { index, fabric, outgoing: Vec::new(), incoming: Vec::new() }
+    }
+}
+
+/// Makes a switch with `count` ports: see [`Switch::new`].
 #[must_use]
 pub fn switch(count: usize, capacity_bytes: usize) -> Vec<SwitchPort> {
-    let fabric = Arc::new(Mutex::new(Fabric {
-        ports: (0..count).map(|_| Egress::default()).collect(),
-        addresses: HashMap::new(),
-        capacity_bytes: capacity_bytes.max(MAX_FRAME_BYTES),
-        spare: Vec::new(),
-    }));
-    let port = |index| SwitchPort {
-        index,
-        fabric: Arc::clone(&fabric),
-        outgoing: Vec::new(),
-        incoming: Vec::new(),
-    };
-    (0..count).map(port).collect()
+    let switch = Switch::new(capacity_bytes);
+    (0..count).map(|_| switch.port()).collect()
+}
+
+impl Drop for SwitchPort {
+    fn drop(&mut self) {
+        let index = self.index;
+        let mut fabric = self.lock();
+        fabric.addresses.retain(|_, port| *port != index);
+        let port = &mut fabric.ports[index];
+        (port.is_dark, port.queued_bytes) = (true, 0);
+        port.queue.clear();
+    }
 }
 
 impl Fabric {
@@ -140,7 +170,7 @@ fn is_group(address: [u8; 6]) -> bool {
 }
 
 impl SwitchPort {
-    /// What this port did so far.
+    /// Frames that passed this port so far, and that did not.
     #[must_use]
     pub fn stats(&self) -> SwitchStats {
         self.lock().ports[self.index].stats

@@ -4,7 +4,7 @@
 //! `modify_cong_*`, `cong_control_r_roce_ecn_np`.
 
 use crate::layout;
-use crate::layout::rows;
+use crate::layout::{rows, values};
 
 rows! { $
     cong_protocol {
@@ -84,13 +84,10 @@ layout! {
     }
 }
 
-/// `cong_protocol`. Source: Linux 6.12 `enum mlx5_ib_cong_node_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CongProtocol(pub u32);
-
-impl CongProtocol {
-    /// RoCE, reaction point: the sender that slows down.
-    pub const ROCE_RP: Self = Self(1);
-    /// RoCE, notification point: the receiver that tells of congestion.
-    pub const ROCE_NP: Self = Self(2);
+values! {
+    /// `cong_protocol`. Source: Linux 6.12 `enum mlx5_ib_cong_node_type`.
+    pub struct CongProtocol(u32) {
+        1 ROCE_RP "RoCE, reaction point: the sender that slows down.";
+        2 ROCE_NP "RoCE, notification point: the receiver that tells of congestion.";
+    }
 }

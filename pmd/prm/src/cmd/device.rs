@@ -2,7 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::layout::rows;
+use crate::layout::{rows, values};
 
 rows! { $
     function {
@@ -90,22 +90,20 @@ command! {
     Nop NOP {}
 }
 
-/// `op_mod` of QUERY_PAGES. Source: reference 2.5.
-pub mod query_pages {
-    /// Pages wanted before SET_HCA_CAP.
-    pub const BOOT: u32 = 1;
-    /// Pages wanted before INIT_HCA.
-    pub const INIT: u32 = 2;
-    /// Pages wanted now.
-    pub const REGULAR: u32 = 3;
+values! {
+    /// `op_mod` of QUERY_PAGES. Source: reference 2.5.
+    pub mod query_pages: u32 {
+        1 BOOT "Pages wanted before SET_HCA_CAP.";
+        2 INIT "Pages wanted before INIT_HCA.";
+        3 REGULAR "Pages wanted now.";
+    }
 }
 
-/// `op_mod` of MANAGE_PAGES. Source: reference 2.5.
-pub mod manage_pages {
-    /// The driver has none to give.
-    pub const CANNOT_GIVE: u32 = 0;
-    /// The driver gives pages.
-    pub const GIVE: u32 = 1;
-    /// The driver takes pages back.
-    pub const TAKE: u32 = 2;
+values! {
+    /// `op_mod` of MANAGE_PAGES. Source: reference 2.5.
+    pub mod manage_pages: u32 {
+        0 CANNOT_GIVE "The driver has none to give.";
+        1 GIVE "The driver gives pages.";
+        2 TAKE "The driver takes pages back.";
+    }
 }

@@ -54,7 +54,7 @@ command! {
         ..table_type;
         ..table_id;
         ..table_context;
-        /// What to change: bit 0 the miss table.
+        /// Selects the fields to change: bit 0 the miss table.
         0x0c [15:0] modify_field_select;
     }
     QueryFlowTable QUERY_FLOW_TABLE [0x40] {
@@ -98,7 +98,7 @@ command! {
         ..flow_index;
         /// The destination table may have any level.
         0x18 [31] ignore_flow_level;
-        /// What to change: bit 0 action, 1 tag, 2 destinations, 3 counters.
+        /// Selects the fields to change, see [`modify_fte`].
         0x18 [7:0] modify_enable_mask;
         /// The entry's context.
         0x40 (FlowContext) flow_context;

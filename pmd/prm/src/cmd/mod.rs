@@ -12,7 +12,7 @@ use crate::syndrome::CommandStatus;
 
 rows! { $
     input_header {
-        /// What to do, see [`Opcode`](crate::cmd::Opcode).
+        /// Operation code, see [`Opcode`](crate::cmd::Opcode).
         0x00 [31:16] opcode;
         /// User context, 0 for the driver itself.
         0x00 [15:0] uid;
@@ -20,7 +20,7 @@ rows! { $
         0x04 [15:0] op_mod;
     }
     input_header_without_uid {
-        /// What to do, see [`Opcode`](crate::cmd::Opcode).
+        /// Operation code, see [`Opcode`](crate::cmd::Opcode).
         0x00 [31:16] opcode;
         /// Variant of the command.
         0x04 [15:0] op_mod;
@@ -90,7 +90,9 @@ macro_rules! command {
             }
         }
     };
-    (without uid; $($commands:tt)*) => { command! { @all input_header_without_uid; $($commands)* } };
+    (without uid; $($commands:tt)*) => {
+        command! { @all input_header_without_uid; $($commands)* }
+    };
     ($($commands:tt)*) => { command! { @all input_header; $($commands)* } };
 }
 
@@ -120,7 +122,7 @@ pub trait Command {
     fn input() -> Self::In;
 }
 
-/// What every output starts with.
+/// Status and syndrome, with which every output starts.
 pub trait CommandOutput: Layout {
     /// Output status; the other fields mean something only if it is [`CommandStatus::OK`].
     fn command_status(&self) -> CommandStatus;

@@ -2,7 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::layout::rows;
+use crate::layout::{rows, values};
 use crate::vport::{NicVportContext, RoceAddress};
 
 rows! { $
@@ -50,7 +50,7 @@ command! {
     }
     ModifyNicVportContext MODIFY_NIC_VPORT_CONTEXT [0x200] {
         ..vport;
-        /// What to change, see [`crate::vport::field_select`].
+        /// Selects the fields to change, see [`crate::vport::field_select`].
         0x0c [31:0] field_select;
         /// The vport's context.
         0x100 (NicVportContext) nic_vport_context;
@@ -240,10 +240,10 @@ command! {
     }
 }
 
-/// `op_mod` of ACCESS_REG. Source: reference 4.7.
-pub mod access_reg {
-    /// Write the register.
-    pub const WRITE: u32 = 0;
-    /// Read the register.
-    pub const READ: u32 = 1;
+values! {
+    /// `op_mod` of ACCESS_REG. Source: reference 4.7.
+    pub mod access_reg: u32 {
+        0 WRITE "Write the register.";
+        1 READ "Read the register.";
+    }
 }

@@ -47,8 +47,7 @@ command! {
     ModifyCq MODIFY_CQ [0x110] {
         ..cqn;
         ..cq_context;
-        /// What to change: period 1, count 2, `oi` 4, EQ 8; resizing: size 1, offset 2, page size
-        /// 4.
+        /// Selects the fields to change, see [`modify_cq`] and [`resize_cq`].
         0x0c [31:0] modify_field_select_resize_field_select;
         /// The queue stands in a user memory object.
         0x5c [31] cq_umem_valid;

@@ -29,7 +29,7 @@ command! {
     /// The list of RQ numbers follows the input.
     ModifyRqt MODIFY_RQT [0x110] {
         ..rqtn;
-        /// What to change.
+        /// Selects the fields to change.
         0x10 (u64) bitmask;
         /// The context.
         0x20 (Rqtc) ctx;
@@ -45,7 +45,7 @@ command! {
     } => { ..tirn; }
     ModifyTir MODIFY_TIR [0x110] {
         ..tirn;
-        /// What to change.
+        /// Selects the fields to change.
         0x10 (u64) bitmask;
         /// The context.
         0x20 (Tirc) ctx;
@@ -61,7 +61,7 @@ command! {
     } => { ..tisn; }
     ModifyTis MODIFY_TIS [0xc0] {
         ..tisn;
-        /// What to change.
+        /// Selects the fields to change.
         0x10 (u64) bitmask;
         /// The context.
         0x20 (Tisc) ctx;

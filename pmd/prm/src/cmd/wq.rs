@@ -30,7 +30,7 @@ command! {
         ..sqn;
         /// State that the queue is in now: 0 reset, 1 ready, 3 error.
         0x08 [31:28] sq_state;
-        /// What to change.
+        /// Selects the fields to change.
         0x10 (u64) modify_bitmask;
         /// The context.
         0x20 (Sqc) ctx;
@@ -49,7 +49,7 @@ command! {
         ..rqn;
         /// State that the queue is in now: 0 reset, 1 ready, 3 error.
         0x08 [31:28] rq_state;
-        /// What to change.
+        /// Selects the fields to change.
         0x10 (u64) modify_bitmask;
         /// The context.
         0x20 (Rqc) ctx;
@@ -68,7 +68,7 @@ command! {
         ..rmpn;
         /// State that the pool is in now: 1 ready, 3 error.
         0x08 [31:28] rmp_state;
-        /// What to change.
+        /// Selects the fields to change.
         0x10 (u64) bitmask;
         /// The context.
         0x20 (Rmpc) ctx;

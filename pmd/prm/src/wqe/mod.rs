@@ -11,7 +11,7 @@ pub use rdma::{
 };
 
 use crate::layout;
-use crate::layout::{Layout, bits};
+use crate::layout::{Layout, bits, values};
 
 /// Log2 of [`BASIC_BLOCK_BYTES`].
 pub const LOG_BASIC_BLOCK_BYTES: u32 = 6;
@@ -41,7 +41,7 @@ layout! {
         0x00 [31:24] opmod;
         /// Running count of basic blocks, not masked by the queue size.
         0x00 [23:8] wqe_index;
-        /// What to do, see [`Opcode`].
+        /// Operation of the request, see [`Opcode`].
         0x00 [7:0] opcode;
         /// Number of the QP or SQ that the WQE is on.
         0x04 [31:8] qpn;
@@ -165,83 +165,57 @@ pub const ETH_INLINE_BYTES: usize = Eth::SIZE_BYTES - ETH_INLINE_OFFSET;
 /// The word of [`Ctrl`] that asks for a completion in any case: `ce` and nothing else.
 pub const CE_ALWAYS: u32 = Ctrl::CE.of(CompletionMode::ALWAYS.0);
 
-/// Byte offsets of the parts of a UMR request behind its [`Ctrl`]. Source: reference 6.4.
-pub mod umr {
-    /// [`super::UmrCtrl`].
-    pub const CONTROL: usize = 0x10;
-    /// The mkey segment, a [`crate::mkey::Mkc`].
-    pub const MKEY: usize = 0x40;
-    /// The translations if they are inline, else the data segment that points to them.
-    pub const TRANSLATIONS: usize = 0x80;
-    /// Bytes of a unit of [`super::UmrCtrl::xlt_octowords`].
-    pub const OCTOWORD_BYTES: usize = 16;
+values! {
+    /// Byte offsets of the parts of a UMR request behind its [`Ctrl`]. Source: reference 6.4.
+    pub mod umr: usize {
+        0x10 CONTROL "The UMR control segment, [`super::UmrCtrl`].";
+        0x40 MKEY "The mkey segment, a [`crate::mkey::Mkc`].";
+        0x80 TRANSLATIONS
+            "The translations if they are inline, else the data segment that points to them.";
+        16 OCTOWORD_BYTES "Bytes of a unit of [`super::UmrCtrl::xlt_octowords`].";
+    }
 }
 
-/// Send opcodes. Source: reference 6.2, `MLX5_OPCODE_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opcode(pub u8);
-
-impl Opcode {
-    /// No operation.
-    pub const NOP: Self = Self(0x00);
-    /// Send with invalidate.
-    pub const SEND_INVAL: Self = Self(0x01);
-    /// RDMA write.
-    pub const RDMA_WRITE: Self = Self(0x08);
-    /// RDMA write with immediate.
-    pub const RDMA_WRITE_IMM: Self = Self(0x09);
-    /// Send; on an Ethernet SQ, one packet.
-    pub const SEND: Self = Self(0x0a);
-    /// Send with immediate.
-    pub const SEND_IMM: Self = Self(0x0b);
-    /// Send one large packet in segments.
-    pub const LSO: Self = Self(0x0e);
-    /// RDMA read.
-    pub const RDMA_READ: Self = Self(0x10);
-    /// Atomic compare and swap.
-    pub const ATOMIC_CS: Self = Self(0x11);
-    /// Atomic fetch and add.
-    pub const ATOMIC_FA: Self = Self(0x12);
-    /// Masked atomic compare and swap.
-    pub const ATOMIC_MASKED_CS: Self = Self(0x14);
-    /// Masked atomic fetch and add.
-    pub const ATOMIC_MASKED_FA: Self = Self(0x15);
-    /// Change an mkey.
-    pub const UMR: Self = Self(0x25);
-    /// Several Ethernet packets in one WQE.
-    pub const ENHANCED_MPSW: Self = Self(0x29);
+values! {
+    /// Send opcodes. Source: reference 6.2, `MLX5_OPCODE_*`.
+    pub struct Opcode(u8) {
+        0x00 NOP "No operation.";
+        0x01 SEND_INVAL "Send with invalidate.";
+        0x08 RDMA_WRITE "RDMA write.";
+        0x09 RDMA_WRITE_IMM "RDMA write with immediate.";
+        0x0a SEND "Send; on an Ethernet SQ, one packet.";
+        0x0b SEND_IMM "Send with immediate.";
+        0x0e LSO "Send one large packet in segments.";
+        0x10 RDMA_READ "RDMA read.";
+        0x11 ATOMIC_CS "Atomic compare and swap.";
+        0x12 ATOMIC_FA "Atomic fetch and add.";
+        0x14 ATOMIC_MASKED_CS "Masked atomic compare and swap.";
+        0x15 ATOMIC_MASKED_FA "Masked atomic fetch and add.";
+        0x25 UMR "Change an mkey.";
+        0x29 ENHANCED_MPSW "Several Ethernet packets in one WQE.";
+    }
 }
 
-/// [`Ctrl::ce`]. Source: reference 6.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CompletionMode(pub u32);
-
-impl CompletionMode {
-    /// A CQE only if the request fails.
-    pub const ON_ERROR: Self = Self(0);
-    /// A CQE only for the first failure.
-    pub const ON_FIRST_ERROR: Self = Self(1);
-    /// Always a CQE.
-    pub const ALWAYS: Self = Self(2);
-    /// Always a CQE and an EQE.
-    pub const ALWAYS_AND_EQE: Self = Self(3);
+values! {
+    /// [`Ctrl::ce`]. Source: reference 6.1.
+    pub struct CompletionMode(u32) {
+        0 ON_ERROR "A CQE only if the request fails.";
+        1 ON_FIRST_ERROR "A CQE only for the first failure.";
+        2 ALWAYS "Always a CQE.";
+        3 ALWAYS_AND_EQE "Always a CQE and an EQE.";
+    }
 }
 
-/// [`Ctrl::fm`]. Source: reference 6.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FenceMode(pub u32);
-
-impl FenceMode {
-    /// The request starts when those before it have started.
-    pub const NONE: Self = Self(0);
-    /// The request waits for earlier registrations and invalidations of the same queue.
-    pub const INITIATOR_SMALL: Self = Self(1);
-    /// The request waits for earlier READs and atomics.
-    pub const FENCE: Self = Self(2);
-    /// The request waits for all earlier ones.
-    pub const STRONG_ORDERING: Self = Self(3);
-    /// Both [`FenceMode::INITIATOR_SMALL`] and [`FenceMode::FENCE`].
-    pub const SMALL_AND_FENCE: Self = Self(4);
+values! {
+    /// [`Ctrl::fm`]. Source: reference 6.1.
+    pub struct FenceMode(u32) {
+        0 NONE "The request starts when those before it have started.";
+        1 INITIATOR_SMALL
+            "The request waits for earlier registrations and invalidations of the same queue.";
+        2 FENCE "The request waits for earlier READs and atomics.";
+        3 STRONG_ORDERING "The request waits for all earlier ones.";
+        4 SMALL_AND_FENCE "Both [`FenceMode::INITIATOR_SMALL`] and [`FenceMode::FENCE`].";
+    }
 }
 
 bits! {

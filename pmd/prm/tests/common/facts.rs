@@ -18,8 +18,8 @@
 //! | `pages OFFSET ADDRESS*COUNT ...` | a list of 64-bit addresses; runs rise by 4 KiB |
 //! | `next ADDRESS ...` | the blocks that were printed, by their `next_pointer` |
 //!
-//! The first 16 bytes of input and output stand in the queue entry as well, at 0x10 and 0x20; blocks
-//! have 512 bytes of data, their number and the entry's token. Source: reference 2.1.
+//! The first 16 bytes of input and output stand in the queue entry as well, at 0x10 and 0x20;
+//! blocks have 512 bytes of data, their number and the entry's token. Source: reference 2.1.
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::{CommandEntry, INLINE_BYTES, Mailbox};

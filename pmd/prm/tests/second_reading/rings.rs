@@ -6,7 +6,8 @@
 //! a byte from the masks and shifts that the same headers apply to it; the start of the
 //! initialization segment from `mlx5_ifc_initial_seg_bits`; klm and ksm from `mlx5_klm`,
 //! `mlx5_ksm`; doorbell records from `MLX5_RCV_DBR`, `MLX5_SND_DBR`, `MLX5_CQ_SET_CI`,
-//! `MLX5_CQ_ARM_DB` and what is stored at these indices. Members that a header calls by one name for several fields carry the fields' names.
+//! `MLX5_CQ_ARM_DB` and what is stored at these indices. Members that a header calls by one name
+//! for several fields carry the fields' names.
 
 use crate::reading;
 use ferrocx_prm::cmd::{CommandEntry, InputHeader, Mailbox, OutputHeader};

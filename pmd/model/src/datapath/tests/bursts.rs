@@ -1,9 +1,10 @@
 //! Completions of frames that arrive together: the first becomes visible last.
 
 use super::port;
-use crate::datapath::cq::{self, Urgency};
 use crate::datapath::harness::{Port, TestCq};
 use crate::objects::{Cq, CqArmState};
+use crate::queue::completion;
+use crate::queue::cq::{self, Urgency};
 
 /// A receive completion that is told from others by its first byte.
 fn entry(tag: u8) -> [u8; 64] {
@@ -25,7 +26,7 @@ fn ring(cq: &TestCq) -> Vec<u8> {
 
 fn complete(port: &mut Port, cq: &TestCq, tag: u8) -> bool {
     port.with(|datapath, ctx| {
-        cq::complete(ctx, &mut datapath.completions, cq.cqn, entry(tag), Urgency::Plain)
+        completion::complete(ctx, &mut datapath.completions, cq.cqn, entry(tag), Urgency::Plain)
     })
 }
 

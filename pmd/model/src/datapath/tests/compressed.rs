@@ -48,7 +48,7 @@ fn a_burst_becomes_one_block() {
         let mini = &array[usize::from(index % 8) * 8..][..8];
         assert_eq!(mini[4..8], [0, 0, 0, 60 + index]);
         let body = vec![index; 46 + usize::from(index)];
-        assert_eq!(mini[..2], crate::datapath::offload::sum16(&body).to_be_bytes());
+        assert_eq!(mini[..2], crate::frame::offload::sum16(&body).to_be_bytes());
     }
     assert_eq!(second[16..], [0; 48]);
     // Entries between hold nothing of this block.

@@ -4,8 +4,8 @@ use ferrocx_prm::flow::{FlowContext, FlowMatchLyr24, FlowMatchMisc, FlowMatchPar
 
 use super::{frame, port, put};
 use crate::datapath::harness::{KEY, Port, TestCq, TestRq, data};
-use crate::datapath::offload::sum16;
-use crate::datapath::rss::FieldSelector;
+use crate::frame::offload::sum16;
+use crate::frame::rss::FieldSelector;
 use crate::objects::{
     FlowCounter, FlowDest, FlowEntry, MissAction, Rqt, RxHash, TirTarget, WqType, flow_action,
 };

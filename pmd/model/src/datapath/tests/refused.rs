@@ -4,7 +4,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::{frame, port, put};
 use crate::datapath::harness::{KEY, Port, TestCq, TestSq, data, send};
-use crate::mkey::Rights;
+use crate::objects::mkey::Rights;
 use crate::objects::{CqStatus, QueueState};
 use crate::wire::Wire;
 
@@ -251,13 +251,14 @@ fn the_reserved_key_needs_rlky() {
 
 #[test]
 fn keys_are_checked_one_by_one() {
-    let check = |change: fn(&mut crate::mkey::Mkey), key_xor: u32, offset: u64, why: &str| {
-        let mut sender = Sender::new();
-        let key = sender.port.mkey(sender.iova, 60, Rights::LOCAL_READ);
-        change(sender.port.state.objects.mkeys.get_mut(key >> 8).expect("the key"));
-        let wqe = send(2, 0, &[(60, key ^ key_xor, sender.iova + offset)]);
-        sender.fails(&wqe, CqeSyndrome::LOCAL_PROT_ERR, why);
-    };
+    let check =
+        |change: fn(&mut crate::objects::mkey::Mkey), key_xor: u32, offset: u64, why: &str| {
+            let mut sender = Sender::new();
+            let key = sender.port.mkey(sender.iova, 60, Rights::LOCAL_READ);
+            change(sender.port.state.objects.mkeys.get_mut(key >> 8).expect("the key"));
+            let wqe = send(2, 0, &[(60, key ^ key_xor, sender.iova + offset)]);
+            sender.fails(&wqe, CqeSyndrome::LOCAL_PROT_ERR, why);
+        };
     check(|_| {}, 0x01, 0, "variant");
     check(|_| {}, 0x00ff_0000, 0, "no mkey");
     check(|_| {}, 0, 1, "range");

@@ -4,9 +4,9 @@ use etherparse::{PacketBuilder, SlicedPacket};
 
 use super::{frame, port};
 use crate::datapath::harness::{KEY, Port, TestCq, TestSq, data, send};
-use crate::datapath::offload;
-use crate::datapath::packet::Packet;
-use crate::mkey::Rights;
+use crate::frame::offload;
+use crate::frame::packet::Packet;
+use crate::objects::mkey::Rights;
 use crate::wire::{Link, Wire, link};
 
 /// An IPv4/UDP frame with wrong checksums.

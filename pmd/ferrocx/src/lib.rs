@@ -1,0 +1,100 @@
+//! Packets and RDMA on ConnectX network adapters from user space, with no kernel driver; or on the
+//! software ConnectX that comes along, with no adapter either.
+//!
+//! **Nothing here has run on hardware yet**: the driver is tested against the project's own model
+//! of the device, and the model against the drivers of Linux.
+//!
+//! This crate is what an application needs of the project, in one place. [`Port::open`] takes a
+//! name, `"model"` or a PCI address; what comes back has a pool of packet buffers that is
+//! registered with the device, and makes queues.
+//!
+//! # Quick start
+//!
+//! Two ports of the software ConnectX on a switch, one frame from one to the other:
+//!
+//! ```
+//! use ferrocx::{Burst, Port};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let [a, b] = Port::open_all(["model", "model"])?;
+//!     let (mut sender, mut receiver) = (a.lane()?, b.lane()?);
+//!
+//!     let (to, from) = (b.device().mac().0, a.device().mac().0);
+//!     let ethertype = [0x88, 0xb5]; // for experiments
+//!     let bytes = [&to[..], &from, &ethertype, b"hello, ferrocx"].concat();
+//!     let mut burst = Burst::<32>::from_iter(sender.alloc_copy(&bytes));
+//!     sender.tx_burst(&mut burst);
+//!
+//!     while receiver.rx_burst(&mut burst) == 0 {}
+//!     assert!(burst[0].data()[14..].starts_with(b"hello, ferrocx"));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Architecture
+//!
+//! - [`Port`] opens a [`Device`] by name, owns its [`Pool`], and keeps house: page requests of the
+//!   firmware, events, health.
+//! - A [`Lane`] is a receive and a send queue of one core; [`RxQueue`], [`TxQueue`] and [`Rss`] are
+//!   its parts, for programs that place them one by one.
+//! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
+//!   keys bound by work requests, connections by address and port.
+//! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
+//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for
+//!   tests that want frames lost, repeated or damaged.
+//!
+//! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
+//! bound to a key for a peer, handed to an NVMe device page by page.
+//!
+//! # Where the crates are
+//!
+//! | here | crate | what |
+//! |---|---|---|
+//! | [`Device`], [`FlowRule`], [`lcore`] | `ferrocx-core` | one function of a ConnectX |
+//! | [`Lane`], [`RxQueue`], [`TxQueue`], [`Rss`] | `ferrocx-pmd` | Ethernet queues |
+//! | [`verbs`] | `ferrocx-verbs-lite` | RDMA |
+//! | [`Pool`], [`Mbuf`], [`Region`] | `ferrocx-mempool` | hugepages and packet buffers |
+//! | [`net`] | `ferrocx-net` | small protocols, without input or output |
+//! | [`model`] | `ferrocx-model` | the software ConnectX |
+//! | [`bus`] | `ferrocx-bus` | VFIO, and the model's bus |
+#![forbid(unsafe_code)]
+
+mod housekeeping;
+mod model_port;
+pub mod name;
+mod port;
+
+pub use ferrocx_bus as bus;
+pub use ferrocx_core::{
+    ConfigError, Device, DeviceConfig, DeviceError, DeviceInfo, Event, FlowAction, FlowMatch,
+    FlowRule, FlowRuleHandle, HealthReport, Ipv4Match, Ipv6Match, KeyMode, Limits, LinkState,
+    MacAddr, Masked, QueueFault, RxQueueRef, VportCounters, lcore,
+};
+pub use ferrocx_mempool::{
+    Mbuf, MempoolError, OlFlags, PageSize, Piece, Pool, PoolCache, PoolConfig, Region, RegionConfig,
+};
+pub use ferrocx_model as model;
+pub use ferrocx_net as net;
+pub use ferrocx_pmd::{
+    BufferSplit, Lane, LaneConfig, Rss, RssConfig, RxQueue, RxQueueConfig, RxStats, TxQueue,
+    TxQueueConfig, TxStats, sleep_on,
+};
+pub use ferrocx_verbs_lite as verbs;
+
+pub use port::{OpenError, Port, PortConfig};
+
+/// Packets that move together: what bursts fill and empty. `N` is the most that fit.
+pub type Burst<const N: usize = 32> = arrayvec::ArrayVec<Mbuf, N>;
+
+/// The guide's code blocks, compiled and run.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/memory-and-keys.md")]
+    struct MemoryAndKeys;
+    #[doc = include_str!("../../../docs/guide/src/queues-and-cores.md")]
+    struct QueuesAndCores;
+    #[doc = include_str!("../../../docs/guide/src/quick-start.md")]
+    struct QuickStart;
+    #[doc = include_str!("../../../docs/guide/src/verbs.md")]
+    struct Verbs;
+}

@@ -1,0 +1,79 @@
+//! Ports of the software ConnectX: a device, its thread, and the network that it is plugged into.
+//!
+//! All model ports of a process that name the same network hang on one switch, which is made with
+//! the first of them and forgotten with the last.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_bus::{PciIdentity, Transport};
+use ferrocx_model::runner::{Runner, RunnerConfig};
+use ferrocx_model::wire::{Switch, TapWire, Wire};
+use ferrocx_model::{Nic, NicConfig};
+
+use crate::name::ModelOptions;
+use crate::port::OpenError;
+
+/// Bytes that a switch port holds for its device.
+const SWITCH_BYTES: usize = 4 << 20;
+/// The permanent address of a model port, whose last byte is the port's number, from 1: locally
+/// administered.
+const MAC_PREFIX: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 0];
+
+/// The networks that model ports hang on, by name.
+static NETWORKS: Mutex<Option<HashMap<String, Weak<Switch>>>> = Mutex::new(None);
+/// Ports made so far.
+static PORTS: AtomicU8 = AtomicU8::new(0);
+
+/// The switch of a network.
+fn network(name: &str) -> Arc<Switch> {
+    let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let networks = networks.get_or_insert_default();
+    networks.retain(|_, switch| switch.strong_count() > 0);
+    if let Some(switch) = networks.get(name).and_then(Weak::upgrade) {
+        return switch;
+    }
+    let switch = Arc::new(Switch::new(SWITCH_BYTES));
+    networks.insert(name.to_owned(), Arc::downgrade(&switch));
+    switch
+}
+
+/// Starts a model port.
+///
+/// # Errors
+///
+/// [`OpenError::Wire`] for a TAP that cannot be had, [`OpenError::Bus`], [`OpenError::Thread`].
+pub(crate) fn start(options: &ModelOptions) -> Result<Arc<dyn Transport>, OpenError> {
+    let number = PORTS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let mut mac = MAC_PREFIX;
+    mac[5] = number;
+    let (wire, network): (Box<dyn Wire>, _) = match &options.tap {
+        Some(name) => {
+            let tap = TapWire::open(name).map_err(|source| OpenError::Wire(source.to_string()))?;
+            (Box::new(tap), None)
+        }
+        None => {
+            let switch = network(&options.net);
+            (Box::new(switch.port()), Some(switch))
+        }
+    };
+    let config = NicConfig { mac, ..NicConfig::default() };
+    let identity = PciIdentity {
+        vendor: PciIdentity::VENDOR_MELLANOX,
+        device: config.identity.device_id(),
+        name: format!("model{number}"),
+        numa_node: None,
+    };
+    let seed = options.seed.wrapping_add(number.into());
+    let (local, side) = pair(LocalConfig { identity, seed, ..LocalConfig::default() })?;
+    let mut nic = Nic::new(side, config);
+    nic.datapath_mut().plug(wire);
+    let runner = Runner::start(vec![nic], RunnerConfig::default()).map_err(OpenError::Thread)?;
+    // Every object of the device holds the device, and the device holds the transport: the thread
+    // answers to the last of them.
+    local.keep(runner);
+    local.keep(network);
+    Ok(local)
+}

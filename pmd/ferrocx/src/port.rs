@@ -1,0 +1,204 @@
+//! [`Port`]: a device, opened by its name, with a pool that serves all of its queues.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
+use ferrocx_bus::{BusError, Transport};
+use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch};
+use ferrocx_mempool::{MempoolError, Pool, PoolConfig};
+use ferrocx_pmd::{Lane, LaneConfig, Rss};
+use ferrocx_verbs_lite::{RdmaContext, VerbsError};
+use thiserror::Error;
+
+use crate::housekeeping::Housekeeper;
+use crate::model_port;
+use crate::name::{DeviceName, NameError};
+
+/// How long opening waits for a link, which a model has within milliseconds and a cable within
+/// seconds.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a port could not be opened. Nothing of it is left behind.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The name is none of a device.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The model's wire could not be had.
+    #[error("the model's wire: {0}")]
+    Wire(String),
+    /// VFIO or the model's bus refused.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// The pool's memory could not be had.
+    #[error(transparent)]
+    Mempool(#[from] MempoolError),
+    /// Bring-up failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The system refused a thread, for the model or for housekeeping.
+    #[error("no thread for the port: {0}")]
+    Thread(std::io::Error),
+}
+
+/// How a port is opened.
+#[derive(Debug, Clone)]
+pub struct PortConfig {
+    /// How the device is brought up.
+    pub device: DeviceConfig,
+    /// The pool to make; not used when `shared_pool` is given.
+    pub pool: PoolConfig,
+    /// A pool of another port: packets received here are sent there without a copy.
+    pub shared_pool: Option<Pool>,
+    /// How often a thread of the port's own serves the firmware's page requests, logs events and
+    /// looks at the device's health. `None` for a program that calls [`Device::poll_event`] and
+    /// [`Device::health`] itself: if nobody does, the firmware may stop for want of memory.
+    pub housekeeping: Option<Duration>,
+}
+
+impl Default for PortConfig {
+    /// The defaults of device and pool, housekeeping every 10 ms.
+    fn default() -> Self {
+        Self {
+            device: DeviceConfig::default(),
+            pool: PoolConfig::default(),
+            shared_pool: None,
+            housekeeping: Some(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// A port of a ConnectX, or of the software model, ready for Ethernet queues and RDMA.
+///
+/// Its [`Pool`] is registered with the device once and serves both. Queues and handles hold the
+/// device, so any order of dropping is right.
+#[derive(Debug)]
+pub struct Port {
+    _housekeeper: Option<Housekeeper>,
+    pool: Pool,
+    device: Device,
+}
+
+impl Port {
+    /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB.
+    ///
+    /// | name | device |
+    /// |---|---|
+    /// | `0000:3b:00.0` | the ConnectX at that PCI address, bound to vfio-pci |
+    /// | `model` | a software ConnectX in this process, on a switch with the other models |
+    /// | `model:net=NAME` | the same, on a switch of that name |
+    /// | `model:tap=NAME` | the same, whose wire is a TAP interface of Linux |
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: one sentence that names what is wrong.
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        Self::open_with(name, PortConfig::default())
+    }
+
+    /// Opens several devices whose packets may go out at any of them: all share one pool.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`], of the first name that fails.
+    pub fn open_all<const N: usize>(names: [&str; N]) -> Result<[Self; N], OpenError> {
+        let mut ports: Vec<Self> = Vec::with_capacity(N);
+        for name in names {
+            let shared_pool = ports.first().map(|port| port.pool.clone());
+            ports.push(Self::open_with(name, PortConfig { shared_pool, ..PortConfig::default() })?);
+        }
+        Ok(ports.try_into().expect("one port for each name"))
+    }
+
+    /// Opens the device of that name as `config` says.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`].
+    pub fn open_with(name: &str, config: PortConfig) -> Result<Self, OpenError> {
+        let transport: Arc<dyn Transport> = match name.parse::<DeviceName>()? {
+            DeviceName::Model(options) => model_port::start(&options)?,
+            DeviceName::Pci(address) => {
+                let address = address.to_string();
+                VfioTransport::open(&VfioConfig { address, ..VfioConfig::default() })?
+            }
+        };
+        let device = Device::open(transport, &config.device)?;
+        let pool = match config.shared_pool {
+            Some(pool) => pool,
+            None => Pool::new(&config.pool)?,
+        };
+        device.register_pool(&pool)?;
+        let keeper = config.housekeeping.map(|every| Housekeeper::start(&device, every));
+        let port =
+            Self { _housekeeper: keeper.transpose().map_err(OpenError::Thread)?, pool, device };
+        port.wait_for_link()?;
+        Ok(port)
+    }
+
+    /// Waits for the link, so that the first frames are not lost. A port that stays without one is
+    /// reported in the log, and no error: its cable may come later.
+    fn wait_for_link(&self) -> Result<(), DeviceError> {
+        let start = Instant::now();
+        while !self.device.link()?.up {
+            if start.elapsed() > LINK_PATIENCE {
+                tracing::warn!(device = %self.device.info().name, "no link yet");
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// The device: addresses, link, flow rules, counters, and what queues are made on.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The pool: its buffers serve Ethernet queues, RDMA requests and, page by page, NVMe devices.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// RDMA on this port. Every call gives a handle to the same context.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`] for a device without RoCEv2, or what the device refused.
+    pub fn rdma(&self) -> Result<RdmaContext, VerbsError> {
+        RdmaContext::open(&self.device)
+    }
+
+    /// A receive and a send queue for all of the port's traffic that nothing else takes.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] while another lane or [`Rss`] of the port has its traffic; or what
+    /// the device refused.
+    pub fn lane(&self) -> Result<Lane, DeviceError> {
+        Lane::all(&self.device, &self.pool, &LaneConfig::default())
+    }
+
+    /// A lane for each of `count` cores, with the port's traffic spread over them by its headers as
+    /// long as the [`Rss`] lives.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::lane`].
+    pub fn lanes(&self, count: usize) -> Result<(Vec<Lane>, Rss), DeviceError> {
+        Lane::spread(&self.device, &self.pool, count, &LaneConfig::default())
+    }
+
+    /// A lane for the packets that match, and no others.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for fields that contradict each other; or what the device refused.
+    pub fn lane_matching(&self, matches: FlowMatch) -> Result<Lane, DeviceError> {
+        Lane::matching(&self.device, &self.pool, matches, &LaneConfig::default())
+    }
+}

@@ -1,0 +1,107 @@
+//! The examples of the guide, run on the model.
+
+#[path = "../examples/feed_handler.rs"]
+#[expect(dead_code, unreachable_pub, reason = "a program of its own, whose main is not called")]
+mod feed_handler;
+#[path = "../examples/l2_forwarder.rs"]
+#[expect(dead_code, unreachable_pub, reason = "a program of its own, whose main is not called")]
+mod l2_forwarder;
+
+use ferrocx::{Burst, MacAddr, Mbuf, Port};
+
+/// A frame with `tag` in it.
+fn frame(lane: &mut ferrocx::Lane, to: MacAddr, from: MacAddr, tag: u32) -> Mbuf {
+    let bytes = [&to.0[..], &from.0, &[0x88, 0xb5], &tag.to_be_bytes()].concat();
+    lane.alloc_copy(&bytes).expect("a buffer")
+}
+
+#[test]
+fn the_forwarder_joins_two_networks() {
+    const FRAMES: u32 = 1000;
+    let names = ["model:net=west", "model:net=west", "model:net=east", "model:net=east"];
+    let [host_west, west, east, host_east] = Port::open_all(names).unwrap();
+    for port in [&west, &east] {
+        port.device().set_promiscuous(true).unwrap();
+    }
+    let (mut west, mut east) = (west.lane().unwrap(), east.lane().unwrap());
+    let (mut sender, mut receiver) = (host_west.lane().unwrap(), host_east.lane().unwrap());
+    let (to, from) = (host_east.device().mac(), host_west.device().mac());
+
+    let (mut sent, mut received) = (0, 0);
+    while received < FRAMES {
+        let mut burst = Burst::<32>::new();
+        // At most a ring's worth is under way, so that nothing is lost for want of room.
+        while sent < FRAMES && sent - received < 128 && !burst.is_full() {
+            burst.push(frame(&mut sender, to, from, sent));
+            sent += 1;
+        }
+        while !burst.is_empty() {
+            sender.tx_burst(&mut burst);
+        }
+        l2_forwarder::forward(&mut west, &mut east);
+        l2_forwarder::forward(&mut east, &mut west);
+        let mut burst = Burst::<32>::new();
+        receiver.rx_burst(&mut burst);
+        for frame in &burst {
+            assert_eq!(frame.data()[14..18], received.to_be_bytes(), "in order, each once");
+            received += 1;
+        }
+    }
+    assert_eq!(sender.tx().stats().dropped + sender.tx().stats().errors, 0);
+}
+
+#[test]
+fn the_feed_handler_answers_its_own_group_only() {
+    let names = ["model:net=exchange", "model:net=exchange"];
+    let [market, trader] = Port::open_all(names).unwrap();
+    let group = "239.1.2.3:26400".parse().unwrap();
+    let other = "239.1.2.3:26401".parse().unwrap();
+    let to_market = "192.0.2.1:9000".parse().unwrap();
+    let order = feed_handler::datagram(&trader, market.device().mac(), to_market, 0);
+    let mut handler = feed_handler::FeedHandler::new(&trader, group, order, 100).unwrap();
+    let mut exchange = market.lane().unwrap();
+
+    let mac = MacAddr::of_group((*group.ip()).into()).unwrap();
+    let mut burst = Burst::<32>::new();
+    for (to, price) in [(group, 99), (other, 1), (group, 100), (group, 7)] {
+        let quote = exchange.alloc_copy(&feed_handler::datagram(&market, mac, to, price));
+        burst.push(quote.unwrap());
+    }
+    exchange.tx_burst(&mut burst);
+
+    let (mut orders, mut prices) = (0, Vec::new());
+    while prices.len() < 2 {
+        orders += handler.poll();
+        let mut burst = Burst::<32>::new();
+        exchange.rx_burst(&mut burst);
+        prices.extend(burst.iter().map(|order| order.data()[42..46].to_vec()));
+    }
+    assert_eq!(orders, 2);
+    assert_eq!(prices, [[0, 0, 0, 99], [0, 0, 0, 7]]);
+}
+
+#[test]
+fn a_wrong_name_is_one_sentence() {
+    let sentence = Port::open("eth0").unwrap_err().to_string();
+    assert!(sentence.contains("`eth0`") && sentence.contains("0000:3b:00.0"), "{sentence}");
+    let sentence = Port::open("model:colour=red").unwrap_err().to_string();
+    assert!(sentence.contains("no option `colour`"), "{sentence}");
+    let sentence = Port::open("0000:ff:1f.7").unwrap_err().to_string();
+    assert!(sentence.contains("0000:ff:1f.7"), "{sentence}");
+}
+
+#[test]
+fn everything_ends_in_any_order() {
+    let [a, b] = Port::open_all(["model:net=ends", "model:net=ends"]).unwrap();
+    let (lane, device, pool) = (a.lane().unwrap(), a.device().clone(), b.pool().clone());
+    let second = a.lane().unwrap_err().to_string();
+    assert!(second.contains("Rss"), "{second}");
+    let rdma = a.rdma().unwrap();
+    assert_eq!(rdma.gids(), a.rdma().unwrap().gids(), "one context for each device");
+    drop(a);
+    drop(lane);
+    drop(pool);
+    drop(rdma);
+    device.close().unwrap();
+    drop(b);
+}

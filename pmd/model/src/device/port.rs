@@ -1,0 +1,208 @@
+//! The port and the NIC vport: link, MTU, addresses, counters.
+
+use super::config::NicConfig;
+use super::congestion::Congestion;
+
+/// Packets and bytes of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, FCS excluded.
+    pub octets: u64,
+}
+
+impl Traffic {
+    /// Counts one packet.
+    #[inline]
+    pub fn add(&mut self, octets: u64) {
+        self.packets += 1;
+        self.octets += octets;
+    }
+}
+
+/// Counters of the vport and of the port behind it. Source: reference 4.8, 4.7 (PPCNT).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Received, unicast.
+    pub rx_unicast: Traffic,
+    /// Received, multicast.
+    pub rx_multicast: Traffic,
+    /// Received, broadcast.
+    pub rx_broadcast: Traffic,
+    /// Received from the wire and not taken: malformed, too long.
+    pub rx_errors: Traffic,
+    /// Received, no steering entry wanted it.
+    pub rx_steering_missed: u64,
+    /// Received, no buffer was posted.
+    pub rx_out_of_buffer: u64,
+    /// Received while the link was down.
+    pub rx_link_down: u64,
+    /// Sent, unicast.
+    pub tx_unicast: Traffic,
+    /// Sent, multicast.
+    pub tx_multicast: Traffic,
+    /// Sent, broadcast.
+    pub tx_broadcast: Traffic,
+    /// Not sent.
+    pub tx_errors: Traffic,
+    /// Not sent because the link was down.
+    pub tx_link_down: u64,
+    /// Received with a wrong FCS, as told by the wire.
+    pub rx_fcs_errors: u64,
+}
+
+impl PortCounters {
+    /// Frames received without error.
+    #[must_use]
+    pub fn rx(&self) -> Traffic {
+        sum([self.rx_unicast, self.rx_multicast, self.rx_broadcast])
+    }
+
+    /// Frames sent.
+    #[must_use]
+    pub fn tx(&self) -> Traffic {
+        sum([self.tx_unicast, self.tx_multicast, self.tx_broadcast])
+    }
+}
+
+fn sum(parts: [Traffic; 3]) -> Traffic {
+    Traffic {
+        packets: parts.iter().map(|part| part.packets).sum(),
+        octets: parts.iter().map(|part| part.octets).sum(),
+    }
+}
+
+/// Frames that the vport takes besides those that a steering entry wants by address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Promiscuous {
+    /// Every unicast frame.
+    pub unicast: bool,
+    /// Every multicast frame.
+    pub multicast: bool,
+    /// Every frame.
+    pub all: bool,
+}
+
+/// The NIC vport context. Source: reference 4.5.
+#[derive(Debug, Clone)]
+pub struct Vport {
+    /// Permanent MAC address.
+    pub mac: [u8; 6],
+    /// Largest frame, as told by the driver.
+    pub mtu: u32,
+    /// Promiscuous modes.
+    pub promiscuous: Promiscuous,
+    /// Unicast addresses the driver asked for.
+    pub unicast: Vec<[u8; 6]>,
+    /// Multicast addresses the driver asked for.
+    pub multicast: Vec<[u8; 6]>,
+    /// VLANs the driver asked for.
+    pub vlans: Vec<u16>,
+    /// Unicast frames are not looped back.
+    pub disable_uc_local_lb: bool,
+    /// Multicast frames are not looped back.
+    pub disable_mc_local_lb: bool,
+    /// RoCE is enabled.
+    pub roce_en: bool,
+    /// Headers that send WQEs must carry inline.
+    pub min_wqe_inline_mode: u32,
+    /// The next change raises an event.
+    pub event_armed: bool,
+    /// Changes that raise the event.
+    pub event_on: u32,
+    /// Node GUID.
+    pub node_guid: u64,
+    /// Port GUID.
+    pub port_guid: u64,
+    /// System image GUID.
+    pub system_image_guid: u64,
+    /// `admin_state` of the vport: 0 down, 1 up, 2 follows the port.
+    pub admin_state: u32,
+}
+
+impl Vport {
+    fn new(config: &NicConfig) -> Self {
+        let mac = config.mac;
+        let guid = u64::from_be_bytes([mac[0], mac[1], mac[2], 0, 0, mac[3], mac[4], mac[5]]);
+        Self {
+            mac,
+            mtu: DEFAULT_MTU,
+            promiscuous: Promiscuous::default(),
+            unicast: Vec::new(),
+            multicast: Vec::new(),
+            vlans: Vec::new(),
+            disable_uc_local_lb: false,
+            disable_mc_local_lb: false,
+            roce_en: false,
+            min_wqe_inline_mode: 0,
+            event_armed: false,
+            event_on: 0,
+            node_guid: guid,
+            port_guid: guid,
+            system_image_guid: guid,
+            admin_state: 2,
+        }
+    }
+}
+
+/// Largest frame after a reset: 1500 bytes of payload, and what Linux adds in PMTU: Ethernet
+/// header 14, VLAN tag 4, FCS 4. Source: reference 4.7.
+pub const DEFAULT_MTU: u32 = 1522;
+
+/// The physical port.
+#[derive(Debug, Clone)]
+pub struct Port {
+    /// Largest frame the port can do.
+    pub max_mtu: u32,
+    /// Largest frame asked for, which is also the one in force.
+    pub mtu: u32,
+    /// The driver wants the link up.
+    pub admin_up: bool,
+    /// The wire has a carrier.
+    pub carrier: bool,
+    /// INIT_HCA brought the link logic up.
+    pub enabled: bool,
+    /// The state that the driver was told last.
+    pub reported_up: bool,
+    /// Sends pause frames.
+    pub pause_tx: bool,
+    /// Obeys pause frames.
+    pub pause_rx: bool,
+    /// Speeds that the driver allows, bits of PTYS.
+    pub speeds_admin: u32,
+    /// Counters.
+    pub counters: PortCounters,
+    /// The vport.
+    pub vport: Vport,
+    /// Congestion control of RoCE.
+    pub congestion: Congestion,
+}
+
+impl Port {
+    /// A port after power-on.
+    #[must_use]
+    pub fn new(config: &NicConfig) -> Self {
+        Self {
+            max_mtu: config.max_mtu,
+            mtu: DEFAULT_MTU,
+            admin_up: true,
+            carrier: true,
+            enabled: false,
+            reported_up: false,
+            pause_tx: false,
+            pause_rx: false,
+            speeds_admin: config.speeds,
+            counters: PortCounters::default(),
+            congestion: Congestion::default(),
+            vport: Vport::new(config),
+        }
+    }
+
+    /// Frames can be sent and received.
+    #[inline]
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.admin_up && self.carrier && self.enabled && self.vport.admin_state != 0
+    }
+}

@@ -1,0 +1,177 @@
+//! The receive side of a port: what it takes, and to which queues steering leads it.
+
+use super::loopback::Loopback;
+use super::rq::{self, Arrival, Receive};
+use super::steering::Steering;
+use crate::device::state::Ctx;
+use crate::frame::offload::{self, Verified};
+use crate::frame::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
+use crate::queue::cq::Completions;
+use crate::wire::Fcs;
+
+/// Bytes of the FCS, which the port's MTU counts, too. Source: reference 4.7, PMTU.
+const FCS_BYTES: usize = 4;
+
+/// Frames that were not delivered, by reasons that the port counters do not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceiveDrops {
+    /// Shorter than the smallest Ethernet frame.
+    pub undersize: u64,
+    /// Longer than the port's MTU.
+    pub oversize: u64,
+    /// Wrong frame check sequence.
+    pub fcs: u64,
+    /// The link was down.
+    pub link_down: u64,
+    /// No flow table, no entry or no queue wanted it.
+    pub unwanted: u64,
+    /// A flow entry said so.
+    pub steering: u64,
+}
+
+/// Origin of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The wire.
+    Wire,
+    /// A transport domain of the port itself: only some TIRs take it.
+    Own(u32),
+}
+
+/// The receive side, apart from the wire.
+#[derive(Debug, Default)]
+pub(crate) struct Receiver {
+    buffers: Receive,
+    steering: Steering,
+    drops: ReceiveDrops,
+    /// Interfaces of the packet at hand.
+    tirs: Vec<u32>,
+}
+
+impl Receiver {
+    /// Forgets what was compiled: the function was reset.
+    pub(crate) fn clear(&mut self) {
+        self.steering.clear();
+    }
+
+    /// Frames that were not delivered, by reason.
+    pub(crate) fn drops(&self) -> ReceiveDrops {
+        self.drops
+    }
+
+    /// Frames will arrive: follows changes of the steering objects, also for the port's own frames.
+    #[inline]
+    pub(crate) fn start_burst(&mut self, ctx: &Ctx<'_>, loopback: &mut Loopback) {
+        self.steering.refresh(&ctx.state.objects);
+        loopback.take_from(self.steering.loops_back());
+        self.buffers.start_burst();
+    }
+
+    /// Looks at a frame as a port does; `None` drops it.
+    #[inline]
+    pub(crate) fn accept(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> Option<Packet> {
+        if !self.is_acceptable(ctx, frame, fcs) {
+            return None;
+        }
+        let packet = Packet::parse(frame);
+        count(ctx, &packet, frame.len());
+        Some(packet)
+    }
+
+    /// Takes one frame to the queues that want it.
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+        frame: &[u8],
+        packet: &Packet,
+        origin: Origin,
+    ) {
+        let root = ctx.state.objects.rx_root;
+        let verdict = self.steering.evaluate(root, frame, packet);
+        for id in &verdict.counters {
+            if let Some(counter) = ctx.state.objects.flow_counters.get_mut(*id) {
+                counter.packets += 1;
+                counter.octets += frame.len() as u64;
+            }
+        }
+        if verdict.tirs.is_empty() {
+            let counters = &mut ctx.state.port.counters;
+            if verdict.is_dropped {
+                self.drops.steering += 1;
+            } else {
+                self.drops.unwanted += 1;
+                counters.rx_steering_missed += 1;
+            }
+            return;
+        }
+        let flow_tag = verdict.flow_tag;
+        self.tirs.clear();
+        self.tirs.extend_from_slice(&verdict.tirs);
+        let verified: Verified = offload::verify(frame, packet, false);
+        let l4_hdr_type = rq::l4_hdr_type(frame, packet);
+        for tirn in &self.tirs {
+            if let Origin::Own(domain) = origin
+                && !self.steering.takes_own(*tirn, domain, packet.cast)
+            {
+                continue;
+            }
+            let Some((rqn, hash)) = self.steering.queue(*tirn, frame, packet) else {
+                self.drops.unwanted += 1;
+                ctx.state.port.counters.rx_steering_missed += 1;
+                continue;
+            };
+            let arrival = Arrival { packet, verified, flow_tag, hash, l4_hdr_type };
+            rq::deliver(ctx, &mut self.buffers, completions, rqn, frame, &arrival);
+        }
+    }
+
+    /// Whether the flow tables lead a frame of a transport domain to an interface that takes it.
+    pub(crate) fn is_taken(&mut self, ctx: &Ctx<'_>, frame: &[u8], domain: u32) -> bool {
+        let Self { steering, tirs, .. } = self;
+        tirs.clear();
+        let packet = Packet::parse(frame);
+        let verdict = steering.evaluate(ctx.state.objects.rx_root, frame, &packet);
+        tirs.extend_from_slice(&verdict.tirs);
+        tirs.iter().any(|tirn| steering.takes_own(*tirn, domain, packet.cast))
+    }
+
+    /// Whether the port takes a frame, by link, FCS and length.
+    #[inline]
+    fn is_acceptable(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> bool {
+        let port = &mut ctx.state.port;
+        let len = frame.len();
+        // The MTU has room for one tag; a frame without a tag may not use it.
+        let is_tagged = frame.get(12..14).is_some_and(|word| word == [0x81, 0x00]);
+        let tag = if is_tagged { 0 } else { VLAN_TAG_BYTES };
+        if !port.is_up() {
+            port.counters.rx_link_down += 1;
+            self.drops.link_down += 1;
+        } else if fcs == Fcs::Bad {
+            port.counters.rx_fcs_errors += 1;
+            port.counters.rx_errors.add(len as u64);
+            self.drops.fcs += 1;
+        } else if len < MIN_FRAME_BYTES.max(ETH_HEADER_BYTES) {
+            port.counters.rx_errors.add(len as u64);
+            self.drops.undersize += 1;
+        } else if len + FCS_BYTES + tag > (port.mtu as usize).max(MIN_FRAME_BYTES + FCS_BYTES + 4) {
+            port.counters.rx_errors.add(len as u64);
+            self.drops.oversize += 1;
+        } else {
+            return true;
+        }
+        false
+    }
+}
+
+/// Counts a frame that arrived in good order.
+#[inline]
+fn count(ctx: &mut Ctx<'_>, packet: &Packet, len: usize) {
+    let counters = &mut ctx.state.port.counters;
+    match packet.cast {
+        Cast::Unicast => counters.rx_unicast.add(len as u64),
+        Cast::Multicast => counters.rx_multicast.add(len as u64),
+        Cast::Broadcast => counters.rx_broadcast.add(len as u64),
+    }
+}

@@ -1,0 +1,282 @@
+//! Queue pairs at work: between doorbells, host memory and the wire.
+//!
+//! [`crate::roce::transport`] decides, this module carries out. From the top down:
+//!
+//! - `send`: packets of requests. `receive`: requests of peers, and replies. `answer`: answers of
+//!   peers. `congestion`: marked packets and notifications.
+//! - `error`: the error state. `completion`, `inline`: completions of requests, and the small data
+//!   that stand in them. `umr`: requests that change memory keys.
+//! - `wqe`, `ring`: send and receive WQEs. `path`: addresses of packets. `output`: where they go.
+//! - `env`: what surrounds a queue pair while it is worked on; `active`: whose turn it is;
+//!   [`counts`].
+
+mod active;
+mod answer;
+mod completion;
+mod congestion;
+pub(crate) mod counts;
+mod env;
+mod error;
+mod inline;
+mod output;
+mod path;
+mod receive;
+mod ring;
+mod send;
+mod umr;
+mod wqe;
+
+use self::active::Active;
+use self::counts::{InlineCounts, KeyCounts, RoceDrops};
+use self::env::{Effect, Env, is_own};
+use self::error::fail;
+use self::output::{Loopback, MAX_LOOPBACK, Output};
+use crate::bits::low16;
+use crate::device::state::Ctx;
+use crate::frame::packet::{Cast, Packet};
+use crate::objects::{Qp, QpReceive, QpState, QpType};
+use crate::queue::completion::complete_behind;
+use crate::queue::cq::Completions;
+use crate::queue::eq::QueueKind;
+use crate::roce::transport::GSI_QPN;
+use crate::roce::transport::packet::{BadFrame, Frame, is_roce};
+use crate::wire::Wire;
+
+/// Frames looped back that are taken in one step.
+const LOOPBACK_BURST: usize = 64;
+/// Wire number of multicast. Source: IBTA vol. 1, 10.5.
+const MULTICAST_QPN: u32 = 0xff_ffff;
+
+/// The RoCE side of the data path.
+#[derive(Debug, Default)]
+pub(crate) struct Roce {
+    /// Queue pairs with something to do.
+    active: Active,
+    loopback: Loopback,
+    drops: RoceDrops,
+    key_counts: KeyCounts,
+    inline_counts: InlineCounts,
+    effects: Vec<Effect>,
+}
+
+impl Roce {
+    pub(crate) fn drops(&self) -> RoceDrops {
+        self.drops
+    }
+
+    pub(crate) fn key_counts(&self) -> KeyCounts {
+        self.key_counts
+    }
+
+    pub(crate) fn inline_counts(&self) -> InlineCounts {
+        self.inline_counts
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.active.clear();
+        self.loopback.frames.clear();
+    }
+
+    pub(crate) fn activate(&mut self, qpn: u32) {
+        self.active.add(qpn);
+    }
+
+    /// Works on one queue pair, then does what follows for others.
+    fn with<R>(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+        qpn: u32,
+        work: impl FnOnce(&mut Qp, &mut Env<'_>, &mut Loopback) -> R,
+    ) -> Option<R> {
+        let mut effects = std::mem::take(&mut self.effects);
+        let state = &mut *ctx.state;
+        let host_order = state.caps.host_order_atomics();
+        let objects = &mut state.objects;
+        let qp = objects.qps.get_mut(qpn)?;
+        let mut env = Env {
+            qpn,
+            mem: ctx.mem,
+            keys: &mut objects.mkeys,
+            rmps: &mut objects.rmps,
+            srqs: &mut objects.xrc_srqs,
+            gids: &objects.roce_gids,
+            counters: &mut objects.q_counters,
+            port: &mut state.port,
+            drops: &mut self.drops,
+            key_counts: &mut self.key_counts,
+            inline_counts: &mut self.inline_counts,
+            effects: &mut effects,
+            now_ns: ctx.now_ns,
+            host_order,
+        };
+        let result = work(qp, &mut env, &mut self.loopback);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Complete { cqn, front, entry, urgency } => {
+                    complete_behind(ctx, completions, cqn, (&front, entry), urgency);
+                }
+                Effect::Event { event, number } => ctx.queue_event(event, QueueKind::Qp, number),
+                Effect::Refuse { field, value, why } => ctx.refuse_data(field, value, why),
+            }
+        }
+        self.effects = effects;
+        Some(result)
+    }
+
+    /// The doorbell of a UAR page was rung: reads the record of a queue pair that may be meant.
+    pub(crate) fn doorbell(&mut self, ctx: &mut Ctx<'_>, qpn: u32) {
+        let Some(qp) = ctx.state.objects.qps.get_mut(qpn) else { return };
+        let Some(log_size) = qp.log_sq_size else { return };
+        if !matches!(qp.state, QpState::Rts | QpState::Sqer | QpState::Error) {
+            return;
+        }
+        qp.stats.doorbells += 1;
+        let Ok(record) = ctx.mem.load_acquire_be32(qp.context.dbr_addr() + 4) else {
+            ctx.refuse_data("qp dbr_addr", u64::from(qpn), "doorbell record cannot be read");
+            return;
+        };
+        // Low 16 bits are significant: reference 6.6.
+        let posted = low16(record.into());
+        if u32::from(posted.wrapping_sub(qp.sq_fetched)) > 1 << log_size {
+            let why = "more blocks posted than the ring has";
+            ctx.refuse_data("send counter", u64::from(posted), why);
+            return;
+        }
+        qp.sq_posted = posted;
+        // A look is worth no turn: most queue pairs of the page were not rung.
+        if posted != qp.sq_fetched {
+            self.activate(qpn);
+        }
+    }
+
+    /// A queue pair goes to the error state.
+    pub(crate) fn end(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, qpn: u32) {
+        self.with(ctx, completions, qpn, |qp, env, _| fail(qp, env));
+        self.activate(qpn);
+    }
+
+    /// Takes a frame if it is for the RoCE port. Returns whether it is.
+    pub(crate) fn frame(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+        bytes: &[u8],
+        packet: &Packet,
+    ) -> bool {
+        let state = &ctx.state;
+        if !state.config.roce || !state.port.vport.roce_en || !is_roce(bytes, packet) {
+            return false;
+        }
+        let Some(dmac) = bytes.first_chunk() else { return false };
+        if packet.cast == Cast::Unicast && !is_own(&state.port, &state.objects.roce_gids, dmac) {
+            return false;
+        }
+        match Frame::parse(bytes, packet) {
+            Ok(frame) => self.deliver(ctx, completions, &frame),
+            Err(BadFrame::NotRoce) => return false,
+            Err(BadFrame::Malformed) => self.drops.malformed += 1,
+            Err(BadFrame::Icrc) => self.drops.icrc += 1,
+        }
+        true
+    }
+
+    fn deliver(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, frame: &Frame<'_>) {
+        let objects = &ctx.state.objects;
+        let qpn = match frame.header.dest_qpn {
+            GSI_QPN => {
+                let is_gsi = |qp: &Qp| qp.qp_type == QpType::Gsi && qp.state.receives();
+                let found = objects.qps.iter().find(|(_, qp)| is_gsi(qp));
+                found.map_or(GSI_QPN, |(qpn, _)| qpn)
+            }
+            MULTICAST_QPN => {
+                let group = receive::destination_gid(frame);
+                let members: Vec<u32> = objects
+                    .multicast
+                    .iter()
+                    .filter(|(gid, _)| *gid == group)
+                    .map(|(_, qpn)| *qpn)
+                    .collect();
+                for qpn in members {
+                    self.deliver_to(ctx, completions, qpn, frame);
+                }
+                return;
+            }
+            qpn => qpn,
+        };
+        self.deliver_to(ctx, completions, qpn, frame);
+    }
+
+    fn deliver_to(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+        qpn: u32,
+        frame: &Frame<'_>,
+    ) {
+        let is_known = self
+            .with(ctx, completions, qpn, |qp, env, _| receive::packet(qp, env, frame))
+            .is_some();
+        if is_known {
+            self.activate(qpn);
+        } else {
+            self.drops.no_queue += 1;
+        }
+    }
+
+    /// Once per step. Returns whether anything was done.
+    pub(crate) fn poll(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+        wire: &mut dyn Wire,
+    ) -> bool {
+        let mut busy = false;
+        for _ in 0..LOOPBACK_BURST {
+            let Some(bytes) = self.loopback.frames.pop_front() else { break };
+            busy = true;
+            let packet = Packet::parse(&bytes);
+            self.frame(ctx, completions, &bytes, &packet);
+            self.loopback.spare.push(bytes);
+        }
+        for _ in 0..self.active.len() {
+            // While there is no room, a turn would bring nothing: the next step makes some.
+            if self.loopback.frames.len() >= MAX_LOOPBACK {
+                break;
+            }
+            let Some(qpn) = self.active.take() else { break };
+            let turn = self.with(ctx, completions, qpn, |qp, env, loopback| {
+                turn(qp, env, &mut Output { wire: &mut *wire, loopback })
+            });
+            let (did, stays) = turn.unwrap_or((false, false));
+            busy |= did;
+            if stays {
+                self.active.add(qpn);
+            }
+        }
+        busy
+    }
+}
+
+/// One turn of a queue pair: whether it did anything, and whether it wants another one.
+fn turn(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> (bool, bool) {
+    let mut busy = congestion::notify(qp, env, out);
+    busy |= receive::send_replies(qp, env, out);
+    match qp.state {
+        QpState::Reset | QpState::Init | QpState::Rtr => {}
+        QpState::Rts => busy |= send::run(qp, env, out),
+        QpState::Sqer => busy |= completion::flush(qp, env),
+        QpState::Error => {
+            busy |= completion::flush(qp, env);
+            busy |= ring::flush(qp, env);
+        }
+    }
+    let sends = qp.sq_posted != qp.sq_fetched || !qp.requester.is_empty();
+    // Receives posted to a failed queue pair ring no bell, and are flushed all the same.
+    let flushes = qp.state == QpState::Error && matches!(qp.receive, QpReceive::Own(_));
+    let stays = qp.responder.reply().is_some()
+        || qp.cnp_due
+        || flushes
+        || (sends && matches!(qp.state, QpState::Rts | QpState::Sqer | QpState::Error));
+    (busy, stays)
+}

@@ -1,0 +1,153 @@
+//! [`Lane`]: a receive and a send queue that belong to one core.
+
+use arrayvec::ArrayVec;
+use ferrocx_core::{
+    ConfigError, Device, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle,
+};
+use ferrocx_mempool::{Mbuf, Pool};
+
+use crate::config::{RssConfig, RxQueueConfig, TxQueueConfig};
+use crate::rss::Rss;
+use crate::rx::RxQueue;
+use crate::tx::TxQueue;
+
+/// How the queues of a lane are made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LaneConfig {
+    /// The receive queue.
+    pub rx: RxQueueConfig,
+    /// The send queue.
+    pub tx: TxQueueConfig,
+}
+
+/// What leads packets to a lane as long as it lives.
+#[derive(Debug)]
+#[expect(dead_code, reason = "in force until it is dropped")]
+enum Steering {
+    /// Somebody else's table, which names the lane.
+    Shared,
+    /// All that nothing else takes.
+    All(Rss),
+    /// Packets that match.
+    Rule(FlowRuleHandle),
+}
+
+/// A receive and a send queue of one core. Buffers that were sent go back to the receive queue by
+/// themselves, so that a core that forwards never goes through the pool's shared list.
+///
+/// Belongs to one core at a time: bursts take `&mut self`.
+#[derive(Debug)]
+pub struct Lane {
+    // It goes before the queue that it leads to.
+    _steering: Steering,
+    rx: RxQueue,
+    tx: TxQueue,
+}
+
+impl Lane {
+    /// Makes a lane for all of the port's traffic that nothing else takes. `pool` was registered
+    /// with the device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RxQueue::new`], [`TxQueue::new`] and [`Rss::new`].
+    pub fn all(device: &Device, pool: &Pool, config: &LaneConfig) -> Result<Self, DeviceError> {
+        let (rx, tx) = Self::queues(device, pool, config)?;
+        let rss = Rss::new(device, &[rx.queue_ref()], &RssConfig::default())?;
+        Ok(Self { _steering: Steering::All(rss), rx, tx })
+    }
+
+    /// Makes `count` lanes and spreads the port's traffic over them, as long as the result lives.
+    /// `pool` was registered with the device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RxQueue::new`], [`TxQueue::new`] and [`Rss::new`].
+    pub fn spread(
+        device: &Device,
+        pool: &Pool,
+        count: usize,
+        config: &LaneConfig,
+    ) -> Result<(Vec<Self>, Rss), DeviceError> {
+        let make = |_| {
+            let (rx, tx) = Self::queues(device, pool, config)?;
+            Ok(Self { _steering: Steering::Shared, rx, tx })
+        };
+        let lanes = (0..count).map(make).collect::<Result<Vec<Self>, DeviceError>>()?;
+        let queues: Vec<_> = lanes.iter().map(|lane| lane.rx.queue_ref()).collect();
+        let rss = Rss::new(device, &queues, &RssConfig::default())?;
+        Ok((lanes, rss))
+    }
+
+    /// Makes a lane for the packets that match, and no others. The match is looked at before
+    /// addresses and before what is spread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RxQueue::new`], [`TxQueue::new`] and [`Device::add_flow_rule`].
+    pub fn matching(
+        device: &Device,
+        pool: &Pool,
+        matches: FlowMatch,
+        config: &LaneConfig,
+    ) -> Result<Self, DeviceError> {
+        let (rx, tx) = Self::queues(device, pool, config)?;
+        let action = FlowAction::Queue(rx.queue_ref());
+        let rule = FlowRule { matches, action, mark: None, count: false };
+        let rule = device.add_flow_rule(&rule)?;
+        Ok(Self { _steering: Steering::Rule(rule), rx, tx })
+    }
+
+    fn queues(
+        device: &Device,
+        pool: &Pool,
+        config: &LaneConfig,
+    ) -> Result<(RxQueue, TxQueue), DeviceError> {
+        if config.rx.split.is_some() {
+            let what = "a lane has one pool; make the queues that split packets one by one";
+            return Err(ConfigError::Conflict { what }.into());
+        }
+        Ok((RxQueue::new(device, pool, &config.rx)?, TxQueue::new(device, pool, &config.tx)?))
+    }
+
+    /// Moves received packets to `out`, as many as there are and fit; returns how many. See
+    /// [`RxQueue::rx_burst`].
+    #[inline]
+    pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+        self.rx.recycle(&mut self.tx);
+        self.rx.rx_burst(out)
+    }
+
+    /// Sends packets from the front of `packets`, as many as fit the ring; returns how many were
+    /// taken out. See [`TxQueue::tx_burst`].
+    #[inline]
+    pub fn tx_burst<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
+        self.tx.tx_burst(packets)
+    }
+
+    /// Takes an empty buffer for a packet to send; `None` when the pool has none left.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Mbuf> {
+        self.tx.cache().get()
+    }
+
+    /// Takes a buffer and copies `bytes` into it; `None` when the pool has none left, or for more
+    /// bytes than a buffer has room for.
+    #[inline]
+    pub fn alloc_copy(&mut self, bytes: &[u8]) -> Option<Mbuf> {
+        let mut mbuf = self.alloc()?;
+        mbuf.extend_from_slice(bytes).then_some(mbuf)
+    }
+
+    /// The receive queue: counters, faults, sleeping.
+    #[must_use]
+    pub fn rx(&mut self) -> &mut RxQueue {
+        &mut self.rx
+    }
+
+    /// The send queue: counters, faults, reclaiming.
+    #[must_use]
+    pub fn tx(&mut self) -> &mut TxQueue {
+        &mut self.tx
+    }
+}
