@@ -99,8 +99,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-#[doc(hidden)]
-pub mod bench_support;
 mod config;
 mod rss;
 mod rx;

@@ -176,8 +176,7 @@ pub struct RegionKeys {
     /// Key, as it stands in a WQE.
     pub lkey_be: u32,
     /// Keeps the region mapped.
-    #[doc(hidden)]
-    pub _mapping: Arc<DmaMapping>,
+    _mapping: Arc<DmaMapping>,
 }
 
 impl Registrations {

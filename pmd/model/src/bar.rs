@@ -212,6 +212,17 @@ pub(crate) fn poll_uars(ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
     found
 }
 
+/// Forgets every send doorbell that was rung.
+pub(crate) fn lose_doorbells(side: &DeviceSide, state: &State) {
+    for page in &state.live_uars {
+        let mut register = uar::SEND_DOORBELL;
+        while register < uar::PAGE_BYTES {
+            let _ = side.uar_take(*page, register);
+            register += SEND_BUFFER_BYTES;
+        }
+    }
+}
+
 /// Takes a doorbell: its eight bytes as two big-endian dwords. The transport hands out the bytes as
 /// they stand in memory.
 fn take(ctx: &Ctx<'_>, page: u32, register: u64) -> Option<u64> {

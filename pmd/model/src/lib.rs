@@ -13,6 +13,7 @@
 //! - [`mkey`] checks and translates every address of a descriptor, [`eq`] writes events.
 //! - [`roce`] holds packets and protocol of RoCE, versions 1 and 2.
 //! - [`datapath`] executes descriptors, [`wire`] is what the port is plugged into.
+//! - [`played`] lets a test play the device's end of queues on a model that stands still.
 //! - [`log`] says what was refused and which field was wrong; [`fault`] plans what goes wrong.
 //!
 //! # What it does not do
@@ -59,6 +60,7 @@ pub mod mkey;
 pub mod nic;
 pub mod objects;
 pub mod pages;
+pub mod played;
 pub mod port;
 pub mod roce;
 pub mod runner;

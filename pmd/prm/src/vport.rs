@@ -106,6 +106,14 @@ pub mod list_type {
 /// Bytes of an entry of the list behind [`NicVportContext`]: a MAC address or a VLAN id, at the end.
 pub const LIST_ENTRY_BYTES: usize = 8;
 
+/// [`RoceAddress::roce_l3_type`]. Source: reference 4.6.
+pub mod roce_l3_type {
+    /// The address is an IPv4 one.
+    pub const IPV4: u32 = 0;
+    /// The address is an IPv6 one.
+    pub const IPV6: u32 = 1;
+}
+
 /// [`RoceAddress::roce_version`]. Source: reference 4.6.
 pub mod roce_version {
     /// RoCE v1: Ethertype 0x8915, no IP header.
