@@ -85,8 +85,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-#[doc(hidden)]
-pub mod bench_support;
 mod channel;
 pub mod cm;
 mod context;

@@ -42,15 +42,16 @@ mod wqe;
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_core::wq::{RecvRing, SendRing};
 use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
+use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES};
 use thiserror::Error;
 
-pub(crate) use wqe::pair;
+pub(crate) use wqe::scatter;
 
 pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
@@ -71,9 +72,6 @@ use post::FastRegSetup;
 use raw::{Frames, Objects};
 use rq::Rq;
 use sq::Sq;
-
-/// Bytes of a send block.
-const BLOCK_BYTES: usize = 64;
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -221,8 +219,8 @@ impl<B: Buffers> Qp<B> {
         let port = core.device();
         let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
-        let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
+        let rq_bytes = if srq.is_some() { 0 } else { DS_BYTES << log_rq };
+        let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(port.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(port.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
@@ -252,17 +250,12 @@ impl<B: Buffers> Qp<B> {
         let rq = match srq {
             Some(_) => None,
             None => {
-                let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
-                let record = DmaWord::new(Arc::clone(&record), 0)?;
-                Some(Rq::new(units, sizes.log_rq_units, record, reach.clone()))
+                let sizes = (sizes.log_rq_entries, sizes.log_rq_units);
+                Some(Rq::new(RecvRing::over(&rings, sizes, &record)?, reach.clone()))
             }
         };
         let sq = Sq::new(sq::Parts {
-            units: Ring::new(Arc::clone(&rings), rq_bytes, sizes.log_sq_blocks + 2)?,
-            blocks: Ring::new(rings, rq_bytes, sizes.log_sq_blocks)?,
-            doorbell: uar.doorbell().clone(),
-            record: DmaWord::new(record, 4)?,
-            qpn,
+            ring: SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, &uar, qpn)?,
             reach,
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
@@ -402,26 +395,19 @@ impl<B: Buffers> Qp<B> {
     #[inline]
     #[must_use]
     pub fn free_blocks(&self) -> u32 {
-        self.sq.free_blocks()
+        self.sq.ring.free_blocks()
     }
 
     /// Whether requests or receives have not ended.
     #[must_use]
     pub fn has_outstanding(&self) -> bool {
-        self.sq.outstanding() + self.rq_outstanding() > 0
-    }
-
-    /// Counter of the request posted last, for benches that play the device.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn last_wqe_counter(&self) -> u16 {
-        self.sq.last_wqe_counter()
+        self.sq.ring.outstanding() + self.rq_outstanding() > 0
     }
 
     /// How often the doorbell was rung: each time is a store across PCIe.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
-        self.sq.doorbells
+        self.sq.ring.doorbells()
     }
 
     /// Notes a state.
@@ -569,7 +555,7 @@ impl<B: Buffers> Qp<B> {
 impl<B: Buffers> Drop for Qp<B> {
     fn drop(&mut self) {
         // Completions that nobody has taken may still stand in the queues.
-        self.send_share.keep(self.sq.outstanding());
+        self.send_share.keep(self.sq.ring.outstanding());
         let received = self.rq_outstanding();
         if let Some(share) = &mut self.recv_share {
             share.keep(received);
