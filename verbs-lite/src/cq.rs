@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::{DmaBuf, Slot};
+use ferrocx_bus::Slot;
 use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -112,11 +112,6 @@ impl Cq {
     #[must_use]
     pub fn entries(&self) -> u32 {
         self.inner.entries
-    }
-
-    /// The memory of the entries, for benches that play the device.
-    pub(crate) fn entries_buf(&self) -> Arc<DmaBuf> {
-        Arc::clone(self.ring.buf())
     }
 
     /// Promises room to a queue pair.

@@ -86,8 +86,6 @@
 #![deny(unsafe_code)]
 
 mod background;
-#[doc(hidden)]
-pub mod bench_support;
 mod channel;
 pub mod cm;
 mod context;

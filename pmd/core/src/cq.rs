@@ -76,14 +76,8 @@ impl CqRing {
             Some(events) => handle.needing(events),
             None => handle,
         };
-        Ok((Self::over(buf, record, attr.log_size)?, handle))
-    }
-
-    /// The driver's side over memory that is initialised.
-    #[doc(hidden)]
-    pub fn over(buf: Arc<DmaBuf>, record: Arc<DmaBuf>, log_size: u8) -> Result<Self, DeviceError> {
-        let ring = Ring::new(buf, 0, log_size)?;
-        Ok(Self { ring, doorbell_record: DmaWord::new(record, 0)?, log_size, ci: 0 })
+        let (log_size, doorbell_record) = (attr.log_size, DmaWord::new(record, 0)?);
+        Ok((Self { ring: Ring::new(buf, 0, log_size)?, doorbell_record, log_size, ci: 0 }, handle))
     }
 
     /// The next entry and its last dword, which was read to find its owner, if the device has
@@ -105,14 +99,8 @@ impl CqRing {
     /// Whether the device has written an entry that is not consumed.
     #[must_use]
     pub fn has_next(&self) -> bool {
-        let last = self.ring.at(self.ci).load_acquire_be32::<0x3c>();
-        last & 1 == self.owner_at(self.ci) && last & INVALID_OPCODE != INVALID_OPCODE
-    }
-
-    /// The memory of the entries.
-    #[must_use]
-    pub fn buf(&self) -> &Arc<DmaBuf> {
-        self.ring.buf()
+        let last = self.ring.at(self.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+        Cqe64::OWNER.get(last) == self.owner_at(self.ci) && last & INVALID_OPCODE != INVALID_OPCODE
     }
 
     /// Entries that the ring holds.
@@ -260,8 +248,7 @@ impl Armer {
 }
 
 /// Fills a buffer as CREATE_CQ wants it: every entry invalid and still the device's.
-#[doc(hidden)]
-pub fn initialise(buf: &DmaBuf) {
+fn initialise(buf: &DmaBuf) {
     for entry in (0..buf.len_bytes()).step_by(Cqe64::SIZE_BYTES) {
         buf.store_be32(entry + Cqe64::OWNER.offset, u32::from(CQE_INVALID_OP_OWN));
     }

@@ -87,8 +87,8 @@ impl CompletionEvents {
         self.ring.arm();
     }
 
-    /// Waits for an interrupt, for no longer than `timeout`. Whether one came: `false` when the time
-    /// is over, and when a signal came instead.
+    /// Waits for an interrupt, for no longer than `timeout`. Whether one came: `false` when the
+    /// time is over, and when a signal came instead.
     ///
     /// # Errors
     ///

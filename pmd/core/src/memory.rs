@@ -11,8 +11,7 @@ const GROWTH_BYTES: usize = 2 << 20;
 
 /// Where control memory comes from, and the heap that hands it out.
 #[derive(Debug)]
-#[doc(hidden)]
-pub struct Memory {
+pub(crate) struct Memory {
     dma: Arc<dyn DmaSpace>,
     heap: DmaHeap,
     page: PageSize,
@@ -22,7 +21,7 @@ pub struct Memory {
 
 impl Memory {
     /// Makes a heap with its first mapping.
-    pub fn new(
+    pub(crate) fn new(
         dma: Arc<dyn DmaSpace>,
         page: PageSize,
         numa_node: Option<u32>,
@@ -33,7 +32,7 @@ impl Memory {
     }
 
     /// Takes a zeroed buffer; maps more memory if the heap is exhausted.
-    pub fn alloc(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, BusError> {
+    pub(crate) fn alloc(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, BusError> {
         match self.heap.alloc(len_bytes, align_bytes) {
             Err(BusError::HeapExhausted { .. }) => {
                 let wanted = len_bytes.saturating_add(align_bytes);
@@ -56,7 +55,7 @@ impl Memory {
     }
 
     /// The device's address space.
-    pub fn dma(&self) -> &Arc<dyn DmaSpace> {
+    pub(crate) fn dma(&self) -> &Arc<dyn DmaSpace> {
         &self.dma
     }
 }

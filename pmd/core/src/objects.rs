@@ -11,7 +11,7 @@ use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
 use ferrocx_prm::cmd::tir::{CreateRqt, CreateTir, CreateTis, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
-    CreateRq, CreateSq, DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
+    DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
 };
 use ferrocx_prm::cmd::{Command, PAGE_BYTES};
 use ferrocx_prm::cqc::Cqc;
@@ -89,16 +89,6 @@ impl Control {
     pub(crate) fn create_cq(&mut self, cqc: Cqc, buf: &DmaBuf) -> Result<u32, CommandError> {
         let input = CreateCq::input().with_cq_context(cqc);
         Ok(self.execute::<CreateCq>(&input, &page_list(buf), &mut [])?.cqn())
-    }
-
-    pub(crate) fn create_sq(&mut self, sqc: Sqc, buf: &DmaBuf) -> Result<u32, CommandError> {
-        let input = CreateSq::input().with_ctx(sqc);
-        Ok(self.execute::<CreateSq>(&input, &page_list(buf), &mut [])?.sqn())
-    }
-
-    pub(crate) fn create_rq(&mut self, rqc: Rqc, buf: &DmaBuf) -> Result<u32, CommandError> {
-        let input = CreateRq::input().with_ctx(rqc);
-        Ok(self.execute::<CreateRq>(&input, &page_list(buf), &mut [])?.rqn())
     }
 
     pub(crate) fn modify_sq(

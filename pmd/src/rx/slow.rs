@@ -43,7 +43,7 @@ impl RxRing {
         last: u32,
         out: &mut ArrayVec<Mbuf, N>,
     ) -> usize {
-        match self.cq.odd(last, self.ci as u16) {
+        match self.cq.odd(last, self.ring.ci as u16) {
             Odd::Compressed => return self.burst_slowly(out),
             Odd::Fault(fault) => self.stop(fault),
             Odd::Empty => {}
@@ -67,9 +67,9 @@ impl RxRing {
     pub(super) fn look_for_overrun(&mut self) {
         let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
         let expected =
-            Cqe64::WQE_COUNTER.of(self.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
         if (last ^ expected) & self.last_mask == 0 {
-            let counter = self.pi as u16;
+            let counter = self.ring.pi as u16;
             self.stop(QueueFault::WrongIndex { expected: counter, got: counter });
         }
     }
@@ -97,7 +97,7 @@ impl RxRing {
         self.stats.packets += received as u64;
         self.cq.tell();
         self.refill_segments();
-        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        self.ring.tell();
         received
     }
 
@@ -107,13 +107,13 @@ impl RxRing {
             let cqe = self.cq.ring.at(self.cq.ci);
             let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
             let expected =
-                Cqe64::WQE_COUNTER.of(self.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
             if (last ^ expected) & self.last_mask == 0 {
                 let found = (cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>(), meta(&cqe));
                 self.cq.ci = self.cq.ci.wrapping_add(1);
                 return Some(found);
             }
-            match self.cq.odd(last, self.ci as u16) {
+            match self.cq.odd(last, self.ring.ci as u16) {
                 Odd::Empty => return None,
                 Odd::Fault(fault) => {
                     self.stop(fault);
@@ -130,7 +130,7 @@ impl RxRing {
         let title = self.cq.ring.at(self.cq.ci);
         let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         // A block cannot be longer than what was posted.
-        if count == 0 || count > self.pi.wrapping_sub(self.ci) {
+        if count == 0 || count > self.ring.outstanding() {
             self.stop(QueueFault::BadCqe { opcode: 2, format: 3 });
             return None;
         }
@@ -166,10 +166,10 @@ impl RxRing {
             self.too_long(len);
             return None;
         }
-        self.ci = self.ci.wrapping_add(1);
+        self.ring.ci = self.ring.ci.wrapping_add(1);
         let mut packet: Option<Mbuf> = None;
         let mut left = len;
-        for segment in 0..1 << self.log_segs {
+        for segment in 0..1 << self.ring.log_segments() {
             let mut mbuf = self.elts.pop()?;
             let SegmentShape { headroom, room, .. } = self.segment(segment);
             let meta = if segment == 0 { meta } else { RxMeta::default() };
@@ -201,10 +201,10 @@ impl RxRing {
         if self.split.is_some() {
             return self.refill_split();
         }
-        let segs = 1u32 << self.log_segs;
-        while self.missing() > 0 {
-            let (wqes, offset) = (self.wq.view(), self.post_offset);
-            let first = self.pi.wrapping_mul(segs);
+        let segs = 1u32 << self.ring.log_segments();
+        while self.ring.missing() > 0 {
+            let (wqes, offset) = (self.ring.view(), self.post_offset);
+            let first = self.ring.pi.wrapping_mul(segs);
             let headroom = u64::from(self.headroom);
             let mut at = first;
             let posted = self.elts.fill(&mut self.cache, segs as usize, |room_iova| {
@@ -218,14 +218,14 @@ impl RxRing {
                 self.stats.no_mbuf += 1;
                 return;
             }
-            self.pi = self.pi.wrapping_add(1);
+            self.ring.pi = self.ring.pi.wrapping_add(1);
         }
     }
 
     /// The same for a queue that splits: a header and payload buffers, or none of them.
     fn refill_split(&mut self) {
-        let segs = 1usize << self.log_segs;
-        while self.missing() > 0 {
+        let segs = 1usize << self.ring.log_segments();
+        while self.ring.missing() > 0 {
             let Some(split) = &mut self.split else { return };
             let mut mbufs = ArrayVec::<Mbuf, MAX_SEGS>::new();
             let has_all = self.cache.get_raw_bulk(&mut mbufs, 1)
@@ -235,11 +235,12 @@ impl RxRing {
                 self.stats.no_mbuf += 1;
                 return;
             }
-            let first = self.pi.wrapping_mul(segs as u32);
+            let first = self.ring.pi.wrapping_mul(segs as u32);
             let mut offset = self.post_offset;
             for (at, mbuf) in mbufs.into_iter().enumerate() {
                 let address = mbuf.room_iova().wrapping_add(offset);
-                self.wq
+                self.ring
+                    .view()
                     .at(first.wrapping_add(at as u32))
                     .store_be64::<{ Data::ADDR.offset }>(address);
                 offset = split.post_offset;
@@ -247,7 +248,7 @@ impl RxRing {
                     unreachable!("room for every buffer of the ring: {mbuf:?}");
                 }
             }
-            self.pi = self.pi.wrapping_add(1);
+            self.ring.pi = self.ring.pi.wrapping_add(1);
         }
     }
 
@@ -272,14 +273,13 @@ impl RxRing {
     /// Tells the device what is posted.
     pub(crate) fn announce(&self) {
         self.cq.tell();
-        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        self.ring.tell();
     }
 
     /// After the device's queue went through RST: counts from 0, with fresh buffers.
     pub(super) fn restart(&mut self) {
         self.cq.drain();
-        self.doorbell_record.store_release_be32(0);
-        (self.ci, self.pi) = (0, 0);
+        self.ring.restart();
         self.mini = Mini::default();
         self.stats.fault = None;
         self.stats.resets += 1;

@@ -1,5 +1,7 @@
 //! Settings of queue pairs, and of the transitions to RTS.
 
+use ferrocx_core::wq::blocks_of;
+
 use super::post::FAST_REG_BLOCKS;
 use super::{Qp, QpType};
 use crate::context::DeviceAttr;
@@ -100,8 +102,6 @@ impl Pd {
 /// 16-byte units in front of the data of messages: control, and address vector or remote address
 /// and operands.
 pub(super) const HEADER_DS: u32 = 4;
-/// Units of a basic block.
-const DS_PER_BLOCK: u32 = 4;
 /// Smallest receive ring: the send ring behind it starts at a whole block.
 const MIN_RECV_WR: u32 = 4;
 /// Requests of a ring, and blocks of it. Source: reference 5.2, four-bit sizes.
@@ -136,7 +136,7 @@ impl Sizes {
         check("user_index", config.user_index, 0, 0xff_fffe)?;
         let inline_ds = (4 + config.max_inline_bytes).div_ceil(16);
         let data_ds = config.max_send_sge.max(inline_ds);
-        let data_blocks = (header_ds + data_ds).div_ceil(DS_PER_BLOCK);
+        let data_blocks = blocks_of(header_ds + data_ds);
         let max_blocks =
             if config.fast_reg { data_blocks.max(FAST_REG_BLOCKS) } else { data_blocks };
         let blocks = u64::from(config.max_send_wr) * u64::from(max_blocks);

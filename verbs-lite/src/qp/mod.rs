@@ -44,14 +44,15 @@ mod wqe;
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_core::wq::{RecvRing, SendRing};
 use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
 use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
+use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES};
 use thiserror::Error;
 
-pub(crate) use wqe::pair;
+pub(crate) use wqe::scatter;
 
 pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
@@ -73,9 +74,6 @@ use post::FastRegSetup;
 use raw::{Frames, Objects};
 use rq::Rq;
 use sq::Sq;
-
-/// Bytes of a send block.
-const BLOCK_BYTES: usize = 64;
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -223,8 +221,8 @@ impl<B: Buffers> Qp<B> {
         let device = core.device();
         let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
-        let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
+        let rq_bytes = if srq.is_some() { 0 } else { DS_BYTES << log_rq };
+        let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
@@ -254,18 +252,13 @@ impl<B: Buffers> Qp<B> {
         let rq = match srq {
             Some(_) => None,
             None => {
-                let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
-                let record = DmaWord::new(Arc::clone(&record), 0)?;
-                let max_wr = config.max_recv_wr;
-                Some(Rq::new(units, sizes.log_rq_units, record, reach.clone(), max_wr))
+                let sizes = (sizes.log_rq_entries, sizes.log_rq_units);
+                let ring = RecvRing::over(&rings, sizes, &record)?;
+                Some(Rq::new(ring, reach.clone(), config.max_recv_wr))
             }
         };
         let sq = Sq::new(sq::Parts {
-            units: Ring::new(Arc::clone(&rings), rq_bytes, sizes.log_sq_blocks + 2)?,
-            blocks: Ring::new(rings, rq_bytes, sizes.log_sq_blocks)?,
-            doorbell: uar.doorbell().clone(),
-            record: DmaWord::new(record, 4)?,
-            qpn,
+            ring: SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, &uar, qpn)?,
             reach,
             max_wr: config.max_send_wr,
             max_sge: config.max_send_sge,
@@ -441,20 +434,13 @@ impl<B: Buffers> Qp<B> {
     /// Whether requests or receives have not ended.
     #[must_use]
     pub fn has_outstanding(&self) -> bool {
-        self.sq.outstanding() + self.rq_outstanding() > 0
-    }
-
-    /// Counter of the request posted last, for benches that play the device.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn last_wqe_counter(&self) -> u16 {
-        self.sq.last_wqe_counter()
+        self.sq.ring.outstanding() + self.rq_outstanding() > 0
     }
 
     /// How often the doorbell was rung: each time is a store across PCIe.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
-        self.sq.doorbells
+        self.sq.ring.doorbells()
     }
 
     /// Notes a state.

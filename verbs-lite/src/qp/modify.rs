@@ -165,7 +165,7 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::WrongState`], [`VerbsError::StillPosted`], or what the device refused.
     pub fn resume(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::SqError)?;
-        VerbsError::none_posted(self.sq.outstanding())?;
+        VerbsError::none_posted(self.sq.ring.outstanding())?;
         if self.qp_type == QpType::Raw {
             self.resume_raw()?;
             self.enter(QpState::Rts);
@@ -209,7 +209,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`VerbsError::StillPosted`], or what the device refused.
     pub fn reset(&mut self) -> Result<(), VerbsError> {
-        VerbsError::none_posted(self.sq.outstanding() + self.rq_outstanding())?;
+        VerbsError::none_posted(self.sq.ring.outstanding() + self.rq_outstanding())?;
         match &mut self.objects {
             Objects::Raw(raw) => raw.reset()?,
             Objects::Qp(_) => {
