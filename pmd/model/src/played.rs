@@ -205,7 +205,6 @@ impl Still {
     }
 
     /// The device, to play its end.
-    #[must_use]
     pub fn nic(&self) -> MutexGuard<'_, Nic> {
         self.nic.lock().unwrap_or_else(PoisonError::into_inner)
     }

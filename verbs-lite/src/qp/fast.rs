@@ -118,7 +118,9 @@ impl<B: Buffers> Sq<B> {
                 3
             }
         };
-        self.ring.close(Control { opcode: kind.opcode, imm: kind.imm, flags }, ds, 1);
+        let control = Control { opcode: kind.opcode, imm: kind.imm, flags };
+        let written = self.ring.written((block, at), control, ds, 1);
+        self.ring.post(written);
         self.note(at, 1, kind.entry(wr))
     }
 

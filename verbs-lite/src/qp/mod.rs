@@ -337,7 +337,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// As [`Qp::post_send`].
-    #[inline]
+    // A loop of these then keeps the ring in registers.
+    #[inline(always)]
     pub fn queue_send(
         &mut self,
         wr: &SendWr<'_>,
@@ -369,7 +370,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// As [`Qp::post_send_inline`].
-    #[inline]
+    // A loop of these then keeps the ring in registers.
+    #[inline(always)]
     pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
