@@ -174,8 +174,9 @@ pub enum PostError {
     #[error("the key is not attached to this peer memory, see FastRegMr::attach, or it was ended")]
     Peer,
     /// A memory region was made in another protection domain, or a packet carries the key of one:
-    /// of another device, of foreign memory ([`RdmaContext::device_pd`](crate::RdmaContext::device_pd)),
-    /// or of none, because its pool is not registered.
+    /// of another device's, of the device's own, which has the keys of foreign memory
+    /// ([`RdmaContext::device_pd`](crate::RdmaContext::device_pd)), or of none, because its pool is
+    /// not registered.
     #[error(
         "the memory's key is not of the queue pair's protection domain; of a packet: register its \
          pool with the device first, and see RdmaContext::device_pd"
