@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
-use ferrocx_bus::{BusError, Transport};
 use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch};
-use ferrocx_mempool::{MempoolError, Pool, PoolConfig};
+use ferrocx_mempool::{Pool, PoolConfig};
 use ferrocx_pmd::{Lane, LaneConfig, Rss};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
