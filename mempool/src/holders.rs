@@ -51,6 +51,7 @@ unsafe fn attachment_is_unique(header: *mut Header) -> bool {
 ///
 /// # Safety
 /// The caller's Mbuf owns `header`.
+#[inline]
 pub(crate) unsafe fn owner_of(header: NonNull<Header>) -> NonNull<Header> {
     // SAFETY: as the caller promises; the pool lives as long as its buffers are out.
     unsafe {
@@ -69,6 +70,7 @@ pub(crate) unsafe fn owner_of(header: NonNull<Header>) -> NonNull<Header> {
 ///
 /// # Safety
 /// The caller's Mbuf owns `header`.
+#[inline]
 pub(crate) unsafe fn domain_of(header: NonNull<Header>) -> u32 {
     // SAFETY: as the caller promises; a parent, which is never attached to another header, lives
     // and keeps its attachment as long as this header counts on it, and a pool lives as long as

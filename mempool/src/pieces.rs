@@ -84,7 +84,8 @@ impl Mbuf {
     }
 
     /// The free bytes behind the data, for a device to write: those of the last segment that has
-    /// data, and of the empty ones behind it. [`Mbuf::grow`] makes what it wrote part of the packet.
+    /// data, and of the empty ones behind it. [`Mbuf::grow`] makes what it wrote part of the
+    /// packet.
     ///
     /// A device may be told to write there only if the packet [is exclusive](Mbuf::is_exclusive).
     #[inline]

@@ -211,7 +211,7 @@ impl Head {
     /// Whether it ends send requests, without error.
     #[inline(always)]
     pub(crate) fn is_requester(self) -> bool {
-        self.opcode() == CqeOpcode::REQUESTER
+        self.last & Cqe64::OPCODE.mask() == Cqe64::OPCODE.of(CqeOpcode::REQUESTER.0)
     }
 
     /// Whether a message filled a receive.

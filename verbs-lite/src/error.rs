@@ -180,8 +180,8 @@ pub enum PostError {
     #[error("the key is not in a state for this; see KeySlot::state")]
     KeyState,
     /// A memory region was made in another protection domain, or a packet carries the key of one:
-    /// of another device, of foreign memory (see
-    /// [`RdmaContext::device_pd`](crate::RdmaContext::device_pd)), or of none, because its pool is
+    /// of another device's, of the device's own, which has the keys of foreign memory
+    /// ([`RdmaContext::device_pd`](crate::RdmaContext::device_pd)), or of none, because its pool is
     /// not registered.
     #[error(
         "the memory's key is not of the queue pair's protection domain; of a packet: register its \

@@ -59,6 +59,7 @@
 //! | [`bus`] | `ferrocx-bus` | VFIO, and the model's bus |
 #![forbid(unsafe_code)]
 
+mod error;
 mod housekeeping;
 mod model_port;
 pub mod name;
@@ -81,7 +82,8 @@ pub use ferrocx_pmd::{
 };
 pub use ferrocx_verbs_lite as verbs;
 
-pub use port::{OpenError, Port, PortConfig};
+pub use error::OpenError;
+pub use port::{Port, PortConfig};
 
 /// Packets that move together: what bursts fill and empty. `N` is the most that fit.
 pub type Burst<const N: usize = 32> = arrayvec::ArrayVec<Mbuf, N>;

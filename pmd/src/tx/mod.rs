@@ -184,7 +184,7 @@ impl TxRing {
     #[inline(always)]
     fn ring_doorbell(&mut self) {
         let unsignalled = self.elts_head.wrapping_sub(self.signalled);
-        if unsignalled >= SIGNAL_EVERY || self.ring.free_blocks() < self.ring.entries() / 2 {
+        if unsignalled >= SIGNAL_EVERY || self.ring.outstanding() > self.ring.entries() / 2 {
             self.signal();
         }
         self.ring.ring_doorbell();
@@ -194,11 +194,10 @@ impl TxRing {
     #[inline(always)]
     fn signal(&mut self) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
-        let (wqe_index, end) = (self.ring.last_wqe_index(), self.ring.pi);
+        let (wqe_index, end) = (self.ring.signal_last(), self.ring.pi);
         self.signals[at] = Signal { wqe_index, end, elts_end: self.elts_head };
         self.signals_head = self.signals_head.wrapping_add(1);
         self.signalled = self.elts_head;
-        self.ring.signal_last();
     }
 
     /// Reads completions and frees what they end.

@@ -23,6 +23,7 @@ use thiserror::Error;
 
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
+use crate::fastreg::Key;
 use crate::mr::{Memory, Reach};
 
 /// Page sizes of registrations: 4 KiB to 1 GiB.
@@ -154,7 +155,9 @@ struct List {
     memory: Option<Arc<Memory>>,
     /// See [`Memory::peer`].
     peer: u64,
-    /// What it describes instead.
+    /// Whether `peer` or `mbuf` is there.
+    is_lent: bool,
+    /// What it describes instead of `memory`, which is `None` then.
     mbuf: Option<HeldMbuf>,
     /// The protection domain that keys bound to it must be of; 0 for any.
     domain: u32,
@@ -194,6 +197,7 @@ impl RdmaContext {
             len_bytes: 0,
             memory: None,
             peer: 0,
+            is_lent: false,
             mbuf: None,
             domain: 0,
             reach: Reach::new(self.core(), self.device().key_domains().pd),
@@ -219,11 +223,7 @@ impl PageList {
         let list = &mut *self.0;
         list.clear();
         if !list.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory)) {
-            if !Arc::ptr_eq(memory.core(), &list.core) {
-                return Err(PageListError::OtherDevice);
-            }
-            list.memory = Some(Arc::clone(memory));
-            list.peer = memory.peer();
+            list.change_memory(memory)?;
         }
         // A device with fast registration has the key, see `attributes` in context.rs.
         let lkey = list.core.lkey.unwrap_or(0);
@@ -251,7 +251,7 @@ impl PageList {
     pub fn map_mbuf(&mut self, mbuf: Mbuf) -> Result<(), RefusedMbuf> {
         let list = &mut *self.0;
         list.clear();
-        (list.memory, list.peer) = (None, 0);
+        list.let_go();
         let (is_pieces, lkey) = (list.layout == ListLayout::Pieces, list.core.lkey.unwrap_or(0));
         let (reach, device) = (list.reach.clone(), list.reach.device());
         let mut domain = 0;
@@ -273,7 +273,7 @@ impl PageList {
         }));
         match result {
             Ok(()) => {
-                list.domain = domain;
+                (list.domain, list.is_lent) = (domain, true);
                 list.mbuf = Some(HeldMbuf { mbuf, _reach: reach });
                 Ok(())
             }
@@ -284,7 +284,9 @@ impl PageList {
     /// Takes the packet out that was mapped and not registered; the list is empty then.
     #[must_use]
     pub fn take_mbuf(&mut self) -> Option<Mbuf> {
-        self.give_mbuf().map(HeldMbuf::into_mbuf)
+        let mbuf = self.0.mbuf.take()?;
+        self.0.clear();
+        Some(mbuf.into_mbuf())
     }
 
     /// Chooses another page size for the next [`PageList::map`]; the list is empty then.
@@ -301,8 +303,7 @@ impl PageList {
                 way_out: "make a list of ListLayout::Pages",
             });
         }
-        self.0.clear();
-        self.0.layout = layout;
+        (self.0.layout, self.0.len) = (layout, 0);
         Ok(())
     }
 
@@ -392,14 +393,20 @@ impl PageList {
         self.0.mbuf.as_ref()
     }
 
-    /// Hands the packet over. Without it the list describes nothing.
+    /// Whether it describes memory that somebody takes back: a peer's, or a packet.
     #[inline(always)]
-    pub(crate) fn give_mbuf(&mut self) -> Option<HeldMbuf> {
-        let mbuf = self.0.mbuf.take();
-        if mbuf.is_some() {
+    pub(crate) fn is_lent(&self) -> bool {
+        self.0.is_lent
+    }
+
+    /// Hands the packet, if there is one, over to the key that is bound to it. Without it the list
+    /// describes nothing.
+    #[inline(never)]
+    pub(crate) fn give_mbuf(&mut self, key: &mut Key) {
+        if let Some(mbuf) = self.0.mbuf.take() {
             self.0.clear();
+            key.mbuf = Some(mbuf);
         }
-        mbuf
     }
 
     /// The protection domain that keys bound to it must be of; 0 for any.
@@ -418,8 +425,24 @@ impl List {
     /// Describes nothing.
     #[inline(always)]
     fn clear(&mut self) {
-        (self.len, self.len_bytes, self.first_offset, self.domain) = (0, 0, 0, 0);
-        self.mbuf = None;
+        (self.len, self.len_bytes, self.first_offset) = (0, 0, 0);
+    }
+
+    /// Lets go of memory and packet.
+    fn let_go(&mut self) {
+        (self.memory, self.peer, self.mbuf, self.domain) = (None, 0, None, 0);
+        self.is_lent = false;
+    }
+
+    #[inline(never)]
+    fn change_memory(&mut self, memory: &Arc<Memory>) -> Result<(), PageListError> {
+        self.let_go();
+        if !Arc::ptr_eq(memory.core(), &self.core) {
+            return Err(PageListError::OtherDevice);
+        }
+        (self.memory, self.peer) = (Some(Arc::clone(memory)), memory.peer());
+        self.is_lent = self.peer != 0;
+        Ok(())
     }
 
     #[inline(always)]

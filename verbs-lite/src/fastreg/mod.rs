@@ -162,7 +162,8 @@ impl FastRegMr {
     }
 
     /// The packet that it was bound to ([`PageList::map_mbuf`]), with what the peer has written:
-    /// the key is known to have ended. The next registration frees one that is left here.
+    /// the key is known to have ended. One that is left here is freed with the key, or when another
+    /// takes its place.
     #[must_use]
     pub fn take_mbuf(&mut self) -> Option<Mbuf> {
         self.0.mbuf.take().map(HeldMbuf::into_mbuf)

@@ -50,9 +50,12 @@ impl<B: Buffers> Sq<B> {
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Option<B>> {
+        if !self.is_straight(wr) {
+            return Err(held);
+        }
         let Some(sge) = held.as_ref().and_then(B::only_sge) else { return Err(held) };
         // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
-        if sge.len == 0 || !self.reach.takes(&sge) || !self.is_straight(wr) {
+        if sge.len == 0 || !self.reach.takes(&sge) {
             return Err(held);
         }
         let put = |unit: Unit<'_>| put_data(unit, sge.len, sge.lkey_be, sge.addr);
@@ -118,7 +121,9 @@ impl<B: Buffers> Sq<B> {
                 3
             }
         };
-        self.ring.close(Control { opcode: kind.opcode, imm: kind.imm, flags }, ds, 1);
+        let control = Control { opcode: kind.opcode, imm: kind.imm, flags };
+        let written = self.ring.written((block, at), control, ds, 1);
+        self.ring.post(written);
         self.note(at, 1, kind.entry(wr))
     }
 

@@ -371,7 +371,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// Those of [`Qp::post_send`].
-    #[inline]
+    // A loop of these then keeps the ring in registers.
+    #[inline(always)]
     pub fn queue_send(
         &mut self,
         wr: &SendWr<'_>,
@@ -403,7 +404,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// Those of [`Qp::post_send_inline`].
-    #[inline]
+    // A loop of these then keeps the ring in registers.
+    #[inline(always)]
     pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());

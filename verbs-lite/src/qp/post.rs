@@ -104,17 +104,8 @@ impl<B: Buffers> Qp<B> {
         if !fits {
             return Err(PostError::PageList);
         }
-        if list.peer() != 0 && (list.peer() != mr.0.peer || mr.0.mkey.is_taken()) {
-            return Err(PostError::Peer);
-        }
-        if list.domain() != 0 && list.domain() != self.pd.id() {
-            return Err(PostError::Pd);
-        }
-        // Peers write only where this side may, see `is_consistent`.
-        if wr.access.contains(Access::LOCAL_WRITE)
-            && list.mbuf().is_some_and(|mbuf| !mbuf.is_exclusive())
-        {
-            return Err(PostError::NotExclusive);
+        if list.is_lent() {
+            self.check_lent(wr, mr, list)?;
         }
         let is_atomic = wr.access.contains(Access::REMOTE_ATOMIC);
         if !wr.access.is_consistent() || is_atomic && !self.fast_reg.sets_atomic {
@@ -126,10 +117,27 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
+    /// What a list of memory needs that somebody takes back: a peer, or whoever gets the packet.
+    #[inline(never)]
+    fn check_lent(&self, wr: &FastReg, mr: &FastRegMr, list: &PageList) -> Result<(), PostError> {
+        if list.peer() != 0 && (list.peer() != mr.0.peer || mr.0.mkey.is_taken()) {
+            return Err(PostError::Peer);
+        }
+        if list.domain() != 0 && list.domain() != self.pd.id() {
+            return Err(PostError::Pd);
+        }
+        // Peers write only where this side may, see `is_consistent`.
+        let is_written = wr.access.contains(Access::LOCAL_WRITE);
+        if is_written && list.mbuf().is_some_and(|mbuf| !mbuf.is_exclusive()) {
+            return Err(PostError::NotExclusive);
+        }
+        Ok(())
+    }
+
     /// What every request that changes keys needs.
     #[inline(always)]
     pub(super) fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
-        if self.sq.allows(CHANGES_KEYS) && pd.id() == self.pd.id() {
+        if self.sq.allows(CHANGES_KEYS) && is_same(pd, &self.pd) {
             return Ok(());
         }
         Err(match self.state {
@@ -243,6 +251,12 @@ impl<B: Buffers> Qp<B> {
     }
 }
 
+/// Whether these are one protection domain: the device's own has many handles.
+#[inline(always)]
+fn is_same(one: &Arc<PdCore>, other: &Arc<PdCore>) -> bool {
+    Arc::ptr_eq(one, other) || one.id() == other.id()
+}
+
 /// What a queue pair needs to know to register.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FastRegSetup {
@@ -324,7 +338,9 @@ impl<B: Buffers> Sq<B> {
             put_data(unit, bytes, setup.lkey.to_be(), list.iova());
             UMR_UNITS + 1
         };
-        key.mbuf = list.give_mbuf();
+        if list.is_lent() {
+            list.give_mbuf(key);
+        }
         let rkey = key.value();
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
         let control = Control { opcode: Opcode::UMR, imm: rkey, flags: setup.fence };

@@ -24,13 +24,15 @@ const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
 }
 
 /// Every case. `_32`: a loop of 32 calls, with one doorbell behind it where there is any.
-pub(super) const CASES: [Case; 11] = [
+pub(super) const CASES: [Case; 12] = [
     // SENDs of eight bytes inline.
     case("verbs_post_send_inline_8", || Box::new(Inline::new(Run::Single))),
     case("verbs_post_send_inline_8_32", || Box::new(Inline::new(Run::Whole))),
     // WRITEs of one buffer.
     case("verbs_post_send_1sge", || Box::new(Gather::new(Run::Single))),
     case("verbs_post_send_1sge_32", || Box::new(Gather::new(Run::Whole))),
+    // The same with packets of a registered pool.
+    case("verbs_post_send_mbuf_32", || Box::new(Gather::packets(Run::Whole))),
     // Completions of requests with a buffer, one of each; it is given back.
     case("verbs_poll_cq", || Box::new(Poll::new(Run::Single))),
     case("verbs_poll_cq_32", || Box::new(Poll::new(Run::Whole))),

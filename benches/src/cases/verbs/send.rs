@@ -1,5 +1,6 @@
 //! Sends, and the completions of sends.
 
+use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_verbs_lite::*;
 
 use super::{RUN, Run, Still, Work, still};
@@ -60,12 +61,12 @@ impl Work for Inline {
 }
 
 #[inline(never)]
-fn post_write(qp: &mut Qp<Buf>, wr: &SendWr<'_>, buf: Buf) -> Option<Buf> {
+fn post_write<B: Buffers>(qp: &mut Qp<B>, wr: &SendWr<'_>, buf: B) -> Option<B> {
     qp.post_send(wr, Some(buf)).err().and_then(|refused| refused.held)
 }
 
 #[inline(never)]
-fn queue_writes(qp: &mut Qp<Buf>, remote: RemoteAddr, bufs: &mut Vec<Buf>) {
+fn queue_writes<B: Buffers>(qp: &mut Qp<B>, remote: RemoteAddr, bufs: &mut Vec<B>) {
     for at in 0..RUN {
         let Some(buf) = bufs.pop() else { break };
         let wr = SendWr::unsignaled(at, SendOp::Write(remote));
@@ -77,20 +78,42 @@ fn queue_writes(qp: &mut Qp<Buf>, remote: RemoteAddr, bufs: &mut Vec<Buf>) {
 }
 
 /// WRITEs of one buffer.
-pub(super) struct Gather {
-    still: Still<Buf>,
+pub(super) struct Gather<B: Buffers> {
+    still: Still<B>,
     by: Run,
-    bufs: Vec<Buf>,
+    bufs: Vec<B>,
     remote: RemoteAddr,
     runs: u64,
 }
 
-impl Gather {
+impl Gather<Mbuf> {
+    /// Packets of a pool that is registered with the device.
+    pub(super) fn packets(by: Run) -> Self {
+        let still = still();
+        let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
+        let pool = PoolConfig { count: RUN as usize, cache_size: 0, region, ..Default::default() };
+        let pool = Pool::new(&pool).expect("a pool");
+        still.device.device().register_pool(&pool).expect("registered");
+        let packet = |_| {
+            let mut packet = pool.get().expect("one for each request");
+            assert!(packet.grow(64));
+            packet
+        };
+        Self::of(still, by, (0..RUN).map(packet).collect())
+    }
+}
+
+impl Gather<Buf> {
     pub(super) fn new(by: Run) -> Self {
         let still = still();
         let mr = still.pd.get_dma_mr().and_then(|dma| dma.over(&still.memory)).expect("a key");
         let buf = |at: u64| mr.buf(at as usize * 64..at as usize * 64 + 64).expect("in range");
-        let bufs = (0..RUN).map(buf).collect();
+        Self::of(still, by, (0..RUN).map(buf).collect())
+    }
+}
+
+impl<B: Buffers> Gather<B> {
+    fn of(still: Still<B>, by: Run, bufs: Vec<B>) -> Self {
         let remote = RemoteAddr { addr: 0x1000, rkey: Rkey(0x1234) };
         Self { still, by, bufs, remote, runs: 0 }
     }
@@ -106,7 +129,7 @@ impl Gather {
     }
 }
 
-impl Work for Gather {
+impl<B: Buffers> Work for Gather<B> {
     fn prepare(&mut self) {
         let bufs = &mut self.bufs;
         if bufs.is_empty() {
@@ -148,7 +171,7 @@ fn poll_all(cq: &mut Cq, qp: &mut Qp<Buf>, bufs: &mut Vec<Buf>) {
 }
 
 /// Completions of WRITEs of one buffer.
-pub(super) struct Poll(Gather);
+pub(super) struct Poll(Gather<Buf>);
 
 impl Poll {
     pub(super) fn new(by: Run) -> Self {

@@ -34,6 +34,14 @@ pub struct SqAttr<'a> {
     pub log_blocks: u8,
 }
 
+/// A request that is written and not counted yet.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "the ring does not know of it"]
+pub struct Written {
+    last: u64,
+    end: u64,
+}
+
 /// The ring of a send queue, of Ethernet or of a queue pair.
 #[derive(Debug)]
 pub struct SendRing {
@@ -155,7 +163,7 @@ impl SendRing {
     }
 
     /// The block `ahead` blocks behind those posted, for a request whose segments have constant
-    /// places: the compiler then needs one mask for all of them.
+    /// places: the compiler then needs one mask for all of them. See [`SendRing::written`].
     #[inline(always)]
     #[must_use]
     pub fn block(&self, ahead: u32) -> Block<'_> {
@@ -165,24 +173,41 @@ impl SendRing {
     /// Writes the control segment of a request of `ds` units and so many blocks, and moves past it.
     #[inline(always)]
     pub fn close(&mut self, control: Control, ds: u32, blocks: u32) {
-        let unit = self.block(0).part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
-        self.last = put_control(unit, self.number, self.pi, control, ds);
-        self.pi += u64::from(blocks);
+        let written = self.written((self.block(0), self.pi), control, ds, blocks);
+        self.post(written);
     }
 
-    /// Block of the request posted last, modulo 2^16, as its completion names it.
+    /// Writes the control segment of a request of `ds` units and so many blocks, the first of which
+    /// is `block` at position `pi`. Nothing is counted before [`SendRing::post`]: whoever holds
+    /// both since before the segments were stored spares looking them up again.
     #[inline(always)]
-    #[must_use]
-    pub fn last_wqe_index(&self) -> u16 {
-        Ctrl::WQE_INDEX.get((u64::from_be(self.last) >> 32) as u32) as u16
+    pub fn written(
+        &self,
+        (block, pi): (Block<'_>, u64),
+        control: Control,
+        ds: u32,
+        blocks: u32,
+    ) -> Written {
+        let unit = block.part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
+        let last = put_control(unit, self.number, pi, control, ds);
+        Written { last, end: pi + u64::from(blocks) }
     }
 
-    /// Makes the request posted last ask for a completion.
+    /// Moves past a request.
     #[inline(always)]
-    pub fn signal_last(&mut self) {
-        let block = self.blocks.at(self.last_wqe_index().into());
+    pub fn post(&mut self, Written { last, end }: Written) {
+        (self.last, self.pi) = (last, end);
+    }
+
+    /// Makes the request posted last ask for a completion; returns its first block, modulo 2^16, by
+    /// which the completion names it.
+    #[inline(always)]
+    pub fn signal_last(&mut self) -> u16 {
+        let index = Ctrl::WQE_INDEX.get((u64::from_be(self.last) >> 32) as u32);
+        let block = self.blocks.at(index);
         let flags = block.load_be32::<{ Ctrl::CE.offset }>();
         block.store_be32::<{ Ctrl::CE.offset }>(flags | CE_ALWAYS);
+        index as u16
     }
 
     /// Tells the device what was posted.
