@@ -99,7 +99,6 @@ fn pool_config(name: &str, data_room_bytes: usize) -> PoolConfig {
         headroom_bytes: 32,
         cache_size: 32,
         region,
-        ..PoolConfig::default()
     }
 }
 
