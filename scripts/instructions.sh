@@ -14,8 +14,8 @@ packet buffers are measured in the same run and compared.
 
 Limits are those of the issues that asked for them: RX 92, TX 57 instructions per packet, buffers
 get+put at most 1.0 of rte_pktmbuf_alloc_bulk+free_bulk, a send of 8 bytes 0.3 of libmlx5's 371.
-The other verbs' limits are a little above what they came down to, so that none grows unnoticed. The exit status is 1 if
-one is exceeded.
+The other verbs' limits are a little above what they came down to, so that none grows unnoticed.
+The exit status is 1 if one is exceeded.
 EOF
 }
 

@@ -6,7 +6,8 @@ use ferrocx_mempool::Pool;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxQueueConfig {
     /// Packets that the ring holds, a power of two from
-    /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit. A frame that spans several buffers takes one descriptor too.
+    /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit. A frame that spans
+    /// several buffers takes one descriptor too.
     pub descriptors: u32,
     /// Largest frame in bytes, Ethernet header and VLAN tag included. Frames larger than one
     /// buffer are spread over a chain of up to [`RxQueueConfig::MAX_SEGMENTS`]. `None` for the

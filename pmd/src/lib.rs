@@ -100,8 +100,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-#[doc(hidden)]
-pub mod bench_support;
 mod config;
 mod lane;
 mod rss;

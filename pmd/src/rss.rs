@@ -2,33 +2,14 @@
 
 use ferrocx_core::{ConfigError, Device, DeviceError, Handle, Routes, RxQueueRef, TrafficType};
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::tir::ModifyRqt;
-use ferrocx_prm::tirc::{Rqtc, Tirc};
+use ferrocx_prm::cmd::tir::{MODIFY_RQT_LIST, ModifyRqt};
+use ferrocx_prm::tirc::{Rqtc, Tirc, disp_type, hash_field, hash_fn};
 
 use crate::config::RssConfig;
 
-/// `disp_type`: to one queue, or to a table. Source: reference 5.9.
-const DISP_DIRECT: u32 = 0;
-const DISP_INDIRECT: u32 = 1;
-/// `rx_hash_fn`. Source: reference 5.9.
-const HASH_NONE: u32 = 0;
-const HASH_TOEPLITZ: u32 = 2;
-/// MODIFY_RQT: the list of queues changes. Source: reference 4.3.
-const MODIFY_RQN_LIST: u64 = 1;
-
-/// Bits of `rx_hash_field_selector_outer`. Source: reference 5.9.
-mod selector {
-    pub(super) const L3_IPV6: u32 = 1 << 31;
-    pub(super) const L4_UDP: u32 = 1 << 30;
-    pub(super) const SRC_IP: u32 = 1 << 0;
-    pub(super) const DST_IP: u32 = 1 << 1;
-    pub(super) const L4_SPORT: u32 = 1 << 2;
-    pub(super) const L4_DPORT: u32 = 1 << 3;
-}
-
 /// Fields that the hash of a type of traffic covers, 0 for no hash.
 fn selector(traffic: TrafficType, config: &RssConfig) -> u32 {
-    use selector::{DST_IP, L3_IPV6, L4_DPORT, L4_SPORT, L4_UDP, SRC_IP};
+    use hash_field::{DST_IP, L3_IPV6, L4_DPORT, L4_SPORT, L4_UDP, SRC_IP};
     let ip = SRC_IP | DST_IP;
     let ports = ip | L4_SPORT | L4_DPORT;
     let v6 = match traffic {
@@ -50,13 +31,13 @@ fn tirc(config: &RssConfig, traffic: TrafficType, rqtn: u32, first_rqn: u32) -> 
     let tirc = Tirc::zeroed();
     if fields == 0 {
         return tirc
-            .with_disp_type(DISP_DIRECT)
-            .with_rx_hash_fn(HASH_NONE)
+            .with_disp_type(disp_type::DIRECT)
+            .with_rx_hash_fn(hash_fn::NONE)
             .with_inline_rqn(first_rqn);
     }
-    tirc.with_disp_type(DISP_INDIRECT)
+    tirc.with_disp_type(disp_type::INDIRECT)
         .with_indirect_table(rqtn)
-        .with_rx_hash_fn(HASH_TOEPLITZ)
+        .with_rx_hash_fn(hash_fn::TOEPLITZ)
         .with_rx_hash_symmetric(config.symmetric)
         .with_rx_hash_toeplitz_key(config.key)
         .with_rx_hash_field_selector_outer(fields)
@@ -140,7 +121,7 @@ impl Rss {
         let tail: Vec<u8> = rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect();
         let input = ModifyRqt::input()
             .with_rqtn(rqt.number())
-            .with_bitmask(MODIFY_RQN_LIST)
+            .with_bitmask(MODIFY_RQT_LIST)
             .with_ctx(Rqtc::zeroed().with_rqt_actual_size(rqns.len() as u32));
         rqt.device().execute::<ModifyRqt>(&input, &tail, &mut [])?;
         self.reta = reta.to_vec();

@@ -71,8 +71,8 @@ fn split(header_bytes: u16, payload: &Pool) -> RxQueueConfig {
 fn receiver(device: &Device, headers: &Pool, config: &RxQueueConfig) -> (RxQueue, Rss) {
     device.register_pool(headers).unwrap();
     device.register_pool(&config.split.as_ref().unwrap().payload).unwrap();
-    let queue = RxQueue::new(&device, headers, config).unwrap();
-    let rss = Rss::new(&device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
+    let queue = RxQueue::new(device, headers, config).unwrap();
+    let rss = Rss::new(device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
     (queue, rss)
 }
 

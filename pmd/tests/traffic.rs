@@ -17,8 +17,8 @@ fn receiver(
     config: &RxQueueConfig,
 ) -> (RxQueue, Rss) {
     device.register_pool(pool).unwrap();
-    let queue = RxQueue::new(&device, pool, config).unwrap();
-    let rss = Rss::new(&device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
+    let queue = RxQueue::new(device, pool, config).unwrap();
+    let rss = Rss::new(device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
     (queue, rss)
 }
 

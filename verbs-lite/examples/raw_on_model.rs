@@ -20,11 +20,13 @@ const RECEIVES: u64 = 32;
 const SLOT: usize = 2048;
 
 fn queue_pair(port: &Port, flow: &FlowMatch) -> Result<Qp> {
-    let config = QpConfig { max_send_wr: 64, max_recv_wr: 32, ..QpConfig::default() };
-    let qp = port.pd.create_raw_qp(&port.cq, &port.cq, &config)?;
-    let mut qp = qp.init()?.receive()?.activate()?;
+    let config = QpConfig { qp_type: QpType::Raw, ..QpConfig::default() };
+    let mut qp = port.pd.create_qp(&port.cq, &config)?;
+    qp.init(&InitAttr::default())?;
+    qp.receive()?;
+    qp.activate(&RtsAttr::new(Psn(0)))?;
     qp.create_flow(flow)?;
-    Ok(qp.erase())
+    Ok(qp)
 }
 
 /// The memory of a receive, or its first bytes.

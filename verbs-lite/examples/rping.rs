@@ -154,15 +154,15 @@ impl End {
         number: usize,
         count: usize,
         bytes: usize,
-    ) -> Result<RcQp<Init>> {
+    ) -> Result<Qp> {
         let config = QpConfig {
             max_recv_wr: count as u32,
             max_send_wr: 64.max(count as u32),
             user_index: number as u32,
             ..QpConfig::default()
         };
-        let qp = self.pd.create_rc_qp(&self.cq, &self.cq, &config)?;
-        let mut qp = qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
+        let mut qp = self.pd.create_qp(&self.cq, &config)?;
+        qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
         let base = number * Self::share(settings) + 2 * settings.size;
         for at in 0..count {
             let start = base + at * bytes;
@@ -267,7 +267,7 @@ fn rping_server(end: &mut End, settings: &Settings) -> Result<()> {
     println!("{} asks for a connection", request.peer());
     let qp = end.queue_pair(settings, 0, 2, ADVERT_BYTES)?;
     let connected = request.accept(qp, &one_read())?.wait()?;
-    let (mut qp, mut connection) = (connected.qp.erase(), connected.connection);
+    let (mut qp, mut connection) = (connected.qp, connected.connection);
     let mut rounds = 0;
     while let Some((source, size)) = end.advert(&mut qp, &mut connection)? {
         if size > settings.size {
@@ -300,7 +300,7 @@ fn rping_client(end: &mut End, settings: &Settings) -> Result<()> {
     let (size, peer) = (settings.size, settings.peer()?);
     let qp = end.queue_pair(settings, 0, 2, ADVERT_BYTES)?;
     let connected = end.manager.connect(qp, peer, &one_read())?.wait()?;
-    let (mut qp, mut connection) = (connected.qp.erase(), connected.connection);
+    let (mut qp, mut connection) = (connected.qp, connected.connection);
     println!("connected to {} from {}", connection.peer(), connection.local());
     for round in 0..settings.count {
         let mut text = format!("rdma-ping-{round}: ").into_bytes();
@@ -340,7 +340,7 @@ fn cmatose(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
     }
     let (mut qps, mut connections) = (Vec::new(), Vec::new());
     for one in connected {
-        qps.push(one.qp.erase());
+        qps.push(one.qp);
         connections.push(one.connection);
     }
     let all = settings.count * settings.connections;
@@ -384,10 +384,12 @@ fn mckey(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
     let (count, size) = (settings.count, settings.size);
     let group = Gid::from(settings.peer.ok_or("mckey needs the address of a group")?);
     let (max_send_wr, max_recv_wr) = (64.max(count as u32), count.max(1) as u32);
-    let config = QpConfig { max_send_wr, max_recv_wr, ..QpConfig::default() };
-    let qp = end.pd.create_ud_qp(&end.cq, &end.cq, &config)?;
-    let qp = qp.init(&InitAttr { access: Access::empty(), qkey: UDP_QKEY })?;
-    let mut qp: Qp = qp.receive()?.activate(&RtsAttr::new(Psn(0)))?.erase();
+    let qp_type = QpType::Ud;
+    let config = QpConfig { qp_type, max_send_wr, max_recv_wr, ..QpConfig::default() };
+    let mut qp: Qp = end.pd.create_qp(&end.cq, &config)?;
+    qp.init(&InitAttr { access: Access::empty(), qkey: UDP_QKEY })?;
+    qp.receive()?;
+    qp.activate(&RtsAttr::new(Psn(0)))?;
     let slot = GRH_BYTES + size;
     if is_server {
         for at in 0..count {

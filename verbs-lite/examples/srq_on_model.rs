@@ -12,9 +12,12 @@ use support::{Port, Result, two_ports, wait};
 const QKEY: u32 = 0x1234;
 
 fn datagrams(port: &Port) -> Result<Qp> {
-    let qp = port.pd.create_ud_qp(&port.cq, &port.cq, &QpConfig::default())?;
-    let qp = qp.init(&InitAttr { access: Access::empty(), qkey: QKEY })?;
-    Ok(qp.receive()?.activate(&RtsAttr::new(Psn(0)))?.erase())
+    let config = QpConfig { qp_type: QpType::Ud, ..QpConfig::default() };
+    let mut qp = port.pd.create_qp(&port.cq, &config)?;
+    qp.init(&InitAttr { access: Access::empty(), qkey: QKEY })?;
+    qp.receive()?;
+    qp.activate(&RtsAttr::new(Psn(0)))?;
+    Ok(qp)
 }
 
 fn main() -> Result<()> {
@@ -22,12 +25,13 @@ fn main() -> Result<()> {
     let mut srq: Srq = b.pd.create_srq(&SrqConfig { max_wr: 7, max_sge: 1 })?;
     let (mut clients, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        let server = b.pd.create_rc_qp_on_srq(&b.cq, &b.cq, &srq, &QpConfig::default())?;
-        let server = server.init(&InitAttr::default())?;
-        let client = a.queue_pair()?;
-        let (nc, ns) = (client.qpn(), server.qpn());
-        clients.push(a.connect(client, &b, ns)?.erase());
-        servers.push(b.connect(server, &a, nc)?.erase());
+        let queues = QpQueues { srq: Some(&srq), ..QpQueues::from(&b.cq) };
+        let mut server = b.pd.create_qp(queues, &QpConfig::default())?;
+        let mut client = a.queue_pair()?;
+        a.connect(&mut client, &b, server.qpn())?;
+        b.connect(&mut server, &a, client.qpn())?;
+        clients.push(client);
+        servers.push(server);
     }
     for id in 0..4 {
         srq.post_recv(id, b.mr.buf(id as usize * 64..id as usize * 64 + 64)?)?;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrocx_bus::{DmaBuf, Slot};
+use ferrocx_bus::Slot;
 use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
-use ferrocx_prm::cqe::CqeOpcode;
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::channel::CompletionChannel;
@@ -14,15 +14,10 @@ use crate::error::{Failure, VerbsError};
 use crate::types::{Qpn, Rkey};
 use crate::wr::{InvalidatedRkey, RecvInfo};
 
-/// Where a number of 24 bits stands in a big-endian word.
-const QPN_MASK_BE: u32 = 0xff_ffff_u32.to_be();
-/// Fields of a receive completion's word at 0x18. Source: reference 6.7, `flags_rqpn`.
-const GRH: u32 = 3 << 28;
-const SOURCE_QPN: u32 = 0xff_ffff;
-/// Fields of a receive completion's word at 0x1c: what is right of layers 3 and 4, and the type of
-/// layer 3, 0 for none. Source: reference 6.7, `hds_ip_ext`, `l4_l3_hdr_type`.
-const CHECKSUMS_OK: u32 = 0b110 << 24;
-const L3_TYPE: u32 = 3 << 18;
+/// Where a queue's number stands in its word, as that stands in memory.
+const QPN_MASK_BE: u32 = Cqe64::SOP_DROP_QPN.mask().to_be();
+/// Both checksums of a received frame are right.
+const CHECKSUMS_OK: u32 = Cqe64::L3_OK.mask() | Cqe64::L4_OK.mask();
 
 /// What queue pairs hold of a completion queue: it outlives them, and they cannot overrun it.
 #[derive(Debug)]
@@ -111,11 +106,6 @@ impl Cq {
         self.inner.entries
     }
 
-    /// The memory of the entries, for benches that play the device.
-    pub(crate) fn entries_buf(&self) -> Arc<DmaBuf> {
-        Arc::clone(self.ring.buf())
-    }
-
     /// Promises room to a queue pair.
     pub(crate) fn reserve(
         &self,
@@ -167,13 +157,13 @@ pub(crate) struct Head {
 impl Head {
     #[inline(always)]
     pub(crate) fn opcode(self) -> CqeOpcode {
-        CqeOpcode(self.last >> 4 & 0xf)
+        CqeOpcode(Cqe64::OPCODE.get(self.last))
     }
 
     /// Whether it ends send requests, without error.
     #[inline(always)]
     pub(crate) fn is_requester(self) -> bool {
-        self.last & 0xf0 == CqeOpcode::REQUESTER.0 << 4
+        self.last & Cqe64::OPCODE.mask() == Cqe64::OPCODE.of(CqeOpcode::REQUESTER.0)
     }
 
     /// Whether a message filled a receive.
@@ -187,18 +177,21 @@ impl Head {
 
     #[inline(always)]
     pub(crate) fn wqe_counter(self) -> u16 {
-        (self.last >> 16) as u16
+        Cqe64::WQE_COUNTER.get(self.last) as u16
     }
 
     #[inline(always)]
     fn is_solicited(self) -> bool {
-        self.last & 2 != 0
+        self.last & Cqe64::SE.mask() != 0
     }
 
     /// Only of failures.
     pub(crate) fn failure(self) -> Failure {
         let error = u32::from_be(self.error_be);
-        Failure { syndrome: CqeSyndrome(error as u8), vendor: (error >> 8) as u8 }
+        Failure {
+            syndrome: CqeSyndrome(ErrCqe::SYNDROME.get(error) as u8),
+            vendor: ErrCqe::VENDOR_ERR_SYND.get(error) as u8,
+        }
     }
 }
 
@@ -210,7 +203,7 @@ pub struct Completion {
     // Words as they stand in the entry: most completions need few of them as numbers.
     pub(crate) head: Head,
     qpn_be: u32,
-    /// The words at 0x18 and 0x1c.
+    /// The words of `rqpn` and, behind it, of `l3_ok`.
     flags_types: u64,
     user_index_be: u32,
     word_be: u32,
@@ -222,12 +215,12 @@ impl Completion {
     #[inline(always)]
     fn read(slot: &Slot<'_, 64>, last: u32) -> Self {
         Self {
-            head: Head { last, error_be: slot.load_raw32::<0x34>() },
-            qpn_be: slot.load_raw32::<0x38>(),
-            flags_types: slot.load_raw64::<0x18>(),
-            user_index_be: slot.load_raw32::<0x20>(),
-            word_be: slot.load_raw32::<0x24>(),
-            byte_cnt_be: slot.load_raw32::<0x2c>(),
+            head: Head { last, error_be: slot.load_raw32::<{ ErrCqe::SYNDROME.offset }>() },
+            qpn_be: slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>(),
+            flags_types: slot.load_raw64::<{ Cqe64::RQPN.offset }>(),
+            user_index_be: slot.load_raw32::<{ Cqe64::SRQN_UIDX.offset }>(),
+            word_be: slot.load_raw32::<{ Cqe64::IMM_INVAL_PKEY.offset }>(),
+            byte_cnt_be: slot.load_raw32::<{ Cqe64::BYTE_CNT.offset }>(),
         }
     }
 
@@ -255,10 +248,10 @@ impl Completion {
         RecvInfo {
             imm: has_imm.then_some(word),
             invalidated: invalidates.then_some(InvalidatedRkey(Rkey(word))),
-            source_qpn: flags & SOURCE_QPN,
-            has_grh: flags & GRH != 0,
+            source_qpn: Cqe64::RQPN.get(flags),
+            has_grh: Cqe64::GRH.get(flags) != 0,
             is_solicited: self.head.is_solicited(),
-            ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && types & L3_TYPE != 0,
+            ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && Cqe64::L3_HDR_TYPE.get(types) != 0,
         }
     }
 
@@ -266,7 +259,7 @@ impl Completion {
     #[inline]
     #[must_use]
     pub fn qpn(&self) -> Qpn {
-        Qpn(u32::from_be(self.qpn_be) & 0xff_ffff)
+        Qpn(Cqe64::SOP_DROP_QPN.get(u32::from_be(self.qpn_be)))
     }
 
     /// What [`QpConfig::user_index`](crate::QpConfig::user_index) was set to: an index into the
@@ -274,6 +267,6 @@ impl Completion {
     #[inline]
     #[must_use]
     pub fn user_index(&self) -> u32 {
-        u32::from_be(self.user_index_be) & 0xff_ffff
+        Cqe64::SRQN_UIDX.get(u32::from_be(self.user_index_be))
     }
 }

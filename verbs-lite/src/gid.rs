@@ -1,9 +1,9 @@
 //! Addresses of the port (GIDs), and the choice of the one that reaches a peer.
 //!
 //! A RoCEv2 GID is an IP address: IPv6 as it is, IPv4 in its mapped form. Nobody has to know its
-//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer is
-//! on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to; [`crate::net`]
-//! finds that MAC.
+//! index: [`RdmaContext::route`](crate::RdmaContext::route) finds the entry whose subnet the peer
+//! is on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to;
+//! [`crate::net`] finds that MAC.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,17 +12,12 @@ use ferrocx_core::MacAddr;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::SetRoceAddress;
 use ferrocx_prm::qpc::Ads;
-use ferrocx_prm::vport::RoceAddress;
+use ferrocx_prm::vport::{RoceAddress, roce_l3_type, roce_version};
 use ferrocx_prm::wqe::AddressVector;
 
 use crate::context::ContextCore;
 use crate::error::VerbsError;
 
-/// `roce_version`: v2. Source: reference 4.6.
-const ROCE_V2: u32 = 2;
-/// `roce_l3_type`. Source: reference 4.6.
-const L3_IPV4: u32 = 0;
-const L3_IPV6: u32 = 1;
 /// ECN of packets: capable, as Linux sends RoCEv2. Source: reference 6.3, "Address vector".
 const ECT: u8 = 2;
 /// Hop limit unless the path says otherwise.
@@ -182,7 +177,7 @@ impl GidTable {
     /// Removes an address; connections that use it stop working.
     pub(crate) fn remove(&mut self, core: &ContextCore, index: u8) -> Result<(), VerbsError> {
         if self.entries.get(usize::from(index)).is_some_and(Option::is_some) {
-            let none = RoceAddress::zeroed().with_roce_version(ROCE_V2);
+            let none = RoceAddress::zeroed().with_roce_version(roce_version::V2);
             set_address(core, u32::from(index), none)?;
             self.entries[usize::from(index)] = None;
         }
@@ -236,14 +231,16 @@ impl GidTable {
 
 fn address_of(entry: &GidEntry) -> RoceAddress {
     let [a, b, c, d, e, f] = entry.mac.0;
+    let is_v4 = entry.gid.ip().is_ipv4();
+    let l3_type = if is_v4 { roce_l3_type::IPV4 } else { roce_l3_type::IPV6 };
     RoceAddress::zeroed()
         .with_source_l3_address(entry.gid.0)
         .with_vlan_valid(entry.config.vlan.is_some())
         .with_vlan_id(entry.config.vlan.unwrap_or(0).into())
         .with_source_mac_47_32(u32::from_be_bytes([0, 0, a, b]))
         .with_source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
-        .with_roce_l3_type(if entry.gid.ip().is_ipv4() { L3_IPV4 } else { L3_IPV6 })
-        .with_roce_version(ROCE_V2)
+        .with_roce_l3_type(l3_type)
+        .with_roce_version(roce_version::V2)
 }
 
 fn set_address(core: &ContextCore, index: u32, address: RoceAddress) -> Result<(), VerbsError> {

@@ -20,10 +20,9 @@
 //! - [`Fmr`] and [`FmrPool`] map and unmap pages by a call, and say when access ends ([`fmr`]).
 //! - [`Mw`] is a key over part of a region, for one queue pair's peer ([`window`]).
 //! - [`registrar`] runs such a pipeline on a core of its own, fed by rings.
-//! - [`RcQp`], [`UcQp`], [`UdQp`] are set up by types, [`Qp`] is the same with a state at run time
-//!   ([`qp`]). Posting and completing allocate nothing, take no lock, make no system call, and
-//!   cannot panic.
-//! - [`RawQp`] sends and receives whole Ethernet frames: those that its flow rules lead to it.
+//! - [`Qp`] is a queue pair of any service ([`qp`]): reliable and unreliable connections,
+//!   datagrams, and raw packets, which are whole Ethernet frames that flow rules lead to it.
+//!   Posting and completing allocate nothing, take no lock, make no system call, and cannot panic.
 //! - [`Srq`] holds the receives of many queue pairs ([`srq`]).
 //! - [`cm`] connects queue pairs by IP address and port, to and from stock `rdma_cm` programs;
 //!   [`net`] finds the MAC addresses of peers, and answers those who ask for ours.
@@ -61,17 +60,18 @@
 //! use ferrocx_mempool::RegionConfig;
 //! use ferrocx_verbs_lite::*;
 //!
-//! fn connect(device: &RdmaContext, pd: &Pd, cq: &Cq, path: Path, peer: Qpn, mtu: Mtu)
-//!     -> Result<RcQp<Rts>, Box<dyn std::error::Error>>
+//! fn connect(pd: &Pd, cq: &Cq, path: Path, peer: Qpn, mtu: Mtu)
+//!     -> Result<Qp, VerbsError>
 //! {
-//!     let qp = pd.create_rc_qp(cq, cq, &QpConfig::default())?;
-//!     let qp = qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
-//!     let qp = qp.connect(&RtrAttr::new(path, peer, Psn(0), mtu))?;
-//!     Ok(qp.activate(&RtsAttr::new(Psn(0)))?)
+//!     let mut qp = pd.create_qp(cq, &QpConfig::default())?;
+//!     qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
+//!     qp.connect(&RtrAttr::new(path, peer, Psn(0), mtu))?;
+//!     qp.activate(&RtsAttr::new(Psn(0)))?;
+//!     Ok(qp)
 //! }
 //!
 //! /// Sends a message and waits for its end; gives the buffer back.
-//! fn send(qp: &mut RcQp<Rts>, cq: &mut Cq, buf: Buf) -> Result<Buf, Box<dyn std::error::Error>> {
+//! fn send(qp: &mut Qp, cq: &mut Cq, buf: Buf) -> Result<Buf, Box<dyn std::error::Error>> {
 //!     qp.post_send(&SendWr::signaled(1, SendOp::Send), Some(buf))?;
 //!     loop {
 //!         let Some(completion) = cq.poll() else { continue };
@@ -85,8 +85,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-#[doc(hidden)]
-pub mod bench_support;
 mod channel;
 pub mod cm;
 mod context;
@@ -120,8 +118,7 @@ pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
-    FlowId, Init, InitAttr, Qp, QpConfig, QpState, QpType, RawQp, RcQp, Reset, Rtr, RtrAttr, Rts,
-    RtsAttr, UcQp, UdQp, WrongCompletion,
+    FlowId, InitAttr, Qp, QpConfig, QpQueues, QpState, QpType, RtrAttr, RtsAttr, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};

@@ -2,7 +2,7 @@
 //!
 //! Any connected or datagram queue pair may take its receives from it: a server then posts as many
 //! receives as messages arrive at a time, not as many as it has peers. Queue pairs are made with
-//! [`Pd::create_rc_qp_on_srq`] and its kin; their receive completions end requests of the shared
+//! [`QpQueues::srq`](crate::QpQueues::srq); their receive completions end requests of the shared
 //! queue: [`Qp::complete_shared`](crate::Qp::complete_shared), or [`Srq::complete`] when the queue
 //! pair is gone.
 //!
@@ -25,28 +25,20 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_bus::{DmaWord, Ring};
-use ferrocx_core::{Handle, Kind, page_list};
+use ferrocx_core::Handle;
+use ferrocx_core::wq::SharedRing;
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::wq::{CreateRmp, ModifyRmp};
+use ferrocx_prm::cmd::wq::{MODIFY_RMP_LWM, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::wqc::{Rmpc, Wq};
-use ferrocx_prm::wqe::INVALID_LKEY;
+use ferrocx_prm::wqc::{Rmpc, Wq, state};
 
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
 use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
-use crate::qp::pair;
+use crate::qp::scatter;
 use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
-
-/// State of the pool in its context: ready. Source: reference 4.3.
-const READY: u32 = 1;
-/// Bit of MODIFY_RMP's mask: the limit. Source: reference 4.3.
-const LIMIT: u64 = 1;
-/// log2 of the bytes of a unit of the ring.
-const LOG_UNIT_BYTES: u32 = 4;
 
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,22 +107,12 @@ impl Drop for SrqCore {
 struct Slot<B> {
     wr_id: u64,
     held: Option<B>,
-    /// The entry behind it in the list.
-    next: u16,
 }
 
 /// A shared receive queue. Belongs to one core at a time, with all its queue pairs.
 #[derive(Debug)]
 pub struct Srq<B: Buffers = Buf> {
-    /// The ring in 16-byte units; each entry takes `1 << log_units`, the first of them its link.
-    units: Ring<16>,
-    log_units: u8,
-    record: DmaWord,
-    /// First free entry, and the last, which is kept: the device follows its link.
-    head: u16,
-    tail: u16,
-    /// Receives posted since it was made, modulo 2^16.
-    posted: u16,
+    ring: SharedRing,
     outstanding: u32,
     slots: Box<[Slot<B>]>,
     reach: Reach,
@@ -155,40 +137,16 @@ impl<B: Buffers> Srq<B> {
         VerbsError::range("max_wr", config.max_wr.into(), 1, attr.max_srq_wr.into())?;
         let most = attr.max_recv_sge.saturating_sub(1);
         VerbsError::range("max_sge", config.max_sge.into(), 1, most.into())?;
-        // One entry is never posted: it is the link to what comes.
-        let log_entries = (config.max_wr + 1).next_power_of_two().ilog2();
-        let log_units = (config.max_sge + 1).next_power_of_two().ilog2();
-        let port = core.device();
-        let len_bytes = 1usize << (log_entries + log_units + LOG_UNIT_BYTES);
-        let ring = Arc::new(port.alloc_dma(len_bytes, 4096)?);
-        let record = Arc::new(port.alloc_dma(8, 64)?);
-        let wq = Wq::zeroed()
-            .with_pd(pd.number())
-            .with_dbr_addr(record.iova())
-            .with_log_wq_stride(log_units + LOG_UNIT_BYTES)
-            .with_log_wq_sz(log_entries);
-        let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
-        let units = Ring::new(Arc::clone(&ring), 0, (log_entries + log_units) as u8)?;
-        let number = port.execute::<CreateRmp>(&input, &page_list(&ring), &mut [])?.rmpn();
-        let handle = Handle::new(port, Kind::Rmp, number, vec![ring, Arc::clone(&record)]);
-        let entries = 1 << log_entries;
-        let mask = entries - 1;
-        let slot = |at: u32| Slot { wr_id: 0, held: None, next: ((at + 1) & mask) as u16 };
+        // One entry is never posted, and the first unit of each is its link.
+        let log = |value: u32| (value + 1).next_power_of_two().ilog2() as u8;
+        let sizes = (log(config.max_wr), log(config.max_sge));
+        let (ring, handle) = SharedRing::create(core.device(), pd.number(), sizes)?;
+        let entries = 1 << sizes.0;
         let shares = Mutex::new(Vec::new());
-        let srq = Self {
-            units,
-            log_units: log_units as u8,
-            record: DmaWord::new(record, 0)?,
-            head: 0,
-            tail: mask as u16,
-            posted: 0,
-            outstanding: 0,
-            slots: (0..entries).map(slot).collect(),
-            reach: Reach::new(core, pd.id()),
-            inner: Arc::new(SrqCore { handle, pd, entries, shares, left: Mutex::new(None) }),
-        };
-        (0..entries).for_each(|at| srq.link(at as u16, ((at + 1) & mask) as u16));
-        Ok(srq)
+        let slots = (0..entries).map(|_| Slot { wr_id: 0, held: None }).collect();
+        let reach = Reach::new(core, pd.id());
+        let inner = Arc::new(SrqCore { handle, pd, entries, shares, left: Mutex::new(None) });
+        Ok(Self { ring, outstanding: 0, slots, reach, inner })
     }
 
     pub(crate) fn core(&self) -> &Arc<SrqCore> {
@@ -213,14 +171,6 @@ impl<B: Buffers> Srq<B> {
         self.outstanding
     }
 
-    /// Writes the link of an entry. Source: reference 6.5, "next segment".
-    #[inline(always)]
-    fn link(&self, at: u16, next: u16) {
-        let unit = self.units.at(u32::from(at) << self.log_units);
-        unit.store_raw64::<0>(pair(u32::from(next).to_be(), 0));
-        unit.store_raw64::<8>(0);
-    }
-
     /// Posts a receive for whichever queue pair needs one next. Datagrams put 40 bytes of IP
     /// header in front of the message.
     ///
@@ -231,44 +181,16 @@ impl<B: Buffers> Srq<B> {
     /// [`PostError`], with the buffers. Nothing was posted then.
     #[inline]
     pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
-        if self.head == self.tail {
+        if self.ring.is_full() {
             return Err(Refused { held: buffers, cause: PostError::Full });
         }
-        if !buffers.is_exclusive() {
-            return Err(Refused { held: buffers, cause: PostError::NotExclusive });
-        }
-        let max = (1 << self.log_units) - 1;
-        let first = (u32::from(self.head) << self.log_units) + 1;
-        let (mut count, mut refused) = (0, None);
-        for sge in buffers.sinks() {
-            if sge.len == 0 {
-                continue;
-            }
-            let entry = self.reach.entry(sge);
-            let Some(sge) = entry.filter(|_| count < max) else {
-                refused = Some(PostError::of_sge(entry.is_some()));
-                break;
-            };
-            let unit = self.units.at(first + count);
-            unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
-            unit.store_be64::<8>(sge.addr);
-            count += 1;
-        }
-        if let Some(cause) = refused {
+        let max = self.ring.segments();
+        if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &buffers) {
             return Err(Refused { held: buffers, cause });
         }
-        if count < max {
-            // Ends the list. Source: reference 6.5.
-            let unit = self.units.at(first + count);
-            unit.store_raw64::<0>(pair(0, INVALID_LKEY.to_be()));
-            unit.store_raw64::<8>(0);
-        }
-        let mask = self.slots.len() - 1;
-        let slot = &mut self.slots[usize::from(self.head) & mask];
-        (slot.wr_id, slot.held, self.head) = (wr_id, Some(buffers), slot.next);
+        let (at, mask) = (usize::from(self.ring.post()), self.slots.len() - 1);
+        self.slots[at & mask] = Slot { wr_id, held: Some(buffers) };
         self.outstanding += 1;
-        self.posted = self.posted.wrapping_add(1);
-        self.record.store_release_be32(self.posted.into());
         Ok(())
     }
 
@@ -299,11 +221,7 @@ impl<B: Buffers> Srq<B> {
         let can_be = |held: &mut B| is_write || held.received(byte_len);
         let held = slot.held.take_if(can_be)?;
         let wr_id = slot.wr_id;
-        // The entry goes to the end of the list.
-        self.link(self.tail, at);
-        let mask = self.slots.len() - 1;
-        self.slots[usize::from(self.tail) & mask].next = at;
-        self.tail = at;
+        self.ring.free(at);
         self.outstanding -= 1;
         Some(Wc {
             wr_id,
@@ -325,10 +243,10 @@ impl<B: Buffers> Srq<B> {
         VerbsError::range("limit", limit.into(), 0, self.max_wr().into())?;
         let wq = Wq::zeroed().with_lwm(limit);
         let input = ModifyRmp::input()
-            .with_rmp_state(READY)
+            .with_rmp_state(state::RDY)
             .with_rmpn(self.number())
-            .with_bitmask(LIMIT)
-            .with_ctx(Rmpc::zeroed().with_state(READY).with_wq(wq));
+            .with_bitmask(MODIFY_RMP_LWM)
+            .with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
         self.inner.pd.core.device().execute::<ModifyRmp>(&input, &[], &mut [])?;
         Ok(())
     }

@@ -96,10 +96,10 @@ fn writes(side: &common::Side) {
 
 /// Frames to an address of this port, which the device takes back in.
 fn frames(side: &common::Side) {
-    let config = QpConfig { max_send_wr: 32, max_recv_wr: 32, ..QpConfig::default() };
+    let config = QpConfig { qp_type: QpType::Raw, max_send_wr: 32, ..QpConfig::default() };
     let mut cq = side.device.create_cq(256).unwrap();
-    let qp = side.pd.create_raw_qp(&cq, &cq, &config).unwrap();
-    let mut qp = qp.init().unwrap().receive().unwrap().activate().unwrap().erase();
+    let mut qp = side.pd.create_qp(&cq, &config).unwrap();
+    side.start(&mut qp, 0);
     let mr = side.mr();
     side.fill(0, &side.mac().0);
     let mut bufs: Vec<Buf> = (0..16).map(|_| mr.buf(0..60).unwrap()).collect();

@@ -52,9 +52,10 @@ fn world(two: Two) -> World {
     World { a, b, two }
 }
 
-fn init(side: &Side) -> RcQp<Init> {
-    let qp = side.pd.create_rc_qp(&side.cq, &side.cq, &small()).unwrap();
-    qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
+fn init(side: &Side) -> Qp {
+    let mut qp = side.qp(&small());
+    qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap();
+    qp
 }
 
 impl World {
@@ -131,7 +132,7 @@ fn a_connection_is_made_used_and_ended() {
     let End::ByPeer { private_data } = end else { panic!("{end}") };
     assert_eq!(private_data[..4], *b"bye\0");
     assert_eq!(world.until(|| ours.connection.poll().cloned()), End::ByUs);
-    let mut qp = ours.qp.erase();
+    let mut qp = ours.qp;
     qp.to_error().unwrap();
     world.two.world.settle();
     assert!(take(&mut world.two.a.cq, &mut qp).is_empty());

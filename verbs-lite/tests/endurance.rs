@@ -95,10 +95,7 @@ struct Run {
 
 fn connected(two: &Two) -> (Qp, Qp) {
     let config = QpConfig { fast_reg: true, max_send_wr: 640, max_recv_wr: 256, ..small() };
-    let make = |side: &common::Side| -> Qp {
-        side.pd.create_rc_qp(&side.cq, &side.cq, &config).unwrap().erase()
-    };
-    let (mut qa, mut qb) = (make(&two.a), make(&two.b));
+    let (mut qa, mut qb) = (two.a.qp(&config), two.b.qp(&config));
     lead(two, &mut qa, &mut qb);
     (qa, qb)
 }

@@ -17,8 +17,7 @@ fn sizes() -> QpConfig {
 }
 
 fn pair(two: &Two) -> (Qp, Qp) {
-    let (qa, qb) = two.rc(&sizes());
-    (qa.erase(), qb.erase())
+    two.rc(&sizes())
 }
 
 fn reg(wr_id: u64, start: u64) -> FastReg {

@@ -30,7 +30,7 @@ impl Scene {
         let (qa, qb) = two.rc(&small());
         let peer = two.a.mr();
         two.b.fill(0, &vec![0xb0; MEMORY_BYTES]);
-        Self { qa: qa.erase(), qb: qb.erase(), peer, two }
+        Self { qa, qb, peer, two }
     }
 
     /// The peer writes eight bytes `offset` behind the start; the syndrome of its completion.
@@ -49,16 +49,14 @@ impl Scene {
         let remote = RemoteAddr { addr: key.addr, rkey: key.rkey };
         for op in [SendOp::Write(remote), SendOp::Read(remote), SendOp::FetchAdd { remote, add: 1 }]
         {
-            let (qa, qb) = self.two.rc(&small());
-            (self.qa, self.qb) = (qa.erase(), qb.erase());
+            (self.qa, self.qb) = self.two.rc(&small());
             let buf = self.peer.buf(0..8).unwrap();
             self.qa.post_send(&SendWr::signaled(1, op), Some(buf)).unwrap();
             let (done, _) = self.two.run(&mut self.qa, &mut self.qb);
             assert_eq!(syndromes(&done), [REMOTE_ACCESS], "{case}, {op:?}");
         }
         assert!(self.two.b.read(0, MEMORY_BYTES) == before, "{case}");
-        let (qa, qb) = self.two.rc(&small());
-        (self.qa, self.qb) = (qa.erase(), qb.erase());
+        (self.qa, self.qb) = self.two.rc(&small());
     }
 
     fn pool(&self, config: &FmrPoolConfig) -> FmrPool {

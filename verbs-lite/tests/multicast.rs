@@ -4,18 +4,12 @@ mod common;
 
 use std::net::IpAddr;
 
-use common::{Side, Two, rts, small, take};
+use common::{Side, Two, take};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::QueryNicVportContext;
 use ferrocx_verbs_lite::*;
 
 const QKEY: u32 = 0x1122_3344;
-
-fn datagrams(side: &Side) -> Qp {
-    let qp = side.pd.create_ud_qp(&side.cq, &side.cq, &small()).unwrap();
-    let qp = qp.init(&InitAttr { access: Access::empty(), qkey: QKEY }).unwrap();
-    qp.receive().unwrap().activate(&rts(0)).unwrap().erase()
-}
 
 fn group(text: &str) -> Gid {
     Gid::from(text.parse::<IpAddr>().unwrap())
@@ -53,8 +47,8 @@ fn members_get_what_is_sent_to_their_group_and_nobody_else_does() {
     for (first, second) in [("239.1.2.3", "239.1.2.4"), ("ff02::1:7", "ff0e::1:8")] {
         let mut two = Two::new();
         let mb = two.b.mr();
-        let mut qa = datagrams(&two.a);
-        let mut qbs = [datagrams(&two.b), datagrams(&two.b)];
+        let mut qa = two.a.datagrams(QKEY);
+        let mut qbs = [two.b.datagrams(QKEY), two.b.datagrams(QKEY)];
         let (first, second) = (group(first), group(second));
         for qb in &mut qbs {
             for id in 0..8 {
@@ -85,7 +79,7 @@ fn members_get_what_is_sent_to_their_group_and_nobody_else_does() {
 #[test]
 fn what_is_no_group_or_no_datagram_service_is_refused() {
     let two = Two::new();
-    let mut qa = datagrams(&two.a);
+    let mut qa = two.a.datagrams(QKEY);
     let unicast = group("192.168.0.2");
     assert!(matches!(qa.attach_multicast(unicast), Err(VerbsError::NoRoute { .. })));
     assert!(matches!(two.a.device.multicast_path(unicast), Err(VerbsError::NoRoute { .. })));

@@ -173,7 +173,7 @@ impl Ethernet {
 fn pair(two: &Two) -> (Qp<Mbuf>, Qp<Mbuf>) {
     let (qa, qb) =
         two.rc(&QpConfig { fast_reg: true, max_send_sge: 4, max_recv_sge: 4, ..small() });
-    (qa.erase(), qb.erase())
+    (qa, qb)
 }
 
 fn reg(wr_id: u64, start: u64, access: Access) -> FastReg {
@@ -635,13 +635,13 @@ fn a_device_without_a_reserved_key_carries_packets_on_its_own_domain() {
     let usual = QpConfig { max_send_sge: 2, ..small() };
     let (mut other, _) = {
         let (a, b) = two.rc::<Payload>(&usual);
-        (a.erase(), b)
+        (a, b)
     };
     let refused = other.post_recv(1, empty(&pool, 1).into()).unwrap_err();
     assert_eq!(refused.cause, PostError::Pd);
     (two.a.pd, two.b.pd) = (two.a.device.device_pd(), two.b.device.device_pd());
     let (qa, qb) = two.rc::<Payload>(&usual);
-    let (mut qa, mut qb) = (qa.erase(), qb.erase());
+    let (mut qa, mut qb) = (qa, qb);
     // A small message of registered memory fills a packet, and a packet registered memory.
     two.a.fill(9, &pattern(20, 3));
     let (ma, mb) = (two.a.mr(), two.b.mr());

@@ -230,8 +230,7 @@ fn fast_register_keys_end_with_the_memory_they_are_attached_to() {
     let mut two = Two::new();
     let host = host();
     let config = QpConfig { fast_reg: true, ..small() };
-    let (qa, qb) = two.rc::<Buf>(&config);
-    let (mut qa, mut qb) = (qa.erase(), qb.erase());
+    let (mut qa, mut qb) = two.rc::<Buf>(&config);
     let local = two.a.mr();
     let mr = host.reg(&two.b.pd, 0, 1 << 16);
     let layout = ListLayout::Pages { log_page: 12 };
@@ -272,8 +271,7 @@ fn fast_register_keys_end_with_the_memory_they_are_attached_to() {
     assert_eq!(host.read(0, 1 << 16), [0xee; 1 << 16]);
     assert_eq!(two.world.nic(1).side().counts().dma.faults, 0, "the key stopped it");
     // The key has another life with memory of any kind, once it was made again.
-    let (qa, qb) = two.rc::<Buf>(&config);
-    let (mut qa, mut qb) = (qa.erase(), qb.erase());
+    let (mut qa, mut qb) = two.rc::<Buf>(&config);
     let mut key = bound.revoke().unwrap();
     assert!(matches!(key.attach(&mr.memories()[0]), Err(VerbsError::Revoked)));
     let refused = qb.post_fast_reg(&wr, key, list).unwrap_err();

@@ -4,31 +4,31 @@
 mod common;
 
 use common::{Two, rtr, rts, small};
+use ferrocx_model::played::Sender;
 use ferrocx_prm::syndrome::CqeSyndrome;
-use ferrocx_verbs_lite::bench_support::PlayedCq;
 use ferrocx_verbs_lite::*;
 
 const REMOTE: RemoteAddr = RemoteAddr { addr: 0x1122_3344_5566_7788, rkey: Rkey(0x99aa_bbcc) };
 
-fn scene() -> (Two, Qp<()>, PlayedCq) {
+fn scene() -> (Two, Qp<()>) {
     let two = Two::new();
     let config = QpConfig { fast_reg: true, ..small() };
     let (qp, _) = two.rc::<()>(&config);
-    let played = PlayedCq::new(&two.a.cq).unwrap();
-    (two, qp.erase(), played)
+    (two, qp)
 }
 
 /// A block of the send ring, as the device would read it.
-fn block(two: &Two, qp: &Qp<()>, at: u64) -> [u8; 64] {
-    let nic = two.world.nic(0);
-    let qp = nic.state().objects.qps.get(qp.qpn().0).unwrap();
-    let mut bytes = [0; 64];
-    nic.side().memory().read(qp.memory.locate(qp.sq_at + at * 64), &mut bytes).unwrap();
-    bytes
+fn block(two: &Two, qp: &Qp<()>, at: u16) -> [u8; 64] {
+    two.world.nic(0).send_block(Sender::Qp(qp.qpn().0), at)
+}
+
+/// Completes a request, as the device would.
+fn complete(two: &Two, qp: &Qp<()>, at: u16) {
+    two.world.nic(0).play_end(Sender::Qp(qp.qpn().0), at);
 }
 
 /// Third dword of the control segment: fence, completion, solicited. Source: reference 6.1.
-fn flags(two: &Two, qp: &Qp<()>, at: u64) -> u8 {
+fn flags(two: &Two, qp: &Qp<()>, at: u16) -> u8 {
     let control = block(two, qp, at);
     assert_eq!(control[8..11], [0, 0, 0]);
     control[11]
@@ -59,10 +59,10 @@ fn take(two: &mut Two, qp: &mut Qp<()>) -> Result<Vec<u64>, WrongCompletion> {
 
 #[test]
 fn a_request_is_the_same_whether_or_not_it_was_looked_at_closely() {
-    let (two, mut qp, _) = scene();
+    let (two, mut qp) = scene();
     // The first of a queue is looked at, the others are not.
     for at in 0..3 {
-        write(&mut qp, at, SendFlags::empty());
+        write(&mut qp, at.into(), SendFlags::empty());
         let number = qp.qpn().0.to_be_bytes();
         let bytes = block(&two, &qp, at);
         assert_eq!(bytes[..8], [0, 0, at as u8, 0x08, number[1], number[2], number[3], 3]);
@@ -75,7 +75,7 @@ fn a_request_is_the_same_whether_or_not_it_was_looked_at_closely() {
 
 #[test]
 fn what_a_request_waits_for_stands_in_it() {
-    let (two, mut qp, _) = scene();
+    let (two, mut qp) = scene();
     write(&mut qp, 0, SendFlags::empty());
     let _first = register(&two, &mut qp, 1);
     write(&mut qp, 2, SendFlags::empty());
@@ -94,22 +94,22 @@ fn what_a_request_waits_for_stands_in_it() {
 
 #[test]
 fn a_run_asks_for_a_completion_by_itself() {
-    let (two, mut qp, _) = scene();
+    let (two, mut qp) = scene();
     // 16 requests of three blocks: a ring of 64, half of which may go without.
     for at in 0..40 {
         write(&mut qp, at, SendFlags::empty());
     }
-    let signaled: Vec<u64> = (0..40).filter(|at| flags(&two, &qp, *at) & 2 << 2 != 0).collect();
+    let signaled: Vec<u16> = (0..40).filter(|at| flags(&two, &qp, *at) & 2 << 2 != 0).collect();
     assert_eq!(signaled, [32]);
 }
 
 #[test]
 fn a_completion_ends_the_requests_up_to_the_one_it_names() {
-    let (mut two, mut qp, mut played) = scene();
+    let (mut two, mut qp) = scene();
     (0..5).for_each(|at| write(&mut qp, at, SendFlags::empty()));
-    played.complete(&qp, 0);
-    played.complete(&qp, 3);
-    played.complete(&qp, 4);
+    complete(&two, &qp, 0);
+    complete(&two, &qp, 3);
+    complete(&two, &qp, 4);
     assert_eq!(take(&mut two, &mut qp), Ok(vec![0]));
     assert_eq!(take(&mut two, &mut qp), Ok(vec![1, 2, 3]));
     assert_eq!(take(&mut two, &mut qp), Ok(vec![4]));
@@ -118,43 +118,44 @@ fn a_completion_ends_the_requests_up_to_the_one_it_names() {
 
 #[test]
 fn a_completion_of_nothing_posted_is_refused() {
-    let (mut two, mut qp, mut played) = scene();
-    played.complete(&qp, 0);
+    let (mut two, mut qp) = scene();
+    complete(&two, &qp, 0);
     assert_eq!(take(&mut two, &mut qp).unwrap_err().wqe_counter, 0);
     (0..3).for_each(|at| write(&mut qp, at, SendFlags::empty()));
-    played.complete(&qp, 3);
+    complete(&two, &qp, 3);
     assert_eq!(take(&mut two, &mut qp).unwrap_err().wqe_counter, 3);
     assert!(qp.has_outstanding(), "nothing has ended");
-    played.complete(&qp, 2);
+    complete(&two, &qp, 2);
     assert_eq!(take(&mut two, &mut qp), Ok(vec![0, 1, 2]));
-    played.complete(&qp, 2);
+    complete(&two, &qp, 2);
     assert!(take(&mut two, &mut qp).is_err(), "a second time");
 }
 
 #[test]
 fn a_counter_inside_a_request_ends_nothing_behind_it() {
-    let (mut two, mut qp, mut played) = scene();
+    let (mut two, mut qp) = scene();
     write(&mut qp, 0, SendFlags::empty());
     let mr = register(&two, &mut qp, 1);
     write(&mut qp, 2, SendFlags::empty());
     assert_eq!(qp.mr_state(&mr), MrState::Posted);
     // Blocks 1 to 3 are the registration's.
-    played.complete(&qp, 2);
+    complete(&two, &qp, 2);
     assert_eq!(take(&mut two, &mut qp), Ok(vec![0, 1]));
     assert_eq!(qp.mr_state(&mr), MrState::Valid);
-    played.complete(&qp, 4);
+    complete(&two, &qp, 4);
     assert_eq!(take(&mut two, &mut qp), Ok(vec![2]));
 }
 
 #[test]
 fn an_error_inside_a_request_fails_that_one() {
     for inside in 1..4 {
-        let (mut two, mut qp, mut played) = scene();
+        let (mut two, mut qp) = scene();
         write(&mut qp, 0, SendFlags::empty());
         let mr = register(&two, &mut qp, 1);
         write(&mut qp, 2, SendFlags::empty());
         // Blocks 1 to 3 are the registration's.
-        played.fail(&qp, inside, CqeSyndrome::LOCAL_PROT_ERR);
+        let of = Sender::Qp(qp.qpn().0);
+        two.world.nic(0).play_failure(of, inside, CqeSyndrome::LOCAL_PROT_ERR);
         let mut ended = Vec::new();
         let end = |wc: Wc<()>| ended.push((wc.wr_id, wc.result.map_err(|error| error.syndrome)));
         qp.complete(two.a.cq.poll().unwrap(), end).unwrap();
@@ -166,7 +167,7 @@ fn an_error_inside_a_request_fails_that_one() {
 
 #[test]
 fn positions_go_on_after_a_reset_and_counters_start_over() {
-    let (mut two, mut qp, _) = scene();
+    let (mut two, mut qp) = scene();
     write(&mut qp, 0, SendFlags::SIGNALED);
     let mr = register(&two, &mut qp, 1);
     qp.to_error().unwrap();
@@ -182,7 +183,7 @@ fn positions_go_on_after_a_reset_and_counters_start_over() {
     qp.connect(&rtr(&two.a, &two.b, Qpn(0x123), 0)).unwrap();
     qp.activate(&rts(0)).unwrap();
     write(&mut qp, 2, SendFlags::empty());
-    assert_eq!(qp.last_wqe_counter(), 0);
+    assert_eq!(block(&two, &qp, 0)[..4], [0, 0, 0, 0x08], "the counter starts over");
     assert_eq!(flags(&two, &qp, 0), 0, "no fence of the life before");
     assert_eq!(qp.free_blocks(), 63);
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::net::Ipv4Addr;
 
-use common::{Side, Two, ids, pattern, small, syndromes, take};
+use common::{Side, Two, ids, pattern, rts, small, syndromes, take};
 use ferrocx_core::{FlowMatch, Ipv4Match, MacAddr};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::CapOverride;
@@ -27,19 +27,28 @@ const LENGTH: u8 = CqeSyndrome::LOCAL_LENGTH_ERR.0;
 const PROTECTION: u8 = CqeSyndrome::LOCAL_PROT_ERR.0;
 const FLUSHED: u8 = CqeSyndrome::WR_FLUSH_ERR.0;
 
-fn raw<B: Buffers>(side: &Side) -> RawQp<Rtr, B> {
-    let qp = side.pd.create_raw_qp(&side.cq, &side.cq, &small()).unwrap();
-    qp.init().unwrap().receive().unwrap()
+/// A queue pair in RTR: frames arrive.
+fn raw<B: Buffers>(side: &Side, config: &QpConfig) -> Qp<B> {
+    let mut qp = in_reset(side, config);
+    qp.init(&InitAttr::default()).unwrap();
+    qp.receive().unwrap();
+    qp
 }
 
-fn ready<B: Buffers>(side: &Side) -> RawQp<Rts, B> {
-    raw(side).activate().unwrap()
+fn in_reset<B: Buffers>(side: &Side, config: &QpConfig) -> Qp<B> {
+    side.qp(&QpConfig { qp_type: QpType::Raw, ..*config })
+}
+
+fn ready<B: Buffers>(side: &Side, config: &QpConfig) -> Qp<B> {
+    let mut qp = raw(side, config);
+    qp.activate(&rts(0)).unwrap();
+    qp
 }
 
 /// A queue pair on each side, each with the frames to its own address.
 fn pair<B: Buffers>(two: &Two) -> (Qp<B>, Qp<B>) {
     let make = |side: &Side| {
-        let mut qp = ready(side).erase();
+        let mut qp = ready(side, &small());
         qp.create_flow(&to(side.mac())).unwrap();
         qp
     };
@@ -123,11 +132,8 @@ fn short_frames_are_filled_up_to_the_minimum_of_the_wire() {
 fn frames_are_gathered_scattered_and_sent_inline() {
     let mut two = Two::new();
     let config = QpConfig { max_send_sge: 2, max_recv_sge: 2, max_inline_bytes: 200, ..small() };
-    let make = |side: &Side| -> Qp<[Buf; 2]> {
-        let qp = side.pd.create_raw_qp(&side.cq, &side.cq, &config).unwrap();
-        qp.init().unwrap().receive().unwrap().activate().unwrap().erase()
-    };
-    let (mut qa, mut qb) = (make(&two.a), make(&two.b));
+    let (mut qa, mut qb): (Qp<[Buf; 2]>, Qp<[Buf; 2]>) =
+        (ready(&two.a, &config), ready(&two.b, &config));
     qb.create_flow(&to(two.b.mac())).unwrap();
     let (ma, mb) = (two.a.mr(), two.b.mr());
     let bytes = frame(two.b.mac(), two.a.mac(), EXPERIMENTAL, 700);
@@ -243,13 +249,10 @@ fn frames_without_a_receive_are_counted_and_the_next_ones_arrive() {
 #[test]
 fn rules_steer_by_address_ethertype_and_everything() {
     let mut two = Two::new();
-    let mut qa = ready::<Buf>(&two.a).erase();
+    let mut qa = ready::<Buf>(&two.a, &small());
     let users = [7, 8, 9];
-    let mut queues: [Qp; 3] = users.map(|user_index| {
-        let config = QpConfig { user_index, ..small() };
-        let qp = two.b.pd.create_raw_qp(&two.b.cq, &two.b.cq, &config).unwrap();
-        qp.init().unwrap().receive().unwrap().erase()
-    });
+    let mut queues: [Qp; 3] =
+        users.map(|user_index| raw(&two.b, &QpConfig { user_index, ..small() }));
     let (ma, mb, mac) = (two.a.mr(), two.b.mr(), two.b.mac());
     let typed = FlowMatch { ethertype: Some(EXPERIMENTAL), ..FlowMatch::default() };
     let typed = queues[0].create_flow(&typed).unwrap();
@@ -300,9 +303,9 @@ fn rules_steer_by_address_ethertype_and_everything() {
 #[test]
 fn each_state_takes_what_it_should() {
     let mut two = Two::new();
-    let mut qa = ready::<Buf>(&two.a).erase();
+    let mut qa = ready::<Buf>(&two.a, &small());
     let (ma, mb) = (two.a.mr(), two.b.mr());
-    let mut qb: Qp = two.b.pd.create_raw_qp(&two.b.cq, &two.b.cq, &small()).unwrap().erase();
+    let mut qb: Qp = in_reset(&two.b, &small());
     let everything = FlowMatch::default();
     let wr = SendWr::signaled(1, SendOp::Frame);
     for _life in 0..2 {
@@ -377,7 +380,7 @@ fn receives_come_back_from_states_that_do_not_send() {
     let mut two = Two::new();
     let mb = two.b.mr();
     for receives_frames in [false, true] {
-        let mut qp: Qp = two.b.pd.create_raw_qp(&two.b.cq, &two.b.cq, &small()).unwrap().erase();
+        let mut qp: Qp = in_reset(&two.b, &small());
         qp.init(&InitAttr::default()).unwrap();
         if receives_frames {
             qp.receive().unwrap();
@@ -542,7 +545,7 @@ fn dropping_ends_rules_and_lets_go_of_buffers() {
     assert_eq!(two.world.nic(1).state().port.counters.rx_steering_missed, 1);
     // The next one finds the place of the rule free, many times over.
     for _ in 0..100 {
-        let mut qp = raw::<Buf>(&two.b);
+        let mut qp = raw::<Buf>(&two.b, &small());
         qp.create_flow(&to(two.b.mac())).unwrap();
     }
     drop((mb, take(&mut two.a.cq, &mut qa)));

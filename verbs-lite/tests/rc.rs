@@ -112,8 +112,7 @@ fn several_buffers_are_gathered_and_scattered_in_order() {
     let mut two = Two::new();
     let (ma, mb) = (two.a.mr(), two.b.mr());
     let config = QpConfig { max_send_sge: 3, max_recv_sge: 3, ..small() };
-    let (qa, qb) = two.rc::<[Buf; 3]>(&config);
-    let (mut qa, mut qb) = (qa.erase(), qb.erase());
+    let (mut qa, mut qb) = two.rc::<[Buf; 3]>(&config);
     two.a.fill(0, &pattern(1000, 9));
     let cut = |mr: &Mr, at: [usize; 3], len: [usize; 3]| -> [Buf; 3] {
         std::array::from_fn(|i| mr.buf(at[i]..at[i] + len[i]).unwrap())
@@ -191,11 +190,11 @@ fn many_queue_pairs_take_turns_at_a_port_that_is_full() {
     let mut qps: Vec<Qp<()>> = Vec::new();
     for at in 0..50 {
         let config = QpConfig { user_index: at, ..small() };
-        let qp = two.a.pd.create_rc_qp(&two.a.cq, &two.a.cq, &config).unwrap();
-        let qp = qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap();
-        let number = qp.qpn();
-        let qp = qp.connect(&rtr(&two.a, &two.a, number, 0)).unwrap();
-        qps.push(qp.activate(&rts(0)).unwrap().erase());
+        let mut qp = two.a.qp(&config);
+        qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap();
+        qp.connect(&rtr(&two.a, &two.a, qp.qpn(), 0)).unwrap();
+        qp.activate(&rts(0)).unwrap();
+        qps.push(qp);
     }
     for round in 0..16_u64 {
         for (at, qp) in qps.iter_mut().enumerate() {
@@ -346,7 +345,7 @@ fn sizes_are_checked_and_completion_queues_cannot_overrun() {
     let two = Two::new();
     let tiny = two.a.device.create_cq(100).unwrap();
     assert_eq!(tiny.entries(), 128);
-    let create = |config: &QpConfig| two.a.pd.create_rc_qp::<Buf>(&tiny, &tiny, config);
+    let create = |config: &QpConfig| two.a.pd.create_qp::<Buf>(&tiny, config);
     let error = create(&QpConfig { max_send_wr: 128, ..small() }).unwrap_err();
     assert!(matches!(error, VerbsError::CqTooSmall { .. }), "{error}");
     for bad in [
@@ -411,18 +410,4 @@ fn queue_pairs_that_share_a_doorbell_page_lose_none() {
         }
     }
     two.world.assert_clean();
-}
-
-#[test]
-fn types_come_back_in_init_only_and_for_the_service_that_it_is() {
-    let two = Two::new();
-    let side = &two.a;
-    let made = || side.pd.create_rc_qp::<Buf>(&side.cq, &side.cq, &small()).unwrap().erase();
-    let reset = RcQp::<Init>::try_from(made()).unwrap_err();
-    assert_eq!(reset.state(), QpState::Reset);
-    let mut qp = made();
-    qp.init(&InitAttr::default()).unwrap();
-    let qp = UcQp::<Init>::try_from(qp).unwrap_err();
-    let qpn = qp.qpn();
-    assert_eq!(RcQp::<Init>::try_from(*qp).unwrap().qpn(), qpn);
 }

@@ -173,7 +173,7 @@ fn a_read_comes_through_a_key_that_ends_with_it() {
     let config = QpConfig { fast_reg: true, ..small() };
     let (_qa, qb) = two.rc::<()>(&config);
     let cq = std::mem::replace(&mut two.b.cq, two.b.device.create_cq(64).unwrap());
-    let lane = Lane { qp: qb.erase(), cq };
+    let lane = Lane { qp: qb, cq };
     let memories = vec![Arc::clone(&two.b.memory)];
     let config = RegistrarConfig { keys: 4, ..RegistrarConfig::default() };
     let (mut client, mut worker) =

@@ -45,7 +45,7 @@ impl Scene {
         let peer = two.a.mr();
         two.a.fill(0, &vec![0xa0; common::MEMORY_BYTES]);
         two.b.fill(0, &vec![0xb0; common::MEMORY_BYTES]);
-        Self { qa: qa.erase(), qb: qb.erase(), two, peer }
+        Self { qa, qb, two, peer }
     }
 
     fn settle(&mut self) -> Vec<Wc<Buf>> {
@@ -253,16 +253,9 @@ fn a_queue_pair_that_grants_the_peer_nothing() {
         let mut scene = Scene::new();
         let key = scene.bound(ALL);
         let two = &scene.two;
-        let make = |side: &common::Side, access| -> RcQp<Init> {
-            let qp = side.pd.create_rc_qp(&side.cq, &side.cq, &small()).unwrap();
-            qp.init(&InitAttr { access, qkey: 0 }).unwrap()
-        };
-        let (qa, qb) = (make(&two.a, ALL), make(&two.b, Access::empty()));
-        let (na, nb) = (qa.qpn(), qb.qpn());
-        let qa = qa.connect(&common::rtr(&two.a, &two.b, nb, 1)).unwrap();
-        let qb = qb.connect(&common::rtr(&two.b, &two.a, na, 1)).unwrap();
-        scene.qa = qa.activate(&common::rts(1)).unwrap().erase();
-        scene.qb = qb.activate(&common::rts(1)).unwrap().erase();
+        let (mut qa, mut qb) = (two.a.qp(&small()), two.b.qp(&small()));
+        two.join([&mut qa, &mut qb], [ALL, Access::empty()], &common::rts(0));
+        (scene.qa, scene.qb) = (qa, qb);
         let remote = key.remote();
         scene.assert_refused("no rights at the queue pair", name, remote, INVALID_REQUEST);
         drop(key);

@@ -11,12 +11,7 @@ use ferrocx_verbs_lite::*;
 const QKEY: u32 = 0x1122_3344;
 
 fn datagrams(two: &Two) -> (Qp, Qp) {
-    let make = |side: &common::Side| {
-        let qp = side.pd.create_ud_qp(&side.cq, &side.cq, &small()).unwrap();
-        let qp = qp.init(&InitAttr { access: Access::empty(), qkey: QKEY }).unwrap();
-        qp.receive().unwrap().activate(&rts(0)).unwrap().erase()
-    };
-    (make(&two.a), make(&two.b))
+    (two.a.datagrams(QKEY), two.b.datagrams(QKEY))
 }
 
 #[test]
@@ -71,16 +66,7 @@ fn a_wrong_qkey_is_lost_and_a_failed_send_queue_resumes() {
 fn an_unreliable_connection_sends_and_writes_without_answers() {
     let mut two = Two::new();
     let (ma, mb) = (two.a.mr(), two.b.mr());
-    let make = |side: &common::Side| -> UcQp<Init> {
-        let qp = side.pd.create_uc_qp(&side.cq, &side.cq, &small()).unwrap();
-        qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
-    };
-    let (qa, qb) = (make(&two.a), make(&two.b));
-    let (na, nb) = (qa.qpn(), qb.qpn());
-    let qa = qa.connect(&rtr(&two.a, &two.b, nb, 7)).unwrap();
-    let qb = qb.connect(&rtr(&two.b, &two.a, na, 7)).unwrap();
-    let mut qa = qa.activate(&rts(7)).unwrap().erase();
-    let mut qb = qb.activate(&rts(7)).unwrap().erase();
+    let (mut qa, mut qb) = two.rc(&QpConfig { qp_type: QpType::Uc, ..small() });
     let len = 3 * MTU + 5;
     two.a.fill(0, &pattern(len, 3));
     qb.post_recv(1, mb.buf(0..len).unwrap()).unwrap();
@@ -99,19 +85,56 @@ fn an_unreliable_connection_sends_and_writes_without_answers() {
 }
 
 #[test]
-fn a_refused_step_gives_the_queue_pair_back() {
+fn steps_out_of_order_and_requests_that_come_too_early_are_refused() {
     let two = Two::new();
-    let qp: RcQp<Reset> = two.a.pd.create_rc_qp(&two.a.cq, &two.a.cq, &small()).unwrap();
-    let qp = qp.init(&InitAttr::default()).unwrap();
+    let (mr, wr) = (two.a.mr(), SendWr::signaled(1, SendOp::Send));
+    let mut qp: Qp = two.a.qp(&small());
+    let rtr = rtr(&two.a, &two.b, Qpn(5), 0);
+    let wrong = |step: Result<(), VerbsError>, state: QpState, start: QpState| {
+        let Err(VerbsError::WrongState { is, needs }) = step else { panic!("{step:?}") };
+        assert_eq!((is, needs), (state, start));
+    };
+    let early = |qp: &mut Qp| {
+        assert_eq!(qp.post_send_inline(&wr, b"x").unwrap_err(), PostError::State);
+    };
+    wrong(qp.connect(&rtr), QpState::Reset, QpState::Init);
+    wrong(qp.activate(&rts(0)), QpState::Reset, QpState::Rtr);
+    wrong(qp.resume(), QpState::Reset, QpState::SqError);
+    let refused = qp.post_recv(1, mr.buf(0..8).unwrap()).unwrap_err();
+    assert_eq!(refused.cause, PostError::State);
+    early(&mut qp);
+    qp.init(&InitAttr::default()).unwrap();
+    wrong(qp.init(&InitAttr::default()), QpState::Init, QpState::Reset);
+    wrong(qp.activate(&rts(0)), QpState::Init, QpState::Rtr);
+    early(&mut qp);
+    qp.connect(&rtr).unwrap();
+    wrong(qp.connect(&rtr), QpState::Rtr, QpState::Init);
+    early(&mut qp);
+    qp.activate(&rts(0)).unwrap();
+    wrong(qp.activate(&rts(0)), QpState::Rts, QpState::Rtr);
+    wrong(qp.receive(), QpState::Rts, QpState::Init);
+    qp.post_send_inline(&wr, b"x").unwrap();
+    qp.to_error().unwrap();
+    wrong(qp.init(&InitAttr::default()), QpState::Error, QpState::Reset);
+    early(&mut qp);
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_refused_step_leaves_the_queue_pair_where_it_was() {
+    let two = Two::new();
+    let mut qp: Qp = two.a.qp(&small());
+    qp.init(&InitAttr::default()).unwrap();
     let bad = RtrAttr { max_dest_rd_atomic: 17, ..rtr(&two.a, &two.b, Qpn(5), 0) };
     let refused = qp.connect(&bad).unwrap_err();
-    assert!(matches!(refused.cause, VerbsError::OutOfRange { max: 16, .. }), "{refused}");
+    assert!(matches!(refused, VerbsError::OutOfRange { max: 16, .. }), "{refused}");
     let mut path = path(&two.a, &two.b);
     path.route.source.index = 200;
     let bad = RtrAttr { path, ..rtr(&two.a, &two.b, Qpn(5), 0) };
-    let refused = refused.qp.connect(&bad).unwrap_err();
-    assert!(matches!(refused.cause, VerbsError::Command(_)), "the device: {refused}");
-    refused.qp.connect(&rtr(&two.a, &two.b, Qpn(5), 0)).unwrap();
+    let refused = qp.connect(&bad).unwrap_err();
+    assert!(matches!(refused, VerbsError::Command(_)), "the device: {refused}");
+    assert_eq!(qp.state(), QpState::Init);
+    qp.connect(&rtr(&two.a, &two.b, Qpn(5), 0)).unwrap();
 }
 
 fn readable(fd: &impl AsFd) -> bool {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MEMORY_BYTES, Side, Two, ids, pattern, rtr, rts, small, syndromes, take};
+use common::{MEMORY_BYTES, Side, Two, ids, pattern, rts, small, syndromes, take};
 use ferrocx_core::Event;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::QueryRmp;
@@ -22,21 +22,26 @@ struct Scene {
     two: Two,
 }
 
+/// A queue pair whose receives come from `srq` and complete in `recv_cq`.
+fn create<B: Buffers>(side: &Side, recv_cq: &Cq, srq: &Srq<B>) -> Result<Qp<B>, VerbsError> {
+    let queues = QpQueues { send_cq: &side.cq, recv_cq, srq: Some(srq) };
+    side.pd.create_qp(queues, &small())
+}
+
+fn on<B: Buffers>(side: &Side, srq: &Srq<B>) -> Qp<B> {
+    create(side, &side.cq, srq).unwrap()
+}
+
 impl Scene {
     fn new(count: usize, config: &SrqConfig) -> Self {
         let two = Two::new();
         let srq: Srq = two.b.pd.create_srq(config).unwrap();
         let (mut qas, mut qbs) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let (a, b) = (&two.a, &two.b);
-            let init = InitAttr { access: Access::REMOTE, qkey: 0 };
-            let qa: RcQp<Reset> = a.pd.create_rc_qp(&a.cq, &a.cq, &small()).unwrap();
-            let qb = b.pd.create_rc_qp_on_srq(&b.cq, &b.cq, &srq, &small()).unwrap();
-            let (na, nb) = (qa.qpn(), qb.qpn());
-            let qa = qa.init(&init).unwrap().connect(&rtr(a, b, nb, 5)).unwrap();
-            let qb = qb.init(&init).unwrap().connect(&rtr(b, a, na, 9)).unwrap();
-            qas.push(qa.activate(&rts(9)).unwrap().erase());
-            qbs.push(qb.activate(&rts(5)).unwrap().erase());
+            let (mut qa, mut qb) = (two.a.qp(&small()), on(&two.b, &srq));
+            two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &rts(0));
+            qas.push(qa);
+            qbs.push(qb);
         }
         let (ma, mb) = (two.a.mr(), two.b.mr());
         Self { qas, qbs, srq, ma, mb, two }
@@ -107,14 +112,8 @@ fn lists_of_several_buffers_are_filled_in_order() {
     let mut two = Two::new();
     let config = SrqConfig { max_wr: 4, max_sge: 2 };
     let mut srq: Srq<[Buf; 2]> = two.b.pd.create_srq(&config).unwrap();
-    let (a, b) = (&two.a, &two.b);
-    let qa: RcQp<Reset> = a.pd.create_rc_qp(&a.cq, &a.cq, &small()).unwrap();
-    let qb = b.pd.create_rc_qp_on_srq(&b.cq, &b.cq, &srq, &small()).unwrap();
-    let (na, nb) = (qa.qpn(), qb.qpn());
-    let qa = qa.init(&InitAttr::default()).unwrap().connect(&rtr(a, b, nb, 5)).unwrap();
-    let qb = qb.init(&InitAttr::default()).unwrap().connect(&rtr(b, a, na, 9)).unwrap();
-    let mut qa = qa.activate(&rts(9)).unwrap().erase();
-    let mut qb = qb.activate(&rts(5)).unwrap().erase();
+    let (mut qa, mut qb) = (two.a.qp(&small()), on(&two.b, &srq));
+    two.join([&mut qa, &mut qb], [Access::empty(); 2], &rts(0));
     let mb = two.b.mr();
     let list = [mb.buf(100..110).unwrap(), mb.buf(50..90).unwrap()];
     srq.post_recv(1, list).unwrap();
@@ -141,14 +140,15 @@ fn lists_of_several_buffers_are_filled_in_order() {
 fn datagrams_of_two_queue_pairs_share_receives() {
     let mut two = Two::new();
     let mut srq: Srq = two.b.pd.create_srq(&SrqConfig::default()).unwrap();
-    let init = InitAttr { access: Access::empty(), qkey: QKEY };
-    let finish = |qp: UdQp<Reset>| {
-        let qp = qp.init(&init).unwrap().receive().unwrap();
-        qp.activate(&rts(0)).unwrap().erase()
-    };
     let (a, b) = (&two.a, &two.b);
-    let mut qa = finish(a.pd.create_ud_qp(&a.cq, &a.cq, &small()).unwrap());
-    let make = || finish(b.pd.create_ud_qp_on_srq(&b.cq, &b.cq, &srq, &small()).unwrap());
+    let mut qa = a.datagrams(QKEY);
+    let make = || {
+        let queues = QpQueues { srq: Some(&srq), ..QpQueues::from(&b.cq) };
+        let config = QpConfig { qp_type: QpType::Ud, ..small() };
+        let mut qp = b.pd.create_qp(queues, &config).unwrap();
+        b.start(&mut qp, QKEY);
+        qp
+    };
     let mut qbs = [make(), make()];
     let mb = two.b.mr();
     for id in 0..4 {
@@ -234,10 +234,10 @@ fn what_does_not_belong_together_is_refused() {
     let refused = scene.srq.post_recv(1, foreign.buf(0..8).unwrap()).unwrap_err();
     assert_eq!(refused.cause, PostError::Pd);
     let (a, b) = (&scene.two.a, &scene.two.b);
-    let refused = a.pd.create_rc_qp_on_srq(&a.cq, &a.cq, &scene.srq, &small()).unwrap_err();
+    let refused = create(a, &a.cq, &scene.srq).unwrap_err();
     assert!(matches!(refused, VerbsError::OtherDevice { .. }), "{refused}");
     let small_cq = b.device.create_cq(2).unwrap();
-    let refused = b.pd.create_rc_qp_on_srq(&b.cq, &small_cq, &scene.srq, &small()).unwrap_err();
+    let refused = create(b, &small_cq, &scene.srq).unwrap_err();
     assert!(matches!(refused, VerbsError::CqTooSmall { need: 4, free: 2 }), "{refused}");
     for bad in [SrqConfig { max_wr: 0, max_sge: 1 }, SrqConfig { max_wr: 1, max_sge: 0 }] {
         assert!(matches!(b.pd.create_srq::<Buf>(&bad), Err(VerbsError::OutOfRange { .. })));
@@ -259,12 +259,12 @@ fn one_share_of_a_completion_queue_is_enough_for_all() {
     let side: &Side = &two.b;
     let srq: Srq = side.pd.create_srq(&SrqConfig { max_wr: 31, max_sge: 1 }).unwrap();
     let cq = side.device.create_cq(32).unwrap();
-    let make = || side.pd.create_rc_qp_on_srq(&side.cq, &cq, &srq, &small()).unwrap();
+    let make = || create(side, &cq, &srq).unwrap();
     let qps: Vec<_> = (0..20).map(|_| make()).collect();
     drop(qps);
     drop(srq);
     let _whole: Srq = side.pd.create_srq(&SrqConfig { max_wr: 31, max_sge: 1 }).unwrap();
-    let _qp = side.pd.create_rc_qp_on_srq(&side.cq, &cq, &_whole, &small()).unwrap();
+    let _qp = create(side, &cq, &_whole).unwrap();
     two.world.assert_clean();
 }
 

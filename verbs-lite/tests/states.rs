@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Side, Two, rtr, rts, small, syndromes, take};
+use common::{Two, rts, small, syndromes, take};
 use ferrocx_verbs_lite::*;
 use proptest::prelude::*;
 
@@ -68,27 +68,11 @@ struct Run {
     two: Two,
 }
 
-fn lead(two: &Two, qa: &mut Qp, qb: &mut Qp) {
-    let (na, nb) = (qa.qpn(), qb.qpn());
-    let attr = InitAttr { access: Access::REMOTE, qkey: 0 };
-    let sides: [(&mut Qp, &Side, &Side, Qpn); 2] =
-        [(qa, &two.a, &two.b, nb), (qb, &two.b, &two.a, na)];
-    for (qp, own, peer, qpn) in sides {
-        qp.init(&attr).unwrap();
-        qp.connect(&rtr(own, peer, qpn, 7)).unwrap();
-        qp.activate(&rts(7)).unwrap();
-    }
-}
-
 impl Run {
     fn new() -> Self {
         let two = Two::new();
         let config = QpConfig { fast_reg: true, max_send_wr: 64, ..small() };
-        let make = |side: &Side| -> Qp {
-            side.pd.create_rc_qp(&side.cq, &side.cq, &config).unwrap().erase()
-        };
-        let (mut qa, mut qb) = (make(&two.a), make(&two.b));
-        lead(&two, &mut qa, &mut qb);
+        let (qa, qb) = two.rc(&config);
         let access = ACCESS | Access::MW_BIND;
         let region = two.b.pd.reg_mr(&two.b.memory, 0..65536, access).unwrap();
         let places = [const { Place::Empty }; SLOTS];
@@ -283,7 +267,7 @@ impl Run {
     fn restart(&mut self) {
         self.qa.reset().unwrap();
         self.qb.reset().unwrap();
-        lead(&self.two, &mut self.qa, &mut self.qb);
+        self.two.join([&mut self.qa, &mut self.qb], [Access::REMOTE; 2], &rts(0));
     }
 
     /// The syndrome of a write of the peer.

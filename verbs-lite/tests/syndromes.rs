@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MEMORY_BYTES, Two, rts, small, syndromes, take};
+use common::{MEMORY_BYTES, Two, small, syndromes, take};
 use ferrocx_model::roce::icrc::icrc;
 use ferrocx_model::wire::{Fcs, Received, Wire, link};
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -66,7 +66,7 @@ impl Scene {
     fn over(two: Two) -> Self {
         let (qa, qb) = two.rc(&QpConfig { fast_reg: true, ..small() });
         let (ma, mb) = (two.a.mr(), two.b.mr());
-        Self { qa: qa.erase(), qb: qb.erase(), ma, mb, two }
+        Self { qa, qb, ma, mb, two }
     }
 
     fn new() -> Self {
@@ -107,9 +107,7 @@ fn provoke(code: u8) -> (Vec<u8>, Vec<u8>) {
         0x02 => {
             // Datagrams from an address that was taken away.
             let side = &scene.two.a;
-            let qp = side.pd.create_ud_qp(&side.cq, &side.cq, &small()).unwrap();
-            let qp = qp.init(&InitAttr { access: Access::empty(), qkey: 5 }).unwrap();
-            scene.qa = qp.receive().unwrap().activate(&rts(0)).unwrap().erase();
+            scene.qa = side.datagrams(5);
             let path = common::path(&scene.two.a, &scene.two.b);
             scene.two.a.device.remove_gid(&path.route.source).unwrap();
             let to = AddressHandle::new(&path, Qpn(9), 5);
@@ -157,17 +155,9 @@ fn provoke(code: u8) -> (Vec<u8>, Vec<u8>) {
             scene.post(SendOp::WriteImm(RemoteAddr { rkey: Rkey(5), ..scene.remote() }, 7))
         }
         0x12 => {
-            let (a, b) = (&scene.two.a, &scene.two.b);
-            let make = |side: &common::Side| -> RcQp<Init> {
-                let qp = side.pd.create_rc_qp(&side.cq, &side.cq, &small()).unwrap();
-                qp.init(&InitAttr::default()).unwrap()
-            };
-            let (qa, qb) = (make(a), make(b));
-            let (na, nb) = (qa.qpn(), qb.qpn());
-            let qa = qa.connect(&common::rtr(a, b, nb, 1)).unwrap();
-            let qb = qb.connect(&common::rtr(b, a, na, 1)).unwrap();
-            let qa = qa.activate(&rts(1)).unwrap().erase();
-            let qb = qb.activate(&rts(1)).unwrap().erase();
+            let two = &scene.two;
+            let (mut qa, mut qb) = (two.a.qp(&small()), two.b.qp(&small()));
+            two.join([&mut qa, &mut qb], [Access::empty(); 2], &common::rts(0));
             (scene.qa, scene.qb) = (qa, qb);
             let remote = scene.remote();
             scene.post(SendOp::Write(remote))

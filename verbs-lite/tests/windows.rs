@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MEMORY_BYTES, Side, Two, ids, small, syndromes};
+use common::{MEMORY_BYTES, Two, ids, small, syndromes};
 use ferrocx_verbs_lite::*;
 
 const RIGHTS: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
@@ -33,7 +33,7 @@ impl Scene {
         let peer = two.a.mr();
         two.a.fill(0, &vec![0xa0; MEMORY_BYTES]);
         two.b.fill(0, &vec![0xb0; MEMORY_BYTES]);
-        Self { qa: qa.erase(), qb: qb.erase(), region, peer, two }
+        Self { qa, qb, region, peer, two }
     }
 
     fn settle(&mut self) -> Vec<Wc<Buf>> {
@@ -100,18 +100,9 @@ impl Scene {
     /// Another connection between the two, which takes the place of the first one; that one is
     /// returned, alive.
     fn reconnect(&mut self, pd: &Pd) -> (Qp, Qp) {
-        let make = |side: &Side, pd: &Pd| -> RcQp<Init> {
-            let config = QpConfig { fast_reg: true, ..small() };
-            let qp = pd.create_rc_qp(&side.cq, &side.cq, &config).unwrap();
-            qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
-        };
-        let two = &self.two;
-        let (qa, qb) = (make(&two.a, &two.a.pd), make(&two.b, pd));
-        let (na, nb) = (qa.qpn(), qb.qpn());
-        let qa = qa.connect(&common::rtr(&two.a, &two.b, nb, 1)).unwrap();
-        let qb = qb.connect(&common::rtr(&two.b, &two.a, na, 1)).unwrap();
-        let qa = qa.activate(&common::rts(1)).unwrap().erase();
-        let qb = qb.activate(&common::rts(1)).unwrap().erase();
+        let (two, config) = (&self.two, QpConfig { fast_reg: true, ..small() });
+        let (mut qa, mut qb) = (two.a.qp(&config), pd.create_qp(&two.b.cq, &config).unwrap());
+        two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &common::rts(0));
         (std::mem::replace(&mut self.qa, qa), std::mem::replace(&mut self.qb, qb))
     }
 }

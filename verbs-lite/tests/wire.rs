@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Two, pattern, rtr, rts, small};
+use common::{Two, pattern, rts, small};
 use ferrocx_model::wire::{Impair, ImpairConfig, SplitMix64, link};
 use ferrocx_verbs_lite::*;
 
@@ -27,16 +27,10 @@ const CYCLES: u64 = 400;
 
 fn connected(two: &Two) -> (Qp, Qp) {
     let config = QpConfig { fast_reg: true, max_send_wr: 64, max_recv_wr: 32, ..small() };
-    let make = |side: &common::Side| -> RcQp<Init> {
-        let qp = side.pd.create_rc_qp(&side.cq, &side.cq, &config).unwrap();
-        qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
-    };
-    let (qa, qb) = (make(&two.a), make(&two.b));
-    let (na, nb) = (qa.qpn(), qb.qpn());
-    let qa = qa.connect(&rtr(&two.a, &two.b, nb, 0xff_fff0)).unwrap();
-    let qb = qb.connect(&rtr(&two.b, &two.a, na, 0xff_fff0)).unwrap();
-    let patient = RtsAttr { timeout: 5, retry_count: 7, rnr_retry: 7, ..rts(0xff_fff0) };
-    (qa.activate(&patient).unwrap().erase(), qb.activate(&patient).unwrap().erase())
+    let (mut qa, mut qb) = (two.a.qp(&config), two.b.qp(&config));
+    let patient = RtsAttr { timeout: 5, retry_count: 7, rnr_retry: 7, ..rts(0) };
+    two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &patient);
+    (qa, qb)
 }
 
 /// The bytes of a cycle: their number and seed follow from its tag.

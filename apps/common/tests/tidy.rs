@@ -8,6 +8,7 @@
 //! | tabs, trailing blanks, no newline at the end | all text | none |
 //! | superlatives, open tasks without an issue | all text | none |
 //! | `forbid(unsafe_code)` or `deny(unsafe_code)` | root of each crate | present |
+//! | places of bits as numbers, constants of `ferrocx-prm` defined again | driver crates | none |
 //! | `set -euo pipefail`, `--help` | programs in scripts | present |
 //!
 //! A reason is a comment line in the first 40 lines that starts with `Long file:`.
@@ -43,6 +44,9 @@ const BANNED: &[&str] = &[
 
 /// Open tasks; allowed only with an issue behind them, as in `TODO(#12)`.
 const OPEN: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
+
+/// Crates that drive the device: every place and value of a bit is that of `ferrocx-prm`.
+const DRIVERS: &[&str] = &["pmd/core/src/", "pmd/src/", "verbs-lite/src/"];
 
 /// Crates without a line of unsafe code.
 const FORBID: &[&str] = &["pmd/prm/", "pmd/model/src/", "apps/"];
@@ -162,6 +166,132 @@ fn every_file_of_the_tree_is_tidy() {
     let checked = files.iter().filter(|(path, _)| path != "apps/common/tests/tidy.rs");
     let found: Vec<String> = checked.flat_map(|(path, text)| findings(path, text)).collect();
     assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
+}
+
+/// Whether an access to the device's memory gives its place as a number: `load_be32::<0x2c>()`,
+/// `part::<0, 16>()`, `read_be32(at + 0x30)`.
+fn has_literal_place(line: &str) -> bool {
+    const CONSTANT: &[&str] = &["load_", "store_", "part::<"];
+    let code = line.split("//").next().unwrap_or_default();
+    let is_number = |text: &str| text.trim_start().starts_with(|c: char| c.is_ascii_digit());
+    let starts = |words: &[&str]| words.iter().any(|word| code.contains(word));
+    let constant = starts(CONSTANT) && code.split("::<").skip(1).any(is_number);
+    // A place is the first argument; a store of one argument is into a word that has none.
+    let places = |word: &str, least: usize| {
+        code.split(word).skip(1).any(|rest| {
+            let Some((_, rest)) = rest.split_once('(').filter(|(name, _)| !name.contains("::<"))
+            else {
+                return false;
+            };
+            let mut arguments = rest.split(',');
+            let place = arguments.next().unwrap_or_default();
+            let place = place.split(')').next().unwrap_or_default();
+            arguments.count() + 1 >= least && place.split('+').any(is_number)
+        })
+    };
+    let loads = ["load_be", "load_acquire_be", "read_be"];
+    let stores = ["store_be", "store_release_be", "write_be"];
+    let computed = loads.iter().any(|word| places(word, 1));
+    constant || computed || stores.iter().any(|word| places(word, 2))
+}
+
+/// The name of a constant of numbers, and what it is defined as.
+fn constant(line: &str) -> Option<(&str, &str)> {
+    let (_, rest) = line.split_once("const ")?;
+    let (name, rest) = rest.split_once(": ")?;
+    let (_, value) = rest.split_once(" = ")?;
+    Some((name, value.trim_end_matches(';')))
+}
+
+/// Names that `ferrocx-prm` has for values; those of a module `wq_type` also as `WQ_CYCLIC`.
+fn prm_names<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut names = Vec::new();
+    for text in files {
+        let mut module = "";
+        for line in text.lines() {
+            let trimmed = line.trim_start();
+            if let Some(rest) = trimmed.strip_prefix("pub mod ") {
+                module = rest.split(['_', ':', ' ']).next().unwrap_or_default();
+            } else if line == "}" {
+                module = "";
+            }
+            let row = trimmed.split_once(' ').filter(|(bit, _)| bit.parse::<u8>().is_ok());
+            let of_set = row.and_then(|(_, rest)| rest.split_once(':')).map(|(name, _)| name);
+            let Some(name) = constant(trimmed).map(|(name, _)| name).or(of_set) else { continue };
+            names.push(name.to_owned());
+            if !module.is_empty() {
+                names.push(format!("{}_{name}", module.to_uppercase()));
+            }
+        }
+    }
+    names
+}
+
+/// Places and values in a driver's file that should be those of `ferrocx-prm`.
+fn respelled(path: &str, text: &str, names: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.trim() == "#[cfg(test)]" {
+            break;
+        }
+        let mut say = |what: String| found.push(format!("{path}:{}: {what}", at + 1));
+        if has_literal_place(line) {
+            say("the place of a field as a number; name the field of ferrocx-prm".into());
+        }
+        let literal = |value: &str| {
+            value
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .all(|word| word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        if let Some((name, value)) = constant(line)
+            && literal(value)
+            && names.iter().any(|known| known == name)
+        {
+            say(format!("`{name}` is defined in ferrocx-prm"));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_bit_has_one_place() {
+    let files = files();
+    let prm = files.iter().filter(|(path, _)| path.starts_with("pmd/prm/src/"));
+    let names = prm_names(prm.map(|(_, text)| text.as_str()));
+    assert!(names.len() > 100, "only {} names found", names.len());
+    let is_driver = |path: &str| {
+        DRIVERS.iter().any(|folder| path.starts_with(folder))
+            && path.ends_with(".rs")
+            && !is_tests(path)
+    };
+    let found: Vec<String> = files
+        .iter()
+        .filter(|(path, _)| is_driver(path))
+        .flat_map(|(path, text)| respelled(path, text, &names))
+        .collect();
+    assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
+
+    let planted = |line: &str| respelled("a.rs", line, &names).len();
+    for line in [
+        "let len = cqe.load_be32::<0x2c>();",
+        "slot.store_raw64::<8>(0);",
+        "block.part::<0, DS_BYTES>()",
+        "buf.store_be32(entry + 0x3c, 1);",
+        "bar.read_be32(offset::HEALTH_BUFFER + 0x30)",
+        "const CE_ALWAYS: u32 = 2 << 2;",
+        "const WQ_CYCLIC: u32 = 1;",
+        "    const L4_UDP: u32 = 1 << 30;",
+    ] {
+        assert_eq!(planted(line), 1, "{line}");
+    }
+    for line in [
+        "let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();",
+        "bar.read_be32(offset::HEALTH_BUFFER + at)",
+        "const BURST: usize = 32;",
+        "const CE: u32 = CE_ALWAYS;",
+    ] {
+        assert_eq!(planted(line), 0, "{line}");
+    }
 }
 
 #[test]

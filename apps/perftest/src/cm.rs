@@ -1,7 +1,7 @@
 //! `--cm`: two ends of ours meet through the RDMA connection manager, by address and port, and so
 //! does every queue pair that is measured; MAC addresses are asked for. Stock perftest's `-R`.
 //!
-//! The first connection is a stream of bytes over SEND and RECV, [`Talk`], for the lines of
+//! The first connection is a stream of bytes over SEND and RECV, [`CmStream`], for the lines of
 //! [`crate::exchange`]. Those of a round are made on the same port, one after the other, each with
 //! its number as private data.
 
@@ -17,7 +17,7 @@ use ferrocx_verbs_lite::cm::{
     ConnectionManager, NotConnected,
 };
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, Gid, Init, InitAttr, Mr, Path, Qp, QpConfig, RcQp, SendOp, SendWr, WcOpcode,
+    Access, Buf, Cq, Gid, InitAttr, Mr, Path, Qp, QpConfig, SendOp, SendWr, WcOpcode,
 };
 
 use crate::end::End;
@@ -46,7 +46,7 @@ pub struct Cm {
 
 /// The other end, as the connection manager knows it.
 #[derive(Debug)]
-pub struct Peer {
+pub struct CmPeer {
     manager: ConnectionManager,
     address: SocketAddr,
     /// Of the end that waits.
@@ -86,8 +86,8 @@ impl Cm {
         end: &End,
         mut listener: CmListener,
         limit: Option<Duration>,
-    ) -> Result<(Talk, Peer)> {
-        let half = Half::new(end)?;
+    ) -> Result<(CmStream, CmPeer)> {
+        let half = UnconnectedStream::new(end)?;
         let start = Instant::now();
         let request = loop {
             if let Some(request) = listener.poll() {
@@ -108,14 +108,14 @@ impl Cm {
     /// # Errors
     ///
     /// No such name, no way there, or what the other end says.
-    pub fn call(&self, end: &End, host: &str, port: u16) -> Result<(Talk, Peer)> {
+    pub fn call(&self, end: &End, host: &str, port: u16) -> Result<(CmStream, CmPeer)> {
         let place = || format!("cannot connect to {host}, port {port}; does the other end wait?");
         let found: Vec<SocketAddr> = (host, port).to_socket_addrs().with_context(place)?.collect();
         let is_near = |to: &&SocketAddr| end.device.route(Gid::from(to.ip())).is_ok();
         let to = *found.iter().find(is_near).ok_or_else(|| {
             anyhow!("no address of this port reaches {host}; give one of its subnet with --ip")
         })?;
-        let half = Half::new(end)?;
+        let half = UnconnectedStream::new(end)?;
         let connecting = made(self.manager.connect(half.qp, to, &ConnParams::default()));
         let connected = connecting.and_then(|it| made(it.wait())).with_context(place)?;
         Ok(self.meet(half.cq, half.mr, connected, None))
@@ -127,24 +127,17 @@ impl Cm {
         mr: Mr,
         connected: Connected,
         listener: Option<CmListener>,
-    ) -> (Talk, Peer) {
+    ) -> (CmStream, CmPeer) {
         let Connected { qp, connection, .. } = connected;
         let (manager, wait) = (self.manager.clone(), self.wait);
         let address = connection.peer();
-        let talk = Talk {
-            qp: qp.erase(),
-            cq,
-            mr,
-            connection,
-            wait,
-            inbox: VecDeque::new(),
-            is_sending: false,
-        };
-        (talk, Peer { manager, address, listener, wait, joined: 0 })
+        let stream =
+            CmStream { qp, cq, mr, connection, wait, inbox: VecDeque::new(), is_sending: false };
+        (stream, CmPeer { manager, address, listener, wait, joined: 0 })
     }
 }
 
-impl Peer {
+impl CmPeer {
     /// The way to it, with its MAC address asked for.
     ///
     /// # Errors
@@ -160,7 +153,6 @@ impl Peer {
     ///
     /// The other end does not come, or what it says.
     pub fn join(&mut self, qp: Qp<Buf>, ack_timeout: u8) -> Result<(Qp<Buf>, Connection)> {
-        let qp = RcQp::<Init>::try_from(qp).map_err(|_| anyhow!("not in INIT"))?;
         let number = self.joined.to_be_bytes();
         let params = ConnParams { ack_timeout, private_data: &number, ..ConnParams::default() };
         let connecting = match self.request()? {
@@ -169,7 +161,7 @@ impl Peer {
         };
         let connected = made(made(connecting)?.wait())?;
         self.joined += 1;
-        Ok((connected.qp.erase(), connected.connection))
+        Ok((connected.qp, connected.connection))
     }
 
     /// The request for the next queue pair, at the end that waits for it.
@@ -198,21 +190,21 @@ fn made<T>(result: Result<T, NotConnected>) -> Result<T> {
 }
 
 /// A queue pair of a stream before it is connected.
-struct Half {
-    qp: RcQp<Init>,
+struct UnconnectedStream {
+    qp: Qp,
     cq: Cq,
     mr: Mr,
 }
 
-impl Half {
+impl UnconnectedStream {
     fn new(end: &End) -> Result<Self> {
         // Places to receive into, and one to send from.
         let (_, mr) = end.memory((RECEIVES + 1) * MESSAGE_BYTES, Access::empty())?;
         let cq = end.device.create_cq(256)?;
         let max_recv_wr = RECEIVES as u32;
         let config = QpConfig { max_send_wr: 4, max_recv_wr, ..QpConfig::default() };
-        let qp = end.pd.create_rc_qp(&cq, &cq, &config)?;
-        let mut qp = qp.init(&InitAttr::default()).map_err(|refused| refused.cause)?;
+        let mut qp = end.pd.create_qp(&cq, &config)?;
+        qp.init(&InitAttr::default())?;
         for at in 0..RECEIVES {
             qp.post_recv(at as u64, mr.buf(at * MESSAGE_BYTES..(at + 1) * MESSAGE_BYTES)?)?;
         }
@@ -222,7 +214,7 @@ impl Half {
 
 /// A stream of bytes over a connection.
 #[derive(Debug)]
-pub struct Talk {
+pub struct CmStream {
     qp: Qp<Buf>,
     cq: Cq,
     mr: Mr,
@@ -234,7 +226,7 @@ pub struct Talk {
     is_sending: bool,
 }
 
-impl Talk {
+impl CmStream {
     /// Takes what has ended; whether there was anything.
     fn poll(&mut self) -> Result<bool> {
         let Some(completion) = self.cq.poll() else { return Ok(false) };
@@ -319,7 +311,7 @@ fn broken(error: anyhow::Error) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, format!("{error:#}"))
 }
 
-impl Read for Talk {
+impl Read for CmStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if out.is_empty() || !self.fill().map_err(broken)? {
             return Ok(0);
@@ -328,7 +320,7 @@ impl Read for Talk {
     }
 }
 
-impl Write for Talk {
+impl Write for CmStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let len = bytes.len().min(MESSAGE_BYTES);
         if len > 0 {
@@ -342,7 +334,7 @@ impl Write for Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for CmStream {
     fn drop(&mut self) {
         // The other end should not have to find out by itself; it may be gone.
         if self.connection.disconnect(&[]).is_ok() {
@@ -363,10 +355,10 @@ mod tests {
     /// More than the receives of a stream hold.
     const LONG: usize = 20 * RECEIVES * MESSAGE_BYTES + 1;
 
-    fn speak(talk: &mut Talk, own: u8, other: u8) {
-        talk.write_all(&vec![own; LONG]).unwrap();
+    fn speak(stream: &mut CmStream, own: u8, other: u8) {
+        stream.write_all(&vec![own; LONG]).unwrap();
         let mut heard = vec![0; LONG];
-        talk.read_exact(&mut heard).unwrap();
+        stream.read_exact(&mut heard).unwrap();
         assert!(heard.iter().all(|byte| *byte == other));
     }
 
@@ -381,11 +373,11 @@ mod tests {
         std::thread::scope(|scope| {
             let there = &there;
             scope.spawn(move || {
-                let (mut talk, peer) = answering.accept(there, listener, None).unwrap();
-                speak(&mut talk, 2, 1);
-                assert_eq!(talk.read(&mut [0; 8]).unwrap(), 0);
+                let (mut stream, peer) = answering.accept(there, listener, None).unwrap();
+                speak(&mut stream, 2, 1);
+                assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
                 assert_eq!(peer.path().unwrap().dmac.0, [2, 0xfe, 0x0c, 0, 0, 1]);
-                let broken = talk.write(b"nobody").unwrap_err().to_string();
+                let broken = stream.write(b"nobody").unwrap_err().to_string();
                 assert!(broken.starts_with("the other end has hung up"), "{broken}");
             });
             let calling = Cm::open(&here, Wait::Yield).unwrap();
@@ -393,9 +385,9 @@ mod tests {
             assert!(far.starts_with("no address of this port reaches 192.0.2.1"), "{far}");
             let deaf = format!("{:#}", calling.call(&here, &host, 7).unwrap_err());
             assert!(deaf.contains("nobody listens on that port"), "{deaf}");
-            let (mut talk, _) = calling.call(&here, &host, net.port).unwrap();
-            speak(&mut talk, 1, 2);
-            drop(talk);
+            let (mut stream, _) = calling.call(&here, &host, net.port).unwrap();
+            speak(&mut stream, 1, 2);
+            drop(stream);
         });
         here.close().unwrap();
         there.close().unwrap();

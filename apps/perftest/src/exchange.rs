@@ -19,6 +19,16 @@ use crate::measure::Measure;
 /// Longest line: offers of many queue pairs.
 const MAX_LINE_BYTES: u64 = 4 << 20;
 
+/// Which end this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It sends first.
+    Client,
+    /// It answers.
+    Server,
+}
+
 /// The first line of each end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {

@@ -11,6 +11,9 @@ use ferrocx_verbs_lite::{Gid, Psn, Qpn};
 
 /// Bytes of an address, with the zero at its end.
 pub const ADDRESS_BYTES: usize = 52;
+/// Addresses that `ibv_srq_pingpong` says, however many queue pairs it uses. Source: rdma-core,
+/// libibverbs/examples/srq_pingpong.c.
+pub const SRQ_ADDRESSES: usize = 256;
 /// What the client ends with.
 const DONE: &[u8; 5] = b"done\0";
 

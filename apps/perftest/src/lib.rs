@@ -3,18 +3,19 @@
 //! # Architecture
 //!
 //! - [`cli`] is the command line as text; [`config`] checks it.
-//! - [`end`] brings up a port: a device through VFIO, or two models on a cable.
-//! - [`cm`] brings two ends of ours together through the connection manager.
-//! - [`pingpong`] talks to rdma-core's `ibv_*_pingpong`, whose handshake [`handshake`] speaks, and
-//!   [`shared`] to the one with a shared receive queue.
+//! - [`end`] brings up a port: a device through VFIO, or two models on a cable. [`peer`] puts the
+//!   messages into memory of another device.
+//! - [`cm`] brings two ends of ours together through the connection manager; [`connector`] leads
+//!   queue pairs to those of the other end, that way or by what the ends told each other.
 //! - [`run`] measures between two ends of ours: [`round`] leads them through a round for each
 //!   size, in words of [`exchange`]; [`requester`] posts and takes the time, [`responder`] answers,
-//!   both on the queue pairs of [`flow`]. [`report`] says what came of it.
-//! - [`fastreg`] measures registration pipelines; [`target`] lends memory and keys to a program at
-//!   the other end, which tries what it may not do.
-//! - [`peer`] puts the messages into memory of another device.
+//!   both by a [`plan`] on queue pairs of [`queue_pair`], whose [`messages`] lie in registered
+//!   memory, on threads of a [`placement`]. [`report`] says what came of it.
 //! - [`pattern`] makes and checks the bytes of messages, [`landing`] those that are written without
 //!   a completion.
+//! - [`fastreg`] measures registration pipelines; [`target`] lends memory and keys to a program at
+//!   the other end, which tries what it may not do.
+//! - [`pingpong`] talks to rdma-core's `ibv_*_pingpong`, whose handshake [`handshake`] speaks.
 //!
 //! # What it does not do
 //!
@@ -42,22 +43,25 @@ use anyhow::Result;
 pub mod cli;
 pub mod cm;
 pub mod config;
+pub mod connector;
 pub mod end;
 pub mod exchange;
 pub mod fastreg;
-pub mod flow;
 pub mod handshake;
 pub mod landing;
 pub mod measure;
+pub mod messages;
 pub mod pattern;
 pub mod peer;
 pub mod pingpong;
+pub mod placement;
+pub mod plan;
+pub mod queue_pair;
 pub mod report;
 pub mod requester;
 pub mod responder;
 pub mod round;
 pub mod run;
-pub mod shared;
 pub mod target;
 pub mod tcp;
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Bytes that atomics work on.
+pub const ATOMIC_BYTES: usize = 8;
 /// Bytes of messages of one round at most, over all queue pairs.
 const ROUND_BYTES: usize = 64 << 20;
 

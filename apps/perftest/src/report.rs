@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use anyhow::Result;
 use ferrocx_app_common::report::{Table, short};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -13,6 +14,18 @@ use crate::measure::{Kind, Measure, Test};
 /// Quantiles that are printed, and what they are called.
 const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+
+/// Longest time that a histogram tells from longer ones, in nanoseconds.
+const MAX_NS: u64 = 60_000_000_000;
+
+/// A histogram that allocates nothing while it records.
+///
+/// # Errors
+///
+/// Never: the bounds are right.
+pub fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, MAX_NS, 3)?)
+}
 
 /// A round.
 #[derive(Debug)]

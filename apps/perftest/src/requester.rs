@@ -5,11 +5,9 @@ use std::time::Instant;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use crate::flow::{Crew, Polled};
 use crate::measure::{Kind, Test};
-
-/// Longest time that a histogram tells from longer ones, in nanoseconds.
-const MAX_NS: u64 = 60_000_000_000;
+use crate::queue_pair::{Polled, QpGroup};
+use crate::report::histogram;
 
 /// What one thread measured.
 #[derive(Debug)]
@@ -26,133 +24,124 @@ pub struct Sent {
     pub times: Histogram<u64>,
 }
 
-/// A histogram that allocates nothing while it records.
-///
-/// # Errors
-///
-/// Never: the bounds are right.
-pub fn histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, MAX_NS, 3)?)
-}
-
 /// Runs a round on the queue pairs of one thread.
 ///
 /// # Errors
 ///
 /// A request that failed, a wrong byte, or nothing for too long.
-pub fn run(crew: &mut Crew) -> Result<Sent> {
+pub fn run(group: &mut QpGroup) -> Result<Sent> {
     let mut times = histogram()?;
     let start = Instant::now();
-    match (crew.plan.measure.kind, crew.plan.measure.test) {
-        (Kind::Bw, _) => pump(crew)?,
-        (Kind::Lat, Test::Send) => ping_sends(crew, &mut times)?,
-        (Kind::Lat, Test::Write) => ping_writes(crew, &mut times)?,
-        (Kind::Lat, _) => one_by_one(crew, &mut times)?,
+    match (group.plan.measure.kind, group.plan.measure.test) {
+        (Kind::Bw, _) => pump(group)?,
+        (Kind::Lat, Test::Send) => ping_sends(group, &mut times)?,
+        (Kind::Lat, Test::Write) => ping_writes(group, &mut times)?,
+        (Kind::Lat, _) => one_by_one(group, &mut times)?,
     }
     let time = (start, Instant::now());
     Ok(Sent {
         time,
-        messages: crew.flows.iter().map(|flow| flow.side.posted).collect(),
-        checked: crew.flows.iter().map(|flow| flow.side.checked).sum(),
-        doorbells: crew.flows.iter().map(|flow| flow.qp.doorbells()).sum(),
+        messages: group.pairs.iter().map(|pair| pair.messages.posted).collect(),
+        checked: group.pairs.iter().map(|pair| pair.messages.checked).sum(),
+        doorbells: group.pairs.iter().map(|pair| pair.qp.doorbells()).sum(),
         times,
     })
 }
 
 /// As many messages on the way as allowed, until the round is over and all have ended.
-fn pump(crew: &mut Crew) -> Result<()> {
-    let deadline = crew.plan.deadline();
+fn pump(group: &mut QpGroup) -> Result<()> {
+    let deadline = group.plan.deadline();
     let mut last = Instant::now();
     loop {
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let (mut busy, mut open) = (false, false);
-        for flow in &mut crew.flows {
-            busy |= flow.fill(&crew.plan, is_late)?;
-            open |= flow.side.done < flow.side.posted;
-            open |= !crew.plan.is_over(flow.side.posted, is_late);
+        for pair in &mut group.pairs {
+            busy |= pair.fill(&group.plan, is_late)?;
+            open |= pair.messages.done < pair.messages.posted;
+            open |= !group.plan.is_over(pair.messages.posted, is_late);
         }
         if !open {
             return Ok(());
         }
-        while !matches!(crew.poll()?, Polled::Nothing) {
+        while !matches!(group.poll()?, Polled::Nothing) {
             busy = true;
         }
         if busy {
             last = Instant::now();
         } else {
-            crew.plan.idle(last)?;
+            group.plan.idle(last)?;
         }
     }
 }
 
 /// The time until a message is sent back, for each message.
-fn ping_sends(crew: &mut Crew, times: &mut Histogram<u64>) -> Result<()> {
-    let deadline = crew.plan.deadline();
-    while !ends(crew, deadline) {
+fn ping_sends(group: &mut QpGroup, times: &mut Histogram<u64>) -> Result<()> {
+    let deadline = group.plan.deadline();
+    while !ends(group, deadline) {
         let start = Instant::now();
-        post(crew)?;
-        while crew.flows.iter().any(|flow| flow.side.received < flow.side.posted) {
-            match crew.poll()? {
-                Polled::Nothing => crew.plan.idle(start)?,
+        post(group)?;
+        while group.pairs.iter().any(|pair| pair.messages.received < pair.messages.posted) {
+            match group.poll()? {
+                Polled::Nothing => group.plan.idle(start)?,
                 Polled::Sent => {}
                 Polled::Received(index, wc) => {
                     times.saturating_record(nanoseconds(start));
-                    crew.flows[index].received(wc, &crew.plan)?;
+                    group.pairs[index].received(wc, &group.plan)?;
                 }
             }
         }
-        wait_for_end(crew, start)?;
+        wait_for_end(group, start)?;
     }
     Ok(())
 }
 
 /// The time until a written message is written back, for each message.
-fn ping_writes(crew: &mut Crew, times: &mut Histogram<u64>) -> Result<()> {
-    let deadline = crew.plan.deadline();
-    while !ends(crew, deadline) {
+fn ping_writes(group: &mut QpGroup, times: &mut Histogram<u64>) -> Result<()> {
+    let deadline = group.plan.deadline();
+    while !ends(group, deadline) {
         let start = Instant::now();
-        post(crew)?;
-        for flow in &mut crew.flows {
-            while !flow.side.landed(&crew.plan, flow.side.received)? {
-                crew.plan.idle(start)?;
+        post(group)?;
+        for pair in &mut group.pairs {
+            while !pair.messages.landed(&group.plan, pair.messages.received)? {
+                group.plan.idle(start)?;
             }
             times.saturating_record(nanoseconds(start));
-            flow.side.take_landed(&crew.plan)?;
+            pair.messages.take_landed(&group.plan)?;
         }
-        wait_for_end(crew, start)?;
+        wait_for_end(group, start)?;
     }
     Ok(())
 }
 
 /// The time of each READ or atomic.
-fn one_by_one(crew: &mut Crew, times: &mut Histogram<u64>) -> Result<()> {
-    let deadline = crew.plan.deadline();
-    while !ends(crew, deadline) {
+fn one_by_one(group: &mut QpGroup, times: &mut Histogram<u64>) -> Result<()> {
+    let deadline = group.plan.deadline();
+    while !ends(group, deadline) {
         let start = Instant::now();
-        post(crew)?;
-        wait_for_end(crew, start)?;
+        post(group)?;
+        wait_for_end(group, start)?;
         times.saturating_record(nanoseconds(start));
     }
     Ok(())
 }
 
-fn ends(crew: &Crew, deadline: Option<Instant>) -> bool {
+fn ends(group: &QpGroup, deadline: Option<Instant>) -> bool {
     let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-    crew.flows.iter().all(|flow| crew.plan.is_over(flow.side.posted, is_late))
+    group.pairs.iter().all(|pair| group.plan.is_over(pair.messages.posted, is_late))
 }
 
-fn post(crew: &mut Crew) -> Result<()> {
-    for flow in &mut crew.flows {
-        flow.queue(&crew.plan)?;
-        flow.qp.ring_doorbell();
+fn post(group: &mut QpGroup) -> Result<()> {
+    for pair in &mut group.pairs {
+        pair.queue(&group.plan)?;
+        pair.qp.ring_doorbell();
     }
     Ok(())
 }
 
-fn wait_for_end(crew: &mut Crew, start: Instant) -> Result<()> {
-    while crew.flows.iter().any(|flow| flow.side.done < flow.side.posted) {
-        if matches!(crew.poll()?, Polled::Nothing) {
-            crew.plan.idle(start)?;
+fn wait_for_end(group: &mut QpGroup, start: Instant) -> Result<()> {
+    while group.pairs.iter().any(|pair| pair.messages.done < pair.messages.posted) {
+        if matches!(group.poll()?, Polled::Nothing) {
+            group.plan.idle(start)?;
         }
     }
     Ok(())

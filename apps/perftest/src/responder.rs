@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::flow::{Crew, Polled};
 use crate::measure::{Kind, Test};
+use crate::queue_pair::{Polled, QpGroup};
 
-/// What one thread is told, and what it found.
+/// How many messages a thread is to get, which is told while it runs.
 #[derive(Debug)]
-pub struct Target(AtomicU64);
+pub struct Expected(AtomicU64);
 
-impl Default for Target {
+impl Default for Expected {
     fn default() -> Self {
         Self(AtomicU64::new(u64::MAX))
     }
 }
 
-impl Target {
+impl Expected {
     /// Tells how many messages there were in all, on the queue pairs of the thread.
     pub fn set(&self, messages: u64) {
         self.0.store(messages, Ordering::Release);
@@ -36,88 +36,92 @@ impl Target {
 /// # Errors
 ///
 /// Never: there is room.
-pub fn prepare(crew: &mut Crew) -> Result<()> {
-    let Crew { flows, plan, .. } = crew;
+pub fn prepare(group: &mut QpGroup) -> Result<()> {
+    let QpGroup { pairs, plan, .. } = group;
     let is_ping = plan.measure.kind == Kind::Lat;
-    for flow in flows {
+    for pair in pairs {
         match plan.measure.test {
             // A ping is sent from the first half of the places.
             Test::Send if is_ping => {
-                (plan.slots..plan.places()).try_for_each(|place| flow.receive_into(place))?;
+                (plan.slots..plan.places()).try_for_each(|place| pair.receive_into(place))?;
             }
-            Test::Send => (0..plan.places()).try_for_each(|place| flow.receive_into(place))?,
-            Test::Read => flow.side.fill_places(plan)?,
+            Test::Send => (0..plan.places()).try_for_each(|place| pair.receive_into(place))?,
+            Test::Read => pair.messages.fill_places(plan)?,
             Test::Write | Test::Atomic | Test::FastReg => {}
         }
     }
     Ok(())
 }
 
-/// Answers until `target` messages have come.
+/// Answers until `expected` messages have come.
 ///
 /// # Errors
 ///
 /// A receive that failed, or a byte that is wrong.
-pub fn run(crew: &mut Crew, target: &Target) -> Result<()> {
-    match (crew.plan.measure.test, crew.plan.measure.kind) {
-        (Test::Send, _) => receive(crew, target),
-        (Test::Write, Kind::Lat) => write_back(crew, target),
+pub fn run(group: &mut QpGroup, expected: &Expected) -> Result<()> {
+    match (group.plan.measure.test, group.plan.measure.kind) {
+        (Test::Send, _) => receive(group, expected),
+        (Test::Write, Kind::Lat) => write_back(group, expected),
         // The device answers by itself.
         _ => Ok(()),
     }
 }
 
-fn receive(crew: &mut Crew, target: &Target) -> Result<()> {
-    let sends_back = crew.plan.measure.kind == Kind::Lat;
+fn receive(group: &mut QpGroup, expected: &Expected) -> Result<()> {
+    let sends_back = group.plan.measure.kind == Kind::Lat;
     let (mut received, mut since) = (0, Instant::now());
-    while received < target.get() || crew.flows.iter().any(|flow| flow.side.done < flow.side.posted)
+    while received < expected.get()
+        || group.pairs.iter().any(|pair| pair.messages.done < pair.messages.posted)
     {
-        match crew.poll()? {
+        match group.poll()? {
             Polled::Nothing => {
                 // Until all is sent, the other end may be silent as long as it likes.
-                if target.get() == u64::MAX {
+                if expected.get() == u64::MAX {
                     since = Instant::now();
                 }
-                crew.plan.idle(since)?;
+                group.plan.idle(since)?;
             }
             Polled::Sent => {}
             Polled::Received(index, wc) => {
                 received += 1;
-                crew.flows[index].received(wc, &crew.plan)?;
+                group.pairs[index].received(wc, &group.plan)?;
             }
         }
-        for flow in crew.flows.iter_mut().filter(|_| sends_back) {
+        for pair in group.pairs.iter_mut().filter(|_| sends_back) {
             // The answer before may have arrived, and only its acknowledgement was lost.
-            if flow.side.posted < flow.side.received && flow.side.done == flow.side.posted {
-                flow.queue(&crew.plan)?;
-                flow.qp.ring_doorbell();
+            if pair.messages.posted < pair.messages.received
+                && pair.messages.done == pair.messages.posted
+            {
+                pair.queue(&group.plan)?;
+                pair.qp.ring_doorbell();
             }
         }
     }
     Ok(())
 }
 
-fn write_back(crew: &mut Crew, target: &Target) -> Result<()> {
+fn write_back(group: &mut QpGroup, expected: &Expected) -> Result<()> {
     let (mut received, mut since) = (0, Instant::now());
-    while received < target.get() || crew.flows.iter().any(|flow| flow.side.done < flow.side.posted)
+    while received < expected.get()
+        || group.pairs.iter().any(|pair| pair.messages.done < pair.messages.posted)
     {
-        let mut busy = !matches!(crew.poll()?, Polled::Nothing);
-        for flow in &mut crew.flows {
-            if flow.side.done == flow.side.posted
-                && flow.side.landed(&crew.plan, flow.side.received)?
+        let mut busy = !matches!(group.poll()?, Polled::Nothing);
+        for pair in &mut group.pairs {
+            if pair.messages.done == pair.messages.posted
+                && pair.messages.landed(&group.plan, pair.messages.received)?
             {
-                flow.side.take_landed(&crew.plan)?;
-                flow.queue(&crew.plan)?;
-                flow.qp.ring_doorbell();
+                pair.messages.take_landed(&group.plan)?;
+                pair.queue(&group.plan)?;
+                pair.qp.ring_doorbell();
                 received += 1;
                 busy = true;
             }
         }
-        if busy || target.get() == u64::MAX {
+        if busy || expected.get() == u64::MAX {
             since = Instant::now();
         }
         if !busy {
-            crew.plan.idle(since)?;
+            group.plan.idle(since)?;
         }
     }
     Ok(())

@@ -9,13 +9,14 @@ use ferrocx_app_common::report::JsonTarget;
 use ferrocx_core::lcore::Lcores;
 use ferrocx_verbs_lite::cm::CmListener;
 
-use crate::cm::{Cm, Peer};
+use crate::cm::{Cm, CmPeer};
 use crate::config::Config;
 use crate::end::{End, Models, open_device};
 use crate::fastreg;
 use crate::measure::{Measure, Test};
+use crate::placement::Placement;
 use crate::report::{Report, Row};
-use crate::round::{self, Place};
+use crate::round;
 use crate::tcp;
 
 /// How long the model's second end waits for the first, which may have failed.
@@ -28,23 +29,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// One sentence about the first thing that went wrong.
 pub fn run(config: &Config, measure: &Measure) -> Result<()> {
     // Before any thread is pinned.
-    let place = Place {
+    let placement = Placement {
         lcores: Lcores::detect()?,
         cores: config.cores.clone(),
         wait: config.wait,
         peer_mac: config.net.peer_mac,
     };
     let rows = if config.net.is_model() {
-        on_model(config, measure, &place)?
+        on_model(config, measure, &placement)?
     } else if is_alone(measure) {
         let end = open_device(&config.net)?;
-        let rows = fastreg::alone(&end, &place, measure)?;
+        let rows = fastreg::alone(&end, &placement, measure)?;
         end.close()?;
         rows
     } else if let Some(host) = &config.net.server {
-        ask(config, measure, &place, host)?
+        ask(config, measure, &placement, host)?
     } else {
-        let messages = answer(config, measure, &place)?;
+        let messages = answer(config, measure, &placement)?;
         println!("the client is done; {messages} messages checked or written here");
         return Ok(());
     };
@@ -59,60 +60,66 @@ fn is_alone(measure: &Measure) -> bool {
 }
 
 /// The end that calls, on a device.
-fn ask(config: &Config, measure: &Measure, place: &Place, host: &str) -> Result<Vec<Row>> {
+fn ask(config: &Config, measure: &Measure, placement: &Placement, host: &str) -> Result<Vec<Row>> {
     let port = config.net.port;
     let stream = if config.net.cm { None } else { Some(tcp::connect(host, port)?) };
     let end = open_device(&config.net)?;
     let rows = match stream {
-        Some(stream) => client(&end, place, measure, stream, None)?,
-        None => call(&end, place, measure, host, port)?,
+        Some(stream) => client(&end, placement, measure, stream, None)?,
+        None => call(&end, placement, measure, host, port)?,
     };
     end.close()?;
     Ok(rows)
 }
 
 /// The end that waits, on a device; messages that it checked or wrote.
-fn answer(config: &Config, measure: &Measure, place: &Place) -> Result<u64> {
+fn answer(config: &Config, measure: &Measure, placement: &Placement) -> Result<u64> {
     let port = config.net.port;
     let listener = if config.net.cm { None } else { Some(tcp::listen(port)?) };
     let end = open_device(&config.net)?;
     let messages = match listener {
-        Some(listener) => serve(&end, place, measure, tcp::accept(&listener)?, None)?,
+        Some(listener) => serve(&end, placement, measure, tcp::accept(&listener)?, None)?,
         None => {
-            let cm = Cm::open(&end, place.wait)?;
+            let cm = Cm::open(&end, placement.wait)?;
             let listener = cm.listen(port)?;
-            wait_for_call(&end, place, measure, (&cm, listener), None)?
+            wait_for_call(&end, placement, measure, (&cm, listener), None)?
         }
     };
     end.close()?;
     Ok(messages)
 }
 
-/// As [`client`], through the connection manager.
-fn call(end: &End, place: &Place, measure: &Measure, host: &str, port: u16) -> Result<Vec<Row>> {
-    let cm = Cm::open(end, place.wait)?;
-    let (talk, peer) = cm.call(end, host, port)?;
-    client(end, place, measure, talk, Some(peer))
+/// The measuring end, which reaches the other through the connection manager.
+fn call(
+    end: &End,
+    placement: &Placement,
+    measure: &Measure,
+    host: &str,
+    port: u16,
+) -> Result<Vec<Row>> {
+    let cm = Cm::open(end, placement.wait)?;
+    let (stream, peer) = cm.call(end, host, port)?;
+    client(end, placement, measure, stream, Some(peer))
 }
 
-/// As [`serve`], through the connection manager.
+/// The other end, which is called through the connection manager.
 fn wait_for_call(
     end: &End,
-    place: &Place,
+    placement: &Placement,
     measure: &Measure,
     (cm, listener): (&Cm, CmListener),
     limit: Option<Duration>,
 ) -> Result<u64> {
-    let (talk, peer) = cm.accept(end, listener, limit)?;
-    serve(end, place, measure, talk, Some(peer))
+    let (stream, peer) = cm.accept(end, listener, limit)?;
+    serve(end, placement, measure, stream, Some(peer))
 }
 
-fn on_model(config: &Config, measure: &Measure, place: &Place) -> Result<Vec<Row>> {
+fn on_model(config: &Config, measure: &Measure, placement: &Placement) -> Result<Vec<Row>> {
     let (models, [here, there]) = Models::start(&config.net, config.wait)?;
     let rows = if is_alone(measure) {
-        fastreg::alone(&here, place, measure)?
+        fastreg::alone(&here, placement, measure)?
     } else {
-        both(config, measure, place, &here, &there)?
+        both(config, measure, placement, &here, &there)?
     };
     here.close()?;
     there.close()?;
@@ -124,15 +131,15 @@ fn on_model(config: &Config, measure: &Measure, place: &Place) -> Result<Vec<Row
 fn both(
     config: &Config,
     measure: &Measure,
-    place: &Place,
+    placement: &Placement,
     here: &End,
     there: &End,
 ) -> Result<Vec<Row>> {
-    let peer = Place { cores: config.peer_cores.clone(), ..place.clone() };
+    let peer = Placement { cores: config.peer_cores.clone(), ..placement.clone() };
     let (host, port) = (there.gid.ip().to_string(), config.net.port);
     // Before the other end calls.
     let waiting = if config.net.cm {
-        let cm = Cm::open(there, place.wait)?;
+        let cm = Cm::open(there, placement.wait)?;
         let listener = cm.listen(port)?;
         Some((cm, listener))
     } else {
@@ -148,8 +155,8 @@ fn both(
             None => serve(there, &peer, measure, stream, None),
         });
         let rows = match is_cm {
-            true => call(here, place, measure, &host, port),
-            false => client(here, place, measure, near, None),
+            true => call(here, placement, measure, &host, port),
+            false => client(here, placement, measure, near, None),
         };
         let served = server.join().map_err(|_| anyhow!("the server's thread panicked"))?;
         // Of two failures, the client's says more: it has heard of the server's.
@@ -162,28 +169,28 @@ fn both(
 /// The measuring end.
 fn client<S: Read + Write>(
     end: &End,
-    place: &Place,
+    placement: &Placement,
     measure: &Measure,
     stream: S,
-    cm: Option<Peer>,
+    cm: Option<CmPeer>,
 ) -> Result<Vec<Row>> {
     match measure.test {
-        Test::FastReg => fastreg::client(end, place, measure, stream, cm),
-        _ => round::client(end, place, measure, stream, cm),
+        Test::FastReg => fastreg::client(end, placement, measure, stream, cm),
+        _ => round::client(end, placement, measure, stream, cm),
     }
 }
 
 /// The other end; messages that it checked or wrote.
 fn serve<S: Read + Write>(
     end: &End,
-    place: &Place,
+    placement: &Placement,
     measure: &Measure,
     stream: S,
-    cm: Option<Peer>,
+    cm: Option<CmPeer>,
 ) -> Result<u64> {
     match measure.test {
-        Test::FastReg => fastreg::serve(end, place, measure, stream, cm),
-        _ => round::server(end, place, measure, stream, cm),
+        Test::FastReg => fastreg::serve(end, placement, measure, stream, cm),
+        _ => round::server(end, placement, measure, stream, cm),
     }
 }
 

@@ -54,8 +54,8 @@ fn keys_are_bound_used_and_ended_as_a_program_says() {
         assert_eq!(key["addr"], 8);
         let (_, mr) = here.memory(4096, Access::empty()).expect("memory");
         let mut cq = here.device.create_cq(1024).expect("a queue");
-        let qp = here.pd.create_rc_qp(&cq, &cq, &QpConfig::default()).expect("a queue pair");
-        let mut qp = qp.init(&InitAttr::default()).expect("INIT").erase();
+        let mut qp = here.pd.create_qp(&cq, &QpConfig::default()).expect("a queue pair");
+        qp.init(&InitAttr::default()).expect("INIT");
         let connect = json!({ "connect": { "qpn": qp.qpn().0, "psn": 5, "ip": here.gid.ip() } });
         let peer = program.ok(&connect);
         let number = |value: &Value| value.as_u64().expect("a number") as u32;

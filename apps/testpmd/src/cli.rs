@@ -6,7 +6,7 @@ use clap::Parser;
 
 /// Forwards, answers, counts or generates packets with a ConnectX or its software model.
 ///
-/// Without options it drives the model: one port whose far side is a generator, each frame sent
+/// Without options it drives the model: one port whose link partner is a generator, each frame sent
 /// back, until Ctrl-C. It ends with totals that add up and, with --json, a report for programs.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "testpmd", version, max_term_width = 100)]
@@ -17,7 +17,7 @@ pub struct Args {
     /// Number of ports; more than devices given repeats `model`
     #[arg(long, value_name = "N")]
     pub ports: Option<usize>,
-    /// Far side of a model port, once for each port: generator, tap:NAME, packet:INTERFACE (an
+    /// Link partner of a model port, once for each port: generator, tap:NAME, packet:INTERFACE (an
     /// existing interface, such as one end of a veth pair), replay:FILE (a capture, played once),
     /// link (to the neighbour port) or none
     #[arg(long, value_name = "WIRE")]

@@ -3,8 +3,8 @@
 //! # Architecture
 //!
 //! - [`cli`] is the command line as text; [`config`] checks it; [`run`] carries it out.
-//! - [`farside`] runs the software model and what its ports are plugged into; [`ports`] brings up
-//!   devices, pools and queues; [`payload`] finds memory of other devices for packets.
+//! - [`link_partner`] runs the software model and what its ports are plugged into; [`ports`] brings
+//!   up devices, pools and queues; [`payload`] finds memory of other devices for packets.
 //! - [`worker`] is a polling core with [`stream`]s: a receive queue, an [`engine`], a send queue.
 //! - [`icmpecho`] answers requests in place, sans I/O; [`txonly`] makes frames; [`ether`] and
 //!   [`checksum`] are what they share.
@@ -39,7 +39,7 @@ use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 pub mod cli;
 pub mod config;
 pub mod engine;
-pub mod farside;
+pub mod link_partner;
 pub mod payload;
 pub mod ports;
 pub mod profile;

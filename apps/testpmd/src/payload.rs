@@ -1,44 +1,15 @@
 //! Memory of another device for payloads of packets: `--payload`.
 
 use anyhow::{Context, Result};
-use ferrocx_app_common::{option::OptionError, peer::PeerSpec};
+use ferrocx_app_common::peer::PeerSpec;
 use ferrocx_bus::inherited_file;
-use ferrocx_mempool::{DEFAULT_HEADROOM_BYTES, Pool, PoolConfig};
+use ferrocx_mempool::{Pool, PoolConfig};
 use ferrocx_verbs_lite::peer::{BarCaching, MappedProvider, PeerBlock, cuda::CudaProvider};
 
-use crate::{cli::Args, config::QueueSettings};
+use crate::config::QueueSettings;
 
 /// Pages of memory that is allocated for a pool.
 const PAGE: u64 = 4096;
-/// Least bytes of a packet's first part: all headers that an engine looks at.
-const MIN_HEADER_BYTES: usize = 64;
-
-/// Packets in two parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Split {
-    /// Bytes of the first part, in a buffer of the port.
-    pub header_bytes: u16,
-    /// Whose memory holds the second.
-    pub payload: PeerSpec,
-}
-
-impl Split {
-    /// What the command line says, for buffers of so many bytes.
-    ///
-    /// # Errors
-    /// The first option that is out of range.
-    pub fn of(args: &Args, mbuf_bytes: usize) -> Result<Option<Self>, OptionError> {
-        let Some(payload) = &args.payload else { return Ok(None) };
-        let (payload, header_bytes) = (payload.parse()?, args.split);
-        let max = mbuf_bytes - DEFAULT_HEADROOM_BYTES;
-        if !(MIN_HEADER_BYTES..=max).contains(&usize::from(header_bytes)) {
-            let range = format!("{MIN_HEADER_BYTES} to {max}, what a buffer holds");
-            return Err(OptionError::range("split", header_bytes, range));
-        }
-        Ok(Some(Self { header_bytes, payload }))
-    }
-}
-
 /// Where payload pools come from. Their memory is lent to the adapters as long as these have the
 /// pools, so nothing here takes it back before.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::{
     config::{Config, Mode},
     ether::Mac,
-    farside::FarReport,
+    link_partner::LinkPartnerReport,
     profile::{Profile, Shares},
     totals::{Counts, Imbalance},
 };
@@ -68,9 +68,9 @@ pub struct PortReport {
     pub vport_sent: u64,
     /// Buffers not back in the pool after teardown; 0 unless something leaks.
     pub buffers_missing: u64,
-    /// The far side, on the model.
+    /// Its link partner, on the model.
     #[serde(flatten)]
-    pub far: FarReport,
+    pub link_partner: LinkPartnerReport,
 }
 
 /// The whole run.
@@ -223,8 +223,8 @@ impl PortReport {
         if self.buffers_missing > 0 {
             let _ = writeln!(text, "port {at}: {} buffers did not come back", self.buffers_missing);
         }
-        if let Some(far) = &self.far.generator {
-            let _ = writeln!(text, "port {at}: generator: {far}");
+        if let Some(generator) = &self.link_partner.generator {
+            let _ = writeln!(text, "port {at}: generator: {generator}");
         }
         text
     }

@@ -15,8 +15,8 @@ use crate::{
     config::{Config, Mode, WireSpec},
     engine::{Engine, Offloads},
     ether::Mac,
-    farside::{FarReport, FarSide},
     icmpecho::Station,
+    link_partner::{LinkPartnerReport, LinkPartners},
     payload::Payloads,
     ports::{Port, peer},
     profile::Profile,
@@ -78,8 +78,8 @@ pub fn run(config: &Config, stop: &Stop) -> Result<Report> {
     let usable: Vec<usize> = lcores.ids().collect();
     let placement = Placement::new(config, &usable);
     // Dropped last: devices of the model need it for their teardown.
-    let mut far = FarSide::open(config, &lcores, placement.model_core, placement.wait)?;
-    let transports = far.transports(config)?;
+    let mut partners = LinkPartners::open(config, &lcores, placement.model_core, placement.wait)?;
+    let transports = partners.transports(config)?;
     let payloads = config.queues.split.map(|split| Payloads::open(split.payload));
     let mut payloads = payloads.transpose().context("--payload")?;
     let mut ports = Vec::new();
@@ -99,12 +99,13 @@ pub fn run(config: &Config, stop: &Stop) -> Result<Report> {
     let flag = StopFlag::new();
     let launched = launch_any(config, &placement, &lcores, &flag, &mut ports)?;
     wait_for_links(config, &ports)?;
-    far.start();
+    partners.start();
     let start = Instant::now();
-    let mut run = Run { config, stop, far: &mut far, ports: &ports, workers: launched, start };
+    let mut run =
+        Run { config, stop, partners: &mut partners, ports: &ports, workers: launched, start };
     let end = run.supervise()?;
     tracing::info!(?end, "stopping");
-    run.far.quiesce();
+    run.partners.quiesce();
     let workers = run.workers;
     flag.stop();
     let took = start.elapsed();
@@ -113,9 +114,9 @@ pub fn run(config: &Config, stop: &Stop) -> Result<Report> {
         ended.extend(worker.join()?);
     }
     let (mut ports, profile) = finish(config, ports, ended)?;
-    far.close()?;
-    for (port, seen) in ports.iter_mut().zip(far.reports()) {
-        port.far = seen.clone();
+    partners.close()?;
+    for (port, seen) in ports.iter_mut().zip(partners.reports()) {
+        port.link_partner = seen.clone();
     }
     let cores = placement.cores;
     let model_core = config.has_model().then_some(placement.model_core);
@@ -252,7 +253,7 @@ fn wait_for_links(config: &Config, ports: &[Port]) -> Result<()> {
 struct Run<'a> {
     config: &'a Config,
     stop: &'a Stop,
-    far: &'a mut FarSide,
+    partners: &'a mut LinkPartners,
     ports: &'a [Port],
     workers: Vec<Handle>,
     start: Instant,
@@ -306,7 +307,7 @@ impl Run<'_> {
         let Some(count) = self.config.count else { return false };
         match self.config.mode {
             Mode::TxOnly => totals.generated.frames >= count,
-            _ => self.far.generators_are_done().unwrap_or(totals.received.frames >= count),
+            _ => self.partners.generators_are_done().unwrap_or(totals.received.frames >= count),
         }
     }
 
@@ -417,7 +418,7 @@ fn finish(
             vport_received: vport.rx_packets(),
             vport_sent: vport.tx_packets(),
             buffers_missing: 0,
-            far: FarReport::default(),
+            link_partner: LinkPartnerReport::default(),
         };
         made.buffers_missing = port.close()?.iter().map(report::missing).sum();
         reports.push(made);

@@ -3,10 +3,11 @@
 //! The number of a frame stands in it twice, once inverted. The two add nothing to the UDP
 //! checksum, so stamping a frame is two stores, and a receiver can tell a damaged number.
 
-use crate::{checksum, config::Load, ether::Mac};
-
-/// Shortest frame: the least that Ethernet carries, without FCS.
-pub const MIN_FRAME_BYTES: usize = 60;
+use crate::{
+    checksum,
+    config::{Load, MIN_FRAME_BYTES},
+    ether::Mac,
+};
 
 const ETHERNET_BYTES: usize = 14;
 const IPV4_BYTES: usize = 20;

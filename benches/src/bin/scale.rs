@@ -172,7 +172,7 @@ fn queue_pairs(most: usize) -> Result<()> {
         let (before, known) = (held(&port), qps.len());
         while qps.len() < size {
             let config = QpConfig { user_index: qps.len() as u32, ..config };
-            let mut qp = port.pd.create_rc_qp(&cq, &cq, &config)?.erase();
+            let mut qp = port.pd.create_qp(&cq, &config)?;
             qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
             qp.connect(&RtrAttr::new(path, qp.qpn(), Psn(0), Mtu::B256))?;
             qp.activate(&RtsAttr::new(Psn(0)))?;

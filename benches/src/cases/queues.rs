@@ -1,8 +1,11 @@
-//! Receive and send bursts over rings in plain memory, with a device that is only played.
+//! Receive and send bursts on a device that stands still and is only played.
 
 use arrayvec::ArrayVec;
+use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_mempool::{Mbuf, PageSize, Pool};
-use ferrocx_pmd::bench_support::{NullBus, NullRx, NullTx};
+use ferrocx_model::NicConfig;
+use ferrocx_model::played::{PlayedRx, PlayedTx, Sender, Still};
+use ferrocx_pmd::{RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
 use super::pool::mbufs;
 use super::{Case, Work};
@@ -29,71 +32,87 @@ pub(super) const FORWARD_BURST: Case =
 
 /// A call of its own, as in an application: what surrounds it then does not change its code.
 #[inline(never)]
-fn rx_burst(device: &mut NullRx, burst: &mut ArrayVec<Mbuf, BURST>) -> usize {
-    device.queue.rx_burst(burst)
+fn rx_burst(queue: &mut RxQueue, burst: &mut ArrayVec<Mbuf, BURST>) -> usize {
+    queue.rx_burst(burst)
 }
 
 /// As [`rx_burst`].
 #[inline(never)]
-fn tx_burst(device: &mut NullTx, burst: &mut ArrayVec<Mbuf, BURST>) -> usize {
-    device.queue.tx_burst(burst)
+fn tx_burst(queue: &mut TxQueue, burst: &mut ArrayVec<Mbuf, BURST>) -> usize {
+    queue.tx_burst(burst)
 }
 
-struct Null {
-    bus: NullBus,
-    pool: Pool,
+/// A device that stands still, and a pool of its own.
+fn device() -> (Still, Device, Pool) {
+    let still = Still::new(NicConfig::default()).expect("a model");
+    let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+    let device = Device::open(still.transport(), &config).expect("the model comes up");
+    let pool = mbufs(8191);
+    device.register_pool(&pool).expect("memory for the device");
+    (still, device, pool)
 }
 
-fn null() -> Null {
-    let bus = NullBus::new(PageSize::Base4K).expect("memory for rings");
-    Null { bus, pool: mbufs(8191) }
+fn rx_queue(still: &Still, device: &Device, pool: &Pool) -> (RxQueue, PlayedRx) {
+    let config = RxQueueConfig { descriptors: RING, ..RxQueueConfig::default() };
+    let queue = RxQueue::new(device, pool, &config).expect("a queue");
+    let played = still.receiver(queue.queue_ref().rqn());
+    (queue, played)
+}
+
+fn tx_queue(still: &Still, device: &Device, pool: &Pool) -> (TxQueue, PlayedTx) {
+    let config = TxQueueConfig { descriptors: RING, ..TxQueueConfig::default() };
+    let queue = TxQueue::new(device, pool, &config).expect("a queue");
+    let played = still.sender(Sender::Sq(queue.sqn()));
+    (queue, played)
 }
 
 struct Rx {
-    device: NullRx,
+    queue: RxQueue,
+    played: PlayedRx,
     burst: ArrayVec<Mbuf, BURST>,
     received: u32,
 }
 
 impl Rx {
     fn new() -> Self {
-        let Null { bus, pool } = null();
-        let device = bus.rx_queue(&pool, RING).expect("a queue");
-        Self { device, burst: ArrayVec::new(), received: 0 }
+        let (still, device, pool) = device();
+        let (queue, played) = rx_queue(&still, &device, &pool);
+        Self { queue, played, burst: ArrayVec::new(), received: 0 }
     }
 }
 
 impl Work for Rx {
     fn prepare(&mut self) {
-        self.device.complete(BURSTS * BURST as u32, FRAME_BYTES);
+        self.played.complete(BURSTS * BURST as u32, FRAME_BYTES);
     }
 
     fn run(&mut self) {
         for _ in 0..BURSTS {
             self.received =
-                self.received.wrapping_add(rx_burst(&mut self.device, &mut self.burst) as u32);
-            self.device.queue.cache().put_bulk(&mut self.burst);
+                self.received.wrapping_add(rx_burst(&mut self.queue, &mut self.burst) as u32);
+            self.queue.cache().put_bulk(&mut self.burst);
         }
     }
 
     fn verify(&mut self) {
-        let stats = self.device.queue.stats();
-        assert_eq!(self.received, self.device.completed(), "every completion gave a packet");
+        let stats = self.queue.stats();
+        assert_eq!(self.received, self.played.completed(), "every completion gave a packet");
         assert_eq!(stats.bytes, stats.packets * u64::from(FRAME_BYTES));
     }
 }
 
 struct Tx {
-    device: NullTx,
+    queue: TxQueue,
+    played: PlayedTx,
     burst: ArrayVec<Mbuf, BURST>,
     sent: u64,
 }
 
 impl Tx {
     fn new() -> Self {
-        let Null { bus, pool } = null();
-        let mut device = bus.tx_queue(&pool, RING).expect("a queue");
-        let cache = device.queue.cache();
+        let (still, device, pool) = device();
+        let (mut queue, played) = tx_queue(&still, &device, &pool);
+        let cache = queue.cache();
         // Buffers keep their length when they come back, so that no run sets it again.
         let mut all = Vec::new();
         while let Some(mut mbuf) = cache.get() {
@@ -101,24 +120,24 @@ impl Tx {
             all.push(mbuf);
         }
         all.into_iter().for_each(|mbuf| cache.put(mbuf));
-        Self { device, burst: ArrayVec::new(), sent: 0 }
+        Self { queue, played, burst: ArrayVec::new(), sent: 0 }
     }
 }
 
 impl Work for Tx {
     fn prepare(&mut self) {
-        self.device.complete();
+        self.played.complete();
     }
 
     fn run(&mut self) {
         for _ in 0..BURSTS {
-            assert!(self.device.queue.cache().get_raw_bulk(&mut self.burst, BURST));
-            self.sent += tx_burst(&mut self.device, &mut self.burst) as u64;
+            assert!(self.queue.cache().get_raw_bulk(&mut self.burst, BURST));
+            self.sent += tx_burst(&mut self.queue, &mut self.burst) as u64;
         }
     }
 
     fn verify(&mut self) {
-        let stats = self.device.queue.stats();
+        let stats = self.queue.stats();
         assert!(self.burst.is_empty(), "the ring had room for every packet");
         assert_eq!((stats.packets, stats.dropped), (self.sent, 0));
         assert_eq!(stats.bytes, self.sent * u64::from(FRAME_BYTES));
@@ -126,37 +145,37 @@ impl Work for Tx {
 }
 
 struct Forward {
-    rx: NullRx,
-    tx: NullTx,
+    rx: (RxQueue, PlayedRx),
+    tx: (TxQueue, PlayedTx),
     burst: ArrayVec<Mbuf, BURST>,
     forwarded: u64,
 }
 
 impl Forward {
     fn new() -> Self {
-        let Null { bus, pool } = null();
-        let rx = bus.rx_queue(&pool, RING).expect("a queue");
-        let tx = bus.tx_queue(&pool, RING).expect("a queue");
+        let (still, device, pool) = device();
+        let rx = rx_queue(&still, &device, &pool);
+        let tx = tx_queue(&still, &device, &pool);
         Self { rx, tx, burst: ArrayVec::new(), forwarded: 0 }
     }
 }
 
 impl Work for Forward {
     fn prepare(&mut self) {
-        self.rx.complete(BURSTS * BURST as u32, FRAME_BYTES);
-        self.tx.complete();
+        self.rx.1.complete(BURSTS * BURST as u32, FRAME_BYTES);
+        self.tx.1.complete();
     }
 
     fn run(&mut self) {
         for _ in 0..BURSTS {
-            rx_burst(&mut self.rx, &mut self.burst);
-            self.forwarded += tx_burst(&mut self.tx, &mut self.burst) as u64;
+            rx_burst(&mut self.rx.0, &mut self.burst);
+            self.forwarded += tx_burst(&mut self.tx.0, &mut self.burst) as u64;
         }
     }
 
     fn verify(&mut self) {
         assert!(self.burst.is_empty(), "the ring had room for every packet");
-        assert_eq!(self.forwarded, self.rx.queue.stats().packets);
-        assert_eq!(self.forwarded, self.tx.queue.stats().packets);
+        assert_eq!(self.forwarded, self.rx.0.stats().packets);
+        assert_eq!(self.forwarded, self.tx.0.stats().packets);
     }
 }

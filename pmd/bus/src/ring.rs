@@ -190,7 +190,21 @@ pub struct Slot<'r, const STRIDE: usize> {
     ring: PhantomData<&'r Ring<STRIDE>>,
 }
 
-impl<const STRIDE: usize> Slot<'_, STRIDE> {
+impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
+    /// The `LEN` bytes at `OFF` as an entry of their own; both are multiples of 8.
+    #[inline(always)]
+    #[must_use]
+    pub fn part<const OFF: usize, const LEN: usize>(&self) -> Slot<'r, LEN> {
+        const {
+            assert!(
+                OFF.is_multiple_of(8) && LEN.is_multiple_of(8) && OFF + LEN <= STRIDE,
+                "the part is not made of whole aligned words of the entry"
+            );
+        }
+        // SAFETY: `OFF + LEN <= STRIDE`, so the part lies in the entry that `ptr` starts.
+        Slot { ptr: unsafe { self.ptr.add(OFF) }, ring: PhantomData }
+    }
+
     #[inline(always)]
     fn word32<const OFF: usize>(&self) -> &AtomicU32 {
         const { Word::<STRIDE, OFF, 4>::OK };
@@ -319,6 +333,21 @@ impl<const STRIDE: usize> Slot<'_, STRIDE> {
             // entry is alive while the ring is borrowed.
             unsafe {
                 AtomicU64::from_ptr(self.ptr.add(OFF + i).cast().as_ptr()).store(raw, Relaxed);
+            }
+            i += 8;
+        }
+    }
+
+    /// Copies another entry here, eight bytes at a time.
+    #[inline(always)]
+    pub fn copy_from(&self, from: &Self) {
+        let mut i = 0;
+        while i < STRIDE {
+            // SAFETY: the stride is a multiple of 8 (`Ring::new`, `Slot::part`), so word `i` lies
+            // in either entry; both are alive while their rings are borrowed.
+            unsafe {
+                let word = AtomicU64::from_ptr(from.ptr.add(i).cast().as_ptr()).load(Relaxed);
+                AtomicU64::from_ptr(self.ptr.add(i).cast().as_ptr()).store(word, Relaxed);
             }
             i += 8;
         }

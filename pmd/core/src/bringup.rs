@@ -18,16 +18,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Transport};
-use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, cap_type, nic_flow_table};
+use ferrocx_prm::Layout;
+use ferrocx_prm::caps::{
+    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, PORT_TYPE_ETHERNET, cap_type,
+    nic_flow_table,
+};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::device::{
     DisableHca, EnableHca, InitHca, QueryHcaCap, QueryIssi, QueryPages, SetHcaCap, SetIssi,
-    TeardownHca,
+    TeardownHca, query_pages,
 };
-use ferrocx_prm::cmd::port::AccessReg;
+use ferrocx_prm::cmd::port::{AccessReg, access_reg};
 use ferrocx_prm::init_seg::{CMD_INTERFACE_REV, InitSegment, Initializing, offset};
 use ferrocx_prm::reg::{HostEndianness, RegisterId};
-use ferrocx_prm::{Layout, caps::CAP_PAGE_BYTES};
 
 use crate::cmd::{CommandChannel, CommandError, DeadDevice};
 use crate::config::Checked;
@@ -42,15 +45,8 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LOG_SLOTS: u8 = 5;
 /// log2 of the 4 KiB that queue size times stride must not exceed. Source: reference 1.1.
 const LOG_QUEUE_BYTES: u8 = 12;
-/// `op_mod` of QUERY_PAGES. Source: reference 2.5.
-const BOOT_PAGES: u32 = 1;
-const INIT_PAGES: u32 = 2;
-/// `op_mod` of ACCESS_REG. Source: reference 4.7.
-const WRITE_REG: u32 = 0;
 /// `atomic_req_8b_endianness_mode`: the host's order. Source: reference 6.12.
 const HOST_ORDER: u32 = 1;
-/// Port type of HcaCap: Ethernet. Source: reference 5.10.
-const PORT_ETHERNET: u32 = 1;
 
 /// How far bring-up came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -239,7 +235,7 @@ fn supply(control: &mut Control, op_mod: u32, step: &'static str) -> Result<(), 
 }
 
 pub(crate) fn supply_boot(control: &mut Control) -> Result<(), DeviceError> {
-    supply(control, BOOT_PAGES, "giving the boot pages")
+    supply(control, query_pages::BOOT, "giving the boot pages")
 }
 
 /// Tells a physical function the host's byte order.
@@ -247,7 +243,7 @@ pub(crate) fn set_host_endianness(control: &mut Control) -> Result<(), DeviceErr
     let register =
         HostEndianness::zeroed().with_he(if cfg!(target_endian = "big") { 0x80 } else { 0 });
     let input = AccessReg::input()
-        .with_op_mod(WRITE_REG)
+        .with_op_mod(access_reg::WRITE)
         .with_register_id(u32::from(RegisterId::HOST_ENDIANNESS.0));
     let mut answer = [0; HostEndianness::SIZE_BYTES];
     control
@@ -272,7 +268,7 @@ pub(crate) fn query_caps(
 pub(crate) fn set_caps(control: &mut Control) -> Result<HcaCap, DeviceError> {
     let mut page = query_caps(control, cap_type::GENERAL, true)?;
     let Some(current) = HcaCap::read_from(&page) else { unreachable!("a page holds the layout") };
-    if current.port_type() != PORT_ETHERNET {
+    if current.port_type() != PORT_TYPE_ETHERNET {
         return Err(ConfigError::Unsupported {
             what: "Ethernet port",
             way_out: "set its link type to Ethernet (mlxconfig set LINK_TYPE_P1=2) and reset it",
@@ -307,7 +303,7 @@ pub(crate) fn set_atomic_caps(control: &mut Control, hca: &HcaCap) -> Result<(),
 
 /// Init pages, INIT_HCA.
 pub(crate) fn supply_init(control: &mut Control) -> Result<(), DeviceError> {
-    supply(control, INIT_PAGES, "giving the init pages")
+    supply(control, query_pages::INIT, "giving the init pages")
 }
 
 pub(crate) fn init(control: &mut Control) -> Result<(), DeviceError> {

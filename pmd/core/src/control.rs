@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_prm::Layout;
-use ferrocx_prm::cmd::device::{ManagePages, ManagePagesOut};
+use ferrocx_prm::cmd::device::{ManagePages, ManagePagesOut, manage_pages};
 use ferrocx_prm::cmd::{Command, CommandOutput};
 use ferrocx_prm::syndrome::CommandStatus;
 
@@ -25,10 +25,6 @@ pub(crate) const MAX_EVENTS: usize = 256;
 const GIVE_AT_ONCE: usize = 4096;
 /// Pages in one MANAGE_PAGES(take). Source: reference 2.5 (Linux: 768).
 const TAKE_AT_ONCE: usize = 512;
-/// `op_mod` of MANAGE_PAGES. Source: reference 2.5.
-const CANNOT_GIVE: u32 = 0;
-const GIVE: u32 = 1;
-const TAKE: u32 = 2;
 
 /// Everything that needs the command channel.
 #[derive(Debug)]
@@ -288,13 +284,13 @@ impl Control {
             Ok(pages) => pages,
             Err(source) => {
                 tracing::error!(count, %source, "no memory for the firmware");
-                let input = manage_pages(CANNOT_GIVE, function, 0);
+                let input = pages_input(manage_pages::CANNOT_GIVE, function, 0);
                 self.manage(&input, &[], &mut [])?;
                 return Err(CommandError::Memory { opcode: ManagePages::OPCODE, source });
             }
         };
         let tail: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
-        let input = manage_pages(GIVE, function, pages.len() as u32);
+        let input = pages_input(manage_pages::GIVE, function, pages.len() as u32);
         let result = self.manage(&input, &tail, &mut []);
         if result.as_ref().is_err_and(|error| !error.device_may_own_memory()) {
             self.pages.take_back(&pages);
@@ -306,7 +302,7 @@ impl Control {
     fn take_pages(&mut self, function: u16, count: usize) -> Result<usize, CommandError> {
         let count = count.min(TAKE_AT_ONCE);
         let mut tail = vec![0; count * 8];
-        let input = manage_pages(TAKE, function, count as u32);
+        let input = pages_input(manage_pages::TAKE, function, count as u32);
         let output = self.manage(&input, &[], &mut tail)?;
         let came = (output.output_num_entries() as usize).min(count);
         let pages: Vec<u64> = tail
@@ -366,7 +362,7 @@ impl Control {
 }
 
 /// Builds the fixed part of MANAGE_PAGES.
-fn manage_pages(
+fn pages_input(
     op_mod: u32,
     function: u16,
     entries: u32,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ferrocx_bus::{Bar, DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_prm::Layout;
-use ferrocx_prm::cqc::Cqc;
+use ferrocx_prm::cqc::{Cqc, mini_cqe_format};
 use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
-use ferrocx_prm::init_seg::{self, uar};
+use ferrocx_prm::init_seg::{CqArm, uar};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::device::Device;
@@ -14,16 +14,8 @@ use crate::error::{DeviceError, QueueFault};
 use crate::handle::Handle;
 use crate::objects::Kind;
 
-/// log2 of the bytes of an entry.
-const LOG_CQE_BYTES: u8 = 6;
-/// Bits of a consumer index in a doorbell record. Source: reference 6.6.
-const CI_MASK: u32 = 0x00ff_ffff;
-/// `mini_cqe_res_format`: hash. Source: reference 5.4.
-const MINI_CQE_HASH: u32 = 0;
-/// The invalid opcode, where it stands in the last dword.
-const INVALID_OPCODE: u32 = CqeOpcode::INVALID.0 << 4;
-/// Bits of the last dword that an ordinary completion is known by: opcode, format, owner.
-pub const OP_OWN_MASK: u32 = 0xfd;
+/// The invalid opcode, where it stands in the last word of an entry.
+pub const INVALID_OPCODE: u32 = Cqe64::OPCODE.of(CqeOpcode::INVALID.0);
 
 /// The driver's side of a completion queue: a ring that the device fills and one core empties.
 #[derive(Debug)]
@@ -66,7 +58,7 @@ impl CqRing {
     /// What the device refused.
     pub fn new(device: &Device, attr: &CqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
         let inner = device.inner();
-        let buf = Arc::new(device.alloc_dma(1 << (attr.log_size + LOG_CQE_BYTES), 4096)?);
+        let buf = Arc::new(device.alloc_dma(Cqe64::SIZE_BYTES << attr.log_size, 4096)?);
         initialise(&buf);
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let eqn = attr.events.map_or(u32::from(inner.eqn), |events| events.number());
@@ -75,7 +67,7 @@ impl CqRing {
             .with_uar_page(inner.uar_page)
             .with_c_eqn_or_apu_element(eqn)
             .with_cqe_comp_en(attr.compression)
-            .with_mini_cqe_res_format(MINI_CQE_HASH)
+            .with_mini_cqe_res_format(mini_cqe_format::HASH)
             .with_dbr_addr(record.iova());
         let cqn = inner.control().create_cq(cqc, &buf)?;
         let memory = vec![Arc::clone(&buf), Arc::clone(&record)];
@@ -84,14 +76,8 @@ impl CqRing {
             Some(events) => handle.needing(events),
             None => handle,
         };
-        Ok((Self::over(buf, record, attr.log_size)?, handle))
-    }
-
-    /// The driver's side over memory that is initialised.
-    #[doc(hidden)]
-    pub fn over(buf: Arc<DmaBuf>, record: Arc<DmaBuf>, log_size: u8) -> Result<Self, DeviceError> {
-        let ring = Ring::new(buf, 0, log_size)?;
-        Ok(Self { ring, doorbell_record: DmaWord::new(record, 0)?, log_size, ci: 0 })
+        let (log_size, doorbell_record) = (attr.log_size, DmaWord::new(record, 0)?);
+        Ok((Self { ring: Ring::new(buf, 0, log_size)?, doorbell_record, log_size, ci: 0 }, handle))
     }
 
     /// The next entry and its last dword, which was read to find its owner, if the device has
@@ -101,19 +87,13 @@ impl CqRing {
     #[inline(always)]
     pub fn take(&mut self) -> Option<(Slot<'_, 64>, u32)> {
         let (ci, slot) = (self.ci, self.ring.at(self.ci));
-        let last = slot.load_acquire_be32::<0x3c>();
+        let last = slot.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
         // The invalid opcode stands in entries that were never written. Source: reference 6.7.
-        if last & 1 != self.owner_at(ci) || last & INVALID_OPCODE == INVALID_OPCODE {
+        if Cqe64::OWNER.get(last) != self.owner_at(ci) || last & INVALID_OPCODE == INVALID_OPCODE {
             return None;
         }
         self.ci = ci.wrapping_add(1);
         Some((slot, last))
-    }
-
-    /// The memory of the entries.
-    #[must_use]
-    pub fn buf(&self) -> &Arc<DmaBuf> {
-        self.ring.buf()
     }
 
     /// Entries that the ring holds.
@@ -147,7 +127,7 @@ impl CqRing {
     /// Tells the device which entries are free again.
     #[inline(always)]
     pub fn tell(&self) {
-        self.doorbell_record.store_release_be32(self.ci & CI_MASK);
+        self.doorbell_record.store_release_be32(self.ci & CqArm::CI.mask());
     }
 
     /// Looks closer at the entry at the consumer index, whose last dword is `last`.
@@ -155,13 +135,13 @@ impl CqRing {
     #[inline(never)]
     #[must_use]
     pub fn odd(&self, last: u32, expected_counter: u16) -> Odd {
-        let opcode = CqeOpcode((last >> 4) & 0xf);
-        let format = CqeFormat((last >> 2) & 3);
-        if last & 1 != self.owner_at(self.ci) || opcode == CqeOpcode::INVALID {
+        let opcode = CqeOpcode(Cqe64::OPCODE.get(last));
+        let format = CqeFormat(Cqe64::FORMAT.get(last));
+        if Cqe64::OWNER.get(last) != self.owner_at(self.ci) || opcode == CqeOpcode::INVALID {
             return Odd::Empty;
         }
         let slot = self.ring.at(self.ci);
-        let counter = (last >> 16) as u16;
+        let counter = Cqe64::WQE_COUNTER.get(last) as u16;
         match opcode {
             CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
                 let cqe = ErrCqe(slot.load());
@@ -184,13 +164,19 @@ impl CqRing {
         let mut left = self.ring.entries();
         while left > 0 {
             let slot = self.ring.at(self.ci);
-            let last = slot.load_acquire_be32::<0x3c>();
-            if last & 1 != self.owner_at(self.ci) || (last >> 4) & 0xf == CqeOpcode::INVALID.0 {
+            let last = slot.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+            if Cqe64::OWNER.get(last) != self.owner_at(self.ci)
+                || last & INVALID_OPCODE == INVALID_OPCODE
+            {
                 break;
             }
             // Behind a title stands data, which must not be taken for completions.
-            let is_title = CqeFormat((last >> 2) & 3) == CqeFormat::COMPRESSED;
-            let count = if is_title { slot.load_be32::<0x2c>().clamp(1, left) } else { 1 };
+            let is_title = CqeFormat(Cqe64::FORMAT.get(last)) == CqeFormat::COMPRESSED;
+            let count = if is_title {
+                slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>().clamp(1, left)
+            } else {
+                1
+            };
             self.skip_block(count);
             left -= count;
         }
@@ -201,8 +187,8 @@ impl CqRing {
     /// whose owner bits mean nothing on the next lap.
     pub fn skip_block(&mut self, count: u32) {
         for _ in 0..count {
-            let last = 0xf0 | self.owner_at(self.ci);
-            self.ring.at(self.ci).store_release_be32::<0x3c>(last);
+            let last = INVALID_OPCODE | self.owner_at(self.ci);
+            self.ring.at(self.ci).store_release_be32::<{ Cqe64::OWNER.offset }>(last);
             self.ci = self.ci.wrapping_add(1);
         }
     }
@@ -237,10 +223,10 @@ impl Armer {
     /// Asks for one event once there is an entry behind `consumer_index`, or if there is one: any,
     /// or a solicited or failed one only.
     pub fn arm(&self, consumer_index: u32, solicited_only: bool) {
-        let doorbell = init_seg::CqArm::zeroed()
-            .with_sn(self.events & 3)
+        let doorbell = CqArm::zeroed()
+            .with_sn(self.events)
             .with_solicited_only(solicited_only)
-            .with_ci(consumer_index & CI_MASK)
+            .with_ci(consumer_index)
             .with_cqn(self.cqn);
         let value = u64::from_be_bytes(doorbell.0);
         // The record first: the device believes it, not the doorbell.
@@ -255,9 +241,8 @@ impl Armer {
 }
 
 /// Fills a buffer as CREATE_CQ wants it: every entry invalid and still the device's.
-#[doc(hidden)]
-pub fn initialise(buf: &DmaBuf) {
+fn initialise(buf: &DmaBuf) {
     for entry in (0..buf.len_bytes()).step_by(Cqe64::SIZE_BYTES) {
-        buf.store_be32(entry + 0x3c, u32::from(CQE_INVALID_OP_OWN));
+        buf.store_be32(entry + Cqe64::OWNER.offset, u32::from(CQE_INVALID_OP_OWN));
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn event_bitmask() -> [u8; 32] {
 /// Fills an event buffer as CREATE_EQ wants it: every entry still the device's.
 pub(crate) fn initialise(buf: &DmaBuf) {
     for entry in (0..buf.len_bytes()).step_by(Eqe::SIZE_BYTES) {
-        buf.store_be32(entry + 0x3c, u32::from(EQE_INVALID_OWNER));
+        buf.store_be32(entry + Eqe::OWNER.offset, u32::from(EQE_INVALID_OWNER));
     }
 }
 
@@ -147,8 +147,8 @@ impl EqRing {
     /// The next event, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Polled> {
         let slot = self.ring.at(self.ci);
-        let owner = slot.load_acquire_be32::<0x3c>() & 1;
-        if owner != (self.ci >> self.log_size) & 1 {
+        let owner = slot.load_acquire_be32::<{ Eqe::OWNER.offset }>();
+        if Eqe::OWNER.get(owner) != (self.ci >> self.log_size) & 1 {
             self.tell();
             return None;
         }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ferrocx_bus::DmaBuf;
 use ferrocx_prm::tirc::Tirc;
-use ferrocx_prm::wqc::{Rqc, Sqc};
 
 use crate::cmd::CommandError;
 use crate::device::Device;
@@ -97,7 +96,7 @@ impl Handle {
     }
 
     /// Makes the device let go of the buffers of a send or receive queue: any state to reset.
-    /// Nothing to do when a reset of the device did so.
+    /// Nothing to do when a reset of the device did so, or the queue is destroyed.
     ///
     /// # Errors
     ///
@@ -107,7 +106,7 @@ impl Handle {
     ///
     /// For an object of another kind.
     pub fn stop_queue(&self) -> Result<(), CommandError> {
-        if self.device.objects_are_gone() {
+        if !self.is_alive() {
             return Ok(());
         }
         let state = self.queue_state()?;
@@ -148,38 +147,8 @@ impl Drop for Handle {
     }
 }
 
-/// Makes the objects of queues, each in reset.
+/// Makes what leads packets to receive queues.
 impl Device {
-    /// Makes a send queue over `ring`, whose doorbell record is `record`.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    pub fn create_sq(
-        &self,
-        sqc: Sqc,
-        ring: &Arc<DmaBuf>,
-        record: &Arc<DmaBuf>,
-    ) -> Result<Handle, CommandError> {
-        let sqn = self.inner().control().create_sq(sqc, ring)?;
-        Ok(Handle::new(self, Kind::Sq, sqn, vec![Arc::clone(ring), Arc::clone(record)]))
-    }
-
-    /// Makes a receive queue over `ring`, whose doorbell record is `record`.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    pub fn create_rq(
-        &self,
-        rqc: Rqc,
-        ring: &Arc<DmaBuf>,
-        record: &Arc<DmaBuf>,
-    ) -> Result<Handle, CommandError> {
-        let rqn = self.inner().control().create_rq(rqc, ring)?;
-        Ok(Handle::new(self, Kind::Rq, rqn, vec![Arc::clone(ring), Arc::clone(record)]))
-    }
-
     /// Makes a table of receive queues, of the length of `rqns`.
     ///
     /// # Errors

@@ -102,8 +102,8 @@ pub(crate) fn queue_shown(bar: &dyn Bar) -> u64 {
 /// `shown` is what [`queue_shown`] said when the device was ready. A reset, whoever asked for it,
 /// clears the address, and may be over before anyone sees the firmware start.
 pub(crate) fn probe(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
-    // Offsets inside the health buffer: fw_ver 0x30, rfr 0x38, synd 0x3c (reference 1.2).
-    let is_gone = || bar.read_be32(offset::HEALTH_BUFFER + 0x30) == u32::MAX;
+    let fw_ver = offset::HEALTH_BUFFER + HealthBuffer::FW_VER.offset as u64;
+    let is_gone = || bar.read_be32(fw_ver) == u32::MAX;
     if is_gone() {
         return Some(DeadDevice::AllOnes);
     }

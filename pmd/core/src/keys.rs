@@ -209,8 +209,7 @@ pub struct RegionKeys {
     /// Who may use the key: one of [`KeyDomains`].
     pub domain: u32,
     /// Keeps the region mapped.
-    #[doc(hidden)]
-    pub _mapping: Arc<DmaMapping>,
+    _mapping: Arc<DmaMapping>,
 }
 
 impl Registrations {

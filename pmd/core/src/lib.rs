@@ -11,8 +11,8 @@
 //!   device type of the project: queues of both siblings are made on the same handle.
 //! - [`Device::register_pool`] makes a pool's buffers reachable for both; [`KeyMode`] says by which
 //!   key.
-//! - [`Handle`] owns an object inside the device; [`CqRing`], [`Uar`] and [`CompletionEvents`] are
-//!   what queues are made of.
+//! - [`wq`] holds the rings that every work queue is made of, and writes the requests in them;
+//!   [`CqRing`] reads their completions. [`Handle`] owns an object inside the device.
 //! - [`Device::add_flow_rule`] steers, marks, counts and drops; [`Routes`] leads the rest.
 //! - [`lcore`] runs pinned workers and hands work over between them.
 //!
@@ -43,17 +43,17 @@ mod health;
 mod keys;
 pub mod lcore;
 mod link;
-#[doc(hidden)]
-pub mod memory;
+mod memory;
 mod objects;
 mod pages;
 mod stats;
 mod uar;
+pub mod wq;
 
 pub use bringup::FirmwareVersion;
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
-pub use cq::{Armer, CqAttr, CqRing, OP_OWN_MASK, Odd, initialise as initialise_cq};
+pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd};
 pub use device::{Device, DeviceInfo, Limits};
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};

@@ -7,10 +7,10 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::caps::EthCap;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::{
-    AccessReg, ModifyNicVportContext, QueryNicVportContext, QueryVportState,
+    AccessReg, ModifyNicVportContext, QueryNicVportContext, QueryVportState, access_reg,
 };
 use ferrocx_prm::reg::{Paos, Pmtu, PortStatus, RegisterId};
-use ferrocx_prm::vport::{NicVportContext, field_select};
+use ferrocx_prm::vport::{NicVportContext, field_select, list_type};
 
 use crate::cmd::CommandError;
 use crate::config::{DeviceConfig, MAX_MTU, check_mtu};
@@ -21,9 +21,6 @@ use crate::error::DeviceError;
 ///
 /// Source: reference 4.7, PMTU.
 const L2_BYTES: u16 = 22;
-/// `op_mod` of ACCESS_REG. Source: reference 4.7.
-const WRITE_REG: u32 = 0;
-const READ_REG: u32 = 1;
 /// The only port of a function. Source: reference 4.7, registers count from 1.
 const LOCAL_PORT: u32 = 1;
 /// [`EthCap::wqe_inline_mode`]: the headers that a work request must carry. Source: reference 5.11.
@@ -35,9 +32,6 @@ const INLINE_NONE: u32 = 0;
 const L2_INLINE_BYTES: u16 = 18;
 /// Bytes up to the end of the IP and of the TCP header, at most, without IP options: 18 + 40 + 20.
 const L4_INLINE_BYTES: u16 = 78;
-/// Unicast and multicast lists. Source: reference 4.5.
-const LIST_UNICAST: u32 = 0;
-const LIST_MULTICAST: u32 = 1;
 
 /// A MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -176,7 +170,7 @@ impl Port {
         check_mtu(mtu, self.max_mtu)?;
         let l2 = u32::from(mtu + L2_BYTES);
         let register = Pmtu::zeroed().with_local_port(LOCAL_PORT).with_admin_mtu(l2);
-        access(control, RegisterId::PMTU, WRITE_REG, register)?;
+        access(control, RegisterId::PMTU, access_reg::WRITE, register)?;
         let context = NicVportContext::zeroed().with_mtu(l2);
         modify_vport(control, field_select::MTU, context, &[])?;
         self.mtu = mtu;
@@ -197,7 +191,7 @@ impl Port {
         let mut groups = [&self.multicast[..], &self.joined[..]].concat();
         groups.sort_unstable();
         groups.dedup();
-        let lists = [(LIST_UNICAST, vec![self.mac]), (LIST_MULTICAST, groups)];
+        let lists = [(list_type::UNICAST, vec![self.mac]), (list_type::MULTICAST, groups)];
         for (list_type, list) in lists {
             let tail: Vec<u8> = list.iter().flat_map(|mac| mac.padded()).collect();
             let context = NicVportContext::zeroed()
@@ -214,7 +208,7 @@ pub(crate) fn set(control: &mut Control, up: bool) -> Result<(), CommandError> {
     let status = if up { PortStatus::UP } else { PortStatus::DOWN };
     let register =
         Paos::zeroed().with_local_port(LOCAL_PORT).with_admin_status(status.0).with_ase(true);
-    access(control, RegisterId::PAOS, WRITE_REG, register).map(|_| ())
+    access(control, RegisterId::PAOS, access_reg::WRITE, register).map(|_| ())
 }
 
 /// Reads the link state.
@@ -243,7 +237,7 @@ fn modify_vport(
 
 fn read_pmtu(control: &mut Control) -> Result<Pmtu, DeviceError> {
     let register = Pmtu::zeroed().with_local_port(LOCAL_PORT);
-    Ok(access(control, RegisterId::PMTU, READ_REG, register)?)
+    Ok(access(control, RegisterId::PMTU, access_reg::READ, register)?)
 }
 
 /// Reads or writes a register; returns what the device answered.

@@ -9,13 +9,9 @@ use ferrocx_mempool::{PageSize, Region, RegionConfig};
 /// By how much the heap grows at least.
 const GROWTH_BYTES: usize = 2 << 20;
 
-/// Bytes of the pages that the firmware asks for. Source: reference 2.5.
-pub(crate) const FW_PAGE_BYTES: usize = 4096;
-
 /// Where control memory comes from, and the heap that hands it out.
 #[derive(Debug)]
-#[doc(hidden)]
-pub struct Memory {
+pub(crate) struct Memory {
     dma: Arc<dyn DmaSpace>,
     heap: DmaHeap,
     page: PageSize,
@@ -25,7 +21,7 @@ pub struct Memory {
 
 impl Memory {
     /// Makes a heap with its first mapping.
-    pub fn new(
+    pub(crate) fn new(
         dma: Arc<dyn DmaSpace>,
         page: PageSize,
         numa_node: Option<u32>,
@@ -36,7 +32,7 @@ impl Memory {
     }
 
     /// Takes a zeroed buffer; maps more memory if the heap is exhausted.
-    pub fn alloc(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, BusError> {
+    pub(crate) fn alloc(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, BusError> {
         match self.heap.alloc(len_bytes, align_bytes) {
             Err(BusError::HeapExhausted { .. }) => {
                 let wanted = len_bytes.saturating_add(align_bytes);
@@ -59,7 +55,7 @@ impl Memory {
     }
 
     /// The device's address space.
-    pub fn dma(&self) -> &Arc<dyn DmaSpace> {
+    pub(crate) fn dma(&self) -> &Arc<dyn DmaSpace> {
         &self.dma
     }
 }

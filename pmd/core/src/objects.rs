@@ -1,7 +1,6 @@
 //! Commands that make, move and destroy the device's objects, typed, over the command channel.
 
 use ferrocx_bus::DmaBuf;
-use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::device::QuerySpecialContexts;
 use ferrocx_prm::cmd::flow::{DeallocFlowCounter, DeleteFte, DestroyFlowGroup, DestroyFlowTable};
 use ferrocx_prm::cmd::objects::{
@@ -12,19 +11,17 @@ use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
 use ferrocx_prm::cmd::tir::{CreateRqt, CreateTir, CreateTis, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
-    CreateRq, CreateSq, DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
+    DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
 };
+use ferrocx_prm::cmd::{Command, PAGE_BYTES};
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 use ferrocx_prm::tirc::{Rqtc, Tirc, Tisc};
-use ferrocx_prm::wqc::{Rqc, Sqc};
+use ferrocx_prm::wqc::{Rqc, Sqc, state};
 
 use crate::cmd::CommandError;
 use crate::control::Control;
-
-/// Bytes of the pages in a queue's page list.
-const QUEUE_PAGE_BYTES: usize = 4096;
 
 /// States of an SQ and an RQ. Source: reference 4.3, MODIFY_SQ / MODIFY_RQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,18 +29,18 @@ pub struct QueueState(pub u32);
 
 impl QueueState {
     /// Reset: the device does not touch the queue.
-    pub const RST: Self = Self(0);
+    pub const RST: Self = Self(state::RST);
     /// Ready: the device works on it.
-    pub const RDY: Self = Self(1);
+    pub const RDY: Self = Self(state::RDY);
     /// Error: the device flushes it.
-    pub const ERR: Self = Self(3);
+    pub const ERR: Self = Self(state::ERR);
 }
 
 /// The page list of a queue buffer: one big-endian address for each 4 KiB page.
 #[must_use]
 pub fn page_list(buf: &DmaBuf) -> Vec<u8> {
-    (0..buf.len_bytes().div_ceil(QUEUE_PAGE_BYTES))
-        .flat_map(|page| (buf.iova() + (page * QUEUE_PAGE_BYTES) as u64).to_be_bytes())
+    (0..buf.len_bytes().div_ceil(PAGE_BYTES))
+        .flat_map(|page| (buf.iova() + (page * PAGE_BYTES) as u64).to_be_bytes())
         .collect()
 }
 
@@ -92,16 +89,6 @@ impl Control {
     pub(crate) fn create_cq(&mut self, cqc: Cqc, buf: &DmaBuf) -> Result<u32, CommandError> {
         let input = CreateCq::input().with_cq_context(cqc);
         Ok(self.execute::<CreateCq>(&input, &page_list(buf), &mut [])?.cqn())
-    }
-
-    pub(crate) fn create_sq(&mut self, sqc: Sqc, buf: &DmaBuf) -> Result<u32, CommandError> {
-        let input = CreateSq::input().with_ctx(sqc);
-        Ok(self.execute::<CreateSq>(&input, &page_list(buf), &mut [])?.sqn())
-    }
-
-    pub(crate) fn create_rq(&mut self, rqc: Rqc, buf: &DmaBuf) -> Result<u32, CommandError> {
-        let input = CreateRq::input().with_ctx(rqc);
-        Ok(self.execute::<CreateRq>(&input, &page_list(buf), &mut [])?.rqn())
     }
 
     pub(crate) fn modify_sq(

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{BusError, DmaMapping};
+use ferrocx_prm::cmd::PAGE_BYTES;
 
-use crate::memory::{FW_PAGE_BYTES, Memory};
+use crate::memory::Memory;
 
 /// Least size of a chunk.
 const CHUNK_BYTES: usize = 2 << 20;
@@ -29,21 +30,21 @@ struct Chunk {
 
 impl Chunk {
     fn new(mapping: Arc<DmaMapping>) -> Self {
-        let count = mapping.len_bytes() / FW_PAGE_BYTES;
+        let count = mapping.len_bytes() / PAGE_BYTES;
         // Popped from the end, so that pages go out in ascending order.
         let free = (0..count as u32).rev().collect();
         Self { mapping, lent: vec![false; count], free }
     }
 
     fn page_iova(&self, page: u32) -> u64 {
-        self.mapping.iova() + u64::from(page) * FW_PAGE_BYTES as u64
+        self.mapping.iova() + u64::from(page) * PAGE_BYTES as u64
     }
 
     /// The page that `iova` is the address of.
     fn page_at(&self, iova: u64) -> Option<u32> {
         let offset = iova.checked_sub(self.mapping.iova())?;
-        let page = offset / FW_PAGE_BYTES as u64;
-        let exact = offset.is_multiple_of(FW_PAGE_BYTES as u64);
+        let page = offset / PAGE_BYTES as u64;
+        let exact = offset.is_multiple_of(PAGE_BYTES as u64);
         (exact && page < self.lent.len() as u64).then_some(page as u32)
     }
 }
@@ -58,7 +59,7 @@ impl PageSupply {
     pub(crate) fn lend(&mut self, memory: &Memory, count: usize) -> Result<Vec<u64>, BusError> {
         let free: usize = self.chunks.iter().map(|chunk| chunk.free.len()).sum();
         if free < count {
-            let wanted = (count - free) * FW_PAGE_BYTES;
+            let wanted = (count - free) * PAGE_BYTES;
             self.chunks.push(Chunk::new(memory.map(wanted.next_multiple_of(CHUNK_BYTES))?));
         }
         let mut pages = Vec::with_capacity(count);

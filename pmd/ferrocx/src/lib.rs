@@ -40,8 +40,8 @@
 //! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
 //!   keys bound by work requests, connections by address and port.
 //! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
-//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for tests
-//!   that want frames lost, repeated or damaged.
+//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for
+//!   tests that want frames lost, repeated or damaged.
 //!
 //! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
 //! bound to a key for a peer, handed to an NVMe device page by page.
@@ -59,6 +59,7 @@
 //! | [`bus`] | `ferrocx-bus` | VFIO, and the model's bus |
 #![forbid(unsafe_code)]
 
+mod error;
 mod housekeeping;
 mod model_port;
 pub mod name;
@@ -81,7 +82,21 @@ pub use ferrocx_pmd::{
 };
 pub use ferrocx_verbs_lite as verbs;
 
-pub use port::{OpenError, Port, PortConfig};
+pub use error::OpenError;
+pub use port::{Port, PortConfig};
 
 /// Packets that move together: what bursts fill and empty. `N` is the most that fit.
 pub type Burst<const N: usize = 32> = arrayvec::ArrayVec<Mbuf, N>;
+
+/// The guide's code blocks, compiled and run.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/memory-and-keys.md")]
+    struct MemoryAndKeys;
+    #[doc = include_str!("../../../docs/guide/src/queues-and-cores.md")]
+    struct QueuesAndCores;
+    #[doc = include_str!("../../../docs/guide/src/quick-start.md")]
+    struct QuickStart;
+    #[doc = include_str!("../../../docs/guide/src/verbs.md")]
+    struct Verbs;
+}

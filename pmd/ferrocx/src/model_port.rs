@@ -13,8 +13,8 @@ use ferrocx_model::runner::{Runner, RunnerConfig};
 use ferrocx_model::wire::{Switch, TapWire, Wire};
 use ferrocx_model::{Nic, NicConfig};
 
+use crate::error::OpenError;
 use crate::name::ModelOptions;
-use crate::port::OpenError;
 
 /// Bytes that a switch port holds for its device.
 const SWITCH_BYTES: usize = 4 << 20;

@@ -3,45 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
-use ferrocx_bus::{BusError, Transport};
 use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch};
-use ferrocx_mempool::{MempoolError, Pool, PoolConfig};
+use ferrocx_mempool::{Pool, PoolConfig};
 use ferrocx_pmd::{Lane, LaneConfig, Rss};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
-use thiserror::Error;
 
+use crate::error::OpenError;
 use crate::housekeeping::Housekeeper;
 use crate::model_port;
-use crate::name::{DeviceName, NameError};
+use crate::name::DeviceName;
 
 /// How long opening waits for a link, which a model has within milliseconds and a cable within
 /// seconds.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Why a port could not be opened. Nothing of it is left behind.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The name is none of a device.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// The model's wire could not be had.
-    #[error("the model's wire: {0}")]
-    Wire(String),
-    /// VFIO or the model's bus refused.
-    #[error(transparent)]
-    Bus(#[from] BusError),
-    /// The pool's memory could not be had.
-    #[error(transparent)]
-    Mempool(#[from] MempoolError),
-    /// Bring-up failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The system refused a thread, for the model or for housekeeping.
-    #[error("no thread for the port: {0}")]
-    Thread(std::io::Error),
-}
 
 /// How a port is opened.
 #[derive(Debug, Clone)]

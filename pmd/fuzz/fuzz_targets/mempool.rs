@@ -6,7 +6,8 @@ mod oracle;
 
 use arbitrary::{Result, Unstructured};
 use ferrocx_mempool::{
-    ExternalBuffer, Mbuf, MbufFifo, Plain, Pool, PoolCache, PoolConfig, RegionConfig,
+    ExternalBuffer, Mbuf, MbufFifo, OlFlags, Piece, Plain, Pool, PoolCache, PoolConfig, PoolKeys,
+    RegionConfig,
 };
 use libfuzzer_sys::fuzz_target;
 use oracle::{COUNT, Op, State};

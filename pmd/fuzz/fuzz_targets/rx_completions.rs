@@ -5,9 +5,12 @@ use std::collections::HashSet;
 
 use arbitrary::{Result, Unstructured};
 use arrayvec::ArrayVec;
+use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_fuzz::word;
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
-use ferrocx_pmd::bench_support::{NullBus, NullRx};
+use ferrocx_model::NicConfig;
+use ferrocx_model::played::{PlayedRx, Still};
+use ferrocx_pmd::{RxQueue, RxQueueConfig};
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, MiniCqe};
 use libfuzzer_sys::fuzz_target;
 
@@ -24,14 +27,25 @@ fuzz_target!(|data: &[u8]| {
     state.end();
 });
 
+thread_local! {
+    /// One device for all sequences; each makes a queue of its own.
+    static DEVICE: (Still, Device) = {
+        let still = Still::new(NicConfig::default()).expect("a model");
+        let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+        let device = Device::open(still.transport(), &config).expect("it comes up");
+        (still, device)
+    };
+}
+
 struct State {
+    device: Device,
     pool: Pool,
-    rx: NullRx,
+    rx: RxQueue,
+    played: PlayedRx,
     log_segs: u8,
     held: Vec<Mbuf>,
     /// Rooms of the buffers held, by address.
     rooms: HashSet<usize>,
-    _bus: NullBus,
 }
 
 /// Where a segment's room starts: packets are 16 bytes or more apart from each other's room.
@@ -54,25 +68,35 @@ impl State {
             ..PoolConfig::default()
         })
         .expect("a pool");
-        let bus = NullBus::new(PageSize::Base4K).expect("memory");
-        let rx = bus.scattered_rx_queue(&pool, DESCRIPTORS, log_segs).expect("a queue");
-        Self { pool, rx, log_segs, held: Vec::new(), rooms: HashSet::new(), _bus: bus }
+        let (still, device) = DEVICE.with(Clone::clone);
+        device.register_pool(&pool).expect("a pool for a device");
+        let config = RxQueueConfig {
+            descriptors: DESCRIPTORS,
+            max_frame_bytes: Some(((ROOM << log_segs) - HEADROOM) as u32),
+            ..RxQueueConfig::default()
+        };
+        let rx = RxQueue::new(&device, &pool, &config).expect("a queue");
+        let played = still.receiver(rx.queue_ref().rqn());
+        Self { device, pool, rx, played, log_segs, held: Vec::new(), rooms: HashSet::new() }
     }
 
     fn sequence(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         while !u.is_empty() {
             match u.int_in_range(0..=9)? {
-                0 | 1 => self.rx.complete(u.int_in_range(0..=40)?, u.int_in_range(0..=1100)?),
-                2 => self.rx.complete_with(self.cqe(u)?),
+                0 | 1 => self.played.complete(u.int_in_range(0..=40)?, u.int_in_range(0..=1100)?),
+                2 => self.played.complete_with(self.cqe(u)?),
                 3 | 4 => self.block(u)?,
                 5 => {
                     let bytes = u.arbitrary()?;
-                    self.rx.write_cqe(u.int_in_range(0..=DESCRIPTORS)?, &bytes);
+                    self.played.write_cqe(u.int_in_range(0..=DESCRIPTORS)?, &bytes);
                 }
                 6 => self.burst::<1>(),
                 7 => self.burst::<32>(),
                 8 => self.free(u)?,
-                _ => self.rx.reset(),
+                _ => {
+                    self.rx.reset().expect("the device does not refuse");
+                    self.played.restart();
+                }
             }
         }
         Ok(())
@@ -80,7 +104,7 @@ impl State {
 
     /// A completion that may be right.
     fn cqe(&self, u: &mut Unstructured<'_>) -> Result<Cqe64> {
-        let counter = self.rx.counter().wrapping_add(u.int_in_range(0..=1)?);
+        let counter = self.played.counter().wrapping_add(u.int_in_range(0..=1)?);
         let opcode = if u.arbitrary()? { CqeOpcode::RESPONDER_SEND.0 } else { word(u)? & 0xf };
         Ok(Cqe64(u.arbitrary()?)
             .with_byte_cnt(word(u)?)
@@ -101,13 +125,13 @@ impl State {
             }
             arrays.push((if array == 0 { 1 } else { array * 8 }, bytes));
         }
-        self.rx.complete_block(title, &arrays, count);
+        self.played.complete_block(title, &arrays, count);
         Ok(())
     }
 
     fn burst<const N: usize>(&mut self) {
         let mut out = ArrayVec::<Mbuf, N>::new();
-        let n = self.rx.queue.rx_burst(&mut out);
+        let n = self.rx.rx_burst(&mut out);
         assert_eq!(n, out.len());
         for mbuf in out {
             assert!(mbuf.nb_segs() <= 1 << self.log_segs);
@@ -127,17 +151,19 @@ impl State {
                 self.rooms.remove(&room);
             }
             if u.arbitrary()? {
-                self.rx.queue.cache().put(mbuf);
+                self.rx.cache().put(mbuf);
             }
         }
         Ok(())
     }
 
     fn end(self) {
-        let Self { pool, rx, held, rooms, _bus, .. } = self;
+        let Self { device, pool, rx, held, rooms, .. } = self;
         drop(rx);
+        while device.poll_event().is_some() {}
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.double_frees), (rooms.len() as u64, 0));
+        device.unregister_pool(&pool).expect("no queue holds it");
         drop(held);
         assert_eq!(pool.stats().shared, stats.count, "a buffer is lost");
     }

@@ -4,9 +4,16 @@
 
 use arbitrary::{Result, Unstructured};
 use arrayvec::ArrayVec;
+use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_fuzz::word;
 use ferrocx_mempool::{Mbuf, OlFlags, PageSize, Pool, PoolConfig, RegionConfig, TxLengths};
-use ferrocx_pmd::bench_support::{NullBus, NullTx};
+use ferrocx_model::played::{PlayedTx, Sender, Still};
+use ferrocx_model::NicConfig;
+use ferrocx_model::caps::Caps;
+use ferrocx_model::config::CapOverride;
+use ferrocx_pmd::{TxQueue, TxQueueConfig};
+use ferrocx_prm::Layout;
+use ferrocx_prm::caps::{EthCap, cap_type};
 use ferrocx_prm::cqe::Cqe64;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,14 +27,37 @@ fuzz_target!(|data: &[u8]| {
     state.end();
 });
 
+thread_local! {
+    /// A device, and one that wants headers inline, for all sequences; each makes its own queue.
+    static DEVICES: [(Still, Device); 2] = [Vec::new(), vec![headers_inline()]].map(|cap_pages| {
+        let nic = NicConfig { cap_pages, ..NicConfig::default() };
+        let still = Still::new(nic).expect("a model");
+        let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+        let device = Device::open(still.transport(), &config).expect("it comes up");
+        (still, device)
+    });
+}
+
+/// The Ethernet capabilities of a device that wants the layer 2 header of each packet inline.
+fn headers_inline() -> CapOverride {
+    let kind = cap_type::ETHERNET_OFFLOADS;
+    let caps = Caps::new(&NicConfig::default());
+    let mut page = Box::new(*caps.page(kind, true).expect("the model has Ethernet"));
+    let cap = EthCap::read_from(&*page).expect("a whole page");
+    // Source: reference 5.11, `wqe_inline_mode`.
+    cap.with_wqe_inline_mode(0).write_to(&mut *page);
+    CapOverride { kind, max: page.clone(), cur: page }
+}
+
 struct State {
+    device: Device,
     pools: [Pool; 2],
-    tx: NullTx,
+    tx: TxQueue,
+    played: PlayedTx,
     /// Packets taken by the queue.
     taken: u64,
     /// Packets that share data with some that were sent, with the byte that fills them.
     clones: Vec<(Mbuf, u8)>,
-    _bus: NullBus,
 }
 
 impl State {
@@ -43,31 +73,40 @@ impl State {
             })
             .expect("a pool")
         });
-        let bus = NullBus::new(PageSize::Base4K).expect("memory");
-        let mut tx = bus.tx_queue(&pools[0], BLOCKS).expect("a queue");
-        if offloads {
-            tx.all_offloads(64, 18);
+        let (still, device) = DEVICES.with(|devices| devices[usize::from(offloads)].clone());
+        for pool in &pools {
+            device.register_pool(pool).expect("a pool for a device");
         }
-        Self { pools, tx, taken: 0, clones: Vec::new(), _bus: bus }
+        let config = TxQueueConfig {
+            descriptors: BLOCKS,
+            inline_bytes: if offloads { 64 } else { 0 },
+            ..TxQueueConfig::default()
+        };
+        let tx = TxQueue::new(&device, &pools[0], &config).expect("a queue");
+        let played = still.sender(Sender::Sq(tx.sqn()));
+        Self { device, pools, tx, played, taken: 0, clones: Vec::new() }
     }
 
     fn sequence(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         while !u.is_empty() {
             match u.int_in_range(0..=9)? {
                 0..=3 => self.send(u)?,
-                4 | 5 => drop(self.tx.complete()),
+                4 | 5 => drop(self.played.complete()),
                 6 => {
                     let cqe = Cqe64(u.arbitrary()?);
-                    self.tx.complete_with(cqe.with_opcode(word(u)? & 0xf).with_format(0));
+                    self.played.complete_with(cqe.with_opcode(word(u)? & 0xf).with_format(0));
                 }
                 7 => {
                     let bytes = u.arbitrary()?;
-                    self.tx.write_cqe(u.int_in_range(0..=BLOCKS)?, &bytes);
+                    self.played.write_cqe(u.int_in_range(0..=BLOCKS)?, &bytes);
                 }
                 8 => {
-                    self.tx.queue.reclaim();
+                    self.tx.reclaim();
                 }
-                _ if u.ratio(1, 4)? => self.tx.reset(),
+                _ if u.ratio(1, 4)? => {
+                    self.tx.reset().expect("the device does not refuse");
+                    self.played.restart();
+                }
                 _ => self.clones.truncate(u.int_in_range(0..=3)?),
             }
             for (clone, byte) in &self.clones {
@@ -105,7 +144,7 @@ impl State {
             });
         }
         if u.ratio(1, 8)? {
-            let clone = mbuf.clone_ref(self.tx.queue.cache());
+            let clone = mbuf.clone_ref(self.tx.cache());
             self.clones.extend(clone.map(|clone| (clone, byte)));
         }
         Ok(Some(mbuf))
@@ -118,18 +157,20 @@ impl State {
             burst.push(mbuf);
         }
         let before = burst.len();
-        let taken = self.tx.queue.tx_burst(&mut burst);
+        let taken = self.tx.tx_burst(&mut burst);
         assert_eq!(before, taken + burst.len());
         self.taken += taken as u64;
-        let stats = self.tx.queue.stats();
+        let stats = self.tx.stats();
         assert_eq!(stats.packets + stats.dropped, self.taken);
         Ok(())
     }
 
     fn end(self) {
-        let Self { pools, tx, clones, _bus, .. } = self;
+        let Self { device, pools, tx, clones, .. } = self;
         drop((tx, clones));
+        while device.poll_event().is_some() {}
         for pool in pools {
+            device.unregister_pool(&pool).expect("no queue holds it");
             let stats = pool.stats();
             assert_eq!((stats.shared, stats.double_frees), (stats.count, 0), "a buffer is lost");
         }

@@ -21,6 +21,7 @@
 //! - [`objects`] is everything that the driver created; [`mkey`] checks and translates addresses.
 //! - [`roce`] also has the protocol of RoCE, versions 1 and 2, as state machines without I/O, and
 //!   `frame` pure functions on bytes.
+//! - [`played`] lets a test play the device's end of queues on a model that stands still.
 //!
 //! # What it does not do
 //!
@@ -62,6 +63,7 @@ mod eth;
 mod frame;
 pub mod nic;
 pub mod objects;
+pub mod played;
 mod queue;
 pub mod roce;
 pub mod runner;

@@ -99,6 +99,10 @@ impl Nic {
         &self.state
     }
 
+    pub(crate) fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
     /// The data path, to connect wires and to look at.
     pub fn datapath_mut(&mut self) -> &mut DataPath {
         &mut self.datapath

@@ -106,6 +106,14 @@ values! {
 pub const LIST_ENTRY_BYTES: usize = 8;
 
 values! {
+    /// [`RoceAddress::roce_l3_type`]. Source: reference 4.6.
+    pub mod roce_l3_type: u32 {
+        0 IPV4 "The address is an IPv4 one.";
+        1 IPV6 "The address is an IPv6 one.";
+    }
+}
+
+values! {
     /// [`RoceAddress::roce_version`]. Source: reference 4.6.
     pub mod roce_version: u32 {
         0 V1 "RoCE v1: Ethertype 0x8915, no IP header.";

@@ -28,13 +28,15 @@ pub use wake::sleep_on;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::{DmaBuf, DmaWord, Ring, Slot};
+use ferrocx_bus::Slot;
+use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, OP_OWN_MASK, QueueFault,
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, INVALID_OPCODE, QueueFault,
     QueueState, RegionKeys, RxQueueRef,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
-use ferrocx_prm::wqc::{Rqc, Wq};
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, OP_OWN_MASK};
+use ferrocx_prm::wqe::Data;
 
 use crate::config::RxQueueConfig;
 use crate::stats::RxStats;
@@ -43,40 +45,29 @@ use wake::Wake;
 
 /// Buffers posted at once. A ring is refilled when this many are missing.
 pub(crate) const REFILL: usize = 32;
-/// log2 of the bytes of a data segment.
-const LOG_DATA_BYTES: u8 = 4;
-/// `wq_type`: cyclic. Source: reference 5.6.
-const WQ_CYCLIC: u32 = 1;
 /// Bytes of Ethernet header and VLAN tag.
 const L2_BYTES: u32 = 18;
-/// Bits of the flow tag in its word. Source: reference 6.7, `sop_drop_qpn`.
-const MARK_MASK: u32 = 0x00ff_ffff;
-/// Opcode of a receive completion, in the last dword. Source: reference 6.7.
-const RESPONDER_SEND: u32 = 2 << 4;
+/// An ordinary receive completion, in its last word: opcode and format.
+const RESPONDER_SEND: u32 = Cqe64::OPCODE.of(CqeOpcode::RESPONDER_SEND.0);
+/// Which headers were hashed, in the word that says so.
+const HASHED: u32 = Cqe64::RX_HASH_L3.mask() | Cqe64::RX_HASH_L4.mask();
 
 /// A receive queue. Belongs to one core at a time: bursts take `&mut self`.
 #[derive(Debug)]
 pub struct RxQueue {
     pub(crate) hot: RxRing,
     /// The device's side, which is held by what steers to it too.
-    rq: Option<Arc<Handle>>,
+    rq: Arc<Handle>,
     wake: Option<Wake>,
 }
 
 /// What a burst works on.
 pub(crate) struct RxRing {
     cq: CqRing,
-    wq: Ring<16>,
-    doorbell_record: DmaWord,
-    /// Buffers in the ring, in order; for scattered frames, `1 << log_segs` to a work request.
+    /// A scattered frame takes several buffers to a work request.
+    ring: RecvRing,
+    /// Buffers in the ring, in order.
     elts: MbufFifo,
-    /// Work requests completed, and posted, since the queue became ready.
-    ci: u32,
-    pi: u32,
-    /// log2 of the work requests of the ring.
-    log_size: u8,
-    /// log2 of the buffers of a work request.
-    log_segs: u8,
     headroom: u16,
     /// Bits of a completion's last dword that must be as expected: counter, opcode, owner.
     last_mask: u32,
@@ -95,10 +86,7 @@ pub(crate) struct RxRing {
 impl std::fmt::Debug for RxRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RxRing")
-            .field("descriptors", &(1u32 << self.log_size))
-            .field("segments", &(1u32 << self.log_segs))
-            .field("ci", &self.ci)
-            .field("pi", &self.pi)
+            .field("ring", &self.ring)
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
@@ -153,7 +141,7 @@ impl RxRing {
     /// Receives packets into the free room of `out`; returns how many.
     #[inline]
     pub(crate) fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
-        if self.log_segs != 0 || self.mini.is_active() {
+        if self.ring.log_segments() != 0 || self.mini.is_active() {
             return self.burst_slowly(out);
         }
         let (cqes, last_mask, headroom) = (self.cq.ring.view(), self.last_mask, self.headroom);
@@ -164,16 +152,17 @@ impl RxRing {
         loop {
             // As far as the owner bit stays the same.
             let lap = self.cq.left_of_lap(cq_ci);
-            let counter = self.ci.wrapping_add(received as u32);
-            let mut wanted = counter << 16 | RESPONDER_SEND | self.cq.owner_at(cq_ci);
+            let counter = self.ring.ci.wrapping_add(received as u32);
+            let mut wanted =
+                Cqe64::WQE_COUNTER.of(counter) | RESPONDER_SEND | self.cq.owner_at(cq_ci);
             let count = self.elts.pop_while(out, lap, |mbuf| {
                 let cqe = cqes.at(cq_ci);
-                let last = cqe.load_acquire_be32::<0x3c>();
+                let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
                 if (last ^ wanted) & last_mask != 0 {
                     stop = Stop::Odd(last);
                     return false;
                 }
-                let len = cqe.load_be32::<0x2c>();
+                let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
                 if !mbuf.start_rx(headroom, len) {
                     stop = Stop::TooLong(len);
                     return false;
@@ -181,7 +170,7 @@ impl RxRing {
                 describe(mbuf, &cqe);
                 bytes += u64::from(len);
                 cq_ci = cq_ci.wrapping_add(1);
-                wanted = wanted.wrapping_add(1 << 16);
+                wanted = wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
                 true
             });
             received += count;
@@ -190,7 +179,7 @@ impl RxRing {
             }
         }
         if received != 0 {
-            self.ci = self.ci.wrapping_add(received as u32);
+            self.ring.ci = self.ring.ci.wrapping_add(received as u32);
             self.cq.ci = cq_ci;
             self.stats.packets += received as u64;
             self.stats.bytes += bytes;
@@ -204,7 +193,7 @@ impl RxRing {
             }
             // The usual end of a burst: the entry is still the device's.
             Stop::Odd(last) if (last ^ self.cq.owner_at(cq_ci)) & 1 != 0 => {}
-            Stop::Odd(last) if last & 0xf0 == 0xf0 => {}
+            Stop::Odd(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
             Stop::Odd(last) => return received + self.look_closer(last, out),
             Stop::TooLong(len) => self.too_long(len),
         }
@@ -212,16 +201,10 @@ impl RxRing {
         received
     }
 
-    /// Work requests that have no buffer.
-    #[inline(always)]
-    fn missing(&self) -> u32 {
-        (1 << self.log_size) - self.pi.wrapping_sub(self.ci)
-    }
-
     /// Posts buffers for those taken out, [`REFILL`] at a time, and tells the device once.
     #[inline(always)]
     fn refill(&mut self) {
-        let mut missing = self.missing() as usize;
+        let mut missing = self.ring.missing() as usize;
         if missing < REFILL {
             return;
         }
@@ -233,20 +216,20 @@ impl RxRing {
             }
             missing -= posted;
         }
-        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        self.ring.tell();
     }
 
     /// Puts buffers into the next slots, `n` or fewer at the end of the ring; returns how many.
     /// 0 if the pool has too few.
     #[inline(always)]
     fn post(&mut self, n: usize) -> usize {
-        let (wqes, offset) = (self.wq.view(), self.post_offset);
-        let mut pi = self.pi;
+        let (wqes, offset) = (self.ring.view(), self.post_offset);
+        let mut pi = self.ring.pi;
         let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
-            wqes.at(pi).store_be64::<8>(room_iova.wrapping_add(offset));
+            wqes.at(pi).store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
             pi = pi.wrapping_add(1);
         });
-        self.pi = pi;
+        self.ring.pi = pi;
         posted
     }
 }
@@ -264,26 +247,28 @@ enum Stop {
 /// Stores what a completion says about its packet, field by field.
 #[inline(always)]
 fn describe(mbuf: &mut Mbuf, cqe: &Slot<'_, 64>) {
-    let word = cqe.load_be32::<0x1c>();
+    let word = cqe.load_be32::<{ Cqe64::VLAN_INFO.offset }>();
     mbuf.set_vlan_tci(word as u16);
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
-    mbuf.set_rss_hash(cqe.load_be32::<0x0c>());
-    mbuf.set_flow_mark(cqe.load_be32::<0x38>() & MARK_MASK);
-    let hashed = u32::from(cqe.load_raw32::<0x10>().to_ne_bytes()[0] != 0);
+    mbuf.set_rss_hash(cqe.load_be32::<{ Cqe64::RX_HASH_RESULT.offset }>());
+    mbuf.set_flow_mark(
+        cqe.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>() & Cqe64::SOP_DROP_QPN.mask(),
+    );
+    let hashed = u32::from(cqe.load_raw32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED.to_be() != 0);
     let flags = (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits());
     mbuf.set_rx_flags(OlFlags::from_bits_retain(flags), PacketType((known >> 24) as u8));
 }
 
 /// What a completion says about its packet.
 fn meta(cqe: &Slot<'_, 64>) -> RxMeta {
-    let word = cqe.load_be32::<0x1c>();
+    let word = cqe.load_be32::<{ Cqe64::VLAN_INFO.offset }>();
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
     let mut flags = OlFlags::from_bits_retain(known & 0x00ff_ffff);
-    flags.set(OlFlags::RX_RSS_HASH, cqe.load_be32::<0x10>() >> 24 != 0);
+    flags.set(OlFlags::RX_RSS_HASH, cqe.load_be32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED != 0);
     RxMeta {
         flags,
-        rss_hash: cqe.load_be32::<0x0c>(),
-        flow_mark: cqe.load_be32::<0x38>() & MARK_MASK,
+        rss_hash: cqe.load_be32::<{ Cqe64::RX_HASH_RESULT.offset }>(),
+        flow_mark: cqe.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>() & Cqe64::SOP_DROP_QPN.mask(),
         vlan_tci: word as u16,
         packet_type: PacketType((known >> 24) as u8),
     }
@@ -315,44 +300,46 @@ impl RxQueue {
         if let Some(wake) = &mut wake {
             wake.watch(&cq, &cq_handle)?;
         }
-        let wq_bytes = 1usize << (shape.log_size + shape.log_segs + LOG_DATA_BYTES);
-        let buf = Arc::new(device.alloc_dma(wq_bytes, 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
         let split = config.split.as_ref();
         let split = split.map(|split| shape::Split::of(device, split, config.cache_size));
-        let hot = RxRing::over(cq, &buf, &record, pool, keys, shape, config.cache_size)?;
-        let mut hot = hot.splitting(split.transpose()?);
+        let attr = RqAttr {
+            pd: device.pdn(),
+            rlky: device.uses_reserved_lkey(),
+            keeps_vlan: !config.vlan_strip,
+            cqn: cq_handle.number(),
+            user_index: 0,
+            log_entries: shape.log_size,
+            log_segments: shape.log_segs,
+        };
+        let (ring, rq) = RecvRing::create(device, &attr)?;
+        let headroom = pool.headroom_bytes() as u16;
+        let mut hot = RxRing {
+            cq,
+            elts: MbufFifo::new(pool, 1 << (shape.log_size + shape.log_segs)),
+            headroom,
+            last_mask: Cqe64::WQE_COUNTER.of(ring.entries() - 1) | OP_OWN_MASK,
+            ring,
+            post_offset: keys.stamp_to_iova.wrapping_add(headroom.into()),
+            lkey_be: keys.lkey_be,
+            cache: pool.cache_with_size(config.cache_size),
+            stats: RxStats::default(),
+            mini: slow::Mini::default(),
+            split: split.transpose()?,
+            _keys: keys,
+        };
+        hot.stamp();
         if hot.fill() < hot.elts.capacity() {
             return Err(hot.too_small());
         }
-        let wq = Wq::zeroed()
-            .with_wq_type(WQ_CYCLIC)
-            .with_pd(device.pdn())
-            .with_dbr_addr(record.iova())
-            .with_log_wq_stride(u32::from(LOG_DATA_BYTES + shape.log_segs))
-            .with_log_wq_sz(u32::from(shape.log_size));
-        let rqc = Rqc::zeroed()
-            .with_rlky(device.uses_reserved_lkey())
-            .with_vsd(!config.vlan_strip)
-            .with_flush_in_error_en(true)
-            .with_cqn(cq_handle.number())
-            .with_wq(wq);
-        let rq = device.create_rq(rqc, &buf, &record)?.needing(&Arc::new(cq_handle));
-        let mut queue = Self { hot, rq: Some(Arc::new(rq)), wake };
+        let rq = Arc::new(rq.needing(&Arc::new(cq_handle)));
+        let queue = Self { hot, rq, wake };
         queue.make_ready()?;
         Ok(queue)
     }
 
-    /// A queue that no device knows.
-    pub(crate) fn without_device(hot: RxRing) -> Self {
-        Self { hot, rq: None, wake: None }
-    }
-
     /// RST to RDY, and the first buffers.
-    fn make_ready(&mut self) -> Result<(), DeviceError> {
-        if let Some(rq) = &self.rq {
-            rq.move_queue(QueueState::RST, QueueState::RDY)?;
-        }
+    fn make_ready(&self) -> Result<(), DeviceError> {
+        self.rq.move_queue(QueueState::RST, QueueState::RDY)?;
         self.hot.announce();
         Ok(())
     }
@@ -399,17 +386,13 @@ impl RxQueue {
     /// Packets that the ring holds.
     #[must_use]
     pub fn descriptors(&self) -> u32 {
-        1 << self.hot.log_size
+        self.hot.ring.entries()
     }
 
     /// Names the queue for [`Rss`](crate::Rss) and flow rules.
-    ///
-    /// # Panics
-    ///
-    /// For a queue of [`crate::bench_support`], which no device knows.
     #[must_use]
     pub fn queue_ref(&self) -> RxQueueRef {
-        RxQueueRef::new(self.rq.as_ref().expect("a queue of a device"))
+        RxQueueRef::new(&self.rq)
     }
 
     /// Empties the queue and makes it ready again, after a fault or to start afresh. Packets that
@@ -419,9 +402,7 @@ impl RxQueue {
     ///
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
-        if let Some(rq) = &self.rq {
-            rq.stop_queue()?;
-        }
+        self.rq.stop_queue()?;
         self.hot.restart();
         self.make_ready()
     }
@@ -433,68 +414,20 @@ impl RxQueue {
     /// The queue comes back if flow rules or an [`crate::Rss`] still lead to it, or with what the
     /// device refused.
     pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
-        let Some(rq) = self.rq.take() else { return Ok(()) };
-        let mut rq = match Arc::try_unwrap(rq) {
-            Ok(rq) => rq,
-            Err(rq) => {
-                let handles = Arc::strong_count(&rq) - 1;
-                self.rq = Some(rq);
-                let cause = DeviceError::InUse { handles };
-                return Err(Destroy { object: Box::new(self), cause });
-            }
+        let handles = Arc::strong_count(&self.rq) - 1;
+        let done = match Arc::get_mut(&mut self.rq) {
+            Some(rq) => rq.stop_queue().and_then(|()| rq.destroy()).map_err(DeviceError::from),
+            None => Err(DeviceError::InUse { handles }),
         };
-        if let Err(cause) = rq.stop_queue().and_then(|()| rq.destroy()) {
-            self.rq = Some(Arc::new(rq));
-            return Err(Destroy { object: Box::new(self), cause: cause.into() });
-        }
-        Ok(())
+        done.map_err(|cause| Destroy { object: Box::new(self), cause })
     }
 }
 
 impl Drop for RxQueue {
     fn drop(&mut self) {
-        let Some(rq) = self.rq.take() else { return };
-        if let Err(error) = rq.stop_queue() {
-            tracing::error!(rqn = rq.number(), %error, "receive queue not stopped");
+        if let Err(error) = self.rq.stop_queue() {
+            tracing::error!(rqn = self.rq.number(), %error, "receive queue not stopped");
             self.hot.leak();
         }
-    }
-}
-
-impl RxRing {
-    /// Views initialised memory and prepares the ring; nothing is posted yet.
-    pub(crate) fn over(
-        cq: CqRing,
-        buf: &Arc<DmaBuf>,
-        record: &Arc<DmaBuf>,
-        pool: &Pool,
-        keys: RegionKeys,
-        shape: Shape,
-        cache_size: usize,
-    ) -> Result<Self, DeviceError> {
-        let Shape { log_size, log_segs } = shape;
-        let headroom = pool.headroom_bytes() as u16;
-        let (wqe_mask, stamp) = ((1u32 << log_size) - 1, keys.stamp_to_iova);
-        let ring = Self {
-            cq,
-            wq: Ring::new(Arc::clone(buf), 0, log_size + log_segs)?,
-            doorbell_record: DmaWord::new(Arc::clone(record), 0)?,
-            elts: MbufFifo::new(pool, 1 << (log_size + log_segs)),
-            ci: 0,
-            pi: 0,
-            log_size,
-            log_segs,
-            headroom,
-            last_mask: (wqe_mask & 0xffff) << 16 | OP_OWN_MASK,
-            post_offset: stamp.wrapping_add(u64::from(headroom)),
-            lkey_be: keys.lkey_be,
-            cache: pool.cache_with_size(cache_size),
-            stats: RxStats::default(),
-            mini: slow::Mini::default(),
-            split: None,
-            _keys: keys,
-        };
-        ring.stamp();
-        Ok(ring)
     }
 }

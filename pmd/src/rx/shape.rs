@@ -9,9 +9,10 @@
 //! | long frames | the same | whole buffers of the pool |
 //! | [split](crate::BufferSplit) | `header_bytes` of a buffer of the pool, behind its headroom | whole buffers of the payload pool |
 
+use ferrocx_core::wq::put_data;
 use ferrocx_core::{ConfigError, Device, DeviceError, RegionKeys};
 use ferrocx_mempool::{Pool, PoolCache};
-use ferrocx_prm::wqe::{Data, INVALID_LKEY};
+use ferrocx_prm::wqe::INVALID_LKEY;
 
 use super::{L2_BYTES, RxRing};
 use crate::config::{BufferSplit, RxQueueConfig};
@@ -107,13 +108,6 @@ pub(super) struct SegmentShape {
 }
 
 impl RxRing {
-    /// The ring with its packets split. Nothing is posted yet.
-    pub(super) fn splitting(mut self, split: Option<Box<Split>>) -> Self {
-        self.split = split;
-        self.stamp();
-        self
-    }
-
     /// What the data segment `segment` of every work request is like.
     pub(super) fn segment(&self, segment: u32) -> SegmentShape {
         let room = self.cache.pool().data_room_bytes() as u32;
@@ -131,24 +125,24 @@ impl RxRing {
 
     /// Bytes that the buffers of one work request hold.
     pub(super) fn room_bytes(&self) -> u32 {
-        (0..1 << self.log_segs).map(|segment| self.segment(segment).room).sum()
+        (0..1 << self.ring.log_segments()).map(|segment| self.segment(segment).room).sum()
     }
 
     /// Writes length and key of every descriptor, once.
     pub(super) fn stamp(&self) {
-        for index in 0..self.wq.entries() {
+        let view = self.ring.view();
+        for index in 0..self.ring.entries() << self.ring.log_segments() {
             let SegmentShape { room, lkey_be, .. } =
-                self.segment(index & ((1 << self.log_segs) - 1));
-            let segment = Data::zeroed().with_byte_count(room).with_lkey(u32::from_be(lkey_be));
-            debug_assert_ne!(segment.lkey(), INVALID_LKEY, "the pool is registered");
-            self.wq.at(index).store(&segment.0);
+                self.segment(index & ((1 << self.ring.log_segments()) - 1));
+            debug_assert_ne!(u32::from_be(lkey_be), INVALID_LKEY, "the pool is registered");
+            put_data(view.at(index), room, lkey_be, 0);
         }
     }
 
     /// Why [`RxRing::fill`] could not fill the ring: which pool has too few buffers for it.
     #[cold]
     pub(super) fn too_small(&mut self) -> DeviceError {
-        let segs = 1 << self.log_segs;
+        let segs = 1 << self.ring.log_segments();
         let (pool, of_each) = match (self.cache.get(), &self.split) {
             (Some(header), Some(split)) => {
                 self.cache.put(header);
@@ -158,7 +152,7 @@ impl RxRing {
             (_, None) => (self.cache.pool(), segs),
         };
         // Only whole work requests are posted.
-        let of_pool = |buffers: usize| (buffers >> self.log_segs) * of_each;
+        let of_pool = |buffers: usize| (buffers >> self.ring.log_segments()) * of_each;
         DeviceError::PoolTooSmall {
             pool: pool.name().to_owned(),
             need: of_pool(self.elts.capacity()),

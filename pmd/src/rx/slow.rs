@@ -4,14 +4,15 @@
 use arrayvec::ArrayVec;
 use ferrocx_core::{Odd, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
+use ferrocx_prm::layout::Part;
+use ferrocx_prm::wqe::Data;
 
 use super::shape::SegmentShape;
 use super::{REFILL, RESPONDER_SEND, RxRing, meta};
 use crate::config::RxQueueConfig;
 
-/// Completions of a compressed block, or entries of the array that holds them. Source: reference
-/// 6.8.
-const ARRAY: u32 = 8;
 /// Most buffers of a work request.
 const MAX_SEGS: usize = RxQueueConfig::MAX_SEGMENTS as usize;
 
@@ -42,7 +43,7 @@ impl RxRing {
         last: u32,
         out: &mut ArrayVec<Mbuf, N>,
     ) -> usize {
-        match self.cq.odd(last, self.ci as u16) {
+        match self.cq.odd(last, self.ring.ci as u16) {
             Odd::Compressed => return self.burst_slowly(out),
             Odd::Fault(fault) => self.stop(fault),
             Odd::Empty => {}
@@ -64,10 +65,11 @@ impl RxRing {
     #[cold]
     #[inline(never)]
     pub(super) fn look_for_overrun(&mut self) {
-        let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<0x3c>();
-        let expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+        let expected =
+            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
         if (last ^ expected) & self.last_mask == 0 {
-            let counter = self.pi as u16;
+            let counter = self.ring.pi as u16;
             self.stop(QueueFault::WrongIndex { expected: counter, got: counter });
         }
     }
@@ -95,7 +97,7 @@ impl RxRing {
         self.stats.packets += received as u64;
         self.cq.tell();
         self.refill_segments();
-        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        self.ring.tell();
         received
     }
 
@@ -103,14 +105,15 @@ impl RxRing {
     fn next_completion(&mut self) -> Option<(u32, RxMeta)> {
         if !self.mini.is_active() {
             let cqe = self.cq.ring.at(self.cq.ci);
-            let last = cqe.load_acquire_be32::<0x3c>();
-            let expected = self.ci << 16 | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+            let expected =
+                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
             if (last ^ expected) & self.last_mask == 0 {
-                let found = (cqe.load_be32::<0x2c>(), meta(&cqe));
+                let found = (cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>(), meta(&cqe));
                 self.cq.ci = self.cq.ci.wrapping_add(1);
                 return Some(found);
             }
-            match self.cq.odd(last, self.ci as u16) {
+            match self.cq.odd(last, self.ring.ci as u16) {
                 Odd::Empty => return None,
                 Odd::Fault(fault) => {
                     self.stop(fault);
@@ -125,9 +128,9 @@ impl RxRing {
     /// Reads the title of a compressed block.
     fn open_block(&mut self) -> Option<()> {
         let title = self.cq.ring.at(self.cq.ci);
-        let count = title.load_be32::<0x2c>();
+        let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         // A block cannot be longer than what was posted.
-        if count == 0 || count > self.pi.wrapping_sub(self.ci) {
+        if count == 0 || count > self.ring.outstanding() {
             self.stop(QueueFault::BadCqe { opcode: 2, format: 3 });
             return None;
         }
@@ -137,16 +140,15 @@ impl RxRing {
 
     /// The next completion of the open block; closes the block behind the last.
     fn next_mini(&mut self) -> (u32, RxMeta) {
-        let (array, place) = (self.mini.done / ARRAY, self.mini.done % ARRAY);
+        let (array, place) =
+            (self.mini.done / MINI_CQES_PER_ENTRY, self.mini.done % MINI_CQES_PER_ENTRY);
         // The first array stands behind the title, the others at multiples of eight from it.
-        let at = if array == 0 { 1 } else { array * ARRAY };
-        let slot = self.cq.ring.at(self.cq.ci.wrapping_add(at)).load();
-        let mini = &slot[place as usize * 8..][..8];
-        let word =
-            |at: usize| u32::from_be_bytes([mini[at], mini[at + 1], mini[at + 2], mini[at + 3]]);
-        let (hash, len) = (word(0), word(4));
+        let at = if array == 0 { 1 } else { array * MINI_CQES_PER_ENTRY };
+        let entry = self.cq.ring.at(self.cq.ci.wrapping_add(at)).load();
+        let mini =
+            MiniCqe::load(&entry[place as usize * MiniCqe::SIZE_BYTES..][..MiniCqe::SIZE_BYTES]);
         let mut meta = self.mini.meta;
-        meta.rss_hash = hash;
+        meta.rss_hash = mini.rx_hash_result();
         if !meta.flags.contains(OlFlags::RX_RSS_HASH) {
             meta.rss_hash = 0;
         }
@@ -154,7 +156,7 @@ impl RxRing {
         if !self.mini.is_active() {
             self.cq.skip_block(self.mini.count);
         }
-        (len, meta)
+        (mini.byte_cnt(), meta)
     }
 
     /// Takes the packet of the next work request out of the ring. Buffers that it did not need go
@@ -164,10 +166,10 @@ impl RxRing {
             self.too_long(len);
             return None;
         }
-        self.ci = self.ci.wrapping_add(1);
+        self.ring.ci = self.ring.ci.wrapping_add(1);
         let mut packet: Option<Mbuf> = None;
         let mut left = len;
-        for segment in 0..1 << self.log_segs {
+        for segment in 0..1 << self.ring.log_segments() {
             let mut mbuf = self.elts.pop()?;
             let SegmentShape { headroom, room, .. } = self.segment(segment);
             let meta = if segment == 0 { meta } else { RxMeta::default() };
@@ -199,31 +201,31 @@ impl RxRing {
         if self.split.is_some() {
             return self.refill_split();
         }
-        let segs = 1u32 << self.log_segs;
-        while self.missing() > 0 {
-            let (wqes, offset) = (self.wq.view(), self.post_offset);
-            let first = self.pi.wrapping_mul(segs);
+        let segs = 1u32 << self.ring.log_segments();
+        while self.ring.missing() > 0 {
+            let (wqes, offset) = (self.ring.view(), self.post_offset);
+            let first = self.ring.pi.wrapping_mul(segs);
             let headroom = u64::from(self.headroom);
             let mut at = first;
             let posted = self.elts.fill(&mut self.cache, segs as usize, |room_iova| {
                 // Only the first buffer keeps its headroom free.
                 let extra = if at == first { 0 } else { headroom };
                 let address = room_iova.wrapping_add(offset).wrapping_sub(extra);
-                wqes.at(at).store_be64::<8>(address);
+                wqes.at(at).store_be64::<{ Data::ADDR.offset }>(address);
                 at = at.wrapping_add(1);
             });
             if posted == 0 {
                 self.stats.no_mbuf += 1;
                 return;
             }
-            self.pi = self.pi.wrapping_add(1);
+            self.ring.pi = self.ring.pi.wrapping_add(1);
         }
     }
 
     /// The same for a queue that splits: a header and payload buffers, or none of them.
     fn refill_split(&mut self) {
-        let segs = 1usize << self.log_segs;
-        while self.missing() > 0 {
+        let segs = 1usize << self.ring.log_segments();
+        while self.ring.missing() > 0 {
             let Some(split) = &mut self.split else { return };
             let mut mbufs = ArrayVec::<Mbuf, MAX_SEGS>::new();
             let has_all = self.cache.get_raw_bulk(&mut mbufs, 1)
@@ -233,17 +235,20 @@ impl RxRing {
                 self.stats.no_mbuf += 1;
                 return;
             }
-            let first = self.pi.wrapping_mul(segs as u32);
+            let first = self.ring.pi.wrapping_mul(segs as u32);
             let mut offset = self.post_offset;
             for (at, mbuf) in mbufs.into_iter().enumerate() {
                 let address = mbuf.room_iova().wrapping_add(offset);
-                self.wq.at(first.wrapping_add(at as u32)).store_be64::<8>(address);
+                self.ring
+                    .view()
+                    .at(first.wrapping_add(at as u32))
+                    .store_be64::<{ Data::ADDR.offset }>(address);
                 offset = split.post_offset;
                 if let Err(mbuf) = self.elts.push(mbuf) {
                     unreachable!("room for every buffer of the ring: {mbuf:?}");
                 }
             }
-            self.pi = self.pi.wrapping_add(1);
+            self.ring.pi = self.ring.pi.wrapping_add(1);
         }
     }
 
@@ -268,14 +273,13 @@ impl RxRing {
     /// Tells the device what is posted.
     pub(crate) fn announce(&self) {
         self.cq.tell();
-        self.doorbell_record.store_release_be32(self.pi & 0xffff);
+        self.ring.tell();
     }
 
     /// After the device's queue went through RST: counts from 0, with fresh buffers.
     pub(super) fn restart(&mut self) {
         self.cq.drain();
-        self.doorbell_record.store_release_be32(0);
-        (self.ci, self.pi) = (0, 0);
+        self.ring.restart();
         self.mini = Mini::default();
         self.stats.fault = None;
         self.stats.resets += 1;

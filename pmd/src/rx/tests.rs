@@ -6,13 +6,15 @@ use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::FLAGS;
-use crate::bench_support::{NullBus, NullRx};
-use ferrocx_core::QueueFault;
+use crate::{RxQueue, RxQueueConfig};
+use ferrocx_core::{Device, DeviceConfig, QueueFault};
+use ferrocx_model::NicConfig;
+use ferrocx_model::played::{PlayedRx, Still};
 
 struct Fixture {
-    rx: NullRx,
+    rx: RxQueue,
+    played: PlayedRx,
     pool: Pool,
-    _bus: NullBus,
 }
 
 fn fixture() -> Fixture {
@@ -23,9 +25,14 @@ fn fixture() -> Fixture {
         ..PoolConfig::default()
     })
     .unwrap();
-    let bus = NullBus::new(PageSize::Base4K).unwrap();
-    let rx = bus.rx_queue(&pool, 64).unwrap();
-    Fixture { rx, pool, _bus: bus }
+    let still = Still::new(NicConfig::default()).unwrap();
+    let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+    let device = Device::open(still.transport(), &config).unwrap();
+    device.register_pool(&pool).unwrap();
+    let config = RxQueueConfig { descriptors: 64, ..RxQueueConfig::default() };
+    let rx = RxQueue::new(&device, &pool, &config).unwrap();
+    let played = still.receiver(rx.queue_ref().rqn());
+    Fixture { rx, played, pool }
 }
 
 type Burst = ArrayVec<Mbuf, 16>;
@@ -66,13 +73,13 @@ fn completion_that_cannot_be_stops_the_queue() {
         ),
     ] {
         let mut fixture = fixture();
-        fixture.rx.complete_with(cqe);
+        fixture.played.complete_with(cqe);
         let mut out = Burst::new();
         for _ in 0..3 {
-            assert_eq!(fixture.rx.queue.rx_burst(&mut out), 0);
+            assert_eq!(fixture.rx.rx_burst(&mut out), 0);
         }
-        assert_eq!(fixture.rx.queue.fault(), Some(wanted));
-        assert_eq!(fixture.rx.queue.stats().errors, 1, "counted once");
+        assert_eq!(fixture.rx.fault(), Some(wanted));
+        assert_eq!(fixture.rx.stats().errors, 1, "counted once");
         drop(fixture.rx);
         assert_eq!(fixture.pool.stats().in_use, 0);
     }
@@ -81,11 +88,11 @@ fn completion_that_cannot_be_stops_the_queue() {
 #[test]
 fn good_packets_before_a_bad_completion_are_delivered() {
     let mut fixture = fixture();
-    fixture.rx.complete(5, 60);
-    fixture.rx.complete_with(cqe(9, 60));
+    fixture.played.complete(5, 60);
+    fixture.played.complete_with(cqe(9, 60));
     let mut out = Burst::new();
-    assert_eq!(fixture.rx.queue.rx_burst(&mut out), 5);
-    assert_eq!(fixture.rx.queue.fault(), Some(QueueFault::WrongIndex { expected: 5, got: 9 }));
+    assert_eq!(fixture.rx.rx_burst(&mut out), 5);
+    assert_eq!(fixture.rx.fault(), Some(QueueFault::WrongIndex { expected: 5, got: 9 }));
 }
 
 #[test]
@@ -93,19 +100,19 @@ fn counters_wrap() {
     let mut fixture = fixture();
     // As after 2^32 less 64 packets: 16-bit counters and 24-bit indices wrap with it.
     let start = 0u32.wrapping_sub(64);
-    let hot = &mut fixture.rx.queue.hot;
-    (hot.ci, hot.pi, hot.cq.ci) = (start, start.wrapping_add(64), start);
-    fixture.rx.start_at(start);
+    let hot = &mut fixture.rx.hot;
+    (hot.ring.ci, hot.ring.pi, hot.cq.ci) = (start, start.wrapping_add(64), start);
+    fixture.played.start_at(start);
     for round in 0..40 {
-        fixture.rx.complete(16, 60 + round);
+        fixture.played.complete(16, 60 + round);
         let mut out = Burst::new();
-        assert_eq!(fixture.rx.queue.rx_burst(&mut out), 16, "round {round}");
+        assert_eq!(fixture.rx.rx_burst(&mut out), 16, "round {round}");
         assert!(out.iter().all(|mbuf| mbuf.pkt_len() == 60 + round as usize));
     }
 }
 
 /// Writes a compressed block: title, arrays at 1, 8, 16, ... behind it, holes elsewhere.
-fn block(rx: &mut NullRx, lengths: &[u32]) {
+fn block(rx: &mut PlayedRx, lengths: &[u32]) {
     let count = lengths.len() as u32;
     let title = cqe(rx.completed(), count)
         .with_format(CqeFormat::COMPRESSED.0)
@@ -133,16 +140,16 @@ fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
     for round in 0..200u32 {
         let count = 2 + round % 31;
         let lengths: Vec<u32> = (0..count).map(|at| 60 + (round * 7 + at) % 1400).collect();
-        block(&mut fixture.rx, &lengths);
+        block(&mut fixture.played, &lengths);
         expected.extend(&lengths);
         // An ordinary completion between the blocks.
         if round % 3 == 0 {
-            fixture.rx.complete(1, 1500);
+            fixture.played.complete(1, 1500);
             expected.push(1500);
         }
         loop {
             let mut out = Burst::new();
-            if fixture.rx.queue.rx_burst(&mut out) == 0 {
+            if fixture.rx.rx_burst(&mut out) == 0 {
                 break;
             }
             for mbuf in out {
@@ -154,7 +161,7 @@ fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
                 got.push(len);
             }
         }
-        assert_eq!(fixture.rx.queue.fault(), None, "round {round}");
+        assert_eq!(fixture.rx.fault(), None, "round {round}");
     }
     assert_eq!(got, expected);
 }
@@ -189,24 +196,25 @@ fn reset_steps_over_compressed_blocks_that_were_not_read() {
     // the last of an array entry, has either owner bit.
     for (read, blocks) in [(false, 1), (true, 1), (true, 2)] {
         let mut fixture = fixture();
-        fixture.rx.complete(40, 60);
+        fixture.played.complete(40, 60);
         let mut out = ArrayVec::<Mbuf, 40>::new();
-        assert_eq!(fixture.rx.queue.rx_burst(&mut out), 40);
+        assert_eq!(fixture.rx.rx_burst(&mut out), 40);
         for _ in 0..blocks {
-            block(&mut fixture.rx, &(0..20).map(|at| 100 + at).collect::<Vec<_>>());
+            block(&mut fixture.played, &(0..20).map(|at| 100 + at).collect::<Vec<_>>());
         }
         let mut some = Burst::new();
         if read {
-            assert_eq!(fixture.rx.queue.rx_burst(&mut some), 16);
+            assert_eq!(fixture.rx.rx_burst(&mut some), 16);
         }
-        fixture.rx.reset();
+        fixture.rx.reset().unwrap();
+        fixture.played.restart();
         for round in 0..12 {
             let mut out = Burst::new();
-            assert_eq!(fixture.rx.queue.rx_burst(&mut out), 0, "{read} {blocks} {round}");
-            fixture.rx.complete(16, 70);
-            assert_eq!(fixture.rx.queue.rx_burst(&mut out), 16, "{read} {blocks} {round}");
+            assert_eq!(fixture.rx.rx_burst(&mut out), 0, "{read} {blocks} {round}");
+            fixture.played.complete(16, 70);
+            assert_eq!(fixture.rx.rx_burst(&mut out), 16, "{read} {blocks} {round}");
             assert!(out.iter().all(|mbuf| mbuf.pkt_len() == 70));
         }
-        assert_eq!(fixture.rx.queue.fault(), None);
+        assert_eq!(fixture.rx.fault(), None);
     }
 }

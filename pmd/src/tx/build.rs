@@ -1,26 +1,21 @@
 //! Requests for one packet: SEND with offloads and chains, LSO, and data copied into the ring.
 
 use arrayvec::ArrayVec;
+use ferrocx_core::wq::{Control, EthHeader, blocks_of};
 use ferrocx_mempool::{Mbuf, OlFlags, Segment};
-use ferrocx_prm::wqe::{DS_BYTES, ETH_VLAN_INSERT, INLINE_SEG, MAX_DS, Opcode};
+use ferrocx_prm::Layout;
+use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth, InlineHeader, MAX_DS, Opcode};
 
-use super::{DS_PER_BLOCK, HEADER_DS, TxRing, pair};
+use super::{HEADER_DS, TxRing};
 
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
 /// TCP with options.
 const MAX_HEADER_BYTES: usize = 256;
-/// Bytes of the Ethernet segment that carry the start of the inline header. Source: reference 6.3.
-const HEADER_IN_ETH: usize = 2;
 /// Bytes of the two MAC addresses, and of a VLAN tag.
 const MACS_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
 /// Tag protocol identifier of a VLAN tag. Source: IEEE 802.1Q.
 const TPID: [u8; 2] = [0x81, 0x00];
-/// Checksum requests in the Ethernet segment's second word. Source: reference 6.3.
-const L4_CSUM: u32 = 1 << 31;
-const L3_CSUM: u32 = 1 << 30;
-/// Bytes of the header of an inline data segment.
-const INLINE_HEADER_BYTES: usize = 4;
 
 /// Headers that stand in the request instead of in the buffer.
 type Header = ArrayVec<u8, MAX_HEADER_BYTES>;
@@ -28,9 +23,10 @@ type Header = ArrayVec<u8, MAX_HEADER_BYTES>;
 /// What a packet's request looks like.
 struct Plan {
     opcode: Opcode,
-    /// Second and fourth word of the Ethernet segment.
+    /// Checksum requests and segment size, in their word of the Ethernet segment.
     flags_mss: u32,
-    inline_word: u32,
+    /// The tag that the device inserts.
+    vlan: Option<u16>,
     header: Header,
     /// Bytes of the packet that `header` stands for.
     skip: usize,
@@ -52,7 +48,7 @@ impl TxRing {
             self.cache.put(mbuf);
             return true;
         };
-        if plan.ds.div_ceil(DS_PER_BLOCK) > self.free_blocks() || self.elts.free_slots() == 0 {
+        if blocks_of(plan.ds) > self.ring.free_blocks() || self.elts.free_slots() == 0 {
             return false;
         }
         let mbuf = packets.remove(0);
@@ -72,10 +68,10 @@ impl TxRing {
         }
         let mut flags_mss = 0;
         if flags.contains(OlFlags::TX_IP_CSUM) {
-            flags_mss |= L3_CSUM;
+            flags_mss |= Eth::L3_CSUM.mask();
         }
         if flags.contains(OlFlags::TX_L4_CSUM) {
-            flags_mss |= L4_CSUM;
+            flags_mss |= Eth::L4_CSUM.mask();
         }
         let mut opcode = Opcode::SEND;
         let mut skip = usize::from(self.min_inline).min(len);
@@ -93,89 +89,62 @@ impl TxRing {
                 return None;
             }
             // A segment's checksums are the device's business in any case.
-            flags_mss |= L4_CSUM | L3_CSUM | u32::from(lengths.tso_mss);
+            flags_mss |= Eth::L4_CSUM.mask() | Eth::L3_CSUM.mask() | u32::from(lengths.tso_mss);
             opcode = Opcode::LSO;
             skip = headers;
         }
-        let mut inline_word = 0;
-        let mut tag = None;
+        let (mut vlan, mut tag) = (None, None);
         if flags.contains(OlFlags::TX_VLAN_INSERT) {
             if self.vlan_insert && skip == 0 {
-                inline_word = ETH_VLAN_INSERT << 16 | u32::from(mbuf.vlan_tci());
+                vlan = Some(mbuf.vlan_tci());
             } else {
                 tag = Some(mbuf.vlan_tci());
                 skip = skip.max(MACS_BYTES + 2);
             }
         }
         let header = header(mbuf, skip, tag)?;
-        if !header.is_empty() {
-            let start = u32::from(header[0]) << 8 | u32::from(*header.get(1)?);
-            inline_word = (header.len() as u32) << 16 | start;
+        // A header of one byte is none.
+        if header.len() == 1 {
+            return None;
         }
         // Foreign memory is the device's to read: for the processor each word may be a round trip.
         let copy = opcode == Opcode::SEND
             && len <= usize::from(self.inline_bytes)
             && !mbuf.segments().any(|segment| segment.is_foreign());
-        let header_ds = header.len().saturating_sub(HEADER_IN_ETH).div_ceil(DS_BYTES);
+        let header_ds = header.len().saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES);
         let data_ds = if copy {
             match len - skip {
                 0 => 0,
-                rest => (INLINE_HEADER_BYTES + rest).div_ceil(DS_BYTES),
+                rest => (InlineHeader::SIZE_BYTES + rest).div_ceil(DS_BYTES),
             }
         } else {
             parts(mbuf, skip).count()
         };
         let ds = HEADER_DS as usize + header_ds + data_ds;
         let ds = u32::try_from(ds).ok().filter(|ds| *ds <= MAX_DS)?;
-        Some(Plan { opcode, flags_mss, inline_word, header, skip, ds, copy })
+        Some(Plan { opcode, flags_mss, vlan, header, skip, ds, copy })
     }
 
     /// Writes a planned request.
     fn write(&mut self, mbuf: &Mbuf, plan: &Plan) {
-        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
-        self.write_eth(first, plan.flags_mss, plan.inline_word);
-        let mut at = first.wrapping_add(HEADER_DS);
-        let rest = plan.header.get(HEADER_IN_ETH..).unwrap_or_default();
-        at = self.write_bytes(at, rest.iter().copied());
+        let header = match plan.vlan {
+            Some(tci) => EthHeader::InsertVlan(tci),
+            None => EthHeader::Inline(&plan.header),
+        };
+        let mut wqe = self.ring.begin();
+        wqe.eth(plan.flags_mss, header);
         if plan.copy {
             let len = mbuf.pkt_len() - plan.skip;
             if len != 0 {
-                let word = (INLINE_SEG | len as u32).to_be_bytes();
-                let data = parts(mbuf, plan.skip).flat_map(Part::data).copied();
-                self.write_bytes(at, word.into_iter().chain(data));
+                wqe.inline(len, parts(mbuf, plan.skip).map(Part::data));
             }
         } else {
             for part in parts(mbuf, plan.skip) {
                 let (lkey_be, address) = self.translate(&part);
-                let slot = self.sq.at(at);
-                slot.store_raw64::<0>(pair((part.len() as u32).to_be(), lkey_be));
-                slot.store_be64::<8>(address);
-                at = at.wrapping_add(1);
+                wqe.data(part.len() as u32, lkey_be, address);
             }
         }
-        self.close_request(plan.opcode, plan.ds);
-    }
-
-    /// Writes bytes from unit `at` on, padded with zeros; returns the unit behind them.
-    fn write_bytes(&self, mut at: u32, bytes: impl Iterator<Item = u8>) -> u32 {
-        let mut unit = ArrayVec::<u8, DS_BYTES>::new();
-        let mut flush = |unit: &mut ArrayVec<u8, DS_BYTES>| {
-            let mut padded = [0; DS_BYTES];
-            padded[..unit.len()].copy_from_slice(unit);
-            self.sq.at(at).store(&padded);
-            at = at.wrapping_add(1);
-            unit.clear();
-        };
-        for byte in bytes {
-            unit.push(byte);
-            if unit.is_full() {
-                flush(&mut unit);
-            }
-        }
-        if !unit.is_empty() {
-            flush(&mut unit);
-        }
-        at
+        self.ring.close(Control::new(plan.opcode), plan.ds, blocks_of(plan.ds));
     }
 
     /// Key and address by which this device reaches a piece of a packet, wherever it lies.

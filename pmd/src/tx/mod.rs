@@ -17,35 +17,26 @@
 //! that did, or the ring runs low. Requests complete in order, so each completion ends all before
 //! it. What is expected is noted: a completion for anything else stops the queue.
 //!
-//! | order | why |
-//! |---|---|
-//! | request, then doorbell record | the device reads up to the record's counter |
-//! | doorbell record, then doorbell | the device reads the record when the doorbell rings |
+//! Ring, requests and doorbell are those of [`ferrocx_core::wq`].
 
 mod build;
 mod slow;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use arrayvec::ArrayVec;
-use ferrocx_bus::{DmaBuf, DmaWord, Doorbell, Ring};
+use ferrocx_core::wq::{Control, SendRing, SqAttr, blocks_of, put_data, put_eth};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, OP_OWN_MASK, QueueFault,
-    QueueState, RegionKeys, Uar,
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, QueueFault, QueueState,
+    RegionKeys, Uar,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, Pool, PoolCache};
-use ferrocx_prm::wqc::{Sqc, Wq};
-use ferrocx_prm::wqe::{MAX_DS, Opcode};
+use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
+use ferrocx_prm::wqe::{DS_PER_BLOCK, MAX_DS, Opcode};
 
 use crate::config::TxQueueConfig;
 use crate::stats::TxStats;
 
-/// log2 of the bytes of a basic block.
-const LOG_BLOCK_BYTES: u8 = 6;
-/// 16-byte units of a basic block.
-pub(crate) const DS_PER_BLOCK: u32 = 4;
 /// Units that control and Ethernet segment take.
 const HEADER_DS: u32 = 2;
 /// Packets of one multi-packet request: as many data segments as fit. Source: reference 6.3.
@@ -59,18 +50,14 @@ const OFFLOADS: OlFlags = OlFlags::TX_IP_CSUM
     .union(OlFlags::TX_L4_CSUM)
     .union(OlFlags::TX_VLAN_INSERT)
     .union(OlFlags::TX_TSO);
-/// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
-const CE_ALWAYS: u32 = 2 << 2;
-/// `wq_type`: cyclic. Source: reference 5.6.
-const WQ_CYCLIC: u32 = 1;
 
 /// A completion that was asked for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Signal {
     /// First block of the request that asked.
     wqe_index: u16,
-    /// First block behind it.
-    end: u32,
+    /// Position behind it.
+    end: u64,
     /// First buffer behind those of it and all before.
     elts_end: u32,
 }
@@ -80,12 +67,6 @@ struct Signal {
 pub struct TxQueue {
     pub(crate) hot: TxRing,
     // Dropped in this order, the ring's buffers before.
-    objects: Option<Objects>,
-}
-
-/// The device's side of a send queue.
-#[derive(Debug)]
-struct Objects {
     sq: Handle,
     _cq: Handle,
     _uar: Uar,
@@ -93,16 +74,8 @@ struct Objects {
 
 /// What a burst works on.
 pub(crate) struct TxRing {
-    /// The ring in 16-byte units.
-    sq: Ring<16>,
+    ring: SendRing,
     cq: CqRing,
-    doorbell: Doorbell,
-    doorbell_record: DmaWord,
-    sqn: u32,
-    /// Blocks posted and completed since the queue became ready.
-    pi: u32,
-    ci: u32,
-    log_size: u8,
     /// Buffers in flight, and how many were ever added.
     elts: MbufFifo,
     elts_head: u32,
@@ -112,10 +85,6 @@ pub(crate) struct TxRing {
     signals_tail: u32,
     /// Value of `elts_head` at the last request that asked for a completion.
     signalled: u32,
-    /// First eight bytes of the last request, for the doorbell.
-    last_ctrl: u64,
-    /// Block of the last request's control segment.
-    last_block: u32,
     multi_packet: bool,
     inline_bytes: u16,
     /// Headers that each request must carry.
@@ -133,33 +102,14 @@ pub(crate) struct TxRing {
 impl std::fmt::Debug for TxRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TxRing")
-            .field("sqn", &self.sqn)
-            .field("blocks", &(1u32 << self.log_size))
-            .field("pi", &self.pi)
-            .field("ci", &self.ci)
+            .field("ring", &self.ring)
             .field("in_flight", &self.in_flight())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
 }
 
-/// Two dwords, given as they stand in memory, as one 64-bit word to store.
-#[inline(always)]
-fn pair(first: u32, second: u32) -> u64 {
-    if cfg!(target_endian = "little") {
-        u64::from(first) | u64::from(second) << 32
-    } else {
-        u64::from(second) | u64::from(first) << 32
-    }
-}
-
 impl TxRing {
-    /// Blocks that can be written.
-    #[inline(always)]
-    fn free_blocks(&self) -> u32 {
-        (1 << self.log_size) - self.pi.wrapping_sub(self.ci)
-    }
-
     /// Packets in flight.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> u32 {
@@ -173,7 +123,7 @@ impl TxRing {
         if packets.is_empty() || self.stats.fault.is_some() {
             return 0;
         }
-        let (before, pi) = (packets.len(), self.pi);
+        let (before, pi) = (packets.len(), self.ring.pi);
         while !packets.is_empty() {
             if self.multi_packet && self.multi_packet_request(packets) {
                 continue;
@@ -183,7 +133,7 @@ impl TxRing {
                 break;
             }
         }
-        if self.pi != pi {
+        if self.ring.pi != pi {
             self.ring_doorbell();
         }
         before - packets.len()
@@ -193,21 +143,19 @@ impl TxRing {
     /// there is none, or no room.
     #[inline(always)]
     fn multi_packet_request<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> bool {
-        let room = (self.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
+        let room = (self.ring.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
         let most = MAX_PACKETS.min(room as usize);
-        let first = self.pi.wrapping_mul(DS_PER_BLOCK);
-        let mut at = first.wrapping_add(HEADER_DS);
+        let mut wqe = self.ring.begin();
+        let eth = wqe.unit();
         let mut bytes = 0;
-        let (units, va_to_iova) = (self.sq.view(), self.va_to_iova);
-        let (lkey_be, inline_bytes) = (self.lkey_be, self.inline_bytes);
+        let (lkey_be, va_to_iova) = (self.lkey_be, self.va_to_iova);
+        let inline_bytes = self.inline_bytes;
         let count = self.elts.push_while(packets, most, |packet| {
             if packet.flags.intersects(OFFLOADS) || packet.len <= inline_bytes {
                 return false;
             }
-            let segment = units.at(at);
-            segment.store_raw64::<0>(pair(u32::from(packet.len).to_be(), lkey_be));
-            segment.store_be64::<8>((packet.address as u64).wrapping_add(va_to_iova));
-            at = at.wrapping_add(1);
+            let addr = (packet.address as u64).wrapping_add(va_to_iova);
+            put_data(wqe.unit(), packet.len.into(), lkey_be, addr);
             bytes += u64::from(packet.len);
             true
         });
@@ -215,8 +163,9 @@ impl TxRing {
             return false;
         }
         self.elts_head = self.elts_head.wrapping_add(count as u32);
-        self.write_eth(first, 0, 0);
-        self.close_request(Opcode::ENHANCED_MPSW, at.wrapping_sub(first));
+        put_eth(eth, 0, 0);
+        let ds = wqe.ds();
+        self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
         self.stats.packets += count as u64;
         self.stats.bytes += bytes;
         true
@@ -231,49 +180,24 @@ impl TxRing {
         }
     }
 
-    /// Writes the control segment of the request at the producer index, and moves past it.
-    #[inline(always)]
-    fn close_request(&mut self, opcode: Opcode, ds: u32) {
-        let ctrl = self.sq.at(self.pi.wrapping_mul(DS_PER_BLOCK));
-        let index = (self.pi & 0xffff) << 8 | u32::from(opcode.0);
-        self.last_ctrl = pair(index.to_be(), (self.sqn << 8 | ds).to_be());
-        ctrl.store_raw64::<0>(self.last_ctrl);
-        ctrl.store_raw64::<8>(0);
-        self.last_block = self.pi;
-        self.pi = self.pi.wrapping_add(ds.div_ceil(DS_PER_BLOCK));
-    }
-
-    /// Writes the Ethernet segment of a request that starts at unit `first`: the word with flags
-    /// and MSS, and the word with inline header size and its first bytes.
-    #[inline(always)]
-    fn write_eth(&self, first: u32, flags_mss: u32, inline: u32) {
-        let eth = self.sq.at(first.wrapping_add(1));
-        eth.store_raw64::<0>(pair(0, flags_mss.to_be()));
-        eth.store_raw64::<8>(pair(0, inline.to_be()));
-    }
-
     /// Tells the device what was posted, and asks for a completion if it is time.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
         let unsignalled = self.elts_head.wrapping_sub(self.signalled);
-        if unsignalled >= SIGNAL_EVERY || self.free_blocks() < (1 << self.log_size) / 2 {
+        if unsignalled >= SIGNAL_EVERY || self.ring.outstanding() > self.ring.entries() / 2 {
             self.signal();
         }
-        self.stats.doorbells += 1;
-        self.doorbell_record.store_release_be32(self.pi & 0xffff);
-        self.doorbell.ring(self.last_ctrl);
+        self.ring.ring_doorbell();
     }
 
     /// Makes the last request ask for a completion, and notes what it will end.
     #[inline(always)]
     fn signal(&mut self) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
-        let wqe_index = self.last_block as u16;
-        self.signals[at] = Signal { wqe_index, end: self.pi, elts_end: self.elts_head };
+        let (wqe_index, end) = (self.ring.signal_last(), self.ring.pi);
+        self.signals[at] = Signal { wqe_index, end, elts_end: self.elts_head };
         self.signals_head = self.signals_head.wrapping_add(1);
         self.signalled = self.elts_head;
-        let ctrl = self.sq.at(self.last_block.wrapping_mul(DS_PER_BLOCK));
-        ctrl.store_raw64::<8>(pair(CE_ALWAYS.to_be(), 0));
     }
 
     /// Reads completions and frees what they end.
@@ -284,16 +208,17 @@ impl TxRing {
             if self.signals_head == self.signals_tail {
                 break;
             }
-            let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<0x3c>();
+            let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
             let signal = self.signals[self.signals_tail as usize & (self.signals.len() - 1)];
-            let expected = u32::from(signal.wqe_index) << 16 | self.cq.owner_at(self.cq.ci);
-            if (last ^ expected) & (0xffff_0000 | OP_OWN_MASK) != 0 {
+            let expected =
+                Cqe64::WQE_COUNTER.of(signal.wqe_index.into()) | self.cq.owner_at(self.cq.ci);
+            if (last ^ expected) & (Cqe64::WQE_COUNTER.mask() | OP_OWN_MASK) != 0 {
                 self.look_closer(last, signal.wqe_index);
                 break;
             }
             self.cq.ci = self.cq.ci.wrapping_add(1);
             self.signals_tail = self.signals_tail.wrapping_add(1);
-            self.ci = signal.end;
+            self.ring.ci = signal.end;
             self.free_until(signal.elts_end);
         }
         if self.cq.ci != before {
@@ -333,45 +258,40 @@ impl TxQueue {
         // Every request may end in a completion when the queue is flushed.
         let attr = CqAttr { log_size, compression: false, events: None };
         let (cq, cq_handle) = CqRing::new(device, &attr)?;
-        let buf = Arc::new(device.alloc_dma(1 << (log_size + LOG_BLOCK_BYTES), 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
-        let wq = Wq::zeroed()
-            .with_wq_type(WQ_CYCLIC)
-            .with_pd(device.pdn())
-            .with_uar_page(uar.page())
-            .with_dbr_addr(record.iova())
-            .with_log_wq_stride(u32::from(LOG_BLOCK_BYTES))
-            .with_log_wq_sz(u32::from(log_size));
-        let sqc = Sqc::zeroed()
-            .with_rlky(device.uses_reserved_lkey())
-            .with_flush_in_error_en(true)
-            .with_min_wqe_inline_mode(device.min_inline_mode())
-            .with_cqn(cq_handle.number())
-            .with_tis_lst_sz(1)
-            .with_tis_num_0(device.tisn())
-            .with_wq(wq);
-        let sq = device.create_sq(sqc, &buf, &record)?;
-        let sqn = sq.number();
-        let parts = Parts { sqn, log_size, cq, doorbell: uar.doorbell().clone(), buf, record };
-        let mut hot = TxRing::over(parts, pool, keys, device.all_region_keys())?;
-        hot.multi_packet = config.multi_packet && limits.multi_packet;
-        hot.inline_bytes = config.inline_bytes;
-        hot.min_inline = limits.min_inline_bytes;
-        hot.vlan_insert = limits.vlan_insert;
-        hot.max_tso_bytes = limits.max_tso_bytes;
-        let queue = Self { hot, objects: Some(Objects { sq, _cq: cq_handle, _uar: uar }) };
-        queue.make_ready()?;
+        let attr = SqAttr {
+            uar: &uar,
+            pd: device.pdn(),
+            rlky: device.uses_reserved_lkey(),
+            cqn: cq_handle.number(),
+            user_index: 0,
+            log_blocks: log_size,
+        };
+        let (ring, sq) = SendRing::create(device, &attr)?;
+        let hot = TxRing {
+            ring,
+            cq,
+            // A block of a multi-packet request holds four packets; one buffer per block bounds
+            // how many of the pool's buffers a queue can keep.
+            elts: MbufFifo::new(pool, 1 << log_size),
+            elts_head: 0,
+            signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
+            signals_head: 0,
+            signals_tail: 0,
+            signalled: 0,
+            multi_packet: config.multi_packet && limits.multi_packet,
+            inline_bytes: config.inline_bytes,
+            min_inline: limits.min_inline_bytes,
+            vlan_insert: limits.vlan_insert,
+            max_tso_bytes: limits.max_tso_bytes,
+            va_to_iova: keys.va_to_iova,
+            lkey_be: keys.lkey_be,
+            cache: pool.cache(),
+            regions: device.all_region_keys(),
+            stats: TxStats::default(),
+        };
+        let queue = Self { hot, sq, _cq: cq_handle, _uar: uar };
+        queue.sq.move_queue(QueueState::RST, QueueState::RDY)?;
         Ok(queue)
-    }
-
-    /// A queue that no device knows.
-    pub(crate) fn without_device(hot: TxRing) -> Self {
-        Self { hot, objects: None }
-    }
-
-    fn make_ready(&self) -> Result<(), DeviceError> {
-        let Some(Objects { sq, .. }) = &self.objects else { return Ok(()) };
-        Ok(sq.move_queue(QueueState::RST, QueueState::RDY)?)
     }
 
     /// Sends packets from the front of `packets`, as many as fit the ring; returns how many were
@@ -404,7 +324,7 @@ impl TxQueue {
     /// Counts since the queue was made.
     #[must_use]
     pub fn stats(&self) -> TxStats {
-        self.hot.stats
+        TxStats { doorbells: self.hot.ring.doorbells(), ..self.hot.stats }
     }
 
     /// Why the queue stands still, if it does.
@@ -413,16 +333,16 @@ impl TxQueue {
         self.hot.stats.fault
     }
 
-    /// The device's number of the queue, 0 for one that no device knows.
+    /// The device's number of the queue.
     #[must_use]
     pub fn sqn(&self) -> u32 {
-        self.hot.sqn
+        self.hot.ring.number()
     }
 
     /// Blocks of the ring.
     #[must_use]
     pub fn descriptors(&self) -> u32 {
-        1 << self.hot.log_size
+        self.hot.ring.entries()
     }
 
     /// Empties the queue and makes it ready again, after a fault or to start afresh. Packets in
@@ -432,11 +352,9 @@ impl TxQueue {
     ///
     /// What the device refused. The queue then stays as it was; it can be dropped.
     pub fn reset(&mut self) -> Result<(), DeviceError> {
-        if let Some(objects) = &self.objects {
-            objects.sq.stop_queue()?;
-        }
+        self.sq.stop_queue()?;
         self.hot.restart();
-        self.make_ready()
+        Ok(self.sq.move_queue(QueueState::RST, QueueState::RDY)?)
     }
 
     /// Stops the queue, frees its packets, and destroys it.
@@ -445,74 +363,18 @@ impl TxQueue {
     ///
     /// The queue comes back with what the device refused.
     pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
-        let Some(mut objects) = self.objects.take() else { return Ok(()) };
-        if let Err(cause) = objects.sq.stop_queue().and_then(|()| objects.sq.destroy()) {
-            self.objects = Some(objects);
-            return Err(Destroy { object: Box::new(self), cause: cause.into() });
+        match self.sq.stop_queue().and_then(|()| self.sq.destroy()) {
+            Ok(()) => Ok(()),
+            Err(cause) => Err(Destroy { object: Box::new(self), cause: cause.into() }),
         }
-        Ok(())
     }
 }
 
 impl Drop for TxQueue {
     fn drop(&mut self) {
-        let Some(objects) = self.objects.take() else { return };
-        if let Err(error) = objects.sq.stop_queue() {
-            tracing::error!(sqn = objects.sq.number(), %error, "send queue not stopped");
+        if let Err(error) = self.sq.stop_queue() {
+            tracing::error!(sqn = self.sqn(), %error, "send queue not stopped");
             self.hot.leak();
         }
-    }
-}
-
-/// What a ring is made of.
-pub(crate) struct Parts {
-    pub(crate) sqn: u32,
-    pub(crate) log_size: u8,
-    pub(crate) cq: CqRing,
-    pub(crate) doorbell: Doorbell,
-    pub(crate) buf: Arc<DmaBuf>,
-    pub(crate) record: Arc<DmaBuf>,
-}
-
-impl TxRing {
-    /// Views initialised memory; all options off but multi-packet requests.
-    pub(crate) fn over(
-        parts: Parts,
-        pool: &Pool,
-        keys: RegionKeys,
-        regions: Vec<RegionKeys>,
-    ) -> Result<Self, DeviceError> {
-        let Parts { sqn, log_size, cq, doorbell, buf, record } = parts;
-        Ok(Self {
-            // In 16-byte units, four to a block.
-            sq: Ring::new(buf, 0, log_size + 2)?,
-            cq,
-            doorbell,
-            doorbell_record: DmaWord::new(record, 4)?,
-            sqn,
-            pi: 0,
-            ci: 0,
-            log_size,
-            // A block of a multi-packet request holds four packets; one buffer per block bounds
-            // how many of the pool's buffers a queue can keep.
-            elts: MbufFifo::new(pool, 1 << log_size),
-            elts_head: 0,
-            signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
-            signals_head: 0,
-            signals_tail: 0,
-            signalled: 0,
-            last_ctrl: 0,
-            last_block: 0,
-            multi_packet: true,
-            inline_bytes: 0,
-            min_inline: 0,
-            vlan_insert: false,
-            max_tso_bytes: 0,
-            va_to_iova: keys.va_to_iova,
-            lkey_be: keys.lkey_be,
-            cache: pool.cache(),
-            regions,
-            stats: TxStats::default(),
-        })
     }
 }

@@ -5,12 +5,14 @@ use ferrocx_mempool::{Mbuf, OlFlags, PageSize, Pool, PoolConfig, RegionConfig, T
 use ferrocx_prm::cqe::{CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::bench_support::{NullBus, NullTx};
-use ferrocx_core::QueueFault;
+use crate::{TxQueue, TxQueueConfig};
+use ferrocx_core::{Device, DeviceConfig, QueueFault};
+use ferrocx_model::NicConfig;
+use ferrocx_model::played::{PlayedTx, Sender, Still};
 
 struct Fixture {
-    tx: NullTx,
-    _bus: NullBus,
+    tx: TxQueue,
+    played: PlayedTx,
 }
 
 type Burst = ArrayVec<Mbuf, 64>;
@@ -22,14 +24,19 @@ fn fixture() -> Fixture {
         ..PoolConfig::default()
     })
     .unwrap();
-    let bus = NullBus::new(PageSize::Base4K).unwrap();
-    let tx = bus.tx_queue(&pool, 64).unwrap();
-    Fixture { tx, _bus: bus }
+    let still = Still::new(NicConfig::default()).unwrap();
+    let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+    let device = Device::open(still.transport(), &config).unwrap();
+    device.register_pool(&pool).unwrap();
+    let config = TxQueueConfig { descriptors: 64, ..TxQueueConfig::default() };
+    let tx = TxQueue::new(&device, &pool, &config).unwrap();
+    let played = still.sender(Sender::Sq(tx.sqn()));
+    Fixture { tx, played }
 }
 
 impl Fixture {
     fn packet(&mut self, bytes: &[u8]) -> Mbuf {
-        let mut mbuf = self.tx.queue.cache().get().unwrap();
+        let mut mbuf = self.tx.cache().get().unwrap();
         assert!(mbuf.extend_from_slice(bytes));
         mbuf
     }
@@ -37,12 +44,28 @@ impl Fixture {
     fn send(&mut self, packets: impl IntoIterator<Item = Mbuf>) -> usize {
         let mut burst = Burst::new();
         burst.extend(packets);
-        self.tx.queue.tx_burst(&mut burst)
+        self.tx.tx_burst(&mut burst)
     }
 
     fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
         let mut bytes = [0; N];
-        self.tx.read_wqe(offset, &mut bytes);
+        self.played.read_wqe(offset, &mut bytes);
+        bytes
+    }
+
+    /// A control segment, in which the queue's number is made 0x123.
+    fn ctrl(&self, offset: usize) -> [u8; 16] {
+        let mut bytes = self.bytes::<16>(offset);
+        assert_eq!(bytes[4..7], self.tx.sqn().to_be_bytes()[1..]);
+        bytes[4..7].copy_from_slice(&[0x00, 0x01, 0x23]);
+        bytes
+    }
+
+    /// A data segment, in which the key is made 0x700.
+    fn data(&self, offset: usize) -> [u8; 16] {
+        let mut bytes = self.bytes::<16>(offset);
+        assert_eq!(bytes[4..8], self.tx.hot.lkey_be.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&[0, 0, 7, 0]);
         bytes
     }
 }
@@ -64,16 +87,16 @@ fn multi_packet_request_is_literal() {
     assert_eq!(fixture.send(packets), 3);
     // Enhanced MPW, block 0; queue 0x123, 5 units; no completion.
     let ctrl = [0, 0, 0, 0x29, 0x00, 0x01, 0x23, 5, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.ctrl(0), ctrl);
     assert_eq!(fixture.bytes::<16>(16), [0; 16], "no offloads, nothing inline");
     for (at, (len, address)) in [60, 61, 62].into_iter().zip(addresses).enumerate() {
-        assert_eq!(fixture.bytes::<16>(32 + 16 * at), data_segment(len, address));
+        assert_eq!(fixture.data(32 + 16 * at), data_segment(len, address));
     }
     // The next request starts at the next whole block, number 2.
     let packet = fixture.packet(&[4; 64]);
     assert_eq!(fixture.send([packet]), 1);
     let ctrl = [0, 0, 2, 0x29, 0x00, 0x01, 0x23, 3, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(128), ctrl);
+    assert_eq!(fixture.ctrl(128), ctrl);
 }
 
 #[test]
@@ -82,16 +105,16 @@ fn completion_is_asked_for_after_32_packets() {
     let packets: Vec<_> = (0..32).map(|_| fixture.packet(&[0; 60])).collect();
     assert_eq!(fixture.send(packets), 32);
     let ctrl = [0, 0, 0, 0x29, 0x00, 0x01, 0x23, 34, 0, 0, 0, 8, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(0), ctrl, "completion mode: always");
-    assert_eq!(fixture.tx.queue.reclaim(), 32);
-    assert_eq!(fixture.tx.complete(), 1);
-    assert_eq!(fixture.tx.queue.reclaim(), 0);
+    assert_eq!(fixture.ctrl(0), ctrl, "completion mode: always");
+    assert_eq!(fixture.tx.reclaim(), 32);
+    assert_eq!(fixture.played.complete(), 1);
+    assert_eq!(fixture.tx.reclaim(), 0);
 }
 
 #[test]
 fn checksum_and_vlan_request_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.queue.hot.vlan_insert = true;
+    fixture.tx.hot.vlan_insert = true;
     let mut mbuf = fixture.packet(&[1; 60]);
     let address = mbuf.data_iova();
     let wanted = OlFlags::TX_IP_CSUM | OlFlags::TX_L4_CSUM | OlFlags::TX_VLAN_INSERT;
@@ -99,27 +122,27 @@ fn checksum_and_vlan_request_is_literal() {
     mbuf.set_vlan_tci(0xe123);
     assert_eq!(fixture.send([mbuf]), 1);
     let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 3, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.ctrl(0), ctrl);
     let eth = [0, 0, 0, 0, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x00, 0xe1, 0x23];
     assert_eq!(fixture.bytes::<16>(16), eth);
-    assert_eq!(fixture.bytes::<16>(32), data_segment(60, address));
+    assert_eq!(fixture.data(32), data_segment(60, address));
 }
 
 #[test]
 fn device_that_wants_headers_inline_gets_them() {
     let mut fixture = fixture();
-    fixture.tx.queue.hot.min_inline = 18;
-    fixture.tx.queue.hot.multi_packet = false;
+    fixture.tx.hot.min_inline = 18;
+    fixture.tx.hot.multi_packet = false;
     let bytes: Vec<u8> = (0..60).collect();
     let mbuf = fixture.packet(&bytes);
     let address = mbuf.data_iova();
     assert_eq!(fixture.send([mbuf]), 1);
     // 18 bytes inline: two in the Ethernet segment, 16 in one more unit.
     let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 4, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.ctrl(0), ctrl);
     assert_eq!(fixture.bytes::<4>(28), [0, 18, 0, 1]);
     assert_eq!(fixture.bytes::<16>(32), bytes[2..18]);
-    assert_eq!(fixture.bytes::<16>(48), data_segment(42, address + 18));
+    assert_eq!(fixture.data(48), data_segment(42, address + 18));
 
     // A tag that the device cannot insert goes into the inline header, behind the addresses.
     let mut mbuf = fixture.packet(&bytes);
@@ -137,7 +160,7 @@ fn device_that_wants_headers_inline_gets_them() {
 #[test]
 fn large_send_request_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.queue.hot.max_tso_bytes = 1 << 18;
+    fixture.tx.hot.max_tso_bytes = 1 << 18;
     let bytes: Vec<u8> = (0..200).collect();
     let mut mbuf = fixture.packet(&bytes);
     let address = mbuf.data_iova();
@@ -146,23 +169,23 @@ fn large_send_request_is_literal() {
     assert_eq!(fixture.send([mbuf]), 1);
     // 54 bytes of headers: 2 + 52, which take four units; one data segment.
     let ctrl = [0, 0, 0, 0x0e, 0x00, 0x01, 0x23, 7, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.ctrl(0), ctrl);
     assert_eq!(fixture.bytes::<8>(20), [0xc0, 0, 0, 100, 0, 0, 0, 0]);
     assert_eq!(fixture.bytes::<4>(28), [0, 54, 0, 1]);
     assert_eq!(fixture.bytes::<52>(32)[..], bytes[2..54]);
-    assert_eq!(fixture.bytes::<16>(96), data_segment(146, address + 54));
+    assert_eq!(fixture.data(96), data_segment(146, address + 54));
 }
 
 #[test]
 fn copied_packet_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.queue.hot.inline_bytes = 64;
+    fixture.tx.hot.inline_bytes = 64;
     let bytes: Vec<u8> = (0..60).collect();
     let packet = fixture.packet(&bytes);
     assert_eq!(fixture.send([packet]), 1);
     // 4 + 60 bytes: four units behind control and Ethernet segment.
     let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 6, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fixture.bytes::<16>(0), ctrl);
+    assert_eq!(fixture.ctrl(0), ctrl);
     assert_eq!(fixture.bytes::<4>(32), [0x80, 0, 0, 60]);
     assert_eq!(fixture.bytes::<60>(36)[..], bytes);
 }
@@ -170,19 +193,20 @@ fn copied_packet_is_literal() {
 #[test]
 fn counters_wrap() {
     let mut fixture = fixture();
-    let start = u32::MAX - 40;
-    let hot = &mut fixture.tx.queue.hot;
+    let start = u64::from(u32::MAX - 40);
+    let hot = &mut fixture.tx.hot;
     // As after 2^32 blocks less 40: the ring has 64, so block 0xffd7 stands at slot 23.
-    (hot.pi, hot.ci) = (start, start);
+    (hot.ring.pi, hot.ring.ci) = (start, start);
+    fixture.played.start_at(start as u16);
     let mut sent = 0;
     for _ in 0..20 {
         let packets: Vec<_> = (0..32).map(|_| fixture.packet(&[0; 60])).collect();
         sent += fixture.send(packets);
-        fixture.tx.complete();
+        fixture.played.complete();
     }
     assert_eq!(sent, 640);
-    assert_eq!(fixture.tx.queue.fault(), None);
-    assert_eq!(fixture.tx.queue.hot.pi, start.wrapping_add(20 * 9));
+    assert_eq!(fixture.tx.fault(), None);
+    assert_eq!(fixture.tx.hot.ring.pi, start + 20 * 9);
 }
 
 #[test]
@@ -214,10 +238,10 @@ fn completions_that_cannot_be_stop_the_queue() {
         let mut fixture = fixture();
         let packets: Vec<_> = (0..32).map(|_| fixture.packet(&[0; 60])).collect();
         assert_eq!(fixture.send(packets), 32);
-        fixture.tx.complete_with(cqe);
+        fixture.played.complete_with(cqe);
         let packet = fixture.packet(&[0; 60]);
         assert_eq!(fixture.send([packet]), 0);
-        assert_eq!(fixture.tx.queue.fault(), Some(wanted));
-        assert_eq!(fixture.tx.queue.stats().errors, 32);
+        assert_eq!(fixture.tx.fault(), Some(wanted));
+        assert_eq!(fixture.tx.stats().errors, 32);
     }
 }

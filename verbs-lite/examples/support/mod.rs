@@ -58,18 +58,18 @@ fn open(transport: Arc<LocalTransport>, number: u8) -> Result<Port> {
 }
 
 impl Port {
-    pub fn queue_pair(&self) -> Result<RcQp<Init>> {
-        let config = QpConfig { fast_reg: true, ..QpConfig::default() };
-        let qp = self.pd.create_rc_qp(&self.cq, &self.cq, &config)?;
-        Ok(qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?)
+    pub fn queue_pair(&self) -> Result<Qp> {
+        Ok(self.pd.create_qp(&self.cq, &QpConfig { fast_reg: true, ..QpConfig::default() })?)
     }
 
-    /// What a peer is told by another way: here it stands next to us.
-    pub fn connect(&self, qp: RcQp<Init>, peer: &Port, qpn: Qpn) -> Result<RcQp<Rts>> {
+    /// Connects a queue pair in reset to one of a peer, whose number it is told by another way:
+    /// here the peer stands next to us.
+    pub fn connect(&self, qp: &mut Qp, peer: &Port, qpn: Qpn) -> Result<()> {
         let route = self.device.route(peer.ip.into())?;
         let path = Path::new(route, peer.device.device().mac());
         let mtu = self.device.port_attr()?.active_mtu;
-        let qp = qp.connect(&RtrAttr::new(path, qpn, Psn(0), mtu))?;
+        qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
+        qp.connect(&RtrAttr::new(path, qpn, Psn(0), mtu))?;
         Ok(qp.activate(&RtsAttr::new(Psn(0)))?)
     }
 }
@@ -126,7 +126,8 @@ pub fn one_port(wire: impl Wire + 'static) -> Result<(Port, Step)> {
 
 /// Two queue pairs that are each other's peer.
 pub fn connected(a: &Port, b: &Port) -> Result<(Qp, Qp)> {
-    let (qa, qb) = (a.queue_pair()?, b.queue_pair()?);
-    let (na, nb) = (qa.qpn(), qb.qpn());
-    Ok((a.connect(qa, b, nb)?.erase(), b.connect(qb, a, na)?.erase()))
+    let (mut qa, mut qb) = (a.queue_pair()?, b.queue_pair()?);
+    a.connect(&mut qa, b, qb.qpn())?;
+    b.connect(&mut qb, a, qa.qpn())?;
+    Ok((qa, qb))
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::conn::{Answer, Ends, Request, State, cma_header, service_id};
-use super::manager::{ANSWER_BYTES, CmError, ConnParams, ConnectionManager, random};
+use super::manager::{ANSWER_BYTES, CmError, ConnParams, ConnectionManager, can_connect, random};
 use super::reason::{End, RejectReason};
 use crate::error::VerbsError;
 use crate::gid::Path;
 use crate::mr::{Buf, Buffers};
-use crate::qp::{Init, Qp, RcQp, Rtr, RtrAttr, Rts, RtsAttr};
+use crate::qp::{Qp, QpState, RtrAttr, RtsAttr};
 use crate::types::{Mtu, Psn, Qpn};
 
 use ferrocx_prm::Layout;
@@ -113,21 +113,21 @@ impl ConnRequest {
         self.req.responder_resources() as u8
     }
 
-    /// Says yes, with `qp`, which should have receives posted. Where both ends have a wish, the
-    /// smaller one counts.
+    /// Says yes, with `qp`: a reliable connection in INIT, which should have receives posted. Where
+    /// both ends have a wish, the smaller one counts.
     ///
     /// # Errors
     ///
-    /// [`NotConnected`] with the queue pair, for parameters out of range. The request is rejected
-    /// then.
+    /// [`NotConnected`] with the queue pair, for parameters out of range or a queue pair of another
+    /// service or state. The request is rejected then.
     pub fn accept<B: Buffers>(
         mut self,
-        qp: RcQp<Init, B>,
+        qp: Qp<B>,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
         let checked = params.check(&self.manager.lock().device, ANSWER_BYTES);
-        if let Err(cause) = checked {
-            return Err(NotConnected::new(qp.erase(), cause));
+        if let Err(cause) = checked.and_then(|()| can_connect(&qp)) {
+            return Err(NotConnected::new(qp, cause));
         }
         self.taken = true;
         let req = &self.req;
@@ -144,7 +144,7 @@ impl ConnRequest {
             manager: self.manager.clone(),
             id: self.id,
             ends: self.ends,
-            qp: Some(Held::Init(qp)),
+            qp: Some(qp),
             role: Role::Passive { req: self.req.clone(), answer },
             is_made: false,
         })
@@ -206,24 +206,6 @@ impl<B: Buffers> fmt::Debug for NotConnected<B> {
 }
 
 #[derive(Debug)]
-enum Held<B: Buffers> {
-    Init(RcQp<Init, B>),
-    /// The device refused to go on.
-    Rtr(RcQp<Rtr, B>),
-    Rts(RcQp<Rts, B>),
-}
-
-impl<B: Buffers> Held<B> {
-    fn erase(self) -> Qp<B> {
-        match self {
-            Self::Init(qp) => qp.erase(),
-            Self::Rtr(qp) => qp.erase(),
-            Self::Rts(qp) => qp.erase(),
-        }
-    }
-}
-
-#[derive(Debug)]
 enum Role {
     Active { request: Request },
     Passive { req: Box<CmReq>, answer: Answer },
@@ -237,7 +219,7 @@ pub struct Connecting<B: Buffers = Buf> {
     id: u32,
     ends: Ends,
     /// `None` once it was handed out.
-    qp: Option<Held<B>>,
+    qp: Option<Qp<B>>,
     role: Role,
     /// A [`Connection`] has taken over.
     is_made: bool,
@@ -258,14 +240,9 @@ struct Terms {
 }
 
 impl<B: Buffers> Connecting<B> {
-    pub(super) fn active(
-        manager: ConnectionManager,
-        id: u32,
-        qp: RcQp<Init, B>,
-        request: Request,
-    ) -> Self {
+    pub(super) fn active(manager: ConnectionManager, id: u32, qp: Qp<B>, request: Request) -> Self {
         let (ends, role) = (request.ends, Role::Active { request });
-        Self { manager, id, ends, qp: Some(Held::Init(qp)), role, is_made: false }
+        Self { manager, id, ends, qp: Some(qp), role, is_made: false }
     }
 
     /// Does what is due; the connection once it is made, or why it is not. `None` before and
@@ -276,7 +253,7 @@ impl<B: Buffers> Connecting<B> {
             Ok(false) => None,
             Ok(true) => self.hand_out().map(Ok),
             Err(cause) => {
-                let qp = self.qp.take()?.erase();
+                let qp = self.qp.take()?;
                 Some(Err(NotConnected::new(qp, cause)))
             }
         }
@@ -306,7 +283,7 @@ impl<B: Buffers> Connecting<B> {
         }
         let ready = match (&self.role, state) {
             (Role::Active { .. }, State::RepRcvd) | (Role::Passive { .. }, State::ReqRcvd) => true,
-            (_, State::Established) => return Ok(matches!(self.qp, Some(Held::Rts(_)))),
+            (_, State::Established) => return Ok(self.is_ready()),
             (_, State::Ended | State::TimeWait) => return Err(End::ByUs.into()),
             _ => false,
         };
@@ -334,9 +311,14 @@ impl<B: Buffers> Connecting<B> {
         Ok(inner.engine.state(self.id) == State::Established)
     }
 
+    /// Whether the queue pair is in RTS.
+    fn is_ready(&self) -> bool {
+        self.qp.as_ref().is_some_and(|qp| qp.state() == QpState::Rts)
+    }
+
     /// Leads the queue pair to RTS.
     fn ready(&mut self, terms: &Terms, path: Path) -> Result<(), CmError> {
-        let Some(Held::Init(qp)) = self.qp.take() else { return Ok(()) };
+        let Some(qp) = &mut self.qp else { return Ok(()) };
         let mtu = Mtu::from_code(terms.mtu).unwrap_or(Mtu::B256);
         let rtr = RtrAttr {
             max_dest_rd_atomic: terms.serves,
@@ -349,27 +331,12 @@ impl<B: Buffers> Connecting<B> {
             max_rd_atomic: terms.starts,
             ..RtsAttr::new(Psn(terms.send_psn))
         };
-        let qp = match qp.connect(&rtr) {
-            Ok(qp) => qp,
-            Err(refused) => {
-                self.qp = Some(Held::Init(*refused.qp));
-                return Err(refused.cause.into());
-            }
-        };
-        match qp.activate(&rts) {
-            Ok(qp) => {
-                self.qp = Some(Held::Rts(qp));
-                Ok(())
-            }
-            Err(refused) => {
-                self.qp = Some(Held::Rtr(*refused.qp));
-                Err(refused.cause.into())
-            }
-        }
+        qp.connect(&rtr)?;
+        Ok(qp.activate(&rts)?)
     }
 
     fn hand_out(&mut self) -> Option<Connected<B>> {
-        let Some(Held::Rts(qp)) = self.qp.take() else { return None };
+        let qp = self.qp.take()?;
         let inner = self.manager.lock();
         let (serves, starts, private_data) = match &self.role {
             Role::Active { request } => {
@@ -443,7 +410,7 @@ fn passive_terms(req: &CmReq, answer: &Answer) -> Terms {
 #[derive(Debug)]
 pub struct Connected<B: Buffers = Buf> {
     /// Its queue pair, ready to send.
-    pub qp: RcQp<Rts, B>,
+    pub qp: Qp<B>,
     /// Its life: dropping this ends it.
     pub connection: Connection,
     /// What the peer's program said, filled up with zeros: 56 bytes of a request, 196 of an

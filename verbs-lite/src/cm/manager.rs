@@ -22,7 +22,7 @@ use crate::error::VerbsError;
 use crate::gid::{Gid, Path};
 use crate::mr::Buffers;
 use crate::net::{NetConfig, NetError, NetStats, Network};
-use crate::qp::{Init, RcQp};
+use crate::qp::{Qp, QpState, QpType};
 
 /// Bytes that a request carries for the peer's program. Source: Linux `cma.c`.
 const REQUEST_BYTES: usize = 56;
@@ -235,10 +235,19 @@ pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Checks that a queue pair is a reliable connection in INIT.
+pub(super) fn can_connect<B: Buffers>(qp: &Qp<B>) -> Result<(), CmError> {
+    if qp.qp_type() != QpType::Rc {
+        let what = "connections by address of this service";
+        return Err(VerbsError::Unsupported { what, way_out: "use QpType::Rc" }.into());
+    }
+    Ok(qp.expect(QpState::Init)?)
+}
+
 /// Makes and takes connections of a port. See [the module](crate::cm).
 ///
 /// A handle: clones are the same manager. It takes a lock and talks to the firmware, so it is for
-/// set-up; connections themselves are [`RcQp`]s, which know nothing of it. A device has one at a
+/// set-up; connections themselves are [`Qp`]s, which know nothing of it. A device has one at a
 /// time.
 #[derive(Debug, Clone)]
 pub struct ConnectionManager {
@@ -354,19 +363,22 @@ impl ConnectionManager {
         Ok(CmListener::new(self.clone(), port))
     }
 
-    /// Asks a peer for a connection of `qp`, which should have receives posted. The address that
-    /// reaches the peer, its MAC address and the path MTU are found here.
+    /// Asks a peer for a connection of `qp`: a reliable connection in INIT, which should have
+    /// receives posted. The address that reaches the peer, its MAC address and the path MTU are
+    /// found here.
     ///
     /// # Errors
     ///
-    /// [`NotConnected`] with the queue pair, for parameters out of range or a peer without route.
+    /// [`NotConnected`] with the queue pair, for parameters out of range, a peer without route, or
+    /// a queue pair of another service or state.
     pub fn connect<B: Buffers>(
         &self,
-        qp: RcQp<Init, B>,
+        qp: Qp<B>,
         peer: SocketAddr,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
-        match self.request(qp.qpn().0, peer, params) {
+        let request = can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, params));
+        match request {
             Ok(request) => {
                 let mut inner = self.lock();
                 let now = inner.now();
@@ -375,7 +387,7 @@ impl ConnectionManager {
                 drop(inner);
                 Ok(Connecting::active(self.clone(), id, qp, request))
             }
-            Err(cause) => Err(NotConnected::new(qp.erase(), cause)),
+            Err(cause) => Err(NotConnected::new(qp, cause)),
         }
     }
 

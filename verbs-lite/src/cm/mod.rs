@@ -18,10 +18,11 @@
 //!
 //! type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 //!
-//! fn queue_pair(pd: &Pd, cq: &Cq) -> Result<RcQp<Init>> {
-//!     let qp = pd.create_rc_qp(cq, cq, &QpConfig::default())?;
+//! fn queue_pair(pd: &Pd, cq: &Cq) -> Result<Qp> {
+//!     let mut qp = pd.create_qp(cq, &QpConfig::default())?;
+//!     qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
 //!     // Receives are posted here: the peer may send as soon as it is accepted.
-//!     Ok(qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?)
+//!     Ok(qp)
 //! }
 //!
 //! fn client(cm: &ConnectionManager, pd: &Pd, cq: &Cq, to: SocketAddr) -> Result<Connected> {

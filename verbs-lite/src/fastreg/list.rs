@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ferrocx_bus::{Ring, Slot};
 use ferrocx_mempool::Mbuf;
-use ferrocx_prm::mkey::AccessMode;
+use ferrocx_prm::mkey::{AccessMode, Klm, Mtt};
 use thiserror::Error;
 
 use crate::context::{ContextCore, RdmaContext};
@@ -33,8 +33,8 @@ const MAX_LOG_PAGE: u8 = 30;
 const MIN_LOG_WORDS: u8 = 3;
 /// Bytes of one piece.
 const MAX_PIECE_BYTES: u64 = (1 << 31) - 1;
-/// Entry bits that permit reads and writes. Source: reference 6.4, "entries".
-const MTT_READ_WRITE: u64 = 3;
+/// Entry bits that permit reads and writes.
+const MTT_READ_WRITE: u64 = (Mtt::WR_EN.mask() | Mtt::RD_EN.mask()) as u64;
 
 /// What the entries of a list are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -363,15 +363,7 @@ impl PageList {
     /// nothing: the region that a key is bound to ends before them.
     #[inline(always)]
     pub(crate) fn put_first(&self, block: Slot<'_, 64>) {
-        let first = self.0.units.at(0);
-        block.store_raw64::<0x00>(first.load_raw64::<0x00>());
-        block.store_raw64::<0x08>(first.load_raw64::<0x08>());
-        block.store_raw64::<0x10>(first.load_raw64::<0x10>());
-        block.store_raw64::<0x18>(first.load_raw64::<0x18>());
-        block.store_raw64::<0x20>(first.load_raw64::<0x20>());
-        block.store_raw64::<0x28>(first.load_raw64::<0x28>());
-        block.store_raw64::<0x30>(first.load_raw64::<0x30>());
-        block.store_raw64::<0x38>(first.load_raw64::<0x38>());
+        block.copy_from(&self.0.units.at(0));
     }
 
     #[inline(always)]
@@ -485,7 +477,7 @@ impl List {
                 if self.len == self.max_len {
                     return Err(PageListError::TooLong);
                 }
-                self.words.at(self.len).store_be64::<0>(next | MTT_READ_WRITE);
+                self.words.at(self.len).store(&(next | MTT_READ_WRITE).to_be_bytes());
                 self.len += 1;
                 next += page;
             }
@@ -504,9 +496,10 @@ impl List {
             if self.len == self.max_len {
                 return Err(PageListError::TooLong);
             }
-            let at = self.len << 1;
-            self.words.at(at).store_be64::<0>(len << 32 | u64::from(lkey));
-            self.words.at(at + 1).store_be64::<0>(start);
+            let klm = Klm::zeroed().with_byte_count(len as u32).with_mkey(lkey).with_va(start);
+            for (word, at) in klm.0.as_chunks::<8>().0.iter().zip(self.len << 1..) {
+                self.words.at(at).store(word);
+            }
             self.len += 1;
             self.len_bytes += len;
         }

@@ -2,8 +2,8 @@
 //!
 //! A RoCE packet needs the MAC address of its next hop, and peers ask for ours. [`Network`] does
 //! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three
-//! flow rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is asked,
-//! and all other packets stay with the Ethernet queues and rules of the caller.
+//! flow rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is
+//! asked, and all other packets stay with the Ethernet queues and rules of the caller.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or
 //! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) has one and polls
@@ -27,7 +27,7 @@ use crate::error::VerbsError;
 use crate::gid::{Gid, GidEntry, Path, Route};
 use crate::mr::{Buf, Memory, Mr};
 use crate::pd::Pd;
-use crate::qp::{InitAttr, Qp, QpConfig, QpState, RtsAttr};
+use crate::qp::{InitAttr, Qp, QpConfig, QpState, QpType, RtsAttr};
 use crate::types::{Access, Psn};
 use crate::wr::{SendOp, SendWr, Wc, WcOpcode};
 
@@ -136,8 +136,9 @@ impl Network {
         let region = RegionConfig { len_bytes, page, ..RegionConfig::default() };
         let memory = Memory::alloc(context, &region)?;
         let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE)?;
-        let qp_config = QpConfig { max_send_wr: depth, max_recv_wr: depth, ..QpConfig::default() };
-        let qp = pd.create_raw_qp(&cq, &cq, &qp_config)?.erase();
+        let (qp_type, max_send_wr, max_recv_wr) = (QpType::Raw, depth, depth);
+        let qp_config = QpConfig { qp_type, max_send_wr, max_recv_wr, ..QpConfig::default() };
+        let qp = pd.create_qp(&cq, &qp_config)?;
         let mut network = Self {
             qp,
             cq,

@@ -1,14 +1,23 @@
 //! Settings of queue pairs, and of the transitions to RTS.
 
+use ferrocx_core::wq::blocks_of;
+
 use super::post::FAST_REG_BLOCKS;
+use super::{Qp, QpType};
 use crate::context::DeviceAttr;
+use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::gid::Path;
+use crate::mr::{Buf, Buffers};
+use crate::pd::Pd;
+use crate::srq::Srq;
 use crate::types::{Access, Mtu, Psn, Qpn};
 
-/// How large a queue pair is. The sizes are what it takes at least.
+/// What a queue pair is, and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
+    /// Transport service.
+    pub qp_type: QpType,
     /// Send requests in flight: 1 to [`DeviceAttr::max_qp_wr`], less for long requests.
     pub max_send_wr: u32,
     /// Receive requests in flight: 1 to [`DeviceAttr::max_qp_wr`].
@@ -34,6 +43,7 @@ impl QpConfig {
 impl Default for QpConfig {
     fn default() -> Self {
         Self {
+            qp_type: QpType::Rc,
             max_send_wr: 128,
             max_recv_wr: 128,
             max_send_sge: 1,
@@ -45,11 +55,51 @@ impl Default for QpConfig {
     }
 }
 
+/// The queues that a queue pair works with: where its requests complete, and where its receives
+/// come from. A completion queue alone converts into those of both directions, without a shared
+/// receive queue.
+#[derive(Debug)]
+pub struct QpQueues<'a, B: Buffers = Buf> {
+    /// Completions of send requests.
+    pub send_cq: &'a Cq,
+    /// Completions of receives; it may be the queue of the sends.
+    pub recv_cq: &'a Cq,
+    /// A shared queue of receives, or `None` for receives of the queue pair's own. With it,
+    /// [`QpConfig::max_recv_wr`] and [`QpConfig::max_recv_sge`] do not count.
+    pub srq: Option<&'a Srq<B>>,
+}
+
+impl<'a, B: Buffers> From<&'a Cq> for QpQueues<'a, B> {
+    fn from(cq: &'a Cq) -> Self {
+        Self { send_cq: cq, recv_cq: cq, srq: None }
+    }
+}
+
+impl Pd {
+    /// Makes a queue pair in reset: `pd.create_qp(&cq, &QpConfig::default())`. Queues that differ
+    /// by direction, or a shared receive queue, are named in a [`QpQueues`].
+    ///
+    /// Of raw packets, completions of receives carry the number of the send queue, but for failed
+    /// ones: where several queue pairs share a completion queue, tell them apart by
+    /// [`QpConfig::user_index`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], [`VerbsError::CqTooSmall`], [`VerbsError::OtherDevice`],
+    /// [`VerbsError::Unsupported`] for a shared receive queue with raw packets, or what the device
+    /// refused.
+    pub fn create_qp<'a, B: Buffers>(
+        &self,
+        queues: impl Into<QpQueues<'a, B>>,
+        config: &QpConfig,
+    ) -> Result<Qp<B>, VerbsError> {
+        Qp::new(self, &queues.into(), config)
+    }
+}
+
 /// 16-byte units in front of the data of messages: control, and address vector or remote address
 /// and operands.
 pub(super) const HEADER_DS: u32 = 4;
-/// Units of a basic block.
-const DS_PER_BLOCK: u32 = 4;
 /// Smallest receive ring: the send ring behind it starts at a whole block.
 const MIN_RECV_WR: u32 = 4;
 /// Requests of a ring, and blocks of it. Source: reference 5.2, four-bit sizes.
@@ -86,7 +136,7 @@ impl Sizes {
         check("user_index", config.user_index, 0, 0xff_fffe)?;
         let inline_ds = (4 + config.max_inline_bytes).div_ceil(16);
         let data_ds = config.max_send_sge.max(inline_ds);
-        let data_blocks = (header_ds + data_ds).div_ceil(DS_PER_BLOCK);
+        let data_blocks = blocks_of(header_ds + data_ds);
         let max_blocks =
             if config.fast_reg { data_blocks.max(FAST_REG_BLOCKS) } else { data_blocks };
         let blocks = u64::from(config.max_send_wr) * u64::from(max_blocks);

@@ -29,7 +29,7 @@ impl<B: Buffers> Sq<B> {
     /// Whether a completion's counter names the oldest request.
     #[inline(always)]
     pub(super) fn is_oldest(&self, wqe_counter: u16) -> bool {
-        wqe_counter == self.ci as u16 && self.ci != self.pi
+        wqe_counter == self.ring.ci as u16 && self.ring.ci != self.ring.pi
     }
 
     /// Ends every request up to the one that a completion without error names, and gives each to
@@ -42,11 +42,11 @@ impl<B: Buffers> Sq<B> {
         each: &mut impl FnMut(Wc<B>),
     ) -> bool {
         let Some(last) = self.position_of(wqe_counter) else { return false };
-        while self.ci < last {
+        while self.ring.ci < last {
             self.end_oldest(0, each);
         }
         // A counter inside a request has ended that one.
-        if self.ci == last {
+        if self.ring.ci == last {
             self.end_oldest(byte_cnt, each);
         }
         true
@@ -66,7 +66,7 @@ impl<B: Buffers> Sq<B> {
         }
         // A counter inside a request has failed that one.
         if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
-            self.broken.push(self.ci..u64::MAX);
+            self.broken.push(self.ring.ci..u64::MAX);
         }
         self.end_any(0, Err(failure), each);
         true
@@ -75,23 +75,23 @@ impl<B: Buffers> Sq<B> {
     /// Position that a counter names, if something is in flight there.
     #[inline(always)]
     fn position_of(&self, wqe_counter: u16) -> Option<u64> {
-        let ahead = u64::from(wqe_counter.wrapping_sub(self.ci as u16));
-        (ahead < self.pi - self.ci).then_some(self.ci + ahead)
+        let ahead = u64::from(wqe_counter.wrapping_sub(self.ring.ci as u16));
+        (ahead < self.ring.pi - self.ring.ci).then_some(self.ring.ci + ahead)
     }
 
     /// Position behind the oldest request.
     fn behind_oldest(&self) -> u64 {
-        self.ci + u64::from(self.slots[self.ci as usize & self.slot_mask].blocks)
+        self.ring.ci + u64::from(self.slots[self.ring.ci as usize & self.slot_mask].blocks)
     }
 
     /// Ends the oldest request, which went well; `byte_cnt` is what its completion says.
     #[inline(always)]
     pub(super) fn end_oldest(&mut self, byte_cnt: u32, each: &mut impl FnMut(Wc<B>)) {
-        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
+        let slot = &mut self.slots[self.ring.ci as usize & self.slot_mask];
         if !matches!(slot.other, Other::Nothing) {
             return self.end_any(byte_cnt, Ok(()), each);
         }
-        self.ci += u64::from(slot.blocks);
+        self.ring.ci += u64::from(slot.blocks);
         // Two calls, so that the caller's closure need not ask again what came back.
         match slot.buffers.take() {
             Some(buffers) => each(slot.wc(byte_cnt, Ok(()), Returned::Buffers(buffers))),
@@ -107,8 +107,8 @@ impl<B: Buffers> Sq<B> {
         result: Result<(), Failure>,
         each: &mut impl FnMut(Wc<B>),
     ) {
-        let slot = &mut self.slots[self.ci as usize & self.slot_mask];
-        self.ci += u64::from(slot.blocks);
+        let slot = &mut self.slots[self.ring.ci as usize & self.slot_mask];
+        self.ring.ci += u64::from(slot.blocks);
         let buffers = slot.buffers.take();
         let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
             Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),
@@ -133,7 +133,7 @@ impl<B: Buffers> Sq<B> {
         if queue != self.id || self.broken.iter().any(|range| range.contains(&position)) {
             return MrState::Unknown;
         }
-        if position >= self.ci { MrState::Posted } else { MrState::Valid }
+        if position >= self.ring.ci { MrState::Posted } else { MrState::Valid }
     }
 
     /// What is posted from here on is carried out again.
@@ -141,7 +141,7 @@ impl<B: Buffers> Sq<B> {
         if let Some(range) = self.broken.last_mut()
             && range.end == u64::MAX
         {
-            range.end = self.pi;
+            range.end = self.ring.pi;
         }
     }
 }

@@ -3,19 +3,18 @@
 //!
 //! Words of a block have constant places here, so the compiler needs one mask for all of them.
 
-use ferrocx_bus::Slot as Block;
-use ferrocx_prm::wqe::Opcode;
+use ferrocx_core::wq::{Control, Unit, put_data, put_inline_8, put_raddr};
+use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, Opcode};
 
 use super::QpState;
-use super::sq::{CE_ALWAYS, Entry, Slot, Sq};
-use super::wqe::{INLINE, pair, put_control};
-use crate::mr::{Buffers, Sge};
+use super::sq::{Entry, Slot, Sq};
+use crate::mr::Buffers;
 use crate::types::RemoteAddr;
 use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
 
 /// Bit of "solicited event" in the control segment; the same as that of the flag.
 const SE: u8 = SendFlags::SOLICITED.bits();
-const _: () = assert!(SE == 1 << 1, "reference 6.1, `se`");
+const _: () = assert!(SE as u32 == Ctrl::SE.mask(), "the flag is the bit");
 
 /// What an operation is to the device and to the bookkeeping.
 #[derive(Clone, Copy)]
@@ -42,26 +41,6 @@ impl Kind {
     }
 }
 
-#[inline(always)]
-fn put_remote(block: Block<'_, 64>, remote: RemoteAddr) {
-    block.store_be64::<0x10>(remote.addr);
-    block.store_raw64::<0x18>(pair(remote.rkey.0.to_be(), 0));
-}
-
-#[inline(always)]
-fn put_data<const AT: usize, const NEXT: usize>(block: Block<'_, 64>, sge: Sge) {
-    block.store_raw64::<AT>(pair(sge.len.to_be(), sge.lkey_be));
-    block.store_be64::<NEXT>(sge.addr);
-}
-
-#[inline(always)]
-fn put_eight<const AT: usize, const NEXT: usize>(block: Block<'_, 64>, eight: [u8; 8]) {
-    let [a, b, c, d, e, f, g, h] = eight;
-    let header = (INLINE | 8).to_be();
-    block.store_raw64::<AT>(pair(header, u32::from_ne_bytes([a, b, c, d])));
-    block.store_raw64::<NEXT>(pair(u32::from_ne_bytes([e, f, g, h]), 0));
-}
-
 impl<B: Buffers> Sq<B> {
     /// Writes a request of one entry that needs no closer look. Gives back what it holds if it
     /// needs one: [`Sq::push_any`] writes any request.
@@ -79,47 +58,19 @@ impl<B: Buffers> Sq<B> {
         if sge.len == 0 || !self.reach.takes(&sge) {
             return Err(held);
         }
-        // Each arm is a copy of its own, in which places and opcodes are constants.
+        let put = |unit: Unit<'_>| put_data(unit, sge.len, sge.lkey_be, sge.addr);
         let slot = match wr.op {
-            SendOp::Send => self.put_one(Kind::SEND, None, wr, sge),
-            SendOp::SendImm(imm) => self.put_one(Kind::SEND_IMM.with(imm), None, wr, sge),
-            SendOp::Write(remote) => self.put_one(Kind::WRITE, Some(remote), wr, sge),
-            SendOp::WriteImm(remote, imm) => {
-                self.put_one(Kind::WRITE_IMM.with(imm), Some(remote), wr, sge)
-            }
             SendOp::Read(remote) if held.as_ref().is_some_and(B::is_exclusive) => {
-                self.put_one(Kind::READ, Some(remote), wr, sge)
+                Some(self.put(Kind::READ, Some(remote), wr, put))
             }
-            _ => return Err(held),
+            SendOp::Read(_) => None,
+            _ => self.put_message(wr, put),
         };
-        slot.hold(held);
+        match slot {
+            Some(slot) => slot.hold(held),
+            None => return Err(held),
+        }
         Ok(())
-    }
-
-    #[inline(always)]
-    fn put_one(
-        &mut self,
-        kind: Kind,
-        remote: Option<RemoteAddr>,
-        wr: &SendWr<'_>,
-        sge: Sge,
-    ) -> &mut Slot<B> {
-        let at = self.pi;
-        let flags = self.control_flags(wr.flags);
-        let block = self.blocks.at(at as u32);
-        let ds = match remote {
-            None => {
-                put_data::<0x10, 0x18>(block, sge);
-                2
-            }
-            Some(remote) => {
-                put_remote(block, remote);
-                put_data::<0x20, 0x28>(block, sge);
-                3
-            }
-        };
-        let ctrl = put_control(block, (at, self.qpn), (kind.opcode, kind.imm), ds, flags);
-        self.note((at, 1), ctrl, kind.entry(wr))
     }
 
     /// Writes a request of eight bytes that stand in it, if it needs no closer look.
@@ -130,42 +81,50 @@ impl<B: Buffers> Sq<B> {
         if !self.is_straight(wr) || self.max_inline < 8 {
             return false;
         }
-        match wr.op {
-            SendOp::Send => self.put_eight(Kind::SEND, None, wr, eight),
-            SendOp::SendImm(imm) => self.put_eight(Kind::SEND_IMM.with(imm), None, wr, eight),
-            SendOp::Write(remote) => self.put_eight(Kind::WRITE, Some(remote), wr, eight),
+        self.put_message(wr, |unit| put_inline_8(unit, eight)).is_some()
+    }
+
+    /// Writes a request that brings bytes to the peer, which `put` writes; `None` for another.
+    #[inline(always)]
+    fn put_message(&mut self, wr: &SendWr<'_>, put: impl FnOnce(Unit<'_>)) -> Option<&mut Slot<B>> {
+        // Each arm is a copy of its own, in which places and opcodes are constants.
+        Some(match wr.op {
+            SendOp::Send => self.put(Kind::SEND, None, wr, put),
+            SendOp::SendImm(imm) => self.put(Kind::SEND_IMM.with(imm), None, wr, put),
+            SendOp::Write(remote) => self.put(Kind::WRITE, Some(remote), wr, put),
             SendOp::WriteImm(remote, imm) => {
-                self.put_eight(Kind::WRITE_IMM.with(imm), Some(remote), wr, eight)
+                self.put(Kind::WRITE_IMM.with(imm), Some(remote), wr, put)
             }
-            _ => return false,
-        };
-        true
+            _ => return None,
+        })
     }
 
     #[inline(always)]
-    fn put_eight(
+    fn put(
         &mut self,
         kind: Kind,
         remote: Option<RemoteAddr>,
         wr: &SendWr<'_>,
-        eight: [u8; 8],
+        put: impl FnOnce(Unit<'_>),
     ) -> &mut Slot<B> {
-        let at = self.pi;
-        let flags = self.control_flags(wr.flags);
-        let block = self.blocks.at(at as u32);
+        let (at, flags) = (self.ring.pi, self.control_flags(wr.flags));
+        let block = self.ring.block(0);
+        let second = block.part::<DS_BYTES, DS_BYTES>();
         let ds = match remote {
             None => {
-                put_eight::<0x10, 0x18>(block, eight);
+                put(second);
                 2
             }
             Some(remote) => {
-                put_remote(block, remote);
-                put_eight::<0x20, 0x28>(block, eight);
+                put_raddr(second, remote.addr, remote.rkey.0);
+                put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
                 3
             }
         };
-        let ctrl = put_control(block, (at, self.qpn), (kind.opcode, kind.imm), ds, flags);
-        self.note((at, 1), ctrl, kind.entry(wr))
+        let control = Control { opcode: kind.opcode, imm: kind.imm, flags };
+        let written = self.ring.written((block, at), control, ds, 1);
+        self.ring.post(written);
+        self.note(at, 1, kind.entry(wr))
     }
 
     /// The third dword of the control segment of a request of one block.
@@ -175,7 +134,7 @@ impl<B: Buffers> Sq<B> {
         if !wanted.contains(SendFlags::SIGNALED) {
             return flags;
         }
-        self.signaled = self.pi + 1;
+        self.signaled = self.ring.pi + 1;
         flags | CE_ALWAYS
     }
 

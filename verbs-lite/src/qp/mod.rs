@@ -1,7 +1,8 @@
 //! Queue pairs: made, connected, posted to, and told of their completions.
 //!
-//! [`RcQp`], [`UcQp`], [`UdQp`] and [`RawQp`] are led to RTS by types: each step takes the queue
-//! pair and gives it back in its next state. [`Qp`] is the same without types, for tables of them.
+//! [`Pd::create_qp`] makes a queue pair of any service in reset; it is led to RTS step by step. A
+//! step out of order is [`VerbsError::WrongState`], a request that comes too early
+//! [`PostError::State`].
 //!
 //! | from | to | by | what is set |
 //! |---|---|---|---|
@@ -36,29 +37,26 @@ mod post;
 mod raw;
 mod rq;
 mod sq;
-mod state;
 mod window;
 mod wqe;
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_core::wq::{RecvRing, SendRing};
 use ferrocx_core::{Handle, Kind, Uar, page_list};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::qpc::Qpc;
+use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
+use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES};
 use thiserror::Error;
 
-pub(crate) use wqe::pair;
+pub(crate) use wqe::scatter;
 
-pub use attr::{InitAttr, QpConfig, RtrAttr, RtsAttr};
+pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
 pub use raw::FlowId;
-pub use state::{
-    Init, RawQp, RcQp, RefusedTransition, Reset, Rtr, Rts, Service, State, TypedQp, UcQp, UdQp,
-};
 
 use crate::cq::{Completion, Cq, Head, Share};
 use crate::error::{PostError, Refused, VerbsError};
@@ -75,23 +73,14 @@ use raw::{Frames, Objects};
 use rq::Rq;
 use sq::Sq;
 
-/// `rq_type` of a queue pair on a shared receive queue. Source: reference 5.2.
-const RQ_SHARED: u32 = 1;
-/// Bytes of a send block.
-const BLOCK_BYTES: usize = 64;
-/// Path migration state: migrated, the only one without migration. Source: reference 5.2.
-const PM_MIGRATED: u32 = 3;
-
-/// `st` of the general services interface, queue pair 1 on the wire. Source: reference 5.2.
-const ST_GSI: u32 = 8;
-
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
 
 /// Transport service of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QpType {
     /// Reliable connection.
+    #[default]
     Rc = 0,
     /// Unreliable connection.
     Uc = 1,
@@ -154,7 +143,16 @@ pub struct WrongCompletion {
 
 /// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`.
 ///
-/// `B` is what a request takes along and gives back: see [`Buffers`].
+/// `B` is what a request takes along and gives back: see [`Buffers`]. What a request holds cannot
+/// be touched while it is in flight:
+///
+/// ```compile_fail,E0382
+/// # use ferrocx_verbs_lite::*;
+/// fn in_flight(qp: &mut Qp, wr: &SendWr<'_>, buf: Buf) {
+///     let _ = qp.post_send(wr, Some(buf));
+///     println!("{:?}", buf.to_vec());
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Qp<B: Buffers = Buf> {
     sq: Sq<B>,
@@ -183,33 +181,32 @@ pub struct Qp<B: Buffers = Buf> {
 
 impl<B: Buffers> Qp<B> {
     /// Makes a queue pair in reset.
-    fn new(
+    pub(crate) fn new(
         pd: &Pd,
-        qp_type: QpType,
-        send_cq: &Cq,
-        recv_cq: &Cq,
-        srq: Option<&Srq<B>>,
+        queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        if qp_type == QpType::Raw {
-            return Self::new_raw(pd, [send_cq, recv_cq], config);
+        match config.qp_type {
+            QpType::Raw => Self::new_raw(pd, queues, config),
+            qp_type => Self::with_service(pd, qp_type as u32, queues, config),
         }
-        Self::with_service(pd, (qp_type, qp_type as u32), [send_cq, recv_cq], srq, config)
     }
 
     /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
     pub(crate) fn new_gsi(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
-        Self::with_service(pd, (QpType::Ud, ST_GSI), [cq, cq], None, config)
+        let config = QpConfig { qp_type: QpType::Ud, ..*config };
+        Self::with_service(pd, service::GSI, &QpQueues::from(cq), &config)
     }
 
+    /// Makes a queue pair whose service the device names `st`.
     fn with_service(
         pd: &Pd,
-        (qp_type, st): (QpType, u32),
-        [send_cq, recv_cq]: [&Cq; 2],
-        srq: Option<&Srq<B>>,
+        st: u32,
+        queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        let pd = Arc::clone(&pd.inner);
+        let &QpQueues { send_cq, recv_cq, srq } = queues;
+        let (pd, qp_type) = (Arc::clone(&pd.inner), config.qp_type);
         let core = &pd.core;
         let sizes = Sizes::of(config, &core.attr, HEADER_DS)?;
         let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
@@ -222,13 +219,13 @@ impl<B: Buffers> Qp<B> {
         let port = core.device();
         let uar = core.uar()?;
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_bytes = if srq.is_some() { 0 } else { 16usize << log_rq };
-        let len_bytes = rq_bytes + (BLOCK_BYTES << sizes.log_sq_blocks);
+        let rq_bytes = if srq.is_some() { 0 } else { DS_BYTES << log_rq };
+        let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(port.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(port.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)
-            .with_pm_state(PM_MIGRATED)
+            .with_pm_state(PM_STATE_MIGRATED)
             .with_pd(pd.number())
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
             .with_ts_format(u32::from(core.roce.qp_ts_format() != 0))
@@ -240,7 +237,7 @@ impl<B: Buffers> Qp<B> {
             .with_cqn_rcv(cqns[1])
             .with_dbr_addr(record.iova());
         let qpc = match srq {
-            Some(srq) => qpc.with_rq_type(RQ_SHARED).with_srqn_rmpn_xrqn(srq.number()),
+            Some(srq) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
             None => qpc
                 .with_log_rq_size(sizes.log_rq_entries.into())
                 .with_log_rq_stride(sizes.log_rq_units.into()),
@@ -253,17 +250,12 @@ impl<B: Buffers> Qp<B> {
         let rq = match srq {
             Some(_) => None,
             None => {
-                let units = Ring::new(Arc::clone(&rings), 0, log_rq)?;
-                let record = DmaWord::new(Arc::clone(&record), 0)?;
-                Some(Rq::new(units, sizes.log_rq_units, record, reach.clone()))
+                let sizes = (sizes.log_rq_entries, sizes.log_rq_units);
+                Some(Rq::new(RecvRing::over(&rings, sizes, &record)?, reach.clone()))
             }
         };
         let sq = Sq::new(sq::Parts {
-            units: Ring::new(Arc::clone(&rings), rq_bytes, sizes.log_sq_blocks + 2)?,
-            blocks: Ring::new(rings, rq_bytes, sizes.log_sq_blocks)?,
-            doorbell: uar.doorbell().clone(),
-            record: DmaWord::new(record, 4)?,
-            qpn,
+            ring: SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, &uar, qpn)?,
             reach,
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
@@ -345,7 +337,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// As [`Qp::post_send`].
-    #[inline]
+    // A loop of these then keeps the ring in registers.
+    #[inline(always)]
     pub fn queue_send(
         &mut self,
         wr: &SendWr<'_>,
@@ -377,7 +370,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// As [`Qp::post_send_inline`].
-    #[inline]
+    // A loop of these then keeps the ring in registers.
+    #[inline(always)]
     pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
@@ -403,26 +397,19 @@ impl<B: Buffers> Qp<B> {
     #[inline]
     #[must_use]
     pub fn free_blocks(&self) -> u32 {
-        self.sq.free_blocks()
+        self.sq.ring.free_blocks()
     }
 
     /// Whether requests or receives have not ended.
     #[must_use]
     pub fn has_outstanding(&self) -> bool {
-        self.sq.outstanding() + self.rq_outstanding() > 0
-    }
-
-    /// Counter of the request posted last, for benches that play the device.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn last_wqe_counter(&self) -> u16 {
-        self.sq.last_wqe_counter()
+        self.sq.ring.outstanding() + self.rq_outstanding() > 0
     }
 
     /// How often the doorbell was rung: each time is a store across PCIe.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
-        self.sq.doorbells
+        self.sq.ring.doorbells()
     }
 
     /// Notes a state.
@@ -570,7 +557,7 @@ impl<B: Buffers> Qp<B> {
 impl<B: Buffers> Drop for Qp<B> {
     fn drop(&mut self) {
         // Completions that nobody has taken may still stand in the queues.
-        self.send_share.keep(self.sq.outstanding());
+        self.send_share.keep(self.sq.ring.outstanding());
         let received = self.rq_outstanding();
         if let Some(share) = &mut self.recv_share {
             share.keep(received);

@@ -4,19 +4,17 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::{
     Init2rtrQp, ModifyQpToErr, ModifyQpToRst, QueryQp, Rst2initQp, Rtr2rtsQp, Sqerr2rtsQp,
 };
-use ferrocx_prm::qpc::{Ads, Qpc};
+use ferrocx_prm::qpc::{ATOMIC_MODE_IB, Ads, PM_STATE_MIGRATED, Qpc, service};
 
 use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
 use super::raw::Objects;
-use super::{PM_MIGRATED, Qp, QpState, QpType, ST_GSI};
+use super::{Qp, QpState, QpType};
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 use crate::types::{Access, Mtu, Psn};
 
 /// log2 of the packets after which an acknowledgement is asked for. Source: reference 5.2, Linux.
 const LOG_ACK_REQ_FREQ: u32 = 8;
-/// `atomic_mode`: as InfiniBand has them. Source: reference 5.2.
-const ATOMIC_IB: u32 = 1;
 /// `log_msg_max` of datagrams. Source: reference 5.2.
 const LOG_MSG_UD: u32 = 12;
 const LOG_MSG_GSI: u32 = 8;
@@ -26,7 +24,8 @@ const MTU_UD: Mtu = Mtu::B4096;
 const MTU_GSI: Mtu = Mtu::B256;
 
 impl<B: Buffers> Qp<B> {
-    fn expect(&self, needs: QpState) -> Result<(), VerbsError> {
+    /// Checks that the queue pair is in the state that a step starts from.
+    pub(crate) fn expect(&self, needs: QpState) -> Result<(), VerbsError> {
         if self.state == needs {
             return Ok(());
         }
@@ -47,7 +46,7 @@ impl<B: Buffers> Qp<B> {
         }
         let qpc = Qpc::zeroed()
             .with_st(self.st)
-            .with_pm_state(PM_MIGRATED)
+            .with_pm_state(PM_STATE_MIGRATED)
             .with_pd(self.pd.number())
             .with_rlky(self.pd.core.lkey.is_some())
             .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
@@ -81,14 +80,14 @@ impl<B: Buffers> Qp<B> {
             log_reads("max_dest_rd_atomic", attr.max_dest_rd_atomic, core.attr.max_qp_rd_atom)?;
         let qpc = Qpc::zeroed()
             .with_st(self.st)
-            .with_pm_state(PM_MIGRATED)
+            .with_pm_state(PM_STATE_MIGRATED)
             .with_mtu(attr.mtu as u32)
             .with_log_msg_max(core.hca().log_max_msg())
             .with_remote_qpn(attr.remote_qpn.0)
             .with_primary_address_path(attr.path.ads(self.qpn, attr.remote_qpn.0))
-            .with_next_rcv_psn(attr.psn.0 & 0xff_ffff)
+            .with_next_rcv_psn(attr.psn.0)
             .with_log_rra_max(reads)
-            .with_atomic_mode(ATOMIC_IB)
+            .with_atomic_mode(ATOMIC_MODE_IB)
             .with_min_rnr_nak(attr.min_rnr_timer.into());
         self.enter_rtr(qpc)
     }
@@ -106,12 +105,12 @@ impl<B: Buffers> Qp<B> {
             return Ok(());
         }
         let (mtu, log_msg_max) = match self.st {
-            ST_GSI => (MTU_GSI, LOG_MSG_GSI),
+            service::GSI => (MTU_GSI, LOG_MSG_GSI),
             _ => (MTU_UD, LOG_MSG_UD),
         };
         let qpc = Qpc::zeroed()
             .with_st(self.st)
-            .with_pm_state(PM_MIGRATED)
+            .with_pm_state(PM_STATE_MIGRATED)
             .with_mtu(mtu as u32)
             .with_log_msg_max(log_msg_max);
         self.enter_rtr(qpc)
@@ -143,8 +142,8 @@ impl<B: Buffers> Qp<B> {
         let reads = log_reads("max_rd_atomic", attr.max_rd_atomic, core.attr.max_qp_rd_atom)?;
         let mut qpc = Qpc::zeroed()
             .with_st(self.st)
-            .with_pm_state(PM_MIGRATED)
-            .with_next_send_psn(attr.psn.0 & 0xff_ffff);
+            .with_pm_state(PM_STATE_MIGRATED)
+            .with_next_send_psn(attr.psn.0);
         if self.qp_type == QpType::Rc {
             qpc = qpc
                 .with_primary_address_path(Ads::zeroed().with_ack_timeout(attr.timeout.into()))
@@ -166,13 +165,13 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::WrongState`], [`VerbsError::StillPosted`], or what the device refused.
     pub fn resume(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::SqError)?;
-        VerbsError::none_posted(self.sq.outstanding())?;
+        VerbsError::none_posted(self.sq.ring.outstanding())?;
         if self.qp_type == QpType::Raw {
             self.resume_raw()?;
             self.enter(QpState::Rts);
             return Ok(());
         }
-        let qpc = Qpc::zeroed().with_st(self.st).with_pm_state(PM_MIGRATED);
+        let qpc = Qpc::zeroed().with_st(self.st).with_pm_state(PM_STATE_MIGRATED);
         let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
         self.pd.core.device().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
         self.sq.heal();
@@ -210,7 +209,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`VerbsError::StillPosted`], or what the device refused.
     pub fn reset(&mut self) -> Result<(), VerbsError> {
-        VerbsError::none_posted(self.sq.outstanding() + self.rq_outstanding())?;
+        VerbsError::none_posted(self.sq.ring.outstanding() + self.rq_outstanding())?;
         match &mut self.objects {
             Objects::Raw(raw) => raw.reset()?,
             Objects::Qp(_) => {

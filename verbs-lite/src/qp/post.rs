@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use ferrocx_core::wq::{Control, blocks_of, put_data};
+use ferrocx_prm::Layout;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
-use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
+use ferrocx_prm::wqe::{
+    BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, FenceMode, Opcode, UmrCtrl, mkey_mask, umr,
+};
 
-use super::sq::{DS_PER_BLOCK, Entry, FM_SMALL, Other, Sq};
-use super::wqe::pair;
+use super::sq::{Entry, FM_SMALL, Other, Sq};
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
 use crate::context::DeviceCaps;
 use crate::error::{PostError, Refused};
@@ -20,8 +23,10 @@ use crate::wr::{SendFlags, WcOpcode};
 pub(super) const FAST_REG_BLOCKS: u32 = 3;
 /// Blocks of a READ into one piece, and of the invalidation behind it.
 const READ_WITH_INV_BLOCKS: u32 = 3;
-/// Units of 16 bytes of control segment, UMR segment and key context. Source: reference 6.4.
-const UMR_UNITS: u32 = 8;
+/// Units of 16 bytes in front of the list: control segment, UMR segment and key context.
+const UMR_UNITS: u32 = (umr::TRANSLATIONS / DS_BYTES) as u32;
+/// Where the list starts in its block.
+const LIST_AT: usize = umr::TRANSLATIONS % BASIC_BLOCK_BYTES;
 /// Lists up to this long stand in the request. Source: reference 6.4, "inline".
 const INLINE_WORDS: u32 = 8;
 
@@ -224,7 +229,7 @@ impl<B: Buffers> Qp<B> {
                 Err(PostError::PageList)
             } else if !mr.0.access.contains(Access::LOCAL_WRITE) {
                 Err(PostError::Access)
-            } else if !self.sq.has_blocks(READ_WITH_INV_BLOCKS) {
+            } else if self.sq.ring.free_blocks() < READ_WITH_INV_BLOCKS {
                 Err(PostError::Full)
             } else {
                 Ok(())
@@ -272,15 +277,15 @@ impl FastRegSetup {
         let can = core.attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS);
         // 0 strong ordering, 1 small, 2 none. Source: reference 6.4, "Fences".
         let fence = match core.hca().umr_fence() {
-            0 => 3,
-            1 => 1,
-            _ => 0,
+            0 => FenceMode::STRONG_ORDERING,
+            1 => FenceMode::INITIATOR_SMALL,
+            _ => FenceMode::NONE,
         };
         Self {
             is_on: wanted && can && qp_type == QpType::Rc,
             sets_atomic: core.attr.caps.contains(DeviceCaps::FAST_REG_ATOMIC),
             lkey: core.lkey.unwrap_or(0),
-            fence: fence << 5,
+            fence: Ctrl::FM.of(fence.0),
         }
     }
 }
@@ -298,7 +303,7 @@ impl<B: Buffers> Sq<B> {
     ) -> RegisteredMr {
         let key = &mut *mr.0;
         (key.start, key.len, key.access) = (wr.start, list.len_bytes(), wr.access);
-        key.origin = Origin { queue: self.id, position: self.pi };
+        key.origin = Origin { queue: self.id, position: self.ring.pi };
         if let Some(memory) = list.memory()
             && !key.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory))
         {
@@ -326,14 +331,14 @@ impl<B: Buffers> Sq<B> {
             .with_translations_octword_size(octowords)
             .with_log_page_size(list.log_page());
         self.put_umr(&umr, &mkc);
-        let third = self.blocks.at((self.pi as u32).wrapping_add(2));
+        let third = self.ring.block(2);
         // In 16-byte units: control, 3 of UMR, 4 of key context, then the list.
         let units = if is_inline {
             list.put_first(third);
             UMR_UNITS + INLINE_WORDS / 2
         } else {
-            third.store_raw64::<0x00>(pair((octowords * 16).to_be(), setup.lkey.to_be()));
-            third.store_be64::<0x08>(list.iova());
+            let (unit, bytes) = (third.part::<LIST_AT, DS_BYTES>(), octowords * 16);
+            put_data(unit, bytes, setup.lkey.to_be(), list.iova());
             UMR_UNITS + 1
         };
         if IS_LENT {
@@ -341,8 +346,8 @@ impl<B: Buffers> Sq<B> {
         }
         let rkey = key.value();
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
-        let what = (Opcode::UMR, rkey, setup.fence);
-        self.close(what, (units, FAST_REG_BLOCKS), entry, None, Other::List(list));
+        let control = Control { opcode: Opcode::UMR, imm: rkey, flags: setup.fence };
+        self.close(control, units, FAST_REG_BLOCKS, entry, None, Other::List(list));
         self.next_fence = FM_SMALL;
         RegisteredMr(mr.0)
     }
@@ -350,8 +355,9 @@ impl<B: Buffers> Sq<B> {
     /// Writes what every change of a key starts with, behind the control segment.
     #[inline(always)]
     fn put_umr(&self, umr: &UmrCtrl, mkc: &Mkc) {
-        self.blocks.at(self.pi as u32).store_at::<0x10, 0x30>(&umr.0);
-        self.blocks.at((self.pi as u32).wrapping_add(1)).store(&mkc.0);
+        const { assert!(umr::MKEY == BASIC_BLOCK_BYTES, "the key context is the second block") };
+        self.ring.block(0).store_at::<{ umr::CONTROL }, { UmrCtrl::SIZE_BYTES }>(&umr.0);
+        self.ring.block(1).store(&mkc.0);
     }
 
     /// Writes a local invalidate. The caller has checked everything.
@@ -360,9 +366,8 @@ impl<B: Buffers> Sq<B> {
         let umr = UmrCtrl::zeroed().with_inline(true).with_mkey_mask(mkey_mask::FREE);
         let mkc = Mkc::zeroed().with_free(true);
         self.put_umr(&umr, &mkc);
-        let fence = self.fence(entry.flags);
-        let rkey = mr.0.value();
-        let (what, size) = ((Opcode::UMR, rkey, fence), (UMR_UNITS, UMR_UNITS / DS_PER_BLOCK));
-        self.close(what, size, entry, None, Other::Ending(mr));
+        let (imm, flags) = (mr.0.value(), self.fence(entry.flags));
+        let control = Control { opcode: Opcode::UMR, imm, flags };
+        self.close(control, UMR_UNITS, blocks_of(UMR_UNITS), entry, None, Other::Ending(mr));
     }
 }

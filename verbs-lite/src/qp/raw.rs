@@ -6,24 +6,20 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaBuf, DmaWord, Ring};
+use ferrocx_core::wq::{Control, EthHeader, RecvRing, RqAttr, SendRing, SqAttr, Wqe, blocks_of};
 use ferrocx_core::{
     FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle, QueueState, RxQueueRef,
-    Uar,
 };
-use ferrocx_prm::wqc::{Rqc, Sqc, Wq};
-use ferrocx_prm::wqe::Opcode;
+use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth, Opcode};
 
 use super::attr::Sizes;
 use super::post::FastRegSetup;
 use super::rq::Rq;
 use super::sq::{Entry, Other, Parts, Sq};
-use super::wqe::Wqe;
-use super::{BLOCK_BYTES, Qp, QpConfig, QpState, QpType};
-use crate::cq::Cq;
+use super::{Qp, QpConfig, QpQueues, QpState, QpType};
 use crate::error::{PostError, Refused, VerbsError};
-use crate::mr::{Buffers, Reach, Sge};
-use crate::pd::{Pd, PdCore};
+use crate::mr::{Buffers, Reach};
+use crate::pd::Pd;
 use crate::wr::{SendFlags, SendWr, WcOpcode};
 
 /// Bytes of an Ethernet header.
@@ -35,19 +31,10 @@ const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 /// Most bytes of headers that a device wants inline; more than any of
 /// [`Limits::min_inline_bytes`](ferrocx_core::Limits::min_inline_bytes).
 const MAX_HEADERS: usize = 128;
-/// Bytes of headers in the first unit of an Ethernet segment. Source: reference 6.3.
-const HEADERS_IN_ETH: u32 = 2;
 /// Units of 16 bytes of control and Ethernet segment.
 const CTRL_AND_ETH_DS: u32 = 2;
-/// Checksums of layer 4 and 3 in the second dword of the Ethernet segment. Source: reference 6.3.
-const CHECKSUMS: u32 = 0b11 << 30;
-/// `wq_type`: cyclic. Source: reference 5.6.
-const WQ_CYCLIC: u32 = 1;
-/// log2 of the bytes of a send block, and of a data segment.
-const LOG_BLOCK_BYTES: u32 = 6;
-const LOG_UNIT_BYTES: u32 = 4;
-/// The flow tag of a queue's rules: its number, so that completions of receives name it.
-const MAX_TAG: u32 = 0xff_ffff;
+/// Both checksums, in their word of the Ethernet segment.
+const CHECKSUMS: u32 = Eth::L4_CSUM.mask() | Eth::L3_CSUM.mask();
 
 /// A rule of a raw packet queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -150,36 +137,56 @@ impl<B: Buffers> Qp<B> {
     /// Makes a raw packet queue pair in reset.
     pub(super) fn new_raw(
         pd: &Pd,
-        [send_cq, recv_cq]: [&Cq; 2],
+        &QpQueues { send_cq, recv_cq, srq }: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
+        if srq.is_some() {
+            let what = "shared receives for raw packets";
+            return Err(VerbsError::Unsupported {
+                what,
+                way_out: "post receives to the queue pair",
+            });
+        }
         let pd = Arc::clone(&pd.inner);
         let core = &pd.core;
         let port = core.device();
         let limits = port.limits();
         let inline = usize::from(limits.min_inline_bytes).min(MAX_HEADERS);
         let header_ds =
-            CTRL_AND_ETH_DS + (inline as u32).saturating_sub(HEADERS_IN_ETH).div_ceil(16);
+            CTRL_AND_ETH_DS + inline.saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES) as u32;
         let sizes = Sizes::of(config, &core.attr, header_ds)?;
         let (sq_blocks, rq_entries) = (1 << sizes.log_sq_blocks, 1 << sizes.log_rq_entries);
         let send_share = send_cq.reserve(core, sq_blocks)?;
         let recv_share = Some(recv_cq.reserve(core, rq_entries)?);
         let cqns = [send_cq.number(), recv_cq.number()];
         let uar = core.uar()?;
-        let record = Arc::new(port.alloc_dma(8, 64)?);
-        let (sq_ring, sq_handle) = create_sq(&pd, &uar, &record, (&sizes, config), cqns[0])?;
-        let (rq_ring, rq_handle) = create_rq(&pd, &record, (&sizes, config), cqns[1])?;
-        let sqn = sq_handle.number();
-        let units = Ring::new(rq_ring, 0, sizes.log_rq_entries + sizes.log_rq_units)?;
-        let rq_record = DmaWord::new(Arc::clone(&record), 0)?;
+        let (sq_attr, rq_attr) = (
+            SqAttr {
+                uar: &uar,
+                pd: pd.number(),
+                rlky: core.lkey.is_some(),
+                cqn: cqns[0],
+                user_index: config.user_index,
+                log_blocks: sizes.log_sq_blocks,
+            },
+            // Frames arrive whole: VLAN tags stay.
+            RqAttr {
+                pd: pd.number(),
+                rlky: core.lkey.is_some(),
+                keeps_vlan: true,
+                cqn: cqns[1],
+                user_index: config.user_index,
+                log_entries: sizes.log_rq_entries,
+                log_segments: sizes.log_rq_units,
+            },
+        );
+        let (send_ring, sq_handle) = SendRing::create(port, &sq_attr)?;
+        let (recv_ring, rq_handle) = RecvRing::create(port, &rq_attr)?;
+        let sqn = send_ring.number();
         let reach = Reach::new(core, pd.id());
-        let rq = Rq::new(units, sizes.log_rq_units, rq_record, reach.clone());
+        let rq = Rq::new(recv_ring, reach.clone());
         let sq = Sq::new(Parts {
-            units: Ring::new(Arc::clone(&sq_ring), 0, sizes.log_sq_blocks + 2)?,
-            blocks: Ring::new(sq_ring, 0, sizes.log_sq_blocks)?,
-            doorbell: uar.doorbell().clone(),
-            record: DmaWord::new(record, 4)?,
-            qpn: sqn,
+            ring: send_ring,
             reach,
             max_blocks: sizes.max_blocks,
             max_sge: config.max_send_sge,
@@ -248,7 +255,8 @@ impl<B: Buffers> Qp<B> {
         let handle = port.add_flow_rule(&FlowRule {
             matches: *matches,
             action: FlowAction::Queue(RxQueueRef::new(&raw.rq)),
-            mark: Some(self.qpn & MAX_TAG),
+            // So that completions of receives name the queue.
+            mark: Some(self.qpn),
             count: port.limits().flow_counters,
         })?;
         let id = FlowId(raw.next_flow);
@@ -286,61 +294,6 @@ impl<B: Buffers> Qp<B> {
     }
 }
 
-/// What both queues have in common.
-fn work_queue(pd: &PdCore, record: &DmaBuf) -> Wq {
-    Wq::zeroed().with_wq_type(WQ_CYCLIC).with_pd(pd.number()).with_dbr_addr(record.iova())
-}
-
-/// Makes a send queue in reset, and its ring.
-fn create_sq(
-    pd: &PdCore,
-    uar: &Uar,
-    record: &Arc<DmaBuf>,
-    (sizes, config): (&Sizes, &QpConfig),
-    cqn: u32,
-) -> Result<(Arc<DmaBuf>, Handle), VerbsError> {
-    let port = pd.core.device();
-    let ring = Arc::new(port.alloc_dma(BLOCK_BYTES << sizes.log_sq_blocks, 4096)?);
-    let wq = work_queue(pd, record)
-        .with_uar_page(uar.page())
-        .with_log_wq_stride(LOG_BLOCK_BYTES)
-        .with_log_wq_sz(sizes.log_sq_blocks.into());
-    let sqc = Sqc::zeroed()
-        .with_rlky(pd.core.lkey.is_some())
-        .with_flush_in_error_en(true)
-        .with_min_wqe_inline_mode(port.min_inline_mode())
-        .with_user_index(config.user_index)
-        .with_cqn(cqn)
-        .with_tis_lst_sz(1)
-        .with_tis_num_0(port.tisn())
-        .with_wq(wq);
-    let handle = port.create_sq(sqc, &ring, record)?;
-    Ok((ring, handle))
-}
-
-/// Makes a receive queue in reset, and its ring. Frames arrive whole: VLAN tags stay.
-fn create_rq(
-    pd: &PdCore,
-    record: &Arc<DmaBuf>,
-    (sizes, config): (&Sizes, &QpConfig),
-    cqn: u32,
-) -> Result<(Arc<DmaBuf>, Handle), VerbsError> {
-    let port = pd.core.device();
-    let ring = Arc::new(port.alloc_dma(16 << (sizes.log_rq_entries + sizes.log_rq_units), 4096)?);
-    let wq = work_queue(pd, record)
-        .with_log_wq_stride(LOG_UNIT_BYTES + u32::from(sizes.log_rq_units))
-        .with_log_wq_sz(sizes.log_rq_entries.into());
-    let rqc = Rqc::zeroed()
-        .with_rlky(pd.core.lkey.is_some())
-        .with_vsd(true)
-        .with_flush_in_error_en(true)
-        .with_user_index(config.user_index)
-        .with_cqn(cqn)
-        .with_wq(wq);
-    let handle = port.create_rq(rqc, &ring, record)?;
-    Ok((ring, handle))
-}
-
 /// Of what only raw packet queue pairs have.
 fn only_raw(what: &'static str) -> VerbsError {
     VerbsError::Unsupported { what, way_out: "use a raw packet queue pair" }
@@ -359,8 +312,8 @@ impl<B: Buffers> Sq<B> {
             None => Err(PostError::FrameLength),
         };
         match written {
-            Ok(end) => {
-                self.close_frame(wr, end, held);
+            Ok(ds) => {
+                self.close_frame(wr, ds, held);
                 Ok(())
             }
             Err(cause) => Err(Refused { held, cause }),
@@ -380,12 +333,12 @@ impl<B: Buffers> Sq<B> {
         let is_tagged = || frame.get(TAG_AT..TAG_AT + 2).is_some_and(is_tag);
         let mut wqe = self.begin_frame(wr.flags, frame.len() as u64, is_tagged)?;
         let (headers, data) = frame.split_at(frame.len().min(self.frames.inline));
-        wqe.eth(checksums(wr.flags), headers);
+        wqe.eth(checksums(wr.flags), EthHeader::Inline(headers));
         if !data.is_empty() {
-            wqe.inline(data);
+            wqe.inline(data.len(), [data]);
         }
-        let end = wqe.end();
-        self.close_frame(wr, end, None);
+        let ds = wqe.ds();
+        self.close_frame(wr, ds, None);
         Ok(())
     }
 
@@ -405,10 +358,10 @@ impl<B: Buffers> Sq<B> {
         if flags.contains(SendFlags::IP_CSUM) && !self.frames.checksums {
             return Err(PostError::Operation);
         }
-        Ok(self.begin())
+        Ok(self.ring.begin())
     }
 
-    /// Writes the segments of a frame; gives the unit behind them.
+    /// Writes the segments of a frame; gives its length in units.
     fn write_frame(&self, flags: SendFlags, buffers: &B) -> Result<u32, PostError> {
         let len = buffers.sges().map(|sge| u64::from(sge.len)).sum();
         let is_tagged = || {
@@ -421,7 +374,7 @@ impl<B: Buffers> Sq<B> {
         if !buffers.copy_head(headers) {
             return Err(PostError::Headers);
         }
-        wqe.eth(checksums(flags), headers);
+        wqe.eth(checksums(flags), EthHeader::Inline(headers));
         let (mut skip, mut count) = (headers.len() as u32, 0);
         for sge in buffers.sges() {
             let inline = skip.min(sge.len);
@@ -435,14 +388,15 @@ impl<B: Buffers> Sq<B> {
             }
             count += 1;
             let Some(sge) = self.reach.entry(sge) else { return Err(PostError::Pd) };
-            wqe.data(Sge { addr: sge.addr + u64::from(inline), len: sge.len - inline, ..sge });
+            wqe.data(sge.len - inline, sge.lkey_be, sge.addr + u64::from(inline));
         }
-        Ok(wqe.end())
+        Ok(wqe.ds())
     }
 
-    fn close_frame(&mut self, wr: &SendWr<'_>, end: u32, held: Option<B>) {
+    fn close_frame(&mut self, wr: &SendWr<'_>, ds: u32, held: Option<B>) {
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::Send, flags: wr.flags };
-        self.close_at((Opcode::SEND, 0, 0), end, entry, held, Other::Nothing);
+        let control = Control::new(Opcode::SEND);
+        self.close(control, ds, blocks_of(ds), entry, held, Other::Nothing);
     }
 }
 
@@ -454,21 +408,4 @@ fn is_tag(bytes: &[u8]) -> bool {
 /// What the Ethernet segment asks for.
 fn checksums(flags: SendFlags) -> u32 {
     if flags.contains(SendFlags::IP_CSUM) { CHECKSUMS } else { 0 }
-}
-
-impl Wqe<'_> {
-    /// An Ethernet segment, with headers that are left out of the data.
-    fn eth(&mut self, checksums: u32, headers: &[u8]) {
-        let (start, rest) = headers.split_at(headers.len().min(HEADERS_IN_ETH as usize));
-        let mut first = [0; 16];
-        first[0x04..0x08].copy_from_slice(&checksums.to_be_bytes());
-        first[0x0c..0x0e].copy_from_slice(&(headers.len() as u16).to_be_bytes());
-        first[0x0e..0x0e + start.len()].copy_from_slice(start);
-        self.unit().store(&first);
-        for chunk in rest.chunks(16) {
-            let mut bytes = [0; 16];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.unit().store(&bytes);
-        }
-    }
 }

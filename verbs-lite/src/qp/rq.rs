@@ -1,10 +1,9 @@
 //! The receive queue of a queue pair: a ring of scatter lists and what each of them holds.
 
-use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_core::wq::RecvRing;
 use ferrocx_prm::cqe::CqeOpcode;
-use ferrocx_prm::wqe::INVALID_LKEY;
 
-use super::wqe::pair;
+use super::wqe::scatter;
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
 use crate::mr::{Buffers, Reach};
@@ -19,72 +18,37 @@ struct Slot<B> {
 
 /// The receive queue.
 pub(super) struct Rq<B> {
-    /// The ring in 16-byte units; each receive takes `1 << log_units`.
-    units: Ring<16>,
-    log_units: u8,
-    record: DmaWord,
+    ring: RecvRing,
     reach: Reach,
-    pi: u32,
-    ci: u32,
     slots: Box<[Slot<B>]>,
 }
 
 impl<B> std::fmt::Debug for Rq<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rq")
-            .field("entries", &self.slots.len())
-            .field("pi", &self.pi)
-            .field("ci", &self.ci)
-            .finish_non_exhaustive()
+        f.debug_struct("Rq").field("ring", &self.ring).finish_non_exhaustive()
     }
 }
 
 impl<B: Buffers> Rq<B> {
-    pub(super) fn new(units: Ring<16>, log_units: u8, record: DmaWord, reach: Reach) -> Self {
-        let entries = units.entries() >> log_units;
-        let slots = (0..entries).map(|_| Slot { wr_id: 0, held: None }).collect();
-        Self { units, log_units, record, reach, pi: 0, ci: 0, slots }
+    pub(super) fn new(ring: RecvRing, reach: Reach) -> Self {
+        let slots = (0..ring.entries()).map(|_| Slot { wr_id: 0, held: None }).collect();
+        Self { ring, reach, slots }
     }
 
     /// Writes a receive and tells the device.
     #[inline(always)]
     pub(super) fn push(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
-        if self.pi.wrapping_sub(self.ci) == self.slots.len() as u32 {
+        if self.ring.missing() == 0 {
             return Err(Refused { held, cause: PostError::Full });
         }
-        let max = 1 << self.log_units;
-        let first = self.pi << self.log_units;
-        let (mut count, mut refused) = (0, None);
-        if !held.is_exclusive() {
-            return Err(Refused { held, cause: PostError::NotExclusive });
-        }
-        for sge in held.sinks() {
-            if sge.len == 0 {
-                continue;
-            }
-            let entry = self.reach.entry(sge);
-            let Some(sge) = entry.filter(|_| count < max) else {
-                refused = Some(PostError::of_sge(entry.is_some()));
-                break;
-            };
-            let unit = self.units.at(first.wrapping_add(count));
-            unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
-            unit.store_be64::<8>(sge.addr);
-            count += 1;
-        }
-        if let Some(cause) = refused {
+        let max = 1 << self.ring.log_segments();
+        if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &held) {
             return Err(Refused { held, cause });
         }
-        if count < max {
-            // Ends the list. Source: reference 6.5.
-            let unit = self.units.at(first.wrapping_add(count));
-            unit.store_raw64::<0>(pair(0, INVALID_LKEY.to_be()));
-            unit.store_raw64::<8>(0);
-        }
-        let at = self.pi as usize & (self.slots.len() - 1);
+        let at = self.ring.pi as usize & (self.slots.len() - 1);
         self.slots[at] = Slot { wr_id, held: Some(held) };
-        self.pi = self.pi.wrapping_add(1);
-        self.record.store_release_be32(self.pi & 0xffff);
+        self.ring.pi = self.ring.pi.wrapping_add(1);
+        self.ring.tell();
         Ok(())
     }
 
@@ -128,27 +92,26 @@ impl<B: Buffers> Rq<B> {
         wqe_counter: u16,
         may_end: impl FnOnce(&mut B) -> bool,
     ) -> Option<&mut Slot<B>> {
-        if self.pi == self.ci || wqe_counter != self.ci as u16 {
+        if self.ring.pi == self.ring.ci || wqe_counter != self.ring.ci as u16 {
             return None;
         }
-        let at = self.ci as usize & (self.slots.len() - 1);
+        let at = self.ring.ci as usize & (self.slots.len() - 1);
         let slot = &mut self.slots[at];
         if !slot.held.as_mut().is_none_or(may_end) {
             return None;
         }
-        self.ci = self.ci.wrapping_add(1);
+        self.ring.ci = self.ring.ci.wrapping_add(1);
         Some(slot)
     }
 
     /// Receives that have not ended.
     pub(super) fn outstanding(&self) -> u32 {
-        self.pi.wrapping_sub(self.ci)
+        self.ring.outstanding()
     }
 
     /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
     pub(super) fn reset(&mut self) {
-        (self.pi, self.ci) = (0, 0);
-        self.record.store_release_be32(0);
+        self.ring.restart();
     }
 
     /// Keeps what is held for ever: the device may still use it.

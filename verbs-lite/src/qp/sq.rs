@@ -1,20 +1,15 @@
-//! The send queue of a queue pair: a ring of 64-byte blocks and what each request in it holds.
-//!
-//! | order | why |
-//! |---|---|
-//! | request, then doorbell record | the device reads up to the record's counter |
-//! | doorbell record, then doorbell | the device reads the record when the doorbell rings |
+//! The send queue of a queue pair: what each request in its ring holds.
 //!
 //! How requests end is in [`super::end`].
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferrocx_bus::{DmaWord, Doorbell, Ring};
-use ferrocx_prm::wqe::Opcode;
+use ferrocx_core::wq::{Control, SendRing, blocks_of};
+use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, FenceMode, Opcode};
 
 use super::raw::Frames;
-use super::wqe::{Wqe, put_control, start};
+use super::wqe::{gather, start};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
 use crate::mr::{Buffers, Reach, Sge};
@@ -22,17 +17,11 @@ use crate::types::RemoteAddr;
 use crate::window::BoundMw;
 use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
 
-/// 16-byte units of a basic block.
-pub(super) const DS_PER_BLOCK: u32 = 4;
-/// Completion mode "always", in the third dword of the control segment. Source: reference 6.1.
-pub(super) const CE_ALWAYS: u32 = 2 << 2;
-/// Solicited event, in the same dword.
-const SE: u32 = 1 << 1;
-/// Fence modes, shifted to their place there. Source: reference 6.1.
-const FM_FENCE: u32 = 2 << 5;
-const FM_SMALL_AND_FENCE: u32 = 4 << 5;
-/// The request behind a registration waits until its key is there: initiator small fence.
-pub(super) const FM_SMALL: u32 = 1 << 5;
+/// Fences, in their place in the control segment.
+const FM_FENCE: u32 = Ctrl::FM.of(FenceMode::FENCE.0);
+const FM_SMALL_AND_FENCE: u32 = Ctrl::FM.of(FenceMode::SMALL_AND_FENCE.0);
+/// The request behind a registration waits until its key is there.
+pub(super) const FM_SMALL: u32 = Ctrl::FM.of(FenceMode::INITIATOR_SMALL.0);
 /// Numbers of queues.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -85,20 +74,11 @@ impl<B> Slot<B> {
 
 /// The send queue.
 pub(super) struct Sq<B> {
-    /// The ring in 16-byte units, and in blocks.
-    units: Ring<16>,
-    pub(super) blocks: Ring<64>,
-    doorbell: Doorbell,
-    record: DmaWord,
-    pub(super) qpn: u32,
+    pub(super) ring: SendRing,
     pub(super) reach: Reach,
     /// Operations that may be posted, one bit each.
     pub(super) allowed: u32,
-    /// Positions in the life of the queue, in blocks: behind what was posted, and behind what has
-    /// ended. The device counts modulo 2^16, and from 0 after a reset; so do these then.
-    pub(super) pi: u64,
-    pub(super) ci: u64,
-    /// Value of `pi` when the doorbell was last rung, and behind the last signaled request.
+    /// Position when the doorbell was last rung, and behind the last signaled request.
     rung: u64,
     pub(super) signaled: u64,
     pub(super) slots: Box<[Slot<B>]>,
@@ -116,9 +96,6 @@ pub(super) struct Sq<B> {
     pub(super) frames: Frames,
     /// Fence that the next request needs because of the one before.
     pub(super) next_fence: u32,
-    /// First eight bytes of the control segment of the last request, for the doorbell.
-    last_ctrl: u64,
-    pub(super) doorbells: u64,
     /// A number that no other queue ever has.
     pub(super) id: u64,
     /// Positions of requests that ended with an error or "flushed": those since the last reset
@@ -130,11 +107,7 @@ pub(super) struct Sq<B> {
 
 /// What a send queue is made of.
 pub(super) struct Parts {
-    pub(super) units: Ring<16>,
-    pub(super) blocks: Ring<64>,
-    pub(super) doorbell: Doorbell,
-    pub(super) record: DmaWord,
-    pub(super) qpn: u32,
+    pub(super) ring: SendRing,
     pub(super) reach: Reach,
     pub(super) max_blocks: u32,
     pub(super) max_sge: u32,
@@ -144,18 +117,13 @@ pub(super) struct Parts {
 
 impl<B> std::fmt::Debug for Sq<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sq")
-            .field("qpn", &self.qpn)
-            .field("blocks", &self.slots.len())
-            .field("pi", &self.pi)
-            .field("ci", &self.ci)
-            .finish_non_exhaustive()
+        f.debug_struct("Sq").field("ring", &self.ring).finish_non_exhaustive()
     }
 }
 
 impl<B: Buffers> Sq<B> {
     pub(super) fn new(parts: Parts) -> Self {
-        let blocks = parts.blocks.entries();
+        let blocks = parts.ring.entries();
         let empty = || Slot {
             wr_id: 0,
             buffers: None,
@@ -165,15 +133,9 @@ impl<B: Buffers> Sq<B> {
             blocks: 1,
         };
         Self {
-            units: parts.units,
-            blocks: parts.blocks,
-            doorbell: parts.doorbell,
-            record: parts.record,
-            qpn: parts.qpn,
+            ring: parts.ring,
             reach: parts.reach,
             allowed: 0,
-            pi: 0,
-            ci: 0,
             rung: 0,
             signaled: 0,
             slots: (0..blocks).map(|_| empty()).collect(),
@@ -185,9 +147,7 @@ impl<B: Buffers> Sq<B> {
             max_inline: parts.max_inline,
             frames: parts.frames,
             next_fence: 0,
-            last_ctrl: 0,
             clear_until: 0,
-            doorbells: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             broken: Vec::new(),
             carried: None,
@@ -197,50 +157,25 @@ impl<B: Buffers> Sq<B> {
     /// Whether one more request of any kind fits.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
-        self.pi - self.ci <= self.room
+        self.ring.pi - self.ring.ci <= self.room
     }
 
     /// Whether the next position is clear.
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
-        self.pi < self.clear_until
+        self.ring.pi < self.clear_until
     }
 
     /// Checks that a send operation may be posted, and that any request fits. Looks how far the
     /// positions are clear.
     fn check(&mut self, operation: u32) -> Result<(), PostError> {
-        self.clear_until = (self.ci + self.room + 1).min(self.signaled + self.max_run);
+        self.clear_until = (self.ring.ci + self.room + 1).min(self.signaled + self.max_run);
         match self.allowed {
             0 => Err(PostError::State),
             _ if !self.allows(operation) => Err(PostError::Operation),
             _ if !self.has_room() => Err(PostError::Full),
             _ => Ok(()),
         }
-    }
-
-    /// Whether requests of so many blocks fit.
-    #[inline(always)]
-    pub(super) fn has_blocks(&self, blocks: u32) -> bool {
-        self.free_blocks() >= blocks
-    }
-
-    /// Blocks that can be written.
-    #[inline(always)]
-    pub(super) fn free_blocks(&self) -> u32 {
-        self.slots.len() as u32 - self.outstanding()
-    }
-
-    /// Index of the first block of the request posted last.
-    pub(super) fn last_wqe_counter(&self) -> u16 {
-        // Where it stands there: reference 6.1, `wqe_index`.
-        (u64::from_be(self.last_ctrl) >> 40) as u16
-    }
-
-    /// Starts a request behind those posted.
-    #[inline(always)]
-    pub(super) fn begin(&self) -> Wqe<'_> {
-        let first = (self.pi as u32).wrapping_mul(DS_PER_BLOCK);
-        Wqe::new(self.units.view(), first)
     }
 
     /// Writes any request with a gather or scatter list.
@@ -256,28 +191,14 @@ impl<B: Buffers> Sq<B> {
         if matches!(wr.op, SendOp::Frame) {
             return self.push_frame(wr, held);
         }
-        let mut wqe = self.begin();
+        let mut wqe = self.ring.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
-        let (mut count, mut bytes, mut refused) = (0, 0u64, None);
-        if let Some(buffers) = &held {
-            for sge in buffers.sges() {
-                // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
-                if sge.len == 0 {
-                    continue;
-                }
-                let entry = self.reach.entry(sge);
-                let Some(sge) = entry.filter(|_| count < self.max_sge) else {
-                    refused = Some(PostError::of_sge(entry.is_some()));
-                    break;
-                };
-                wqe.data(sge);
-                count += 1;
-                bytes += u64::from(sge.len);
-            }
-        }
-        if let Some(cause) = refused {
-            return Err(Refused { held, cause });
-        }
+        let (max, reach) = (self.max_sge, &self.reach);
+        let list = held.as_ref().map(|held| gather(&mut wqe, max, reach, held.sges()));
+        let (count, bytes) = match list.transpose() {
+            Ok(list) => list.unwrap_or_default(),
+            Err(cause) => return Err(Refused { held, cause }),
+        };
         let is_atomic = matches!(kind, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
         if is_atomic && (count, bytes) != (1, 8) {
             return Err(Refused { held, cause: PostError::AtomicBuffer });
@@ -285,10 +206,10 @@ impl<B: Buffers> Sq<B> {
         if (is_atomic || kind == WcOpcode::Read) && !held.as_ref().is_none_or(B::is_exclusive) {
             return Err(Refused { held, cause: PostError::NotExclusive });
         }
-        let end = wqe.end();
-        let fence = self.fence(wr.flags);
+        let ds = wqe.ds();
+        let control = Control { opcode, imm, flags: self.fence(wr.flags) };
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close_at((opcode, imm, fence), end, entry, held, Other::Nothing);
+        self.close(control, ds, blocks_of(ds), entry, held, Other::Nothing);
         Ok(())
     }
 
@@ -306,18 +227,18 @@ impl<B: Buffers> Sq<B> {
         if data.len() > self.max_inline as usize {
             return Err(PostError::InlineTooLong);
         }
-        let mut wqe = self.begin();
+        let mut wqe = self.ring.begin();
         let (opcode, imm, kind) = start(&mut wqe, &wr.op);
         if matches!(kind, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd) {
             return Err(PostError::Operation);
         }
         if !data.is_empty() {
-            wqe.inline(data);
+            wqe.inline(data.len(), [data]);
         }
-        let end = wqe.end();
-        let fence = self.fence(wr.flags);
+        let ds = wqe.ds();
+        let control = Control { opcode, imm, flags: self.fence(wr.flags) };
         let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close_at((opcode, imm, fence), end, entry, None, Other::Nothing);
+        self.close(control, ds, blocks_of(ds), entry, None, Other::Nothing);
         Ok(())
     }
 
@@ -338,60 +259,37 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Ends the request that was written up to unit `end`: see [`Sq::close`].
-    pub(super) fn close_at(
-        &mut self,
-        (opcode, imm, fence): (Opcode, u32, u32),
-        end: u32,
-        entry: Entry,
-        buffers: Option<B>,
-        other: Other,
-    ) {
-        let ds = end.wrapping_sub((self.pi as u32).wrapping_mul(DS_PER_BLOCK));
-        let size = (ds, ds.div_ceil(DS_PER_BLOCK));
-        self.close((opcode, imm, fence), size, entry, buffers, other);
-    }
-
-    /// Writes the control segment of a request of `ds` units and as many blocks, notes what it is
+    /// Writes the control segment of a request of `ds` units and so many blocks, notes what it is
     /// and holds, and moves past it.
     #[inline(always)]
     pub(super) fn close(
         &mut self,
-        (opcode, imm, fence): (Opcode, u32, u32),
-        (ds, blocks): (u32, u32),
+        mut control: Control,
+        ds: u32,
+        blocks: u32,
         entry: Entry,
         buffers: Option<B>,
         other: Other,
     ) {
-        let at = self.pi;
+        let at = self.ring.pi;
         let next = at + u64::from(blocks);
-        let mut flags = fence;
         if entry.flags.contains(SendFlags::SOLICITED) {
-            flags |= SE;
+            control.flags |= Ctrl::SE.mask();
         }
         // A run without completions would fill the ring for ever; half of it is enough.
         if entry.flags.contains(SendFlags::SIGNALED) || self.is_long_run(next) {
-            flags |= CE_ALWAYS;
+            control.flags |= CE_ALWAYS;
             self.signaled = next;
         }
-        let block = self.blocks.at(at as u32);
-        let ctrl = put_control(block, (at, self.qpn), (opcode, imm), ds, flags);
-        let slot = self.note((at, blocks as u8), ctrl, entry);
+        self.ring.close(control, ds, blocks);
+        let slot = self.note(at, blocks as u8, entry);
         slot.hold(buffers);
         std::mem::forget(std::mem::replace(&mut slot.other, other));
     }
 
-    /// Notes the request at position `at`, of so many blocks, whose control segment starts with
-    /// `ctrl`, and moves past it. Its slot is empty.
+    /// Notes the request of so many blocks at position `at`. Its slot is empty.
     #[inline(always)]
-    pub(super) fn note(
-        &mut self,
-        (at, blocks): (u64, u8),
-        ctrl: u64,
-        entry: Entry,
-    ) -> &mut Slot<B> {
-        self.last_ctrl = ctrl;
-        self.pi = at + u64::from(blocks);
+    pub(super) fn note(&mut self, at: u64, blocks: u8, entry: Entry) -> &mut Slot<B> {
         let slot = &mut self.slots[at as usize & self.slot_mask];
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.blocks = blocks;
@@ -401,22 +299,24 @@ impl<B: Buffers> Sq<B> {
     /// Writes a READ that only precedes what the caller posted. The caller made sure of the room.
     #[inline(always)]
     pub(super) fn push_first_read(&mut self, from: RemoteAddr, sink: Sge, flags: SendFlags) {
-        let mut wqe = self.begin();
-        wqe.raddr(from);
-        wqe.data(sink);
-        let fence = self.fence(flags);
+        let mut wqe = self.ring.begin();
+        wqe.raddr(from.addr, from.rkey.0);
+        wqe.data(sink.len, sink.lkey_be, sink.addr);
+        let ds = wqe.ds();
+        let control = Control { opcode: Opcode::RDMA_READ, imm: 0, flags: self.fence(flags) };
         let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
-        self.close((Opcode::RDMA_READ, 0, fence), (3, 1), entry, None, Other::FirstPart);
+        self.close(control, ds, blocks_of(ds), entry, None, Other::FirstPart);
     }
 
     /// Posts an empty request that is reported, if the last one is not, and rings the doorbell. On
     /// a queue in error it is flushed, and so ends what succeeded before it without a completion.
     /// Nothing on a full ring.
     pub(super) fn mark_end(&mut self) {
-        if self.outstanding() > 0 && self.signaled != self.pi && self.has_blocks(1) {
+        let ring = &self.ring;
+        if ring.outstanding() > 0 && self.signaled != ring.pi && ring.free_blocks() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
-            self.close((Opcode::NOP, 0, 0), (1, 1), entry, None, Other::Marker);
+            self.close(Control::new(Opcode::NOP), 1, 1, entry, None, Other::Marker);
             self.ring();
         }
     }
@@ -424,10 +324,9 @@ impl<B: Buffers> Sq<B> {
     /// As [`Sq::ring`], and asks for a completion of the last request.
     #[inline(always)]
     pub(super) fn ring_signaled(&mut self) {
-        if self.signaled != self.pi {
-            self.signaled = self.pi;
-            let last = self.blocks.at(self.last_wqe_counter().into());
-            last.store_be32::<8>(last.load_be32::<8>() | CE_ALWAYS);
+        if self.signaled != self.ring.pi {
+            self.signaled = self.ring.pi;
+            self.ring.signal_last();
         }
         self.ring();
     }
@@ -435,7 +334,7 @@ impl<B: Buffers> Sq<B> {
     /// Tells the device what was posted.
     #[inline(always)]
     pub(super) fn ring(&mut self) {
-        if self.rung != self.pi {
+        if self.rung != self.ring.pi {
             self.ring_last();
         }
     }
@@ -443,26 +342,16 @@ impl<B: Buffers> Sq<B> {
     /// The same when something was posted since.
     #[inline(always)]
     pub(super) fn ring_last(&mut self) {
-        self.rung = self.pi;
-        self.doorbells += 1;
-        self.record.store_release_be32(self.pi as u32 & 0xffff);
-        self.doorbell.ring(self.last_ctrl);
-    }
-
-    /// Blocks of requests that have not ended: completions that may still come.
-    #[inline(always)]
-    pub(super) fn outstanding(&self) -> u32 {
-        (self.pi - self.ci) as u32
+        self.rung = self.ring.pi;
+        self.ring.ring_doorbell();
     }
 
     /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
     pub(super) fn reset(&mut self) {
         self.heal();
-        // Positions go on, with the next one whose low 16 bits are 0.
-        self.pi = self.pi.next_multiple_of(1 << 16);
-        (self.ci, self.rung, self.signaled, self.next_fence) = (self.pi, self.pi, self.pi, 0);
-        self.clear_until = 0;
-        self.record.store_release_be32(0);
+        self.ring.restart();
+        (self.rung, self.signaled) = (self.ring.pi, self.ring.pi);
+        (self.next_fence, self.clear_until) = (0, 0);
     }
 
     /// Keeps what is held for ever: the device may still use it.

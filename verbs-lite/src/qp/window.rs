@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use ferrocx_core::wq::{Control, blocks_of};
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
-use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask};
+use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask, umr};
 
 use super::Qp;
 use super::sq::{Entry, FM_SMALL, Other, Sq};
-use super::wqe::pair;
 use crate::error::{PostError, Refused};
 use crate::fastreg::{MrState, Origin};
 use crate::mr::{Buffers, Mr, WindowHold};
@@ -143,7 +143,7 @@ impl<B: Buffers> Sq<B> {
         key.variant = key.variant.wrapping_add(1);
         key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { at };
         (key.len, key.access) = (range.len() as u64, wr.access);
-        key.origin = Origin { queue: self.id, position: self.pi };
+        key.origin = Origin { queue: self.id, position: self.ring.pi };
         key.region = Some(WindowHold::new(mr));
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let umr = UmrCtrl::zeroed()
@@ -157,23 +157,19 @@ impl<B: Buffers> Sq<B> {
             .apply(Mkc::zeroed())
             .with_lw(wr.access.intersects(writes))
             .with_relaxed_ordering_write(false)
-            .with_qpn(self.qpn)
+            .with_qpn(self.ring.number())
             .with_mkey_7_0(key.variant.into())
             .with_start_addr(key.start)
             .with_len(key.len);
-        let mut wqe = self.begin();
-        umr.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        mkc.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        let piece = wqe.unit();
-        piece.store_raw64::<0>(pair((key.len as u32).to_be(), mr.lkey().0.to_be()));
-        piece.store_be64::<8>(at);
-        for _ in 1..WINDOW_OCTOWORDS {
-            wqe.unit().store(&[0; 16]);
-        }
-        let end = wqe.end();
-        let fence = self.fence(wr.flags);
+        let mut wqe = self.ring.begin();
+        wqe.bytes(&umr.0);
+        wqe.bytes(&mkc.0);
+        wqe.data(key.len as u32, mr.lkey().0.to_be(), at);
+        wqe.bytes(&[0; (WINDOW_OCTOWORDS as usize - 1) * umr::OCTOWORD_BYTES]);
+        let ds = wqe.ds();
+        let control = Control { opcode: Opcode::UMR, imm: old, flags: self.fence(wr.flags) };
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
-        self.close_at((Opcode::UMR, old, fence), end, entry, None, Other::Nothing);
+        self.close(control, ds, blocks_of(ds), entry, None, Other::Nothing);
         self.next_fence = FM_SMALL;
         BoundMw(mw.0)
     }
@@ -187,13 +183,13 @@ impl<B: Buffers> Sq<B> {
             .with_mkey_mask(END);
         let mkc =
             Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant.into());
-        let mut wqe = self.begin();
-        umr.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        mkc.0.as_chunks::<16>().0.iter().for_each(|unit| wqe.unit().store(unit));
-        let end = wqe.end();
-        let fence = self.fence(entry.flags);
-        let rkey = mw.0.value();
-        self.close_at((Opcode::UMR, rkey, fence), end, entry, None, Other::EndingMw(mw));
+        let mut wqe = self.ring.begin();
+        wqe.bytes(&umr.0);
+        wqe.bytes(&mkc.0);
+        let ds = wqe.ds();
+        let (imm, flags) = (mw.0.value(), self.fence(entry.flags));
+        let control = Control { opcode: Opcode::UMR, imm, flags };
+        self.close(control, ds, blocks_of(ds), entry, None, Other::EndingMw(mw));
         self.next_fence = FM_SMALL;
     }
 }

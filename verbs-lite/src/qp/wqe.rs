@@ -1,115 +1,53 @@
-//! Writing a send request: its segments, one 16-byte unit after the other.
+//! What stands in a send request behind its control segment, by its operation.
 
-use ferrocx_bus::{RingView, Slot as Unit};
+use ferrocx_core::wq::Wqe;
 use ferrocx_prm::wqe::Opcode;
 
-use crate::mr::Sge;
-use crate::types::RemoteAddr;
+use crate::error::PostError;
+use crate::mr::{Buffers, Reach, Sge};
 use crate::wr::{SendOp, WcOpcode};
 
-/// Bit 31 of an inline segment's header. Source: reference 6.3.
-pub(super) const INLINE: u32 = 1 << 31;
-
-/// Two dwords, given as they stand in memory, as one 64-bit word to store.
+/// Writes a gather or scatter list of at most `max` entries; returns their number and bytes.
 #[inline(always)]
-pub(crate) fn pair(first: u32, second: u32) -> u64 {
-    if cfg!(target_endian = "little") {
-        u64::from(first) | u64::from(second) << 32
-    } else {
-        u64::from(second) | u64::from(first) << 32
+pub(crate) fn gather(
+    wqe: &mut Wqe<'_>,
+    max: u32,
+    reach: &Reach,
+    list: impl Iterator<Item = Sge>,
+) -> Result<(u32, u64), PostError> {
+    let (mut count, mut bytes) = (0, 0);
+    for sge in list {
+        // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
+        if sge.len == 0 {
+            continue;
+        }
+        let entry = reach.entry(sge);
+        let Some(sge) = entry.filter(|_| count < max) else {
+            return Err(PostError::of_sge(entry.is_some()));
+        };
+        wqe.data(sge.len, sge.lkey_be, sge.addr);
+        count += 1;
+        bytes += u64::from(sge.len);
     }
+    Ok((count, bytes))
 }
 
-/// Writes the control segment of the request at position `at` of a queue; gives its first half,
-/// which is what the doorbell is rung with.
+/// Writes the scatter list of a receive, and its end if it is shorter than `max` entries.
 #[inline(always)]
-pub(super) fn put_control(
-    block: Unit<'_, 64>,
-    (at, qpn): (u64, u32),
-    (opcode, imm): (Opcode, u32),
-    ds: u32,
-    flags: u32,
-) -> u64 {
-    let index = (at as u32 & 0xffff) << 8 | u32::from(opcode.0);
-    let ctrl = (u64::from(index) << 32 | u64::from(qpn << 8 | ds)).to_be();
-    block.store_raw64::<0x00>(ctrl);
-    block.store_raw64::<0x08>((u64::from(flags) << 32 | u64::from(imm)).to_be());
-    ctrl
-}
-
-/// A request being written: units follow each other, the first is the control segment's.
-pub(super) struct Wqe<'r> {
-    view: RingView<'r, 16>,
-    at: u32,
-}
-
-impl<'r> Wqe<'r> {
-    /// Starts at the unit `first`, which is the control segment's and is written last.
-    #[inline(always)]
-    pub(super) fn new(view: RingView<'r, 16>, first: u32) -> Self {
-        Self { view, at: first.wrapping_add(1) }
+pub(crate) fn scatter<B: Buffers>(
+    mut wqe: Wqe<'_>,
+    max: u32,
+    reach: &Reach,
+    list: &B,
+) -> Result<(), PostError> {
+    if !list.is_exclusive() {
+        return Err(PostError::NotExclusive);
     }
-
-    /// The unit behind those written.
-    #[inline(always)]
-    pub(super) fn end(&self) -> u32 {
-        self.at
+    let (count, _) = gather(&mut wqe, max, reach, list.sinks())?;
+    if count < max {
+        wqe.end_list();
     }
-
-    /// The next unit.
-    #[inline(always)]
-    pub(super) fn unit(&mut self) -> Unit<'r, 16> {
-        let unit = self.view.at(self.at);
-        self.at = self.at.wrapping_add(1);
-        unit
-    }
-
-    /// A remote address segment.
-    #[inline(always)]
-    pub(super) fn raddr(&mut self, remote: RemoteAddr) {
-        let unit = self.unit();
-        unit.store_be64::<0>(remote.addr);
-        unit.store_raw64::<8>(pair(remote.rkey.0.to_be(), 0));
-    }
-
-    /// The operands of an atomic.
-    #[inline(always)]
-    pub(super) fn atomic(&mut self, swap_add: u64, compare: u64) {
-        let unit = self.unit();
-        unit.store_be64::<0>(swap_add);
-        unit.store_be64::<8>(compare);
-    }
-
-    /// A data segment.
-    #[inline(always)]
-    pub(super) fn data(&mut self, sge: Sge) {
-        let unit = self.unit();
-        unit.store_raw64::<0>(pair(sge.len.to_be(), sge.lkey_be));
-        unit.store_be64::<8>(sge.addr);
-    }
-
-    /// An inline data segment.
-    #[inline(always)]
-    pub(super) fn inline(&mut self, data: &[u8]) {
-        let header = (INLINE | data.len() as u32).to_be();
-        if let Ok(eight) = <[u8; 8]>::try_from(data) {
-            let [a, b, c, d, e, f, g, h] = eight;
-            let unit = self.unit();
-            unit.store_raw64::<0>(pair(header, u32::from_ne_bytes([a, b, c, d])));
-            unit.store_raw64::<8>(pair(u32::from_ne_bytes([e, f, g, h]), 0));
-            return;
-        }
-        let (head, rest) = data.split_at(data.len().min(12));
-        let mut first = [0; 16];
-        first[..4].copy_from_slice(&header.to_ne_bytes());
-        first[4..4 + head.len()].copy_from_slice(head);
-        self.unit().store(&first);
-        for chunk in rest.chunks(16) {
-            let mut bytes = [0; 16];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.unit().store(&bytes);
-        }
-    }
+    Ok(())
 }
 
 /// Writes what stands between the control segment and the data; returns opcode, immediate dword,
@@ -122,31 +60,29 @@ pub(super) fn start(wqe: &mut Wqe<'_>, op: &SendOp<'_>) -> (Opcode, u32, WcOpcod
         SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
         SendOp::SendInv(rkey) => (Opcode::SEND_INVAL, rkey.0, WcOpcode::Send),
         SendOp::Write(remote) => {
-            wqe.raddr(remote);
+            wqe.raddr(remote.addr, remote.rkey.0);
             (Opcode::RDMA_WRITE, 0, WcOpcode::Write)
         }
         SendOp::WriteImm(remote, imm) => {
-            wqe.raddr(remote);
+            wqe.raddr(remote.addr, remote.rkey.0);
             (Opcode::RDMA_WRITE_IMM, imm, WcOpcode::Write)
         }
         SendOp::Read(remote) => {
-            wqe.raddr(remote);
+            wqe.raddr(remote.addr, remote.rkey.0);
             (Opcode::RDMA_READ, 0, WcOpcode::Read)
         }
         SendOp::CompareSwap { remote, compare, swap } => {
-            wqe.raddr(remote);
+            wqe.raddr(remote.addr, remote.rkey.0);
             wqe.atomic(swap, compare);
             (Opcode::ATOMIC_CS, 0, WcOpcode::CompareSwap)
         }
         SendOp::FetchAdd { remote, add } => {
-            wqe.raddr(remote);
+            wqe.raddr(remote.addr, remote.rkey.0);
             wqe.atomic(add, 0);
             (Opcode::ATOMIC_FA, 0, WcOpcode::FetchAdd)
         }
         SendOp::Datagram { to, imm } => {
-            for unit in to.av.0.as_chunks::<16>().0 {
-                wqe.unit().store(unit);
-            }
+            wqe.bytes(&to.av.0);
             match imm {
                 Some(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
                 None => (Opcode::SEND, 0, WcOpcode::Send),

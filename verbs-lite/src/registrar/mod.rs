@@ -104,7 +104,7 @@ impl Lane {
 ///
 /// # Errors
 ///
-/// As [`Pd::create_rc_qp`] and the transitions behind it.
+/// Those of [`Pd::create_qp`] and of the transitions to RTS.
 pub fn looped_back<B: Buffers>(
     device: &RdmaContext,
     pd: &Pd,
@@ -119,7 +119,7 @@ pub fn looped_back<B: Buffers>(
     };
     // Three blocks for each request, and the receive ring.
     let cq = device.create_cq((wr.saturating_mul(3)).next_power_of_two() + 8)?;
-    let mut qp = pd.create_rc_qp(&cq, &cq, &config)?.erase();
+    let mut qp = pd.create_qp(&cq, &config)?;
     lead_to_itself(device, &mut qp)?;
     Ok((qp, cq))
 }

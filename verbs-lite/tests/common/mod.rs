@@ -197,22 +197,26 @@ impl Two {
     }
 
     /// A connected pair of reliable queue pairs, with all rights for the peer.
-    pub fn rc<B: Buffers>(&self, config: &QpConfig) -> (RcQp<Rts, B>, RcQp<Rts, B>) {
-        let make = |side: &Side| {
-            let qp = side.pd.create_rc_qp(&side.cq, &side.cq, config).unwrap();
-            qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap()
-        };
-        let (qa, qb) = (make(&self.a), make(&self.b));
-        let (number_a, number_b) = (qa.qpn(), qb.qpn());
-        let qa = qa.connect(&rtr(&self.a, &self.b, number_b, PSNS[1])).unwrap();
-        let qb = qb.connect(&rtr(&self.b, &self.a, number_a, PSNS[0])).unwrap();
-        (qa.activate(&rts(PSNS[0])).unwrap(), qb.activate(&rts(PSNS[1])).unwrap())
+    pub fn rc<B: Buffers>(&self, config: &QpConfig) -> (Qp<B>, Qp<B>) {
+        let (mut qa, mut qb) = (self.a.qp(config), self.b.qp(config));
+        self.join([&mut qa, &mut qb], [Access::REMOTE; 2], &rts(0));
+        (qa, qb)
     }
 
-    /// The same with state at run time, and usual sizes.
+    /// A connected pair of usual sizes.
     pub fn connected<B: Buffers>(&self) -> (Qp<B>, Qp<B>) {
-        let (qa, qb) = self.rc(&small());
-        (qa.erase(), qb.erase())
+        self.rc(&small())
+    }
+
+    /// Leads two queue pairs in reset to each other, each with what it grants its peer.
+    pub fn join<B: Buffers>(&self, qps: [&mut Qp<B>; 2], grants: [Access; 2], attr: &RtsAttr) {
+        let numbers = [qps[0].qpn(), qps[1].qpn()];
+        let sides = [(&self.a, &self.b), (&self.b, &self.a)];
+        for (at, (qp, (own, peer))) in qps.into_iter().zip(sides).enumerate() {
+            qp.init(&InitAttr { access: grants[at], qkey: 0 }).unwrap();
+            qp.connect(&rtr(own, peer, numbers[1 - at], PSNS[1 - at])).unwrap();
+            qp.activate(&RtsAttr { psn: Psn(PSNS[at]), ..*attr }).unwrap();
+        }
     }
 
     /// Runs until nothing moves, and takes the completions of one queue pair at each side.
@@ -250,6 +254,25 @@ pub fn rts(psn: u32) -> RtsAttr {
 }
 
 impl Side {
+    /// A queue pair in reset on the side's completion queue.
+    pub fn qp<B: Buffers>(&self, config: &QpConfig) -> Qp<B> {
+        self.pd.create_qp(&self.cq, config).unwrap()
+    }
+
+    /// A queue pair for datagrams with this Q_Key, in RTS.
+    pub fn datagrams(&self, qkey: u32) -> Qp {
+        let mut qp = self.qp(&QpConfig { qp_type: QpType::Ud, ..small() });
+        self.start(&mut qp, qkey);
+        qp
+    }
+
+    /// Leads a queue pair without a peer of its own, for datagrams or frames, to RTS.
+    pub fn start<B: Buffers>(&self, qp: &mut Qp<B>, qkey: u32) {
+        qp.init(&InitAttr { access: Access::empty(), qkey }).unwrap();
+        qp.receive().unwrap();
+        qp.activate(&rts(0)).unwrap();
+    }
+
     /// The whole memory under one key with all rights.
     pub fn mr(&self) -> Mr {
         self.pd.reg_mr(&self.memory, 0..MEMORY_BYTES, Access::LOCAL_WRITE | Access::REMOTE).unwrap()

@@ -54,7 +54,7 @@ impl FromStr for WireSpec {
 /// Wires, and what goes wrong on them.
 #[derive(Debug, Default, Args)]
 pub struct WireOptions {
-    /// Far side of a port, once for each port: link (to the neighbour port), switch (to all
+    /// Link partner of a port, once for each port: link (to the neighbour port), switch (to all
     /// ports that say so), tap:NAME, packet:INTERFACE or none [default: link]
     #[arg(long = "wire", value_name = "WIRE")]
     wires: Vec<WireSpec>,

@@ -4,10 +4,9 @@ use ferrocx_app_common::list;
 use ferrocx_app_common::option::OptionError;
 use ferrocx_verbs_lite::{Mtu, QpConfig};
 
-use super::{ConfigError, MAX_SIZE};
+use super::value::{ConfigError, MAX_SIZE, cores};
 use crate::cli::Args;
-use crate::flow::ATOMIC_BYTES;
-use crate::measure::{Kind, Limit, Measure, Test};
+use crate::measure::{ATOMIC_BYTES, Kind, Limit, Measure, Test};
 
 /// Messages on the way: two requests each must fit the ring.
 const MAX_DEPTH: usize = 8192;
@@ -71,7 +70,7 @@ pub(super) fn measure(args: &Args, mtu: Mtu) -> Result<Measure, ConfigError> {
 
 /// Queue pairs and threads.
 fn threads(args: &Args, test: Test, is_lat: bool) -> Result<(usize, usize), ConfigError> {
-    let cores = super::cores("cores", args.cores.as_deref())?.len().max(1);
+    let cores = cores("cores", args.cores.as_deref())?.len().max(1);
     let workers = args.threads.unwrap_or(if is_lat { 1 } else { cores });
     if test == Test::FastReg {
         return pipelines(args, workers);

@@ -1,6 +1,7 @@
 //! Command lines, and the one sentence that refuses a wrong one.
 
 use clap::Parser;
+use ferrocx_core::MacAddr;
 
 use super::*;
 use crate::measure::Limit;

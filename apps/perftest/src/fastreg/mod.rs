@@ -7,7 +7,7 @@
 //!
 //! A "message" of the report is one such cycle: bound, used if verified, ended.
 
-mod errand;
+mod verify;
 
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -23,18 +23,18 @@ use ferrocx_verbs_lite::registrar::{
 use ferrocx_verbs_lite::{Access, ListLayout, Memory};
 use hdrhistogram::Histogram;
 
-use crate::cm::Peer;
+use crate::cm::CmPeer;
+use crate::connector::greet;
 use crate::end::End;
-use crate::exchange::{Done, Lines, Offer, Ready, Verdict};
-use crate::flow::Plan;
+use crate::exchange::{Done, Lines, Offer, Ready, Role, Verdict};
 use crate::measure::Measure;
 use crate::pattern;
-use crate::report::Row;
-use crate::requester::histogram;
-use crate::round::{Place, Thread, greet};
+use crate::placement::{Placement, Thread};
+use crate::plan::Plan;
+use crate::report::{Row, histogram};
 
-use errand::Errands;
-pub use errand::serve;
+use verify::VerifyQp;
+pub use verify::serve;
 
 /// Pages of the lists.
 const LOG_PAGE: u8 = 12;
@@ -55,7 +55,7 @@ struct Piece {
 }
 
 /// The pipelines of a round, and what goes through them.
-struct Mill {
+struct Pipelines {
     plan: Plan,
     clients: Vec<Client>,
     workers: Vec<Thread<Drained>>,
@@ -64,7 +64,7 @@ struct Mill {
     pieces: Vec<Piece>,
     /// Pieces that are in no cycle.
     free: Vec<usize>,
-    errands: Option<Errands>,
+    verify: Option<VerifyQp>,
     scratch: Vec<u8>,
     begun: u64,
     ended: u64,
@@ -77,10 +77,10 @@ struct Mill {
 /// # Errors
 ///
 /// One sentence about the first thing that went wrong.
-pub fn alone(end: &End, place: &Place, measure: &Measure) -> Result<Vec<Row>> {
+pub fn alone(end: &End, placement: &Placement, measure: &Measure) -> Result<Vec<Row>> {
     let round = |&size: &usize| {
-        let plan = Plan::new(measure, size, place.wait);
-        Mill::new(end, place, &plan, None)?.run()
+        let plan = Plan::new(measure, size, placement.wait);
+        Pipelines::new(end, placement, &plan, None)?.run()
     };
     measure.sizes.iter().map(round).collect()
 }
@@ -92,24 +92,24 @@ pub fn alone(end: &End, place: &Place, measure: &Measure) -> Result<Vec<Row>> {
 /// One sentence about the first thing that went wrong, here or there.
 pub fn client<S: Read + Write>(
     end: &End,
-    place: &Place,
+    placement: &Placement,
     measure: &Measure,
     stream: S,
-    cm: Option<Peer>,
+    cm: Option<CmPeer>,
 ) -> Result<Vec<Row>> {
     let mut lines = Lines::new(stream);
-    let (mut link, _) = greet(end, place, measure, &mut lines, cm, true)?;
+    let (mut connector, _) = greet(end, placement, measure, &mut lines, cm, Role::Client)?;
     let mut rows = Vec::new();
     for &size in &measure.sizes {
-        let plan = Plan::new(measure, size, place.wait);
-        let errands = Errands::new(end, &plan)?;
-        lines.say(&Offer { size, endpoints: vec![errands.endpoint()?] })?;
+        let plan = Plan::new(measure, size, placement.wait);
+        let verify = VerifyQp::new(end, &plan)?;
+        lines.say(&Offer { size, endpoints: vec![verify.endpoint()?] })?;
         let peer = lines.hear::<Offer>()?;
         let peer = peer.endpoints.first().context("the other end has no queue pair")?;
-        let errands = errands.connect(&plan, &mut link, peer)?;
+        let verify = verify.connect(&plan, &mut connector, peer)?;
         lines.say(&Ready {})?;
         lines.hear::<Ready>()?;
-        let row = Mill::new(end, place, &plan, Some(errands))?.run()?;
+        let row = Pipelines::new(end, placement, &plan, Some(verify))?.run()?;
         lines.say(&Done { messages: vec![row.messages] })?;
         let verdict: Verdict = lines.hear().context("the other end failed")?;
         if let Some(error) = verdict.error {
@@ -120,8 +120,13 @@ pub fn client<S: Read + Write>(
     Ok(rows)
 }
 
-impl Mill {
-    fn new(end: &End, place: &Place, plan: &Plan, errands: Option<Errands>) -> Result<Self> {
+impl Pipelines {
+    fn new(
+        end: &End,
+        placement: &Placement,
+        plan: &Plan,
+        verify: Option<VerifyQp>,
+    ) -> Result<Self> {
         let measure = &plan.measure;
         let (depth, pipelines) = (plan.slots, measure.workers);
         let stride = plan.size.next_multiple_of(PAGE_BYTES);
@@ -139,9 +144,9 @@ impl Mill {
             let lane = Lane::looped_back(&end.device, &end.pd, 2 * depth as u32 + 8)?;
             let memories = vec![Arc::clone(&memory)];
             let (client, worker) = registrar(&end.device, &end.pd, lane, memories, &config)?;
-            let (flag, wait) = (stop.clone(), strategy(place.wait));
+            let (flag, wait) = (stop.clone(), strategy(placement.wait));
             clients.push(client);
-            workers.push(place.start(pipeline, move || worker.run(&flag, wait))?);
+            workers.push(placement.start(pipeline, move || worker.run(&flag, wait))?);
         }
         let piece = |at: usize| Piece {
             pipeline: at % pipelines,
@@ -159,7 +164,7 @@ impl Mill {
             memory,
             free: (0..pieces.len()).rev().collect(),
             pieces,
-            errands,
+            verify,
             scratch: vec![0; plan.size],
             begun: 0,
             ended: 0,
@@ -207,7 +212,7 @@ impl Mill {
             }
             let mut busy = !is_over && self.begin()?;
             busy |= self.take_answers()?;
-            busy |= self.take_errands()?;
+            busy |= self.take_verified()?;
             if busy {
                 last = Instant::now();
             } else {
@@ -254,9 +259,9 @@ impl Mill {
     /// A key is bound: the other end gets it, or it is ended at once.
     fn bound(&mut self, at: usize, key: RegisteredKey) -> Result<()> {
         let piece = self.pieces.get_mut(at).context("an answer to no request")?;
-        match &mut self.errands {
-            Some(errands) => {
-                errands.send(at, piece.seq, key.remote, key.len_bytes)?;
+        match &mut self.verify {
+            Some(verify) => {
+                verify.request(at, piece.seq, key.remote, key.len_bytes)?;
                 piece.key = Some(key.id);
                 Ok(())
             }
@@ -278,12 +283,12 @@ impl Mill {
     }
 
     /// Takes what the other end says it has written: every byte must be there.
-    fn take_errands(&mut self) -> Result<bool> {
+    fn take_verified(&mut self) -> Result<bool> {
         let mut busy = false;
-        while let Some(at) = self.errands.as_mut().map(Errands::poll).transpose()?.flatten() {
+        while let Some(at) = self.verify.as_mut().map(VerifyQp::poll).transpose()?.flatten() {
             busy = true;
-            let piece = self.pieces.get_mut(at).context("an errand that was not sent")?;
-            let id = piece.key.take().context("an errand was done twice")?;
+            let piece = self.pieces.get_mut(at).context("an answer to no request")?;
+            let id = piece.key.take().context("a request was answered twice")?;
             self.memory.region().copy_out(piece.range.start, &mut self.scratch)?;
             pattern::check(&self.scratch, piece.seq)?;
             self.checked += 1;

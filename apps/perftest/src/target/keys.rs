@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferrocx_verbs_lite::registrar::looped_back;
@@ -12,12 +12,14 @@ use ferrocx_verbs_lite::{
     RdmaContext, RegisteredMr, RemoteAddr, Returned, Rkey, SendFlags, Wc,
 };
 
-use super::PATIENCE;
 use crate::end::End;
 
 /// Pages of the lists, and how many a list has.
 const LAYOUT: ListLayout = ListLayout::Pages { log_page: 12 };
 const LIST_PAGES: u32 = 64;
+
+/// Nothing for this long: it will not come.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A domain, and the queue pair that changes its keys.
 struct Domain {

@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
@@ -28,7 +28,7 @@ use crate::config::{Config, Net};
 use crate::end::{End, open_device};
 use crate::exchange::Lines;
 use crate::{pattern, tcp};
-use keys::Keys;
+use keys::{Keys, PATIENCE};
 use lent::{Fmrs, Windows};
 
 /// Bytes of the memory that keys are bound to, and of that for messages.
@@ -38,8 +38,6 @@ const MESSAGE_BYTES: usize = 4096;
 const RECEIVES: usize = 4;
 /// The first number that this end sends.
 const PSN: Psn = Psn(0xff_fff0);
-/// Nothing for this long: it will not come.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A right of the peer.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -295,7 +293,7 @@ impl<'a> Target<'a> {
         let receives = RECEIVES as u32;
         let config = QpConfig { max_recv_wr: receives, fast_reg: true, ..QpConfig::default() };
         let cq = end.device.create_cq(1024)?;
-        let mut qp = end.pd.create_rc_qp(&cq, &cq, &config)?.erase();
+        let mut qp = end.pd.create_qp(&cq, &config)?;
         qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
         let place = |at: usize| self.messages.buf(at * MESSAGE_BYTES..(at + 1) * MESSAGE_BYTES);
         for at in 0..RECEIVES {

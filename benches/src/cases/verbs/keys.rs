@@ -193,10 +193,10 @@ impl Cycle {
 
 impl Work for Cycle {
     fn prepare(&mut self) {
-        let Self { still: Still { qp, played, .. }, by, next, .. } = self;
+        let Self { still: Still { played, .. }, by, next, .. } = self;
         for at in 1..=RUN {
             if *by == Run::Single || at == RUN {
-                played.complete(qp, next.wrapping_add(BEFORE_END));
+                played.complete_index(next.wrapping_add(BEFORE_END));
             }
             *next = next.wrapping_add(CYCLE);
         }

@@ -3,14 +3,12 @@
 mod keys;
 mod send;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use ferrocx_bus::PciIdentity;
-use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_core::DeviceConfig;
 use ferrocx_mempool::{PageSize, RegionConfig};
-use ferrocx_model::{Nic, NicConfig};
-use ferrocx_verbs_lite::bench_support::PlayedCq;
+use ferrocx_model::NicConfig;
+use ferrocx_model::played::{self, PlayedTx, Sender};
 use ferrocx_verbs_lite::registrar::looped_back;
 use ferrocx_verbs_lite::*;
 
@@ -20,8 +18,6 @@ use send::{Gather, Inline, Poll};
 
 /// Requests of one run.
 const RUN: u64 = 32;
-/// Device time of one step while the queue pair is made.
-const STEP_NS: u64 = 1000;
 
 const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
     Case { name, elements: RUN, make }
@@ -66,7 +62,7 @@ enum Run {
 struct Still<B: Buffers> {
     qp: Qp<B>,
     cq: Cq,
-    played: PlayedCq,
+    played: PlayedTx,
     device: RdmaContext,
     pd: Pd,
     memory: Arc<Memory>,
@@ -74,28 +70,14 @@ struct Still<B: Buffers> {
 
 fn still<B: Buffers>() -> Still<B> {
     let nic = NicConfig { roce: true, ..NicConfig::default() };
-    let identity = PciIdentity {
-        vendor: PciIdentity::VENDOR_MELLANOX,
-        device: nic.identity.device_id(),
-        name: "model".into(),
-        numa_node: None,
-    };
-    let (transport, side) =
-        pair(LocalConfig { identity, ..LocalConfig::default() }).expect("a model");
-    let world = Mutex::new((Nic::new(side, nic), 0));
-    // The model steps while a command waits, and at no other time.
-    transport.set_idle_hook(Some(Arc::new(move || {
-        let mut world = world.lock().expect("no step panics");
-        world.1 += STEP_NS;
-        let now = world.1;
-        world.0.step(now);
-    })));
+    let still = played::Still::new(nic).expect("a model");
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let port = ferrocx_core::Device::open(transport, &settings).expect("the model comes up");
+    let port =
+        ferrocx_core::Device::open(still.transport(), &settings).expect("the model comes up");
     let device = RdmaContext::open(&port).expect("the model has RoCE");
     let pd = device.alloc_pd().expect("a domain");
     let (qp, cq) = looped_back(&device, &pd, 256).expect("a queue pair");
-    let played = PlayedCq::new(&cq).expect("a ring");
+    let played = still.sender(Sender::Qp(qp.qpn().0));
     let region =
         RegionConfig { len_bytes: 64 << 10, page: PageSize::Base4K, ..RegionConfig::default() };
     let memory = Memory::alloc(&device, &region).expect("memory");
@@ -105,7 +87,7 @@ fn still<B: Buffers>() -> Still<B> {
 impl<B: Buffers> Still<B> {
     /// Ends all that is posted.
     fn finish(&mut self, mut each: impl FnMut(Wc<B>)) {
-        self.played.complete_last(&self.qp);
+        self.played.complete_last();
         while let Some(completion) = self.cq.poll() {
             self.qp.complete(completion, &mut each).expect("as posted");
         }

@@ -183,16 +183,12 @@ impl Work for Poll {
     fn prepare(&mut self) {
         if self.0.by == Run::Unsignaled {
             self.0.post(SendFlags::empty());
-            let Still { played, qp, .. } = &mut self.0.still;
-            return played.complete_last(qp);
+            return self.0.still.played.complete_last();
         }
-        let first = self.0.still.qp.last_wqe_counter();
         self.0.post(SendFlags::SIGNALED);
-        let Still { played, qp, .. } = &mut self.0.still;
-        // One block each, behind the last of the run before; the very first starts at 0.
-        let first = if self.0.runs == 0 { 0 } else { first.wrapping_add(1) };
-        for at in 0..RUN {
-            played.complete(qp, first.wrapping_add(at as u16));
+        let played = &mut self.0.still.played;
+        for request in played.posted() {
+            played.complete_index(request.wqe_index);
         }
         self.0.runs += 1;
     }

@@ -21,8 +21,11 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, BusError, DmaBuf};
 use ferrocx_prm::Layout;
-use ferrocx_prm::cmd::{CommandEntry, INLINE_BYTES, InputHeader, Opcode, TRANSPORT_PCIE};
+use ferrocx_prm::cmd::{
+    CommandEntry, INLINE_BYTES, InputHeader, Opcode, PAGE_BYTES, TRANSPORT_PCIE,
+};
 use ferrocx_prm::init_seg::offset;
+use ferrocx_prm::layout::Bits;
 use ferrocx_prm::syndrome::DeliveryStatus;
 
 use self::mailbox::{Chain, MailboxPool};
@@ -30,12 +33,10 @@ pub use self::status::{CommandError, DeadDevice, Object};
 use crate::health;
 use crate::memory::Memory;
 
-/// Alignment and size of the command queue. Source: reference 2.1.
-const QUEUE_BYTES: usize = 4096;
 /// How often the wait loop looks for signs of death.
 const PROBE_INTERVAL: Duration = Duration::from_millis(5);
-/// Offset of the word with token, signature, status and ownership.
-const STATUS_WORD: usize = 0x3c;
+/// Where an entry says whose it is, in the word with token, signature and status.
+const OWNERSHIP: Bits = CommandEntry::OWNERSHIP;
 
 /// The command queue and its slots.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl CommandChannel {
         log_stride: u8,
         timeout: Duration,
     ) -> Result<Self, BusError> {
-        let queue = memory.alloc(QUEUE_BYTES, QUEUE_BYTES)?;
+        let queue = memory.alloc(PAGE_BYTES, PAGE_BYTES)?;
         let mailboxes = MailboxPool::default();
         let slots = 1 << log_size;
         let (stuck, shown) = (Vec::new(), None);
@@ -185,7 +186,8 @@ impl CommandChannel {
 
     /// Whether the device has given the slot back.
     fn answered(&self, pending: &Pending) -> bool {
-        self.queue.load_acquire_be32(self.entry_offset(pending.slot) + STATUS_WORD) & 1 == 0
+        let at = self.entry_offset(pending.slot) + OWNERSHIP.offset;
+        OWNERSHIP.get(self.queue.load_acquire_be32(at)) == 0
     }
 
     /// Copies an answer out and checks both layers of status.
@@ -259,10 +261,10 @@ impl CommandChannel {
     /// Writes an entry, ownership last.
     fn write_entry(&self, slot: u8, entry: &CommandEntry) {
         let at = self.entry_offset(slot);
-        let (body, last) = entry.0.split_at(STATUS_WORD);
+        let (body, last) = entry.0.split_at(OWNERSHIP.offset);
         self.queue.copy_in(at, body);
         let word = u32::from_be_bytes([last[0], last[1], last[2], last[3]]);
-        self.queue.store_release_be32(at + STATUS_WORD, word);
+        self.queue.store_release_be32(at + OWNERSHIP.offset, word);
     }
 }
 

@@ -10,9 +10,11 @@ use std::time::Instant;
 
 use ferrocx_bus::{Bar, Ring, Transport};
 use ferrocx_mempool::Pool;
+use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::QueryVportCounter;
 use ferrocx_prm::eqc::Eqc;
+use ferrocx_prm::eqe::Eqe;
 use ferrocx_prm::tirc::Tisc;
 
 use crate::bringup::{self, Caps, FirmwareVersion, Stage};
@@ -28,9 +30,6 @@ use crate::link::{LinkState, MacAddr, Port};
 use crate::memory::Memory;
 use crate::objects::Kind;
 use crate::stats::VportCounters;
-
-/// log2 of the bytes of an event queue entry.
-const LOG_EQE_BYTES: u8 = 6;
 
 /// What a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -538,7 +537,7 @@ fn create_event_queue(
     log_size: u8,
 ) -> Result<u8, DeviceError> {
     let memory = Arc::clone(control.memory());
-    let buf = Arc::new(memory.alloc(1 << (log_size + LOG_EQE_BYTES), 4096)?);
+    let buf = Arc::new(memory.alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
     eq::initialise(&buf);
     let eqc = Eqc::zeroed().with_log_eq_size(u32::from(log_size)).with_uar_page(uar_page);
     let eqn = control.create_eq(eqc, eq::event_bitmask(), &buf)?;

@@ -4,22 +4,16 @@ use std::sync::Arc;
 
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{AllocFlowCounter, QueryFlowCounter};
-use ferrocx_prm::flow::{FlowContext, FlowMatchParam};
-use ferrocx_prm::tirc::Tirc;
+use ferrocx_prm::flow::{FlowContext, FlowMatchParam, action, destination_type};
+use ferrocx_prm::tirc::{Tirc, disp_type};
 
 use super::matches::FlowMatch;
-use super::tables::{TO_TIR, action, destination, matches_ip_version, set_entry};
+use super::tables::{destination, matches_ip_version, set_entry};
 use crate::device::{Device, lock};
 use crate::error::{ConfigError, DeviceError};
 use crate::handle::Handle;
 use crate::objects::Kind;
 use crate::stats::FlowCounts;
-
-/// Largest mark: 24 bits, and 0 means no mark. Source: reference 5.12, `flow_tag`.
-const MAX_MARK: u32 = 0x00ff_ffff;
-
-/// `disp_type` of a TIR: to one queue. Source: reference 5.9.
-const DISP_DIRECT: u32 = 0;
 
 /// A receive queue as flow rules and RSS name it. Holding it keeps the queue's number in use, but
 /// receives nothing.
@@ -45,7 +39,7 @@ impl RxQueueRef {
     ///
     /// What the device refused.
     pub fn direct_tir(&self) -> Result<Handle, DeviceError> {
-        let tirc = Tirc::zeroed().with_disp_type(DISP_DIRECT).with_inline_rqn(self.rqn());
+        let tirc = Tirc::zeroed().with_disp_type(disp_type::DIRECT).with_inline_rqn(self.rqn());
         Ok(self.0.device().create_tir(tirc)?.needing(&self.0))
     }
 }
@@ -145,7 +139,8 @@ impl Device {
         let mut steering = lock(&inner.steering);
         steering.create(&mut control, inner.table_setup())?;
         let (table, group, index) = steering.place_rule(&mut control, mask)?;
-        let to: Vec<_> = tir.iter().map(|tir| destination(TO_TIR, tir.number())).collect();
+        let to: Vec<_> =
+            tir.iter().map(|tir| destination(destination_type::TIR, tir.number())).collect();
         let what = if tir.is_some() { action::FORWARD } else { action::DROP };
         let context = FlowContext::zeroed()
             .with_group_id(group)
@@ -175,7 +170,13 @@ impl Device {
     fn check_rule(&self, rule: &FlowRule) -> Result<(), ConfigError> {
         if let Some(mark) = rule.mark {
             let hint = "; 0 means no mark";
-            ConfigError::range("mark of a flow rule", mark.into(), 1, MAX_MARK.into(), hint)?;
+            ConfigError::range(
+                "mark of a flow rule",
+                mark.into(),
+                1,
+                FlowContext::FLOW_TAG.mask().into(),
+                hint,
+            )?;
             if matches!(rule.action, FlowAction::Drop) {
                 let what = "a rule that drops packets cannot mark them; leave the mark out";
                 return Err(ConfigError::Conflict { what });

@@ -17,7 +17,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{CreateFlowGroup, CreateFlowTable, SetFlowTableRoot, SetFte};
 use ferrocx_prm::flow::{
     FlowContext, FlowCounterEntry, FlowDestination, FlowMatchLyr24, FlowMatchParam,
-    FlowTableContext,
+    FlowTableContext, TABLE_TYPE_NIC_RX, action, destination_type, match_criteria,
 };
 
 use crate::cmd::CommandError;
@@ -26,23 +26,10 @@ use crate::error::{ConfigError, DeviceError};
 use crate::link::{MacAddr, Port};
 use crate::objects::Kind;
 
-/// Table type of NIC receive. Source: reference 5.12.
-const NIC_RX: u32 = 0;
 /// Levels of the three tables.
 const RULES_LEVEL: u32 = 0;
 const ADDRESSES_LEVEL: u32 = 1;
 const TRAFFIC_LEVEL: u32 = 2;
-/// `match_criteria_enable`: outer headers. Source: reference 4.3.
-const OUTER_HEADERS: u32 = 1;
-/// Bits of a flow entry's `action`. Source: reference 5.12.
-pub(super) mod action {
-    pub(in crate::flow) const DROP: u32 = 0x2;
-    pub(in crate::flow) const FORWARD: u32 = 0x4;
-    pub(in crate::flow) const COUNT: u32 = 0x8;
-}
-/// `destination_type`. Source: reference 5.12.
-const TO_TABLE: u32 = 1;
-pub(super) const TO_TIR: u32 = 2;
 /// Bit of `ft_field_support`'s first word: `outer_ip_version`. Source: reference 5.11.
 const MATCH_IP_VERSION: u8 = 1 << 4;
 /// Ethertypes. Source: IEEE 802 numbers.
@@ -169,7 +156,7 @@ impl Steering {
         let mut places = Vec::new();
         for (index, traffic) in TrafficType::ALL.into_iter().enumerate() {
             let value = traffic_match(traffic, version, false);
-            let to = destination(TO_TIR, tirns[index]);
+            let to = destination(destination_type::TIR, tirns[index]);
             let group = tables.traffic.groups[groups[index]];
             let entry = forward(group, value, 0);
             let index = index as u32;
@@ -351,10 +338,11 @@ impl Tables {
             table.groups.push(id);
         }
         let entry = forward(tables.rules.groups[0], FlowMatchLyr24::zeroed(), 0);
-        let to = destination(TO_TABLE, addresses);
+        let to = destination(destination_type::FLOW_TABLE, addresses);
         set_entry(control, rules, rule_entries, entry, &[to], None)?;
         made.push((Kind::FlowEntry { table: rules }, rule_entries));
-        let input = SetFlowTableRoot::input().with_table_type(NIC_RX).with_table_id(rules);
+        let input =
+            SetFlowTableRoot::input().with_table_type(TABLE_TYPE_NIC_RX).with_table_id(rules);
         control.execute::<SetFlowTableRoot>(&input, &[], &mut [])?;
         Ok(tables)
     }
@@ -385,7 +373,7 @@ impl Tables {
                 AddressEntry::Everything => (2, FlowMatchLyr24::zeroed()),
             };
             let context = forward(self.addresses.groups[group], value, 0);
-            let to = destination(TO_TABLE, self.traffic.id);
+            let to = destination(destination_type::FLOW_TABLE, self.traffic.id);
             set_entry(control, table, *index, context, &[to], None)?;
             self.entries.insert(*index, *entry);
         }
@@ -494,7 +482,9 @@ fn table(
     made: &mut Vec<(Kind, u32)>,
 ) -> Result<u32, CommandError> {
     let context = FlowTableContext::zeroed().with_level(level).with_log_size(log_size);
-    let input = CreateFlowTable::input().with_table_type(NIC_RX).with_flow_table_context(context);
+    let input = CreateFlowTable::input()
+        .with_table_type(TABLE_TYPE_NIC_RX)
+        .with_flow_table_context(context);
     let id = control.execute::<CreateFlowTable>(&input, &[], &mut [])?.table_id();
     made.push((Kind::FlowTable, id));
     Ok(id)
@@ -507,9 +497,9 @@ pub(super) fn group(
     start: u32,
     end: u32,
 ) -> Result<u32, CommandError> {
-    let criteria = if mask == FlowMatchLyr24::zeroed() { 0 } else { OUTER_HEADERS };
+    let criteria = if mask == FlowMatchLyr24::zeroed() { 0 } else { match_criteria::OUTER_HEADERS };
     let input = CreateFlowGroup::input()
-        .with_table_type(NIC_RX)
+        .with_table_type(TABLE_TYPE_NIC_RX)
         .with_table_id(table)
         .with_start_flow_index(start)
         .with_end_flow_index(end)
@@ -535,7 +525,7 @@ pub(super) fn set_entry(
             context.with_flow_counter_list_size(1).with_action(context.action() | action::COUNT);
     }
     let input = SetFte::input()
-        .with_table_type(NIC_RX)
+        .with_table_type(TABLE_TYPE_NIC_RX)
         .with_table_id(table)
         .with_flow_index(index)
         .with_flow_context(context);

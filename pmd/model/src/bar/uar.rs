@@ -2,11 +2,11 @@
 //!
 //! Source: reference 1.3.
 
-use ferrocx_bus::local::BarWrite;
+use ferrocx_bus::local::{BarWrite, DeviceSide};
 use ferrocx_prm::init_seg::{CqArm, uar};
 
 use crate::datapath::DataPath;
-use crate::device::state::Ctx;
+use crate::device::state::{Ctx, State};
 
 /// Bytes of a send doorbell buffer: two to a register of 512 bytes. Source: reference 1.3.
 const SEND_BUFFER_BYTES: u64 = 256;
@@ -78,6 +78,17 @@ pub(crate) fn poll(ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
         }
     }
     found
+}
+
+/// Forgets every send doorbell that was rung.
+pub(crate) fn lose_doorbells(side: &DeviceSide, state: &State) {
+    for page in &state.objects.live_uars {
+        let mut register = uar::SEND_DOORBELL;
+        while register < uar::PAGE_BYTES {
+            let _ = side.uar_take(*page, register);
+            register += SEND_BUFFER_BYTES;
+        }
+    }
 }
 
 /// Takes a doorbell: its eight bytes as two big-endian dwords. The transport hands out the bytes as

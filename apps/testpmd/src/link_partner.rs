@@ -1,4 +1,5 @@
-//! The far side of the model's ports: the model itself on its thread, and what it is plugged into.
+//! The link partners of the model's ports, that is what their wires lead to, and the model itself
+//! on its thread.
 
 use std::{
     fmt,
@@ -73,9 +74,9 @@ impl fmt::Display for GeneratorReport {
     }
 }
 
-/// What the far side of a port saw.
+/// What the link partner of a port saw.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct FarReport {
+pub struct LinkPartnerReport {
     /// What the port was plugged into; empty for hardware.
     pub wire: String,
     /// What the generator made and got back.
@@ -125,12 +126,12 @@ struct Sources {
     replays: Vec<ReplayHandle>,
 }
 
-/// All that lies behind the ports of the model.
+/// The link partner of each port of the model, and the model.
 #[derive(Debug)]
-pub struct FarSide {
+pub struct LinkPartners {
     runner: Option<Worker<Runner>>,
     transports: Vec<Option<Arc<dyn Transport>>>,
-    reports: Vec<FarReport>,
+    reports: Vec<LinkPartnerReport>,
     capture: Option<CaptureFile>,
     sources: Sources,
     /// Whether the mode sends frames back.
@@ -141,7 +142,7 @@ pub struct FarSide {
     progress: (u64, Instant),
 }
 
-impl FarSide {
+impl LinkPartners {
     /// Makes the devices of the model, plugs their wires in, and starts the model on `core`.
     /// Without a port of the model it does nothing.
     ///
@@ -305,9 +306,9 @@ impl FarSide {
         Ok(())
     }
 
-    /// What the far side of each port saw; complete after [`FarSide::close`].
+    /// What the link partner of each port saw; complete after [`LinkPartners::close`].
     #[must_use]
-    pub fn reports(&self) -> &[FarReport] {
+    pub fn reports(&self) -> &[LinkPartnerReport] {
         &self.reports
     }
 }
@@ -340,12 +341,12 @@ fn nic_config(index: usize) -> NicConfig {
     settings
 }
 
-fn report_of(port: &PortSpec) -> FarReport {
+fn report_of(port: &PortSpec) -> LinkPartnerReport {
     let wire = match port.device {
         DeviceName::Model(_) => port.wire.to_string(),
         DeviceName::Pci(_) => String::new(),
     };
-    FarReport { wire, ..FarReport::default() }
+    LinkPartnerReport { wire, ..LinkPartnerReport::default() }
 }
 
 fn open_capture(path: &std::path::Path) -> Result<CaptureFile> {

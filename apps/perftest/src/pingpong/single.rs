@@ -1,28 +1,23 @@
-//! Messages to and fro, as `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` exchange
-//! them: with these tools, or with ourselves. `ibv_srq_pingpong` is [`crate::shared`]'s.
-//!
-//! The stock tools send from the buffer that they receive into, so they send back what they got,
-//! and the client starts with a constant. Ours puts a new pattern into each message and, when
-//! told to, checks that it comes back: every byte of every message crosses the wire twice. A
-//! server of ours does so towards a stock client, and sends back what it gets from one of ours.
+//! Messages to and fro on one queue pair, as the stock tools for RC, UC and UD exchange them.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
-    Access, AddressHandle, Buf, Cq, InitAttr, Pd, Psn, Qp, QpConfig, QpType, RtrAttr, RtsAttr,
-    SendOp, SendWr, Srq, SrqConfig, VerbsError, Wc, WcOpcode,
+    Access, AddressHandle, Buf, Cq, InitAttr, Pd, Psn, Qp, QpConfig, QpQueues, QpType, RtrAttr,
+    RtsAttr, SendOp, SendWr, Srq, SrqConfig, VerbsError, Wc, WcOpcode,
 };
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
+use super::stock::{PATIENCE, READS, meet};
 use crate::config::{Config, Net, PingPong};
-use crate::end::{End, Models};
-use crate::handshake::{self, Address};
-use crate::{pattern, shared, tcp};
+use crate::end::End;
+use crate::exchange::Role;
+use crate::handshake::Address;
+use crate::pattern;
+use crate::report::histogram;
 
 /// Key of the stock datagrams. Source: rdma-core, libibverbs/examples/ud_pingpong.c.
 const QKEY: u32 = 0x1111_1111;
@@ -30,100 +25,6 @@ const QKEY: u32 = 0x1111_1111;
 const GRH_BYTES: usize = 40;
 /// Receives posted ahead: one for the message that comes, one for the next.
 const RECEIVES: usize = 2;
-/// The stock tools do one READ at a time, that is none.
-pub(crate) const READS: u8 = 1;
-/// Nothing for this long: the other end is gone, or a datagram was lost.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Which end this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    /// It sends first.
-    Client,
-    /// It answers.
-    Server,
-}
-
-/// What the report says.
-#[derive(Debug, Serialize)]
-struct Report {
-    test: &'static str,
-    /// `model` for the model's speed, otherwise the device.
-    device: String,
-    role: Role,
-    service: String,
-    size_bytes: usize,
-    exchanges: u64,
-    verified: bool,
-    seconds: f64,
-    usec_per_exchange: f64,
-    usec_p50: f64,
-    usec_p99: f64,
-    usec_max: f64,
-}
-
-/// Runs the test: against the peer that the command line names, or both ends on the model.
-///
-/// # Errors
-///
-/// One sentence about the first thing that went wrong.
-pub fn run(config: &Config, job: &PingPong) -> Result<()> {
-    let report = if config.net.is_model() { on_model(config, job) } else { on_device(config, job) };
-    let report = report?;
-    println!(
-        "{} {} bytes, {} exchanges in {:.3} s: {:.2} us each, half of them below {:.2}, 99 % below \
-         {:.2}, all below {:.2}{}",
-        report.service,
-        report.size_bytes,
-        report.exchanges,
-        report.seconds,
-        report.usec_per_exchange,
-        report.usec_p50,
-        report.usec_p99,
-        report.usec_max,
-        if report.verified { "; every byte was right" } else { "" },
-    );
-    config.json.iter().try_for_each(|target| target.write(&report))?;
-    Ok(())
-}
-
-fn on_device(config: &Config, job: &PingPong) -> Result<Report> {
-    let listener = match config.net.server {
-        Some(_) => None,
-        None => Some(tcp::listen(config.net.port)?),
-    };
-    let end = crate::end::open_device(&config.net)?;
-    let (role, stream) = match (&config.net.server, &listener) {
-        (Some(host), _) => (Role::Client, tcp::connect(host, config.net.port)?),
-        (None, Some(listener)) => (Role::Server, tcp::accept(listener)?),
-        (None, None) => bail!("there is no other end"),
-    };
-    let report = play(&end, config, job, role, stream)?;
-    end.close()?;
-    Ok(report)
-}
-
-fn on_model(config: &Config, job: &PingPong) -> Result<Report> {
-    let (models, [here, there]) = Models::start(&config.net, config.wait)?;
-    let (client, server) = UnixStream::pair()?;
-    let macs = [&there, &here].map(|end| end.device.device().mac());
-    let config_of = |mac| {
-        let net = Net { peer_mac: Some(mac), ..config.net.clone() };
-        Config { net, ..config.clone() }
-    };
-    let [for_client, for_server] = macs.map(config_of);
-    let report = std::thread::scope(|scope| {
-        let server = scope.spawn(|| play(&there, &for_server, job, Role::Server, server));
-        let report = play(&here, &for_client, job, Role::Client, client);
-        let served = server.join().map_err(|_| anyhow!("the server's thread panicked"))?;
-        served.context("server").and(report)
-    })?;
-    here.close()?;
-    there.close()?;
-    models.stop()?;
-    Ok(report)
-}
 
 /// A queue pair and what it needs.
 struct Player<'a> {
@@ -142,55 +43,8 @@ struct Player<'a> {
     received: Vec<u8>,
 }
 
-fn play(
-    end: &End,
-    config: &Config,
-    job: &PingPong,
-    role: Role,
-    stream: impl Read + Write,
-) -> Result<Report> {
-    let (seconds, times) = match job.kind {
-        "srq" => shared::play(end, config, job, role, stream)?,
-        _ => alone(end, config, job, role, stream)?,
-    };
-    let us = |ns: u64| ns as f64 / 1e3;
-    Ok(Report {
-        test: "pingpong",
-        device: config.net.device.to_string(),
-        role,
-        service: job.kind.to_string(),
-        size_bytes: job.size,
-        exchanges: job.exchanges,
-        verified: job.verify,
-        seconds,
-        usec_per_exchange: seconds * 1e6 / job.exchanges as f64,
-        usec_p50: us(times.value_at_quantile(0.5)),
-        usec_p99: us(times.value_at_quantile(0.99)),
-        usec_max: us(times.max()),
-    })
-}
-
-/// Exchanges addresses with the other end, and connects to those that it says.
-pub(crate) fn meet(
-    role: Role,
-    stream: &mut (impl Read + Write),
-    own: &[Address],
-    connect: impl FnOnce(&[Address]) -> Result<()>,
-) -> Result<()> {
-    match role {
-        Role::Client => {
-            let peers = handshake::as_client(stream, own).context("exchange over TCP")?;
-            connect(&peers)
-        }
-        Role::Server => {
-            handshake::as_server(stream, own, connect).context("exchange over TCP")?;
-            Ok(())
-        }
-    }
-}
-
 /// One queue pair: the seconds that it took, and the times between messages that arrived.
-fn alone(
+pub(super) fn play(
     end: &End,
     config: &Config,
     job: &PingPong,
@@ -262,7 +116,7 @@ impl<'a> Player<'a> {
 
     /// All messages; the times between the ones that arrived.
     fn exchange(&mut self, role: Role) -> Result<Histogram<u64>> {
-        let mut times = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+        let mut times = histogram()?;
         let mut echoes = false;
         if role == Role::Client {
             pattern::fill_for_stock(&mut self.message, 0);
@@ -389,18 +243,12 @@ fn queue_pair(
     srq: Option<&Srq>,
     settings: &QpConfig,
 ) -> Result<Qp<Buf>, VerbsError> {
-    Ok(match (service, srq) {
-        (QpType::Rc, None) => pd.create_rc_qp(cq, cq, settings)?.erase(),
-        (QpType::Uc, None) => pd.create_uc_qp(cq, cq, settings)?.erase(),
-        (QpType::Ud, None) => pd.create_ud_qp(cq, cq, settings)?.erase(),
-        (QpType::Rc, Some(srq)) => pd.create_rc_qp_on_srq(cq, cq, srq, settings)?.erase(),
-        (QpType::Uc, Some(srq)) => pd.create_uc_qp_on_srq(cq, cq, srq, settings)?.erase(),
-        (QpType::Ud, Some(srq)) => pd.create_ud_qp_on_srq(cq, cq, srq, settings)?.erase(),
-        (QpType::Raw, _) => {
-            let (what, way_out) = ("messages for raw packets", "use rc, uc or ud");
-            return Err(VerbsError::Unsupported { what, way_out });
-        }
-    })
+    if service == QpType::Raw {
+        let (what, way_out) = ("messages for raw packets", "use rc, uc or ud");
+        return Err(VerbsError::Unsupported { what, way_out });
+    }
+    let settings = QpConfig { qp_type: service, ..*settings };
+    pd.create_qp(QpQueues { srq, ..QpQueues::from(cq) }, &settings)
 }
 
 /// Bytes in front of a message.

@@ -11,27 +11,26 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, Gid, InitAttr, Psn, Qp, QpConfig, Qpn, RtrAttr, RtsAttr, SendOp, SendWr, Srq,
-    SrqConfig, Wc, WcOpcode,
+    Access, Buf, Cq, Gid, InitAttr, Psn, Qp, QpConfig, QpQueues, Qpn, RtrAttr, RtsAttr, SendOp,
+    SendWr, Srq, SrqConfig, Wc, WcOpcode,
 };
 use hdrhistogram::Histogram;
 
+use super::stock::{PATIENCE, READS, meet};
 use crate::config::{Config, Net, PingPong};
 use crate::end::End;
-use crate::handshake::Address;
+use crate::exchange::Role;
+use crate::handshake::{Address, SRQ_ADDRESSES};
 use crate::pattern;
-use crate::pingpong::{PATIENCE, READS, Role, meet};
-use crate::requester::histogram;
+use crate::report::histogram;
 
-/// Addresses that the stock tool says, whatever it uses. Source: rdma-core, srq_pingpong.c.
-pub const MAX_QPS: usize = 256;
 /// The first number that a queue pair sends.
 const PSN: Psn = Psn(0xff_fffe);
 /// Of the queue pairs that are not used.
 const NOBODY: Address = Address { lid: 0, qpn: Qpn(0), psn: Psn(0), gid: Gid([0; 16]) };
 
-/// A queue pair.
-struct Lane {
+/// A queue pair that takes its receives from the shared queue.
+struct SrqQp {
     qp: Qp<Buf>,
     /// The message, when the queue pair does not have it.
     out: Option<Buf>,
@@ -41,9 +40,9 @@ struct Lane {
     since: Option<Instant>,
 }
 
-/// All of them.
-struct Lanes<'a> {
-    lanes: Vec<Lane>,
+/// The queue pairs, and the receive queue that they share.
+struct SrqQps<'a> {
+    pairs: Vec<SrqQp>,
     srq: Srq,
     cq: Cq,
     job: &'a PingPong,
@@ -51,32 +50,32 @@ struct Lanes<'a> {
     /// The message, and the one received last.
     message: Vec<u8>,
     received: Vec<u8>,
-    /// Messages posted, over all lanes.
+    /// Messages posted, over all queue pairs.
     posted: u64,
 }
 
 /// Exchanges the messages; seconds that it took, and the times from a message to its answer.
-pub(crate) fn play(
+pub(super) fn play(
     end: &End,
     config: &Config,
     job: &PingPong,
     role: Role,
     mut stream: impl Read + Write,
 ) -> Result<(f64, Histogram<u64>)> {
-    let mut lanes = Lanes::new(end, config, job)?;
-    let address = |lane: &Lane| Address { lid: 0, qpn: lane.qp.qpn(), psn: PSN, gid: end.gid };
-    let mut own: Vec<Address> = lanes.lanes.iter().map(address).collect();
-    own.resize(MAX_QPS, NOBODY);
-    meet(role, &mut stream, &own, |peers| lanes.connect(end, &config.net, peers))?;
+    let mut qps = SrqQps::new(end, config, job)?;
+    let address = |pair: &SrqQp| Address { lid: 0, qpn: pair.qp.qpn(), psn: PSN, gid: end.gid };
+    let mut own: Vec<Address> = qps.pairs.iter().map(address).collect();
+    own.resize(SRQ_ADDRESSES, NOBODY);
+    meet(role, &mut stream, &own, |peers| qps.connect(end, &config.net, peers))?;
     let start = Instant::now();
-    let times = lanes.exchange(role)?;
+    let times = qps.exchange(role)?;
     Ok((start.elapsed().as_secs_f64(), times))
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> SrqQps<'a> {
     fn new(end: &End, config: &Config, job: &'a PingPong) -> Result<Self> {
         let (size, slot) = (job.size, job.size.next_multiple_of(64));
-        // A lane has a message under way in each direction at most.
+        // A queue pair has a message under way in each direction at most.
         let receives = 2 * job.qps;
         let (_, mr) = end.memory(slot * (receives + job.qps), Access::empty())?;
         let place = |at: usize| mr.buf(at * slot..at * slot + size);
@@ -89,28 +88,29 @@ impl<'a> Lanes<'a> {
         let settings = QpConfig { max_send_wr: 4, max_inline_bytes: 0, ..QpConfig::default() };
         let mut message = vec![0; size];
         pattern::fill_for_stock(&mut message, 0);
-        let mut lanes = Vec::with_capacity(job.qps);
+        let mut pairs = Vec::with_capacity(job.qps);
         for at in 0..job.qps {
-            let mut qp = end.pd.create_rc_qp_on_srq(&cq, &cq, &srq, &settings)?.erase();
+            let mut qp =
+                end.pd.create_qp(QpQueues { srq: Some(&srq), ..QpQueues::from(&cq) }, &settings)?;
             qp.init(&InitAttr::default())?;
             let mut out = place(receives + at)?;
             out.copy_in(0, &message)?;
-            lanes.push(Lane { qp, out: Some(out), awaits: true, since: None });
+            pairs.push(SrqQp { qp, out: Some(out), awaits: true, since: None });
         }
         let received = vec![0; size];
-        Ok(Self { lanes, srq, cq, job, wait: config.wait, message, received, posted: 0 })
+        Ok(Self { pairs, srq, cq, job, wait: config.wait, message, received, posted: 0 })
     }
 
     fn connect(&mut self, end: &End, net: &Net, peers: &[Address]) -> Result<()> {
-        for (lane, peer) in self.lanes.iter_mut().zip(peers) {
+        for (pair, peer) in self.pairs.iter_mut().zip(peers) {
             if *peer == NOBODY {
                 bail!("the other end has fewer queue pairs; see --qps, and -q of ibv_srq_pingpong");
             }
             let path = end.path(peer.gid, net.peer_mac)?;
             let attr = RtrAttr::new(path, peer.qpn, peer.psn, net.mtu);
-            lane.qp.connect(&RtrAttr { max_dest_rd_atomic: READS, ..attr })?;
+            pair.qp.connect(&RtrAttr { max_dest_rd_atomic: READS, ..attr })?;
             let (attr, timeout) = (RtsAttr::new(PSN), net.ack_timeout);
-            lane.qp.activate(&RtsAttr { max_rd_atomic: READS, timeout, ..attr })?;
+            pair.qp.activate(&RtsAttr { max_rd_atomic: READS, timeout, ..attr })?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl<'a> Lanes<'a> {
         let mut times = histogram()?;
         let goal = self.job.exchanges;
         if role == Role::Client {
-            (0..self.lanes.len()).try_for_each(|at| self.send(at))?;
+            (0..self.pairs.len()).try_for_each(|at| self.send(at))?;
         }
         let (mut sent, mut received, mut since) = (0, 0, Instant::now());
         while sent < goal || received < goal {
@@ -134,17 +134,17 @@ impl<'a> Lanes<'a> {
             since = Instant::now();
             wc.result.with_context(|| format!("queue pair {at}"))?;
             if wc.opcode == WcOpcode::Recv {
-                if let Some(since) = self.lanes[at].since {
+                if let Some(since) = self.pairs[at].since {
                     times.saturating_record(u64::try_from(since.elapsed().as_nanos())?);
                 }
                 self.take(at, wc, role).with_context(|| format!("message {received}"))?;
                 received += 1;
             } else {
-                self.lanes[at].out = wc.into_buffers();
+                self.pairs[at].out = wc.into_buffers();
                 sent += 1;
             }
-            let lane = &self.lanes[at];
-            if lane.out.is_some() && !lane.awaits && self.posted < goal {
+            let pair = &self.pairs[at];
+            if pair.out.is_some() && !pair.awaits && self.posted < goal {
                 self.send(at)?;
             }
         }
@@ -152,10 +152,10 @@ impl<'a> Lanes<'a> {
     }
 
     fn send(&mut self, at: usize) -> Result<()> {
-        let lane = &mut self.lanes[at];
-        let buf = lane.out.take().context("the message is lost")?;
-        lane.qp.post_send(&SendWr::signaled(0, SendOp::Send), Some(buf))?;
-        (lane.awaits, lane.since) = (true, Some(Instant::now()));
+        let pair = &mut self.pairs[at];
+        let buf = pair.out.take().context("the message is lost")?;
+        pair.qp.post_send(&SendWr::signaled(0, SendOp::Send), Some(buf))?;
+        (pair.awaits, pair.since) = (true, Some(Instant::now()));
         self.posted += 1;
         Ok(())
     }
@@ -164,10 +164,10 @@ impl<'a> Lanes<'a> {
     fn poll(&mut self) -> Result<Option<(usize, Wc<Buf>)>> {
         let Some(completion) = self.cq.poll() else { return Ok(None) };
         let qpn = completion.qpn();
-        let at = self.lanes.iter().position(|lane| lane.qp.qpn() == qpn);
+        let at = self.pairs.iter().position(|pair| pair.qp.qpn() == qpn);
         let at = at.context("a completion of no queue pair")?;
         let mut ended = None;
-        self.lanes[at].qp.complete_shared(completion, &mut self.srq, |wc| ended = Some(wc))?;
+        self.pairs[at].qp.complete_shared(completion, &mut self.srq, |wc| ended = Some(wc))?;
         Ok(ended.map(|wc| (at, wc)))
     }
 
@@ -178,7 +178,7 @@ impl<'a> Lanes<'a> {
         if len != self.job.size {
             bail!("it has {len} bytes, not {}", self.job.size);
         }
-        if !std::mem::take(&mut self.lanes[at].awaits) {
+        if !std::mem::take(&mut self.pairs[at].awaits) {
             bail!("it came out of turn");
         }
         buf.copy_out(0, &mut self.received)?;

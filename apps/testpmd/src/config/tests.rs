@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use super::*;
+use super::{queues::segments, *};
 
 fn config(line: &str) -> Result<Config, ConfigError> {
     let words = std::iter::once("testpmd").chain(line.split_whitespace());

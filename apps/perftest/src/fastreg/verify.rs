@@ -1,4 +1,4 @@
-//! Errands: this end names a key of its own, the other end writes through it and says so.
+//! Whether keys work: this end names a key of its own, the other end writes through it and says so.
 //!
 //! A request is 32 bytes: number of the piece, number of the message, address, key, length. The
 //! answer is the number of the piece, sent behind the WRITE on the same queue pair, so the bytes
@@ -14,22 +14,23 @@ use ferrocx_verbs_lite::{
     Access, Buf, Cq, InitAttr, Psn, Qp, QpConfig, RemoteAddr, Rkey, SendOp, SendWr, Wc, WcOpcode,
 };
 
-use crate::cm::Peer;
+use crate::cm::CmPeer;
+use crate::connector::{Connector, greet};
 use crate::end::End;
-use crate::exchange::{Done, Endpoint, Lines, Offer, Ready, Verdict};
-use crate::flow::Plan;
+use crate::exchange::{Done, Endpoint, Lines, Offer, Ready, Role, Verdict};
 use crate::measure::Measure;
 use crate::pattern;
-use crate::responder::Target;
-use crate::round::{Link, Place, greet};
+use crate::placement::Placement;
+use crate::plan::Plan;
+use crate::responder::Expected;
 
 const REQUEST_BYTES: usize = 32;
 const ANSWER_BYTES: usize = 8;
 const PSN: Psn = Psn(0xff_fffe);
 
-/// The queue pair that carries them.
+/// The queue pair that carries requests and answers.
 #[derive(Debug)]
-pub(super) struct Errands {
+pub(super) struct VerifyQp {
     qp: Qp<Buf>,
     cq: Cq,
     memory: RemoteAddr,
@@ -44,7 +45,7 @@ struct Came {
     buf: Buf,
 }
 
-impl Errands {
+impl VerifyQp {
     /// Makes it, with a receive for every piece.
     pub(super) fn new(end: &End, plan: &Plan) -> Result<Self> {
         let count = plan.slots * plan.measure.workers;
@@ -59,7 +60,7 @@ impl Errands {
         let sends = (2 * config.max_send_wr).next_power_of_two();
         let receives = config.max_recv_wr.next_power_of_two().max(4);
         let cq = end.device.create_cq(sends + receives)?;
-        let mut qp = end.pd.create_rc_qp(&cq, &cq, &config)?.erase();
+        let mut qp = end.pd.create_qp(&cq, &config)?;
         qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 })?;
         for place in 0..count {
             let start = place * REQUEST_BYTES;
@@ -73,13 +74,18 @@ impl Errands {
         Ok(Endpoint::new(self.qp.qpn(), PSN, self.memory))
     }
 
-    pub(super) fn connect(self, plan: &Plan, link: &mut Link, peer: &Endpoint) -> Result<Self> {
-        let (qp, connection) = link.join(self.qp, PSN, peer, plan.measure.ack_timeout)?;
+    pub(super) fn connect(
+        self,
+        plan: &Plan,
+        connector: &mut Connector,
+        peer: &Endpoint,
+    ) -> Result<Self> {
+        let (qp, connection) = connector.join(self.qp, PSN, peer, plan.measure.ack_timeout)?;
         Ok(Self { qp, _connection: connection, ..self })
     }
 
-    /// Sends the other end on an errand.
-    pub(super) fn send(&mut self, at: usize, seq: u64, to: RemoteAddr, len: u64) -> Result<()> {
+    /// Asks the other end to write a message through a key.
+    pub(super) fn request(&mut self, at: usize, seq: u64, to: RemoteAddr, len: u64) -> Result<()> {
         let mut request = [0; REQUEST_BYTES];
         request[..8].copy_from_slice(&(at as u64).to_be_bytes());
         request[8..16].copy_from_slice(&seq.to_be_bytes());
@@ -89,7 +95,7 @@ impl Errands {
         Ok(self.qp.post_send_inline(&SendWr::signaled(0, SendOp::Send), &request)?)
     }
 
-    /// An errand that was done: the number of its piece.
+    /// The number of a piece that the other end has written.
     pub(super) fn poll(&mut self) -> Result<Option<usize>> {
         let Some(came) = self.take(|_| Ok(()))? else { return Ok(None) };
         let at = number(&came.bytes, 0);
@@ -97,12 +103,12 @@ impl Errands {
         Ok(Some(usize::try_from(at)?))
     }
 
-    /// Does one: writes the message that it names, and says so.
+    /// Carries out a request: writes the message that it names, and says so.
     fn run(&mut self, request: &[u8; REQUEST_BYTES], mut buf: Buf, bytes: &mut [u8]) -> Result<()> {
         let [_, seq, addr, last] = [0, 1, 2, 3].map(|word| number(request, word));
         let remote = RemoteAddr { addr, rkey: Rkey((last >> 32) as u32) };
         if last as u32 as usize != bytes.len() {
-            bail!("an errand of {} bytes, not {}", last as u32, bytes.len());
+            bail!("a request for {} bytes, not {}", last as u32, bytes.len());
         }
         pattern::fill(bytes, seq);
         buf.copy_in(0, bytes)?;
@@ -121,7 +127,8 @@ impl Errands {
                 if wc.opcode == WcOpcode::Recv {
                     received = Some(wc);
                 } else if result.is_ok() {
-                    result = wc.result.context("an errand failed").and_then(|()| sent(wc));
+                    result =
+                        wc.result.context("a request or its answer failed").and_then(|()| sent(wc));
                 }
             })?;
             result?;
@@ -130,7 +137,7 @@ impl Errands {
             let (place, len) = (wc.wr_id, wc.byte_len as usize);
             let buf = wc.into_buffers().context("a receive brought no buffer")?;
             if len != REQUEST_BYTES && len != ANSWER_BYTES {
-                bail!("an errand of {len} bytes came");
+                bail!("a message of {len} bytes came");
             }
             let mut bytes = [0; REQUEST_BYTES];
             buf.copy_out(0, &mut bytes[..len])?;
@@ -145,37 +152,38 @@ fn number(bytes: &[u8; REQUEST_BYTES], word: usize) -> u64 {
     u64::from_be_bytes(words[word])
 }
 
-/// The other end: does errands, round after round, until the client hangs up; how many.
+/// The other end: carries out requests, round after round, until the client hangs up; how many.
 ///
 /// # Errors
 ///
 /// One sentence about the first thing that went wrong.
 pub fn serve<S: Read + Write>(
     end: &End,
-    place: &Place,
+    placement: &Placement,
     measure: &Measure,
     stream: S,
-    cm: Option<Peer>,
+    cm: Option<CmPeer>,
 ) -> Result<u64> {
     let mut lines = Lines::new(stream);
-    let (mut link, measure) = greet(end, place, measure, &mut lines, cm, false)?;
+    let (mut connector, measure) = greet(end, placement, measure, &mut lines, cm, Role::Server)?;
     let mut total = 0;
     for &size in &measure.sizes {
-        let plan = Plan::new(&measure, size, place.wait);
-        let errands = Errands::new(end, &plan)?;
-        lines.say(&Offer { size, endpoints: vec![errands.endpoint()?] })?;
+        let plan = Plan::new(&measure, size, placement.wait);
+        let verify = VerifyQp::new(end, &plan)?;
+        lines.say(&Offer { size, endpoints: vec![verify.endpoint()?] })?;
         let peer = lines.hear::<Offer>()?;
         let peer = peer.endpoints.first().context("the client has no queue pair")?;
-        let mut errands = errands.connect(&plan, &mut link, peer)?;
+        let mut verify = verify.connect(&plan, &mut connector, peer)?;
         lines.hear::<Ready>()?;
-        let target = Target::default();
+        let expected = Expected::default();
         let done = std::thread::scope(|scope| {
-            let runner = scope.spawn(|| run(end, &plan, &mut errands, &target));
+            let runner = scope.spawn(|| run(end, &plan, &mut verify, &expected));
             let said = lines.say(&Ready {}).and_then(|()| lines.hear::<Done>());
             let messages = said.as_ref().ok().and_then(|done| done.messages.first());
-            target.set(messages.copied().unwrap_or(0));
-            let ran =
-                runner.join().unwrap_or_else(|_| Err(anyhow!("the thread of errands panicked")));
+            expected.set(messages.copied().unwrap_or(0));
+            let ran = runner
+                .join()
+                .unwrap_or_else(|_| Err(anyhow!("the thread of the requests panicked")));
             said.context("the client failed")?;
             Ok::<_, anyhow::Error>(ran)
         })?;
@@ -186,8 +194,8 @@ pub fn serve<S: Read + Write>(
     Ok(total)
 }
 
-/// Writes a message through each key that comes, until `target` were done.
-fn run(end: &End, plan: &Plan, errands: &mut Errands, target: &Target) -> Result<u64> {
+/// Writes a message through each key that comes, until `expected` were done.
+fn run(end: &End, plan: &Plan, verify: &mut VerifyQp, expected: &Expected) -> Result<u64> {
     // An answer may be there before its acknowledgement: twice as many as keys.
     let count = 2 * plan.slots * plan.measure.workers;
     let (_, mr) = end.memory(count * plan.slot_bytes(), Access::empty())?;
@@ -199,22 +207,22 @@ fn run(end: &End, plan: &Plan, errands: &mut Errands, target: &Target) -> Result
     let mut waiting = VecDeque::with_capacity(count);
     let mut scratch = vec![0; plan.size];
     let (mut done, mut since) = (0, Instant::now());
-    while done < target.get() || free.len() < count {
-        let came = errands.take(|wc| {
+    while done < expected.get() || free.len() < count {
+        let came = verify.take(|wc| {
             free.extend(wc.into_buffers());
             Ok(())
         })?;
-        if came.is_some() || target.get() == u64::MAX {
+        if came.is_some() || expected.get() == u64::MAX {
             since = Instant::now();
         }
         let is_idle = came.is_none();
         if let Some(Came { place, bytes, buf }) = came {
-            errands.qp.post_recv(place, buf)?;
+            verify.qp.post_recv(place, buf)?;
             waiting.push_back(bytes);
         }
         if let Some(buf) = free.pop_if(|_| !waiting.is_empty()) {
             let request = waiting.pop_front().context("nothing waits")?;
-            errands.run(&request, buf, &mut scratch)?;
+            verify.run(&request, buf, &mut scratch)?;
             done += 1;
         } else if is_idle {
             plan.idle(since)?;

@@ -1,42 +1,39 @@
 //! The command line, checked: every value in its range, every combination possible.
 
-use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
+mod error;
+mod queues;
+mod wire;
+
+use std::{net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use ferrocx_app_common::{
-    device::{DeviceName, NameError},
+    device::DeviceName,
     list::{self, CoreList, MAX_CORE},
     option::OptionError,
-    privileges::{BadUser, User},
-    report::{JsonTarget, ReportError},
-    wait::{UnknownWait, Wait},
+    privileges::User,
+    report::JsonTarget,
+    wait::Wait,
 };
 use ferrocx_bus::vfio::Interface;
 use ferrocx_core::KeyMode;
-use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
 use serde::Serialize;
-use thiserror::Error;
 
 use crate::{
     cli::Args,
-    ether::{BadMac, Mac},
-    payload::Split,
+    ether::{HEADER_BYTES, Mac},
 };
+pub use error::ConfigError;
+pub use queues::{BURSTS, MAX_QUEUES, QueueSettings, Split};
+pub use wire::WireSpec;
 
 /// Most ports of one run.
 pub const MAX_PORTS: usize = 16;
-/// Most queues of a port in each direction.
-pub const MAX_QUEUES: usize = 64;
-/// Burst sizes: the data path is compiled once for each.
-pub const BURSTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Most flows that are generated.
 pub const MAX_FLOWS: u16 = 1024;
+/// Shortest frame: the least that Ethernet carries, without FCS.
+pub const MIN_FRAME_BYTES: usize = 60;
 /// Bytes that a generated frame has besides its layer-3 packet.
-const L2_BYTES: usize = crate::ether::HEADER_BYTES;
-/// Bytes that a received frame may have besides its layer-3 packet: a tag more.
-const L2_TAGGED_BYTES: usize = L2_BYTES + 4;
-/// Most bytes that are copied into a work request.
-const MAX_INLINE_BYTES: u16 = ferrocx_pmd::TxQueueConfig::MAX_INLINE_BYTES;
-
+const L2_BYTES: usize = HEADER_BYTES;
 /// What happens to received frames, and which are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -83,144 +80,15 @@ impl FromStr for Mode {
     }
 }
 
-const NAMES_OF_WIRES: &str = "generator, tap:NAME, packet:NAME, replay:FILE, link or none";
 const NAMES_OF_MODES: &str = "io, mac, macswap, icmpecho, rxonly or txonly";
-
-/// What a port of the model is plugged into.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WireSpec {
-    /// A load generator that checks what comes back.
-    Generator,
-    /// A TAP interface of this name, made if it is not there.
-    Tap(String),
-    /// An existing interface, through a packet socket.
-    Packet(String),
-    /// A capture that is played once.
-    Replay(PathBuf),
-    /// A cable to the other port of its pair: 0 and 1, 2 and 3, and so on.
-    Link,
-    /// Nothing: no carrier.
-    Unplugged,
-}
-
-impl fmt::Display for WireSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Generator => f.write_str("generator"),
-            Self::Tap(name) => write!(f, "tap:{name}"),
-            Self::Packet(name) => write!(f, "packet:{name}"),
-            Self::Replay(path) => write!(f, "replay:{}", path.display()),
-            Self::Link => f.write_str("link"),
-            Self::Unplugged => f.write_str("none"),
-        }
-    }
-}
-
-impl FromStr for WireSpec {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
-        match (kind, name) {
-            ("generator", "") => Ok(Self::Generator),
-            ("link", "") => Ok(Self::Link),
-            ("none", "") => Ok(Self::Unplugged),
-            ("replay", path) if !path.is_empty() => Ok(Self::Replay(path.into())),
-            ("tap", name) => Ok(Self::Tap(interface(name)?)),
-            // The name says how most people get such an interface.
-            ("packet" | "veth", name) => Ok(Self::Packet(interface(name)?)),
-            _ => Err(ConfigError::unknown("wire", text, NAMES_OF_WIRES)),
-        }
-    }
-}
-
-/// Checks an interface name as the kernel does. Source: Linux `dev_valid_name`.
-fn interface(name: &str) -> Result<String, ConfigError> {
-    let fits = (1..16).contains(&name.len()) && name != "." && name != "..";
-    if !fits || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
-        let limit = "1 to 15 bytes without blank, slash or colon";
-        return Err(ConfigError::unknown("interface name", name, limit));
-    }
-    Ok(name.into())
-}
-
-/// Why the command line cannot be carried out. One sentence: value, limit, way out.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// An option's value.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// The device.
-    #[error(transparent)]
-    Device(#[from] NameError),
-    /// The wait strategy.
-    #[error(transparent)]
-    Wait(#[from] UnknownWait),
-    /// The peer's address.
-    #[error(transparent)]
-    Mac(#[from] BadMac),
-    /// The user to become.
-    #[error("--user: {0}")]
-    User(#[from] BadUser),
-    /// The report.
-    #[error(transparent)]
-    Report(#[from] ReportError),
-    /// Options that contradict each other.
-    #[error("{0}")]
-    Conflict(String),
-}
-
-impl ConfigError {
-    fn unknown(what: &'static str, value: &str, known: &'static str) -> Self {
-        OptionError::unknown(what, value, known).into()
-    }
-
-    fn range(option: &'static str, value: impl ToString, range: impl Into<String>) -> Self {
-        OptionError::range(option, value, range).into()
-    }
-}
 
 /// A port: the device, and for the model what it is plugged into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
     /// The device.
     pub device: DeviceName,
-    /// The far side; meaningless for hardware.
+    /// What it is plugged into; meaningless for hardware.
     pub wire: WireSpec,
-}
-
-/// Settings of the queues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueSettings {
-    /// Queues of each port in each direction.
-    pub count: usize,
-    /// Most packets of one burst; one of [`BURSTS`].
-    pub burst: usize,
-    /// Descriptors of a receive queue.
-    pub rxd: u32,
-    /// Descriptors of a send queue.
-    pub txd: u32,
-    /// Buffers of each port.
-    pub mbufs: usize,
-    /// Bytes of a buffer, headroom included. Payload buffers have as many, and no headroom.
-    pub mbuf_bytes: usize,
-    /// Where packets are split, and where what follows goes.
-    pub split: Option<Split>,
-    /// Buffers in each queue's cache.
-    pub mbuf_cache: usize,
-    /// Whether several packets share a work request.
-    pub multi_packet: bool,
-    /// Packets up to this length are copied into the work request.
-    pub inline_bytes: u16,
-    /// Whether completions are compressed.
-    pub cqe_compression: bool,
-    /// Whether ports take part in the RSS hash.
-    pub rss_l4: bool,
-    /// Whether the device checks and writes checksums.
-    pub checksum: bool,
-    /// Whether the device strips and inserts VLAN tags.
-    pub vlan: bool,
 }
 
 /// Frames that are generated.
@@ -303,7 +171,7 @@ impl Config {
             return Err(ConfigError::range("mtu", args.mtu, format!("{min} to {max}")));
         }
         let ports = ports(args)?;
-        let queues = queues(args, ports.len())?;
+        let queues = queues::queues(args, ports.len())?;
         let load = load(args)?;
         let lists = |option| move |source| OptionError::List { option, source };
         let cores = match &args.cores {
@@ -446,91 +314,9 @@ fn ports(args: &Args) -> Result<Vec<PortSpec>, ConfigError> {
     Ok(ports)
 }
 
-fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
-    let within = |option, value: usize, min: usize, max: usize| match (min..=max).contains(&value) {
-        true => Ok(value),
-        false => Err(ConfigError::range(option, value, format!("{min} to {max}"))),
-    };
-    let descriptors = |option, value: u32| {
-        let (min, max) = (ferrocx_core::MIN_DESCRIPTORS, ferrocx_core::MAX_DESCRIPTORS);
-        match value.is_power_of_two() && (min..=max).contains(&value) {
-            true => Ok(value),
-            false => {
-                let range = format!("a power of two from {min} to {max}");
-                Err(ConfigError::range(option, value, range))
-            }
-        }
-    };
-    let count = within("queues", args.queues, 1, MAX_QUEUES)?;
-    if !BURSTS.contains(&args.burst) {
-        let range = "1, 2, 4, 8, 16, 32, 64 or 128";
-        return Err(ConfigError::range("burst", args.burst, range));
-    }
-    let rxd = descriptors("rxd", args.rxd)?;
-    let txd = descriptors("txd", args.txd)?;
-    let mbuf_cache = within("mbuf-cache", args.mbuf_cache, 0, 4096)?;
-    let mbuf_bytes = within("mbuf-size", args.mbuf_size, 256, 65535)?;
-    let split = Split::of(args, mbuf_bytes)?;
-    let segments = segments(usize::from(args.mtu) + L2_TAGGED_BYTES, mbuf_bytes, split);
-    let most = ferrocx_pmd::RxQueueConfig::MAX_SEGMENTS as usize;
-    if segments > most {
-        let what =
-            format!("--mtu {} needs {segments} buffers of --mbuf-size {mbuf_bytes}", args.mtu);
-        let way_out = format!("at most {most} make up a frame; give larger buffers");
-        return Err(ConfigError::Conflict(format!("{what}; {way_out}")));
-    }
-    // Every queue full, every cache full, and the frames of each port in the send queues of its
-    // neighbour, and a burst in hand on both sides.
-    let frames = rxd as usize + 2 * txd as usize + 4 * args.burst;
-    let need = count * (segments * frames + 3 * mbuf_cache);
-    let mbufs = args.mbufs.unwrap_or(need);
-    if mbufs < need || mbufs > 1 << 24 {
-        let range = format!(
-            "{need} to {}: {count} queues of {rxd}+{txd} descriptors, caches and bursts, for each \
-             of {ports} ports",
-            1 << 24
-        );
-        return Err(ConfigError::range("mbufs", mbufs, range));
-    }
-    if args.inline > MAX_INLINE_BYTES {
-        return Err(ConfigError::range("inline", args.inline, format!("0 to {MAX_INLINE_BYTES}")));
-    }
-    let rss_l4 = match args.rss.as_str() {
-        "ip" => false,
-        "l4" => true,
-        other => return Err(ConfigError::unknown("--rss value", other, "ip or l4")),
-    };
-    Ok(QueueSettings {
-        count,
-        burst: args.burst,
-        rxd,
-        txd,
-        mbufs,
-        mbuf_bytes,
-        split,
-        mbuf_cache,
-        multi_packet: !args.single_packet,
-        inline_bytes: args.inline,
-        cqe_compression: args.cqe_compression,
-        rss_l4,
-        checksum: args.checksum,
-        vlan: args.vlan,
-    })
-}
-
-/// Buffers that a receive queue posts for each frame: its first one keeps headroom free, and the
-/// number is a power of two. A split frame has a second one in any case.
-fn segments(frame_bytes: usize, mbuf_bytes: usize, split: Option<Split>) -> usize {
-    let behind = match split {
-        None => frame_bytes.saturating_sub(mbuf_bytes - DEFAULT_HEADROOM_BYTES),
-        Some(split) => frame_bytes.saturating_sub(split.header_bytes.into()).max(1),
-    };
-    (1 + behind.div_ceil(mbuf_bytes)).next_power_of_two()
-}
-
 fn load(args: &Args) -> Result<Load, ConfigError> {
     let max = usize::from(ferrocx_core::MAX_MTU) + L2_BYTES;
-    let sizes = list::numbers(&args.size, crate::txonly::MIN_FRAME_BYTES, max)
+    let sizes = list::numbers(&args.size, MIN_FRAME_BYTES, max)
         .map_err(|source| OptionError::List { option: "size", source })?;
     if !(1..=MAX_FLOWS).contains(&args.flows) {
         return Err(ConfigError::range("flows", args.flows, format!("1 to {MAX_FLOWS}")));
@@ -584,5 +370,4 @@ fn seconds(option: &'static str, value: f64) -> Result<Duration, ConfigError> {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

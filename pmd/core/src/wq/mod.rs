@@ -1,0 +1,234 @@
+//! Work queues: the rings that every queue of Ethernet and verbs is made of, and the requests in
+//! them. All places and values of bits are those of `ferrocx-prm`.
+//!
+//! | ring | what posts to it | how it goes round |
+//! |---|---|---|
+//! | [`SendRing`] | requests of whole 64-byte blocks, written with [`Wqe`] | blocks in order |
+//! | [`RecvRing`] | scatter lists of one length | entries in order |
+//! | [`SharedRing`] | scatter lists behind a link | free entries, one linked to the next |
+//!
+//! A ring knows where its requests stand and how far the device is told. What a request holds, and
+//! which completion ends it, is its user's business.
+//!
+//! | order | why |
+//! |---|---|
+//! | request, then doorbell record | the device reads up to the record's counter |
+//! | doorbell record, then doorbell | the device reads the record when the doorbell rings |
+
+mod recv;
+mod send;
+mod shared;
+
+use ferrocx_bus::{RingView, Slot};
+use ferrocx_prm::Layout;
+use ferrocx_prm::wqe::{
+    Atomic, BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, DS_PER_BLOCK, Data, ETH_INLINE_BYTES,
+    ETH_VLAN_INSERT, Eth, INLINE_SEG, INVALID_LKEY, InlineHeader, Opcode, Raddr,
+};
+
+pub use recv::{RecvRing, RqAttr};
+pub use send::{SendRing, SqAttr, Written};
+pub use shared::SharedRing;
+
+/// A unit of a work request: segments are made of these.
+pub type Unit<'r> = Slot<'r, DS_BYTES>;
+/// A basic block of a send ring.
+pub type Block<'r> = Slot<'r, BASIC_BLOCK_BYTES>;
+
+/// What a control segment says beside place and length of its request.
+#[derive(Debug, Clone, Copy)]
+pub struct Control {
+    /// What to do.
+    pub opcode: Opcode,
+    /// Immediate data, or the key that the request invalidates or changes.
+    pub imm: u32,
+    /// Fence, completion mode and solicited event, each in its place in their word.
+    pub flags: u32,
+}
+
+impl Control {
+    /// A request without immediate data, fence and completion.
+    #[must_use]
+    pub const fn new(opcode: Opcode) -> Self {
+        Self { opcode, imm: 0, flags: 0 }
+    }
+}
+
+/// What an Ethernet segment holds of a frame's headers.
+#[derive(Debug, Clone, Copy)]
+pub enum EthHeader<'a> {
+    /// A VLAN tag that the device inserts.
+    InsertVlan(u16),
+    /// The first bytes of the frame, if any, which are left out of the data segments.
+    Inline(&'a [u8]),
+}
+
+/// Two words, given as they stand in memory, as one 64-bit word to store.
+#[inline(always)]
+fn pair(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        u64::from(first) | u64::from(second) << 32
+    } else {
+        u64::from(second) | u64::from(first) << 32
+    }
+}
+
+/// Writes a data segment. The key is given as it stands in memory.
+#[inline(always)]
+pub fn put_data(unit: Unit<'_>, len: u32, lkey_be: u32, addr: u64) {
+    unit.store_raw64::<{ Data::BYTE_COUNT.offset }>(pair(len.to_be(), lkey_be));
+    unit.store_be64::<{ Data::ADDR.offset }>(addr);
+}
+
+/// Writes a remote address segment.
+#[inline(always)]
+pub fn put_raddr(unit: Unit<'_>, addr: u64, rkey: u32) {
+    unit.store_be64::<{ Raddr::RADDR.offset }>(addr);
+    unit.store_raw64::<{ Raddr::RKEY.offset }>(pair(rkey.to_be(), 0));
+}
+
+/// Writes an inline data segment of eight bytes.
+#[inline(always)]
+pub fn put_inline_8(unit: Unit<'_>, [a, b, c, d, e, f, g, h]: [u8; 8]) {
+    let header = (INLINE_SEG | 8).to_be();
+    let (start, rest) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+    unit.store_raw64::<{ InlineHeader::INLINE.offset }>(pair(header, start));
+    unit.store_raw64::<{ 2 * InlineHeader::SIZE_BYTES }>(pair(rest, 0));
+}
+
+/// Writes an Ethernet segment without the headers behind its own bytes: checksum requests and
+/// segment size, and the word of inline header size and start.
+#[inline(always)]
+pub fn put_eth(unit: Unit<'_>, flags_mss: u32, header: u32) {
+    unit.store_raw64::<{ Eth::MSS.offset - 4 }>(pair(0, flags_mss.to_be()));
+    unit.store_raw64::<{ Eth::INLINE_HDR_SZ.offset - 4 }>(pair(0, header.to_be()));
+}
+
+/// A request that is being written: its segments follow each other.
+#[derive(Debug)]
+pub struct Wqe<'r> {
+    view: RingView<'r, DS_BYTES>,
+    first: u32,
+    at: u32,
+}
+
+impl<'r> Wqe<'r> {
+    #[inline(always)]
+    fn new(view: RingView<'r, DS_BYTES>, first: u32, skipped: u32) -> Self {
+        Self { view, first, at: first.wrapping_add(skipped) }
+    }
+
+    /// Length up to here in 16-byte units, control segment or link included.
+    #[inline(always)]
+    #[must_use]
+    pub fn ds(&self) -> u32 {
+        self.at.wrapping_sub(self.first)
+    }
+
+    /// The next unit, for a segment that the caller writes.
+    #[inline(always)]
+    pub fn unit(&mut self) -> Unit<'r> {
+        let unit = self.view.at(self.at);
+        self.at = self.at.wrapping_add(1);
+        unit
+    }
+
+    /// Appends a data segment. The key is given as it stands in memory.
+    #[inline(always)]
+    pub fn data(&mut self, len: u32, lkey_be: u32, addr: u64) {
+        put_data(self.unit(), len, lkey_be, addr);
+    }
+
+    /// Appends a remote address segment.
+    #[inline(always)]
+    pub fn raddr(&mut self, addr: u64, rkey: u32) {
+        put_raddr(self.unit(), addr, rkey);
+    }
+
+    /// Appends the operands of an atomic.
+    #[inline(always)]
+    pub fn atomic(&mut self, swap_add: u64, compare: u64) {
+        let unit = self.unit();
+        unit.store_be64::<{ Atomic::SWAP_ADD.offset }>(swap_add);
+        unit.store_be64::<{ Atomic::COMPARE.offset }>(compare);
+    }
+
+    /// Appends bytes as they stand, padded with zeros to a whole unit: a segment made elsewhere.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let (units, rest) = bytes.as_chunks::<DS_BYTES>();
+        units.iter().for_each(|unit| self.unit().store(unit));
+        if !rest.is_empty() {
+            let mut last = [0; DS_BYTES];
+            last[..rest.len()].copy_from_slice(rest);
+            self.unit().store(&last);
+        }
+    }
+
+    /// Appends an Ethernet segment; `flags_mss` is its word of checksum requests and segment size.
+    #[inline]
+    pub fn eth(&mut self, flags_mss: u32, header: EthHeader<'_>) {
+        let (word, rest) = match header {
+            EthHeader::InsertVlan(tci) => {
+                (Eth::INLINE_HDR_SZ.of(ETH_VLAN_INSERT) | u32::from(tci), [].as_slice())
+            }
+            EthHeader::Inline(bytes) => {
+                let (start, rest) = bytes.split_at(bytes.len().min(ETH_INLINE_BYTES));
+                let mut first = [0; ETH_INLINE_BYTES];
+                first[..start.len()].copy_from_slice(start);
+                let start = u32::from(u16::from_be_bytes(first));
+                (Eth::INLINE_HDR_SZ.of(bytes.len() as u32) | start, rest)
+            }
+        };
+        put_eth(self.unit(), flags_mss, word);
+        self.bytes(rest);
+    }
+
+    /// Appends an inline data segment of `len` bytes, the pieces one behind the other.
+    #[inline]
+    pub fn inline<'a>(&mut self, len: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
+        let mut unit = [0; DS_BYTES];
+        let mut filled = InlineHeader::SIZE_BYTES;
+        unit[..filled].copy_from_slice(&(INLINE_SEG | len as u32).to_be_bytes());
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                let (part, rest) = piece.split_at(piece.len().min(DS_BYTES - filled));
+                unit[filled..][..part.len()].copy_from_slice(part);
+                (piece, filled) = (rest, filled + part.len());
+                if filled == DS_BYTES {
+                    self.unit().store(&unit);
+                    (unit, filled) = ([0; DS_BYTES], 0);
+                }
+            }
+        }
+        if filled != 0 {
+            self.unit().store(&unit);
+        }
+    }
+
+    /// Appends what ends a scatter list that is shorter than its entry. Source: reference 6.5.
+    #[inline(always)]
+    pub fn end_list(&mut self) {
+        self.data(0, INVALID_LKEY.to_be(), 0);
+    }
+}
+
+/// Writes a control segment of a request of `ds` units at a position of a queue; gives its first
+/// half, with which the doorbell is rung.
+#[inline(always)]
+fn put_control(unit: Unit<'_>, number: u32, position: u64, control: Control, ds: u32) -> u64 {
+    let Control { opcode, imm, flags } = control;
+    let place = Ctrl::WQE_INDEX.of(position as u32) | Ctrl::OPCODE.of(opcode.0.into());
+    let size = Ctrl::QPN.of(number) | Ctrl::DS.of(ds);
+    let first = (u64::from(place) << 32 | u64::from(size)).to_be();
+    unit.store_raw64::<{ Ctrl::OPCODE.offset }>(first);
+    unit.store_be64::<{ Ctrl::CE.offset }>(u64::from(flags) << 32 | u64::from(imm));
+    first
+}
+
+/// Blocks of a request of `ds` units.
+#[inline(always)]
+#[must_use]
+pub const fn blocks_of(ds: u32) -> u32 {
+    ds.div_ceil(DS_PER_BLOCK)
+}

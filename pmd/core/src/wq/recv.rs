@@ -1,0 +1,147 @@
+//! [`RecvRing`]: scatter lists of one length, in order.
+
+use std::sync::Arc;
+
+use ferrocx_bus::{BusError, DmaBuf, DmaWord, Ring, RingView};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::wq::CreateRq;
+use ferrocx_prm::wqc::{Rqc, Wq, wq_type};
+use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES};
+
+use super::Wqe;
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::handle::Handle;
+use crate::objects::{Kind, page_list};
+
+/// How an Ethernet receive queue is made.
+#[derive(Debug, Clone, Copy)]
+pub struct RqAttr {
+    /// Its protection domain.
+    pub pd: u32,
+    /// Its entries may use the reserved L_Key.
+    pub rlky: bool,
+    /// VLAN tags stay in the frames.
+    pub keeps_vlan: bool,
+    /// The completion queue of its packets.
+    pub cqn: u32,
+    /// The number that its completions carry.
+    pub user_index: u32,
+    /// log2 of its entries.
+    pub log_entries: u8,
+    /// log2 of the data segments of an entry.
+    pub log_segments: u8,
+}
+
+/// The ring of a receive queue, of Ethernet or of a queue pair.
+#[derive(Debug)]
+pub struct RecvRing {
+    units: Ring<DS_BYTES>,
+    log_segments: u8,
+    record: DmaWord,
+    entries: u32,
+    /// Entries posted since the queue became ready, modulo 2^32.
+    pub pi: u32,
+    /// Entries completed since.
+    pub ci: u32,
+}
+
+impl RecvRing {
+    /// Views the ring at the start of a buffer; the first word of the doorbell record is its own.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] when ring or record reach past their buffers.
+    pub fn over(
+        buf: &Arc<DmaBuf>,
+        (log_entries, log_segments): (u8, u8),
+        record: &Arc<DmaBuf>,
+    ) -> Result<Self, BusError> {
+        let units = Ring::new(Arc::clone(buf), 0, log_entries + log_segments)?;
+        let record = DmaWord::new(Arc::clone(record), 0)?;
+        Ok(Self { units, log_segments, record, entries: 1 << log_entries, pi: 0, ci: 0 })
+    }
+
+    /// Makes an Ethernet receive queue in reset, with the memory of its ring. The handle destroys
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create(device: &Device, attr: &RqAttr) -> Result<(Self, Handle), DeviceError> {
+        let RqAttr { log_entries, log_segments, .. } = *attr;
+        let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_segments), 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let wq = Wq::zeroed()
+            .with_wq_type(wq_type::CYCLIC)
+            .with_pd(attr.pd)
+            .with_dbr_addr(record.iova())
+            .with_log_wq_stride(LOG_DS_BYTES + u32::from(log_segments))
+            .with_log_wq_sz(log_entries.into());
+        let rqc = Rqc::zeroed()
+            .with_rlky(attr.rlky)
+            .with_vsd(attr.keeps_vlan)
+            .with_flush_in_error_en(true)
+            .with_user_index(attr.user_index)
+            .with_cqn(attr.cqn)
+            .with_wq(wq);
+        let input = CreateRq::input().with_ctx(rqc);
+        let rqn = device.execute::<CreateRq>(&input, &page_list(&buf), &mut [])?.rqn();
+        let ring = Self::over(&buf, (log_entries, log_segments), &record)?;
+        Ok((ring, Handle::new(device, Kind::Rq, rqn, vec![buf, record])))
+    }
+
+    /// Entries of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// log2 of the data segments of an entry.
+    #[inline(always)]
+    #[must_use]
+    pub fn log_segments(&self) -> u8 {
+        self.log_segments
+    }
+
+    /// Entries that are posted and not completed.
+    #[inline(always)]
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Entries that can be posted.
+    #[inline(always)]
+    #[must_use]
+    pub fn missing(&self) -> u32 {
+        self.entries - self.outstanding()
+    }
+
+    /// The data segments of the ring; those of entry `pi` start at `pi << log_segments`.
+    #[inline(always)]
+    #[must_use]
+    pub fn view(&self) -> RingView<'_, DS_BYTES> {
+        self.units.view()
+    }
+
+    /// Starts the scatter list of the next entry. The caller made sure that one is missing.
+    #[inline(always)]
+    #[must_use]
+    pub fn begin(&self) -> Wqe<'_> {
+        Wqe::new(self.view(), self.pi << self.log_segments, 0)
+    }
+
+    /// Tells the device how many entries are posted.
+    #[inline(always)]
+    pub fn tell(&self) {
+        self.record.store_release_be32(u32::from(self.pi as u16));
+    }
+
+    /// Starts again at the beginning of the ring: the queue was reset, and all has ended.
+    pub fn restart(&mut self) {
+        (self.pi, self.ci) = (0, 0);
+        self.tell();
+    }
+}

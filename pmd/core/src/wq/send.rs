@@ -1,0 +1,228 @@
+//! [`SendRing`]: requests of whole blocks, a doorbell record, a doorbell.
+
+use std::sync::Arc;
+
+use ferrocx_bus::{BusError, DmaBuf, DmaWord, Doorbell, Ring};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::wq::CreateSq;
+use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
+use ferrocx_prm::wqe::{
+    BASIC_BLOCK_BYTES, CE_ALWAYS, Ctrl, DS_BYTES, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES,
+};
+
+use super::{Block, Control, Wqe, put_control};
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::handle::Handle;
+use crate::objects::{Kind, page_list};
+use crate::uar::Uar;
+
+/// How an Ethernet send queue is made.
+#[derive(Debug, Clone, Copy)]
+pub struct SqAttr<'a> {
+    /// The page whose doorbell it rings.
+    pub uar: &'a Uar,
+    /// Its protection domain.
+    pub pd: u32,
+    /// Its requests may use the reserved L_Key.
+    pub rlky: bool,
+    /// The completion queue of its requests.
+    pub cqn: u32,
+    /// The number that its completions carry.
+    pub user_index: u32,
+    /// log2 of its blocks.
+    pub log_blocks: u8,
+}
+
+/// A request that is written and not counted yet.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "the ring does not know of it"]
+pub struct Written {
+    last: u64,
+    end: u64,
+}
+
+/// The ring of a send queue, of Ethernet or of a queue pair.
+#[derive(Debug)]
+pub struct SendRing {
+    units: Ring<DS_BYTES>,
+    blocks: Ring<BASIC_BLOCK_BYTES>,
+    doorbell: Doorbell,
+    record: DmaWord,
+    number: u32,
+    entries: u32,
+    /// Position behind what was posted, in blocks since the queue was made. The device counts
+    /// modulo 2^16.
+    pub pi: u64,
+    /// Position behind what has ended.
+    pub ci: u64,
+    /// First half of the control segment of the last request, for the doorbell.
+    last: u64,
+    doorbells: u64,
+}
+
+impl SendRing {
+    /// Views the ring of queue `number` at `offset_bytes` of a zeroed buffer. The doorbell record
+    /// holds the receive counter first, then the send counter.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] when ring or record reach past their buffers.
+    pub fn over(
+        (buf, offset_bytes): (&Arc<DmaBuf>, usize),
+        log_blocks: u8,
+        record: &Arc<DmaBuf>,
+        uar: &Uar,
+        number: u32,
+    ) -> Result<Self, BusError> {
+        let log_units = log_blocks + DS_PER_BLOCK.trailing_zeros() as u8;
+        Ok(Self {
+            units: Ring::new(Arc::clone(buf), offset_bytes, log_units)?,
+            blocks: Ring::new(Arc::clone(buf), offset_bytes, log_blocks)?,
+            doorbell: uar.doorbell().clone(),
+            record: DmaWord::new(Arc::clone(record), 4)?,
+            number,
+            entries: 1 << log_blocks,
+            pi: 0,
+            ci: 0,
+            last: 0,
+            doorbells: 0,
+        })
+    }
+
+    /// Makes an Ethernet send queue in reset, with the memory of its ring. The handle destroys it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create(device: &Device, attr: &SqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
+        let buf = Arc::new(device.alloc_dma(BASIC_BLOCK_BYTES << attr.log_blocks, 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let wq = Wq::zeroed()
+            .with_wq_type(wq_type::CYCLIC)
+            .with_pd(attr.pd)
+            .with_uar_page(attr.uar.page())
+            .with_dbr_addr(record.iova())
+            .with_log_wq_stride(LOG_BASIC_BLOCK_BYTES)
+            .with_log_wq_sz(attr.log_blocks.into());
+        let sqc = Sqc::zeroed()
+            .with_rlky(attr.rlky)
+            .with_flush_in_error_en(true)
+            .with_min_wqe_inline_mode(device.min_inline_mode())
+            .with_user_index(attr.user_index)
+            .with_cqn(attr.cqn)
+            .with_tis_lst_sz(1)
+            .with_tis_num_0(device.tisn())
+            .with_wq(wq);
+        let input = CreateSq::input().with_ctx(sqc);
+        let sqn = device.execute::<CreateSq>(&input, &page_list(&buf), &mut [])?.sqn();
+        let ring = Self::over((&buf, 0), attr.log_blocks, &record, attr.uar, sqn)?;
+        Ok((ring, Handle::new(device, Kind::Sq, sqn, vec![buf, record])))
+    }
+
+    /// The number of the queue, as control segments name it.
+    #[inline(always)]
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Blocks of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Blocks of requests that have not ended.
+    #[inline(always)]
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        (self.pi - self.ci) as u32
+    }
+
+    /// Blocks that can be written.
+    #[inline(always)]
+    #[must_use]
+    pub fn free_blocks(&self) -> u32 {
+        self.entries - self.outstanding()
+    }
+
+    /// How often the doorbell was rung: each time is a store across PCIe.
+    #[must_use]
+    pub fn doorbells(&self) -> u64 {
+        self.doorbells
+    }
+
+    /// Starts a request behind those posted, behind the room of its control segment. The caller
+    /// made sure of the blocks.
+    #[inline(always)]
+    #[must_use]
+    pub fn begin(&self) -> Wqe<'_> {
+        Wqe::new(self.units.view(), (self.pi as u32).wrapping_mul(DS_PER_BLOCK), 1)
+    }
+
+    /// The block `ahead` blocks behind those posted, for a request whose segments have constant
+    /// places: the compiler then needs one mask for all of them. See [`SendRing::written`].
+    #[inline(always)]
+    #[must_use]
+    pub fn block(&self, ahead: u32) -> Block<'_> {
+        self.blocks.at((self.pi as u32).wrapping_add(ahead))
+    }
+
+    /// Writes the control segment of a request of `ds` units and so many blocks, and moves past it.
+    #[inline(always)]
+    pub fn close(&mut self, control: Control, ds: u32, blocks: u32) {
+        let written = self.written((self.block(0), self.pi), control, ds, blocks);
+        self.post(written);
+    }
+
+    /// Writes the control segment of a request of `ds` units and so many blocks, the first of which
+    /// is `block` at position `pi`. Nothing is counted before [`SendRing::post`]: whoever holds
+    /// both since before the segments were stored spares looking them up again.
+    #[inline(always)]
+    pub fn written(
+        &self,
+        (block, pi): (Block<'_>, u64),
+        control: Control,
+        ds: u32,
+        blocks: u32,
+    ) -> Written {
+        let unit = block.part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
+        let last = put_control(unit, self.number, pi, control, ds);
+        Written { last, end: pi + u64::from(blocks) }
+    }
+
+    /// Moves past a request.
+    #[inline(always)]
+    pub fn post(&mut self, Written { last, end }: Written) {
+        (self.last, self.pi) = (last, end);
+    }
+
+    /// Makes the request posted last ask for a completion; returns its first block, modulo 2^16, by
+    /// which the completion names it.
+    #[inline(always)]
+    pub fn signal_last(&mut self) -> u16 {
+        let index = Ctrl::WQE_INDEX.get((u64::from_be(self.last) >> 32) as u32);
+        let block = self.blocks.at(index);
+        let flags = block.load_be32::<{ Ctrl::CE.offset }>();
+        block.store_be32::<{ Ctrl::CE.offset }>(flags | CE_ALWAYS);
+        index as u16
+    }
+
+    /// Tells the device what was posted.
+    #[inline(always)]
+    pub fn ring_doorbell(&mut self) {
+        self.doorbells += 1;
+        self.record.store_release_be32(u32::from(self.pi as u16));
+        self.doorbell.ring(self.last);
+    }
+
+    /// Starts again at the beginning of the ring: the queue was reset, and all has ended. Positions
+    /// go on, with the next one whose low 16 bits are 0.
+    pub fn restart(&mut self) {
+        self.pi = self.pi.next_multiple_of(1 << 16);
+        self.ci = self.pi;
+        self.record.store_release_be32(0);
+    }
+}

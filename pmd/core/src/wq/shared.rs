@@ -1,0 +1,121 @@
+//! [`SharedRing`]: scatter lists that are linked to each other, filled in order and freed in any.
+//!
+//! Source: reference 6.5, "SRQ ring discipline".
+
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::wq::CreateRmp;
+use ferrocx_prm::wqc::{Rmpc, Wq, state};
+use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES, Next};
+
+use super::Wqe;
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::handle::Handle;
+use crate::objects::{Kind, page_list};
+
+/// The ring of a shared receive queue: a receive memory pool.
+#[derive(Debug)]
+pub struct SharedRing {
+    units: Ring<DS_BYTES>,
+    log_units: u8,
+    record: DmaWord,
+    /// The entry behind each entry in the list.
+    next: Box<[u16]>,
+    /// First free entry, and the last, which is kept: the device follows its link.
+    head: u16,
+    tail: u16,
+    /// Receives posted since it was made, modulo 2^16.
+    posted: u16,
+}
+
+impl SharedRing {
+    /// Makes a pool, ready, of entries of `1 << log_units` units, a link and data segments; one
+    /// entry is never posted. The handle destroys it.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create(
+        device: &Device,
+        pd: u32,
+        (log_entries, log_units): (u8, u8),
+    ) -> Result<(Self, Handle), DeviceError> {
+        let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_units), 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let wq = Wq::zeroed()
+            .with_pd(pd)
+            .with_dbr_addr(record.iova())
+            .with_log_wq_stride(LOG_DS_BYTES + u32::from(log_units))
+            .with_log_wq_sz(log_entries.into());
+        let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
+        let mask = ((1u32 << log_entries) - 1) as u16;
+        let ring = Self {
+            units: Ring::new(Arc::clone(&buf), 0, log_entries + log_units)?,
+            log_units,
+            record: DmaWord::new(Arc::clone(&record), 0)?,
+            next: (0..=mask).map(|at| at.wrapping_add(1) & mask).collect(),
+            head: 0,
+            tail: mask,
+            posted: 0,
+        };
+        (0..=mask).for_each(|at| ring.link(at));
+        let rmpn = device.execute::<CreateRmp>(&input, &page_list(&buf), &mut [])?.rmpn();
+        Ok((ring, Handle::new(device, Kind::Rmp, rmpn, vec![buf, record])))
+    }
+
+    /// Data segments of an entry.
+    #[inline(always)]
+    #[must_use]
+    pub fn segments(&self) -> u32 {
+        (1 << self.log_units) - 1
+    }
+
+    /// Whether no entry is left.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Starts the scatter list of the next free entry, behind its link.
+    #[inline(always)]
+    #[must_use]
+    pub fn begin(&self) -> Wqe<'_> {
+        Wqe::new(self.units.view(), u32::from(self.head) << self.log_units, 1)
+    }
+
+    /// Posts the entry that was begun and tells the device; returns its index, by which the
+    /// completion names it.
+    #[inline(always)]
+    pub fn post(&mut self) -> u16 {
+        let at = self.head;
+        self.head = self.next[self.slot(at)];
+        self.posted = self.posted.wrapping_add(1);
+        self.record.store_release_be32(self.posted.into());
+        at
+    }
+
+    /// Takes an entry back that was completed: it goes to the end of the list.
+    #[inline(always)]
+    pub fn free(&mut self, at: u16) {
+        let tail = self.tail;
+        self.next[self.slot(tail)] = at;
+        self.link(tail);
+        self.tail = at;
+    }
+
+    #[inline(always)]
+    fn slot(&self, at: u16) -> usize {
+        usize::from(at) & (self.next.len() - 1)
+    }
+
+    /// Writes the link of an entry.
+    #[inline(always)]
+    fn link(&self, at: u16) {
+        let next = Next::zeroed().with_next_wqe_index(self.next[self.slot(at)].into());
+        self.units.at(u32::from(at) << self.log_units).store(&next.0);
+    }
+}
