@@ -212,7 +212,7 @@ impl Client {
     fn transfer(&mut self, is_write: bool, block: u32) -> Result<()> {
         let (wr_id, flags) = (Self::KEY, SendFlags::empty());
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        self.key.map(&self.block, &[0..BLOCK])?;
+        self.key.map(&self.block, std::slice::from_ref(&(0..BLOCK)))?;
         let lend = FastReg { wr_id, flags, start: 0, access, remote_invalidate: true };
         let remote = self.key.queue_register(&mut self.qp, &lend)?;
         self.qp.post_recv(Self::ANSWER, self.answers.buf(0..1)?)?;
