@@ -20,9 +20,9 @@ const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 fn both(device: &Device, pool: &Pool) -> (RxQueue, TxQueue, Rss) {
     device.register_pool(pool).unwrap();
     let config = RxQueueConfig { descriptors: 64, ..RxQueueConfig::default() };
-    let rx = RxQueue::new(&device, pool, &config).unwrap();
-    let tx = TxQueue::new(&device, pool, &TxQueueConfig::default()).unwrap();
-    let rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
+    let rx = RxQueue::new(device, pool, &config).unwrap();
+    let tx = TxQueue::new(device, pool, &TxQueueConfig::default()).unwrap();
+    let rss = Rss::new(device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
     (rx, tx, rss)
 }
 

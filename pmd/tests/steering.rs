@@ -16,7 +16,7 @@ const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
 fn queues(device: &Device, pool: &Pool, count: usize) -> Vec<RxQueue> {
     device.register_pool(pool).unwrap();
     let config = RxQueueConfig { descriptors: 64, cache_size: 32, ..RxQueueConfig::default() };
-    (0..count).map(|_| RxQueue::new(&device, pool, &config).unwrap()).collect()
+    (0..count).map(|_| RxQueue::new(device, pool, &config).unwrap()).collect()
 }
 
 fn refs(queues: &[RxQueue]) -> Vec<RxQueueRef> {

@@ -30,10 +30,10 @@ impl Host {
         port.set_all_multicast(true).unwrap();
         let descriptors = 64;
         let rx = RxQueueConfig { descriptors, cache_size: 64, ..RxQueueConfig::default() };
-        let rx = RxQueue::new(&port, &pool, &rx).unwrap();
+        let rx = RxQueue::new(port, &pool, &rx).unwrap();
         let tx = TxQueueConfig { descriptors, ..TxQueueConfig::default() };
-        let tx = TxQueue::new(&port, &pool, &tx).unwrap();
-        let rss = Rss::new(&port, &[rx.queue_ref()], &RssConfig::default()).unwrap();
+        let tx = TxQueue::new(port, &pool, &tx).unwrap();
+        let rss = Rss::new(port, &[rx.queue_ref()], &RssConfig::default()).unwrap();
         Self { _rss: rss, rx, tx, pool }
     }
 
