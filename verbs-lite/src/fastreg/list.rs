@@ -226,7 +226,8 @@ impl PageList {
         list.map_runs(pieces.iter().map(|piece| {
             let is_inside = piece.start < piece.end && piece.end <= memory.len_bytes();
             let len = if is_inside { piece.end - piece.start } else { 0 };
-            (memory.iova() + piece.start as u64, len as u64, lkey)
+            // Wraps for a piece outside the memory, whose length is 0.
+            (memory.iova().wrapping_add(piece.start as u64), len as u64, lkey)
         }))
     }
 
