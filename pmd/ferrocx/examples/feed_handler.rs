@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub fn datagram(from: &Port, mac: MacAddr, to: SocketAddrV4, price: u32) -> Vec<u8> {
     let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0x40, 0, 16, UDP, 0, 0, 192, 0, 2, 2];
     ip.extend(to.ip().octets());
-    let checksum = ferrocx::net::checksum::finish(ferrocx::net::checksum::sum(&ip).into());
+    let checksum = ferrocx::net::checksum::finish(ferrocx::net::checksum::sum(&ip));
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     let mut frame = [&mac.0[..], &from.device().mac().0, &[0x08, 0x00], &ip].concat();
     frame.extend([0x27, 0x10].iter().chain(&to.port().to_be_bytes()).chain(&[0, 12, 0, 0]));

@@ -6,6 +6,9 @@ mod feed_handler;
 #[path = "../examples/l2_forwarder.rs"]
 #[expect(dead_code, unreachable_pub, reason = "a program of its own, whose main is not called")]
 mod l2_forwarder;
+#[path = "../examples/storage_loop.rs"]
+#[expect(dead_code, unreachable_pub, reason = "a program of its own, whose main is not called")]
+mod storage_loop;
 
 use ferrocx::{Burst, MacAddr, Mbuf, Port};
 
@@ -104,4 +107,32 @@ fn everything_ends_in_any_order() {
     drop(rdma);
     device.close().unwrap();
     drop(b);
+}
+
+#[test]
+fn the_storage_loop_moves_blocks_and_every_key_ends() {
+    let [near, far] = Port::open_all(["model:net=storage", "model:net=storage"]).unwrap();
+    let at = "192.0.2.1:4420".parse().unwrap();
+    let mut store = storage_loop::Store::new(&far, at, 64, 2).unwrap();
+    let client = std::thread::spawn(move || {
+        let run = || -> Result<(), Box<dyn std::error::Error>> {
+            let own = [192, 0, 2, 2].into();
+            let mut client = storage_loop::Client::connect(&near, own, at)?;
+            for block in 0..32u8 {
+                client.write(block.into(), &[block + 1; storage_loop::BLOCK])?;
+            }
+            for block in 0..32u8 {
+                assert_eq!(client.read(block.into())?, [block + 1; storage_loop::BLOCK]);
+            }
+            assert_eq!(client.read(63)?, [0; storage_loop::BLOCK]);
+            Ok(())
+        };
+        run().map_err(|error| error.to_string())
+    });
+    let mut served = 0;
+    while !client.is_finished() {
+        served += store.poll().unwrap();
+    }
+    client.join().unwrap().unwrap();
+    assert_eq!(served, 65);
 }

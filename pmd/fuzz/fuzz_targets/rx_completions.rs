@@ -163,8 +163,8 @@ impl State {
         while device.poll_event().is_some() {}
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.double_frees), (rooms.len() as u64, 0));
-        device.unregister_pool(&pool).expect("no queue holds it");
         drop(held);
+        device.unregister_pool(&pool).expect("nobody holds it");
         assert_eq!(pool.stats().shared, stats.count, "a buffer is lost");
     }
 }

@@ -22,7 +22,7 @@ use ferrocx_prm::mkey::{AccessMode, Klm, Mtt};
 use thiserror::Error;
 
 use crate::context::{ContextCore, RdmaContext};
-use crate::error::VerbsError;
+use crate::error::{PostError, VerbsError};
 use crate::fastreg::Key;
 use crate::mr::{Memory, Reach};
 
@@ -132,15 +132,11 @@ impl HeldMbuf {
     pub(crate) fn into_mbuf(self) -> Mbuf {
         self.mbuf
     }
-
-    #[inline(always)]
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.mbuf.is_exclusive()
-    }
 }
 
-/// A run of I/O addresses and the key that a list of pieces names it by, or why there is none.
-type Run = Result<(u64, u64, u32), PageListError>;
+/// I/O address and length of a run of memory, and the key that a list of pieces names it by. A
+/// length of 0 is none that a list can have.
+type Run = (u64, u64, u32);
 
 #[derive(Debug)]
 struct List {
@@ -228,10 +224,9 @@ impl PageList {
         // A device with fast registration has the key, see `attributes` in context.rs.
         let lkey = list.core.lkey.unwrap_or(0);
         list.map_runs(pieces.iter().map(|piece| {
-            if piece.start >= piece.end || piece.end > memory.len_bytes() {
-                return Err(PageListError::Range);
-            }
-            Ok((memory.iova() + piece.start as u64, (piece.end - piece.start) as u64, lkey))
+            let is_inside = piece.start < piece.end && piece.end <= memory.len_bytes();
+            let len = if is_inside { piece.end - piece.start } else { 0 };
+            (memory.iova() + piece.start as u64, len as u64, lkey)
         }))
     }
 
@@ -252,25 +247,28 @@ impl PageList {
         let list = &mut *self.0;
         list.clear();
         list.let_go();
-        let (is_pieces, lkey) = (list.layout == ListLayout::Pieces, list.core.lkey.unwrap_or(0));
-        let (reach, device) = (list.reach.clone(), list.reach.device());
+        let reach = list.reach.clone();
+        let mut result = Ok(());
         let mut domain = 0;
-        let result = list.map_runs(mbuf.pieces().map(|piece| {
-            let Some(there) = reach.entry(piece.into()) else {
-                return Err(PageListError::OtherDevice);
-            };
-            let lkey = match piece.is_foreign {
-                // All memory of this process that is mapped: the reserved one.
-                false => lkey,
-                true if !is_pieces => return Err(PageListError::Foreign),
-                true if there.domain == device => u32::from_be(there.lkey_be),
-                true => {
-                    domain = there.domain;
-                    u32::from_be(there.lkey_be)
+        for piece in mbuf.pieces() {
+            match reach.entry(piece.into()) {
+                None => result = Err(PageListError::OtherDevice),
+                Some(_) if !piece.is_foreign => {}
+                Some(_) if list.layout != ListLayout::Pieces => {
+                    result = Err(PageListError::Foreign)
                 }
-            };
-            Ok((there.addr, u64::from(there.len), lkey))
-        }));
+                Some(there) if there.domain == reach.device() => {}
+                Some(there) => domain = there.domain,
+            }
+        }
+        // All memory of this process that is mapped, by the reserved key; foreign by its own.
+        let own = list.core.lkey.unwrap_or(0);
+        let runs = mbuf.pieces().filter_map(|piece| {
+            let there = reach.entry(piece.into())?;
+            let lkey = if piece.is_foreign { u32::from_be(there.lkey_be) } else { own };
+            Some((there.addr, u64::from(there.len), lkey))
+        });
+        let result = result.and_then(|()| list.map_runs(runs));
         match result {
             Ok(()) => {
                 (list.domain, list.is_lent) = (domain, true);
@@ -381,38 +379,40 @@ impl PageList {
         self.0.memory.as_ref()
     }
 
-    /// Whose memory it describes, see [`Memory::peer`].
-    #[inline(always)]
-    pub(crate) fn peer(&self) -> u64 {
-        self.0.peer
-    }
-
-    /// The packet that it describes.
-    #[inline(always)]
-    pub(crate) fn mbuf(&self) -> Option<&HeldMbuf> {
-        self.0.mbuf.as_ref()
-    }
-
-    /// Whether it describes memory that somebody takes back: a peer's, or a packet.
+    /// Whether it describes memory that somebody gets back: a peer's, or a packet.
     #[inline(always)]
     pub(crate) fn is_lent(&self) -> bool {
         self.0.is_lent
     }
 
+    /// Checks that a key may be bound to such memory on a queue pair of `domain`, and the memory be
+    /// written by it if `is_written`.
+    pub(crate) fn check_lent(
+        &self,
+        key: &Key,
+        domain: u32,
+        is_written: bool,
+    ) -> Result<(), PostError> {
+        let list = &*self.0;
+        if list.peer != 0 && (list.peer != key.peer || key.mkey.is_taken()) {
+            return Err(PostError::Peer);
+        }
+        if list.domain != 0 && list.domain != domain {
+            return Err(PostError::Pd);
+        }
+        if is_written && list.mbuf.as_ref().is_some_and(|held| !held.mbuf.is_exclusive()) {
+            return Err(PostError::NotExclusive);
+        }
+        Ok(())
+    }
+
     /// Hands the packet, if there is one, over to the key that is bound to it. Without it the list
     /// describes nothing.
-    #[inline(never)]
     pub(crate) fn give_mbuf(&mut self, key: &mut Key) {
         if let Some(mbuf) = self.0.mbuf.take() {
             self.0.clear();
             key.mbuf = Some(mbuf);
         }
-    }
-
-    /// The protection domain that keys bound to it must be of; 0 for any.
-    #[inline(always)]
-    pub(crate) fn domain(&self) -> u32 {
-        self.0.domain
     }
 
     #[inline(always)]
@@ -465,8 +465,10 @@ impl List {
     ) -> Result<(), PageListError> {
         let page = 1u64 << log_page;
         let mut end_before = 0;
-        for (at, run) in runs.enumerate() {
-            let (start, len, _) = run?;
+        for (at, (start, len, _)) in runs.enumerate() {
+            if len == 0 {
+                return Err(PageListError::Range);
+            }
             let (end, inside) = (start + len, start & (page - 1));
             if at == 0 {
                 self.first_offset = inside;
@@ -490,9 +492,8 @@ impl List {
 
     #[inline]
     fn map_pieces(&mut self, runs: impl Iterator<Item = Run>) -> Result<(), PageListError> {
-        for run in runs {
-            let (start, len, lkey) = run?;
-            if len > MAX_PIECE_BYTES {
+        for (start, len, lkey) in runs {
+            if !(1..=MAX_PIECE_BYTES).contains(&len) {
                 return Err(PageListError::Range);
             }
             if self.len == self.max_len {

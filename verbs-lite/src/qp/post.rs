@@ -81,8 +81,30 @@ impl<B: Buffers> Qp<B> {
         mr: FastRegMr,
         list: PageList,
     ) -> Result<RegisteredMr, RefusedFastReg> {
+        if list.is_lent() {
+            return self.queue_lent(wr, mr, list);
+        }
         match self.check_fast_reg(wr, &mr, &list) {
-            Ok(()) => Ok(self.sq.push_fast_reg(wr, mr, list, self.fast_reg)),
+            Ok(()) => Ok(self.sq.push_fast_reg::<false>(wr, mr, list, self.fast_reg)),
+            Err(cause) => Err(Refused { held: (mr, list), cause }),
+        }
+    }
+
+    /// As [`Qp::queue_fast_reg`], of memory that somebody gets back: a peer's, or a packet.
+    #[inline(never)]
+    fn queue_lent(
+        &mut self,
+        wr: &FastReg,
+        mr: FastRegMr,
+        list: PageList,
+    ) -> Result<RegisteredMr, RefusedFastReg> {
+        // Peers write only where this side may, see `is_consistent`.
+        let is_written = wr.access.contains(Access::LOCAL_WRITE);
+        let checked = self
+            .check_fast_reg(wr, &mr, &list)
+            .and_then(|()| list.check_lent(&mr.0, self.pd.id(), is_written));
+        match checked {
+            Ok(()) => Ok(self.sq.push_fast_reg::<true>(wr, mr, list, self.fast_reg)),
             Err(cause) => Err(Refused { held: (mr, list), cause }),
         }
     }
@@ -104,32 +126,12 @@ impl<B: Buffers> Qp<B> {
         if !fits {
             return Err(PostError::PageList);
         }
-        if list.is_lent() {
-            self.check_lent(wr, mr, list)?;
-        }
         let is_atomic = wr.access.contains(Access::REMOTE_ATOMIC);
         if !wr.access.is_consistent() || is_atomic && !self.fast_reg.sets_atomic {
             return Err(PostError::Access);
         }
         if !self.sq.has_room() {
             return Err(PostError::Full);
-        }
-        Ok(())
-    }
-
-    /// What a list of memory needs that somebody takes back: a peer, or whoever gets the packet.
-    #[inline(never)]
-    fn check_lent(&self, wr: &FastReg, mr: &FastRegMr, list: &PageList) -> Result<(), PostError> {
-        if list.peer() != 0 && (list.peer() != mr.0.peer || mr.0.mkey.is_taken()) {
-            return Err(PostError::Peer);
-        }
-        if list.domain() != 0 && list.domain() != self.pd.id() {
-            return Err(PostError::Pd);
-        }
-        // Peers write only where this side may, see `is_consistent`.
-        let is_written = wr.access.contains(Access::LOCAL_WRITE);
-        if is_written && list.mbuf().is_some_and(|mbuf| !mbuf.is_exclusive()) {
-            return Err(PostError::NotExclusive);
         }
         Ok(())
     }
@@ -289,9 +291,10 @@ impl FastRegSetup {
 }
 
 impl<B: Buffers> Sq<B> {
-    /// Writes a registration. The caller has checked everything.
+    /// Writes a registration. The caller has checked everything, and whether the list
+    /// [is lent](PageList::is_lent).
     #[inline(always)]
-    fn push_fast_reg(
+    fn push_fast_reg<const IS_LENT: bool>(
         &mut self,
         wr: &FastReg,
         mut mr: FastRegMr,
@@ -338,7 +341,7 @@ impl<B: Buffers> Sq<B> {
             put_data(unit, bytes, setup.lkey.to_be(), list.iova());
             UMR_UNITS + 1
         };
-        if list.is_lent() {
+        if IS_LENT {
             list.give_mbuf(key);
         }
         let rkey = key.value();

@@ -93,7 +93,7 @@ impl Gather<Mbuf> {
         let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
         let pool = PoolConfig { count: RUN as usize, cache_size: 0, region, ..Default::default() };
         let pool = Pool::new(&pool).expect("a pool");
-        still.device.device().register_pool(&pool).expect("registered");
+        still.context.device().register_pool(&pool).expect("registered");
         let packet = |_| {
             let mut packet = pool.get().expect("one for each request");
             assert!(packet.grow(64));
