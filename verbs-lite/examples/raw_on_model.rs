@@ -37,27 +37,26 @@ fn slot(mr: &Mr, id: u64, len: usize) -> Result<Buf> {
 
 /// Answers what has arrived; returns how many answers went out.
 fn serve(port: &mut Port, qp: &mut Qp, station: &Station) -> Result<u64> {
-    let (mut answers, mut done) = (0, Vec::new());
-    while let Some(completion) = port.cq.poll() {
-        qp.complete(completion, |wc| done.push(wc))?;
-    }
-    for wc in done {
-        wc.result?;
-        let (id, len) = (wc.wr_id, wc.byte_len as usize);
-        if wc.opcode == WcOpcode::Recv {
-            let mut frame = vec![0; len];
-            let mut buf = slot(&port.mr, id, len)?;
-            buf.copy_out(0, &mut frame)?;
-            if let Verdict::Reply { len_bytes } = reply(&mut frame, Tail::NONE, station) {
-                buf.copy_in(0, &frame[..len_bytes])?;
-                let wr = SendWr::signaled(id, SendOp::Frame);
-                qp.post_send(&wr, Some(slot(&port.mr, id, len_bytes)?))?;
-                answers += 1;
-                continue;
+    let mut answers = 0;
+    while let Some(mut completion) = port.cq.poll() {
+        while let Some(wc) = qp.next_wc(&mut completion)? {
+            wc.result?;
+            let (id, len) = (wc.wr_id, wc.byte_len as usize);
+            if wc.opcode == WcOpcode::Recv {
+                let mut frame = vec![0; len];
+                let mut buf = slot(&port.mr, id, len)?;
+                buf.copy_out(0, &mut frame)?;
+                if let Verdict::Reply { len_bytes } = reply(&mut frame, Tail::NONE, station) {
+                    buf.copy_in(0, &frame[..len_bytes])?;
+                    let wr = SendWr::signaled(id, SendOp::Frame);
+                    qp.post_send(&wr, Some(slot(&port.mr, id, len_bytes)?))?;
+                    answers += 1;
+                    continue;
+                }
             }
+            // The slot is free: the answer is out, or there is none.
+            qp.post_recv(id, slot(&port.mr, id, SLOT)?)?;
         }
-        // The slot is free: the answer is out, or there is none.
-        qp.post_recv(id, slot(&port.mr, id, SLOT)?)?;
     }
     Ok(answers)
 }

@@ -180,22 +180,21 @@ impl End {
     /// Takes what has ended; sends are of no interest.
     fn poll(&mut self, qps: &mut [Qp]) -> Result<()> {
         let mut failed = None;
-        while let Some(completion) = self.cq.poll() {
+        while let Some(mut completion) = self.cq.poll() {
             let number = completion.user_index() as usize;
             let qp = qps.get_mut(number).ok_or("a completion of nobody's")?;
-            let arrived = &mut self.arrived;
-            qp.complete(completion, |wc| {
+            while let Some(wc) = qp.next_wc(&mut completion)? {
                 let (opcode, len) = (wc.opcode, wc.byte_len as usize);
                 match wc.result {
                     Ok(()) if opcode == WcOpcode::Send => {}
                     Ok(()) => {
                         let buf = wc.into_buffers();
-                        arrived.push_back(Arrival { opcode, buf, len });
+                        self.arrived.push_back(Arrival { opcode, buf, len });
                     }
                     Err(failure) if !failure.is_flush() => failed = failed.or(Some(failure)),
                     Err(_) => {}
                 }
-            })?;
+            }
         }
         failed.map_or(Ok(()), |failure| Err(failure.into()))
     }
@@ -413,7 +412,7 @@ fn mckey(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
     }
     let start = Instant::now();
     for done in 0..count {
-        let completion = loop {
+        let mut completion = loop {
             if let Some(completion) = end.cq.poll() {
                 break completion;
             }
@@ -422,9 +421,7 @@ fn mckey(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
             }
             std::thread::yield_now();
         };
-        let mut ended = None;
-        qp.complete(completion, |wc| ended = Some(wc))?;
-        let wc = ended.ok_or("a completion of nothing")?;
+        let wc = qp.next_wc(&mut completion)?.ok_or("a completion of nothing")?;
         wc.result?;
         if is_server {
             check_datagram(wc, group, size)?;

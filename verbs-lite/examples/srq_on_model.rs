@@ -41,12 +41,10 @@ fn main() -> Result<()> {
         let text = format!("from client {at}");
         client.post_send_inline(&SendWr::signaled(9, SendOp::Send), text.as_bytes())?;
         wait(&mut a.cq, client, 1, &step)?;
-        let Some(completion) = b.cq.poll() else { return Err("nothing arrived".into()) };
+        let Some(mut completion) = b.cq.poll() else { return Err("nothing arrived".into()) };
         let server = servers.iter_mut().find(|server| server.qpn() == completion.qpn());
-        let mut received = None;
         let server = server.ok_or("a completion of nobody")?;
-        server.complete_shared(completion, &mut srq, |wc| received = Some(wc))?;
-        let received = received.ok_or("no message")?;
+        let received = server.next_wc_shared(&mut completion, &mut srq)?.ok_or("no message")?;
         let (id, len) = (received.wr_id, received.byte_len as usize);
         let bytes = received.into_buffers().ok_or("no buffer")?.to_vec();
         println!("receive {id}: {:?}", String::from_utf8_lossy(&bytes[..len]));
