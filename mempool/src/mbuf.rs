@@ -26,7 +26,7 @@ use crate::{
 ///
 /// To post it to a device, take it apart with [`Mbuf::into_raw`]; a [`RawMbuf`] cannot be read.
 /// Dropping an `Mbuf` gives each segment to the shared list of its pool, from any thread;
-/// [`PoolCache::put`] is the fast way.
+/// [`PoolCache::put`](crate::PoolCache::put) is the fast way.
 #[repr(transparent)]
 pub struct Mbuf(pub(crate) NonNull<Header>);
 
@@ -38,8 +38,8 @@ unsafe impl Sync for Mbuf {}
 
 /// A packet that a device owns, or that waits in a ring: one non-zero word.
 ///
-/// Dropping it leaks the packet until [`Mbuf::from_raw`] or [`PoolCache::put_simple_bulk`] takes
-/// it back.
+/// Dropping it leaks the packet until [`Mbuf::from_raw`] or
+/// [`PoolCache::put_simple_bulk`](crate::PoolCache::put_simple_bulk) takes it back.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawMbuf(pub(crate) NonNull<Header>);
@@ -452,7 +452,7 @@ impl Mbuf {
     }
 
     /// Whether the packet is a single buffer of `pool` that nobody shares and that nothing is
-    /// attached to: what [`PoolCache::put_simple_bulk`] takes.
+    /// attached to: what [`PoolCache::put_simple_bulk`](crate::PoolCache::put_simple_bulk) takes.
     #[inline]
     #[must_use]
     pub fn is_simple_of(&self, pool: &Pool) -> bool {

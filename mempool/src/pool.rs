@@ -141,8 +141,8 @@ impl Pool {
     /// configuration in `config` is not used.
     ///
     /// Over [foreign](Backing::Foreign) memory it is a pool of *foreign* buffers, see
-    /// [`Mbuf::is_foreign`]. Making it, using it and ending it touch none of that memory: headers
-    /// and free lists lie on the heap.
+    /// [`Mbuf::is_foreign`](crate::Mbuf::is_foreign). Making it, using it and ending it touch none
+    /// of that memory: headers and free lists lie on the heap.
     ///
     /// # Errors
     /// [`MempoolError::PoolConfig`]; [`MempoolError::RegionRange`] if the region is too small or
@@ -215,7 +215,8 @@ impl Pool {
         &self.inner().region
     }
 
-    /// Whether its buffers lie in [foreign](Backing::Foreign) memory, see [`Mbuf::is_foreign`].
+    /// Whether its buffers lie in [foreign](Backing::Foreign) memory, see
+    /// [`Mbuf::is_foreign`](crate::Mbuf::is_foreign).
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.inner().foreign
