@@ -179,12 +179,29 @@ impl<B: Buffers> Qp<B> {
         flags: SendFlags,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        let room = if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) };
-        let checked = self.check_umr(&mr.0.pd).and(room);
-        if let Err(cause) = checked {
+        let entry = Entry { wr_id, opcode: WcOpcode::LocalInv, flags };
+        if self.sq.is_clear() && self.check_umr(&mr.0.pd).is_ok() {
+            self.sq.push_local_inv(entry, mr);
+            return Ok(());
+        }
+        self.queue_local_inv_any(entry, mr)
+    }
+
+    /// Queues a local invalidate that needs a closer look. A function of its own: its calls would
+    /// have the other path save registers.
+    #[cold]
+    #[inline(never)]
+    fn queue_local_inv_any(
+        &mut self,
+        entry: Entry,
+        mr: RegisteredMr,
+    ) -> Result<(), Refused<RegisteredMr>> {
+        let checked = self.check_umr(&mr.0.pd);
+        let has_room = self.sq.has_room();
+        if let Err(cause) = checked.and(if has_room { Ok(()) } else { Err(PostError::Full) }) {
             return Err(Refused { held: mr, cause });
         }
-        self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mr);
+        self.sq.push_local_inv(entry, mr);
         Ok(())
     }
 
