@@ -103,6 +103,7 @@ pub mod registrar;
 pub mod srq;
 mod types;
 mod uar;
+mod wc;
 pub mod window;
 mod wr;
 
@@ -116,7 +117,7 @@ pub use fastreg::{
     RefusedMbuf, RegisteredMr, RevokeError,
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
-pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
+pub use gid::{GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
@@ -124,8 +125,7 @@ pub use qp::{
     WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
-pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use wc::{Returned, Wc};
 pub use window::{BindMw, BoundMw, Mw, RevokeMwError};
-pub use wr::{
-    AddressHandle, InvalidatedRkey, RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode,
-};
+pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};

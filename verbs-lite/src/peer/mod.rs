@@ -62,6 +62,7 @@
 //! ```
 
 pub mod cuda;
+mod entry;
 mod life;
 mod mapped;
 mod provider;
@@ -70,7 +71,9 @@ mod registry;
 mod stats;
 
 pub use mapped::{BarCaching, BlockError, MappedProvider, PeerBlock};
-pub use provider::{PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange};
-pub use region::{PeerConfig, PeerMr, PeerTicket};
+pub use provider::{
+    PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange, PeerTicket,
+};
+pub use region::{PeerConfig, PeerMr};
 pub use registry::{PeerClient, PeerRegistry};
 pub use stats::{PeerStats, prometheus};
