@@ -36,8 +36,8 @@
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
 //! duplicate-address detection, no router discovery, no path migration. No XRC. Groups are
 //! attached, but no router is told (IGMP, MLD). Raw packet queue pairs have no shared receives, no
-//! TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the queues of
-//! [`ferrocx_core`], on the same port, have bursts, RSS and the offloads.
+//! TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the
+//! Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the offloads.
 //!
 //! # Limits
 //!

@@ -51,7 +51,7 @@
 //! fn expose(pd: &Pd, registry: &PeerRegistry) -> Result<(), Box<dyn std::error::Error>> {
 //!     let provider = MappedProvider::new("accelerator");
 //!     let _client = registry.register(Arc::new(provider.clone()))?;
-//!     let bar = provider.pci_bar("0000:3b:00.0", 2, BarCaching::WriteCombining)?;
+//!     let bar = provider.pci_bar("0000:41:00.0", 2, BarCaching::WriteCombining)?;
 //!     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
 //!     let mr = registry.reg_mr(pd, bar.range(0, 1 << 20), &PeerConfig::new(access))?;
 //!     println!("{mr}: {:?}", mr.mr().rkey());

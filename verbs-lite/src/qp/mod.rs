@@ -26,7 +26,7 @@
 //!
 //! A frame that finds no receive is dropped, and counted by the port. One that is longer than its
 //! receive fails it, and receiving with it: make receives as long as
-//! [`RdmaContext::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
+//! [`Device::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
 
 mod attr;
 mod complete;
