@@ -73,8 +73,8 @@ bitflags::bitflags! {
 }
 
 impl Access {
-    /// All rights of peers, for [`InitAttr::access`](crate::InitAttr). A key that grants writes needs
-    /// `LOCAL_WRITE` besides.
+    /// All rights of peers, for [`InitAttr::access`](crate::InitAttr). A key that grants writes
+    /// needs `LOCAL_WRITE` besides.
     pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
 
     /// Whether peers that write imply local writes. Source: IBTA vol. 1, 10.6.3.1.

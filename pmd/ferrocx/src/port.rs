@@ -59,8 +59,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB. Waits up to 10 s for the
-    /// link; without one it warns in the log and returns the port.
+    /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB. Waits up to 10 s for
+    /// the link; without one it warns in the log and returns the port.
     ///
     /// | name | device |
     /// |---|---|
