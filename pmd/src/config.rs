@@ -93,8 +93,7 @@ pub struct BufferSplit {
 }
 
 impl RxQueueConfig {
-    /// Most buffers of one frame: four, eight with large strides. Limits the size of a receive
-    /// work request to 128 bytes.
+    /// Most buffers of one received frame. Limits the size of a receive work request to 128 bytes.
     pub const MAX_SEGMENTS: u32 = 8;
 }
 

@@ -33,7 +33,8 @@ enum Steering {
 }
 
 /// A receive and a send queue of one core. Buffers that were sent go back to the receive queue by
-/// themselves, so that a core that forwards never goes through the pool's shared list.
+/// themselves: a core that answers on the lane that it received on does without the pool's shared
+/// list. Between two lanes that holds as far as as much comes back.
 ///
 /// Belongs to one core at a time: bursts take `&mut self`.
 #[derive(Debug)]

@@ -2,7 +2,9 @@
 //! [`Device`](ferrocx_core::Device) of `ferrocx-core`.
 //!
 //! **This driver has never run on hardware.** It is tested against the software model of this
-//! project, which was written from the same public facts by other hands.
+//! project. Driver and model have the same authors, so their agreement proves little;
+//! `docs/SUPPORT.md` says what others judged. Where a comment cites "reference 6.3", it means that
+//! section of `docs/reference`.
 //!
 //! # Architecture
 //!
@@ -14,7 +16,7 @@
 //!
 //! # What it does not do
 //!
-//! No interrupts on the data path, no LRO, no tunnels, no striding receive queues, no e-switch.
+//! No receive timestamps, no LRO, no tunnels, no striding receive queues, no e-switch.
 //! Queue pairs are `ferrocx-verbs-lite`'s, on the same device.
 //!
 //! # Limits

@@ -23,15 +23,31 @@ pub struct CompletionChannel {
     events: CompletionEvents,
 }
 
+impl RdmaContext {
+    /// Makes a completion queue whose events go to a [`CompletionChannel`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RdmaContext::create_cq`].
+    pub fn create_cq_with_events(
+        &self,
+        entries: u32,
+        channel: &CompletionChannel,
+    ) -> Result<Cq, VerbsError> {
+        Cq::new(self, entries, Some(&channel.events))
+    }
+
+    /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused, or the system's reason for refusing the interrupt.
+    pub fn create_comp_channel(&self, vector: u16) -> Result<CompletionChannel, VerbsError> {
+        Ok(CompletionChannel { events: CompletionEvents::new(self.device(), LOG_ENTRIES, vector)? })
+    }
+}
+
 impl CompletionChannel {
-    pub(crate) fn new(context: &RdmaContext, vector: u16) -> Result<Self, VerbsError> {
-        Ok(Self { events: CompletionEvents::new(context.device(), LOG_ENTRIES, vector)? })
-    }
-
-    pub(crate) fn events(&self) -> &CompletionEvents {
-        &self.events
-    }
-
     /// Waits until one of `cqs` has a completion to poll, for no longer than `timeout`. Whether one
     /// has. `cqs` should be all queues of this channel: an event of another one is only logged, and
     /// that queue is not woken for again.

@@ -1,11 +1,10 @@
-//! [`RdmaContext`]: what a device can do for RDMA, its addresses, and the memory it may reach.
+//! [`RdmaContext`]: what a device can do for RDMA, and its addresses.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ferrocx_core::{Device, Event, MacAddr, Uar};
-use ferrocx_mempool::Region;
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
 use ferrocx_prm::cmd::Command;
@@ -13,13 +12,9 @@ use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
 use crate::background::Background;
-use crate::channel::CompletionChannel;
-use crate::cq::Cq;
 use crate::error::VerbsError;
-use crate::gid::{Gid, GidConfig, GidEntry, GidTable, Path, Route};
-use crate::mr::Memory;
-use crate::pd::Pd;
-use crate::types::Mtu;
+use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
+use crate::types::{Gid, Mtu};
 use crate::uar::UarPool;
 
 /// Atomics that RDMA has: compare and swap, fetch and add. Source: reference 5.11.
@@ -150,7 +145,7 @@ impl ContextCore {
             gateway: None,
             vlan: None,
         };
-        core.gids().add(&core, device.mac(), link_local)?;
+        core.gids().add(device, device.mac(), link_local)?;
         Ok(core)
     }
 
@@ -203,7 +198,7 @@ impl Drop for ContextCore {
         let indices: Vec<u8> = self.gids().iter().map(|entry| entry.index).collect();
         let mut result = Ok(());
         for index in indices {
-            let removed = self.gids().remove(self, index);
+            let removed = self.gids().remove(&self.device, index);
             result = result.and(removed);
         }
         if let Err(error) = result.and_then(|()| enable_roce(&self.device, false)) {
@@ -284,7 +279,7 @@ impl RdmaContext {
     /// [`VerbsError::GidTableFull`], [`VerbsError::OutOfRange`], or what the device refused.
     pub fn add_gid(&self, config: GidConfig) -> Result<GidEntry, VerbsError> {
         let mac = self.device().mac();
-        self.core.gids().add(&self.core, mac, config)
+        self.core.gids().add(self.device(), mac, config)
     }
 
     /// Takes an address away. Connections that use it stop working.
@@ -293,7 +288,7 @@ impl RdmaContext {
     ///
     /// What the device refused.
     pub fn remove_gid(&self, entry: &GidEntry) -> Result<(), VerbsError> {
-        self.core.gids().remove(&self.core, entry.index)
+        self.core.gids().remove(self.device(), entry.index)
     }
 
     /// The addresses of the port.
@@ -329,64 +324,6 @@ impl RdmaContext {
     /// [`VerbsError::NotOurs`], [`VerbsError::NoRoute`].
     pub fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
         self.core.gids().route_from(local, remote)
-    }
-
-    /// Makes a protection domain.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
-        Pd::new(self)
-    }
-
-    /// The device's own protection domain, in which the keys of registered pools are: those of
-    /// foreign memory always, and all of them on a device without a reserved L_Key. Packets of such
-    /// pools go on queue pairs of this domain; see [`Buffers`](crate::Buffers).
-    #[must_use]
-    pub fn device_pd(&self) -> Pd {
-        Pd::of_device(self)
-    }
-
-    /// Lets the device reach a region, for registering all or parts of it.
-    ///
-    /// # Errors
-    ///
-    /// [`VerbsError::Mempool`] when a pool lies over the region, or the bus's reason.
-    pub fn map_memory(&self, region: Arc<Region>) -> Result<Arc<Memory>, VerbsError> {
-        Memory::new(self, region)
-    }
-
-    /// Makes a completion queue of at least `entries`, rounded up to a power of two: one for each
-    /// work request that its queue pairs may have in flight.
-    ///
-    /// # Errors
-    ///
-    /// [`VerbsError::OutOfRange`], or what the device refused.
-    pub fn create_cq(&self, entries: u32) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, None)
-    }
-
-    /// Makes a completion queue whose events go to a [`CompletionChannel`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`RdmaContext::create_cq`].
-    pub fn create_cq_with_events(
-        &self,
-        entries: u32,
-        channel: &CompletionChannel,
-    ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Some(channel))
-    }
-
-    /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused, or the system's reason for refusing the interrupt.
-    pub fn create_comp_channel(&self, vector: u16) -> Result<CompletionChannel, VerbsError> {
-        CompletionChannel::new(self, vector)
     }
 
     /// The oldest asynchronous event that was not read yet: queue pairs in error, link changes.

@@ -9,7 +9,6 @@ use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::channel::CompletionChannel;
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::{Failure, VerbsError};
 use crate::types::{Qpn, Rkey};
@@ -83,16 +82,28 @@ pub struct Cq {
     idle_polls: u32,
 }
 
+impl RdmaContext {
+    /// Makes a completion queue of at least `entries`, rounded up to a power of two: one for each
+    /// work request that its queue pairs may have in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], or what the device refused.
+    pub fn create_cq(&self, entries: u32) -> Result<Cq, VerbsError> {
+        Cq::new(self, entries, None)
+    }
+}
+
 impl Cq {
     pub(crate) fn new(
         context: &RdmaContext,
         entries: u32,
-        channel: Option<&CompletionChannel>,
+        events: Option<&CompletionEvents>,
     ) -> Result<Self, VerbsError> {
         let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
-        let events = channel.map(CompletionChannel::events).map(CompletionEvents::handle);
+        let events = events.map(CompletionEvents::handle);
         let log_size = entries.ilog2() as u8;
         let attr = CqAttr { log_size, compression: false, events: events.as_ref() };
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
@@ -183,7 +194,7 @@ impl Cq {
     }
 
     /// Asks for one event when the next completion comes that was not polled yet. See
-    /// [`CompletionChannel`].
+    /// [`CompletionChannel`](crate::CompletionChannel).
     pub fn arm(&self, what: Notify) {
         self.armer.arm(self.ring.consumer_index(), what == Notify::Solicited);
     }

@@ -6,7 +6,7 @@ use ferrocx_mempool::{AccessError, MempoolError};
 use ferrocx_prm::syndrome::CqeSyndrome;
 use thiserror::Error;
 
-use crate::gid::Gid;
+use crate::types::{Gid, QpState};
 
 /// An error of the control path.
 #[derive(Debug, Error)]
@@ -113,9 +113,9 @@ pub enum VerbsError {
     #[error("the queue pair is in state {is:?}, the transition starts from {needs:?}")]
     WrongState {
         /// Its state.
-        is: crate::QpState,
+        is: QpState,
         /// The state that is needed.
-        needs: crate::QpState,
+        needs: QpState,
     },
 }
 

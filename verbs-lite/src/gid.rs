@@ -5,18 +5,17 @@
 //! is on, or one with a gateway. [`Route::next_hop`] is the address whose MAC packets go to;
 //! [`crate::net`] finds that MAC.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use ferrocx_core::MacAddr;
+use ferrocx_core::{Device, MacAddr};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::SetRoceAddress;
 use ferrocx_prm::qpc::Ads;
 use ferrocx_prm::vport::{RoceAddress, roce_l3_type, roce_version};
 use ferrocx_prm::wqe::AddressVector;
 
-use crate::context::ContextCore;
 use crate::error::VerbsError;
+use crate::types::Gid;
 
 /// ECN of packets: capable, as Linux sends RoCEv2. Source: reference 6.3, "Address vector".
 const ECT: u8 = 2;
@@ -27,76 +26,6 @@ const HOP_LIMIT: u8 = 64;
 const MULTICAST_HOP_LIMIT: u8 = 1;
 /// UDP source port of datagrams without a flow. Source: reference 7.9.
 const FIRST_UDP_PORT: u32 = 0xc000;
-
-/// Address of a port: an IP address of 16 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Gid(pub [u8; 16]);
-
-impl Gid {
-    /// The IP address.
-    #[must_use]
-    pub fn ip(&self) -> IpAddr {
-        Ipv6Addr::from(self.0).to_canonical()
-    }
-
-    /// The link-local address that the MAC makes. Source: RFC 4291, appendix A.
-    #[must_use]
-    pub fn link_local(mac: MacAddr) -> Self {
-        let [a, b, c, d, e, f] = mac.0;
-        Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-    }
-
-    /// The MAC address of packets to a multicast group; `None` for any other address.
-    ///
-    /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
-    #[must_use]
-    pub fn multicast_mac(&self) -> Option<MacAddr> {
-        MacAddr::of_group(self.ip())
-    }
-
-    fn is_link_local(&self) -> bool {
-        match self.ip() {
-            IpAddr::V4(ip) => ip.is_link_local(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        }
-    }
-
-    /// Whether `other` has the same first `prefix_len` bits, in the family's own counting.
-    fn shares_prefix(&self, other: &Self, prefix_len: u8) -> bool {
-        let skipped = if self.ip().is_ipv4() { 96 } else { 0 };
-        let bits = (skipped + u32::from(prefix_len)).min(128);
-        let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-        let (own, other) = (u128::from_be_bytes(self.0), u128::from_be_bytes(other.0));
-        (own ^ other) & mask == 0
-    }
-}
-
-impl From<IpAddr> for Gid {
-    fn from(ip: IpAddr) -> Self {
-        match ip {
-            IpAddr::V4(ip) => ip.into(),
-            IpAddr::V6(ip) => Self(ip.octets()),
-        }
-    }
-}
-
-impl From<Ipv4Addr> for Gid {
-    fn from(ip: Ipv4Addr) -> Self {
-        Self(ip.to_ipv6_mapped().octets())
-    }
-}
-
-impl fmt::Display for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.ip().fmt(f)
-    }
-}
-
-impl fmt::Debug for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gid({self})")
-    }
-}
 
 /// An address to give the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +83,7 @@ impl GidTable {
     /// Adds an address, if the device takes it; one that is there already is found again.
     pub(crate) fn add(
         &mut self,
-        core: &ContextCore,
+        device: &Device,
         mac: MacAddr,
         config: GidConfig,
     ) -> Result<GidEntry, VerbsError> {
@@ -169,16 +98,16 @@ impl GidTable {
         let free = self.entries.iter().position(Option::is_none);
         let at = free.ok_or(VerbsError::GidTableFull { size })?;
         let entry = GidEntry { index: at as u8, gid, config, mac };
-        set_address(core, at as u32, address_of(&entry))?;
+        set_address(device, at as u32, address_of(&entry))?;
         self.entries[at] = Some(entry);
         Ok(entry)
     }
 
     /// Removes an address; connections that use it stop working.
-    pub(crate) fn remove(&mut self, core: &ContextCore, index: u8) -> Result<(), VerbsError> {
+    pub(crate) fn remove(&mut self, device: &Device, index: u8) -> Result<(), VerbsError> {
         if self.entries.get(usize::from(index)).is_some_and(Option::is_some) {
             let none = RoceAddress::zeroed().with_roce_version(roce_version::V2);
-            set_address(core, u32::from(index), none)?;
+            set_address(device, u32::from(index), none)?;
             self.entries[usize::from(index)] = None;
         }
         Ok(())
@@ -243,9 +172,9 @@ fn address_of(entry: &GidEntry) -> RoceAddress {
         .with_roce_version(roce_version::V2)
 }
 
-fn set_address(core: &ContextCore, index: u32, address: RoceAddress) -> Result<(), VerbsError> {
+fn set_address(device: &Device, index: u32, address: RoceAddress) -> Result<(), VerbsError> {
     let input = SetRoceAddress::input().with_roce_address_index(index).with_roce_address(address);
-    core.device().execute::<SetRoceAddress>(&input, &[], &mut [])?;
+    device.execute::<SetRoceAddress>(&input, &[], &mut [])?;
     Ok(())
 }
 

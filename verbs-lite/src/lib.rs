@@ -36,8 +36,8 @@
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
 //! duplicate-address detection, no router discovery, no path migration. No XRC. Groups are
 //! attached, but no router is told (IGMP, MLD). Raw packet queue pairs have no shared receives, no
-//! TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the queues of
-//! [`ferrocx_core`], on the same port, have bursts, RSS and the offloads.
+//! TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the
+//! Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the offloads.
 //!
 //! # Limits
 //!
@@ -103,6 +103,7 @@ pub mod registrar;
 pub mod srq;
 mod types;
 mod uar;
+mod wc;
 pub mod window;
 mod wr;
 
@@ -116,7 +117,7 @@ pub use fastreg::{
     RefusedMbuf, RegisteredMr, RevokeError,
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
-pub use gid::{Gid, GidConfig, GidEntry, Path, Route};
+pub use gid::{GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
@@ -124,8 +125,7 @@ pub use qp::{
     WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
-pub use types::{Access, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use wc::{Returned, Wc};
 pub use window::{BindMw, BoundMw, Mw, RevokeMwError};
-pub use wr::{
-    AddressHandle, InvalidatedRkey, RecvInfo, Returned, SendFlags, SendOp, SendWr, Wc, WcOpcode,
-};
+pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};

@@ -43,22 +43,32 @@ pub struct Pd {
     pub(crate) inner: Arc<PdCore>,
 }
 
-impl Pd {
-    pub(crate) fn new(context: &RdmaContext) -> Result<Self, VerbsError> {
-        let core = Arc::clone(context.core());
+impl RdmaContext {
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
+        let core = Arc::clone(self.core());
         let number = core.device().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
         let handle = Handle::new(core.device(), Kind::Pd, number, Vec::new());
         let (_handle, id) = (Some(handle), unique_domain());
-        Ok(Self { inner: Arc::new(PdCore { number, _handle, id, core }) })
+        Ok(Pd { inner: Arc::new(PdCore { number, _handle, id, core }) })
     }
 
-    /// The device's own.
-    pub(crate) fn of_device(context: &RdmaContext) -> Self {
-        let core = Arc::clone(context.core());
+    /// The device's own protection domain, in which the keys of registered pools are: those of
+    /// foreign memory always, and all of them on a device without a reserved L_Key. Packets of such
+    /// pools go on queue pairs of this domain; see [`Buffers`](crate::Buffers).
+    #[must_use]
+    pub fn device_pd(&self) -> Pd {
+        let core = Arc::clone(self.core());
         let (number, id) = (core.device().pdn(), core.device().key_domains().pd);
-        Self { inner: Arc::new(PdCore { number, _handle: None, id, core }) }
+        Pd { inner: Arc::new(PdCore { number, _handle: None, id, core }) }
     }
+}
 
+impl Pd {
     /// Its number, as the device knows it.
     #[must_use]
     pub fn number(&self) -> u32 {

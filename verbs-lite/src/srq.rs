@@ -38,7 +38,8 @@ use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::qp::scatter;
-use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
+use crate::wc::{Returned, Wc};
+use crate::wr::{RecvInfo, WcOpcode};
 
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

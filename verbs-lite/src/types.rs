@@ -1,7 +1,9 @@
-//! Numbers that must not be mixed up, and sets of rights.
+//! Numbers that must not be mixed up, addresses, states, and sets of rights.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ferrocx_core::MacAddr;
 use ferrocx_prm::mkey::Mkc;
 
 /// Key of local memory, as data segments carry it: 24-bit index, 8-bit variant.
@@ -71,7 +73,8 @@ bitflags::bitflags! {
 }
 
 impl Access {
-    /// Rights of peers.
+    /// All rights of peers, for [`InitAttr::access`](crate::InitAttr). A key that grants writes
+    /// needs `LOCAL_WRITE` besides.
     pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
 
     /// Whether peers that write imply local writes. Source: IBTA vol. 1, 10.6.3.1.
@@ -133,6 +136,93 @@ impl Mtu {
     }
 }
 
+/// State of a queue pair, as far as this library knows it: the device may be ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpState {
+    /// Nothing works.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue failed; receiving goes on (UC, UD, raw packets).
+    SqError,
+    /// Everything posted is flushed.
+    Error,
+}
+
+/// Address of a port: an IP address of 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The IP address.
+    #[must_use]
+    pub fn ip(&self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+
+    /// The link-local address that the MAC makes. Source: RFC 4291, appendix A.
+    #[must_use]
+    pub fn link_local(mac: MacAddr) -> Self {
+        let [a, b, c, d, e, f] = mac.0;
+        Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+    }
+
+    /// The MAC address of packets to a multicast group; `None` for any other address.
+    ///
+    /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
+    #[must_use]
+    pub fn multicast_mac(&self) -> Option<MacAddr> {
+        MacAddr::of_group(self.ip())
+    }
+
+    pub(crate) fn is_link_local(&self) -> bool {
+        match self.ip() {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        }
+    }
+
+    /// Whether `other` has the same first `prefix_len` bits, in the family's own counting.
+    pub(crate) fn shares_prefix(&self, other: &Self, prefix_len: u8) -> bool {
+        let skipped = if self.ip().is_ipv4() { 96 } else { 0 };
+        let bits = (skipped + u32::from(prefix_len)).min(128);
+        let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+        let (own, other) = (u128::from_be_bytes(self.0), u128::from_be_bytes(other.0));
+        (own ^ other) & mask == 0
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => ip.into(),
+            IpAddr::V6(ip) => Self(ip.octets()),
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(ip: Ipv4Addr) -> Self {
+        Self(ip.to_ipv6_mapped().octets())
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ip().fmt(f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +243,14 @@ mod tests {
         assert_eq!(Access::REMOTE_READ.apply(Mkc::zeroed()).0[2], 0x14);
         assert!(!Access::REMOTE_WRITE.is_consistent());
         assert!(Access::REMOTE_READ.is_consistent());
+    }
+
+    #[test]
+    fn addresses_have_the_bytes_of_the_wire() {
+        let gid = Gid::from(Ipv4Addr::new(192, 168, 0, 1));
+        assert_eq!(gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 168, 0, 1]);
+        assert_eq!(gid.to_string(), "192.168.0.1");
+        let local = Gid::link_local(MacAddr([0x02, 0xfe, 0x0c, 0, 0, 1]));
+        assert_eq!(local.to_string(), "fe80::fe:cff:fe00:1");
     }
 }

@@ -1,12 +1,9 @@
-//! Work requests and work completions.
+//! Work requests, and the parts of completions that hold nothing of theirs.
 
 use ferrocx_prm::wqe::AddressVector;
 
-use crate::error::Failure;
-use crate::fastreg::{FastRegMr, PageList, RegisteredMr};
 use crate::gid::Path;
 use crate::types::{Qpn, RemoteAddr, Rkey};
-use crate::window::{BoundMw, Mw};
 
 bitflags::bitflags! {
     /// How a send request is carried out.
@@ -197,54 +194,4 @@ pub struct RecvInfo {
     /// Frames: IPv4 or IPv6 with TCP or UDP, whose checksums the device found right. Without it,
     /// the frame is something else, or its checksums are the caller's to check.
     pub ip_csum_ok: bool,
-}
-
-/// A work request that has ended, and what it held.
-#[derive(Debug)]
-pub struct Wc<B> {
-    /// Name that the caller gave the request.
-    pub wr_id: u64,
-    /// Kind of the request.
-    pub opcode: WcOpcode,
-    /// Success, or the cause of the failure.
-    pub result: Result<(), Failure>,
-    /// It asked for a completion of its own.
-    pub is_signaled: bool,
-    /// Bytes that arrived: of receives, READs and atomics that were signaled.
-    pub byte_len: u32,
-    /// Information beside the message, of receives only.
-    pub recv: RecvInfo,
-    /// Buffers, key or list that it held.
-    pub returned: Returned<B>,
-}
-
-impl<B> Wc<B> {
-    /// The buffers that it held.
-    #[must_use]
-    pub fn into_buffers(self) -> Option<B> {
-        match self.returned {
-            Returned::Buffers(buffers) => Some(buffers),
-            _ => None,
-        }
-    }
-}
-
-/// Buffers, key or list that a work request held and gives back.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Returned<B> {
-    /// The request held nothing.
-    Nothing,
-    /// Its scatter or gather list.
-    Buffers(B),
-    /// The page list of a registration.
-    PageList(PageList),
-    /// A key that was ended: it is free.
-    Mr(FastRegMr),
-    /// A key that should have been ended and may still be valid: see [`crate::fastreg`].
-    Stale(RegisteredMr),
-    /// A window that was ended: it is free.
-    Mw(Mw),
-    /// A window that should have been ended and may still be bound: see [`crate::window`].
-    StaleMw(BoundMw),
 }

@@ -215,9 +215,11 @@ fn prm_names<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
             } else if line == "}" {
                 module = "";
             }
-            let row = trimmed.split_once(' ').filter(|(bit, _)| bit.parse::<u8>().is_ok());
-            let of_set = row.and_then(|(_, rest)| rest.split_once(':')).map(|(name, _)| name);
-            let Some(name) = constant(trimmed).map(|(name, _)| name).or(of_set) else { continue };
+            // A row of a table: of a set of bits `4 NAME: ..`, of values `4 NAME "..";`.
+            let row = trimmed.split_once(' ').filter(|(number, _)| is_number(number));
+            let of_row = row.and_then(|(_, rest)| rest.split([':', ' ']).next());
+            let of_row = of_row.filter(|name| name.starts_with(|first: char| first.is_uppercase()));
+            let Some(name) = constant(trimmed).map(|(name, _)| name).or(of_row) else { continue };
             names.push(name.to_owned());
             if !module.is_empty() {
                 names.push(format!("{}_{name}", module.to_uppercase()));
@@ -225,6 +227,10 @@ fn prm_names<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
         }
     }
     names
+}
+
+fn is_number(text: &str) -> bool {
+    text.strip_prefix("0x").map_or(text.parse::<u64>(), |hex| u64::from_str_radix(hex, 16)).is_ok()
 }
 
 /// Places and values in a driver's file that should be those of `ferrocx-prm`.

@@ -2,7 +2,9 @@
 //! verbs (`ferrocx-verbs-lite`) stand on, as siblings.
 //!
 //! **This driver has never run on hardware.** It is tested against the software model of this
-//! project, which was written from the same public facts by other hands.
+//! project. Driver and model have the same authors, so their agreement proves little;
+//! `docs/SUPPORT.md` says what others judged. Where a comment cites "reference 6.3", it means that
+//! section of `docs/reference`.
 //!
 //! # Architecture
 //!
@@ -69,3 +71,6 @@ pub use link::{LinkState, MacAddr};
 pub use objects::{Kind, QueueState, page_list};
 pub use stats::{FlowCounts, Traffic, VportCounters};
 pub use uar::Uar;
+
+pub use ferrocx_prm::eqe::EventType;
+pub use ferrocx_prm::syndrome::CqeSyndrome;

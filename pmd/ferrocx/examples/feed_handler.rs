@@ -31,7 +31,7 @@ impl FeedHandler {
         limit: u32,
     ) -> Result<Self, Box<dyn Error>> {
         let mac = MacAddr::of_group((*group.ip()).into()).ok_or("not a multicast group")?;
-        port.device().set_multicast(&[mac])?;
+        port.device().join_multicast(mac)?;
         let destination = Some((*group.ip()).into());
         let feed = port.lane_matching(FlowMatch {
             ipv4: Some(Ipv4Match { source: None, destination }),

@@ -1,6 +1,6 @@
-//! A block store over RDMA. Clients connect by address and port; each transfer goes straight between
-//! the store's memory and the client's, under a key that the client binds for it and that the
-//! store's answer ends. Run as it is, two ports of the model play store and client.
+//! A block store over RDMA. Clients connect by address and port; each transfer goes straight
+//! between the store's memory and the client's, under a key that the client binds for it and that
+//! the store's answer ends. Run as it is, two ports of the model play store and client.
 //!
 //! ```text
 //! cargo run --release -p ferrocx --example storage_loop

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ferrocx_core::{Device, HEALTH_POLL_INTERVAL};
 
-/// Polls a device's events and health until it is dropped.
+/// Serves a device's page requests and looks at its health until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Housekeeper {
     /// Dropped to stop the thread.
@@ -30,12 +30,11 @@ impl Housekeeper {
     }
 }
 
-/// Serves what the firmware asks for, and says in the log what happened.
+/// Serves what the firmware asks for, and says in the log when the device is not healthy. Events
+/// are left to the program.
 fn look(device: &Device, next_health: &mut Instant) {
     let name = &device.info().name;
-    while let Some(event) = device.poll_event() {
-        tracing::info!(%name, ?event, "event");
-    }
+    device.serve_events();
     if Instant::now() >= *next_health {
         *next_health = Instant::now() + HEALTH_POLL_INTERVAL;
         let report = device.health();

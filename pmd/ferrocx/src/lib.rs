@@ -67,18 +67,20 @@ mod port;
 
 pub use ferrocx_bus as bus;
 pub use ferrocx_core::{
-    ConfigError, Device, DeviceConfig, DeviceError, DeviceInfo, Event, FlowAction, FlowMatch,
-    FlowRule, FlowRuleHandle, HealthReport, Ipv4Match, Ipv6Match, KeyMode, Limits, LinkState,
-    MacAddr, Masked, QueueFault, RxQueueRef, VportCounters, lcore,
+    CommandError, ConfigError, CqeSyndrome, DeadDevice, Destroy, Device, DeviceConfig, DeviceError,
+    DeviceInfo, Event, EventType, FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle,
+    HealthReport, Ipv4Match, Ipv6Match, KeyMode, Limits, LinkState, MAX_MULTICAST, MacAddr, Masked,
+    QueueFault, RxQueueRef, Traffic, VportCounters, lcore,
 };
 pub use ferrocx_mempool::{
-    Mbuf, MempoolError, OlFlags, PageSize, Piece, Pool, PoolCache, PoolConfig, Region, RegionConfig,
+    Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece, Pool,
+    PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
 };
 pub use ferrocx_model as model;
 pub use ferrocx_net as net;
 pub use ferrocx_pmd::{
-    BufferSplit, Lane, LaneConfig, Rss, RssConfig, RxQueue, RxQueueConfig, RxStats, TxQueue,
-    TxQueueConfig, TxStats, sleep_on,
+    BufferSplit, DEFAULT_RSS_KEY, Lane, LaneConfig, Rss, RssConfig, RxQueue, RxQueueConfig,
+    RxStats, TxQueue, TxQueueConfig, TxStats, sleep_on,
 };
 pub use ferrocx_verbs_lite as verbs;
 

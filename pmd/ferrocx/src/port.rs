@@ -28,9 +28,10 @@ pub struct PortConfig {
     pub pool: PoolConfig,
     /// A pool of another port: packets received here are sent there without a copy.
     pub shared_pool: Option<Pool>,
-    /// How often a thread of the port's own serves the firmware's page requests, logs events and
-    /// looks at the device's health. `None` for a program that calls [`Device::poll_event`] and
-    /// [`Device::health`] itself: if nobody does, the firmware may stop for want of memory.
+    /// How often a thread of the port's own serves the firmware's page requests; every 2 s it looks
+    /// at the device's health too, and says in the log when something is wrong. Events are kept for
+    /// [`Device::poll_event`]. `None` for a program that calls that and [`Device::health`] itself:
+    /// if nobody does, the firmware may stop for want of memory.
     pub housekeeping: Option<Duration>,
 }
 
@@ -58,7 +59,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB.
+    /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB. Waits up to 10 s for
+    /// the link; without one it warns in the log and returns the port.
     ///
     /// | name | device |
     /// |---|---|
@@ -128,6 +130,18 @@ impl Port {
         Ok(())
     }
 
+    /// Ends the port and says how that went.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::InUse`] while lanes, queue pairs or other handles of the device live: it is
+    /// then torn down with the last of them. Otherwise the first step that failed.
+    pub fn close(self) -> Result<(), DeviceError> {
+        let Self { _housekeeper: housekeeper, pool, device } = self;
+        drop((housekeeper, pool));
+        device.close()
+    }
+
     /// The device: addresses, link, flow rules, counters, and what queues are made on.
     #[must_use]
     pub fn device(&self) -> &Device {
@@ -149,7 +163,8 @@ impl Port {
         RdmaContext::open(&self.device)
     }
 
-    /// A receive and a send queue for all of the port's traffic that nothing else takes.
+    /// A receive and a send queue for all of the port's traffic that nothing else takes. For other
+    /// settings than the defaults there is [`Lane::all`].
     ///
     /// # Errors
     ///
@@ -169,7 +184,9 @@ impl Port {
         Lane::spread(&self.device, &self.pool, count, &LaneConfig::default())
     }
 
-    /// A lane for the packets that match, and no others.
+    /// A lane for the packets that match, and no others. A multicast group must be let in besides:
+    /// [`Device::join_multicast`]. For VLAN stripping and other settings there is
+    /// [`Lane::matching`].
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use ferrocx_prm::mad::{
 
 use super::message::{Mad, Message};
 use super::reason::{End, RejectReason};
-use crate::gid::Gid;
+use crate::types::Gid;
 
 /// Service ids of TCP ports: `RDMA_PS_TCP`. Source: reference 7.10.
 const TCP_SERVICES: u64 = 0x0106_0000;

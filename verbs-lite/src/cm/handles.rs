@@ -25,11 +25,51 @@ pub struct CmListener {
     port: u16,
 }
 
-impl CmListener {
-    pub(super) fn new(manager: ConnectionManager, port: u16) -> Self {
-        Self { manager, port }
+impl ConnectionManager {
+    /// Takes requests for connections to a port, at every address, from now on. Up to 128 of them
+    /// wait; more are refused.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
+    pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
+        VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
+        if !self.lock().engine.listen(service_id(port), 128) {
+            return Err(CmError::PortInUse { port });
+        }
+        Ok(CmListener { manager: self.clone(), port })
     }
 
+    /// Asks a peer for a connection of `qp`: a reliable connection in INIT, which should have
+    /// receives posted. The address that reaches the peer, its MAC address and the path MTU are
+    /// found here.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`] with the queue pair, for parameters out of range, a peer without route, or
+    /// a queue pair of another service or state.
+    pub fn connect<B: Buffers>(
+        &self,
+        qp: Qp<B>,
+        peer: SocketAddr,
+        params: &ConnParams<'_>,
+    ) -> Result<Connecting<B>, NotConnected<B>> {
+        let request = can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, params));
+        match request {
+            Ok(request) => {
+                let mut inner = self.lock();
+                let now = inner.now();
+                let id = inner.engine.connect(&request, now);
+                inner.progress();
+                drop(inner);
+                Ok(Connecting::active(self.clone(), id, qp, request))
+            }
+            Err(cause) => Err(NotConnected::new(qp, cause)),
+        }
+    }
+}
+
+impl CmListener {
     /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
@@ -191,7 +231,7 @@ pub struct NotConnected<B: Buffers = Buf> {
 }
 
 impl<B: Buffers> NotConnected<B> {
-    pub(super) fn new(qp: Qp<B>, cause: CmError) -> Self {
+    fn new(qp: Qp<B>, cause: CmError) -> Self {
         Self { qp: Box::new(qp), cause: Box::new(cause) }
     }
 }
@@ -240,7 +280,7 @@ struct Terms {
 }
 
 impl<B: Buffers> Connecting<B> {
-    pub(super) fn active(manager: ConnectionManager, id: u32, qp: Qp<B>, request: Request) -> Self {
+    fn active(manager: ConnectionManager, id: u32, qp: Qp<B>, request: Request) -> Self {
         let (ends, role) = (request.ends, Role::Active { request });
         Self { manager, id, ends, qp: Some(qp), role, is_made: false }
     }

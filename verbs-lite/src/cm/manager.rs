@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use ferrocx_mempool::PageSize;
 use thiserror::Error;
 
-use super::conn::{Ends, Request, service_id};
+use super::conn::{Ends, Request};
 use super::engine::{Engine, EngineConfig, Out};
 use super::gsi::{Gsi, Received};
-use super::handles::{CmListener, Connecting, NotConnected};
 use super::reason::End;
 use crate::background::Background;
 use crate::context::RdmaContext;
 use crate::error::VerbsError;
-use crate::gid::{Gid, Path};
+use crate::gid::Path;
 use crate::mr::Buffers;
 use crate::net::{NetConfig, NetError, NetStats, Network};
 use crate::qp::{Qp, QpState, QpType};
+use crate::types::Gid;
 
 /// Bytes that a request carries for the peer's program. Source: Linux `cma.c`.
 const REQUEST_BYTES: usize = 56;
@@ -345,49 +345,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Takes requests for connections to a port, at every address, from now on. Up to 128 of them
-    /// wait; more are refused.
-    ///
-    /// # Errors
-    ///
-    /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
-    pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
-        VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
-        if !self.lock().engine.listen(service_id(port), 128) {
-            return Err(CmError::PortInUse { port });
-        }
-        Ok(CmListener::new(self.clone(), port))
-    }
-
-    /// Asks a peer for a connection of `qp`: a reliable connection in INIT, which should have
-    /// receives posted. The address that reaches the peer, its MAC address and the path MTU are
-    /// found here.
-    ///
-    /// # Errors
-    ///
-    /// [`NotConnected`] with the queue pair, for parameters out of range, a peer without route, or
-    /// a queue pair of another service or state.
-    pub fn connect<B: Buffers>(
-        &self,
-        qp: Qp<B>,
-        peer: SocketAddr,
-        params: &ConnParams<'_>,
-    ) -> Result<Connecting<B>, NotConnected<B>> {
-        let request = can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, params));
-        match request {
-            Ok(request) => {
-                let mut inner = self.lock();
-                let now = inner.now();
-                let id = inner.engine.connect(&request, now);
-                inner.progress();
-                drop(inner);
-                Ok(Connecting::active(self.clone(), id, qp, request))
-            }
-            Err(cause) => Err(NotConnected::new(qp, cause)),
-        }
-    }
-
-    fn request(
+    /// The request for a connection of queue pair `qpn`, its parameters checked.
+    pub(super) fn request(
         &self,
         qpn: u32,
         peer: SocketAddr,

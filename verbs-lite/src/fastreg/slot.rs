@@ -12,7 +12,8 @@ use crate::mr::{Buffers, Memory};
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::types::RemoteAddr;
-use crate::wr::{InvalidatedRkey, Returned, SendFlags, Wc};
+use crate::wc::{Returned, Wc};
+use crate::wr::{InvalidatedRkey, SendFlags};
 
 /// State of the key of a [`KeySlot`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

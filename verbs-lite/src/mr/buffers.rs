@@ -1,40 +1,12 @@
-//! [`Buffers`]: what a work request may take along, and [`Sge`], an entry of its list.
+//! [`Buffers`]: what a work request may take along.
 #![expect(unsafe_code, reason = "the device reads and writes where these entries say")]
 
 use std::fmt;
 
 use arrayvec::ArrayVec;
-use ferrocx_mempool::{Mbuf, Piece};
+use ferrocx_mempool::Mbuf;
 
-use super::Buf;
-
-/// A scatter or gather entry, as a work request holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sge {
-    /// Address of the first byte in the space of the key.
-    pub addr: u64,
-    /// Virtual address of the first byte, by which a device finds memory whose key is another
-    /// device's; 0 where it is not to look.
-    pub address: usize,
-    /// Bytes. An entry of none is left out.
-    pub len: u32,
-    /// Local key as it stands in a work request: its four bytes in memory are big-endian.
-    pub lkey_be: u32,
-    /// Who may use the key: a protection domain ([`Pd::domain`](crate::Pd::domain)), or a whole
-    /// device by its reserved L_Key
-    /// ([`PoolKeys::domain`](ferrocx_mempool::PoolKeys::domain)). Only queue pairs of these take
-    /// the entry as it is: to another device the key might by chance name other memory.
-    pub domain: u32,
-}
-
-impl From<Piece> for Sge {
-    #[inline(always)]
-    fn from(piece: Piece) -> Self {
-        let Piece { address, len_bytes, iova, lkey_be, domain, .. } = piece;
-        // Pieces of registered memory are below 2 GiB.
-        Self { addr: iova, address, len: len_bytes as u32, lkey_be, domain }
-    }
-}
+use super::{Buf, Sge};
 
 /// What a work request can take along: the memory behind its scatter or gather list.
 ///

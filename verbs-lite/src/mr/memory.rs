@@ -43,11 +43,18 @@ pub struct Memory {
     peer: u64,
 }
 
-impl Memory {
-    pub(crate) fn new(context: &RdmaContext, region: Arc<Region>) -> Result<Arc<Self>, VerbsError> {
-        Self::of_peer(context, region, DmaAccess::ReadWrite, 0)
+impl RdmaContext {
+    /// Lets the device reach a region, for registering all or parts of it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Mempool`] when a pool lies over the region, or the bus's reason.
+    pub fn map_memory(&self, region: Arc<Region>) -> Result<Arc<Memory>, VerbsError> {
+        Memory::of_peer(self, region, DmaAccess::ReadWrite, 0)
     }
+}
 
+impl Memory {
     /// Memory of the peer region `peer`, a number that no other has.
     pub(crate) fn of_peer(
         context: &RdmaContext,
@@ -68,7 +75,7 @@ impl Memory {
     ///
     /// Those of [`Region::alloc`] and [`RdmaContext::map_memory`].
     pub fn alloc(context: &RdmaContext, config: &RegionConfig) -> Result<Arc<Self>, VerbsError> {
-        Self::new(context, Region::alloc(config)?)
+        context.map_memory(Region::alloc(config)?)
     }
 
     /// Bytes.

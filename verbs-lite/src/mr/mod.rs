@@ -22,6 +22,7 @@ mod dma;
 mod memory;
 mod phys;
 mod reach;
+mod sge;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,12 +33,13 @@ use ferrocx_core::Handle;
 pub(crate) use create::create_mkey;
 
 pub use buf::Buf;
-pub use buffers::{Buffers, Payload, Sge};
+pub use buffers::{Buffers, Payload};
 pub use dma::DmaMr;
 pub(crate) use memory::EndKey;
 pub use memory::Memory;
 pub use phys::PhysBuf;
 pub(crate) use reach::Reach;
+pub use sge::Sge;
 
 use crate::error::VerbsError;
 use crate::pd::{Pd, PdCore};

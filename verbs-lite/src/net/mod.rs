@@ -24,12 +24,12 @@ pub use ferrocx_net::neighbour::{Conflict, Unresolved};
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::VerbsError;
-use crate::gid::{Gid, GidEntry, Path, Route};
+use crate::gid::{GidEntry, Path, Route};
 use crate::mr::{Buf, Memory, Mr};
-use crate::pd::Pd;
 use crate::qp::{InitAttr, Qp, QpConfig, QpState, QpType, RtsAttr};
-use crate::types::{Access, Psn};
-use crate::wr::{SendOp, SendWr, Wc, WcOpcode};
+use crate::types::{Access, Gid, Psn};
+use crate::wc::Wc;
+use crate::wr::{SendOp, SendWr, WcOpcode};
 
 /// Completions taken in one [`Network::poll`].
 const BURST: usize = 32;
@@ -126,7 +126,7 @@ impl Network {
     pub fn open(context: &RdmaContext, config: &NetConfig) -> Result<Self, NetError> {
         let depth = config.descriptors;
         VerbsError::range("descriptors of the network", depth.into(), 1, 4096)?;
-        let pd = Pd::new(context)?;
+        let pd = context.alloc_pd()?;
         let cq = context.create_cq(2 * depth)?;
         // A frame longer than its receive would fail the queue pair, so that each takes any frame.
         let max_mtu = usize::from(context.device().limits().max_mtu);

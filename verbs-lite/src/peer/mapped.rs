@@ -12,8 +12,9 @@ use ferrocx_bus::vfio::VfioBar;
 use ferrocx_mempool::{Backing, PageSize, RawUse, Region, RegionConfig};
 use thiserror::Error;
 
-use super::provider::{PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange};
-use super::region::PeerTicket;
+use super::provider::{
+    PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange, PeerTicket,
+};
 use crate::types::Access;
 
 /// Bytes of a page of memory that says nothing else.

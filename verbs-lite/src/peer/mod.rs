@@ -51,7 +51,7 @@
 //! fn expose(pd: &Pd, registry: &PeerRegistry) -> Result<(), Box<dyn std::error::Error>> {
 //!     let provider = MappedProvider::new("accelerator");
 //!     let _client = registry.register(Arc::new(provider.clone()))?;
-//!     let bar = provider.pci_bar("0000:3b:00.0", 2, BarCaching::WriteCombining)?;
+//!     let bar = provider.pci_bar("0000:41:00.0", 2, BarCaching::WriteCombining)?;
 //!     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
 //!     let mr = registry.reg_mr(pd, bar.range(0, 1 << 20), &PeerConfig::new(access))?;
 //!     println!("{mr}: {:?}", mr.mr().rkey());
@@ -62,6 +62,7 @@
 //! ```
 
 pub mod cuda;
+mod entry;
 mod life;
 mod mapped;
 mod provider;
@@ -70,7 +71,9 @@ mod registry;
 mod stats;
 
 pub use mapped::{BarCaching, BlockError, MappedProvider, PeerBlock};
-pub use provider::{PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange};
-pub use region::{PeerConfig, PeerMr, PeerTicket};
+pub use provider::{
+    PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange, PeerTicket,
+};
+pub use region::{PeerConfig, PeerMr};
 pub use registry::{PeerClient, PeerRegistry};
 pub use stats::{PeerStats, prometheus};

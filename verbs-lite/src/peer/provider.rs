@@ -3,12 +3,11 @@
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ferrocx_mempool::Region;
 use thiserror::Error;
 
-use super::region::PeerTicket;
 use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::types::Access;
@@ -31,6 +30,41 @@ impl fmt::Display for PeerRange {
 
 /// Why a provider could not do what it was asked for.
 pub type PeerFault = Box<dyn Error + Send + Sync>;
+
+/// Why a region ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    Dereg,
+    Invalidation,
+}
+
+/// A region, as those see it who may end it.
+pub(super) trait EndRegion: Send + Sync + fmt::Debug {
+    /// Ends the region, or waits for whoever does.
+    fn end(&self, cause: Cause) -> Result<(), PeerError>;
+}
+
+/// By this a provider takes back what it let be registered. It may do so from any thread, but not
+/// while it holds a lock that its callbacks take.
+#[derive(Debug, Clone)]
+pub struct PeerTicket(pub(super) Weak<dyn EndRegion>);
+
+impl PeerTicket {
+    /// Takes the memory back. When this returns `Ok`, no device reaches it any more: its keys are
+    /// gone, work in flight fails with a protection error, or at the peer with a remote access
+    /// error, and the memory is unmapped. Callbacks that follow from it may still be running on
+    /// another thread if that was first.
+    ///
+    /// Whoever is late to a region that has ended is told `Ok` as well.
+    ///
+    /// # Errors
+    ///
+    /// [`PeerError::Late`], if another thread is ending it for longer than the deadline;
+    /// [`PeerError::StillReachable`] when the system would not unmap it.
+    pub fn invalidate(&self) -> Result<(), PeerError> {
+        self.0.upgrade().map_or(Ok(()), |grant| grant.end(Cause::Invalidation))
+    }
+}
 
 /// A piece of a provider's memory, mapped into this process.
 #[derive(Debug, Clone)]

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::DmaAccess;
 
+use super::entry::Provider;
 use super::life::{Life, Turn};
-use super::provider::{PeerError, PeerFault, PeerMemory, PeerPiece, PeerRange};
-use super::registry::Provider;
+use super::provider::{
+    Cause, EndRegion, PeerError, PeerFault, PeerMemory, PeerPiece, PeerRange, PeerTicket,
+};
 use super::stats::add;
 use crate::context::RdmaContext;
 use crate::mr::{Memory, Mr, PhysBuf};
@@ -64,35 +66,6 @@ pub(super) struct Grant {
     held: Mutex<Held>,
     /// Pages and bytes of them that were pinned.
     pinned: (u64, u64),
-}
-
-/// Why a region ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    Dereg,
-    Invalidation,
-}
-
-/// By this a provider takes back what it let be registered. It may do so from any thread, but not
-/// while it holds a lock that its callbacks take.
-#[derive(Debug, Clone)]
-pub struct PeerTicket(Weak<Grant>);
-
-impl PeerTicket {
-    /// Takes the memory back. When this returns `Ok`, no device reaches it any more: its keys are
-    /// gone, work in flight fails with a protection error, or at the peer with a remote access
-    /// error, and the memory is unmapped. Callbacks that follow from it may still be running on
-    /// another thread if that was first.
-    ///
-    /// Whoever is late to a region that has ended is told `Ok` as well.
-    ///
-    /// # Errors
-    ///
-    /// [`PeerError::Late`], if another thread is ending it for longer than the deadline;
-    /// [`PeerError::StillReachable`] when the system would not unmap it.
-    pub fn invalidate(&self) -> Result<(), PeerError> {
-        self.0.upgrade().map_or(Ok(()), |grant| grant.end(Cause::Invalidation))
-    }
 }
 
 /// Registered memory of a provider. It ends when this is dropped, when the provider takes it back,
@@ -203,7 +176,7 @@ pub(super) fn register(
         held: Mutex::new(held),
         pinned: (whole.len_bytes / page, whole.len_bytes),
     });
-    provider.note(&grant);
+    provider.note(Arc::<Grant>::clone(&grant));
     let result = grant.pin(config, whole, page, pd).and_then(|()| grant.map(pd, whole, config));
     match result {
         Ok(mr) => {
@@ -258,7 +231,8 @@ impl Grant {
         pd: &Pd,
     ) -> Result<(), PeerError> {
         let provider = &self.provider;
-        let ticket = PeerTicket(Arc::downgrade(self));
+        let region: Weak<Self> = Arc::downgrade(self);
+        let ticket = PeerTicket(region);
         let mut held = self.held();
         let Some(mut memory) = held.memory.take() else { unreachable!("only just put there") };
         let pages = fallible(provider, "get_pages", || memory.get_pages(config.access, &ticket));
@@ -333,9 +307,10 @@ impl Grant {
             add(&provider.counters().num_failures, 1);
         }
     }
+}
 
-    /// Ends the region, or waits for whoever does.
-    pub(super) fn end(&self, cause: Cause) -> Result<(), PeerError> {
+impl EndRegion for Grant {
+    fn end(&self, cause: Cause) -> Result<(), PeerError> {
         let provider = &self.provider;
         let _call = provider.call();
         let start = Instant::now();

@@ -2,7 +2,6 @@
 
 use ferrocx_core::wq::blocks_of;
 
-use super::post::FAST_REG_BLOCKS;
 use super::{Qp, QpType};
 use crate::context::DeviceAttr;
 use crate::cq::Cq;
@@ -102,6 +101,8 @@ impl Pd {
 /// 16-byte units in front of the data of messages: control, and address vector or remote address
 /// and operands.
 pub(super) const HEADER_DS: u32 = 4;
+/// Blocks of the longest registration: 128 bytes of segments, 64 of list.
+pub(super) const FAST_REG_BLOCKS: u32 = 3;
 /// Smallest receive ring: the send ring behind it starts at a whole block.
 const MIN_RECV_WR: u32 = 4;
 /// Requests of a ring, and blocks of it. Source: reference 5.2, four-bit sizes.

@@ -8,7 +8,7 @@ use super::{Qp, QpState, QpType, WrongCompletion};
 use crate::cq::Completion;
 use crate::mr::Buffers;
 use crate::srq::Srq;
-use crate::wr::Wc;
+use crate::wc::Wc;
 
 impl<B: Buffers> Qp<B> {
     /// Takes a completion of this queue pair: `each` is given every request that it ends, in the

@@ -7,7 +7,8 @@ use super::sq::{Other, Slot, Sq};
 use crate::error::Failure;
 use crate::fastreg::{MrState, Origin};
 use crate::mr::Buffers;
-use crate::wr::{RecvInfo, Returned, SendFlags, Wc};
+use crate::wc::{Returned, Wc};
+use crate::wr::{RecvInfo, SendFlags};
 
 impl<B> Slot<B> {
     /// The request as its end is reported.

@@ -26,7 +26,7 @@
 //!
 //! A frame that finds no receive is dropped, and counted by the port. One that is longer than its
 //! receive fails it, and receiving with it: make receives as long as
-//! [`RdmaContext::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
+//! [`Device::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
 
 mod attr;
 mod complete;
@@ -60,20 +60,21 @@ pub use post::RefusedFastReg;
 pub use raw::FlowId;
 pub use table::{Ended, QpTable};
 
+pub use crate::types::QpState;
+
 use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
-use crate::gid::Gid;
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::srq::SrqCore;
-use crate::types::Qpn;
+use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
-use raw::{Frames, Objects};
+use raw::Objects;
 use rq::Rq;
-use sq::Sq;
+use sq::{Frames, Sq};
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -106,23 +107,6 @@ impl QpType {
             Self::Raw => FRAME,
         }
     }
-}
-
-/// State of a queue pair, as far as this library knows it: the device may be ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QpState {
-    /// Nothing works.
-    Reset,
-    /// Receives may be posted.
-    Init,
-    /// Ready to receive.
-    Rtr,
-    /// Ready to send.
-    Rts,
-    /// The send queue failed; receiving goes on (UC, UD, raw packets).
-    SqError,
-    /// Everything posted is flushed.
-    Error,
 }
 
 /// A completion that a queue pair cannot have. The device is broken, or it was given to the wrong

@@ -9,8 +9,8 @@ use ferrocx_prm::cmd::srq::{AttachToMcg, DetachFromMcg};
 
 use super::{Qp, QpType};
 use crate::error::VerbsError;
-use crate::gid::Gid;
 use crate::mr::Buffers;
+use crate::types::Gid;
 
 impl<B: Buffers> Qp<B> {
     /// Lets the datagrams of a multicast group arrive here too. They must carry the queue pair's

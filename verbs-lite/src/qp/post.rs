@@ -9,6 +9,7 @@ use ferrocx_prm::wqe::{
     BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, FenceMode, Opcode, UmrCtrl, mkey_mask, umr,
 };
 
+use super::attr::FAST_REG_BLOCKS;
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
 use crate::context::DeviceCaps;
@@ -19,8 +20,6 @@ use crate::pd::PdCore;
 use crate::types::{Access, RemoteAddr};
 use crate::wr::{SendFlags, WcOpcode};
 
-/// Blocks of the longest registration: 128 bytes of segments, 64 of list.
-pub(super) const FAST_REG_BLOCKS: u32 = 3;
 /// Requests of a READ with invalidate: the READ, and the invalidation behind it.
 const READ_WITH_INV_WR: u32 = 2;
 /// Units of 16 bytes in front of the list: control segment, UMR segment and key context.

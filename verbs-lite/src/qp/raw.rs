@@ -15,7 +15,7 @@ use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth, Opcode};
 use super::attr::Sizes;
 use super::post::FastRegSetup;
 use super::rq::Rq;
-use super::sq::{Entry, Other, Parts, Sq};
+use super::sq::{Entry, Frames, Other, Parts, Sq};
 use super::{Qp, QpConfig, QpQueues, QpState, QpType};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buffers, Reach};
@@ -39,17 +39,6 @@ const CHECKSUMS: u32 = Eth::L4_CSUM.mask() | Eth::L3_CSUM.mask();
 /// A rule of a raw packet queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowId(u64);
-
-/// What frames must be like that a queue sends.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Frames {
-    /// The longest without a VLAN tag: MTU and Ethernet header.
-    max_bytes: u64,
-    /// Headers of each frame that stand in the request.
-    inline: usize,
-    /// The device fills in checksums.
-    checksums: bool,
-}
 
 /// What the device knows of a queue pair, of any service.
 #[derive(Debug)]

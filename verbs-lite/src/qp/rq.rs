@@ -7,7 +7,8 @@ use super::wqe::scatter;
 use crate::cq::Completion;
 use crate::error::{Failure, PostError, Refused};
 use crate::mr::{Buffers, Reach};
-use crate::wr::{RecvInfo, Returned, Wc, WcOpcode};
+use crate::wc::{Returned, Wc};
+use crate::wr::{RecvInfo, WcOpcode};
 
 /// A receive in flight.
 #[derive(Debug)]

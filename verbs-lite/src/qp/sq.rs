@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferrocx_core::wq::{Control, SendRing, blocks_of};
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, FenceMode, Opcode};
 
-use super::raw::Frames;
 use super::wqe::{gather, start};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
@@ -70,6 +69,17 @@ impl<B> Slot<B> {
     pub(super) fn hold(&mut self, buffers: Option<B>) {
         std::mem::forget(std::mem::replace(&mut self.buffers, buffers));
     }
+}
+
+/// What frames must be like that a queue sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// The longest without a VLAN tag: MTU and Ethernet header.
+    pub(super) max_bytes: u64,
+    /// Headers of each frame that stand in the request.
+    pub(super) inline: usize,
+    /// The device fills in checksums.
+    pub(super) checksums: bool,
 }
 
 /// The send queue.

@@ -6,7 +6,7 @@ use super::{Qp, WrongCompletion};
 use crate::cq::{Completion, Cq};
 use crate::mr::{Buf, Buffers};
 use crate::srq::Srq;
-use crate::wr::Wc;
+use crate::wc::Wc;
 
 /// Completions that are taken from the completion queue at a time.
 const BATCH: usize = 32;

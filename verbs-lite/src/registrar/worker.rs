@@ -15,7 +15,8 @@ use crate::mr::Memory;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::types::Access;
-use crate::wr::{SendFlags, Wc, WcOpcode};
+use crate::wc::Wc;
+use crate::wr::{SendFlags, WcOpcode};
 
 /// Completions taken in one turn at most, so that its length stays bounded.
 const COMPLETIONS_PER_TURN: usize = 64;

@@ -23,7 +23,8 @@ pub struct DmaCounts {
     pub written_bytes: u64,
     /// Accesses refused.
     pub faults: u64,
-    /// Of the bytes read, those of messages and packets, see [`DmaView::note_data`](super::DmaView::note_data).
+    /// Of the bytes read, those of messages and packets, see
+    /// [`DmaView::note_data`](super::DmaView::note_data).
     pub data_read_bytes: u64,
     /// Of the bytes written, those of messages and packets.
     pub data_written_bytes: u64,

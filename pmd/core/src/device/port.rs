@@ -82,8 +82,10 @@ impl Device {
         self.change_port(|port| port.multicast = groups.to_vec(), Port::write_lists)
     }
 
-    /// Lets frames to a group in for an object of a crate above: a queue pair of a multicast
-    /// group. Ethernet queues do not get them; [`Device::set_multicast`] is for those.
+    /// Lets frames to a group in, until [`Device::leave_multicast`]; counted, so that several users
+    /// may join one group. They reach queue pairs that are attached to the group and queues whose
+    /// flow rule matches them. Queues that get the port's other traffic need
+    /// [`Device::set_multicast`]. No router or switch is told (no IGMP, no MLD).
     ///
     /// # Errors
     ///

@@ -10,9 +10,11 @@
 //! # Ordering
 //!
 //! Before the NIC reads what the GPU wrote, the GPU's work must be done
-//! ([`CudaProvider::synchronize`], or an event of the stream). What the NIC wrote is there for
-//! kernels that are launched after its completion was polled. Registered memory is marked so that
-//! the driver's own copies are done when their call returns.
+//! ([`CudaProvider::synchronize`], or an event of the stream). When kernels see what the NIC wrote
+//! is for the GPU's own means to say. Registered memory is marked so that the driver's own copies
+//! are done when their call returns.
+//!
+//! **No GPU has run this**: in tests a stand-in for the driver library plays it.
 #![expect(unsafe_code, reason = "memory that the driver library mapped")]
 
 mod driver;
