@@ -76,9 +76,9 @@ step_miri() {
         skip "no Miri (rustup toolchain install nightly --component miri)"
     local flags="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation"
     export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/miri
-    MIRIFLAGS=$flags timeout 900 cargo +nightly miri test --locked -p ferrocx-mempool --lib
+    MIRIFLAGS=$flags timeout 1800 cargo +nightly miri test --locked -p ferrocx-mempool --lib
     MIRIFLAGS="$flags -Zmiri-strict-provenance" \
-        timeout 600 cargo +nightly miri test --locked -p ferrocx-bus --lib --tests
+        timeout 1200 cargo +nightly miri test --locked -p ferrocx-bus --lib --tests
 }
 
 # Random inputs that look for new paths: each target of pmd/fuzz for FERROCX_FUZZ_SECONDS, from a
