@@ -65,7 +65,7 @@ step_loom() {
     LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-2} RUSTFLAGS="--cfg loom" \
         CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         CARGO_TARGET_DIR=$CARGO_TARGET_DIR/loom \
-        timeout 900 cargo test --locked --release -p ferrocx-mempool -p ferrocx-verbs-lite \
+        timeout 1800 cargo test --locked --release -p ferrocx-mempool -p ferrocx-verbs-lite \
         --lib loom
 }
 
