@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use ferrocx_core::{DeviceError, FlowMatch, Ipv4Match, Ipv6Match, MacAddr};
 use ferrocx_mempool::{PageSize, RegionConfig};
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::{Mac, group_mac};
 use ferrocx_net::icmpecho::{self, Station, Tail, Verdict};
-use ferrocx_net::neighbour::{Neighbours, Own, group_mac, solicited_node};
+use ferrocx_net::neighbour::{Neighbours, Own, solicited_node};
 use thiserror::Error;
 
 pub use ferrocx_net::neighbour::{Conflict, Unresolved};
@@ -312,7 +312,7 @@ impl Network {
         self.neighbours.set_own(gids.iter().map(own), now);
         self.station.addresses = gids.iter().map(|entry| entry.gid.ip()).collect();
         let mut groups: Vec<MacAddr> = gids.iter().filter_map(|e| group_of(e.gid.ip())).collect();
-        groups.push(MacAddr(group_mac(ALL_NODES).0));
+        groups.push(MacAddr(group_mac(ALL_NODES.into()).0));
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
         let device = self.context.device();
@@ -395,6 +395,6 @@ fn own(entry: &GidEntry) -> Own {
 fn group_of(ip: IpAddr) -> Option<MacAddr> {
     match ip {
         IpAddr::V4(_) => None,
-        IpAddr::V6(ip) => Some(MacAddr(group_mac(solicited_node(ip)).0)),
+        IpAddr::V6(ip) => Some(MacAddr(group_mac(solicited_node(ip).into()).0)),
     }
 }
