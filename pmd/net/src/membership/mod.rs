@@ -227,6 +227,17 @@ impl Memberships {
         self.groups.iter().filter(|group| group.is_member()).map(|group| group.ip)
     }
 
+    /// The joins that were not taken back, each as often as it was made: group and source.
+    #[must_use]
+    pub fn joins(&self) -> Vec<(IpAddr, Option<IpAddr>)> {
+        let of_group = |group: &Group| {
+            let everybody = std::iter::repeat_n((group.ip, None), group.joins as usize);
+            let one = |s: &Source| std::iter::repeat_n((group.ip, Some(s.ip)), s.joins as usize);
+            everybody.chain(group.sources.iter().flat_map(one)).collect::<Vec<_>>()
+        };
+        self.groups.iter().flat_map(of_group).collect()
+    }
+
     /// Numbers of what was heard and said.
     #[must_use]
     pub fn stats(&self) -> Stats {
