@@ -38,7 +38,8 @@ namespace sender feed
 # make_bridge IPV4-VERSION IPV6-VERSION: a fresh bridge br0 that asks every second, and forgets a
 # member after four.
 make_bridge() {
-    ip -n "$switch" link del br0 2>/dev/null || true
+    local old
+    for old in br0 fx2; do ip -n "$switch" link del "$old" 2>/dev/null || true; done
     # The times first: the querier starts with those it has when it is enabled.
     ip -n "$switch" link add br0 type bridge mcast_snooping 1 mcast_query_response_interval 50 \
         mcast_query_interval 100 mcast_startup_query_interval 100 mcast_membership_interval 400 \
@@ -65,6 +66,12 @@ say_to() {
     read -r -t 20 reply <&"${listener[0]}" || die "the listener did not answer '$1'"
 }
 
+# tell LINE: one line to the listener, which repeats it.
+tell() {
+    say_to "$1"
+    [ "$reply" = "$1" ] || die "$reply"
+}
+
 # ten GROUP WANTED WHAT: ten datagrams; so many must arrive.
 ten() {
     local _
@@ -82,16 +89,16 @@ round() {
     coproc listener { exec ip netns exec "$switch" "$multicast" model:tap=fx0 "$2" 26400; }
     listener_pid=$!
     read -r -t 60 reply <&"${listener[0]}" || die "the listener did not start"
+    tell "watch $3"
     # A bridge floods until its first query has had time to be answered.
     sleep 3
     ten "$3" 0 "before the join"
-    say_to "join $3"
-    [ "$reply" = "join $3" ] || die "$reply"
+    tell "join $3"
     sleep 0.3
     ten "$3" 10 "after the join"
     sleep 6
     ten "$3" 10 "six seconds later, queries answered"
-    say_to "leave $3"
+    tell "leave $3"
     sleep 1.5
     ten "$3" 0 "after the leave"
     local input=${listener[1]}

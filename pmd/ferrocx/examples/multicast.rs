@@ -1,8 +1,10 @@
-//! Joins multicast groups as lines on standard input say, and counts their datagrams on a queue of
-//! its own: behind a switch that snoops, a feed arrives only while somebody reports the group.
+//! Joins multicast groups as lines on standard input say, and counts their datagrams on queues of
+//! their own: behind a switch that snoops, a feed arrives only while somebody reports the group.
 //!
 //! ```text
 //! cargo run --release -p ferrocx --example multicast -- model:tap=fx0 198.18.0.2 26400
+//! watch 239.1.2.3
+//! count
 //! join 239.1.2.3
 //! count
 //! leave 239.1.2.3
@@ -26,8 +28,8 @@ struct Listener {
     network: Network,
     port: Port,
     udp_port: u16,
-    /// A queue for each group that was joined.
-    lanes: Vec<(IpAddr, Lane)>,
+    /// A queue for each group that is watched.
+    lanes: Vec<Lane>,
     count: usize,
 }
 
@@ -41,8 +43,8 @@ impl Listener {
         Ok(Self { network, port, udp_port, lanes: Vec::new(), count: 0 })
     }
 
-    /// Leads the group's datagrams to a queue, then tells the switch.
-    fn join(&mut self, group: IpAddr) -> Result<(), Box<dyn Error>> {
+    /// Leads the group's datagrams to a queue. Nobody is told; if they come, somebody floods.
+    fn watch(&mut self, group: IpAddr) -> Result<(), Box<dyn Error>> {
         let (mut ipv4, mut ipv6) = (None, None);
         match group {
             IpAddr::V4(ip) => ipv4 = Some(Ipv4Match { source: None, destination: Some(ip.into()) }),
@@ -55,21 +57,16 @@ impl Listener {
             destination_port: Some(self.udp_port.into()),
             ..FlowMatch::default()
         })?;
-        self.network.join(group, None, None)?;
-        self.lanes.push((group, lane));
-        Ok(())
-    }
-
-    /// Tells the switch; what it still sends is counted, so that a leave it did not hear shows.
-    fn leave(&mut self, group: IpAddr) -> Result<(), Box<dyn Error>> {
-        self.network.leave(group, None, None)?;
+        // What the switch sends gets in, joined or not.
+        self.port.device().set_all_multicast(true)?;
+        self.lanes.push(lane);
         Ok(())
     }
 
     fn poll(&mut self) {
         self.network.poll();
         let mut burst = Burst::<32>::new();
-        for (_, lane) in &mut self.lanes {
+        for lane in &mut self.lanes {
             self.count += lane.rx_burst(&mut burst);
             burst.clear();
         }
@@ -79,8 +76,9 @@ impl Listener {
     fn command(&mut self, line: &str) -> Result<String, Box<dyn Error>> {
         let (verb, group) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
-            "join" => self.join(group.parse()?)?,
-            "leave" => self.leave(group.parse()?)?,
+            "watch" => self.watch(group.parse()?)?,
+            "join" => self.network.join(group.parse()?, None, None)?,
+            "leave" => _ = self.network.leave(group.parse()?, None, None)?,
             "count" => {
                 let end = Instant::now() + LAST_CALL;
                 while Instant::now() < end {
@@ -88,7 +86,7 @@ impl Listener {
                 }
                 return Ok(format!("{} datagrams", std::mem::take(&mut self.count)));
             }
-            _ => return Err(format!("`{line}` is no command: join, leave, count").into()),
+            _ => return Err(format!("`{line}` is no command: watch, join, leave, count").into()),
         }
         Ok(line.to_owned())
     }
