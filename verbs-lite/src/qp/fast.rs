@@ -42,8 +42,8 @@ impl Kind {
 }
 
 impl<B: Buffers> Sq<B> {
-    /// Writes a request of one entry that needs no closer look. Gives back what it holds if it
-    /// needs one: [`Sq::push_any`] writes any request.
+    /// Posts a request of one entry that needs no closer look. Gives back what it holds if it
+    /// needs one: [`Sq::push_slowly`] posts any request.
     #[inline(always)]
     pub(super) fn push_straight(
         &mut self,
@@ -73,8 +73,8 @@ impl<B: Buffers> Sq<B> {
         Ok(())
     }
 
-    /// Writes a request of eight bytes that stand in it, if it needs no closer look.
-    /// [`Sq::push_inline_any`] writes any request. Whether it was written.
+    /// Posts a request of eight bytes that stand in it, if it needs no closer look.
+    /// [`Sq::push_inline_slowly`] posts any request. Whether it was posted.
     #[inline(always)]
     pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
         let Ok(eight) = <[u8; 8]>::try_from(data) else { return false };
@@ -124,6 +124,7 @@ impl<B: Buffers> Sq<B> {
         let control = Control { opcode: kind.opcode, imm: kind.imm, flags };
         let written = self.ring.written((block, at), control, ds, 1);
         self.ring.post(written);
+        self.ring_unless_more(wr.flags);
         self.note(at, 1, kind.entry(wr))
     }
 

@@ -298,112 +298,49 @@ impl<B: Buffers> Qp<B> {
         self.state
     }
 
-    /// Posts a send request and rings the doorbell. It takes `buffers` along, if it needs any.
+    /// Posts a send request and, without [`SendFlags::MORE`](crate::SendFlags::MORE), rings the
+    /// doorbell. It takes `buffers` along, if it needs any.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///
-    /// [`PostError`], with the buffers. Nothing was posted then.
-    #[inline]
+    /// [`PostError`], with the buffers. Nothing was posted then, and requests with `MORE` before it
+    /// wait for [`Qp::ring_doorbell`].
+    // A loop of these keeps the ring in registers.
+    #[inline(always)]
     pub fn post_send(
         &mut self,
         wr: &SendWr<'_>,
         buffers: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
         match self.sq.push_straight(wr, buffers) {
-            Ok(()) => self.sq.ring_last(),
-            Err(buffers) => return self.post_any(wr, buffers),
-        }
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn post_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
-        self.queue_any(wr, buffers)?;
-        self.sq.ring_last();
-        Ok(())
-    }
-
-    /// Queues a request that needs a closer look, or one for which it only had to be looked how far
-    /// positions are clear.
-    #[inline(never)]
-    fn queue_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
-        let buffers = match self.sq.is_clear() || !self.sq.look_ahead() {
-            true => buffers,
-            false => match self.sq.push_straight(wr, buffers) {
-                Ok(()) => return Ok(()),
-                Err(buffers) => buffers,
-            },
-        };
-        self.sq.push_any(wr, buffers)
-    }
-
-    /// Queues a request with its data, like [`Qp::queue_any`].
-    #[inline(never)]
-    fn queue_inline_any(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        let is_clear_now = !self.sq.is_clear() && self.sq.look_ahead();
-        if is_clear_now && self.sq.push_inline_straight(wr, data) {
-            return Ok(());
-        }
-        self.sq.push_inline_any(wr, data)
-    }
-
-    /// Queues a send request like [`Qp::post_send`], without ringing: for a run of requests and one
-    /// [`Qp::ring_doorbell`] behind them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_send`].
-    // A loop of these then keeps the ring in registers.
-    #[inline(always)]
-    pub fn queue_send(
-        &mut self,
-        wr: &SendWr<'_>,
-        buffers: Option<B>,
-    ) -> Result<(), Refused<Option<B>>> {
-        match self.sq.push_straight(wr, buffers) {
             Ok(()) => Ok(()),
-            Err(buffers) => self.queue_any(wr, buffers),
+            Err(buffers) => self.sq.push_slowly(wr, buffers),
         }
     }
 
-    /// Posts a send request whose data are copied into it, and rings the doorbell. `data` can be
+    /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be
     /// used again at once.
     ///
     /// # Errors
     ///
-    /// [`PostError`]. Nothing was posted then.
-    #[inline]
-    pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        if !self.sq.push_inline_straight(wr, data) {
-            self.queue_inline_any(wr, data)?;
-        }
-        self.sq.ring_last();
-        Ok(())
-    }
-
-    /// Queues a send request like [`Qp::post_send_inline`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_send_inline`].
-    // A loop of these then keeps the ring in registers.
+    /// [`PostError`], as of [`Qp::post_send`].
     #[inline(always)]
-    pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+    pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
         }
-        self.queue_inline_any(wr, data)
+        self.sq.push_inline_slowly(wr, data)
     }
 
-    /// Tells the device of every request queued since the doorbell was last rung.
+    /// Tells the device of every request posted since the doorbell was last rung.
     #[inline]
     pub fn ring_doorbell(&mut self) {
         self.sq.ring();
     }
 
-    /// Tells the device of every request queued, and asks for a completion of the last, so that all
+    /// Tells the device of every request posted, and asks for a completion of the last, so that all
     /// of them are known to have ended by one.
     #[inline]
     pub fn ring_doorbell_signaled(&mut self) {

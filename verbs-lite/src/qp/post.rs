@@ -46,7 +46,8 @@ const REGISTER: u64 = mkey_mask::LEN
 pub type RefusedFastReg = Refused<(FastRegMr, PageList)>;
 
 impl<B: Buffers> Qp<B> {
-    /// Posts a registration and rings the doorbell: binds `mr` to what `list` describes.
+    /// Posts a registration, which binds `mr` to what `list` describes; rings like
+    /// [`Qp::post_send`].
     ///
     /// The key is known at once and may be used in requests behind this one. The list comes back
     /// with the completion; a packet that it described is the key's from now on.
@@ -63,25 +64,8 @@ impl<B: Buffers> Qp<B> {
         mr: FastRegMr,
         list: PageList,
     ) -> Result<RegisteredMr, RefusedFastReg> {
-        let mr = self.queue_fast_reg(wr, mr, list)?;
-        self.ring_doorbell();
-        Ok(mr)
-    }
-
-    /// As [`Qp::post_fast_reg`], without ringing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qp::post_fast_reg`].
-    #[inline]
-    pub fn queue_fast_reg(
-        &mut self,
-        wr: &FastReg,
-        mr: FastRegMr,
-        list: PageList,
-    ) -> Result<RegisteredMr, RefusedFastReg> {
         if list.is_lent() {
-            return self.queue_lent(wr, mr, list);
+            return self.post_lent(wr, mr, list);
         }
         match self.check_fast_reg(wr, &mr, &list) {
             Ok(()) => Ok(self.sq.push_fast_reg::<false>(wr, mr, list, self.fast_reg)),
@@ -89,9 +73,9 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    /// As [`Qp::queue_fast_reg`], of memory that somebody gets back: a peer's, or a packet.
+    /// Posts a registration of memory that somebody gets back: a peer's, or a packet.
     #[inline(never)]
-    fn queue_lent(
+    fn post_lent(
         &mut self,
         wr: &FastReg,
         mr: FastRegMr,
@@ -148,8 +132,8 @@ impl<B: Buffers> Qp<B> {
         })
     }
 
-    /// Posts a local invalidate and rings the doorbell. The key ends when the request is carried
-    /// out; its completion brings it back free.
+    /// Posts a local invalidate; rings like [`Qp::post_send`]. The key ends when the request is
+    /// carried out; its completion brings it back free.
     ///
     /// # Errors
     ///
@@ -161,36 +145,19 @@ impl<B: Buffers> Qp<B> {
         flags: SendFlags,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        self.queue_local_inv(wr_id, flags, mr)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// As [`Qp::post_local_inv`], without ringing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qp::post_local_inv`].
-    #[inline]
-    pub fn queue_local_inv(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        mr: RegisteredMr,
-    ) -> Result<(), Refused<RegisteredMr>> {
         let entry = Entry { wr_id, opcode: WcOpcode::LocalInv, flags };
         if self.sq.is_clear() && self.check_umr(&mr.0.pd).is_ok() {
             self.sq.push_local_inv(entry, mr);
             return Ok(());
         }
-        self.queue_local_inv_any(entry, mr)
+        self.post_local_inv_any(entry, mr)
     }
 
-    /// Queues a local invalidate that needs a closer look. A function of its own: its calls would
+    /// Posts a local invalidate that needs a closer look. A function of its own: its calls would
     /// have the other path save registers.
     #[cold]
     #[inline(never)]
-    fn queue_local_inv_any(
+    fn post_local_inv_any(
         &mut self,
         entry: Entry,
         mr: RegisteredMr,
@@ -205,7 +172,8 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Posts a READ into the region of `mr`, from its first byte on, that ends the key when the
-    /// bytes are there, and rings the doorbell. One completion says so and brings the key back.
+    /// bytes are there; rings like [`Qp::post_send`]. One completion says so and brings the key
+    /// back.
     ///
     /// RoCE has no such packet: it is a READ, and a local invalidate with a fence
     /// ([`DeviceCaps::READ_WITH_INV_COMPOSED`]).
@@ -215,24 +183,6 @@ impl<B: Buffers> Qp<B> {
     /// [`PostError`], with the key: [`PostError::PageList`] for a length of 0 or above that of the
     /// region, [`PostError::Access`] without [`Access::LOCAL_WRITE`]. Nothing was posted then.
     pub fn post_read_with_inv(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        from: RemoteAddr,
-        len: u32,
-        mr: RegisteredMr,
-    ) -> Result<(), Refused<RegisteredMr>> {
-        self.queue_read_with_inv(wr_id, flags, from, len, mr)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// As [`Qp::post_read_with_inv`], without ringing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qp::post_read_with_inv`].
-    pub fn queue_read_with_inv(
         &mut self,
         wr_id: u64,
         flags: SendFlags,

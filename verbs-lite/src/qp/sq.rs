@@ -214,13 +214,41 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Writes any request with a gather or scatter list.
+    /// Posts a request that needs a closer look, or one for which it only had to be looked how far
+    /// positions are clear.
     #[inline(never)]
-    pub(super) fn push_any(
+    pub(super) fn push_slowly(
         &mut self,
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
+        match self.is_clear_now() {
+            true => self.push_straight(wr, held).or_else(|held| self.push_any(wr, held)),
+            false => self.push_any(wr, held),
+        }
+    }
+
+    /// Posts a request with its data, like [`Sq::push_slowly`].
+    #[inline(never)]
+    pub(super) fn push_inline_slowly(
+        &mut self,
+        wr: &SendWr<'_>,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        if self.is_clear_now() && self.push_inline_straight(wr, data) {
+            return Ok(());
+        }
+        self.push_inline_any(wr, data)
+    }
+
+    /// Whether the next position was not clear before somebody looked, and is now.
+    fn is_clear_now(&mut self) -> bool {
+        !self.is_clear() && self.look_ahead()
+    }
+
+    /// Writes any request with a gather or scatter list.
+    #[inline(never)]
+    fn push_any(&mut self, wr: &SendWr<'_>, held: Option<B>) -> Result<(), Refused<Option<B>>> {
         if let Err(cause) = self.check(wr.op.number()) {
             return Err(Refused { held, cause });
         }
@@ -251,11 +279,7 @@ impl<B: Buffers> Sq<B> {
 
     /// Writes any request whose data stand in it.
     #[inline(never)]
-    pub(super) fn push_inline_any(
-        &mut self,
-        wr: &SendWr<'_>,
-        data: &[u8],
-    ) -> Result<(), PostError> {
+    fn push_inline_any(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         self.check(wr.op.number())?;
         if matches!(wr.op, SendOp::Frame) {
             return self.push_frame_inline(wr, data);
@@ -299,7 +323,7 @@ impl<B: Buffers> Sq<B> {
     }
 
     /// Writes the control segment of a request of `ds` units and so many blocks, notes what it is
-    /// and holds, and moves past it.
+    /// and holds, and moves past it; rings the doorbell unless more follows.
     #[inline(always)]
     pub(super) fn close(
         &mut self,
@@ -324,6 +348,7 @@ impl<B: Buffers> Sq<B> {
         let slot = self.note(at, blocks as u8, entry);
         slot.hold(buffers);
         std::mem::forget(std::mem::replace(&mut slot.other, other));
+        self.ring_unless_more(entry.flags);
     }
 
     /// Notes the request of so many blocks at position `at`. Its slot is empty.
@@ -344,7 +369,7 @@ impl<B: Buffers> Sq<B> {
         wqe.data(sink.len, sink.lkey_be, sink.addr);
         let ds = wqe.ds();
         let control = Control { opcode: Opcode::RDMA_READ, imm: 0, flags: self.fence(flags) };
-        let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
+        let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::MORE };
         self.close(control, ds, blocks_of(ds), entry, None, Other::FirstPart);
     }
 
@@ -356,7 +381,6 @@ impl<B: Buffers> Sq<B> {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
             self.close(Control::new(Opcode::NOP), 1, 1, entry, None, Other::Marker);
-            self.ring();
         }
     }
 
@@ -370,19 +394,21 @@ impl<B: Buffers> Sq<B> {
         self.ring();
     }
 
-    /// Tells the device what was posted.
+    /// Tells the device what was posted since it was last told.
     #[inline(always)]
     pub(super) fn ring(&mut self) {
         if self.rung != self.ring.pi {
-            self.ring_last();
+            self.ring_unless_more(SendFlags::empty());
         }
     }
 
-    /// The same when something was posted since.
+    /// Tells the device of the request that was just posted with these flags.
     #[inline(always)]
-    pub(super) fn ring_last(&mut self) {
-        self.rung = self.ring.pi;
-        self.ring.ring_doorbell();
+    pub(super) fn ring_unless_more(&mut self, flags: SendFlags) {
+        if !flags.contains(SendFlags::MORE) {
+            self.rung = self.ring.pi;
+            self.ring.ring_doorbell();
+        }
     }
 
     /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.

@@ -24,7 +24,7 @@ const BIND: u64 =
     END | mkey_mask::LEN | mkey_mask::START_ADDR | mkey_mask::LW | mkey_mask::RR | mkey_mask::RW;
 
 impl<B: Buffers> Qp<B> {
-    /// Posts the binding of a window to a part of a region, and rings the doorbell.
+    /// Posts the binding of a window to a part of a region; rings like [`Qp::post_send`].
     ///
     /// The key is known at once and may be used in requests behind this one. It works for the peer
     /// of this queue pair alone.
@@ -37,23 +37,6 @@ impl<B: Buffers> Qp<B> {
     /// be bound, [`PostError::Access`] for atomics that the device cannot grant this way. Nothing
     /// was posted then.
     pub fn post_bind_mw(
-        &mut self,
-        wr: &BindMw,
-        mw: Mw,
-        mr: &Mr,
-        range: Range<usize>,
-    ) -> Result<BoundMw, Refused<Mw>> {
-        let mw = self.queue_bind_mw(wr, mw, mr, range)?;
-        self.ring_doorbell();
-        Ok(mw)
-    }
-
-    /// Queues a binding like [`Qp::post_bind_mw`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_bind_mw`].
-    pub fn queue_bind_mw(
         &mut self,
         wr: &BindMw,
         mw: Mw,
@@ -84,29 +67,13 @@ impl<B: Buffers> Qp<B> {
         if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) }
     }
 
-    /// Posts a local invalidate of a window and rings the doorbell. It must be the queue pair that
-    /// bound it: the device fails the request of another one, and the queue pair with it.
+    /// Posts a local invalidate of a window; rings like [`Qp::post_send`]. It must be the queue
+    /// pair that bound it: the device fails the request of another one, and the queue pair with it.
     ///
     /// # Errors
     ///
     /// [`PostError`], with the window. Nothing was posted then.
     pub fn post_local_inv_mw(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        mw: BoundMw,
-    ) -> Result<(), Refused<BoundMw>> {
-        self.queue_local_inv_mw(wr_id, flags, mw)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// Queues an invalidate like [`Qp::post_local_inv_mw`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_local_inv_mw`].
-    pub fn queue_local_inv_mw(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
