@@ -44,7 +44,7 @@
 //! | what | limit | where |
 //! |---|---|---|
 //! | requests in flight | those of the queue pair, in a ring of at most 32768 blocks of 64 bytes | [`QpConfig`] |
-//! | completions in flight | an entry for each request, reserved when a queue pair is made | [`VerbsError::CqTooSmall`] |
+//! | completions in flight | an entry for each request, reserved when a queue pair is made; for those of an SRQ once | [`VerbsError::CqTooSmall`] |
 //! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |

@@ -44,7 +44,9 @@ use crate::wr::{RecvInfo, WcOpcode};
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SrqConfig {
-    /// Receives in flight: 1 to [`DeviceAttr::max_srq_wr`](crate::DeviceAttr::max_srq_wr).
+    /// Receives in flight: 1 to [`DeviceAttr::max_srq_wr`](crate::DeviceAttr::max_srq_wr). The
+    /// completion queue of its queue pairs' receives reserves an entry for each, once, however
+    /// many queue pairs there are.
     pub max_wr: u32,
     /// Scatter entries of a receive: 1 to
     /// [`DeviceAttr::max_recv_sge`](crate::DeviceAttr::max_recv_sge) less 1.

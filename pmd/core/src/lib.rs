@@ -42,6 +42,8 @@ mod events;
 mod flow;
 mod handle;
 mod health;
+mod housekeeping;
+mod kept;
 mod keys;
 pub mod lcore;
 mod link;
@@ -59,13 +61,14 @@ pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd};
 pub use device::{Device, DeviceInfo, Limits};
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
-pub use events::CompletionEvents;
+pub use events::{CompletionEvents, EventReader};
 pub use flow::{
     FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Ipv6Match, MAX_MULTICAST, Masked,
     Routes, RxQueueRef, TrafficType,
 };
 pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
+pub use housekeeping::Housekeeping;
 pub use keys::{KeyDomains, RegionKeys};
 pub use link::{LinkState, MacAddr};
 pub use objects::{Kind, QueueState, page_list};

@@ -64,8 +64,8 @@ pub struct Store {
     requests: Mr,
     clients: QpTable<Connection>,
     max_clients: u32,
-    /// The client that is being accepted.
-    coming: Option<Connecting>,
+    /// Clients that are being accepted, and their places.
+    coming: Vec<(u32, Connecting)>,
     listener: CmListener,
     cm: ConnectionManager,
     cq: Cq,
@@ -84,7 +84,7 @@ impl Store {
             requests: pd.reg_mr(&memory(&context, inbox)?, 0..inbox, Access::LOCAL_WRITE)?,
             clients: QpTable::new(),
             max_clients,
-            coming: None,
+            coming: Vec::new(),
             listener: cm.listen(at.port())?,
             cm,
             cq: context.create_cq(max_clients * 3 * DEPTH)?,
@@ -95,16 +95,17 @@ impl Store {
     /// Does what is due; returns how many requests were served.
     pub fn poll(&mut self) -> Result<usize> {
         self.cm.poll();
-        match self.coming.take() {
-            None => self.accept()?,
-            Some(mut coming) => match coming.poll() {
-                Some(connected) => {
-                    let connected = connected?;
-                    self.clients.insert(connected.qp, connected.connection);
-                }
-                None => self.coming = Some(coming),
-            },
-        }
+        self.accept()?;
+        let clients = &mut self.clients;
+        self.coming.retain_mut(|(place, coming)| {
+            match coming.poll() {
+                None => return true,
+                Some(Ok(client)) => drop(clients.insert(client.qp, client.connection)),
+                // It went away before it was there.
+                Some(Err(_)) => drop(clients.remove(*place)),
+            }
+            false
+        });
         let (mut served, mut gone) = (0, None);
         while let Some(Ended { qp, wc, .. }) = self.clients.poll(&mut self.cq)? {
             if wc.result.is_err() {
@@ -127,8 +128,9 @@ impl Store {
     /// Takes the next client that asks, if there is room for it.
     fn accept(&mut self) -> Result<()> {
         let Some(request) = self.listener.poll() else { return Ok(()) };
-        let user_index = self.clients.vacant();
+        let user_index = self.clients.reserve();
         if user_index >= self.max_clients {
+            self.clients.remove(user_index);
             return Ok(request.reject(b"full")?);
         }
         let (max_send_wr, max_recv_wr) = (2 * DEPTH, DEPTH);
@@ -139,7 +141,7 @@ impl Store {
             let start = (user_index * DEPTH + at) as usize * REQUEST;
             qp.post_recv(0, self.requests.buf(start..start + REQUEST)?)?;
         }
-        self.coming = Some(request.accept(qp, &ConnParams::default())?);
+        self.coming.push((user_index, request.accept(qp, &ConnParams::default())?));
         Ok(())
     }
 }
