@@ -31,6 +31,7 @@
 #![deny(unsafe_code)]
 
 mod bringup;
+mod clock;
 mod cmd;
 mod config;
 mod control;
@@ -55,6 +56,7 @@ mod uar;
 pub mod wq;
 
 pub use bringup::FirmwareVersion;
+pub use clock::{Clock, ClockSource, ClockStats, TimeBase};
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
 pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd};
