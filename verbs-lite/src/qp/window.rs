@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use ferrocx_core::wq::{Control, blocks_of};
+use ferrocx_core::wq::put_data;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
-use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask, umr};
+use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES, UmrCtrl, mkey_mask};
 
 use super::Qp;
+use super::attr::FAST_REG_BLOCKS;
+use super::post::UMR_BLOCKS;
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use crate::error::{PostError, Refused};
 use crate::fastreg::{MrState, Origin};
@@ -50,7 +52,7 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    fn check_bind(&mut self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
+    fn check_bind(&self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
         if mr.inner.domain() != self.pd.id() {
             return Err(PostError::Pd);
         }
@@ -64,7 +66,7 @@ impl<B: Buffers> Qp<B> {
         if wr.access.contains(Access::REMOTE_ATOMIC) && !self.fast_reg.sets_atomic {
             return Err(PostError::Access);
         }
-        if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) }
+        Ok(())
     }
 
     /// Posts a local invalidate of a window; rings like [`Qp::post_send`]. It must be the queue
@@ -79,8 +81,7 @@ impl<B: Buffers> Qp<B> {
         flags: SendFlags,
         mw: BoundMw,
     ) -> Result<(), Refused<BoundMw>> {
-        let room = if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) };
-        if let Err(cause) = self.check_umr(&mw.0.pd).and(room) {
+        if let Err(cause) = self.check_umr(&mw.0.pd) {
             return Err(Refused { held: mw, cause });
         }
         self.sq.push_end_mw(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mw);
@@ -128,16 +129,14 @@ impl<B: Buffers> Sq<B> {
             .with_mkey_7_0(key.variant.into())
             .with_start_addr(key.start)
             .with_len(key.len);
-        let mut wqe = self.ring.begin();
-        wqe.bytes(&umr.0);
-        wqe.bytes(&mkc.0);
-        wqe.data(key.len as u32, mr.lkey().0.to_be(), at);
-        wqe.bytes(&[0; (WINDOW_OCTOWORDS as usize - 1) * umr::OCTOWORD_BYTES]);
-        let ds = wqe.ds();
-        let control = Control { opcode: Opcode::UMR, imm: old, flags: self.fence(wr.flags) };
+        let (len, lkey_be, fence) = (key.len as u32, mr.lkey().0.to_be(), self.fence(wr.flags));
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
-        self.close(control, ds, blocks_of(ds), entry, None, Other::Nothing);
         self.next_fence = FM_SMALL;
+        self.push_umr((&umr, &mkc), (old, fence), entry, FAST_REG_BLOCKS, |list| {
+            list.store(&[0; BASIC_BLOCK_BYTES]);
+            put_data(list.part::<0, DS_BYTES>(), len, lkey_be, at);
+            WINDOW_OCTOWORDS
+        });
         BoundMw(mw.0)
     }
 
@@ -150,13 +149,9 @@ impl<B: Buffers> Sq<B> {
             .with_mkey_mask(END);
         let mkc =
             Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant.into());
-        let mut wqe = self.ring.begin();
-        wqe.bytes(&umr.0);
-        wqe.bytes(&mkc.0);
-        let ds = wqe.ds();
-        let (imm, flags) = (mw.0.value(), self.fence(entry.flags));
-        let control = Control { opcode: Opcode::UMR, imm, flags };
-        self.close(control, ds, blocks_of(ds), entry, None, Other::EndingMw(mw));
+        let change = (mw.0.value(), self.fence(entry.flags));
         self.next_fence = FM_SMALL;
+        let slot = self.push_umr((&umr, &mkc), change, entry, UMR_BLOCKS, |_| 0);
+        slot.hold_other(Other::EndingMw(mw));
     }
 }
