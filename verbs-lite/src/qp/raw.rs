@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ferrocx_core::wq::{Control, EthHeader, RecvRing, RqAttr, SendRing, SqAttr, Wqe, blocks_of};
+use ferrocx_core::wq::{Control, RecvRing, RqAttr, SendRing, SqAttr, Wqe, blocks_of};
 use ferrocx_core::{
     FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle, QueueState, RxQueueRef,
 };
@@ -322,7 +322,7 @@ impl<B: Buffers> Sq<B> {
         let is_tagged = || frame.get(TAG_AT..TAG_AT + 2).is_some_and(is_tag);
         let mut wqe = self.begin_frame(wr.flags, frame.len() as u64, is_tagged)?;
         let (headers, data) = frame.split_at(frame.len().min(self.frames.inline));
-        wqe.eth(checksums(wr.flags), EthHeader::Inline(headers));
+        wqe.eth(checksums(wr.flags), headers);
         if !data.is_empty() {
             wqe.inline(data.len(), [data]);
         }
@@ -363,7 +363,7 @@ impl<B: Buffers> Sq<B> {
         if !buffers.copy_head(headers) {
             return Err(PostError::Headers);
         }
-        wqe.eth(checksums(flags), EthHeader::Inline(headers));
+        wqe.eth(checksums(flags), headers);
         let (mut skip, mut count) = (headers.len() as u32, 0);
         for sge in buffers.sges() {
             let inline = skip.min(sge.len);
