@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "buffers and their headers are the same word")]
 
 use std::{
-    fmt,
-    mem::{ManuallyDrop, MaybeUninit},
-    ptr::NonNull,
+    fmt, iter,
+    mem::MaybeUninit,
+    ptr::{self, NonNull},
     slice,
 };
 
@@ -17,6 +17,9 @@ use crate::{
     objects::Stack,
     pool::{MAX_CACHE_SIZE, Pool},
 };
+
+/// Buffers of mixed packets that go into the stock at once.
+const FREED_AT_ONCE: usize = 64;
 
 /// A core's or queue's own stock of free buffers of a pool.
 ///
@@ -122,30 +125,43 @@ impl PoolCache {
             // SAFETY: `is_simple_of` is what that function asks for.
             unsafe { self.put_simple_bulk(&[raw]) };
         } else {
-            self.put_segments(mbuf);
+            self.put_mixed(iter::once(mbuf));
         }
     }
 
-    /// Gives back all segments; those of this pool through the stack.
-    #[cold]
+    /// Gives back packets of every kind, segment by segment; those of this pool through the stack.
     #[inline(never)]
-    fn put_segments(&mut self, mbuf: Mbuf) {
-        let mut next = Some(ManuallyDrop::new(mbuf));
-        while let Some(mut segment) = next {
-            next = segment.take_next().map(ManuallyDrop::new);
-            let header = segment.header_ptr();
-            // SAFETY: a single segment, which `ManuallyDrop` never drops.
-            if !unsafe { release(header) } {
-                continue;
-            }
-            if segment.is_simple_of(&self.pool) {
-                // SAFETY: free, simple, and of this pool; `ManuallyDrop` never drops it.
-                unsafe { self.put_simple_bulk(&[RawMbuf(header)]) };
-            } else {
-                // SAFETY: free, and `ManuallyDrop` never drops it.
-                unsafe { put_home(header) };
+    pub(crate) fn put_mixed(&mut self, mbufs: impl Iterator<Item = Mbuf>) {
+        let home = self.pool.inner_ptr();
+        let mut free = ArrayVec::<RawMbuf, FREED_AT_ONCE>::new();
+        for mbuf in mbufs {
+            let mut next = Some(mbuf.into_raw().0);
+            while let Some(header) = next {
+                let h = header.as_ptr();
+                // SAFETY: a header of the chain that the Mbuf owned, cut off before it is let go:
+                // once a clone may hold it alone, nothing of it is touched.
+                unsafe {
+                    next = NonNull::new((*h).next);
+                    (*h).next = ptr::null_mut();
+                    (*h).nb_segs = 1;
+                    if !release(header) {
+                        continue;
+                    }
+                    if (*h).pool != home {
+                        put_home(header);
+                        continue;
+                    }
+                }
+                if free.is_full() {
+                    // SAFETY: free and single, of this pool, and used no more.
+                    unsafe { self.put_simple_bulk(&free) };
+                    free.clear();
+                }
+                free.push(RawMbuf(header));
             }
         }
+        // SAFETY: as above.
+        unsafe { self.put_simple_bulk(&free) };
     }
 
     /// Gives back all packets of `mbufs`, as [`PoolCache::put`] does.
@@ -162,9 +178,7 @@ impl PoolCache {
                 self.put_simple_bulk(raw);
             }
         } else {
-            for mbuf in mbufs.drain(..) {
-                self.put(mbuf);
-            }
+            self.put_mixed(mbufs.drain(..));
         }
     }
 

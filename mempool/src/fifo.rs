@@ -11,7 +11,8 @@ use arrayvec::ArrayVec;
 
 use crate::{
     cache::PoolCache,
-    flags::OlFlags,
+    chain::Segments,
+    flags::{OlFlags, TxLengths},
     mbuf::{Mbuf, RawMbuf},
     pool::Pool,
 };
@@ -19,16 +20,91 @@ use crate::{
 /// Largest capacity of a fifo.
 const MAX_CAPACITY: usize = 1 << 24;
 
-/// A packet as [`MbufFifo::push_while`] shows it: enough to describe it to a device, and no handle
-/// by which it could be shared.
+/// A packet as a [`HandOver`] shows it: enough to describe it to a device, and no handle by which
+/// it could be shared.
 #[derive(Debug, Clone, Copy)]
-pub struct Plain {
-    /// Virtual address of the first byte.
-    pub address: usize,
-    /// Bytes.
-    pub len: u16,
-    /// Requests to the device.
-    pub flags: OlFlags,
+pub struct Packet<'a> {
+    mbuf: &'a Mbuf,
+    is_simple: bool,
+}
+
+impl<'a> Packet<'a> {
+    /// Whether it is a single buffer of the list's pool that nobody shares, see
+    /// [`Mbuf::is_simple_of`].
+    #[inline(always)]
+    #[must_use]
+    pub fn is_simple(&self) -> bool {
+        self.is_simple
+    }
+
+    /// Whether it has any of these requests to the device.
+    #[inline(always)]
+    #[must_use]
+    pub fn wants(&self, any_of: OlFlags) -> bool {
+        self.mbuf.raw_flags() & any_of.bits() != 0
+    }
+
+    /// Its requests to the device.
+    #[inline(always)]
+    #[must_use]
+    pub fn flags(&self) -> OlFlags {
+        self.mbuf.flags()
+    }
+
+    /// Bytes of data in the first segment.
+    #[inline(always)]
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.mbuf.data_len()
+    }
+
+    /// Bytes of data in all segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn pkt_len(&self) -> usize {
+        self.mbuf.pkt_len()
+    }
+
+    /// Virtual address of the first byte, see [`Mbuf::data_address`].
+    #[inline(always)]
+    #[must_use]
+    pub fn data_address(&self) -> usize {
+        self.mbuf.data_address()
+    }
+
+    /// Number of its segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn nb_segs(&self) -> usize {
+        self.mbuf.nb_segs()
+    }
+
+    /// Its segments, first to last.
+    #[inline(always)]
+    #[must_use]
+    pub fn segments(&self) -> Segments<'a> {
+        self.mbuf.segments()
+    }
+
+    /// The VLAN tag to insert, see [`Mbuf::vlan_tci`].
+    #[inline(always)]
+    #[must_use]
+    pub fn vlan_tci(&self) -> u16 {
+        self.mbuf.vlan_tci()
+    }
+
+    /// What segmentation needs, see [`Mbuf::tx_lengths`].
+    #[inline(always)]
+    #[must_use]
+    pub fn tx_lengths(&self) -> TxLengths {
+        self.mbuf.tx_lengths()
+    }
+
+    /// Copies bytes of the packet, see [`Mbuf::read`].
+    #[must_use]
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
+        self.mbuf.read(offset, out)
+    }
 }
 
 /// A bounded first-in first-out list of packets, for the buffers of a receive or send queue.
@@ -80,6 +156,13 @@ impl MbufFifo {
         self.head.wrapping_sub(self.tail) as usize
     }
 
+    /// Packets ever added, modulo 2^32.
+    #[inline(always)]
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        self.head
+    }
+
     /// Whether there is none.
     #[inline]
     #[must_use]
@@ -118,46 +201,17 @@ impl MbufFifo {
         Ok(())
     }
 
-    /// Moves packets from the front of `packets`, at most `max`, as long as they are simple
-    /// buffers of the pool and `each` answers `true`. Returns how many.
-    ///
-    /// Stops at the end of the array, too: a result smaller than asked for says nothing until
-    /// the next call answers 0.
+    /// Starts to move packets from the front of `packets` to the end of the list. What is left when
+    /// the hand-over ends stays in `packets`.
     #[inline(always)]
-    pub fn push_while<const N: usize>(
-        &mut self,
-        packets: &mut ArrayVec<Mbuf, N>,
-        max: usize,
-        mut each: impl FnMut(Plain) -> bool,
-    ) -> usize {
-        let start = self.index(self.head);
-        let most = max.min(packets.len()).min(self.free_slots()).min(self.slots.len() - start);
-        let mut n = 0;
-        for (slot, mbuf) in self.slots[start..start + most].iter_mut().zip(&packets[..most]) {
-            // SAFETY: a copy that is not dropped. It becomes the owner below, when the original
-            // leaves `packets`; if it does not, or if `each` panics, it is forgotten.
-            let mbuf = ManuallyDrop::new(unsafe { ptr::read(mbuf) });
-            let (address, len) = (mbuf.data_address(), mbuf.data_len() as u16);
-            if !mbuf.is_simple_of(&self.pool) || !each(Plain { address, len, flags: mbuf.flags() })
-            {
-                break;
-            }
-            slot.write(ManuallyDrop::into_inner(mbuf));
-            n += 1;
-        }
-        let rest = packets.len() - n;
-        // SAFETY: the first `n` packets now belong to the list; the rest moves to the front. The
-        // length is 0 in between, so nothing is dropped twice.
-        unsafe {
-            packets.set_len(0);
-            if n != 0 && rest != 0 {
-                let front = packets.as_mut_ptr();
-                ptr::copy(front.add(n), front, rest);
-            }
-            packets.set_len(rest);
-        }
-        self.head = self.head.wrapping_add(n as u32);
-        n
+    pub fn hand_over<'a, const N: usize>(
+        &'a mut self,
+        packets: &'a mut ArrayVec<Mbuf, N>,
+    ) -> HandOver<'a, N> {
+        let len = packets.len();
+        // SAFETY: the hand-over owns the packets until its end.
+        unsafe { packets.set_len(0) };
+        HandOver { fifo: self, packets, len, taken: 0 }
     }
 
     /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows the device's
@@ -186,7 +240,7 @@ impl MbufFifo {
 
     /// Moves packets to `out`, oldest first, at most `max` and as many as fit, as long as `each`
     /// answers `true`, which may change the packet. The packet for which it answers `false` stays.
-    /// Returns how many. Stops at the end of the array, as [`MbufFifo::push_while`] does.
+    /// Returns how many. Stops at the end of the array, as [`HandOver::take_while`] does.
     ///
     /// If `each` panics, the packets of the list are leaked.
     #[inline(always)]
@@ -257,7 +311,7 @@ impl MbufFifo {
     pub fn free(&mut self, n: usize, cache: &mut PoolCache) {
         assert!(n <= self.len());
         if self.complex_end != self.tail || *cache.pool() != self.pool {
-            return self.free_slowly(n, cache);
+            return self.free_mixed(n, cache);
         }
         let start = self.index(self.tail);
         let first = n.min(self.slots.len() - start);
@@ -276,20 +330,133 @@ impl MbufFifo {
         }
     }
 
-    #[cold]
     #[inline(never)]
-    fn free_slowly(&mut self, n: usize, cache: &mut PoolCache) {
-        for _ in 0..n {
-            if let Some(mbuf) = self.pop() {
-                cache.put(mbuf);
-            }
-        }
+    fn free_mixed(&mut self, n: usize, cache: &mut PoolCache) {
+        let tail = self.tail;
+        // As in `free`: whatever happens, none is freed twice.
+        self.passed(n as u32);
+        cache.put_mixed((0..n as u32).map(|at| {
+            let at = self.index(tail.wrapping_add(at));
+            // SAFETY: the slot held a packet, which the list gave up.
+            unsafe { self.slots[at].assume_init_read() }
+        }));
     }
 
     /// Forgets all packets without freeing them: a device may still use their memory.
     pub fn leak(&mut self) {
         self.passed(self.len() as u32);
         // The buffers keep the pool, and so its memory, alive for ever.
+    }
+}
+
+/// Packets on their way into an [`MbufFifo`]: see [`MbufFifo::hand_over`].
+#[derive(Debug)]
+pub struct HandOver<'a, const N: usize> {
+    fifo: &'a mut MbufFifo,
+    /// Of length 0 meanwhile: elements `taken..len` are packets that the hand-over owns.
+    packets: &'a mut ArrayVec<Mbuf, N>,
+    len: usize,
+    taken: usize,
+}
+
+impl<const N: usize> HandOver<'_, N> {
+    /// The packets that are left.
+    #[inline(always)]
+    fn rest(&self) -> &[Mbuf] {
+        let front = self.packets.as_ptr();
+        // SAFETY: elements `taken..len` are packets, which nobody else reaches meanwhile.
+        unsafe { slice::from_raw_parts(front.add(self.taken), self.len - self.taken) }
+    }
+
+    /// Packets that left the front so far.
+    #[inline(always)]
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Whether no packet is left.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.taken == self.len
+    }
+
+    /// The next packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn peek(&self) -> Option<Packet<'_>> {
+        let mbuf = self.rest().first()?;
+        Some(Packet { mbuf, is_simple: mbuf.is_simple_of(&self.fifo.pool) })
+    }
+
+    /// Packets that the list has room for.
+    #[inline(always)]
+    #[must_use]
+    pub fn free_slots(&self) -> usize {
+        self.fifo.free_slots()
+    }
+
+    /// Moves packets into the list, at most `max`, as long as `each` answers `true`. Returns how
+    /// many.
+    ///
+    /// Stops at the end of the array, too: a result smaller than asked for says nothing until
+    /// the next call answers 0.
+    #[inline(always)]
+    pub fn take_while(&mut self, max: usize, mut each: impl FnMut(Packet<'_>) -> bool) -> usize {
+        let start = self.fifo.index(self.fifo.head);
+        let room = self.fifo.free_slots().min(self.fifo.slots.len() - start);
+        let most = max.min(self.len - self.taken).min(room);
+        // SAFETY: `taken <= len`, and the array has as many elements.
+        let front = unsafe { self.packets.as_ptr().add(self.taken) };
+        let pool = self.fifo.pool.inner_ptr();
+        let slots = &mut self.fifo.slots[start..start + most];
+        let mut complex_end = 0;
+        let mut n = 0;
+        while n < slots.len() {
+            // SAFETY: one of `taken..len`, and a copy that is not dropped. It becomes the owner
+            // below, when the original leaves; if it does not, or if `each` panics, it is
+            // forgotten.
+            let mbuf = ManuallyDrop::new(unsafe { ptr::read(front.add(n)) });
+            let is_simple = mbuf.is_simple_in(pool);
+            if !each(Packet { mbuf: &mbuf, is_simple }) {
+                break;
+            }
+            slots[n].write(ManuallyDrop::into_inner(mbuf));
+            n += 1;
+            if !is_simple {
+                complex_end = n;
+            }
+        }
+        if complex_end != 0 {
+            self.fifo.complex_end = self.fifo.head.wrapping_add(complex_end as u32);
+        }
+        self.fifo.head = self.fifo.head.wrapping_add(n as u32);
+        self.taken += n;
+        n
+    }
+
+    /// Takes the next packet out without adding it to the list.
+    pub fn refuse(&mut self) -> Option<Mbuf> {
+        let mbuf = ptr::from_ref(self.rest().first()?);
+        self.taken += 1;
+        // SAFETY: the next packet, which is behind `taken` now.
+        Some(unsafe { ptr::read(mbuf) })
+    }
+}
+
+impl<const N: usize> Drop for HandOver<'_, N> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let rest = self.len - self.taken;
+        // SAFETY: elements `taken..len` are packets of the hand-over, which gives them back.
+        unsafe {
+            if self.taken != 0 && rest != 0 {
+                let front = self.packets.as_mut_ptr();
+                ptr::copy(front.add(self.taken), front, rest);
+            }
+            self.packets.set_len(rest);
+        }
     }
 }
 
@@ -348,8 +515,11 @@ mod tests {
                 next_in = next_in.wrapping_add(1);
             }
             let (had, room) = (packets.len(), fifo.free_slots());
-            let mut n = fifo.push_while(&mut packets, 16, |plain| plain.len == 20);
-            n += fifo.push_while(&mut packets, 16, |plain| plain.len == 20);
+            let mut run = fifo.hand_over(&mut packets);
+            let mut n = run.take_while(16, |packet| packet.pkt_len() == 20);
+            n += run.take_while(16, |packet| packet.pkt_len() == 20);
+            assert_eq!(run.taken(), n);
+            drop(run);
             assert_eq!(n, had.min(room));
             assert_eq!(packets.len(), had - n);
             // What did not fit is sent again first.
@@ -388,13 +558,22 @@ mod tests {
         fifo.push(original).unwrap();
         let mut more = ArrayVec::<Mbuf, 4>::new();
         more.extend([packet(&own, 5), packet(&own, 6), packet(&other, 7)]);
-        assert_eq!(fifo.push_while(&mut more, 9, |_| true), 2, "stops at the other pool's");
-        assert_eq!(more.len(), 1);
+        let mut run = fifo.hand_over(&mut more);
+        assert_eq!(run.take_while(9, |packet| packet.is_simple()), 2, "stops at the other pool's");
+        assert_eq!(run.peek().map(|packet| packet.is_simple()), Some(false));
+        assert_eq!(run.refuse().map(|mbuf| mbuf.data()[0]), Some(7));
+        assert!(run.peek().is_none() && run.refuse().is_none());
+        drop(run);
+        assert!(more.is_empty());
+        let mut last = ArrayVec::<Mbuf, 4>::new();
+        last.extend([packet(&own, 8), packet(&other, 9), packet(&own, 10), packet(&own, 11)]);
+        assert_eq!(fifo.hand_over(&mut last).take_while(3, |_| true), 3);
+        assert_eq!(last[0].data()[0], 11, "the rest moves to the front");
         fifo.free(5, &mut cache);
         assert_eq!(other.stats().in_use, 1);
         assert_eq!(clone.data()[0], 3, "shared data outlives the freed packet");
         fifo.free(1, &mut cache);
-        drop((clone, more, cache, fifo));
+        drop((clone, more, last, cache, fifo));
         assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
     }
 

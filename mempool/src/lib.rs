@@ -160,7 +160,7 @@ pub use attach::ExternalBuffer;
 pub use cache::PoolCache;
 pub use chain::{MAX_SEGMENTS, Segment, Segments};
 pub use error::{AccessError, MempoolError};
-pub use fifo::{MbufFifo, Plain};
+pub use fifo::{HandOver, MbufFifo, Packet};
 pub use flags::{OlFlags, PacketType, RxMeta, TxLengths};
 pub use keys::{PoolKeys, unique_domain};
 pub use mbuf::{Mbuf, RawMbuf};

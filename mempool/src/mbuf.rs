@@ -6,7 +6,7 @@ use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
 use crate::{
     all_same::AllSame,
     flags::{OlFlags, PacketType, RxMeta, TxLengths},
-    header::{Cold, Header, PACKET_TYPE_SHIFT, header, set_header},
+    header::{Cold, Header, PACKET_TYPE_SHIFT, PoolInner, header, set_header},
     holders::{is_writable, put_home, release},
     pool::Pool,
     refcount::RefCount,
@@ -375,6 +375,12 @@ impl Mbuf {
         OlFlags::from_bits_truncate(header!(self, flags))
     }
 
+    /// The flags, and the packet type above them.
+    #[inline(always)]
+    pub(crate) fn raw_flags(&self) -> u32 {
+        header!(self, flags)
+    }
+
     /// Replaces the flags.
     #[inline]
     pub fn set_flags(&mut self, flags: OlFlags) {
@@ -456,7 +462,13 @@ impl Mbuf {
     #[inline]
     #[must_use]
     pub fn is_simple_of(&self, pool: &Pool) -> bool {
-        header!(self, pool) == pool.inner_ptr() && self.is_simple()
+        self.is_simple_in(pool.inner_ptr())
+    }
+
+    /// The same, for whom has looked up the pool.
+    #[inline(always)]
+    pub(crate) fn is_simple_in(&self, pool: NonNull<PoolInner>) -> bool {
+        header!(self, pool) == pool && self.is_simple()
     }
 
     /// Whether all are [`Mbuf::is_simple_of`] `pool`, with no branch per packet.

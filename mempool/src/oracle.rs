@@ -349,8 +349,10 @@ impl State {
         let expected = run.min(most).min(room).min(Self::to_the_end(self.pushed));
         let (mut mbufs, mut segs): (ArrayVec<Mbuf, 8>, Vec<_>) = self.held.drain(..want).unzip();
         let mut lens = segs.iter().map(|segs: &Vec<Segment>| segs[0].bytes.len());
-        let each = |plain: crate::Plain| Some(usize::from(plain.len)) == lens.next();
-        assert_eq!(self.fifo.push_while(&mut mbufs, most, each), expected);
+        let each = |packet: crate::Packet<'_>| {
+            packet.is_simple() && Some(packet.data_len()) == lens.next()
+        };
+        assert_eq!(self.fifo.hand_over(&mut mbufs).take_while(most, each), expected);
         self.listed.extend(segs.drain(..expected));
         self.pushed += expected;
         assert_eq!(mbufs.len(), want - expected);

@@ -52,26 +52,39 @@ pub(super) const CASES: [Case; 17] = [
     }),
     // Every second packet with checksums, every fourth with a tag.
     case("tx_mixed", || Box::new(Tx::new(&config(), Packets::Made(mixed)))),
-    case("tx_segments_2", || Box::new(Tx::new(&config(), Packets::Made(|mix| mix.chain(2))))),
-    case("tx_segments_3", || Box::new(Tx::new(&config(), Packets::Made(|mix| mix.chain(3))))),
-    case("tx_segments_4", || Box::new(Tx::new(&config(), Packets::Made(|mix| mix.chain(4))))),
+    case("tx_segments_2", || {
+        Box::new(Tx::new(&config(), Packets::Made(|_, cache| chain(cache, 2))))
+    }),
+    case("tx_segments_3", || {
+        Box::new(Tx::new(&config(), Packets::Made(|_, cache| chain(cache, 3))))
+    }),
+    case("tx_segments_4", || {
+        Box::new(Tx::new(&config(), Packets::Made(|_, cache| chain(cache, 4))))
+    }),
     case("tx_segments_2_checksums", || {
-        Box::new(Tx::new(&config(), Packets::Made(|mix| mix.flagged(CHECKSUMS))))
+        Box::new(Tx::new(
+            &config(),
+            Packets::Made(|_, cache| {
+                let mut mbuf = chain(cache, 2);
+                mbuf.set_flags(CHECKSUMS);
+                mbuf
+            }),
+        ))
     }),
     // A clone, whose original stays.
     case("tx_clones", || {
         Box::new(Tx::new(
             &config(),
-            Packets::Made(|mix| mix.original.clone_ref(&mut mix.cache).expect("a buffer")),
+            Packets::Made(|mix, cache| mix.original.clone_ref(cache).expect("a buffer")),
         ))
     }),
     // A header in the queue's pool, its data in a clone.
     case("tx_header_and_clone", || {
         Box::new(Tx::new(
             &config(),
-            Packets::Made(|mix| {
-                let mut mbuf = mix.chain(1);
-                let clone = mix.original.clone_ref(&mut mix.cache).expect("a buffer");
+            Packets::Made(|mix, cache| {
+                let mut mbuf = packet(cache);
+                let clone = mix.original.clone_ref(cache).expect("a buffer");
                 mbuf.chain(clone).expect("two segments");
                 mbuf
             }),
@@ -79,7 +92,7 @@ pub(super) const CASES: [Case; 17] = [
     }),
     case("tx_external", || Box::new(Tx::new(&config(), Packets::Made(Mix::external)))),
     case("tx_other_pool", || {
-        Box::new(Tx::new(&config(), Packets::Made(|mix| packet(&mut mix.other))))
+        Box::new(Tx::new(&config(), Packets::Made(|mix, _| packet(&mut mix.other))))
     }),
 ];
 
@@ -97,8 +110,16 @@ fn lengthen(mbuf: &mut Mbuf, len_bytes: usize) {
     mbuf.append(len_bytes - mbuf.pkt_len()).expect("room");
 }
 
-fn mixed(mix: &mut Mix) -> Mbuf {
-    let mut mbuf = packet(&mut mix.cache);
+fn chain(cache: &mut PoolCache, segments: usize) -> Mbuf {
+    let mut mbuf = packet(cache);
+    for _ in 1..segments {
+        mbuf.chain(packet(cache)).expect("a short chain");
+    }
+    mbuf
+}
+
+fn mixed(mix: &mut Mix, cache: &mut PoolCache) -> Mbuf {
+    let mut mbuf = packet(cache);
     mix.made += 1;
     match mix.made % 4 {
         0 | 2 => mbuf.set_flags(CHECKSUMS),
@@ -110,7 +131,6 @@ fn mixed(mix: &mut Mix) -> Mbuf {
 
 /// What packets are made of.
 struct Mix {
-    cache: PoolCache,
     other: PoolCache,
     original: Mbuf,
     made: u64,
@@ -118,26 +138,11 @@ struct Mix {
 
 impl Mix {
     fn new(bench: &Bench) -> Self {
-        let mut cache = bench.pool.cache();
-        let other = bench.second_pool().cache();
-        Self { original: packet(&mut cache), cache, other, made: 0 }
+        let original = packet(&mut bench.pool.cache());
+        Self { original, other: bench.second_pool().cache(), made: 0 }
     }
 
-    fn chain(&mut self, segments: usize) -> Mbuf {
-        let mut mbuf = packet(&mut self.cache);
-        for _ in 1..segments {
-            mbuf.chain(packet(&mut self.cache)).expect("a short chain");
-        }
-        mbuf
-    }
-
-    fn flagged(&mut self, flags: OlFlags) -> Mbuf {
-        let mut mbuf = self.chain(2);
-        mbuf.set_flags(flags);
-        mbuf
-    }
-
-    fn external(&mut self) -> Mbuf {
+    fn external(&mut self, cache: &mut PoolCache) -> Mbuf {
         static BYTES: [u8; FRAME_BYTES as usize] = [0; FRAME_BYTES as usize];
         let buffer = ExternalBuffer {
             ptr: NonNull::from(&BYTES).cast(),
@@ -150,7 +155,7 @@ impl Mix {
             free: |_, _| (),
             opaque: 0,
         };
-        let mut mbuf = self.cache.get().expect("a buffer");
+        let mut mbuf = cache.get().expect("a buffer");
         attach(&mut mbuf, buffer);
         mbuf
     }
@@ -168,7 +173,7 @@ enum Packets {
     /// Buffers out of the pool, which look as this made them look once.
     Raw(fn(&mut Mbuf)),
     /// Packets that this makes, each before it is sent.
-    Made(fn(&mut Mix) -> Mbuf),
+    Made(fn(&mut Mix, &mut PoolCache) -> Mbuf),
 }
 
 struct Tx {
@@ -218,7 +223,7 @@ impl Work for Tx {
         self.runs += 1;
         if let Packets::Made(make) = self.packets {
             for burst in &mut self.bursts {
-                (0..BURST).for_each(|_| burst.push(make(&mut self.mix)));
+                (0..BURST).for_each(|_| burst.push(make(&mut self.mix, self.queue.cache())));
             }
         }
     }

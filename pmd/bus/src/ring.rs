@@ -140,10 +140,18 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
     #[inline(always)]
     #[must_use]
     pub fn at(&self, index: u32) -> Slot<'r, STRIDE> {
-        let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
+        self.at_byte(index.wrapping_mul(Ring::<STRIDE>::STRIDE32))
+    }
+
+    /// The entry that holds the byte `position`, modulo the bytes of the ring: for walks that
+    /// count in bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn at_byte(&self, position: u32) -> Slot<'r, STRIDE> {
+        let offset = position & self.byte_mask;
         // SAFETY: (1) the mask keeps `offset + STRIDE` within the ring's length, which `Ring::new`
-        // checked against the buffer; (2) the ring, borrowed for `'r`, keeps the buffer. The
-        // wrapping product is exact modulo 2^32, and the ring's length divides 2^32.
+        // checked against the buffer; (2) the ring, borrowed for `'r`, keeps the buffer. A
+        // position that wraps is exact modulo 2^32, and the ring's length divides 2^32.
         let ptr = unsafe { self.base.add(offset as usize) };
         Slot { ptr, ring: PhantomData }
     }

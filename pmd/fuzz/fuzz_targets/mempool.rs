@@ -6,7 +6,7 @@ mod oracle;
 
 use arbitrary::{Result, Unstructured};
 use ferrocx_mempool::{
-    ExternalBuffer, Mbuf, MbufFifo, OlFlags, Piece, Plain, Pool, PoolCache, PoolConfig, PoolKeys,
+    ExternalBuffer, Mbuf, MbufFifo, OlFlags, Packet, Piece, Pool, PoolCache, PoolConfig, PoolKeys,
     RegionConfig,
 };
 use libfuzzer_sys::fuzz_target;

@@ -1,162 +1,445 @@
-//! Requests for one packet: SEND with offloads and chains, LSO, and data copied into the ring.
+//! Requests: what the device reads about packets.
 
 use arrayvec::ArrayVec;
-use ferrocx_core::wq::{Control, EthHeader, blocks_of};
-use ferrocx_mempool::{Mbuf, OlFlags, Segment};
-use ferrocx_prm::Layout;
-use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth, InlineHeader, MAX_DS, Opcode};
+use ferrocx_core::RegionKeys;
+use ferrocx_core::wq::{
+    Control, SendRing, Wqe, blocks_of, header_units, inline_units, put_data, put_eth,
+};
+use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment, TxLengths};
+use ferrocx_prm::wqe::{DS_BYTES, DS_PER_BLOCK, ETH_VLAN_INSERT, Eth, MAX_DS, Opcode};
 
-use super::{HEADER_DS, TxRing};
+use crate::stats::TxStats;
 
+/// Units that control and Ethernet segment take.
+const HEADER_DS: u32 = 2;
+/// Flags that say something about a request.
+const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
+/// Requests that packets may share.
+const CHECKSUMS: OlFlags = OlFlags::TX_IP_CSUM.union(OlFlags::TX_L4_CSUM);
+/// Requests that concern one packet.
+const ALONE: OlFlags = OlFlags::TX_VLAN_INSERT.union(OlFlags::TX_TSO);
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
 /// TCP with options.
 const MAX_HEADER_BYTES: usize = 256;
-/// Bytes of the two MAC addresses, and of a VLAN tag.
+/// Bytes of the two MAC addresses.
 const MACS_BYTES: usize = 12;
-const TAG_BYTES: usize = 4;
 /// Tag protocol identifier of a VLAN tag. Source: IEEE 802.1Q.
 const TPID: [u8; 2] = [0x81, 0x00];
 
-/// Headers that stand in the request instead of in the buffer.
+/// Headers that had to be gathered, or changed, before they go into a request.
 type Header = ArrayVec<u8, MAX_HEADER_BYTES>;
 
-/// What a packet's request looks like.
-struct Plan {
-    opcode: Opcode,
-    /// Checksum requests and segment size, in their word of the Ethernet segment.
-    flags_mss: u32,
-    /// The tag that the device inserts.
-    vlan: Option<u16>,
-    header: Header,
-    /// Bytes of the packet that `header` stands for.
-    skip: usize,
-    /// Length in 16-byte units.
-    ds: u32,
-    /// Copy the data instead of pointing at it.
-    copy: bool,
+/// Why a packet at the front is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The ring has no room for it now.
+    Full,
+    /// No request can describe it.
+    Never,
 }
 
-impl TxRing {
-    /// Sends the first packet with a request of its own. `false` if the ring has no room for it;
-    /// a packet that cannot be sent is freed and counted.
-    #[inline(never)]
-    pub(super) fn send_alone<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> bool {
-        let Some(mbuf) = packets.first() else { return true };
-        let Some(plan) = self.plan(mbuf) else {
-            self.stats.dropped += 1;
-            let mbuf = packets.remove(0);
-            self.cache.put(mbuf);
-            return true;
+/// The ring, and all that decides what a packet's request looks like.
+pub(super) struct Requests {
+    pub(super) ring: SendRing,
+    /// Packets may share a request.
+    pub(super) multi_packet: bool,
+    /// Packets up to here are copied into their request.
+    pub(super) inline_bytes: usize,
+    /// Headers that each request must carry.
+    pub(super) min_inline: usize,
+    pub(super) vlan_insert: bool,
+    pub(super) max_tso_bytes: usize,
+    /// Turns an address of the own pool into one of the device.
+    pub(super) va_to_iova: u64,
+    pub(super) lkey_be: u32,
+    /// Regions in whose buffers stand the addresses and keys of another device.
+    pub(super) elsewhere: Vec<RegionKeys>,
+}
+
+/// The word of checksum requests for a packet's flags.
+#[inline(always)]
+const fn checksums(flags: OlFlags) -> u32 {
+    const SHIFT: u32 =
+        Eth::L3_CSUM.mask().trailing_zeros() - OlFlags::TX_IP_CSUM.bits().trailing_zeros();
+    const { assert!(OlFlags::TX_IP_CSUM.bits() << SHIFT == Eth::L3_CSUM.mask()) };
+    const { assert!(OlFlags::TX_L4_CSUM.bits() << SHIFT == Eth::L4_CSUM.mask()) };
+    (flags.bits() & CHECKSUMS.bits()) << SHIFT
+}
+
+/// How a packet is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// In a request that it may share.
+    Shared,
+    /// By a request of one block that points to it.
+    Single,
+    /// By a request that holds its first bytes and points to the rest.
+    Headed,
+    /// By any other request.
+    Other,
+}
+
+/// The word that has a tag inserted.
+#[inline(always)]
+const fn insert_vlan(tci: u16) -> u32 {
+    Eth::INLINE_HDR_SZ.of(ETH_VLAN_INSERT) | tci as u32
+}
+
+impl Requests {
+    /// Posts requests for packets at the front, one for many or one for each, as long as they are
+    /// alike; says why not if it posts none.
+    #[inline]
+    pub(super) fn post<const N: usize>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+    ) -> Result<(), Refusal> {
+        let Some(first) = packets.peek() else { return Ok(()) };
+        let count = match self.kind(&first) {
+            Kind::Shared => {
+                let flags = first.flags() & OFFLOADS;
+                let word = checksums(flags);
+                let is_plain = |packet: &Packet<'_>| !packet.wants(OFFLOADS);
+                let is_alike = |packet: &Packet<'_>| packet.flags() & OFFLOADS == flags;
+                if self.inline_bytes != 0 || !first.is_simple() {
+                    self.post_many::<N, false>(packets, stats, is_alike, word)
+                } else if word != 0 {
+                    self.post_many::<N, true>(packets, stats, is_alike, word)
+                } else {
+                    self.post_many::<N, true>(packets, stats, is_plain, 0)
+                }
+            }
+            Kind::Single => self.post_singles(packets, stats),
+            Kind::Headed => self.post_headed(packets, stats),
+            Kind::Other => 0,
         };
-        if blocks_of(plan.ds) > self.ring.free_blocks() || self.elts.free_slots() == 0 {
-            return false;
-        }
-        let mbuf = packets.remove(0);
-        self.stats.packets += 1;
-        self.stats.bytes += mbuf.pkt_len() as u64;
-        self.write(&mbuf, &plan);
-        self.keep(mbuf);
-        true
+        // What the quick ways do not take, this one does, or says why not.
+        if count == 0 { self.post_others(packets, stats) } else { Ok(()) }
     }
 
-    /// Decides how a packet is sent. `None` if it cannot be.
-    fn plan(&self, mbuf: &Mbuf) -> Option<Plan> {
-        let flags = mbuf.flags();
-        let len = mbuf.pkt_len();
-        if len == 0 {
-            return None;
+    /// How a packet is sent, as a rule: one that the quick way refuses goes the way of
+    /// [`Kind::Other`].
+    #[inline(always)]
+    fn kind(&self, packet: &Packet<'_>) -> Kind {
+        let alone = packet.flags() & ALONE;
+        if alone.is_empty()
+            && self.multi_packet
+            && packet.data_len() != 0
+            && (packet.is_simple() || packet.nb_segs() == 1)
+        {
+            Kind::Shared
+        } else if !packet.is_simple() || packet.data_len() <= self.inline_bytes {
+            Kind::Other
+        } else if alone == OlFlags::TX_TSO || (alone.is_empty() && self.min_inline != 0) {
+            Kind::Headed
+        } else if alone.is_empty()
+            || (alone == OlFlags::TX_VLAN_INSERT && self.vlan_insert && self.min_inline == 0)
+        {
+            Kind::Single
+        } else {
+            Kind::Other
         }
-        let mut flags_mss = 0;
-        if flags.contains(OlFlags::TX_IP_CSUM) {
-            flags_mss |= Eth::L3_CSUM.mask();
-        }
-        if flags.contains(OlFlags::TX_L4_CSUM) {
-            flags_mss |= Eth::L4_CSUM.mask();
-        }
-        let mut opcode = Opcode::SEND;
-        let mut skip = usize::from(self.min_inline).min(len);
-        if flags.contains(OlFlags::TX_TSO) {
-            let lengths = mbuf.tx_lengths();
-            let l2_l3 = usize::from(lengths.l2_len) + usize::from(lengths.l3_len);
-            let headers = l2_l3 + usize::from(lengths.l4_len);
-            let payload = len.checked_sub(headers)?;
-            let fits = payload != 0
-                && payload <= self.max_tso_bytes as usize
-                && lengths.tso_mss != 0
-                && lengths.l4_len != 0
-                && lengths.l2_len as usize >= MACS_BYTES + 2;
-            if !fits {
-                return None;
+    }
+
+    /// Posts one request for the packets at the front, as many as it holds: single segments with
+    /// like flags. Those up to `inline_bytes` are copied; but where it is told that all are
+    /// `SIMPLE` and longer, it stops at the first that is not. Source: reference 6.3, "Enhanced
+    /// multi-packet WQE".
+    #[inline(never)]
+    fn post_many<const N: usize, const SIMPLE: bool>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+        is_alike: impl Fn(&Packet<'_>) -> bool,
+        flags_mss: u32,
+    ) -> usize {
+        let room = (self.ring.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
+        let mut left = room.min(MAX_DS - HEADER_DS);
+        let mut wqe = self.ring.begin();
+        let eth = wqe.unit();
+        let (lkey_be, va_to_iova) = (self.lkey_be, self.va_to_iova);
+        let mut bytes = 0;
+        let count = packets.take_while(left as usize, |packet| {
+            let len = packet.data_len();
+            if SIMPLE {
+                if !packet.is_simple() || !is_alike(&packet) || len == 0 {
+                    return false;
+                }
+                let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
+                wqe.data(len as u32, lkey_be, addr);
+                bytes += len;
+                return true;
             }
-            // A segment's checksums are the device's business in any case.
-            flags_mss |= Eth::L4_CSUM.mask() | Eth::L3_CSUM.mask() | u32::from(lengths.tso_mss);
-            opcode = Opcode::LSO;
-            skip = headers;
+            if self.kind(&packet) != Kind::Shared || !is_alike(&packet) {
+                return false;
+            }
+            // Foreign memory is never read by the processor.
+            let data = packet.segments().next().filter(|first| !first.is_foreign());
+            let data = data.filter(|_| len <= self.inline_bytes);
+            let units = if data.is_some() { inline_units(len) } else { 1 };
+            if units > left {
+                return false;
+            }
+            match data {
+                Some(data) => wqe.inline_one(data.data()),
+                None => self.gather(&mut wqe, &packet),
+            }
+            left -= units;
+            bytes += len;
+            true
+        });
+        if count != 0 {
+            put_eth(eth, flags_mss, 0);
+            let ds = wqe.ds();
+            self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
+            stats.packets += count as u64;
+            stats.bytes += bytes as u64;
         }
-        let (mut vlan, mut tag) = (None, None);
+        count
+    }
+
+    /// Posts a request of one block for each simple packet at the front, as long as they want a tag
+    /// or none as the first does.
+    #[inline(never)]
+    fn post_singles<const N: usize>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+    ) -> usize {
+        let Some(alone) = packets.peek().map(|first| first.flags() & ALONE) else { return 0 };
+        let (lkey_be, va_to_iova) = (self.lkey_be, self.va_to_iova);
+        let (ring, blocks, inline_bytes) = (&self.ring, self.ring.blocks(), self.inline_bytes);
+        let (mut pi, mut bytes, mut last) = (ring.pi, 0, None);
+        let count = packets.take_while(ring.free_blocks() as usize, |packet| {
+            let (flags, len) = (packet.flags(), packet.data_len());
+            if !packet.is_simple() || flags & ALONE != alone || len <= inline_bytes {
+                return false;
+            }
+            let tag = if alone.is_empty() { 0 } else { insert_vlan(packet.vlan_tci()) };
+            let block = blocks.at(pi as u32);
+            put_eth(block.part::<DS_BYTES, DS_BYTES>(), checksums(flags), tag);
+            let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
+            put_data(block.part::<{ 2 * DS_BYTES }, DS_BYTES>(), len as u32, lkey_be, addr);
+            last = Some(ring.written((block, pi), Control::new(Opcode::SEND), HEADER_DS + 1, 1));
+            pi += 1;
+            bytes += len;
+            true
+        });
+        if let Some(last) = last {
+            self.ring.post(last);
+        }
+        stats.packets += count as u64;
+        stats.bytes += bytes as u64;
+        count
+    }
+
+    /// Posts a request with the headers of each simple packet at the front: those to be cut into
+    /// segments, and all of a queue that wants headers inline.
+    #[inline(never)]
+    fn post_headed<const N: usize>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+    ) -> usize {
+        let mut bytes = 0;
+        let count = packets.take_while(usize::MAX, |packet| {
+            if self.kind(&packet) != Kind::Headed {
+                return false;
+            }
+            let (mut headers, mut word) = (self.min_inline, checksums(packet.flags()));
+            let mut opcode = Opcode::SEND;
+            if packet.wants(OlFlags::TX_TSO) {
+                let Some(large) = self.large(&packet) else { return false };
+                ((headers, word), opcode) = (large, Opcode::LSO);
+            }
+            let len = packet.data_len();
+            let Some(first) = packet.segments().next() else { return false };
+            if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES {
+                return false;
+            }
+            let ds = HEADER_DS + header_units(headers) + 1;
+            if blocks_of(ds) > self.ring.free_blocks() {
+                return false;
+            }
+            let mut wqe = self.ring.begin();
+            wqe.eth(word, &first.data()[..headers]);
+            let addr = (packet.data_address() + headers) as u64;
+            wqe.data((len - headers) as u32, self.lkey_be, addr.wrapping_add(self.va_to_iova));
+            self.ring.close(Control::new(opcode), ds, blocks_of(ds));
+            bytes += len;
+            true
+        });
+        stats.packets += count as u64;
+        stats.bytes += bytes as u64;
+        count
+    }
+
+    /// Bytes of headers of a packet that is to be cut into segments, and the word of its checksum
+    /// requests and segment size. `None` for lengths that contradict the packet.
+    #[inline(always)]
+    fn large(&self, packet: &Packet<'_>) -> Option<(usize, u32)> {
+        let TxLengths { l2_len, l3_len, l4_len, tso_mss } = packet.tx_lengths();
+        let headers = usize::from(l2_len) + usize::from(l3_len) + usize::from(l4_len);
+        let payload = packet.pkt_len().checked_sub(headers)?;
+        let fits = payload != 0
+            && payload <= self.max_tso_bytes
+            && tso_mss != 0
+            && l4_len != 0
+            && usize::from(l2_len) >= MACS_BYTES + 2;
+        // A segment's checksums are the device's business in any case.
+        fits.then(|| (headers, checksums(CHECKSUMS) | u32::from(tso_mss)))
+    }
+
+    /// Posts a request for each packet at the front that there is no quicker way for.
+    #[inline(never)]
+    fn post_others<const N: usize>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+    ) -> Result<(), Refusal> {
+        if packets.free_slots() == 0 {
+            return Err(Refusal::Full);
+        }
+        let (mut refusal, mut bytes) = (Ok(()), 0);
+        let count = packets.take_while(usize::MAX, |packet| {
+            // The first may have been refused by a quicker way.
+            if bytes != 0 && self.kind(&packet) != Kind::Other {
+                return false;
+            }
+            refusal = self.post_one(&packet);
+            if refusal.is_ok() {
+                bytes += packet.pkt_len();
+            }
+            refusal.is_ok()
+        });
+        stats.packets += count as u64;
+        stats.bytes += bytes as u64;
+        if count == 0 { refusal } else { Ok(()) }
+    }
+
+    /// Posts a request for one packet.
+    #[inline(always)]
+    fn post_one(&mut self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let inserts = packet.wants(OlFlags::TX_VLAN_INSERT);
+        let has_header = self.min_inline != 0
+            || packet.pkt_len() <= self.inline_bytes
+            || packet.wants(OlFlags::TX_TSO)
+            || (inserts && !self.vlan_insert);
+        if has_header {
+            return self.post_with_header(packet);
+        }
+        self.make_room(HEADER_DS as usize + packet.nb_segs())?;
+        let mut wqe = self.ring.begin();
+        let tag = if inserts { insert_vlan(packet.vlan_tci()) } else { 0 };
+        put_eth(wqe.unit(), checksums(packet.flags()), tag);
+        self.gather(&mut wqe, packet);
+        let ds = wqe.ds();
+        self.ring.close(Control::new(Opcode::SEND), ds, blocks_of(ds));
+        Ok(())
+    }
+
+    /// Makes sure that a request of up to `ds` units can be written.
+    #[inline(always)]
+    fn make_room(&self, ds: usize) -> Result<(), Refusal> {
+        if ds > MAX_DS as usize {
+            return Err(Refusal::Never);
+        }
+        if blocks_of(ds as u32) > self.ring.free_blocks() {
+            return Err(Refusal::Full);
+        }
+        Ok(())
+    }
+
+    /// Posts a request that holds headers of the packet, or all of it.
+    #[inline(never)]
+    fn post_with_header(&mut self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let (flags, len) = (packet.flags(), packet.pkt_len());
+        let (mut opcode, mut flags_mss) = (Opcode::SEND, checksums(flags));
+        let mut skip = self.min_inline.min(len);
+        if flags.contains(OlFlags::TX_TSO) {
+            (skip, flags_mss) = self.large(packet).ok_or(Refusal::Never)?;
+            opcode = Opcode::LSO;
+        }
+        // The device inserts a tag where no header stands.
+        let (mut word, mut tag) = (0, None);
         if flags.contains(OlFlags::TX_VLAN_INSERT) {
             if self.vlan_insert && skip == 0 {
-                vlan = Some(mbuf.vlan_tci());
+                word = insert_vlan(packet.vlan_tci());
             } else {
-                tag = Some(mbuf.vlan_tci());
+                tag = Some(packet.vlan_tci());
                 skip = skip.max(MACS_BYTES + 2);
             }
         }
-        let header = header(mbuf, skip, tag)?;
+        let first = packet.segments().next().filter(|first| !first.is_foreign());
+        let start = first.as_ref().map_or([].as_slice(), Segment::data);
+        let mut room = Header::new();
+        let header = match start.get(..skip) {
+            Some(header) if tag.is_none() && skip <= MAX_HEADER_BYTES => header,
+            _ => gather_header(&mut room, packet, skip, tag).ok_or(Refusal::Never)?,
+        };
         // A header of one byte is none.
-        if header.len() == 1 {
-            return None;
+        if header.len() == 1 || len == 0 {
+            return Err(Refusal::Never);
         }
         // Foreign memory is the device's to read: for the processor each word may be a round trip.
-        let copy = opcode == Opcode::SEND
-            && len <= usize::from(self.inline_bytes)
-            && !mbuf.segments().any(|segment| segment.is_foreign());
-        let header_ds = header.len().saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES);
-        let data_ds = if copy {
-            match len - skip {
-                0 => 0,
-                rest => (InlineHeader::SIZE_BYTES + rest).div_ceil(DS_BYTES),
-            }
-        } else {
-            parts(mbuf, skip).count()
+        let is_copied = opcode == Opcode::SEND
+            && len <= self.inline_bytes
+            && !packet.segments().any(|segment| segment.is_foreign());
+        let data_ds = match len - skip {
+            0 => 0,
+            rest if is_copied => inline_units(rest) as usize,
+            _ => packet.nb_segs(),
         };
-        let ds = HEADER_DS as usize + header_ds + data_ds;
-        let ds = u32::try_from(ds).ok().filter(|ds| *ds <= MAX_DS)?;
-        Some(Plan { opcode, flags_mss, vlan, header, skip, ds, copy })
-    }
-
-    /// Writes a planned request.
-    fn write(&mut self, mbuf: &Mbuf, plan: &Plan) {
-        let header = match plan.vlan {
-            Some(tci) => EthHeader::InsertVlan(tci),
-            None => EthHeader::Inline(&plan.header),
-        };
+        self.make_room((HEADER_DS + header_units(header.len())) as usize + data_ds)?;
         let mut wqe = self.ring.begin();
-        wqe.eth(plan.flags_mss, header);
-        if plan.copy {
-            let len = mbuf.pkt_len() - plan.skip;
-            if len != 0 {
-                wqe.inline(len, parts(mbuf, plan.skip).map(Part::data));
-            }
+        if header.is_empty() {
+            put_eth(wqe.unit(), flags_mss, word);
         } else {
-            for part in parts(mbuf, plan.skip) {
-                let (lkey_be, address) = self.translate(&part);
-                wqe.data(part.len() as u32, lkey_be, address);
+            wqe.eth(flags_mss, header);
+        }
+        if is_copied && start.len() == len && skip != len {
+            wqe.inline_one(&start[skip..]);
+        } else if is_copied && skip != len {
+            wqe.inline(len - skip, parts(packet, skip).map(|part| part.data()));
+        } else {
+            for Part { segment, skipped } in parts(packet, skip) {
+                let (lkey_be, addr) = self.place(&segment);
+                wqe.data((segment.data_len() - skipped) as u32, lkey_be, addr + skipped as u64);
             }
         }
-        self.ring.close(Control::new(plan.opcode), plan.ds, blocks_of(plan.ds));
+        let ds = wqe.ds();
+        self.ring.close(Control::new(opcode), ds, blocks_of(ds));
+        Ok(())
     }
 
-    /// Key and address by which this device reaches a piece of a packet, wherever it lies.
-    fn translate(&self, part: &Part<'_>) -> (u32, u64) {
-        let address = part.address();
-        match self.regions.iter().find(|region| region.addresses.contains(&address)) {
-            Some(region) => (region.lkey_be, (address as u64).wrapping_add(region.va_to_iova)),
-            // An external buffer: whoever attached it named this device's key and address.
-            None => {
-                let Part { segment, skipped } = part;
-                (segment.lkey_be(), segment.data_iova() + *skipped as u64)
+    /// Appends data segments for those of a packet, wherever they lie.
+    #[inline(always)]
+    fn gather(&self, wqe: &mut Wqe<'_>, packet: &Packet<'_>) {
+        for segment in packet.segments() {
+            let len = segment.data_len();
+            if len != 0 {
+                let (lkey_be, addr) = self.place(&segment);
+                wqe.data(len as u32, lkey_be, addr);
             }
+        }
+    }
+
+    /// Key and address by which this device reaches a segment: those that stand in its buffer,
+    /// unless another device stamped it.
+    #[inline(always)]
+    fn place(&self, segment: &Segment<'_>) -> (u32, u64) {
+        if self.elsewhere.is_empty() {
+            return (segment.lkey_be(), segment.data_iova());
+        }
+        self.translate(segment)
+    }
+
+    #[inline(never)]
+    fn translate(&self, segment: &Segment<'_>) -> (u32, u64) {
+        let address = segment.data_address();
+        match self.elsewhere.iter().find(|region| region.addresses.contains(&address)) {
+            Some(region) => (region.lkey_be, (address as u64).wrapping_add(region.va_to_iova)),
+            None => (segment.lkey_be(), segment.data_iova()),
         }
     }
 }
@@ -168,23 +451,15 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn len(&self) -> usize {
-        self.segment.data_len() - self.skipped
-    }
-
-    fn address(&self) -> usize {
-        self.segment.data_address() + self.skipped
-    }
-
-    fn data(self) -> &'a [u8] {
+    fn data(&self) -> &'a [u8] {
         &self.segment.data()[self.skipped..]
     }
 }
 
 /// The bytes behind the first `skip` of a packet, by segment. Empty pieces are left out.
-fn parts(mbuf: &Mbuf, skip: usize) -> impl Iterator<Item = Part<'_>> {
-    let mut skip = skip;
-    mbuf.segments().filter_map(move |segment| {
+#[inline(always)]
+fn parts<'a>(packet: &Packet<'a>, mut skip: usize) -> impl Iterator<Item = Part<'a>> {
+    packet.segments().filter_map(move |segment| {
         let len = segment.data_len();
         let skipped = skip.min(len);
         skip -= skipped;
@@ -194,22 +469,24 @@ fn parts(mbuf: &Mbuf, skip: usize) -> impl Iterator<Item = Part<'_>> {
 
 /// The first `skip` bytes of a packet, with a VLAN tag put behind the MAC addresses. `None` if
 /// they are too long, or the packet too short.
-fn header(mbuf: &Mbuf, skip: usize, tag: Option<u16>) -> Option<Header> {
-    let mut header = Header::new();
-    let len = skip + if tag.is_some() { TAG_BYTES } else { 0 };
-    if len > MAX_HEADER_BYTES {
-        return None;
-    }
+#[inline(never)]
+fn gather_header<'a>(
+    room: &'a mut Header,
+    packet: &Packet<'_>,
+    skip: usize,
+    tag: Option<u16>,
+) -> Option<&'a [u8]> {
     let mut bytes = [0; MAX_HEADER_BYTES];
-    if !mbuf.read(0, &mut bytes[..skip]) {
+    let bytes = bytes.get_mut(..skip)?;
+    if !packet.read(0, bytes) {
         return None;
     }
-    let split = if tag.is_some() { MACS_BYTES } else { 0 };
-    header.try_extend_from_slice(&bytes[..split]).ok()?;
+    let (macs, rest) = bytes.split_at(if tag.is_some() { MACS_BYTES } else { 0 });
+    room.try_extend_from_slice(macs).ok()?;
     if let Some(tci) = tag {
-        header.try_extend_from_slice(&TPID).ok()?;
-        header.try_extend_from_slice(&tci.to_be_bytes()).ok()?;
+        room.try_extend_from_slice(&TPID).ok()?;
+        room.try_extend_from_slice(&tci.to_be_bytes()).ok()?;
     }
-    header.try_extend_from_slice(&bytes[split..skip]).ok()?;
-    Some(header)
+    room.try_extend_from_slice(rest).ok()?;
+    Some(room)
 }

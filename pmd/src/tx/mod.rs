@@ -4,9 +4,10 @@
 //!
 //! | packet | work request |
 //! |---|---|
-//! | one buffer, no offload, device without inline needs | one data segment in a multi-packet request (enhanced MPW) |
+//! | one buffer of any pool, no offload, device without inline needs | one data segment in a multi-packet request (enhanced MPW) |
 //! | the same, up to `inline_bytes` | copied into the multi-packet request |
-//! | chain, checksum, VLAN, device that wants headers inline | a SEND request of its own |
+//! | the same, with checksums to fill in | shares a request with others that want the same |
+//! | chain, VLAN, device that wants headers inline | a SEND request of its own |
 //! | TSO | an LSO request of its own, headers inline |
 //! | with a segment in [foreign](ferrocx_mempool::Mbuf::is_foreign) memory | the same, never copied: the processor reads of it only headers that a device wants inline |
 //! | cannot be described (too many segments, lengths that contradict each other) | none: it is freed and counted as dropped |
@@ -25,41 +26,34 @@ mod slow;
 mod tests;
 
 use arrayvec::ArrayVec;
-use ferrocx_core::wq::{Control, SendRing, SqAttr, blocks_of, put_data, put_eth};
+use ferrocx_core::wq::{SendRing, SqAttr};
 use ferrocx_core::{
     ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, QueueFault, QueueState,
     RegionKeys, Uar,
 };
-use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, Pool, PoolCache};
+use ferrocx_mempool::{Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
-use ferrocx_prm::wqe::{DS_PER_BLOCK, MAX_DS, Opcode};
 
 use crate::config::TxQueueConfig;
 use crate::stats::TxStats;
+use build::{Refusal, Requests};
 
-/// Units that control and Ethernet segment take.
-const HEADER_DS: u32 = 2;
-/// Packets of one multi-packet request: as many data segments as fit. Source: reference 6.3.
-const MAX_PACKETS: usize = (MAX_DS - HEADER_DS) as usize;
 /// Packets after which a completion is asked for.
-const SIGNAL_EVERY: u32 = 32;
+const SIGNAL_EVERY: u64 = 32;
 /// Completions read in one burst at most, so that a burst's length stays bounded.
 const COMPLETIONS_PER_BURST: usize = 4;
-/// Flags that keep a packet out of a multi-packet request.
-const OFFLOADS: OlFlags = OlFlags::TX_IP_CSUM
-    .union(OlFlags::TX_L4_CSUM)
-    .union(OlFlags::TX_VLAN_INSERT)
-    .union(OlFlags::TX_TSO);
 
 /// A completion that was asked for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Signal {
     /// First block of the request that asked.
     wqe_index: u16,
+    /// End of the buffers of it and all before, see [`MbufFifo::end`].
+    elts_end: u32,
     /// Position behind it.
     end: u64,
-    /// First buffer behind those of it and all before.
-    elts_end: u32,
+    /// Packets up to there.
+    packets: u64,
 }
 
 /// A send queue. Belongs to one core at a time: bursts take `&mut self`.
@@ -74,27 +68,20 @@ pub struct TxQueue {
 
 /// What a burst works on.
 pub(crate) struct TxRing {
-    ring: SendRing,
+    requests: Requests,
     cq: CqRing,
-    /// Buffers in flight, and how many were ever added.
+    /// Buffers in flight.
     elts: MbufFifo,
-    elts_head: u32,
     /// Completions asked for, and how many were ever added and removed.
     signals: Box<[Signal]>,
     signals_head: u32,
     signals_tail: u32,
-    /// Value of `elts_head` at the last request that asked for a completion.
-    signalled: u32,
-    multi_packet: bool,
-    inline_bytes: u16,
-    /// Headers that each request must carry.
-    min_inline: u16,
-    vlan_insert: bool,
-    max_tso_bytes: u32,
-    /// Turns an address of the own pool into one of the device.
-    va_to_iova: u64,
-    lkey_be: u32,
+    /// Packets, by [`TxStats::packets`], behind which no completion was asked for, and that have
+    /// ended.
+    signalled: u64,
+    completed: u64,
     cache: PoolCache,
+    /// Keep what packets may lie in mapped.
     regions: Vec<RegionKeys>,
     pub(crate) stats: TxStats,
 }
@@ -102,7 +89,7 @@ pub(crate) struct TxRing {
 impl std::fmt::Debug for TxRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TxRing")
-            .field("ring", &self.ring)
+            .field("ring", &self.requests.ring)
             .field("in_flight", &self.in_flight())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
@@ -113,7 +100,7 @@ impl TxRing {
     /// Packets in flight.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.elts.len() as u32
+        (self.stats.packets - self.completed) as u32
     }
 
     /// Sends packets from the front of `packets`; returns how many were taken.
@@ -123,81 +110,51 @@ impl TxRing {
         if packets.is_empty() || self.stats.fault.is_some() {
             return 0;
         }
-        let (before, pi) = (packets.len(), self.ring.pi);
-        while !packets.is_empty() {
-            if self.multi_packet && self.multi_packet_request(packets) {
-                continue;
-            }
-            if !self.send_alone(packets) {
-                self.stats.full += 1;
-                break;
+        let Self { requests, elts, cache, stats, .. } = self;
+        let pi = requests.ring.pi;
+        let mut packets = elts.hand_over(packets);
+        while !packets.is_done() {
+            match requests.post(&mut packets, stats) {
+                Ok(()) => {}
+                Err(Refusal::Full) => {
+                    stats.full += 1;
+                    break;
+                }
+                Err(Refusal::Never) => {
+                    stats.dropped += 1;
+                    packets.refuse().into_iter().for_each(|mbuf| cache.put(mbuf));
+                }
             }
         }
-        if self.ring.pi != pi {
+        let taken = packets.taken();
+        drop(packets);
+        if self.requests.ring.pi != pi {
             self.ring_doorbell();
         }
-        before - packets.len()
-    }
-
-    /// Writes one request for the plain packets at the front, up to [`MAX_PACKETS`]. `false` if
-    /// there is none, or no room.
-    #[inline(always)]
-    fn multi_packet_request<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> bool {
-        let room = (self.ring.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
-        let most = MAX_PACKETS.min(room as usize);
-        let mut wqe = self.ring.begin();
-        let eth = wqe.unit();
-        let mut bytes = 0;
-        let (lkey_be, va_to_iova) = (self.lkey_be, self.va_to_iova);
-        let inline_bytes = self.inline_bytes;
-        let count = self.elts.push_while(packets, most, |packet| {
-            if packet.flags.intersects(OFFLOADS) || packet.len <= inline_bytes {
-                return false;
-            }
-            let addr = (packet.address as u64).wrapping_add(va_to_iova);
-            put_data(wqe.unit(), packet.len.into(), lkey_be, addr);
-            bytes += u64::from(packet.len);
-            true
-        });
-        if count == 0 {
-            return false;
-        }
-        self.elts_head = self.elts_head.wrapping_add(count as u32);
-        put_eth(eth, 0, 0);
-        let ds = wqe.ds();
-        self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
-        self.stats.packets += count as u64;
-        self.stats.bytes += bytes;
-        true
-    }
-
-    /// Keeps a buffer until its completion. The caller made sure that there is room.
-    #[inline(always)]
-    fn keep(&mut self, mbuf: Mbuf) {
-        match self.elts.push(mbuf) {
-            Ok(()) => self.elts_head = self.elts_head.wrapping_add(1),
-            Err(mbuf) => self.cache.put(mbuf),
-        }
+        taken
     }
 
     /// Tells the device what was posted, and asks for a completion if it is time.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
-        let unsignalled = self.elts_head.wrapping_sub(self.signalled);
-        if unsignalled >= SIGNAL_EVERY || self.ring.outstanding() > self.ring.entries() / 2 {
+        let ring = &self.requests.ring;
+        let unsignalled = self.stats.packets - self.signalled;
+        if unsignalled >= SIGNAL_EVERY || ring.outstanding() > ring.entries() / 2 {
             self.signal();
         }
-        self.ring.ring_doorbell();
+        self.requests.ring.ring_doorbell();
     }
 
     /// Makes the last request ask for a completion, and notes what it will end.
     #[inline(always)]
     fn signal(&mut self) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
-        let (wqe_index, end) = (self.ring.signal_last(), self.ring.pi);
-        self.signals[at] = Signal { wqe_index, end, elts_end: self.elts_head };
+        let ring = &mut self.requests.ring;
+        let (wqe_index, end) = (ring.signal_last(), ring.pi);
+        let (elts_end, packets) = (self.elts.end(), self.stats.packets);
+        self.signals[at] = Signal { wqe_index, end, elts_end, packets };
         self.signals_head = self.signals_head.wrapping_add(1);
-        self.signalled = self.elts_head;
+        self.signalled = packets;
     }
 
     /// Reads completions and frees what they end.
@@ -218,7 +175,8 @@ impl TxRing {
             }
             self.cq.ci = self.cq.ci.wrapping_add(1);
             self.signals_tail = self.signals_tail.wrapping_add(1);
-            self.ring.ci = signal.end;
+            self.requests.ring.ci = signal.end;
+            self.completed = signal.packets;
             self.free_until(signal.elts_end);
         }
         if self.cq.ci != before {
@@ -229,7 +187,7 @@ impl TxRing {
     /// Gives completed buffers back to their pools: those added before the `end`th.
     #[inline(always)]
     fn free_until(&mut self, end: u32) {
-        let behind = self.elts_head.wrapping_sub(end) as usize;
+        let behind = self.elts.end().wrapping_sub(end) as usize;
         self.elts.free(self.elts.len() - behind, &mut self.cache);
     }
 }
@@ -267,24 +225,28 @@ impl TxQueue {
             log_blocks: log_size,
         };
         let (ring, sq) = SendRing::create(device, &attr)?;
-        let hot = TxRing {
+        let requests = Requests {
             ring,
+            multi_packet: config.multi_packet && limits.multi_packet,
+            inline_bytes: config.inline_bytes.into(),
+            min_inline: limits.min_inline_bytes.into(),
+            vlan_insert: limits.vlan_insert,
+            max_tso_bytes: limits.max_tso_bytes as usize,
+            va_to_iova: keys.va_to_iova,
+            lkey_be: keys.lkey_be,
+            elsewhere: device.region_keys_elsewhere(),
+        };
+        let hot = TxRing {
+            requests,
             cq,
             // A block of a multi-packet request holds four packets; one buffer per block bounds
             // how many of the pool's buffers a queue can keep.
             elts: MbufFifo::new(pool, 1 << log_size),
-            elts_head: 0,
             signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
             signals_head: 0,
             signals_tail: 0,
             signalled: 0,
-            multi_packet: config.multi_packet && limits.multi_packet,
-            inline_bytes: config.inline_bytes,
-            min_inline: limits.min_inline_bytes,
-            vlan_insert: limits.vlan_insert,
-            max_tso_bytes: limits.max_tso_bytes,
-            va_to_iova: keys.va_to_iova,
-            lkey_be: keys.lkey_be,
+            completed: 0,
             cache: pool.cache(),
             regions: device.all_region_keys(),
             stats: TxStats::default(),
@@ -324,7 +286,7 @@ impl TxQueue {
     /// Counts since the queue was made.
     #[must_use]
     pub fn stats(&self) -> TxStats {
-        TxStats { doorbells: self.hot.ring.doorbells(), ..self.hot.stats }
+        TxStats { doorbells: self.hot.requests.ring.doorbells(), ..self.hot.stats }
     }
 
     /// Why the queue stands still, if it does.
@@ -336,13 +298,13 @@ impl TxQueue {
     /// The device's number of the queue.
     #[must_use]
     pub fn sqn(&self) -> u32 {
-        self.hot.ring.number()
+        self.hot.requests.ring.number()
     }
 
     /// Blocks of the ring.
     #[must_use]
     pub fn descriptors(&self) -> u32 {
-        self.hot.ring.entries()
+        self.hot.requests.ring.entries()
     }
 
     /// Empties the queue and makes it ready again, after a fault or to start afresh. Packets in

@@ -33,10 +33,10 @@ impl TxRing {
     /// After the device's queue went through RST: nothing is in flight.
     pub(super) fn restart(&mut self) {
         self.cq.drain();
-        self.free_until(self.elts_head);
-        self.ring.restart();
+        self.free_until(self.elts.end());
+        self.requests.ring.restart();
         self.signals_tail = self.signals_head;
-        self.signalled = self.elts_head;
+        (self.signalled, self.completed) = (self.stats.packets, self.stats.packets);
         self.stats.fault = None;
         self.stats.resets += 1;
     }

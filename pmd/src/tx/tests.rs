@@ -64,7 +64,7 @@ impl Fixture {
     /// A data segment, in which the key is made 0x700.
     fn data(&self, offset: usize) -> [u8; 16] {
         let mut bytes = self.bytes::<16>(offset);
-        assert_eq!(bytes[4..8], self.tx.hot.lkey_be.to_ne_bytes());
+        assert_eq!(bytes[4..8], self.tx.hot.requests.lkey_be.to_ne_bytes());
         bytes[4..8].copy_from_slice(&[0, 0, 7, 0]);
         bytes
     }
@@ -114,7 +114,7 @@ fn completion_is_asked_for_after_32_packets() {
 #[test]
 fn checksum_and_vlan_request_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.hot.vlan_insert = true;
+    fixture.tx.hot.requests.vlan_insert = true;
     let mut mbuf = fixture.packet(&[1; 60]);
     let address = mbuf.data_iova();
     let wanted = OlFlags::TX_IP_CSUM | OlFlags::TX_L4_CSUM | OlFlags::TX_VLAN_INSERT;
@@ -131,8 +131,8 @@ fn checksum_and_vlan_request_is_literal() {
 #[test]
 fn device_that_wants_headers_inline_gets_them() {
     let mut fixture = fixture();
-    fixture.tx.hot.min_inline = 18;
-    fixture.tx.hot.multi_packet = false;
+    fixture.tx.hot.requests.min_inline = 18;
+    fixture.tx.hot.requests.multi_packet = false;
     let bytes: Vec<u8> = (0..60).collect();
     let mbuf = fixture.packet(&bytes);
     let address = mbuf.data_iova();
@@ -160,7 +160,7 @@ fn device_that_wants_headers_inline_gets_them() {
 #[test]
 fn large_send_request_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.hot.max_tso_bytes = 1 << 18;
+    fixture.tx.hot.requests.max_tso_bytes = 1 << 18;
     let bytes: Vec<u8> = (0..200).collect();
     let mut mbuf = fixture.packet(&bytes);
     let address = mbuf.data_iova();
@@ -179,12 +179,12 @@ fn large_send_request_is_literal() {
 #[test]
 fn copied_packet_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.hot.inline_bytes = 64;
+    fixture.tx.hot.requests.inline_bytes = 64;
     let bytes: Vec<u8> = (0..60).collect();
     let packet = fixture.packet(&bytes);
     assert_eq!(fixture.send([packet]), 1);
     // 4 + 60 bytes: four units behind control and Ethernet segment.
-    let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, 6, 0, 0, 0, 0, 0, 0, 0, 0];
+    let ctrl = [0, 0, 0, 0x29, 0x00, 0x01, 0x23, 6, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(fixture.ctrl(0), ctrl);
     assert_eq!(fixture.bytes::<4>(32), [0x80, 0, 0, 60]);
     assert_eq!(fixture.bytes::<60>(36)[..], bytes);
@@ -194,9 +194,9 @@ fn copied_packet_is_literal() {
 fn counters_wrap() {
     let mut fixture = fixture();
     let start = u64::from(u32::MAX - 40);
-    let hot = &mut fixture.tx.hot;
+    let ring = &mut fixture.tx.hot.requests.ring;
     // As after 2^32 blocks less 40: the ring has 64, so block 0xffd7 stands at slot 23.
-    (hot.ring.pi, hot.ring.ci) = (start, start);
+    (ring.pi, ring.ci) = (start, start);
     fixture.played.start_at(start as u16);
     let mut sent = 0;
     for _ in 0..20 {
@@ -206,7 +206,7 @@ fn counters_wrap() {
     }
     assert_eq!(sent, 640);
     assert_eq!(fixture.tx.fault(), None);
-    assert_eq!(fixture.tx.hot.ring.pi, start + 20 * 9);
+    assert_eq!(fixture.tx.hot.requests.ring.pi, start + 20 * 9);
 }
 
 #[test]

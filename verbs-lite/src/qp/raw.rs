@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ferrocx_core::wq::{EthHeader, RecvRing, RqAttr, SendRing, SqAttr, Wqe};
+use ferrocx_core::wq::{RecvRing, RqAttr, SendRing, SqAttr, Wqe};
 use ferrocx_core::{
     FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle, QueueState, RxQueueRef,
 };
@@ -272,7 +272,7 @@ impl<B: Buffers> Sq<B> {
                 let tag = || frame.get(TAG_AT..)?.first_chunk().copied();
                 self.frames.check(flags, frame.len() as u64, tag)?;
                 let (headers, data) = frame.split_at(frame.len().min(self.frames.inline));
-                wqe.eth(checksums, EthHeader::Inline(headers));
+                wqe.eth(checksums, headers);
                 if !data.is_empty() {
                     wqe.inline(data.len(), [data]);
                 }
@@ -291,7 +291,7 @@ impl<B: Buffers> Sq<B> {
         if !held.copy_head(headers) {
             return Err(PostError::Headers);
         }
-        wqe.eth(checksums, EthHeader::Inline(headers));
+        wqe.eth(checksums, headers);
         let skip = headers.len() as u32;
         gather(&mut wqe, self.max_sge, &self.reach, held.sges(), skip)?;
         Ok(wqe.ds())

@@ -22,8 +22,8 @@ mod shared;
 use ferrocx_bus::{RingView, Slot};
 use ferrocx_prm::Layout;
 use ferrocx_prm::wqe::{
-    Atomic, BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, DS_PER_BLOCK, Data, ETH_INLINE_BYTES,
-    ETH_VLAN_INSERT, Eth, INLINE_SEG, INVALID_LKEY, InlineHeader, Opcode, Raddr,
+    Atomic, BASIC_BLOCK_BYTES, Ctrl, DS_BYTES, DS_PER_BLOCK, Data, ETH_INLINE_BYTES, Eth,
+    INLINE_SEG, INVALID_LKEY, InlineHeader, LOG_DS_BYTES, Opcode, Raddr,
 };
 
 pub use recv::{RecvRing, RqAttr};
@@ -52,15 +52,6 @@ impl Control {
     pub const fn new(opcode: Opcode) -> Self {
         Self { opcode, imm: 0, flags: 0 }
     }
-}
-
-/// What an Ethernet segment holds of a frame's headers.
-#[derive(Debug, Clone, Copy)]
-pub enum EthHeader<'a> {
-    /// A VLAN tag that the device inserts.
-    InsertVlan(u16),
-    /// The first bytes of the frame, if any, which are left out of the data segments.
-    Inline(&'a [u8]),
 }
 
 /// Two words, given as they stand in memory, as one 64-bit word to store.
@@ -108,6 +99,7 @@ pub fn put_eth(unit: Unit<'_>, flags_mss: u32, header: u32) {
 #[derive(Debug)]
 pub struct Wqe<'r> {
     view: RingView<'r, DS_BYTES>,
+    /// Positions in bytes, modulo 2^32: of the request's first unit, and of the next.
     first: u32,
     at: u32,
 }
@@ -115,21 +107,22 @@ pub struct Wqe<'r> {
 impl<'r> Wqe<'r> {
     #[inline(always)]
     fn new(view: RingView<'r, DS_BYTES>, first: u32, skipped: u32) -> Self {
-        Self { view, first, at: first.wrapping_add(skipped) }
+        let first = first << LOG_DS_BYTES;
+        Self { view, first, at: first.wrapping_add(skipped << LOG_DS_BYTES) }
     }
 
     /// Length up to here in 16-byte units, control segment or link included.
     #[inline(always)]
     #[must_use]
     pub fn ds(&self) -> u32 {
-        self.at.wrapping_sub(self.first)
+        self.at.wrapping_sub(self.first) >> LOG_DS_BYTES
     }
 
     /// The next unit, for a segment that the caller writes.
     #[inline(always)]
     pub fn unit(&mut self) -> Unit<'r> {
-        let unit = self.view.at(self.at);
-        self.at = self.at.wrapping_add(1);
+        let unit = self.view.at_byte(self.at);
+        self.at = self.at.wrapping_add(DS_BYTES as u32);
         unit
     }
 
@@ -156,32 +149,60 @@ impl<'r> Wqe<'r> {
     /// Appends bytes as they stand, padded with zeros to a whole unit: a segment made elsewhere.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        let (units, rest) = bytes.as_chunks::<DS_BYTES>();
+        self.bytes_from(bytes, 0);
+    }
+
+    /// Appends the bytes from `start` on, padded with zeros to a whole unit.
+    #[inline(always)]
+    fn bytes_from(&mut self, bytes: &[u8], start: usize) {
+        let (units, rest) = bytes[start..].as_chunks::<DS_BYTES>();
         units.iter().for_each(|unit| self.unit().store(unit));
-        if !rest.is_empty() {
-            let mut last = [0; DS_BYTES];
-            last[..rest.len()].copy_from_slice(rest);
-            self.unit().store(&last);
+        if rest.is_empty() {
+            return;
+        }
+        let last = match bytes.last_chunk::<DS_BYTES>() {
+            // A load and a shift: cheaper than to copy a number of bytes that varies.
+            Some(last) => {
+                let missing_bits = 8 * (DS_BYTES - rest.len()) as u32;
+                (u128::from_le_bytes(*last) >> missing_bits).to_le_bytes()
+            }
+            None => {
+                let mut last = [0; DS_BYTES];
+                last[..rest.len()].copy_from_slice(rest);
+                last
+            }
+        };
+        self.unit().store(&last);
+    }
+
+    /// Appends an Ethernet segment that holds the first bytes of the frame, which are left out of
+    /// the data segments; `flags_mss` is its word of checksum requests and segment size.
+    #[inline(always)]
+    pub fn eth(&mut self, flags_mss: u32, header: &[u8]) {
+        let start = match *header {
+            [] => [0, 0],
+            [only] => [only, 0],
+            [first, second, ..] => [first, second],
+        };
+        let start = u32::from(u16::from_be_bytes(start));
+        put_eth(self.unit(), flags_mss, Eth::INLINE_HDR_SZ.of(header.len() as u32) | start);
+        if header.len() > ETH_INLINE_BYTES {
+            self.bytes_from(header, ETH_INLINE_BYTES);
         }
     }
 
-    /// Appends an Ethernet segment; `flags_mss` is its word of checksum requests and segment size.
-    #[inline]
-    pub fn eth(&mut self, flags_mss: u32, header: EthHeader<'_>) {
-        let (word, rest) = match header {
-            EthHeader::InsertVlan(tci) => {
-                (Eth::INLINE_HDR_SZ.of(ETH_VLAN_INSERT) | u32::from(tci), [].as_slice())
-            }
-            EthHeader::Inline(bytes) => {
-                let (start, rest) = bytes.split_at(bytes.len().min(ETH_INLINE_BYTES));
-                let mut first = [0; ETH_INLINE_BYTES];
-                first[..start.len()].copy_from_slice(start);
-                let start = u32::from(u16::from_be_bytes(first));
-                (Eth::INLINE_HDR_SZ.of(bytes.len() as u32) | start, rest)
-            }
+    /// Appends an inline data segment, [`inline_units`] long.
+    #[inline(always)]
+    pub fn inline_one(&mut self, bytes: &[u8]) {
+        let Some((start, _)) = bytes.split_first_chunk::<INLINE_START_BYTES>() else {
+            return self.inline(bytes.len(), [bytes]);
         };
-        put_eth(self.unit(), flags_mss, word);
-        self.bytes(rest);
+        let mut first = [0; DS_BYTES];
+        let (header, data) = first.split_at_mut(InlineHeader::SIZE_BYTES);
+        header.copy_from_slice(&(INLINE_SEG | bytes.len() as u32).to_be_bytes());
+        data.copy_from_slice(start);
+        self.unit().store(&first);
+        self.bytes_from(bytes, INLINE_START_BYTES);
     }
 
     /// Appends an inline data segment of `len` bytes, the pieces one behind the other.
@@ -224,6 +245,23 @@ fn put_control(unit: Unit<'_>, number: u32, position: u64, control: Control, ds:
     unit.store_raw64::<{ Ctrl::OPCODE.offset }>(first);
     unit.store_be64::<{ Ctrl::CE.offset }>(u64::from(flags) << 32 | u64::from(imm));
     first
+}
+
+/// Bytes of an inline data segment that stand in its first unit.
+const INLINE_START_BYTES: usize = DS_BYTES - InlineHeader::SIZE_BYTES;
+
+/// Units of an inline data segment of `len` bytes.
+#[inline(always)]
+#[must_use]
+pub const fn inline_units(len: usize) -> u32 {
+    (InlineHeader::SIZE_BYTES + len).div_ceil(DS_BYTES) as u32
+}
+
+/// Units of the inline headers behind an Ethernet segment that holds the start of `len` bytes.
+#[inline(always)]
+#[must_use]
+pub const fn header_units(len: usize) -> u32 {
+    len.saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES) as u32
 }
 
 /// Blocks of a request of `ds` units.

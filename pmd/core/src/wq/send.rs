@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{BusError, DmaBuf, DmaWord, Doorbell, Ring};
+use ferrocx_bus::{BusError, DmaBuf, DmaWord, Doorbell, Ring, RingView};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
 use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
@@ -168,6 +168,14 @@ impl SendRing {
     #[must_use]
     pub fn block(&self, ahead: u32) -> Block<'_> {
         self.blocks.at((self.pi as u32).wrapping_add(ahead))
+    }
+
+    /// The blocks of the ring, by position modulo 2^32: for a run of requests that are counted at
+    /// its end, see [`SendRing::written`].
+    #[inline(always)]
+    #[must_use]
+    pub fn blocks(&self) -> RingView<'_, BASIC_BLOCK_BYTES> {
+        self.blocks.view()
     }
 
     /// Writes the control segment of a request of `ds` units and so many blocks, and moves past it.
