@@ -179,8 +179,8 @@ pub(super) fn room(taken: &TakenReceive) -> usize {
     taken.list.iter().map(|data| data.byte_count() as usize).sum()
 }
 
-/// Puts the receive that was just taken back into the queue pair's own ring. `false` if it came from
-/// a shared queue, where it stays taken.
+/// Puts the receive that was just taken back into the queue pair's own ring. `false` if it came
+/// from a shared queue, where it stays taken.
 pub(super) fn give_back(qp: &mut Qp) -> bool {
     let is_own = matches!(qp.receive, QpReceive::Own(_));
     if is_own {
