@@ -41,7 +41,7 @@ readonly SKIP=77
 source scripts/lib.sh
 
 steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri fuzz
-    release net-ping net-raw net-tcp net-capture net-rate instructions lab)
+    release net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -123,6 +123,7 @@ step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
 step_net-ping() { scripts/net/ping.sh; }
 step_net-raw() { scripts/net/raw.sh; }
 step_net-tcp() { scripts/net/tcp.sh; }
+step_net-igmp() { scripts/net/igmp.sh; }
 step_net-capture() { scripts/net/capture.sh; }
 step_net-rate() { scripts/net/rate.sh; }
 
@@ -207,7 +208,7 @@ skipped_tests() {
 summary() {
     local line
     echo
-    for log in net-ping net-raw net-tcp net-capture net-rate instructions lab; do
+    for log in net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"

@@ -8,7 +8,7 @@
 //! # What it does not do
 //! Nothing here measures a network adapter. Group names start with `sw/` (our instructions) or
 //! `model/` (the software model's speed).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cases;
 

@@ -297,6 +297,12 @@ impl Pool {
         MempoolError::AlreadyStamped { pool: self.name().to_owned(), lkey: old.lkey }
     }
 
+    /// Free buffers that a cache of a core keeps at most: [`PoolConfig::cache_size`].
+    #[must_use]
+    pub fn cache_size(&self) -> usize {
+        self.inner().cache_size
+    }
+
     /// Counts of the pool. Takes a lock against the making of caches; not for the data path.
     #[must_use]
     pub fn stats(&self) -> PoolStats {

@@ -4,11 +4,11 @@ use arrayvec::ArrayVec;
 use ferrocx_core::{
     ConfigError, Device, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle,
 };
-use ferrocx_mempool::{Mbuf, Pool};
+use ferrocx_mempool::{Mbuf, Pool, PoolConfig};
 
 use crate::config::{RssConfig, RxQueueConfig, TxQueueConfig};
 use crate::rss::Rss;
-use crate::rx::RxQueue;
+use crate::rx::{RxQueue, Shape};
 use crate::tx::TxQueue;
 
 /// How the queues of a lane are made.
@@ -18,6 +18,44 @@ pub struct LaneConfig {
     pub rx: RxQueueConfig,
     /// The send queue.
     pub tx: TxQueueConfig,
+}
+
+impl LaneConfig {
+    /// The most buffers that a lane holds: both rings full, and both caches. For frames that fit a
+    /// buffer of the pool; of larger ones each takes several in the receive ring.
+    ///
+    /// A pool wants as many for each lane of each port that uses it, and what the program holds.
+    #[must_use]
+    pub fn buffers(&self, pool: &PoolConfig) -> usize {
+        self.rings(0) + self.rx.cache_size + pool.cache_size
+    }
+
+    /// Buffers of both rings, with so many (log2) to a received frame.
+    fn rings(&self, log_segs: u8) -> usize {
+        ((self.rx.descriptors as usize) << log_segs) + self.tx.descriptors as usize
+    }
+
+    /// Looks whether a pool suffices for `count` lanes. Without room for their rings it does not;
+    /// with too little for their caches, one lane may starve of what another keeps.
+    fn check_pool(&self, device: &Device, pool: &Pool, count: usize) -> Result<(), DeviceError> {
+        let stats = pool.stats();
+        let free = stats.count.saturating_sub(stats.in_use) as usize;
+        let rings = self.rings(Shape::of(device, pool, &self.rx)?.log_segs);
+        let (lanes, need) = (count, rings.saturating_mul(count));
+        if need > free {
+            let pool = pool.name().to_owned();
+            return Err(DeviceError::PoolTooSmallForLanes { pool, lanes, need, free });
+        }
+        let need = (rings + self.rx.cache_size + pool.cache_size()).saturating_mul(count);
+        if need > free {
+            tracing::warn!(
+                pool = pool.name(),
+                "{free} free buffers, and {lanes} lanes may hold {need} in rings and caches: some \
+                 may starve and drop packets; make the pool larger (PoolConfig::count)"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// What leads packets to a lane as long as it lives.
@@ -46,30 +84,33 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Makes a lane for all of the port's traffic that nothing else takes. `pool` was registered
-    /// with the device.
+    /// Makes a lane for all of the port's traffic that nothing else takes. `pool` must have been
+    /// registered: [`Device::register_pool`].
     ///
     /// # Errors
     ///
-    /// Those of [`RxQueue::new`], [`TxQueue::new`] and [`Rss::new`].
+    /// [`DeviceError::PoolTooSmallForLanes`], and those of [`RxQueue::new`], [`TxQueue::new`] and
+    /// [`Rss::new`].
     pub fn all(device: &Device, pool: &Pool, config: &LaneConfig) -> Result<Self, DeviceError> {
+        config.check_pool(device, pool, 1)?;
         let (rx, tx) = Self::queues(device, pool, config)?;
         let rss = Rss::new(device, &[rx.queue_ref()], &RssConfig::default())?;
         Ok(Self { _steering: Steering::All(rss), rx, tx })
     }
 
-    /// Makes `count` lanes and spreads the port's traffic over them, as long as the result lives.
-    /// `pool` was registered with the device.
+    /// Makes `count` lanes and spreads the port's traffic over them, as long as the [`Rss`] lives.
+    /// `pool` must have been registered: [`Device::register_pool`].
     ///
     /// # Errors
     ///
-    /// Those of [`RxQueue::new`], [`TxQueue::new`] and [`Rss::new`].
+    /// Those of [`Lane::all`].
     pub fn spread(
         device: &Device,
         pool: &Pool,
         count: usize,
         config: &LaneConfig,
     ) -> Result<(Vec<Self>, Rss), DeviceError> {
+        config.check_pool(device, pool, count)?;
         let make = |_| {
             let (rx, tx) = Self::queues(device, pool, config)?;
             Ok(Self { _steering: Steering::Shared, rx, tx })
@@ -85,13 +126,15 @@ impl Lane {
     ///
     /// # Errors
     ///
-    /// Those of [`RxQueue::new`], [`TxQueue::new`] and [`Device::add_flow_rule`].
+    /// [`DeviceError::PoolTooSmallForLanes`], and those of [`RxQueue::new`], [`TxQueue::new`] and
+    /// [`Device::add_flow_rule`].
     pub fn matching(
         device: &Device,
         pool: &Pool,
         matches: FlowMatch,
         config: &LaneConfig,
     ) -> Result<Self, DeviceError> {
+        config.check_pool(device, pool, 1)?;
         let (rx, tx) = Self::queues(device, pool, config)?;
         let action = FlowAction::Queue(rx.queue_ref());
         let rule = FlowRule { matches, action, mark: None, count: false };

@@ -45,6 +45,7 @@ fn tirc(config: &RssConfig, traffic: TrafficType, rqtn: u32, first_rqn: u32) -> 
 
 /// Traffic flows to the queues as long as this lives.
 #[derive(Debug)]
+#[must_use = "traffic flows as long as it lives"]
 pub struct Rss {
     // Dropped in this order: entries, TIRs and table, the queues.
     routes: Routes,

@@ -8,8 +8,7 @@ use std::time::Duration;
 use crate::error::VerbsError;
 
 /// A thread that does what is due, until this is dropped: of a
-/// [`ConnectionManager`](crate::cm::ConnectionManager::background) or of an
-/// [`RdmaContext`](crate::RdmaContext::background).
+/// [`ConnectionManager`](crate::cm::ConnectionManager::background).
 #[derive(Debug)]
 pub struct Background {
     stop: Arc<AtomicBool>,

@@ -4,14 +4,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferrocx_core::{Device, Event, MacAddr, Uar};
+use ferrocx_core::{Device, Event, EventReader, Housekeeping, MacAddr, Uar};
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
-use crate::background::Background;
 use crate::error::VerbsError;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::types::{Gid, Mtu};
@@ -111,6 +110,7 @@ pub(crate) struct ContextCore {
     /// The reserved L_Key.
     pub(crate) lkey: Option<u32>,
     gids: Mutex<GidTable>,
+    events: Mutex<EventReader>,
     uars: Mutex<UarPool>,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
@@ -138,14 +138,15 @@ impl ContextCore {
         let variant = AtomicU8::new(FIRST_VARIANT);
         let uars = Mutex::default();
         let looks = AtomicU32::new(0);
-        let core = Self { device: device.clone(), attr, roce, lkey, gids, uars, variant, looks };
+        let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
+        let core = Self { device, attr, roce, lkey, gids, events, uars, variant, looks };
         let link_local = GidConfig {
-            address: Gid::link_local(device.mac()).ip(),
+            address: Gid::link_local(core.device.mac()).ip(),
             prefix_len: LINK_LOCAL_PREFIX,
             gateway: None,
             vlan: None,
         };
-        core.gids().add(device, device.mac(), link_local)?;
+        core.gids().add(&core.device, core.device.mac(), link_local)?;
         Ok(core)
     }
 
@@ -326,28 +327,27 @@ impl RdmaContext {
         self.core.gids().route_from(local, remote)
     }
 
-    /// The oldest asynchronous event that was not read yet: queue pairs in error, link changes.
+    /// The oldest asynchronous event since the context was opened that was not read by this call
+    /// yet: queue pairs in error, limits of shared receive queues, link changes. Whoever else reads
+    /// the device's events takes none away from here.
     ///
     /// The firmware asks for memory by events too, and commands fail if nobody answers. Commands
     /// that are under way, this call, [`RdmaContext::background`] and a
     /// [`ConnectionManager`](crate::cm::ConnectionManager) that is polled do; a program that does
     /// none of it for long is told so by a warning in its log: [`RdmaContext::is_neglected`].
     pub fn poll_async_event(&self) -> Option<Event> {
-        self.device().poll_event()
+        self.core.events.lock().unwrap_or_else(PoisonError::into_inner).poll()
     }
 
-    /// Has a thread answer the firmware every `interval`, until what is returned is dropped. Events
-    /// stay for [`RdmaContext::poll_async_event`].
+    /// Has a thread answer the firmware every `interval`, until what is returned is dropped: the
+    /// device's one [`Housekeeping`], whoever else asked for it. Events stay for
+    /// [`RdmaContext::poll_async_event`].
     ///
     /// # Errors
     ///
     /// [`VerbsError::Thread`].
-    pub fn background(&self, interval: Duration) -> Result<Background, VerbsError> {
-        let device = self.device().clone();
-        Background::spawn("rdma-events", interval, move || {
-            device.serve_events();
-            false
-        })
+    pub fn background(&self, interval: Duration) -> Result<Housekeeping, VerbsError> {
+        self.device().keep_house(interval).map_err(VerbsError::Thread)
     }
 
     /// Whether the firmware has been waiting for an answer while completion queues were polled in

@@ -72,7 +72,8 @@ pub enum Notify {
 ///
 /// Queue pairs reserve an entry for each of their work requests when they are made
 /// ([`QpConfig::max_send_wr`](crate::QpConfig::max_send_wr) and
-/// [`max_recv_wr`](crate::QpConfig::max_recv_wr)), so it cannot overrun.
+/// [`max_recv_wr`](crate::QpConfig::max_recv_wr)), so it cannot overrun. Those whose receives come
+/// from a shared queue reserve [`SrqConfig::max_wr`](crate::SrqConfig::max_wr), once for all.
 #[derive(Debug)]
 pub struct Cq {
     ring: CqRing,
@@ -232,6 +233,12 @@ impl Head {
         const LAST: u32 = CqeOpcode::RESPONDER_SEND_INVAL.0;
         // The codes in between are the other receives. Source: reference 6.7.
         (FIRST..=LAST).contains(&self.opcode().0)
+    }
+
+    /// Whether a WRITE with immediate data ended a receive.
+    #[inline(always)]
+    pub(crate) fn is_write(self) -> bool {
+        self.opcode() == CqeOpcode::RESPONDER_WRITE_IMM
     }
 
     #[inline(always)]

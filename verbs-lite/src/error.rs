@@ -59,7 +59,8 @@ pub enum VerbsError {
         /// Name of the object.
         what: &'static str,
     },
-    /// A completion queue cannot hold the completions of another queue pair.
+    /// A completion queue cannot hold the completions of another queue pair: an entry for each
+    /// request that it may have in flight, receives of a shared queue counted once for all.
     #[error(
         "the completion queue has room for {free} more completions, the queue pair may cause \
          {need}; make the completion queue larger or the queue pair smaller"

@@ -34,8 +34,8 @@
 //! # What it does not do
 //!
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
-//! duplicate-address detection, no router discovery, no path migration. No XRC. Groups are
-//! attached, but no router is told (IGMP, MLD). Raw packet queue pairs have no shared receives, no
+//! duplicate-address detection, no router discovery, no path migration. No XRC. Attaching a group
+//! tells no switch or router of it: [`net::Network::join`] does. Raw packet queue pairs have no shared receives, no
 //! TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the
 //! Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the offloads.
 //!
@@ -44,7 +44,7 @@
 //! | what | limit | where |
 //! |---|---|---|
 //! | requests in flight | those of the queue pair, in a ring of at most 32768 blocks of 64 bytes | [`QpConfig`] |
-//! | completions in flight | an entry for each request, reserved when a queue pair is made | [`VerbsError::CqTooSmall`] |
+//! | completions in flight | an entry for each request, reserved when a queue pair is made; for those of an SRQ once | [`VerbsError::CqTooSmall`] |
 //! | pages of a registration | the device's, and [`PageList`]'s room | [`Pd::alloc_mr`] |
 //! | inline data | 928 bytes | [`QpConfig::MAX_INLINE_BYTES`] |
 //! | one buffer | 2 GiB | [`Mr::buf`] |

@@ -131,6 +131,38 @@ fn addresses_are_announced_and_requests_answered() {
 }
 
 #[test]
+fn a_group_is_reported_when_joined_when_asked_for_and_when_left() {
+    let two = Two::new();
+    let mut host = Host::new(&two.b);
+    let mut net = Network::open(&two.a.context, &config()).unwrap();
+    net.join("239.1.2.3".parse().unwrap(), None, None).unwrap();
+    // To all IGMPv3 routers, 24 bytes of header, one hop, Router Alert; then one record.
+    let report = |kind: &str| {
+        let (to, ip) = (format!("01005e000016 {US} 0800"), "46c0 0028 0000 4000 0102");
+        let (start, end) = (hex(&format!("{to} {ip}")), hex(&format!("{kind}000000 ef010203")));
+        let option = hex("c0a80001 e0000016 94040000");
+        move |frame: &[u8]| {
+            frame.starts_with(&start) && frame[26..38] == option && frame[46..54] == end
+        }
+    };
+    hear(&two, &mut net, &mut host, report("04"));
+    // A general query of IGMPv3 with a tenth of a second to answer.
+    host.send(&hex(&format!(
+        "01005e000001 {THEM} 0800 46c0 0024 0000 4000 0102 4368 c0a80002 e0000001 94040000 \
+         1101 ec81 00000000 027d 0000"
+    )));
+    hear(&two, &mut net, &mut host, report("02"));
+    assert!(net.stats().reported >= 2 && net.stats().dropped == 0, "{:?}", net.stats());
+    assert!(net.leave("239.1.2.3".parse().unwrap(), None, None).unwrap());
+    assert!(!net.leave("239.1.2.3".parse().unwrap(), None, None).unwrap());
+    hear(&two, &mut net, &mut host, report("03"));
+    let text = net.join("10.0.0.1".parse().unwrap(), None, None).unwrap_err().to_string();
+    assert!(text.contains("is not the address of a group"), "{text}");
+    two.world.assert_clean();
+    drop(net);
+}
+
+#[test]
 fn both_families_are_resolved_and_silence_is_an_error() {
     let two = Two::new();
     let mut a = Network::open(&two.a.context, &config()).unwrap();

@@ -176,6 +176,14 @@ fn waiting_takes_what_came_before_and_what_comes_and_nothing_else() {
     two.world.assert_clean();
 }
 
+/// Threads of this process that keep a device's house.
+fn housekeepers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim_end() == "ferrocx-keeper").count()
+}
+
 #[test]
 fn a_firmware_that_waits_is_noticed_and_served() {
     let mut two = Two::new();
@@ -193,11 +201,18 @@ fn a_firmware_that_waits_is_noticed_and_served() {
     poll_in_vain(&mut two.a.cq);
     assert!(context.is_neglected());
     assert_eq!(context.device().firmware_pages(), pages);
-    let background = context.background(Duration::from_millis(1)).unwrap();
+    // Whoever asks first, and for how seldom: there is one thread, and the shortest counts.
+    let seldom = context.device().keep_house(Duration::from_secs(3600)).unwrap();
+    let often = context.background(Duration::from_millis(1)).unwrap();
+    drop(seldom);
     while context.device().firmware_pages() < pages + 5 {
         std::thread::yield_now();
     }
-    drop(background);
+    assert_eq!(housekeepers(), 1);
+    drop(often);
+    while housekeepers() != 0 {
+        std::thread::yield_now();
+    }
     poll_in_vain(&mut two.a.cq);
     assert!(!context.is_neglected());
     two.world.assert_clean();
@@ -245,6 +260,8 @@ fn an_armed_queue_wakes_its_waiter_once() {
 #[test]
 fn what_happens_to_a_queue_pair_is_an_event() {
     let mut two = Two::new();
+    let mut by_device = two.b.context.device().event_reader();
+    while two.b.context.device().poll_event().is_some() {}
     let (mut qa, mut qb) = two.connected::<Buf>();
     let mb = two.b.mr();
     let bad = RemoteAddr { addr: mb.addr(), rkey: Rkey(0x1234_5678) };
@@ -252,6 +269,9 @@ fn what_happens_to_a_queue_pair_is_an_event() {
     qa.post_send_inline(&wr, b"x").unwrap();
     let _ = two.run(&mut qa, &mut qb);
     let event = two.b.context.poll_async_event();
+    // Who else reads gets it too.
+    assert_eq!((by_device.poll(), two.b.context.device().poll_event()), (event, event));
+    assert_eq!((by_device.poll(), two.b.context.poll_async_event()), (None, None));
     let number = qb.qpn().0;
     assert!(
         matches!(event, Some(Event::QueueError { number: n, queue_type: 0, .. }) if n == number),

@@ -3,6 +3,8 @@
 mod pool;
 mod queues;
 mod ring;
+mod rx;
+mod tx;
 mod verbs;
 
 /// One question about the cost of our code.
@@ -27,13 +29,7 @@ pub trait Work {
 
 /// Every case.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().chain(&verbs::CASES)
+    rx::CASES.iter().chain(&tx::CASES).chain(CASES).chain(&verbs::CASES)
 }
 
-const CASES: &[Case] = &[
-    queues::RX_BURST,
-    queues::TX_BURST,
-    queues::FORWARD_BURST,
-    pool::MBUF_GET_PUT_32,
-    ring::SPSC_32,
-];
+const CASES: &[Case] = &[queues::FORWARD_BURST, pool::MBUF_GET_PUT_32, ring::SPSC_32];

@@ -16,11 +16,10 @@ use ferrocx_prm::syndrome::CommandStatus;
 
 use crate::cmd::{CommandChannel, CommandError, DeadDevice, Lane, Object, Waiter};
 use crate::eq::{EqRing, Event, PageRequest, Polled};
+use crate::kept::{KeptEvents, Place};
 use crate::memory::Memory;
 use crate::pages::PageSupply;
 
-/// Events kept for [`crate::Device::poll_event`]; more push out the oldest, and are counted.
-pub(crate) const MAX_EVENTS: usize = 256;
 /// Pages in one MANAGE_PAGES(give).
 const GIVE_AT_ONCE: usize = 4096;
 /// Pages in one MANAGE_PAGES(take). Source: reference 2.5 (Linux: 768).
@@ -36,8 +35,9 @@ pub(crate) struct Control {
     pages: PageSupply,
     eq: Option<EqRing>,
     requests: VecDeque<PageRequest>,
-    events: VecDeque<Event>,
-    lost_events: u64,
+    events: KeptEvents,
+    /// How far [`crate::Device::poll_event`] has read.
+    read: Place,
     dead: Option<DeadDevice>,
     /// The device knows none of its objects any more, or cannot reach memory: it owns none.
     gone: Arc<AtomicBool>,
@@ -82,8 +82,8 @@ impl Control {
             pages: PageSupply::default(),
             eq: None,
             requests: VecDeque::new(),
-            events: VecDeque::new(),
-            lost_events: 0,
+            events: KeptEvents::default(),
+            read: Place::default(),
             dead: None,
             gone: Arc::default(),
         }
@@ -230,12 +230,17 @@ impl Control {
     /// The oldest event not yet read.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.serve();
-        self.events.pop_front()
+        self.events.read(&mut self.read)
     }
 
-    /// Events that were dropped because nobody read them.
+    /// Events that [`Control::next_event`] missed.
     pub(crate) fn lost_events(&self) -> u64 {
-        self.lost_events
+        self.events.lost(&self.read)
+    }
+
+    /// The events that are kept.
+    pub(crate) fn events(&self) -> &KeptEvents {
+        &self.events
     }
 
     fn collect_events(&mut self) {
@@ -245,11 +250,7 @@ impl Control {
                 Polled::Pages(request) => self.requests.push_back(request),
                 Polled::Event(event) => {
                     tracing::debug!(?event, "event");
-                    if self.events.len() == MAX_EVENTS {
-                        self.events.pop_front();
-                        self.lost_events += 1;
-                    }
-                    self.events.push_back(event);
+                    self.events.push(event);
                 }
             }
         }

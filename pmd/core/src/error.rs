@@ -188,6 +188,21 @@ pub enum DeviceError {
         /// Buffers that could be had.
         got: usize,
     },
+    /// The pool has fewer free buffers than the rings of the lanes that were asked for.
+    #[error(
+        "pool {pool} has {free} free buffers, and the rings of {lanes} lanes hold {need}, caches \
+         not counted; make the pool larger (PoolConfig::count) or the rings smaller"
+    )]
+    PoolTooSmallForLanes {
+        /// Name of the pool.
+        pool: String,
+        /// Lanes asked for.
+        lanes: usize,
+        /// Buffers that their rings hold.
+        need: usize,
+        /// Buffers that nobody holds.
+        free: usize,
+    },
     /// Other handles of the device are still in use.
     #[error(
         "{handles} other handles of the device are alive (queues, rules, clones); drop them first"

@@ -1,4 +1,5 @@
-//! [`CompletionEvents`]: the event queue that wakes those who wait for completions.
+//! [`EventReader`]: what the device reports; and [`CompletionEvents`]: the event queue that wakes
+//! those who wait for completions.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +15,41 @@ use crate::device::Device;
 use crate::eq::{EqRing, Event, Polled, initialise};
 use crate::error::DeviceError;
 use crate::handle::Handle;
+use crate::kept::Place;
 use crate::objects::Kind;
+
+/// Reads all events of a device from when it was made, whoever else reads them: made by
+/// [`Device::event_reader`].
+#[derive(Debug)]
+pub struct EventReader {
+    device: Device,
+    place: Place,
+}
+
+impl Device {
+    /// Reads the device's events from now on, whoever else does.
+    #[must_use]
+    pub fn event_reader(&self) -> EventReader {
+        let place = self.inner().control().events().end();
+        EventReader { device: self.clone(), place }
+    }
+}
+
+impl EventReader {
+    /// The oldest event that this reader has not read yet. Also serves the firmware's page
+    /// requests.
+    pub fn poll(&mut self) -> Option<Event> {
+        let mut control = self.device.inner().control();
+        control.serve();
+        control.events().read(&mut self.place)
+    }
+
+    /// Events that this reader missed: more came between two polls than the 256 that are kept.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.device.inner().control().events().lost(&self.place)
+    }
+}
 
 /// An event queue of completion events, with an interrupt vector of its own.
 ///

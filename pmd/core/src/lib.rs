@@ -31,6 +31,7 @@
 #![deny(unsafe_code)]
 
 mod bringup;
+mod clock;
 mod cmd;
 mod config;
 mod control;
@@ -42,6 +43,8 @@ mod events;
 mod flow;
 mod handle;
 mod health;
+mod housekeeping;
+mod kept;
 mod keys;
 pub mod lcore;
 mod link;
@@ -53,19 +56,21 @@ mod uar;
 pub mod wq;
 
 pub use bringup::FirmwareVersion;
+pub use clock::{Clock, ClockSource, ClockStats, TimeBase};
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
 pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd};
 pub use device::{Device, DeviceInfo, Limits};
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
-pub use events::CompletionEvents;
+pub use events::{CompletionEvents, EventReader};
 pub use flow::{
     FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Ipv6Match, MAX_MULTICAST, Masked,
     Routes, RxQueueRef, TrafficType,
 };
 pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
+pub use housekeeping::Housekeeping;
 pub use keys::{KeyDomains, RegionKeys};
 pub use link::{LinkState, MacAddr};
 pub use objects::{Kind, QueueState, page_list};

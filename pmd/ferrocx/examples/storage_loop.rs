@@ -64,8 +64,8 @@ pub struct Store {
     requests: Mr,
     clients: QpTable<Connection>,
     max_clients: u32,
-    /// The client that is being accepted.
-    coming: Option<Connecting>,
+    /// Clients that are being accepted, and their places.
+    coming: Vec<(u32, Connecting)>,
     listener: CmListener,
     cm: ConnectionManager,
     cq: Cq,
@@ -84,7 +84,7 @@ impl Store {
             requests: pd.reg_mr(&memory(&context, inbox)?, 0..inbox, Access::LOCAL_WRITE)?,
             clients: QpTable::new(),
             max_clients,
-            coming: None,
+            coming: Vec::new(),
             listener: cm.listen(at.port())?,
             cm,
             cq: context.create_cq(max_clients * 3 * DEPTH)?,
@@ -95,16 +95,17 @@ impl Store {
     /// Does what is due; returns how many requests were served.
     pub fn poll(&mut self) -> Result<usize> {
         self.cm.poll();
-        match self.coming.take() {
-            None => self.accept()?,
-            Some(mut coming) => match coming.poll() {
-                Some(connected) => {
-                    let connected = connected?;
-                    self.clients.insert(connected.qp, connected.connection);
-                }
-                None => self.coming = Some(coming),
-            },
-        }
+        self.accept()?;
+        let clients = &mut self.clients;
+        self.coming.retain_mut(|(place, coming)| {
+            match coming.poll() {
+                None => return true,
+                Some(Ok(client)) => drop(clients.insert(client.qp, client.connection)),
+                // It went away before it was there.
+                Some(Err(_)) => drop(clients.remove(*place)),
+            }
+            false
+        });
         let (mut served, mut gone) = (0, None);
         while let Some(Ended { qp, wc, .. }) = self.clients.poll(&mut self.cq)? {
             if wc.result.is_err() {
@@ -127,8 +128,9 @@ impl Store {
     /// Takes the next client that asks, if there is room for it.
     fn accept(&mut self) -> Result<()> {
         let Some(request) = self.listener.poll() else { return Ok(()) };
-        let user_index = self.clients.vacant();
+        let user_index = self.clients.reserve();
         if user_index >= self.max_clients {
+            self.clients.remove(user_index);
             return Ok(request.reject(b"full")?);
         }
         let (max_send_wr, max_recv_wr) = (2 * DEPTH, DEPTH);
@@ -139,7 +141,7 @@ impl Store {
             let start = (user_index * DEPTH + at) as usize * REQUEST;
             qp.post_recv(0, self.requests.buf(start..start + REQUEST)?)?;
         }
-        self.coming = Some(request.accept(qp, &ConnParams::default())?);
+        self.coming.push((user_index, request.accept(qp, &ConnParams::default())?));
         Ok(())
     }
 }
@@ -149,11 +151,13 @@ fn serve(qp: &mut Qp, blocks: &Mr, is_write: bool, block: usize, client: RemoteA
     let piece = blocks.buf(block * BLOCK..(block + 1) * BLOCK)?;
     let answer = SendWr::signaled(0, SendOp::SendInv(client.rkey));
     if is_write {
-        qp.queue_send(&SendWr::unsignaled(0, SendOp::Read(client)), Some(piece))?;
+        let read = SendWr::unsignaled(0, SendOp::Read(client));
+        qp.post_send(&read.with(SendFlags::MORE), Some(piece))?;
         // Not before the block has come.
         qp.post_send_inline(&answer.with(SendFlags::FENCE), &[0])?;
     } else {
-        qp.queue_send(&SendWr::unsignaled(0, SendOp::Write(client)), Some(piece))?;
+        let write = SendWr::unsignaled(0, SendOp::Write(client));
+        qp.post_send(&write.with(SendFlags::MORE), Some(piece))?;
         qp.post_send_inline(&answer, &[0])?;
     }
     Ok(())
@@ -210,11 +214,11 @@ impl Client {
     }
 
     fn transfer(&mut self, is_write: bool, block: u32) -> Result<()> {
-        let (wr_id, flags) = (Self::KEY, SendFlags::empty());
+        let (wr_id, flags) = (Self::KEY, SendFlags::MORE);
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         self.key.map(&self.block, std::slice::from_ref(&(0..BLOCK)))?;
         let lend = FastReg { wr_id, flags, start: 0, access, remote_invalidate: true };
-        let remote = self.key.queue_register(&mut self.qp, &lend)?;
+        let remote = self.key.register(&mut self.qp, &lend)?;
         self.qp.post_recv(Self::ANSWER, self.answers.buf(0..1)?)?;
         let request = SendWr::signaled(Self::REQUEST, SendOp::Send);
         self.qp.post_send_inline(&request, &encode(is_write, block, remote))?;

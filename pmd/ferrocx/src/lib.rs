@@ -60,17 +60,17 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod housekeeping;
 mod model_port;
 pub mod name;
 mod port;
 
 pub use ferrocx_bus as bus;
 pub use ferrocx_core::{
-    CommandError, ConfigError, CqeSyndrome, DeadDevice, Destroy, Device, DeviceConfig, DeviceError,
-    DeviceInfo, Event, EventType, FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle,
-    HealthReport, Ipv4Match, Ipv6Match, KeyMode, Limits, LinkState, MAX_MULTICAST, MacAddr, Masked,
-    QueueFault, RxQueueRef, Traffic, VportCounters, lcore,
+    Clock, ClockSource, ClockStats, CommandError, ConfigError, CqeSyndrome, DeadDevice, Destroy,
+    Device, DeviceConfig, DeviceError, DeviceInfo, Event, EventReader, EventType, FlowAction,
+    FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, HealthReport, Housekeeping, Ipv4Match,
+    Ipv6Match, KeyMode, Limits, LinkState, MAX_MULTICAST, MacAddr, Masked, QueueFault, RxQueueRef,
+    TimeBase, Traffic, VportCounters, lcore,
 };
 pub use ferrocx_mempool::{
     Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece, Pool,

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
-use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch};
+use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch, Housekeeping};
 use ferrocx_mempool::{Pool, PoolConfig};
 use ferrocx_pmd::{Lane, LaneConfig, Rss};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
 use crate::error::OpenError;
-use crate::housekeeping::Housekeeper;
 use crate::model_port;
 use crate::name::DeviceName;
 
@@ -24,14 +23,20 @@ const LINK_PATIENCE: Duration = Duration::from_secs(10);
 pub struct PortConfig {
     /// How the device is brought up.
     pub device: DeviceConfig,
-    /// The pool to make; not used when `shared_pool` is given.
+    /// How a PCI device is opened: files that a launcher lends, one address space for several
+    /// devices, the kernel's interface. The name that is opened takes the place of its `address`;
+    /// models do not look at it.
+    pub vfio: VfioConfig,
+    /// The pool to make; not used when `shared_pool` is given. How many buffers it takes is what
+    /// [`LaneConfig::buffers`] says, for each lane of each port that shares the pool, and what the
+    /// program holds itself: [`Port::lanes`] looks after that.
     pub pool: PoolConfig,
     /// A pool of another port: packets received here are sent there without a copy.
     pub shared_pool: Option<Pool>,
-    /// How often a thread of the port's own serves the firmware's page requests; every 2 s it looks
-    /// at the device's health too, and says in the log when something is wrong. Events are kept for
-    /// [`Device::poll_event`]. `None` for a program that calls that and [`Device::health`] itself:
-    /// if nobody does, the firmware may stop for want of memory.
+    /// How often a thread serves the firmware's page requests, see [`Device::keep_house`]. Events
+    /// stay for [`Device::poll_event`] and whoever else reads them; to react to what the thread
+    /// finds, ask [`Device::health`]. `None` for a program that calls [`Device::serve_events`]
+    /// itself: if nobody does, the firmware may stop for want of memory.
     pub housekeeping: Option<Duration>,
 }
 
@@ -40,6 +45,7 @@ impl Default for PortConfig {
     fn default() -> Self {
         Self {
             device: DeviceConfig::default(),
+            vfio: VfioConfig::default(),
             pool: PoolConfig::default(),
             shared_pool: None,
             housekeeping: Some(Duration::from_millis(10)),
@@ -53,7 +59,7 @@ impl Default for PortConfig {
 /// device, so any order of dropping is right.
 #[derive(Debug)]
 pub struct Port {
-    _housekeeper: Option<Housekeeper>,
+    _housekeeping: Option<Housekeeping>,
     pool: Pool,
     device: Device,
 }
@@ -76,16 +82,44 @@ impl Port {
         Self::open_with(name, PortConfig::default())
     }
 
-    /// Opens several devices whose packets may go out at any of them: all share one pool.
+    /// Opens several devices whose packets may go out at any of them: all share one pool, of 8191
+    /// buffers, which is enough for three lanes in all. [`Port::open_all_with`] takes another.
     ///
     /// # Errors
     ///
     /// Those of [`Port::open`], of the first name that fails.
     pub fn open_all<const N: usize>(names: [&str; N]) -> Result<[Self; N], OpenError> {
+        Self::open_all_with(names, PortConfig::default())
+    }
+
+    /// Opens several devices as `config` says: all share its pool, or the one of the first port.
+    ///
+    /// ```
+    /// use ferrocx::{LaneConfig, PoolConfig, Port, PortConfig};
+    ///
+    /// // Two lanes on each of two ports, and 1024 packets that the program holds meanwhile.
+    /// let pool = PoolConfig::default();
+    /// let count = 2 * 2 * LaneConfig::default().buffers(&pool) + 1024;
+    /// let pool = PoolConfig { count, ..pool };
+    /// let config = PortConfig { pool, ..PortConfig::default() };
+    /// let [left, right] = Port::open_all_with(["model:net=l", "model:net=r"], config)?;
+    /// let (left, right) = (left.lanes(2)?, right.lanes(2)?);
+    /// # let _ = (left, right);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`], of the first name that fails.
+    pub fn open_all_with<const N: usize>(
+        names: [&str; N],
+        mut config: PortConfig,
+    ) -> Result<[Self; N], OpenError> {
         let mut ports: Vec<Self> = Vec::with_capacity(N);
         for name in names {
-            let shared_pool = ports.first().map(|port| port.pool.clone());
-            ports.push(Self::open_with(name, PortConfig { shared_pool, ..PortConfig::default() })?);
+            let port = Self::open_with(name, config.clone())?;
+            config.shared_pool = Some(port.pool.clone());
+            ports.push(port);
         }
         Ok(ports.try_into().expect("one port for each name"))
     }
@@ -100,18 +134,39 @@ impl Port {
             DeviceName::Model(options) => model_port::start(&options)?,
             DeviceName::Pci(address) => {
                 let address = address.to_string();
-                VfioTransport::open(&VfioConfig { address, ..VfioConfig::default() })?
+                VfioTransport::open(&VfioConfig { address, ..config.vfio.clone() })?
             }
         };
-        let device = Device::open(transport, &config.device)?;
+        Self::from_transport(transport, config)
+    }
+
+    /// Brings up the device behind a transport that the program has made: a model with a wire of
+    /// its own, or a device over VFIO. Neither a name nor `config.vfio` is looked at.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`].
+    pub fn from_transport(
+        transport: Arc<dyn Transport>,
+        config: PortConfig,
+    ) -> Result<Self, OpenError> {
+        Self::from_device(Device::open(transport, &config.device)?, config)
+    }
+
+    /// Makes a port of a device that was opened before: gives it a pool and housekeeping, and waits
+    /// for the link. Neither `config.vfio` nor `config.device` is looked at.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`].
+    pub fn from_device(device: Device, config: PortConfig) -> Result<Self, OpenError> {
         let pool = match config.shared_pool {
             Some(pool) => pool,
             None => Pool::new(&config.pool)?,
         };
         device.register_pool(&pool)?;
-        let keeper = config.housekeeping.map(|every| Housekeeper::start(&device, every));
-        let port =
-            Self { _housekeeper: keeper.transpose().map_err(OpenError::Thread)?, pool, device };
+        let keeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
+        let port = Self { _housekeeping: keeping.map_err(OpenError::Thread)?, pool, device };
         port.wait_for_link()?;
         Ok(port)
     }
@@ -137,8 +192,8 @@ impl Port {
     /// [`DeviceError::InUse`] while lanes, queue pairs or other handles of the device live: it is
     /// then torn down with the last of them. Otherwise the first step that failed.
     pub fn close(self) -> Result<(), DeviceError> {
-        let Self { _housekeeper: housekeeper, pool, device } = self;
-        drop((housekeeper, pool));
+        let Self { _housekeeping: housekeeping, pool, device } = self;
+        drop((housekeeping, pool));
         device.close()
     }
 
@@ -168,14 +223,25 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Config`] while another lane or [`Rss`] of the port has its traffic; or what
-    /// the device refused.
+    /// [`DeviceError::Config`] while another lane or [`Rss`] of the port has its traffic;
+    /// [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
     pub fn lane(&self) -> Result<Lane, DeviceError> {
         Lane::all(&self.device, &self.pool, &LaneConfig::default())
     }
 
     /// A lane for each of `count` cores, with the port's traffic spread over them by its headers as
-    /// long as the [`Rss`] lives.
+    /// long as the [`Rss`] lives: `let (lanes, _) = ...` drops it, and ends all traffic at once.
+    ///
+    /// For other settings of the queues there is [`Lane::spread`]; for a hash that takes both
+    /// directions of a connection to one lane, or a table of one's own, [`RxQueue`](crate::RxQueue)
+    /// and [`TxQueue`](crate::TxQueue) one by one, and [`Rss::new`].
+    ///
+    /// # Pool
+    ///
+    /// A lane may hold as many buffers as [`LaneConfig::buffers`] says: 2048. With a pool that has
+    /// fewer free for each, one lane may starve while others keep buffers, and drop packets
+    /// ([`RxStats::no_mbuf`](crate::RxStats::no_mbuf)): the log warns of it, with the numbers.
+    /// [`DeviceError::PoolTooSmallForLanes`] if not even the rings can be filled.
     ///
     /// # Errors
     ///
@@ -186,11 +252,12 @@ impl Port {
 
     /// A lane for the packets that match, and no others. A multicast group must be let in besides:
     /// [`Device::join_multicast`]. For VLAN stripping and other settings there is
-    /// [`Lane::matching`].
+    /// [`Lane::matching`]; for a mark or a count, [`Device::add_flow_rule`].
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Config`] for fields that contradict each other; or what the device refused.
+    /// [`DeviceError::Config`] for fields that contradict each other;
+    /// [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
     pub fn lane_matching(&self, matches: FlowMatch) -> Result<Lane, DeviceError> {
         Lane::matching(&self.device, &self.pool, matches, &LaneConfig::default())
     }

@@ -111,28 +111,33 @@ fn everything_ends_in_any_order() {
 
 #[test]
 fn the_storage_loop_moves_blocks_and_every_key_ends() {
-    let [near, far] = Port::open_all(["model:net=storage", "model:net=storage"]).unwrap();
+    let [near, also_near, far] = Port::open_all(["model:net=storage"; 3]).unwrap();
     let at = "192.0.2.1:4420".parse().unwrap();
     let mut store = storage_loop::Store::new(&far, at, 64, 2).unwrap();
-    let client = std::thread::spawn(move || {
-        let run = || -> Result<(), Box<dyn std::error::Error>> {
-            let own = [192, 0, 2, 2].into();
-            let mut client = storage_loop::Client::connect(&near, own, at)?;
-            for block in 0..32u8 {
-                client.write(block.into(), &[block + 1; storage_loop::BLOCK])?;
-            }
-            for block in 0..32u8 {
-                assert_eq!(client.read(block.into())?, [block + 1; storage_loop::BLOCK]);
-            }
-            assert_eq!(client.read(63)?, [0; storage_loop::BLOCK]);
-            Ok(())
-        };
-        run().map_err(|error| error.to_string())
-    });
+    let client = |port: Port, own: u8| {
+        std::thread::spawn(move || {
+            let run = || -> Result<(), Box<dyn std::error::Error>> {
+                let own_address = [192, 0, 2, own].into();
+                let mut client = storage_loop::Client::connect(&port, own_address, at)?;
+                let blocks = u32::from(own) * 16..u32::from(own) * 16 + 16;
+                for block in blocks.clone() {
+                    client.write(block, &[block as u8; storage_loop::BLOCK])?;
+                }
+                for block in blocks {
+                    assert_eq!(client.read(block)?, [block as u8; storage_loop::BLOCK]);
+                }
+                assert_eq!(client.read(1)?, [0; storage_loop::BLOCK]);
+                Ok(())
+            };
+            run().map_err(|error| error.to_string())
+        })
+    };
+    // They come at the same time.
+    let clients = [client(near, 2), client(also_near, 3)];
     let mut served = 0;
-    while !client.is_finished() {
+    while clients.iter().any(|client| !client.is_finished()) {
         served += store.poll().unwrap();
     }
-    client.join().unwrap().unwrap();
-    assert_eq!(served, 65);
+    clients.into_iter().for_each(|client| client.join().unwrap().unwrap());
+    assert_eq!(served, 2 * 33);
 }

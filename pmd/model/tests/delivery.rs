@@ -4,6 +4,7 @@ mod common;
 
 use common::{CMDQ_HI, CMDQ_LO, HEALTH_SYND, Host, be32, input, words};
 use ferrocx_model::NicConfig;
+use ferrocx_model::caps::CLOCK_KHZ;
 
 const NOP: [u32; 4] = [0x080d_0000, 0, 0, 0];
 
@@ -60,10 +61,13 @@ fn the_queue_address_is_read_back_with_size_and_state() {
 #[test]
 fn health_counter_and_clock_run_with_device_time() {
     let mut host = host();
-    host.nic.step(0x1_2345_6789);
-    assert_eq!((host.bar.read_be32(0x1000), host.bar.read_be32(0x1004)), (1, 0x2345_6789));
+    // 156.25 MHz, as the capability page says and completions count: 5 ticks in 32 ns.
+    assert_eq!(CLOCK_KHZ, 156_250);
+    let now_ns = 0x1_2345_6784 / 5 * 32;
+    host.nic.step(now_ns);
+    assert_eq!((host.bar.read_be32(0x1000), host.bar.read_be32(0x1004)), (1, 0x2345_6784));
     let first = host.bar.read_be32(0x1010);
-    host.nic.step(0x1_2345_6789 + 1_000_000_000);
+    host.nic.step(now_ns + 1_000_000_000);
     assert_ne!(host.bar.read_be32(0x1010), first);
     assert_ne!(first, 0);
 }

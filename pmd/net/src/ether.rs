@@ -1,6 +1,6 @@
 //! Ethernet addresses and header, and the rewriting of the `mac` and `macswap` modes.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 #[cfg(feature = "serde")]
 use serde::{Serialize, Serializer};
@@ -104,6 +104,22 @@ pub fn ethertype(frame: &[u8]) -> Option<(u16, usize)> {
     Some((be16(frame, offset)?, offset + 2))
 }
 
+/// The MAC address of a multicast group. 32 IPv4 groups share one. Source: RFC 1112 section 6.4,
+/// RFC 2464 section 7.
+#[must_use]
+pub fn group_mac(group: IpAddr) -> Mac {
+    match group {
+        IpAddr::V4(group) => {
+            let [_, a, b, c] = group.octets();
+            Mac([0x01, 0x00, 0x5e, a & 0x7f, b, c])
+        }
+        IpAddr::V6(group) => {
+            let [.., a, b, c, d] = group.octets();
+            Mac([0x33, 0x33, a, b, c, d])
+        }
+    }
+}
+
 /// Writes both addresses: what `mac` mode does to each frame. Frames too short for addresses are
 /// left alone.
 #[inline]
@@ -139,6 +155,14 @@ mod tests {
             assert!(wrong.parse::<Mac>().is_err(), "{wrong}");
         }
         assert!(Mac::BROADCAST.is_group() && !mac.is_group());
+    }
+
+    #[test]
+    fn groups_have_addresses_of_their_own() {
+        let mac = |group: &str| group_mac(group.parse().unwrap()).to_string();
+        assert_eq!(mac("233.54.12.1"), "01:00:5e:36:0c:01");
+        assert_eq!(mac("224.128.0.1"), "01:00:5e:00:00:01");
+        assert_eq!(mac("ff02::1:ff12:3456"), "33:33:ff:12:34:56");
     }
 
     #[test]

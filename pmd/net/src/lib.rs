@@ -1,9 +1,11 @@
-//! What a port must say about itself on an Ethernet: ARP, neighbour discovery, echo. Sans I/O.
+//! What a port must say about itself on an Ethernet: ARP, neighbour discovery, echo, groups. Sans
+//! I/O.
 //!
 //! # Architecture
 //!
 //! - [`icmpecho`] answers requests for addresses of ours, in place.
 //! - [`neighbour`] asks for the MAC addresses of others, remembers them, and announces ours.
+//! - [`membership`] reports the multicast groups that are joined: IGMP and MLD.
 //! - [`ether`] and [`checksum`] are what both share; [`reason`] says why a frame was not answered.
 //!
 //! Bytes and the time come in, bytes and answers go out. Nothing here panics, whatever the bytes.
@@ -17,6 +19,8 @@
 //! | what | limit | where |
 //! |---|---|---|
 //! | neighbours known or asked for | 1 to 65536 | [`neighbour::Config::entries`] |
+//! | groups joined | 1 to 65536 | [`membership::Config::groups`] |
+//! | sources of a group | 64 | [`membership::MAX_SOURCES`] |
 //! | VLAN tags in front of a packet | 2 | [`ether::ethertype`] |
 //!
 //! # Example
@@ -34,5 +38,6 @@
 pub mod checksum;
 pub mod ether;
 pub mod icmpecho;
+pub mod membership;
 pub mod neighbour;
 pub mod reason;

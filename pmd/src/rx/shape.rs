@@ -25,7 +25,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn of(
+    pub(crate) fn of(
         device: &Device,
         pool: &Pool,
         config: &RxQueueConfig,

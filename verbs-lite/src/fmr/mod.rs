@@ -255,11 +255,11 @@ impl FmrQueue {
     fn unmap_batch(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
         let mut is_refused = false;
         for (at, fmr) in fmrs.iter_mut().enumerate() {
-            let flags = SendFlags::empty();
+            let flags = SendFlags::MORE;
             // What cannot be posted is ended by a command: the queue pair has failed meanwhile, or
             // the key is stale.
             is_refused |= fmr.key.mr().is_some()
-                && fmr.key.queue_invalidate(&mut self.qp, at as u64, flags).is_err();
+                && fmr.key.invalidate(&mut self.qp, at as u64, flags).is_err();
         }
         self.qp.ring_doorbell_signaled();
         let ended = self.wait(fmrs);

@@ -1,24 +1,29 @@
-//! [`Network`]: the port's Ethernet side, as far as RDMA needs it: ARP, neighbour discovery, echo.
+//! [`Network`]: the port's Ethernet side, as far as RDMA needs it: ARP, neighbour discovery, echo,
+//! and the groups that switches and routers are told of.
 //!
 //! A RoCE packet needs the MAC address of its next hop, and peers ask for ours. [`Network`] does
-//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Three
-//! flow rules lead ARP, ICMP and ICMPv6 to it; RoCE packets go to queue pairs before any rule is
-//! asked, and all other packets stay with the Ethernet queues and rules of the caller.
+//! both, for every address of [`RdmaContext::gids`], on a raw packet queue pair of its own. Flow
+//! rules lead ARP, ICMP, ICMPv6, IGMP and hop-by-hop options to it; RoCE packets go to queue pairs
+//! before any rule is asked, and all other packets stay with the Ethernet queues and rules of the
+//! caller. [`Network::join`] reports a multicast group for as long as it is polled.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or
 //! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) has one and polls
 //! it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use ferrocx_core::{DeviceError, FlowMatch, Ipv4Match, Ipv6Match, MacAddr};
 use ferrocx_mempool::{PageSize, RegionConfig};
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::{Mac, group_mac};
 use ferrocx_net::icmpecho::{self, Station, Tail, Verdict};
-use ferrocx_net::neighbour::{Neighbours, Own, group_mac, solicited_node};
+use ferrocx_net::neighbour::{Neighbours, Own, solicited_node};
 use thiserror::Error;
 
+mod groups;
+
+pub use ferrocx_net::membership::{JoinError, MAX_SOURCES};
 pub use ferrocx_net::neighbour::{Conflict, Unresolved};
 
 use crate::context::RdmaContext;
@@ -37,16 +42,24 @@ const BURST: usize = 32;
 const L2_BYTES: usize = 18;
 /// Bytes from one buffer to the next are a multiple of this: a cache line.
 const BUFFER_ALIGN: usize = 64;
+/// Protocols. Source: IANA protocol numbers.
+const HOP_BY_HOP: u8 = 0;
 const ICMP: u8 = 1;
+const IGMP: u8 = 2;
 const ICMPV6: u8 = 58;
-/// Group that every IPv6 host is a member of. Source: RFC 4291 section 2.7.1.
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// Groups that every host is a member of. Source: RFC 1112 section 4, RFC 4291 section 2.7.1.
+const EVERYBODY: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
+];
 
 /// How neighbours are asked for, and with how much memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetConfig {
     /// How neighbours are asked for and remembered.
     pub neighbours: ferrocx_net::neighbour::Config,
+    /// How multicast groups are reported.
+    pub membership: ferrocx_net::membership::Config,
     /// Frames that the receive queue and the send queue hold each: 1 to 4096.
     pub descriptors: u32,
     /// Pages of their buffers.
@@ -56,7 +69,8 @@ pub struct NetConfig {
 impl Default for NetConfig {
     fn default() -> Self {
         let neighbours = ferrocx_net::neighbour::Config::default();
-        Self { neighbours, descriptors: 64, page: PageSize::Auto }
+        let membership = ferrocx_net::membership::Config::default();
+        Self { neighbours, membership, descriptors: 64, page: PageSize::Auto }
     }
 }
 
@@ -73,6 +87,9 @@ pub enum NetError {
     /// A rule or a group could not be had.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A group cannot be joined.
+    #[error(transparent)]
+    Join(#[from] JoinError),
 }
 
 /// Counters of the port's Ethernet side.
@@ -85,6 +102,8 @@ pub struct NetStats {
     pub answered: u64,
     /// Questions and announcements that were sent.
     pub asked: u64,
+    /// Reports and leaves of multicast groups that were sent.
+    pub reported: u64,
     /// Frames that the send queue had no room for; what is asked is asked again.
     pub dropped: u64,
     /// Times that somebody else claimed an address of ours.
@@ -112,6 +131,7 @@ pub struct Network {
     gids: Vec<GidEntry>,
     station: Station,
     groups: Vec<MacAddr>,
+    memberships: groups::Groups,
     stats: NetStats,
     epoch: Instant,
     context: RdmaContext,
@@ -152,6 +172,7 @@ impl Network {
             gids: Vec::new(),
             station: Station { mac: Mac(context.device().mac().0), addresses: Vec::new() },
             groups: Vec::new(),
+            memberships: groups::Groups::new(config.membership),
             stats: NetStats::default(),
             epoch: Instant::now(),
             context: context.clone(),
@@ -167,12 +188,14 @@ impl Network {
         self.qp.init(&InitAttr::default())?;
         self.qp.receive()?;
         let everything = FlowMatch::default();
-        for rule in [
-            FlowMatch { ethertype: Some(ferrocx_net::ether::ARP), ..everything },
-            FlowMatch { ipv4: Some(Ipv4Match::default()), ip_protocol: Some(ICMP), ..everything },
-            FlowMatch { ipv6: Some(Ipv6Match::default()), ip_protocol: Some(ICMPV6), ..everything },
-        ] {
-            self.qp.create_flow(&rule)?;
+        let arp = FlowMatch { ethertype: Some(ferrocx_net::ether::ARP), ..everything };
+        let ipv4 = FlowMatch { ipv4: Some(Ipv4Match::default()), ..everything };
+        let ipv6 = FlowMatch { ipv6: Some(Ipv6Match::default()), ..everything };
+        self.qp.create_flow(&arp)?;
+        // Queries for IPv6 groups have hop-by-hop options; which of the two protocols a device
+        // sees in such a packet is its own affair.
+        for (ip, protocol) in [(ipv4, ICMP), (ipv4, IGMP), (ipv6, ICMPV6), (ipv6, HOP_BY_HOP)] {
+            self.qp.create_flow(&FlowMatch { ip_protocol: Some(protocol), ..ip })?;
         }
         self.qp.activate(&RtsAttr::new(Psn(0)))?;
         self.fill();
@@ -231,6 +254,11 @@ impl Network {
             self.stats.asked += 1;
             self.send(&bytes);
         }
+        while let Some(bytes) = self.memberships.next_frame(now) {
+            moved = true;
+            self.stats.reported += 1;
+            self.send(&bytes);
+        }
         moved
     }
 
@@ -261,6 +289,9 @@ impl Network {
         if let Some(conflict) = self.neighbours.frame(frame, now) {
             self.stats.conflicts += 1;
             tracing::warn!(%conflict, "duplicate address");
+        }
+        if self.memberships.frame(frame, now) {
+            return None;
         }
         // A station without addresses would answer for everybody.
         if self.station.addresses.is_empty() {
@@ -310,9 +341,10 @@ impl Network {
         }
         let now = self.epoch.elapsed();
         self.neighbours.set_own(gids.iter().map(own), now);
+        self.memberships.set_hosts(&gids);
         self.station.addresses = gids.iter().map(|entry| entry.gid.ip()).collect();
         let mut groups: Vec<MacAddr> = gids.iter().filter_map(|e| group_of(e.gid.ip())).collect();
-        groups.push(MacAddr(group_mac(ALL_NODES).0));
+        groups.extend(EVERYBODY.map(|group| MacAddr(group_mac(group).0)));
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
         let device = self.context.device();
@@ -377,6 +409,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
+        self.leave_all();
         let device = self.context.device();
         for group in &self.groups {
             if let Err(error) = device.leave_multicast(*group) {
@@ -395,6 +428,6 @@ fn own(entry: &GidEntry) -> Own {
 fn group_of(ip: IpAddr) -> Option<MacAddr> {
     match ip {
         IpAddr::V4(_) => None,
-        IpAddr::V6(ip) => Some(MacAddr(group_mac(solicited_node(ip)).0)),
+        IpAddr::V6(ip) => Some(MacAddr(group_mac(solicited_node(ip).into()).0)),
     }
 }

@@ -66,7 +66,8 @@ pub struct QpQueues<'a, B: Buffers = Buf> {
     /// Completions of receives; it may be the queue of the sends.
     pub recv_cq: &'a Cq,
     /// A shared queue of receives, or `None` for receives of the queue pair's own. With it,
-    /// [`QpConfig::max_recv_wr`] and [`QpConfig::max_recv_sge`] do not count.
+    /// [`QpConfig::max_recv_wr`] and [`QpConfig::max_recv_sge`] do not count: `recv_cq` has room
+    /// for [`SrqConfig::max_wr`](crate::SrqConfig::max_wr), once for all of its queue pairs.
     pub srq: Option<&'a Srq<B>>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A group is an IP multicast address. Attaching tells the device twice: which queue pairs get the
 //! group's packets, and that its MAC address is let in. Routers and switches that look for
-//! listeners (IGMP, MLD) are told nothing: that is the business of who owns the port's IP stack.
+//! listeners (IGMP, MLD) are told by [`Network::join`](crate::net::Network::join).
 
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::srq::{AttachToMcg, DetachFromMcg};

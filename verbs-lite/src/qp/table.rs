@@ -26,10 +26,12 @@ struct Entry<T, B: Buffers> {
 ///
 /// /// Makes a queue pair that answers to `name`.
 /// fn add(table: &mut QpTable<String>, pd: &Pd, cq: &Cq, name: &str) -> Result<u32, VerbsError> {
-///     let config = QpConfig { user_index: table.vacant(), ..QpConfig::default() };
-///     let (qp, index) = (pd.create_qp(cq, &config)?, config.user_index);
+///     let user_index = table.reserve();
+///     let config = QpConfig { user_index, ..QpConfig::default() };
+///     // A place that is not filled is given back.
+///     let qp = pd.create_qp(cq, &config).inspect_err(|_| drop(table.remove(user_index)))?;
 ///     table.insert(qp, name.to_owned());
-///     Ok(index)
+///     Ok(user_index)
 /// }
 ///
 /// /// Takes what has ended, of all of them.
@@ -49,6 +51,8 @@ struct Entry<T, B: Buffers> {
 #[derive(Debug)]
 pub struct QpTable<T, B: Buffers = Buf> {
     entries: Vec<Option<Entry<T, B>>>,
+    /// Places that were given out and not filled yet.
+    reserved: Vec<u32>,
     /// Completions that were taken from the queue, the oldest last.
     taken: ArrayVec<Completion, BATCH>,
     /// Completions that were dropped.
@@ -68,7 +72,7 @@ pub struct Ended<'a, T, B: Buffers = Buf> {
 
 impl<T, B: Buffers> Default for QpTable<T, B> {
     fn default() -> Self {
-        Self { entries: Vec::new(), taken: ArrayVec::new(), dropped: 0 }
+        Self { entries: Vec::new(), reserved: Vec::new(), taken: ArrayVec::new(), dropped: 0 }
     }
 }
 
@@ -79,16 +83,24 @@ impl<T, B: Buffers> QpTable<T, B> {
         Self::default()
     }
 
-    /// The least index without a queue pair: what the `user_index` of the next one should be.
-    #[must_use]
-    pub fn vacant(&self) -> u32 {
-        let at = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
-        at as u32
+    /// Reserves the least index that has neither queue pair nor reservation, for the `user_index`
+    /// of one that is still to be made or connected: until it is put in, or [`QpTable::remove`]
+    /// gives the index back. Looks through the table, and allocates.
+    #[must_use = "it stays reserved"]
+    pub fn reserve(&mut self) -> u32 {
+        let is_free = |at: &u32| {
+            let entry = self.entries.get(*at as usize);
+            entry.is_none_or(Option::is_none) && !self.reserved.contains(at)
+        };
+        let at = (0..).find(is_free).expect("fewer queue pairs than numbers");
+        self.reserved.push(at);
+        at
     }
 
     /// Puts a queue pair in at its [`Qp::user_index`], and gives back what stood there. The table
     /// grows up to that index: this allocates.
     pub fn insert(&mut self, qp: Qp<B>, data: T) -> Option<(Qp<B>, T)> {
+        self.reserved.retain(|reserved| *reserved != qp.user_index());
         let at = qp.user_index() as usize;
         if at >= self.entries.len() {
             self.entries.resize_with(at + 1, || None);
@@ -97,9 +109,10 @@ impl<T, B: Buffers> QpTable<T, B> {
         old.map(|entry| (entry.qp, entry.data))
     }
 
-    /// Takes a queue pair out. Its completions that were not polled yet are dropped; what is posted
-    /// stays with the queue pair.
+    /// Takes a queue pair out, or gives a reserved index back. Completions of the queue pair that
+    /// were not polled yet are dropped; what is posted stays with it.
     pub fn remove(&mut self, index: u32) -> Option<(Qp<B>, T)> {
+        self.reserved.retain(|reserved| *reserved != index);
         let entry = self.entries.get_mut(index as usize)?.take()?;
         Some((entry.qp, entry.data))
     }

@@ -186,7 +186,7 @@ impl Worker {
                 Err(_) => table.refuse(tag, FailureCause::NoSuchKey),
             };
         }
-        match slot.key.queue_invalidate(qp, id.slot.into(), SendFlags::empty()) {
+        match slot.key.invalidate(qp, id.slot.into(), SendFlags::MORE) {
             Ok(()) => table.owed += 1,
             Err(cause) => table.refuse(tag, FailureCause::Post(cause)),
         }
@@ -204,9 +204,9 @@ impl Worker {
             Request::Read(_) => (Access::LOCAL_WRITE, false),
         };
         let start = slot.key.list_mut().map_or(0, |list| list.first_offset());
-        let (wr_id, flags) = (at.into(), SendFlags::empty());
+        let (wr_id, flags) = (at.into(), SendFlags::MORE);
         let wr = FastReg { wr_id, flags, start, access, remote_invalidate };
-        slot.key.queue_register(qp, &wr).map_err(FailureCause::Post)?;
+        slot.key.register(qp, &wr).map_err(FailureCause::Post)?;
         slot.tag = request.tag();
         slot.is_read = matches!(request, Request::Read(_));
         slot.generation = slot.generation.wrapping_add(1);
@@ -217,7 +217,7 @@ impl Worker {
             let len = slot.key.mr().map_or(0, |mr| mr.len_bytes());
             let len = u32::try_from(len).unwrap_or(u32::MAX);
             // The registration is on its way then; its completion finds the key and answers.
-            let posted = slot.key.queue_read_with_inv(qp, wr_id, flags, read.from, len);
+            let posted = slot.key.read_with_inv(qp, wr_id, flags, read.from, len);
             table.failed |= posted.is_err();
         }
         Ok(())

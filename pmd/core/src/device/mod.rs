@@ -207,8 +207,8 @@ impl Drop for Inner {
 /// when the last of them is dropped, or by [`Device::close`], which says how that went.
 ///
 /// All methods take a lock and talk to the firmware: they are for set-up, not for the data path.
-/// Somebody must call [`Device::poll_event`] (or any command) now and then, because the device
-/// may ask for memory by an event.
+/// The device asks for memory by events, and stops if nobody answers: [`Device::keep_house`] has a
+/// thread do that. A program that wants no thread calls [`Device::serve_events`] now and then.
 #[derive(Debug, Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -335,12 +335,14 @@ impl Device {
         lock(&self.inner.registrations).revoke(&mut control, gone, pool)
     }
 
-    /// The oldest event that was not read yet. Also serves the firmware's page requests.
+    /// The oldest event that was not read by this call yet. Also serves the firmware's page
+    /// requests. All handles of the device share the place; a part of a program that must see
+    /// every event takes an [`EventReader`](crate::EventReader) of its own.
     pub fn poll_event(&self) -> Option<Event> {
         self.inner.control().next_event()
     }
 
-    /// Answers what the firmware asks for, as [`Device::poll_event`] does, and keeps the events.
+    /// Answers what the firmware asks for. Events stay for those who read them.
     pub fn serve_events(&self) {
         self.inner.control().serve();
     }
@@ -352,7 +354,7 @@ impl Device {
         self.inner.control.try_lock().is_ok_and(|mut control| control.has_requests())
     }
 
-    /// Events that were dropped because [`Device::poll_event`] was not called often enough.
+    /// Events that [`Device::poll_event`] missed: the device keeps the latest 256.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.inner.control().lost_events()

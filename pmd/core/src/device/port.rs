@@ -85,7 +85,8 @@ impl Device {
     /// Lets frames to a group in, until [`Device::leave_multicast`]; counted, so that several users
     /// may join one group. They reach queue pairs that are attached to the group and queues whose
     /// flow rule matches them. Queues that get the port's other traffic need
-    /// [`Device::set_multicast`]. No router or switch is told (no IGMP, no MLD).
+    /// [`Device::set_multicast`]. No router or switch is told:
+    /// that is what `Network::join` of verbs-lite does, by IGMP and MLD.
     ///
     /// # Errors
     ///

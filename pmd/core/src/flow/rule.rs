@@ -68,6 +68,7 @@ pub struct FlowRule {
 
 /// A rule in force, until it is dropped.
 #[derive(Debug)]
+#[must_use = "the rule is in force as long as it lives"]
 pub struct FlowRuleHandle {
     /// It holds its TIR, which holds its queue, and its counter.
     entry: Handle,
@@ -119,8 +120,10 @@ impl Drop for FlowRuleHandle {
 impl Device {
     /// Adds a rule that is looked at before addresses and RSS.
     ///
-    /// Among several rules that match a packet, the one whose combination of fields was used first
-    /// by any rule of this device decides.
+    /// There are no priorities. Rules that test the same fields with the same masks form a run.
+    /// Runs are looked at in the order in which the first rule of each was ever added to the device,
+    /// and the first match decides; a run keeps its place when all of its rules are gone. So the
+    /// narrow rules go first. Of two rules that match the very same, either may decide.
     ///
     /// # Errors
     ///

@@ -11,6 +11,7 @@ use super::uar::HalfDoorbell;
 use crate::cmd::queue::{CommandQueue, LOG_SIZE, LOG_STRIDE};
 use crate::datapath::DataPath;
 use crate::device::state::{Ctx, State};
+use crate::queue::cq::timestamp;
 
 /// Time limits of commands and of initialization, unit 1 = seconds.
 const CMD_EXEC_SECONDS: u32 = 60;
@@ -86,8 +87,10 @@ impl Registers {
             self.boots_until_ns = None;
             self.publish_initializing(side);
         }
-        let high = u32::try_from(now_ns >> 32).unwrap_or(u32::MAX);
-        let low = u32::try_from(now_ns & 0xffff_ffff).unwrap_or(0);
+        // The counter that completions carry, too. Source: reference 1.1.
+        let ticks = timestamp(now_ns);
+        let high = u32::try_from(ticks >> 32).unwrap_or(u32::MAX);
+        let low = u32::try_from(ticks & 0xffff_ffff).unwrap_or(0);
         side.set_be32(offset::INTERNAL_TIMER_H, high);
         side.set_be32(offset::INTERNAL_TIMER_L, low);
         let count = now_ns / HEALTH_PERIOD_NS;

@@ -15,8 +15,8 @@ use super::refused::{Answer, Refused, ensure};
 use crate::objects::ObjectLimits;
 use crate::objects::mkey::MAX_INDIRECTION;
 
-/// Frequency of the free-running clock: one tick is one nanosecond of device time.
-pub const CLOCK_KHZ: u32 = 1_000_000;
+/// Frequency of the free-running clock, in kHz: 6.4 ns a tick. Source: reference 5.10.
+pub const CLOCK_KHZ: u32 = 156_250;
 
 /// Log2 limits, stated once and used for the pages and for the tables.
 pub mod log_max {

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use ferrocx_prm::init_seg::CqArm;
 
 use super::block::Block;
+use crate::device::caps::CLOCK_KHZ;
 use crate::device::fault::FaultSite;
 use crate::device::state::Ctx;
 use crate::objects::{Cq, CqArmState, CqStatus, Qp, QpState, QueueState};
@@ -15,14 +16,13 @@ const INDEX_MASK: u32 = 0xff_ffff;
 /// Byte of the entry that holds opcode, format, solicited bit and owner.
 pub(crate) const OP_OWN: usize = 63;
 
-/// Device clock in units of CQE timestamps: 156.25 MHz.
-///
-/// # Source
-/// Reference 5.10, `device_frequency_khz` = 156250.
+/// The device's free-running counter: what the initialization segment shows and completions carry.
+/// Its rate is what the capability page says.
 #[inline]
 #[must_use]
 pub fn timestamp(now_ns: u64) -> u64 {
-    // 156.25 MHz are 5 ticks in 32 ns; split so that the product stays below 2^64.
+    // Split so that the product stays below 2^64.
+    const { assert!(CLOCK_KHZ == 156_250, "5 ticks in 32 ns") };
     now_ns / 32 * 5 + now_ns % 32 * 5 / 32
 }
 

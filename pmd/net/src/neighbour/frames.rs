@@ -1,7 +1,7 @@
 //! The frames of address resolution: what they say, and how they are written.
 //!
 //! Source: RFC 826 (ARP), RFC 5227 (announcements), RFC 4861 sections 4.3, 4.4, 7.1 (neighbour
-//! discovery), RFC 2464 section 7 (multicast on Ethernet).
+//! discovery).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -115,7 +115,8 @@ pub(super) fn question(own: &Own, target: IpAddr, to: Option<Mac>) -> Frame {
     match (own.ip, target) {
         (IpAddr::V6(source), IpAddr::V6(target)) => {
             let group = solicited_node(target);
-            let to = to.map_or((group, group_mac(group)), |mac| (target, mac));
+            let mac = ether::group_mac(group.into());
+            let to = to.map_or((group, mac), |mac| (target, mac));
             nd_frame(own, to, source, NEIGHBOUR_SOLICITATION, target)
         }
         (source, target) => {
@@ -131,7 +132,8 @@ pub(super) fn announcement(own: &Own) -> Frame {
         IpAddr::V4(ip) => arp_request(own, Mac::BROADCAST, ip, ip),
         IpAddr::V6(ip) => {
             let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            nd_frame(own, (group, group_mac(group)), ip, NEIGHBOUR_ADVERTISEMENT, ip)
+            let mac = ether::group_mac(group.into());
+            nd_frame(own, (group, mac), ip, NEIGHBOUR_ADVERTISEMENT, ip)
         }
     }
 }
@@ -141,13 +143,6 @@ pub(super) fn announcement(own: &Own) -> Frame {
 pub fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
-}
-
-/// The MAC address of an IPv6 group. Source: RFC 2464 section 7.
-#[must_use]
-pub fn group_mac(group: Ipv6Addr) -> Mac {
-    let [.., a, b, c, d] = group.octets();
-    Mac([0x33, 0x33, a, b, c, d])
 }
 
 fn start(own: &Own, to: Mac, ethertype: u16) -> Frame {

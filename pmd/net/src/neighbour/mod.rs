@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use frames::{Frame, MAX_FRAME_BYTES, group_mac, solicited_node};
+pub use frames::{Frame, MAX_FRAME_BYTES, solicited_node};
 
 use crate::ether::Mac;
 

@@ -1,0 +1,131 @@
+//! Receiving: every kind of queue and frame.
+
+use arrayvec::ArrayVec;
+use ferrocx_mempool::Mbuf;
+use ferrocx_model::played::PlayedRx;
+use ferrocx_pmd::{BufferSplit, RxQueue, RxQueueConfig};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, MINI_CQES_PER_ENTRY, MiniCqe};
+
+use super::queues::{BURST, Bench, FRAME_BYTES, rx_burst};
+use super::{Case, Work};
+
+/// Packets in one run.
+const RUN: u32 = 256;
+/// Bytes of a frame that takes two buffers of 2,048.
+const LONG_BYTES: u32 = 3000;
+
+const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
+    Case { name, elements: RUN as u64, make }
+}
+
+/// Every case. The packets are freed behind the measured part, as DPDK's were, but in `_free`.
+pub(super) const CASES: [Case; 7] = [
+    // 32 packets of 64 bytes at a time.
+    case("rx_burst", || Box::new(Rx::<BURST>::plain())),
+    case("rx_burst_free", || Box::new(Rx::<BURST> { frees: true, ..Rx::plain() })),
+    // One frame at a time, each there already.
+    case("rx_burst_of_1", || Box::new(Rx::<1>::plain())),
+    // The same in compressed blocks of 32.
+    case("rx_compressed", || {
+        let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
+        Box::new(Rx::<BURST> { play: compressed, ..Rx::new(&Bench::new(), &config) })
+    }),
+    case("rx_compressed_of_1", || {
+        let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
+        Box::new(Rx::<1> { play: compressed, ..Rx::new(&Bench::new(), &config) })
+    }),
+    // Frames of 3,000 bytes in two buffers each.
+    case("rx_scatter_2", || {
+        let config = RxQueueConfig { max_frame_bytes: Some(4000), ..RxQueueConfig::default() };
+        Box::new(Rx::<BURST>::long(Rx::new(&Bench::new(), &config), LONG_BYTES))
+    }),
+    // Frames of 1,000 bytes: 128 in a buffer of one pool, the rest in one of another.
+    case("rx_split", || {
+        let bench = Bench::new();
+        let split = BufferSplit { header_bytes: 128, payload: bench.second_pool() };
+        let config = RxQueueConfig { split: Some(split), ..RxQueueConfig::default() };
+        Box::new(Rx::<BURST>::long(Rx::new(&bench, &config), 1000))
+    }),
+];
+
+fn plain(played: &mut PlayedRx, len_bytes: u32) {
+    played.complete(RUN, len_bytes);
+}
+
+/// Completions in compressed blocks of 32, for TCP over IPv4 with a hash.
+fn compressed(played: &mut PlayedRx, len_bytes: u32) {
+    let mini = MiniCqe::zeroed().with_byte_cnt(len_bytes).with_rx_hash_result(0x1234_5678);
+    let mut array = [0; 64];
+    array.chunks_mut(MiniCqe::SIZE_BYTES).for_each(|place| place.copy_from_slice(&mini.0));
+    let arrays: Vec<_> = (0..BURST as u32 / MINI_CQES_PER_ENTRY)
+        .map(|at| ((at * MINI_CQES_PER_ENTRY).max(1), array))
+        .collect();
+    for _ in 0..RUN / BURST as u32 {
+        let title = Cqe64::zeroed()
+            .with_byte_cnt(BURST as u32)
+            .with_rx_hash_l3(1)
+            .with_rx_hash_l4(1)
+            .with_l3_ok(true)
+            .with_l4_ok(true)
+            .with_l3_hdr_type(2)
+            .with_l4_hdr_type(1)
+            .with_wqe_counter(played.counter())
+            .with_opcode(CqeOpcode::RESPONDER_SEND.0)
+            .with_format(CqeFormat::COMPRESSED.0);
+        played.complete_block(title, &arrays, BURST as u32);
+    }
+}
+
+/// Receives `N` packets at a time.
+struct Rx<const N: usize> {
+    queue: RxQueue,
+    played: PlayedRx,
+    play: fn(&mut PlayedRx, u32),
+    len_bytes: u32,
+    frees: bool,
+    bursts: Vec<ArrayVec<Mbuf, N>>,
+    received: u32,
+}
+
+impl<const N: usize> Rx<N> {
+    fn new(bench: &Bench, config: &RxQueueConfig) -> Self {
+        let (queue, played) = bench.rx(config);
+        let bursts = (0..RUN as usize / N).map(|_| ArrayVec::new()).collect();
+        let (play, len_bytes) = (plain as fn(&mut PlayedRx, u32), FRAME_BYTES);
+        Self { queue, played, play, len_bytes, frees: false, bursts, received: 0 }
+    }
+
+    fn plain() -> Self {
+        Self::new(&Bench::new(), &RxQueueConfig::default())
+    }
+
+    fn long(self, len_bytes: u32) -> Self {
+        Self { len_bytes, ..self }
+    }
+}
+
+impl<const N: usize> Work for Rx<N> {
+    fn prepare(&mut self) {
+        for burst in &mut self.bursts {
+            self.queue.cache().put_bulk(burst);
+        }
+        (self.play)(&mut self.played, self.len_bytes);
+    }
+
+    fn run(&mut self) {
+        for burst in &mut self.bursts {
+            self.received = self.received.wrapping_add(rx_burst(&mut self.queue, burst) as u32);
+            if self.frees {
+                self.queue.cache().put_bulk(burst);
+            }
+        }
+    }
+
+    fn verify(&mut self) {
+        let stats = self.queue.stats();
+        assert_eq!(self.received, self.played.completed(), "every completion gave a packet");
+        assert_eq!(stats.bytes, stats.packets * u64::from(self.len_bytes));
+        assert_eq!((stats.no_mbuf, stats.fault), (0, None));
+    }
+}

@@ -1,0 +1,128 @@
+//! [`Housekeeping`]: what a device needs now and then, done by a thread.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::device::{Device, lock};
+use crate::health::{HealthReport, POLL_INTERVAL};
+
+/// Keeps a device's house as long as it lives: a thread answers what the firmware asks for, and
+/// every 2 s looks at the device's health, and says in the log when that has changed. Made by
+/// [`Device::keep_house`].
+///
+/// A device has one such thread, however many ask for it; it ends with the last of these handles,
+/// which waits for it. It takes no event away: [`Device::poll_event`] and every
+/// [`EventReader`](crate::EventReader) find them all.
+#[derive(Debug, Clone)]
+pub struct Housekeeping {
+    _keeper: Arc<Keeper>,
+}
+
+/// The thread, and what is said to it.
+#[derive(Debug)]
+struct Keeper {
+    orders: Arc<Orders>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+struct Orders {
+    /// How often to look; `None` to stop.
+    every: Mutex<Option<Duration>>,
+    changed: Condvar,
+}
+
+impl Orders {
+    fn change(&self, change: impl FnOnce(&mut Option<Duration>)) {
+        change(&mut lock(&self.every));
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is time to look; `false` to stop.
+    fn wait(&self) -> bool {
+        let start = Instant::now();
+        let mut every = lock(&self.every);
+        while let Some(interval) = *every {
+            let Some(left) = interval.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
+            else {
+                return true;
+            };
+            let woken = self.changed.wait_timeout(every, left);
+            every = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        false
+    }
+}
+
+impl Device {
+    /// Has a thread keep the device's house at least every `interval`, until the last
+    /// [`Housekeeping`] of the device is dropped. The shortest interval that anybody asked for
+    /// counts.
+    ///
+    /// # Errors
+    ///
+    /// The system's reason for refusing a thread.
+    pub fn keep_house(&self, interval: Duration) -> std::io::Result<Housekeeping> {
+        let keeper = self.shared(|| Keeper::start(self, interval))?;
+        keeper.orders.change(|every| *every = every.map(|every| every.min(interval)));
+        Ok(Housekeeping { _keeper: keeper })
+    }
+}
+
+impl Keeper {
+    fn start(device: &Device, interval: Duration) -> std::io::Result<Self> {
+        let orders =
+            Arc::new(Orders { every: Mutex::new(Some(interval)), changed: Condvar::new() });
+        let (told, device) = (Arc::clone(&orders), device.clone());
+        let run = move || {
+            let mut health = Health { next: Instant::now(), said: None };
+            while told.wait() {
+                device.serve_events();
+                health.look(&device);
+            }
+        };
+        let thread = std::thread::Builder::new().name("ferrocx-keeper".into()).spawn(run)?;
+        Ok(Self { orders, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.orders.change(|every| *every = None);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the housekeeping thread of a device panicked");
+        }
+    }
+}
+
+/// What was found at the last look at a device's health.
+struct Health {
+    next: Instant,
+    /// What the log says, but for the counter, which changes as long as the firmware lives.
+    said: Option<HealthReport>,
+}
+
+impl Health {
+    fn look(&mut self, device: &Device) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + POLL_INTERVAL;
+        let report = HealthReport { counter: 0, ..device.health() };
+        let name = &device.info().name;
+        match (report.is_healthy(), self.said) {
+            (true, None) => {}
+            (true, Some(_)) => {
+                tracing::info!(%name, "the device is healthy again");
+                self.said = None;
+            }
+            (false, said) if said == Some(report) => {}
+            (false, _) => {
+                tracing::error!(%name, ?report, "the device is not healthy");
+                self.said = Some(report);
+            }
+        }
+    }
+}
