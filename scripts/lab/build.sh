@@ -7,7 +7,16 @@ readonly SUITE=trixie
 readonly GUEST_PACKAGES=linux-image-amd64,initramfs-tools,zstd,kmod,udev,busybox,iproute2,\
 iputils-ping,iputils-arping,ethtool,iperf3,tcpdump,pciutils,procps,rdma-core,ibverbs-utils,\
 ibverbs-providers,rdmacm-utils,perftest,python3-pyverbs,nvme-cli,fio,e2fsprogs,\
-nfs-kernel-server,nfs-common
+nfs-kernel-server,nfs-common,\
+librte-net-mlx5-25,librte-mempool-ring25,librte-bitratestats25,librte-bpf25,librte-cmdline25,\
+librte-crypto-scheduler25,librte-gro25,librte-gso25,librte-latencystats25,librte-net-bnxt25,\
+librte-net-bond25,librte-net-dpaa25,librte-net-i40e25,librte-net-iavf25,librte-net-ice25,\
+librte-net-ixgbe25,librte-pdump25
+# dpdk-testpmd is in a package for developers that asks for every driver there is; above are the
+# libraries that the program itself asks for.
+# shellcheck disable=SC2016 # expanded by mmdebstrap's shell
+readonly TESTPMD_HOOK='chroot "$1" sh -ec "cd /tmp && apt-get download dpdk-dev &&
+    dpkg --fsys-tarfile dpdk-dev_*.deb | tar -x -C / ./usr/bin/dpdk-testpmd && rm dpdk-dev_*.deb"'
 # Only what mounts the root disk; everything else is loaded from it. Boots faster than MODULES=most.
 readonly INITRD_MODULES='virtio_pci virtio_blk ext4'
 # The guest carries two kernels: the suite's own, and the newer one of its backports.
@@ -94,7 +103,10 @@ find_qemu() {
 
 # Changes when what goes into the guest changes.
 guest_recipe() {
-    { echo "$SUITE $GUEST_PACKAGES $INITRD_MODULES $KERNELS"; cat "$lab/guest-init"; } | sha256sum
+    {
+        echo "$SUITE $GUEST_PACKAGES $TESTPMD_HOOK $INITRD_MODULES $KERNELS"
+        cat "$lab/guest-init"
+    } | sha256sum
 }
 
 # take_kernels ROOT DIR: the kernels of the guest by age, to DIR/NAME/vmlinuz and initrd.img.
@@ -125,7 +137,8 @@ find_guest() {
             printf "%s\n" '"$INITRD_MODULES"' >"$1/etc/initramfs-tools/modules"' \
         --setup-hook="$BACKPORTS_HOOK" \
         --customize-hook='chroot "$1" apt-get install -y -q --no-install-recommends \
-            -t '$SUITE'-backports linux-image-amd64'
+            -t '$SUITE'-backports linux-image-amd64' \
+        --customize-hook="$TESTPMD_HOOK"
     install -m 755 "$lab/guest-init" "$cache/guest/lab-init"
     dir=$IMAGE.tmp
     rm -rf "$dir"; mkdir "$dir"

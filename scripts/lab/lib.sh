@@ -1,5 +1,8 @@
 # Helpers for scenarios, inside the guest.
 # shellcheck shell=bash
+# What the host's environment says to scenarios.
+# shellcheck source=/dev/null
+source /host/lab/settings
 
 fail() { echo "FAILED: $*"; echo "$*" >>/host/reason; exit 1; }
 skip() { echo "skipped: $*"; echo "$*" >>/host/reason; exit 77; }

@@ -303,6 +303,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
             "rss_ind_tbl_cap",
             "multi_pkt_send_wqe",
             "enhanced_multi_pkt_send_wqe",
+            "modify_rq_counter_set_id",
             "sw_r_roce_src_udp_port",
             "atomic_req_8b_endianness_mode",
             "supported_atomic_req_8b_endianness_mode_1",

@@ -3,7 +3,7 @@
 mod common;
 
 use common::objects::{create_cq, create_eq};
-use common::{HEALTH_SYND, Host, be32, words};
+use common::{HEALTH_SYND, Host, be32, input, words};
 use ferrocx_bus::{DmaAccess, DmaBuf, Transport};
 
 const EQ_ARM: u64 = 0x40;
@@ -247,4 +247,25 @@ fn doorbells_as_two_words_ring_at_the_second() {
     host.bar.write_be32(at + 4, cqn);
     host.step();
     assert_eq!(host.nic.log().last().map(|refusal| refusal.field), Some("uar register"));
+}
+
+#[test]
+fn doorbells_behind_a_forced_teardown_reach_nothing_and_are_no_fault() {
+    const CQ_ARM: u64 = 0x20;
+    for (profile, is_forced) in [(1, true), (0, false)] {
+        let mut host = Host::up();
+        let uar = host.short(0x802, 0);
+        host.ok(&words(&[0x0103_0000, 0, profile, 0]), 0x10);
+        let refusals = host.nic.log().total();
+        for register in [CQ_ARM, CQ_ARM + 4, EQ_ARM] {
+            host.bar.write_be32(u64::from(uar) * 4096 + register, 1);
+            host.step();
+        }
+        assert_eq!(host.nic.log().total() == refusals, is_forced, "profile {profile}");
+        // The next driver has to ring its own pages.
+        host.ok(&input(0x20, &[(0, 0x0102_0000)]), 0x10);
+        host.bar.write_be32(u64::from(uar) * 4096 + EQ_ARM, 1);
+        host.step();
+        assert_eq!(host.nic.log().last().map(|refusal| refusal.field), Some("uar page"));
+    }
 }

@@ -325,6 +325,27 @@ fn create_rq_checks_its_context() {
 }
 
 #[test]
+fn a_queue_in_error_may_be_named_by_the_state_that_its_driver_gave_it() {
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let rqn = host.ok(&create_rq(&base, 4, record, page), 0x10).word(8);
+    for (opcode, number) in [(0x905, sqn), (0x909, rqn)] {
+        let step = |from, to| modify_queue(opcode, number, from, to);
+        for known in [1, 3] {
+            host.ok(&step(0, 1), 0x10);
+            host.ok(&step(1, 3), 0x10);
+            assert_eq!(host.refused(&step(0, 0), BAD_QP_STATE), "current state");
+            assert_eq!(host.refused(&step(known, 1), BAD_PARAM), "state");
+            host.ok(&step(known, 0), 0x10);
+        }
+    }
+}
+
+#[test]
 fn queues_change_state_as_the_manual_says() {
     let mut host = Host::up();
     let base = host.base();

@@ -101,6 +101,8 @@ layout! {
         0x30 [29] retransmission_q_counters;
         /// There is a page of debug capabilities.
         0x30 [28] debug;
+        /// MODIFY_RQ may change the Q counter set of an RQ.
+        0x30 [27] modify_rq_counter_set_id;
         /// Number of Q counter sets; 0: there are none.
         0x30 [25:16] max_qp_cnt;
         /// P_Key table: 128 entries times 2 to this power.

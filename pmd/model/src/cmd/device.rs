@@ -70,6 +70,7 @@ fn disable_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             Refused::new(status, "hca state", 2_u32, "TEARDOWN_HCA comes first")
         })?;
         exec.ctx.state.hca = HcaState::Disabled;
+        exec.ctx.state.was_forced_down = false;
         Ok(DisableHcaOut::zeroed())
     })
 }
@@ -189,6 +190,7 @@ fn init_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             Refused::new(status, "pages", missing, "boot or init pages were not given")
         })?;
         state.hca = HcaState::Initialized;
+        state.was_forced_down = false;
         state.pages.ask_later(state.config.regular_pages);
         state.port.enabled = true;
         exec.ctx.port_changed();
@@ -209,6 +211,7 @@ fn teardown_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let ctx = &mut *exec.ctx;
         ctx.state.drop_objects();
         ctx.state.hca = HcaState::Enabled;
+        ctx.state.was_forced_down = profile == PROFILE_FORCE;
         ctx.state.port.enabled = false;
         ctx.port_changed();
         exec.datapath.reset();

@@ -203,8 +203,12 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
 }
 
 /// Decodes the current and the new state of a MODIFY command, and checks the step.
+///
+/// A queue that went to error by itself may be named by the state that its driver gave it. Linux's
+/// mlx5_ib knows no other, and resets and ends such queues so; mlx5e names the error.
 fn transition(current: QueueState, named: u32, new: u32) -> Answer<QueueState> {
-    ensure(named == current.raw(), || {
+    let failed_unseen = (current, named) == (QueueState::Error, QueueState::Ready.raw());
+    ensure(named == current.raw() || failed_unseen, || {
         let status = CommandStatus::BAD_QP_STATE;
         Refused::new(status, "current state", named, "not the state that the queue is in")
     })?;

@@ -341,6 +341,7 @@ fn general_roce(cap: HcaCap) -> HcaCap {
         .with_log_max_srq_sz(0xf)
         .with_out_of_seq_cnt(true)
         .with_retransmission_q_counters(true)
+        .with_modify_rq_counter_set_id(true)
         .with_enhanced_error_q_counters(true)
         .with_max_qp_mcg(MAX_QP_MCG)
         .with_log_max_mcg(LOG_MAX_MCG)

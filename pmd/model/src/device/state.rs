@@ -69,6 +69,8 @@ pub struct State {
     pub config: NicConfig,
     /// Stage of bring-up.
     pub hca: HcaState,
+    /// The driver's objects went by force: it may still ring the doorbells that it had.
+    pub was_forced_down: bool,
     /// Facts that the driver told of itself.
     pub driver: DriverInfo,
     /// Capability pages.
@@ -93,6 +95,7 @@ impl State {
     pub(crate) fn new(config: NicConfig) -> Self {
         Self {
             hca: HcaState::Disabled,
+            was_forced_down: false,
             driver: DriverInfo::new(&config),
             caps: Caps::new(&config),
             pages: Pages::default(),
@@ -137,6 +140,7 @@ impl State {
         self.port.counters = counters;
         self.drop_objects();
         self.hca = HcaState::Disabled;
+        self.was_forced_down = false;
         self.driver = DriverInfo::new(&self.config);
         self.caps.reset(&self.config);
         self.pages.forget();

@@ -3,7 +3,8 @@
 //! Completions of one CQ that differ only in length, hash or checksum, and counter are collected
 //! while the port takes a burst of frames, and written as one block: a title with the fields they
 //! share, and arrays of mini CQEs. A block of n completions takes n entries of the ring; those that
-//! hold neither title nor array are not written.
+//! hold neither title nor array are not written. A block ends where the ring ends: drivers walk
+//! through it, and through the buffers that go with it, without looking for the wrap.
 //!
 //! Source: reference 6.8; 5.4 (`cqe_comp_en`, `mini_cqe_res_format`); 5.10
 //! (`cqe_compression_max_num`).

@@ -117,9 +117,10 @@ fn collect(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, entry: Cq
     let Some(cq) = ctx.state.objects.cqs.get(cqn).filter(|cq| can_compress(cq)) else {
         return complete(ctx, completions, cqn, entry.0, Urgency::Plain);
     };
-    let mini_format = cq.mini_cqe_format;
+    let (mini_format, room) = (cq.mini_cqe_format, cq.entries_to_end() as usize);
     let open = completions.blocks.iter_mut().find(|block| block.cqn == cqn);
     if let Some(block) = open
+        && block.minis.len() < room
         && block.accepts(&entry, mini_format)
     {
         block.push(&entry, mini_format);

@@ -44,9 +44,18 @@ impl Cq {
     }
 
     /// Entries written and not consumed, by the consumer index that is known.
+    ///
+    /// What counts of that index is a place in the ring and whose lap it is: drivers may keep fewer
+    /// than its 24 bits, and DPDK keeps 16. Source: reference 6.6.
     #[inline]
     fn outstanding(&self) -> u32 {
-        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+        self.producer.wrapping_sub(self.consumer) & (2 * self.size() - 1)
+    }
+
+    /// Entries from the next one up to the end of the ring.
+    #[inline]
+    pub(super) fn entries_to_end(&self) -> u32 {
+        self.size() - (self.producer & (self.size() - 1))
     }
 
     /// Address of the 64 bytes that carry the content of the entry `ahead` of the next.
@@ -353,10 +362,11 @@ pub(crate) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, ru
         return;
     }
     let ci = record.ci();
-    cq.arm = if record.solicited_only() {
-        CqArmState::Solicited { ci }
-    } else {
-        CqArmState::Next { ci }
+    cq.arm = match cq.arm {
+        // Who waits for the next entry still does. Source: IBTA vol. 1, C11-31, C11-32.
+        next @ CqArmState::Next { .. } if record.solicited_only() => next,
+        _ if record.solicited_only() => CqArmState::Solicited { ci },
+        _ => CqArmState::Next { ci },
     };
     // An entry that the driver had not seen when it armed is there already.
     let unseen = cq.producer.wrapping_sub(ci) & INDEX_MASK;

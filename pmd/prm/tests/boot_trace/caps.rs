@@ -55,6 +55,7 @@ const GENERAL: &[(&str, u128, u128)] = &[
     ("vport_counters", 0x1, 0x1),
     ("retransmission_q_counters", 0x0, 0x0),
     ("debug", 0x0, 0x0),
+    ("modify_rq_counter_set_id", 0x0, 0x0),
     ("max_qp_cnt", 0xff, 0xff),
     ("pkey_table_size", 0x5, 0x0),
     ("vport_group_manager", 0x1, 0x1),

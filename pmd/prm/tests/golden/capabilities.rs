@@ -8,7 +8,7 @@ golden! {
         "000: 00000000 800041a4 00000000 00000000"
         "010: 15170010 00090000 f4f2000c d53b0018"
         "020: cde6a717 003b001c 0026002e a0014ec0"
-        "030: 622c2012 f7cb41d1 1e0e2000 f0df0002"
+        "030: 6a2c2012 f7cb41d1 1e0e2000 f0df0002"
         "040: 006065e4 c3398209 002780da c20f0000"
         "050: 00005efa 0000e062 00002b07 0167db46"
         "060: 00000050 120f0005 00b3b9af 1403011d"
@@ -62,6 +62,7 @@ golden! {
         vport_counters: true;
         retransmission_q_counters: true;
         debug: false;
+        modify_rq_counter_set_id: true;
         max_qp_cnt: 0x22c;
         pkey_table_size: 0x2012;
         vport_group_manager: true;

@@ -80,26 +80,34 @@ fn a_block_ends_at_sixteen_and_where_packets_differ() {
 }
 
 #[test]
-fn a_block_wraps_with_the_ring_and_its_owner_bit() {
+fn a_block_ends_where_the_ring_ends() {
     let (mut port, mut far, cq) = compressing(0, |cq| {
         cq.producer = 28;
         cq.consumer = 28;
     });
     burst(&mut port, &mut far, 10);
-    assert_eq!(entry(&cq, 28)[0x3f], 0x2c);
+    assert_eq!((entry(&cq, 28)[0x2f], entry(&cq, 28)[0x3f]), (4, 0x2c));
     assert_eq!(entry(&cq, 29)[4..8], [0, 0, 0, 60]);
-    assert_eq!(entry(&cq, 4)[4..8], [0, 0, 0, 68]);
-    burst(&mut port, &mut far, 2);
-    assert_eq!(entry(&cq, 6)[0x3f], 0x2d, "the next lap");
+    assert_eq!(entry(&cq, 29)[0x1c..0x20], [0, 0, 0, 63]);
+    assert_eq!((entry(&cq, 0)[0x2f], entry(&cq, 0)[0x3f]), (6, 0x2d), "the next lap");
+    assert_eq!(entry(&cq, 1)[4..8], [0, 0, 0, 64]);
+    // The last entry of the ring alone is no block.
+    let (mut port, mut far, cq) = compressing(0, |cq| {
+        cq.producer = 31;
+        cq.consumer = 31;
+    });
+    burst(&mut port, &mut far, 3);
+    assert_eq!((entry(&cq, 31)[0x2f], entry(&cq, 31)[0x3f]), (60, 0x20));
+    assert_eq!((entry(&cq, 0)[0x2f], entry(&cq, 0)[0x3f]), (2, 0x2d));
 }
 
 #[test]
 fn a_block_that_does_not_fit_overruns() {
     let (mut port, mut far, cq) = compressing(0, |cq| {
-        cq.producer = 30;
-        cq.consumer = 0;
+        cq.producer = 33;
+        cq.consumer = 2;
     });
     burst(&mut port, &mut far, 3);
     assert_eq!(port.last_refusal(), "completion queue overrun");
-    assert_eq!(entry(&cq, 30), [0xff; 64]);
+    assert_eq!(entry(&cq, 1), [0xff; 64]);
 }

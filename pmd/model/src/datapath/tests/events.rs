@@ -4,7 +4,7 @@ use ferrocx_prm::init_seg::CqArm;
 
 use super::{frame, port, put};
 use crate::datapath::harness::{KEY, Port, TestCq, TestSq, data, send};
-use crate::objects::{CqArmState, QueueState};
+use crate::objects::{CqArmState, CqStatus, QueueState};
 use crate::wire::Wire;
 
 fn nop(ce: u8) -> Vec<u8> {
@@ -98,6 +98,41 @@ fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
     port.ring(&sq);
     port.poll();
     assert_eq!(events(&port, &cq), 2);
+}
+
+#[test]
+fn who_waits_for_the_next_completion_still_does_after_asking_for_solicited_ones() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    arm(&mut port, &cq, 0, 0, false);
+    arm(&mut port, &cq, 0, 0, true);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 1);
+    // The other way round the wish for the next one counts too.
+    arm(&mut port, &cq, 1, 1, true);
+    arm(&mut port, &cq, 1, 1, false);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 2);
+    // The event used the wish up: what comes now is about solicited ones alone.
+    arm(&mut port, &cq, 2, 2, true);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 2);
+}
+
+#[test]
+fn a_consumer_index_of_sixteen_bits_goes_on_behind_65536_completions() {
+    let status = |port: &Port, cq: &TestCq| port.state.objects.cqs.get(cq.cqn).map(|cq| cq.status);
+    for first in [0xfff0_u32, 0xff_fff0] {
+        let (mut port, mut cq, mut sq) = start(|cq| (cq.producer, cq.consumer) = (first, first));
+        for _ in 0..100 {
+            complete(&mut port, &mut sq, 2);
+            assert!(cq.poll().is_some());
+            cq.record.store_be32(0, cq.ci & 0xffff);
+        }
+        assert_eq!(status(&port, &cq), Some(CqStatus::Ok), "from {first:#x}");
+        // One that stands still is an overrun all the same.
+        (0..17).for_each(|_| complete(&mut port, &mut sq, 2));
+        assert_eq!(status(&port, &cq), Some(CqStatus::Overflow), "from {first:#x}");
+    }
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refus
         }
     }
     if header.op.ends_message() && needs_receive {
-        finish(qp, env, header, if is_inline { frame.payload } else { &[] })?;
+        finish(qp, env, header, if is_inline { frame.payload } else { &[] });
     }
     Ok(true)
 }
@@ -396,11 +396,13 @@ fn change(env: &Env<'_>, header: &Header, iova: u64) -> Result<u64, DmaFault> {
 }
 
 /// A message with a receive is complete; its completion carries `data`, if there are any.
-fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header, data: &[u8]) -> Result<(), Refusal> {
-    if let Some(rkey) = header.invalidate() {
-        umr::invalidate_remotely(qp, env, rkey).map_err(|why| Refusal::access(rkey, why))?;
+fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header, data: &[u8]) {
+    let Some(taken) = qp.taken.take() else { return };
+    if let Some(rkey) = header.invalidate()
+        && let Err(why) = umr::invalidate_remotely(qp, env, rkey)
+    {
+        return not_invalidated(qp, env, &taken, (rkey, why));
     }
-    let Some(taken) = qp.taken.take() else { return Ok(()) };
     let opcode = match (header.op.is_write(), header.immediate(), header.invalidate()) {
         (true, ..) => CqeOpcode::RESPONDER_WRITE_IMM,
         (false, Some(_), _) => CqeOpcode::RESPONDER_SEND_IMM,
@@ -417,7 +419,26 @@ fn finish(qp: &mut Qp, env: &mut Env<'_>, header: &Header, data: &[u8]) -> Resul
         .with_byte_cnt(len)
         .with_opcode(opcode.0);
     complete(qp, env, &taken, (entry, data), header.solicited);
-    Ok(())
+}
+
+/// A SEND arrived whole, but the key that it names stays. Only this side is told: the message is
+/// acknowledged as any other, without a NAK.
+///
+/// # Source
+///
+/// IBTA vol. 1, 9.9.6.3, class J; Soft-RoCE does the same.
+#[cold]
+fn not_invalidated(
+    qp: &mut Qp,
+    env: &mut Env<'_>,
+    taken: &TakenReceive,
+    (rkey, why): (u32, &'static str),
+) {
+    env.refuse("rdma request", rkey.into(), why);
+    report(qp, env, taken, CqeSyndrome::LOCAL_ACCESS_ERR);
+    let qpn = env.qpn;
+    env.event(EventType::WQ_ACCESS_ERROR, qpn);
+    fail(qp, env);
 }
 
 /// The fields that all receive completions share. Source: reference 6.7.
@@ -448,6 +469,9 @@ fn complete(
 }
 
 /// A datagram: the IP header goes into the first 40 bytes. Source: reference 6.11, 7.8.
+///
+/// One that is too long for the receive is dropped, and the receive waits for another. A shared
+/// receive is used up, with an error. Source: IBTA vol. 1, 9.9.6.3, classes D and E.
 fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     let header = &frame.header;
     let is_gsi = qp.qp_type == QpType::Gsi;
@@ -464,6 +488,10 @@ fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
             return fail(qp, env);
         }
     };
+    if ring::room(&taken) < GRH_BYTES + frame.payload.len() && ring::give_back(qp) {
+        env.drops.too_long += 1;
+        return;
+    }
     let mut grh = [0; GRH_BYTES];
     let at = GRH_BYTES - frame.ip.len();
     grh[at..].copy_from_slice(frame.ip);

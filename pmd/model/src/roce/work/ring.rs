@@ -174,13 +174,27 @@ pub(super) fn scatter(
     Ok(())
 }
 
+/// Bytes that a receive can take.
+pub(super) fn room(taken: &TakenReceive) -> usize {
+    taken.list.iter().map(|data| data.byte_count() as usize).sum()
+}
+
+/// Puts the receive that was just taken back into the queue pair's own ring. `false` if it came
+/// from a shared queue, where it stays taken.
+pub(super) fn give_back(qp: &mut Qp) -> bool {
+    let is_own = matches!(qp.receive, QpReceive::Own(_));
+    if is_own {
+        qp.ring.consumed = qp.ring.consumed.wrapping_sub(1);
+    }
+    is_own
+}
+
 /// Counts bytes as received that the driver itself will put into the buffers.
 pub(super) fn skip(
     taken: &mut TakenReceive,
     len: u32,
 ) -> Result<(), (CqeSyndrome, u64, &'static str)> {
-    let room: u64 = taken.list.iter().map(|data| u64::from(data.byte_count())).sum();
-    if u64::from(len) > room {
+    if len as usize > room(taken) {
         return Err(too_long(len.into()));
     }
     taken.filled = len;
