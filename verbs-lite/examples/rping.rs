@@ -267,7 +267,7 @@ fn one_read() -> ConnParams<'static> {
 fn rping_server(end: &mut End, settings: &Settings) -> Result<()> {
     let mut listener = end.manager.listen(settings.port)?;
     println!("listening on port {}", settings.port);
-    let request = listener.wait()?;
+    let request = listener.wait();
     println!("{} asks for a connection", request.peer());
     let qp = end.queue_pair(settings, 0, 2, ADVERT_BYTES)?;
     let connected = request.accept(qp, &one_read())?.wait()?;
@@ -337,7 +337,7 @@ fn cmatose(end: &mut End, settings: &Settings, is_server: bool) -> Result<()> {
     for number in 0..settings.connections {
         let qp = end.queue_pair(settings, number, settings.count, settings.size)?;
         let connecting = match &mut listener {
-            Some(listener) => listener.wait()?.accept(qp, &one_read())?,
+            Some(listener) => listener.wait().accept(qp, &one_read())?,
             None => end.manager.connect(qp, settings.peer()?, &one_read())?,
         };
         connected.push(connecting.wait()?);

@@ -129,12 +129,7 @@ impl GidTable {
     /// The route to a peer from a given address of the port.
     pub(crate) fn route_from(&self, local: Gid, remote: Gid) -> Result<Route, VerbsError> {
         let source = self.iter().find(|entry| entry.gid == local);
-        let source = *source.ok_or(VerbsError::NotOurs { address: local })?;
-        let is_on_link = source.gid.shares_prefix(&remote, source.config.prefix_len);
-        let gateway = source.config.gateway.filter(|_| !remote.is_link_local());
-        let next_hop = if is_on_link { Some(remote.ip()) } else { gateway };
-        let next_hop = next_hop.ok_or(VerbsError::NoRoute { remote })?;
-        Ok(Route { source, destination: remote, next_hop })
+        source.ok_or(VerbsError::NotOurs { address: local })?.route(remote)
     }
 
     /// The entry that reaches a peer: the longest subnet that has it, else one with a gateway.
@@ -145,16 +140,19 @@ impl GidTable {
             .filter(|entry| entry.gid.is_link_local() == remote.is_link_local())
             .filter(|entry| entry.gid.shares_prefix(&remote, entry.config.prefix_len))
             .max_by_key(|entry| entry.config.prefix_len);
-        if let Some(source) = on_link {
-            return Ok(Route { source: *source, destination: remote, next_hop: remote.ip() });
-        }
-        let through = family().find_map(|entry| Some((entry, entry.config.gateway?)));
-        match through.filter(|_| !remote.is_link_local()) {
-            Some((source, next_hop)) => {
-                Ok(Route { source: *source, destination: remote, next_hop })
-            }
-            None => Err(VerbsError::NoRoute { remote }),
-        }
+        let source = on_link.or_else(|| family().find(|entry| entry.config.gateway.is_some()));
+        source.ok_or(VerbsError::NoRoute { remote })?.route(remote)
+    }
+}
+
+impl GidEntry {
+    /// The route from this address: the peer is on its subnet, or behind its gateway.
+    fn route(&self, remote: Gid) -> Result<Route, VerbsError> {
+        let is_on_link = self.gid.shares_prefix(&remote, self.config.prefix_len);
+        let gateway = self.config.gateway.filter(|_| !remote.is_link_local());
+        let next_hop = if is_on_link { Some(remote.ip()) } else { gateway };
+        let next_hop = next_hop.ok_or(VerbsError::NoRoute { remote })?;
+        Ok(Route { source: *self, destination: remote, next_hop })
     }
 }
 

@@ -9,7 +9,9 @@ use arbitrary::{Result, Unstructured};
 use ferrocx_fuzz::word;
 use ferrocx_verbs_lite::cm::engine::{Engine, EngineConfig};
 use ferrocx_verbs_lite::cm::message::Mad;
-use ferrocx_verbs_lite::cm::{Answer, Ends, RejectReason, Request, State, service_id};
+use ferrocx_verbs_lite::cm::{
+    Answer, CmConfig, ConnParams, Ends, RejectReason, Request, State, service_id,
+};
 use libfuzzer_sys::fuzz_target;
 
 const PORT: u16 = 7174;
@@ -22,15 +24,11 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn engine(guid: u64) -> Engine {
-    let mut engine = Engine::new(EngineConfig {
-        response_timeout: 8,
-        max_retries: 3,
-        service_timeout: 10,
-        ack_delay: 15,
-        guid,
-        max_mtu: 3,
-        first_id: guid as u32 * 100,
-    });
+    let (response_timeout, max_retries) = (8, 3);
+    let cm =
+        CmConfig { response_timeout, max_retries, service_timeout: 10, ..CmConfig::default() };
+    let first_id = guid as u32 * 100;
+    let mut engine = Engine::new(EngineConfig { cm, guid, max_mtu: 3, first_id });
     engine.listen(service_id(PORT), 2);
     engine
 }
@@ -44,7 +42,19 @@ fn ends(side: usize) -> Ends {
     }
 }
 
-fn request(u: &mut Unstructured<'_>, side: usize) -> Result<Request> {
+/// What a program wishes, ranges or not.
+fn params<'a>(u: &mut Unstructured<'_>, private_data: &'a [u8]) -> Result<ConnParams<'a>> {
+    Ok(ConnParams {
+        responder_resources: u.arbitrary()?,
+        initiator_depth: u.arbitrary()?,
+        retry_count: u.arbitrary()?,
+        rnr_retry_count: u.arbitrary()?,
+        ack_timeout: u.int_in_range(0..=10)?,
+        private_data,
+    })
+}
+
+fn request<'a>(u: &mut Unstructured<'_>, side: usize, told: &'a [u8]) -> Result<Request<'a>> {
     Ok(Request {
         ends: ends(side),
         port: if u.ratio(7, 8)? { PORT } else { u.arbitrary()? },
@@ -52,14 +62,9 @@ fn request(u: &mut Unstructured<'_>, side: usize) -> Result<Request> {
         qpn: u.int_in_range(0..=3)?,
         psn: word(u)?,
         mtu: u.int_in_range(0..=6)?,
-        responder_resources: u.arbitrary()?,
-        initiator_depth: u.arbitrary()?,
-        retry_count: u.arbitrary()?,
-        rnr_retry_count: u.arbitrary()?,
-        ack_timeout: u.int_in_range(0..=10)?,
         hop_limit: u.arbitrary()?,
         traffic_class: u.arbitrary()?,
-        private_data: ferrocx_fuzz::bytes(u, 100)?,
+        params: params(u, told)?,
     })
 }
 
@@ -89,18 +94,18 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             false => *u.choose(&ids[side])?,
         };
         match u.int_in_range(0..=9)? {
-            0 => ids[side].push(engine.connect(&request(u, side)?, now)),
+            0 => {
+                let told = ferrocx_fuzz::bytes(u, 100)?;
+                ids[side].push(engine.connect(&request(u, side, &told)?, now));
+            }
             1 => ids[side].extend(engine.take_request(service_id(PORT))),
             2 => {
-                let answer = Answer {
-                    qpn: u.int_in_range(0..=3)?,
-                    psn: word(u)?,
-                    responder_resources: u.arbitrary()?,
-                    initiator_depth: u.arbitrary()?,
-                    rnr_retry_count: u.arbitrary()?,
-                    private_data: ferrocx_fuzz::bytes(u, 250)?,
-                };
-                engine.accept(id, &answer, now);
+                let told = ferrocx_fuzz::bytes(u, 250)?;
+                let qpn = u.int_in_range(0..=3)?;
+                let answer = Answer { qpn, psn: word(u)?, params: params(u, &told)? };
+                if engine.prepare(id, &answer) && u.ratio(7, 8)? {
+                    engine.accept(id, now);
+                }
             }
             3 => engine.reject(id, RejectReason(u.arbitrary()?), &[1; 200], now),
             4 => {

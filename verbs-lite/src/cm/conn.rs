@@ -1,6 +1,6 @@
 //! One connection: its state, its timers, and the messages that it sends.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use ferrocx_prm::Layout;
@@ -8,6 +8,7 @@ use ferrocx_prm::mad::{
     CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu, CmaHeader, DEFAULT_PKEY,
 };
 
+use super::config::{CmConfig, ConnParams};
 use super::message::{Mad, Message};
 use super::reason::{End, RejectReason};
 use crate::types::Gid;
@@ -21,6 +22,8 @@ pub(super) const ABOUT_REQ: u32 = 0;
 pub(super) const ABOUT_REP: u32 = 1;
 /// 4.096 us times 2 to the power 31 is two and a half hours.
 const UNIT_NS: u64 = 4096;
+/// Code of the time that our acknowledgements take: 134 ms. Source: Linux' `local_ca_ack_delay`.
+const ACK_DELAY: u32 = 15;
 
 /// The service id of a TCP port.
 #[must_use]
@@ -59,28 +62,23 @@ pub struct Ends {
 /// | DREQ sent | time wait | DREP, DREQ, silence |
 /// | time wait | gone | the last packet of the connection cannot be under way any more |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table says when each is entered")]
 pub enum State {
-    /// REQ was sent.
     ReqSent,
-    /// REQ arrived, and somebody must say yes or no.
     ReqRcvd,
-    /// REP arrived, and the queue pair is being readied.
     RepRcvd,
-    /// REP was sent.
     RepSent,
-    /// Both ends may send.
     Established,
-    /// DREQ was sent.
     DreqSent,
-    /// Ended; late messages about it are still answered.
+    /// Late messages about it are still answered.
     TimeWait,
-    /// Ended, and forgotten once nobody holds it.
+    /// Forgotten once nobody holds it.
     Ended,
 }
 
 /// Request of an active end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
     /// Addresses.
     pub ends: Ends,
     /// The port that is called.
@@ -93,39 +91,23 @@ pub struct Request {
     pub psn: u32,
     /// Path MTU: 1 is 256 bytes, 5 is 4096.
     pub mtu: u32,
-    /// READs and atomics that the caller serves at a time.
-    pub responder_resources: u8,
-    /// READs and atomics that the caller wants in flight.
-    pub initiator_depth: u8,
-    /// Repetitions that the peer's queue pair shall make, 0 to 7.
-    pub retry_count: u8,
-    /// Repetitions when the caller has no receive posted; 7 for ever.
-    pub rnr_retry_count: u8,
-    /// Time that the peer's queue pair waits for acknowledgements, a code.
-    pub ack_timeout: u8,
     /// Hop limit of the path.
     pub hop_limit: u8,
     /// Traffic class of the path.
     pub traffic_class: u8,
-    /// At most 56 bytes for the peer's program.
-    pub private_data: Vec<u8>,
+    /// What the caller wishes.
+    pub params: ConnParams<'a>,
 }
 
 /// Acceptance of a passive end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer<'a> {
     /// The queue pair, 24 bits.
     pub qpn: u32,
     /// First packet number that the peer shall send, 24 bits.
     pub psn: u32,
-    /// READs and atomics that it serves at a time.
-    pub responder_resources: u8,
-    /// READs and atomics that it will have in flight.
-    pub initiator_depth: u8,
-    /// Repetitions of the peer's queue pair when this end is not ready; 7 for ever.
-    pub rnr_retry_count: u8,
-    /// At most 196 bytes for the peer's program.
-    pub private_data: Vec<u8>,
+    /// What this end wishes; the caller's smaller wishes count.
+    pub params: ConnParams<'a>,
 }
 
 /// A message that is repeated until it is answered.
@@ -142,31 +124,20 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) state: State,
+    /// It was asked for here.
+    pub(super) is_active: bool,
+    /// Somebody wants to know what becomes of it. A request that nobody holds waits for
+    /// [`super::Engine::take_request`].
+    pub(super) is_held: bool,
     pub(super) ends: Ends,
     pub(super) local_id: u32,
-    pub(super) remote_id: u32,
     pub(super) transaction_id: u64,
-    pub(super) service_id: u64,
-    pub(super) local_qpn: u32,
-    pub(super) remote_qpn: u32,
-    pub(super) remote_guid: u64,
-    /// The message that is repeated, and when the next repetition, the end of waiting, or of the
-    /// state is due.
-    pub(super) pending: Option<Pending>,
-    pub(super) deadline: Option<Duration>,
-    /// How long the last packets may be under way after the end.
-    pub(super) time_wait: Duration,
-    /// The peer's request, on the passive side.
-    pub(super) request: Option<Box<CmReq>>,
-    /// The peer's acceptance, on the active side.
+    pub(super) request: Box<CmReq>,
     pub(super) reply: Option<Box<CmRep>>,
-    /// RTU, for a peer that repeats its REP.
-    pub(super) rtu: Option<Mad>,
+    pub(super) pending: Option<Pending>,
+    /// When the next repetition, the end of waiting, or of the state is due.
+    pub(super) deadline: Option<Duration>,
     pub(super) end: Option<End>,
-    /// Somebody wants to know what becomes of it.
-    pub(super) is_held: bool,
-    /// It waits for [`super::Engine::take_request`].
-    pub(super) is_queued: bool,
 }
 
 /// Copies as many bytes as fit into a field of zeros.
@@ -178,70 +149,48 @@ fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 impl Conn {
+    /// The peer's device, its number of the connection and its queue pair; zeros until it said so.
+    pub(super) fn remote(&self) -> (u64, u32, u32) {
+        match (&self.reply, self.is_active) {
+            (Some(rep), true) => (rep.local_ca_guid(), rep.local_comm_id(), rep.local_qpn()),
+            (None, true) => (0, 0, 0),
+            (_, false) => {
+                let req = &self.request;
+                (req.local_ca_guid(), req.local_comm_id(), req.local_qpn())
+            }
+        }
+    }
+
+    pub(super) fn remote_id(&self) -> u32 {
+        self.remote().1
+    }
+
+    pub(super) fn local_qpn(&self) -> u32 {
+        if self.is_active {
+            return self.request.local_qpn();
+        }
+        self.reply.as_ref().map_or(0, |rep| rep.local_qpn())
+    }
+
+    /// How long the last packets may be under way after the end.
+    pub(super) fn time_wait(&self) -> Duration {
+        time_of(self.request.primary_local_ack_timeout())
+    }
+
     pub(super) fn mad(&self, message: Message) -> Mad {
         Mad { transaction_id: self.transaction_id, message }
     }
 
-    pub(super) fn req(&self, request: &Request, guid: u64, timeout: u32, retries: u32) -> Mad {
-        let head = ip_header(request);
-        let mut private_data = [0; 92];
-        private_data[..head.0.len()].copy_from_slice(&head.0);
-        let own = &request.private_data;
-        let len = own.len().min(private_data.len() - head.0.len());
-        private_data[head.0.len()..][..len].copy_from_slice(&own[..len]);
-        self.mad(Message::Req(
-            CmReq::zeroed()
-                .with_local_comm_id(self.local_id)
-                .with_service_id(self.service_id)
-                .with_local_ca_guid(guid)
-                .with_local_qpn(request.qpn)
-                .with_responder_resources(request.responder_resources.into())
-                .with_initiator_depth(request.initiator_depth.into())
-                .with_remote_cm_response_timeout(timeout)
-                .with_starting_psn(request.psn)
-                .with_local_cm_response_timeout(timeout)
-                .with_retry_count(request.retry_count.into())
-                .with_partition_key(DEFAULT_PKEY)
-                .with_path_packet_payload_mtu(request.mtu)
-                .with_rnr_retry_count(request.rnr_retry_count.into())
-                .with_max_cm_retries(retries)
-                .with_primary_local_port_lid(PERMISSIVE_LID)
-                .with_primary_remote_port_lid(PERMISSIVE_LID)
-                .with_primary_local_port_gid(Gid::from(request.ends.local).0)
-                .with_primary_remote_port_gid(Gid::from(request.ends.remote).0)
-                .with_primary_traffic_class(request.traffic_class.into())
-                .with_primary_hop_limit(request.hop_limit.into())
-                .with_primary_local_ack_timeout(request.ack_timeout.into())
-                .with_private_data(private_data),
-        ))
-    }
-
-    pub(super) fn rep(&self, answer: &Answer, guid: u64, ack_delay: u32) -> Mad {
-        self.mad(Message::Rep(
-            CmRep::zeroed()
-                .with_local_comm_id(self.local_id)
-                .with_remote_comm_id(self.remote_id)
-                .with_local_qpn(answer.qpn)
-                .with_starting_psn(answer.psn)
-                .with_responder_resources(answer.responder_resources.into())
-                .with_initiator_depth(answer.initiator_depth.into())
-                .with_target_ack_delay(ack_delay)
-                .with_rnr_retry_count(answer.rnr_retry_count.into())
-                .with_local_ca_guid(guid)
-                .with_private_data(filled(&answer.private_data)),
-        ))
-    }
-
     pub(super) fn rtu(&self) -> Mad {
         let rtu = CmRtu::zeroed().with_local_comm_id(self.local_id);
-        self.mad(Message::Rtu(rtu.with_remote_comm_id(self.remote_id)))
+        self.mad(Message::Rtu(rtu.with_remote_comm_id(self.remote_id())))
     }
 
     pub(super) fn mra(&self, service_timeout: u32) -> Mad {
         self.mad(Message::Mra(
             CmMra::zeroed()
                 .with_local_comm_id(self.local_id)
-                .with_remote_comm_id(self.remote_id)
+                .with_remote_comm_id(self.remote_id())
                 .with_message_mraed(ABOUT_REQ)
                 .with_service_timeout(service_timeout),
         ))
@@ -249,33 +198,74 @@ impl Conn {
 
     /// A refusal; `ari` says what would do.
     pub(super) fn rej(&self, about: u32, reason: RejectReason, ari: &[u8], private: &[u8]) -> Mad {
-        self.mad(Message::Rej(rej((self.local_id, self.remote_id), about, reason, ari, private)))
+        self.mad(rej((self.local_id, self.remote_id()), about, reason, ari, private))
     }
 
     pub(super) fn dreq(&self, private: &[u8]) -> Mad {
+        let (_, remote_id, remote_qpn) = self.remote();
         self.mad(Message::Dreq(
             CmDreq::zeroed()
                 .with_local_comm_id(self.local_id)
-                .with_remote_comm_id(self.remote_id)
-                .with_remote_qpn_eecn(self.remote_qpn)
+                .with_remote_comm_id(remote_id)
+                .with_remote_qpn_eecn(remote_qpn)
                 .with_private_data(filled(private)),
         ))
     }
 
-    /// Repeats a message from now on.
-    pub(super) fn repeat(&mut self, mad: Mad, interval: Duration, retries: u8, now: Duration) {
-        self.pending = Some(Pending { mad, interval, sent: 1, left: retries, since: now });
-        self.deadline = Some(now.saturating_add(interval));
-    }
-
     /// The address and port of the peer, for people.
     pub(super) fn peer(&self) -> SocketAddr {
-        let port = match &self.request {
-            Some(req) => port_of(req),
-            None => (self.service_id & 0xffff) as u16,
+        let port = match self.is_active {
+            true => (self.request.service_id() & 0xffff) as u16,
+            false => cma_header(&self.request).map_or(0, |header| header.port() as u16),
         };
         SocketAddr::new(self.ends.remote, port)
     }
+}
+
+/// The request for a connection with that number, from a device with that number.
+pub(super) fn req(id: u32, request: &Request<'_>, config: &CmConfig, guid: u64) -> CmReq {
+    let (ends, params) = (request.ends, &request.params);
+    let timeout = config.response_timeout.into();
+    CmReq::zeroed()
+        .with_local_comm_id(id)
+        .with_service_id(service_id(request.port))
+        .with_local_ca_guid(guid)
+        .with_local_qpn(request.qpn)
+        .with_responder_resources(params.responder_resources.into())
+        .with_initiator_depth(params.initiator_depth.into())
+        .with_remote_cm_response_timeout(timeout)
+        .with_starting_psn(request.psn)
+        .with_local_cm_response_timeout(timeout)
+        .with_retry_count(params.retry_count.into())
+        .with_partition_key(DEFAULT_PKEY)
+        .with_path_packet_payload_mtu(request.mtu)
+        .with_rnr_retry_count(params.rnr_retry_count.into())
+        .with_max_cm_retries(config.max_retries.into())
+        .with_primary_local_port_lid(PERMISSIVE_LID)
+        .with_primary_remote_port_lid(PERMISSIVE_LID)
+        .with_primary_local_port_gid(Gid::from(ends.local).0)
+        .with_primary_remote_port_gid(Gid::from(ends.remote).0)
+        .with_primary_traffic_class(request.traffic_class.into())
+        .with_primary_hop_limit(request.hop_limit.into())
+        .with_primary_local_ack_timeout(params.ack_timeout.into())
+        .with_private_data(filled(&[&ip_header(request).0, params.private_data].concat()))
+}
+
+/// The acceptance of a request, under a number of ours, from a device with that number.
+pub(super) fn rep(id: u32, req: &CmReq, answer: &Answer<'_>, guid: u64) -> CmRep {
+    let params = &answer.params;
+    let smaller = |mine: u8, theirs: u32| u32::from(mine).min(theirs);
+    CmRep::zeroed()
+        .with_local_comm_id(id)
+        .with_remote_comm_id(req.local_comm_id())
+        .with_local_qpn(answer.qpn)
+        .with_starting_psn(answer.psn)
+        .with_responder_resources(smaller(params.responder_resources, req.initiator_depth()))
+        .with_initiator_depth(smaller(params.initiator_depth, req.responder_resources()))
+        .with_target_ack_delay(ACK_DELAY)
+        .with_rnr_retry_count(params.rnr_retry_count.into())
+        .with_local_ca_guid(guid)
+        .with_private_data(filled(params.private_data))
 }
 
 /// A refusal between two numbers of connections.
@@ -285,32 +275,30 @@ pub(super) fn rej(
     reason: RejectReason,
     ari: &[u8],
     private: &[u8],
-) -> CmRej {
-    CmRej::zeroed()
-        .with_local_comm_id(local)
-        .with_remote_comm_id(remote)
-        .with_message_rejected(about)
-        .with_rejected_info_length(ari.len().min(72) as u32)
-        .with_reason(reason.0.into())
-        .with_ari(filled(ari))
-        .with_private_data(filled(private))
+) -> Message {
+    Message::Rej(
+        CmRej::zeroed()
+            .with_local_comm_id(local)
+            .with_remote_comm_id(remote)
+            .with_message_rejected(about)
+            .with_rejected_info_length(ari.len().min(72) as u32)
+            .with_reason(reason.0.into())
+            .with_ari(filled(ari))
+            .with_private_data(filled(private)),
+    )
 }
 
 /// The answer to a DREQ about whatever.
-pub(super) fn drep(transaction_id: u64, dreq: &CmDreq) -> Mad {
+pub(super) fn drep(dreq: &CmDreq) -> Message {
     let drep = CmDrep::zeroed().with_local_comm_id(dreq.remote_comm_id());
-    let drep = drep.with_remote_comm_id(dreq.local_comm_id());
-    Mad { transaction_id, message: Message::Drep(drep) }
+    Message::Drep(drep.with_remote_comm_id(dreq.local_comm_id()))
 }
 
 /// The header that `rdma_cm` wants to see in front of the private data.
-fn ip_header(request: &Request) -> CmaHeader {
+fn ip_header(request: &Request<'_>) -> CmaHeader {
     let field = |ip| match ip {
-        IpAddr::V4(ip) => {
-            let mut octets = [0; 16];
-            octets[12..].copy_from_slice(&std::net::Ipv4Addr::octets(&ip));
-            octets
-        }
+        // Behind zeros, without the mark of a mapped address.
+        IpAddr::V4(ip) => Ipv6Addr::from(u128::from(ip.to_bits())).octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
     CmaHeader::zeroed()
@@ -326,7 +314,7 @@ pub(super) fn cma_header(req: &CmReq) -> Option<CmaHeader> {
     (header.cma_version() == 0 && [4, 6].contains(&header.ip_version())).then_some(header)
 }
 
-/// The caller's port.
-pub(super) fn port_of(req: &CmReq) -> u16 {
-    cma_header(req).map_or(0, |header| header.port() as u16)
+/// What a caller's program says in its request: 56 bytes, filled up with zeros.
+pub(super) fn caller_data(req: &CmReq) -> Vec<u8> {
+    req.private_data()[CmaHeader::SIZE_BYTES..].to_vec()
 }

@@ -1,22 +1,35 @@
 //! What users hold: a listener, a request, a connection that is being made, and one that is made.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
+use ferrocx_prm::mad::{CmRep, CmReq};
 use thiserror::Error;
 
-use super::conn::{Answer, Ends, Request, State, cma_header, service_id};
-use super::manager::{ANSWER_BYTES, CmError, ConnParams, ConnectionManager, can_connect, random};
+use super::config::ConnParams;
+use super::conn::{Answer, State, caller_data, service_id};
+use super::engine::Engine;
+use super::manager::{ANSWER_BYTES, CmError, ConnectionManager, can_connect, random};
 use super::reason::{End, RejectReason};
 use crate::error::VerbsError;
 use crate::gid::Path;
 use crate::mr::{Buf, Buffers};
-use crate::qp::{Qp, QpState, RtrAttr, RtsAttr};
+use crate::qp::{Qp, RtrAttr, RtsAttr};
 use crate::types::{Mtu, Psn, Qpn};
 
-use ferrocx_prm::Layout;
-use ferrocx_prm::mad::{CmRep, CmReq, CmaHeader};
+/// A connection's place in the manager; dropping it ends, refuses or takes back the connection.
+#[derive(Debug)]
+struct Held {
+    manager: ConnectionManager,
+    id: u32,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.manager.with(|engine, now| engine.forget(self.id, now));
+    }
+}
 
 /// Takes requests for connections to a port, until it is dropped.
 #[derive(Debug)]
@@ -35,7 +48,7 @@ impl ConnectionManager {
     pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
         VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
         if !self.lock().engine.listen(service_id(port), 128) {
-            return Err(CmError::PortInUse { port });
+            return Err(CmError::PortInUse(port));
         }
         Ok(CmListener { manager: self.clone(), port })
     }
@@ -54,15 +67,10 @@ impl ConnectionManager {
         peer: SocketAddr,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
-        let request = can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, params));
-        match request {
+        match can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, params)) {
             Ok(request) => {
-                let mut inner = self.lock();
-                let now = inner.now();
-                let id = inner.engine.connect(&request, now);
-                inner.progress();
-                drop(inner);
-                Ok(Connecting::active(self.clone(), id, qp, request))
+                let id = self.with(|engine, now| engine.connect(&request, now));
+                Ok(Connecting { making: Some((Held { manager: self.clone(), id }, qp)) })
             }
             Err(cause) => Err(NotConnected::new(qp, cause)),
         }
@@ -81,64 +89,51 @@ impl CmListener {
         let mut inner = self.manager.lock();
         inner.progress();
         let id = inner.engine.take_request(service_id(self.port))?;
-        let req = *inner.engine.request(id)?;
-        let ends = inner.engine.ends(id)?;
-        drop(inner);
-        Some(ConnRequest {
-            manager: self.manager.clone(),
-            id,
-            ends,
-            req: Box::new(req),
-            taken: false,
-        })
+        let held = Held { manager: self.manager.clone(), id };
+        let (req, peer) = (Box::new(*inner.engine.request(id)?), inner.engine.peer(id)?);
+        Some(ConnRequest { held, peer, req })
     }
 
-    /// Waits for a request.
-    ///
-    /// # Errors
-    ///
-    /// None so far; the connection manager does not fail as a whole.
-    pub fn wait(&mut self) -> Result<ConnRequest, CmError> {
+    /// Waits for a request, for as long as it takes.
+    pub fn wait(&mut self) -> ConnRequest {
         loop {
-            if let Some(request) = self.poll() {
-                return Ok(request);
+            if let Some(request) = self.wait_for(Duration::MAX) {
+                return request;
             }
-            self.manager.turn();
         }
+    }
+
+    /// Waits for a request; `None` if there was none within `limit`.
+    pub fn wait_for(&mut self, limit: Duration) -> Option<ConnRequest> {
+        self.manager.clone().wait_for(limit, || self.poll())
     }
 }
 
 impl Drop for CmListener {
     fn drop(&mut self) {
-        let mut inner = self.manager.lock();
-        let now = inner.now();
-        inner.engine.unlisten(service_id(self.port), now);
-        inner.progress();
+        self.manager.with(|engine, now| engine.unlisten(service_id(self.port), now));
     }
 }
 
 /// A peer wants a connection: accept or reject it. Dropping it rejects it.
 #[derive(Debug)]
 pub struct ConnRequest {
-    manager: ConnectionManager,
-    id: u32,
-    ends: Ends,
+    held: Held,
+    peer: SocketAddr,
     req: Box<CmReq>,
-    taken: bool,
 }
 
 impl ConnRequest {
     /// Who asks.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        let port = cma_header(&self.req).map_or(0, |header| header.port() as u16);
-        SocketAddr::new(self.ends.remote, port)
+        self.peer
     }
 
     /// Private data of the peer's program: 56 bytes, filled up with zeros.
     #[must_use]
     pub fn private_data(&self) -> Vec<u8> {
-        self.req.private_data()[CmaHeader::SIZE_BYTES..].to_vec()
+        caller_data(&self.req)
     }
 
     /// READs and atomics that the peer wants in flight.
@@ -161,61 +156,31 @@ impl ConnRequest {
     /// [`NotConnected`] with the queue pair, for parameters out of range or a queue pair of another
     /// service or state. The request is rejected then.
     pub fn accept<B: Buffers>(
-        mut self,
+        self,
         qp: Qp<B>,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
-        let checked = params.check(&self.manager.lock().context, ANSWER_BYTES);
-        if let Err(cause) = checked.and_then(|()| can_connect(&qp)) {
+        let checked = params.check(self.held.manager.context(), ANSWER_BYTES);
+        if let Err(cause) = checked.map_err(CmError::from).and_then(|()| can_connect(&qp)) {
             return Err(NotConnected::new(qp, cause));
         }
-        self.taken = true;
-        let req = &self.req;
-        let own = |mine: u8, theirs: u32| mine.min(theirs as u8);
-        let answer = Answer {
-            qpn: qp.qpn().0,
-            psn: random() as u32 & 0xff_ffff,
-            responder_resources: own(params.responder_resources, req.initiator_depth()),
-            initiator_depth: own(params.initiator_depth, req.responder_resources()),
-            rnr_retry_count: params.rnr_retry_count,
-            private_data: params.private_data.to_vec(),
-        };
-        Ok(Connecting {
-            manager: self.manager.clone(),
-            id: self.id,
-            ends: self.ends,
-            qp: Some(qp),
-            role: Role::Passive { req: self.req.clone(), answer },
-            is_made: false,
-        })
+        let psn = random() as u32 & 0xff_ffff;
+        let answer = Answer { qpn: qp.qpn().0, psn, params: *params };
+        // A request that has been taken back says so when the connection is polled.
+        self.held.manager.with(|engine, _| engine.prepare(self.held.id, &answer));
+        Ok(Connecting { making: Some((self.held, qp)) })
     }
 
     /// Says no: reason "consumer defined", and at most 148 bytes for the peer's program.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::OutOfRange`] for more; then nothing is said yet and dropping says no.
-    pub fn reject(mut self, private_data: &[u8]) -> Result<(), VerbsError> {
+    /// [`VerbsError::OutOfRange`] for more; then the peer is told no without them.
+    pub fn reject(self, private_data: &[u8]) -> Result<(), VerbsError> {
         VerbsError::range("bytes of private data", private_data.len() as u64, 0, 148)?;
-        self.say_no(private_data);
+        let (id, reason) = (self.held.id, RejectReason::CONSUMER_DEFINED);
+        self.held.manager.with(|engine, now| engine.reject(id, reason, private_data, now));
         Ok(())
-    }
-
-    fn say_no(&mut self, private_data: &[u8]) {
-        self.taken = true;
-        let mut inner = self.manager.lock();
-        let now = inner.now();
-        inner.engine.reject(self.id, RejectReason::CONSUMER_DEFINED, private_data, now);
-        inner.engine.forget(self.id, now);
-        inner.progress();
-    }
-}
-
-impl Drop for ConnRequest {
-    fn drop(&mut self) {
-        if !self.taken {
-            self.say_no(&[]);
-        }
     }
 }
 
@@ -245,57 +210,81 @@ impl<B: Buffers> fmt::Debug for NotConnected<B> {
     }
 }
 
-#[derive(Debug)]
-enum Role {
-    Active { request: Request },
-    Passive { req: Box<CmReq>, answer: Answer },
-}
-
 /// A connection that is being made. Dropping it takes it back.
 #[derive(Debug)]
 #[must_use = "a connection that nobody waits for is taken back"]
 pub struct Connecting<B: Buffers = Buf> {
-    manager: ConnectionManager,
-    id: u32,
-    ends: Ends,
-    /// `None` once it was handed out.
-    qp: Option<Qp<B>>,
-    role: Role,
-    /// A [`Connection`] has taken over.
-    is_made: bool,
+    /// `None` once it was handed out. The peer is told before the queue pair goes.
+    making: Option<(Held, Qp<B>)>,
 }
 
-/// Parameters of the connection, once both ends have said theirs.
+/// What both ends have said.
 struct Terms {
-    remote_qpn: u32,
-    /// The number that the peer was told to start with, and the one that it told us.
-    recv_psn: u32,
-    send_psn: u32,
-    mtu: u32,
-    serves: u8,
-    timeout: u8,
-    retry_count: u8,
-    rnr_retry: u8,
-    starts: u8,
+    is_active: bool,
+    req: CmReq,
+    rep: CmRep,
+}
+
+impl Terms {
+    /// `None` until the called end has said something.
+    fn of(engine: &Engine, id: u32) -> Option<Self> {
+        let (req, rep) = (*engine.request(id)?, *engine.reply(id)?);
+        Some(Self { is_active: engine.is_active(id), req, rep })
+    }
+
+    /// READs and atomics that this end serves, and that it starts.
+    fn reads(&self) -> (u8, u8) {
+        let (req, rep) = (&self.req, &self.rep);
+        let (serves, starts) = match self.is_active {
+            true => {
+                (req.responder_resources(), req.initiator_depth().min(rep.responder_resources()))
+            }
+            false => (rep.responder_resources(), rep.initiator_depth()),
+        };
+        (serves as u8, starts as u8)
+    }
+
+    /// Parameters of this end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler` and
+    /// `cm_rep_handler`.
+    fn attributes(&self, path: Path) -> (RtrAttr, RtsAttr) {
+        let (req, rep) = (&self.req, &self.rep);
+        let (of_req, of_rep) =
+            ((req.local_qpn(), req.starting_psn()), (rep.local_qpn(), rep.starting_psn()));
+        let ack_timeout = req.primary_local_ack_timeout();
+        let (remote, own_psn, rnr_retry, timeout) = match self.is_active {
+            true => {
+                let timeout = ack_timeout.max(rep.target_ack_delay() + 1).min(31);
+                (of_rep, of_req.1, rep.rnr_retry_count(), timeout)
+            }
+            false => (of_req, of_rep.1, req.rnr_retry_count(), ack_timeout),
+        };
+        let mtu = Mtu::from_code(req.path_packet_payload_mtu()).unwrap_or(Mtu::B256);
+        let (max_dest_rd_atomic, max_rd_atomic) = self.reads();
+        let rtr =
+            RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(path, Qpn(remote.0), Psn(own_psn), mtu) };
+        let rts = RtsAttr {
+            timeout: timeout as u8,
+            retry_count: req.retry_count() as u8,
+            rnr_retry: rnr_retry as u8,
+            max_rd_atomic,
+            ..RtsAttr::new(Psn(remote.1))
+        };
+        (rtr, rts)
+    }
 }
 
 impl<B: Buffers> Connecting<B> {
-    fn active(manager: ConnectionManager, id: u32, qp: Qp<B>, request: Request) -> Self {
-        let (ends, role) = (request.ends, Role::Active { request });
-        Self { manager, id, ends, qp: Some(qp), role, is_made: false }
-    }
-
     /// Does what is due; the connection once it is made, or why it is not. `None` before and
     /// after.
     pub fn poll(&mut self) -> Option<Result<Connected<B>, NotConnected<B>>> {
-        self.qp.as_ref()?;
-        match self.step() {
-            Ok(false) => None,
-            Ok(true) => self.hand_out().map(Ok),
-            Err(cause) => {
-                let qp = self.qp.take()?;
-                Some(Err(NotConnected::new(qp, cause)))
+        let (held, mut qp) = self.making.take()?;
+        match held.step(&mut qp) {
+            Ok(None) => {
+                self.making = Some((held, qp));
+                None
             }
+            Ok(Some(terms)) => held.made(qp, &terms).map(Ok),
+            Err(cause) => Some(Err(NotConnected::new(qp, cause))),
         }
     }
 
@@ -306,143 +295,62 @@ impl<B: Buffers> Connecting<B> {
     /// [`NotConnected`] with the queue pair.
     pub fn wait(mut self) -> Result<Connected<B>, NotConnected<B>> {
         loop {
-            if let Some(done) = self.poll() {
+            if let Some(done) = self.wait_for(Duration::MAX) {
                 return done;
             }
-            self.manager.turn();
         }
     }
 
-    /// One step; whether the connection is made.
-    fn step(&mut self) -> Result<bool, CmError> {
+    /// Waits like [`Connecting::wait`]; `None` if nothing was decided within `limit`.
+    pub fn wait_for(&mut self, limit: Duration) -> Option<Result<Connected<B>, NotConnected<B>>> {
+        let manager = self.making.as_ref()?.0.manager.clone();
+        manager.wait_for(limit, || self.poll())
+    }
+}
+
+impl Held {
+    /// One step; what was agreed once the connection is made.
+    fn step<B: Buffers>(&self, qp: &mut Qp<B>) -> Result<Option<Terms>, CmError> {
         let mut inner = self.manager.lock();
         inner.progress();
-        let state = inner.engine.state(self.id);
         if let Some(end) = inner.engine.end_of(self.id) {
             return Err(end.clone().into());
         }
-        let ready = match (&self.role, state) {
-            (Role::Active { .. }, State::RepRcvd) | (Role::Passive { .. }, State::ReqRcvd) => true,
-            (_, State::Established) => return Ok(self.is_ready()),
-            (_, State::Ended | State::TimeWait) => return Err(End::ByUs.into()),
-            _ => false,
-        };
-        if !ready {
-            return Ok(false);
+        let terms = Terms::of(&inner.engine, self.id);
+        match inner.engine.state(self.id) {
+            State::Established => return Ok(terms),
+            State::RepRcvd | State::ReqRcvd => {}
+            State::Ended | State::TimeWait => return Err(End::ByUs.into()),
+            _ => return Ok(None),
         }
-        let Some(path) = inner.path(self.ends)? else { return Ok(false) };
-        let terms = match &self.role {
-            Role::Active { request } => match inner.engine.reply(self.id) {
-                Some(rep) => active_terms(request, rep),
-                None => return Ok(false),
-            },
-            Role::Passive { req, answer } => passive_terms(req, answer),
-        };
+        let Some((terms, path)) = terms.zip(inner.path(self.id)?) else { return Ok(None) };
         // The queue pair's commands may step a model that wants the lock.
         drop(inner);
-        self.ready(&terms, path)?;
-        let mut inner = self.manager.lock();
-        let now = inner.now();
-        match &self.role {
-            Role::Active { .. } => inner.engine.establish(self.id),
-            Role::Passive { answer, .. } => inner.engine.accept(self.id, answer, now),
-        };
-        inner.progress();
-        Ok(inner.engine.state(self.id) == State::Established)
-    }
-
-    /// Whether the queue pair is in RTS.
-    fn is_ready(&self) -> bool {
-        self.qp.as_ref().is_some_and(|qp| qp.state() == QpState::Rts)
-    }
-
-    /// Leads the queue pair to RTS.
-    fn ready(&mut self, terms: &Terms, path: Path) -> Result<(), CmError> {
-        let Some(qp) = &mut self.qp else { return Ok(()) };
-        let mtu = Mtu::from_code(terms.mtu).unwrap_or(Mtu::B256);
-        let rtr = RtrAttr {
-            max_dest_rd_atomic: terms.serves,
-            ..RtrAttr::new(path, Qpn(terms.remote_qpn), Psn(terms.recv_psn), mtu)
-        };
-        let rts = RtsAttr {
-            timeout: terms.timeout,
-            retry_count: terms.retry_count,
-            rnr_retry: terms.rnr_retry,
-            max_rd_atomic: terms.starts,
-            ..RtsAttr::new(Psn(terms.send_psn))
-        };
+        let (rtr, rts) = terms.attributes(path);
         qp.connect(&rtr)?;
-        Ok(qp.activate(&rts)?)
+        qp.activate(&rts)?;
+        let is_made = self.manager.with(|engine, now| {
+            if terms.is_active {
+                engine.establish(self.id)
+            } else {
+                engine.accept(self.id, now)
+            };
+            engine.state(self.id) == State::Established
+        });
+        Ok(is_made.then_some(terms))
     }
 
-    fn hand_out(&mut self) -> Option<Connected<B>> {
-        let qp = self.qp.take()?;
+    fn made<B: Buffers>(self, qp: Qp<B>, terms: &Terms) -> Option<Connected<B>> {
         let inner = self.manager.lock();
-        let (serves, starts, private_data) = match &self.role {
-            Role::Active { request } => {
-                let rep = inner.engine.reply(self.id)?;
-                let terms = active_terms(request, rep);
-                (terms.serves, terms.starts, rep.private_data().to_vec())
-            }
-            Role::Passive { req, answer } => {
-                let private_data = req.private_data()[CmaHeader::SIZE_BYTES..].to_vec();
-                (answer.responder_resources, answer.initiator_depth, private_data)
-            }
-        };
-        let peer = inner.engine.peer(self.id)?;
+        let (peer, ends) = (inner.engine.peer(self.id)?, inner.engine.ends(self.id)?);
         drop(inner);
-        self.is_made = true;
-        let local = self.ends.local;
-        let connection =
-            Connection { manager: self.manager.clone(), id: self.id, peer, local, end: None };
-        Some(Connected {
-            qp,
-            connection,
-            private_data,
-            responder_resources: serves,
-            initiator_depth: starts,
-        })
-    }
-}
-
-impl<B: Buffers> Drop for Connecting<B> {
-    fn drop(&mut self) {
-        if !self.is_made {
-            let mut inner = self.manager.lock();
-            let now = inner.now();
-            inner.engine.forget(self.id, now);
-            inner.progress();
-        }
-    }
-}
-
-/// Parameters of the caller's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_rep_handler`.
-fn active_terms(request: &Request, rep: &CmRep) -> Terms {
-    Terms {
-        remote_qpn: rep.local_qpn(),
-        recv_psn: request.psn,
-        send_psn: rep.starting_psn(),
-        mtu: request.mtu,
-        serves: request.responder_resources,
-        timeout: request.ack_timeout.max(rep.target_ack_delay() as u8 + 1).min(31),
-        retry_count: request.retry_count,
-        rnr_retry: rep.rnr_retry_count() as u8,
-        starts: request.initiator_depth.min(rep.responder_resources() as u8),
-    }
-}
-
-/// Parameters of the called end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler`.
-fn passive_terms(req: &CmReq, answer: &Answer) -> Terms {
-    Terms {
-        remote_qpn: req.local_qpn(),
-        recv_psn: answer.psn,
-        send_psn: req.starting_psn(),
-        mtu: req.path_packet_payload_mtu(),
-        serves: answer.responder_resources,
-        timeout: req.primary_local_ack_timeout() as u8,
-        retry_count: req.retry_count() as u8,
-        rnr_retry: req.rnr_retry_count() as u8,
-        starts: answer.initiator_depth,
+        let private_data = match terms.is_active {
+            true => terms.rep.private_data().to_vec(),
+            false => caller_data(&terms.req),
+        };
+        let (responder_resources, initiator_depth) = terms.reads();
+        let connection = Connection { held: self, peer, local: ends.local, end: None };
+        Some(Connected { qp, connection, private_data, responder_resources, initiator_depth })
     }
 }
 
@@ -468,10 +376,9 @@ pub struct Connected<B: Buffers = Buf> {
 /// what is posted comes back.
 #[derive(Debug)]
 pub struct Connection {
-    manager: ConnectionManager,
-    id: u32,
+    held: Held,
     peer: SocketAddr,
-    local: std::net::IpAddr,
+    local: IpAddr,
     end: Option<End>,
 }
 
@@ -484,21 +391,19 @@ impl Connection {
 
     /// Our address.
     #[must_use]
-    pub fn local(&self) -> std::net::IpAddr {
+    pub fn local(&self) -> IpAddr {
         self.local
     }
 
     /// Does what is due; how the connection ended, once it has.
     pub fn poll(&mut self) -> Option<&End> {
         if self.end.is_none() {
-            let mut inner = self.manager.lock();
+            let mut inner = self.held.manager.lock();
             inner.progress();
-            self.end = match inner.engine.state(self.id) {
-                State::TimeWait | State::Ended => {
-                    Some(inner.engine.end_of(self.id).cloned().unwrap_or(End::ByUs))
-                }
-                _ => None,
-            };
+            let engine = &inner.engine;
+            if let State::TimeWait | State::Ended = engine.state(self.held.id) {
+                self.end = Some(engine.end_of(self.held.id).cloned().unwrap_or(End::ByUs));
+            }
         }
         self.end.as_ref()
     }
@@ -511,28 +416,15 @@ impl Connection {
     /// [`VerbsError::OutOfRange`] for more bytes.
     pub fn disconnect(&mut self, private_data: &[u8]) -> Result<(), VerbsError> {
         VerbsError::range("bytes of private data", private_data.len() as u64, 0, 220)?;
-        let mut inner = self.manager.lock();
-        let now = inner.now();
-        inner.engine.disconnect(self.id, private_data, now);
-        inner.progress();
+        let id = self.held.id;
+        self.held.manager.with(|engine, now| engine.disconnect(id, private_data, now));
         Ok(())
     }
 
     /// Waits until the connection has ended, by either end; `None` if it has not within `limit`.
     pub fn wait_for_end(&mut self, limit: Duration) -> Option<&End> {
-        let start = Instant::now();
-        while self.poll().is_none() && start.elapsed() < limit {
-            self.manager.turn();
-        }
+        let manager = self.held.manager.clone();
+        manager.wait_for(limit, || self.poll().is_some().then_some(()))?;
         self.end.as_ref()
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        let mut inner = self.manager.lock();
-        let now = inner.now();
-        inner.engine.forget(self.id, now);
-        inner.progress();
     }
 }

@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ferrocx_mempool::PageSize;
 use thiserror::Error;
 
+use super::config::{CmConfig, ConnParams};
 use super::conn::{Ends, Request};
 use super::engine::{Engine, EngineConfig, Out};
 use super::gsi::{Gsi, Received};
@@ -19,7 +19,7 @@ use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::gid::Path;
 use crate::mr::Buffers;
-use crate::net::{NetConfig, NetError, NetStats, Network};
+use crate::net::{NetError, NetStats, Network};
 use crate::qp::{Qp, QpState, QpType};
 use crate::types::Gid;
 
@@ -31,90 +31,6 @@ pub(super) const ANSWER_BYTES: usize = 196;
 const FIRST_EPHEMERAL: u16 = 49152;
 /// Messages that wait for the MAC address of their receiver; more are dropped, and repeated later.
 const MAX_WAITING: usize = 1024;
-/// Code of the time that our acknowledgements take: 134 ms. Source: Linux' `local_ca_ack_delay`.
-const ACK_DELAY: u8 = 15;
-
-/// How the manager speaks to peers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CmConfig {
-    /// A peer that does not answer within 4.096 us times 2 to this power is asked again: 0 to 31.
-    pub response_timeout: u8,
-    /// How often: 0 to 15.
-    pub max_retries: u8,
-    /// How long a peer shall wait that asks again while our program has not decided: a code as
-    /// above.
-    pub service_timeout: u8,
-    /// Address resolution.
-    pub net: NetConfig,
-    /// Pages of the buffers for datagrams.
-    pub page: PageSize,
-}
-
-impl Default for CmConfig {
-    /// Sixteen messages in 17 seconds; 17 seconds for our program.
-    fn default() -> Self {
-        Self {
-            response_timeout: 18,
-            max_retries: 15,
-            service_timeout: 22,
-            net: NetConfig::default(),
-            page: PageSize::Auto,
-        }
-    }
-}
-
-/// Parameters that both ends say when they connect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnParams<'a> {
-    /// READs and atomics of the peer to serve at a time: 0 to
-    /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.
-    pub responder_resources: u8,
-    /// READs and atomics to have in flight, as above.
-    pub initiator_depth: u8,
-    /// Repetitions of a packet that is not acknowledged, of both queue pairs: 0 to 7. The caller
-    /// decides.
-    pub retry_count: u8,
-    /// Repetitions of the peer's packets when no receive is posted here: 0 to 6, 7 for ever.
-    pub rnr_retry_count: u8,
-    /// Waiting for an acknowledgement takes 4.096 us times 2 to this power: 1 to 31. The caller
-    /// decides.
-    pub ack_timeout: u8,
-    /// Told to the peer's program: at most 56 bytes with a request, 196 with an acceptance.
-    pub private_data: &'a [u8],
-}
-
-impl Default for ConnParams<'_> {
-    /// Sixteen READs, seven repetitions 268 ms apart, for ever when no receive is posted.
-    fn default() -> Self {
-        Self {
-            responder_resources: 16,
-            initiator_depth: 16,
-            retry_count: 7,
-            rnr_retry_count: 7,
-            ack_timeout: 16,
-            private_data: &[],
-        }
-    }
-}
-
-impl ConnParams<'_> {
-    /// Checks every value against its range.
-    pub(super) fn check(&self, context: &RdmaContext, max_private: usize) -> Result<(), CmError> {
-        let reads = u64::from(context.attr().max_qp_rd_atom).min(255);
-        for (what, value, min, max) in [
-            ("responder_resources", self.responder_resources, 0, reads),
-            ("initiator_depth", self.initiator_depth, 0, reads),
-            ("retry_count", self.retry_count, 0, 7),
-            ("rnr_retry_count", self.rnr_retry_count, 0, 7),
-            ("ack_timeout", self.ack_timeout, 1, 31),
-        ] {
-            VerbsError::range(what, value.into(), min, max)?;
-        }
-        let len = self.private_data.len() as u64;
-        VerbsError::range("bytes of private data", len, 0, max_private as u64)?;
-        Ok(())
-    }
-}
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
@@ -130,11 +46,8 @@ pub enum CmError {
     #[error(transparent)]
     Net(#[from] NetError),
     /// Somebody of this process listens there.
-    #[error("port {port} is listened on already; close that listener, or take another port")]
-    PortInUse {
-        /// The port.
-        port: u16,
-    },
+    #[error("port {0} is listened on already; close that listener, or take another port")]
+    PortInUse(u16),
 }
 
 /// Counters of a connection manager.
@@ -156,7 +69,6 @@ pub struct CmStats {
 /// State that all handles share.
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) context: RdmaContext,
     net: Network,
     gsi: Gsi,
     pub(super) engine: Engine,
@@ -215,8 +127,11 @@ impl Inner {
     }
 
     /// The way to the peer of a connection, once it is known.
-    pub(super) fn path(&mut self, ends: Ends) -> Result<Option<Path>, NetError> {
-        self.net.resolve_from(ends.local, ends.remote)
+    pub(super) fn path(&mut self, id: u32) -> Result<Option<Path>, NetError> {
+        match self.engine.ends(id) {
+            Some(ends) => self.net.resolve_from(ends.local, ends.remote),
+            None => Ok(None),
+        }
     }
 
     fn ephemeral_port(&mut self) -> u16 {
@@ -258,23 +173,16 @@ impl ConnectionManager {
     ///
     /// [`CmError::Verbs`] or [`CmError::Net`]; nothing is left behind then.
     pub fn open(context: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
-        VerbsError::range("response_timeout", config.response_timeout.into(), 0, 31)?;
-        VerbsError::range("max_retries", config.max_retries.into(), 0, 15)?;
-        VerbsError::range("service_timeout", config.service_timeout.into(), 0, 31)?;
-        let max_mtu = context.port_attr()?.active_mtu as u32;
+        config.check()?;
         let engine = Engine::new(EngineConfig {
-            response_timeout: config.response_timeout,
-            max_retries: config.max_retries,
-            service_timeout: config.service_timeout,
-            ack_delay: ACK_DELAY,
+            cm: *config,
             guid: context.attr().node_guid,
-            max_mtu,
+            max_mtu: context.port_attr()?.active_mtu as u32,
             first_id: random() as u32,
         });
         let net = Network::open(context, &config.net)?;
         let gsi = Gsi::open(context, config.page)?;
         let inner = Inner {
-            context: context.clone(),
             net,
             gsi,
             engine,
@@ -291,6 +199,19 @@ impl ConnectionManager {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn context(&self) -> &RdmaContext {
+        &self.context
+    }
+
+    /// Calls the protocol, and does what is due.
+    pub(super) fn with<T>(&self, call: impl FnOnce(&mut Engine, Duration) -> T) -> T {
+        let mut inner = self.lock();
+        let now = inner.now();
+        let done = call(&mut inner.engine, now);
+        inner.progress();
+        done
+    }
+
     /// Does what is due for all connections: answers, repeats, resolves. Answers the firmware too:
     /// see [`RdmaContext::background`]. Returns whether anything moved.
     pub fn poll(&self) -> bool {
@@ -299,10 +220,22 @@ impl ConnectionManager {
         moved
     }
 
-    /// Does what is due, and lets the device work when that was nothing.
-    pub(super) fn turn(&self) {
-        if !self.poll() {
-            self.context.device().relax();
+    /// Does what is due until `poll` has something, or `limit` is over; lets the device work when
+    /// nothing was due.
+    pub(super) fn wait_for<T>(
+        &self,
+        limit: Duration,
+        mut poll: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let start = Instant::now();
+        loop {
+            let done = poll();
+            if done.is_some() || start.elapsed() >= limit {
+                return done;
+            }
+            if !self.poll() {
+                self.context.device().relax();
+            }
         }
     }
 
@@ -338,42 +271,34 @@ impl ConnectionManager {
     /// Those of [`Network::resolve`].
     pub fn resolve_and_wait(&self, remote: IpAddr) -> Result<Path, NetError> {
         loop {
-            if let Some(path) = self.resolve(remote)? {
-                return Ok(path);
+            if let Some(done) = self.wait_for(Duration::MAX, || self.resolve(remote).transpose()) {
+                return done;
             }
-            self.turn();
         }
     }
 
     /// The request for a connection of queue pair `qpn`, its parameters checked.
-    pub(super) fn request(
+    pub(super) fn request<'a>(
         &self,
         qpn: u32,
         peer: SocketAddr,
-        params: &ConnParams<'_>,
-    ) -> Result<Request, CmError> {
-        let mut inner = self.lock();
-        params.check(&inner.context, REQUEST_BYTES)?;
+        params: &ConnParams<'a>,
+    ) -> Result<Request<'a>, CmError> {
+        params.check(&self.context, REQUEST_BYTES)?;
         VerbsError::range("port", peer.port().into(), 1, u16::MAX.into())?;
         let remote = peer.ip().to_canonical();
-        let route = inner.context.route(Gid::from(remote))?;
-        let mtu = inner.context.port_attr()?.active_mtu;
+        let route = self.context.route(Gid::from(remote))?;
         let path = Path::new(route, route.source.mac);
         Ok(Request {
             ends: Ends { local: route.source.gid.ip(), remote },
             port: peer.port(),
-            source_port: inner.ephemeral_port(),
+            source_port: self.lock().ephemeral_port(),
             qpn,
             psn: random() as u32 & 0xff_ffff,
-            mtu: mtu as u32,
-            responder_resources: params.responder_resources,
-            initiator_depth: params.initiator_depth,
-            retry_count: params.retry_count,
-            rnr_retry_count: params.rnr_retry_count,
-            ack_timeout: params.ack_timeout,
+            mtu: self.context.port_attr()?.active_mtu as u32,
             hop_limit: path.hop_limit,
             traffic_class: path.traffic_class,
-            private_data: params.private_data.to_vec(),
+            params: *params,
         })
     }
 

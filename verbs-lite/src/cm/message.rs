@@ -14,18 +14,9 @@ pub enum BadMad {
     /// Not 256 bytes.
     #[error("{0} bytes are no management datagram; it has 256")]
     Length(usize),
-    /// For another manager, or of another version.
-    #[error(
-        "class {class}, versions {base} and {version} are not the connection manager's 7, 1, 2"
-    )]
-    Class {
-        /// Class of the datagram.
-        class: u32,
-        /// Version of its header.
-        base: u32,
-        /// Version of its class.
-        version: u32,
-    },
+    /// For another manager, or of another version: versions of header and class, and the class.
+    #[error("class {2}, versions {0} and {1} are not the connection manager's 7, 1, 2")]
+    Class(u32, u32, u32),
     /// It is not one that is sent, or says that something failed.
     #[error("method {0} is not send (3)")]
     Method(u32),
@@ -34,52 +25,52 @@ pub enum BadMad {
     Attribute(u32),
 }
 
-/// A message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "named as the layouts that they hold")]
-pub enum Message {
-    Req(CmReq),
-    Mra(CmMra),
-    Rej(CmRej),
-    Rep(CmRep),
-    Rtu(CmRtu),
-    Dreq(CmDreq),
-    Drep(CmDrep),
-    SidrReq(CmSidrReq),
-    SidrRep(CmSidrRep),
+macro_rules! messages {
+    ($($kind:ident($layout:ident) = $attr:ident, $name:literal;)*) => {
+        /// A message, as its layout.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        #[expect(missing_docs, reason = "named as the layouts that they hold")]
+        pub enum Message {
+            $($kind($layout),)*
+        }
+
+        impl Message {
+            /// Its name in the specification.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$kind(_) => $name,)*
+                }
+            }
+
+            fn parts(&self) -> (u32, &[u8]) {
+                match self {
+                    $(Self::$kind(message) => (cm_attr::$attr, message.as_bytes()),)*
+                }
+            }
+
+            fn read(attr_id: u32, body: &[u8]) -> Result<Self, BadMad> {
+                let read = match attr_id {
+                    $(cm_attr::$attr => $layout::read_from(body).map(Self::$kind),)*
+                    other => return Err(BadMad::Attribute(other)),
+                };
+                read.ok_or(BadMad::Length(body.len()))
+            }
+        }
+    };
 }
 
-impl Message {
-    /// Its name in the specification.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Req(_) => "REQ",
-            Self::Mra(_) => "MRA",
-            Self::Rej(_) => "REJ",
-            Self::Rep(_) => "REP",
-            Self::Rtu(_) => "RTU",
-            Self::Dreq(_) => "DREQ",
-            Self::Drep(_) => "DREP",
-            Self::SidrReq(_) => "SIDR_REQ",
-            Self::SidrRep(_) => "SIDR_REP",
-        }
-    }
-
-    fn parts(&self) -> (u32, &[u8]) {
-        match self {
-            Self::Req(message) => (cm_attr::REQ, message.as_bytes()),
-            Self::Mra(message) => (cm_attr::MRA, message.as_bytes()),
-            Self::Rej(message) => (cm_attr::REJ, message.as_bytes()),
-            Self::Rep(message) => (cm_attr::REP, message.as_bytes()),
-            Self::Rtu(message) => (cm_attr::RTU, message.as_bytes()),
-            Self::Dreq(message) => (cm_attr::DREQ, message.as_bytes()),
-            Self::Drep(message) => (cm_attr::DREP, message.as_bytes()),
-            Self::SidrReq(message) => (cm_attr::SIDR_REQ, message.as_bytes()),
-            Self::SidrRep(message) => (cm_attr::SIDR_REP, message.as_bytes()),
-        }
-    }
+messages! {
+    Req(CmReq) = REQ, "REQ";
+    Mra(CmMra) = MRA, "MRA";
+    Rej(CmRej) = REJ, "REJ";
+    Rep(CmRep) = REP, "REP";
+    Rtu(CmRtu) = RTU, "RTU";
+    Dreq(CmDreq) = DREQ, "DREQ";
+    Drep(CmDrep) = DREP, "DREP";
+    SidrReq(CmSidrReq) = SIDR_REQ, "SIDR_REQ";
+    SidrRep(CmSidrRep) = SIDR_REP, "SIDR_REP";
 }
 
 /// A message and the transaction that it belongs to.
@@ -103,29 +94,16 @@ impl Mad {
             return Err(bad);
         }
         let header = MadHeader::read_from(bytes).ok_or(bad)?;
-        let (base, class) = (header.base_version(), header.mgmt_class());
-        let version = header.class_version();
-        if (base, class, version) != (BASE_VERSION, CLASS_CM, CM_CLASS_VERSION) {
-            return Err(BadMad::Class { class, base, version });
+        let (base, version) = (header.base_version(), header.class_version());
+        let class = header.mgmt_class();
+        if (base, version, class) != (BASE_VERSION, CM_CLASS_VERSION, CLASS_CM) {
+            return Err(BadMad::Class(base, version, class));
         }
         if header.method() != METHOD_SEND {
             return Err(BadMad::Method(header.method()));
         }
-        let body = &bytes[MadHeader::SIZE_BYTES..];
-        let message = match header.attr_id() {
-            cm_attr::REQ => CmReq::read_from(body).map(Message::Req),
-            cm_attr::MRA => CmMra::read_from(body).map(Message::Mra),
-            cm_attr::REJ => CmRej::read_from(body).map(Message::Rej),
-            cm_attr::REP => CmRep::read_from(body).map(Message::Rep),
-            cm_attr::RTU => CmRtu::read_from(body).map(Message::Rtu),
-            cm_attr::DREQ => CmDreq::read_from(body).map(Message::Dreq),
-            cm_attr::DREP => CmDrep::read_from(body).map(Message::Drep),
-            cm_attr::SIDR_REQ => CmSidrReq::read_from(body).map(Message::SidrReq),
-            cm_attr::SIDR_REP => CmSidrRep::read_from(body).map(Message::SidrRep),
-            other => return Err(BadMad::Attribute(other)),
-        };
-        let transaction_id = header.transaction_id();
-        Ok(Self { transaction_id, message: message.ok_or(bad)? })
+        let message = Message::read(header.attr_id(), &bytes[MadHeader::SIZE_BYTES..])?;
+        Ok(Self { transaction_id: header.transaction_id(), message })
     }
 
     /// Writes the datagram.
@@ -187,9 +165,9 @@ mod tests {
             bytes[at] = value;
             Mad::parse(&bytes).unwrap_err()
         };
-        assert_eq!(with(0, 2), BadMad::Class { class: 7, base: 2, version: 2 });
-        assert_eq!(with(1, 4), BadMad::Class { class: 4, base: 1, version: 2 });
-        assert_eq!(with(2, 1), BadMad::Class { class: 7, base: 1, version: 1 });
+        assert_eq!(with(0, 2), BadMad::Class(2, 2, 7));
+        assert_eq!(with(1, 4), BadMad::Class(1, 2, 4));
+        assert_eq!(with(2, 1), BadMad::Class(1, 1, 7));
         assert_eq!(with(3, 0x83), BadMad::Method(0x83));
         for len in [0, 23, 255, 257] {
             assert_eq!(Mad::parse(&vec![0; len]), Err(BadMad::Length(len)));

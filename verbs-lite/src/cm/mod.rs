@@ -31,7 +31,7 @@
 //!
 //! fn server(cm: &ConnectionManager, pd: &Pd, cq: &Cq) -> Result<Connected> {
 //!     let mut listener = cm.listen(7174)?;
-//!     let request = listener.wait()?;
+//!     let request = listener.wait();
 //!     Ok(request.accept(queue_pair(pd, cq)?, &ConnParams::default())?.wait()?)
 //! }
 //! ```
@@ -41,6 +41,7 @@
 //! No path migration (LAP, APR), no service resolution for datagrams (SIDR), reliable connections
 //! only. Requests without `rdma_cm`'s IP header are refused.
 
+mod config;
 mod conn;
 pub mod engine;
 mod gsi;
@@ -50,7 +51,8 @@ pub mod message;
 mod reason;
 
 pub use crate::background::Background;
+pub use config::{CmConfig, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
-pub use manager::{CmConfig, CmError, CmStats, ConnParams, ConnectionManager};
+pub use manager::{CmError, CmStats, ConnectionManager};
 pub use reason::{End, RejectReason};

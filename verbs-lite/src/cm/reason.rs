@@ -67,12 +67,9 @@ pub enum End {
         /// What the peer's program says, filled up with zeros.
         private_data: Box<[u8]>,
     },
-    /// The peer ended it.
+    /// The peer ended it. What its program says, filled up with zeros.
     #[error("the peer ended the connection")]
-    ByPeer {
-        /// What the peer's program says, filled up with zeros.
-        private_data: Box<[u8]>,
-    },
+    ByPeer(Box<[u8]>),
     /// We ended it, and the peer said so.
     #[error("the connection was ended here")]
     ByUs,
@@ -89,12 +86,9 @@ pub enum End {
         /// Since when.
         after: Duration,
     },
-    /// The peer cannot be reached: no route, or no MAC address.
-    #[error("{why}")]
-    Unreachable {
-        /// Why, in a sentence.
-        why: String,
-    },
+    /// The peer cannot be reached: no route, or no MAC address. Why, in a sentence.
+    #[error("{0}")]
+    Unreachable(String),
     /// The peer uses the queue pair of this connection for another one: it has forgotten this one.
     #[error("the peer has forgotten the connection and uses its queue pair for another one")]
     Stale,

@@ -8,25 +8,23 @@ mod receive;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferrocx_prm::mad::{CmRep, CmReq};
 
-use super::conn::{ABOUT_REP, ABOUT_REQ, Answer, Conn, Ends, Request, State, time_of};
+use super::config::CmConfig;
+use super::conn::{
+    ABOUT_REP, ABOUT_REQ, Answer, Conn, Ends, Pending, Request, State, rep, req, time_of,
+};
 use super::message::{Mad, Message};
 use super::reason::{End, RejectReason};
 
-/// How a peer is spoken to.
+/// The end of the protocol that an engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// The peer shall answer within 4.096 us times 2 to this power, or is asked again: 0 to 31.
-    pub response_timeout: u8,
-    /// Repetitions of a message: 0 to 15.
-    pub max_retries: u8,
-    /// What a peer is told that asks again while our program has not decided: a code as above.
-    pub service_timeout: u8,
-    /// How long our acknowledgements take at most: a code as above.
-    pub ack_delay: u8,
+    /// How peers are spoken to.
+    pub cm: CmConfig,
     /// Number of this device.
     pub guid: u64,
     /// Largest path MTU that the port takes: 1 is 256 bytes, 5 is 4096.
@@ -58,7 +56,7 @@ struct Listener {
 pub struct Engine {
     config: EngineConfig,
     conns: HashMap<u32, Conn>,
-    /// By the peer's device and number, and by its device and queue pair.
+    /// By the peer's device and its number, and by its device and queue pair.
     by_remote: HashMap<(u64, u32), u32>,
     by_qpn: HashMap<(u64, u32), u32>,
     listeners: HashMap<u64, Listener>,
@@ -107,21 +105,26 @@ impl Engine {
     pub fn take_request(&mut self, service_id: u64) -> Option<u32> {
         let queue = &mut self.listeners.get_mut(&service_id)?.queue;
         let id = queue.pop_front()?;
-        let conn = self.conns.get_mut(&id)?;
-        (conn.is_queued, conn.is_held) = (false, true);
+        self.conns.get_mut(&id)?.is_held = true;
         Some(id)
     }
 
     /// The request of a connection.
     #[must_use]
     pub fn request(&self, id: u32) -> Option<&CmReq> {
-        self.conns.get(&id)?.request.as_deref()
+        Some(&self.conns.get(&id)?.request)
     }
 
-    /// The acceptance of a peer.
+    /// The acceptance of a connection: the peer's, or the one that [`Engine::prepare`] made.
     #[must_use]
     pub fn reply(&self, id: u32) -> Option<&CmRep> {
         self.conns.get(&id)?.reply.as_deref()
+    }
+
+    /// Whether a connection was asked for here.
+    #[must_use]
+    pub fn is_active(&self, id: u32) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.is_active)
     }
 
     /// State of a connection; [`State::Ended`] of one that is not there.
@@ -138,7 +141,7 @@ impl Engine {
 
     /// The peer of a connection, and its port or the one that was called.
     #[must_use]
-    pub fn peer(&self, id: u32) -> Option<std::net::SocketAddr> {
+    pub fn peer(&self, id: u32) -> Option<SocketAddr> {
         self.conns.get(&id).map(Conn::peer)
     }
 
@@ -182,52 +185,46 @@ impl Engine {
     }
 
     /// Asks for a connection.
-    pub fn connect(&mut self, request: &Request, now: Duration) -> u32 {
-        let local_id = self.new_id();
-        let mut conn = Conn {
+    pub fn connect(&mut self, request: &Request<'_>, now: Duration) -> u32 {
+        let id = self.new_id();
+        let cm_req = req(id, request, &self.config.cm, self.config.guid);
+        let conn = Conn {
             state: State::ReqSent,
+            is_active: true,
+            is_held: true,
             ends: request.ends,
-            local_id,
-            remote_id: 0,
-            transaction_id: u64::from(self.config.first_id) << 32 | u64::from(local_id),
-            service_id: super::conn::service_id(request.port),
-            local_qpn: request.qpn,
-            remote_qpn: 0,
-            remote_guid: 0,
+            local_id: id,
+            transaction_id: u64::from(self.config.first_id) << 32 | u64::from(id),
+            request: Box::new(cm_req),
+            reply: None,
             pending: None,
             deadline: None,
-            time_wait: time_of(request.ack_timeout.into()),
-            request: None,
-            reply: None,
-            rtu: None,
             end: None,
-            is_held: true,
-            is_queued: false,
         };
-        let (timeout, retries) = (self.config.response_timeout, self.config.max_retries);
-        let req = conn.req(request, self.config.guid, timeout.into(), retries.into());
-        conn.repeat(req, time_of(timeout.into()), retries, now);
-        self.conns.insert(local_id, conn);
-        self.send(local_id, req);
-        self.reschedule(local_id, None);
-        local_id
+        let mad = conn.mad(Message::Req(cm_req));
+        self.conns.insert(id, conn);
+        self.ask(id, State::ReqSent, mad, now);
+        id
     }
 
-    /// Says yes to a request. Nothing happens unless it still waits for that.
-    pub fn accept(&mut self, id: u32, answer: &Answer, now: Duration) -> bool {
-        let (guid, ack_delay) = (self.config.guid, self.config.ack_delay);
-        let Some(conn) = self.conns.get_mut(&id) else { return false };
-        let Some(req) = conn.request.as_deref().filter(|_| conn.state == State::ReqRcvd) else {
-            return false;
-        };
-        let interval = time_of(req.local_cm_response_timeout());
-        let retries = req.max_cm_retries() as u8;
-        let before = conn.deadline;
-        let rep = conn.rep(answer, guid, ack_delay.into());
-        (conn.state, conn.local_qpn) = (State::RepSent, answer.qpn);
-        conn.repeat(rep, interval, retries, now);
-        self.send(id, rep);
-        self.reschedule(id, before);
+    /// Makes the acceptance of a request, which [`Engine::accept`] sends: `false` if the request
+    /// does not wait for that.
+    pub fn prepare(&mut self, id: u32, answer: &Answer<'_>) -> bool {
+        let guid = self.config.guid;
+        let Some(conn) = self.in_state(id, State::ReqRcvd) else { return false };
+        conn.reply = Some(Box::new(rep(id, &conn.request, answer, guid)));
+        true
+    }
+
+    /// Says yes to a request with the acceptance that was prepared. Nothing happens unless the
+    /// request still waits for that.
+    pub fn accept(&mut self, id: u32, now: Duration) -> bool {
+        let Some(conn) = self.in_state(id, State::ReqRcvd) else { return false };
+        let Some(rep) = conn.reply.as_deref() else { return false };
+        let mad = conn.mad(Message::Rep(*rep));
+        let interval = time_of(conn.request.local_cm_response_timeout());
+        let retries = conn.request.max_cm_retries() as u8;
+        self.repeat(id, State::RepSent, mad, (interval, retries), now);
         true
     }
 
@@ -246,35 +243,23 @@ impl Engine {
 
     /// The queue pair of an active end is ready: tells the peer.
     pub fn establish(&mut self, id: u32) -> bool {
-        let Some(conn) = self.conns.get_mut(&id) else { return false };
-        if conn.state != State::RepRcvd {
-            return false;
-        }
-        conn.state = State::Established;
+        let Some(conn) = self.in_state(id, State::RepRcvd) else { return false };
         let rtu = conn.rtu();
-        conn.rtu = Some(rtu);
         self.send(id, rtu);
+        self.enter(id, State::Established, None);
         true
     }
 
     /// Ends a connection, or takes back what was asked for.
     pub fn disconnect(&mut self, id: u32, private: &[u8], now: Duration) {
-        let (timeout, retries) = (self.config.response_timeout, self.config.max_retries);
-        let guid = self.config.guid;
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get(&id) else { return };
         match conn.state {
             State::Established | State::RepSent => {
-                let before = conn.deadline;
                 let dreq = conn.dreq(private);
-                conn.state = State::DreqSent;
-                conn.repeat(dreq, time_of(timeout.into()), retries, now);
-                self.send(id, dreq);
-                self.reschedule(id, before);
+                self.ask(id, State::DreqSent, dreq, now);
             }
             State::ReqSent => {
-                let ari = guid.to_be_bytes();
-                let mad = conn.rej(ABOUT_REQ, RejectReason::TIMEOUT, &ari, &[]);
-                self.send(id, mad);
+                self.send_timeout(id, ABOUT_REQ);
                 self.finish(id, End::ByUs, State::Ended, now);
             }
             State::ReqRcvd | State::RepRcvd => {
@@ -290,127 +275,125 @@ impl Engine {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.is_held = false;
             if conn.state == State::Ended {
-                self.remove(id);
+                self.conns.remove(&id);
             }
         }
     }
 
     /// Messages about a connection cannot be sent.
     pub fn unreachable(&mut self, id: u32, why: &str, now: Duration) {
-        let Some(conn) = self.conns.get(&id) else { return };
-        let next = match conn.state {
+        let next = match self.state(id) {
             State::ReqSent | State::ReqRcvd | State::RepRcvd => State::Ended,
             State::RepSent | State::DreqSent => State::TimeWait,
             State::Established | State::TimeWait | State::Ended => return,
         };
-        self.finish(id, End::Unreachable { why: why.to_owned() }, next, now);
+        self.finish(id, End::Unreachable(why.to_owned()), next, now);
     }
 
     /// Repeats what was not answered in time, and ends what waited long enough.
     pub fn poll(&mut self, now: Duration) {
-        while let Some(&(at, id)) = self.deadlines.first() {
-            if at > now {
-                break;
-            }
-            self.deadlines.pop_first();
-            self.expired(id, at, now);
+        while let Some(&(at, id)) = self.deadlines.first()
+            && at <= now
+        {
+            self.expired(id, now);
         }
     }
 
-    fn expired(&mut self, id: u32, at: Duration, now: Duration) {
-        let guid = self.config.guid;
+    fn expired(&mut self, id: u32, now: Duration) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.deadline = None;
         let state = conn.state;
-        if let State::TimeWait = state {
-            conn.state = State::Ended;
-            if conn.is_held {
-                self.unindex(id);
-            } else {
-                self.remove(id);
-            }
-            return;
-        }
-        let Some(pending) = &mut conn.pending else { return };
+        let Some(pending) = &mut conn.pending else { return self.enter(id, State::Ended, None) };
         if pending.left > 0 {
             pending.left -= 1;
             pending.sent += 1;
-            let (mad, interval) = (pending.mad, pending.interval);
-            conn.deadline = Some(now.max(at).saturating_add(interval));
+            let (mad, next) = (pending.mad, now.saturating_add(pending.interval));
             self.send(id, mad);
-            self.reschedule(id, None);
-            return;
+            return self.enter(id, state, Some(next));
         }
-        let message = pending.mad.message.name();
         let (sent, after) = (pending.sent, now.saturating_sub(pending.since));
-        if state == State::ReqSent {
-            // Without a number of the peer's, it finds the connection by our device.
-            let mad = conn.rej(ABOUT_REQ, RejectReason::TIMEOUT, &guid.to_be_bytes(), &[]);
-            self.send(id, mad);
-            self.finish(id, End::NoAnswer { message, sent, after }, State::Ended, now);
-        } else {
-            if state == State::RepSent {
-                let mad = conn.rej(ABOUT_REP, RejectReason::TIMEOUT, &guid.to_be_bytes(), &[]);
-                self.send(id, mad);
-            }
-            self.finish(id, End::NoAnswer { message, sent, after }, State::TimeWait, now);
+        let end = End::NoAnswer { message: pending.mad.message.name(), sent, after };
+        let next = match state {
+            State::ReqSent => State::Ended,
+            _ => State::TimeWait,
+        };
+        match state {
+            State::ReqSent => self.send_timeout(id, ABOUT_REQ),
+            State::RepSent => self.send_timeout(id, ABOUT_REP),
+            _ => {}
         }
+        self.finish(id, end, next, now);
     }
 
     /// A connection has ended. How it ended first counts.
     fn finish(&mut self, id: u32, end: End, next: State, now: Duration) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.end.get_or_insert(end);
-        conn.state = next;
         conn.pending = None;
-        let before = conn.deadline.take();
-        let was_queued = std::mem::take(&mut conn.is_queued);
-        let service_id = conn.service_id;
-        if next == State::TimeWait {
-            conn.deadline = Some(now.saturating_add(conn.time_wait));
-        }
-        let is_held = conn.is_held;
-        self.reschedule(id, before);
-        if was_queued && let Some(listener) = self.listeners.get_mut(&service_id) {
+        let over = (next == State::TimeWait).then(|| now.saturating_add(conn.time_wait()));
+        if !conn.is_held
+            && let Some(listener) = self.listeners.get_mut(&conn.request.service_id())
+        {
             listener.queue.retain(|queued| *queued != id);
         }
-        if next == State::Ended {
-            self.unindex(id);
-            if !is_held {
-                self.remove(id);
-            }
-        }
+        self.enter(id, next, over);
     }
 
-    /// Files the deadline of a connection, which was `before`.
-    fn reschedule(&mut self, id: u32, before: Option<Duration>) {
-        if let Some(before) = before {
+    /// Moves a connection on, to be looked at again at `deadline`.
+    fn enter(&mut self, id: u32, state: State, deadline: Option<Duration>) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.state = state;
+        if let Some(before) = std::mem::replace(&mut conn.deadline, deadline) {
             self.deadlines.remove(&(before, id));
         }
-        if let Some(at) = self.conns.get(&id).and_then(|conn| conn.deadline) {
-            self.deadlines.insert((at, id));
-        }
-    }
-
-    /// The peer may use its numbers for another connection.
-    fn unindex(&mut self, id: u32) {
-        let Some(conn) = self.conns.get(&id) else { return };
-        for (map, key) in [
-            (&mut self.by_remote, (conn.remote_guid, conn.remote_id)),
-            (&mut self.by_qpn, (conn.remote_guid, conn.remote_qpn)),
-        ] {
-            if map.get(&key) == Some(&id) {
-                map.remove(&key);
+        self.deadlines.extend(deadline.map(|at| (at, id)));
+        if state == State::Ended {
+            // The peer may use its numbers for another connection.
+            let (guid, remote_id, qpn) = conn.remote();
+            for (map, number) in [(&mut self.by_remote, remote_id), (&mut self.by_qpn, qpn)] {
+                if map.get(&(guid, number)) == Some(&id) {
+                    map.remove(&(guid, number));
+                }
+            }
+            if !conn.is_held {
+                self.conns.remove(&id);
             }
         }
     }
 
-    fn remove(&mut self, id: u32) {
-        self.unindex(id);
-        if let Some(conn) = self.conns.remove(&id)
-            && let Some(at) = conn.deadline
-        {
-            self.deadlines.remove(&(at, id));
+    /// A connection, if it is in that state.
+    fn in_state(&mut self, id: u32, state: State) -> Option<&mut Conn> {
+        self.conns.get_mut(&id).filter(|conn| conn.state == state)
+    }
+
+    /// Sends a message of ours until it is answered.
+    fn ask(&mut self, id: u32, state: State, mad: Mad, now: Duration) {
+        let cm = &self.config.cm;
+        let often = (time_of(cm.response_timeout.into()), cm.max_retries);
+        self.repeat(id, state, mad, often, now);
+    }
+
+    /// Sends a message, and again after each interval, until it is answered.
+    fn repeat(
+        &mut self,
+        id: u32,
+        state: State,
+        mad: Mad,
+        (interval, left): (Duration, u8),
+        now: Duration,
+    ) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.pending = Some(Pending { mad, interval, sent: 1, left, since: now });
+        }
+        self.send(id, mad);
+        self.enter(id, state, Some(now.saturating_add(interval)));
+    }
+
+    /// Says that waiting is over. Without a number of the peer's, it finds the connection by our
+    /// device.
+    fn send_timeout(&mut self, id: u32, about: u32) {
+        if let Some(conn) = self.conns.get(&id) {
+            let guid = self.config.guid.to_be_bytes();
+            self.send(id, conn.rej(about, RejectReason::TIMEOUT, &guid, &[]));
         }
     }
 

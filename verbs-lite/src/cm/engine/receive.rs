@@ -7,7 +7,7 @@ use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu};
 use super::super::conn::{ABOUT_REP, ABOUT_REQ, Conn, Ends, State, cma_header, drep, rej, time_of};
 use super::super::message::{Mad, Message};
 use super::super::reason::{End, RejectReason};
-use super::{Engine, Out};
+use super::Engine;
 
 impl Engine {
     /// Takes a message.
@@ -32,14 +32,14 @@ impl Engine {
         }
         let refuse = |engine: &mut Self, reason, ari: &[u8]| {
             let message = rej((0, req.local_comm_id()), ABOUT_REQ, reason, ari, &[]);
-            engine.reply_to(ends, transaction_id, Message::Rej(message));
+            engine.reply_to(ends, transaction_id, message);
         };
         if let Some(&old) = self.by_qpn.get(&(guid, req.local_qpn())) {
             refuse(self, RejectReason::STALE_CONNECTION, &[]);
             return self.stale(old, now);
         }
-        let mtu = req.path_packet_payload_mtu();
-        let max_mtu = self.config.max_mtu;
+        let (mtu, max_mtu) = (req.path_packet_payload_mtu(), self.config.max_mtu);
+        let id = self.new_id();
         let Some(listener) = self.listeners.get_mut(&req.service_id()) else {
             return refuse(self, RejectReason::INVALID_SERVICE_ID, &[]);
         };
@@ -55,37 +55,34 @@ impl Engine {
         if cma_header(req).is_none() {
             return refuse(self, RejectReason::UNSUPPORTED, &[]);
         }
-        let local_id = self.new_id();
+        listener.queue.push_back(id);
         let conn = Conn {
             state: State::ReqRcvd,
+            is_active: false,
+            is_held: false,
             ends,
-            local_id,
-            remote_id: req.local_comm_id(),
+            local_id: id,
             transaction_id,
-            service_id: req.service_id(),
-            local_qpn: 0,
-            remote_qpn: req.local_qpn(),
-            remote_guid: guid,
+            request: Box::new(*req),
+            reply: None,
             pending: None,
             deadline: None,
-            time_wait: time_of(req.primary_local_ack_timeout()),
-            request: Some(Box::new(*req)),
-            reply: None,
-            rtu: None,
             end: None,
-            is_held: false,
-            is_queued: true,
         };
-        self.conns.insert(local_id, conn);
-        self.by_remote.insert((guid, req.local_comm_id()), local_id);
-        self.by_qpn.insert((guid, req.local_qpn()), local_id);
-        if let Some(listener) = self.listeners.get_mut(&req.service_id()) {
-            listener.queue.push_back(local_id);
-        }
+        self.conns.insert(id, conn);
+        self.index(id);
+    }
+
+    /// Files a connection by the peer's numbers.
+    fn index(&mut self, id: u32) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let (guid, remote_id, qpn) = conn.remote();
+        self.by_remote.insert((guid, remote_id), id);
+        self.by_qpn.insert((guid, qpn), id);
     }
 
     fn on_duplicate_req(&mut self, id: u32) {
-        let service_timeout = self.config.service_timeout.into();
+        let service_timeout = self.config.cm.service_timeout.into();
         let Some(conn) = self.conns.get(&id) else { return };
         let answer = match conn.state {
             State::ReqRcvd => conn.mra(service_timeout),
@@ -113,22 +110,16 @@ impl Engine {
         let id = rep.remote_comm_id();
         let refuse = |engine: &mut Self, reason| {
             let ids = (rep.remote_comm_id(), rep.local_comm_id());
-            engine.reply_to(
-                ends,
-                transaction_id,
-                Message::Rej(rej(ids, ABOUT_REP, reason, &[], &[])),
-            );
+            engine.reply_to(ends, transaction_id, rej(ids, ABOUT_REP, reason, &[], &[]));
         };
         let Some(conn) = self.conns.get(&id) else {
             return refuse(self, RejectReason::INVALID_COMM_ID);
         };
         match conn.state {
             State::ReqSent => {}
-            State::Established if conn.remote_id == rep.local_comm_id() => {
-                if let Some(rtu) = conn.rtu {
-                    self.send(id, rtu);
-                }
-                return;
+            State::Established if conn.is_active && conn.remote_id() == rep.local_comm_id() => {
+                let rtu = conn.rtu();
+                return self.send(id, rtu);
             }
             // Being readied, or ending: the answer is under way or of no use.
             _ => return,
@@ -142,32 +133,25 @@ impl Engine {
             return self.finish(id, end, State::Ended, now);
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let before = conn.deadline.take();
-        conn.state = State::RepRcvd;
-        conn.remote_id = rep.local_comm_id();
-        conn.remote_qpn = rep.local_qpn();
-        conn.remote_guid = guid;
         conn.pending = None;
         conn.reply = Some(Box::new(*rep));
-        self.by_remote.insert((guid, rep.local_comm_id()), id);
-        self.by_qpn.insert((guid, rep.local_qpn()), id);
-        self.reschedule(id, before);
+        self.index(id);
+        self.enter(id, State::RepRcvd, None);
     }
 
     fn on_rtu(&mut self, rtu: &CmRtu) {
         let id = rtu.remote_comm_id();
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.state == State::RepSent && conn.remote_id == rtu.local_comm_id() {
-            conn.state = State::Established;
+        if let Some(conn) = self.in_state(id, State::RepSent)
+            && conn.remote_id() == rtu.local_comm_id()
+        {
             conn.pending = None;
-            let before = conn.deadline.take();
-            self.reschedule(id, before);
+            self.enter(id, State::Established, None);
         }
     }
 
     fn on_mra(&mut self, mra: &CmMra, now: Duration) {
         let id = mra.remote_comm_id();
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get(&id) else { return };
         let is_about = match conn.state {
             State::ReqSent => mra.message_mraed() == ABOUT_REQ,
             State::RepSent => mra.message_mraed() == ABOUT_REP,
@@ -175,9 +159,7 @@ impl Engine {
         };
         let Some(pending) = conn.pending.as_ref().filter(|_| is_about) else { return };
         let wait = time_of(mra.service_timeout()).saturating_add(pending.interval);
-        let before = conn.deadline;
-        conn.deadline = Some(now.saturating_add(wait));
-        self.reschedule(id, before);
+        self.enter(id, conn.state, Some(now.saturating_add(wait)));
     }
 
     fn on_rej(&mut self, message: &CmRej, now: Duration) {
@@ -191,7 +173,7 @@ impl Engine {
             id = known;
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let knows_us = conn.remote_id == message.local_comm_id();
+        let knows_us = conn.remote_id() == message.local_comm_id();
         let next = match conn.state {
             // A queue pair number that is still in time wait over there is free later.
             State::ReqSent if reason == RejectReason::STALE_CONNECTION => {
@@ -213,21 +195,21 @@ impl Engine {
 
     fn on_dreq(&mut self, ends: Ends, transaction_id: u64, dreq: &CmDreq, now: Duration) {
         let id = dreq.remote_comm_id();
-        let known = self.conns.get(&id).filter(|conn| conn.remote_id == dreq.local_comm_id());
+        let known = self.conns.get(&id).filter(|conn| conn.remote_id() == dreq.local_comm_id());
         let Some(conn) = known else {
-            let answer = drep(transaction_id, dreq);
-            return self.out.push_back(Out { ends, mad: answer, id: None });
+            return self.reply_to(ends, transaction_id, drep(dreq));
         };
-        if dreq.remote_qpn_eecn() != conn.local_qpn {
+        let answer = Mad { transaction_id, message: drep(dreq) };
+        if dreq.remote_qpn_eecn() != conn.local_qpn() {
             return;
         }
         match conn.state {
             State::Established | State::RepSent | State::RepRcvd | State::DreqSent => {
-                self.send(id, drep(transaction_id, dreq));
+                self.send(id, answer);
                 let private_data = dreq.private_data().into();
-                self.finish(id, End::ByPeer { private_data }, State::TimeWait, now);
+                self.finish(id, End::ByPeer(private_data), State::TimeWait, now);
             }
-            State::TimeWait | State::Ended => self.send(id, drep(transaction_id, dreq)),
+            State::TimeWait | State::Ended => self.send(id, answer),
             State::ReqSent | State::ReqRcvd => {}
         }
     }
@@ -235,7 +217,7 @@ impl Engine {
     fn on_drep(&mut self, message: &CmDrep, now: Duration) {
         let id = message.remote_comm_id();
         let Some(conn) = self.conns.get(&id) else { return };
-        if conn.state == State::DreqSent && conn.remote_id == message.local_comm_id() {
+        if conn.state == State::DreqSent && conn.remote_id() == message.local_comm_id() {
             self.finish(id, End::ByUs, State::TimeWait, now);
         }
     }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRtu};
 use proptest::prelude::*;
 
+use super::super::config::ConnParams;
 use super::super::conn::{rej, service_id};
 use super::*;
 
@@ -17,15 +18,9 @@ const INTERVAL: Duration = Duration::from_nanos(4096 << TIMEOUT);
 const RETRIES: u8 = 3;
 
 fn config(guid: u64) -> EngineConfig {
-    EngineConfig {
-        response_timeout: TIMEOUT,
-        max_retries: RETRIES,
-        service_timeout: 10,
-        ack_delay: 15,
-        guid,
-        max_mtu: 3,
-        first_id: guid as u32 * 100,
-    }
+    let (response_timeout, max_retries) = (TIMEOUT, RETRIES);
+    let cm = CmConfig { response_timeout, max_retries, service_timeout: 10, ..CmConfig::default() };
+    EngineConfig { cm, guid, max_mtu: 3, first_id: guid as u32 * 100 }
 }
 
 fn ip(last: u8) -> IpAddr {
@@ -42,7 +37,7 @@ fn back() -> Ends {
     Ends { local: ip(2), remote: ip(1) }
 }
 
-fn request() -> Request {
+fn request() -> Request<'static> {
     Request {
         ends: ahead(),
         port: PORT,
@@ -50,25 +45,30 @@ fn request() -> Request {
         qpn: 0x0a_0b0c,
         psn: 0x11_2233,
         mtu: 3,
-        responder_resources: 4,
-        initiator_depth: 5,
-        retry_count: 6,
-        rnr_retry_count: 7,
-        ack_timeout: 9,
         hop_limit: 64,
         traffic_class: 0,
-        private_data: b"hello".to_vec(),
+        params: ConnParams {
+            responder_resources: 4,
+            initiator_depth: 5,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            ack_timeout: 9,
+            private_data: b"hello",
+        },
     }
 }
 
-fn answer() -> Answer {
+fn answer() -> Answer<'static> {
     Answer {
         qpn: 0x01_0203,
         psn: 0x44_5566,
-        responder_resources: 5,
-        initiator_depth: 4,
-        rnr_retry_count: 6,
-        private_data: b"welcome".to_vec(),
+        params: ConnParams {
+            responder_resources: 6,
+            initiator_depth: 9,
+            rnr_retry_count: 6,
+            private_data: b"welcome",
+            ..ConnParams::default()
+        },
     }
 }
 
@@ -125,9 +125,13 @@ impl Two {
         (id, theirs)
     }
 
+    fn accept(&mut self, theirs: u32) -> bool {
+        self.b.prepare(theirs, &answer()) && self.b.accept(theirs, self.now)
+    }
+
     fn established(&mut self) -> (u32, u32) {
         let (id, theirs) = self.asked();
-        assert!(self.b.accept(theirs, &answer(), self.now));
+        assert!(self.accept(theirs));
         assert_eq!(self.b.state(theirs), State::RepSent);
         self.pass_to_a("REP");
         assert_eq!(self.a.state(id), State::RepRcvd);
@@ -205,7 +209,7 @@ fn an_acceptance_carries_what_was_agreed() {
     let (id, theirs) = two.asked();
     let req = *two.b.request(theirs).unwrap();
     assert_eq!((req.responder_resources(), req.initiator_depth()), (4, 5));
-    two.b.accept(theirs, &answer(), two.now);
+    two.accept(theirs);
     let Message::Rep(rep) = two.pass_to_a("REP").message else { panic!() };
     assert_eq!((rep.local_comm_id(), rep.remote_comm_id()), (200, 100));
     assert_eq!((rep.local_qpn(), rep.starting_psn()), (0x01_0203, 0x44_5566));
@@ -255,7 +259,7 @@ fn a_peer_that_gave_up_takes_its_request_back() {
     let (id, theirs) = two.asked();
     two.a.forget(id, two.now);
     two.pass_to_b("REJ");
-    assert!(!two.b.accept(theirs, &answer(), two.now));
+    assert!(!two.accept(theirs));
     let Some(End::Rejected { reason, .. }) = two.b.end_of(theirs) else { panic!() };
     assert_eq!(*reason, RejectReason::TIMEOUT);
     two.clean(id, theirs);
@@ -265,7 +269,7 @@ fn a_peer_that_gave_up_takes_its_request_back() {
 fn a_lost_acceptance_is_repeated() {
     let mut two = Two::new();
     let (id, theirs) = two.asked();
-    two.b.accept(theirs, &answer(), two.now);
+    two.accept(theirs);
     let lost = Two::take(&mut two.b, "REP");
     // By the peer's asking again, and by itself.
     two.pass(INTERVAL);
@@ -285,7 +289,7 @@ fn an_acceptance_without_answer_is_given_up() {
     let (id, theirs) = two.asked();
     two.a.forget(id, two.now);
     while two.a.next_out().is_some() {}
-    two.b.accept(theirs, &answer(), two.now);
+    two.accept(theirs);
     for _ in 0..=RETRIES {
         Two::take(&mut two.b, "REP");
         two.pass(INTERVAL);
@@ -303,7 +307,7 @@ fn an_acceptance_without_answer_is_given_up() {
 fn a_lost_rtu_is_sent_again() {
     let mut two = Two::new();
     let (id, theirs) = two.asked();
-    two.b.accept(theirs, &answer(), two.now);
+    two.accept(theirs);
     two.pass_to_a("REP");
     two.a.establish(id);
     let lost = Two::take(&mut two.a, "RTU");
@@ -330,7 +334,7 @@ fn a_slow_program_is_waited_for() {
     two.pass(Duration::from_nanos(1));
     two.pass_to_b("REQ");
     two.pass_to_a("MRA");
-    assert!(two.b.accept(theirs, &answer(), two.now));
+    assert!(two.accept(theirs));
     two.pass_to_a("REP");
     two.a.establish(id);
     two.pass_to_b("RTU");
@@ -409,7 +413,7 @@ fn a_program_may_refuse_with_words() {
     // The active end too, when its queue pair is refused.
     let mut two = Two::new();
     let (id, theirs) = two.asked();
-    two.b.accept(theirs, &answer(), two.now);
+    two.accept(theirs);
     two.pass_to_a("REP");
     two.a.forget(id, two.now);
     let Message::Rej(rej) = two.pass_to_b("REJ").message else { panic!() };
@@ -426,7 +430,7 @@ fn either_end_may_end_it() {
     assert_eq!(two.a.state(id), State::DreqSent);
     let Message::Dreq(dreq) = two.pass_to_b("DREQ").message else { panic!() };
     assert_eq!(dreq.remote_qpn_eecn(), 0x01_0203);
-    let Some(End::ByPeer { private_data }) = two.b.end_of(theirs) else { panic!() };
+    let Some(End::ByPeer(private_data)) = two.b.end_of(theirs) else { panic!() };
     assert_eq!(private_data[..4], *b"bye\0");
     two.pass_to_a("DREP");
     assert_eq!((two.a.state(id), two.a.end_of(id)), (State::TimeWait, Some(&End::ByUs)));
@@ -496,7 +500,7 @@ fn a_dreq_without_answer_ends_it_too() {
 fn an_end_that_comes_before_the_rtu_is_an_end() {
     let mut two = Two::new();
     let (id, theirs) = two.asked();
-    two.b.accept(theirs, &answer(), two.now);
+    two.accept(theirs);
     two.pass_to_a("REP");
     two.a.establish(id);
     Two::take(&mut two.a, "RTU");
@@ -519,7 +523,7 @@ fn messages_that_do_not_fit_are_ignored() {
         (Message::Dreq(other), true),
         (Message::Rtu(CmRtu::zeroed().with_remote_comm_id(100)), false),
         (Message::Drep(CmDrep::zeroed().with_remote_comm_id(100)), false),
-        (Message::Rej(rej((9, 100), 0, RejectReason::NO_QP, &[], &[])), false),
+        (rej((9, 100), 0, RejectReason::NO_QP, &[], &[]), false),
     ] {
         let mad = Mad { transaction_id: 0, message };
         two.a.receive(ahead(), &mad, two.now);
@@ -558,7 +562,7 @@ fn a_queue_pair_that_is_used_anew_ends_the_old_connection() {
     two.pass_to_b("REQ");
     let taken = two.b.take_request(service_id(PORT)).unwrap();
     two.b.forget(theirs, two.now);
-    two.b.accept(taken, &answer(), two.now);
+    two.accept(taken);
     two.pass_to_a("REP");
     assert_eq!(two.a.state(anew), State::RepRcvd);
     two.clean(anew, taken);
@@ -572,7 +576,7 @@ fn a_peer_that_stays_stale_is_given_up() {
         Two::take(&mut two.a, "REQ");
         assert_eq!(two.a.end_of(id), None);
         let message = rej((0, id), 0, RejectReason::STALE_CONNECTION, &[], &[]);
-        let mad = Mad { transaction_id: 0, message: Message::Rej(message) };
+        let mad = Mad { transaction_id: 0, message };
         two.a.receive(ahead(), &mad, two.now);
         two.pass(INTERVAL);
     }
@@ -614,7 +618,7 @@ fn an_own_address_is_a_peer_like_others() {
     while let Some(out) = engine.next_out() {
         engine.receive(ends, &out.mad, now);
         if let Some(taken) = engine.take_request(service_id(PORT)) {
-            engine.accept(taken, &answer(), now);
+            assert!(engine.prepare(taken, &answer()) && engine.accept(taken, now));
             theirs = Some(taken);
         }
         engine.establish(id);
@@ -675,7 +679,7 @@ proptest! {
                 receiver.receive(ends, &mad, two.now);
             }
             if let Some(taken) = two.b.take_request(service_id(PORT)) {
-                two.b.accept(taken, &answer(), two.now);
+                two.accept(taken);
                 theirs = Some(taken);
             }
             two.a.establish(id);

@@ -1,0 +1,106 @@
+//! How peers are spoken to, and what is said to them when connections are made.
+
+use ferrocx_mempool::PageSize;
+
+use crate::context::RdmaContext;
+use crate::error::VerbsError;
+use crate::net::NetConfig;
+
+/// How the manager speaks to peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CmConfig {
+    /// A peer that does not answer within 4.096 us times 2 to this power is asked again: 0 to 31.
+    pub response_timeout: u8,
+    /// How often: 0 to 15.
+    pub max_retries: u8,
+    /// How long a peer shall wait that asks again while our program has not decided: a code as
+    /// above.
+    pub service_timeout: u8,
+    /// Address resolution.
+    pub net: NetConfig,
+    /// Pages of the buffers for datagrams.
+    pub page: PageSize,
+}
+
+impl Default for CmConfig {
+    /// Sixteen messages in 17 seconds; 17 seconds for our program.
+    fn default() -> Self {
+        Self {
+            response_timeout: 18,
+            max_retries: 15,
+            service_timeout: 22,
+            net: NetConfig::default(),
+            page: PageSize::Auto,
+        }
+    }
+}
+
+impl CmConfig {
+    /// Checks every value against its range.
+    pub(super) fn check(&self) -> Result<(), VerbsError> {
+        for (what, value, max) in [
+            ("response_timeout", self.response_timeout, 31),
+            ("max_retries", self.max_retries, 15),
+            ("service_timeout", self.service_timeout, 31),
+        ] {
+            VerbsError::range(what, value.into(), 0, max)?;
+        }
+        Ok(())
+    }
+}
+
+/// Parameters that both ends say when they connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnParams<'a> {
+    /// READs and atomics of the peer to serve at a time: 0 to
+    /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.
+    pub responder_resources: u8,
+    /// READs and atomics to have in flight, as above.
+    pub initiator_depth: u8,
+    /// Repetitions of a packet that is not acknowledged, of both queue pairs: 0 to 7. The caller
+    /// decides.
+    pub retry_count: u8,
+    /// Repetitions of the peer's packets when no receive is posted here: 0 to 6, 7 for ever.
+    pub rnr_retry_count: u8,
+    /// Waiting for an acknowledgement takes 4.096 us times 2 to this power: 1 to 31. The caller
+    /// decides.
+    pub ack_timeout: u8,
+    /// Told to the peer's program: at most 56 bytes with a request, 196 with an acceptance.
+    pub private_data: &'a [u8],
+}
+
+impl Default for ConnParams<'_> {
+    /// Sixteen READs, seven repetitions 268 ms apart, for ever when no receive is posted.
+    fn default() -> Self {
+        Self {
+            responder_resources: 16,
+            initiator_depth: 16,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            ack_timeout: 16,
+            private_data: &[],
+        }
+    }
+}
+
+impl ConnParams<'_> {
+    /// Checks every value against its range.
+    pub(super) fn check(
+        &self,
+        context: &RdmaContext,
+        max_private: usize,
+    ) -> Result<(), VerbsError> {
+        let reads = u64::from(context.attr().max_qp_rd_atom).min(255);
+        for (what, value, min, max) in [
+            ("responder_resources", self.responder_resources, 0, reads),
+            ("initiator_depth", self.initiator_depth, 0, reads),
+            ("retry_count", self.retry_count, 0, 7),
+            ("rnr_retry_count", self.rnr_retry_count, 0, 7),
+            ("ack_timeout", self.ack_timeout, 1, 31),
+        ] {
+            VerbsError::range(what, value.into(), min, max)?;
+        }
+        let len = self.private_data.len() as u64;
+        VerbsError::range("bytes of private data", len, 0, max_private as u64)
+    }
+}
