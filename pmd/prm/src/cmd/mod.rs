@@ -66,6 +66,10 @@ macro_rules! command {
                 }
             }
 
+            impl $crate::cmd::CommandInput for [<$name In>] {
+                type Command = $name;
+            }
+
             impl $crate::cmd::CommandOutput for [<$name Out>] {
                 fn command_status(&self) -> $crate::syndrome::CommandStatus {
                     $crate::syndrome::CommandStatus(self.status() as u8)
@@ -108,11 +112,17 @@ pub trait Command {
     /// Opcode that the input carries.
     const OPCODE: Opcode;
     /// Fixed part of the input.
-    type In: Layout;
+    type In: CommandInput<Command = Self>;
     /// Fixed part of the output.
     type Out: CommandOutput;
     /// Input with the opcode set and everything else zero.
     fn input() -> Self::In;
+}
+
+/// Fixed part of an input.
+pub trait CommandInput: Layout {
+    /// The command whose input it is.
+    type Command: Command<In = Self>;
 }
 
 /// Status and syndrome, with which every output starts.
