@@ -2,8 +2,7 @@
 //!
 //! | stage | what exists in it | how it is left |
 //! |---|---|---|
-//! | `Closed` | nothing | |
-//! | `Queue` | the command queue | nothing to do: the device reads it only when a doorbell rings |
+//! | `Closed` | the command queue at most | nothing to do: it is read only when a doorbell rings |
 //! | `Enabled` | ENABLE_HCA done, boot pages given | pages taken back, DISABLE_HCA |
 //! | `Initialised` | INIT_HCA done, init pages given | TEARDOWN_HCA, then as above |
 //!
@@ -14,7 +13,6 @@
 //! Source: reference 3.6 (minimal sequence of a user-space driver), 3.7, 3.8.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Transport};
@@ -28,7 +26,7 @@ use ferrocx_prm::cmd::device::{
     DisableHca, EnableHca, InitHca, QueryHcaCap, QueryIssi, QueryPages, SetHcaCap, SetIssi,
     TeardownHca, query_pages,
 };
-use ferrocx_prm::cmd::port::{AccessReg, access_reg};
+use ferrocx_prm::cmd::port::access_reg;
 use ferrocx_prm::init_seg::{CMD_INTERFACE_REV, InitSegment, Initializing, offset};
 use ferrocx_prm::reg::{HostEndianness, RegisterId};
 
@@ -36,6 +34,7 @@ use crate::cmd::{CommandChannel, CommandError, DeadDevice};
 use crate::config::Checked;
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
+use crate::link;
 
 /// How long TEARDOWN_HCA may take without a page coming back. Source: reference 2.4.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(5);
@@ -52,7 +51,6 @@ const HOST_ORDER: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Closed,
-    Queue,
     Enabled,
     Initialised,
 }
@@ -141,13 +139,37 @@ fn wait_initialised(transport: &dyn Transport, limit: Duration) -> Result<(), De
     })
 }
 
-/// Reset, command queue.
-pub(crate) fn start_queue(
+/// Takes the device from reset to initialised. `stage` says how far it came, also if that fails.
+pub(crate) fn bring_up(
     control: &mut Control,
     checked: &Checked,
-) -> Result<FirmwareVersion, DeviceError> {
-    let transport = Arc::clone(control.transport());
-    let bar = Arc::clone(control.bar());
+    is_vf: bool,
+    stage: &mut Stage,
+) -> Result<(FirmwareVersion, Caps), DeviceError> {
+    let firmware = start_queue(control, checked)?;
+    control.call(&EnableHca::input()).during("enabling the device")?;
+    // An answer came, so the device has the queue's address.
+    control.channel_mut().remember_queue();
+    *stage = Stage::Enabled;
+    negotiate(control)?;
+    supply(control, query_pages::BOOT, "giving the boot pages")?;
+    if !is_vf {
+        let order = if cfg!(target_endian = "big") { 0x80 } else { 0 };
+        let register = HostEndianness::zeroed().with_he(order);
+        link::access(control, RegisterId::HOST_ENDIANNESS, access_reg::WRITE, register)
+            .during("telling the byte order")?;
+    }
+    set_caps(control)?;
+    supply(control, query_pages::INIT, "giving the init pages")?;
+    control.call(&InitHca::input()).during("initialising")?;
+    *stage = Stage::Initialised;
+    Ok((firmware, read_caps(control)?))
+}
+
+/// Reset, command queue.
+fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersion, DeviceError> {
+    let transport = Arc::clone(&control.transport);
+    let bar = Arc::clone(&control.bar);
     if checked.config.reset_first {
         reset_function(transport.as_ref(), checked.config.reset_timeout)?;
     }
@@ -170,13 +192,13 @@ pub(crate) fn start_queue(
     }
     let channel = CommandChannel::new(
         Arc::clone(&bar),
-        control.memory(),
+        &control.memory,
         log_size,
         log_stride,
         checked.config.command_timeout,
     )?;
     let iova = channel.queue_iova();
-    control.set_channel(channel);
+    control.channel = Some(channel);
     bar.write_be32(offset::CMDQ_ADDR_HI, (iova >> 32) as u32);
     bar.write_be32(offset::CMDQ_ADDR_LO, iova as u32);
     wait_initialised(transport.as_ref(), QUEUE_TIMEOUT)?;
@@ -196,145 +218,98 @@ fn read_init_segment(bar: &dyn Bar) -> InitSegment {
     words
 }
 
-/// ENABLE_HCA, ISSI, boot pages.
-pub(crate) fn enable(control: &mut Control) -> Result<(), DeviceError> {
-    control
-        .execute::<EnableHca>(&EnableHca::input(), &[], &mut [])
-        .during("enabling the device")?;
-    // An answer came, so the device has the address.
-    control.channel_mut().remember_queue();
-    Ok(())
-}
-
 /// ISSI 1 if the device has it: every object of this driver is described in its terms.
-pub(crate) fn negotiate(control: &mut Control) -> Result<(), DeviceError> {
-    let issi = control
-        .execute::<QueryIssi>(&QueryIssi::input(), &[], &mut [])
-        .during("asking for the interface's version")?;
+fn negotiate(control: &mut Control) -> Result<(), DeviceError> {
+    let issi = control.call(&QueryIssi::input()).during("asking for the interface's version")?;
     if issi.supported_issi_dw0() & 0b10 == 0 {
-        return Err(ConfigError::Unsupported {
-            what: "interface version 1 (ISSI)",
-            way_out: "update its firmware",
-        }
-        .into());
+        return Err(unsupported("interface version 1 (ISSI)", "update its firmware"));
     }
-    control
-        .execute::<SetIssi>(&SetIssi::input().with_current_issi(1), &[], &mut [])
-        .during("choosing the interface's version")?;
-    Ok(())
+    let input = SetIssi::input().with_current_issi(1);
+    control.call(&input).during("choosing the interface's version").map(|_| ())
 }
 
 /// Gives the pages that the firmware asks for at a stage.
 fn supply(control: &mut Control, op_mod: u32, step: &'static str) -> Result<(), DeviceError> {
-    let input = QueryPages::input().with_op_mod(op_mod);
-    let output = control.execute::<QueryPages>(&input, &[], &mut []).during(step)?;
+    let output = control.call(&QueryPages::input().with_op_mod(op_mod)).during(step)?;
     // Negative numbers mean pages to take back; at these stages it has none to spare.
     let count = (output.num_pages() as i32).max(0) as usize;
     tracing::debug!(step, count, "firmware pages");
     control.give_pages(output.function_id() as u16, count).during(step)
 }
 
-pub(crate) fn supply_boot(control: &mut Control) -> Result<(), DeviceError> {
-    supply(control, query_pages::BOOT, "giving the boot pages")
-}
-
-/// Tells a physical function the host's byte order.
-pub(crate) fn set_host_endianness(control: &mut Control) -> Result<(), DeviceError> {
-    let register =
-        HostEndianness::zeroed().with_he(if cfg!(target_endian = "big") { 0x80 } else { 0 });
-    let input = AccessReg::input()
-        .with_op_mod(access_reg::WRITE)
-        .with_register_id(u32::from(RegisterId::HOST_ENDIANNESS.0));
-    let mut answer = [0; HostEndianness::SIZE_BYTES];
-    control
-        .execute::<AccessReg>(&input, register.as_bytes(), &mut answer)
-        .during("telling the byte order")?;
-    Ok(())
-}
-
-/// Reads one capability page.
+/// Reads one capability page as it is now.
 pub(crate) fn query_caps(
     control: &mut Control,
     page: u32,
-    current: bool,
 ) -> Result<[u8; CAP_PAGE_BYTES], DeviceError> {
-    let input = QueryHcaCap::input().with_op_mod(page << 1 | u32::from(current));
-    let output =
-        control.execute::<QueryHcaCap>(&input, &[], &mut []).during("reading capabilities")?;
-    Ok(output.capability())
+    let input = QueryHcaCap::input().with_op_mod(page << 1 | 1);
+    Ok(control.call(&input).during("reading capabilities")?.capability())
 }
 
-/// Chooses capabilities: checksums of commands off, 4 KiB UAR pages.
-pub(crate) fn set_caps(control: &mut Control) -> Result<HcaCap, DeviceError> {
-    let mut page = query_caps(control, cap_type::GENERAL, true)?;
-    let Some(current) = HcaCap::read_from(&page) else { unreachable!("a page holds the layout") };
-    if current.port_type() != PORT_TYPE_ETHERNET {
-        return Err(ConfigError::Unsupported {
-            what: "Ethernet port",
-            way_out: "set its link type to Ethernet (mlxconfig set LINK_TYPE_P1=2) and reset it",
-        }
-        .into());
+/// Reads the layout at byte `at` of a capability page.
+fn read_cap<L: Layout>(control: &mut Control, page: u32, at: usize) -> Result<L, DeviceError> {
+    Ok(L::load(&query_caps(control, page)?[at..at + L::SIZE_BYTES]))
+}
+
+/// Changes the layout at the start of a capability page.
+fn set_cap<L: Layout>(
+    control: &mut Control,
+    page: u32,
+    change: impl FnOnce(L) -> L,
+) -> Result<(), DeviceError> {
+    let mut bytes = query_caps(control, page)?;
+    change(L::load(&bytes[..L::SIZE_BYTES])).write_to(&mut bytes);
+    let input = SetHcaCap::input().with_op_mod(page << 1).with_capability(bytes);
+    control.call(&input).during("setting capabilities").map(|_| ())
+}
+
+/// Chooses capabilities: checksums of commands off, 4 KiB UAR pages; atomics of queue pairs in the
+/// host's byte order, where the device lets the driver choose: then they work on the same integers
+/// as the processor's own. Source: reference 6.12.
+fn set_caps(control: &mut Control) -> Result<(), DeviceError> {
+    let hca: HcaCap = read_cap(control, cap_type::GENERAL, 0)?;
+    if hca.port_type() != PORT_TYPE_ETHERNET {
+        let way_out = "set its link type to Ethernet (mlxconfig set LINK_TYPE_P1=2) and reset it";
+        return Err(unsupported("Ethernet port", way_out));
     }
-    let wanted = current.with_cmdif_checksum(0).with_log_uar_page_sz(0);
-    wanted.write_to(&mut page);
-    let input = SetHcaCap::input().with_op_mod(cap_type::GENERAL << 1).with_capability(page);
-    control.execute::<SetHcaCap>(&input, &[], &mut []).during("setting capabilities")?;
-    Ok(wanted)
-}
-
-/// Atomics of queue pairs in the host's byte order, where the device lets the driver choose: then
-/// they work on the same integers as the processor's own. Source: reference 6.12.
-pub(crate) fn set_atomic_caps(control: &mut Control, hca: &HcaCap) -> Result<(), DeviceError> {
+    set_cap(control, cap_type::GENERAL, |current: HcaCap| {
+        current.with_cmdif_checksum(0).with_log_uar_page_sz(0)
+    })?;
     if !hca.atomic() || cfg!(target_endian = "big") {
         return Ok(());
     }
-    let mut page = query_caps(control, cap_type::ATOMIC, true)?;
-    let Some(current) = AtomicCap::read_from(&page) else {
-        unreachable!("a page holds the layout")
-    };
-    if !current.supported_atomic_req_8b_endianness_mode_1() {
+    let atomic: AtomicCap = read_cap(control, cap_type::ATOMIC, 0)?;
+    if !atomic.supported_atomic_req_8b_endianness_mode_1() {
         return Ok(());
     }
-    current.with_atomic_req_8b_endianness_mode(HOST_ORDER).write_to(&mut page);
-    let input = SetHcaCap::input().with_op_mod(cap_type::ATOMIC << 1).with_capability(page);
-    control.execute::<SetHcaCap>(&input, &[], &mut []).during("setting the order of atomics")?;
-    Ok(())
-}
-
-/// Init pages, INIT_HCA.
-pub(crate) fn supply_init(control: &mut Control) -> Result<(), DeviceError> {
-    supply(control, query_pages::INIT, "giving the init pages")
-}
-
-pub(crate) fn init(control: &mut Control) -> Result<(), DeviceError> {
-    control.execute::<InitHca>(&InitHca::input(), &[], &mut []).during("initialising")?;
-    Ok(())
+    set_cap(control, cap_type::ATOMIC, |current: AtomicCap| {
+        current.with_atomic_req_8b_endianness_mode(HOST_ORDER)
+    })
 }
 
 /// Reads what the initialised device can do.
-pub(crate) fn read_caps(control: &mut Control) -> Result<Caps, DeviceError> {
-    let page = query_caps(control, cap_type::GENERAL, true)?;
-    let Some(hca) = HcaCap::read_from(&page) else { unreachable!("a page holds the layout") };
-    let lacks = |what, way_out| DeviceError::from(ConfigError::Unsupported { what, way_out });
+fn read_caps(control: &mut Control) -> Result<Caps, DeviceError> {
+    let hca: HcaCap = read_cap(control, cap_type::GENERAL, 0)?;
+    let way_out = "use another device";
     if !hca.eth_net_offloads() || !hca.nic_flow_table() {
-        return Err(lacks("Ethernet queues or receive flow tables", "use another device"));
+        return Err(unsupported("Ethernet queues or receive flow tables", way_out));
     }
-    let page = query_caps(control, cap_type::ETHERNET_OFFLOADS, true)?;
-    let Some(eth) = EthCap::read_from(&page) else { unreachable!("a page holds the layout") };
-    let page = query_caps(control, cap_type::NIC_FLOW_TABLE, true)?;
-    let Some(nic_receive) = FlowTableProps::read_from(&page[nic_flow_table::NIC_RECEIVE..]) else {
-        unreachable!("a page holds the layout")
-    };
+    let eth = read_cap(control, cap_type::ETHERNET_OFFLOADS, 0)?;
+    let nic_receive: FlowTableProps =
+        read_cap(control, cap_type::NIC_FLOW_TABLE, nic_flow_table::NIC_RECEIVE)?;
     if !nic_receive.ft_support() {
-        return Err(lacks("receive flow tables", "use another device"));
+        return Err(unsupported("receive flow tables", way_out));
     }
     Ok(Caps { hca, eth, nic_receive })
+}
+
+fn unsupported(what: &'static str, way_out: &'static str) -> DeviceError {
+    ConfigError::Unsupported { what, way_out }.into()
 }
 
 /// Undoes what was done up to `stage`, in reverse. Objects must be gone.
 ///
 /// # Errors
-///
 /// The first failure, although the device was reset afterwards and holds nothing. If the reset
 /// failed as well, memory was leaked.
 pub(crate) fn teardown(
@@ -342,21 +317,21 @@ pub(crate) fn teardown(
     stage: Stage,
     reset_timeout: Duration,
 ) -> Result<(), DeviceError> {
-    let was_reset = control.dead() == Some(DeadDevice::WasReset);
+    let was_reset = control.dead == Some(DeadDevice::WasReset);
     let result = leave(control, stage);
-    if control.gone().load(Ordering::Acquire) {
+    if control.is_gone() {
         // No reset: one that does not answer would be waited for in vain, a minute and longer.
         control.release_memory();
         return if was_reset { Ok(()) } else { result };
     }
-    let clean = result.is_ok() && !control.channel().is_some_and(CommandChannel::has_stuck);
+    let clean = result.is_ok() && !control.channel.as_ref().is_some_and(CommandChannel::has_stuck);
     if clean {
         return Ok(());
     }
     if let Err(error) = &result {
         tracing::warn!(%error, ?stage, "teardown failed, resetting the device");
     }
-    let transport = Arc::clone(control.transport());
+    let transport = Arc::clone(&control.transport);
     match reset_function(transport.as_ref(), reset_timeout) {
         Ok(()) => control.release_memory(),
         Err(error) => {
@@ -370,12 +345,11 @@ pub(crate) fn teardown(
 
 /// The commands of teardown.
 fn leave(control: &mut Control, stage: Stage) -> Result<(), DeviceError> {
-    if let Some(cause) = control.dead() {
+    if let Some(cause) = control.dead {
         return Err(cause.into());
     }
     if stage >= Stage::Initialised {
-        let input = TeardownHca::input();
-        control.execute::<TeardownHca>(&input, &[], &mut []).during("tearing down")?;
+        control.call(&TeardownHca::input()).during("tearing down")?;
     }
     if stage >= Stage::Enabled {
         let kept = control.reclaim_pages(RECLAIM_PATIENCE).during("taking pages back")?;
@@ -387,8 +361,7 @@ fn leave(control: &mut Control, stage: Stage) -> Result<(), DeviceError> {
                 way_out: "the device is reset instead",
             });
         }
-        let input = DisableHca::input();
-        control.execute::<DisableHca>(&input, &[], &mut []).during("disabling the device")?;
+        control.call(&DisableHca::input()).during("disabling the device")?;
     }
     Ok(())
 }

@@ -168,7 +168,7 @@ impl Device {
         &self,
         now_ns: impl FnMut() -> u64 + Send + 'static,
     ) -> Result<Clock, DeviceError> {
-        let khz = self.inner().caps.hca.device_frequency_khz();
+        let khz = self.inner().made.caps.hca.device_frequency_khz();
         if khz == 0 {
             let (what, way_out) = ("clock of a known rate", "update its firmware");
             return Err(ConfigError::Unsupported { what, way_out }.into());
@@ -207,7 +207,7 @@ impl Clock {
 
 /// The best of some readings of both clocks.
 fn sample(device: &Device, now_ns: &mut dyn FnMut() -> u64) -> Result<Sample, DeviceError> {
-    let bar = device.inner().bar().as_ref();
+    let bar = device.inner().bar.as_ref();
     let mut read = || {
         let before = now_ns();
         let ticks = read_counter(bar);

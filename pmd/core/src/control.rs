@@ -12,9 +12,10 @@ use ferrocx_bus::{Bar, Transport};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::device::{ManagePages, ManagePagesOut, manage_pages};
 use ferrocx_prm::cmd::{Command, CommandOutput};
+use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CommandStatus;
 
-use crate::cmd::{CommandChannel, CommandError, DeadDevice, Lane, Object, Waiter};
+use crate::cmd::{CommandChannel, CommandError, DeadDevice, Lane, Object};
 use crate::eq::{EqRing, Event, PageRequest, Polled};
 use crate::kept::{KeptEvents, Place};
 use crate::memory::Memory;
@@ -28,55 +29,31 @@ const TAKE_AT_ONCE: usize = 512;
 /// Everything that needs the command channel.
 #[derive(Debug)]
 pub(crate) struct Control {
-    transport: Arc<dyn Transport>,
-    bar: Arc<dyn Bar>,
-    memory: Arc<Memory>,
-    channel: Option<CommandChannel>,
-    pages: PageSupply,
-    eq: Option<EqRing>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) bar: Arc<dyn Bar>,
+    pub(crate) memory: Arc<Memory>,
+    /// Made by bring-up before the first command.
+    pub(crate) channel: Option<CommandChannel>,
+    /// The pages that the firmware has.
+    pub(crate) pages: PageSupply,
+    /// Polled while it is here: taken out before it is destroyed.
+    pub(crate) eq: Option<EqRing>,
     requests: VecDeque<PageRequest>,
-    events: KeptEvents,
+    /// The events that are kept.
+    pub(crate) events: KeptEvents,
     /// How far [`crate::Device::poll_event`] has read.
     read: Place,
-    dead: Option<DeadDevice>,
+    /// How the device died, if it did. Set by [`Control::set_dead`].
+    pub(crate) dead: Option<DeadDevice>,
     /// The device knows none of its objects any more, or cannot reach memory: it owns none.
-    gone: Arc<AtomicBool>,
-}
-
-/// Waits for an ordinary command: serves page requests meanwhile.
-struct Serving<'a>(&'a mut Control);
-
-impl Waiter for Serving<'_> {
-    fn channel(&mut self) -> &mut CommandChannel {
-        self.0.channel_mut()
-    }
-
-    fn idle(&mut self) {
-        self.0.serve();
-        self.0.transport.relax();
-    }
-}
-
-/// Waits for a command in the page slot: events are kept for later.
-struct Collecting<'a>(&'a mut Control);
-
-impl Waiter for Collecting<'_> {
-    fn channel(&mut self) -> &mut CommandChannel {
-        self.0.channel_mut()
-    }
-
-    fn idle(&mut self) {
-        self.0.collect_events();
-        self.0.transport.relax();
-    }
+    pub(crate) gone: Arc<AtomicBool>,
 }
 
 impl Control {
     pub(crate) fn new(transport: Arc<dyn Transport>, memory: Arc<Memory>) -> Self {
-        let bar = transport.bar();
         Self {
+            bar: transport.bar(),
             transport,
-            bar,
             memory,
             channel: None,
             pages: PageSupply::default(),
@@ -89,40 +66,6 @@ impl Control {
         }
     }
 
-    pub(crate) fn bar(&self) -> &Arc<dyn Bar> {
-        &self.bar
-    }
-
-    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
-        &self.transport
-    }
-
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
-        &self.memory
-    }
-
-    pub(crate) fn set_channel(&mut self, channel: CommandChannel) {
-        self.channel = Some(channel);
-    }
-
-    pub(crate) fn channel(&self) -> Option<&CommandChannel> {
-        self.channel.as_ref()
-    }
-
-    pub(crate) fn set_eq(&mut self, eq: EqRing) {
-        self.eq = Some(eq);
-    }
-
-    /// Stops polling the event queue, before it is destroyed.
-    pub(crate) fn take_eq(&mut self) -> Option<EqRing> {
-        self.eq.take()
-    }
-
-    /// How the device died, if it did.
-    pub(crate) fn dead(&self) -> Option<DeadDevice> {
-        self.dead
-    }
-
     /// Notes how the device died, and sees to it that it owns no memory where that can be known.
     pub(crate) fn set_dead(&mut self, cause: DeadDevice) {
         if self.dead.is_some() {
@@ -133,7 +76,7 @@ impl Control {
             // A reset ended all that it did.
             DeadDevice::Restarting => self.set_gone(),
             // It may be broken on the side of the registers only, and cannot be asked to stop.
-            DeadDevice::AllOnes | DeadDevice::BusError => match self.memory.dma().unmap_all() {
+            DeadDevice::AllOnes | DeadDevice::BusError => match self.memory.dma.unmap_all() {
                 Ok(()) => self.set_gone(),
                 Err(error) => {
                     tracing::error!(%error, "the device may still reach memory, which is leaked");
@@ -148,14 +91,9 @@ impl Control {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Set when the device owns nothing any more.
-    pub(crate) fn gone(&self) -> &Arc<AtomicBool> {
-        &self.gone
-    }
-
-    /// Pages that the firmware has.
-    pub(crate) fn lent_pages(&self) -> usize {
-        self.pages.lent()
+    /// Whether the device owns nothing any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Carries out a command; input and output are a fixed part and a tail.
@@ -179,25 +117,29 @@ impl Control {
     ) -> Result<C::Out, CommandError> {
         let (opcode, head) = (C::OPCODE, input.as_bytes());
         let object = Object::of(opcode, head);
-        let dead = |cause| CommandError::Dead { opcode, cause, object };
         if let Some(cause) = self.dead {
-            return Err(dead(cause));
+            return Err(CommandError::Dead { opcode, cause, object });
         }
         let memory = Arc::clone(&self.memory);
         let out_len = output.len() + tail_out.len();
-        let pending = self.channel_mut().post(&memory, lane, head, tail_in, out_len)?;
-        let waiter: &mut dyn Waiter = match lane {
-            Lane::Ordinary => &mut Serving(self),
-            Lane::Pages => &mut Collecting(self),
+        let mut pending = self.channel_mut().post(&memory, lane, opcode, head, tail_in, out_len)?;
+        let end = loop {
+            if let Some(end) = self.channel_mut().look(&mut pending) {
+                break end;
+            }
+            match lane {
+                Lane::Ordinary => self.serve(),
+                // What the device asks for meanwhile would need the slot that is taken.
+                Lane::Pages => self.collect_events(),
+            }
+            self.transport.relax();
         };
-        let result = CommandChannel::wait(waiter, pending, output, tail_out);
+        let result = self.channel_mut().finish(pending, end, output, tail_out);
         if let Err(CommandError::Dead { cause, .. }) = &result {
             self.set_dead(*cause);
         }
         result?;
-        let Some(output) = C::Out::read_from(output) else {
-            unreachable!("the buffer has the output's size")
-        };
+        let output = C::Out::load(output);
         match output.command_status() {
             CommandStatus::OK => Ok(output),
             status => {
@@ -238,11 +180,6 @@ impl Control {
         self.events.lost(&self.read)
     }
 
-    /// The events that are kept.
-    pub(crate) fn events(&self) -> &KeptEvents {
-        &self.events
-    }
-
     fn collect_events(&mut self) {
         let Some(eq) = self.eq.as_mut() else { return };
         while let Some(polled) = eq.poll() {
@@ -273,13 +210,16 @@ impl Control {
     /// Lends `count` pages to the firmware; tells it if there is no memory.
     ///
     /// Zero pages are given too, with an empty list, as Linux does (reference 2.5).
-    pub(crate) fn give_pages(&mut self, function: u16, count: usize) -> Result<(), CommandError> {
-        let mut left = count;
+    pub(crate) fn give_pages(
+        &mut self,
+        function: u16,
+        mut count: usize,
+    ) -> Result<(), CommandError> {
         loop {
-            let part = left.min(GIVE_AT_ONCE);
+            let part = count.min(GIVE_AT_ONCE);
             self.give_some(function, part)?;
-            left -= part;
-            if left == 0 {
+            count -= part;
+            if count == 0 {
                 return Ok(());
             }
         }
@@ -291,14 +231,12 @@ impl Control {
             Ok(pages) => pages,
             Err(source) => {
                 tracing::error!(count, %source, "no memory for the firmware");
-                let input = pages_input(manage_pages::CANNOT_GIVE, function, 0);
-                self.manage(&input, &[], &mut [])?;
+                self.manage(manage_pages::CANNOT_GIVE, function, 0, &[], &mut [])?;
                 return Err(CommandError::Memory { opcode: ManagePages::OPCODE, source });
             }
         };
         let tail: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
-        let input = pages_input(manage_pages::GIVE, function, pages.len() as u32);
-        let result = self.manage(&input, &tail, &mut []);
+        let result = self.manage(manage_pages::GIVE, function, count, &tail, &mut []);
         if result.as_ref().is_err_and(|error| !error.device_may_own_memory()) {
             self.pages.take_back(&pages);
         }
@@ -309,14 +247,9 @@ impl Control {
     fn take_pages(&mut self, function: u16, count: usize) -> Result<usize, CommandError> {
         let count = count.min(TAKE_AT_ONCE);
         let mut tail = vec![0; count * 8];
-        let input = pages_input(manage_pages::TAKE, function, count as u32);
-        let output = self.manage(&input, &[], &mut tail)?;
+        let output = self.manage(manage_pages::TAKE, function, count, &[], &mut tail)?;
         let came = (output.output_num_entries() as usize).min(count);
-        let pages: Vec<u64> = tail
-            .chunks_exact(8)
-            .take(came)
-            .map(|bytes| u64::from_be_bytes(bytes.try_into().expect("eight bytes")))
-            .collect();
+        let pages: Vec<u64> = tail.chunks_exact(8).take(came).map(u64::load).collect();
         let unknown = self.pages.take_back(&pages);
         if unknown > 0 {
             tracing::error!(unknown, "the firmware gave back pages that it never had");
@@ -324,14 +257,21 @@ impl Control {
         Ok(came - unknown)
     }
 
+    /// Carries out MANAGE_PAGES about `count` pages of `function`, in the page slot.
     fn manage(
         &mut self,
-        input: &ferrocx_prm::cmd::device::ManagePagesIn,
+        op_mod: u32,
+        function: u16,
+        count: usize,
         tail_in: &[u8],
         tail_out: &mut [u8],
     ) -> Result<ManagePagesOut, CommandError> {
+        let input = ManagePages::input()
+            .with_op_mod(op_mod)
+            .with_function_id(u32::from(function))
+            .with_input_num_entries(count as u32);
         let mut output = [0; ManagePagesOut::SIZE_BYTES];
-        self.run::<ManagePages>(Lane::Pages, input, tail_in, &mut output, tail_out)
+        self.run::<ManagePages>(Lane::Pages, &input, tail_in, &mut output, tail_out)
     }
 
     /// Takes back every page, as long as the firmware makes progress.
@@ -366,16 +306,4 @@ impl Control {
             channel.leak();
         }
     }
-}
-
-/// Builds the fixed part of MANAGE_PAGES.
-fn pages_input(
-    op_mod: u32,
-    function: u16,
-    entries: u32,
-) -> ferrocx_prm::cmd::device::ManagePagesIn {
-    ManagePages::input()
-        .with_op_mod(op_mod)
-        .with_function_id(u32::from(function))
-        .with_input_num_entries(entries)
 }

@@ -52,19 +52,15 @@ pub enum Odd {
 
 impl CqRing {
     /// Makes a completion queue on the device. The handle destroys it.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn new(device: &Device, attr: &CqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
         let inner = device.inner();
         let buf = Arc::new(device.alloc_dma(Cqe64::SIZE_BYTES << attr.log_size, 4096)?);
         initialise(&buf);
         let record = Arc::new(device.alloc_dma(8, 64)?);
-        let eqn = attr.events.map_or(u32::from(inner.eqn), |events| events.number());
+        let eqn = attr.events.map_or(u32::from(inner.made.eqn), |events| events.number());
         let cqc = Cqc::zeroed()
             .with_log_cq_size(u32::from(attr.log_size))
-            .with_uar_page(inner.uar_page)
+            .with_uar_page(inner.made.uar_page)
             .with_c_eqn_or_apu_element(eqn)
             .with_cqe_comp_en(attr.compression)
             .with_mini_cqe_res_format(mini_cqe_format::HASH)
@@ -88,8 +84,7 @@ impl CqRing {
     pub fn take(&mut self) -> Option<(Slot<'_, 64>, u32)> {
         let (ci, slot) = (self.ci, self.ring.at(self.ci));
         let last = slot.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        // The invalid opcode stands in entries that were never written. Source: reference 6.7.
-        if Cqe64::OWNER.get(last) != self.owner_at(ci) || last & INVALID_OPCODE == INVALID_OPCODE {
+        if !self.is_written(last, ci) {
             return None;
         }
         self.ci = ci.wrapping_add(1);
@@ -100,7 +95,14 @@ impl CqRing {
     #[must_use]
     pub fn has_next(&self) -> bool {
         let last = self.ring.at(self.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        Cqe64::OWNER.get(last) == self.owner_at(self.ci) && last & INVALID_OPCODE != INVALID_OPCODE
+        self.is_written(last, self.ci)
+    }
+
+    /// Whether the device has written the entry at `ci`, whose last dword is `last`. The invalid
+    /// opcode stands in entries that were never written. Source: reference 6.7.
+    #[inline(always)]
+    fn is_written(&self, last: u32, ci: u32) -> bool {
+        Cqe64::OWNER.get(last) == self.owner_at(ci) && last & INVALID_OPCODE != INVALID_OPCODE
     }
 
     /// Entries that the ring holds.
@@ -144,7 +146,7 @@ impl CqRing {
     pub fn odd(&self, last: u32, expected_counter: u16) -> Odd {
         let opcode = CqeOpcode(Cqe64::OPCODE.get(last));
         let format = CqeFormat(Cqe64::FORMAT.get(last));
-        if Cqe64::OWNER.get(last) != self.owner_at(self.ci) || opcode == CqeOpcode::INVALID {
+        if !self.is_written(last, self.ci) {
             return Odd::Empty;
         }
         let slot = self.ring.at(self.ci);
@@ -172,9 +174,7 @@ impl CqRing {
         while left > 0 {
             let slot = self.ring.at(self.ci);
             let last = slot.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-            if Cqe64::OWNER.get(last) != self.owner_at(self.ci)
-                || last & INVALID_OPCODE == INVALID_OPCODE
-            {
+            if !self.is_written(last, self.ci) {
                 break;
             }
             // Behind a title stands data, which must not be taken for completions.
@@ -216,14 +216,13 @@ impl Armer {
     /// For the completion queue that `ring` and `handle` are.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Bus`] for a doorbell record that is too short.
     pub fn new(ring: &CqRing, handle: &Handle) -> Result<Self, DeviceError> {
         let inner = handle.device().inner();
         // Behind the consumer index stands the word that arms. Source: reference 6.6.
         let word = DmaWord::new(Arc::clone(ring.doorbell_record.buf()), 4)?;
-        let offset = u64::from(inner.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
-        let bar = Arc::clone(inner.bar());
+        let offset = u64::from(inner.made.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
+        let bar = Arc::clone(&inner.bar);
         Ok(Self { word, bar, offset, cqn: handle.number(), events: 0 })
     }
 

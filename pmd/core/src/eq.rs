@@ -111,7 +111,7 @@ pub(crate) struct EqRing {
     ci: u32,
     /// Value of `ci` that the device was told last.
     told: u32,
-    eqn: u8,
+    pub(crate) eqn: u8,
     bar: Arc<dyn Bar>,
     /// Offset of the UAR page.
     uar_offset: u64,

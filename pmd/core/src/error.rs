@@ -57,7 +57,6 @@ impl ConfigError {
     /// Checks a range.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Range`] outside it; `hint` says more about the range or the way out, and
     /// starts with a separator, or is empty.
     pub fn range(
@@ -77,7 +76,6 @@ impl ConfigError {
     /// Checks a power of two in a range, and returns its logarithm.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Range`], [`ConfigError::NotPowerOfTwo`].
     pub fn log2(
         what: &'static str,

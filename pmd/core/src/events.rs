@@ -5,14 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrocx_bus::{BusError, Ring};
-use ferrocx_prm::Layout;
+use ferrocx_bus::BusError;
 use ferrocx_prm::eqc::Eqc;
-use ferrocx_prm::eqe::Eqe;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::device::Device;
-use crate::eq::{EqRing, Event, Polled, initialise};
+use crate::eq::{EqRing, Event, Polled};
 use crate::error::DeviceError;
 use crate::handle::Handle;
 use crate::kept::Place;
@@ -30,7 +28,7 @@ impl Device {
     /// Reads the device's events from now on, whoever else does.
     #[must_use]
     pub fn event_reader(&self) -> EventReader {
-        let place = self.inner().control().events().end();
+        let place = self.inner().control().events.end();
         EventReader { device: self.clone(), place }
     }
 }
@@ -41,13 +39,13 @@ impl EventReader {
     pub fn poll(&mut self) -> Option<Event> {
         let mut control = self.device.inner().control();
         control.serve();
-        control.events().read(&mut self.place)
+        control.events.read(&mut self.place)
     }
 
     /// Events that this reader missed: more came between two polls than the 256 that are kept.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
-        self.device.inner().control().events().lost(&self.place)
+        self.device.inner().control().events.lost(&self.place)
     }
 }
 
@@ -75,23 +73,14 @@ impl CompletionEvents {
     /// Makes an event queue of `2^log_size` entries, which raises interrupt `vector` when armed.
     ///
     /// # Errors
-    ///
     /// What the device refused, or the system's reason for refusing the interrupt.
     pub fn new(device: &Device, log_size: u8, vector: u16) -> Result<Self, DeviceError> {
         let eventfd = eventfd(device, vector)?;
         let inner = device.inner();
-        let buf = Arc::new(device.alloc_dma(Eqe::SIZE_BYTES << log_size, 4096)?);
-        initialise(&buf);
-        let eqc = Eqc::zeroed()
-            .with_log_eq_size(u32::from(log_size))
-            .with_uar_page(inner.uar_page)
-            .with_intr(u32::from(vector));
+        let eqc = Eqc::zeroed().with_uar_page(inner.made.uar_page).with_intr(u32::from(vector));
         // An empty mask makes it a queue of completion events. Source: reference 4.3, CREATE_EQ.
-        let eqn = inner.control().create_eq(eqc, [0; 32], &buf)?;
-        let memory = vec![Arc::clone(&buf)];
-        let handle = Arc::new(Handle::new(device, Kind::Eq, u32::from(eqn), memory));
-        let ring = Ring::new(buf, 0, log_size)?;
-        let ring = EqRing::new(ring, log_size, eqn, Arc::clone(inner.bar()), inner.uar_page);
+        let (ring, buf) = inner.control().create_eq(eqc, log_size, [0; 32])?;
+        let handle = Arc::new(Handle::new(device, Kind::Eq, u32::from(ring.eqn), vec![buf]));
         Ok(Self { ring, handle, eventfd })
     }
 
@@ -99,12 +88,6 @@ impl CompletionEvents {
     #[must_use]
     pub fn handle(&self) -> Arc<Handle> {
         Arc::clone(&self.handle)
-    }
-
-    /// Number of the event queue, for the context of a completion queue.
-    #[must_use]
-    pub fn eqn(&self) -> u32 {
-        self.handle.number()
     }
 
     /// The next completion queue that has something to report.
@@ -126,7 +109,6 @@ impl CompletionEvents {
     /// time is over, and when a signal came instead.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Bus`] with the system's reason.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, DeviceError> {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());

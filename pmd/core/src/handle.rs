@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use ferrocx_bus::DmaBuf;
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::tir::CreateTir;
 use ferrocx_prm::tirc::Tirc;
 
 use crate::cmd::CommandError;
@@ -61,49 +63,24 @@ impl Handle {
 
     /// State of a send or receive queue, as the device knows it.
     ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    ///
     /// # Panics
-    ///
     /// For an object of another kind.
     pub fn queue_state(&self) -> Result<QueueState, CommandError> {
-        let mut control = self.device.inner().control();
-        match self.kind {
-            Kind::Sq => control.sq_state(self.number),
-            Kind::Rq => control.rq_state(self.number),
-            kind => panic!("{kind:?} is no queue"),
-        }
+        self.device.inner().control().queue_state(self.kind, self.number)
     }
 
     /// Moves a send or receive queue from one state to another.
     ///
-    /// # Errors
-    ///
-    /// What the device refused: it is in another state, or there is no such step.
-    ///
     /// # Panics
-    ///
     /// For an object of another kind.
     pub fn move_queue(&self, from: QueueState, to: QueueState) -> Result<(), CommandError> {
-        let mut control = self.device.inner().control();
-        match self.kind {
-            Kind::Sq => control.modify_sq(self.number, from, to),
-            Kind::Rq => control.modify_rq(self.number, from, to),
-            kind => panic!("{kind:?} is no queue"),
-        }
+        self.device.inner().control().move_queue(self.kind, self.number, from, to)
     }
 
     /// Makes the device let go of the buffers of a send or receive queue: any state to reset.
     /// Nothing to do when a reset of the device did so, or the queue is destroyed.
     ///
-    /// # Errors
-    ///
-    /// What the device refused.
-    ///
     /// # Panics
-    ///
     /// For an object of another kind.
     pub fn stop_queue(&self) -> Result<(), CommandError> {
         if !self.is_alive() {
@@ -119,17 +96,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Destroys the object now; on an error it can be tried again.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused: other objects may still need this one.
+    /// Destroys the object now; on an error it can be tried again, for other objects may still
+    /// need this one.
     pub fn destroy(&mut self) -> Result<(), CommandError> {
-        if !self.alive || self.device.objects_are_gone() {
-            self.alive = false;
-            return Ok(());
+        if self.is_alive() {
+            self.device.inner().control().destroy(self.kind, self.number)?;
         }
-        self.device.inner().control().destroy(self.kind, self.number)?;
         self.alive = false;
         Ok(())
     }
@@ -150,23 +122,15 @@ impl Drop for Handle {
 /// Makes what leads packets to receive queues.
 impl Device {
     /// Makes a table of receive queues, of the length of `rqns`.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn create_rqt(&self, rqns: &[u32]) -> Result<Handle, CommandError> {
         let rqtn = self.inner().control().create_rqt(rqns)?;
         Ok(Handle::new(self, Kind::Rqt, rqtn, Vec::new()))
     }
 
     /// Makes a receive transport interface: what flow rules lead packets to.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn create_tir(&self, tirc: Tirc) -> Result<Handle, CommandError> {
-        let tirc = tirc.with_transport_domain(self.inner().transport_domain);
-        let tirn = self.inner().control().create_tir(tirc)?;
+        let tirc = tirc.with_transport_domain(self.inner().made.transport_domain);
+        let tirn = self.inner().control().call(&CreateTir::input().with_ctx(tirc))?.tirn();
         Ok(Handle::new(self, Kind::Tir, tirn, Vec::new()))
     }
 }

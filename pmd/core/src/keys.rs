@@ -24,13 +24,13 @@ const MAX_LOG_PAGE: u32 = 31;
 /// The device-wide part: mode and, unless each region has its own, the key.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    mode: KeyMode,
+    pub(crate) mode: KeyMode,
     /// The key of [`KeyMode::Reserved`] and [`KeyMode::Physical`].
     lkey: u32,
     /// The mkey behind it, for destroying.
-    mkey_index: Option<u32>,
+    pub(crate) mkey_index: Option<u32>,
     pd: u32,
-    domains: KeyDomains,
+    pub(crate) domains: KeyDomains,
     next_variant: AtomicU8,
 }
 
@@ -98,22 +98,9 @@ impl Keys {
         })
     }
 
-    pub(crate) fn mode(&self) -> KeyMode {
-        self.mode
-    }
-
     /// Whether queues must be created with the right to use the reserved key.
     pub(crate) fn rlky(&self) -> bool {
         self.mode == KeyMode::Reserved
-    }
-
-    pub(crate) fn domains(&self) -> KeyDomains {
-        self.domains
-    }
-
-    /// The object to destroy at the end.
-    pub(crate) fn mkey_index(&self) -> Option<u32> {
-        self.mkey_index
     }
 
     /// The key for a region: the device's, or a new one with translations.
@@ -218,18 +205,17 @@ impl Registrations {
     pub(crate) fn add(
         &mut self,
         control: &mut Control,
-        objects_are_gone: bool,
         keys: &Keys,
         pool: &Pool,
     ) -> Result<(), DeviceError> {
         if let Some(at) = self.find(pool).filter(|at| self.list[*at].is_ending) {
-            self.end(control, objects_are_gone, at)?;
+            self.end(control, at)?;
         }
         let at = match self.find(pool) {
             Some(at) => at,
             None => {
                 let region = Arc::clone(pool.region());
-                let dma = Arc::clone(control.memory().dma());
+                let dma = Arc::clone(&control.memory.dma);
                 let mapping = dma.map(Arc::clone(&region), DmaAccess::ReadWrite)?;
                 let (lkey, mkey_index) = keys.for_region(control, &mapping)?;
                 let is_reserved = keys.rlky() && mkey_index.is_none();
@@ -255,7 +241,7 @@ impl Registrations {
         // SAFETY: as `stamp` says.
         if stamped && let Err(error) = unsafe { pool.stamp(entry.stamp()) } {
             if entry.pools.is_empty() {
-                self.end(control, objects_are_gone, at)?;
+                self.end(control, at)?;
             }
             return Err(error.into());
         }
@@ -264,12 +250,7 @@ impl Registrations {
     }
 
     /// Takes a pool out. With the last one of its region goes its key, and then its mapping.
-    pub(crate) fn remove(
-        &mut self,
-        control: &mut Control,
-        objects_are_gone: bool,
-        pool: &Pool,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn remove(&mut self, control: &mut Control, pool: &Pool) -> Result<(), DeviceError> {
         let Some(at) = self.find(pool) else { return Ok(()) };
         let entry = &mut self.list[at];
         let Some(place) = entry.pools.iter().position(|known| known.pool == *pool) else {
@@ -292,38 +273,28 @@ impl Registrations {
             entry.pools[place].stamped = false;
         }
         if entry.pools.len() == 1 {
-            return self.end(control, objects_are_gone, at);
+            return self.end(control, at);
         }
         entry.pools.remove(place);
         Ok(())
     }
 
     /// Ends the device's access to a pool of foreign memory, whatever uses it.
-    pub(crate) fn revoke(
-        &mut self,
-        control: &mut Control,
-        objects_are_gone: bool,
-        pool: &Pool,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn revoke(&mut self, control: &mut Control, pool: &Pool) -> Result<(), DeviceError> {
         if !pool.is_foreign() {
             let what = "memory of this process is not revoked; destroy the queues that use the \
                         pool, then unregister it";
             return Err(ConfigError::Conflict { what }.into());
         }
-        self.find(pool).map_or(Ok(()), |at| self.end(control, objects_are_gone, at))
+        self.find(pool).map_or(Ok(()), |at| self.end(control, at))
     }
 
     /// Ends a registration: first its key, then its mapping. When it fails, nothing uses what is
     /// left, and another call goes on with that.
-    fn end(
-        &mut self,
-        control: &mut Control,
-        objects_are_gone: bool,
-        at: usize,
-    ) -> Result<(), DeviceError> {
+    fn end(&mut self, control: &mut Control, at: usize) -> Result<(), DeviceError> {
         let entry = &mut self.list[at];
         entry.is_ending = true;
-        if let Some(index) = entry.mkey_index.filter(|_| !objects_are_gone) {
+        if let Some(index) = entry.mkey_index {
             control.destroy(Kind::Mkey, index)?;
             entry.mkey_index = None;
         }
@@ -407,16 +378,4 @@ impl Registration {
             _mapping: Arc::clone(&self.mapping),
         }
     }
-}
-
-/// Destroys the mkeys of a device, before its PD.
-pub(crate) fn destroy_mkeys(
-    control: &mut Control,
-    keys: &Keys,
-    registrations: &Registrations,
-) -> Result<(), CommandError> {
-    for index in registrations.mkeys().chain(keys.mkey_index()) {
-        control.destroy(Kind::Mkey, index)?;
-    }
-    Ok(())
 }

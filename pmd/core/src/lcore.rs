@@ -28,11 +28,8 @@ pub enum LcoreError {
         allowed: String,
     },
     /// The system did not pin the thread.
-    #[error("the thread for core {core} could not be pinned; is the core offline?")]
-    NotPinned {
-        /// The core.
-        core: usize,
-    },
+    #[error("the thread for core {0} could not be pinned; is the core offline?")]
+    NotPinned(usize),
     /// The system refused a thread.
     #[error("no thread for core {core}: {source}")]
     Thread {
@@ -42,11 +39,8 @@ pub enum LcoreError {
         source: std::io::Error,
     },
     /// The worker panicked.
-    #[error("the worker of core {core} panicked")]
-    Panicked {
-        /// The core.
-        core: usize,
-    },
+    #[error("the worker of core {0} panicked")]
+    Panicked(usize),
     /// The list of cores could not be read.
     #[error("the list of usable cores cannot be read; is /proc mounted?")]
     NoList,
@@ -93,7 +87,6 @@ impl Lcores {
     /// Takes the list. Call it from `main`, before any thread is pinned.
     ///
     /// # Errors
-    ///
     /// [`LcoreError::NoList`].
     pub fn detect() -> Result<Self, LcoreError> {
         let ids = core_affinity::get_core_ids().filter(|ids| !ids.is_empty());
@@ -130,7 +123,6 @@ impl Lcores {
     /// Starts a worker on a core. `run` is called there once, pinned, and polls `stop` itself.
     ///
     /// # Errors
-    ///
     /// [`LcoreError::NoSuchCore`], [`LcoreError::NotPinned`], [`LcoreError::Thread`]. `run` was
     /// not called then.
     pub fn launch<T: Send + 'static>(
@@ -153,7 +145,7 @@ impl Lcores {
             .map_err(|source| LcoreError::Thread { core, source })?;
         if pinned.recv() != Ok(true) {
             let _ = thread.join();
-            return Err(LcoreError::NotPinned { core });
+            return Err(LcoreError::NotPinned(core));
         }
         Ok(Worker { core, stop, thread: Some(thread) })
     }
@@ -227,13 +219,12 @@ impl<T> Worker<T> {
     /// Sets the flag, waits, and returns what the worker returned.
     ///
     /// # Errors
-    ///
     /// [`LcoreError::Panicked`].
     pub fn join(mut self) -> Result<T, LcoreError> {
         self.stop.stop();
         let core = self.core;
         let thread = self.thread.take().expect("taken by join and drop only");
-        thread.join().ok().flatten().ok_or(LcoreError::Panicked { core })
+        thread.join().ok().flatten().ok_or(LcoreError::Panicked(core))
     }
 }
 
@@ -305,7 +296,7 @@ mod tests {
         let lcores = Lcores::detect().unwrap();
         let core = lcores.ids().next().unwrap();
         let worker = lcores.launch(core, StopFlag::new(), |_| panic!("on purpose")).unwrap();
-        assert!(matches!(worker.join(), Err(LcoreError::Panicked { .. })));
+        assert!(matches!(worker.join(), Err(LcoreError::Panicked(_))));
     }
 
     #[test]

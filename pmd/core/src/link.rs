@@ -44,7 +44,6 @@ impl MacAddr {
     /// The address of frames to a multicast group; `None` for any other address.
     ///
     /// # Source
-    ///
     /// RFC 1112, section 6.4; RFC 2464, section 7.
     #[must_use]
     pub fn of_group(group: IpAddr) -> Option<Self> {
@@ -65,6 +64,12 @@ impl MacAddr {
     #[must_use]
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
+    }
+
+    /// The first four bytes and the last two, as matches of flow rules have them.
+    pub(crate) fn words(self) -> (u32, u32) {
+        let [a, b, c, d, e, f] = self.0;
+        (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([0, 0, e, f]))
     }
 
     /// The eight bytes of an entry in the device's lists.
@@ -100,10 +105,10 @@ pub struct LinkState {
 /// What the driver set on the port.
 #[derive(Debug, Clone)]
 pub(crate) struct Port {
-    permanent_mac: MacAddr,
+    pub(crate) permanent_mac: MacAddr,
     pub(crate) mac: MacAddr,
     pub(crate) mtu: u16,
-    max_mtu: u16,
+    pub(crate) max_mtu: u16,
     pub(crate) promiscuous: bool,
     pub(crate) all_multicast: bool,
     pub(crate) multicast: Vec<MacAddr>,
@@ -115,10 +120,11 @@ pub(crate) struct Port {
 impl Port {
     /// Reads the port and applies the configuration.
     pub(crate) fn open(control: &mut Control, config: &DeviceConfig) -> Result<Self, DeviceError> {
-        let vport = query_vport(control)?;
+        let vport = control.call(&QueryNicVportContext::input())?.nic_vport_context();
         let [_, _, mac @ ..] = vport.permanent_address();
-        let max_l2 = read_pmtu(control)?.max_mtu() as u16;
-        let max_mtu = max_l2.saturating_sub(L2_BYTES).min(MAX_MTU);
+        let register = Pmtu::zeroed().with_local_port(LOCAL_PORT);
+        let pmtu = access(control, RegisterId::PMTU, access_reg::READ, register)?;
+        let max_mtu = (pmtu.max_mtu() as u16).saturating_sub(L2_BYTES).min(MAX_MTU);
         let mac = MacAddr(mac);
         let mut port = Self {
             permanent_mac: mac,
@@ -134,14 +140,6 @@ impl Port {
         port.set_mtu(control, config.mtu)?;
         port.write_promisc(control)?;
         Ok(port)
-    }
-
-    pub(crate) fn permanent_mac(&self) -> MacAddr {
-        self.permanent_mac
-    }
-
-    pub(crate) fn max_mtu(&self) -> u16 {
-        self.max_mtu
     }
 
     /// Bytes of each packet that must stand in the work request.
@@ -213,14 +211,9 @@ pub(crate) fn set(control: &mut Control, up: bool) -> Result<(), CommandError> {
 
 /// Reads the link state.
 pub(crate) fn query(control: &mut Control) -> Result<LinkState, DeviceError> {
-    let output = control.execute::<QueryVportState>(&QueryVportState::input(), &[], &mut [])?;
+    let output = control.call(&QueryVportState::input())?;
     // Source: reference 4.3, QUERY_VPORT_STATE: 0 down, 1 up, 2 follow.
     Ok(LinkState { up: output.state() == 1, admin_up: output.admin_state() != 0 })
-}
-
-fn query_vport(control: &mut Control) -> Result<NicVportContext, CommandError> {
-    let input = QueryNicVportContext::input();
-    Ok(control.execute::<QueryNicVportContext>(&input, &[], &mut [])?.nic_vport_context())
 }
 
 fn modify_vport(
@@ -235,13 +228,8 @@ fn modify_vport(
     Ok(())
 }
 
-fn read_pmtu(control: &mut Control) -> Result<Pmtu, DeviceError> {
-    let register = Pmtu::zeroed().with_local_port(LOCAL_PORT);
-    Ok(access(control, RegisterId::PMTU, access_reg::READ, register)?)
-}
-
 /// Reads or writes a register; returns what the device answered.
-fn access<R: Layout>(
+pub(crate) fn access<R: Layout>(
     control: &mut Control,
     id: RegisterId,
     op_mod: u32,
@@ -250,8 +238,7 @@ fn access<R: Layout>(
     let input = AccessReg::input().with_op_mod(op_mod).with_register_id(u32::from(id.0));
     let mut answer = vec![0; R::SIZE_BYTES];
     control.execute::<AccessReg>(&input, register.as_bytes(), &mut answer)?;
-    let Some(register) = R::read_from(&answer) else { unreachable!("the buffer has its size") };
-    Ok(register)
+    Ok(R::load(&answer))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{BusError, DmaAccess, DmaBuf, DmaHeap, DmaMapping, DmaSpace};
-use ferrocx_mempool::{PageSize, Region, RegionConfig};
+use ferrocx_mempool::{Region, RegionConfig};
 
 /// By how much the heap grows at least.
 const GROWTH_BYTES: usize = 2 << 20;
@@ -12,23 +12,18 @@ const GROWTH_BYTES: usize = 2 << 20;
 /// Where control memory comes from, and the heap that hands it out.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    dma: Arc<dyn DmaSpace>,
+    /// The device's address space.
+    pub(crate) dma: Arc<dyn DmaSpace>,
     heap: DmaHeap,
-    page: PageSize,
-    numa_node: Option<u32>,
-    shared: bool,
+    /// How regions are made, but for their length.
+    region: RegionConfig,
 }
 
 impl Memory {
     /// Makes a heap with its first mapping.
-    pub(crate) fn new(
-        dma: Arc<dyn DmaSpace>,
-        page: PageSize,
-        numa_node: Option<u32>,
-        shared: bool,
-    ) -> Result<Self, BusError> {
-        let first = map(&dma, GROWTH_BYTES, page, numa_node, shared)?;
-        Ok(Self { dma, heap: DmaHeap::new(first), page, numa_node, shared })
+    pub(crate) fn new(dma: Arc<dyn DmaSpace>, region: RegionConfig) -> Result<Self, BusError> {
+        let heap = DmaHeap::new(map(&dma, &region, GROWTH_BYTES)?);
+        Ok(Self { dma, heap, region })
     }
 
     /// Takes a zeroed buffer; maps more memory if the heap is exhausted.
@@ -51,25 +46,18 @@ impl Memory {
 
     /// Maps a region of its own, outside the heap.
     pub(crate) fn map(&self, len_bytes: usize) -> Result<Arc<DmaMapping>, BusError> {
-        map(&self.dma, len_bytes, self.page, self.numa_node, self.shared)
-    }
-
-    /// The device's address space.
-    pub(crate) fn dma(&self) -> &Arc<dyn DmaSpace> {
-        &self.dma
+        map(&self.dma, &self.region, len_bytes)
     }
 }
 
 /// Allocates a region and maps it for reading and writing.
 fn map(
     dma: &Arc<dyn DmaSpace>,
+    config: &RegionConfig,
     len_bytes: usize,
-    page: PageSize,
-    numa_node: Option<u32>,
-    shared: bool,
 ) -> Result<Arc<DmaMapping>, BusError> {
-    let config = RegionConfig { len_bytes, page, numa_node, shared, ..RegionConfig::default() };
-    let region = Region::alloc(&config).map_err(|error| BusError::Os {
+    let region = Region::alloc(&RegionConfig { len_bytes, ..config.clone() });
+    let region = region.map_err(|error| BusError::Os {
         what: "control memory".into(),
         source: std::io::Error::other(error),
     })?;

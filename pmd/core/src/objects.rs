@@ -1,27 +1,32 @@
 //! Commands that make, move and destroy the device's objects, typed, over the command channel.
 
-use ferrocx_bus::DmaBuf;
+use std::sync::Arc;
+
+use ferrocx_bus::{DmaBuf, Ring};
+use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::device::QuerySpecialContexts;
 use ferrocx_prm::cmd::flow::{DeallocFlowCounter, DeleteFte, DestroyFlowGroup, DestroyFlowTable};
 use ferrocx_prm::cmd::objects::{
-    AllocPd, AllocTransportDomain, AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain,
-    DeallocUar, DestroyMkey,
+    CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DestroyMkey,
 };
 use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
-use ferrocx_prm::cmd::tir::{CreateRqt, CreateTir, CreateTis, DestroyRqt, DestroyTir, DestroyTis};
+use ferrocx_prm::cmd::tir::{CreateRqt, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
     DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
 };
-use ferrocx_prm::cmd::{Command, PAGE_BYTES};
+use ferrocx_prm::cmd::{Command, CommandInput, PAGE_BYTES};
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
+use ferrocx_prm::eqe::Eqe;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
-use ferrocx_prm::tirc::{Rqtc, Tirc, Tisc};
+use ferrocx_prm::tirc::Rqtc;
 use ferrocx_prm::wqc::{Rqc, Sqc, state};
 
 use crate::cmd::CommandError;
 use crate::control::Control;
+use crate::eq::{self, EqRing};
+use crate::error::DeviceError;
 
 /// States of an SQ and an RQ. Source: reference 4.3, MODIFY_SQ / MODIFY_RQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,23 +51,17 @@ pub fn page_list(buf: &DmaBuf) -> Vec<u8> {
 
 /// Typed commands of bring-up and queues.
 impl Control {
-    pub(crate) fn alloc_uar(&mut self) -> Result<u32, CommandError> {
-        Ok(self.execute::<AllocUar>(&AllocUar::input(), &[], &mut [])?.uar())
-    }
-
-    pub(crate) fn alloc_pd(&mut self) -> Result<u32, CommandError> {
-        Ok(self.execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd())
-    }
-
-    pub(crate) fn alloc_transport_domain(&mut self) -> Result<u32, CommandError> {
-        let input = AllocTransportDomain::input();
-        Ok(self.execute::<AllocTransportDomain>(&input, &[], &mut [])?.transport_domain())
+    /// Carries out a command that is no longer than its fixed parts.
+    pub(crate) fn call<I: CommandInput>(
+        &mut self,
+        input: &I,
+    ) -> Result<<I::Command as Command>::Out, CommandError> {
+        self.execute::<I::Command>(input, &[], &mut [])
     }
 
     /// The reserved L_Key; 0 if the device has none.
     pub(crate) fn reserved_lkey(&mut self) -> Result<u32, CommandError> {
-        let input = QuerySpecialContexts::input();
-        Ok(self.execute::<QuerySpecialContexts>(&input, &[], &mut [])?.resd_lkey())
+        Ok(self.call(&QuerySpecialContexts::input())?.resd_lkey())
     }
 
     /// Makes an mkey; returns its index.
@@ -76,57 +75,25 @@ impl Control {
         Ok(self.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index())
     }
 
+    /// Makes an event queue of `2^log_size` entries on the page and vector that `eqc` names.
     pub(crate) fn create_eq(
         &mut self,
         eqc: Eqc,
+        log_size: u8,
         event_bitmask: [u8; 32],
-        buf: &DmaBuf,
-    ) -> Result<u8, CommandError> {
+    ) -> Result<(EqRing, Arc<DmaBuf>), DeviceError> {
+        let buf = Arc::new(self.memory.alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
+        eq::initialise(&buf);
+        let eqc = eqc.with_log_eq_size(log_size.into());
         let input = CreateEq::input().with_eq_context_entry(eqc).with_event_bitmask(event_bitmask);
-        Ok(self.execute::<CreateEq>(&input, &page_list(buf), &mut [])?.eq_number() as u8)
+        let eqn = self.execute::<CreateEq>(&input, &page_list(&buf), &mut [])?.eq_number() as u8;
+        let (ring, bar) = (Ring::new(Arc::clone(&buf), 0, log_size)?, Arc::clone(&self.bar));
+        Ok((EqRing::new(ring, log_size, eqn, bar, eqc.uar_page()), buf))
     }
 
     pub(crate) fn create_cq(&mut self, cqc: Cqc, buf: &DmaBuf) -> Result<u32, CommandError> {
         let input = CreateCq::input().with_cq_context(cqc);
         Ok(self.execute::<CreateCq>(&input, &page_list(buf), &mut [])?.cqn())
-    }
-
-    pub(crate) fn modify_sq(
-        &mut self,
-        sqn: u32,
-        from: QueueState,
-        to: QueueState,
-    ) -> Result<(), CommandError> {
-        let input = ModifySq::input()
-            .with_sqn(sqn)
-            .with_sq_state(from.0)
-            .with_ctx(Sqc::zeroed().with_state(to.0));
-        self.execute::<ModifySq>(&input, &[], &mut []).map(|_| ())
-    }
-
-    pub(crate) fn modify_rq(
-        &mut self,
-        rqn: u32,
-        from: QueueState,
-        to: QueueState,
-    ) -> Result<(), CommandError> {
-        let input = ModifyRq::input()
-            .with_rqn(rqn)
-            .with_rq_state(from.0)
-            .with_ctx(Rqc::zeroed().with_state(to.0));
-        self.execute::<ModifyRq>(&input, &[], &mut []).map(|_| ())
-    }
-
-    /// State of an SQ, as the device knows it.
-    pub(crate) fn sq_state(&mut self, sqn: u32) -> Result<QueueState, CommandError> {
-        let output = self.execute::<QuerySq>(&QuerySq::input().with_sqn(sqn), &[], &mut [])?;
-        Ok(QueueState(output.sq_context().state()))
-    }
-
-    /// State of an RQ, as the device knows it.
-    pub(crate) fn rq_state(&mut self, rqn: u32) -> Result<QueueState, CommandError> {
-        let output = self.execute::<QueryRq>(&QueryRq::input().with_rqn(rqn), &[], &mut [])?;
-        Ok(QueueState(output.rq_context().state()))
     }
 
     pub(crate) fn create_rqt(&mut self, rqns: &[u32]) -> Result<u32, CommandError> {
@@ -137,54 +104,43 @@ impl Control {
         Ok(self.execute::<CreateRqt>(&input, &tail, &mut [])?.rqtn())
     }
 
-    pub(crate) fn create_tir(&mut self, tirc: Tirc) -> Result<u32, CommandError> {
-        let input = CreateTir::input().with_ctx(tirc);
-        Ok(self.execute::<CreateTir>(&input, &[], &mut [])?.tirn())
+    /// State of an SQ or RQ, as the device knows it.
+    ///
+    /// # Panics
+    /// For an object of another kind.
+    pub(crate) fn queue_state(
+        &mut self,
+        kind: Kind,
+        number: u32,
+    ) -> Result<QueueState, CommandError> {
+        Ok(QueueState(match kind {
+            Kind::Sq => self.call(&QuerySq::input().with_sqn(number))?.sq_context().state(),
+            Kind::Rq => self.call(&QueryRq::input().with_rqn(number))?.rq_context().state(),
+            kind => panic!("{kind:?} is no queue"),
+        }))
     }
 
-    pub(crate) fn create_tis(&mut self, tisc: Tisc) -> Result<u32, CommandError> {
-        let input = CreateTis::input().with_ctx(tisc);
-        Ok(self.execute::<CreateTis>(&input, &[], &mut [])?.tisn())
-    }
-
-    /// Destroys one object.
-    pub(crate) fn destroy(&mut self, kind: Kind, number: u32) -> Result<(), CommandError> {
-        macro_rules! destroy {
-            ($command:ty, $input:expr) => {
-                self.execute::<$command>(&$input, &[], &mut []).map(|_| ())
-            };
-        }
+    /// Moves an SQ or RQ from one state to another.
+    ///
+    /// # Panics
+    /// For an object of another kind.
+    pub(crate) fn move_queue(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        from: QueueState,
+        to: QueueState,
+    ) -> Result<(), CommandError> {
         match kind {
-            Kind::Uar => destroy!(DeallocUar, DeallocUar::input().with_uar(number)),
-            Kind::Pd => destroy!(DeallocPd, DeallocPd::input().with_pd(number)),
-            Kind::TransportDomain => destroy!(
-                DeallocTransportDomain,
-                DeallocTransportDomain::input().with_transport_domain(number)
-            ),
-            Kind::Mkey => destroy!(DestroyMkey, DestroyMkey::input().with_mkey_index(number)),
-            Kind::Eq => destroy!(DestroyEq, DestroyEq::input().with_eq_number(number)),
-            Kind::Cq => destroy!(DestroyCq, DestroyCq::input().with_cqn(number)),
-            Kind::Qp => destroy!(DestroyQp, DestroyQp::input().with_qpn(number)),
-            Kind::Sq => destroy!(DestroySq, DestroySq::input().with_sqn(number)),
-            Kind::Rq => destroy!(DestroyRq, DestroyRq::input().with_rqn(number)),
-            Kind::Rmp => destroy!(DestroyRmp, DestroyRmp::input().with_rmpn(number)),
-            Kind::Rqt => destroy!(DestroyRqt, DestroyRqt::input().with_rqtn(number)),
-            Kind::Tir => destroy!(DestroyTir, DestroyTir::input().with_tirn(number)),
-            Kind::Tis => destroy!(DestroyTis, DestroyTis::input().with_tisn(number)),
-            Kind::FlowTable => {
-                destroy!(DestroyFlowTable, DestroyFlowTable::input().with_table_id(number))
+            Kind::Sq => {
+                let input = ModifySq::input().with_sqn(number).with_sq_state(from.0);
+                self.call(&input.with_ctx(Sqc::zeroed().with_state(to.0))).map(|_| ())
             }
-            Kind::FlowGroup { table } => destroy!(
-                DestroyFlowGroup,
-                DestroyFlowGroup::input().with_table_id(table).with_group_id(number)
-            ),
-            Kind::FlowEntry { table } => {
-                destroy!(DeleteFte, DeleteFte::input().with_table_id(table).with_flow_index(number))
+            Kind::Rq => {
+                let input = ModifyRq::input().with_rqn(number).with_rq_state(from.0);
+                self.call(&input.with_ctx(Rqc::zeroed().with_state(to.0))).map(|_| ())
             }
-            Kind::FlowCounter => destroy!(
-                DeallocFlowCounter,
-                DeallocFlowCounter::input().with_flow_counter_id(number)
-            ),
+            kind => panic!("{kind:?} is no queue"),
         }
     }
 }
@@ -194,50 +150,58 @@ pub(crate) fn local_mkc(mode: AccessMode, pd: u32) -> Mkc {
     Mkc::zeroed().with_access_mode(mode).with_lr(true).with_lw(true).with_qpn(ANY_QPN).with_pd(pd)
 }
 
-/// What kind of object a number is, and so how it is destroyed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kind {
-    /// UAR page.
-    Uar,
-    /// Protection domain.
-    Pd,
-    /// Transport domain.
-    TransportDomain,
-    /// Memory key, by its index.
-    Mkey,
-    /// Event queue.
-    Eq,
-    /// Completion queue.
-    Cq,
-    /// Queue pair.
-    Qp,
-    /// Send queue.
-    Sq,
-    /// Receive queue.
-    Rq,
-    /// Receive memory pool.
-    Rmp,
-    /// Table of receive queues.
-    Rqt,
-    /// Receive transport interface.
-    Tir,
-    /// Send transport interface.
-    Tis,
-    /// Flow table.
-    FlowTable,
-    /// Flow group.
-    FlowGroup {
-        /// Its table.
-        table: u32,
-    },
-    /// Flow table entry.
-    FlowEntry {
-        /// Its table.
-        table: u32,
-    },
-    /// Flow counter.
-    FlowCounter,
+/// Declares the kinds of objects, and the command that destroys each, with its field for the
+/// object's number.
+macro_rules! kinds {
+    ($($kind:ident $({ $table:ident })? $doc:literal $command:ident $with:ident;)*) => {
+        /// What kind of object a number is, and so how it is destroyed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $(
+                #[doc = $doc]
+                $kind $({
+                    /// Its table.
+                    $table: u32,
+                })?,
+            )*
+        }
+
+        impl Control {
+            /// Destroys one object; nothing to do if it is gone with all the others.
+            pub(crate) fn destroy(&mut self, kind: Kind, number: u32) -> Result<(), CommandError> {
+                if self.is_gone() {
+                    return Ok(());
+                }
+                match kind {
+                    $( Kind::$kind $({ $table })? => {
+                        let input = $command::input().$with(number)$( .with_table_id($table) )?;
+                        self.call(&input).map(|_| ())
+                    } )*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Uar "UAR page." DeallocUar with_uar;
+    Pd "Protection domain." DeallocPd with_pd;
+    TransportDomain "Transport domain." DeallocTransportDomain with_transport_domain;
+    Mkey "Memory key, by its index." DestroyMkey with_mkey_index;
+    Eq "Event queue." DestroyEq with_eq_number;
+    Cq "Completion queue." DestroyCq with_cqn;
+    Qp "Queue pair." DestroyQp with_qpn;
+    Sq "Send queue." DestroySq with_sqn;
+    Rq "Receive queue." DestroyRq with_rqn;
+    Rmp "Receive memory pool." DestroyRmp with_rmpn;
+    Rqt "Table of receive queues." DestroyRqt with_rqtn;
+    Tir "Receive transport interface." DestroyTir with_tirn;
+    Tis "Send transport interface." DestroyTis with_tisn;
+    FlowTable "Flow table." DestroyFlowTable with_table_id;
+    FlowGroup { table } "Flow group." DestroyFlowGroup with_group_id;
+    FlowEntry { table } "Flow table entry." DeleteFte with_flow_index;
+    FlowCounter "Flow counter." DeallocFlowCounter with_flow_counter_id;
 }
 
 #[cfg(test)]

@@ -117,12 +117,13 @@ mod tests {
     use super::*;
     use ferrocx_bus::Transport;
     use ferrocx_bus::local::{LocalConfig, pair};
-    use ferrocx_mempool::PageSize;
+    use ferrocx_mempool::{PageSize, RegionConfig};
 
     #[test]
     fn pages_are_distinct_aligned_and_counted() {
         let (transport, _device) = pair(LocalConfig::default()).unwrap();
-        let memory = Memory::new(transport.dma(), PageSize::Base4K, None, false).unwrap();
+        let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
+        let memory = Memory::new(transport.dma(), region).unwrap();
         let mut supply = PageSupply::default();
         let mut pages = supply.lend(&memory, 513).unwrap();
         assert_eq!((pages.len(), supply.lent()), (513, 513));

@@ -1,6 +1,8 @@
 //! UAR pages: the registers that a send queue rings.
 
 use ferrocx_bus::Doorbell;
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::objects::AllocUar;
 use ferrocx_prm::init_seg::uar;
 
 use crate::device::Device;
@@ -20,15 +22,11 @@ pub struct Uar {
 
 impl Uar {
     /// Takes a page and maps its first send doorbell.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn new(device: &Device) -> Result<Self, DeviceError> {
-        let number = device.inner().control().alloc_uar()?;
+        let number = device.inner().control().call(&AllocUar::input())?.uar();
         let handle = Handle::new(device, Kind::Uar, number, Vec::new());
         let offset = u64::from(number) * uar::PAGE_BYTES + uar::SEND_DOORBELL;
-        let doorbell = device.inner().bar().doorbell(offset)?;
+        let doorbell = device.inner().bar.doorbell(offset)?;
         Ok(Self { handle, doorbell })
     }
 

@@ -8,54 +8,31 @@ use crate::layout::values;
 layout! {
     /// Completion queue context, 64 bytes (`cqc`).
     pub struct Cqc [0x40] {
-        /// State of the queue, see [`status`].
-        0x00 [31:28] status;
-        /// The doorbell record stands in a user memory object.
-        0x00 [25] dbr_umem_valid;
-        /// `c_eqn_or_apu_element` names an extended element, not an event queue.
-        0x00 [24] apu_cq;
-        /// Size of an entry: 0 64 bytes, 1 128 bytes, 2 64 bytes padded to 128.
-        0x00 [23:21] cqe_sz;
-        /// Collapsed: every CQE overwrites entry 0.
-        0x00 [20] cc;
-        /// A solicited CQE ends moderation early.
-        0x00 [18] scqe_break_moderation_en;
-        /// The device does not check the consumer index for overruns.
-        0x00 [17] oi;
-        /// The moderation period starts 0 at the event, 1 at each CQE.
-        0x00 [16:15] cq_period_mode;
-        /// CQEs may be compressed.
-        0x00 [14] cqe_comp_en;
-        /// Content of a mini CQE, see [`mini_cqe_format`].
-        0x00 [13:12] mini_cqe_res_format;
-        /// Whether a CQE raises an event, see [`arm_state`].
-        0x00 [11:8] st;
-        /// 0 basic, 1 enhanced.
-        0x00 [1:0] cqe_compression_layout;
-        /// Start of the queue in its first page, in units of 64 bytes.
-        0x08 [11:6] page_offset;
-        /// Log2 of the number of entries.
-        0x0c [28:24] log_cq_size;
-        /// UAR page from which the queue is armed.
-        0x0c [23:0] uar_page;
-        /// Moderation: longest wait for an event in us.
-        0x10 [27:16] cq_period;
-        /// Moderation: most CQEs until an event.
-        0x10 [15:0] cq_max_count;
-        /// Event queue that completions are reported to, in the low eight bits.
-        0x14 [31:0] c_eqn_or_apu_element;
-        /// Log2 of the page size of the buffer, minus 12.
-        0x18 [28:24] log_page_size;
-        /// Index of the CQE that raised the last event.
-        0x20 [23:0] last_notified_index;
-        /// Index of the last solicited CQE.
-        0x24 [23:0] last_solicit_index;
-        /// Consumer index as the device knows it.
-        0x28 [23:0] consumer_counter;
-        /// Index of the next CQE that the device writes.
-        0x2c [23:0] producer_counter;
-        /// Address of the doorbell record: consumer index, then arm word.
-        0x38 (u64) dbr_addr;
+        0x00 [31:28] status "State of the queue, see [`status`].";
+        0x00 [25] dbr_umem_valid "The doorbell record stands in a user memory object.";
+        0x00 [24] apu_cq "`c_eqn_or_apu_element` names an extended element, not an event queue.";
+        0x00 [23:21] cqe_sz "Size of an entry: 0 64 bytes, 1 128 bytes, 2 64 bytes padded to 128.";
+        0x00 [20] cc "Collapsed: every CQE overwrites entry 0.";
+        0x00 [18] scqe_break_moderation_en "A solicited CQE ends moderation early.";
+        0x00 [17] oi "The device does not check the consumer index for overruns.";
+        0x00 [16:15] cq_period_mode "The moderation period starts 0 at the event, 1 at each CQE.";
+        0x00 [14] cqe_comp_en "CQEs may be compressed.";
+        0x00 [13:12] mini_cqe_res_format "Content of a mini CQE, see [`mini_cqe_format`].";
+        0x00 [11:8] st "Whether a CQE raises an event, see [`arm_state`].";
+        0x00 [1:0] cqe_compression_layout "0 basic, 1 enhanced.";
+        0x08 [11:6] page_offset "Start of the queue in its first page, in units of 64 bytes.";
+        0x0c [28:24] log_cq_size "Log2 of the number of entries.";
+        0x0c [23:0] uar_page "UAR page from which the queue is armed.";
+        0x10 [27:16] cq_period "Moderation: longest wait for an event in us.";
+        0x10 [15:0] cq_max_count "Moderation: most CQEs until an event.";
+        0x14 [31:0] c_eqn_or_apu_element
+            "Event queue that completions are reported to, in the low eight bits.";
+        0x18 [28:24] log_page_size "Log2 of the page size of the buffer, minus 12.";
+        0x20 [23:0] last_notified_index "Index of the CQE that raised the last event.";
+        0x24 [23:0] last_solicit_index "Index of the last solicited CQE.";
+        0x28 [23:0] consumer_counter "Consumer index as the device knows it.";
+        0x2c [23:0] producer_counter "Index of the next CQE that the device writes.";
+        0x38 (u64) dbr_addr "Address of the doorbell record: consumer index, then arm word.";
     }
 }
 

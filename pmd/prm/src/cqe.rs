@@ -9,118 +9,70 @@ use crate::layout::values;
 layout! {
     /// Completion queue entry, 64 bytes.
     pub struct Cqe64 [0x40] {
-        /// TLS offload: 0 none, 1 decrypted, 2 resynchronise, 3 error.
-        0x00 [28:27] tls_offload;
-        /// The packet came through a tunnel.
-        0x00 [24] outer_l3_tunneled;
-        /// Number of the WQE (striding RQ and SRQ).
-        0x00 [15:0] wqe_id;
-        /// LRO: a merged segment had the PSH flag.
-        0x04 [30] lro_tcppsh;
-        /// LRO: the smallest TTL seen.
-        0x04 [23:16] lro_min_ttl;
-        /// LRO: the TCP window of the last segment.
-        0x04 [15:0] lro_tcp_win;
-        /// LRO: the TCP acknowledgement number.
-        0x08 [31:0] lro_ack_seq_num;
-        /// RSS hash of the packet.
-        0x0c [31:0] rx_hash_result;
-        /// Layer-4 part of what was hashed: 1 TCP, 2 UDP, 3 IPsec SPI.
-        0x10 [31:30] rx_hash_l4;
-        /// Layer-3 part of what was hashed: 1 IPv4, 2 IPv6.
-        0x10 [27:26] rx_hash_l3;
-        /// Source path bits (InfiniBand).
-        0x10 [23:16] ml_path;
-        /// Ones' complement sum of the packet behind its layer-2 header.
-        0x14 [31:16] check_sum;
-        /// Source LID of the packet (InfiniBand).
-        0x14 [15:0] slid;
-        /// 0 no GRH, 1 in the buffer, 2 in the CQE.
-        0x18 [29:28] grh;
-        /// Service level; RoCE: bits 25:24 are 0 GRH, 1 IPv6, 2 IPv4.
-        0x18 [27:24] sl;
-        /// Source queue pair of the packet.
-        0x18 [23:0] rqpn;
-        /// The layer-4 checksum is right.
-        0x1c [26] l4_ok;
-        /// The layer-3 header checksum is right.
-        0x1c [25] l3_ok;
-        /// The layer-2 header is right.
-        0x1c [24] l2_ok;
-        /// The packet was an IP fragment.
-        0x1c [23] ip_frag;
-        /// 0 none, 1 TCP, 2 UDP, 3 TCP with empty ACK, 4 TCP with ACK.
-        0x1c [22:20] l4_hdr_type;
-        /// 0 none, 1 IPv6, 2 IPv4.
-        0x1c [19:18] l3_hdr_type;
-        /// The IPv4 header has options, or the IPv6 header extension headers.
-        0x1c [17] ip_ext_opts;
-        /// A VLAN tag was present and, if so configured, stripped.
-        0x1c [16] cv;
-        /// The stripped tag: priority, DEI, id.
-        0x1c [15:0] vlan_info;
-        /// LRO: number of segments merged.
-        0x20 [31:24] lro_num_seg;
-        /// SRQ number, or the queue's user index when `cqe_version` is 1.
-        0x20 [23:0] srqn_uidx;
-        /// Immediate data, invalidated rkey, P_Key, or flow table metadata.
-        0x24 [31:0] imm_inval_pkey;
-        /// Bytes scattered; striding RQ: bit 31 filler, 30:16 strides consumed, 15:0 bytes.
-        0x2c [31:0] byte_cnt;
-        /// Device clock when the completion was made.
-        0x30 (u64) timestamp;
-        /// Requester: opcode of the WQE.
-        0x38 [31:24] sop_qpn_opcode;
-        /// Requester: queue number; Ethernet receive: flow tag.
-        0x38 [23:0] sop_drop_qpn;
-        /// Requester: first basic block of the WQE; receive: WQE counter or stride index.
-        0x3c [31:16] wqe_counter;
-        /// Signature, or validity iteration count of enhanced compression.
-        0x3c [15:8] signature;
-        /// Kind of completion, see [`CqeOpcode`].
-        0x3c [7:4] opcode;
-        /// Further content of the entry, see [`CqeFormat`].
-        0x3c [3:2] format;
-        /// The sender asked for a solicited event.
-        0x3c [1] se;
-        /// Toggles each time around the ring, 0 the first time.
-        0x3c [0] owner;
+        0x00 [28:27] tls_offload "TLS offload: 0 none, 1 decrypted, 2 resynchronise, 3 error.";
+        0x00 [24] outer_l3_tunneled "The packet came through a tunnel.";
+        0x00 [15:0] wqe_id "Number of the WQE (striding RQ and SRQ).";
+        0x04 [30] lro_tcppsh "LRO: a merged segment had the PSH flag.";
+        0x04 [23:16] lro_min_ttl "LRO: the smallest TTL seen.";
+        0x04 [15:0] lro_tcp_win "LRO: the TCP window of the last segment.";
+        0x08 [31:0] lro_ack_seq_num "LRO: the TCP acknowledgement number.";
+        0x0c [31:0] rx_hash_result "RSS hash of the packet.";
+        0x10 [31:30] rx_hash_l4 "Layer-4 part of what was hashed: 1 TCP, 2 UDP, 3 IPsec SPI.";
+        0x10 [27:26] rx_hash_l3 "Layer-3 part of what was hashed: 1 IPv4, 2 IPv6.";
+        0x10 [23:16] ml_path "Source path bits (InfiniBand).";
+        0x14 [31:16] check_sum "Ones' complement sum of the packet behind its layer-2 header.";
+        0x14 [15:0] slid "Source LID of the packet (InfiniBand).";
+        0x18 [29:28] grh "0 no GRH, 1 in the buffer, 2 in the CQE.";
+        0x18 [27:24] sl "Service level; RoCE: bits 25:24 are 0 GRH, 1 IPv6, 2 IPv4.";
+        0x18 [23:0] rqpn "Source queue pair of the packet.";
+        0x1c [26] l4_ok "The layer-4 checksum is right.";
+        0x1c [25] l3_ok "The layer-3 header checksum is right.";
+        0x1c [24] l2_ok "The layer-2 header is right.";
+        0x1c [23] ip_frag "The packet was an IP fragment.";
+        0x1c [22:20] l4_hdr_type "0 none, 1 TCP, 2 UDP, 3 TCP with empty ACK, 4 TCP with ACK.";
+        0x1c [19:18] l3_hdr_type "0 none, 1 IPv6, 2 IPv4.";
+        0x1c [17] ip_ext_opts "The IPv4 header has options, or the IPv6 header extension headers.";
+        0x1c [16] cv "A VLAN tag was present and, if so configured, stripped.";
+        0x1c [15:0] vlan_info "The stripped tag: priority, DEI, id.";
+        0x20 [31:24] lro_num_seg "LRO: number of segments merged.";
+        0x20 [23:0] srqn_uidx "SRQ number, or the queue's user index when `cqe_version` is 1.";
+        0x24 [31:0] imm_inval_pkey
+            "Immediate data, invalidated rkey, P_Key, or flow table metadata.";
+        0x2c [31:0] byte_cnt
+            "Bytes scattered; striding RQ: bit 31 filler, 30:16 strides consumed, 15:0 bytes.";
+        0x30 (u64) timestamp "Device clock when the completion was made.";
+        0x38 [31:24] sop_qpn_opcode "Requester: opcode of the WQE.";
+        0x38 [23:0] sop_drop_qpn "Requester: queue number; Ethernet receive: flow tag.";
+        0x3c [31:16] wqe_counter
+            "Requester: first basic block of the WQE; receive: WQE counter or stride index.";
+        0x3c [15:8] signature "Signature, or validity iteration count of enhanced compression.";
+        0x3c [7:4] opcode "Kind of completion, see [`CqeOpcode`].";
+        0x3c [3:2] format "Further content of the entry, see [`CqeFormat`].";
+        0x3c [1] se "The sender asked for a solicited event.";
+        0x3c [0] owner "Toggles each time around the ring, 0 the first time.";
     }
 
     /// Completion with error, 64 bytes.
     pub struct ErrCqe [0x40] {
-        /// SRQ number, or the queue's user index.
-        0x20 [23:0] srqn_uidx;
-        /// Hardware error syndrome (DPDK).
-        0x34 [31:24] hw_error_syndrome;
-        /// Hardware syndrome type (DPDK).
-        0x34 [23:16] hw_syndrome_type;
-        /// Diagnostic code of the firmware.
-        0x34 [15:8] vendor_err_synd;
-        /// See [`crate::syndrome::CqeSyndrome`].
-        0x34 [7:0] syndrome;
-        /// Opcode of the failed WQE.
-        0x38 [31:24] s_wqe_opcode;
-        /// Number of the queue that failed.
-        0x38 [23:0] qpn;
-        /// Counter of the failed WQE.
-        0x3c [31:16] wqe_counter;
-        /// XOR signature of the entry.
-        0x3c [15:8] signature;
-        /// [`CqeOpcode::REQUESTER_ERROR`] or [`CqeOpcode::RESPONDER_ERROR`].
-        0x3c [7:4] opcode;
-        /// Always 0.
-        0x3c [3:2] format;
-        /// Toggles each time around the ring.
-        0x3c [0] owner;
+        0x20 [23:0] srqn_uidx "SRQ number, or the queue's user index.";
+        0x34 [31:24] hw_error_syndrome "Hardware error syndrome (DPDK).";
+        0x34 [23:16] hw_syndrome_type "Hardware syndrome type (DPDK).";
+        0x34 [15:8] vendor_err_synd "Diagnostic code of the firmware.";
+        0x34 [7:0] syndrome "See [`crate::syndrome::CqeSyndrome`].";
+        0x38 [31:24] s_wqe_opcode "Opcode of the failed WQE.";
+        0x38 [23:0] qpn "Number of the queue that failed.";
+        0x3c [31:16] wqe_counter "Counter of the failed WQE.";
+        0x3c [15:8] signature "XOR signature of the entry.";
+        0x3c [7:4] opcode "[`CqeOpcode::REQUESTER_ERROR`] or [`CqeOpcode::RESPONDER_ERROR`].";
+        0x3c [3:2] format "Always 0.";
+        0x3c [0] owner "Toggles each time around the ring.";
     }
 
     /// One completion of a compressed block, 8 bytes, receive side.
     pub struct MiniCqe [0x8] {
-        /// RSS hash (format 0), or checksum 31:16 and stride index 15:0 (formats 1 and 3).
-        0x00 [31:0] rx_hash_result;
-        /// Bytes scattered, coded like [`Cqe64::byte_cnt`].
-        0x04 [31:0] byte_cnt;
+        0x00 [31:0] rx_hash_result
+            "RSS hash (format 0), or checksum 31:16 and stride index 15:0 (formats 1 and 3).";
+        0x04 [31:0] byte_cnt "Bytes scattered, coded like [`Cqe64::byte_cnt`].";
     }
 }
 

@@ -8,62 +8,47 @@ use crate::layout::values;
 layout! {
     /// Event queue entry, 64 bytes.
     pub struct Eqe [0x40] {
-        /// Type of the event, see [`EventType`].
-        0x00 [23:16] event_type;
-        /// Detail; its meaning depends on the type.
-        0x00 [7:0] event_sub_type;
-        /// Depends on the type: one of the `Event*` layouts.
-        0x20 ([u8; 28]) event_data;
-        /// XOR signature of the entry.
-        0x3c [15:8] signature;
-        /// Toggles each time around the ring, 0 the first time.
-        0x3c [0] owner;
+        0x00 [23:16] event_type "Type of the event, see [`EventType`].";
+        0x00 [7:0] event_sub_type "Detail; its meaning depends on the type.";
+        0x20 ([u8; 28]) event_data "Depends on the type: one of the `Event*` layouts.";
+        0x3c [15:8] signature "XOR signature of the entry.";
+        0x3c [0] owner "Toggles each time around the ring, 0 the first time.";
     }
 
     /// Data of [`EventType::COMPLETION`].
     pub struct EventCompletion [0x1c] {
-        /// Completion queue with something to report.
-        0x18 [23:0] cqn;
+        0x18 [23:0] cqn "Completion queue with something to report.";
     }
 
     /// Data of the events about a QP, RQ, SQ, or SRQ.
     pub struct EventQueue [0x1c] {
-        /// 0 QP, 1 RQ, 2 SQ, 6 DCT.
-        0x14 [31:24] queue_type;
-        /// Number of that queue.
-        0x18 [23:0] number;
+        0x14 [31:24] queue_type "0 QP, 1 RQ, 2 SQ, 6 DCT.";
+        0x18 [23:0] number "Number of that queue.";
     }
 
     /// Data of [`EventType::CQ_ERROR`].
     pub struct EventCqError [0x1c] {
-        /// Completion queue that failed.
-        0x00 [23:0] cqn;
-        /// [`CQ_ERROR_OVERRUN`] or [`CQ_ERROR_ACCESS`].
-        0x08 [7:0] syndrome;
+        0x00 [23:0] cqn "Completion queue that failed.";
+        0x08 [7:0] syndrome "[`CQ_ERROR_OVERRUN`] or [`CQ_ERROR_ACCESS`].";
     }
 
     /// Data of [`EventType::PORT_CHANGE`]; the sub type is a [`PortChange`].
     pub struct EventPortChange [0x1c] {
-        /// Port, 1-based.
-        0x08 [31:28] port_num;
+        0x08 [31:28] port_num "Port, 1-based.";
     }
 
     /// Data of [`EventType::COMMAND`].
     pub struct EventCommand [0x1c] {
-        /// Bit i: queue entry i has completed.
-        0x00 [31:0] vector;
+        0x00 [31:0] vector "Bit i: queue entry i has completed.";
     }
 
     /// Data of [`EventType::PAGE_REQUEST`].
     pub struct EventPageRequest [0x1c] {
-        /// The function is the embedded CPU's.
-        0x00 [31] ec_function;
-        /// The device has let go of all pages of the function.
-        0x00 [30] release_all;
-        /// Function that needs pages.
-        0x00 [15:0] function_id;
-        /// Number of 4 KiB pages, two's complement: negative means that they come back.
-        0x04 [31:0] num_pages;
+        0x00 [31] ec_function "The function is the embedded CPU's.";
+        0x00 [30] release_all "The device has let go of all pages of the function.";
+        0x00 [15:0] function_id "Function that needs pages.";
+        0x04 [31:0] num_pages
+            "Number of 4 KiB pages, two's complement: negative means that they come back.";
     }
 }
 

@@ -8,103 +8,68 @@ use crate::layout::values;
 layout! {
     /// Words 0x000 to 0x01f of BAR0.
     pub struct InitSegment [0x20] {
-        /// Firmware minor revision.
-        0x00 [31:16] fw_rev_minor;
-        /// Firmware major revision.
-        0x00 [15:0] fw_rev_major;
-        /// Command interface revision, must be [`CMD_INTERFACE_REV`].
-        0x04 [31:16] cmd_interface_rev;
-        /// Firmware sub-minor revision.
-        0x04 [15:0] fw_rev_subminor;
-        /// High half of the command queue address.
-        0x10 [31:0] cmdq_phy_addr_63_32;
-        /// Low half of the command queue address, a multiple of 4096.
-        0x14 [31:12] cmdq_phy_addr_31_12;
-        /// Written: requested mode; read: state, see [`NicInterface`].
-        0x14 [10:8] nic_interface;
-        /// Log2 of the number of command queue entries.
-        0x14 [7:4] log_cmdq_size;
-        /// Log2 of the bytes from one entry to the next.
-        0x14 [3:0] log_cmdq_stride;
-        /// Bit i set: entry i was posted.
-        0x18 [31:0] command_doorbell_vector;
+        0x00 [31:16] fw_rev_minor "Firmware minor revision.";
+        0x00 [15:0] fw_rev_major "Firmware major revision.";
+        0x04 [31:16] cmd_interface_rev "Command interface revision, must be [`CMD_INTERFACE_REV`].";
+        0x04 [15:0] fw_rev_subminor "Firmware sub-minor revision.";
+        0x10 [31:0] cmdq_phy_addr_63_32 "High half of the command queue address.";
+        0x14 [31:12] cmdq_phy_addr_31_12
+            "Low half of the command queue address, a multiple of 4096.";
+        0x14 [10:8] nic_interface "Written: requested mode; read: state, see [`NicInterface`].";
+        0x14 [7:4] log_cmdq_size "Log2 of the number of command queue entries.";
+        0x14 [3:0] log_cmdq_stride "Log2 of the bytes from one entry to the next.";
+        0x18 [31:0] command_doorbell_vector "Bit i set: entry i was posted.";
     }
 
     /// The word at [`offset::INITIALIZING`].
     pub struct Initializing [0x4] {
-        /// The firmware is not ready.
-        0x00 [31] initializing;
-        /// The driver may ask for a firmware reset.
-        0x00 [30] fw_reset_supported;
-        /// Interface modes that the device supports (Snabb).
-        0x00 [26:24] nic_interface_supported;
-        /// This is an embedded CPU function.
-        0x00 [23] embedded_cpu;
+        0x00 [31] initializing "The firmware is not ready.";
+        0x00 [30] fw_reset_supported "The driver may ask for a firmware reset.";
+        0x00 [26:24] nic_interface_supported "Interface modes that the device supports (Snabb).";
+        0x00 [23] embedded_cpu "This is an embedded CPU function.";
     }
 
     /// Health buffer, 64 bytes at [`offset::HEALTH_BUFFER`].
     pub struct HealthBuffer [0x40] {
-        /// Six words that the firmware leaves when it fails an assertion.
-        0x00 ([u8; 24]) assert_var;
-        /// Exit pointer of the assertion.
-        0x20 [31:0] assert_exit_ptr;
-        /// Return address of the caller of the assertion.
-        0x24 [31:0] assert_callra;
-        /// Time at which the assertion failed.
-        0x2c [31:0] time;
-        /// Firmware version; all ones means that the device is gone.
-        0x30 [31:0] fw_ver;
-        /// Hardware id of the device.
-        0x34 [31:0] hw_id;
-        /// The device needs a reset.
-        0x38 [31] rfr;
-        /// `severity` means something.
-        0x38 [27] severity_valid;
-        /// Severity, like the levels of syslog.
-        0x38 [26:24] severity;
-        /// Number of the internal processor.
-        0x3c [31:24] irisc_index;
-        /// Health syndrome, see [`crate::syndrome::HealthSyndrome`].
-        0x3c [23:16] synd;
-        /// Further detail of `synd`.
-        0x3c [15:0] ext_synd;
+        0x00 ([u8; 24]) assert_var "Six words that the firmware leaves when it fails an assertion.";
+        0x20 [31:0] assert_exit_ptr "Exit pointer of the assertion.";
+        0x24 [31:0] assert_callra "Return address of the caller of the assertion.";
+        0x2c [31:0] time "Time at which the assertion failed.";
+        0x30 [31:0] fw_ver "Firmware version; all ones means that the device is gone.";
+        0x34 [31:0] hw_id "Hardware id of the device.";
+        0x38 [31] rfr "The device needs a reset.";
+        0x38 [27] severity_valid "`severity` means something.";
+        0x38 [26:24] severity "Severity, like the levels of syslog.";
+        0x3c [31:24] irisc_index "Number of the internal processor.";
+        0x3c [23:16] synd "Health syndrome, see [`crate::syndrome::HealthSyndrome`].";
+        0x3c [15:0] ext_synd "Further detail of `synd`.";
     }
 
     /// The word at [`offset::HEALTH_COUNTER`].
     pub struct HealthCounter [0x4] {
-        /// Non-zero: the device failed (Snabb).
-        0x00 [31:24] health_syndrome;
-        /// Keeps changing while the firmware lives.
-        0x00 [23:0] health_counter;
+        0x00 [31:24] health_syndrome "Non-zero: the device failed (Snabb).";
+        0x00 [23:0] health_counter "Keeps changing while the firmware lives.";
     }
 
     /// A time limit, as in the words 0x0ff8 and 0x0ffc and in the DTOR register.
     pub struct TimeOut [0x4] {
-        /// Unit: 0 milliseconds, 1 seconds, 2 minutes, 3 hours.
-        0x00 [31:29] unit;
-        /// Number of units.
-        0x00 [19:0] value;
+        0x00 [31:29] unit "Unit: 0 milliseconds, 1 seconds, 2 minutes, 3 hours.";
+        0x00 [19:0] value "Number of units.";
     }
 
     /// CQ arm doorbell, 8 bytes at [`uar::CQ_ARM`]; the first word also goes to the CQ's doorbell
     /// record. Source: reference 6.9.
     pub struct CqArm [0x8] {
-        /// Arm sequence number, one more after each event.
-        0x00 [29:28] sn;
-        /// Only solicited completions raise an event.
-        0x00 [24] solicited_only;
-        /// Consumer index: the event is raised for a CQE from here on.
-        0x00 [23:0] ci;
-        /// Number of the completion queue.
-        0x04 [23:0] cqn;
+        0x00 [29:28] sn "Arm sequence number, one more after each event.";
+        0x00 [24] solicited_only "Only solicited completions raise an event.";
+        0x00 [23:0] ci "Consumer index: the event is raised for a CQE from here on.";
+        0x04 [23:0] cqn "Number of the completion queue.";
     }
 
     /// EQ doorbell, one word at [`uar::EQ_ARM`] or [`uar::EQ_CI`].
     pub struct EqDoorbell [0x4] {
-        /// Number of the event queue.
-        0x00 [31:24] eqn;
-        /// Consumer index: EQEs before it may be overwritten.
-        0x00 [23:0] ci;
+        0x00 [31:24] eqn "Number of the event queue.";
+        0x00 [23:0] ci "Consumer index: EQEs before it may be overwritten.";
     }
 }
 
@@ -112,19 +77,15 @@ layout! {
     /// Doorbell record of a work queue, 8 bytes of host memory. Source: reference 6.5; Linux
     /// `MLX5_RCV_DBR`, `MLX5_SND_DBR`.
     pub struct WqDoorbellRecord [0x8] {
-        /// Receive WQEs posted so far.
-        0x00 [15:0] recv_counter;
-        /// Send basic blocks posted so far.
-        0x04 [15:0] send_counter;
+        0x00 [15:0] recv_counter "Receive WQEs posted so far.";
+        0x04 [15:0] send_counter "Send basic blocks posted so far.";
     }
 
     /// Doorbell record of a completion queue, 8 bytes of host memory. Source: reference 6.6; Linux
     /// `MLX5_CQ_SET_CI`, `MLX5_CQ_ARM_DB`.
     pub struct CqDoorbellRecord [0x8] {
-        /// Consumer index: entries before it may be overwritten.
-        0x00 [23:0] set_ci;
-        /// The first word of the last [`CqArm`].
-        0x04 [31:0] arm;
+        0x00 [23:0] set_ci "Consumer index: entries before it may be overwritten.";
+        0x04 [31:0] arm "The first word of the last [`CqArm`].";
     }
 }
 

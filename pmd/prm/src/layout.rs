@@ -332,19 +332,18 @@ fn debug_table(bytes: &[u8], fields: &[Field], f: &mut fmt::Formatter<'_>) -> fm
 
 /// Declares a structure of the device interface.
 ///
-/// A field is `offset [bit]` (a `bool`), `offset [high:low]` (a `u32`), or `offset (Type)` for
-/// anything that implements [`Part`]: `u64`, bytes, another layout. One line makes a reader
-/// `name()`, `with_name(value)` that returns the structure with the field replaced, and the
-/// constant `NAME` that says where it is ([`Bits`] or [`Bytes`]).
+/// A field is a row, as the manual prints it: place, name, meaning. A place is `offset [bit]` (a
+/// `bool`), `offset [high:low]` (a `u32`), or `offset (Type)` for what implements [`Part`]:
+/// `u64`, bytes, another layout. One row makes a reader `name()`, `with_name(value)` that returns
+/// the structure with the field replaced, and the constant `NAME` that says where it is ([`Bits`]
+/// or [`Bytes`]).
 ///
 /// ```
 /// ferrocx_prm::layout! {
 ///     /// An example of eight bytes.
 ///     pub struct Example [0x8] {
-///         /// A flag.
-///         0x00 [31] flag;
-///         /// A number.
-///         0x04 [23:0] number;
+///         0x00 [31] flag "A flag.";
+///         0x04 [23:0] number "A number.";
 ///     }
 /// }
 /// let example = Example::zeroed().with_flag(true).with_number(0x0102_0304);
@@ -369,7 +368,7 @@ macro_rules! layout {
         $crate::layout! { @struct $($then)* $($rows)* $($more)* }
     };
     (@struct [$($meta:tt)*] $name:ident $size:literal
-        $( $(#[$($fmeta:tt)*])* $off:literal $spec:tt $get:ident; )*
+        $( $off:literal $spec:tt $get:ident $doc:literal; )*
     ) => { $crate::pastey::paste! {
         $($meta)*
         #[derive(
@@ -388,7 +387,7 @@ macro_rules! layout {
                 Self([0; $size])
             }
             $( $crate::layout!(@accessors
-                $off $spec $get [<with_ $get>] [<$get:upper>] [$(#[$($fmeta)*])*]
+                $off $spec $get [<with_ $get>] [<$get:upper>] $doc
             ); )*
         }
 
@@ -439,8 +438,8 @@ macro_rules! layout {
         const _: () = $crate::layout::check($size, <$name as $crate::layout::Layout>::FIELDS);
     } };
 
-    (@accessors $off:tt [$bit:tt] $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
-        $($meta)*
+    (@accessors $off:tt [$bit:tt] $get:ident $with:ident $at:ident $doc:literal) => {
+        #[doc = $doc]
         #[inline(always)]
         pub fn $get(&self) -> bool {
             Self::$at.read(&self.0) != 0
@@ -455,8 +454,8 @@ macro_rules! layout {
         #[doc = concat!("Place of [`Self::", stringify!($get), "`].")]
         pub const $at: $crate::layout::Bits = $crate::layout::Bits::new($off, $bit, $bit);
     };
-    (@accessors $off:tt [$hi:tt : $lo:tt] $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
-        $($meta)*
+    (@accessors $off:tt [$hi:tt : $lo:tt] $get:ident $with:ident $at:ident $doc:literal) => {
+        #[doc = $doc]
         #[inline(always)]
         pub fn $get(&self) -> u32 {
             Self::$at.read(&self.0)
@@ -472,8 +471,8 @@ macro_rules! layout {
         #[doc = concat!("Place of [`Self::", stringify!($get), "`].")]
         pub const $at: $crate::layout::Bits = $crate::layout::Bits::new($off, $hi, $lo);
     };
-    (@accessors $off:tt ($t:ty) $get:ident $with:ident $at:ident [$($meta:tt)*]) => {
-        $($meta)*
+    (@accessors $off:tt ($t:ty) $get:ident $with:ident $at:ident $doc:literal) => {
+        #[doc = $doc]
         #[inline(always)]
         pub fn $get(&self) -> $t {
             <$t as $crate::layout::Part>::load(&self.0[Self::$at.range()])

@@ -40,246 +40,162 @@ values! {
 
 rows! { $
     comm_ids {
-        /// Number of the connection at the sender, 0 in a refusal from one that has none.
-        0x00 [31:0] local_comm_id;
-        /// Number of the connection at the receiver.
-        0x04 [31:0] remote_comm_id;
+        0x00 [31:0] local_comm_id
+            "Number of the connection at the sender, 0 in a refusal from one that has none.";
+        0x04 [31:0] remote_comm_id "Number of the connection at the receiver.";
     }
 }
 
 layout! {
     /// Header of a management datagram, 24 bytes.
     pub struct MadHeader [0x18] {
-        /// Version of the header: 1.
-        0x00 [31:24] base_version;
-        /// Management class that the datagram belongs to.
-        0x00 [23:16] mgmt_class;
-        /// Version of the class.
-        0x00 [15:8] class_version;
-        /// Operation, such as get or send.
-        0x00 [7:0] method;
-        /// Status of the operation.
-        0x04 [31:16] status;
-        /// Defined by the class.
-        0x04 [15:0] class_specific;
-        /// Transaction that the datagram belongs to.
-        0x08 (u64) transaction_id;
-        /// Attribute, the kind of message that follows.
-        0x10 [31:16] attr_id;
-        /// Defined by the attribute.
-        0x14 [31:0] attr_mod;
+        0x00 [31:24] base_version "Version of the header: 1.";
+        0x00 [23:16] mgmt_class "Management class that the datagram belongs to.";
+        0x00 [15:8] class_version "Version of the class.";
+        0x00 [7:0] method "Operation, such as get or send.";
+        0x04 [31:16] status "Status of the operation.";
+        0x04 [15:0] class_specific "Defined by the class.";
+        0x08 (u64) transaction_id "Transaction that the datagram belongs to.";
+        0x10 [31:16] attr_id "Attribute, the kind of message that follows.";
+        0x14 [31:0] attr_mod "Defined by the attribute.";
     }
 
     /// Request for a connection, 232 bytes.
     pub struct CmReq [0xe8] {
-        /// Number of the connection at the sender.
-        0x00 [31:0] local_comm_id;
-        /// Vendor of enhanced connection establishment.
-        0x04 [23:0] vendor_id;
-        /// Service that is asked for.
-        0x08 (u64) service_id;
-        /// The sender's device.
-        0x10 (u64) local_ca_guid;
-        /// Key of datagrams.
-        0x1c [31:0] local_q_key;
-        /// The sender's queue pair.
-        0x20 [31:8] local_qpn;
-        /// READs and atomics that the sender serves at a time.
-        0x20 [7:0] responder_resources;
-        /// End-to-end context of reliable datagrams.
-        0x24 [31:8] local_eecn;
-        /// READs and atomics that the sender wants in flight.
-        0x24 [7:0] initiator_depth;
-        /// The receiver's end-to-end context.
-        0x28 [31:8] remote_eecn;
-        /// The receiver shall answer within 4.096 us times 2 to this power.
-        0x28 [7:3] remote_cm_response_timeout;
-        /// 0 RC, 1 UC, 2 RD, 3 see `extended_transport_type`.
-        0x28 [2:1] transport_service_type;
-        /// The sender gives credits.
-        0x28 [0] end_to_end_flow_control;
-        /// First packet number that the receiver shall send.
-        0x2c [31:8] starting_psn;
-        /// The sender answers within 4.096 us times 2 to this power.
-        0x2c [7:3] local_cm_response_timeout;
-        /// Repetitions that the receiver's queue pair shall make.
-        0x2c [2:0] retry_count;
-        /// Partition.
-        0x30 [31:16] partition_key;
-        /// Payload of a full packet: 1 is 256 bytes, 5 is 4096.
-        0x30 [15:12] path_packet_payload_mtu;
-        /// A reliable datagram channel exists.
-        0x30 [11] rdc_exists;
-        /// Repetitions of the receiver's queue pair when the sender is not ready; 7 for ever.
-        0x30 [10:8] rnr_retry_count;
-        /// Repetitions of messages of the connection manager.
-        0x30 [7:4] max_cm_retries;
-        /// The sender receives through a shared queue.
-        0x30 [3] srq;
-        /// 1 for XRC.
-        0x30 [2:0] extended_transport_type;
-        /// LID of the sender; 0xffff where there is none.
-        0x34 [31:16] primary_local_port_lid;
-        /// LID of the receiver.
-        0x34 [15:0] primary_remote_port_lid;
-        /// Address of the sender.
-        0x38 ([u8; 16]) primary_local_port_gid;
-        /// Address of the receiver.
-        0x48 ([u8; 16]) primary_remote_port_gid;
-        /// Flow label of the path.
-        0x58 [31:12] primary_flow_label;
-        /// Static rate.
-        0x58 [5:0] primary_packet_rate;
-        /// Traffic class.
-        0x5c [31:24] primary_traffic_class;
-        /// Hop limit.
-        0x5c [23:16] primary_hop_limit;
-        /// Service level.
-        0x5c [15:12] primary_sl;
-        /// Both are on one subnet.
-        0x5c [11] primary_subnet_local;
-        /// The receiver's queue pair waits this long for acknowledgements.
-        0x5c [7:3] primary_local_ack_timeout;
-        /// The alternate path, of the same fields as the primary one; zero without one.
-        0x60 ([u8; 44]) alternate_path;
-        /// Private data of the user.
-        0x8c ([u8; 92]) private_data;
+        0x00 [31:0] local_comm_id "Number of the connection at the sender.";
+        0x04 [23:0] vendor_id "Vendor of enhanced connection establishment.";
+        0x08 (u64) service_id "Service that is asked for.";
+        0x10 (u64) local_ca_guid "The sender's device.";
+        0x1c [31:0] local_q_key "Key of datagrams.";
+        0x20 [31:8] local_qpn "The sender's queue pair.";
+        0x20 [7:0] responder_resources "READs and atomics that the sender serves at a time.";
+        0x24 [31:8] local_eecn "End-to-end context of reliable datagrams.";
+        0x24 [7:0] initiator_depth "READs and atomics that the sender wants in flight.";
+        0x28 [31:8] remote_eecn "The receiver's end-to-end context.";
+        0x28 [7:3] remote_cm_response_timeout
+            "The receiver shall answer within 4.096 us times 2 to this power.";
+        0x28 [2:1] transport_service_type "0 RC, 1 UC, 2 RD, 3 see `extended_transport_type`.";
+        0x28 [0] end_to_end_flow_control "The sender gives credits.";
+        0x2c [31:8] starting_psn "First packet number that the receiver shall send.";
+        0x2c [7:3] local_cm_response_timeout
+            "The sender answers within 4.096 us times 2 to this power.";
+        0x2c [2:0] retry_count "Repetitions that the receiver's queue pair shall make.";
+        0x30 [31:16] partition_key "Partition.";
+        0x30 [15:12] path_packet_payload_mtu "Payload of a full packet: 1 is 256 bytes, 5 is 4096.";
+        0x30 [11] rdc_exists "A reliable datagram channel exists.";
+        0x30 [10:8] rnr_retry_count
+            "Repetitions of the receiver's queue pair when the sender is not ready; 7 for ever.";
+        0x30 [7:4] max_cm_retries "Repetitions of messages of the connection manager.";
+        0x30 [3] srq "The sender receives through a shared queue.";
+        0x30 [2:0] extended_transport_type "1 for XRC.";
+        0x34 [31:16] primary_local_port_lid "LID of the sender; 0xffff where there is none.";
+        0x34 [15:0] primary_remote_port_lid "LID of the receiver.";
+        0x38 ([u8; 16]) primary_local_port_gid "Address of the sender.";
+        0x48 ([u8; 16]) primary_remote_port_gid "Address of the receiver.";
+        0x58 [31:12] primary_flow_label "Flow label of the path.";
+        0x58 [5:0] primary_packet_rate "Static rate.";
+        0x5c [31:24] primary_traffic_class "Traffic class.";
+        0x5c [23:16] primary_hop_limit "Hop limit.";
+        0x5c [15:12] primary_sl "Service level.";
+        0x5c [11] primary_subnet_local "Both are on one subnet.";
+        0x5c [7:3] primary_local_ack_timeout
+            "The receiver's queue pair waits this long for acknowledgements.";
+        0x60 ([u8; 44]) alternate_path
+            "The alternate path, of the same fields as the primary one; zero without one.";
+        0x8c ([u8; 92]) private_data "Private data of the user.";
     }
 
     /// "It will take longer", 232 bytes.
     pub struct CmMra [0xe8] {
         ..comm_ids;
-        /// Message that was received: 0 REQ, 1 REP, 2 LAP.
-        0x08 [31:30] message_mraed;
-        /// The answer comes within 4.096 us times 2 to this power.
-        0x08 [23:19] service_timeout;
-        /// Private data of the user.
-        0x0a ([u8; 222]) private_data;
+        0x08 [31:30] message_mraed "Message that was received: 0 REQ, 1 REP, 2 LAP.";
+        0x08 [23:19] service_timeout "The answer comes within 4.096 us times 2 to this power.";
+        0x0a ([u8; 222]) private_data "Private data of the user.";
     }
 
     /// Refusal, 232 bytes.
     pub struct CmRej [0xe8] {
         ..comm_ids;
-        /// Message that is refused: 0 REQ, 1 REP, 2 nothing in particular.
-        0x08 [31:30] message_rejected;
-        /// Bytes of `ari` that count.
-        0x08 [23:17] rejected_info_length;
-        /// Reason of the refusal, as the class numbers it.
-        0x08 [15:0] reason;
-        /// Additional information: values that would have been accepted.
-        0x0c ([u8; 72]) ari;
-        /// Private data of the user.
-        0x54 ([u8; 148]) private_data;
+        0x08 [31:30] message_rejected
+            "Message that is refused: 0 REQ, 1 REP, 2 nothing in particular.";
+        0x08 [23:17] rejected_info_length "Bytes of `ari` that count.";
+        0x08 [15:0] reason "Reason of the refusal, as the class numbers it.";
+        0x0c ([u8; 72]) ari "Additional information: values that would have been accepted.";
+        0x54 ([u8; 148]) private_data "Private data of the user.";
     }
 
     /// Acceptance of a connection, 232 bytes.
     pub struct CmRep [0xe8] {
         ..comm_ids;
-        /// Key of datagrams.
-        0x08 [31:0] local_q_key;
-        /// The sender's queue pair.
-        0x0c [31:8] local_qpn;
-        /// Vendor of enhanced connection establishment, high part.
-        0x0c [7:0] vendor_id_h;
-        /// End-to-end context of reliable datagrams.
-        0x10 [31:8] local_ee_context_number;
-        /// Vendor, middle part.
-        0x10 [7:0] vendor_id_m;
-        /// First packet number that the receiver shall send.
-        0x14 [31:8] starting_psn;
-        /// Vendor, low part.
-        0x14 [7:0] vendor_id_l;
-        /// READs and atomics that the sender serves at a time.
-        0x18 [31:24] responder_resources;
-        /// READs and atomics that the sender will have in flight.
-        0x18 [23:16] initiator_depth;
-        /// How long its acknowledgements may take.
-        0x18 [15:11] target_ack_delay;
-        /// Fate of the alternate path: 0 accepted, 1 not supported, 2 refused.
-        0x18 [10:9] failover_accepted;
-        /// The sender gives credits.
-        0x18 [8] end_to_end_flow_control;
-        /// Repetitions of the receiver's queue pair when the sender is not ready; 7 for ever.
-        0x18 [7:5] rnr_retry_count;
-        /// The sender receives through a shared queue.
-        0x18 [4] srq;
-        /// The sender's device.
-        0x1c (u64) local_ca_guid;
-        /// Private data of the user.
-        0x24 ([u8; 196]) private_data;
+        0x08 [31:0] local_q_key "Key of datagrams.";
+        0x0c [31:8] local_qpn "The sender's queue pair.";
+        0x0c [7:0] vendor_id_h "Vendor of enhanced connection establishment, high part.";
+        0x10 [31:8] local_ee_context_number "End-to-end context of reliable datagrams.";
+        0x10 [7:0] vendor_id_m "Vendor, middle part.";
+        0x14 [31:8] starting_psn "First packet number that the receiver shall send.";
+        0x14 [7:0] vendor_id_l "Vendor, low part.";
+        0x18 [31:24] responder_resources "READs and atomics that the sender serves at a time.";
+        0x18 [23:16] initiator_depth "READs and atomics that the sender will have in flight.";
+        0x18 [15:11] target_ack_delay "How long its acknowledgements may take.";
+        0x18 [10:9] failover_accepted
+            "Fate of the alternate path: 0 accepted, 1 not supported, 2 refused.";
+        0x18 [8] end_to_end_flow_control "The sender gives credits.";
+        0x18 [7:5] rnr_retry_count
+            "Repetitions of the receiver's queue pair when the sender is not ready; 7 for ever.";
+        0x18 [4] srq "The sender receives through a shared queue.";
+        0x1c (u64) local_ca_guid "The sender's device.";
+        0x24 ([u8; 196]) private_data "Private data of the user.";
     }
 
     /// "Ready to use", 232 bytes.
     pub struct CmRtu [0xe8] {
         ..comm_ids;
-        /// Private data of the user.
-        0x08 ([u8; 224]) private_data;
+        0x08 ([u8; 224]) private_data "Private data of the user.";
     }
 
     /// Request to end a connection, 232 bytes.
     pub struct CmDreq [0xe8] {
         ..comm_ids;
-        /// The receiver's queue pair.
-        0x08 [31:8] remote_qpn_eecn;
-        /// Private data of the user.
-        0x0c ([u8; 220]) private_data;
+        0x08 [31:8] remote_qpn_eecn "The receiver's queue pair.";
+        0x0c ([u8; 220]) private_data "Private data of the user.";
     }
 
     /// Answer to [`CmDreq`], 232 bytes.
     pub struct CmDrep [0xe8] {
         ..comm_ids;
-        /// Private data of the user.
-        0x08 ([u8; 224]) private_data;
+        0x08 ([u8; 224]) private_data "Private data of the user.";
     }
 
     /// Question for a service's queue pair for datagrams, 232 bytes.
     pub struct CmSidrReq [0xe8] {
-        /// Number of the question.
-        0x00 [31:0] request_id;
-        /// Partition.
-        0x04 [31:16] partition_key;
-        /// Service that is asked for.
-        0x08 (u64) service_id;
-        /// Private data of the user.
-        0x10 ([u8; 216]) private_data;
+        0x00 [31:0] request_id "Number of the question.";
+        0x04 [31:16] partition_key "Partition.";
+        0x08 (u64) service_id "Service that is asked for.";
+        0x10 ([u8; 216]) private_data "Private data of the user.";
     }
 
     /// Answer to [`CmSidrReq`], 232 bytes.
     pub struct CmSidrRep [0xe8] {
-        /// Number of the question.
-        0x00 [31:0] request_id;
-        /// 0 here it is, 1 no such service, 2 refused by it, 3 no queue pair, 4 ask elsewhere, 5
-        /// version not supported.
-        0x04 [31:24] status;
-        /// Bytes of `additional_information` that count.
-        0x04 [23:16] additional_information_length;
-        /// Vendor of enhanced connection establishment, high part.
-        0x04 [15:0] vendor_id_h;
-        /// The queue pair.
-        0x08 [31:8] qpn;
-        /// Vendor, low part.
-        0x08 [7:0] vendor_id_l;
-        /// Service that was asked for.
-        0x0c (u64) service_id;
-        /// Key of its datagrams.
-        0x14 [31:0] q_key;
-        /// Details that `status` asks for.
-        0x18 ([u8; 72]) additional_information;
-        /// Private data of the user.
-        0x60 ([u8; 136]) private_data;
+        0x00 [31:0] request_id "Number of the question.";
+        0x04 [31:24] status
+            "0 here it is, 1 no such service, 2 refused by it, 3 no queue pair, 4 ask elsewhere, 5 \
+             version not supported.";
+        0x04 [23:16] additional_information_length "Bytes of `additional_information` that count.";
+        0x04 [15:0] vendor_id_h "Vendor of enhanced connection establishment, high part.";
+        0x08 [31:8] qpn "The queue pair.";
+        0x08 [7:0] vendor_id_l "Vendor, low part.";
+        0x0c (u64) service_id "Service that was asked for.";
+        0x14 [31:0] q_key "Key of its datagrams.";
+        0x18 ([u8; 72]) additional_information "Details that `status` asks for.";
+        0x60 ([u8; 136]) private_data "Private data of the user.";
     }
 
     /// Header of `rdma_cm` before the private data of requests, 36 bytes: IP addresses and port.
     pub struct CmaHeader [0x24] {
-        /// Version of this header: 0.
-        0x00 [31:24] cma_version;
-        /// 4 or 6.
-        0x00 [23:20] ip_version;
-        /// The sender's port.
-        0x00 [15:0] port;
-        /// The sender; an IPv4 address stands in the last four bytes.
-        0x04 ([u8; 16]) source;
-        /// The receiver.
-        0x14 ([u8; 16]) destination;
+        0x00 [31:24] cma_version "Version of this header: 0.";
+        0x00 [23:20] ip_version "4 or 6.";
+        0x00 [15:0] port "The sender's port.";
+        0x04 ([u8; 16]) source "The sender; an IPv4 address stands in the last four bytes.";
+        0x14 ([u8; 16]) destination "The receiver.";
     }
 }

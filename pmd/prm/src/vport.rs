@@ -9,68 +9,44 @@ use crate::layout::{bits, values};
 layout! {
     /// NIC vport context, 256 bytes; the address list follows it.
     pub struct NicVportContext [0x100] {
-        /// Several priorities on one send queue (DPDK).
-        0x00 [31] multi_prio_sq;
-        /// Headers that a send WQE must carry inline: 0 none, 1 L2, 2 IP, 3 TCP/UDP.
-        0x00 [26:24] min_wqe_inline_mode;
-        /// Multicast is not looped back.
-        0x00 [2] disable_mc_local_lb;
-        /// Unicast is not looped back.
-        0x00 [1] disable_uc_local_lb;
-        /// RoCE is switched on.
-        0x00 [0] roce_en;
-        /// The next change raises a NIC vport change event.
-        0x04 [31] arm_change_event;
-        /// Changes that raise the event: MTU 16, promiscuous 8, VLAN 4, multicast 2, unicast 1.
-        0x04 [4:0] event_on;
-        /// How the affiliated function is named.
-        0x08 [31] vhca_id_type;
-        /// Affiliation criteria of multi-port RoCE.
-        0x08 [19:16] affiliation_criteria;
-        /// Function that this vport is affiliated with.
-        0x08 [15:0] affiliated_vhca_id;
-        /// Socket-direct group that the vport belongs to, 0 for none (Linux 6.12).
-        0x20 [30:28] sd_group;
-        /// Largest frame in bytes, Ethernet header included.
-        0x24 [15:0] mtu;
-        /// GUID that all functions of a board share.
-        0x28 (u64) system_image_guid;
-        /// GUID of the port.
-        0x30 (u64) port_guid;
-        /// GUID of this function.
-        0x38 (u64) node_guid;
-        /// Packets with a wrong Q_Key.
-        0x68 [31:16] qkey_violation_counter;
-        /// Every unicast frame is received.
-        0xf0 [31] promisc_uc;
-        /// Every multicast frame is received.
-        0xf0 [30] promisc_mc;
-        /// Every frame of the port is received.
-        0xf0 [29] promisc_all;
-        /// Kind of entries in the list: 0 unicast MACs, 1 multicast MACs, 2 VLANs.
-        0xf0 [26:24] allowed_list_type;
-        /// Number of entries in the list.
-        0xf0 [11:0] allowed_list_size;
-        /// Two zero bytes and the six bytes of the permanent MAC address.
-        0xf4 ([u8; 8]) permanent_address;
+        0x00 [31] multi_prio_sq "Several priorities on one send queue (DPDK).";
+        0x00 [26:24] min_wqe_inline_mode
+            "Headers that a send WQE must carry inline: 0 none, 1 L2, 2 IP, 3 TCP/UDP.";
+        0x00 [2] disable_mc_local_lb "Multicast is not looped back.";
+        0x00 [1] disable_uc_local_lb "Unicast is not looped back.";
+        0x00 [0] roce_en "RoCE is switched on.";
+        0x04 [31] arm_change_event "The next change raises a NIC vport change event.";
+        0x04 [4:0] event_on
+            "Changes that raise the event: MTU 16, promiscuous 8, VLAN 4, multicast 2, unicast 1.";
+        0x08 [31] vhca_id_type "How the affiliated function is named.";
+        0x08 [19:16] affiliation_criteria "Affiliation criteria of multi-port RoCE.";
+        0x08 [15:0] affiliated_vhca_id "Function that this vport is affiliated with.";
+        0x20 [30:28] sd_group
+            "Socket-direct group that the vport belongs to, 0 for none (Linux 6.12).";
+        0x24 [15:0] mtu "Largest frame in bytes, Ethernet header included.";
+        0x28 (u64) system_image_guid "GUID that all functions of a board share.";
+        0x30 (u64) port_guid "GUID of the port.";
+        0x38 (u64) node_guid "GUID of this function.";
+        0x68 [31:16] qkey_violation_counter "Packets with a wrong Q_Key.";
+        0xf0 [31] promisc_uc "Every unicast frame is received.";
+        0xf0 [30] promisc_mc "Every multicast frame is received.";
+        0xf0 [29] promisc_all "Every frame of the port is received.";
+        0xf0 [26:24] allowed_list_type
+            "Kind of entries in the list: 0 unicast MACs, 1 multicast MACs, 2 VLANs.";
+        0xf0 [11:0] allowed_list_size "Number of entries in the list.";
+        0xf4 ([u8; 8]) permanent_address
+            "Two zero bytes and the six bytes of the permanent MAC address.";
     }
 
     /// RoCE address table entry, 32 bytes. All zero means no entry.
     pub struct RoceAddress [0x20] {
-        /// GID; an IPv4 address stands in IPv4-mapped form.
-        0x00 ([u8; 16]) source_l3_address;
-        /// Frames carry a VLAN tag with `vlan_id`.
-        0x10 [28] vlan_valid;
-        /// VLAN id that frames carry.
-        0x10 [27:16] vlan_id;
-        /// First two bytes of the source MAC.
-        0x10 [15:0] source_mac_47_32;
-        /// Last four bytes of the source MAC.
-        0x14 [31:0] source_mac_31_0;
-        /// Kind of the address: 0 IPv4, 1 IPv6.
-        0x18 [11:8] roce_l3_type;
-        /// RoCE version: 0 v1, 1 v1.5, 2 v2.
-        0x18 [7:0] roce_version;
+        0x00 ([u8; 16]) source_l3_address "GID; an IPv4 address stands in IPv4-mapped form.";
+        0x10 [28] vlan_valid "Frames carry a VLAN tag with `vlan_id`.";
+        0x10 [27:16] vlan_id "VLAN id that frames carry.";
+        0x10 [15:0] source_mac_47_32 "First two bytes of the source MAC.";
+        0x14 [31:0] source_mac_31_0 "Last four bytes of the source MAC.";
+        0x18 [11:8] roce_l3_type "Kind of the address: 0 IPv4, 1 IPv6.";
+        0x18 [7:0] roce_version "RoCE version: 0 v1, 1 v1.5, 2 v2.";
     }
 }
 

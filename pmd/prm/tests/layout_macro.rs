@@ -8,26 +8,18 @@ use ferrocx_prm::{Hexdump, layout};
 layout! {
     /// One of each kind of field.
     pub struct Sample [0x20] {
-        /// The top bit of a word.
-        0x00 [31] top;
-        /// A field across a byte boundary.
-        0x00 [18:13] middle;
-        /// The lowest bit of a word.
-        0x00 [0] low;
-        /// A whole word.
-        0x04 [31:0] word;
-        /// Eight bytes that do not start at a multiple of eight.
-        0x0c (u64) address;
-        /// Bytes.
-        0x14 ([u8; 4]) bytes;
-        /// Another layout.
-        0x18 (Inner) inner;
+        0x00 [31] top "The top bit of a word.";
+        0x00 [18:13] middle "A field across a byte boundary.";
+        0x00 [0] low "The lowest bit of a word.";
+        0x04 [31:0] word "A whole word.";
+        0x0c (u64) address "Eight bytes that do not start at a multiple of eight.";
+        0x14 ([u8; 4]) bytes "Bytes.";
+        0x18 (Inner) inner "Another layout.";
     }
 
     /// Embedded in [`Sample`].
     pub struct Inner [0x8] {
-        /// A field in the second word.
-        0x04 [15:4] number;
+        0x04 [15:4] number "A field in the second word.";
     }
 }
 

@@ -1,5 +1,7 @@
 //! Mailboxes: chains of 512-byte blocks for inputs and outputs that do not fit the queue entry.
 
+use std::ops::Range;
+
 use ferrocx_bus::{BusError, DmaBuf};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::{
@@ -60,56 +62,33 @@ pub(super) fn first_iova(chain: &Chain) -> u64 {
     chain.first().map_or(0, DmaBuf::iova)
 }
 
-/// Writes what follows the inline bytes of an input, which is `head` followed by `tail`.
-pub(super) fn write(chain: &Chain, head: &[u8], tail: &[u8]) {
-    let mut position = 0;
-    for part in [head, tail] {
-        for (at, piece) in pieces(position, part.len()) {
-            if at >= INLINE_BYTES {
-                let from = at - position;
-                let (block, offset) = place(at);
-                chain[block].copy_in(offset, &part[from..from + piece]);
-            }
-        }
-        position += part.len();
+/// Writes what follows the inline bytes of an input, which is two parts, one behind the other.
+pub(super) fn write(chain: &Chain, parts: [&[u8]; 2]) {
+    for (block, offset, part, range) in pieces(parts.map(<[u8]>::len)) {
+        chain[block].copy_in(offset, &parts[part][range]);
     }
 }
 
-/// Reads what follows the inline bytes of an output into `head` and then `tail`.
-pub(super) fn read(chain: &Chain, head: &mut [u8], tail: &mut [u8]) {
-    let mut position = 0;
-    for part in [head, tail] {
-        for (at, piece) in pieces(position, part.len()) {
-            if at >= INLINE_BYTES {
-                let from = at - position;
-                let (block, offset) = place(at);
-                chain[block].copy_out(offset, &mut part[from..from + piece]);
-            }
-        }
-        position += part.len();
+/// Reads what follows the inline bytes of an output into two parts, one behind the other.
+pub(super) fn read(chain: &Chain, parts: [&mut [u8]; 2]) {
+    for (block, offset, part, range) in pieces([parts[0].len(), parts[1].len()]) {
+        chain[block].copy_out(offset, &mut parts[part][range]);
     }
 }
 
-/// Block and offset of byte `at` of a command, for bytes behind the inline part.
-fn place(at: usize) -> (usize, usize) {
-    let behind = at - INLINE_BYTES;
-    (behind / MAILBOX_DATA_BYTES, behind % MAILBOX_DATA_BYTES)
-}
-
-/// Cuts `start..start + len` at the end of the inline part and at every block boundary; yields
-/// position and length of each piece.
-fn pieces(start: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
-    let end = start + len;
-    let mut at = start;
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let boundary =
-            if at < INLINE_BYTES { INLINE_BYTES } else { at + MAILBOX_DATA_BYTES - place(at).1 };
-        let piece = (at, boundary.min(end) - at);
-        at += piece.1;
-        Some(piece)
+/// Cuts two parts, one behind the other, at the end of the inline bytes and at every block's;
+/// yields block, offset in it, part and range of that for each piece behind the inline bytes.
+fn pieces(lens: [usize; 2]) -> impl Iterator<Item = (usize, usize, usize, Range<usize>)> {
+    [0, lens[0]].into_iter().enumerate().flat_map(move |(part, start)| {
+        let mut at = start.max(INLINE_BYTES);
+        std::iter::from_fn(move || {
+            let left = (start + lens[part]).checked_sub(at).filter(|left| *left > 0)?;
+            let behind = at - INLINE_BYTES;
+            let (block, offset) = (behind / MAILBOX_DATA_BYTES, behind % MAILBOX_DATA_BYTES);
+            let range = at - start..at - start + left.min(MAILBOX_DATA_BYTES - offset);
+            at += range.len();
+            Some((block, offset, part, range))
+        })
     })
 }
 
@@ -119,12 +98,13 @@ mod tests {
 
     #[test]
     fn pieces_are_cut_at_the_inline_part_and_at_blocks() {
-        assert_eq!(pieces(0, 16).collect::<Vec<_>>(), [(0, 16)]);
-        assert_eq!(pieces(0, 17).collect::<Vec<_>>(), [(0, 16), (16, 1)]);
-        assert_eq!(pieces(0, 528).collect::<Vec<_>>(), [(0, 16), (16, 512)]);
-        assert_eq!(pieces(0, 529).collect::<Vec<_>>(), [(0, 16), (16, 512), (528, 1)]);
-        assert_eq!(pieces(0x110, 8).collect::<Vec<_>>(), [(0x110, 8)]);
-        assert_eq!(pieces(0x20c, 8).collect::<Vec<_>>(), [(0x20c, 4), (0x210, 4)]);
-        assert_eq!(pieces(5, 0).count(), 0);
+        assert_eq!(pieces([16, 0]).count(), 0);
+        assert_eq!(pieces([17, 0]).collect::<Vec<_>>(), [(0, 0, 0, 16..17)]);
+        assert_eq!(pieces([16, 512]).collect::<Vec<_>>(), [(0, 0, 1, 0..512)]);
+        assert_eq!(pieces([8, 521]).collect::<Vec<_>>(), [(0, 0, 1, 8..520), (1, 0, 1, 520..521)]);
+        assert_eq!(
+            pieces([0x20c, 8]).collect::<Vec<_>>(),
+            [(0, 0, 0, 16..0x20c), (0, 0x1fc, 1, 0..4), (1, 0, 1, 4..8)]
+        );
     }
 }

@@ -7,7 +7,7 @@
 //! | what happens | what is done |
 //! |---|---|
 //! | the device answers | output copied, slot and mailboxes reused |
-//! | the device asks for pages meanwhile | served from [`CommandChannel::wait`]'s callback, in the page slot |
+//! | the device asks for pages meanwhile | served between two looks, in the page slot |
 //! | no answer in time | the slot and its mailboxes stay reserved: a late answer does no harm |
 //! | the device is dead (all ones, disabled, starting again) | [`CommandError::Dead`] at once |
 //!
@@ -21,9 +21,7 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, BusError, DmaBuf};
 use ferrocx_prm::Layout;
-use ferrocx_prm::cmd::{
-    CommandEntry, INLINE_BYTES, InputHeader, Opcode, PAGE_BYTES, TRANSPORT_PCIE,
-};
+use ferrocx_prm::cmd::{CommandEntry, INLINE_BYTES, Opcode, PAGE_BYTES, TRANSPORT_PCIE};
 use ferrocx_prm::init_seg::offset;
 use ferrocx_prm::layout::Bits;
 use ferrocx_prm::syndrome::DeliveryStatus;
@@ -52,8 +50,8 @@ pub(crate) struct CommandChannel {
     /// Commands that were never answered.
     stuck: Vec<Pending>,
     timeout: Duration,
-    /// The queue's address as the registers showed it once the device was ready.
-    shown: Option<u64>,
+    /// The queue's address as the registers showed it once the device had answered through it.
+    pub(crate) shown: Option<u64>,
 }
 
 /// A command that the device works on.
@@ -65,6 +63,16 @@ pub(crate) struct Pending {
     input: Chain,
     output: Chain,
     started: Instant,
+    /// When to look for signs of death next.
+    probe_at: Instant,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    Answered,
+    TimedOut,
+    Dead(DeadDevice),
 }
 
 /// Which slot a command goes to.
@@ -102,11 +110,6 @@ impl CommandChannel {
         self.shown = Some(health::queue_shown(self.bar.as_ref()));
     }
 
-    /// What [`CommandChannel::remember_queue`] found.
-    pub(crate) fn queue_shown(&self) -> Option<u64> {
-        self.shown
-    }
-
     /// Whether some command was never answered: the device may still write to its mailboxes.
     pub(crate) fn has_stuck(&self) -> bool {
         !self.stuck.is_empty()
@@ -130,11 +133,11 @@ impl CommandChannel {
         &mut self,
         memory: &Memory,
         lane: Lane,
+        opcode: Opcode,
         head: &[u8],
         tail: &[u8],
         out_len: usize,
     ) -> Result<Pending, CommandError> {
-        let opcode = opcode_of(head);
         let object = Object::of(opcode, head);
         let slot =
             self.free_slot(lane).ok_or(CommandError::NoSlot { opcode, slots: self.slots - 1 })?;
@@ -143,45 +146,35 @@ impl CommandChannel {
         let refuse = |source| CommandError::Memory { opcode, source };
         let input = self.mailboxes.chain(memory, in_len, token).map_err(refuse)?;
         let output = self.mailboxes.chain(memory, out_len, token).map_err(refuse)?;
-        mailbox::write(&input, head, tail);
+        mailbox::write(&input, [head, tail]);
         tracing::trace!(%opcode, slot, in_len, out_len, "command posted");
         let entry = entry(head, in_len, &input, out_len, &output, token);
         self.write_entry(slot, &entry);
         self.bar.write_be32(offset::COMMAND_DOORBELL, 1 << slot);
-        Ok(Pending { slot, opcode, object, input, output, started: Instant::now() })
+        let started = Instant::now();
+        let probe_at = started + PROBE_INTERVAL;
+        Ok(Pending { slot, opcode, object, input, output, started, probe_at })
     }
 
-    /// Waits until `pending` is answered, and copies the answer to `head` and `tail`.
-    ///
-    /// `idle` runs in each turn: it lets the device make progress and serves page requests. It
-    /// may post commands to the page lane of this channel.
-    pub(crate) fn wait(
-        this: &mut dyn Waiter,
-        pending: Pending,
-        head: &mut [u8],
-        tail: &mut [u8],
-    ) -> Result<(), CommandError> {
-        let mut next_probe = pending.started + PROBE_INTERVAL;
-        loop {
-            if this.channel().answered(&pending) {
-                return this.channel().collect(pending, head, tail);
-            }
-            let now = Instant::now();
-            if now >= next_probe {
-                next_probe = now + PROBE_INTERVAL;
-                let channel = this.channel();
-                if let Some(cause) = health::probe(channel.bar.as_ref(), channel.shown) {
-                    return Err(channel.abandon(pending, Some(cause)));
-                }
-                if now - pending.started >= channel.timeout {
-                    // Look once more: this thread may have slept for longer than the limit.
-                    if !channel.answered(&pending) {
-                        return Err(channel.abandon(pending, None));
-                    }
-                }
-            }
-            this.idle();
+    /// Looks whether a command has ended. The caller does something useful between two looks: it
+    /// lets the device make progress, serves page requests, may post to the page lane.
+    pub(crate) fn look(&self, pending: &mut Pending) -> Option<End> {
+        if self.answered(pending) {
+            return Some(End::Answered);
         }
+        let now = Instant::now();
+        if now < pending.probe_at {
+            return None;
+        }
+        pending.probe_at = now + PROBE_INTERVAL;
+        if let Some(cause) = health::probe(self.bar.as_ref(), self.shown) {
+            return Some(End::Dead(cause));
+        }
+        if now - pending.started < self.timeout {
+            return None;
+        }
+        // Look once more: this thread may have slept for longer than the limit.
+        Some(if self.answered(pending) { End::Answered } else { End::TimedOut })
     }
 
     /// Whether the device has given the slot back.
@@ -190,41 +183,39 @@ impl CommandChannel {
         OWNERSHIP.get(self.queue.load_acquire_be32(at)) == 0
     }
 
-    /// Copies an answer out and checks both layers of status.
-    fn collect(
+    /// Copies an answer to `head` and `tail` and checks the delivery. The slot and the mailboxes of
+    /// a command without an answer stay reserved.
+    pub(crate) fn finish(
         &mut self,
         pending: Pending,
+        end: End,
         head: &mut [u8],
         tail: &mut [u8],
     ) -> Result<(), CommandError> {
-        let mut bytes = [0; CommandEntry::SIZE_BYTES];
-        self.queue.copy_out(self.entry_offset(pending.slot), &mut bytes);
-        let entry = CommandEntry(bytes);
-        let inline = entry.command_output_inline_data();
-        let head_part = head.len().min(INLINE_BYTES);
-        head[..head_part].copy_from_slice(&inline[..head_part]);
-        let tail_part = tail.len().min(INLINE_BYTES - head_part);
-        tail[..tail_part].copy_from_slice(&inline[head_part..head_part + tail_part]);
-        mailbox::read(&pending.output, head, tail);
-        self.mailboxes.give(pending.input);
-        self.mailboxes.give(pending.output);
-        let status = DeliveryStatus(entry.status() as u8);
-        if status != DeliveryStatus::OK {
-            let (opcode, object) = (pending.opcode, pending.object);
-            return Err(CommandError::Delivery { opcode, status, object });
-        }
-        Ok(())
-    }
-
-    /// Gives up on a command; its slot and mailboxes stay reserved.
-    fn abandon(&mut self, pending: Pending, cause: Option<DeadDevice>) -> CommandError {
         let Pending { slot, opcode, object, started, .. } = pending;
+        if let End::Answered = end {
+            let mut bytes = [0; CommandEntry::SIZE_BYTES];
+            self.queue.copy_out(self.entry_offset(slot), &mut bytes);
+            let entry = CommandEntry(bytes);
+            let inline = entry.command_output_inline_data();
+            let head_part = head.len().min(INLINE_BYTES);
+            head[..head_part].copy_from_slice(&inline[..head_part]);
+            let tail_part = tail.len().min(INLINE_BYTES - head_part);
+            tail[..tail_part].copy_from_slice(&inline[head_part..head_part + tail_part]);
+            mailbox::read(&pending.output, [head, tail]);
+            self.mailboxes.give(pending.input);
+            self.mailboxes.give(pending.output);
+            return match DeliveryStatus(entry.status() as u8) {
+                DeliveryStatus::OK => Ok(()),
+                status => Err(CommandError::Delivery { opcode, status, object }),
+            };
+        }
         tracing::error!(%opcode, slot, "command abandoned, its memory stays reserved");
         self.stuck.push(pending);
-        match cause {
-            Some(cause) => CommandError::Dead { opcode, cause, object },
-            None => CommandError::Timeout { opcode, slot, waited: started.elapsed(), object },
-        }
+        Err(match end {
+            End::Dead(cause) => CommandError::Dead { opcode, cause, object },
+            _ => CommandError::Timeout { opcode, slot, waited: started.elapsed(), object },
+        })
     }
 
     /// The lowest slot that no unanswered command holds. Takes back slots answered late.
@@ -266,19 +257,6 @@ impl CommandChannel {
         let word = u32::from_be_bytes([last[0], last[1], last[2], last[3]]);
         self.queue.store_release_be32(at + OWNERSHIP.offset, word);
     }
-}
-
-/// Who waits for a command: holds the channel, and keeps the device going meanwhile.
-pub(crate) trait Waiter {
-    /// The channel that the command was posted to.
-    fn channel(&mut self) -> &mut CommandChannel;
-    /// One turn of waiting.
-    fn idle(&mut self);
-}
-
-/// The opcode in an input's header.
-fn opcode_of(input: &[u8]) -> Opcode {
-    InputHeader::read_from(input).map_or(Opcode(0), |header| Opcode(header.opcode() as u16))
 }
 
 /// Builds a queue entry, signed and owned by the device.

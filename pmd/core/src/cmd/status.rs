@@ -23,7 +23,6 @@ impl Object {
     /// Commands that create something name the object they build on: a PD or a CQ.
     ///
     /// # Source
-    ///
     /// Input layouts of reference 4.2.
     #[must_use]
     pub fn of(opcode: Opcode, input: &[u8]) -> Option<Self> {
@@ -193,7 +192,6 @@ impl CommandError {
 /// How the driver knows that a device is dead.
 ///
 /// # Source
-///
 /// Fatal sensors of reference 1.2 and 3.8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]

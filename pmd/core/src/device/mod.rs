@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use ferrocx_bus::{Bar, Ring, Transport};
-use ferrocx_mempool::Pool;
-use ferrocx_prm::Layout;
+use ferrocx_bus::{Bar, Transport};
+use ferrocx_mempool::{Pool, RegionConfig};
 use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::objects::{AllocPd, AllocTransportDomain, AllocUar};
 use ferrocx_prm::cmd::port::QueryVportCounter;
+use ferrocx_prm::cmd::tir::CreateTis;
 use ferrocx_prm::eqc::Eqc;
-use ferrocx_prm::eqe::Eqe;
 use ferrocx_prm::tirc::Tisc;
 
 use crate::bringup::{self, Caps, FirmwareVersion, Stage};
-use crate::cmd::{CommandChannel, CommandError, DeadDevice};
+use crate::cmd::{CommandError, DeadDevice};
 use crate::config::{Checked, DeviceConfig, KeyMode, MAX_DESCRIPTORS, MIN_DESCRIPTORS};
 use crate::control::Control;
-use crate::eq::{self, EqRing, Event};
+use crate::eq::{self, Event};
 use crate::error::DeviceError;
 use crate::flow::tables::{Steering, TableSetup};
 use crate::health::{HealthMonitor, HealthReport};
-use crate::keys::{Keys, RegionKeys, Registrations, destroy_mkeys};
+use crate::keys::{Keys, RegionKeys, Registrations};
 use crate::link::{LinkState, MacAddr, Port};
 use crate::memory::Memory;
 use crate::objects::Kind;
@@ -85,25 +85,31 @@ pub struct Limits {
     pub min_inline_bytes: u16,
 }
 
-/// What all handles of a device share.
+/// What bring-up found and made, which stays as it is.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    bar: Arc<dyn Bar>,
-    transport: Arc<dyn Transport>,
-    control: Mutex<Control>,
-    memory: Arc<Memory>,
-    pub(crate) checked: Checked,
-    pub(crate) caps: Caps,
-    info: DeviceInfo,
+pub(crate) struct Made {
+    pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
-    keys: Keys,
-    registrations: Mutex<Registrations>,
+    pub(crate) caps: Caps,
+    pub(crate) keys: Keys,
     pub(crate) pd: u32,
     pub(crate) transport_domain: u32,
     pub(crate) tisn: u32,
     /// UAR page of the event queue and the CQs.
     pub(crate) uar_page: u32,
     pub(crate) eqn: u8,
+}
+
+/// What all handles of a device share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) bar: Arc<dyn Bar>,
+    transport: Arc<dyn Transport>,
+    control: Mutex<Control>,
+    memory: Arc<Memory>,
+    pub(crate) checked: Checked,
+    pub(crate) made: Made,
+    registrations: Mutex<Registrations>,
     health: Mutex<HealthMonitor>,
     pub(crate) steering: Mutex<Steering>,
     pub(crate) port: Mutex<Port>,
@@ -125,14 +131,10 @@ impl Inner {
         lock(&self.control)
     }
 
-    pub(crate) fn bar(&self) -> &Arc<dyn Bar> {
-        &self.bar
-    }
-
     /// What the flow tables are made by.
     pub(crate) fn table_setup(&self) -> TableSetup<'_> {
         let log_rules = self.checked.log_flow_rules;
-        TableSetup { caps: &self.caps.nic_receive, log_rules }
+        TableSetup { caps: &self.made.caps.nic_receive, log_rules }
     }
 
     /// Whether the device's objects vanished by a reset.
@@ -144,7 +146,7 @@ impl Inner {
     fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
         lock(&self.registrations).get(pool).ok_or_else(|| DeviceError::PoolNotRegistered {
             pool: pool.name().to_owned(),
-            device: self.info.name.clone(),
+            device: self.made.info.name.clone(),
         })
     }
 
@@ -157,14 +159,14 @@ impl Inner {
         let mut registrations = lock(&self.registrations);
         // Served once more, then never again; its memory is kept until the device let go of it.
         control.serve();
-        let eq = control.take_eq();
+        let eq = control.eq.take();
         let objects = self.destroy_objects(&mut control, &registrations);
         if let Err(error) = &objects {
             tracing::error!(%error, "objects of the device were not destroyed");
         }
         let timeout = self.checked.config.reset_timeout;
         let result = bringup::teardown(&mut control, Stage::Initialised, timeout);
-        if result.is_err() && control.channel().is_none() {
+        if result.is_err() && control.channel.is_none() {
             // Not even a reset helped: the device may still reach the pools.
             registrations.leak();
             std::mem::forget(eq);
@@ -180,23 +182,23 @@ impl Inner {
         control: &mut Control,
         registrations: &Registrations,
     ) -> Result<(), CommandError> {
-        if self.objects_are_gone() {
-            return Ok(());
-        }
+        let made = &self.made;
         lock(&self.steering).destroy(control)?;
-        control.destroy(Kind::Tis, self.tisn)?;
-        destroy_mkeys(control, &self.keys, registrations)?;
-        control.destroy(Kind::TransportDomain, self.transport_domain)?;
-        control.destroy(Kind::Pd, self.pd)?;
-        control.destroy(Kind::Eq, u32::from(self.eqn))?;
-        control.destroy(Kind::Uar, self.uar_page)
+        control.destroy(Kind::Tis, made.tisn)?;
+        for index in registrations.mkeys().chain(made.keys.mkey_index) {
+            control.destroy(Kind::Mkey, index)?;
+        }
+        control.destroy(Kind::TransportDomain, made.transport_domain)?;
+        control.destroy(Kind::Pd, made.pd)?;
+        control.destroy(Kind::Eq, u32::from(made.eqn))?;
+        control.destroy(Kind::Uar, made.uar_page)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Err(error) = self.tear_down() {
-            tracing::error!(device = %self.info.name, %error, "teardown");
+            tracing::error!(device = %self.made.info.name, %error, "teardown");
         }
     }
 }
@@ -221,7 +223,6 @@ impl Device {
     /// [`Device::key_mode`]. The link comes up by itself; see [`Device::link`].
     ///
     /// # Errors
-    ///
     /// [`DeviceError`] with the step that failed. Everything done so far is undone first: nothing
     /// stays mapped, and the firmware keeps no page.
     pub fn open(transport: Arc<dyn Transport>, config: &DeviceConfig) -> Result<Self, DeviceError> {
@@ -231,30 +232,54 @@ impl Device {
             let (name, vendor, device) = (identity.name, identity.vendor, identity.device);
             return Err(DeviceError::UnknownDevice { name, vendor, device });
         };
-        let node = config.numa_node.or(identity.numa_node);
-        let memory =
-            Arc::new(Memory::new(transport.dma(), config.page, node, config.shared_memory)?);
+        let region = RegionConfig {
+            page: config.page,
+            numa_node: config.numa_node.or(identity.numa_node),
+            shared: config.shared_memory,
+            ..RegionConfig::default()
+        };
+        let memory = Arc::new(Memory::new(transport.dma(), region)?);
         let mut control = Control::new(Arc::clone(&transport), Arc::clone(&memory));
-        let mut opening = Opening { stage: Stage::Closed, is_vf: known.is_vf, checked };
-        match opening.run(&mut control) {
-            Ok(parts) => {
+        let mut stage = Stage::Closed;
+        let made = bringup::bring_up(&mut control, &checked, known.is_vf, &mut stage).and_then(
+            |(firmware, caps)| {
                 let info = DeviceInfo {
                     name: identity.name,
                     model: known.name,
                     is_vf: known.is_vf,
                     numa_node: identity.numa_node,
                     transport: transport.name(),
-                    firmware: parts.firmware,
-                    permanent_mac: parts.port.permanent_mac(),
+                    firmware,
+                    permanent_mac: MacAddr::default(),
                 };
-                let inner = parts.into_inner(control, memory, info, opening.checked);
+                Made::make(&mut control, &checked, info, caps)
+            },
+        );
+        match made {
+            Ok((made, port)) => {
+                let shown = control.channel_mut().shown;
+                let health = HealthMonitor::new(config.health_interval, shown);
+                let inner = Inner {
+                    bar: Arc::clone(&control.bar),
+                    transport,
+                    gone: Arc::clone(&control.gone),
+                    control: Mutex::new(control),
+                    memory,
+                    checked,
+                    made,
+                    registrations: Mutex::default(),
+                    health: Mutex::new(health),
+                    steering: Mutex::default(),
+                    port: Mutex::new(port),
+                    shared: Mutex::default(),
+                    torn_down: AtomicBool::new(false),
+                };
                 Ok(Self { inner: Arc::new(inner) })
             }
             Err(error) => {
-                let timeout = opening.checked.config.reset_timeout;
                 // TEARDOWN_HCA and the reset behind it end objects that were made already.
-                drop(control.take_eq());
-                if let Err(also) = bringup::teardown(&mut control, opening.stage, timeout) {
+                control.eq = None;
+                if let Err(also) = bringup::teardown(&mut control, stage, config.reset_timeout) {
                     tracing::warn!(error = %also, "while undoing a failed bring-up");
                 }
                 Err(error)
@@ -265,19 +290,19 @@ impl Device {
     /// What the device is.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
-        &self.inner.info
+        &self.inner.made.info
     }
 
     /// What the device allows.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.inner.limits
+        self.inner.made.limits
     }
 
     /// How buffers are addressed.
     #[must_use]
     pub fn key_mode(&self) -> KeyMode {
-        self.inner.keys.mode()
+        self.inner.made.keys.mode
     }
 
     /// Lets the device reach a pool's buffers: maps its region, makes a key where needed, and
@@ -288,13 +313,11 @@ impl Device {
     /// [`Device::unregister_pool`] failed is registered anew, once what is left of it can be ended.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Bus`] if the region cannot be mapped, [`DeviceError::Command`] if the key is
     /// refused, [`DeviceError::Mempool`] if buffers of an unstamped pool are in use.
     pub fn register_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
-        let gone = self.inner.objects_are_gone();
-        lock(&self.inner.registrations).add(&mut control, gone, &self.inner.keys, pool)
+        lock(&self.inner.registrations).add(&mut control, &self.inner.made.keys, pool)
     }
 
     /// Ends the device's reach into a pool's buffers: takes the stamp back, and with the last pool
@@ -303,7 +326,6 @@ impl Device {
     /// has let go). A pool that is not registered is none of its business: `Ok`.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::InUse`] while queues live that may name the region: receive queues that were
     /// made with the pool, and every send queue made since it was registered.
     /// [`DeviceError::Mempool`] while packets of the pool are out: with the caller or in a cache,
@@ -312,8 +334,7 @@ impl Device {
     /// [`Device::close`].
     pub fn unregister_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
-        let gone = self.inner.objects_are_gone();
-        lock(&self.inner.registrations).remove(&mut control, gone, pool)
+        lock(&self.inner.registrations).remove(&mut control, pool)
     }
 
     /// Takes a pool's [foreign](ferrocx_mempool::Mbuf::is_foreign) memory back from under whatever
@@ -326,13 +347,11 @@ impl Device {
     /// Everything else goes on. The pool may be registered again.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Config`] for a pool that is not foreign. What device or system refused: the
     /// device may then still reach the memory; try again, or [`Device::close`].
     pub fn revoke_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
-        let gone = self.inner.objects_are_gone();
-        lock(&self.inner.registrations).revoke(&mut control, gone, pool)
+        lock(&self.inner.registrations).revoke(&mut control, pool)
     }
 
     /// The oldest event that was not read by this call yet. Also serves the firmware's page
@@ -375,20 +394,11 @@ impl Device {
     }
 
     /// Counters of the vport, kept by the device.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn vport_counters(&self) -> Result<VportCounters, DeviceError> {
-        let input = QueryVportCounter::input();
-        Ok(VportCounters::read(&self.execute::<QueryVportCounter>(&input, &[], &mut [])?))
+        Ok(VportCounters::read(&self.inner.control().call(&QueryVportCounter::input())?))
     }
 
     /// Link state, as the device reports it now.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn link(&self) -> Result<LinkState, DeviceError> {
         crate::link::query(&mut self.inner.control())
     }
@@ -396,7 +406,7 @@ impl Device {
     /// Pages of 4 KiB that the firmware has.
     #[must_use]
     pub fn firmware_pages(&self) -> usize {
-        self.inner.control().lent_pages()
+        self.inner.control().pages.lent()
     }
 
     /// Carries out a command that this crate has no method for.
@@ -405,7 +415,6 @@ impl Device {
     /// fixed part of the output.
     ///
     /// # Errors
-    ///
     /// [`CommandError`].
     pub fn execute<C: Command>(
         &self,
@@ -420,15 +429,14 @@ impl Device {
     /// move nothing, and the handles can only be dropped. Open the device again to go on.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Timeout`] if the reset does not end in time. Memory that the device may still
     /// own is then leaked when the handles are dropped.
     pub fn reset(&self) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
         control.set_dead(DeadDevice::WasReset);
-        let transport = Arc::clone(control.transport());
+        let transport = Arc::clone(&control.transport);
         bringup::reset_function(transport.as_ref(), self.inner.checked.config.reset_timeout)?;
-        drop(control.take_eq());
+        control.eq = None;
         control.release_memory();
         control.set_gone();
         Ok(())
@@ -437,7 +445,6 @@ impl Device {
     /// Tears the device down and says how that went.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::InUse`] while queues, rules or clones of the handle live: the device is then
     /// torn down when the last of them is dropped. Otherwise the first step that failed.
     pub fn close(self) -> Result<(), DeviceError> {
@@ -452,113 +459,30 @@ impl Device {
     }
 }
 
-/// A bring-up under way.
-struct Opening {
-    stage: Stage,
-    is_vf: bool,
-    checked: Checked,
-}
-
-/// What bring-up made.
-struct Parts {
-    firmware: FirmwareVersion,
-    caps: Caps,
-    keys: Keys,
-    pd: u32,
-    transport_domain: u32,
-    tisn: u32,
-    uar_page: u32,
-    eqn: u8,
-    port: Port,
-    limits: Limits,
-}
-
-impl Opening {
-    fn run(&mut self, control: &mut Control) -> Result<Parts, DeviceError> {
-        let firmware = bringup::start_queue(control, &self.checked)?;
-        self.stage = Stage::Queue;
-        bringup::enable(control)?;
-        self.stage = Stage::Enabled;
-        bringup::negotiate(control)?;
-        bringup::supply_boot(control)?;
-        if !self.is_vf {
-            bringup::set_host_endianness(control)?;
-        }
-        let hca = bringup::set_caps(control)?;
-        bringup::set_atomic_caps(control, &hca)?;
-        bringup::supply_init(control)?;
-        bringup::init(control)?;
-        self.stage = Stage::Initialised;
-        let caps = bringup::read_caps(control)?;
-        let uar_page = control.alloc_uar()?;
-        let eqn = create_event_queue(control, uar_page, self.checked.log_event_entries)?;
-        let pd = control.alloc_pd()?;
-        let transport_domain = control.alloc_transport_domain()?;
-        let keys = Keys::choose(control, pd, self.checked.config.key_mode)?;
+impl Made {
+    /// Makes the objects that every user of the device needs.
+    fn make(
+        control: &mut Control,
+        checked: &Checked,
+        mut info: DeviceInfo,
+        caps: Caps,
+    ) -> Result<(Self, Port), DeviceError> {
+        let uar_page = control.call(&AllocUar::input())?.uar();
+        let eqc = Eqc::zeroed().with_uar_page(uar_page);
+        let (eq, _) = control.create_eq(eqc, checked.log_event_entries, eq::event_bitmask())?;
+        let eqn = eq.eqn;
+        control.eq = Some(eq);
+        let pd = control.call(&AllocPd::input())?.pd();
+        let transport_domain = control.call(&AllocTransportDomain::input())?.transport_domain();
+        let keys = Keys::choose(control, pd, checked.config.key_mode)?;
         let tisc = Tisc::zeroed().with_transport_domain(transport_domain);
-        let tisn = control.create_tis(tisc)?;
-        let port = Port::open(control, &self.checked.config)?;
+        let tisn = control.call(&CreateTis::input().with_ctx(tisc))?.tisn();
+        let port = Port::open(control, &checked.config)?;
+        info.permanent_mac = port.permanent_mac;
         let limits = limits(&caps, &port);
-        Ok(Parts { firmware, caps, keys, pd, transport_domain, tisn, uar_page, eqn, port, limits })
+        let made = Self { info, limits, caps, keys, pd, transport_domain, tisn, uar_page, eqn };
+        Ok((made, port))
     }
-}
-
-impl Parts {
-    fn into_inner(
-        self,
-        control: Control,
-        memory: Arc<Memory>,
-        info: DeviceInfo,
-        checked: Checked,
-    ) -> Inner {
-        let bar = Arc::clone(control.bar());
-        let health = HealthMonitor::new(
-            checked.config.health_interval,
-            control.channel().and_then(CommandChannel::queue_shown),
-        );
-        let transport = Arc::clone(control.transport());
-        let gone = Arc::clone(control.gone());
-        Inner {
-            bar,
-            transport,
-            control: Mutex::new(control),
-            memory,
-            caps: self.caps,
-            info,
-            limits: self.limits,
-            keys: self.keys,
-            registrations: Mutex::default(),
-            pd: self.pd,
-            transport_domain: self.transport_domain,
-            tisn: self.tisn,
-            uar_page: self.uar_page,
-            eqn: self.eqn,
-            health: Mutex::new(health),
-            steering: Mutex::default(),
-            port: Mutex::new(self.port),
-            shared: Mutex::default(),
-            gone,
-            torn_down: AtomicBool::new(false),
-            checked,
-        }
-    }
-}
-
-/// Makes the event queue and lets the control plane poll it.
-fn create_event_queue(
-    control: &mut Control,
-    uar_page: u32,
-    log_size: u8,
-) -> Result<u8, DeviceError> {
-    let memory = Arc::clone(control.memory());
-    let buf = Arc::new(memory.alloc(Eqe::SIZE_BYTES << log_size, 4096)?);
-    eq::initialise(&buf);
-    let eqc = Eqc::zeroed().with_log_eq_size(u32::from(log_size)).with_uar_page(uar_page);
-    let eqn = control.create_eq(eqc, eq::event_bitmask(), &buf)?;
-    let ring = Ring::new(buf, 0, log_size)?;
-    let bar = Arc::clone(control.bar());
-    control.set_eq(EqRing::new(ring, log_size, eqn, bar, uar_page));
-    Ok(eqn)
 }
 
 /// Translates capabilities.
@@ -571,7 +495,7 @@ fn limits(caps: &Caps, port: &Port) -> Limits {
         min_descriptors: MIN_DESCRIPTORS,
         max_descriptors: log2(hca.log_max_wq_sz().min(hca.log_max_cq_sz())).min(MAX_DESCRIPTORS),
         max_reta: log2(hca.log_max_rqt_size().min(eth.rss_ind_tbl_cap())),
-        max_mtu: port.max_mtu(),
+        max_mtu: port.max_mtu,
         max_tso_bytes: if eth.max_lso_cap() == 0 { 0 } else { log2(eth.max_lso_cap()) },
         checksum_offload: eth.csum_cap(),
         vlan_strip: eth.vlan_cap(),

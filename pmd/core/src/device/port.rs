@@ -16,7 +16,6 @@ impl Device {
     /// Receives frames to another unicast address instead.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Conflict`] for a multicast or zero address, or what the device refused.
     pub fn set_mac(&self, mac: MacAddr) -> Result<(), DeviceError> {
         if mac.is_multicast() || mac == MacAddr::default() {
@@ -35,7 +34,6 @@ impl Device {
     /// Changes the MTU. Receive queues made before keep their `max_frame_bytes`.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Range`], or what the device refused.
     pub fn set_mtu(&self, mtu: u16) -> Result<(), DeviceError> {
         lock(&self.inner().port).set_mtu(&mut self.inner().control(), mtu)
@@ -48,19 +46,11 @@ impl Device {
     }
 
     /// Receives every frame, or only those to the port's addresses.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn set_promiscuous(&self, on: bool) -> Result<(), DeviceError> {
         self.change_port(|port| port.promiscuous = on, Port::write_promisc)
     }
 
     /// Receives every multicast frame, or only those of [`Device::set_multicast`].
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn set_all_multicast(&self, on: bool) -> Result<(), DeviceError> {
         self.change_port(|port| port.all_multicast = on, Port::write_promisc)
     }
@@ -68,7 +58,6 @@ impl Device {
     /// Chooses the multicast groups whose frames are received, instead of those before.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Conflict`] for a unicast address, [`ConfigError::Range`] for more than
     /// [`MAX_MULTICAST`](crate::MAX_MULTICAST), or what the device refused.
     pub fn set_multicast(&self, groups: &[MacAddr]) -> Result<(), DeviceError> {
@@ -89,7 +78,6 @@ impl Device {
     /// that is what `Network::join` of verbs-lite does, by IGMP and MLD.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Conflict`] for a unicast address, [`ConfigError::Range`] when all places of
     /// the device's list are taken, or what the device refused.
     pub fn join_multicast(&self, group: MacAddr) -> Result<(), DeviceError> {
@@ -107,10 +95,6 @@ impl Device {
     }
 
     /// Takes back one [`Device::join_multicast`] of the group.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn leave_multicast(&self, group: MacAddr) -> Result<(), DeviceError> {
         let leave = |port: &mut Port| {
             if let Some(at) = port.joined.iter().position(|joined| *joined == group) {
@@ -138,10 +122,6 @@ impl Device {
     }
 
     /// Switches the port on or off.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn set_link(&self, up: bool) -> Result<(), DeviceError> {
         Ok(link::set(&mut self.inner().control(), up)?)
     }

@@ -23,11 +23,9 @@ impl Device {
     /// Takes zeroed memory that the device may read and write.
     ///
     /// # Shape
-    ///
     /// `align_bytes` is a power of two up to [`ferrocx_bus::MAX_ALIGN_BYTES`].
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Bus`] without memory.
     pub fn alloc_dma(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, DeviceError> {
         Ok(self.inner().memory.alloc(len_bytes, align_bytes)?)
@@ -42,37 +40,28 @@ impl Device {
     /// Lets the device reach a region, until the mapping is dropped.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::Bus`]: no I/O addresses left, or the system's reason.
     pub fn map_region(
         &self,
         region: Arc<Region>,
         access: DmaAccess,
     ) -> Result<Arc<DmaMapping>, DeviceError> {
-        Ok(self.inner().memory.dma().map(region, access)?)
+        Ok(self.inner().memory.dma.map(region, access)?)
     }
 
     /// The general capabilities, as they were after bring-up.
     #[must_use]
     pub fn hca_cap(&self) -> &HcaCap {
-        &self.inner().caps.hca
+        &self.inner().made.caps.hca
     }
 
     /// A capability page as it is now; `kind` is one of [`ferrocx_prm::caps::cap_type`].
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn capability_page(&self, kind: u32) -> Result<[u8; CAP_PAGE_BYTES], DeviceError> {
-        bringup::query_caps(&mut self.inner().control(), kind, true)
+        bringup::query_caps(&mut self.inner().control(), kind)
     }
 
     /// The reserved L_Key: local access to all that is mapped, for queues created with `rlky`.
     /// `None` if the device has none.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn reserved_lkey(&self) -> Result<Option<u32>, CommandError> {
         let lkey = self.inner().control().reserved_lkey()?;
         Ok((lkey != 0).then_some(lkey))
@@ -87,13 +76,12 @@ impl Device {
 
     /// The interrupts of the function.
     pub(crate) fn interrupts(&self) -> Arc<dyn Interrupts> {
-        self.inner().control().transport().interrupts()
+        self.inner().transport.interrupts()
     }
 
     /// How this device reaches a pool that was registered.
     ///
     /// # Errors
-    ///
     /// [`DeviceError::PoolNotRegistered`].
     pub fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
         self.inner().region_keys(pool)
@@ -115,46 +103,45 @@ impl Device {
     /// Whose keys stand in the buffers of pools that this device stamped.
     #[must_use]
     pub fn key_domains(&self) -> KeyDomains {
-        self.inner().keys.domains()
+        self.inner().made.keys.domains
     }
 
     /// The protection domain of the port itself: Ethernet queues, and the keys of pools.
     #[must_use]
     pub fn pdn(&self) -> u32 {
-        self.inner().pd
+        self.inner().made.pd
     }
 
     /// Whether queues that carry buffers of pools are created with the right to use the reserved
     /// L_Key (`rlky`).
     #[must_use]
     pub fn uses_reserved_lkey(&self) -> bool {
-        self.inner().keys.rlky()
+        self.inner().made.keys.rlky()
     }
 
     /// The Ethernet capabilities, as they were after bring-up.
     #[must_use]
     pub fn eth_cap(&self) -> &EthCap {
-        &self.inner().caps.eth
+        &self.inner().made.caps.eth
     }
 
     /// The TIS that send queues of Ethernet frames are made with.
     #[must_use]
     pub fn tisn(&self) -> u32 {
-        self.inner().tisn
+        self.inner().made.tisn
     }
 
     /// The `min_wqe_inline_mode` that they are made with. In bytes:
     /// [`Limits::min_inline_bytes`](crate::Limits::min_inline_bytes).
     #[must_use]
     pub fn min_inline_mode(&self) -> u32 {
-        lock(&self.inner().port).min_inline_mode(&self.inner().caps.eth)
+        lock(&self.inner().port).min_inline_mode(&self.inner().made.caps.eth)
     }
 
     /// What a crate above keeps once for each device: the value that somebody holds already, or the
     /// one that `make` returns. The device does not keep it.
     ///
     /// # Errors
-    ///
     /// Those of `make`.
     pub fn shared<T: Any + Send + Sync, E>(
         &self,
@@ -180,7 +167,6 @@ impl Device {
 
     /// Lets the device make progress; called in each turn of a control-path wait loop.
     pub fn relax(&self) {
-        let transport = Arc::clone(self.inner().control().transport());
-        transport.relax();
+        self.inner().transport.relax();
     }
 }

@@ -4,9 +4,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ferrocx_prm::flow::FlowMatchLyr24;
 
-use super::tables::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::error::ConfigError;
 use crate::link::MacAddr;
+
+/// Ethertypes. Source: IEEE 802 numbers.
+const ETHERTYPE_IPV4: u32 = 0x0800;
+const ETHERTYPE_IPV6: u32 = 0x86dd;
+/// IP protocols. Source: IANA protocol numbers.
+pub(super) const PROTOCOL_TCP: u8 = 6;
+pub(super) const PROTOCOL_UDP: u8 = 17;
 
 /// A value of which only the bits of the mask are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +100,7 @@ impl FlowMatch {
             return conflict("ipv4 and ipv6 imply the ethertype; leave the ethertype out");
         }
         let ports = self.source_port.is_some() || self.destination_port.is_some();
-        let protocol = self.ip_protocol.map(u32::from);
-        if ports && !matches!(protocol, Some(PROTOCOL_TCP | PROTOCOL_UDP)) {
+        if ports && !matches!(self.ip_protocol, Some(PROTOCOL_TCP | PROTOCOL_UDP)) {
             return conflict("a rule with ports needs ip_protocol 6 (TCP) or 17 (UDP); set it");
         }
         let mask = self.part(true, by_version);
@@ -111,30 +116,43 @@ impl FlowMatch {
         fn side<T: Copy>(masked: Masked<T>, mask: bool) -> T {
             if mask { masked.mask } else { masked.value }
         }
+        let number = |value: u32, ones: u32| if mask { ones } else { value };
         let mut out = FlowMatchLyr24::zeroed();
         if let Some(mac) = self.source_mac {
-            let [a, b, c, d, e, f] = side(mac, mask).0;
-            out = out
-                .with_smac_47_16(u32::from_be_bytes([a, b, c, d]))
-                .with_smac_15_0(u32::from_be_bytes([0, 0, e, f]));
+            let (high, low) = side(mac, mask).words();
+            out = out.with_smac_47_16(high).with_smac_15_0(low);
         }
         if let Some(mac) = self.destination_mac {
-            let [a, b, c, d, e, f] = side(mac, mask).0;
-            out = out
-                .with_dmac_47_16(u32::from_be_bytes([a, b, c, d]))
-                .with_dmac_15_0(u32::from_be_bytes([0, 0, e, f]));
+            let (high, low) = side(mac, mask).words();
+            out = out.with_dmac_47_16(high).with_dmac_15_0(low);
         }
         if let Some(ethertype) = self.ethertype {
-            out = out.with_ethertype(if mask { 0xffff } else { ethertype.into() });
+            out = out.with_ethertype(number(ethertype.into(), 0xffff));
         }
         if let Some(vlan) = self.vlan {
             out = out.with_cvlan_tag(mask || vlan.is_some());
-            if let Some(id) = vlan {
-                out = out.with_first_vid(if mask { 0xfff } else { id.into() });
-            }
+            out = out.with_first_vid(vlan.map_or(0, |id| number(id.into(), 0xfff)));
         }
-        out = self.ip_part(out, mask, by_version);
-        let udp = self.ip_protocol.map(u32::from) == Some(PROTOCOL_UDP);
+        let version = self.ipv4.map(|_| (4, ETHERTYPE_IPV4));
+        if let Some((version, ethertype)) = version.or(self.ipv6.map(|_| (6, ETHERTYPE_IPV6))) {
+            out = match by_version {
+                true => out.with_ip_version(number(version, 0xf)),
+                false => out.with_ethertype(number(ethertype, 0xffff)),
+            };
+        }
+        let padded = |address: Masked<Ipv4Addr>| {
+            let [a, b, c, d] = side(address, mask).octets();
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
+        };
+        let octets = |address: Masked<Ipv6Addr>| side(address, mask).octets();
+        let v4 = self.ipv4.map(|ip| (ip.source.map(padded), ip.destination.map(padded)));
+        let v6 = self.ipv6.map(|ip| (ip.source.map(octets), ip.destination.map(octets)));
+        let (source, destination) = v4.or(v6).unwrap_or_default();
+        out = out
+            .with_src_ipv4_src_ipv6(source.unwrap_or_default())
+            .with_dst_ipv4_dst_ipv6(destination.unwrap_or_default())
+            .with_ip_protocol(self.ip_protocol.map_or(0, |id| number(id.into(), 0xff)));
+        let udp = self.ip_protocol == Some(PROTOCOL_UDP);
         if let Some(port) = self.source_port {
             let port = u32::from(side(port, mask));
             out = if udp { out.with_udp_sport(port) } else { out.with_tcp_sport(port) };
@@ -142,43 +160,6 @@ impl FlowMatch {
         if let Some(port) = self.destination_port {
             let port = u32::from(side(port, mask));
             out = if udp { out.with_udp_dport(port) } else { out.with_tcp_dport(port) };
-        }
-        out
-    }
-
-    /// Version, addresses and protocol of IP.
-    fn ip_part(&self, mut out: FlowMatchLyr24, mask: bool, by_version: bool) -> FlowMatchLyr24 {
-        let version = self.ipv4.map(|_| 4).or(self.ipv6.map(|_| 6));
-        if let Some(version) = version {
-            let ethertype = if version == 4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
-            out = match by_version {
-                true => out.with_ip_version(if mask { 0xf } else { version }),
-                false => out.with_ethertype(if mask { 0xffff } else { ethertype }),
-            };
-        }
-        let pick4 = |masked: Option<Masked<Ipv4Addr>>| {
-            let mut bytes = [0; 16];
-            if let Some(masked) = masked {
-                let address = if mask { masked.mask } else { masked.value };
-                bytes[12..].copy_from_slice(&address.octets());
-            }
-            bytes
-        };
-        let pick6 = |masked: Option<Masked<Ipv6Addr>>| {
-            masked.map_or([0; 16], |m| if mask { m.mask } else { m.value }.octets())
-        };
-        if let Some(ip) = self.ipv4 {
-            out = out
-                .with_src_ipv4_src_ipv6(pick4(ip.source))
-                .with_dst_ipv4_dst_ipv6(pick4(ip.destination));
-        }
-        if let Some(ip) = self.ipv6 {
-            out = out
-                .with_src_ipv4_src_ipv6(pick6(ip.source))
-                .with_dst_ipv4_dst_ipv6(pick6(ip.destination));
-        }
-        if let Some(protocol) = self.ip_protocol {
-            out = out.with_ip_protocol(if mask { 0xff } else { protocol.into() });
         }
         out
     }

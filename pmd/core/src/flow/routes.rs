@@ -18,7 +18,6 @@ impl Routes {
     /// must outlive them.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Conflict`](crate::ConfigError::Conflict) while other routes of the device
     /// live; or what the device refused.
     pub fn new(
@@ -38,7 +37,6 @@ impl Routes {
     /// Removes the entries and says how that went.
     ///
     /// # Errors
-    ///
     /// The first entry that could not be removed; the others are dropped all the same.
     pub fn destroy(mut self) -> Result<(), DeviceError> {
         for entry in &mut self.entries {
@@ -51,6 +49,6 @@ impl Routes {
 impl Drop for Routes {
     fn drop(&mut self) {
         self.entries.clear();
-        lock(&self.device.inner().steering).unrouted();
+        lock(&self.device.inner().steering).routed = false;
     }
 }

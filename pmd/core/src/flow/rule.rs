@@ -34,10 +34,6 @@ impl RxQueueRef {
     }
 
     /// Makes a TIR that leads to this queue alone.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn direct_tir(&self) -> Result<Handle, DeviceError> {
         let tirc = Tirc::zeroed().with_disp_type(disp_type::DIRECT).with_inline_rqn(self.rqn());
         Ok(self.0.device().create_tir(tirc)?.needing(&self.0))
@@ -79,7 +75,6 @@ impl FlowRuleHandle {
     /// Packets and bytes that matched since the rule was made.
     ///
     /// # Errors
-    ///
     /// [`ConfigError::Conflict`] for a rule that does not count, or what the device refused.
     pub fn counts(&self) -> Result<FlowCounts, DeviceError> {
         let Some(counter) = &self.counter else {
@@ -97,10 +92,6 @@ impl FlowRuleHandle {
     }
 
     /// Removes the rule and says how that went.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn destroy(mut self) -> Result<(), DeviceError> {
         self.entry.destroy()?;
         Ok(())
@@ -126,12 +117,12 @@ impl Device {
     /// narrow rules go first. Of two rules that match the very same, either may decide.
     ///
     /// # Errors
-    ///
     /// [`ConfigError`] for fields that contradict each other, a mark out of range, a counter on a
     /// device without, or a full table; or what the device refused.
     pub fn add_flow_rule(&self, rule: &FlowRule) -> Result<FlowRuleHandle, DeviceError> {
         let inner = self.inner();
-        let (mask, value) = rule.matches.encode(matches_ip_version(&inner.caps.nic_receive))?;
+        let (mask, value) =
+            rule.matches.encode(matches_ip_version(&inner.made.caps.nic_receive))?;
         self.check_rule(rule)?;
         let tir = match &rule.action {
             FlowAction::Queue(queue) => Some(Arc::new(queue.direct_tir()?)),

@@ -10,7 +10,7 @@
 //! for everything, where it needs one, instead of a link to the next table: every device has
 //! entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferrocx_prm::caps::FlowTableProps;
 use ferrocx_prm::cmd::Command;
@@ -20,24 +20,19 @@ use ferrocx_prm::flow::{
     FlowTableContext, TABLE_TYPE_NIC_RX, action, destination_type, match_criteria,
 };
 
+use super::matches::{FlowMatch, Ipv4Match, Ipv6Match, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::cmd::CommandError;
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
 use crate::link::{MacAddr, Port};
 use crate::objects::Kind;
 
-/// Levels of the three tables.
-const RULES_LEVEL: u32 = 0;
-const ADDRESSES_LEVEL: u32 = 1;
-const TRAFFIC_LEVEL: u32 = 2;
+/// Levels of the three tables, by which [`Tables::ids`] and [`Tables::groups`] have them too.
+const RULES: usize = 0;
+const ADDRESSES: usize = 1;
+const TRAFFIC: usize = 2;
 /// Bit of `ft_field_support`'s first word: `outer_ip_version`. Source: reference 5.11.
 const MATCH_IP_VERSION: u8 = 1 << 4;
-/// Ethertypes. Source: IEEE 802 numbers.
-pub(super) const ETHERTYPE_IPV4: u32 = 0x0800;
-pub(super) const ETHERTYPE_IPV6: u32 = 0x86dd;
-/// IP protocols. Source: IANA protocol numbers.
-pub(super) const PROTOCOL_TCP: u32 = 6;
-pub(super) const PROTOCOL_UDP: u32 = 17;
 
 /// Multicast groups that fit the table of addresses beside the own MAC and broadcast.
 pub const MAX_MULTICAST: usize = 126;
@@ -47,28 +42,16 @@ const ADDRESSES_LOG_SIZE: u32 = 8;
 const EXACT_ADDRESSES: u32 = 128;
 const ALL_MULTICAST_AT: u32 = 128;
 const PROMISCUOUS_AT: u32 = 129;
+/// What all multicast addresses have in common.
+const MULTICAST_BIT: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
 /// log2 of the table of traffic types.
 const TRAFFIC_LOG_SIZE: u32 = 3;
 /// Groups that the table of rules is cut into, at most.
-pub(super) const RULE_GROUPS: u32 = 64;
+const RULE_GROUPS: u32 = 64;
 
-/// One flow table and its groups.
-#[derive(Debug, Clone, Default)]
-struct Table {
-    id: u32,
-    groups: Vec<u32>,
-}
-
-/// Entries of the table of addresses, by place.
-type Addresses = BTreeMap<u32, AddressEntry>;
-
-/// What an entry of the table of addresses lets in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AddressEntry {
-    Exact(MacAddr),
-    AllMulticast,
-    Everything,
-}
+/// Entries of the table of addresses, by place: the address that is compared, of which groups
+/// behind the exact ones look at no more than the multicast bit, and at nothing.
+type Addresses = BTreeMap<u32, MacAddr>;
 
 /// A run of entries in the table of rules that share a mask.
 #[derive(Debug)]
@@ -102,6 +85,21 @@ impl TrafficType {
     /// All of them in the order of the flow table: the first match wins.
     pub const ALL: [Self; 7] =
         [Self::TcpV4, Self::UdpV4, Self::TcpV6, Self::UdpV6, Self::IpV4, Self::IpV6, Self::Any];
+
+    /// Which packets these are.
+    fn matches(self) -> FlowMatch {
+        let (v4, v6) = (Some(Ipv4Match::default()), Some(Ipv6Match::default()));
+        let (ipv4, ipv6, ip_protocol) = match self {
+            Self::TcpV4 => (v4, None, Some(PROTOCOL_TCP)),
+            Self::UdpV4 => (v4, None, Some(PROTOCOL_UDP)),
+            Self::TcpV6 => (None, v6, Some(PROTOCOL_TCP)),
+            Self::UdpV6 => (None, v6, Some(PROTOCOL_UDP)),
+            Self::IpV4 => (v4, None, None),
+            Self::IpV6 => (None, v6, None),
+            Self::Any => (None, None, None),
+        };
+        FlowMatch { ipv4, ipv6, ip_protocol, ..FlowMatch::default() }
+    }
 }
 
 /// What the tables are made by.
@@ -116,15 +114,16 @@ pub(crate) struct TableSetup<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     tables: Option<Tables>,
+    /// Tables, groups and entries that stay, in the order in which they were made.
+    made: Vec<(Kind, u32)>,
     /// Somebody's [`Routes`](super::Routes) stand in the table of traffic types.
-    routed: bool,
+    pub(super) routed: bool,
 }
 
 #[derive(Debug)]
 struct Tables {
-    rules: Table,
-    addresses: Table,
-    traffic: Table,
+    ids: [u32; 3],
+    groups: [Vec<u32>; 3],
     entries: Addresses,
     rule_groups: Vec<RuleGroup>,
     rule_entries: u32,
@@ -151,14 +150,13 @@ impl Steering {
         let version = matches_ip_version(setup.caps);
         self.create(control, setup)?;
         let Some(tables) = &mut self.tables else { unreachable!("created above") };
-        let table = tables.traffic.id;
+        let table = tables.ids[TRAFFIC];
         let groups = [0, 0, 0, 0, 1, 1, 2];
         let mut places = Vec::new();
         for (index, traffic) in TrafficType::ALL.into_iter().enumerate() {
-            let value = traffic_match(traffic, version, false);
+            let (_, value) = traffic.matches().encode(version)?;
             let to = destination(destination_type::TIR, tirns[index]);
-            let group = tables.traffic.groups[groups[index]];
-            let entry = forward(group, value, 0);
+            let entry = forward(tables.groups[TRAFFIC][groups[index]], value);
             let index = index as u32;
             if let Err(error) = set_entry(control, table, index, entry, &[to], None) {
                 for (table, index) in places {
@@ -173,22 +171,13 @@ impl Steering {
         Ok(places)
     }
 
-    /// The entries of [`Steering::route`] are gone.
-    pub(crate) fn unrouted(&mut self) {
-        self.routed = false;
-    }
-
-    /// Lets in what the port's settings say.
+    /// Lets in what the port's settings say; applied when the tables are made if there are none.
     pub(crate) fn set_addresses(
         &mut self,
         control: &mut Control,
         port: &Port,
     ) -> Result<(), DeviceError> {
-        match &mut self.tables {
-            Some(tables) => tables.set_addresses(control, port),
-            // Applied when the tables are made.
-            None => Ok(()),
-        }
+        self.tables.as_mut().map_or(Ok(()), |tables| tables.set_addresses(control, port))
     }
 
     /// Makes tables and groups, and the entry that leads from rules to addresses.
@@ -200,17 +189,14 @@ impl Steering {
         if self.tables.is_some() {
             return Ok(());
         }
-        let mut made = Vec::new();
-        match Tables::create(control, setup, &mut made) {
+        match Tables::create(control, setup, &mut self.made) {
             Ok(tables) => {
                 self.tables = Some(tables);
                 Ok(())
             }
             Err(error) => {
-                for (kind, number) in made.into_iter().rev() {
-                    if let Err(also) = control.destroy(kind, number) {
-                        tracing::warn!(?kind, number, error = %also, "not undone");
-                    }
+                if let Err(also) = self.destroy(control) {
+                    tracing::warn!(error = %also, "flow tables not undone");
                 }
                 Err(error)
             }
@@ -219,26 +205,17 @@ impl Steering {
 
     /// Destroys everything, last made first. Entries of rules and of traffic must be gone.
     pub(crate) fn destroy(&mut self, control: &mut Control) -> Result<(), CommandError> {
-        let Some(tables) = self.tables.take() else { return Ok(()) };
-        let (addresses, rules) = (tables.addresses.id, tables.rules.id);
-        control.destroy(Kind::FlowEntry { table: rules }, tables.rule_entries)?;
-        for index in tables.entries.keys() {
-            control.destroy(Kind::FlowEntry { table: addresses }, *index)?;
-        }
-        for group in &tables.rule_groups {
-            control.destroy(Kind::FlowGroup { table: rules }, group.id)?;
-        }
-        for table in [&tables.rules, &tables.addresses, &tables.traffic] {
-            for group in &table.groups {
-                control.destroy(Kind::FlowGroup { table: table.id }, *group)?;
+        if let Some(tables) = self.tables.take() {
+            for index in tables.entries.keys() {
+                control.destroy(Kind::FlowEntry { table: tables.ids[ADDRESSES] }, *index)?;
             }
-            control.destroy(Kind::FlowTable, table.id)?;
+        }
+        while let Some((kind, number)) = self.made.pop() {
+            control.destroy(kind, number)?;
         }
         Ok(())
     }
-}
 
-impl Steering {
     /// Finds a free place for a rule with this mask: table, group, index.
     pub(super) fn place_rule(
         &mut self,
@@ -246,7 +223,7 @@ impl Steering {
         mask: FlowMatchLyr24,
     ) -> Result<(u32, u32, u32), DeviceError> {
         let Some(tables) = &mut self.tables else { unreachable!("created by the caller") };
-        let table = tables.rules.id;
+        let table = tables.ids[RULES];
         for known in tables.rule_groups.iter_mut().filter(|known| known.mask == mask) {
             if let Some(at) = known.used.iter().position(|used| !used) {
                 known.used[at] = true;
@@ -265,6 +242,7 @@ impl Steering {
         let mut used = vec![false; len as usize];
         used[0] = true;
         tables.rule_groups.push(RuleGroup { id, mask, start, used });
+        self.made.push((Kind::FlowGroup { table }, id));
         Ok((table, id, start))
     }
 
@@ -303,90 +281,70 @@ impl Tables {
             .into());
         }
         let rule_entries = 1u32 << log_rules;
-        let traffic = table(control, TRAFFIC_LEVEL, TRAFFIC_LOG_SIZE, made)?;
-        let addresses = table(control, ADDRESSES_LEVEL, ADDRESSES_LOG_SIZE, made)?;
-        let rules = table(control, RULES_LEVEL, log_rules_table, made)?;
-        let mut tables = Self {
-            rules: Table { id: rules, groups: Vec::new() },
-            addresses: Table { id: addresses, groups: Vec::new() },
-            traffic: Table { id: traffic, groups: Vec::new() },
-            entries: Addresses::new(),
-            rule_groups: Vec::new(),
-            rule_entries,
-        };
-        let l4 = traffic_match(TrafficType::TcpV4, version, true);
-        let l3 = traffic_match(TrafficType::IpV4, version, true);
-        let all = FlowMatchLyr24::zeroed();
-        let exact = exact_mac(MacAddr::BROADCAST);
-        let multicast = exact_mac(MacAddr([1, 0, 0, 0, 0, 0]));
-        for (table, mask, range) in [
-            (TRAFFIC_LEVEL, l4, 0..=3),
-            (TRAFFIC_LEVEL, l3, 4..=5),
-            (TRAFFIC_LEVEL, all, 6..=6),
-            (ADDRESSES_LEVEL, exact, 0..=EXACT_ADDRESSES - 1),
-            (ADDRESSES_LEVEL, multicast, ALL_MULTICAST_AT..=ALL_MULTICAST_AT),
-            (ADDRESSES_LEVEL, all, PROMISCUOUS_AT..=PROMISCUOUS_AT),
-            (RULES_LEVEL, all, rule_entries..=rule_entries),
-        ] {
-            let table = match table {
-                TRAFFIC_LEVEL => &mut tables.traffic,
-                ADDRESSES_LEVEL => &mut tables.addresses,
-                _ => &mut tables.rules,
-            };
-            let id = group(control, table.id, mask, *range.start(), *range.end())?;
-            made.push((Kind::FlowGroup { table: table.id }, id));
-            table.groups.push(id);
+        let mut ids = [0; 3];
+        for (level, log_size) in
+            [(TRAFFIC, TRAFFIC_LOG_SIZE), (ADDRESSES, ADDRESSES_LOG_SIZE), (RULES, log_rules_table)]
+        {
+            let context =
+                FlowTableContext::zeroed().with_level(level as u32).with_log_size(log_size);
+            let input = CreateFlowTable::input()
+                .with_table_type(TABLE_TYPE_NIC_RX)
+                .with_flow_table_context(context);
+            ids[level] = control.call(&input)?.table_id();
+            made.push((Kind::FlowTable, ids[level]));
         }
-        let entry = forward(tables.rules.groups[0], FlowMatchLyr24::zeroed(), 0);
-        let to = destination(destination_type::FLOW_TABLE, addresses);
-        set_entry(control, rules, rule_entries, entry, &[to], None)?;
-        made.push((Kind::FlowEntry { table: rules }, rule_entries));
-        let input =
-            SetFlowTableRoot::input().with_table_type(TABLE_TYPE_NIC_RX).with_table_id(rules);
-        control.execute::<SetFlowTableRoot>(&input, &[], &mut [])?;
-        Ok(tables)
+        let (l4, _) = TrafficType::TcpV4.matches().encode(version)?;
+        let (l3, _) = TrafficType::IpV4.matches().encode(version)?;
+        let all = FlowMatchLyr24::zeroed();
+        let mut groups = [const { Vec::new() }; 3];
+        for (level, mask, range) in [
+            (TRAFFIC, l4, 0..=3),
+            (TRAFFIC, l3, 4..=5),
+            (TRAFFIC, all, 6..=6),
+            (ADDRESSES, exact_mac(MacAddr::BROADCAST), 0..=EXACT_ADDRESSES - 1),
+            (ADDRESSES, exact_mac(MULTICAST_BIT), ALL_MULTICAST_AT..=ALL_MULTICAST_AT),
+            (ADDRESSES, all, PROMISCUOUS_AT..=PROMISCUOUS_AT),
+            (RULES, all, rule_entries..=rule_entries),
+        ] {
+            let table = ids[level];
+            let id = group(control, table, mask, *range.start(), *range.end())?;
+            made.push((Kind::FlowGroup { table }, id));
+            groups[level].push(id);
+        }
+        let (table, entry) = (ids[RULES], forward(groups[RULES][0], all));
+        let to = destination(destination_type::FLOW_TABLE, ids[ADDRESSES]);
+        set_entry(control, table, rule_entries, entry, &[to], None)?;
+        made.push((Kind::FlowEntry { table }, rule_entries));
+        let input = SetFlowTableRoot::input().with_table_type(TABLE_TYPE_NIC_RX);
+        control.call(&input.with_table_id(table))?;
+        let (entries, rule_groups) = (Addresses::new(), Vec::new());
+        Ok(Self { ids, groups, entries, rule_groups, rule_entries })
     }
 
     /// Changes the table of addresses entry by entry, so that what stays is never missing.
     fn set_addresses(&mut self, control: &mut Control, port: &Port) -> Result<(), DeviceError> {
-        let wanted = wanted_addresses(&self.entries, port);
-        let table = self.addresses.id;
-        let stale: Vec<u32> = self
-            .entries
-            .iter()
-            .filter(|(index, entry)| wanted.get(index) != Some(entry))
-            .map(|(index, _)| *index)
-            .collect();
+        let (current, wanted) = (self.entries.clone(), wanted_addresses(&self.entries, port));
         // New ones first, but a place must be free before it is used again.
-        for index in &stale {
-            if wanted.contains_key(index) {
-                self.remove_address(control, *index)?;
+        for (index, mac) in &wanted {
+            match current.get(index) {
+                Some(known) if known == mac => continue,
+                Some(_) => self.remove_address(control, *index)?,
+                None => {}
             }
+            let group = index.saturating_sub(EXACT_ADDRESSES - 1) as usize;
+            let context = forward(self.groups[ADDRESSES][group], exact_mac(*mac));
+            let to = destination(destination_type::FLOW_TABLE, self.ids[TRAFFIC]);
+            set_entry(control, self.ids[ADDRESSES], *index, context, &[to], None)?;
+            self.entries.insert(*index, *mac);
         }
-        for (index, entry) in &wanted {
-            if self.entries.contains_key(index) {
-                continue;
-            }
-            let (group, value) = match entry {
-                AddressEntry::Exact(mac) => (0, exact_mac(*mac)),
-                AddressEntry::AllMulticast => (1, exact_mac(MacAddr([1, 0, 0, 0, 0, 0]))),
-                AddressEntry::Everything => (2, FlowMatchLyr24::zeroed()),
-            };
-            let context = forward(self.addresses.groups[group], value, 0);
-            let to = destination(destination_type::FLOW_TABLE, self.traffic.id);
-            set_entry(control, table, *index, context, &[to], None)?;
-            self.entries.insert(*index, *entry);
-        }
-        for index in stale {
-            if !wanted.contains_key(&index) {
-                self.remove_address(control, index)?;
-            }
+        for index in current.into_keys().filter(|index| !wanted.contains_key(index)) {
+            self.remove_address(control, index)?;
         }
         Ok(())
     }
 
     fn remove_address(&mut self, control: &mut Control, index: u32) -> Result<(), DeviceError> {
-        control.destroy(Kind::FlowEntry { table: self.addresses.id }, index)?;
+        control.destroy(Kind::FlowEntry { table: self.ids[ADDRESSES] }, index)?;
         self.entries.remove(&index);
         Ok(())
     }
@@ -394,35 +352,25 @@ impl Tables {
 
 /// The entries that the port's settings ask for. Addresses that stay keep their places.
 fn wanted_addresses(current: &Addresses, port: &Port) -> Addresses {
-    let exact = [port.mac, MacAddr::BROADCAST].into_iter().chain(port.multicast.iter().copied());
-    let mut wanted = Addresses::new();
-    let mut new = Vec::new();
+    let groups = port.multicast.iter().copied();
+    let mut exact: BTreeSet<MacAddr> = [port.mac, MacAddr::BROADCAST].into_iter().collect();
+    exact.extend(groups);
+    let places = current.range(..EXACT_ADDRESSES);
+    let mut wanted: Addresses =
+        places.filter(|(_, mac)| exact.remove(mac)).map(|(index, mac)| (*index, *mac)).collect();
     for mac in exact {
-        let entry = AddressEntry::Exact(mac);
-        if wanted.values().any(|known| *known == entry) || new.contains(&mac) {
-            continue;
-        }
-        match current.iter().find(|(_, known)| **known == entry) {
-            Some((index, _)) => {
-                wanted.insert(*index, entry);
-            }
-            None => new.push(mac),
-        }
-    }
-    let mut free = 0..EXACT_ADDRESSES;
-    for mac in new {
-        let taken = |index: &u32| !wanted.contains_key(index) && !current.contains_key(index);
-        let index = free
-            .find(taken)
-            .or_else(|| (0..EXACT_ADDRESSES).find(|index| !wanted.contains_key(index)));
-        let Some(index) = index else { break };
-        wanted.insert(index, AddressEntry::Exact(mac));
+        // A place that nothing stands in, if there is one.
+        let free = |index: &u32| !wanted.contains_key(index);
+        let never = |index: &u32| free(index) && !current.contains_key(index);
+        let place = (0..EXACT_ADDRESSES).find(never);
+        let Some(index) = place.or_else(|| (0..EXACT_ADDRESSES).find(free)) else { break };
+        wanted.insert(index, mac);
     }
     if port.all_multicast {
-        wanted.insert(ALL_MULTICAST_AT, AddressEntry::AllMulticast);
+        wanted.insert(ALL_MULTICAST_AT, MULTICAST_BIT);
     }
     if port.promiscuous {
-        wanted.insert(PROMISCUOUS_AT, AddressEntry::Everything);
+        wanted.insert(PROMISCUOUS_AT, MacAddr::default());
     }
     wanted
 }
@@ -432,41 +380,16 @@ pub(super) fn matches_ip_version(caps: &FlowTableProps) -> bool {
     caps.ft_field_support()[0] & MATCH_IP_VERSION != 0
 }
 
-/// Mask or value of a traffic type.
-fn traffic_match(traffic: TrafficType, ip_version: bool, mask: bool) -> FlowMatchLyr24 {
-    use TrafficType::{Any, IpV4, IpV6, TcpV4, TcpV6, UdpV4, UdpV6};
-    let value = FlowMatchLyr24::zeroed();
-    if traffic == Any {
-        return value;
-    }
-    let v4 = matches!(traffic, TcpV4 | UdpV4 | IpV4);
-    let value = match (ip_version, mask) {
-        (true, true) => value.with_ip_version(0xf),
-        (true, false) => value.with_ip_version(if v4 { 4 } else { 6 }),
-        (false, true) => value.with_ethertype(0xffff),
-        (false, false) => value.with_ethertype(if v4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }),
-    };
-    match traffic {
-        TcpV4 | TcpV6 | UdpV4 | UdpV6 if mask => value.with_ip_protocol(0xff),
-        TcpV4 | TcpV6 => value.with_ip_protocol(PROTOCOL_TCP),
-        UdpV4 | UdpV6 => value.with_ip_protocol(PROTOCOL_UDP),
-        Any | IpV4 | IpV6 => value,
-    }
-}
-
 /// Mask or value of a destination address.
 fn exact_mac(mac: MacAddr) -> FlowMatchLyr24 {
-    let [a, b, c, d, e, f] = mac.0;
-    FlowMatchLyr24::zeroed()
-        .with_dmac_47_16(u32::from_be_bytes([a, b, c, d]))
-        .with_dmac_15_0(u32::from_be_bytes([0, 0, e, f]))
+    let (high, low) = mac.words();
+    FlowMatchLyr24::zeroed().with_dmac_47_16(high).with_dmac_15_0(low)
 }
 
 /// The start of an entry that sends packets on.
-fn forward(group: u32, value: FlowMatchLyr24, flow_tag: u32) -> FlowContext {
+fn forward(group: u32, value: FlowMatchLyr24) -> FlowContext {
     FlowContext::zeroed()
         .with_group_id(group)
-        .with_flow_tag(flow_tag)
         .with_action(action::FORWARD)
         .with_match_value(FlowMatchParam::zeroed().with_outer_headers(value))
 }
@@ -475,22 +398,7 @@ pub(super) fn destination(kind: u32, id: u32) -> FlowDestination {
     FlowDestination::zeroed().with_destination_type(kind).with_destination_id(id)
 }
 
-fn table(
-    control: &mut Control,
-    level: u32,
-    log_size: u32,
-    made: &mut Vec<(Kind, u32)>,
-) -> Result<u32, CommandError> {
-    let context = FlowTableContext::zeroed().with_level(level).with_log_size(log_size);
-    let input = CreateFlowTable::input()
-        .with_table_type(TABLE_TYPE_NIC_RX)
-        .with_flow_table_context(context);
-    let id = control.execute::<CreateFlowTable>(&input, &[], &mut [])?.table_id();
-    made.push((Kind::FlowTable, id));
-    Ok(id)
-}
-
-pub(super) fn group(
+fn group(
     control: &mut Control,
     table: u32,
     mask: FlowMatchLyr24,
@@ -505,7 +413,7 @@ pub(super) fn group(
         .with_end_flow_index(end)
         .with_match_criteria_enable(criteria)
         .with_match_criteria(FlowMatchParam::zeroed().with_outer_headers(mask));
-    Ok(control.execute::<CreateFlowGroup>(&input, &[], &mut [])?.group_id())
+    Ok(control.call(&input)?.group_id())
 }
 
 /// Writes an entry with its destinations and its counter.
@@ -540,12 +448,12 @@ mod tests {
     fn matches_are_literal() {
         let value = exact_mac(MacAddr([1, 2, 3, 4, 5, 6]));
         assert_eq!(value.0[0x08..0x0e], [1, 2, 3, 4, 5, 6]);
-        let value = traffic_match(TrafficType::UdpV6, true, false);
+        let (mask, value) = TrafficType::UdpV6.matches().encode(true).unwrap();
         assert_eq!(value.0[0x10..0x14], [17, 0, 0x0c, 0]);
-        let mask = traffic_match(TrafficType::UdpV6, true, true);
         assert_eq!(mask.0[0x10..0x14], [0xff, 0, 0x1e, 0]);
-        let value = traffic_match(TrafficType::IpV4, false, false);
+        let (_, value) = TrafficType::IpV4.matches().encode(false).unwrap();
         assert_eq!(value.0[0x04..0x08], [0, 0, 0x08, 0x00]);
-        assert_eq!(traffic_match(TrafficType::Any, true, true), FlowMatchLyr24::zeroed());
+        let nothing = FlowMatchLyr24::zeroed();
+        assert_eq!(TrafficType::Any.matches().encode(true).unwrap(), (nothing, nothing));
     }
 }

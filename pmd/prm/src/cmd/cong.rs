@@ -8,12 +8,10 @@ use crate::layout::{rows, values};
 
 rows! { $
     cong_protocol {
-        /// Which part, see [`CongProtocol`].
-        0x08 [3:0] cong_protocol;
+        0x08 [3:0] cong_protocol "Which part, see [`CongProtocol`].";
     }
     priority {
-        /// Priority, 0 to 7.
-        0x08 [7:4] priority;
+        0x08 [7:4] priority "Priority, 0 to 7.";
     }
 }
 
@@ -23,64 +21,46 @@ command! {
         ..cong_protocol;
         ..priority;
     } => {
-        /// It is on for this priority.
-        0x0c [31] enable;
-        /// 802.1Qau: frames carry a tag.
-        0x0c [30] tag_enable;
+        0x0c [31] enable "It is on for this priority.";
+        0x0c [30] tag_enable "802.1Qau: frames carry a tag.";
     }
     ModifyCongStatus MODIFY_CONG_STATUS {
         ..cong_protocol;
         ..priority;
-        /// Turn it on for this priority.
-        0x0c [31] enable;
-        /// 802.1Qau: frames carry a tag.
-        0x0c [30] tag_enable;
+        0x0c [31] enable "Turn it on for this priority.";
+        0x0c [30] tag_enable "802.1Qau: frames carry a tag.";
     }
     QueryCongParams QUERY_CONG_PARAMS { ..cong_protocol; } => [0x110] {
-        /// The parameters of that part.
-        0x10 ([u8; 0x100]) congestion_parameters;
+        0x10 ([u8; 0x100]) congestion_parameters "The parameters of that part.";
     }
     ModifyCongParams MODIFY_CONG_PARAMS [0x120] {
         ..cong_protocol;
-        /// Which parameters are taken, a bit each.
-        0x0c [31:0] field_select;
-        /// The parameters of that part.
-        0x20 ([u8; 0x100]) congestion_parameters;
+        0x0c [31:0] field_select "Which parameters are taken, a bit each.";
+        0x20 ([u8; 0x100]) congestion_parameters "The parameters of that part.";
     }
     QueryCongStatistics QUERY_CONG_STATISTICS {
-        /// Set the counters to zero once they are read.
-        0x08 [31] clear;
+        0x08 [31] clear "Set the counters to zero once they are read.";
     } => [0x110] {
-        /// Flows whose rate is limited now.
-        0x10 [31:0] rp_cur_flows;
-        /// Flows whose rate was limited.
-        0x14 [31:0] sum_flows;
-        /// Notifications that were not acted on.
-        0x18 (u64) rp_cnp_ignored;
-        /// Notifications that were acted on.
-        0x20 (u64) rp_cnp_handled;
-        /// When the counters were read.
-        0x48 (u64) time_stamp;
-        /// Time over which they were summed up.
-        0x50 [31:0] accumulators_period;
-        /// RoCE packets that arrived with the mark "congestion experienced".
-        0x54 (u64) np_ecn_marked_roce_packets;
-        /// Notifications sent.
-        0x5c (u64) np_cnp_sent;
+        0x10 [31:0] rp_cur_flows "Flows whose rate is limited now.";
+        0x14 [31:0] sum_flows "Flows whose rate was limited.";
+        0x18 (u64) rp_cnp_ignored "Notifications that were not acted on.";
+        0x20 (u64) rp_cnp_handled "Notifications that were acted on.";
+        0x48 (u64) time_stamp "When the counters were read.";
+        0x50 [31:0] accumulators_period "Time over which they were summed up.";
+        0x54 (u64) np_ecn_marked_roce_packets
+            "RoCE packets that arrived with the mark \"congestion experienced\".";
+        0x5c (u64) np_cnp_sent "Notifications sent.";
     }
 }
 
 layout! {
     /// Parameters of the notification point, 256 bytes (`cong_control_r_roce_ecn_np`).
     pub struct CongNp [0x100] {
-        /// Microseconds between two notifications of a flow.
-        0x14 [31:0] min_time_between_cnps;
-        /// Differentiated services code point of notifications.
-        0x18 [13:8] cnp_dscp;
-        /// 0: notifications have the priority `cnp_802p_prio`; 1: that of their flow.
-        0x18 [3] cnp_prio_mode;
-        /// Priority of notifications.
-        0x18 [2:0] cnp_802p_prio;
+        0x14 [31:0] min_time_between_cnps "Microseconds between two notifications of a flow.";
+        0x18 [13:8] cnp_dscp "Differentiated services code point of notifications.";
+        0x18 [3] cnp_prio_mode
+            "0: notifications have the priority `cnp_802p_prio`; 1: that of their flow.";
+        0x18 [2:0] cnp_802p_prio "Priority of notifications.";
     }
 }
 

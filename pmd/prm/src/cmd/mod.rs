@@ -12,24 +12,17 @@ use crate::syndrome::CommandStatus;
 
 rows! { $
     input_header {
-        /// Operation code, see [`Opcode`](crate::cmd::Opcode).
-        0x00 [31:16] opcode;
-        /// User context, 0 for the driver itself.
-        0x00 [15:0] uid;
-        /// Variant of the command.
-        0x04 [15:0] op_mod;
+        0x00 [31:16] opcode "Operation code, see [`Opcode`](crate::cmd::Opcode).";
+        0x00 [15:0] uid "User context, 0 for the driver itself.";
+        0x04 [15:0] op_mod "Variant of the command.";
     }
     input_header_without_uid {
-        /// Operation code, see [`Opcode`](crate::cmd::Opcode).
-        0x00 [31:16] opcode;
-        /// Variant of the command.
-        0x04 [15:0] op_mod;
+        0x00 [31:16] opcode "Operation code, see [`Opcode`](crate::cmd::Opcode).";
+        0x04 [15:0] op_mod "Variant of the command.";
     }
     output_header {
-        /// Output status, see [`CommandStatus`](crate::syndrome::CommandStatus).
-        0x00 [31:24] status;
-        /// Diagnostic code of the firmware.
-        0x04 [31:0] syndrome;
+        0x00 [31:24] status "Output status, see [`CommandStatus`](crate::syndrome::CommandStatus).";
+        0x04 [31:0] syndrome "Diagnostic code of the firmware.";
     }
 }
 
@@ -71,6 +64,10 @@ macro_rules! command {
                 fn input() -> Self::In {
                     [<$name In>]::zeroed().with_opcode(u32::from(Self::OPCODE.0))
                 }
+            }
+
+            impl $crate::cmd::CommandInput for [<$name In>] {
+                type Command = $name;
             }
 
             impl $crate::cmd::CommandOutput for [<$name Out>] {
@@ -115,11 +112,17 @@ pub trait Command {
     /// Opcode that the input carries.
     const OPCODE: Opcode;
     /// Fixed part of the input.
-    type In: Layout;
+    type In: CommandInput<Command = Self>;
     /// Fixed part of the output.
     type Out: CommandOutput;
     /// Input with the opcode set and everything else zero.
     fn input() -> Self::In;
+}
+
+/// Fixed part of an input.
+pub trait CommandInput: Layout {
+    /// The command whose input it is.
+    type Command: Command<In = Self>;
 }
 
 /// Status and syndrome, with which every output starts.
@@ -160,44 +163,30 @@ pub const TRANSPORT_PCIE: u32 = 7;
 layout! {
     /// Command queue entry, 64 bytes. Source: reference 2.1; `mlx5_cmd_layout`.
     pub struct CommandEntry [0x40] {
-        /// Transport, [`TRANSPORT_PCIE`].
-        0x00 [31:24] command_type;
-        /// Length of the whole input in bytes, inline part included.
-        0x04 [31:0] input_length;
-        /// Address of the first input block, 0 if the input fits inline.
-        0x08 (u64) input_mailbox_ptr;
-        /// The first 16 bytes of input.
-        0x10 ([u8; 16]) command_input_inline_data;
-        /// The first 16 bytes of output, written by the device.
-        0x20 ([u8; 16]) command_output_inline_data;
-        /// Address of the first output block, 0 if the output fits inline.
-        0x30 (u64) output_mailbox_ptr;
-        /// Length in bytes that the driver can take.
-        0x38 [31:0] output_length;
-        /// Equal to the token in every mailbox block of this command.
-        0x3c [31:24] token;
-        /// Makes the XOR of the entry 0xff, or is not used.
-        0x3c [23:16] signature;
-        /// Delivery status, written by the device.
-        0x3c [7:1] status;
-        /// The entry belongs to the device; it clears this bit last.
-        0x3c [0] ownership;
+        0x00 [31:24] command_type "Transport, [`TRANSPORT_PCIE`].";
+        0x04 [31:0] input_length "Length of the whole input in bytes, inline part included.";
+        0x08 (u64) input_mailbox_ptr
+            "Address of the first input block, 0 if the input fits inline.";
+        0x10 ([u8; 16]) command_input_inline_data "The first 16 bytes of input.";
+        0x20 ([u8; 16]) command_output_inline_data
+            "The first 16 bytes of output, written by the device.";
+        0x30 (u64) output_mailbox_ptr
+            "Address of the first output block, 0 if the output fits inline.";
+        0x38 [31:0] output_length "Length in bytes that the driver can take.";
+        0x3c [31:24] token "Equal to the token in every mailbox block of this command.";
+        0x3c [23:16] signature "Makes the XOR of the entry 0xff, or is not used.";
+        0x3c [7:1] status "Delivery status, written by the device.";
+        0x3c [0] ownership "The entry belongs to the device; it clears this bit last.";
     }
 
     /// Mailbox block, 576 bytes. Source: reference 2.1; `mlx5_cmd_prot_block`.
     pub struct Mailbox [0x240] {
-        /// Up to 512 bytes of input or output.
-        0x000 ([u8; 512]) data;
-        /// Address of the next block, 0 at the end.
-        0x230 (u64) next_pointer;
-        /// Position in the chain, from 0.
-        0x238 [31:0] block_number;
-        /// Equal to the token of the queue entry.
-        0x23c [23:16] token;
-        /// Makes the XOR of bytes 0x200 to 0x23e 0xff, or is not used.
-        0x23c [15:8] ctrl_signature;
-        /// Makes the XOR of the block 0xff, or is not used.
-        0x23c [7:0] signature;
+        0x000 ([u8; 512]) data "Up to 512 bytes of input or output.";
+        0x230 (u64) next_pointer "Address of the next block, 0 at the end.";
+        0x238 [31:0] block_number "Position in the chain, from 0.";
+        0x23c [23:16] token "Equal to the token of the queue entry.";
+        0x23c [15:8] ctrl_signature "Makes the XOR of bytes 0x200 to 0x23e 0xff, or is not used.";
+        0x23c [7:0] signature "Makes the XOR of the block 0xff, or is not used.";
     }
 
     /// First eight bytes of every input.

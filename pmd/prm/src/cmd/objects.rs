@@ -7,24 +7,19 @@ use crate::mkey::Mkc;
 
 rows! { $
     uar {
-        /// UAR page, counted in pages from the start of BAR0.
-        0x08 [23:0] uar;
+        0x08 [23:0] uar "UAR page, counted in pages from the start of BAR0.";
     }
     pd {
-        /// Number of the protection domain.
-        0x08 [23:0] pd;
+        0x08 [23:0] pd "Number of the protection domain.";
     }
     transport_domain {
-        /// Number of the transport domain.
-        0x08 [23:0] transport_domain;
+        0x08 [23:0] transport_domain "Number of the transport domain.";
     }
     xrcd {
-        /// Number of the XRC domain.
-        0x08 [23:0] xrcd;
+        0x08 [23:0] xrcd "Number of the XRC domain.";
     }
     mkey_index {
-        /// Upper 24 bits of the mkey.
-        0x08 [23:0] mkey_index;
+        0x08 [23:0] mkey_index "Upper 24 bits of the mkey.";
     }
 }
 
@@ -39,27 +34,20 @@ command! {
     DeallocXrcd DEALLOC_XRCD { ..xrcd; }
     /// The translation entries follow the input.
     CreateMkey CREATE_MKEY [0x110] {
-        /// The low two bits of each MTT grant read and write.
-        0x0c [31] pg_access;
-        /// The translations come from a user memory object.
-        0x0c [30] mkey_umem_valid;
-        /// The mkey's context.
-        0x10 (Mkc) memory_key_mkey_entry;
-        /// 16-byte units of translation that follow; 0: to be filled in by UMR.
-        0x60 [31:0] translations_octword_actual_size;
+        0x0c [31] pg_access "The low two bits of each MTT grant read and write.";
+        0x0c [30] mkey_umem_valid "The translations come from a user memory object.";
+        0x10 (Mkc) memory_key_mkey_entry "The mkey's context.";
+        0x60 [31:0] translations_octword_actual_size
+            "16-byte units of translation that follow; 0: to be filled in by UMR.";
     } => { ..mkey_index; }
     /// `op_mod` 0 mkc, 1 bsf.
     QueryMkey QUERY_MKEY {
         ..mkey_index;
-        /// The low two bits of each MTT grant read and write.
-        0x0c [31] pg_access;
+        0x0c [31] pg_access "The low two bits of each MTT grant read and write.";
     } => [0x130] {
-        /// The mkey's context.
-        0x10 (Mkc) memory_key_mkey_entry;
-        /// First 16 bytes of translation or signature.
-        0x110 ([u8; 16]) bsf0_klm0_pas_mtt0_1;
-        /// Second 16 bytes of translation or signature.
-        0x120 ([u8; 16]) bsf1_klm1_pas_mtt2_3;
+        0x10 (Mkc) memory_key_mkey_entry "The mkey's context.";
+        0x110 ([u8; 16]) bsf0_klm0_pas_mtt0_1 "First 16 bytes of translation or signature.";
+        0x120 ([u8; 16]) bsf1_klm1_pas_mtt2_3 "Second 16 bytes of translation or signature.";
     }
     DestroyMkey DESTROY_MKEY { ..mkey_index; }
 }

@@ -7,28 +7,21 @@ use crate::qpc::Qpc;
 
 rows! { $
     qpn {
-        /// Number of the queue pair.
-        0x08 [23:0] qpn;
+        0x08 [23:0] qpn "Number of the queue pair.";
     }
 }
 
 command! {
     /// The page list follows the input.
     CreateQp CREATE_QP [0x110] {
-        /// QP number to use; 0: the device chooses.
-        0x08 [23:0] input_qpn;
-        /// Which optional fields of the context to take.
-        0x10 [31:0] opt_param_mask;
-        /// Enhanced connection establishment options.
-        0x14 [31:0] ece;
-        /// The queue pair context.
-        0x18 (Qpc) qpc;
-        /// The queues stand in a user memory object.
-        0x10c [31] wq_umem_valid;
+        0x08 [23:0] input_qpn "QP number to use; 0: the device chooses.";
+        0x10 [31:0] opt_param_mask "Which optional fields of the context to take.";
+        0x14 [31:0] ece "Enhanced connection establishment options.";
+        0x18 (Qpc) qpc "The queue pair context.";
+        0x10c [31] wq_umem_valid "The queues stand in a user memory object.";
     } => {
         ..qpn;
-        /// Enhanced connection establishment options.
-        0x0c [31:0] ece;
+        0x0c [31:0] ece "Enhanced connection establishment options.";
     }
     Rst2initQp RST2INIT_QP,
     Init2initQp INIT2INIT_QP,
@@ -36,34 +29,25 @@ command! {
     Rtr2rtsQp RTR2RTS_QP,
     Rts2rtsQp RTS2RTS_QP [0x110] {
         ..qpn;
-        /// Which optional fields of the context to take.
-        0x10 [31:0] opt_param_mask;
-        /// Enhanced connection establishment options.
-        0x14 [31:0] ece;
-        /// The queue pair context.
-        0x18 (Qpc) qpc;
+        0x10 [31:0] opt_param_mask "Which optional fields of the context to take.";
+        0x14 [31:0] ece "Enhanced connection establishment options.";
+        0x18 (Qpc) qpc "The queue pair context.";
     } => {
-        /// Enhanced connection establishment options.
-        0x0c [31:0] ece;
+        0x0c [31:0] ece "Enhanced connection establishment options.";
     }
     Sqerr2rtsQp SQERR2RTS_QP,
     Sqd2rtsQp SQD2RTS_QP [0x110] {
         ..qpn;
-        /// Which optional fields of the context to take.
-        0x10 [31:0] opt_param_mask;
-        /// The queue pair context.
-        0x18 (Qpc) qpc;
+        0x10 [31:0] opt_param_mask "Which optional fields of the context to take.";
+        0x18 (Qpc) qpc "The queue pair context.";
     }
     ModifyQpToErr MODIFY_QP_2ERR,
     ModifyQpToRst MODIFY_QP_2RST,
     DestroyQp DESTROY_QP { ..qpn; }
     /// The page list follows the output.
     QueryQp QUERY_QP { ..qpn; } => [0x110] {
-        /// Which optional fields of the context to take.
-        0x10 [31:0] opt_param_mask;
-        /// Enhanced connection establishment options.
-        0x14 [31:0] ece;
-        /// The queue pair context.
-        0x18 (Qpc) qpc;
+        0x10 [31:0] opt_param_mask "Which optional fields of the context to take.";
+        0x14 [31:0] ece "Enhanced connection establishment options.";
+        0x18 (Qpc) qpc "The queue pair context.";
     }
 }

@@ -8,49 +8,42 @@ use crate::layout::{bits, rows};
 
 rows! { $
     eqn {
-        /// Number of the event queue.
-        0x08 [7:0] eq_number;
+        0x08 [7:0] eq_number "Number of the event queue.";
     }
     cq_context {
-        /// The completion queue's context.
-        0x10 (Cqc) cq_context;
+        0x10 (Cqc) cq_context "The completion queue's context.";
     }
     cqn {
-        /// Number of the completion queue.
-        0x08 [23:0] cqn;
+        0x08 [23:0] cqn "Number of the completion queue.";
     }
 }
 
 command! {
     /// The page list follows the input.
     CreateEq CREATE_EQ [0x110] {
-        /// The event queue's context.
-        0x10 (Eqc) eq_context_entry;
-        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
-        0x58 ([u8; 32]) event_bitmask;
+        0x10 (Eqc) eq_context_entry "The event queue's context.";
+        0x58 ([u8; 32]) event_bitmask
+            "Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.";
     } => { ..eqn; }
     DestroyEq DESTROY_EQ { ..eqn; }
     /// The page list follows the output.
     QueryEq QUERY_EQ { ..eqn; } => [0x110] {
-        /// The event queue's context.
-        0x10 (Eqc) eq_context_entry;
-        /// Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.
-        0x58 (u64) event_bitmask;
+        0x10 (Eqc) eq_context_entry "The event queue's context.";
+        0x58 (u64) event_bitmask
+            "Events to raise, four big-endian 64-bit words: event n is bit n % 64 of word n / 64.";
     }
     /// The page list follows the input.
     CreateCq CREATE_CQ [0x110] {
         ..cq_context;
-        /// The queue stands in a user memory object.
-        0x5c [31] cq_umem_valid;
+        0x5c [31] cq_umem_valid "The queue stands in a user memory object.";
     } => { ..cqn; }
     /// `op_mod` 0 fields, 1 resize. The page list follows the input.
     ModifyCq MODIFY_CQ [0x110] {
         ..cqn;
         ..cq_context;
-        /// Selects the fields to change, see [`modify_cq`] and [`resize_cq`].
-        0x0c [31:0] modify_field_select_resize_field_select;
-        /// The queue stands in a user memory object.
-        0x5c [31] cq_umem_valid;
+        0x0c [31:0] modify_field_select_resize_field_select
+            "Selects the fields to change, see [`modify_cq`] and [`resize_cq`].";
+        0x5c [31] cq_umem_valid "The queue stands in a user memory object.";
     }
     DestroyCq DESTROY_CQ { ..cqn; }
     /// The page list follows the output.

@@ -7,69 +7,54 @@ use crate::tirc::{Rqtc, Tirc, Tisc};
 
 rows! { $
     rqtn {
-        /// Number of the RQ table.
-        0x08 [23:0] rqtn;
+        0x08 [23:0] rqtn "Number of the RQ table.";
     }
     tirn {
-        /// Number of the TIR.
-        0x08 [23:0] tirn;
+        0x08 [23:0] tirn "Number of the TIR.";
     }
     tisn {
-        /// Number of the TIS.
-        0x08 [23:0] tisn;
+        0x08 [23:0] tisn "Number of the TIS.";
     }
 }
 
 command! {
     /// The list of RQ numbers follows the input.
     CreateRqt CREATE_RQT [0x110] {
-        /// The RQ table's context.
-        0x20 (Rqtc) rqt_context;
+        0x20 (Rqtc) rqt_context "The RQ table's context.";
     } => { ..rqtn; }
     /// The list of RQ numbers follows the input.
     ModifyRqt MODIFY_RQT [0x110] {
         ..rqtn;
-        /// Selects the fields to change.
-        0x10 (u64) bitmask;
-        /// The context.
-        0x20 (Rqtc) ctx;
+        0x10 (u64) bitmask "Selects the fields to change.";
+        0x20 (Rqtc) ctx "The context.";
     }
     DestroyRqt DESTROY_RQT { ..rqtn; }
     QueryRqt QUERY_RQT { ..rqtn; } => [0x110] {
-        /// The RQ table's context.
-        0x20 (Rqtc) rqt_context;
+        0x20 (Rqtc) rqt_context "The RQ table's context.";
     }
     CreateTir CREATE_TIR [0x110] {
-        /// The context.
-        0x20 (Tirc) ctx;
+        0x20 (Tirc) ctx "The context.";
     } => { ..tirn; }
     ModifyTir MODIFY_TIR [0x110] {
         ..tirn;
-        /// Selects the fields to change.
-        0x10 (u64) bitmask;
-        /// The context.
-        0x20 (Tirc) ctx;
+        0x10 (u64) bitmask "Selects the fields to change.";
+        0x20 (Tirc) ctx "The context.";
     }
     DestroyTir DESTROY_TIR { ..tirn; }
     QueryTir QUERY_TIR { ..tirn; } => [0x110] {
-        /// The TIR's context.
-        0x20 (Tirc) tir_context;
+        0x20 (Tirc) tir_context "The TIR's context.";
     }
     CreateTis CREATE_TIS [0xc0] {
-        /// The context.
-        0x20 (Tisc) ctx;
+        0x20 (Tisc) ctx "The context.";
     } => { ..tisn; }
     ModifyTis MODIFY_TIS [0xc0] {
         ..tisn;
-        /// Selects the fields to change.
-        0x10 (u64) bitmask;
-        /// The context.
-        0x20 (Tisc) ctx;
+        0x10 (u64) bitmask "Selects the fields to change.";
+        0x20 (Tisc) ctx "The context.";
     }
     DestroyTis DESTROY_TIS { ..tisn; }
     QueryTis QUERY_TIS { ..tisn; } => [0xb0] {
-        /// The TIS's context.
-        0x10 (Tisc) tis_context;
+        0x10 (Tisc) tis_context "The TIS's context.";
     }
 }
 

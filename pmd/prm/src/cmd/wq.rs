@@ -7,76 +7,58 @@ use crate::wqc::{Rmpc, Rqc, Sqc};
 
 rows! { $
     sqn {
-        /// Number of the send queue.
-        0x08 [23:0] sqn;
+        0x08 [23:0] sqn "Number of the send queue.";
     }
     rqn {
-        /// Number of the receive queue.
-        0x08 [23:0] rqn;
+        0x08 [23:0] rqn "Number of the receive queue.";
     }
     rmpn {
-        /// Number of the receive memory pool.
-        0x08 [23:0] rmpn;
+        0x08 [23:0] rmpn "Number of the receive memory pool.";
     }
 }
 
 command! {
     /// The page list follows the input.
     CreateSq CREATE_SQ [0x110] {
-        /// The context.
-        0x20 (Sqc) ctx;
+        0x20 (Sqc) ctx "The context.";
     } => { ..sqn; }
     ModifySq MODIFY_SQ [0x110] {
         ..sqn;
-        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
-        0x08 [31:28] sq_state;
-        /// Selects the fields to change.
-        0x10 (u64) modify_bitmask;
-        /// The context.
-        0x20 (Sqc) ctx;
+        0x08 [31:28] sq_state "State that the queue is in now: 0 reset, 1 ready, 3 error.";
+        0x10 (u64) modify_bitmask "Selects the fields to change.";
+        0x20 (Sqc) ctx "The context.";
     }
     DestroySq DESTROY_SQ { ..sqn; }
     QuerySq QUERY_SQ { ..sqn; } => [0x110] {
-        /// The send queue's context.
-        0x20 (Sqc) sq_context;
+        0x20 (Sqc) sq_context "The send queue's context.";
     }
     /// The page list follows the input.
     CreateRq CREATE_RQ [0x110] {
-        /// The context.
-        0x20 (Rqc) ctx;
+        0x20 (Rqc) ctx "The context.";
     } => { ..rqn; }
     ModifyRq MODIFY_RQ [0x110] {
         ..rqn;
-        /// State that the queue is in now: 0 reset, 1 ready, 3 error.
-        0x08 [31:28] rq_state;
-        /// Selects the fields to change.
-        0x10 (u64) modify_bitmask;
-        /// The context.
-        0x20 (Rqc) ctx;
+        0x08 [31:28] rq_state "State that the queue is in now: 0 reset, 1 ready, 3 error.";
+        0x10 (u64) modify_bitmask "Selects the fields to change.";
+        0x20 (Rqc) ctx "The context.";
     }
     DestroyRq DESTROY_RQ { ..rqn; }
     QueryRq QUERY_RQ { ..rqn; } => [0x110] {
-        /// The receive queue's context.
-        0x20 (Rqc) rq_context;
+        0x20 (Rqc) rq_context "The receive queue's context.";
     }
     /// The page list follows the input.
     CreateRmp CREATE_RMP [0x110] {
-        /// The context.
-        0x20 (Rmpc) ctx;
+        0x20 (Rmpc) ctx "The context.";
     } => { ..rmpn; }
     ModifyRmp MODIFY_RMP [0x110] {
         ..rmpn;
-        /// State that the pool is in now: 1 ready, 3 error.
-        0x08 [31:28] rmp_state;
-        /// Selects the fields to change.
-        0x10 (u64) bitmask;
-        /// The context.
-        0x20 (Rmpc) ctx;
+        0x08 [31:28] rmp_state "State that the pool is in now: 1 ready, 3 error.";
+        0x10 (u64) bitmask "Selects the fields to change.";
+        0x20 (Rmpc) ctx "The context.";
     }
     DestroyRmp DESTROY_RMP { ..rmpn; }
     QueryRmp QUERY_RMP { ..rmpn; } => [0x110] {
-        /// The pool's context.
-        0x20 (Rmpc) rmp_context;
+        0x20 (Rmpc) rmp_context "The pool's context.";
     }
 }
 

@@ -37,121 +37,83 @@ pub const HW_START_PADDING: u32 = 1 << 31;
 layout! {
     /// Control segment, 16 bytes: the start of every send WQE.
     pub struct Ctrl [0x10] {
-        /// Modifier of the opcode, 0 for most.
-        0x00 [31:24] opmod;
-        /// Running count of basic blocks, not masked by the queue size.
-        0x00 [23:8] wqe_index;
-        /// Operation of the request, see [`Opcode`].
-        0x00 [7:0] opcode;
-        /// Number of the QP or SQ that the WQE is on.
-        0x04 [31:8] qpn;
-        /// Length of the WQE in 16-byte units, this segment included.
-        0x04 [5:0] ds;
-        /// Makes the XOR of the WQE 0xff, if the queue checks it.
-        0x08 [31:24] signature;
-        /// Stream channel of a DC initiator.
-        0x08 [23:8] dci_stream;
-        /// Fence mode, see [`FenceMode`].
-        0x08 [7:5] fm;
-        /// Completion mode, see [`CompletionMode`].
-        0x08 [3:2] ce;
-        /// The receiver raises a solicited event.
-        0x08 [1] se;
-        /// Immediate data, rkey to invalidate, mkey of a UMR, or TIS/TIR number in 31:8.
-        0x0c [31:0] imm;
+        0x00 [31:24] opmod "Modifier of the opcode, 0 for most.";
+        0x00 [23:8] wqe_index "Running count of basic blocks, not masked by the queue size.";
+        0x00 [7:0] opcode "Operation of the request, see [`Opcode`].";
+        0x04 [31:8] qpn "Number of the QP or SQ that the WQE is on.";
+        0x04 [5:0] ds "Length of the WQE in 16-byte units, this segment included.";
+        0x08 [31:24] signature "Makes the XOR of the WQE 0xff, if the queue checks it.";
+        0x08 [23:8] dci_stream "Stream channel of a DC initiator.";
+        0x08 [7:5] fm "Fence mode, see [`FenceMode`].";
+        0x08 [3:2] ce "Completion mode, see [`CompletionMode`].";
+        0x08 [1] se "The receiver raises a solicited event.";
+        0x0c [31:0] imm
+            "Immediate data, rkey to invalidate, mkey of a UMR, or TIS/TIR number in 31:8.";
     }
 
     /// Ethernet segment, first 16 bytes.
     pub struct Eth [0x10] {
-        /// Offset of the outer layer-4 header in 2-byte units (software parser).
-        0x00 [31:24] swp_outer_l4_offset;
-        /// Offset of the outer layer-3 header in 2-byte units (software parser).
-        0x00 [23:16] swp_outer_l3_offset;
-        /// Offset of the inner layer-4 header in 2-byte units (software parser).
-        0x00 [15:8] swp_inner_l4_offset;
-        /// Offset of the inner layer-3 header in 2-byte units (software parser).
-        0x00 [7:0] swp_inner_l3_offset;
-        /// Fill in the layer-4 checksum.
-        0x04 [31] l4_csum;
-        /// Fill in the IPv4 header checksum.
-        0x04 [30] l3_csum;
-        /// Fill in the inner layer-4 checksum.
-        0x04 [29] l4_inner_csum;
-        /// Fill in the inner IPv4 header checksum.
-        0x04 [28] l3_inner_csum;
-        /// Software parser: the outer layer 4 is UDP.
-        0x04 [21] swp_outer_l4_udp;
-        /// Software parser: the outer layer 3 is IPv6.
-        0x04 [20] swp_outer_l3_ipv6;
-        /// Software parser: the inner layer 4 is UDP.
-        0x04 [17] swp_inner_l4_udp;
-        /// Software parser: the inner layer 3 is IPv6.
-        0x04 [16] swp_inner_l3_ipv6;
-        /// TSO: payload bytes of one segment.
-        0x04 [15:0] mss;
-        /// Metadata for the flow tables.
-        0x08 [31:0] flow_table_metadata;
-        /// Bytes of packet header that stand inline from offset 0x0e; with
-        /// [`ETH_VLAN_INSERT`]: insert the tag in `inline_hdr_start`.
-        0x0c [31:16] inline_hdr_sz;
-        /// First two inline bytes, or the VLAN tag to insert.
-        0x0c [15:0] inline_hdr_start;
+        0x00 [31:24] swp_outer_l4_offset
+            "Offset of the outer layer-4 header in 2-byte units (software parser).";
+        0x00 [23:16] swp_outer_l3_offset
+            "Offset of the outer layer-3 header in 2-byte units (software parser).";
+        0x00 [15:8] swp_inner_l4_offset
+            "Offset of the inner layer-4 header in 2-byte units (software parser).";
+        0x00 [7:0] swp_inner_l3_offset
+            "Offset of the inner layer-3 header in 2-byte units (software parser).";
+        0x04 [31] l4_csum "Fill in the layer-4 checksum.";
+        0x04 [30] l3_csum "Fill in the IPv4 header checksum.";
+        0x04 [29] l4_inner_csum "Fill in the inner layer-4 checksum.";
+        0x04 [28] l3_inner_csum "Fill in the inner IPv4 header checksum.";
+        0x04 [21] swp_outer_l4_udp "Software parser: the outer layer 4 is UDP.";
+        0x04 [20] swp_outer_l3_ipv6 "Software parser: the outer layer 3 is IPv6.";
+        0x04 [17] swp_inner_l4_udp "Software parser: the inner layer 4 is UDP.";
+        0x04 [16] swp_inner_l3_ipv6 "Software parser: the inner layer 3 is IPv6.";
+        0x04 [15:0] mss "TSO: payload bytes of one segment.";
+        0x08 [31:0] flow_table_metadata "Metadata for the flow tables.";
+        0x0c [31:16] inline_hdr_sz
+            "Bytes of packet header that stand inline from offset 0x0e; with [`ETH_VLAN_INSERT`]: \
+             insert the tag in `inline_hdr_start`.";
+        0x0c [15:0] inline_hdr_start "First two inline bytes, or the VLAN tag to insert.";
     }
 
     /// Data segment, 16 bytes: gather or scatter entry.
     pub struct Data [0x10] {
-        /// Length in bytes; bit 31 is 0.
-        0x00 [31:0] byte_count;
-        /// Key of the memory.
-        0x04 [31:0] lkey;
-        /// Address in the space of the key.
-        0x08 (u64) addr;
+        0x00 [31:0] byte_count "Length in bytes; bit 31 is 0.";
+        0x04 [31:0] lkey "Key of the memory.";
+        0x08 (u64) addr "Address in the space of the key.";
     }
 
     /// Header of an inline data segment; the data follow, padded to 16 bytes.
     pub struct InlineHeader [0x4] {
-        /// Always set; tells it from a data segment.
-        0x00 [31] inline;
-        /// Length of the data in bytes.
-        0x00 [9:0] byte_count;
+        0x00 [31] inline "Always set; tells it from a data segment.";
+        0x00 [9:0] byte_count "Length of the data in bytes.";
     }
 
     /// Remote address segment, 16 bytes.
     pub struct Raddr [0x10] {
-        /// Address in the remote key's space.
-        0x00 (u64) raddr;
-        /// Key of the remote memory.
-        0x08 [31:0] rkey;
+        0x00 (u64) raddr "Address in the remote key's space.";
+        0x08 [31:0] rkey "Key of the remote memory.";
     }
 
     /// Next segment, 16 bytes: start of a WQE in a linked-list receive queue.
     pub struct Next [0x10] {
-        /// Index of the WQE that follows.
-        0x00 [15:0] next_wqe_index;
-        /// XOR signature of the WQE.
-        0x04 [31:24] signature;
+        0x00 [15:0] next_wqe_index "Index of the WQE that follows.";
+        0x04 [31:24] signature "XOR signature of the WQE.";
     }
 
     /// UMR control segment, 48 bytes. Source: reference 6.4.
     pub struct UmrCtrl [0x30] {
-        /// The translations stand in the WQE.
-        0x00 [31] inline;
-        /// Fail unless the mkey is in use (kernel's `CHECK_FREE`: "fail if free").
-        0x00 [30] check_not_free;
-        /// Fail unless the mkey is free.
-        0x00 [29] check_free;
-        /// `xlt_offset` means something.
-        0x00 [28] translation_offset_en;
-        /// Check the mkey's queue pair number.
-        0x00 [27] check_qpn;
-        /// 16-byte units of translation supplied.
-        0x04 [31:16] xlt_octowords;
-        /// Low part of the first unit to change, or units of BSF.
-        0x04 [15:0] xlt_offset_15_0;
-        /// Which fields of the mkey segment are applied, see [`mkey_mask`].
-        0x08 (u64) mkey_mask;
-        /// High part of the first unit to change.
-        0x10 [31:0] xlt_offset_47_16;
+        0x00 [31] inline "The translations stand in the WQE.";
+        0x00 [30] check_not_free
+            "Fail unless the mkey is in use (kernel's `CHECK_FREE`: \"fail if free\").";
+        0x00 [29] check_free "Fail unless the mkey is free.";
+        0x00 [28] translation_offset_en "`xlt_offset` means something.";
+        0x00 [27] check_qpn "Check the mkey's queue pair number.";
+        0x04 [31:16] xlt_octowords "16-byte units of translation supplied.";
+        0x04 [15:0] xlt_offset_15_0 "Low part of the first unit to change, or units of BSF.";
+        0x08 (u64) mkey_mask "Which fields of the mkey segment are applied, see [`mkey_mask`].";
+        0x10 [31:0] xlt_offset_47_16 "High part of the first unit to change.";
     }
 }
 
