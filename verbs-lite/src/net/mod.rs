@@ -6,8 +6,9 @@
 //! asked, and all other packets stay with the Ethernet queues and rules of the caller.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or
-//! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) has one and polls
-//! it.
+//! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) owns a `Network`,
+//! and polls it whenever it is polled itself. The protocols themselves, without input and output,
+//! are [`ferrocx_net`]'s.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};

@@ -68,11 +68,11 @@ impl<B: Buffers> Qp<B> {
         Ok(mr)
     }
 
-    /// As [`Qp::post_fast_reg`], without ringing.
+    /// Queues a registration like [`Qp::post_fast_reg`], without ringing the doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_fast_reg`].
+    /// Those of [`Qp::post_fast_reg`].
     #[inline]
     pub fn queue_fast_reg(
         &mut self,
@@ -166,11 +166,11 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// As [`Qp::post_local_inv`], without ringing.
+    /// Queues a local invalidate like [`Qp::post_local_inv`], without ringing the doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_local_inv`].
+    /// Those of [`Qp::post_local_inv`].
     #[inline]
     pub fn queue_local_inv(
         &mut self,
@@ -227,11 +227,11 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// As [`Qp::post_read_with_inv`], without ringing.
+    /// Queues a READ with invalidate like [`Qp::post_read_with_inv`], without ringing the doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_read_with_inv`].
+    /// Those of [`Qp::post_read_with_inv`].
     pub fn queue_read_with_inv(
         &mut self,
         wr_id: u64,
