@@ -62,6 +62,8 @@
 
 mod error;
 mod model_port;
+#[cfg(doctest)]
+mod must_not_compile;
 pub mod name;
 mod port;
 
