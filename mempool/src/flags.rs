@@ -5,14 +5,15 @@ use bitflags::bitflags;
 
 bitflags! {
     /// Flags of a packet: results of receiving in the low half, requests for sending in the high
-    /// half. Without a `GOOD` or `BAD` bit, the device did not check that checksum.
+    /// half: what DPDK calls `ol_flags`. Without a `GOOD` or `BAD` bit, the device did not check
+    /// that checksum.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct OlFlags: u32 {
         /// `rss_hash` is valid.
         const RX_RSS_HASH = 1 << 0;
         /// The packet had a VLAN tag, and `vlan_tci` holds its tag control information.
         const RX_VLAN = 1 << 2;
-        /// That tag is no longer in the data.
+        /// The VLAN tag was taken out of the data.
         const RX_VLAN_STRIPPED = 1 << 3;
         /// The IPv4 header checksum is right.
         const RX_IP_CSUM_GOOD = 1 << 4;
@@ -22,8 +23,6 @@ bitflags! {
         const RX_L4_CSUM_GOOD = 1 << 6;
         /// The TCP or UDP checksum is wrong.
         const RX_L4_CSUM_BAD = 1 << 7;
-        /// The device merged several packets into this one; `tso_mss` of the lengths is their MSS.
-        const RX_LRO = 1 << 8;
         /// Fill in the IPv4 header checksum.
         const TX_IP_CSUM = 1 << 16;
         /// Fill in the TCP or UDP checksum.

@@ -2,7 +2,9 @@
 
 use ferrocx_mempool::Pool;
 
-/// Settings of a receive queue.
+/// Settings of a receive queue. The device checks checksums without being asked, where it can
+/// ([`Limits::checksum_offload`](ferrocx_core::Limits::checksum_offload)): the results are in
+/// [`Mbuf::flags`](ferrocx_mempool::Mbuf::flags).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxQueueConfig {
     /// Packets that the ring holds, a power of two from

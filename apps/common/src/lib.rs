@@ -4,7 +4,7 @@
 //!
 //! - [`device`] reads `--device`: the software model (default) or a PCI address.
 //! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
-//! - [`option`] says what is wrong with an option's value; [`peer`] names another device's memory.
+//! - [`option`] says what is wrong with a command line; [`peer`] names another device's memory.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
 //!   locked memory, IOMMU.
 //! - [`privileges`] gives up the rights of the process once its devices are open.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::device::PciAddress;
-use crate::option::OptionError;
+use crate::option::ConfigError;
 
 /// Number of the highest BAR.
 const LAST_BAR: u8 = 5;
@@ -35,7 +35,7 @@ impl PeerSpec {
 }
 
 impl FromStr for PeerSpec {
-    type Err = OptionError;
+    type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
@@ -53,7 +53,7 @@ impl FromStr for PeerSpec {
             "cuda-mapped" => rest.parse().ok().map(Self::CudaMapped),
             _ => None,
         };
-        found.ok_or_else(|| OptionError::unknown("peer memory", text, Self::KNOWN))
+        found.ok_or_else(|| ConfigError::unknown("peer memory", text, Self::KNOWN))
     }
 }
 

@@ -6,10 +6,11 @@ use ferrocx_mempool::PageSize;
 
 use crate::error::ConfigError;
 
-/// Smallest and largest number of descriptors of a queue that the driver takes; the device may
-/// allow fewer, see [`crate::Limits`].
+/// Smallest number of descriptors of a queue that the driver takes. The device may want more: see
+/// [`crate::Limits`].
 pub const MIN_DESCRIPTORS: u32 = 64;
-/// See [`MIN_DESCRIPTORS`].
+/// Largest number of descriptors of a queue that the driver takes. The device may allow fewer: see
+/// [`crate::Limits`].
 pub const MAX_DESCRIPTORS: u32 = 32768;
 /// Smallest MTU. Source: RFC 791, every internet destination takes 68 bytes.
 pub const MIN_MTU: u16 = 68;

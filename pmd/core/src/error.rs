@@ -212,6 +212,14 @@ pub enum DeviceError {
 }
 
 /// Why a queue stopped. Kept until it is reset.
+///
+/// | fault | cause | way out |
+/// |---|---|---|
+/// | [`QueueFault::Completion`] | the device refused a work request: most often a key that has ended | `reset` of the queue; destroy it if a pool of its was [revoked](crate::Device::revoke_pool) |
+/// | [`QueueFault::WrongIndex`], [`QueueFault::TooLong`], [`QueueFault::BadCqe`] | completions that cannot be: memory that something else wrote to, or a device that lost its way | `reset` of the queue; if that happens again, [`Device::reset`](crate::Device::reset) and a new start |
+///
+/// A device that died, or was reset, looks like silence instead: bursts move nothing, and queues
+/// report no fault. [`Device::health`](crate::Device::health) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QueueFault {

@@ -40,8 +40,9 @@
 //! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
 //!   keys bound by work requests, connections by address and port.
 //! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
-//!   ARP, neighbour discovery and echo; [`model`] is the software ConnectX with its wires, for
-//!   tests that want frames lost, repeated or damaged.
+//!   ARP, neighbour discovery and echo in frames that it is given ([`verbs::net`] does so for a
+//!   port of RDMA, and finds peers); [`model`] is the software ConnectX with its wires, for tests
+//!   that want frames lost, repeated or damaged ([`Port::from_transport`]).
 //!
 //! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
 //! bound to a key for a peer, handed to an NVMe device page by page.
@@ -61,6 +62,8 @@
 
 mod error;
 mod model_port;
+#[cfg(doctest)]
+mod must_not_compile;
 pub mod name;
 mod port;
 
@@ -95,6 +98,10 @@ pub type Burst<const N: usize = 32> = arrayvec::ArrayVec<Mbuf, N>;
 mod guide {
     #[doc = include_str!("../../../docs/guide/src/memory-and-keys.md")]
     struct MemoryAndKeys;
+    #[doc = include_str!("../../../docs/guide/src/model-and-lab.md")]
+    struct ModelAndLab;
+    #[doc = include_str!("../../../docs/guide/src/peer-memory.md")]
+    struct PeerMemory;
     #[doc = include_str!("../../../docs/guide/src/queues-and-cores.md")]
     struct QueuesAndCores;
     #[doc = include_str!("../../../docs/guide/src/quick-start.md")]

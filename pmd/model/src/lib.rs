@@ -1,4 +1,4 @@
-//! A software ConnectX: deterministic, strict, bit-exact.
+//! A software ConnectX: deterministic, strict, with the bit layouts that Linux' drivers accept.
 //!
 //! It is the device and nothing else: it sees register accesses and I/O addresses through a
 //! [`ferrocx_bus::local::DeviceSide`], never a driver type, and is written from the text of the

@@ -9,6 +9,8 @@
 //! - [`ether`] and [`checksum`] are what both share; [`reason`] says why a frame was not answered.
 //!
 //! Bytes and the time come in, bytes and answers go out. Nothing here panics, whatever the bytes.
+//! What runs them over a port of RDMA, and finds peers' MAC addresses there, is `net::Network` of
+//! `ferrocx-verbs-lite`.
 //!
 //! # What it does not do
 //!

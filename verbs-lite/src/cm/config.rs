@@ -11,7 +11,7 @@ use crate::net::NetConfig;
 pub struct CmConfig {
     /// A peer that does not answer within 4.096 us times 2 to this power is asked again: 0 to 31.
     pub response_timeout: u8,
-    /// How often: 0 to 15.
+    /// How often a silent peer is asked again: 0 to 15.
     pub max_retries: u8,
     /// How long a peer shall wait that asks again while our program has not decided: a code as
     /// above.

@@ -8,8 +8,9 @@
 //! caller. [`Network::join`] reports a multicast group for as long as it is polled.
 //!
 //! It has no thread: [`Network::poll`] does what is due, and must be called now and then, or
-//! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) has one and polls
-//! it.
+//! nobody finds this port. A [`ConnectionManager`](crate::cm::ConnectionManager) owns a `Network`,
+//! and polls it whenever it is polled itself. The protocols themselves, without input and output,
+//! are [`ferrocx_net`]'s.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};

@@ -12,8 +12,8 @@ use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::types::Access;
 
-/// Addresses `addr` to `addr + len_bytes`, in the address space of this process or of a provider
-/// whose addresses no other has.
+/// Addresses `addr` to `addr + len_bytes`, in the address space of this process, or in one of the
+/// provider's own that overlaps no other's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerRange {
     /// First address.
@@ -129,7 +129,7 @@ pub trait PeerMemory: Send + fmt::Debug {
     /// The pages need not stay where they are.
     fn put_pages(&mut self, pages: Vec<PeerPiece>);
 
-    /// The end.
+    /// Nothing is called after this: frees what the registration held.
     fn release(self: Box<Self>) {}
 }
 
@@ -230,7 +230,7 @@ pub enum PeerError {
     StillReachable {
         /// Name of the provider.
         provider: String,
-        /// Name that was registered.
+        /// Range that was registered.
         range: PeerRange,
     },
     /// The device or the bus refused.

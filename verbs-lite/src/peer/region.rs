@@ -28,7 +28,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub struct PeerConfig {
     /// Rights that the key grants.
     pub access: Access,
-    /// Whether the caller can do without the memory from one moment to the next.
+    /// Whether the caller copes with the memory being taken back at any moment. Providers that may
+    /// do so refuse others.
     pub invalidation: bool,
     /// How long taking it back may last before that counts as late, and how long whoever comes
     /// second waits for whoever came first.

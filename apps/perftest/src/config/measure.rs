@@ -1,10 +1,10 @@
 //! The options of what is measured between two ends of ours.
 
 use ferrocx_app_common::list;
-use ferrocx_app_common::option::OptionError;
+use ferrocx_app_common::option::{ConfigError, cores};
 use ferrocx_verbs_lite::{Mtu, QpConfig};
 
-use super::value::{ConfigError, MAX_SIZE, cores};
+use super::MAX_SIZE;
 use crate::cli::Args;
 use crate::measure::{ATOMIC_BYTES, Kind, Limit, Measure, Test};
 
@@ -37,7 +37,7 @@ pub(super) fn measure(args: &Args, mtu: Mtu) -> Result<Measure, ConfigError> {
     let many = args.qps.or(args.depth).or(args.threads).is_some();
     if is_lat && (many || args.batch > 1 || args.signal_every > 1) {
         let way_out = "leave --qps, --depth, --threads, --batch and --signal-every out";
-        return Err(ConfigError::Together { what: "lat has one message on the way", way_out });
+        return Err(ConfigError::together("lat has one message on the way", way_out));
     }
     let depth = args.depth.unwrap_or(if is_lat { 1 } else { DEFAULT_DEPTH });
     let check = |option, value: usize, min: usize, max: usize| {
@@ -87,11 +87,11 @@ fn threads(args: &Args, test: Test, is_lat: bool) -> Result<(usize, usize), Conf
 fn pipelines(args: &Args, workers: usize) -> Result<(usize, usize), ConfigError> {
     if args.qps.is_some() {
         let what = "each pipeline of fastreg has a queue pair of its own";
-        return Err(ConfigError::Together { what, way_out: "leave --qps out; see --threads" });
+        return Err(ConfigError::together(what, "leave --qps out; see --threads"));
     }
     if args.server.is_some() && !args.verify {
         let what = "without --verify nobody uses the keys";
-        return Err(ConfigError::Together { what, way_out: "leave SERVER out, or add --verify" });
+        return Err(ConfigError::together(what, "leave SERVER out, or add --verify"));
     }
     ConfigError::check("threads", workers as u64, 1, MAX_PIPELINES as u64)?;
     Ok((workers, workers))
@@ -101,18 +101,18 @@ fn sizes(args: &Args, test: Test, kind: Kind) -> Result<Vec<usize>, ConfigError>
     if test == Test::Atomic {
         if args.all || args.size.as_deref().is_some_and(|size| size != "8") {
             let what = "atomics work on 8 bytes";
-            return Err(ConfigError::Together { what, way_out: "leave --size out" });
+            return Err(ConfigError::together(what, "leave --size out"));
         }
         return Ok(vec![ATOMIC_BYTES]);
     }
     match (args.all, args.size.as_deref()) {
         (true, Some(_)) => {
             let what = "--all and --size name sizes twice";
-            Err(ConfigError::Together { what, way_out: "leave one out" })
+            Err(ConfigError::together(what, "leave one out"))
         }
         (true, None) => Ok((0..=LAST_POWER).map(|power| 1 << power).collect()),
         (false, Some(text)) => list::numbers(text, 1, MAX_SIZE as usize)
-            .map_err(|source| OptionError::List { option: "size", source }.into()),
+            .map_err(|source| ConfigError::List { option: "size", source }),
         (false, None) => Ok(vec![if kind == Kind::Lat { 64 } else { 4096 }]),
     }
 }
@@ -126,7 +126,7 @@ fn limit(args: &Args, test: Test) -> Result<Limit, ConfigError> {
     };
     if args.iterations.is_some() {
         let what = "--iterations and --duration end a round twice";
-        return Err(ConfigError::Together { what, way_out: "leave one out" });
+        return Err(ConfigError::together(what, "leave one out"));
     }
     if !(0.001..=MAX_SECONDS).contains(&seconds) {
         let range = format!("0.001 to {MAX_SECONDS} seconds");

@@ -2,10 +2,10 @@
 
 mod measure;
 mod net;
-mod value;
 
 use std::path::PathBuf;
 
+use ferrocx_app_common::option::cores;
 use ferrocx_app_common::report::JsonTarget;
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{Mtu, QpType};
@@ -13,10 +13,11 @@ use ferrocx_verbs_lite::{Mtu, QpType};
 use crate::cli::Args;
 use crate::handshake::SRQ_ADDRESSES;
 use crate::measure::{Measure, Test};
+pub use ferrocx_app_common::option::ConfigError;
 pub use net::{Net, Subnet, is_bad};
-pub use value::ConfigError;
-use value::{MAX_SIZE, cores};
 
+/// Longest message: what an RC or UC queue pair of the device sends at once.
+const MAX_SIZE: u64 = 1 << 30;
 /// Queue pairs of `ibv_srq_pingpong`. Source: rdma-core, srq_pingpong.c.
 const STOCK_QPS: usize = 16;
 /// Exchanges of a ping-pong unless told otherwise, as in the stock tools.
@@ -98,11 +99,11 @@ impl Config {
         let plot = args.plot.clone();
         if !matches!(job, Job::Measure(_)) && plot.is_some() {
             let what = "pingpong and target draw no plot";
-            return Err(ConfigError::Together { what, way_out: "leave --plot out" });
+            return Err(ConfigError::together(what, "leave --plot out"));
         }
         if !matches!(job, Job::PingPong(_)) && args.srq {
             let what = "only pingpong takes its receives from a shared queue";
-            return Err(ConfigError::Together { what, way_out: "leave --srq out" });
+            return Err(ConfigError::together(what, "leave --srq out"));
         }
         let [cores, peer_cores] = [("cores", &args.cores), ("peer-cores", &args.peer_cores)]
             .map(|(option, text)| cores(option, text.as_deref()));
@@ -112,7 +113,7 @@ impl Config {
 
 /// What the connection manager does by itself, and for whom it does it.
 fn check_cm(net: &Net, job: &Job) -> Result<(), ConfigError> {
-    let together = |what, way_out| Err(ConfigError::Together { what, way_out });
+    let together = |what, way_out| Err(ConfigError::together(what, way_out));
     match job {
         Job::Measure(measure) if measure.test == Test::FastReg && !measure.verify => {
             let what = "without --verify fastreg has no other end";
@@ -138,7 +139,7 @@ fn target(args: &Args, net: &Net) -> Result<Job, ConfigError> {
     if net.is_model() || net.server.is_some() {
         let what = "target waits on a device for a program at the other end";
         let way_out = "name the device with --device and leave SERVER out";
-        return Err(ConfigError::Together { what, way_out });
+        return Err(ConfigError::together(what, way_out));
     }
     Ok(Job::Target)
 }

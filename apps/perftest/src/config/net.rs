@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ferrocx_app_common::device::DeviceName;
+use ferrocx_app_common::option::ConfigError;
 use ferrocx_app_common::peer::PeerSpec;
 use ferrocx_core::MacAddr;
 use ferrocx_model::wire::ImpairConfig;
 use ferrocx_net::ether::Mac;
 use ferrocx_verbs_lite::Mtu;
 
-use super::value::ConfigError;
 use crate::cli::Args;
 
 /// An own address and its subnet.
@@ -103,7 +103,7 @@ fn cable(args: &Args) -> Result<ImpairConfig, ConfigError> {
 pub(super) fn net(args: &Args) -> Result<Net, ConfigError> {
     let device: DeviceName = args.device.parse()?;
     let is_model = matches!(device, DeviceName::Model(_));
-    let together = |what, way_out| Err(ConfigError::Together { what, way_out });
+    let together = |what, way_out| Err(ConfigError::together(what, way_out));
     if is_model && args.server.is_some() {
         let way_out = "leave SERVER out, or name a device with --device";
         return together("both ends run on the model of this process", way_out);

@@ -11,12 +11,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, Gid, InitAttr, Psn, Qp, QpConfig, QpQueues, Qpn, RtrAttr, RtsAttr, SendOp,
-    SendWr, Srq, SrqConfig, Wc, WcOpcode,
+    Access, Buf, Cq, Gid, InitAttr, Psn, Qp, QpConfig, QpQueues, Qpn, SendOp, SendWr, Srq,
+    SrqConfig, Wc, WcOpcode,
 };
 use hdrhistogram::Histogram;
 
-use super::stock::{PATIENCE, READS, meet};
+use super::stock;
 use crate::config::{Config, Net, PingPong};
 use crate::end::End;
 use crate::exchange::Role;
@@ -66,7 +66,7 @@ pub(super) fn play(
     let address = |pair: &SrqQp| Address { lid: 0, qpn: pair.qp.qpn(), psn: PSN, gid: end.gid };
     let mut own: Vec<Address> = qps.pairs.iter().map(address).collect();
     own.resize(SRQ_ADDRESSES, NOBODY);
-    meet(role, &mut stream, &own, |peers| qps.connect(end, &config.net, peers))?;
+    stock::meet(role, &mut stream, &own, |peers| qps.connect(end, &config.net, peers))?;
     let start = Instant::now();
     let times = qps.exchange(role)?;
     Ok((start.elapsed().as_secs_f64(), times))
@@ -107,10 +107,8 @@ impl<'a> SrqQps<'a> {
                 bail!("the other end has fewer queue pairs; see --qps, and -q of ibv_srq_pingpong");
             }
             let path = end.path(peer.gid, net.peer_mac)?;
-            let attr = RtrAttr::new(path, peer.qpn, peer.psn, net.mtu);
-            pair.qp.connect(&RtrAttr { max_dest_rd_atomic: READS, ..attr })?;
-            let (attr, timeout) = (RtsAttr::new(PSN), net.ack_timeout);
-            pair.qp.activate(&RtsAttr { max_rd_atomic: READS, timeout, ..attr })?;
+            stock::connect(&mut pair.qp, net, path, peer)?;
+            stock::activate(&mut pair.qp, net, PSN)?;
         }
         Ok(())
     }
@@ -125,10 +123,7 @@ impl<'a> SrqQps<'a> {
         let (mut sent, mut received, mut since) = (0, 0, Instant::now());
         while sent < goal || received < goal {
             let Some((at, wc)) = self.poll()? else {
-                if since.elapsed() > PATIENCE {
-                    bail!("nothing came for {} s", PATIENCE.as_secs());
-                }
-                self.wait.idle();
+                stock::idle(self.wait, since)?;
                 continue;
             };
             since = Instant::now();

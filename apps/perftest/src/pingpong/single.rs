@@ -6,12 +6,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_verbs_lite::{
-    Access, AddressHandle, Buf, Cq, InitAttr, Pd, Psn, Qp, QpConfig, QpQueues, QpType, RtrAttr,
-    RtsAttr, SendOp, SendWr, Srq, SrqConfig, VerbsError, Wc, WcOpcode,
+    Access, AddressHandle, Buf, Cq, InitAttr, Pd, Psn, Qp, QpConfig, QpQueues, QpType, SendOp,
+    SendWr, Srq, SrqConfig, VerbsError, Wc, WcOpcode,
 };
 use hdrhistogram::Histogram;
 
-use super::stock::{PATIENCE, READS, meet};
+use super::stock;
 use crate::config::{Config, Net, PingPong};
 use crate::end::End;
 use crate::exchange::Role;
@@ -54,7 +54,7 @@ pub(super) fn play(
     let mut player = Player::new(end, config, job)?;
     let psn = Psn(0x12_3456 ^ u32::from(role == Role::Client));
     let own = [Address { lid: 0, qpn: player.qp.qpn(), psn, gid: end.gid }];
-    meet(role, &mut stream, &own, |peers| {
+    stock::meet(role, &mut stream, &own, |peers| {
         let peer = peers.first().context("the other end has no queue pair")?;
         player.connect(end, &config.net, peer, psn)
     })?;
@@ -105,13 +105,9 @@ impl<'a> Player<'a> {
             self.to = Some(AddressHandle::new(&path, peer.qpn, QKEY));
             self.qp.receive()?;
         } else {
-            let attr = RtrAttr::new(path, peer.qpn, peer.psn, net.mtu);
-            self.qp.connect(&RtrAttr { max_dest_rd_atomic: READS, ..attr })?;
+            stock::connect(&mut self.qp, net, path, peer)?;
         }
-        let attr = RtsAttr::new(psn);
-        let timeout = net.ack_timeout;
-        self.qp.activate(&RtsAttr { max_rd_atomic: READS, timeout, ..attr })?;
-        Ok(())
+        stock::activate(&mut self.qp, net, psn)
     }
 
     /// All messages; the times between the ones that arrived.
@@ -176,7 +172,7 @@ impl<'a> Player<'a> {
                         bail!("a message came out of turn");
                     }
                 }
-                None => self.idle(start)?,
+                None => stock::idle(self.wait, start)?,
             }
         }
         Ok(())
@@ -192,17 +188,9 @@ impl<'a> Player<'a> {
                         return Ok(());
                     }
                 }
-                None => self.idle(start)?,
+                None => stock::idle(self.wait, start)?,
             }
         }
-    }
-
-    fn idle(&self, start: Instant) -> Result<()> {
-        if start.elapsed() > PATIENCE {
-            bail!("nothing came for {} s", PATIENCE.as_secs());
-        }
-        self.wait.idle();
-        Ok(())
     }
 
     fn poll(&mut self) -> Result<Option<Wc<Buf>>> {

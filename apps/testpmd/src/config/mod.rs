@@ -1,6 +1,5 @@
 //! The command line, checked: every value in its range, every combination possible.
 
-mod error;
 mod queues;
 mod wire;
 
@@ -8,8 +7,8 @@ use std::{net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use ferrocx_app_common::{
     device::DeviceName,
-    list::{self, CoreList, MAX_CORE},
-    option::OptionError,
+    list::{self, MAX_CORE},
+    option::cores,
     privileges::User,
     report::JsonTarget,
     wait::Wait,
@@ -22,7 +21,7 @@ use crate::{
     cli::Args,
     ether::{HEADER_BYTES, Mac},
 };
-pub use error::ConfigError;
+pub use ferrocx_app_common::option::ConfigError;
 pub use queues::{BURSTS, MAX_QUEUES, QueueSettings, Split};
 pub use wire::WireSpec;
 
@@ -173,11 +172,7 @@ impl Config {
         let ports = ports(args)?;
         let queues = queues::queues(args, ports.len())?;
         let load = load(args)?;
-        let lists = |option| move |source| OptionError::List { option, source };
-        let cores = match &args.cores {
-            Some(text) => text.parse::<CoreList>().map_err(lists("cores"))?.0,
-            None => Vec::new(),
-        };
+        let cores = cores("cores", args.cores.as_deref())?;
         if let Some(core) = args.model_core {
             if core > MAX_CORE {
                 return Err(ConfigError::range("model-core", core, format!("0 to {MAX_CORE}")));
@@ -317,7 +312,7 @@ fn ports(args: &Args) -> Result<Vec<PortSpec>, ConfigError> {
 fn load(args: &Args) -> Result<Load, ConfigError> {
     let max = usize::from(ferrocx_core::MAX_MTU) + L2_BYTES;
     let sizes = list::numbers(&args.size, MIN_FRAME_BYTES, max)
-        .map_err(|source| OptionError::List { option: "size", source })?;
+        .map_err(|source| ConfigError::List { option: "size", source })?;
     if !(1..=MAX_FLOWS).contains(&args.flows) {
         return Err(ConfigError::range("flows", args.flows, format!("1 to {MAX_FLOWS}")));
     }

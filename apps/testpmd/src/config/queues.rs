@@ -1,9 +1,8 @@
 //! The settings of the queues and their buffers.
 
-use ferrocx_app_common::{option::OptionError, peer::PeerSpec};
+use ferrocx_app_common::{option::ConfigError, peer::PeerSpec};
 use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
 
-use super::error::ConfigError;
 use crate::{cli::Args, ether::HEADER_BYTES};
 
 /// Most queues of a port in each direction.
@@ -28,13 +27,13 @@ pub struct Split {
 
 impl Split {
     /// What the command line says, for buffers of so many bytes.
-    fn of(args: &Args, mbuf_bytes: usize) -> Result<Option<Self>, OptionError> {
+    fn of(args: &Args, mbuf_bytes: usize) -> Result<Option<Self>, ConfigError> {
         let Some(payload) = &args.payload else { return Ok(None) };
         let (payload, header_bytes) = (payload.parse()?, args.split);
         let max = mbuf_bytes - DEFAULT_HEADROOM_BYTES;
         if !(MIN_HEADER_BYTES..=max).contains(&usize::from(header_bytes)) {
             let range = format!("{MIN_HEADER_BYTES} to {max}, what a buffer holds");
-            return Err(OptionError::range("split", header_bytes, range));
+            return Err(ConfigError::range("split", header_bytes, range));
         }
         Ok(Some(Self { header_bytes, payload }))
     }
@@ -75,9 +74,8 @@ pub struct QueueSettings {
 
 /// Checks the options of the queues, for so many ports.
 pub(super) fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigError> {
-    let within = |option, value: usize, min: usize, max: usize| match (min..=max).contains(&value) {
-        true => Ok(value),
-        false => Err(ConfigError::range(option, value, format!("{min} to {max}"))),
+    let within = |option, value: usize, min: usize, max: usize| {
+        ConfigError::check(option, value as u64, min as u64, max as u64).map(|()| value)
     };
     let descriptors = |option, value: u32| {
         let (min, max) = (ferrocx_core::MIN_DESCRIPTORS, ferrocx_core::MAX_DESCRIPTORS);

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use super::error::ConfigError;
+use ferrocx_app_common::option::ConfigError;
 
 const NAMES_OF_WIRES: &str = "generator, tap:NAME, packet:NAME, replay:FILE, link or none";
 

@@ -112,9 +112,9 @@ impl Device {
     /// Adds a rule that is looked at before addresses and RSS.
     ///
     /// There are no priorities. Rules that test the same fields with the same masks form a run.
-    /// Runs are looked at in the order in which the first rule of each was ever added to the device,
-    /// and the first match decides; a run keeps its place when all of its rules are gone. So the
-    /// narrow rules go first. Of two rules that match the very same, either may decide.
+    /// Runs are looked at in the order in which the first rule of each was ever added to the
+    /// device, and the first match decides; a run keeps its place when all of its rules are gone.
+    /// So the narrow rules go first. Of two rules that match the very same, either may decide.
     ///
     /// # Errors
     /// [`ConfigError`] for fields that contradict each other, a mark out of range, a counter on a

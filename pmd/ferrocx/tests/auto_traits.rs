@@ -1,0 +1,106 @@
+//! Which public types go to another thread, are shared with one, and are copied: a change here is
+//! a change of the API.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use ferrocx::verbs::cm::{
+    CmListener, ConnRequest, Connected, Connecting, Connection, ConnectionManager,
+};
+use ferrocx::verbs::peer::{MappedProvider, PeerBlock, PeerClient, PeerMr, PeerRegistry};
+use ferrocx::verbs::*;
+use ferrocx::*;
+use ferrocx_mempool::{MbufFifo, Pieces, RawMbuf, Segment, Segments};
+
+/// Asks the compiler what a type is: an inherent constant is there if its bound holds, and hides
+/// the trait's.
+struct Probe<T>(PhantomData<T>);
+
+trait Otherwise {
+    const SEND: bool = false;
+    const SYNC: bool = false;
+    const CLONE: bool = false;
+}
+
+impl<T> Otherwise for Probe<T> {}
+impl<T: Send> Probe<T> {
+    const SEND: bool = true;
+}
+impl<T: Sync> Probe<T> {
+    const SYNC: bool = true;
+}
+impl<T: Clone> Probe<T> {
+    const CLONE: bool = true;
+}
+
+/// Checks each type of a list against what it should be.
+macro_rules! each {
+    ([$send:literal, $sync:literal, $clone:literal]: $($type:ty),+ $(,)?) => {
+        $(assert_eq!(
+            [<Probe<$type>>::SEND, <Probe<$type>>::SYNC, <Probe<$type>>::CLONE],
+            [$send, $sync, $clone],
+            "Send, Sync and Clone of {}",
+            stringify!($type),
+        );)+
+    };
+}
+
+/// Not shared between threads; a queue pair may carry it nevertheless.
+#[derive(Debug)]
+struct Unshared(#[expect(dead_code, reason = "it makes the type what it is")] Cell<u8>);
+
+// SAFETY: no entries.
+#[expect(unsafe_code, reason = "buffers of a user's own")]
+unsafe impl Buffers for Unshared {
+    fn sges(&self) -> impl Iterator<Item = Sge> {
+        std::iter::empty()
+    }
+
+    fn copy_head(&self, out: &mut [u8]) -> bool {
+        out.is_empty()
+    }
+}
+
+#[test]
+fn handles_are_copied_and_shared() {
+    each!([true, true, true]: Device, Housekeeping, RxQueueRef, Pool, bus::Doorbell,
+        lcore::StopFlag, RdmaContext, Pd, Mr, DmaMr, PhysBuf, Sge, AddressHandle,
+        SendWr<'static>, ConnectionManager, PeerRegistry, MappedProvider, RawMbuf);
+}
+
+#[test]
+fn what_owns_something_is_not_copied() {
+    each!([true, true, false]: Port, EventReader, FlowRuleHandle, Rss, Mbuf, Region, MbufFifo,
+        Segment<'static>, bus::Ring<64>, bus::DmaBuf, bus::DmaWord, Memory, Buf, Payload, Cq,
+        CompletionChannel, Qp, Qp<Mbuf>, Qp<()>, Srq, QpTable<u8>, Ended<'static, u8>, Wc<Buf>,
+        Refused<Buf>, Returned<Buf>, QpQueues<'static>, PageList, FastRegMr, RegisteredMr,
+        KeySlot, Mw, BoundMw, Fmr, FmrQueue, PoolFmr, ferrocx::net::neighbour::Neighbours,
+        verbs::net::Network, CmListener, ConnRequest, Connecting, Connected, Connection, PeerMr,
+        PeerBlock, PeerClient, Background, lcore::Worker<u8>);
+}
+
+#[test]
+fn a_proof_or_a_completion_is_used_once() {
+    each!([true, true, false]: Completion, InvalidatedRkey);
+}
+
+#[test]
+fn what_a_core_polls_moves_to_another_and_is_not_shared() {
+    each!([true, false, false]: Lane, RxQueue, TxQueue, PoolCache, FmrPool);
+}
+
+#[test]
+fn a_walk_over_memory_stays_where_it_is() {
+    each!([false, false, true]: ExternalBuffer, bus::RingView<'static, 64>,
+        bus::Slot<'static, 64>, Segments<'static>, Pieces<'static>);
+}
+
+#[test]
+fn generics_are_what_they_carry() {
+    each!([true, false, false]: QpTable<Cell<u8>>, Ended<'static, Cell<u8>>, Wc<Cell<u8>>,
+        Refused<Cell<u8>>, Returned<Cell<u8>>, Wc<Unshared>, Qp<Unshared>, QpTable<u8, Unshared>,
+        Srq<Unshared>, Connected<Unshared>);
+    each!([false, false, false]: QpTable<Rc<u8>>, Ended<'static, Rc<u8>>, Wc<Rc<u8>>,
+        Refused<Rc<u8>>, Returned<Rc<u8>>);
+}
