@@ -14,7 +14,7 @@ use super::sq::{Entry, FM_SMALL, Other, Sq};
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
 use crate::context::DeviceCaps;
 use crate::error::{PostError, Refused};
-use crate::fastreg::{FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
+use crate::fastreg::{BoundKey, FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
 use crate::mr::{Buffers, Sge};
 use crate::pd::PdCore;
 use crate::types::{Access, RemoteAddr};
@@ -340,7 +340,7 @@ impl<B: Buffers> Sq<B> {
             .with_umr_en(true)
             .with_access_mode(list.layout().access_mode())
             .with_qpn(ANY_QPN)
-            .with_mkey_7_0(key.variant.into())
+            .with_mkey_7_0(key.variant().into())
             .with_en_rinval(wr.remote_invalidate)
             .with_start_addr(wr.start)
             .with_len(list.len_bytes())
@@ -365,7 +365,7 @@ impl<B: Buffers> Sq<B> {
         let control = Control { opcode: Opcode::UMR, imm: rkey, flags: setup.fence };
         self.close(control, units, FAST_REG_BLOCKS, entry, None, Other::List(list));
         self.next_fence = FM_SMALL;
-        RegisteredMr(mr.0)
+        BoundKey(mr.0)
     }
 
     /// Writes what every change of a key starts with, behind the control segment.

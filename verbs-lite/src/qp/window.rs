@@ -9,7 +9,7 @@ use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask, umr};
 use super::Qp;
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use crate::error::{PostError, Refused};
-use crate::fastreg::{MrState, Origin};
+use crate::fastreg::{BoundKey, MrState, Origin};
 use crate::mr::{Buffers, Mr, WindowHold};
 use crate::types::Access;
 use crate::window::{BindMw, BoundMw, Mw, WINDOW_OCTOWORDS};
@@ -68,7 +68,7 @@ impl<B: Buffers> Qp<B> {
     }
 
     fn check_bind(&mut self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
-        if mr.inner.domain() != self.pd.id() {
+        if mr.inner.domain != self.pd.id() {
             return Err(PostError::Pd);
         }
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -140,7 +140,7 @@ impl<B: Buffers> Sq<B> {
         let key = &mut *mw.0;
         let old = key.value();
         let at = mr.addr() + range.start as u64;
-        key.variant = key.variant.wrapping_add(1);
+        key.advance();
         key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { at };
         (key.len, key.access) = (range.len() as u64, wr.access);
         key.origin = Origin { queue: self.id, position: self.ring.pi };
@@ -158,7 +158,7 @@ impl<B: Buffers> Sq<B> {
             .with_lw(wr.access.intersects(writes))
             .with_relaxed_ordering_write(false)
             .with_qpn(self.ring.number())
-            .with_mkey_7_0(key.variant.into())
+            .with_mkey_7_0(key.variant().into())
             .with_start_addr(key.start)
             .with_len(key.len);
         let mut wqe = self.ring.begin();
@@ -171,7 +171,7 @@ impl<B: Buffers> Sq<B> {
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
         self.close(control, ds, blocks_of(ds), entry, None, Other::Nothing);
         self.next_fence = FM_SMALL;
-        BoundMw(mw.0)
+        BoundKey(mw.0)
     }
 
     /// Writes the local invalidate of a window. The caller has checked everything.
@@ -182,7 +182,7 @@ impl<B: Buffers> Sq<B> {
             .with_translation_offset_en(true)
             .with_mkey_mask(END);
         let mkc =
-            Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant.into());
+            Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant().into());
         let mut wqe = self.ring.begin();
         wqe.bytes(&umr.0);
         wqe.bytes(&mkc.0);
