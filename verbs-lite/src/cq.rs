@@ -234,6 +234,12 @@ impl Head {
         (FIRST..=LAST).contains(&self.opcode().0)
     }
 
+    /// Whether a WRITE with immediate data ended a receive.
+    #[inline(always)]
+    pub(crate) fn is_write(self) -> bool {
+        self.opcode() == CqeOpcode::RESPONDER_WRITE_IMM
+    }
+
     #[inline(always)]
     pub(crate) fn wqe_counter(self) -> u16 {
         Cqe64::WQE_COUNTER.get(self.last) as u16

@@ -34,12 +34,11 @@ use ferrocx_prm::wqc::{Rmpc, Wq, state};
 
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
-use crate::error::{Failure, PostError, Refused, VerbsError};
+use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
-use crate::qp::scatter;
-use crate::wc::{Returned, Wc};
-use crate::wr::{RecvInfo, WcOpcode};
+use crate::qp::{Receive, Slots, scatter};
+use crate::wc::Wc;
 
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,19 +103,12 @@ impl Drop for SrqCore {
     }
 }
 
-/// A receive in flight.
-#[derive(Debug)]
-struct Slot<B> {
-    wr_id: u64,
-    held: Option<B>,
-}
-
 /// A shared receive queue. Belongs to one core at a time, with all its queue pairs.
 #[derive(Debug)]
 pub struct Srq<B: Buffers = Buf> {
     ring: SharedRing,
     outstanding: u32,
-    slots: Box<[Slot<B>]>,
+    slots: Slots<Receive<B>>,
     reach: Reach,
     inner: Arc<SrqCore>,
 }
@@ -143,9 +135,8 @@ impl<B: Buffers> Srq<B> {
         let log = |value: u32| (value + 1).next_power_of_two().ilog2() as u8;
         let sizes = (log(config.max_wr), log(config.max_sge));
         let (ring, handle) = SharedRing::create(core.device(), pd.number(), sizes)?;
-        let entries = 1 << sizes.0;
         let (shares, max_wr) = (Mutex::new(Vec::new()), config.max_wr);
-        let slots = (0..entries).map(|_| Slot { wr_id: 0, held: None }).collect();
+        let slots = Slots::new(1 << sizes.0, Receive::empty);
         let reach = Reach::new(core, pd.id());
         let inner = Arc::new(SrqCore { handle, pd, max_wr, shares, left: Mutex::new(None) });
         Ok(Self { ring, outstanding: 0, slots, reach, inner })
@@ -191,8 +182,8 @@ impl<B: Buffers> Srq<B> {
         if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &buffers) {
             return Err(Refused { held: buffers, cause });
         }
-        let (at, mask) = (usize::from(self.ring.post()), self.slots.len() - 1);
-        self.slots[at & mask] = Slot { wr_id, held: Some(buffers) };
+        let at = self.ring.post();
+        self.slots.at(at.into()).hold(wr_id, buffers);
         self.outstanding += 1;
         Ok(())
     }
@@ -204,37 +195,19 @@ impl<B: Buffers> Srq<B> {
     /// [`Qp::complete_shared`](crate::Qp::complete_shared), which also notes its failures.
     #[inline]
     pub fn complete(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        let failure = match completion.head.opcode() {
-            CqeOpcode::RESPONDER_SEND
-            | CqeOpcode::RESPONDER_SEND_IMM
-            | CqeOpcode::RESPONDER_SEND_INVAL
-            | CqeOpcode::RESPONDER_WRITE_IMM => None,
-            CqeOpcode::RESPONDER_ERROR => Some(completion.head.failure()),
+        let (head, at) = (completion.head, completion.head.wqe_counter());
+        let failure = match head.opcode() {
+            CqeOpcode::RESPONDER_ERROR => Some(head.failure()),
+            _ if head.is_received() => None,
             _ => return None,
         };
-        self.end(completion, failure)
-    }
-
-    #[inline(always)]
-    fn end(&mut self, completion: &Completion, failure: Option<Failure>) -> Option<Wc<B>> {
-        let at = completion.head.wqe_counter();
-        let is_write = completion.head.opcode() == CqeOpcode::RESPONDER_WRITE_IMM;
-        let byte_len = if failure.is_none() { completion.byte_cnt() } else { 0 };
-        let slot = self.slots.get_mut(usize::from(at))?;
-        let can_be = |held: &mut B| is_write || held.received(byte_len);
-        let held = slot.held.take_if(can_be)?;
-        let wr_id = slot.wr_id;
+        if u32::from(at) >= self.slots.count() {
+            return None;
+        }
+        let wc = self.slots.at(at.into()).end(completion, failure)?;
         self.ring.free(at);
         self.outstanding -= 1;
-        Some(Wc {
-            wr_id,
-            opcode: if is_write { WcOpcode::RecvWriteImm } else { WcOpcode::Recv },
-            result: failure.map_or(Ok(()), Err),
-            is_signaled: true,
-            byte_len,
-            recv: if failure.is_none() { completion.recv_info() } else { RecvInfo::default() },
-            returned: Returned::Buffers(held),
-        })
+        Some(wc)
     }
 
     /// Asks for one event when fewer than `limit` receives are left. 0 asks for none.
@@ -258,7 +231,7 @@ impl<B: Buffers> Srq<B> {
 impl<B: Buffers> Drop for Srq<B> {
     fn drop(&mut self) {
         // Queue pairs may still fill what is posted: it stays until the last of them is gone.
-        let slots = std::mem::take(&mut self.slots);
+        let slots = self.slots.take();
         let mut left = self.inner.left.lock().unwrap_or_else(PoisonError::into_inner);
         *left = Some((Box::new((slots, self.reach.clone())), self.outstanding));
     }

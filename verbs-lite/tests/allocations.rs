@@ -126,7 +126,8 @@ fn frames(side: &common::Side) {
     let before = allocations();
     while ended < ROUNDS / 4 {
         while let Some(buf) = bufs.pop() {
-            qp.queue_send(&SendWr::unsignaled(posted, SendOp::Frame), Some(buf)).unwrap();
+            let wr = SendWr::unsignaled(posted, SendOp::Frame).with(SendFlags::MORE);
+            qp.post_send(&wr, Some(buf)).unwrap();
             posted += 1;
         }
         qp.ring_doorbell_signaled();
@@ -145,7 +146,7 @@ fn registrations(side: &common::Side) {
     let mut mrs: Vec<_> = (0..16).map(|_| side.pd.alloc_mr(layout, 16).unwrap()).collect();
     let mut lists: Vec<_> =
         (0..16).map(|_| side.context.alloc_page_list(layout, 16).unwrap()).collect();
-    let flags = SendFlags::SIGNALED;
+    let flags = SendFlags::SIGNALED | SendFlags::MORE;
     let wr = FastReg {
         wr_id: 1,
         flags,
@@ -160,8 +161,8 @@ fn registrations(side: &common::Side) {
         while !mrs.is_empty() && !lists.is_empty() {
             let (mr, mut list) = mrs.pop().zip(lists.pop()).unwrap();
             list.map(&side.memory, &pieces).unwrap();
-            let bound = qp.queue_fast_reg(&wr, mr, list).unwrap();
-            qp.queue_local_inv(2, flags, bound).unwrap();
+            let bound = qp.post_fast_reg(&wr, mr, list).unwrap();
+            qp.post_local_inv(2, flags, bound).unwrap();
         }
         qp.ring_doorbell();
         take(&mut cq, &mut qp, |wc| match wc.returned {

@@ -248,12 +248,12 @@ impl Run {
             };
             let wr = FastReg {
                 wr_id: at as u64,
-                flags: SendFlags::empty(),
+                flags: SendFlags::MORE,
                 start: (at as u64) << 32,
                 access: ACCESS,
                 remote_invalidate: true,
             };
-            slot.place = Place::Bound(self.qb.queue_fast_reg(&wr, mr, list).unwrap());
+            slot.place = Place::Bound(self.qb.post_fast_reg(&wr, mr, list).unwrap());
         }
         self.qb.ring_doorbell_signaled();
     }
@@ -292,7 +292,7 @@ impl Run {
             self.remember(remote);
             let place = std::mem::replace(&mut self.slots[at].place, Place::Ending);
             let Place::Bound(mr) = place else { unreachable!() };
-            self.qb.queue_local_inv(at as u64, SendFlags::empty(), mr).unwrap();
+            self.qb.post_local_inv(at as u64, SendFlags::MORE, mr).unwrap();
         }
         self.qb.ring_doorbell_signaled();
     }

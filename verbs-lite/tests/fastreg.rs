@@ -10,7 +10,8 @@ use ferrocx_verbs_lite::*;
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
 const PAGES: ListLayout = ListLayout::Pages { log_page: 12 };
 const S: SendFlags = SendFlags::SIGNALED;
-const U: SendFlags = SendFlags::empty();
+/// Signaled, and not told of before the next one.
+const SM: SendFlags = SendFlags::SIGNALED.union(SendFlags::MORE);
 
 fn sizes() -> QpConfig {
     QpConfig { fast_reg: true, ..small() }
@@ -130,8 +131,8 @@ fn register_use_and_invalidate_are_posted_back_to_back() {
     for round in 0..600u64 {
         list.map(&two.b.memory, &[4096 * (round as usize % 7)..4096 * (round as usize % 7 + 1)])
             .unwrap();
-        let fast_reg = FastReg { flags: U, ..reg(round, 0) };
-        let bound = qb.queue_fast_reg(&fast_reg, mr, list).unwrap();
+        let fast_reg = FastReg { flags: SendFlags::MORE, ..reg(round, 0) };
+        let bound = qb.post_fast_reg(&fast_reg, mr, list).unwrap();
         keys.push(bound.rkey().0);
         // The READ brings bytes through the key that was bound just before, and ends it.
         qb.post_read_with_inv(round + 1000, S, remote.at(round), 100, bound).unwrap();
@@ -196,12 +197,13 @@ fn after_a_failure_the_library_knows_which_keys_may_be_valid() {
     let kept = qb.post_fast_reg(&reg(2, 0), alloc(&two), whole(&two)).unwrap();
     two.run(&mut qa, &mut qb);
     let bad = RemoteAddr { addr: 0, rkey: Rkey(0xdead_be00) };
-    qb.queue_send_inline(&SendWr::signaled(3, SendOp::Write(bad)), &[1]).unwrap();
-    qb.queue_local_inv(4, S, stale).unwrap();
-    let never = qb.queue_fast_reg(&reg(5, 0), alloc(&two), whole(&two)).unwrap();
-    let both = qb.queue_fast_reg(&reg(6, 0), alloc(&two), whole(&two)).unwrap();
-    qb.queue_local_inv(7, S, both).unwrap();
-    qb.ring_doorbell();
+    let queued = |wr_id| FastReg { flags: SM, ..reg(wr_id, 0) };
+    let wr = SendWr { wr_id: 3, flags: SM, op: SendOp::Write(bad) };
+    qb.post_send_inline(&wr, &[1]).unwrap();
+    qb.post_local_inv(4, SM, stale).unwrap();
+    let never = qb.post_fast_reg(&queued(5), alloc(&two), whole(&two)).unwrap();
+    let both = qb.post_fast_reg(&queued(6), alloc(&two), whole(&two)).unwrap();
+    qb.post_local_inv(7, S, both).unwrap();
     assert_eq!(qb.mr_state(&never), MrState::Posted);
     let (_, done) = two.run(&mut qa, &mut qb);
     assert_eq!(syndromes(&done), [0x13, 5, 5, 5, 5]);
@@ -322,8 +324,9 @@ fn keys_are_destroyed_in_every_state() {
     // In flight when the queue pair goes: the queue pair ends first.
     let (qc, mut qd) = pair(&two);
     let mr = two.b.pd.alloc_mr(PAGES, 8).unwrap();
-    let bound = qd.queue_fast_reg(&reg(1, 0), mr, list(&two, PAGES, &[0..10])).unwrap();
-    qd.queue_local_inv(2, S, bound).unwrap();
+    let wr = FastReg { flags: SM, ..reg(1, 0) };
+    let bound = qd.post_fast_reg(&wr, mr, list(&two, PAGES, &[0..10])).unwrap();
+    qd.post_local_inv(2, SM, bound).unwrap();
     drop((qc, qd));
     let Two { a, b, world } = two;
     drop((qa, qb, a, b.pd, b.cq, b.memory));
@@ -371,8 +374,8 @@ fn a_slot_refuses_wrong_steps_and_keeps_its_key_through_all_states() {
     assert_eq!(two.b.read(4096, 8), b"12345678");
     // A registration that is flushed: nobody knows how far it came.
     key.map(&memory, &[0..4096]).unwrap();
-    key.queue_register(&mut qb, &wr).unwrap();
-    key.queue_invalidate(&mut qb, 7, S).unwrap();
+    key.register(&mut qb, &FastReg { flags: SM, ..wr }).unwrap();
+    key.invalidate(&mut qb, 7, SM).unwrap();
     qa.to_error().unwrap();
     qb.to_error().unwrap();
     let (_, done) = two.run(&mut qa, &mut qb);

@@ -35,8 +35,8 @@ fn flags(two: &Two, qp: &Qp<()>, at: u16) -> u8 {
 }
 
 fn write(qp: &mut Qp<()>, wr_id: u64, flags: SendFlags) {
-    let wr = SendWr { wr_id, flags, op: SendOp::Write(REMOTE) };
-    qp.queue_send_inline(&wr, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    let wr = SendWr { wr_id, flags, op: SendOp::Write(REMOTE) }.with(SendFlags::MORE);
+    qp.post_send_inline(&wr, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
 }
 
 fn register(two: &Two, qp: &mut Qp<()>, wr_id: u64) -> RegisteredMr {
@@ -44,9 +44,9 @@ fn register(two: &Two, qp: &mut Qp<()>, wr_id: u64) -> RegisteredMr {
     let mr = two.a.pd.alloc_mr(layout, 1).unwrap();
     let mut list = two.a.context.alloc_page_list(layout, 1).unwrap();
     list.map(&two.a.memory, std::slice::from_ref(&(0..4096))).unwrap();
-    let (flags, access) = (SendFlags::empty(), Access::LOCAL_WRITE);
+    let (flags, access) = (SendFlags::MORE, Access::LOCAL_WRITE);
     let wr = FastReg { wr_id, flags, start: 0, access, remote_invalidate: false };
-    qp.queue_fast_reg(&wr, mr, list).unwrap()
+    qp.post_fast_reg(&wr, mr, list).unwrap()
 }
 
 /// Takes one completion; which requests it ended.

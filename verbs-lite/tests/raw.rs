@@ -201,8 +201,8 @@ fn a_full_ring_refuses_and_takes_again() {
     let mut posted = 0;
     let refused = loop {
         two.a.fill(0, &bytes);
-        let wr = SendWr::unsignaled(posted, SendOp::Frame);
-        match qa.queue_send(&wr, ma.buf(0..60).ok()) {
+        let wr = SendWr::unsignaled(posted, SendOp::Frame).with(SendFlags::MORE);
+        match qa.post_send(&wr, ma.buf(0..60).ok()) {
             Ok(()) => posted += 1,
             Err(refused) => break refused,
         }
@@ -360,7 +360,8 @@ fn everything_posted_comes_back_flushed() {
     // Nothing is carried out while the link is down; here the models do not even step.
     for id in 10..15 {
         let buf = ma.buf(0..60).unwrap();
-        qa.queue_send(&SendWr::unsignaled(id, SendOp::Frame), Some(buf)).unwrap();
+        let wr = SendWr::unsignaled(id, SendOp::Frame).with(SendFlags::MORE);
+        qa.post_send(&wr, Some(buf)).unwrap();
     }
     qa.to_error().unwrap();
     two.world.settle();
@@ -437,8 +438,8 @@ fn a_failed_send_stops_sending_only_until_it_is_resumed() {
     post(&mut qb, &mb, 0..4);
     two.world.nic(0).set_faults(FaultPlan::at(&[Fault::SendDma { nth: 2 }]));
     for id in 1..=3 {
-        let wr = SendWr::unsignaled(id, SendOp::Frame);
-        qa.queue_send(&wr, ma.buf(0..60).ok()).unwrap();
+        let wr = SendWr::unsignaled(id, SendOp::Frame).with(SendFlags::MORE);
+        qa.post_send(&wr, ma.buf(0..60).ok()).unwrap();
     }
     qa.ring_doorbell_signaled();
     let (sent, got) = two.run(&mut qa, &mut qb);

@@ -137,10 +137,11 @@ fn a_run_without_completions_ends_with_the_one_behind_it() {
     let remote = |at| RemoteAddr { addr: mb.addr() + at, rkey: mb.rkey().unwrap() };
     let bells = qa.doorbells();
     for at in 0..5 {
-        let wr = SendWr::unsignaled(at, SendOp::Write(remote(at)));
-        qa.queue_send(&wr, Some(ma.buf(at as usize..at as usize + 1).unwrap())).unwrap();
+        let wr = SendWr::unsignaled(at, SendOp::Write(remote(at))).with(SendFlags::MORE);
+        qa.post_send(&wr, Some(ma.buf(at as usize..at as usize + 1).unwrap())).unwrap();
     }
-    qa.queue_send(&signaled(5, SendOp::Write(remote(5))), Some(ma.buf(5..6).unwrap())).unwrap();
+    let last = signaled(5, SendOp::Write(remote(5))).with(SendFlags::MORE);
+    qa.post_send(&last, Some(ma.buf(5..6).unwrap())).unwrap();
     let (done, _) = two.run(&mut qa, &mut qb);
     assert!(done.is_empty(), "the doorbell was not rung");
     qa.ring_doorbell();
@@ -253,11 +254,10 @@ fn a_failure_is_named_the_rest_is_flushed_and_everything_comes_back() {
     qb.post_recv(60, mb.buf(0..8).unwrap()).unwrap();
     let bad = RemoteAddr { addr: mb.addr(), rkey: Rkey(mb.rkey().unwrap().0 ^ 1) };
     let buf = || Some(ma.buf(0..4).unwrap());
-    qa.queue_send(&SendWr::unsignaled(1, SendOp::Send), buf()).unwrap();
-    qa.queue_send(&SendWr::unsignaled(2, SendOp::Write(bad)), buf()).unwrap();
-    qa.queue_send(&SendWr::unsignaled(3, SendOp::Send), buf()).unwrap();
-    qa.queue_send(&signaled(4, SendOp::Send), buf()).unwrap();
-    qa.ring_doorbell();
+    for (wr_id, op) in [(1, SendOp::Send), (2, SendOp::Write(bad)), (3, SendOp::Send)] {
+        qa.post_send(&SendWr { wr_id, flags: SendFlags::MORE, op }, buf()).unwrap();
+    }
+    qa.post_send(&signaled(4, SendOp::Send), buf()).unwrap();
     let (done, got) = two.run(&mut qa, &mut qb);
     assert_eq!(ids(&got), [(60, true)], "what was sent before arrived");
     let sends: Vec<_> = done.iter().filter(|wc| wc.wr_id < 50).collect();
@@ -314,11 +314,10 @@ fn a_fence_waits_for_reads() {
     qb.post_recv(1, mb.buf(100..200).unwrap()).unwrap();
     let remote = RemoteAddr { addr: mb.addr(), rkey: mb.rkey().unwrap() };
     // What the READ brings is sent on: without the fence the SEND might go first.
-    qa.queue_send(&SendWr::unsignaled(1, SendOp::Read(remote)), Some(ma.buf(0..16).unwrap()))
-        .unwrap();
+    let wr = SendWr::unsignaled(1, SendOp::Read(remote)).with(SendFlags::MORE);
+    qa.post_send(&wr, Some(ma.buf(0..16).unwrap())).unwrap();
     let wr = signaled(2, SendOp::Send).with(SendFlags::FENCE);
-    qa.queue_send(&wr, Some(ma.buf(0..16).unwrap())).unwrap();
-    qa.ring_doorbell();
+    qa.post_send(&wr, Some(ma.buf(0..16).unwrap())).unwrap();
     let (done, _) = two.run(&mut qa, &mut qb);
     assert_eq!(ids(&done), [(1, true), (2, true)]);
     assert_eq!(two.b.read(100, 16), b"the peer's bytes");
@@ -422,14 +421,14 @@ fn as_many_entries_as_requests_take_every_flush() {
         let mut two = Two::new();
         two.a.cq = two.a.context.create_cq(32).unwrap();
         let (mut qa, _qb) = two.rc::<()>(&QpConfig { fast_reg, ..small() });
-        let wr = SendWr::unsignaled(1, SendOp::Send);
+        let wr = SendWr::unsignaled(1, SendOp::Send).with(SendFlags::MORE);
         for left in (0..16).rev() {
             qa.post_recv(2, ()).unwrap();
-            qa.queue_send_inline(&wr, &pattern(len, 1)).unwrap();
+            qa.post_send_inline(&wr, &pattern(len, 1)).unwrap();
             assert_eq!(qa.free_wr(), left);
         }
-        assert_eq!(qa.queue_send_inline(&wr, &[0; 8]).unwrap_err(), PostError::Full);
-        assert_eq!(qa.queue_send_inline(&wr, &[0; 64]).unwrap_err(), PostError::Full);
+        assert_eq!(qa.post_send_inline(&wr, &[0; 8]).unwrap_err(), PostError::Full);
+        assert_eq!(qa.post_send_inline(&wr, &[0; 64]).unwrap_err(), PostError::Full);
         assert_eq!(qa.post_send(&wr, Some(())).unwrap_err().cause, PostError::Full);
         assert_eq!(qa.post_recv(2, ()).unwrap_err().cause, PostError::Full);
         qa.to_error().unwrap();

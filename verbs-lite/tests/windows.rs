@@ -132,15 +132,15 @@ fn a_peer_reaches_a_window_from_its_first_byte_to_its_last() {
 fn requests_behind_the_binding_may_use_it_at_once() {
     let mut scene = Scene::new();
     let mw = scene.two.b.pd.alloc_mw().unwrap();
-    let wr = BindMw { wr_id: 1, flags: SendFlags::empty(), access: Access::REMOTE_WRITE };
+    let wr = BindMw { wr_id: 1, flags: SendFlags::MORE, access: Access::REMOTE_WRITE };
     // The key goes to the peer in a message behind the binding, and ends behind that.
     let sink = scene.two.a.mr().buf(64..72).unwrap();
     scene.qa.post_recv(7, sink).unwrap();
-    let bound = scene.qb.queue_bind_mw(&wr, mw, &scene.region, AT..AT + LEN).unwrap();
+    let bound = scene.qb.post_bind_mw(&wr, mw, &scene.region, AT..AT + LEN).unwrap();
     let key = bound.rkey().0.to_ne_bytes();
-    scene.qb.queue_send_inline(&SendWr::unsignaled(2, SendOp::Send), &key).unwrap();
-    scene.qb.queue_local_inv_mw(3, S, bound).unwrap();
-    scene.qb.ring_doorbell();
+    let send = SendWr::unsignaled(2, SendOp::Send).with(SendFlags::MORE);
+    scene.qb.post_send_inline(&send, &key).unwrap();
+    scene.qb.post_local_inv_mw(3, S, bound).unwrap();
     let done = scene.settle();
     assert_eq!(ids(&done), [(1, true), (2, true), (3, true)]);
     assert!(matches!(done.last().unwrap().returned, Returned::Mw(_)));
@@ -255,9 +255,9 @@ fn a_flushed_invalidation_leaves_the_window_stale() {
     let mut scene = Scene::new();
     let mw = scene.bound(RIGHTS);
     let bad = RemoteAddr { addr: 0, rkey: Rkey(0) };
-    scene.qb.queue_send_inline(&SendWr::signaled(8, SendOp::Write(bad)), &[1]).unwrap();
-    scene.qb.queue_local_inv_mw(9, S, mw).unwrap();
-    scene.qb.ring_doorbell();
+    let write = SendWr::signaled(8, SendOp::Write(bad)).with(SendFlags::MORE);
+    scene.qb.post_send_inline(&write, &[1]).unwrap();
+    scene.qb.post_local_inv_mw(9, S, mw).unwrap();
     let done = scene.settle();
     assert_eq!(ids(&done), [(8, false), (9, false)]);
     let Some(Returned::StaleMw(mw)) = done.into_iter().next_back().map(|wc| wc.returned) else {

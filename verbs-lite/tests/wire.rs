@@ -62,13 +62,12 @@ impl Server {
             two.b.fill(at, &vec![0; SLOT_BYTES]);
             list.map(&two.b.memory, &[at..at + len]).unwrap();
             let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-            let flags = SendFlags::empty();
+            let flags = SendFlags::MORE;
             let wr = FastReg { wr_id: tag, flags, start: 0, access, remote_invalidate: true };
-            let bound = self.qp.queue_fast_reg(&wr, mr, list).unwrap();
+            let bound = self.qp.post_fast_reg(&wr, mr, list).unwrap();
             let offer = [tag.to_le_bytes(), u64::from(bound.rkey().0).to_le_bytes()].concat();
             let wr = SendWr::signaled(tag, SendOp::Send);
-            self.qp.queue_send_inline(&wr, &offer).unwrap();
-            self.qp.ring_doorbell();
+            self.qp.post_send_inline(&wr, &offer).unwrap();
             let receive = self.mr.buf(DEPTH * SLOT_BYTES..DEPTH * SLOT_BYTES + 16).unwrap();
             self.qp.post_recv(tag, receive).unwrap();
             self.out[slot] = Some((tag, bound));
@@ -116,9 +115,9 @@ fn serve(two: &mut Two, qp: &mut Qp, mr: &Mr) {
         let at = SLOT_BYTES + (tag as usize % 14) * SLOT_BYTES;
         two.a.fill(at, &payload);
         let wr = SendWr::unsignaled(tag, SendOp::Write(RemoteAddr { addr: 0, rkey }));
-        qp.queue_send(&wr, Some(mr.buf(at..at + payload.len()).unwrap())).unwrap();
-        qp.queue_send_inline(&SendWr::signaled(tag, SendOp::SendInv(rkey)), &[]).unwrap();
-        qp.ring_doorbell();
+        let wr = wr.with(SendFlags::MORE);
+        qp.post_send(&wr, Some(mr.buf(at..at + payload.len()).unwrap())).unwrap();
+        qp.post_send_inline(&SendWr::signaled(tag, SendOp::SendInv(rkey)), &[]).unwrap();
     }
 }
 

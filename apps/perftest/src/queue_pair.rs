@@ -184,21 +184,21 @@ impl QueuePair {
             }
         };
         let (is_signaled, reads_back) = (plan.is_signaled(seq), plan.reads_back());
-        let flags = SendFlags::SIGNALED;
-        let wr = SendWr::unsignaled(seq, op);
-        let wr = if is_signaled && !reads_back { wr.with(flags) } else { wr };
+        let last = SendFlags::MORE;
+        let last = if is_signaled { last | SendFlags::SIGNALED } else { last };
+        let flags = if reads_back { SendFlags::MORE } else { last };
+        let wr = SendWr { wr_id: seq, flags, op };
         messages.prepare(plan, slot, seq)?;
         if plan.is_inline {
-            qp.queue_send_inline(&wr, &messages.scratch)?;
+            qp.post_send_inline(&wr, &messages.scratch)?;
         } else {
             let buf = messages.take(slot)?;
-            qp.queue_send(&wr, Some(buf))?;
+            qp.post_send(&wr, Some(buf))?;
         }
         if reads_back {
-            let wr = SendWr::unsignaled(seq, SendOp::Read(remote));
-            let wr = if is_signaled { wr.with(flags) } else { wr };
+            let wr = SendWr { wr_id: seq, flags: last, op: SendOp::Read(remote) };
             let buf = messages.take(plan.slots + slot)?;
-            qp.queue_send(&wr, Some(buf))?;
+            qp.post_send(&wr, Some(buf))?;
         }
         messages.posted += 1;
         Ok(())

@@ -238,7 +238,7 @@ fn keys(most: usize) -> Result<()> {
                 next = (next + 7919) % size;
                 let mr = free[next].take().ok_or("a key is in use")?;
                 let list = lists.pop().ok_or("no list is left")?;
-                let (flags, access) = (SendFlags::empty(), Access::REMOTE_READ);
+                let (flags, access) = (SendFlags::MORE, Access::REMOTE_READ);
                 let wr = FastReg {
                     wr_id: next as u64,
                     flags,
@@ -246,8 +246,8 @@ fn keys(most: usize) -> Result<()> {
                     access,
                     remote_invalidate: false,
                 };
-                let mr = qp.queue_fast_reg(&wr, mr, list).map_err(|refused| refused.cause)?;
-                qp.queue_local_inv(next as u64, flags, mr).map_err(|refused| refused.cause)?;
+                let mr = qp.post_fast_reg(&wr, mr, list).map_err(|refused| refused.cause)?;
+                qp.post_local_inv(next as u64, flags, mr).map_err(|refused| refused.cause)?;
             }
             qp.ring_doorbell_signaled();
             ours += processor_time() - start;

@@ -149,11 +149,13 @@ fn serve(qp: &mut Qp, blocks: &Mr, is_write: bool, block: usize, client: RemoteA
     let piece = blocks.buf(block * BLOCK..(block + 1) * BLOCK)?;
     let answer = SendWr::signaled(0, SendOp::SendInv(client.rkey));
     if is_write {
-        qp.queue_send(&SendWr::unsignaled(0, SendOp::Read(client)), Some(piece))?;
+        let read = SendWr::unsignaled(0, SendOp::Read(client));
+        qp.post_send(&read.with(SendFlags::MORE), Some(piece))?;
         // Not before the block has come.
         qp.post_send_inline(&answer.with(SendFlags::FENCE), &[0])?;
     } else {
-        qp.queue_send(&SendWr::unsignaled(0, SendOp::Write(client)), Some(piece))?;
+        let write = SendWr::unsignaled(0, SendOp::Write(client));
+        qp.post_send(&write.with(SendFlags::MORE), Some(piece))?;
         qp.post_send_inline(&answer, &[0])?;
     }
     Ok(())
@@ -210,11 +212,11 @@ impl Client {
     }
 
     fn transfer(&mut self, is_write: bool, block: u32) -> Result<()> {
-        let (wr_id, flags) = (Self::KEY, SendFlags::empty());
+        let (wr_id, flags) = (Self::KEY, SendFlags::MORE);
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         self.key.map(&self.block, std::slice::from_ref(&(0..BLOCK)))?;
         let lend = FastReg { wr_id, flags, start: 0, access, remote_invalidate: true };
-        let remote = self.key.queue_register(&mut self.qp, &lend)?;
+        let remote = self.key.register(&mut self.qp, &lend)?;
         self.qp.post_recv(Self::ANSWER, self.answers.buf(0..1)?)?;
         let request = SendWr::signaled(Self::REQUEST, SendOp::Send);
         self.qp.post_send_inline(&request, &encode(is_write, block, remote))?;

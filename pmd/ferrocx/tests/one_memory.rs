@@ -437,10 +437,10 @@ fn a_key_owns_its_packet_until_it_is_known_to_have_ended() {
     assert_eq!(refused.cause, PostError::State);
     let (mr, list) = refused.held;
     let (mut qa, mut qb) = pair(&two);
-    let registered = qb.queue_fast_reg(&reg(6, 0, ALL), mr, list).unwrap();
-    qb.queue_local_inv(7, S, registered).unwrap();
+    let wr = FastReg { flags: S | SendFlags::MORE, ..reg(6, 0, ALL) };
+    let registered = qb.post_fast_reg(&wr, mr, list).unwrap();
+    qb.post_local_inv(7, S | SendFlags::MORE, registered).unwrap();
     qb.to_error().unwrap();
-    qb.ring_doorbell();
     let (_, done) = two.run(&mut qa, &mut qb);
     assert_eq!(syndromes(&done), [5, 5]);
     let Some(Returned::Stale(mr)) = done.into_iter().map(|wc| wc.returned).last() else {

@@ -48,7 +48,7 @@ enum Key {
 /// |---|---|---|
 /// | free | [`KeySlot::register`] | posted |
 /// | posted | [`KeySlot::complete`] with the end of the registration | valid; stale after a failure |
-/// | posted, valid | [`KeySlot::invalidate`], [`KeySlot::queue_read_with_inv`] | invalidating |
+/// | posted, valid | [`KeySlot::invalidate`], [`KeySlot::read_with_inv`] | invalidating |
 /// | valid | [`KeySlot::invalidated_by`] | free |
 /// | invalidating | [`KeySlot::complete`] with the end of the invalidation | free; stale after a failure |
 /// | all but invalidating | [`KeySlot::revoke`] | free |
@@ -58,9 +58,9 @@ enum Key {
 ///
 /// /// Lets the peer write to a page, once: tells it where, and ends the key behind the message.
 /// fn lend(qp: &mut Qp, key: &mut KeySlot, wr_id: u64) -> Result<(), PostError> {
-///     let (flags, access) = (SendFlags::empty(), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+///     let (flags, access) = (SendFlags::MORE, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
 ///     let wr = FastReg { wr_id, flags, start: 0, access, remote_invalidate: false };
-///     let remote = key.queue_register(qp, &wr)?;
+///     let remote = key.register(qp, &wr)?;
 ///     qp.post_send_inline(&SendWr::unsignaled(wr_id, SendOp::Send), &remote.rkey.0.to_be_bytes())
 /// }
 /// ```
@@ -166,8 +166,8 @@ impl KeySlot {
         }
     }
 
-    /// Posts the registration of what the page list describes, and rings the doorbell. The key is
-    /// known at once and may be used in requests behind this one.
+    /// Posts the registration of what the page list describes. The key is known at once and may be
+    /// used in requests behind this one.
     ///
     /// # Errors
     ///
@@ -175,22 +175,6 @@ impl KeySlot {
     /// [`Qp::post_fast_reg`]. Nothing was posted then.
     #[inline]
     pub fn register<B: Buffers>(
-        &mut self,
-        qp: &mut Qp<B>,
-        wr: &FastReg,
-    ) -> Result<RemoteAddr, PostError> {
-        let remote = self.queue_register(qp, wr)?;
-        qp.ring_doorbell();
-        Ok(remote)
-    }
-
-    /// Posts a registration like [`KeySlot::register`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`KeySlot::register`].
-    #[inline]
-    pub fn queue_register<B: Buffers>(
         &mut self,
         qp: &mut Qp<B>,
         wr: &FastReg,
@@ -203,7 +187,7 @@ impl KeySlot {
                 return Err(PostError::KeyState);
             }
         };
-        match qp.queue_fast_reg(wr, mr, list) {
+        match qp.post_fast_reg(wr, mr, list) {
             Ok(mr) => {
                 let remote = mr.remote();
                 self.key = Key::Bound(mr, KeyState::Posted);
@@ -216,7 +200,7 @@ impl KeySlot {
         }
     }
 
-    /// Posts the invalidation of the key and rings the doorbell.
+    /// Posts the invalidation of the key.
     ///
     /// # Errors
     ///
@@ -229,35 +213,18 @@ impl KeySlot {
         wr_id: u64,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        self.queue_invalidate(qp, wr_id, flags)?;
-        qp.ring_doorbell();
-        Ok(())
+        self.end(|mr| qp.post_local_inv(wr_id, flags, mr))
     }
 
-    /// Posts an invalidation like [`KeySlot::invalidate`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`KeySlot::invalidate`].
-    #[inline]
-    pub fn queue_invalidate<B: Buffers>(
-        &mut self,
-        qp: &mut Qp<B>,
-        wr_id: u64,
-        flags: SendFlags,
-    ) -> Result<(), PostError> {
-        self.end(|mr| qp.queue_local_inv(wr_id, flags, mr))
-    }
-
-    /// Posts a READ of `len` bytes from the peer through the key, which ends the key, without
-    /// ringing the doorbell: see [`Qp::post_read_with_inv`].
+    /// Posts a READ of `len` bytes from the peer through the key, which ends the key: see
+    /// [`Qp::post_read_with_inv`].
     ///
     /// # Errors
     ///
     /// [`PostError::KeyState`] for a key that is neither posted nor valid, and those of
     /// [`Qp::post_read_with_inv`]. Nothing was posted then.
     #[inline]
-    pub fn queue_read_with_inv<B: Buffers>(
+    pub fn read_with_inv<B: Buffers>(
         &mut self,
         qp: &mut Qp<B>,
         wr_id: u64,
@@ -265,7 +232,7 @@ impl KeySlot {
         from: RemoteAddr,
         len: u32,
     ) -> Result<(), PostError> {
-        self.end(|mr| qp.queue_read_with_inv(wr_id, flags, from, len, mr))
+        self.end(|mr| qp.post_read_with_inv(wr_id, flags, from, len, mr))
     }
 
     /// Gives the key to a request that ends it.

@@ -258,11 +258,11 @@ impl FmrQueue {
         let mut is_refused = false;
         for at in batch {
             let key = &mut fmrs[*at as usize].borrow_mut().key;
-            let flags = SendFlags::empty();
+            let flags = SendFlags::MORE;
             // What cannot be posted is ended by a command: the queue pair has failed meanwhile, or
             // the key is stale.
-            is_refused |= key.mr().is_some()
-                && key.queue_invalidate(&mut self.qp, u64::from(*at), flags).is_err();
+            is_refused |=
+                key.mr().is_some() && key.invalidate(&mut self.qp, u64::from(*at), flags).is_err();
         }
         self.qp.ring_doorbell_signaled();
         let ended = self.wait(fmrs);

@@ -58,6 +58,12 @@ impl Reach {
         Self { pd, device: device.key_domains().device, elsewhere }
     }
 
+    /// The protection domain of the queue.
+    #[inline(always)]
+    pub(crate) fn pd(&self) -> u32 {
+        self.pd
+    }
+
     /// The number of the whole device, see [`Sge::domain`].
     #[inline(always)]
     pub(crate) fn device(&self) -> u32 {

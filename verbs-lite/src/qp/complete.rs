@@ -40,7 +40,7 @@ impl<B: Buffers> Qp<B> {
         if is_ours
             && head.is_received()
             && let Some(rq) = &mut self.rq
-            && let Some(wc) = rq.complete(&completion)
+            && let Some(wc) = rq.complete(&completion, None)
         {
             each(wc);
             return Ok(());
@@ -118,13 +118,13 @@ impl<B: Buffers> Qp<B> {
         let (head, rq) = (completion.head, self.rq.as_mut()?);
         let is_ours = completion.is_of(self.qpn_be);
         if head.is_received() && is_ours {
-            return rq.complete(completion);
+            return rq.complete(completion, None);
         }
         let is_ours = is_ours || self.objects.receives_as(completion.qpn().0);
         if head.opcode() != CqeOpcode::RESPONDER_ERROR || !is_ours {
             return None;
         }
-        let wc = rq.fail(head.wqe_counter(), head.failure());
+        let wc = rq.complete(completion, Some(head.failure()));
         self.enter(QpState::Error);
         wc
     }

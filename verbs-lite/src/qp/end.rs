@@ -62,20 +62,15 @@ impl<B: Buffers> Sq<B> {
         byte_cnt: u32,
         failure: Option<Failure>,
     ) -> Option<(Option<Wc<B>>, bool)> {
-        let last = self.position_of(wqe_counter)?;
+        let (last, ci) = (self.position_of(wqe_counter)?, self.ring.ci);
         // A counter inside a request names that one.
-        let is_last = self.behind_oldest() > last;
-        let mut ended = None;
-        let each = &mut |wc| ended = Some(wc);
-        match failure {
-            Some(failure) if is_last => {
-                if self.broken.last().is_none_or(|range| range.end != u64::MAX) {
-                    self.broken.push(self.ring.ci..u64::MAX);
-                }
-                self.end_any(0, Err(failure), each);
-            }
-            _ => self.end_any(if is_last { byte_cnt } else { 0 }, Ok(()), each),
+        let is_last = ci + self.slots.at(ci).blocks() > last;
+        let (byte_cnt, failure) = if is_last { (byte_cnt, failure) } else { (0, None) };
+        if failure.is_some() && self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+            self.broken.push(ci..u64::MAX);
         }
+        let mut ended = None;
+        self.end_any(byte_cnt, failure.map_or(Ok(()), Err), &mut |wc| ended = Some(wc));
         Some((ended, is_last))
     }
 
@@ -86,20 +81,14 @@ impl<B: Buffers> Sq<B> {
         (ahead < self.ring.pi - self.ring.ci).then_some(self.ring.ci + ahead)
     }
 
-    /// Position behind the oldest request.
-    fn behind_oldest(&self) -> u64 {
-        self.ring.ci + u64::from(self.slots[self.ring.ci as usize & self.slot_mask].blocks)
-    }
-
     /// Ends the oldest request, which went well; `byte_cnt` is what its completion says.
     #[inline(always)]
     pub(super) fn end_oldest(&mut self, byte_cnt: u32, each: &mut impl FnMut(Wc<B>)) {
-        let slot = &mut self.slots[self.ring.ci as usize & self.slot_mask];
-        if !matches!(slot.other, Other::Nothing) {
+        let slot = self.slots.at(self.ring.ci);
+        if !slot.is_simple() {
             return self.end_any(byte_cnt, Ok(()), each);
         }
-        self.ring.ci += u64::from(slot.blocks);
-        self.ended += 1;
+        self.ring.ci += 1;
         // Two calls, so that the caller's closure need not ask again what came back.
         match slot.buffers.take() {
             Some(buffers) => each(slot.wc(byte_cnt, Ok(()), Returned::Buffers(buffers))),
@@ -115,9 +104,10 @@ impl<B: Buffers> Sq<B> {
         result: Result<(), Failure>,
         each: &mut impl FnMut(Wc<B>),
     ) {
-        let slot = &mut self.slots[self.ring.ci as usize & self.slot_mask];
-        self.ring.ci += u64::from(slot.blocks);
-        self.ended += 1;
+        let slot = self.slots.at(self.ring.ci);
+        let blocks = slot.blocks();
+        self.ring.ci += blocks;
+        self.extra_blocks -= blocks as u32 - 1;
         let buffers = slot.buffers.take();
         let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
             Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),

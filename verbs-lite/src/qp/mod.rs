@@ -31,12 +31,12 @@
 mod attr;
 mod complete;
 mod end;
-mod fast;
 mod modify;
 mod multicast;
 mod post;
 mod raw;
 mod rq;
+mod slots;
 mod sq;
 mod table;
 mod window;
@@ -52,6 +52,7 @@ use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
 use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES};
 use thiserror::Error;
 
+pub(crate) use slots::{Receive, Slots};
 pub(crate) use wqe::scatter;
 
 pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
@@ -66,15 +67,15 @@ use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
-use crate::srq::SrqCore;
+use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
-use raw::Objects;
+use raw::{Frames, Objects};
 use rq::Rq;
-use sq::{Frames, Sq};
+use sq::Sq;
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -173,10 +174,7 @@ impl<B: Buffers> Qp<B> {
         queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        match config.qp_type {
-            QpType::Raw => Self::new_raw(pd, queues, config),
-            qp_type => Self::with_service(pd, qp_type as u32, queues, config),
-        }
+        Self::with_service(pd, config.qp_type as u32, queues, config)
     }
 
     /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
@@ -195,73 +193,41 @@ impl<B: Buffers> Qp<B> {
         let &QpQueues { send_cq, recv_cq, srq } = queues;
         let (pd, qp_type) = (Arc::clone(&pd.inner), config.qp_type);
         let core = &pd.core;
-        let sizes = Sizes::of(config, &core.attr, HEADER_DS)?;
+        let frames = match qp_type {
+            QpType::Raw if srq.is_some() => {
+                let what = "shared receives for raw packets";
+                let way_out = "post receives to the queue pair";
+                return Err(VerbsError::Unsupported { what, way_out });
+            }
+            QpType::Raw => Some(Frames::new(core)),
+            _ => None,
+        };
+        let sizes = Sizes::of(config, &core.attr, frames.map_or(HEADER_DS, Frames::header_ds))?;
         let send_share = send_cq.reserve(core, config.max_send_wr)?;
         let recv_share = match srq {
             Some(srq) => srq.core().reserve(core, recv_cq).map(|()| None)?,
             None => Some(recv_cq.reserve(core, config.max_recv_wr)?),
         };
         let cqns = [send_cq.number(), recv_cq.number()];
-        let device = core.device();
         let uar = core.uar()?;
-        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_bytes = if srq.is_some() { 0 } else { DS_BYTES << log_rq };
-        let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
-        let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
-        let qpc = Qpc::zeroed()
-            .with_st(st)
-            .with_pm_state(PM_STATE_MIGRATED)
-            .with_pd(pd.number())
-            .with_log_sq_size(u32::from(sizes.log_sq_blocks))
-            .with_ts_format(u32::from(core.roce.qp_ts_format() != 0))
-            .with_rlky(core.lkey.is_some())
-            .with_uar_page(uar.page())
-            .with_user_index(config.user_index)
-            .with_fre(qp_type == QpType::Rc)
-            .with_cqn_snd(cqns[0])
-            .with_cqn_rcv(cqns[1])
-            .with_dbr_addr(record.iova());
-        let qpc = match srq {
-            Some(srq) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
-            None => qpc
-                .with_log_rq_size(sizes.log_rq_entries.into())
-                .with_log_rq_stride(sizes.log_rq_units.into()),
+        let plan = Plan { pd: &pd, uar: &uar, cqns, sizes, config };
+        let (send_ring, recv_ring, objects) = match qp_type {
+            QpType::Raw => plan.make_raw()?,
+            _ => plan.make(st, srq.map(Srq::number))?,
         };
-        let input = CreateQp::input().with_qpc(qpc);
-        let qpn = device.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
-        let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
-        let handle = Handle::new(device, Kind::Qp, qpn, memory);
-        let reach = Reach::new(core, pd.id());
-        let rq = match srq {
-            Some(_) => None,
-            None => {
-                let sizes = (sizes.log_rq_entries, sizes.log_rq_units);
-                let ring = RecvRing::over(&rings, sizes, &record)?;
-                Some(Rq::new(ring, reach.clone(), config.max_recv_wr))
-            }
-        };
-        let sq = Sq::new(sq::Parts {
-            ring: SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, &uar, qpn)?,
-            reach,
-            max_wr: config.max_send_wr,
-            max_sge: config.max_send_sge,
-            max_inline: config.max_inline_bytes,
-            frames: Frames::default(),
-        });
-        let state = QpState::Reset;
-        let fast_reg = FastRegSetup::of(core, qp_type, config.fast_reg);
+        let (qpn, reach) = (send_ring.number(), Reach::new(core, pd.id()));
+        let rq = recv_ring.map(|ring| Rq::new(ring, reach.clone(), config.max_recv_wr));
         Ok(Self {
-            sq,
+            sq: Sq::new(send_ring, reach, config, frames.unwrap_or_default()),
             rq,
-            state,
+            state: QpState::Reset,
             qp_type,
             st,
             qpn,
             qpn_be: qpn.to_be(),
             user_index: config.user_index,
-            fast_reg,
-            objects: Objects::Qp(handle),
+            fast_reg: FastRegSetup::of(core, qp_type, config.fast_reg),
+            objects,
             _uar: uar,
             send_share,
             recv_share,
@@ -298,116 +264,54 @@ impl<B: Buffers> Qp<B> {
         self.state
     }
 
-    /// Posts a send request and rings the doorbell. It takes `buffers` along, if it needs any.
+    /// Posts a send request and, without [`SendFlags::MORE`](crate::SendFlags::MORE), rings the
+    /// doorbell. It takes `buffers` along, if it needs any.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///
-    /// [`PostError`], with the buffers. Nothing was posted then.
-    #[inline]
+    /// [`PostError`], with the buffers. Nothing was posted then, and requests with `MORE` before it
+    /// wait for [`Qp::ring_doorbell`].
+    // A loop of these keeps the ring in registers.
+    #[inline(always)]
     pub fn post_send(
         &mut self,
         wr: &SendWr<'_>,
         buffers: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
         match self.sq.push_straight(wr, buffers) {
-            Ok(()) => self.sq.ring_last(),
-            Err(buffers) => return self.post_any(wr, buffers),
-        }
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn post_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
-        self.queue_any(wr, buffers)?;
-        self.sq.ring_last();
-        Ok(())
-    }
-
-    /// Queues a request that needs a closer look, or one for which it only had to be looked how far
-    /// positions are clear.
-    #[inline(never)]
-    fn queue_any(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Refused<Option<B>>> {
-        let buffers = match self.sq.is_clear() || !self.sq.look_ahead() {
-            true => buffers,
-            false => match self.sq.push_straight(wr, buffers) {
-                Ok(()) => return Ok(()),
-                Err(buffers) => buffers,
-            },
-        };
-        self.sq.push_any(wr, buffers)
-    }
-
-    /// Queues a request with its data, like [`Qp::queue_any`].
-    #[inline(never)]
-    fn queue_inline_any(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        let is_clear_now = !self.sq.is_clear() && self.sq.look_ahead();
-        if is_clear_now && self.sq.push_inline_straight(wr, data) {
-            return Ok(());
-        }
-        self.sq.push_inline_any(wr, data)
-    }
-
-    /// Queues a send request like [`Qp::post_send`], without ringing: for a run of requests and one
-    /// [`Qp::ring_doorbell`] behind them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_send`].
-    // A loop of these then keeps the ring in registers.
-    #[inline(always)]
-    pub fn queue_send(
-        &mut self,
-        wr: &SendWr<'_>,
-        buffers: Option<B>,
-    ) -> Result<(), Refused<Option<B>>> {
-        match self.sq.push_straight(wr, buffers) {
             Ok(()) => Ok(()),
-            Err(buffers) => self.queue_any(wr, buffers),
+            Err(buffers) => self.sq.push_any(wr, buffers, None),
         }
     }
 
-    /// Posts a send request whose data are copied into it, and rings the doorbell. `data` can be
+    /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be
     /// used again at once.
     ///
     /// # Errors
     ///
-    /// [`PostError`]. Nothing was posted then.
-    #[inline]
-    pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
-        if !self.sq.push_inline_straight(wr, data) {
-            self.queue_inline_any(wr, data)?;
-        }
-        self.sq.ring_last();
-        Ok(())
-    }
-
-    /// Queues a send request like [`Qp::post_send_inline`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_send_inline`].
-    // A loop of these then keeps the ring in registers.
+    /// [`PostError`], as of [`Qp::post_send`].
     #[inline(always)]
-    pub fn queue_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
+    pub fn post_send_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> Result<(), PostError> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
         }
-        self.queue_inline_any(wr, data)
+        self.sq.push_any(wr, None, Some(data)).map_err(|refused| refused.cause)
     }
 
-    /// Tells the device of every request queued since the doorbell was last rung.
+    /// Tells the device of every request posted since the doorbell was last rung.
     #[inline]
     pub fn ring_doorbell(&mut self) {
         self.sq.ring();
     }
 
-    /// Tells the device of every request queued, and asks for a completion of the last, so that all
+    /// Tells the device of every request posted, and asks for a completion of the last, so that all
     /// of them are known to have ended by one.
     #[inline]
     pub fn ring_doorbell_signaled(&mut self) {
-        self.sq.ring_signaled();
+        self.sq.signal_last();
+        self.sq.ring();
     }
 
     /// Send requests of any kind that fit. A READ with invalidate counts as two.
@@ -433,7 +337,8 @@ impl<B: Buffers> Qp<B> {
     fn enter(&mut self, state: QpState) {
         self.state = state;
         let changes_keys = u32::from(self.fast_reg.is_on) << CHANGES_KEYS;
-        self.sq.allow(state, self.qp_type.operations() | changes_keys);
+        let operations = self.qp_type.operations() | changes_keys;
+        self.sq.allowed = if state == QpState::Rts { operations } else { 0 };
     }
 
     /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
@@ -457,7 +362,65 @@ impl<B: Buffers> Qp<B> {
 
     /// Receives in its own queue that have not ended.
     fn rq_outstanding(&self) -> u32 {
-        self.rq.as_ref().map_or(0, Rq::outstanding)
+        self.rq.as_ref().map_or(0, |rq| rq.ring.outstanding())
+    }
+}
+
+/// What the device's objects of a queue pair are made of.
+struct Plan<'a> {
+    pd: &'a PdCore,
+    uar: &'a Uar,
+    /// Of sends, and of receives.
+    cqns: [u32; 2],
+    sizes: Sizes,
+    config: &'a QpConfig,
+}
+
+impl Plan<'_> {
+    /// Makes a queue pair of a service that has one on the device; `srqn` is the number of the
+    /// shared queue that its receives come from.
+    fn make(
+        &self,
+        st: u32,
+        srqn: Option<u32>,
+    ) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
+        let &Self { pd, uar, cqns, sizes, config } = self;
+        let device = pd.core.device();
+        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
+        let rq_bytes = if srqn.is_some() { 0 } else { DS_BYTES << log_rq };
+        let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
+        let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let qpc = Qpc::zeroed()
+            .with_st(st)
+            .with_pm_state(PM_STATE_MIGRATED)
+            .with_pd(pd.number())
+            .with_log_sq_size(u32::from(sizes.log_sq_blocks))
+            .with_ts_format(u32::from(pd.core.roce.qp_ts_format() != 0))
+            .with_rlky(pd.core.lkey.is_some())
+            .with_uar_page(uar.page())
+            .with_user_index(config.user_index)
+            .with_fre(config.qp_type == QpType::Rc)
+            .with_cqn_snd(cqns[0])
+            .with_cqn_rcv(cqns[1])
+            .with_dbr_addr(record.iova());
+        let qpc = match srqn {
+            Some(srqn) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srqn),
+            None => qpc
+                .with_log_rq_size(sizes.log_rq_entries.into())
+                .with_log_rq_stride(sizes.log_rq_units.into()),
+        };
+        let input = CreateQp::input().with_qpc(qpc);
+        let qpn = device.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
+        let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
+        let objects = Objects::Qp(Handle::new(device, Kind::Qp, qpn, memory));
+        let send = SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, uar, qpn)?;
+        let recv_sizes = (sizes.log_rq_entries, sizes.log_rq_units);
+        let recv = match srqn {
+            Some(_) => None,
+            None => Some(RecvRing::over(&rings, recv_sizes, &record)?),
+        };
+        Ok((send, recv, objects))
     }
 }
 

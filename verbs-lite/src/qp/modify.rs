@@ -32,6 +32,15 @@ impl<B: Buffers> Qp<B> {
         Err(VerbsError::WrongState { is: self.state, needs })
     }
 
+    /// What the context of every step says.
+    fn context(&self) -> Qpc {
+        Qpc::zeroed().with_st(self.st).with_pm_state(PM_STATE_MIGRATED)
+    }
+
+    fn execute<C: Command>(&self, input: &C::In) -> Result<C::Out, VerbsError> {
+        Ok(self.pd.core.device().execute::<C>(input, &[], &mut [])?)
+    }
+
     /// Reset to INIT: from here on receives may be posted. Raw packets have no use for `attr`.
     ///
     /// # Errors
@@ -41,23 +50,20 @@ impl<B: Buffers> Qp<B> {
         self.expect(QpState::Reset)?;
         if let Objects::Raw(raw) = &self.objects {
             raw.init()?;
-            self.enter(QpState::Init);
-            return Ok(());
+        } else {
+            let qpc = self
+                .context()
+                .with_pd(self.pd.number())
+                .with_rlky(self.pd.core.lkey.is_some())
+                .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
+                .with_cqn_snd(self.cqns[0])
+                .with_cqn_rcv(self.cqns[1])
+                .with_rre(attr.access.contains(Access::REMOTE_READ))
+                .with_rwe(attr.access.contains(Access::REMOTE_WRITE))
+                .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
+                .with_q_key(attr.qkey);
+            self.execute::<Rst2initQp>(&Rst2initQp::input().with_qpn(self.qpn).with_qpc(qpc))?;
         }
-        let qpc = Qpc::zeroed()
-            .with_st(self.st)
-            .with_pm_state(PM_STATE_MIGRATED)
-            .with_pd(self.pd.number())
-            .with_rlky(self.pd.core.lkey.is_some())
-            .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
-            .with_cqn_snd(self.cqns[0])
-            .with_cqn_rcv(self.cqns[1])
-            .with_rre(attr.access.contains(Access::REMOTE_READ))
-            .with_rwe(attr.access.contains(Access::REMOTE_WRITE))
-            .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
-            .with_q_key(attr.qkey);
-        let input = Rst2initQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        self.pd.core.device().execute::<Rst2initQp>(&input, &[], &mut [])?;
         self.enter(QpState::Init);
         Ok(())
     }
@@ -78,9 +84,8 @@ impl<B: Buffers> Qp<B> {
         VerbsError::range("min_rnr_timer", attr.min_rnr_timer.into(), 0, 31)?;
         let reads =
             log_reads("max_dest_rd_atomic", attr.max_dest_rd_atomic, core.attr.max_qp_rd_atom)?;
-        let qpc = Qpc::zeroed()
-            .with_st(self.st)
-            .with_pm_state(PM_STATE_MIGRATED)
+        let qpc = self
+            .context()
             .with_mtu(attr.mtu as u32)
             .with_log_msg_max(core.hca().log_max_msg())
             .with_remote_qpn(attr.remote_qpn.0)
@@ -108,17 +113,11 @@ impl<B: Buffers> Qp<B> {
             service::GSI => (MTU_GSI, LOG_MSG_GSI),
             _ => (MTU_UD, LOG_MSG_UD),
         };
-        let qpc = Qpc::zeroed()
-            .with_st(self.st)
-            .with_pm_state(PM_STATE_MIGRATED)
-            .with_mtu(mtu as u32)
-            .with_log_msg_max(log_msg_max);
-        self.enter_rtr(qpc)
+        self.enter_rtr(self.context().with_mtu(mtu as u32).with_log_msg_max(log_msg_max))
     }
 
     fn enter_rtr(&mut self, qpc: Qpc) -> Result<(), VerbsError> {
-        let input = Init2rtrQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        self.pd.core.device().execute::<Init2rtrQp>(&input, &[], &mut [])?;
+        self.execute::<Init2rtrQp>(&Init2rtrQp::input().with_qpn(self.qpn).with_qpc(qpc))?;
         self.enter(QpState::Rtr);
         Ok(())
     }
@@ -130,20 +129,16 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], or what the device refused.
     pub fn activate(&mut self, attr: &RtsAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Rtr)?;
-        if self.qp_type == QpType::Raw {
-            self.start_raw()?;
-            self.enter(QpState::Rts);
-            return Ok(());
+        if let Objects::Raw(raw) = &self.objects {
+            raw.start()?;
+            return self.enter_raw_rts();
         }
-        let core = &self.pd.core;
         VerbsError::range("timeout", attr.timeout.into(), 0, 31)?;
         VerbsError::range("retry_count", attr.retry_count.into(), 0, 7)?;
         VerbsError::range("rnr_retry", attr.rnr_retry.into(), 0, 7)?;
-        let reads = log_reads("max_rd_atomic", attr.max_rd_atomic, core.attr.max_qp_rd_atom)?;
-        let mut qpc = Qpc::zeroed()
-            .with_st(self.st)
-            .with_pm_state(PM_STATE_MIGRATED)
-            .with_next_send_psn(attr.psn.0);
+        let most = self.pd.core.attr.max_qp_rd_atom;
+        let reads = log_reads("max_rd_atomic", attr.max_rd_atomic, most)?;
+        let mut qpc = self.context().with_next_send_psn(attr.psn.0);
         if self.qp_type == QpType::Rc {
             qpc = qpc
                 .with_primary_address_path(Ads::zeroed().with_ack_timeout(attr.timeout.into()))
@@ -152,8 +147,13 @@ impl<B: Buffers> Qp<B> {
                 .with_retry_count(attr.retry_count.into())
                 .with_rnr_retry(attr.rnr_retry.into());
         }
-        let input = Rtr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        core.device().execute::<Rtr2rtsQp>(&input, &[], &mut [])?;
+        self.execute::<Rtr2rtsQp>(&Rtr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc))?;
+        self.enter(QpState::Rts);
+        Ok(())
+    }
+
+    fn enter_raw_rts(&mut self) -> Result<(), VerbsError> {
+        self.sq.frames.start(self.pd.core.device().mtu());
         self.enter(QpState::Rts);
         Ok(())
     }
@@ -166,14 +166,15 @@ impl<B: Buffers> Qp<B> {
     pub fn resume(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::SqError)?;
         VerbsError::none_posted(self.sq.ring.outstanding())?;
-        if self.qp_type == QpType::Raw {
-            self.resume_raw()?;
-            self.enter(QpState::Rts);
-            return Ok(());
+        if let Objects::Raw(raw) = &self.objects {
+            raw.stop_sending()?;
+            // The device counts from 0 again.
+            self.sq.reset();
+            raw.start()?;
+            return self.enter_raw_rts();
         }
-        let qpc = Qpc::zeroed().with_st(self.st).with_pm_state(PM_STATE_MIGRATED);
-        let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(qpc);
-        self.pd.core.device().execute::<Sqerr2rtsQp>(&input, &[], &mut [])?;
+        let input = Sqerr2rtsQp::input().with_qpn(self.qpn).with_qpc(self.context());
+        self.execute::<Sqerr2rtsQp>(&input)?;
         self.sq.heal();
         self.enter(QpState::Rts);
         Ok(())
@@ -189,12 +190,10 @@ impl<B: Buffers> Qp<B> {
     pub fn to_error(&mut self) -> Result<(), VerbsError> {
         // Requests that the device was not told of would never come back.
         self.sq.ring();
-        match &self.objects {
-            Objects::Raw(raw) => raw.fail()?,
-            Objects::Qp(_) => {
-                let input = ModifyQpToErr::input().with_qpn(self.qpn);
-                self.pd.core.device().execute::<ModifyQpToErr>(&input, &[], &mut [])?;
-            }
+        if let Objects::Raw(raw) = &self.objects {
+            raw.fail()?;
+        } else {
+            self.execute::<ModifyQpToErr>(&ModifyQpToErr::input().with_qpn(self.qpn))?;
         }
         self.enter(QpState::Error);
         // What succeeded unreported would not come back else.
@@ -210,16 +209,14 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::StillPosted`], or what the device refused.
     pub fn reset(&mut self) -> Result<(), VerbsError> {
         VerbsError::none_posted(self.sq.ring.outstanding() + self.rq_outstanding())?;
-        match &mut self.objects {
-            Objects::Raw(raw) => raw.reset()?,
-            Objects::Qp(_) => {
-                let input = ModifyQpToRst::input().with_qpn(self.qpn);
-                self.pd.core.device().execute::<ModifyQpToRst>(&input, &[], &mut [])?;
-            }
+        if let Objects::Raw(raw) = &mut self.objects {
+            raw.reset()?;
+        } else {
+            self.execute::<ModifyQpToRst>(&ModifyQpToRst::input().with_qpn(self.qpn))?;
         }
         self.sq.reset();
         if let Some(rq) = &mut self.rq {
-            rq.reset();
+            rq.ring.restart();
         }
         self.enter(QpState::Reset);
         Ok(())
@@ -235,10 +232,8 @@ impl<B: Buffers> Qp<B> {
             let state = raw.state(self.state)?;
             return Ok(QpAttr { state, send_psn: Psn(0), recv_psn: Psn(0), qkey: 0 });
         }
-        let input = QueryQp::input().with_qpn(self.qpn);
         // The page list follows; nobody needs it.
-        let output = self.pd.core.device().execute::<QueryQp>(&input, &[], &mut [])?;
-        let qpc = output.qpc();
+        let qpc = self.execute::<QueryQp>(&QueryQp::input().with_qpn(self.qpn))?.qpc();
         let state = match qpc.state() {
             0 => QpState::Reset,
             1 => QpState::Init,

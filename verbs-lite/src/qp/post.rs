@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrocx_core::wq::{Control, blocks_of, put_data};
+use ferrocx_core::wq::{Block, Control, put_data};
 use ferrocx_prm::Layout;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 use ferrocx_prm::wqe::{
@@ -10,22 +10,24 @@ use ferrocx_prm::wqe::{
 };
 
 use super::attr::FAST_REG_BLOCKS;
-use super::sq::{Entry, FM_SMALL, Other, Sq};
+use super::sq::{Entry, FM_SMALL, Other, Slot, Sq};
+use super::wqe::Kind;
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
-use crate::context::DeviceCaps;
+use crate::context::{ContextCore, DeviceCaps};
 use crate::error::{PostError, Refused};
 use crate::fastreg::{BoundKey, FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
-use crate::mr::{Buffers, Sge};
+use crate::mr::Buffers;
 use crate::pd::PdCore;
 use crate::types::{Access, RemoteAddr};
-use crate::wr::{SendFlags, WcOpcode};
+use crate::wr::{SendFlags, SendOp, WcOpcode};
 
 /// Requests of a READ with invalidate: the READ, and the invalidation behind it.
 const READ_WITH_INV_WR: u32 = 2;
 /// Units of 16 bytes in front of the list: control segment, UMR segment and key context.
 const UMR_UNITS: u32 = (umr::TRANSLATIONS / DS_BYTES) as u32;
-/// Where the list starts in its block.
-const LIST_AT: usize = umr::TRANSLATIONS % BASIC_BLOCK_BYTES;
+/// Blocks of these.
+pub(super) const UMR_BLOCKS: u32 = 2;
+const _: () = assert!(umr::MKEY == BASIC_BLOCK_BYTES && umr::TRANSLATIONS == 2 * umr::MKEY);
 /// Lists up to this long stand in the request. Source: reference 6.4, "inline".
 const INLINE_WORDS: u32 = 8;
 
@@ -46,7 +48,8 @@ const REGISTER: u64 = mkey_mask::LEN
 pub type RefusedFastReg = Refused<(FastRegMr, PageList)>;
 
 impl<B: Buffers> Qp<B> {
-    /// Posts a registration and rings the doorbell: binds `mr` to what `list` describes.
+    /// Posts a registration, which binds `mr` to what `list` describes; rings like
+    /// [`Qp::post_send`].
     ///
     /// The key is known at once and may be used in requests behind this one. The list comes back
     /// with the completion; a packet that it described is the key's from now on.
@@ -56,32 +59,15 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`PostError`], with the key and the list. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     pub fn post_fast_reg(
         &mut self,
         wr: &FastReg,
         mr: FastRegMr,
         list: PageList,
     ) -> Result<RegisteredMr, RefusedFastReg> {
-        let mr = self.queue_fast_reg(wr, mr, list)?;
-        self.ring_doorbell();
-        Ok(mr)
-    }
-
-    /// As [`Qp::post_fast_reg`], without ringing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qp::post_fast_reg`].
-    #[inline]
-    pub fn queue_fast_reg(
-        &mut self,
-        wr: &FastReg,
-        mr: FastRegMr,
-        list: PageList,
-    ) -> Result<RegisteredMr, RefusedFastReg> {
         if list.is_lent() {
-            return self.queue_lent(wr, mr, list);
+            return self.post_lent(wr, mr, list);
         }
         match self.check_fast_reg(wr, &mr, &list) {
             Ok(()) => Ok(self.sq.push_fast_reg::<false>(wr, mr, list, self.fast_reg)),
@@ -89,9 +75,9 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    /// As [`Qp::queue_fast_reg`], of memory that somebody gets back: a peer's, or a packet.
+    /// Posts a registration of memory that somebody gets back: a peer's, or a packet.
     #[inline(never)]
-    fn queue_lent(
+    fn post_lent(
         &mut self,
         wr: &FastReg,
         mr: FastRegMr,
@@ -129,83 +115,67 @@ impl<B: Buffers> Qp<B> {
         if !wr.access.is_consistent() || is_atomic && !self.fast_reg.sets_atomic {
             return Err(PostError::Access);
         }
-        if !self.sq.has_room() {
-            return Err(PostError::Full);
-        }
         Ok(())
     }
 
-    /// What every request that changes keys needs.
+    /// Whether requests may change keys of a protection domain.
     #[inline(always)]
-    pub(super) fn check_umr(&self, pd: &Arc<PdCore>) -> Result<(), PostError> {
-        if self.sq.allows(CHANGES_KEYS) && is_same(pd, &self.pd) {
-            return Ok(());
-        }
-        Err(match self.state {
-            QpState::Rts if self.fast_reg.is_on => PostError::Pd,
-            QpState::Rts => PostError::NoFastReg,
-            _ => PostError::State,
-        })
+    fn changes_keys_of(&self, pd: &PdCore) -> bool {
+        self.sq.allows(CHANGES_KEYS) && pd.id() == self.sq.reach.pd()
     }
 
-    /// Posts a local invalidate and rings the doorbell. The key ends when the request is carried
-    /// out; its completion brings it back free.
+    /// Checks that one more request may change keys of a protection domain.
+    #[inline(always)]
+    pub(super) fn check_umr(&mut self, pd: &PdCore) -> Result<(), PostError> {
+        match self.changes_keys_of(pd) {
+            true if self.sq.has_room() => Ok(()),
+            true => Err(PostError::Full),
+            false if self.state != QpState::Rts => Err(PostError::State),
+            false if self.fast_reg.is_on => Err(PostError::Pd),
+            false => Err(PostError::NoFastReg),
+        }
+    }
+
+    /// Posts a local invalidate; rings like [`Qp::post_send`]. The key ends when the request is
+    /// carried out; its completion brings it back free.
     ///
     /// # Errors
     ///
     /// [`PostError`], with the key. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     pub fn post_local_inv(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        self.queue_local_inv(wr_id, flags, mr)?;
-        self.ring_doorbell();
+        if !self.sq.is_clear() || !self.changes_keys_of(&mr.0.pd) {
+            return self.post_local_inv_any(wr_id, flags, mr);
+        }
+        self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mr);
         Ok(())
     }
 
-    /// As [`Qp::post_local_inv`], without ringing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qp::post_local_inv`].
-    #[inline]
-    pub fn queue_local_inv(
+    /// Posts a local invalidate that needs a closer look. A function of its own: its calls would
+    /// have the other path save registers.
+    #[cold]
+    #[inline(never)]
+    fn post_local_inv_any(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        let entry = Entry { wr_id, opcode: WcOpcode::LocalInv, flags };
-        if self.sq.is_clear() && self.check_umr(&mr.0.pd).is_ok() {
-            self.sq.push_local_inv(entry, mr);
-            return Ok(());
-        }
-        self.queue_local_inv_any(entry, mr)
-    }
-
-    /// Queues a local invalidate that needs a closer look. A function of its own: its calls would
-    /// have the other path save registers.
-    #[cold]
-    #[inline(never)]
-    fn queue_local_inv_any(
-        &mut self,
-        entry: Entry,
-        mr: RegisteredMr,
-    ) -> Result<(), Refused<RegisteredMr>> {
-        let checked = self.check_umr(&mr.0.pd);
-        let has_room = self.sq.has_room();
-        if let Err(cause) = checked.and(if has_room { Ok(()) } else { Err(PostError::Full) }) {
+        if let Err(cause) = self.check_umr(&mr.0.pd) {
             return Err(Refused { held: mr, cause });
         }
-        self.sq.push_local_inv(entry, mr);
+        self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mr);
         Ok(())
     }
 
     /// Posts a READ into the region of `mr`, from its first byte on, that ends the key when the
-    /// bytes are there, and rings the doorbell. One completion says so and brings the key back.
+    /// bytes are there; rings like [`Qp::post_send`]. One completion says so and brings the key
+    /// back.
     ///
     /// RoCE has no such packet: it is a READ, and a local invalidate with a fence
     /// ([`DeviceCaps::READ_WITH_INV_COMPOSED`]).
@@ -215,24 +185,6 @@ impl<B: Buffers> Qp<B> {
     /// [`PostError`], with the key: [`PostError::PageList`] for a length of 0 or above that of the
     /// region, [`PostError::Access`] without [`Access::LOCAL_WRITE`]. Nothing was posted then.
     pub fn post_read_with_inv(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        from: RemoteAddr,
-        len: u32,
-        mr: RegisteredMr,
-    ) -> Result<(), Refused<RegisteredMr>> {
-        self.queue_read_with_inv(wr_id, flags, from, len, mr)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// As [`Qp::post_read_with_inv`], without ringing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Qp::post_read_with_inv`].
-    pub fn queue_read_with_inv(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
@@ -254,9 +206,16 @@ impl<B: Buffers> Qp<B> {
         if let Err(cause) = checked {
             return Err(Refused { held: mr, cause });
         }
-        let (lkey_be, domain) = (mr.0.value().to_be(), self.pd.id());
-        let sink = Sge { addr: mr.0.start, address: 0, len, lkey_be, domain };
-        self.sq.push_first_read(from, sink, flags & SendFlags::FENCE);
+        let (lkey_be, addr) = (mr.0.value().to_be(), mr.0.start);
+        let first = Kind::of(&SendOp::Read(from)).control(self.sq.fence(flags));
+        let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::MORE };
+        let slot = self.sq.post(first, entry, 1, |ring, _| {
+            let mut wqe = ring.begin();
+            wqe.raddr(from.addr, from.rkey.0);
+            wqe.data(len, lkey_be, addr);
+            wqe.ds()
+        });
+        slot.hold_other(Other::FirstPart);
         let flags = flags | SendFlags::FENCE;
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::ReadWithInv, flags }, mr);
         Ok(())
@@ -267,12 +226,6 @@ impl<B: Buffers> Qp<B> {
     pub fn mr_state(&self, mr: &RegisteredMr) -> MrState {
         self.sq.state_of(mr.0.origin)
     }
-}
-
-/// Whether these are one protection domain: the device's own has many handles.
-#[inline(always)]
-fn is_same(one: &Arc<PdCore>, other: &Arc<PdCore>) -> bool {
-    Arc::ptr_eq(one, other) || one.id() == other.id()
 }
 
 /// What a queue pair needs to know to register.
@@ -289,7 +242,7 @@ pub(super) struct FastRegSetup {
 }
 
 impl FastRegSetup {
-    pub(super) fn of(core: &crate::context::ContextCore, qp_type: QpType, wanted: bool) -> Self {
+    pub(super) fn of(core: &ContextCore, qp_type: QpType, wanted: bool) -> Self {
         let can = core.attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS);
         // 0 strong ordering, 1 small, 2 none. Source: reference 6.4, "Fences".
         let fence = match core.hca().umr_fence() {
@@ -346,44 +299,53 @@ impl<B: Buffers> Sq<B> {
             .with_len(list.len_bytes())
             .with_translations_octword_size(octowords)
             .with_log_page_size(list.log_page());
-        self.put_umr(&umr, &mkc);
-        let third = self.ring.block(2);
-        // In 16-byte units: control, 3 of UMR, 4 of key context, then the list.
-        let units = if is_inline {
-            list.put_first(third);
-            UMR_UNITS + INLINE_WORDS / 2
-        } else {
-            let (unit, bytes) = (third.part::<LIST_AT, DS_BYTES>(), octowords * 16);
-            put_data(unit, bytes, setup.lkey.to_be(), list.iova());
-            UMR_UNITS + 1
-        };
+        let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
+        let (rkey, iova) = (key.value(), list.iova());
+        self.next_fence = FM_SMALL;
+        let change = (&umr, &mkc);
+        let slot = self.push_umr(change, (rkey, setup.fence), entry, FAST_REG_BLOCKS, |third| {
+            if is_inline {
+                list.put_first(third);
+                return INLINE_WORDS / 2;
+            }
+            let (unit, bytes) = (third.part::<0, DS_BYTES>(), octowords * 16);
+            put_data(unit, bytes, setup.lkey.to_be(), iova);
+            1
+        });
         if IS_LENT {
             list.give_mbuf(key);
         }
-        let rkey = key.value();
-        let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
-        let control = Control { opcode: Opcode::UMR, imm: rkey, flags: setup.fence };
-        self.close(control, units, FAST_REG_BLOCKS, entry, None, Other::List(list));
-        self.next_fence = FM_SMALL;
+        slot.hold_other(Other::List(list));
         BoundKey(mr.0)
     }
 
-    /// Writes what every change of a key starts with, behind the control segment.
+    /// Posts a change of `key`: its context, and in a block behind that what `list` writes and
+    /// gives the units of. The caller has checked everything.
     #[inline(always)]
-    fn put_umr(&self, umr: &UmrCtrl, mkc: &Mkc) {
-        const { assert!(umr::MKEY == BASIC_BLOCK_BYTES, "the key context is the second block") };
-        self.ring.block(0).store_at::<{ umr::CONTROL }, { UmrCtrl::SIZE_BYTES }>(&umr.0);
-        self.ring.block(1).store(&mkc.0);
+    pub(super) fn push_umr(
+        &mut self,
+        (umr, mkc): (&UmrCtrl, &Mkc),
+        (key, fence): (u32, u32),
+        entry: Entry,
+        blocks: u32,
+        list: impl FnOnce(Block<'_>) -> u32,
+    ) -> &mut Slot<B> {
+        let control = Control { opcode: Opcode::UMR, imm: key, flags: fence };
+        self.post(control, entry, blocks, |ring, first| {
+            let (second, third) = (ring.block(1), ring.block(2));
+            first.store_at::<{ umr::CONTROL }, { UmrCtrl::SIZE_BYTES }>(&umr.0);
+            second.store(&mkc.0);
+            UMR_UNITS + list(third)
+        })
     }
 
-    /// Writes a local invalidate. The caller has checked everything.
+    /// Posts a local invalidate. The caller has checked everything.
     #[inline(always)]
     fn push_local_inv(&mut self, entry: Entry, mr: RegisteredMr) {
         let umr = UmrCtrl::zeroed().with_inline(true).with_mkey_mask(mkey_mask::FREE);
         let mkc = Mkc::zeroed().with_free(true);
-        self.put_umr(&umr, &mkc);
-        let (imm, flags) = (mr.0.value(), self.fence(entry.flags));
-        let control = Control { opcode: Opcode::UMR, imm, flags };
-        self.close(control, UMR_UNITS, blocks_of(UMR_UNITS), entry, None, Other::Ending(mr));
+        let change = (mr.0.value(), self.fence(entry.flags));
+        let slot = self.push_umr((&umr, &mkc), change, entry, UMR_BLOCKS, |_| 0);
+        slot.hold_other(Other::Ending(mr));
     }
 }

@@ -6,21 +6,19 @@
 
 use std::sync::Arc;
 
-use ferrocx_core::wq::{Control, EthHeader, RecvRing, RqAttr, SendRing, SqAttr, Wqe, blocks_of};
+use ferrocx_core::wq::{EthHeader, RecvRing, RqAttr, SendRing, SqAttr, Wqe};
 use ferrocx_core::{
     FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle, QueueState, RxQueueRef,
 };
-use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth, Opcode};
+use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
 
-use super::attr::Sizes;
-use super::post::FastRegSetup;
-use super::rq::Rq;
-use super::sq::{Entry, Frames, Other, Parts, Sq};
-use super::{Qp, QpConfig, QpQueues, QpState, QpType};
-use crate::error::{PostError, Refused, VerbsError};
-use crate::mr::{Buffers, Reach};
-use crate::pd::Pd;
-use crate::wr::{SendFlags, SendWr, WcOpcode};
+use super::sq::Sq;
+use super::wqe::{Data, gather};
+use super::{Plan, Qp, QpState};
+use crate::context::ContextCore;
+use crate::error::{PostError, VerbsError};
+use crate::mr::Buffers;
+use crate::wr::SendFlags;
 
 /// Bytes of an Ethernet header.
 const HEADER_BYTES: u64 = 14;
@@ -79,7 +77,7 @@ impl RawObjects {
     }
 
     /// RTR to RTS.
-    fn start_sending(&self) -> Result<(), VerbsError> {
+    pub(super) fn start(&self) -> Result<(), VerbsError> {
         Ok(self.sq.move_queue(QueueState::RST, QueueState::RDY)?)
     }
 
@@ -112,6 +110,15 @@ impl RawObjects {
         })
     }
 
+    /// SQ error to reset of the send queue.
+    pub(super) fn stop_sending(&self) -> Result<(), VerbsError> {
+        Ok(self.sq.stop_queue()?)
+    }
+
+    fn flow_at(&self, id: FlowId) -> Result<usize, VerbsError> {
+        self.flows.iter().position(|(known, _)| *known == id).ok_or(VerbsError::NoSuchFlow)
+    }
+
     fn destroy(&mut self) -> Result<(), VerbsError> {
         self.reset()?;
         // Its rules are gone, so nobody else holds it.
@@ -122,105 +129,25 @@ impl RawObjects {
     }
 }
 
+impl Plan<'_> {
+    /// Makes a raw packet queue pair.
+    pub(super) fn make_raw(&self) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
+        let &Self { pd, uar, cqns: [send_cqn, recv_cqn], sizes, config } = self;
+        let (device, rlky) = (pd.core.device(), pd.core.lkey.is_some());
+        let (pd, user_index) = (pd.number(), config.user_index);
+        let log_blocks = sizes.log_sq_blocks;
+        let attr = SqAttr { uar, pd, rlky, cqn: send_cqn, user_index, log_blocks };
+        let (send, sq) = SendRing::create(device, &attr)?;
+        let (log_entries, log_segments) = (sizes.log_rq_entries, sizes.log_rq_units);
+        let (cqn, keeps_vlan) = (recv_cqn, true);
+        let attr = RqAttr { pd, rlky, keeps_vlan, cqn, user_index, log_entries, log_segments };
+        let (recv, rq) = RecvRing::create(device, &attr)?;
+        let raw = RawObjects { flows: Vec::new(), rq: Arc::new(rq), sq, next_flow: 0 };
+        Ok((send, Some(recv), Objects::Raw(Box::new(raw))))
+    }
+}
+
 impl<B: Buffers> Qp<B> {
-    /// Makes a raw packet queue pair in reset.
-    pub(super) fn new_raw(
-        pd: &Pd,
-        &QpQueues { send_cq, recv_cq, srq }: &QpQueues<'_, B>,
-        config: &QpConfig,
-    ) -> Result<Self, VerbsError> {
-        if srq.is_some() {
-            let what = "shared receives for raw packets";
-            return Err(VerbsError::Unsupported {
-                what,
-                way_out: "post receives to the queue pair",
-            });
-        }
-        let pd = Arc::clone(&pd.inner);
-        let core = &pd.core;
-        let port = core.device();
-        let limits = port.limits();
-        let inline = usize::from(limits.min_inline_bytes).min(MAX_HEADERS);
-        let header_ds =
-            CTRL_AND_ETH_DS + inline.saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES) as u32;
-        let sizes = Sizes::of(config, &core.attr, header_ds)?;
-        let send_share = send_cq.reserve(core, config.max_send_wr)?;
-        let recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?);
-        let cqns = [send_cq.number(), recv_cq.number()];
-        let uar = core.uar()?;
-        let (sq_attr, rq_attr) = (
-            SqAttr {
-                uar: &uar,
-                pd: pd.number(),
-                rlky: core.lkey.is_some(),
-                cqn: cqns[0],
-                user_index: config.user_index,
-                log_blocks: sizes.log_sq_blocks,
-            },
-            // Frames arrive whole: VLAN tags stay.
-            RqAttr {
-                pd: pd.number(),
-                rlky: core.lkey.is_some(),
-                keeps_vlan: true,
-                cqn: cqns[1],
-                user_index: config.user_index,
-                log_entries: sizes.log_rq_entries,
-                log_segments: sizes.log_rq_units,
-            },
-        );
-        let (send_ring, sq_handle) = SendRing::create(port, &sq_attr)?;
-        let (recv_ring, rq_handle) = RecvRing::create(port, &rq_attr)?;
-        let sqn = send_ring.number();
-        let reach = Reach::new(core, pd.id());
-        let rq = Rq::new(recv_ring, reach.clone(), config.max_recv_wr);
-        let sq = Sq::new(Parts {
-            ring: send_ring,
-            reach,
-            max_wr: config.max_send_wr,
-            max_sge: config.max_send_sge,
-            max_inline: config.max_inline_bytes,
-            frames: Frames { max_bytes: 0, inline, checksums: limits.checksum_offload },
-        });
-        let objects =
-            RawObjects { flows: Vec::new(), rq: Arc::new(rq_handle), sq: sq_handle, next_flow: 0 };
-        Ok(Self {
-            sq,
-            rq: Some(rq),
-            state: QpState::Reset,
-            qp_type: QpType::Raw,
-            st: QpType::Raw as u32,
-            qpn: sqn,
-            qpn_be: sqn.to_be(),
-            user_index: config.user_index,
-            fast_reg: FastRegSetup::of(core, QpType::Raw, false),
-            objects: Objects::Raw(Box::new(objects)),
-            _uar: uar,
-            send_share,
-            recv_share,
-            srq: None,
-            cqns,
-            groups: Vec::new(),
-            pd,
-        })
-    }
-
-    /// RTR to RTS of a raw packet queue pair.
-    pub(super) fn start_raw(&mut self) -> Result<(), VerbsError> {
-        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("frames")) };
-        raw.start_sending()?;
-        self.sq.frames.max_bytes = u64::from(self.pd.core.device().mtu()) + HEADER_BYTES;
-        Ok(())
-    }
-
-    /// SQ error to RTS of a raw packet queue pair.
-    pub(super) fn resume_raw(&mut self) -> Result<(), VerbsError> {
-        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("frames")) };
-        raw.sq.stop_queue()?;
-        // The device counts from 0 again.
-        self.sq.reset();
-        self.start_raw()
-    }
-
     /// Leads frames that arrive and match to this raw packet queue pair, until
     /// [`Qp::destroy_flow`] or [`Qp::reset`], or until the queue pair is dropped.
     ///
@@ -236,7 +163,7 @@ impl<B: Buffers> Qp<B> {
     /// in error, [`VerbsError::Device`] for fields that contradict each other and for a full table,
     /// or what the device refused.
     pub fn create_flow(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
-        let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw("flows")) };
+        let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw()) };
         if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {
             return Err(VerbsError::WrongState { is: self.state, needs: QpState::Rtr });
         }
@@ -260,8 +187,8 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`VerbsError::NoSuchFlow`], or what the device refused.
     pub fn destroy_flow(&mut self, id: FlowId) -> Result<(), VerbsError> {
-        let at = self.flow_at(id)?;
-        let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw("flows")) };
+        let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw()) };
+        let at = raw.flow_at(id)?;
         Ok(raw.flows.remove(at).1.destroy()?)
     }
 
@@ -272,129 +199,101 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::NoSuchFlow`], [`VerbsError::Device`] for a device that does not count, or what
     /// it refused.
     pub fn flow_counts(&self, id: FlowId) -> Result<FlowCounts, VerbsError> {
-        let at = self.flow_at(id)?;
-        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("flows")) };
-        Ok(raw.flows[at].1.counts()?)
-    }
-
-    fn flow_at(&self, id: FlowId) -> Result<usize, VerbsError> {
-        let Objects::Raw(raw) = &self.objects else { return Err(only_raw("flows")) };
-        raw.flows.iter().position(|(known, _)| *known == id).ok_or(VerbsError::NoSuchFlow)
+        let Objects::Raw(raw) = &self.objects else { return Err(only_raw()) };
+        Ok(raw.flows[raw.flow_at(id)?].1.counts()?)
     }
 }
 
-/// Of what only raw packet queue pairs have.
-fn only_raw(what: &'static str) -> VerbsError {
-    VerbsError::Unsupported { what, way_out: "use a raw packet queue pair" }
+fn only_raw() -> VerbsError {
+    VerbsError::Unsupported { what: "flows", way_out: "use a raw packet queue pair" }
 }
 
-impl<B: Buffers> Sq<B> {
-    /// Writes a frame that lies in buffers.
-    #[inline(never)]
-    pub(super) fn push_frame(
-        &mut self,
-        wr: &SendWr<'_>,
-        held: Option<B>,
-    ) -> Result<(), Refused<Option<B>>> {
-        let written = match &held {
-            Some(buffers) => self.write_frame(wr.flags, buffers),
-            None => Err(PostError::FrameLength),
-        };
-        match written {
-            Ok(ds) => {
-                self.close_frame(wr, ds, held);
-                Ok(())
-            }
-            Err(cause) => Err(Refused { held, cause }),
-        }
+/// What frames must be like that a queue sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// The longest without a VLAN tag: MTU and Ethernet header.
+    max_bytes: u64,
+    /// Headers of each frame that stand in the request.
+    inline: usize,
+    /// The device fills in checksums.
+    checksums: bool,
+}
+
+impl Frames {
+    /// For queues of a device, before they send.
+    pub(super) fn new(core: &ContextCore) -> Self {
+        let limits = core.device().limits();
+        let inline = usize::from(limits.min_inline_bytes).min(MAX_HEADERS);
+        Self { max_bytes: 0, inline, checksums: limits.checksum_offload }
     }
 
-    /// Writes a frame that is copied into the request.
-    #[inline(never)]
-    pub(super) fn push_frame_inline(
-        &mut self,
-        wr: &SendWr<'_>,
-        frame: &[u8],
-    ) -> Result<(), PostError> {
-        if frame.len() > self.max_inline as usize {
-            return Err(PostError::InlineTooLong);
-        }
-        let is_tagged = || frame.get(TAG_AT..TAG_AT + 2).is_some_and(is_tag);
-        let mut wqe = self.begin_frame(wr.flags, frame.len() as u64, is_tagged)?;
-        let (headers, data) = frame.split_at(frame.len().min(self.frames.inline));
-        wqe.eth(checksums(wr.flags), EthHeader::Inline(headers));
-        if !data.is_empty() {
-            wqe.inline(data.len(), [data]);
-        }
-        let ds = wqe.ds();
-        self.close_frame(wr, ds, None);
-        Ok(())
+    /// 16-byte units of control and Ethernet segment.
+    pub(super) fn header_ds(self) -> u32 {
+        CTRL_AND_ETH_DS + self.inline.saturating_sub(ETH_INLINE_BYTES).div_ceil(DS_BYTES) as u32
     }
 
-    /// Checks what does not depend on where the bytes lie.
-    fn begin_frame(
+    /// Notes the port's MTU.
+    pub(super) fn start(&mut self, mtu: u16) {
+        self.max_bytes = u64::from(mtu) + HEADER_BYTES;
+    }
+
+    /// Checks a frame by its length and by the bytes that tell whether it has a VLAN tag.
+    fn check(
         &self,
         flags: SendFlags,
         len: u64,
-        is_tagged: impl FnOnce() -> bool,
-    ) -> Result<Wqe<'_>, PostError> {
-        let max = self.frames.max_bytes;
+        tag: impl FnOnce() -> Option<[u8; 2]>,
+    ) -> Result<(), PostError> {
+        let max = self.max_bytes;
+        let is_tagged = || tag().is_some_and(|tag| TAG_TYPES.contains(&tag));
         let fits = (HEADER_BYTES..=max).contains(&len)
             || (max..=max + TAG_BYTES).contains(&len) && is_tagged();
-        if !fits {
-            return Err(PostError::FrameLength);
+        match fits {
+            false => Err(PostError::FrameLength),
+            true if flags.contains(SendFlags::IP_CSUM) && !self.checksums => {
+                Err(PostError::Operation)
+            }
+            true => Ok(()),
         }
-        if flags.contains(SendFlags::IP_CSUM) && !self.frames.checksums {
-            return Err(PostError::Operation);
-        }
-        Ok(self.ring.begin())
     }
+}
 
+impl<B: Buffers> Sq<B> {
     /// Writes the segments of a frame; gives its length in units.
-    fn write_frame(&self, flags: SendFlags, buffers: &B) -> Result<u32, PostError> {
-        let len = buffers.sges().map(|sge| u64::from(sge.len)).sum();
-        let is_tagged = || {
-            let mut head = [0; TAG_AT + 2];
-            buffers.copy_head(&mut head) && is_tag(&head[TAG_AT..])
+    pub(super) fn write_frame(
+        &self,
+        mut wqe: Wqe<'_>,
+        flags: SendFlags,
+        data: Data<'_, B>,
+    ) -> Result<u32, PostError> {
+        let checksums = if flags.contains(SendFlags::IP_CSUM) { CHECKSUMS } else { 0 };
+        let held = match data {
+            Data::Inline(frame) => {
+                let tag = || frame.get(TAG_AT..)?.first_chunk().copied();
+                self.frames.check(flags, frame.len() as u64, tag)?;
+                let (headers, data) = frame.split_at(frame.len().min(self.frames.inline));
+                wqe.eth(checksums, EthHeader::Inline(headers));
+                if !data.is_empty() {
+                    wqe.inline(data.len(), [data]);
+                }
+                return Ok(wqe.ds());
+            }
+            Data::Held(held) => held.ok_or(PostError::FrameLength)?,
         };
-        let mut wqe = self.begin_frame(flags, len, is_tagged)?;
+        let len = held.sges().map(|sge| u64::from(sge.len)).sum();
+        let tag = || {
+            let mut head = [0; TAG_AT + 2];
+            held.copy_head(&mut head).then(|| [head[TAG_AT], head[TAG_AT + 1]])
+        };
+        self.frames.check(flags, len, tag)?;
         let mut headers = [0; MAX_HEADERS];
         let headers = &mut headers[..self.frames.inline.min(len as usize)];
-        if !buffers.copy_head(headers) {
+        if !held.copy_head(headers) {
             return Err(PostError::Headers);
         }
-        wqe.eth(checksums(flags), EthHeader::Inline(headers));
-        let (mut skip, mut count) = (headers.len() as u32, 0);
-        for sge in buffers.sges() {
-            let inline = skip.min(sge.len);
-            skip -= inline;
-            // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
-            if inline == sge.len {
-                continue;
-            }
-            if count == self.max_sge {
-                return Err(PostError::TooManySges);
-            }
-            count += 1;
-            let Some(sge) = self.reach.entry(sge) else { return Err(PostError::Pd) };
-            wqe.data(sge.len - inline, sge.lkey_be, sge.addr + u64::from(inline));
-        }
+        wqe.eth(checksums, EthHeader::Inline(headers));
+        let skip = headers.len() as u32;
+        gather(&mut wqe, self.max_sge, &self.reach, held.sges(), skip)?;
         Ok(wqe.ds())
     }
-
-    fn close_frame(&mut self, wr: &SendWr<'_>, ds: u32, held: Option<B>) {
-        let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::Send, flags: wr.flags };
-        let control = Control::new(Opcode::SEND);
-        self.close(control, ds, blocks_of(ds), entry, held, Other::Nothing);
-    }
-}
-
-/// Whether these bytes of a frame are the type of a VLAN tag.
-fn is_tag(bytes: &[u8]) -> bool {
-    TAG_TYPES.iter().any(|tag| bytes == tag)
-}
-
-/// What the Ethernet segment asks for.
-fn checksums(flags: SendFlags) -> u32 {
-    if flags.contains(SendFlags::IP_CSUM) { CHECKSUMS } else { 0 }
 }

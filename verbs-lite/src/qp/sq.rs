@@ -1,18 +1,25 @@
 //! The send queue of a queue pair: what each request in its ring holds.
 //!
+//! Every request is posted by [`Sq::post`]; those that fit their first block come there on a
+//! straight path, on which words have constant places: the compiler needs one mask for all of them.
 //! How requests end is in [`super::end`].
 
+use std::mem::{ManuallyDrop, forget, replace, take};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferrocx_core::wq::{Control, SendRing, blocks_of};
-use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, FenceMode, Opcode};
+use ferrocx_core::wq::{
+    Block, Control, SendRing, Unit, blocks_of, put_data, put_inline_8, put_raddr,
+};
+use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
-use super::wqe::{gather, start};
+use super::QpConfig;
+use super::raw::Frames;
+use super::slots::Slots;
+use super::wqe::{Data, Kind};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
-use crate::mr::{Buffers, Reach, Sge};
-use crate::types::RemoteAddr;
+use crate::mr::{Buffers, Reach};
 use crate::window::BoundMw;
 use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
 
@@ -21,6 +28,9 @@ const FM_FENCE: u32 = Ctrl::FM.of(FenceMode::FENCE.0);
 const FM_SMALL_AND_FENCE: u32 = Ctrl::FM.of(FenceMode::SMALL_AND_FENCE.0);
 /// The request behind a registration waits until its key is there.
 pub(super) const FM_SMALL: u32 = Ctrl::FM.of(FenceMode::INITIATOR_SMALL.0);
+/// Bit of "solicited event" in the control segment; the same as that of the flag.
+const SE: u8 = SendFlags::SOLICITED.bits();
+const _: () = assert!(SE as u32 == Ctrl::SE.mask(), "the flag is the bit");
 /// Numbers of queues.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -59,30 +69,48 @@ pub(super) struct Slot<B> {
     pub(super) other: Other,
     pub(super) opcode: WcOpcode,
     pub(super) flags: SendFlags,
-    pub(super) blocks: u8,
+    /// Its blocks, and [`Slot::LONG`] unless it is one that holds nothing else.
+    shape: u8,
 }
 
 impl<B> Slot<B> {
+    /// The end of the request needs a closer look.
+    const LONG: u8 = 0x80;
+
+    fn empty() -> Self {
+        let (opcode, flags) = (WcOpcode::Send, SendFlags::empty());
+        Self { wr_id: 0, buffers: None, other: Other::Nothing, opcode, flags, shape: 1 }
+    }
+
+    /// Whether it is of one block, and holds nothing but a list.
+    #[inline(always)]
+    pub(super) fn is_simple(&self) -> bool {
+        self.shape == 1
+    }
+
+    /// Blocks of the request.
+    #[inline(always)]
+    pub(super) fn blocks(&self) -> u64 {
+        u64::from(self.shape & !Self::LONG)
+    }
+
     /// Holds a list for a new request. What was there has ended, so the slot is empty: saying so
     /// spares a check.
     #[inline(always)]
-    pub(super) fn hold(&mut self, buffers: Option<B>) {
-        std::mem::forget(std::mem::replace(&mut self.buffers, buffers));
+    fn hold(&mut self, buffers: Option<B>) {
+        forget(replace(&mut self.buffers, buffers));
+    }
+
+    /// Holds something else, like [`Slot::hold`].
+    #[inline(always)]
+    pub(super) fn hold_other(&mut self, other: Other) {
+        forget(replace(&mut self.other, other));
+        self.shape |= Self::LONG;
     }
 }
 
-/// What frames must be like that a queue sends.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Frames {
-    /// The longest without a VLAN tag: MTU and Ethernet header.
-    pub(super) max_bytes: u64,
-    /// Headers of each frame that stand in the request.
-    pub(super) inline: usize,
-    /// The device fills in checksums.
-    pub(super) checksums: bool,
-}
-
 /// The send queue.
+#[derive(Debug)]
 pub(super) struct Sq<B> {
     pub(super) ring: SendRing,
     pub(super) reach: Reach,
@@ -90,19 +118,15 @@ pub(super) struct Sq<B> {
     pub(super) allowed: u32,
     /// Position when the doorbell was last rung, and behind the last signaled request.
     rung: u64,
-    pub(super) signaled: u64,
-    pub(super) slots: Box<[Slot<B>]>,
-    /// Number of slots less one.
-    pub(super) slot_mask: usize,
+    signaled: u64,
+    pub(super) slots: Slots<Slot<B>>,
     /// Requests that may be in flight. The ring has room for as many of the longest, the completion
     /// queue for as many entries.
     max_wr: u32,
-    /// Blocks of all requests ever posted, beside the first of each: what tells positions from
-    /// requests. Requests of one block, which are most, leave it as it is.
-    extra_blocks: u64,
-    /// Requests that have ended, and, after a reset, positions that were skipped.
-    pub(super) ended: u64,
-    /// Positions before it are clear: any request fits, and none has to be signaled.
+    /// Blocks in flight beside the first of each request.
+    pub(super) extra_blocks: u32,
+    /// Requests of one block up to this position are clear: they fit, and need not be signaled.
+    /// Longer requests move it.
     clear_until: u64,
     pub(super) max_sge: u32,
     pub(super) max_inline: u32,
@@ -119,49 +143,22 @@ pub(super) struct Sq<B> {
     pub(super) carried: Option<Failure>,
 }
 
-/// What a send queue is made of.
-pub(super) struct Parts {
-    pub(super) ring: SendRing,
-    pub(super) reach: Reach,
-    pub(super) max_wr: u32,
-    pub(super) max_sge: u32,
-    pub(super) max_inline: u32,
-    pub(super) frames: Frames,
-}
-
-impl<B> std::fmt::Debug for Sq<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sq").field("ring", &self.ring).finish_non_exhaustive()
-    }
-}
-
 impl<B: Buffers> Sq<B> {
-    pub(super) fn new(parts: Parts) -> Self {
-        let blocks = parts.ring.entries();
-        let empty = || Slot {
-            wr_id: 0,
-            buffers: None,
-            other: Other::Nothing,
-            opcode: WcOpcode::Send,
-            flags: SendFlags::empty(),
-            blocks: 1,
-        };
+    pub(super) fn new(ring: SendRing, reach: Reach, config: &QpConfig, frames: Frames) -> Self {
         Self {
-            ring: parts.ring,
-            reach: parts.reach,
+            slots: Slots::new(ring.entries(), Slot::empty),
+            ring,
+            reach,
             allowed: 0,
             rung: 0,
             signaled: 0,
-            slots: (0..blocks).map(|_| empty()).collect(),
-            slot_mask: blocks as usize - 1,
-            max_wr: parts.max_wr,
+            max_wr: config.max_send_wr,
             extra_blocks: 0,
-            ended: 0,
-            max_sge: parts.max_sge,
-            max_inline: parts.max_inline,
-            frames: parts.frames,
-            next_fence: 0,
             clear_until: 0,
+            max_sge: config.max_send_sge,
+            max_inline: config.max_inline_bytes,
+            frames,
+            next_fence: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             broken: Vec::new(),
             carried: None,
@@ -183,24 +180,30 @@ impl<B: Buffers> Sq<B> {
     /// Requests that have not ended.
     #[inline(always)]
     pub(super) fn requests(&self) -> u32 {
-        (self.ring.pi - self.extra_blocks - self.ended) as u32
+        self.ring.outstanding() - self.extra_blocks
     }
 
-    /// Looks how far positions are clear, and whether one more request fits. A request takes a
-    /// block at least, so that no more requests than blocks come before a position.
+    /// Looks how many requests are clear, and whether one more fits. A run without completions
+    /// would fill the queue for ever: of those behind the half of it, one is signaled.
     #[cold]
     #[inline(never)]
-    pub(super) fn look_ahead(&mut self) -> bool {
+    fn look_ahead(&mut self) -> bool {
         let requests = self.requests();
         let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_wr / 2 };
         self.clear_until = self.ring.pi + u64::from(most.saturating_sub(requests));
         requests < self.max_wr
     }
 
-    /// Whether the next position is clear.
+    /// Whether the next request is clear.
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
         self.ring.pi < self.clear_until
+    }
+
+    /// Whether an operation may be posted, by its number.
+    #[inline(always)]
+    pub(super) fn allows(&self, operation: u32) -> bool {
+        self.allowed >> operation & 1 != 0
     }
 
     /// Checks that a send operation may be posted, and that any request fits.
@@ -214,175 +217,180 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Writes any request with a gather or scatter list.
+    /// Whether a request needs no closer look: it may be posted and fits, need not be signaled if
+    /// it is not, and waits at most for the one before it.
+    #[inline(always)]
+    fn is_straight(&self, wr: &SendWr<'_>) -> bool {
+        self.allows(wr.op.number()) && self.is_clear() && !wr.flags.contains(SendFlags::FENCE)
+    }
+
+    /// Posts a request of one entry that needs no closer look. Gives back what it holds if it
+    /// needs one: [`Sq::push_any`] posts any request.
+    #[inline(always)]
+    pub(super) fn push_straight(
+        &mut self,
+        wr: &SendWr<'_>,
+        held: Option<B>,
+    ) -> Result<(), Option<B>> {
+        if !self.is_straight(wr) {
+            return Err(held);
+        }
+        let Some(sge) = held.as_ref().and_then(B::only_sge) else { return Err(held) };
+        // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
+        if sge.len == 0 || !self.reach.takes(&sge) {
+            return Err(held);
+        }
+        // Nothing unwinds here: saying so leaves what is held in registers.
+        let held = ManuallyDrop::new(held);
+        let may_read = || held.as_ref().is_some_and(B::is_exclusive);
+        let slot = self.put(wr, may_read, |unit| put_data(unit, sge.len, sge.lkey_be, sge.addr));
+        let held = ManuallyDrop::into_inner(held);
+        match slot {
+            Some(slot) => slot.hold(held),
+            None => return Err(held),
+        }
+        Ok(())
+    }
+
+    /// Posts a request of eight bytes that stand in it, if it needs no closer look.
+    /// [`Sq::push_any`] posts any request. Whether it was posted.
+    #[inline(always)]
+    pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
+        let Ok(eight) = <[u8; 8]>::try_from(data) else { return false };
+        if !self.is_straight(wr) || self.max_inline < 8 {
+            return false;
+        }
+        self.put(wr, || false, |unit| put_inline_8(unit, eight)).is_some()
+    }
+
+    /// Posts a request of one block whose data `put` writes; `None` for operations that take more,
+    /// and for a READ that may not be.
+    #[inline(always)]
+    fn put(
+        &mut self,
+        wr: &SendWr<'_>,
+        may_read: impl FnOnce() -> bool,
+        put: impl FnOnce(Unit<'_>),
+    ) -> Option<&mut Slot<B>> {
+        // Each arm is a copy of its own, in which places and opcodes are constants.
+        Some(match wr.op {
+            SendOp::Send => self.put_as(Kind::of(&SendOp::Send), wr, put),
+            SendOp::SendImm(imm) => self.put_as(Kind::of(&SendOp::SendImm(imm)), wr, put),
+            SendOp::Write(to) => self.put_as(Kind::of(&SendOp::Write(to)), wr, put),
+            SendOp::WriteImm(to, imm) => self.put_as(Kind::of(&SendOp::WriteImm(to, imm)), wr, put),
+            SendOp::Read(from) if may_read() => self.put_as(Kind::of(&SendOp::Read(from)), wr, put),
+            _ => return None,
+        })
+    }
+
+    #[inline(always)]
+    fn put_as(&mut self, kind: Kind, wr: &SendWr<'_>, put: impl FnOnce(Unit<'_>)) -> &mut Slot<B> {
+        let control = kind.control(take(&mut self.next_fence));
+        self.post(control, kind.entry(wr), 1, |_, block| {
+            let second = block.part::<DS_BYTES, DS_BYTES>();
+            let Some(remote) = kind.remote else {
+                put(second);
+                return 2;
+            };
+            put_raddr(second, remote.addr, remote.rkey.0);
+            put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
+            3
+        })
+    }
+
+    /// Posts any request, whose data are `inline` or in what it holds.
     #[inline(never)]
     pub(super) fn push_any(
         &mut self,
         wr: &SendWr<'_>,
         held: Option<B>,
+        inline: Option<&[u8]>,
     ) -> Result<(), Refused<Option<B>>> {
-        if let Err(cause) = self.check(wr.op.number()) {
-            return Err(Refused { held, cause });
-        }
-        if matches!(wr.op, SendOp::Frame) {
-            return self.push_frame(wr, held);
-        }
-        let mut wqe = self.ring.begin();
-        let (opcode, imm, kind) = start(&mut wqe, &wr.op);
-        let (max, reach) = (self.max_sge, &self.reach);
-        let list = held.as_ref().map(|held| gather(&mut wqe, max, reach, held.sges()));
-        let (count, bytes) = match list.transpose() {
-            Ok(list) => list.unwrap_or_default(),
+        let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
+        let kind = Kind::of(&wr.op);
+        let ds = match self.check(wr.op.number()).and_then(|()| self.write(wr, kind, data)) {
+            Ok(ds) => ds,
             Err(cause) => return Err(Refused { held, cause }),
         };
-        let is_atomic = matches!(kind, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
-        if is_atomic && (count, bytes) != (1, 8) {
-            return Err(Refused { held, cause: PostError::AtomicBuffer });
-        }
-        if (is_atomic || kind == WcOpcode::Read) && !held.as_ref().is_none_or(B::is_exclusive) {
-            return Err(Refused { held, cause: PostError::NotExclusive });
-        }
-        let ds = wqe.ds();
-        let control = Control { opcode, imm, flags: self.fence(wr.flags) };
-        let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close(control, ds, blocks_of(ds), entry, held, Other::Nothing);
+        let fence = if matches!(wr.op, SendOp::Frame) { 0 } else { self.fence(wr.flags) };
+        self.post(kind.control(fence), kind.entry(wr), blocks_of(ds), |_, _| ds).hold(held);
         Ok(())
-    }
-
-    /// Writes any request whose data stand in it.
-    #[inline(never)]
-    pub(super) fn push_inline_any(
-        &mut self,
-        wr: &SendWr<'_>,
-        data: &[u8],
-    ) -> Result<(), PostError> {
-        self.check(wr.op.number())?;
-        if matches!(wr.op, SendOp::Frame) {
-            return self.push_frame_inline(wr, data);
-        }
-        if data.len() > self.max_inline as usize {
-            return Err(PostError::InlineTooLong);
-        }
-        let mut wqe = self.ring.begin();
-        let (opcode, imm, kind) = start(&mut wqe, &wr.op);
-        if matches!(kind, WcOpcode::Read | WcOpcode::CompareSwap | WcOpcode::FetchAdd) {
-            return Err(PostError::Operation);
-        }
-        if !data.is_empty() {
-            wqe.inline(data.len(), [data]);
-        }
-        let ds = wqe.ds();
-        let control = Control { opcode, imm, flags: self.fence(wr.flags) };
-        let entry = Entry { wr_id: wr.wr_id, opcode: kind, flags: wr.flags };
-        self.close(control, ds, blocks_of(ds), entry, None, Other::Nothing);
-        Ok(())
-    }
-
-    /// Whether a request up to `next` must be signaled: half of the queue is in flight, and none of
-    /// it will report its end.
-    #[inline(always)]
-    pub(super) fn is_long_run(&self, next: u64) -> bool {
-        next > self.clear_until
-            && self.signaled <= self.ring.ci
-            && self.requests() >= self.max_wr / 2
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
     #[inline(always)]
     pub(super) fn fence(&mut self, flags: SendFlags) -> u32 {
-        let next = std::mem::take(&mut self.next_fence);
-        match (flags.contains(SendFlags::FENCE), next) {
+        match (flags.contains(SendFlags::FENCE), take(&mut self.next_fence)) {
             (false, next) => next,
             (true, 0) => FM_FENCE,
             (true, _) => FM_SMALL_AND_FENCE,
         }
     }
 
-    /// Writes the control segment of a request of `ds` units and so many blocks, notes what it is
-    /// and holds, and moves past it.
+    /// Posts a request: `fill` gets its ring and first block, writes what is not written yet behind
+    /// the control segment, and gives the length in units. Rings the doorbell unless more follows.
+    /// The caller made sure that it fits, and puts into its slot what it holds.
     #[inline(always)]
-    pub(super) fn close(
+    pub(super) fn post(
         &mut self,
         mut control: Control,
-        ds: u32,
-        blocks: u32,
         entry: Entry,
-        buffers: Option<B>,
-        other: Other,
-    ) {
+        blocks: u32,
+        fill: impl FnOnce(&SendRing, Block<'_>) -> u32,
+    ) -> &mut Slot<B> {
         let at = self.ring.pi;
+        let is_clear = self.is_clear() || self.look_ahead() && self.is_clear();
         let next = at + u64::from(blocks);
-        if entry.flags.contains(SendFlags::SOLICITED) {
-            control.flags |= Ctrl::SE.mask();
-        }
-        // A run without completions would fill the queue for ever; half of it is enough.
-        if entry.flags.contains(SendFlags::SIGNALED) || self.is_long_run(next) {
+        let slot = self.slots.at(at);
+        control.flags |= u32::from(entry.flags.bits() & SE);
+        if entry.flags.contains(SendFlags::SIGNALED) || !is_clear {
             control.flags |= CE_ALWAYS;
             self.signaled = next;
         }
-        self.ring.close(control, ds, blocks);
-        let slot = self.note(at, blocks as u8, entry);
-        slot.hold(buffers);
-        std::mem::forget(std::mem::replace(&mut slot.other, other));
-    }
-
-    /// Notes the request of so many blocks at position `at`. Its slot is empty.
-    #[inline(always)]
-    pub(super) fn note(&mut self, at: u64, blocks: u8, entry: Entry) -> &mut Slot<B> {
-        let slot = &mut self.slots[at as usize & self.slot_mask];
+        if blocks > 1 {
+            self.extra_blocks += blocks - 1;
+            self.clear_until += u64::from(blocks - 1);
+        }
+        let block = self.ring.block(0);
+        let ds = fill(&self.ring, block);
+        let written = self.ring.written((block, at), control, ds, blocks);
+        self.ring.post(written);
+        if !entry.flags.contains(SendFlags::MORE) {
+            self.rung = next;
+            self.ring.ring_doorbell();
+        }
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
-        slot.blocks = blocks;
-        self.extra_blocks += u64::from(blocks) - 1;
+        slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
         slot
     }
 
-    /// Writes a READ that only precedes what the caller posted. The caller made sure of the room.
-    #[inline(always)]
-    pub(super) fn push_first_read(&mut self, from: RemoteAddr, sink: Sge, flags: SendFlags) {
-        let mut wqe = self.ring.begin();
-        wqe.raddr(from.addr, from.rkey.0);
-        wqe.data(sink.len, sink.lkey_be, sink.addr);
-        let ds = wqe.ds();
-        let control = Control { opcode: Opcode::RDMA_READ, imm: 0, flags: self.fence(flags) };
-        let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::empty() };
-        self.close(control, ds, blocks_of(ds), entry, None, Other::FirstPart);
-    }
-
-    /// Posts an empty request that is reported, if the last one is not, and rings the doorbell. On
-    /// a queue in error it is flushed, and so ends what succeeded before it without a completion.
-    /// Nothing on a full queue.
+    /// Posts an empty request that is reported, if the last one is not. On a queue in error it is
+    /// flushed, and so ends what succeeded before it without a completion. Nothing on a full queue.
     pub(super) fn mark_end(&mut self) {
         if self.ring.outstanding() > 0 && self.signaled != self.ring.pi && self.free_wr() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
-            self.close(Control::new(Opcode::NOP), 1, 1, entry, None, Other::Marker);
-            self.ring();
+            let slot = self.post(Control::new(Opcode::NOP), entry, 1, |_, _| 1);
+            slot.hold_other(Other::Marker);
         }
     }
 
-    /// As [`Sq::ring`], and asks for a completion of the last request.
+    /// Asks for a completion of the last request.
     #[inline(always)]
-    pub(super) fn ring_signaled(&mut self) {
+    pub(super) fn signal_last(&mut self) {
         if self.signaled != self.ring.pi {
             self.signaled = self.ring.pi;
             self.ring.signal_last();
         }
-        self.ring();
     }
 
-    /// Tells the device what was posted.
+    /// Tells the device what was posted since it was last told.
     #[inline(always)]
     pub(super) fn ring(&mut self) {
         if self.rung != self.ring.pi {
-            self.ring_last();
+            self.rung = self.ring.pi;
+            self.ring.ring_doorbell();
         }
-    }
-
-    /// The same when something was posted since.
-    #[inline(always)]
-    pub(super) fn ring_last(&mut self) {
-        self.rung = self.ring.pi;
-        self.ring.ring_doorbell();
     }
 
     /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
@@ -391,12 +399,11 @@ impl<B: Buffers> Sq<B> {
         self.ring.restart();
         (self.rung, self.signaled) = (self.ring.pi, self.ring.pi);
         (self.next_fence, self.clear_until) = (0, 0);
-        self.ended = self.ring.pi - self.extra_blocks;
     }
 
     /// Keeps what is held for ever: the device may still use it.
     pub(super) fn leak(&mut self) {
         self.reach.leak();
-        std::mem::forget(std::mem::take(&mut self.slots));
+        std::mem::forget(self.slots.take());
     }
 }

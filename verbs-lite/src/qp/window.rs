@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use ferrocx_core::wq::{Control, blocks_of};
+use ferrocx_core::wq::put_data;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
-use ferrocx_prm::wqe::{Opcode, UmrCtrl, mkey_mask, umr};
+use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES, UmrCtrl, mkey_mask};
 
 use super::Qp;
+use super::attr::FAST_REG_BLOCKS;
+use super::post::UMR_BLOCKS;
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use crate::error::{PostError, Refused};
 use crate::fastreg::{BoundKey, MrState, Origin};
@@ -24,7 +26,7 @@ const BIND: u64 =
     END | mkey_mask::LEN | mkey_mask::START_ADDR | mkey_mask::LW | mkey_mask::RR | mkey_mask::RW;
 
 impl<B: Buffers> Qp<B> {
-    /// Posts the binding of a window to a part of a region, and rings the doorbell.
+    /// Posts the binding of a window to a part of a region; rings like [`Qp::post_send`].
     ///
     /// The key is known at once and may be used in requests behind this one. It works for the peer
     /// of this queue pair alone.
@@ -43,23 +45,6 @@ impl<B: Buffers> Qp<B> {
         mr: &Mr,
         range: Range<usize>,
     ) -> Result<BoundMw, Refused<Mw>> {
-        let mw = self.queue_bind_mw(wr, mw, mr, range)?;
-        self.ring_doorbell();
-        Ok(mw)
-    }
-
-    /// Queues a binding like [`Qp::post_bind_mw`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_bind_mw`].
-    pub fn queue_bind_mw(
-        &mut self,
-        wr: &BindMw,
-        mw: Mw,
-        mr: &Mr,
-        range: Range<usize>,
-    ) -> Result<BoundMw, Refused<Mw>> {
         let checked = self.check_umr(&mw.0.pd).and_then(|()| self.check_bind(wr, mr, &range));
         match checked {
             Ok(()) => Ok(self.sq.push_bind(wr, mw, mr, &range, self.fast_reg.sets_atomic)),
@@ -67,7 +52,7 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    fn check_bind(&mut self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
+    fn check_bind(&self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
         if mr.inner.domain != self.pd.id() {
             return Err(PostError::Pd);
         }
@@ -81,11 +66,11 @@ impl<B: Buffers> Qp<B> {
         if wr.access.contains(Access::REMOTE_ATOMIC) && !self.fast_reg.sets_atomic {
             return Err(PostError::Access);
         }
-        if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) }
+        Ok(())
     }
 
-    /// Posts a local invalidate of a window and rings the doorbell. It must be the queue pair that
-    /// bound it: the device fails the request of another one, and the queue pair with it.
+    /// Posts a local invalidate of a window; rings like [`Qp::post_send`]. It must be the queue
+    /// pair that bound it: the device fails the request of another one, and the queue pair with it.
     ///
     /// # Errors
     ///
@@ -96,24 +81,7 @@ impl<B: Buffers> Qp<B> {
         flags: SendFlags,
         mw: BoundMw,
     ) -> Result<(), Refused<BoundMw>> {
-        self.queue_local_inv_mw(wr_id, flags, mw)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// Queues an invalidate like [`Qp::post_local_inv_mw`], without ringing the doorbell.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Qp::post_local_inv_mw`].
-    pub fn queue_local_inv_mw(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        mw: BoundMw,
-    ) -> Result<(), Refused<BoundMw>> {
-        let room = if self.sq.has_room() { Ok(()) } else { Err(PostError::Full) };
-        if let Err(cause) = self.check_umr(&mw.0.pd).and(room) {
+        if let Err(cause) = self.check_umr(&mw.0.pd) {
             return Err(Refused { held: mw, cause });
         }
         self.sq.push_end_mw(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mw);
@@ -161,16 +129,14 @@ impl<B: Buffers> Sq<B> {
             .with_mkey_7_0(key.variant().into())
             .with_start_addr(key.start)
             .with_len(key.len);
-        let mut wqe = self.ring.begin();
-        wqe.bytes(&umr.0);
-        wqe.bytes(&mkc.0);
-        wqe.data(key.len as u32, mr.lkey().0.to_be(), at);
-        wqe.bytes(&[0; (WINDOW_OCTOWORDS as usize - 1) * umr::OCTOWORD_BYTES]);
-        let ds = wqe.ds();
-        let control = Control { opcode: Opcode::UMR, imm: old, flags: self.fence(wr.flags) };
+        let (len, lkey_be, fence) = (key.len as u32, mr.lkey().0.to_be(), self.fence(wr.flags));
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
-        self.close(control, ds, blocks_of(ds), entry, None, Other::Nothing);
         self.next_fence = FM_SMALL;
+        self.push_umr((&umr, &mkc), (old, fence), entry, FAST_REG_BLOCKS, |list| {
+            list.store(&[0; BASIC_BLOCK_BYTES]);
+            put_data(list.part::<0, DS_BYTES>(), len, lkey_be, at);
+            WINDOW_OCTOWORDS
+        });
         BoundKey(mw.0)
     }
 
@@ -183,13 +149,9 @@ impl<B: Buffers> Sq<B> {
             .with_mkey_mask(END);
         let mkc =
             Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant().into());
-        let mut wqe = self.ring.begin();
-        wqe.bytes(&umr.0);
-        wqe.bytes(&mkc.0);
-        let ds = wqe.ds();
-        let (imm, flags) = (mw.0.value(), self.fence(entry.flags));
-        let control = Control { opcode: Opcode::UMR, imm, flags };
-        self.close(control, ds, blocks_of(ds), entry, None, Other::EndingMw(mw));
+        let change = (mw.0.value(), self.fence(entry.flags));
         self.next_fence = FM_SMALL;
+        let slot = self.push_umr((&umr, &mkc), change, entry, UMR_BLOCKS, |_| 0);
+        slot.hold_other(Other::EndingMw(mw));
     }
 }

@@ -1,33 +1,93 @@
 //! What stands in a send request behind its control segment, by its operation.
 
-use ferrocx_core::wq::Wqe;
+use ferrocx_core::wq::{Control, Wqe};
 use ferrocx_prm::wqe::Opcode;
 
+use super::sq::{Entry, Sq};
 use crate::error::PostError;
 use crate::mr::{Buffers, Reach, Sge};
-use crate::wr::{SendOp, WcOpcode};
+use crate::types::RemoteAddr;
+use crate::wr::{SendOp, SendWr, WcOpcode};
 
-/// Writes a gather or scatter list of at most `max` entries; returns their number and bytes.
+/// The data of a request: copied into it, or in what it holds, if anything.
+#[derive(Debug)]
+pub(super) enum Data<'a, B> {
+    Inline(&'a [u8]),
+    Held(Option<&'a B>),
+}
+
+/// What an operation is to the device and to the bookkeeping.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    opcode: Opcode,
+    imm: u32,
+    is: WcOpcode,
+    pub(super) remote: Option<RemoteAddr>,
+}
+
+impl Kind {
+    #[inline(always)]
+    pub(super) fn of(op: &SendOp<'_>) -> Self {
+        let (opcode, imm, is, remote) = match *op {
+            // Frames have an Ethernet segment, which `super::raw` writes.
+            SendOp::Send | SendOp::Frame | SendOp::Datagram { imm: None, .. } => {
+                (Opcode::SEND, 0, WcOpcode::Send, None)
+            }
+            SendOp::SendImm(imm) | SendOp::Datagram { imm: Some(imm), .. } => {
+                (Opcode::SEND_IMM, imm, WcOpcode::Send, None)
+            }
+            SendOp::SendInv(rkey) => (Opcode::SEND_INVAL, rkey.0, WcOpcode::Send, None),
+            SendOp::Write(to) => (Opcode::RDMA_WRITE, 0, WcOpcode::Write, Some(to)),
+            SendOp::WriteImm(to, imm) => (Opcode::RDMA_WRITE_IMM, imm, WcOpcode::Write, Some(to)),
+            SendOp::Read(from) => (Opcode::RDMA_READ, 0, WcOpcode::Read, Some(from)),
+            SendOp::CompareSwap { remote, .. } => {
+                (Opcode::ATOMIC_CS, 0, WcOpcode::CompareSwap, Some(remote))
+            }
+            SendOp::FetchAdd { remote, .. } => {
+                (Opcode::ATOMIC_FA, 0, WcOpcode::FetchAdd, Some(remote))
+            }
+        };
+        Self { opcode, imm, is, remote }
+    }
+
+    /// Its control segment, with a fence.
+    #[inline(always)]
+    pub(super) fn control(self, fence: u32) -> Control {
+        Control { opcode: self.opcode, imm: self.imm, flags: fence }
+    }
+
+    #[inline(always)]
+    pub(super) fn entry(self, wr: &SendWr<'_>) -> Entry {
+        Entry { wr_id: wr.wr_id, opcode: self.is, flags: wr.flags }
+    }
+}
+
+/// Writes a gather or scatter list of at most `max` entries, without its first `skip` bytes; returns
+/// their number and bytes.
 #[inline(always)]
-pub(crate) fn gather(
+pub(super) fn gather(
     wqe: &mut Wqe<'_>,
     max: u32,
     reach: &Reach,
     list: impl Iterator<Item = Sge>,
+    mut skip: u32,
 ) -> Result<(u32, u64), PostError> {
     let (mut count, mut bytes) = (0, 0);
     for sge in list {
+        let skipped = skip.min(sge.len);
+        skip -= skipped;
+        let len = sge.len - skipped;
         // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
-        if sge.len == 0 {
+        if len == 0 {
             continue;
         }
         let entry = reach.entry(sge);
         let Some(sge) = entry.filter(|_| count < max) else {
             return Err(PostError::of_sge(entry.is_some()));
         };
-        wqe.data(sge.len, sge.lkey_be, sge.addr);
+        wqe.data(len, sge.lkey_be, sge.addr + u64::from(skipped));
         count += 1;
-        bytes += u64::from(sge.len);
+        bytes += u64::from(len);
     }
     Ok((count, bytes))
 }
@@ -43,50 +103,51 @@ pub(crate) fn scatter<B: Buffers>(
     if !list.is_exclusive() {
         return Err(PostError::NotExclusive);
     }
-    let (count, _) = gather(&mut wqe, max, reach, list.sinks())?;
+    let (count, _) = gather(&mut wqe, max, reach, list.sinks(), 0)?;
     if count < max {
         wqe.end_list();
     }
     Ok(())
 }
 
-/// Writes what stands between the control segment and the data; returns opcode, immediate dword,
-/// and what the request is.
-#[inline(always)]
-pub(super) fn start(wqe: &mut Wqe<'_>, op: &SendOp<'_>) -> (Opcode, u32, WcOpcode) {
-    match *op {
-        // Frames have an Ethernet segment, which `super::raw` writes.
-        SendOp::Send | SendOp::Frame => (Opcode::SEND, 0, WcOpcode::Send),
-        SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
-        SendOp::SendInv(rkey) => (Opcode::SEND_INVAL, rkey.0, WcOpcode::Send),
-        SendOp::Write(remote) => {
-            wqe.raddr(remote.addr, remote.rkey.0);
-            (Opcode::RDMA_WRITE, 0, WcOpcode::Write)
+impl<B: Buffers> Sq<B> {
+    /// Writes the segments of any request; gives its length in units.
+    pub(super) fn write(
+        &self,
+        wr: &SendWr<'_>,
+        kind: Kind,
+        data: Data<'_, B>,
+    ) -> Result<u32, PostError> {
+        if matches!(data, Data::Inline(bytes) if bytes.len() > self.max_inline as usize) {
+            return Err(PostError::InlineTooLong);
         }
-        SendOp::WriteImm(remote, imm) => {
+        let mut wqe = self.ring.begin();
+        if let Some(remote) = kind.remote {
             wqe.raddr(remote.addr, remote.rkey.0);
-            (Opcode::RDMA_WRITE_IMM, imm, WcOpcode::Write)
         }
-        SendOp::Read(remote) => {
-            wqe.raddr(remote.addr, remote.rkey.0);
-            (Opcode::RDMA_READ, 0, WcOpcode::Read)
+        match wr.op {
+            SendOp::Frame => return self.write_frame(wqe, wr.flags, data),
+            SendOp::CompareSwap { compare, swap, .. } => wqe.atomic(swap, compare),
+            SendOp::FetchAdd { add, .. } => wqe.atomic(add, 0),
+            SendOp::Datagram { to, .. } => wqe.bytes(&to.av.0),
+            _ => {}
         }
-        SendOp::CompareSwap { remote, compare, swap } => {
-            wqe.raddr(remote.addr, remote.rkey.0);
-            wqe.atomic(swap, compare);
-            (Opcode::ATOMIC_CS, 0, WcOpcode::CompareSwap)
-        }
-        SendOp::FetchAdd { remote, add } => {
-            wqe.raddr(remote.addr, remote.rkey.0);
-            wqe.atomic(add, 0);
-            (Opcode::ATOMIC_FA, 0, WcOpcode::FetchAdd)
-        }
-        SendOp::Datagram { to, imm } => {
-            wqe.bytes(&to.av.0);
-            match imm {
-                Some(imm) => (Opcode::SEND_IMM, imm, WcOpcode::Send),
-                None => (Opcode::SEND, 0, WcOpcode::Send),
+        let is_atomic = matches!(kind.is, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
+        match data {
+            Data::Inline(_) if kind.is.brings_bytes() => return Err(PostError::Operation),
+            Data::Inline([]) => {}
+            Data::Inline(bytes) => wqe.inline(bytes.len(), [bytes]),
+            Data::Held(held) => {
+                let (max, reach) = (self.max_sge, &self.reach);
+                let list = held.map(|held| gather(&mut wqe, max, reach, held.sges(), 0));
+                if list.transpose()?.unwrap_or_default() != (1, 8) && is_atomic {
+                    return Err(PostError::AtomicBuffer);
+                }
+                if kind.is.brings_bytes() && !held.is_none_or(B::is_exclusive) {
+                    return Err(PostError::NotExclusive);
+                }
             }
         }
+        Ok(wqe.ds())
     }
 }

@@ -204,7 +204,7 @@ impl Worker {
                 Err(_) => table.refuse(tag, FailureCause::NoSuchKey),
             };
         }
-        match slot.key.queue_invalidate(qp, id.slot.into(), SendFlags::empty()) {
+        match slot.key.invalidate(qp, id.slot.into(), SendFlags::MORE) {
             Ok(()) => table.owed += 1,
             Err(cause) => table.refuse(tag, FailureCause::Post(cause)),
         }
@@ -218,10 +218,10 @@ impl Worker {
         let Some(slot) = table.slots.get_mut(at as usize) else { return Ok(()) };
         slot.key.map(memory, &wanted.pieces).map_err(FailureCause::Pieces)?;
         let start = slot.key.list_mut().map_or(0, |list| list.first_offset());
-        let (wr_id, flags) = (at.into(), SendFlags::empty());
+        let (wr_id, flags) = (at.into(), SendFlags::MORE);
         let Registration { access, remote_invalidate, .. } = *wanted;
         let wr = FastReg { wr_id, flags, start, access, remote_invalidate };
-        slot.key.queue_register(qp, &wr).map_err(FailureCause::Post)?;
+        slot.key.register(qp, &wr).map_err(FailureCause::Post)?;
         (slot.tag, slot.is_read) = (wanted.tag, from.is_some());
         slot.generation = slot.generation.wrapping_add(1);
         table.owed += 1;
@@ -231,7 +231,7 @@ impl Worker {
             let len = slot.key.mr().map_or(0, |mr| mr.len_bytes());
             let len = u32::try_from(len).unwrap_or(u32::MAX);
             // The registration is on its way then; its completion finds the key and answers.
-            let posted = slot.key.queue_read_with_inv(qp, wr_id, flags, from, len);
+            let posted = slot.key.read_with_inv(qp, wr_id, flags, from, len);
             table.failed |= posted.is_err();
         }
         Ok(())

@@ -11,7 +11,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_verbs_lite::cm::Connection;
 use ferrocx_verbs_lite::{
-    Access, Buf, Cq, InitAttr, Psn, Qp, QpConfig, RemoteAddr, Rkey, SendOp, SendWr, Wc, WcOpcode,
+    Access, Buf, Cq, InitAttr, Psn, Qp, QpConfig, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, Wc,
+    WcOpcode,
 };
 
 use crate::cm::CmPeer;
@@ -110,11 +111,10 @@ impl VerifyQp {
         }
         pattern::fill(bytes, seq);
         buf.copy_in(0, bytes)?;
-        self.qp.queue_send(&SendWr::unsignaled(0, SendOp::Write(remote)), Some(buf))?;
+        let write = SendWr::unsignaled(0, SendOp::Write(remote)).with(SendFlags::MORE);
+        self.qp.post_send(&write, Some(buf))?;
         let answer = SendWr::signaled(0, SendOp::Send);
-        self.qp.queue_send_inline(&answer, &request[..ANSWER_BYTES])?;
-        self.qp.ring_doorbell();
-        Ok(())
+        Ok(self.qp.post_send_inline(&answer, &request[..ANSWER_BYTES])?)
     }
 
     /// Takes completions up to the next message that came; `sent` gets what was sent.

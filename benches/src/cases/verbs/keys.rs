@@ -55,8 +55,8 @@ fn keys() -> (Still<()>, Free) {
     (still, Free { pairs, lists: Vec::new() })
 }
 
-fn fast_reg() -> FastReg {
-    let (access, flags) = (Access::LOCAL_WRITE | Access::REMOTE_WRITE, SendFlags::empty());
+fn fast_reg(flags: SendFlags) -> FastReg {
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     FastReg { wr_id: 0, flags, start: 0, access, remote_invalidate: false }
 }
 
@@ -75,7 +75,7 @@ impl Register {
     }
 
     fn register(&mut self) {
-        let wr = fast_reg();
+        let wr = fast_reg(SendFlags::empty());
         while let Some((mr, list)) = self.free.pairs.pop() {
             self.bound.extend(post_fast_reg(&mut self.still.qp, &wr, mr, list));
         }
@@ -147,9 +147,9 @@ impl Work for End {
 const BEFORE_END: u16 = 3 + 1;
 const CYCLE: u16 = BEFORE_END + 2;
 
-/// Posts what a key goes through; the peer is told the key.
+/// Posts what a key goes through; the peer is told the key. `last` are the flags of the end.
 #[inline(never)]
-fn queue_cycle(
+fn post_cycle(
     qp: &mut Qp<()>,
     memory: &Arc<Memory>,
     (mr, mut list): (FastRegMr, PageList),
@@ -158,11 +158,11 @@ fn queue_cycle(
     if list.map(memory, std::slice::from_ref(&PAGE)).is_err() {
         return false;
     }
-    let Ok(mr) = qp.queue_fast_reg(&fast_reg(), mr, list) else { return false };
+    let Ok(mr) = qp.post_fast_reg(&fast_reg(SendFlags::MORE), mr, list) else { return false };
     let to = RemoteAddr { addr: 0x1000, rkey: Rkey(0x1234) };
     let key = u64::from(mr.rkey().0).to_be_bytes();
-    qp.queue_send_inline(&SendWr::unsignaled(1, SendOp::Write(to)), &key).is_ok()
-        && qp.queue_local_inv(2, last, mr).is_ok()
+    let write = SendWr::unsignaled(1, SendOp::Write(to)).with(SendFlags::MORE);
+    qp.post_send_inline(&write, &key).is_ok() && qp.post_local_inv(2, last, mr).is_ok()
 }
 
 /// Takes one completion, and what it ends.
@@ -207,14 +207,13 @@ impl Work for Cycle {
         if *by == Run::Single {
             for _ in 0..RUN {
                 let Some(pair) = free.pairs.pop() else { break };
-                *posted += u64::from(queue_cycle(qp, memory, pair, SendFlags::SIGNALED));
-                qp.ring_doorbell();
+                *posted += u64::from(post_cycle(qp, memory, pair, SendFlags::SIGNALED));
                 *polled &= poll_cycle(cq, qp, free);
             }
             return;
         }
         while let Some(pair) = free.pairs.pop() {
-            *posted += u64::from(queue_cycle(qp, memory, pair, SendFlags::empty()));
+            *posted += u64::from(post_cycle(qp, memory, pair, SendFlags::MORE));
         }
         qp.ring_doorbell_signaled();
         *polled &= poll_cycle(cq, qp, free);

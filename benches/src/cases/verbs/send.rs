@@ -11,11 +11,11 @@ fn post_inline(qp: &mut Qp<()>, wr: &SendWr<'_>, data: &[u8; 8]) -> bool {
 }
 
 #[inline(never)]
-fn queue_inline(qp: &mut Qp<()>) -> u64 {
+fn post_inline_run(qp: &mut Qp<()>) -> u64 {
     let mut posted = 0;
     for at in 0..RUN {
-        let wr = SendWr::unsignaled(at, SendOp::Send);
-        posted += u64::from(qp.queue_send_inline(&wr, &at.to_ne_bytes()).is_ok());
+        let wr = SendWr::unsignaled(at, SendOp::Send).with(SendFlags::MORE);
+        posted += u64::from(qp.post_send_inline(&wr, &at.to_ne_bytes()).is_ok());
     }
     qp.ring_doorbell();
     posted
@@ -45,7 +45,7 @@ impl Work for Inline {
 
     fn run(&mut self) {
         if self.by == Run::Whole {
-            self.posted += queue_inline(&mut self.still.qp);
+            self.posted += post_inline_run(&mut self.still.qp);
             return;
         }
         for at in 0..RUN {
@@ -66,11 +66,11 @@ fn post_write<B: Buffers>(qp: &mut Qp<B>, wr: &SendWr<'_>, buf: B) -> Option<B> 
 }
 
 #[inline(never)]
-fn queue_writes<B: Buffers>(qp: &mut Qp<B>, remote: RemoteAddr, bufs: &mut Vec<B>) {
+fn post_writes<B: Buffers>(qp: &mut Qp<B>, remote: RemoteAddr, bufs: &mut Vec<B>) {
     for at in 0..RUN {
         let Some(buf) = bufs.pop() else { break };
-        let wr = SendWr::unsignaled(at, SendOp::Write(remote));
-        if let Err(refused) = qp.queue_send(&wr, Some(buf)) {
+        let wr = SendWr::unsignaled(at, SendOp::Write(remote)).with(SendFlags::MORE);
+        if let Err(refused) = qp.post_send(&wr, Some(buf)) {
             bufs.extend(refused.held);
         }
     }
@@ -139,7 +139,7 @@ impl<B: Buffers> Work for Gather<B> {
 
     fn run(&mut self) {
         if self.by == Run::Whole {
-            queue_writes(&mut self.still.qp, self.remote, &mut self.bufs);
+            post_writes(&mut self.still.qp, self.remote, &mut self.bufs);
         } else {
             self.post(SendFlags::empty());
         }
