@@ -316,7 +316,7 @@ impl Completion {
         let invalidates = opcode == CqeOpcode::RESPONDER_SEND_INVAL;
         RecvInfo {
             imm: has_imm.then_some(word),
-            invalidated: invalidates.then_some(InvalidatedRkey(Rkey(word))),
+            invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word))),
             source_qpn: Cqe64::RQPN.get(flags),
             has_grh: Cqe64::GRH.get(flags) != 0,
             is_solicited: self.head.is_solicited(),

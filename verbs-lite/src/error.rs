@@ -1,5 +1,7 @@
 //! What can go wrong: on the control path, when posting, and in completions.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use ferrocx_bus::BusError;
 use ferrocx_core::{CommandError, DeviceError};
 use ferrocx_mempool::{AccessError, MempoolError};
@@ -138,6 +140,11 @@ impl VerbsError {
         }
         Err(Self::OutOfRange { what, value, min, max })
     }
+}
+
+/// Locks, whoever panicked under the lock: what locks of this crate guard is right at each step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a work request was not posted. Nothing was changed.

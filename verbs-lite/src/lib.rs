@@ -113,8 +113,8 @@ pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
 pub use cq::{Completion, Cq, Notify};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
-    FastReg, FastRegMr, KeySlot, KeyState, ListLayout, MrState, PageList, PageListError,
-    RefusedMbuf, RegisteredMr, RevokeError,
+    BoundKey, FastReg, FastRegMr, FreeKey, KeySlot, KeyState, ListLayout, MrState, PageList,
+    PageListError, RefusedMbuf, RegisteredMr, RevokeError,
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{GidConfig, GidEntry, Path, Route};
@@ -127,5 +127,5 @@ pub use qp::{
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
 pub use wc::{Returned, Wc};
-pub use window::{BindMw, BoundMw, Mw, RevokeMwError};
+pub use window::{BindMw, BoundMw, Mw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};

@@ -27,18 +27,14 @@
 //! }
 //! ```
 
-use std::sync::Arc;
-
-use ferrocx_core::Handle;
-use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
+use ferrocx_prm::mkey::{AccessMode, Mkc};
 
 use crate::context::DeviceCaps;
 use crate::error::VerbsError;
-use crate::fastreg::{Key, ListLayout, Mkey, Origin};
-use crate::mr::create_mkey;
-use crate::pd::{Pd, PdCore};
-use crate::types::{Access, RemoteAddr, Rkey};
-use crate::wr::{InvalidatedRkey, SendFlags};
+use crate::fastreg::{BoundKey, FreeKey, Key, ListLayout};
+use crate::pd::Pd;
+use crate::types::Access;
+use crate::wr::SendFlags;
 
 #[cfg(doc)]
 use crate::mr::Mr;
@@ -48,12 +44,10 @@ use crate::mr::Mr;
 pub(crate) const WINDOW_OCTOWORDS: u32 = 4;
 
 /// A window that is free: nobody can use it.
-#[derive(Debug)]
-pub struct Mw(pub(crate) Box<Key>);
+pub type Mw = FreeKey<true>;
 
 /// A window that was bound, or will be when its request is carried out.
-#[derive(Debug)]
-pub struct BoundMw(pub(crate) Box<Key>);
+pub type BoundMw = BoundKey<true>;
 
 /// How a window is bound.
 #[derive(Debug, Clone, Copy)]
@@ -67,104 +61,6 @@ pub struct BindMw {
     pub access: Access,
 }
 
-/// A window that could not be revoked.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}")]
-pub struct RevokeMwError {
-    /// The window: it may still be bound.
-    pub mw: BoundMw,
-    /// Why it was not revoked.
-    pub cause: VerbsError,
-}
-
-impl Mw {
-    /// The key of its last binding. Each binding has the low byte of the one before plus one.
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        Rkey(self.0.value())
-    }
-
-    /// Destroys it and says how that went.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused; the window is then leaked.
-    pub fn dealloc(self) -> Result<(), VerbsError> {
-        self.0.mkey.destroy()
-    }
-}
-
-impl BoundMw {
-    /// The key for the peer.
-    #[inline]
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        Rkey(self.0.value())
-    }
-
-    /// Address of the first byte, as the peer names it.
-    #[inline]
-    #[must_use]
-    pub fn addr(&self) -> u64 {
-        self.0.start
-    }
-
-    /// Bytes.
-    #[inline]
-    #[must_use]
-    pub fn len_bytes(&self) -> u64 {
-        self.0.len
-    }
-
-    /// Rights of the peer.
-    #[must_use]
-    pub fn access(&self) -> Access {
-        self.0.access
-    }
-
-    /// Address and key of the first byte, for the peer.
-    #[inline]
-    #[must_use]
-    pub fn remote(&self) -> RemoteAddr {
-        RemoteAddr { addr: self.addr(), rkey: self.rkey() }
-    }
-
-    /// The window is free again because the peer ended it: `proof` stands in the completion that
-    /// says so.
-    ///
-    /// # Errors
-    ///
-    /// The window and the proof, if it is of another key.
-    pub fn invalidated_by(self, proof: InvalidatedRkey) -> Result<Mw, (Self, InvalidatedRkey)> {
-        if proof.rkey() == self.rkey() { Ok(self.into_free()) } else { Err((self, proof)) }
-    }
-
-    /// Ends the window now, in whatever state it is, by destroying it and making another. When this
-    /// returns, no access through it succeeds. A command: not for the data path.
-    ///
-    /// # Errors
-    ///
-    /// The window, and what the device refused: try again.
-    pub fn revoke(mut self) -> Result<Mw, RevokeMwError> {
-        let key = &mut self.0;
-        let variant = key.pd.core.next_variant();
-        let result = create(&key.pd, variant).and_then(|new| Ok((key.mkey.destroy()?, new)));
-        match result {
-            Ok(((), new)) => {
-                (key.mkey, key.variant) = (Mkey::new(new), variant);
-                Ok(self.into_free())
-            }
-            Err(cause) => Err(RevokeMwError { mw: self, cause }),
-        }
-    }
-
-    /// The caller knows that the device does not hold it bound.
-    pub(crate) fn into_free(mut self) -> Mw {
-        self.0.region = None;
-        Mw(self.0)
-    }
-}
-
 impl Pd {
     /// Makes a memory window.
     ///
@@ -173,41 +69,18 @@ impl Pd {
     /// [`VerbsError::Unsupported`] without [`DeviceCaps::MEM_WINDOW_TYPE_2`], or what the device
     /// refused.
     pub fn alloc_mw(&self) -> Result<Mw, VerbsError> {
-        let pd = &self.inner;
-        if !pd.core.attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
+        if !self.inner.core.attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
             let (what, way_out) = ("memory windows", "grant the peer a region of its own");
             return Err(VerbsError::Unsupported { what, way_out });
         }
-        let variant = pd.core.next_variant();
-        Ok(Mw(Box::new(Key {
-            mkey: Mkey::new(create(pd, variant)?),
-            pd: Arc::clone(pd),
-            layout: ListLayout::Pieces,
-            max_len: 1,
-            variant,
-            start: 0,
-            len: 0,
-            access: Access::empty(),
-            memory: None,
-            mbuf: None,
-            region: None,
-            origin: Origin::default(),
-            peer: 0,
-        })))
+        // Source: reference 6.4; Linux 6.12 `mlx5_ib_alloc_mw`.
+        let mkc = Mkc::zeroed()
+            .with_free(true)
+            .with_umr_en(true)
+            .with_lr(true)
+            .with_en_rinval(true)
+            .with_access_mode(AccessMode::KLM)
+            .with_translations_octword_size(WINDOW_OCTOWORDS);
+        Ok(FreeKey(Key::new(&self.inner, ListLayout::Pieces, 1, mkc)?))
     }
-}
-
-/// Creates a free window. Source: reference 6.4; Linux 6.12 `mlx5_ib_alloc_mw`.
-fn create(pd: &PdCore, variant: u8) -> Result<Handle, VerbsError> {
-    let mkc = Mkc::zeroed()
-        .with_free(true)
-        .with_umr_en(true)
-        .with_lr(true)
-        .with_en_rinval(true)
-        .with_access_mode(AccessMode::KLM)
-        .with_qpn(ANY_QPN)
-        .with_pd(pd.number())
-        .with_mkey_7_0(variant.into())
-        .with_translations_octword_size(WINDOW_OCTOWORDS);
-    create_mkey(pd, mkc, Vec::new())
 }

@@ -1,7 +1,10 @@
 //! Work requests, and the parts of completions that hold nothing of theirs.
 
+use std::num::NonZeroU32;
+
 use ferrocx_prm::wqe::AddressVector;
 
+use crate::fastreg::lap;
 use crate::gid::Path;
 use crate::types::{Qpn, RemoteAddr, Rkey};
 
@@ -171,14 +174,34 @@ impl WcOpcode {
 }
 
 /// Proof that a peer ended a key of ours: only completions have one, and it is good once.
+///
+/// It is of the registration that the peer ended, and refused for a later one that has the same
+/// key, as each 256th has: unless the completion itself was taken that late.
 #[derive(Debug, PartialEq, Eq)]
-pub struct InvalidatedRkey(pub(crate) Rkey);
+pub struct InvalidatedRkey {
+    rkey: Rkey,
+    /// Low half of the [`lap`] in which its completion was taken.
+    seen: NonZeroU32,
+}
 
 impl InvalidatedRkey {
+    #[inline]
+    pub(crate) fn new(rkey: Rkey) -> Self {
+        // Laps are odd.
+        Self { rkey, seen: NonZeroU32::MIN | lap() as u32 }
+    }
+
+    /// Whether it is of this key, whose low byte began anew in the lap `since`.
+    pub(crate) fn is_of(&self, rkey: Rkey, since: u64) -> bool {
+        let now = lap();
+        let age = (now as u32).wrapping_sub(self.seen.get());
+        self.rkey == rkey && now.saturating_sub(age.into()) >= since
+    }
+
     /// The key that was ended.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
-        self.0
+        self.rkey
     }
 }
 

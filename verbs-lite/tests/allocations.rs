@@ -9,6 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
+use ferrocx_mempool::Mbuf;
 use ferrocx_model::runner::{Runner, RunnerConfig};
 use ferrocx_model::wire::link;
 use ferrocx_verbs_lite::registrar::*;
@@ -52,7 +53,7 @@ fn the_data_path_allocates_nothing() {
     let runner = Runner::start(nics.into(), RunnerConfig::default()).unwrap();
     let [_, transport] = transports;
     let side = common::open(transport, 2);
-    writes(&side);
+    messages(&side);
     frames(&side);
     registrations(&side);
     pipeline(&side);
@@ -68,13 +69,28 @@ fn take<B: Buffers>(cq: &mut Cq, qp: &mut Qp<B>, mut each: impl FnMut(Wc<B>)) {
     std::thread::yield_now();
 }
 
-fn writes(side: &common::Side) {
-    let (mut qp, mut cq) = looped_back::<Buf>(&side.context, &side.pd, 32).unwrap();
+/// Into pieces of a region, into packets, and into either. Its objects end before the models do.
+fn messages(side: &common::Side) {
     let mr = side.pd.get_dma_mr().unwrap().over(&side.memory).unwrap();
-    let mut bufs: Vec<Buf> = (0..4).map(|at| mr.buf(at * 64..at * 64 + 64).unwrap()).collect();
+    writes(side, (0..4).map(|at| mr.buf(at * 64..at * 64 + 64).unwrap()).collect(), |_| ());
+    let pool = common::pool("allocations");
+    side.context.device().register_pool(&pool).unwrap();
+    let empty = |packet: &mut Mbuf| assert!(packet.trim(packet.data_len()));
+    writes(side, (0..4).map(|_| pool.get().unwrap()).collect(), empty);
+    let (bufs, packets) = ((0..2).map(|_| mr.whole().unwrap().into()), 0..2);
+    let both = bufs.chain(packets.map(|_| Payload::Mbuf(pool.get().unwrap())));
+    writes(side, both.collect(), |payload| match payload {
+        Payload::Mbuf(packet) => empty(packet),
+        Payload::Buf(_) => (),
+    });
+}
+
+/// Receives into these buffers, of messages to itself; each is made ready again by `renew`.
+fn writes<B: Buffers>(side: &common::Side, mut bufs: Vec<B>, renew: impl Fn(&mut B)) {
+    let (mut qp, mut cq) = looped_back::<B>(&side.context, &side.pd, 32).unwrap();
     let (mut posted, mut ended) = (0, 0);
     let before = allocations();
-    while ended < ROUNDS {
+    while ended < ROUNDS / 2 {
         while let Some(buf) = bufs.pop() {
             let wr = SendWr::unsignaled(posted, SendOp::Send);
             qp.post_recv(posted, buf).unwrap();
@@ -88,7 +104,10 @@ fn writes(side: &common::Side) {
             if wc.opcode == WcOpcode::Recv {
                 ended += 1;
             }
-            bufs.extend(wc.into_buffers());
+            bufs.extend(wc.into_buffers().map(|mut buffers| {
+                renew(&mut buffers);
+                buffers
+            }));
         });
     }
     assert_eq!(allocations() - before, 0, "sends and receives");

@@ -391,3 +391,38 @@ fn a_slot_refuses_wrong_steps_and_keeps_its_key_through_all_states() {
     key.dealloc().unwrap();
     two.world.assert_clean();
 }
+
+/// A key of `b` that was bound, and the proof that `a` has ended it.
+fn ended_by_peer(
+    two: &mut Two,
+    (qa, qb): &mut (Qp, Qp),
+    key: FastRegMr,
+) -> (RegisteredMr, InvalidatedRkey) {
+    let bound = qb.post_fast_reg(&reg(1, 0), key, list(two, PAGES, &[0..4096])).unwrap();
+    qb.post_recv(2, two.b.mr().buf(4096..4104).unwrap()).unwrap();
+    two.run(qa, qb);
+    assert_eq!(write(two, qa, qb, bound.remote(), b"it lives"), 0);
+    let wr = SendWr::signaled(3, SendOp::SendInv(bound.rkey()));
+    qa.post_send_inline(&wr, b"the end!").unwrap();
+    let (_, done) = two.run(qa, qb);
+    (bound, done.into_iter().find_map(|wc| wc.recv.invalidated).unwrap())
+}
+
+#[test]
+fn a_proof_that_was_kept_is_of_no_later_key_of_the_same_value() {
+    let mut two = Two::new();
+    let mut qps = pair(&two);
+    let key = two.b.pd.alloc_mr(PAGES, 8).unwrap();
+    let (bound, kept) = ended_by_peer(&mut two, &mut qps, key);
+    let rkey = bound.rkey();
+    drop(bound);
+    // The device gives the index out again, and so may the low byte come again.
+    let mut others = (0..1000).map(|_| two.b.pd.alloc_mr(PAGES, 8).unwrap());
+    let mut again = others.find(|key| key.rkey().0 >> 8 == rkey.0 >> 8).unwrap();
+    again.update_fast_reg_key(rkey.0 as u8);
+    let (bound, proof) = ended_by_peer(&mut two, &mut qps, again);
+    assert_eq!(bound.rkey(), rkey);
+    let (bound, _) = bound.invalidated_by(kept).unwrap_err();
+    bound.invalidated_by(proof).unwrap();
+    two.world.assert_clean();
+}

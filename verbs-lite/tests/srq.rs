@@ -4,6 +4,7 @@ mod common;
 
 use common::{MEMORY_BYTES, Side, Two, ids, pattern, rts, small, syndromes, take};
 use ferrocx_core::Event;
+use ferrocx_mempool::Mbuf;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::QueryRmp;
 use ferrocx_prm::eqe::EventType;
@@ -105,6 +106,58 @@ fn queue_pairs_take_turns_and_entries_come_round() {
     }
     assert_eq!(u64::from(scene.srq.outstanding()), posted - ended);
     scene.two.world.assert_clean();
+}
+
+#[test]
+fn packets_are_received_as_they_are_and_go_round() {
+    let mut two = Two::new();
+    let pool = common::pool("srq");
+    let device = two.b.context.device().clone();
+    let config = SrqConfig { max_wr: 7, max_sge: 1 };
+    let mut srq: Srq<Mbuf> = two.b.pd.create_srq(&config).unwrap();
+    let unknown = srq.post_recv(0, pool.get().unwrap()).unwrap_err();
+    assert_eq!(unknown.cause, PostError::Pd, "the pool is not registered");
+    drop(unknown);
+    device.register_pool(&pool).unwrap();
+    let (mut qa, mut qb) = (two.a.qp::<Mbuf>(&small()), on(&two.b, &srq));
+    two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &rts(0));
+    let mut packets: Vec<Mbuf> = (0..7).map(|_| pool.get().unwrap()).collect();
+    let mut shared = pool.get().unwrap();
+    shared.append(4).unwrap();
+    let clone = shared.clone_ref(&mut pool.cache()).unwrap();
+    assert_eq!(srq.post_recv(0, shared).unwrap_err().cause, PostError::NotExclusive);
+    drop(clone);
+    for round in 0..30u8 {
+        for (at, packet) in packets.drain(..).enumerate() {
+            srq.post_recv(at as u64, packet).unwrap();
+        }
+        for at in 0..7 {
+            let wr = SendWr::signaled(at.into(), SendOp::Send);
+            qa.post_send_inline(&wr, &[round, at, 9][..2 + usize::from(at % 2)]).unwrap();
+        }
+        two.world.settle();
+        assert_eq!(syndromes(&take(&mut two.a.cq, &mut qa)), [0; 7]);
+        while let Some(completion) = two.b.cq.poll() {
+            let each = |wc: Wc<Mbuf>| {
+                let (at, len) = (wc.wr_id as u8, wc.byte_len as usize);
+                let mut packet = wc.into_buffers().unwrap();
+                // Grown by what arrived, and behind what was there.
+                assert_eq!(packet.data(), &[round, at, 9][..2 + usize::from(at % 2)]);
+                assert_eq!(packet.data_len(), len);
+                assert!(packet.trim(len));
+                packets.push(packet);
+            };
+            qb.complete_shared(completion, &mut srq, each).unwrap();
+        }
+        assert_eq!(packets.len(), 7);
+    }
+    srq.post_recv(1, packets.pop().unwrap()).unwrap();
+    // The queue holds one of the pool's, and hands it back with its own end.
+    drop((qb, srq));
+    drop(packets);
+    device.unregister_pool(&pool).unwrap();
+    assert_eq!(pool.stats().in_use, 0);
+    two.world.assert_clean();
 }
 
 #[test]

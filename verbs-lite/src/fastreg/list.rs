@@ -123,15 +123,9 @@ pub struct RefusedMbuf {
 /// A packet that a key is bound to, or will be. Nobody borrows it.
 #[derive(Debug)]
 pub(crate) struct HeldMbuf {
-    mbuf: Mbuf,
+    pub(super) mbuf: Mbuf,
     /// Keeps its memory mapped where the registration of its pool does not.
     _reach: Reach,
-}
-
-impl HeldMbuf {
-    pub(crate) fn into_mbuf(self) -> Mbuf {
-        self.mbuf
-    }
 }
 
 /// I/O address and length of a run of memory, and the key that a list of pieces names it by. A
@@ -283,9 +277,9 @@ impl PageList {
     /// Takes the packet out that was mapped and not registered; the list is empty then.
     #[must_use]
     pub fn take_mbuf(&mut self) -> Option<Mbuf> {
-        let mbuf = self.0.mbuf.take()?;
+        let held = self.0.mbuf.take()?;
         self.0.clear();
-        Some(mbuf.into_mbuf())
+        Some(held.mbuf)
     }
 
     /// Chooses another page size for the next [`PageList::map`]; the list is empty then.

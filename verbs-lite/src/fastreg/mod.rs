@@ -45,87 +45,36 @@
 //! [`RegisteredMr::revoke`] ends a key at once in whatever state it is. Dropping it destroys it,
 //! which ends it too. [`Qp::mr_state`](crate::Qp::mr_state) tells what is known.
 
+mod key;
 mod list;
-mod mkey;
 mod slot;
 
 use std::sync::Arc;
 
-use ferrocx_core::Handle;
 use ferrocx_mempool::Mbuf;
-use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
+use ferrocx_prm::mkey::Mkc;
 
-pub(crate) use mkey::Mkey;
-
+pub use key::{BoundKey, FreeKey, RevokeError};
+pub(crate) use key::{Key, Origin, lap};
 pub(crate) use list::HeldMbuf;
 pub use list::{ListLayout, PageList, PageListError, RefusedMbuf};
 pub use slot::{KeySlot, KeyState};
 
 use crate::context::DeviceCaps;
 use crate::error::VerbsError;
-use crate::mr::{Memory, WindowHold, create_mkey};
-use crate::pd::{Pd, PdCore};
-use crate::types::{Access, Lkey, RemoteAddr, Rkey};
-use crate::wr::InvalidatedRkey;
+use crate::mr::Memory;
+use crate::pd::Pd;
+use crate::types::{Access, Lkey};
 
 /// Log2 of the page size that a key has before its first registration. Source: reference 5.1.
 const FIRST_LOG_PAGE: u32 = 12;
 
-/// A key that can be bound, as driver and device know it.
-#[derive(Debug)]
-pub(crate) struct Key {
-    pub(crate) mkey: Mkey,
-    pub(crate) pd: Arc<PdCore>,
-    pub(crate) layout: ListLayout,
-    pub(crate) max_len: u32,
-    /// Low byte of the key at its next registration, then of the one in use.
-    pub(crate) variant: u8,
-    /// Address of the first byte that it is bound to.
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) access: Access,
-    /// Kept mapped while the key may be valid.
-    pub(crate) memory: Option<Arc<Memory>>,
-    /// What it is bound to instead: nobody else reaches it while the key may be valid.
-    pub(crate) mbuf: Option<HeldMbuf>,
-    /// A window's region, while it may be bound.
-    pub(crate) region: Option<WindowHold>,
-    /// Queue pair and position of the registration.
-    pub(crate) origin: Origin,
-    /// Peer memory that it may be bound to, see [`Memory::peer`].
-    pub(crate) peer: u64,
-}
+/// A fast-register key that is free: nobody can use it. Its [`FreeKey::rkey`] is the key that the
+/// next registration will have.
+pub type FastRegMr = FreeKey<false>;
 
-/// Where a registration was posted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Origin {
-    /// Which queue pair: a number that no other one ever has.
-    pub(crate) queue: u64,
-    /// Position of the registration in its send queue.
-    pub(crate) position: u64,
-}
-
-impl Key {
-    /// The key as it stands on the wire and in work requests.
-    #[inline(always)]
-    pub(crate) fn value(&self) -> u32 {
-        self.mkey.index() << 8 | u32::from(self.variant)
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        let Err(error) = self.mkey.destroy() else { return };
-        tracing::error!(%error, "key not destroyed, its memory leaked");
-        if let Some(memory) = &self.memory {
-            memory.leak();
-        }
-        std::mem::forget(self.mbuf.take());
-        if let Some(region) = self.region.take() {
-            region.leak();
-        }
-    }
-}
+/// A fast-register key that was bound, or will be when its registration is carried out.
+pub type RegisteredMr = BoundKey<false>;
 
 /// Knowledge of a key that was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,17 +87,7 @@ pub enum MrState {
     Unknown,
 }
 
-/// A fast-register key that is free: nobody can use it.
-#[derive(Debug)]
-pub struct FastRegMr(pub(crate) Box<Key>);
-
 impl FastRegMr {
-    /// The key that the next registration will have.
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        Rkey(self.0.value())
-    }
-
     /// Entries that a page list may have.
     #[must_use]
     pub fn max_page_list_len(&self) -> u32 {
@@ -166,13 +105,13 @@ impl FastRegMr {
     /// takes its place.
     #[must_use]
     pub fn take_mbuf(&mut self) -> Option<Mbuf> {
-        self.0.mbuf.take().map(HeldMbuf::into_mbuf)
+        self.0.mbuf.take().map(|held| held.mbuf)
     }
 
     /// Chooses the low byte of the key of the next registration. Without it, each registration
     /// has the byte of the one before plus one.
     pub fn update_fast_reg_key(&mut self, new_key: u8) {
-        self.0.variant = new_key;
+        self.0.set_variant(new_key);
     }
 
     /// Lets it be bound to peer memory ([`PeerMr::memories`](crate::peer::PeerMr::memories)): it
@@ -199,115 +138,19 @@ impl FastRegMr {
             let (what, way_out) = ("keys for two peer regions", "make a key for each");
             return Err(VerbsError::Unsupported { what, way_out });
         }
-        memory.note(Arc::downgrade(&key.mkey.as_key()))?;
+        memory.note(Some(&key.mkey))?;
         key.peer = memory.peer();
         Ok(())
     }
-
-    /// Destroys it and says how that went.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused; the key is then leaked.
-    pub fn dealloc(self) -> Result<(), VerbsError> {
-        self.0.mkey.destroy()
-    }
 }
 
-/// A fast-register key that was bound, or will be when its registration is carried out.
-#[derive(Debug)]
-pub struct RegisteredMr(pub(crate) Box<Key>);
-
 impl RegisteredMr {
-    /// The key for peers; it works as far as the registration granted.
-    #[inline]
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        Rkey(self.0.value())
-    }
-
     /// The key for local use.
     #[inline]
     #[must_use]
     pub fn lkey(&self) -> Lkey {
         Lkey(self.0.value())
     }
-
-    /// Address of the first byte.
-    #[inline]
-    #[must_use]
-    pub fn addr(&self) -> u64 {
-        self.0.start
-    }
-
-    /// Length of the region in bytes.
-    #[inline]
-    #[must_use]
-    pub fn len_bytes(&self) -> u64 {
-        self.0.len
-    }
-
-    /// Rights that the registration granted.
-    #[must_use]
-    pub fn access(&self) -> Access {
-        self.0.access
-    }
-
-    /// Address and key of the first byte, for peers.
-    #[inline]
-    #[must_use]
-    pub fn remote(&self) -> RemoteAddr {
-        RemoteAddr { addr: self.addr(), rkey: self.rkey() }
-    }
-
-    /// The key is free again because the peer ended it: `proof` stands in the completion that
-    /// says so.
-    ///
-    /// # Errors
-    ///
-    /// The key and the proof, if it is of another one.
-    pub fn invalidated_by(
-        self,
-        proof: InvalidatedRkey,
-    ) -> Result<FastRegMr, (Self, InvalidatedRkey)> {
-        if proof.rkey() == self.rkey() { Ok(self.into_free()) } else { Err((self, proof)) }
-    }
-
-    /// Ends the key now, in whatever state it is, by destroying it and making another. When this
-    /// returns, no access through it succeeds. A command: not for the data path.
-    ///
-    /// # Errors
-    ///
-    /// The key, and what the device refused: try again.
-    pub fn revoke(mut self) -> Result<FastRegMr, RevokeError> {
-        let key = &mut self.0;
-        let result =
-            create(&key.pd, key.layout, key.max_len).and_then(|new| Ok((key.mkey.destroy()?, new)));
-        match result {
-            Ok(((), new)) => {
-                (key.mkey, key.peer) = (Mkey::new(new), 0);
-                key.variant = key.pd.core.next_variant();
-                Ok(FastRegMr(self.0))
-            }
-            Err(cause) => Err(RevokeError { mr: Box::new(self), cause }),
-        }
-    }
-
-    /// The caller knows that the device does not hold it bound.
-    pub(crate) fn into_free(mut self) -> FastRegMr {
-        self.0.variant = self.0.variant.wrapping_add(1);
-        FastRegMr(self.0)
-    }
-}
-
-/// A key that could not be revoked.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}")]
-pub struct RevokeError {
-    /// The key: it may still be valid.
-    pub mr: Box<RegisteredMr>,
-    /// Why it was not revoked.
-    pub cause: VerbsError,
 }
 
 /// A registration: the rights that it grants, and where the region starts.
@@ -346,40 +189,16 @@ impl Pd {
         }
         layout.check()?;
         let most = attr.max_fast_reg_page_list_len;
-        let what = "max_page_list_len";
-        VerbsError::range(what, max_page_list_len.into(), 1, most.into())?;
+        VerbsError::range("max_page_list_len", max_page_list_len.into(), 1, most.into())?;
         let max_len = max_page_list_len.next_multiple_of(8).min(most);
-        let handle = create(&self.inner, layout, max_len)?;
-        Ok(FastRegMr(Box::new(Key {
-            mkey: Mkey::new(handle),
-            pd: Arc::clone(&self.inner),
-            layout,
-            max_len,
-            variant: self.inner.core.next_variant(),
-            start: 0,
-            len: 0,
-            access: Access::empty(),
-            memory: None,
-            mbuf: None,
-            region: None,
-            origin: Origin::default(),
-            peer: 0,
-        })))
+        let first_log_page = if layout == ListLayout::Pieces { 0 } else { FIRST_LOG_PAGE };
+        // Source: reference 5.1, "Fast-reg MR".
+        let mkc = Mkc::zeroed()
+            .with_free(true)
+            .with_umr_en(true)
+            .with_access_mode(layout.access_mode())
+            .with_log_page_size(first_log_page)
+            .with_translations_octword_size(layout.octowords(max_len));
+        Ok(FreeKey(Key::new(&self.inner, layout, max_len, mkc)?))
     }
-}
-
-/// Creates a free mkey with room for translations. Source: reference 5.1, "Fast-reg MR".
-fn create(pd: &PdCore, layout: ListLayout, max_len: u32) -> Result<Handle, VerbsError> {
-    let mkc = Mkc::zeroed()
-        .with_free(true)
-        .with_umr_en(true)
-        .with_access_mode(layout.access_mode())
-        .with_qpn(ANY_QPN)
-        .with_pd(pd.number())
-        .with_translations_octword_size(layout.octowords(max_len));
-    let mkc = match layout.access_mode() {
-        AccessMode::MTT => mkc.with_log_page_size(FIRST_LOG_PAGE),
-        _ => mkc,
-    };
-    create_mkey(pd, mkc, Vec::new())
 }

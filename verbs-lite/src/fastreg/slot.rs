@@ -34,10 +34,9 @@ pub enum KeyState {
 #[derive(Debug)]
 enum Key {
     Free(FastRegMr),
-    Posted(RegisteredMr),
-    Valid(RegisteredMr),
+    /// Posted, valid or stale.
+    Bound(RegisteredMr, KeyState),
     Invalidating,
-    Stale(RegisteredMr),
 }
 
 /// A fast-register key and its page list, for programs that keep keys in tables.
@@ -100,10 +99,8 @@ impl KeySlot {
     pub fn state(&self) -> KeyState {
         match &self.key {
             Key::Free(_) => KeyState::Free,
-            Key::Posted(_) => KeyState::Posted,
-            Key::Valid(_) => KeyState::Valid,
+            Key::Bound(_, state) => *state,
             Key::Invalidating => KeyState::Invalidating,
-            Key::Stale(_) => KeyState::Stale,
         }
     }
 
@@ -112,7 +109,7 @@ impl KeySlot {
     #[must_use]
     pub fn mr(&self) -> Option<&RegisteredMr> {
         match &self.key {
-            Key::Posted(mr) | Key::Valid(mr) | Key::Stale(mr) => Some(mr),
+            Key::Bound(mr, _) => Some(mr),
             Key::Free(_) | Key::Invalidating => None,
         }
     }
@@ -121,10 +118,8 @@ impl KeySlot {
     #[inline]
     #[must_use]
     pub fn remote(&self) -> Option<RemoteAddr> {
-        match &self.key {
-            Key::Posted(mr) | Key::Valid(mr) => Some(mr.remote()),
-            _ => None,
-        }
+        let mr = self.mr().filter(|_| self.state() != KeyState::Stale)?;
+        Some(mr.remote())
     }
 
     /// The page list, unless a queue pair holds it. What is put into it counts at the next
@@ -195,7 +190,7 @@ impl KeySlot {
         match qp.post_fast_reg(wr, mr, list) {
             Ok(mr) => {
                 let remote = mr.remote();
-                self.key = Key::Posted(mr);
+                self.key = Key::Bound(mr, KeyState::Posted);
                 Ok(remote)
             }
             Err(Refused { held: (mr, list), cause }) => {
@@ -246,16 +241,15 @@ impl KeySlot {
         &mut self,
         post: impl FnOnce(RegisteredMr) -> Result<(), Refused<RegisteredMr>>,
     ) -> Result<(), PostError> {
-        let (mr, back): (_, fn(RegisteredMr) -> Key) = match self.take() {
-            Key::Posted(mr) => (mr, Key::Posted),
-            Key::Valid(mr) => (mr, Key::Valid),
+        let (mr, state) = match self.take() {
+            Key::Bound(mr, state) if state != KeyState::Stale => (mr, state),
             other => {
                 self.key = other;
                 return Err(PostError::KeyState);
             }
         };
         post(mr).map_err(|refused| {
-            self.key = back(refused.held);
+            self.key = Key::Bound(refused.held, state);
             refused.cause
         })
     }
@@ -273,14 +267,12 @@ impl KeySlot {
         match wc.returned {
             Returned::PageList(list) => {
                 self.list = Some(list);
-                self.key = match self.take() {
-                    Key::Posted(mr) if wc.result.is_ok() => Key::Valid(mr),
-                    Key::Posted(mr) => Key::Stale(mr),
-                    other => other,
-                };
+                if let Key::Bound(_, state @ KeyState::Posted) = &mut self.key {
+                    *state = if wc.result.is_ok() { KeyState::Valid } else { KeyState::Stale };
+                }
             }
             Returned::Mr(mr) => self.key = Key::Free(mr),
-            Returned::Stale(mr) => self.key = Key::Stale(mr),
+            Returned::Stale(mr) => self.key = Key::Bound(mr, KeyState::Stale),
             _ => {}
         }
         wc.result.map(|()| self.state())
@@ -293,23 +285,15 @@ impl KeySlot {
     ///
     /// The proof, if it is of another key or the key is not valid.
     pub fn invalidated_by(&mut self, proof: InvalidatedRkey) -> Result<(), InvalidatedRkey> {
-        let mr = match self.take() {
-            Key::Valid(mr) => mr,
-            other => {
-                self.key = other;
-                return Err(proof);
-            }
+        let (key, result) = match self.take() {
+            Key::Bound(mr, KeyState::Valid) => match mr.invalidated_by(proof) {
+                Ok(mr) => (Key::Free(mr), Ok(())),
+                Err((mr, proof)) => (Key::Bound(mr, KeyState::Valid), Err(proof)),
+            },
+            other => (other, Err(proof)),
         };
-        match mr.invalidated_by(proof) {
-            Ok(mr) => {
-                self.key = Key::Free(mr);
-                Ok(())
-            }
-            Err((mr, proof)) => {
-                self.key = Key::Valid(mr);
-                Err(proof)
-            }
-        }
+        self.key = key;
+        result
     }
 
     /// Ends the key by a command, whatever is known of it: see [`RegisteredMr::revoke`]. A free key
@@ -321,9 +305,9 @@ impl KeySlot {
     /// the key is stale then.
     pub fn revoke(&mut self) -> Result<(), VerbsError> {
         let (key, result) = match self.take() {
-            Key::Posted(mr) | Key::Valid(mr) | Key::Stale(mr) => match mr.revoke() {
+            Key::Bound(mr, _) => match mr.revoke() {
                 Ok(mr) => (Key::Free(mr), Ok(())),
-                Err(error) => (Key::Stale(*error.mr), Err(error.cause)),
+                Err(error) => (Key::Bound(error.key, KeyState::Stale), Err(error.cause)),
             },
             Key::Free(mr) => (Key::Free(mr), Ok(())),
             Key::Invalidating => (Key::Invalidating, Err(VerbsError::StillPosted { posted: 1 })),

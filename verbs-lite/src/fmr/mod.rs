@@ -31,6 +31,7 @@
 
 mod pool;
 
+use std::borrow::BorrowMut;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,12 +93,9 @@ pub enum FmrError {
     /// The device did not answer. The FMR is unmapped.
     #[error("the device did not end the request within 2 seconds")]
     TimedOut,
-    /// All FMRs of a pool are in use.
-    #[error("all {size} FMRs of the pool are in use; unmap one, or make the pool larger")]
-    PoolEmpty {
-        /// FMRs of the pool.
-        size: u32,
-    },
+    /// All FMRs of a pool are in use: so many.
+    #[error("all {0} FMRs of the pool are in use; unmap one, or make the pool larger")]
+    PoolEmpty(u32),
     /// A handle of another pool.
     #[error("the FMR is of another pool")]
     OtherPool,
@@ -128,12 +126,8 @@ impl Fmr {
     #[must_use]
     pub fn key(&self) -> Option<FmrKey> {
         let mr = self.key.mr()?;
-        Some(FmrKey {
-            lkey: mr.lkey(),
-            rkey: mr.rkey(),
-            addr: mr.addr(),
-            len_bytes: mr.len_bytes(),
-        })
+        let (lkey, rkey, len_bytes) = (mr.lkey(), mr.rkey(), mr.len_bytes());
+        Some(FmrKey { lkey, rkey, addr: mr.addr(), len_bytes })
     }
 
     /// Attributes that it was made with.
@@ -207,7 +201,7 @@ impl FmrQueue {
         iova: u64,
     ) -> Result<FmrKey, FmrError> {
         if fmr.key().is_some() {
-            self.unmap(&mut [&mut *fmr])?;
+            self.end(&mut [&mut *fmr], &[0])?;
         }
         // A request that was never reported may have the key or the list of before.
         if fmr.key.state() != KeyState::Free || fmr.key.list_mut().is_none() {
@@ -232,7 +226,7 @@ impl FmrQueue {
         match (ended, fmr.key()) {
             (Ok(()), Some(key)) => Ok(key),
             (ended, _) => {
-                self.recover(&mut [&mut *fmr])?;
+                self.recover(&mut [fmr], &[0])?;
                 Err(ended.err().unwrap_or(FmrError::TimedOut))
             }
         }
@@ -246,24 +240,33 @@ impl FmrQueue {
     /// What the device refused when a key had to be ended by a command; that FMR may then still be
     /// reached, until it is dropped. A failed request alone is no error: access has ended.
     pub fn unmap(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
-        for batch in fmrs.chunks_mut(self.depth) {
-            self.unmap_batch(batch)?;
-        }
-        Ok(())
+        let all: Vec<u32> = (0..fmrs.len() as u32).collect();
+        self.end(fmrs, &all)
     }
 
-    fn unmap_batch(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
+    /// Unmaps the FMRs at these places: see [`FmrQueue::unmap`].
+    fn end<F: BorrowMut<Fmr>>(&mut self, fmrs: &mut [F], places: &[u32]) -> Result<(), FmrError> {
+        let batches = places.chunks(self.depth);
+        batches.map(|batch| self.end_batch(fmrs, batch)).fold(Ok(()), Result::and)
+    }
+
+    fn end_batch<F: BorrowMut<Fmr>>(
+        &mut self,
+        fmrs: &mut [F],
+        batch: &[u32],
+    ) -> Result<(), FmrError> {
         let mut is_refused = false;
-        for (at, fmr) in fmrs.iter_mut().enumerate() {
+        for at in batch {
+            let key = &mut fmrs[*at as usize].borrow_mut().key;
             let flags = SendFlags::MORE;
             // What cannot be posted is ended by a command: the queue pair has failed meanwhile, or
             // the key is stale.
-            is_refused |= fmr.key.mr().is_some()
-                && fmr.key.invalidate(&mut self.qp, at as u64, flags).is_err();
+            is_refused |=
+                key.mr().is_some() && key.invalidate(&mut self.qp, u64::from(*at), flags).is_err();
         }
         self.qp.ring_doorbell_signaled();
         let ended = self.wait(fmrs);
-        if ended.is_err() || is_refused { self.recover(fmrs) } else { Ok(()) }
+        if ended.is_err() || is_refused { self.recover(fmrs, batch) } else { Ok(()) }
     }
 
     /// Destroys an FMR and says how that went.
@@ -277,7 +280,7 @@ impl FmrQueue {
 
     /// Takes completions until nothing is posted, and puts what they bring into the FMRs, which
     /// requests name by their places. The first failure.
-    fn wait(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
+    fn wait<F: BorrowMut<Fmr>>(&mut self, fmrs: &mut [F]) -> Result<(), FmrError> {
         let (mut first, mut empty, start) = (Ok(()), 0, Instant::now());
         while self.qp.has_outstanding() {
             let Some(mut completion) = self.cq.poll() else {
@@ -293,7 +296,7 @@ impl FmrQueue {
             // A completion of nothing that is posted ends nothing; the time limit does.
             while let Ok(Some(wc)) = self.qp.next_wc(&mut completion) {
                 let ended = match fmrs.get_mut(wc.wr_id as usize) {
-                    Some(fmr) => fmr.key.complete(wc).map(drop),
+                    Some(fmr) => fmr.borrow_mut().key.complete(wc).map(drop),
                     None => wc.result,
                 };
                 if let (Err(failure), Ok(())) = (ended, &first) {
@@ -307,17 +310,19 @@ impl FmrQueue {
     /// After a failure: ends every key that may be valid by a command, and sets the queue pair up
     /// anew.
     #[cold]
-    fn recover(&mut self, fmrs: &mut [&mut Fmr]) -> Result<(), FmrError> {
+    fn recover<F: BorrowMut<Fmr>>(
+        &mut self,
+        fmrs: &mut [F],
+        batch: &[u32],
+    ) -> Result<(), FmrError> {
         self.qp.to_error()?;
         // What was flushed comes back here; a second time limit is the end of the matter.
         if matches!(self.wait(fmrs), Err(FmrError::TimedOut)) {
             return Err(FmrError::TimedOut);
         }
-        let mut first = Ok(());
         // Nobody knows whether a request of this batch was carried out.
-        for fmr in fmrs.iter_mut() {
-            first = fmr.key.revoke().and(first);
-        }
+        let revoked = batch.iter().map(|at| fmrs[*at as usize].borrow_mut().key.revoke());
+        let first = revoked.fold(Ok(()), Result::and);
         self.qp.reset()?;
         lead_to_itself(&self.context, &mut self.qp)?;
         first.map_err(FmrError::Verbs)

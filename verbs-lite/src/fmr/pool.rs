@@ -1,6 +1,6 @@
 //! [`FmrPool`]: FMRs made once, handed out mapped, and found again by their pages.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -105,26 +105,21 @@ impl PoolFmr {
     }
 }
 
-/// An FMR and who has it.
+/// Who has an FMR, and for what. The FMR itself lies at the same place of [`FmrPool::fmrs`].
 #[derive(Debug)]
 struct Entry {
-    fmr: Fmr,
     /// Users; 0 and mapped is dirty, 0 and unmapped is free.
     users: u32,
-    /// Pages that it is mapped to, for the cache.
+    /// What it is mapped to, for the cache.
     memory: Option<Arc<Memory>>,
     pages: Vec<usize>,
     iova: u64,
     hash: u64,
-    /// Which of its places in the queue of dirty ones is right.
-    stamp: u64,
+    /// Its place among the dirty ones.
+    since: u64,
 }
 
 impl Entry {
-    fn is_dirty(&self) -> bool {
-        self.users == 0 && self.fmr.key().is_some()
-    }
-
     fn is_like(&self, memory: &Arc<Memory>, pages: &[usize], iova: u64) -> bool {
         let same = |own: &Arc<Memory>| Arc::ptr_eq(own, memory);
         self.iova == iova && self.pages == pages && self.memory.as_ref().is_some_and(same)
@@ -133,10 +128,12 @@ impl Entry {
 
 /// A pool of FMRs. Belongs to one core at a time.
 pub struct FmrPool {
+    fmrs: Vec<Fmr>,
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Dirty FMRs, oldest first; those whose stamp has changed are no longer.
-    dirty: VecDeque<(u32, u64)>,
+    /// Dirty FMRs, oldest first, and the number of the next.
+    dirty: BTreeMap<u64, u32>,
+    next_dirty: u64,
     by_hash: HashMap<u64, u32>,
     config: FmrPoolConfig,
     stats: FmrPoolStats,
@@ -167,16 +164,17 @@ impl FmrPool {
         let watermark = config.dirty_watermark.into();
         VerbsError::range("dirty_watermark", watermark, 1, size.into())?;
         let queue = FmrQueue::new(context, pd, DEPTH)?;
+        let fmrs = (0..size).map(|_| queue.alloc(&config.fmr)).collect::<Result<_, _>>()?;
         let entry = |_| {
-            let fmr = queue.alloc(&config.fmr)?;
             let pages = Vec::with_capacity(config.fmr.max_pages as usize);
-            Ok(Entry { fmr, users: 0, memory: None, pages, iova: 0, hash: 0, stamp: 0 })
+            Entry { users: 0, memory: None, pages, iova: 0, hash: 0, since: 0 }
         };
-        let entries = (0..size).map(entry).collect::<Result<Vec<_>, VerbsError>>()?;
         Ok(Self {
-            entries,
+            fmrs,
+            entries: (0..size).map(entry).collect(),
             free: (0..size).rev().collect(),
-            dirty: VecDeque::with_capacity(2 * size as usize + 1),
+            dirty: BTreeMap::new(),
+            next_dirty: 0,
             by_hash: HashMap::with_capacity(2 * size as usize),
             config: *config,
             stats: FmrPoolStats::default(),
@@ -195,7 +193,9 @@ impl FmrPool {
     /// Counters of mappings, hits and flushes so far.
     #[must_use]
     pub fn stats(&self) -> FmrPoolStats {
-        self.stats
+        let dirty = self.dirty.len() as u32;
+        let used = self.config.pool_size - self.free.len() as u32 - dirty;
+        FmrPoolStats { used, dirty, ..self.stats }
     }
 
     /// Number of its queue pair, as events and the device's log name it.
@@ -226,22 +226,17 @@ impl FmrPool {
             self.end_dirty(REUSE_BATCH)?;
         }
         let Some(at) = self.free.pop() else {
-            return Err(FmrError::PoolEmpty { size: self.config.pool_size });
+            return Err(FmrError::PoolEmpty(self.config.pool_size));
         };
+        let fmr = &mut self.fmrs[at as usize];
+        let mapped = self.queue.map_phys(fmr, memory, pages, iova);
+        let key = mapped.inspect_err(|_| self.free.push(at))?;
         let entry = &mut self.entries[at as usize];
-        let key = match self.queue.map_phys(&mut entry.fmr, memory, pages, iova) {
-            Ok(key) => key,
-            Err(error) => {
-                self.free.push(at);
-                return Err(error);
-            }
-        };
         entry.pages.clear();
         entry.pages.extend_from_slice(pages);
         (entry.memory, entry.iova, entry.hash) = (Some(Arc::clone(memory)), iova, hash);
         entry.users = 1;
         self.stats.misses += 1;
-        self.stats.used += 1;
         if self.config.cache {
             self.by_hash.insert(hash, at);
         }
@@ -258,14 +253,12 @@ impl FmrPool {
     ) -> Option<PoolFmr> {
         let at = *self.by_hash.get(&hash)?;
         let entry = self.entries.get_mut(at as usize)?;
-        let key = entry.fmr.key()?;
+        let key = self.fmrs.get(at as usize)?.key()?;
         if !entry.is_like(memory, pages, iova) {
             return None;
         }
         if entry.users == 0 {
-            entry.stamp += 1;
-            self.stats.dirty -= 1;
-            self.stats.used += 1;
+            self.dirty.remove(&entry.since);
         }
         entry.users += 1;
         self.stats.hits += 1;
@@ -286,17 +279,10 @@ impl FmrPool {
         if entry.users > 0 {
             return Ok(());
         }
-        entry.stamp += 1;
-        self.stats.used -= 1;
-        self.stats.dirty += 1;
-        if self.dirty.len() == self.dirty.capacity() {
-            let entries = &self.entries;
-            self.dirty.retain(|(at, stamp)| entries[*at as usize].stamp == *stamp);
-        }
-        self.dirty.push_back((fmr.at, entry_stamp(&self.entries, fmr.at)));
+        self.put_dirty(fmr.at);
         match self.config.mode {
             FmrMode::Strict => self.end_dirty(usize::MAX).map(drop),
-            FmrMode::Lazy if self.stats.dirty >= self.config.dirty_watermark => {
+            FmrMode::Lazy if self.dirty.len() >= self.config.dirty_watermark as usize => {
                 self.flush().map(drop)
             }
             FmrMode::Lazy => Ok(()),
@@ -318,28 +304,24 @@ impl FmrPool {
         Ok(report)
     }
 
+    fn put_dirty(&mut self, at: u32) {
+        self.next_dirty += 1;
+        self.entries[at as usize].since = self.next_dirty;
+        self.dirty.insert(self.next_dirty, at);
+    }
+
     /// Ends up to `most` of the dirty FMRs, oldest first; how many.
     fn end_dirty(&mut self, most: usize) -> Result<u32, FmrError> {
         self.batch.clear();
-        while self.batch.len() < most
-            && let Some((at, stamp)) = self.dirty.pop_front()
-        {
-            let entry = &self.entries[at as usize];
-            if entry.stamp == stamp && entry.is_dirty() {
-                self.batch.push(at);
-            }
-        }
-        let mut first = Ok(());
-        for chunk in self.batch.chunks(DEPTH as usize) {
-            let fmrs = chosen(&mut self.entries, chunk);
-            first = first.and(fmrs_end(&mut self.queue, fmrs));
-        }
+        self.batch.extend(self.dirty.values().take(most));
+        let result = self.queue.end(&mut self.fmrs, &self.batch);
         let mut ended = 0;
-        for at in self.batch.drain(..) {
+        while let Some(at) = self.batch.pop() {
             let entry = &mut self.entries[at as usize];
-            if entry.is_dirty() {
+            self.dirty.remove(&entry.since);
+            if self.fmrs[at as usize].key().is_some() {
                 // The device did not let go of it: it waits for another try.
-                self.dirty.push_back((at, entry.stamp));
+                self.put_dirty(at);
                 continue;
             }
             if self.by_hash.get(&entry.hash) == Some(&at) {
@@ -347,30 +329,10 @@ impl FmrPool {
             }
             entry.memory = None;
             self.free.push(at);
-            self.stats.dirty -= 1;
             ended += 1;
         }
-        first.map(|()| ended)
+        result.map(|()| ended)
     }
-}
-
-fn entry_stamp(entries: &[Entry], at: u32) -> u64 {
-    entries[at as usize].stamp
-}
-
-fn fmrs_end(queue: &mut FmrQueue, mut fmrs: Vec<&mut Fmr>) -> Result<(), FmrError> {
-    queue.unmap(&mut fmrs)
-}
-
-/// The FMRs at some places, which differ.
-fn chosen<'e>(entries: &'e mut [Entry], at: &[u32]) -> Vec<&'e mut Fmr> {
-    let mut places = at.to_vec();
-    places.sort_unstable();
-    let mut places = places.into_iter().peekable();
-    let taken = |(index, entry): (usize, &'e mut Entry)| {
-        places.next_if(|at| *at as usize == index).map(|_| &mut entry.fmr)
-    };
-    entries.iter_mut().enumerate().filter_map(taken).collect()
 }
 
 fn hash_of(memory: &Arc<Memory>, pages: &[usize], iova: u64) -> u64 {

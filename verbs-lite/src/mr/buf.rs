@@ -7,7 +7,7 @@ use ferrocx_mempool::{AccessError, Backing, Piece};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
 use super::{Registration, Sge};
-use crate::types::{Lkey, RemoteAddr, Rkey};
+use crate::types::{Lkey, RemoteAddr};
 
 /// A piece of registered memory.
 ///
@@ -29,7 +29,7 @@ pub struct Buf {
 impl Buf {
     /// The caller has checked the range.
     pub(crate) fn new(registration: Arc<Registration>, addr: u64, len: u32) -> Self {
-        let lkey_be = registration.lkey().to_be();
+        let lkey_be = registration.lkey.to_be();
         Self { registration, addr, len, lkey_be }
     }
 
@@ -62,8 +62,7 @@ impl Buf {
     /// What a peer needs to reach it; `None` if the registration grants peers nothing.
     #[must_use]
     pub fn remote(&self) -> Option<RemoteAddr> {
-        let rkey: Rkey = self.registration.rkey()?;
-        Some(RemoteAddr { addr: self.addr, rkey })
+        Some(RemoteAddr { addr: self.addr, rkey: self.registration.rkey()? })
     }
 
     /// Copies bytes in.
@@ -73,7 +72,7 @@ impl Buf {
     /// [`AccessError::OutOfRange`].
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
-        self.registration.memory().region().copy_in(at, bytes)
+        self.registration.memory.region().copy_in(at, bytes)
     }
 
     /// Copies bytes out.
@@ -83,7 +82,7 @@ impl Buf {
     /// [`AccessError::OutOfRange`].
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
-        self.registration.memory().region().copy_out(at, bytes)
+        self.registration.memory.region().copy_out(at, bytes)
     }
 
     /// All bytes, copied.
@@ -104,14 +103,8 @@ impl Buf {
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(at <= self.len(), "cut past the end of the buffer");
-        let rest = Self {
-            registration: Arc::clone(&self.registration),
-            addr: self.addr + at as u64,
-            len: self.len - at as u32,
-            lkey_be: self.lkey_be,
-        };
-        self.len = at as u32;
-        rest
+        let len = std::mem::replace(&mut self.len, at as u32) - at as u32;
+        Self::new(Arc::clone(&self.registration), self.addr + at as u64, len)
     }
 
     fn at(&self, offset: usize, len: usize) -> Result<usize, AccessError> {
@@ -127,7 +120,7 @@ impl Buf {
     /// device say: the key's addresses are others ([`Buf::addr`]), so its domain is 0.
     #[must_use]
     pub fn piece(&self) -> Piece {
-        let (memory, offset) = (self.registration.memory(), self.registration.offset_of(self.addr));
+        let (memory, offset) = (&self.registration.memory, self.registration.offset_of(self.addr));
         Piece {
             address: memory.region().base().as_ptr().addr() + offset,
             len_bytes: self.len(),
@@ -140,7 +133,7 @@ impl Buf {
 
     #[inline(always)]
     pub(super) fn sge(&self) -> Sge {
-        let domain = self.registration.domain();
+        let domain = self.registration.domain;
         Sge { addr: self.addr, address: 0, len: self.len, lkey_be: self.lkey_be, domain }
     }
 }

@@ -1,24 +1,23 @@
 //! [`DmaMr`]: one key for everything that is mapped, without registering any of it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
 
-use ferrocx_core::Handle;
 use ferrocx_prm::mkey::AccessMode;
 
-use super::create::{check, context, create_mkey};
+use super::mkey::{Mkey, context};
 use super::{Memory, Mr, Registration};
 use crate::error::VerbsError;
-use crate::pd::{Pd, PdCore};
+use crate::pd::Pd;
 use crate::types::{Access, Lkey};
 
 /// The key behind a [`DmaMr`].
 #[derive(Debug)]
-pub(crate) struct DmaKey {
+pub(super) struct DmaKey {
     lkey: u32,
     /// `None` for the reserved L_Key, which is no object of ours.
-    _handle: Option<Handle>,
-    pd: Arc<PdCore>,
+    mkey: Option<Arc<Mkey>>,
+    pd: Pd,
 }
 
 /// A key without bounds: it reaches all memory that this process mapped for the device, locally
@@ -43,7 +42,7 @@ impl DmaMr {
     /// Whether it is the reserved L_Key.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        self.key._handle.is_none()
+        self.key.mkey.is_none()
     }
 
     /// Memory by this key: no command, no mkey, nothing to look up.
@@ -53,23 +52,23 @@ impl DmaMr {
     /// [`VerbsError::OtherDevice`]; [`VerbsError::Unsupported`] for memory that a peer may take
     /// back: this key cannot be ended.
     pub fn over(&self, memory: &Arc<Memory>) -> Result<Mr, VerbsError> {
-        let pd = Pd { inner: Arc::clone(&self.key.pd) };
-        check(&pd, memory, Access::LOCAL_WRITE)?;
+        let (pd, access) = (&self.key.pd, Access::LOCAL_WRITE);
+        pd.check_registrable(memory, access)?;
         if memory.peer() != 0 {
             let (what, way_out) = ("end to a DMA key's access", "use the key of the PeerMr");
             return Err(VerbsError::Unsupported { what, way_out });
         }
         let registration = Registration {
-            key: Mutex::new(None),
+            mkey: None,
             lkey: self.key.lkey,
-            access: Access::LOCAL_WRITE,
+            access,
             start: memory.iova(),
             len: memory.len_bytes() as u64,
             offset: Some(0),
             memory: Arc::clone(memory),
-            _others: Vec::new(),
-            domain: self.key.pd.id(),
-            _pd: Arc::clone(&self.key.pd),
+            others: Vec::new(),
+            domain: pd.domain(),
+            _pd: Arc::clone(&pd.inner),
             _dma: Some(Arc::clone(&self.key)),
             windows: AtomicU32::new(0),
         };
@@ -84,11 +83,8 @@ impl Pd {
     ///
     /// What the device refused.
     pub fn get_dma_mr(&self) -> Result<DmaMr, VerbsError> {
-        let pd = Arc::clone(&self.inner);
-        if let Some(lkey) = pd.core.lkey {
-            return Ok(DmaMr { key: Arc::new(DmaKey { lkey, _handle: None, pd }) });
-        }
-        self.physical_dma_mr()
+        let Some(lkey) = self.inner.core.lkey else { return self.physical_dma_mr() };
+        Ok(DmaMr { key: Arc::new(DmaKey { lkey, mkey: None, pd: self.clone() }) })
     }
 
     /// A DMA key by a physical-address key of this domain even where the device has
@@ -98,13 +94,8 @@ impl Pd {
     ///
     /// What the device refused.
     pub fn physical_dma_mr(&self) -> Result<DmaMr, VerbsError> {
-        let pd = Arc::clone(&self.inner);
-        let variant = pd.core.next_variant().into();
-        let mkc = context(&pd, AccessMode::PA, Access::LOCAL_WRITE)
-            .with_length64(true)
-            .with_mkey_7_0(variant);
-        let handle = create_mkey(&pd, mkc, Vec::new())?;
-        let lkey = handle.number() << 8 | variant;
-        Ok(DmaMr { key: Arc::new(DmaKey { lkey, _handle: Some(handle), pd }) })
+        let mkc = context(AccessMode::PA, Access::LOCAL_WRITE).with_length64(true);
+        let (mkey, lkey) = Mkey::create(&self.inner, mkc, Vec::new())?;
+        Ok(DmaMr { key: Arc::new(DmaKey { lkey, mkey: Some(mkey), pd: self.clone() }) })
     }
 }

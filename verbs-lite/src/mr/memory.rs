@@ -1,27 +1,21 @@
 //! [`Memory`]: a region that the device can reach, before any key covers it.
 
-use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ferrocx_bus::{DmaAccess, DmaMapping};
 use ferrocx_mempool::{RawUse, Region, RegionConfig};
 
+use super::Mkey;
 use crate::context::{ContextCore, RdmaContext};
-use crate::error::VerbsError;
-
-/// A key, as memory that is taken back sees it.
-pub(crate) trait EndKey: Send + Sync + fmt::Debug {
-    /// Ends the key: when this returns `Ok`, no access through it succeeds.
-    fn end(&self) -> Result<(), VerbsError>;
-}
+use crate::error::{VerbsError, lock};
 
 /// Keys over a memory.
 #[derive(Debug, Default)]
 struct Keys {
     /// Whether it was taken back: no key may be added.
     is_revoked: bool,
-    list: Vec<Weak<dyn EndKey>>,
+    list: Vec<Weak<Mkey>>,
 }
 
 /// A region mapped for a device. It stays mapped until [`Memory::revoke`], or until the last
@@ -118,16 +112,17 @@ impl Memory {
         self.peer
     }
 
-    /// Notes a key over it, which [`Memory::revoke`] will end.
-    pub(crate) fn note(&self, key: Weak<dyn EndKey>) -> Result<(), VerbsError> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Checks that it was not taken back, and notes a key over it, which [`Memory::revoke`] will
+    /// end.
+    pub(crate) fn note(&self, key: Option<&Arc<Mkey>>) -> Result<(), VerbsError> {
+        let mut keys = lock(&self.keys);
         if keys.is_revoked {
             return Err(VerbsError::Revoked);
         }
         if keys.list.len() == keys.list.capacity() {
             keys.list.retain(|key| key.strong_count() > 0);
         }
-        keys.list.push(key);
+        keys.list.extend(key.map(Arc::downgrade));
         Ok(())
     }
 
@@ -144,10 +139,10 @@ impl Memory {
     ///
     /// The bus's reason for not unmapping: the device may still reach the memory then.
     pub fn revoke(&self) -> Result<(), VerbsError> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = lock(&self.keys);
         keys.is_revoked = true;
         for key in keys.list.drain(..).filter_map(|key| key.upgrade()) {
-            if let Err(error) = key.end() {
+            if let Err(error) = key.take() {
                 tracing::warn!(?key, %error, "key not destroyed; unmapping ends its access");
             }
         }

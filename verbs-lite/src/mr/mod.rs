@@ -17,39 +17,37 @@
 
 mod buf;
 mod buffers;
-mod create;
 mod dma;
 mod memory;
-mod phys;
-mod reach;
+mod mkey;
+mod register;
 mod sge;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use ferrocx_core::Handle;
-
-pub(crate) use create::create_mkey;
 
 pub use buf::Buf;
 pub use buffers::{Buffers, Payload};
 pub use dma::DmaMr;
-pub(crate) use memory::EndKey;
 pub use memory::Memory;
-pub use phys::PhysBuf;
-pub(crate) use reach::Reach;
+pub(crate) use mkey::Mkey;
+pub use register::PhysBuf;
+pub(crate) use sge::Reach;
 pub use sge::Sge;
 
 use crate::error::VerbsError;
-use crate::pd::{Pd, PdCore};
+use crate::pd::PdCore;
 use crate::types::{Access, Lkey, Rkey};
+
+#[cfg(doc)]
+use crate::pd::Pd;
 
 /// A key over memory, and what keeps both.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    /// The mkey. `None` for a key that is shared: the reserved one, or a domain's DMA key.
-    key: Mutex<Option<Handle>>,
+    /// `None` for a key that is shared: the reserved one, or a domain's DMA key.
+    mkey: Option<Arc<Mkey>>,
     lkey: u32,
     access: Access,
     /// First address in the space of the key, and bytes.
@@ -59,9 +57,9 @@ pub(crate) struct Registration {
     offset: Option<usize>,
     memory: Arc<Memory>,
     /// More memory, for pieces that lie apart.
-    _others: Vec<Arc<Memory>>,
+    others: Vec<Arc<Memory>>,
     /// Who may use the key, see [`Sge::domain`].
-    domain: u32,
+    pub(crate) domain: u32,
     _pd: Arc<PdCore>,
     /// The DMA key that it is, or that its pieces are named by.
     _dma: Option<Arc<dma::DmaKey>>,
@@ -70,39 +68,24 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    #[inline(always)]
-    pub(crate) fn lkey(&self) -> u32 {
-        self.lkey
-    }
-
-    /// Who may use the key, see [`Sge::domain`].
-    #[inline(always)]
-    pub(crate) fn domain(&self) -> u32 {
-        self.domain
-    }
-
     /// Where in the region an address of the key lies; the key's memory is contiguous.
     fn offset_of(&self, addr: u64) -> usize {
         self.offset.unwrap_or(0) + addr.wrapping_sub(self.start) as usize
     }
 
     /// The key for peers, if any right was granted to them.
-    pub(crate) fn rkey(&self) -> Option<Rkey> {
+    fn rkey(&self) -> Option<Rkey> {
         self.access.intersects(Access::REMOTE).then_some(Rkey(self.lkey))
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
-        &self.memory
+    fn memories(&self) -> impl Iterator<Item = &Arc<Memory>> {
+        std::iter::once(&self.memory).chain(&self.others)
     }
 
     /// Notes the key with its memory; destroys it if that was taken back meanwhile.
     fn into_mr(self) -> Result<Mr, VerbsError> {
-        let inner = Arc::new(self);
-        for memory in std::iter::once(&inner.memory).chain(&inner._others) {
-            let key: Arc<dyn EndKey> = Arc::<Self>::clone(&inner);
-            memory.note(Arc::downgrade(&key))?;
-        }
-        Ok(Mr { inner })
+        self.memories().try_for_each(|memory| memory.note(self.mkey.as_ref()))?;
+        Ok(Mr { inner: Arc::new(self) })
     }
 
     fn dereg(&self) -> Result<(), VerbsError> {
@@ -110,17 +93,7 @@ impl Registration {
         if windows > 0 {
             return Err(VerbsError::WindowsBound { windows });
         }
-        let mut key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = key.as_mut() {
-            handle.destroy()?;
-        }
-        Ok(())
-    }
-}
-
-impl EndKey for Registration {
-    fn end(&self) -> Result<(), VerbsError> {
-        self.dereg()
+        self.mkey.as_ref().map_or(Ok(()), |mkey| mkey.destroy())
     }
 }
 
@@ -128,8 +101,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if let Err(error) = self.dereg() {
             tracing::error!(lkey = self.lkey, %error, "memory key not destroyed, memory leaked");
-            self.memory.leak();
-            self._others.iter().for_each(|memory| memory.leak());
+            self.memories().for_each(|memory| memory.leak());
         }
     }
 }
@@ -142,11 +114,6 @@ impl WindowHold {
     pub(crate) fn new(mr: &Mr) -> Self {
         mr.inner.windows.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(&mr.inner))
-    }
-
-    /// Keeps the region for ever: the device may still reach it through the window.
-    pub(crate) fn leak(self) {
-        std::mem::forget(self);
     }
 }
 
@@ -213,8 +180,7 @@ impl Mr {
             return Err(VerbsError::Unsupported { what, way_out: "take buffers from reg_mr" });
         }
         let addr = self.inner.start + range.start as u64;
-        let registration = Arc::clone(&self.inner);
-        Ok(Buf::new(registration, addr, bytes as u32))
+        Ok(Buf::new(Arc::clone(&self.inner), addr, bytes as u32))
     }
 
     /// The whole region.
@@ -236,25 +202,5 @@ impl Mr {
     /// ends with its [`DmaMr`].
     pub fn dereg(&self) -> Result<(), VerbsError> {
         self.inner.dereg()
-    }
-}
-
-impl Pd {
-    /// Registers a range of memory under a key of its own.
-    ///
-    /// Peers use the virtual address of the memory, or with [`Access::ZERO_BASED`] the offset in
-    /// the range, which must then start at a multiple of 4096.
-    ///
-    /// # Errors
-    ///
-    /// [`VerbsError::RemoteWithoutLocalWrite`], [`VerbsError::OutOfRange`],
-    /// [`VerbsError::OtherDevice`], or what the device refused.
-    pub fn reg_mr(
-        &self,
-        memory: &Arc<Memory>,
-        range: Range<usize>,
-        access: Access,
-    ) -> Result<Mr, VerbsError> {
-        create::contiguous(self, memory, range, access)
     }
 }

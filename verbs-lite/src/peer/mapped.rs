@@ -4,8 +4,8 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use ferrocx_bus::BusError;
 use ferrocx_bus::vfio::VfioBar;
@@ -15,6 +15,7 @@ use thiserror::Error;
 use super::provider::{
     PeerError, PeerFault, PeerMemory, PeerPiece, PeerProvider, PeerRange, PeerTicket,
 };
+use crate::error::lock;
 use crate::types::Access;
 
 /// Bytes of a page of memory that says nothing else.
@@ -57,19 +58,13 @@ pub enum BlockError {
     },
     /// The device does not answer to its BARs.
     #[error(
-        "{device} is switched off: loads would read all ones; load its driver, or write 1 to its \
+        "{0} is switched off: loads would read all ones; load its driver, or write 1 to its \
          file `enable`"
     )]
-    Disabled {
-        /// The device's folder.
-        device: String,
-    },
+    Disabled(String),
     /// The page size is none.
-    #[error("pages of {page} bytes are not possible; use a power of two from 4096 to 1 GiB")]
-    PageSize {
-        /// Range that was asked for.
-        page: u64,
-    },
+    #[error("pages of {0} bytes are not possible; use a power of two from 4096 to 1 GiB")]
+    PageSize(u64),
     /// VFIO does not lend the BAR.
     #[error(transparent)]
     Vfio(#[from] BusError),
@@ -88,8 +83,7 @@ pub enum BlockError {
 /// memory), and serves PCI BARs and dma-bufs as well. A handle: clones are the same provider.
 ///
 /// Addresses are those at which this process sees the memory ([`PeerBlock::addr`]), unless the
-/// memory has others of its own. Each
-/// registration maps no more than the pages that it covers.
+/// memory has others of its own. Each registration maps no more than the pages that it covers.
 #[derive(Debug, Clone)]
 pub struct MappedProvider {
     inner: Arc<Inner>,
@@ -123,8 +117,6 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Block {
     memory: Memory,
-    /// Keeps the device of a BAR open.
-    _bar: Option<VfioBar>,
     /// Keeps pools off memory that is not foreign.
     _raw: Option<RawUse>,
     lent: Mutex<Lent>,
@@ -154,10 +146,6 @@ pub struct PeerBlock {
     block: Arc<Block>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl MappedProvider {
     /// A provider without memory.
     #[must_use]
@@ -173,7 +161,7 @@ impl MappedProvider {
     /// [`BlockError::PageSize`], [`BlockError::Map`].
     pub fn host(&self, len_bytes: usize, page: u64) -> Result<PeerBlock, BlockError> {
         if !page.is_power_of_two() || !(PAGE..=1 << 30).contains(&page) {
-            return Err(BlockError::PageSize { page });
+            return Err(BlockError::PageSize(page));
         }
         let len_bytes = len_bytes.next_multiple_of(page as usize);
         // The first address shall be that of a page.
@@ -188,10 +176,8 @@ impl MappedProvider {
         let base = region.as_ptr().addr();
         let start = base.next_multiple_of(page as usize) - base;
         let Some(fd) = region.fd() else { unreachable!("it is a memfd") };
-        let file = fd
-            .try_clone_to_owned()
-            .map_err(|source| BlockError::File { path: "memfd".to_owned(), source })?;
-        let map = part_of(file, start as u64);
+        let file = fd.try_clone_to_owned().map_err(|source| file_error("memfd", source))?;
+        let map = part_of(file, start as u64, ());
         let (addr, len) = ((base + start) as u64, len_bytes as u64);
         Ok(self.add(Memory { what: "host memory", addr, len, page, region, start, map }))
     }
@@ -223,13 +209,13 @@ impl MappedProvider {
             return Err(BlockError::NoBar { device, bar, line });
         };
         if read(&folder.join("enable"))?.trim() == "0" {
-            return Err(BlockError::Disabled { device });
+            return Err(BlockError::Disabled(device));
         }
         let suffix = if caching == BarCaching::WriteCombining { "_wc" } else { "" };
         let path = folder.join(format!("resource{bar}{suffix}"));
         let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.map_err(|source| file_error(&path, source))?;
-        self.file_of(file.into(), 0, len, "BAR", None)
+        let file = file.map_err(|source| file_error(path.display(), source))?;
+        self.file_of(file.into(), 0, len, "BAR", ())
     }
 
     /// Offers a BAR of a PCI device that is bound to vfio-pci, and keeps the device open.
@@ -240,7 +226,7 @@ impl MappedProvider {
     pub fn vfio_bar(&self, device: &str, bar: u8) -> Result<PeerBlock, BlockError> {
         let bar = VfioBar::open(device, bar)?;
         let (file, offset, len) = (bar.file()?, bar.file_offset(), bar.len_bytes());
-        self.file_of(file, offset, len, "BAR", Some(bar))
+        self.file_of(file, offset, len, "BAR", bar)
     }
 
     /// Offers the memory of a dma-buf, all of it. The exporter must let it be mapped.
@@ -257,10 +243,8 @@ impl MappedProvider {
     /// [`BlockError::File`], [`BlockError::Map`].
     pub fn dma_buf(&self, fd: OwnedFd) -> Result<PeerBlock, BlockError> {
         let mut file = File::from(fd);
-        let len = file
-            .seek(SeekFrom::End(0))
-            .map_err(|source| BlockError::File { path: "dma-buf".to_owned(), source })?;
-        self.file_of(file.into(), 0, len, "dma-buf", None)
+        let len = file.seek(SeekFrom::End(0)).map_err(|source| file_error("dma-buf", source))?;
+        self.file_of(file.into(), 0, len, "dma-buf", ())
     }
 
     /// Offers `len_bytes` of a file from `offset` on: shared memory.
@@ -274,46 +258,55 @@ impl MappedProvider {
         offset: u64,
         len_bytes: u64,
     ) -> Result<PeerBlock, BlockError> {
-        self.file_of(file, offset, len_bytes, "file", None)
+        self.file_of(file, offset, len_bytes, "file", ())
     }
 
+    /// Offers a part of a file, and keeps `owner` as long.
     fn file_of(
         &self,
         file: OwnedFd,
         offset: u64,
         len: u64,
         what: &'static str,
-        bar: Option<VfioBar>,
+        owner: impl Send + Sync + 'static,
     ) -> Result<PeerBlock, BlockError> {
         let region = Region::map_file(&file, offset, len as usize)
             .map_err(|source| BlockError::Map { what, source })?;
         let addr = region.as_ptr().addr() as u64;
-        let map = part_of(file, offset);
-        Ok(self.offer(Memory { what, addr, len, page: PAGE, region, start: 0, map }, bar))
+        let map = part_of(file, offset, owner);
+        Ok(self.add(Memory { what, addr, len, page: PAGE, region, start: 0, map }))
     }
 
     pub(super) fn add(&self, memory: Memory) -> PeerBlock {
-        self.offer(memory, None)
-    }
-
-    fn offer(&self, memory: Memory, bar: Option<VfioBar>) -> PeerBlock {
         debug_assert!((memory.addr | memory.len).is_multiple_of(memory.page));
         // A registration is another mapping of the same memory. Buffers of a pool over this one
         // could be borrowed while peers write there, unless the pool knows it to be foreign.
         let is_foreign = memory.region.backing() == Backing::Foreign;
         let raw = memory.region.use_raw().ok().filter(|_| !is_foreign);
-        let block = Arc::new(Block { memory, _bar: bar, _raw: raw, lent: Mutex::default() });
+        let block = Arc::new(Block { memory, _raw: raw, lent: Mutex::default() });
         lock(&self.inner.blocks).push(Arc::clone(&block));
         PeerBlock { provider: self.clone(), block }
     }
 }
 
-fn file_error(path: &Path, source: io::Error) -> BlockError {
-    BlockError::File { path: path.display().to_string(), source }
+fn file_error(path: impl fmt::Display, source: io::Error) -> BlockError {
+    BlockError::File { path: path.to_string(), source }
 }
 
-fn read(path: &PathBuf) -> Result<String, BlockError> {
-    fs::read_to_string(path).map_err(|source| file_error(path, source))
+fn read(path: &Path) -> Result<String, BlockError> {
+    fs::read_to_string(path).map_err(|source| file_error(path.display(), source))
+}
+
+/// Maps parts of a file, whose offsets count from `start`, as long as `owner` is kept.
+pub(super) fn part_of(
+    file: OwnedFd,
+    start: u64,
+    owner: impl Send + Sync + 'static,
+) -> Box<MapPart> {
+    Box::new(move |offset, len| {
+        let _ = &owner;
+        Ok(Region::map_file(&file, start + offset, len)?)
+    })
 }
 
 /// Bytes of a memory BAR, from its line in `resource`: first and last address, and flags, of which
@@ -349,11 +342,6 @@ impl PeerProvider for MappedProvider {
         let block = Arc::clone(block);
         Some(Box::new(View { block, range, id: 0 }))
     }
-}
-
-/// Maps parts of a file, whose offsets count from `start`.
-fn part_of(file: OwnedFd, start: u64) -> Box<MapPart> {
-    Box::new(move |offset, len| Ok(Region::map_file(&file, start + offset, len)?))
 }
 
 /// A registration's view of a block.

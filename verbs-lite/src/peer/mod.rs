@@ -62,7 +62,6 @@
 //! ```
 
 pub mod cuda;
-mod entry;
 mod life;
 mod mapped;
 mod provider;

@@ -133,7 +133,7 @@ pub trait PeerMemory: Send + fmt::Debug {
     fn release(self: Box<Self>) {}
 }
 
-/// An error of peer memory.
+/// An error of peer memory. Providers are named.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerError {
@@ -147,29 +147,20 @@ pub enum PeerError {
     },
     /// No provider knows the addresses.
     #[error(
-        "no registered provider owns {range}; register its provider first, or map host memory \
-         with RdmaContext::map_memory"
+        "no registered provider owns {0}; register its provider first, or map host memory with \
+         RdmaContext::map_memory"
     )]
-    NotPeer {
-        /// Range that was to be registered.
-        range: PeerRange,
-    },
+    NotPeer(PeerRange),
     /// The range is empty or reaches past the address space.
-    #[error("{range} is no range; ask for 1 byte or more, below 2^64")]
-    Range {
-        /// Range that was to be registered.
-        range: PeerRange,
-    },
+    #[error("{0} is no range; ask for 1 byte or more, below 2^64")]
+    Range(PeerRange),
     /// The caller cannot lose the memory, the provider may take it.
     #[error(
-        "provider {provider} may take its memory back at any time; register with \
+        "provider {0} may take its memory back at any time; register with \
          PeerConfig::invalidation, and expect work requests to fail then"
     )]
-    NeedsInvalidation {
-        /// Name of the provider.
-        provider: String,
-    },
-    /// A callback failed.
+    NeedsInvalidation(String),
+    /// A callback failed, or panicked: what it had pinned may stay so then.
     #[error("provider {provider}: {call} failed: {cause}")]
     Callback {
         /// Name of the provider.
@@ -180,14 +171,6 @@ pub enum PeerError {
         #[source]
         cause: PeerFault,
     },
-    /// A callback panicked. What it had pinned may stay so.
-    #[error("provider {provider}: {call} panicked")]
-    Panicked {
-        /// Name of the provider.
-        provider: String,
-        /// Which callback.
-        call: &'static str,
-    },
     /// The pages that a provider handed out are not those of the range.
     #[error("provider {provider} handed out {what}; this is a fault of the provider")]
     Pages {
@@ -197,17 +180,8 @@ pub enum PeerError {
         what: String,
     },
     /// The memory was taken back while it was being registered.
-    #[error("provider {provider} took the memory back during its registration; acquire it again")]
-    Invalidated {
-        /// Name of the provider.
-        provider: String,
-    },
-    /// The provider is being unregistered.
-    #[error("provider {provider} is unregistered")]
-    Unregistered {
-        /// Name of the provider.
-        provider: String,
-    },
+    #[error("provider {0} took the memory back during its registration; acquire it again")]
+    Invalidated(String),
     /// Somebody else's call took too long.
     #[error(
         "provider {provider}: {what} takes longer than {deadline_ms} ms; try again, and look for \

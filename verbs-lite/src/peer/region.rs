@@ -2,20 +2,18 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::DmaAccess;
 
-use super::entry::Provider;
 use super::life::{Life, Turn};
-use super::provider::{
-    Cause, EndRegion, PeerError, PeerFault, PeerMemory, PeerPiece, PeerRange, PeerTicket,
-};
+use super::provider::{Cause, EndRegion, PeerError, PeerMemory, PeerPiece, PeerRange, PeerTicket};
+use super::registry::Provider;
 use super::stats::add;
 use crate::context::RdmaContext;
+use crate::error::lock;
 use crate::mr::{Memory, Mr, PhysBuf};
 use crate::pd::Pd;
 use crate::types::Access;
@@ -44,10 +42,10 @@ impl PeerConfig {
     }
 }
 
-/// The part of a provider that a region holds.
-#[derive(Debug, Default)]
+/// What a region holds of its provider.
+#[derive(Debug)]
 struct Held {
-    memory: Option<Box<dyn PeerMemory>>,
+    memory: Box<dyn PeerMemory>,
     /// Present from `get_pages` to `put_pages`.
     pages: Option<Vec<PeerPiece>>,
     /// Whether `dma_map` went well.
@@ -57,16 +55,16 @@ struct Held {
 
 /// A region, as provider and holder see it.
 #[derive(Debug)]
-pub(super) struct Grant {
+struct Grant {
     provider: Arc<Provider>,
-    /// A number that no other region ever has, and not 0.
-    id: u64,
     range: PeerRange,
+    /// The same, first and last page whole, and its pages.
+    whole: PeerRange,
+    pages: u64,
     deadline: Duration,
     life: Life,
-    held: Mutex<Held>,
-    /// Pages and bytes of them that were pinned.
-    pinned: (u64, u64),
+    /// While it is live.
+    held: Mutex<Option<Held>>,
 }
 
 /// Registered memory of a provider. It ends when this is dropped, when the provider takes it back,
@@ -104,7 +102,7 @@ impl PeerMr {
     /// Name of the provider.
     #[must_use]
     pub fn provider(&self) -> &str {
-        self.grant.provider.name()
+        &self.grant.provider.name
     }
 
     /// Ends it and gives the pages back.
@@ -125,29 +123,6 @@ impl Drop for PeerMr {
     }
 }
 
-/// Calls a provider, whose panic is its own.
-pub(super) fn guarded<T>(
-    provider: &Provider,
-    call: &'static str,
-    callback: impl FnOnce() -> T,
-) -> Result<T, PeerError> {
-    catch_unwind(AssertUnwindSafe(callback))
-        .map_err(|_| PeerError::Panicked { provider: provider.name().to_owned(), call })
-}
-
-/// Calls a callback that may fail, like [`guarded`].
-fn fallible<T>(
-    provider: &Provider,
-    call: &'static str,
-    callback: impl FnOnce() -> Result<T, PeerFault>,
-) -> Result<T, PeerError> {
-    guarded(provider, call, callback)?.map_err(|cause| PeerError::Callback {
-        provider: provider.name().to_owned(),
-        call,
-        cause,
-    })
-}
-
 /// Registers `range`, which `memory` is the provider's view of.
 pub(super) fn register(
     provider: &Arc<Provider>,
@@ -156,156 +131,137 @@ pub(super) fn register(
     memory: Box<dyn PeerMemory>,
     config: &PeerConfig,
 ) -> Result<PeerMr, PeerError> {
-    let page = guarded(provider, "get_page_size", || memory.page_size());
-    let page = page.and_then(|page| checked_page(provider, page));
-    // The range lies in whole pages from here on.
-    let whole = page.and_then(|page| whole_pages(provider, range, page).map(|whole| (whole, page)));
+    let page = provider.call("get_page_size", || Ok(memory.page_size()));
+    let whole = page.and_then(|page| Ok((whole_pages(provider, range, page)?, page)));
     let (whole, page) = match whole {
         Ok(whole) => whole,
         Err(error) => {
-            let _ = guarded(provider, "release", || memory.release());
+            let _ = provider.release(memory);
             return Err(error);
         }
     };
-    let held = Held { memory: Some(memory), ..Held::default() };
     let grant = Arc::new(Grant {
         provider: Arc::clone(provider),
-        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         range,
+        whole,
+        pages: whole.len_bytes / page,
         deadline: config.deadline,
         life: Life::new(),
-        held: Mutex::new(held),
-        pinned: (whole.len_bytes / page, whole.len_bytes),
+        held: Mutex::new(None),
     });
-    provider.note(Arc::<Grant>::clone(&grant));
-    let result = grant.pin(config, whole, page, pd).and_then(|()| grant.map(pd, whole, config));
-    match result {
+    let noted: Arc<dyn EndRegion> = Arc::<Grant>::clone(&grant);
+    provider.note(&noted);
+    let mut held = Held { memory, pages: None, is_prepared: false, mapped: Vec::new() };
+    let ticket = PeerTicket(Arc::downgrade(&noted));
+    let pinned = grant.pin(&mut held, config, page, pd, &ticket);
+    match pinned.and_then(|()| grant.map(&mut held, pd, config)) {
         Ok(mr) => {
-            let counters = provider.counters();
+            let counters = &provider.counters;
             add(&counters.num_alloc_mrs, 1);
-            add(&counters.num_reg_pages, grant.pinned.0);
-            add(&counters.num_reg_bytes, grant.pinned.1);
-            let memories = grant.held().mapped.clone().into();
+            add(&counters.num_reg_pages, grant.pages);
+            add(&counters.num_reg_bytes, whole.len_bytes);
+            let memories = held.mapped.clone().into();
+            *lock(&grant.held) = Some(held);
             grant.life.live();
             Ok(PeerMr { grant, mr, memories })
         }
         Err(error) => {
-            let reachable = !grant.unmap();
-            grant.life.ended(reachable);
-            grant.give_back(reachable);
+            let reachable = grant.unmap(&held);
+            grant.give_back(held, reachable);
             Err(error)
         }
     }
 }
 
-/// A page size that pages can have.
-fn checked_page(provider: &Provider, page: u64) -> Result<u64, PeerError> {
-    if page.is_power_of_two() && page >= 4096 {
-        return Ok(page);
-    }
-    let what = format!("pages of {page} bytes, which is no power of two from 4096 on");
-    Err(PeerError::Pages { provider: provider.name().to_owned(), what })
-}
-
 /// The range, first and last page whole.
 fn whole_pages(provider: &Provider, range: PeerRange, page: u64) -> Result<PeerRange, PeerError> {
-    let addr = range.addr & !(page - 1);
-    let end = (range.addr + range.len_bytes).checked_next_multiple_of(page);
-    let Some(end) = end else {
-        let what = format!("pages of {page} bytes, which reach past the address space");
-        return Err(PeerError::Pages { provider: provider.name().to_owned(), what });
+    let fault = if !page.is_power_of_two() || page < 4096 {
+        "which is no power of two from 4096 on"
+    } else if let Some(end) = (range.addr + range.len_bytes).checked_next_multiple_of(page) {
+        let addr = range.addr & !(page - 1);
+        return Ok(PeerRange { addr, len_bytes: end - addr });
+    } else {
+        "which reach past the address space"
     };
-    Ok(PeerRange { addr, len_bytes: end - addr })
+    let what = format!("pages of {page} bytes, {fault}");
+    Err(PeerError::Pages { provider: provider.name.clone(), what })
 }
 
 impl Grant {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The callbacks before anything is mapped. They may call back.
     fn pin(
-        self: &Arc<Self>,
+        &self,
+        held: &mut Held,
         config: &PeerConfig,
-        whole: PeerRange,
         page: u64,
         pd: &Pd,
+        ticket: &PeerTicket,
     ) -> Result<(), PeerError> {
-        let provider = &self.provider;
-        let region: Weak<Self> = Arc::downgrade(self);
-        let ticket = PeerTicket(region);
-        let mut held = self.held();
-        let Some(mut memory) = held.memory.take() else { unreachable!("only just put there") };
-        let pages = fallible(provider, "get_pages", || memory.get_pages(config.access, &ticket));
-        let checked = pages.and_then(|pages| {
-            let checked = check(&pages, whole, page)
-                .map_err(|what| PeerError::Pages { provider: provider.name().to_owned(), what });
-            held.pages = Some(pages);
-            checked
-        });
+        let (provider, memory) = (&self.provider, &mut held.memory);
+        let pages = provider.call("get_pages", || memory.get_pages(config.access, ticket))?;
+        let checked = check(held.pages.insert(pages), self.whole, page);
+        checked.map_err(|what| PeerError::Pages { provider: provider.name.clone(), what })?;
         let context = RdmaContext::of(&pd.inner.core);
-        let result =
-            checked.and_then(|()| fallible(provider, "dma_map", || memory.dma_map(&context)));
-        held.memory = Some(memory);
-        held.is_prepared = result.is_ok();
-        result
+        provider.call("dma_map", || memory.dma_map(&context))?;
+        held.is_prepared = true;
+        Ok(())
     }
 
     /// Maps the pages and makes the key.
-    fn map(&self, pd: &Pd, whole: PeerRange, config: &PeerConfig) -> Result<Mr, PeerError> {
+    fn map(&self, held: &mut Held, pd: &Pd, config: &PeerConfig) -> Result<Mr, PeerError> {
         if !self.life.mapping() {
-            return Err(PeerError::Invalidated { provider: self.provider.name().to_owned() });
+            return Err(PeerError::Invalidated(self.provider.name.clone()));
         }
-        let mut held = self.held();
         let writes = config.access.contains(Access::LOCAL_WRITE);
         let access = if writes { DmaAccess::ReadWrite } else { DmaAccess::Read };
         let context = RdmaContext::of(&pd.inner.core);
-        let Held { pages, mapped, .. } = &mut *held;
-        let pages = pages.as_deref().unwrap_or_default();
+        let pages = held.pages.as_deref().unwrap_or_default();
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         for PeerPiece { region, .. } in pages {
-            let region = Arc::clone(region);
-            mapped.push(Memory::of_peer(&context, region, access, self.id)?);
+            held.mapped.push(Memory::of_peer(&context, Arc::clone(region), access, id)?);
         }
-        let pieces = trimmed(pages, mapped, whole, self.range);
+        let pieces = trimmed(pages, &held.mapped, self.whole, self.range);
         Ok(pd.reg_phys_mr(&pieces, self.range.addr, config.access)?)
     }
 
-    /// Ends the device's access; whether that worked.
-    fn unmap(&self) -> bool {
-        let mut held = self.held();
-        let mut is_unmapped = true;
-        for memory in held.mapped.drain(..) {
+    /// Ends the device's access; whether it could not be stopped.
+    fn unmap(&self, held: &Held) -> bool {
+        let mut reachable = false;
+        for memory in &held.mapped {
             if let Err(error) = memory.revoke() {
                 tracing::error!(range = %self.range, %error, "peer memory not unmapped");
                 memory.leak();
-                is_unmapped = false;
+                reachable = true;
             }
         }
-        is_unmapped
+        self.life.ended(reachable);
+        reachable
     }
 
     /// The callbacks after the device's access has ended. They may call back.
-    fn give_back(&self, reachable: bool) {
+    fn give_back(&self, held: Held, reachable: bool) {
         let provider = &self.provider;
-        let Held { memory, pages, is_prepared, .. } = std::mem::take(&mut *self.held());
-        let Some(mut memory) = memory else { return };
         if reachable {
-            add(&provider.counters().num_failures, 1);
+            add(&provider.counters.num_failures, 1);
             // The provider must not use the pages for anything else: it keeps them pinned.
-            std::mem::forget((memory, pages));
-            return;
+            return std::mem::forget(held);
         }
-        let mut done = Ok(());
-        if is_prepared {
-            done = guarded(provider, "dma_unmap", || memory.dma_unmap());
-        }
-        if let Some(pages) = pages {
-            done = done.and(guarded(provider, "put_pages", || memory.put_pages(pages)));
-        }
-        done = done.and(guarded(provider, "release", || memory.release()));
-        if let Err(error) = done {
+        let Held { mut memory, pages, is_prepared, .. } = held;
+        let unprepared = provider.call("dma_unmap", || {
+            if is_prepared {
+                memory.dma_unmap();
+            }
+            Ok(())
+        });
+        let unpinned = provider.call("put_pages", || {
+            if let Some(pages) = pages {
+                memory.put_pages(pages);
+            }
+            Ok(())
+        });
+        if let Err(error) = unprepared.and(unpinned).and(provider.release(memory)) {
             tracing::error!(%error, "peer memory");
-            add(&provider.counters().num_failures, 1);
+            add(&provider.counters.num_failures, 1);
         }
     }
 }
@@ -313,39 +269,38 @@ impl Grant {
 impl EndRegion for Grant {
     fn end(&self, cause: Cause) -> Result<(), PeerError> {
         let provider = &self.provider;
-        let _call = provider.call();
+        let _call = provider.enter();
+        let counters = &provider.counters;
         let start = Instant::now();
-        let turn = self.life.begin_end(self.deadline);
-        let reachable = match turn {
+        let reachable = match self.life.begin_end(self.deadline) {
+            Turn::Over { reachable } => reachable,
             Turn::Mine => {
-                let reachable = !self.unmap();
-                self.life.ended(reachable);
+                let held = lock(&self.held).take();
+                let reachable = held.as_ref().is_some_and(|held| self.unmap(held));
+                if cause == Cause::Invalidation {
+                    add(&counters.num_invalidations, 1);
+                    let is_late = start.elapsed() > self.deadline;
+                    add(&counters.num_late_invalidations, is_late.into());
+                }
+                add(&counters.num_dealloc_mrs, 1);
+                add(&counters.num_dereg_pages, self.pages);
+                add(&counters.num_dereg_bytes, self.whole.len_bytes);
+                if let Some(held) = held {
+                    self.give_back(held, reachable);
+                }
                 reachable
             }
-            Turn::Over { reachable } => reachable,
             Turn::Late => {
-                add(&provider.counters().num_late_invalidations, 1);
+                add(&counters.num_late_invalidations, 1);
                 return Err(PeerError::Late {
-                    provider: provider.name().to_owned(),
+                    provider: provider.name.clone(),
                     what: "ending a region on another thread",
                     deadline_ms: self.deadline.as_millis(),
                 });
             }
         };
-        if turn == Turn::Mine {
-            let counters = provider.counters();
-            if cause == Cause::Invalidation {
-                add(&counters.num_invalidations, 1);
-                let is_late = start.elapsed() > self.deadline;
-                add(&counters.num_late_invalidations, is_late.into());
-            }
-            add(&counters.num_dealloc_mrs, 1);
-            add(&counters.num_dereg_pages, self.pinned.0);
-            add(&counters.num_dereg_bytes, self.pinned.1);
-            self.give_back(reachable);
-        }
         if reachable {
-            let (provider, range) = (provider.name().to_owned(), self.range);
+            let (provider, range) = (provider.name.clone(), self.range);
             return Err(PeerError::StillReachable { provider, range });
         }
         Ok(())
@@ -357,11 +312,9 @@ fn check(pages: &[PeerPiece], whole: PeerRange, page: u64) -> Result<(), String>
     let mut total = 0u64;
     for PeerPiece { region, range } in pages {
         let Range { start, end } = *range;
-        if start >= end || end > region.len_bytes() {
-            return Err(format!(
-                "a piece from {start:#x} to {end:#x} of {:#x} bytes",
-                region.len_bytes()
-            ));
+        let len = region.len_bytes();
+        if start >= end || end > len {
+            return Err(format!("a piece from {start:#x} to {end:#x} of {len:#x} bytes"));
         }
         if !(end - start).is_multiple_of(page as usize) {
             return Err(format!("a piece of {} bytes, with pages of {page}", end - start));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident, $help:literal;)*) => {
+    ($($name:ident, $help:literal;)*) => {
         /// Counters of one provider, as they change.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
@@ -22,7 +22,7 @@ macro_rules! counters {
             pub name: String,
             /// Its version.
             pub version: String,
-            $($(#[$doc])* pub $name: u64,)*
+            $(#[doc = $help] pub $name: u64,)*
         }
 
         impl Counters {
@@ -45,24 +45,15 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Regions registered.
-    num_alloc_mrs, "regions registered";
-    /// Regions ended, for whatever reason.
-    num_dealloc_mrs, "regions ended";
-    /// Pages registered, of the provider's size.
-    num_reg_pages, "pages registered";
-    /// Pages given back.
-    num_dereg_pages, "pages given back";
-    /// Bytes registered, in whole pages.
-    num_reg_bytes, "bytes registered, in whole pages";
-    /// Bytes given back.
-    num_dereg_bytes, "bytes given back";
-    /// Times that the provider took memory back.
-    num_invalidations, "times that the provider took memory back";
-    /// Of these, how many took longer than the deadline.
-    num_late_invalidations, "invalidations that took longer than the deadline";
-    /// Registrations that failed, and ends that did.
-    num_failures, "registrations that failed, and ends that did";
+    num_alloc_mrs, "Regions registered.";
+    num_dealloc_mrs, "Regions ended, for whatever reason.";
+    num_reg_pages, "Pages registered, of the provider's size.";
+    num_dereg_pages, "Pages given back.";
+    num_reg_bytes, "Bytes registered, in whole pages.";
+    num_dereg_bytes, "Bytes given back.";
+    num_invalidations, "Times that the provider took memory back.";
+    num_late_invalidations, "Invalidations that took longer than the deadline.";
+    num_failures, "Registrations that failed, and ends that did.";
 }
 
 pub(super) fn add(counter: &AtomicU64, value: u64) {

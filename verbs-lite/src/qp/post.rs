@@ -15,7 +15,7 @@ use super::wqe::Kind;
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
 use crate::context::{ContextCore, DeviceCaps};
 use crate::error::{PostError, Refused};
-use crate::fastreg::{FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
+use crate::fastreg::{BoundKey, FastReg, FastRegMr, MrState, Origin, PageList, RegisteredMr};
 use crate::mr::Buffers;
 use crate::pd::PdCore;
 use crate::types::{Access, RemoteAddr};
@@ -293,7 +293,7 @@ impl<B: Buffers> Sq<B> {
             .with_umr_en(true)
             .with_access_mode(list.layout().access_mode())
             .with_qpn(ANY_QPN)
-            .with_mkey_7_0(key.variant.into())
+            .with_mkey_7_0(key.variant().into())
             .with_en_rinval(wr.remote_invalidate)
             .with_start_addr(wr.start)
             .with_len(list.len_bytes())
@@ -316,7 +316,7 @@ impl<B: Buffers> Sq<B> {
             list.give_mbuf(key);
         }
         slot.hold_other(Other::List(list));
-        RegisteredMr(mr.0)
+        BoundKey(mr.0)
     }
 
     /// Posts a change of `key`: its context, and in a block behind that what `list` writes and

@@ -11,7 +11,7 @@ use super::attr::FAST_REG_BLOCKS;
 use super::post::UMR_BLOCKS;
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use crate::error::{PostError, Refused};
-use crate::fastreg::{MrState, Origin};
+use crate::fastreg::{BoundKey, MrState, Origin};
 use crate::mr::{Buffers, Mr, WindowHold};
 use crate::types::Access;
 use crate::window::{BindMw, BoundMw, Mw, WINDOW_OCTOWORDS};
@@ -53,7 +53,7 @@ impl<B: Buffers> Qp<B> {
     }
 
     fn check_bind(&self, wr: &BindMw, mr: &Mr, range: &Range<usize>) -> Result<(), PostError> {
-        if mr.inner.domain() != self.pd.id() {
+        if mr.inner.domain != self.pd.id() {
             return Err(PostError::Pd);
         }
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -108,7 +108,7 @@ impl<B: Buffers> Sq<B> {
         let key = &mut *mw.0;
         let old = key.value();
         let at = mr.addr() + range.start as u64;
-        key.variant = key.variant.wrapping_add(1);
+        key.advance();
         key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { at };
         (key.len, key.access) = (range.len() as u64, wr.access);
         key.origin = Origin { queue: self.id, position: self.ring.pi };
@@ -126,7 +126,7 @@ impl<B: Buffers> Sq<B> {
             .with_lw(wr.access.intersects(writes))
             .with_relaxed_ordering_write(false)
             .with_qpn(self.ring.number())
-            .with_mkey_7_0(key.variant.into())
+            .with_mkey_7_0(key.variant().into())
             .with_start_addr(key.start)
             .with_len(key.len);
         let (len, lkey_be, fence) = (key.len as u32, mr.lkey().0.to_be(), self.fence(wr.flags));
@@ -137,7 +137,7 @@ impl<B: Buffers> Sq<B> {
             put_data(list.part::<0, DS_BYTES>(), len, lkey_be, at);
             WINDOW_OCTOWORDS
         });
-        BoundMw(mw.0)
+        BoundKey(mw.0)
     }
 
     /// Writes the local invalidate of a window. The caller has checked everything.
@@ -148,7 +148,7 @@ impl<B: Buffers> Sq<B> {
             .with_translation_offset_en(true)
             .with_mkey_mask(END);
         let mkc =
-            Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant.into());
+            Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant().into());
         let change = (mw.0.value(), self.fence(entry.flags));
         self.next_fence = FM_SMALL;
         let slot = self.push_umr((&umr, &mkc), change, entry, UMR_BLOCKS, |_| 0);

@@ -1,6 +1,6 @@
 //! The side of a pipeline that wants keys.
 
-use rtrb::{Consumer, Producer};
+use rtrb::{Consumer, Producer, PushError};
 
 use super::Pieces;
 use crate::error::{Failure, PostError};
@@ -50,7 +50,7 @@ pub enum Answer {
     Failed {
         /// The request.
         tag: u64,
-        /// Why the request was not carried out, or not to its end.
+        /// The reason.
         cause: FailureCause,
     },
 }
@@ -106,26 +106,10 @@ pub struct ReadOnce {
 
 /// A request on its way to a worker.
 #[derive(Debug)]
-pub(super) enum Request {
-    Register(Registration),
-    Read(ReadOnce),
-}
-
-impl Request {
-    pub(super) fn tag(&self) -> u64 {
-        match self {
-            Self::Register(wanted) => wanted.tag,
-            Self::Read(wanted) => wanted.tag,
-        }
-    }
-
-    /// Place of the memory, and pieces of it.
-    pub(super) fn pieces(&self) -> (u32, &Pieces) {
-        match self {
-            Self::Register(wanted) => (wanted.memory, &wanted.pieces),
-            Self::Read(wanted) => (wanted.memory, &wanted.pieces),
-        }
-    }
+pub(super) struct Request {
+    pub(super) wanted: Registration,
+    /// Where the bytes are, for a READ through the key.
+    pub(super) from: Option<RemoteAddr>,
 }
 
 /// A key given back.
@@ -139,20 +123,12 @@ pub(super) struct Ending {
 /// The client's end of a pipeline. Belongs to one core at a time.
 #[derive(Debug)]
 pub struct Client {
-    requests: Producer<Request>,
-    endings: Producer<Ending>,
-    answers: Consumer<Answer>,
+    pub(super) requests: Producer<Request>,
+    pub(super) endings: Producer<Ending>,
+    pub(super) answers: Consumer<Answer>,
 }
 
 impl Client {
-    pub(super) fn new(
-        requests: Producer<Request>,
-        endings: Producer<Ending>,
-        answers: Consumer<Answer>,
-    ) -> Self {
-        Self { requests, endings, answers }
-    }
-
     /// Asks for a key over pieces of a memory.
     ///
     /// # Errors
@@ -161,12 +137,8 @@ impl Client {
     #[inline]
     #[expect(clippy::result_large_err, reason = "the request comes back without an allocation")]
     pub fn register(&mut self, wanted: Registration) -> Result<(), Registration> {
-        if self.requests.is_full() {
-            return Err(wanted);
-        }
-        // It has room: nobody else puts anything in.
-        let _ = self.requests.push(Request::Register(wanted));
-        Ok(())
+        let pushed = self.requests.push(Request { wanted, from: None });
+        pushed.map_err(|PushError::Full(request)| request.wanted)
     }
 
     /// Asks for bytes of the peer: into pieces of a memory, through a key of their own.
@@ -180,8 +152,11 @@ impl Client {
         if self.requests.is_full() {
             return Err(wanted);
         }
+        let ReadOnce { tag, memory, pieces, from } = wanted;
+        let (access, remote_invalidate) = (Access::LOCAL_WRITE, false);
+        let wanted = Registration { tag, memory, pieces, access, remote_invalidate };
         // It has room: nobody else puts anything in.
-        let _ = self.requests.push(Request::Read(wanted));
+        let _ = self.requests.push(Request { wanted, from: Some(from) });
         Ok(())
     }
 
@@ -193,7 +168,7 @@ impl Client {
     #[inline]
     pub fn invalidate(&mut self, id: KeyId) -> Result<(), KeyId> {
         let pushed = self.endings.push(Ending { id, proof: None });
-        pushed.map_err(|rtrb::PushError::Full(ending)| ending.id)
+        pushed.map_err(|PushError::Full(ending)| ending.id)
     }
 
     /// Gives a key back that the peer has ended, with the proof from the receive's completion.
@@ -207,7 +182,7 @@ impl Client {
         proof: InvalidatedRkey,
     ) -> Result<(), (KeyId, Option<InvalidatedRkey>)> {
         let pushed = self.endings.push(Ending { id, proof: Some(proof) });
-        pushed.map_err(|rtrb::PushError::Full(ending)| (ending.id, ending.proof))
+        pushed.map_err(|PushError::Full(ending)| (ending.id, ending.proof))
     }
 
     /// The next answer.

@@ -30,20 +30,18 @@ mod client;
 mod worker;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_core::lcore::handover;
 
 pub use client::{Answer, Client, FailureCause, KeyId, ReadOnce, RegisteredKey, Registration};
-pub use worker::{Drained, Worker};
+pub use worker::{Drained, Worker, registrar};
 
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::fastreg::ListLayout;
 use crate::gid::Path;
-use crate::mr::{Buffers, Memory};
+use crate::mr::Buffers;
 use crate::pd::Pd;
 use crate::qp::{InitAttr, Qp, QpConfig, RtrAttr, RtsAttr};
 use crate::types::{Access, Mtu, Psn};
@@ -135,38 +133,4 @@ pub(crate) fn lead_to_itself<B: Buffers>(
     qp.init(&InitAttr { access: Access::empty(), qkey: 0 })?;
     qp.connect(&RtrAttr::new(path, qp.qpn(), Psn(0), Mtu::B256))?;
     qp.activate(&RtsAttr::new(Psn(0)))
-}
-
-/// Makes a pipeline over `memories`, which requests name by their place in the list.
-///
-/// Launch the worker on a core with [`ferrocx_core::lcore::Lcores::launch`]:
-/// `lcores.launch(core, move |stop| worker.run(stop, WaitStrategy::Busy))`.
-///
-/// The memories are the host's, or all of one peer region
-/// ([`PeerMr::memories`](crate::peer::PeerMr::memories)): then the keys end with that region, and
-/// the pipeline with them.
-///
-/// # Errors
-///
-/// [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for memory of more than one peer, or
-/// what the device refused.
-pub fn registrar(
-    context: &RdmaContext,
-    pd: &Pd,
-    lane: Lane,
-    memories: Vec<Arc<Memory>>,
-    config: &RegistrarConfig,
-) -> Result<(Client, Worker), VerbsError> {
-    if !memories.iter().all(|memory| memory.peer() == memories[0].peer()) {
-        let (what, way_out) = ("pipelines over memory of two peers", "make one for each");
-        return Err(VerbsError::Unsupported { what, way_out });
-    }
-    VerbsError::range("keys", config.keys.into(), 1, 1 << 16)?;
-    VerbsError::range("ring_entries", config.ring_entries as u64, 1, 1 << 16)?;
-    let (requests, requests_out) = handover(config.ring_entries);
-    let (endings, endings_out) = handover(config.ring_entries);
-    let (answers_in, answers) = handover(config.ring_entries);
-    let rings = worker::Rings { requests: requests_out, endings: endings_out, answers: answers_in };
-    let worker = Worker::new(context, pd, lane, memories, config, rings)?;
-    Ok((Client::new(requests, endings, answers), worker))
 }

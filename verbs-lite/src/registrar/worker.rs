@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use ferrocx_core::lcore::{StopFlag, WaitStrategy};
+use ferrocx_core::lcore::{StopFlag, WaitStrategy, handover};
 use rtrb::{Consumer, Producer};
 
-use super::client::{Answer, Ending, FailureCause, KeyId, RegisteredKey, Request};
-use super::{Lane, RegistrarConfig};
+use super::client::{Ending, Request};
+use super::{
+    Answer, Client, FailureCause, KeyId, Lane, RegisteredKey, RegistrarConfig, Registration,
+};
 use crate::context::RdmaContext;
 use crate::cq::Cq;
-use crate::error::{Failure, VerbsError};
+use crate::error::VerbsError;
 use crate::fastreg::{FastReg, KeySlot, KeyState};
 use crate::mr::Memory;
 use crate::pd::Pd;
 use crate::qp::Qp;
-use crate::types::Access;
 use crate::wc::Wc;
 use crate::wr::{SendFlags, WcOpcode};
 
@@ -33,14 +34,6 @@ struct Slot {
     is_read: bool,
     /// Goes up each time it is bound: names of before do not fit any more.
     generation: u32,
-}
-
-/// The worker's ends of the rings.
-#[derive(Debug)]
-pub(super) struct Rings {
-    pub(super) requests: Consumer<Request>,
-    pub(super) endings: Consumer<Ending>,
-    pub(super) answers: Producer<Answer>,
 }
 
 /// The set of keys and the answers about them.
@@ -80,33 +73,55 @@ pub struct Drained {
     pub bound: Vec<(u64, KeySlot)>,
 }
 
-impl Worker {
-    pub(super) fn new(
-        context: &RdmaContext,
-        pd: &Pd,
-        lane: Lane,
-        memories: Vec<Arc<Memory>>,
-        config: &RegistrarConfig,
-        rings: Rings,
-    ) -> Result<Self, VerbsError> {
-        let slot = |_| {
-            let mut key = KeySlot::new(context, pd, config.layout, config.max_page_list_len)?;
-            memories.iter().try_for_each(|memory| key.attach(memory))?;
-            Ok(Slot { key, tag: 0, is_read: false, generation: 0 })
-        };
-        let slots = (0..config.keys).map(slot).collect::<Result<Box<[Slot]>, VerbsError>>()?;
-        let free = (0..config.keys).rev().collect();
-        let table = Table { slots, free, answers: rings.answers, owed: 0, failed: false };
-        Ok(Self {
-            qp: lane.qp,
-            cq: lane.cq,
-            memories: memories.into(),
-            requests: rings.requests,
-            endings: rings.endings,
-            table,
-        })
+/// Makes a pipeline over `memories`, which requests name by their place in the list.
+///
+/// Launch the worker on a core with [`ferrocx_core::lcore::Lcores::launch`]:
+/// `lcores.launch(core, move |stop| worker.run(stop, WaitStrategy::Busy))`.
+///
+/// The memories are the host's, or all of one peer region
+/// ([`PeerMr::memories`](crate::peer::PeerMr::memories)): then the keys end with that region, and
+/// the pipeline with them.
+///
+/// # Errors
+///
+/// [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for memory of more than one peer, or
+/// what the device refused.
+pub fn registrar(
+    context: &RdmaContext,
+    pd: &Pd,
+    lane: Lane,
+    memories: Vec<Arc<Memory>>,
+    config: &RegistrarConfig,
+) -> Result<(Client, Worker), VerbsError> {
+    if !memories.iter().all(|memory| memory.peer() == memories[0].peer()) {
+        let (what, way_out) = ("pipelines over memory of two peers", "make one for each");
+        return Err(VerbsError::Unsupported { what, way_out });
     }
+    VerbsError::range("keys", config.keys.into(), 1, 1 << 16)?;
+    VerbsError::range("ring_entries", config.ring_entries as u64, 1, 1 << 16)?;
+    let slot = |_| {
+        let mut key = KeySlot::new(context, pd, config.layout, config.max_page_list_len)?;
+        memories.iter().try_for_each(|memory| key.attach(memory))?;
+        Ok(Slot { key, tag: 0, is_read: false, generation: 0 })
+    };
+    let slots = (0..config.keys).map(slot).collect::<Result<_, VerbsError>>()?;
+    let (requests, requests_out) = handover(config.ring_entries);
+    let (endings, endings_out) = handover(config.ring_entries);
+    let (answers_in, answers) = handover(config.ring_entries);
+    let free = (0..config.keys).rev().collect();
+    let table = Table { slots, free, answers: answers_in, owed: 0, failed: false };
+    let worker = Worker {
+        qp: lane.qp,
+        cq: lane.cq,
+        memories: memories.into(),
+        requests: requests_out,
+        endings: endings_out,
+        table,
+    };
+    Ok((Client { requests, endings, answers }, worker))
+}
 
+impl Worker {
     /// Works until told to stop or until the queue pair fails, and then drains the pipeline: see
     /// [`Worker::drain`].
     pub fn run(mut self, stop: &StopFlag, wait: WaitStrategy) -> Drained {
@@ -140,7 +155,7 @@ impl Worker {
             let Ok(request) = self.requests.pop() else { break };
             busy = true;
             if let Err(cause) = self.register(at, &request) {
-                self.table.refuse(request.tag(), cause);
+                self.table.refuse(request.wanted.tag, cause);
             }
         }
         self.qp.ring_doorbell_signaled();
@@ -182,7 +197,10 @@ impl Worker {
         let tag = slot.tag;
         if let Some(proof) = proof {
             return match slot.key.invalidated_by(proof) {
-                Ok(()) => table.freed(id.slot, Answer::Ended { tag }),
+                Ok(()) => {
+                    table.free.push(id.slot);
+                    table.push(Answer::Ended { tag });
+                }
                 Err(_) => table.refuse(tag, FailureCause::NoSuchKey),
             };
         }
@@ -195,29 +213,25 @@ impl Worker {
     /// Posts what a request needs, with the key of the slot `at`, the last of those that are free.
     fn register(&mut self, at: u32, request: &Request) -> Result<(), FailureCause> {
         let Self { qp, memories, table, .. } = self;
-        let (memory, pieces) = request.pieces();
-        let memory = memories.get(memory as usize).ok_or(FailureCause::NoSuchMemory)?;
+        let Request { wanted, from } = request;
+        let memory = memories.get(wanted.memory as usize).ok_or(FailureCause::NoSuchMemory)?;
         let Some(slot) = table.slots.get_mut(at as usize) else { return Ok(()) };
-        slot.key.map(memory, pieces).map_err(FailureCause::Pieces)?;
-        let (access, remote_invalidate) = match request {
-            Request::Register(wanted) => (wanted.access, wanted.remote_invalidate),
-            Request::Read(_) => (Access::LOCAL_WRITE, false),
-        };
+        slot.key.map(memory, &wanted.pieces).map_err(FailureCause::Pieces)?;
         let start = slot.key.list_mut().map_or(0, |list| list.first_offset());
         let (wr_id, flags) = (at.into(), SendFlags::MORE);
+        let Registration { access, remote_invalidate, .. } = *wanted;
         let wr = FastReg { wr_id, flags, start, access, remote_invalidate };
         slot.key.register(qp, &wr).map_err(FailureCause::Post)?;
-        slot.tag = request.tag();
-        slot.is_read = matches!(request, Request::Read(_));
+        (slot.tag, slot.is_read) = (wanted.tag, from.is_some());
         slot.generation = slot.generation.wrapping_add(1);
         table.owed += 1;
         table.free.pop();
-        if let Request::Read(read) = request {
+        if let Some(from) = *from {
             // As long as the region is, which fits 32 bits: a message is no longer.
             let len = slot.key.mr().map_or(0, |mr| mr.len_bytes());
             let len = u32::try_from(len).unwrap_or(u32::MAX);
             // The registration is on its way then; its completion finds the key and answers.
-            let posted = slot.key.read_with_inv(qp, wr_id, flags, read.from, len);
+            let posted = slot.key.read_with_inv(qp, wr_id, flags, from, len);
             table.failed |= posted.is_err();
         }
         Ok(())
@@ -243,7 +257,7 @@ impl Worker {
             if self.table.answers.is_full() {
                 wait();
             } else if let Ok(request) = self.requests.pop() {
-                self.table.refuse(request.tag(), FailureCause::Stopped);
+                self.table.refuse(request.wanted.tag, FailureCause::Stopped);
             } else if let Ok(ending) = self.endings.pop() {
                 let tag = self.table.slots.get(ending.id.slot as usize).map_or(0, |slot| slot.tag);
                 self.table.refuse(tag, FailureCause::Stopped);
@@ -273,12 +287,6 @@ impl Table {
         is_held.then_some(slot)
     }
 
-    /// A key is free again, and the answer has a place.
-    fn freed(&mut self, at: u32, answer: Answer) {
-        self.free.push(at);
-        self.push(answer);
-    }
-
     /// Answers a request that was not begun; the answer has a place.
     fn refuse(&mut self, tag: u64, cause: FailureCause) {
         self.push(Answer::Failed { tag, cause });
@@ -302,30 +310,24 @@ impl Table {
             return;
         }
         let mr = slot.key.mr().filter(|_| !slot.is_read);
-        match (ended, mr, opcode) {
+        let answer = match (ended, mr, opcode) {
             (Ok(KeyState::Valid), Some(mr), WcOpcode::FastRegMr) => {
                 let id = KeyId { slot: at, generation };
                 let key = RegisteredKey { id, remote: mr.remote(), len_bytes: mr.len_bytes() };
-                self.owed -= 1;
-                self.push(Answer::Key { tag, key });
+                Answer::Key { tag, key }
             }
-            (Ok(KeyState::Free), _, WcOpcode::ReadWithInv) => {
-                self.owed -= 1;
-                self.freed(at, Answer::Read { tag });
+            (Ok(KeyState::Free), _, WcOpcode::ReadWithInv) => Answer::Read { tag },
+            (Ok(KeyState::Free), _, WcOpcode::LocalInv) => Answer::Ended { tag },
+            (ended, ..) => {
+                self.failed = true;
+                let cause = ended.err().map_or(FailureCause::Stopped, FailureCause::Device);
+                Answer::Failed { tag, cause }
             }
-            (Ok(KeyState::Free), _, WcOpcode::LocalInv) => {
-                self.owed -= 1;
-                self.freed(at, Answer::Ended { tag });
-            }
-            (ended, ..) => self.device_failed(tag, ended.err()),
+        };
+        if matches!(answer, Answer::Read { .. } | Answer::Ended { .. }) {
+            self.free.push(at);
         }
-    }
-
-    #[cold]
-    fn device_failed(&mut self, tag: u64, failure: Option<Failure>) {
-        self.failed = true;
         self.owed -= 1;
-        let cause = failure.map_or(FailureCause::Stopped, FailureCause::Device);
-        self.push(Answer::Failed { tag, cause });
+        self.push(answer);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{DeviceConfig, MacAddr};
-use ferrocx_mempool::{PageSize, RegionConfig};
+use ferrocx_mempool::{PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_model::wire::{Wire, link};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::*;
@@ -142,6 +142,19 @@ pub fn memory(context: &RdmaContext) -> Arc<Memory> {
     let region =
         RegionConfig { len_bytes: MEMORY_BYTES, page: PageSize::Base4K, ..RegionConfig::default() };
     Memory::alloc(context, &region).unwrap()
+}
+
+/// 64 packet buffers of 256 bytes.
+pub fn pool(name: &str) -> Pool {
+    let config = PoolConfig {
+        name: name.into(),
+        count: 64,
+        data_room_bytes: 256,
+        headroom_bytes: 32,
+        cache_size: 8,
+        region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+    };
+    Pool::new(&config).unwrap()
 }
 
 /// Two models and the transports to them, on the ends of `wires`.

@@ -48,14 +48,17 @@ macro_rules! functions {
         }
 
         impl Functions {
-            fn find(library: Library) -> Result<Self, CudaError> {
+            /// # Safety
+            ///
+            /// As of [`Driver::open`].
+            unsafe fn find(library: Library) -> Result<Self, CudaError> {
                 let missing = |symbol: &'static str| move |source| {
                     CudaError::Symbol { symbol, source }
                 };
                 Ok(Self {
                     $($field: {
-                        // SAFETY: the type is the one that `cuda.h` declares for this name, and
-                        // the library stays loaded beside the pointer.
+                        // SAFETY: the type is the one that `cuda.h` declares for this name, as the
+                        // caller promised, and the library stays loaded beside the pointer.
                         *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                             .map_err(missing($symbol))?
                     },)*
@@ -109,12 +112,16 @@ impl std::fmt::Debug for Driver {
 
 impl Driver {
     /// Loads the library at `path` and takes the primary context of device `ordinal`.
-    pub(super) fn open(path: &str, ordinal: u32) -> Result<Self, CudaError> {
-        // SAFETY: the file is NVIDIA's driver library, or what the caller says is one; its
-        // initialisation is its own business, as with any library that a program is linked to.
+    ///
+    /// # Safety
+    ///
+    /// As of [`CudaProvider::open_library`](super::CudaProvider::open_library).
+    pub(super) unsafe fn open(path: &str, ordinal: u32) -> Result<Self, CudaError> {
+        // SAFETY: the caller says that loading it is sound.
         let library = unsafe { Library::new(path) }
             .map_err(|source| CudaError::Library { path: path.to_owned(), source })?;
-        let functions = Functions::find(library)?;
+        // SAFETY: as above.
+        let functions = unsafe { Functions::find(library) }?;
         let mut driver = Self { functions, device: 0, context: ptr::null_mut() };
         let f = &driver.functions;
         // SAFETY: no pointers.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use ferrocx_mempool::Region;
 use thiserror::Error;
 
-use super::mapped::{BlockError, MappedProvider, Memory, PeerBlock};
+use super::mapped::{BlockError, MappedProvider, Memory, PeerBlock, part_of};
 use super::provider::{PeerMemory, PeerProvider, PeerRange};
 use driver::{DMA_BUF_SUPPORTED, Driver};
 
@@ -71,29 +71,19 @@ pub enum CudaError {
     },
     /// The GPU's memory cannot leave it.
     #[error(
-        "{device} does not export its memory as a dma-buf; use NVIDIA's open kernel modules on \
+        "{0} does not export its memory as a dma-buf; use NVIDIA's open kernel modules on \
          Linux 5.12 or later, or CudaProvider::alloc_mapped"
     )]
-    NoDmaBuf {
-        /// Name of the GPU.
-        device: String,
-    },
+    NoDmaBuf(String),
     /// The GPU's memory cannot be mapped.
     #[error(
-        "the dma-buf of the GPU's memory cannot be mapped ({source}), and VFIO's type 1 IOMMU \
+        "the dma-buf of the GPU's memory cannot be mapped ({0}), and VFIO's type 1 IOMMU \
          takes mapped memory only; use CudaProvider::alloc_mapped"
     )]
-    NotMappable {
-        /// Why it was refused.
-        #[source]
-        source: BlockError,
-    },
+    NotMappable(#[source] BlockError),
     /// An address that is not the GPU's.
-    #[error("{range} is not memory of the GPU; pass what cuMemAlloc returned")]
-    NotDevice {
-        /// Range that was asked for.
-        range: PeerRange,
-    },
+    #[error("{0} is not memory of the GPU; pass what cuMemAlloc returned")]
+    NotDevice(PeerRange),
     /// Mapped memory cannot be offered.
     #[error(transparent)]
     Block(#[from] BlockError),
@@ -148,16 +138,29 @@ impl CudaProvider {
     ///
     /// [`CudaError::Library`] without a driver, or what the driver says.
     pub fn open(ordinal: u32) -> Result<Self, CudaError> {
-        Self::open_library(LIBRARY, ordinal)
+        // SAFETY: the system's library of this name is NVIDIA's driver, which a program that asks
+        // for a GPU of NVIDIA's trusts like any library that it is linked to.
+        unsafe { Self::open_library(LIBRARY, ordinal) }
     }
 
     /// Opens a provider over another library of the same functions.
     ///
+    /// ```compile_fail,E0133
+    /// use ferrocx_verbs_lite::peer::cuda::CudaProvider;
+    /// let runs_any_file = CudaProvider::open_library("/tmp/any.so", 0);
+    /// ```
+    ///
     /// # Errors
     ///
     /// Those of [`CudaProvider::open`].
-    pub fn open_library(path: &str, ordinal: u32) -> Result<Self, CudaError> {
-        let driver = Arc::new(Driver::open(path, ordinal)?);
+    ///
+    /// # Safety
+    ///
+    /// What the library at `path` runs when it is loaded is sound, and what it has under the names
+    /// of the driver's functions is of their types and does what NVIDIA says that they do.
+    pub unsafe fn open_library(path: &str, ordinal: u32) -> Result<Self, CudaError> {
+        // SAFETY: the caller's promise.
+        let driver = Arc::new(unsafe { Driver::open(path, ordinal) }?);
         let (device, address) = driver.identity()?;
         let memory = MappedProvider::new(&format!("cuda:{ordinal}"));
         Ok(Self { driver, memory, device, address })
@@ -195,7 +198,7 @@ impl CudaProvider {
         let address = self.driver.alloc((len_bytes + GPU_PAGE) as usize)?;
         let owner = DeviceMemory { driver: Arc::clone(&self.driver), address };
         let addr = address.next_multiple_of(GPU_PAGE);
-        self.export(PeerRange { addr, len_bytes }, Arc::new(owner))
+        self.export(PeerRange { addr, len_bytes }, owner)
     }
 
     /// Offers memory that was allocated elsewhere in this process, in whole pages of 64 KiB. Take
@@ -211,30 +214,26 @@ impl CudaProvider {
             range.len_bytes > 0 && room.is_some_and(|room| range.addr - start <= room)
         };
         if !found.is_some_and(fits) || !(range.addr | range.len_bytes).is_multiple_of(GPU_PAGE) {
-            return Err(CudaError::NotDevice { range });
+            return Err(CudaError::NotDevice(range));
         }
-        self.export(range, Arc::new(()))
+        self.export(range, ())
     }
 
     fn export(
         &self,
         range: PeerRange,
-        owner: Arc<dyn Send + Sync>,
+        owner: impl Send + Sync + 'static,
     ) -> Result<PeerBlock, CudaError> {
         if self.driver.attribute(DMA_BUF_SUPPORTED)? == 0 {
-            return Err(CudaError::NoDmaBuf { device: self.device.clone() });
+            return Err(CudaError::NoDmaBuf(self.device.clone()));
         }
         self.driver.sync_memops(range.addr)?;
         let (addr, len) = (range.addr, range.len_bytes);
         let dma_buf = self.driver.dma_buf(addr, len as usize)?;
-        let region = Region::map_file(&dma_buf.as_fd(), 0, len as usize).map_err(|source| {
-            CudaError::NotMappable { source: BlockError::Map { what: "GPU memory", source } }
-        })?;
-        let map = Box::new(move |offset, len| {
-            let _ = &owner;
-            Ok(Region::map_file(&dma_buf, offset, len)?)
-        });
         let (what, page, start) = ("GPU memory", GPU_PAGE, 0);
+        let region = Region::map_file(&dma_buf.as_fd(), 0, len as usize)
+            .map_err(|source| CudaError::NotMappable(BlockError::Map { what, source }))?;
+        let map = part_of(dma_buf, 0, owner);
         Ok(self.memory.add(Memory { what, addr, len, page, region, start, map }))
     }
 
