@@ -13,8 +13,8 @@ pub struct CmConfig {
     pub response_timeout: u8,
     /// How often a silent peer is asked again: 0 to 15.
     pub max_retries: u8,
-    /// How long a peer shall wait that asks again while our program has not decided: a code as
-    /// above.
+    /// How long a peer shall wait that asks again while our program has not decided: 4.096 us times
+    /// 2 to this power, 0 to 31.
     pub service_timeout: u8,
     /// Address resolution.
     pub net: NetConfig,
@@ -55,7 +55,8 @@ pub struct ConnParams<'a> {
     /// READs and atomics of the peer to serve at a time: 0 to
     /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.
     pub responder_resources: u8,
-    /// READs and atomics to have in flight, as above.
+    /// READs and atomics to have in flight: 0 to
+    /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.
     pub initiator_depth: u8,
     /// Repetitions of a packet that is not acknowledged, of both queue pairs: 0 to 7. The caller
     /// decides.
