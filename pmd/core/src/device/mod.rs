@@ -11,7 +11,7 @@ use std::time::Instant;
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_mempool::{Pool, RegionConfig};
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::objects::{AllocPd, AllocTransportDomain, AllocUar};
+use ferrocx_prm::cmd::objects::{AllocPd, AllocTransportDomain};
 use ferrocx_prm::cmd::port::QueryVportCounter;
 use ferrocx_prm::cmd::tir::CreateTis;
 use ferrocx_prm::eqc::Eqc;
@@ -211,6 +211,10 @@ impl Drop for Inner {
 /// All methods take a lock and talk to the firmware: they are for set-up, not for the data path.
 /// Somebody must call [`Device::poll_event`] (or any command) now and then, because the device
 /// may ask for memory by an event.
+///
+/// # Errors
+/// Where a method says no more about its error, here or at an object of the device, that is what
+/// the device refused.
 #[derive(Debug, Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -239,7 +243,8 @@ impl Device {
             ..RegionConfig::default()
         };
         let memory = Arc::new(Memory::new(transport.dma(), region)?);
-        let mut control = Control::new(Arc::clone(&transport), Arc::clone(&memory));
+        let mut control =
+            Control::new(Arc::clone(&transport), Arc::clone(&memory), config.max_firmware_pages);
         let mut stage = Stage::Closed;
         let made = bringup::bring_up(&mut control, &checked, known.is_vf, &mut stage).and_then(
             |(firmware, caps)| {
@@ -465,7 +470,7 @@ impl Made {
         mut info: DeviceInfo,
         caps: Caps,
     ) -> Result<(Self, Port), DeviceError> {
-        let uar_page = control.call(&AllocUar::input())?.uar();
+        let uar_page = control.alloc_uar()?;
         let eqc = Eqc::zeroed().with_uar_page(uar_page);
         let (eq, _) = control.create_eq(eqc, checked.log_event_entries, eq::event_bitmask())?;
         let eqn = eq.eqn;
