@@ -12,6 +12,7 @@ use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
 use crate::background::Background;
+use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::types::{Gid, Mtu};

@@ -10,6 +10,7 @@ use ferrocx_prm::cmd::objects::CreateMkey;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 
 use super::{Memory, Mr, Registration};
+use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::pd::{Pd, PdCore};
 use crate::types::Access;

@@ -417,9 +417,30 @@ impl Device {
     /// `tail_in` follows the fixed part of the input; `tail_out` is filled with what follows the
     /// fixed part of the output.
     ///
-    /// # Errors
-    /// [`CommandError`].
-    pub fn execute<C: Command>(
+    /// # Safety
+    /// A command can tell the device where to read and write, and end objects that others use. What
+    /// it names must be the caller's to give away: memory that nothing borrows for as long as the
+    /// device may use it, and objects that nobody else holds, or that lose nothing by it.
+    ///
+    /// ```compile_fail,E0133
+    /// # use ferrocx_core::{CommandError, Device};
+    /// # use ferrocx_prm::cmd::{Command, device::Nop};
+    /// fn safe(device: &Device) -> Result<(), CommandError> {
+    ///     device.execute_raw::<Nop>(&Nop::input(), &[], &mut []).map(|_| ())
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "commands tell the device where to read and write")]
+    pub unsafe fn execute_raw<C: Command>(
+        &self,
+        input: &C::In,
+        tail_in: &[u8],
+        tail_out: &mut [u8],
+    ) -> Result<C::Out, CommandError> {
+        self.execute::<C>(input, tail_in, tail_out)
+    }
+
+    /// Carries out a command, as [`Device::execute_raw`] says.
+    pub(crate) fn execute<C: Command>(
         &self,
         input: &C::In,
         tail_in: &[u8],
