@@ -1,9 +1,7 @@
 //! Receiving on several queues: the table of queues (RQT) and what hashes into it (TIRs).
 
 use ferrocx_core::{ConfigError, Device, DeviceError, Handle, Routes, RxQueueRef, TrafficType};
-use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::tir::{MODIFY_RQT_LIST, ModifyRqt};
-use ferrocx_prm::tirc::{Rqtc, Tirc, disp_type, hash_field, hash_fn};
+use ferrocx_prm::tirc::{Tirc, disp_type, hash_field, hash_fn};
 
 use crate::config::RssConfig;
 
@@ -118,13 +116,7 @@ impl Rss {
         let len = self.reta.len() as u64;
         ConfigError::range("entries of the RSS table", reta.len() as u64, len, len, "")?;
         check_indices(reta, self.queues.len())?;
-        let rqns = rqns(&self.queues, reta);
-        let tail: Vec<u8> = rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect();
-        let input = ModifyRqt::input()
-            .with_rqtn(rqt.number())
-            .with_bitmask(MODIFY_RQT_LIST)
-            .with_ctx(Rqtc::zeroed().with_rqt_actual_size(rqns.len() as u32));
-        rqt.device().execute::<ModifyRqt>(&input, &tail, &mut [])?;
+        rqt.modify_rqt(&rqns(&self.queues, reta))?;
         self.reta = reta.to_vec();
         Ok(())
     }

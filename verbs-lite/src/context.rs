@@ -11,6 +11,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
+use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::types::{Gid, Mtu};

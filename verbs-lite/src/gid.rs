@@ -14,6 +14,7 @@ use ferrocx_prm::qpc::Ads;
 use ferrocx_prm::vport::{RoceAddress, roce_l3_type, roce_version};
 use ferrocx_prm::wqe::AddressVector;
 
+use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::types::Gid;
 

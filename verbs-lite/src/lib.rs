@@ -88,6 +88,7 @@
 mod background;
 mod channel;
 pub mod cm;
+mod command;
 mod context;
 mod cq;
 mod error;

@@ -7,6 +7,7 @@ use ferrocx_mempool::unique_domain;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocPd;
 
+use crate::command::Execute;
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 

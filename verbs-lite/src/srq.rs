@@ -32,6 +32,7 @@ use ferrocx_prm::cmd::wq::{MODIFY_RMP_LWM, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::wqc::{Rmpc, Wq, state};
 
+use crate::command::Execute;
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};

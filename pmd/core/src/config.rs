@@ -77,6 +77,8 @@ pub struct DeviceConfig {
     pub event_entries: u32,
     /// Entries of the table for flow rules, a power of two from 1 to 65536.
     pub flow_rules: u32,
+    /// Most pages of 4 KiB that the firmware may have at a time.
+    pub max_firmware_pages: u32,
     /// Reset the function first. Without it, a device that another driver left initialised
     /// refuses INIT_HCA.
     pub reset_first: bool,
@@ -98,6 +100,7 @@ impl Default for DeviceConfig {
             health_interval: crate::health::POLL_INTERVAL,
             event_entries: 256,
             flow_rules: 1024,
+            max_firmware_pages: 1 << 18,
             reset_first: true,
         }
     }

@@ -21,6 +21,8 @@ use crate::kept::{KeptEvents, Place};
 use crate::memory::Memory;
 use crate::pages::PageSupply;
 
+/// Requests of the firmware kept until they are answered; later ones wait in the event queue.
+const MAX_REQUESTS: usize = 64;
 /// Pages in one MANAGE_PAGES(give).
 const GIVE_AT_ONCE: usize = 4096;
 /// Pages in one MANAGE_PAGES(take). Source: reference 2.5 (Linux: 768).
@@ -36,6 +38,8 @@ pub(crate) struct Control {
     pub(crate) channel: Option<CommandChannel>,
     /// The pages that the firmware has.
     pub(crate) pages: PageSupply,
+    /// Pages that it may have, [`crate::DeviceConfig::max_firmware_pages`].
+    max_pages: u32,
     /// Polled while it is here: taken out before it is destroyed.
     pub(crate) eq: Option<EqRing>,
     requests: VecDeque<PageRequest>,
@@ -50,13 +54,14 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(transport: Arc<dyn Transport>, memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(transport: Arc<dyn Transport>, memory: Arc<Memory>, max_pages: u32) -> Self {
         Self {
             bar: transport.bar(),
             transport,
             memory,
             channel: None,
             pages: PageSupply::default(),
+            max_pages,
             eq: None,
             requests: VecDeque::new(),
             events: KeptEvents::default(),
@@ -66,23 +71,24 @@ impl Control {
         }
     }
 
-    /// Notes how the device died, and sees to it that it owns no memory where that can be known.
+    /// Notes how the device died, and ends its access to memory if its objects shall count as gone.
+    ///
+    /// No register is proof that a device has stopped: one that claims to start again, to have
+    /// another command queue, or to have left the bus may still write to whatever it was given. So
+    /// its objects are gone only when nothing is mapped for it any more. Otherwise they stay, no
+    /// command destroys them, and their owners leak the memory.
     pub(crate) fn set_dead(&mut self, cause: DeadDevice) {
         if self.dead.is_some() {
             return;
         }
         self.dead = Some(cause);
-        match cause {
-            // A reset ended all that it did.
-            DeadDevice::Restarting => self.set_gone(),
-            // It may be broken on the side of the registers only, and cannot be asked to stop.
-            DeadDevice::AllOnes | DeadDevice::BusError => match self.memory.dma.unmap_all() {
+        if let DeadDevice::Restarting | DeadDevice::AllOnes | DeadDevice::BusError = cause {
+            match self.memory.dma.unmap_all() {
                 Ok(()) => self.set_gone(),
                 Err(error) => {
                     tracing::error!(%error, "the device may still reach memory, which is leaked");
                 }
-            },
-            _ => {}
+            }
         }
     }
 
@@ -156,7 +162,9 @@ impl Control {
     /// Polls the event queue and answers what needs an answer.
     pub(crate) fn serve(&mut self) {
         self.collect_events();
-        while let Some(request) = self.requests.pop_front() {
+        // What is asked for meanwhile waits for the next call: however much a device asks for, this
+        // one ends.
+        for request in std::mem::take(&mut self.requests) {
             if let Err(error) = self.answer(request) {
                 tracing::error!(?request, %error, "page request not served");
             }
@@ -182,7 +190,12 @@ impl Control {
 
     fn collect_events(&mut self) {
         let Some(eq) = self.eq.as_mut() else { return };
-        while let Some(polled) = eq.poll() {
+        // One lap at most: a device may write events as fast as they are read.
+        for _ in 0..eq.entries() {
+            if self.requests.len() == MAX_REQUESTS {
+                return;
+            }
+            let Some(polled) = eq.poll() else { return };
             match polled {
                 Polled::Pages(request) => self.requests.push_back(request),
                 Polled::Event(event) => {
@@ -207,7 +220,8 @@ impl Control {
         }
     }
 
-    /// Lends `count` pages to the firmware; tells it if there is no memory.
+    /// Lends `count` pages to the firmware; tells it if there is no memory, or if it may not have
+    /// so many.
     ///
     /// Zero pages are given too, with an empty list, as Linux does (reference 2.5).
     pub(crate) fn give_pages(
@@ -215,6 +229,12 @@ impl Control {
         function: u16,
         mut count: usize,
     ) -> Result<(), CommandError> {
+        let (lent, max) = (self.pages.lent(), self.max_pages);
+        if count > (max as usize).saturating_sub(lent) {
+            self.manage(manage_pages::CANNOT_GIVE, function, 0, &[], &mut [])?;
+            let opcode = ManagePages::OPCODE;
+            return Err(CommandError::TooManyPages { opcode, count, lent, max });
+        }
         loop {
             let part = count.min(GIVE_AT_ONCE);
             self.give_some(function, part)?;

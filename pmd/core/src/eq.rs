@@ -144,6 +144,10 @@ impl EqRing {
         Self { ring, log_size, ci: 0, told: 0, eqn, bar, uar_offset }
     }
 
+    pub(crate) fn entries(&self) -> u32 {
+        self.ring.entries()
+    }
+
     /// The next event, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Polled> {
         let slot = self.ring.at(self.ci);

@@ -132,6 +132,17 @@ pub enum DeviceError {
         /// Log2 of the bytes from one entry to the next.
         log_stride: u8,
     },
+    /// The device gave a UAR page that its BAR does not hold.
+    #[error(
+        "the device gave UAR page {page:#x}, past the end of its BAR of {bar_len_bytes:#x} bytes; \
+         the device or the BAR mapping is broken"
+    )]
+    UarOutside {
+        /// The page.
+        page: u32,
+        /// Length of the BAR.
+        bar_len_bytes: u64,
+    },
     /// A wait of bring-up, reset or teardown ran out.
     #[error("{what} took longer than {limit:?}; {way_out}")]
     Timeout {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ferrocx_bus::DmaBuf;
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::tir::CreateTir;
-use ferrocx_prm::tirc::Tirc;
+use ferrocx_prm::cmd::tir::{CreateTir, MODIFY_RQT_LIST, ModifyRqt};
+use ferrocx_prm::tirc::{Rqtc, Tirc};
 
 use crate::cmd::CommandError;
 use crate::device::Device;
@@ -28,8 +28,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Owns an object that [`Device::execute`] created. `memory` is what the device reads or writes
-    /// as long as the object exists.
+    /// Owns an object that [`Device::execute_raw`] created. `memory` is what the device reads or
+    /// writes as long as the object exists.
     #[must_use]
     pub fn new(device: &Device, kind: Kind, number: u32, memory: Vec<Arc<DmaBuf>>) -> Self {
         Self { kind, number, alive: true, memory, needs: Vec::new(), device: device.clone() }
@@ -119,7 +119,20 @@ impl Drop for Handle {
     }
 }
 
-/// Makes what leads packets to receive queues.
+/// What leads packets to receive queues.
+impl Handle {
+    /// Writes another list of receive queues to a table of [`Device::create_rqt`].
+    pub fn modify_rqt(&self, rqns: &[u32]) -> Result<(), CommandError> {
+        let tail: Vec<u8> = rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect();
+        let input = ModifyRqt::input()
+            .with_rqtn(self.number)
+            .with_bitmask(MODIFY_RQT_LIST)
+            .with_ctx(Rqtc::zeroed().with_rqt_actual_size(rqns.len() as u32));
+        let mut control = self.device.inner().control();
+        control.execute::<ModifyRqt>(&input, &tail, &mut []).map(|_| ())
+    }
+}
+
 impl Device {
     /// Makes a table of receive queues, of the length of `rqns`.
     pub fn create_rqt(&self, rqns: &[u32]) -> Result<Handle, CommandError> {

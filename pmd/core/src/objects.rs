@@ -7,7 +7,7 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::device::QuerySpecialContexts;
 use ferrocx_prm::cmd::flow::{DeallocFlowCounter, DeleteFte, DestroyFlowGroup, DestroyFlowTable};
 use ferrocx_prm::cmd::objects::{
-    CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DestroyMkey,
+    AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DestroyMkey,
 };
 use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
@@ -19,6 +19,7 @@ use ferrocx_prm::cmd::{Command, CommandInput, PAGE_BYTES};
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::Eqe;
+use ferrocx_prm::init_seg::uar;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 use ferrocx_prm::tirc::Rqtc;
 use ferrocx_prm::wqc::{Rqc, Sqc, state};
@@ -57,6 +58,18 @@ impl Control {
         input: &I,
     ) -> Result<<I::Command as Command>::Out, CommandError> {
         self.execute::<I::Command>(input, &[], &mut [])
+    }
+
+    /// Takes a UAR page. It lies in the BAR, so that writes to its registers need no check.
+    pub(crate) fn alloc_uar(&mut self) -> Result<u32, DeviceError> {
+        let page = self.call(&AllocUar::input())?.uar();
+        let bar_len_bytes = self.bar.len_bytes();
+        if (u64::from(page) + 1) * uar::PAGE_BYTES <= bar_len_bytes {
+            return Ok(page);
+        }
+        // The device cannot know a page that it does not have; what it says to that is its affair.
+        let _ = self.destroy(Kind::Uar, page);
+        Err(DeviceError::UarOutside { page, bar_len_bytes })
     }
 
     /// The reserved L_Key; 0 if the device has none.

@@ -1,8 +1,6 @@
 //! UAR pages: the registers that a send queue rings.
 
 use ferrocx_bus::Doorbell;
-use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::objects::AllocUar;
 use ferrocx_prm::init_seg::uar;
 
 use crate::device::Device;
@@ -23,7 +21,7 @@ pub struct Uar {
 impl Uar {
     /// Takes a page and maps its first send doorbell.
     pub fn new(device: &Device) -> Result<Self, DeviceError> {
-        let number = device.inner().control().call(&AllocUar::input())?.uar();
+        let number = device.inner().control().alloc_uar()?;
         let handle = Handle::new(device, Kind::Uar, number, Vec::new());
         let offset = u64::from(number) * uar::PAGE_BYTES + uar::SEND_DOORBELL;
         let doorbell = device.inner().bar.doorbell(offset)?;

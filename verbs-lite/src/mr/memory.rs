@@ -58,7 +58,7 @@ impl Memory {
     ) -> Result<Arc<Self>, VerbsError> {
         let raw = region.use_raw()?;
         let core = Arc::clone(context.core());
-        let mapping = core.device().map_region(region, access)?;
+        let mapping = core.device().map_region(&raw, access)?;
         let keys = Mutex::default();
         Ok(Arc::new(Self { mapping, _raw: raw, core, keys, peer }))
     }

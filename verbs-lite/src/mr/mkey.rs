@@ -9,6 +9,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::CreateMkey;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 
+use crate::command::Execute;
 use crate::error::{VerbsError, lock};
 use crate::pd::PdCore;
 use crate::types::Access;

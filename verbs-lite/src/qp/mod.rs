@@ -63,6 +63,7 @@ pub use table::{Ended, QpTable};
 
 pub use crate::types::QpState;
 
+use crate::command::Execute;
 use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};

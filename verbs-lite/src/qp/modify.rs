@@ -9,6 +9,7 @@ use ferrocx_prm::qpc::{ATOMIC_MODE_IB, Ads, PM_STATE_MIGRATED, Qpc, service};
 use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
 use super::raw::Objects;
 use super::{Qp, QpState, QpType};
+use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 use crate::types::{Access, Mtu, Psn};

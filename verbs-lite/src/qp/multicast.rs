@@ -8,6 +8,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::srq::{AttachToMcg, DetachFromMcg};
 
 use super::{Qp, QpType};
+use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 use crate::types::Gid;

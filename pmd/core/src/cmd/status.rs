@@ -162,6 +162,21 @@ pub enum CommandError {
         /// Slots for ordinary commands.
         slots: u8,
     },
+    /// The firmware asked for more pages than it may have.
+    #[error(
+        "{opcode}: the firmware has {lent} pages and asks for {count} more; \
+         DeviceConfig::max_firmware_pages is {max}: raise it, or update the firmware"
+    )]
+    TooManyPages {
+        /// The command that would have given them.
+        opcode: Opcode,
+        /// Pages asked for.
+        count: usize,
+        /// Pages that it has.
+        lent: usize,
+        /// Pages that it may have.
+        max: u32,
+    },
     /// No memory for the mailboxes, or it could not be mapped.
     #[error("{opcode}: no memory for its mailboxes: {source}")]
     Memory {
@@ -185,7 +200,7 @@ impl CommandError {
     /// Whether the device may still work on the command and write to memory.
     #[must_use]
     pub fn device_may_own_memory(&self) -> bool {
-        !matches!(self, Self::Status { .. } | Self::Delivery { .. } | Self::Memory { .. })
+        matches!(self, Self::Timeout { .. } | Self::Dead { .. } | Self::NoSlot { .. })
     }
 }
 

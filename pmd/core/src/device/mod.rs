@@ -11,7 +11,7 @@ use std::time::Instant;
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_mempool::{Pool, RegionConfig};
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::objects::{AllocPd, AllocTransportDomain, AllocUar};
+use ferrocx_prm::cmd::objects::{AllocPd, AllocTransportDomain};
 use ferrocx_prm::cmd::port::QueryVportCounter;
 use ferrocx_prm::cmd::tir::CreateTis;
 use ferrocx_prm::eqc::Eqc;
@@ -211,6 +211,10 @@ impl Drop for Inner {
 /// All methods take a lock and talk to the firmware: they are for set-up, not for the data path.
 /// The device asks for memory by events, and stops if nobody answers: [`Device::keep_house`] has a
 /// thread do that. A program that wants no thread calls [`Device::serve_events`] now and then.
+///
+/// # Errors
+/// Where a method says no more about its error, here or at an object of the device, that is what
+/// the device refused.
 #[derive(Debug, Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -239,7 +243,8 @@ impl Device {
             ..RegionConfig::default()
         };
         let memory = Arc::new(Memory::new(transport.dma(), region)?);
-        let mut control = Control::new(Arc::clone(&transport), Arc::clone(&memory));
+        let mut control =
+            Control::new(Arc::clone(&transport), Arc::clone(&memory), config.max_firmware_pages);
         let mut stage = Stage::Closed;
         let made = bringup::bring_up(&mut control, &checked, known.is_vf, &mut stage).and_then(
             |(firmware, caps)| {
@@ -414,9 +419,30 @@ impl Device {
     /// `tail_in` follows the fixed part of the input; `tail_out` is filled with what follows the
     /// fixed part of the output.
     ///
-    /// # Errors
-    /// [`CommandError`].
-    pub fn execute<C: Command>(
+    /// # Safety
+    /// A command can tell the device where to read and write, and end objects that others use. What
+    /// it names must be the caller's to give away: memory that nothing borrows for as long as the
+    /// device may use it, and objects that nobody else holds, or that lose nothing by it.
+    ///
+    /// ```compile_fail,E0133
+    /// # use ferrocx_core::{CommandError, Device};
+    /// # use ferrocx_prm::cmd::{Command, device::Nop};
+    /// fn safe(device: &Device) -> Result<(), CommandError> {
+    ///     device.execute_raw::<Nop>(&Nop::input(), &[], &mut []).map(|_| ())
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "commands tell the device where to read and write")]
+    pub unsafe fn execute_raw<C: Command>(
+        &self,
+        input: &C::In,
+        tail_in: &[u8],
+        tail_out: &mut [u8],
+    ) -> Result<C::Out, CommandError> {
+        self.execute::<C>(input, tail_in, tail_out)
+    }
+
+    /// Carries out a command, as [`Device::execute_raw`] says.
+    pub(crate) fn execute<C: Command>(
         &self,
         input: &C::In,
         tail_in: &[u8],
@@ -467,7 +493,7 @@ impl Made {
         mut info: DeviceInfo,
         caps: Caps,
     ) -> Result<(Self, Port), DeviceError> {
-        let uar_page = control.call(&AllocUar::input())?.uar();
+        let uar_page = control.alloc_uar()?;
         let eqc = Eqc::zeroed().with_uar_page(uar_page);
         let (eq, _) = control.create_eq(eqc, checked.log_event_entries, eq::event_bitmask())?;
         let eqn = eq.eqn;

@@ -1,13 +1,13 @@
 //! What the crates above make their own device objects from: memory, capabilities, domains, keys.
 //!
-//! [`Device::execute`] carries out the command that creates an object;
+//! [`Device::execute_raw`] carries out the command that creates an object;
 //! [`Handle::new`](crate::Handle::new) turns its number into a handle that destroys it.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping, Interrupts};
-use ferrocx_mempool::{Pool, Region};
+use ferrocx_mempool::{Pool, RawUse};
 use ferrocx_prm::caps::{CAP_PAGE_BYTES, EthCap, HcaCap};
 
 use super::{Device, lock};
@@ -37,16 +37,17 @@ impl Device {
         self.inner().memory.used_bytes()
     }
 
-    /// Lets the device reach a region, until the mapping is dropped.
+    /// Lets the device reach a region that no pool lies over, until the mapping is dropped. Keep
+    /// `raw` as long: with it gone, a pool could lend out slices of what the device may write.
     ///
     /// # Errors
     /// [`DeviceError::Bus`]: no I/O addresses left, or the system's reason.
     pub fn map_region(
         &self,
-        region: Arc<Region>,
+        raw: &RawUse,
         access: DmaAccess,
     ) -> Result<Arc<DmaMapping>, DeviceError> {
-        Ok(self.inner().memory.dma.map(region, access)?)
+        Ok(self.inner().memory.dma.map(Arc::clone(raw.region()), access)?)
     }
 
     /// The general capabilities, as they were after bring-up.

@@ -156,7 +156,7 @@ impl Device {
     }
 
     fn alloc_flow_counter(&self) -> Result<Handle, DeviceError> {
-        let output = self.execute::<AllocFlowCounter>(&AllocFlowCounter::input(), &[], &mut [])?;
+        let output = self.inner().control().call(&AllocFlowCounter::input())?;
         Ok(Handle::new(self, Kind::FlowCounter, output.flow_counter_id(), Vec::new()))
     }
 
