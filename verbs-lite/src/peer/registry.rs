@@ -144,10 +144,6 @@ impl PeerRegistry {
     }
 
     /// Adds a provider: from now on its callbacks may be called.
-    ///
-    /// # Errors
-    ///
-    /// [`PeerError::Name`].
     pub fn register(&self, callbacks: Arc<dyn PeerProvider>) -> Result<PeerClient, PeerError> {
         let (name, version) = (callbacks.name().to_owned(), callbacks.version().to_owned());
         let mut providers = lock(&self.providers);
