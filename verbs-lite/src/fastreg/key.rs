@@ -1,4 +1,4 @@
-//! What fast-register keys and memory windows have in common: a key that work requests bind and end.
+//! A key that work requests bind and end: of fast registration, or a window.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
