@@ -1,10 +1,10 @@
 //! Work requests, and the parts of completions that hold nothing of theirs.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrocx_prm::wqe::AddressVector;
 
-use crate::fastreg::lap;
 use crate::gid::Path;
 use crate::types::{Qpn, RemoteAddr, Rkey};
 
@@ -171,6 +171,22 @@ impl WcOpcode {
     pub(crate) fn brings_bytes(self) -> bool {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
     }
+}
+
+/// Counts the laps of all keys together through their 256 low bytes, in odd numbers.
+static LAPS: AtomicU64 = AtomicU64::new(1);
+
+/// The lap that it is now.
+fn lap() -> u64 {
+    // A proof of before a lap and the key meet in the end, so whoever began the lap was behind the
+    // proof or beside it, and coherence is order enough.
+    LAPS.load(Ordering::Relaxed)
+}
+
+/// Begins a lap; its number.
+#[cold]
+pub(crate) fn new_lap() -> u64 {
+    LAPS.fetch_add(2, Ordering::Relaxed) + 2
 }
 
 /// Proof that a peer ended a key of ours: only completions have one, and it is good once.

@@ -1,26 +1,15 @@
-//! What fast-register keys and memory windows have in common: a key that work requests bind and end.
+//! A key that work requests bind and end: of fast registration, or a window.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrocx_prm::mkey::Mkc;
 
-use super::{HeldMbuf, ListLayout};
-use crate::error::VerbsError;
+use super::{HeldMbuf, ListLayout, PageList};
+use crate::error::{PostError, VerbsError};
 use crate::mr::{Memory, Mkey, WindowHold};
 use crate::pd::PdCore;
 use crate::types::{Access, RemoteAddr, Rkey};
-use crate::wr::InvalidatedRkey;
-
-/// Counts the laps of all keys together through their 256 low bytes, in odd numbers.
-static LAPS: AtomicU64 = AtomicU64::new(1);
-
-/// The lap that it is now.
-pub(crate) fn lap() -> u64 {
-    // A proof of before a lap and the key meet in the end, so whoever began the lap was behind the
-    // proof or beside it, and coherence is order enough.
-    LAPS.load(Ordering::Relaxed)
-}
+use crate::wr::{InvalidatedRkey, new_lap};
 
 /// The 32 bits of a key, and when they were new.
 #[derive(Debug, Clone, Copy)]
@@ -62,11 +51,6 @@ impl Number {
     fn is_ended_by(self, proof: &InvalidatedRkey) -> bool {
         proof.is_of(Rkey(self.value()), self.lap)
     }
-}
-
-#[cold]
-fn new_lap() -> u64 {
-    LAPS.fetch_add(2, Ordering::Relaxed) + 2
 }
 
 /// A key that can be bound, as driver and device know it.
@@ -172,6 +156,38 @@ impl Drop for Key {
         }
         // The device may still reach the packet, or the region through the window.
         std::mem::forget((self.mbuf.take(), self.region.take()));
+    }
+}
+
+impl PageList {
+    /// Checks that a key may be bound to such memory on a queue pair of `domain`, and the memory be
+    /// written by it if `is_written`.
+    pub(crate) fn check_lent(
+        &self,
+        key: &Key,
+        domain: u32,
+        is_written: bool,
+    ) -> Result<(), PostError> {
+        let list = &*self.0;
+        if list.peer != 0 && (list.peer != key.peer || key.mkey.is_taken()) {
+            return Err(PostError::Peer);
+        }
+        if list.domain != 0 && list.domain != domain {
+            return Err(PostError::Pd);
+        }
+        if is_written && list.mbuf.as_ref().is_some_and(|held| !held.mbuf.is_exclusive()) {
+            return Err(PostError::NotExclusive);
+        }
+        Ok(())
+    }
+
+    /// Hands the packet, if there is one, over to the key that is bound to it. Without it the list
+    /// describes nothing.
+    pub(crate) fn give_mbuf(&mut self, key: &mut Key) {
+        if let Some(mbuf) = self.0.mbuf.take() {
+            self.0.clear();
+            key.mbuf = Some(mbuf);
+        }
     }
 }
 

@@ -22,8 +22,7 @@ use ferrocx_prm::mkey::{AccessMode, Klm, Mtt};
 use thiserror::Error;
 
 use crate::context::{ContextCore, RdmaContext};
-use crate::error::{PostError, VerbsError};
-use crate::fastreg::Key;
+use crate::error::VerbsError;
 use crate::mr::{Memory, Reach};
 
 /// Page sizes of registrations: 4 KiB to 1 GiB.
@@ -133,7 +132,7 @@ pub(crate) struct HeldMbuf {
 type Run = (u64, u64, u32);
 
 #[derive(Debug)]
-struct List {
+pub(super) struct List {
     words: Ring<8>,
     /// The same in units that are read.
     units: Ring<64>,
@@ -144,13 +143,13 @@ struct List {
     len_bytes: u64,
     memory: Option<Arc<Memory>>,
     /// See [`Memory::peer`].
-    peer: u64,
+    pub(super) peer: u64,
     /// Whether `peer` or `mbuf` is there.
     is_lent: bool,
     /// What it describes instead of `memory`, which is `None` then.
-    mbuf: Option<HeldMbuf>,
+    pub(super) mbuf: Option<HeldMbuf>,
     /// The protection domain that keys bound to it must be of; 0 for any.
-    domain: u32,
+    pub(super) domain: u32,
     reach: Reach,
     core: Arc<ContextCore>,
 }
@@ -158,7 +157,7 @@ struct List {
 /// A page list: owned by the caller while it is filled, by the queue pair from posting to
 /// completion.
 #[derive(Debug)]
-pub struct PageList(Box<List>);
+pub struct PageList(pub(super) Box<List>);
 
 impl RdmaContext {
     /// Makes a list of up to `max_len` entries.
@@ -380,36 +379,6 @@ impl PageList {
         self.0.is_lent
     }
 
-    /// Checks that a key may be bound to such memory on a queue pair of `domain`, and the memory be
-    /// written by it if `is_written`.
-    pub(crate) fn check_lent(
-        &self,
-        key: &Key,
-        domain: u32,
-        is_written: bool,
-    ) -> Result<(), PostError> {
-        let list = &*self.0;
-        if list.peer != 0 && (list.peer != key.peer || key.mkey.is_taken()) {
-            return Err(PostError::Peer);
-        }
-        if list.domain != 0 && list.domain != domain {
-            return Err(PostError::Pd);
-        }
-        if is_written && list.mbuf.as_ref().is_some_and(|held| !held.mbuf.is_exclusive()) {
-            return Err(PostError::NotExclusive);
-        }
-        Ok(())
-    }
-
-    /// Hands the packet, if there is one, over to the key that is bound to it. Without it the list
-    /// describes nothing.
-    pub(crate) fn give_mbuf(&mut self, key: &mut Key) {
-        if let Some(mbuf) = self.0.mbuf.take() {
-            self.0.clear();
-            key.mbuf = Some(mbuf);
-        }
-    }
-
     #[inline(always)]
     pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.0.core
@@ -419,7 +388,7 @@ impl PageList {
 impl List {
     /// Describes nothing.
     #[inline(always)]
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         (self.len, self.len_bytes, self.first_offset) = (0, 0, 0);
     }
 

@@ -55,7 +55,7 @@ use ferrocx_mempool::Mbuf;
 use ferrocx_prm::mkey::Mkc;
 
 pub use key::{BoundKey, FreeKey, RevokeError};
-pub(crate) use key::{Key, Origin, lap};
+pub(crate) use key::{Key, Origin};
 pub(crate) use list::HeldMbuf;
 pub use list::{ListLayout, PageList, PageListError, RefusedMbuf};
 pub use slot::{KeySlot, KeyState};

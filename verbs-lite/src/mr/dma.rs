@@ -78,10 +78,6 @@ impl DmaMr {
 
 impl Pd {
     /// A key for everything mapped, local access only: see [`DmaMr`].
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn get_dma_mr(&self) -> Result<DmaMr, VerbsError> {
         let Some(lkey) = self.inner.core.lkey else { return self.physical_dma_mr() };
         Ok(DmaMr { key: Arc::new(DmaKey { lkey, mkey: None, pd: self.clone() }) })
@@ -89,10 +85,6 @@ impl Pd {
 
     /// A DMA key by a physical-address key of this domain even where the device has
     /// a reserved one.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn physical_dma_mr(&self) -> Result<DmaMr, VerbsError> {
         let mkc = context(AccessMode::PA, Access::LOCAL_WRITE).with_length64(true);
         let (mkey, lkey) = Mkey::create(&self.inner, mkc, Vec::new())?;

@@ -248,10 +248,6 @@ impl MappedProvider {
     }
 
     /// Offers `len_bytes` of a file from `offset` on: shared memory.
-    ///
-    /// # Errors
-    ///
-    /// [`BlockError::Map`].
     pub fn file(
         &self,
         file: OwnedFd,

@@ -62,6 +62,7 @@
 //! ```
 
 pub mod cuda;
+mod entry;
 mod life;
 mod mapped;
 mod provider;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::DmaAccess;
 
+use super::entry::Provider;
 use super::life::{Life, Turn};
 use super::provider::{Cause, EndRegion, PeerError, PeerMemory, PeerPiece, PeerRange, PeerTicket};
-use super::registry::Provider;
 use super::stats::add;
 use crate::context::RdmaContext;
 use crate::error::lock;

@@ -1,15 +1,12 @@
-//! [`PeerRegistry`]: which providers there are, who is calling them, and the broker between them
-//! and the keys.
+//! [`PeerRegistry`]: which providers there are, and the broker between them and the keys.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::provider::{
-    Cause, EndRegion, PeerError, PeerFault, PeerMemory, PeerProvider, PeerRange,
-};
+use super::entry::Provider;
+use super::provider::{PeerError, PeerProvider, PeerRange};
 use super::region::{self, PeerConfig, PeerMr};
-use super::stats::{Counters, PeerStats, add};
+use super::stats::{PeerStats, add};
 use crate::error::lock;
 use crate::pd::Pd;
 
@@ -18,117 +15,6 @@ use crate::pd::Pd;
 const NAME_MAX: usize = 64;
 /// How long dropping a [`PeerClient`] waits for callbacks.
 const DROP_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A provider as the registry knows it.
-#[derive(Debug)]
-pub(super) struct Provider {
-    callbacks: Arc<dyn PeerProvider>,
-    pub(super) name: String,
-    version: String,
-    pub(super) counters: Counters,
-    gate: Mutex<Gate>,
-    /// A call ended.
-    left: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Gate {
-    is_closed: bool,
-    /// Calls under way, in which callbacks may run.
-    calls: usize,
-    grants: Vec<Weak<dyn EndRegion>>,
-}
-
-/// Callbacks may run as long as this lives.
-#[derive(Debug)]
-pub(super) struct Call<'a>(&'a Provider);
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.gate).calls -= 1;
-        self.0.left.notify_all();
-    }
-}
-
-impl Provider {
-    fn stats(&self) -> PeerStats {
-        self.counters.snapshot(&self.name, &self.version)
-    }
-
-    /// For an end, which is never refused: a closed provider has no live region, so none calls
-    /// back.
-    pub(super) fn enter(&self) -> Call<'_> {
-        lock(&self.gate).calls += 1;
-        Call(self)
-    }
-
-    /// For a new registration.
-    fn enter_if_open(&self) -> Option<Call<'_>> {
-        let mut gate = lock(&self.gate);
-        if gate.is_closed {
-            return None;
-        }
-        gate.calls += 1;
-        Some(Call(self))
-    }
-
-    /// Runs a callback, whose panic is its own.
-    pub(super) fn call<T>(
-        &self,
-        call: &'static str,
-        callback: impl FnOnce() -> Result<T, PeerFault>,
-    ) -> Result<T, PeerError> {
-        let ended = catch_unwind(AssertUnwindSafe(callback));
-        let ended = ended.unwrap_or_else(|_| Err("it panicked".into()));
-        ended.map_err(|cause| PeerError::Callback { provider: self.name.clone(), call, cause })
-    }
-
-    /// Tells a view of the memory that it is the last that it hears.
-    pub(super) fn release(&self, memory: Box<dyn PeerMemory>) -> Result<(), PeerError> {
-        self.call("release", || {
-            memory.release();
-            Ok(())
-        })
-    }
-
-    /// Keeps a region in mind, to end it when the provider is unregistered.
-    pub(super) fn note(&self, grant: &Arc<dyn EndRegion>) {
-        let mut gate = lock(&self.gate);
-        if gate.grants.len() == gate.grants.capacity() {
-            gate.grants.retain(|grant| grant.strong_count() > 0);
-        }
-        gate.grants.push(Arc::downgrade(grant));
-    }
-
-    /// Lets nobody in, ends every region, and waits until the last callback has returned.
-    fn close(&self, deadline: Duration) -> Result<(), PeerError> {
-        let start = Instant::now();
-        let mut gate = lock(&self.gate);
-        gate.is_closed = true;
-        let grants = std::mem::take(&mut gate.grants);
-        drop(gate);
-        let mut result = Ok(());
-        for grant in grants.iter().filter_map(Weak::upgrade) {
-            if let Err(error) = grant.end(Cause::Dereg) {
-                // To be found again by the next attempt.
-                self.note(&grant);
-                result = Err(error);
-            }
-        }
-        let mut gate = lock(&self.gate);
-        while gate.calls > 0 {
-            let Some(left) = deadline.checked_sub(start.elapsed()) else {
-                return Err(PeerError::Late {
-                    provider: self.name.clone(),
-                    what: "a callback or a registration",
-                    deadline_ms: deadline.as_millis(),
-                });
-            };
-            gate = self.left.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        result
-    }
-}
 
 /// The providers of peer memory that this process knows. A handle: clones are the same registry.
 #[derive(Debug, Clone, Default)]
@@ -144,23 +30,18 @@ impl PeerRegistry {
     }
 
     /// Adds a provider: from now on its callbacks may be called.
-    ///
-    /// # Errors
-    ///
-    /// [`PeerError::Name`].
     pub fn register(&self, callbacks: Arc<dyn PeerProvider>) -> Result<PeerClient, PeerError> {
-        let (name, version) = (callbacks.name().to_owned(), callbacks.version().to_owned());
+        let provider = Arc::new(Provider::new(callbacks));
+        let name = &provider.name;
         let mut providers = lock(&self.providers);
         let why = match name.len() {
             0 => Some("empty"),
             NAME_MAX.. => Some("too long"),
-            _ => providers.iter().any(|other| other.name == name).then_some("taken"),
+            _ => providers.iter().any(|other| other.name == *name).then_some("taken"),
         };
         if let Some(why) = why {
-            return Err(PeerError::Name { name, why });
+            return Err(PeerError::Name { name: name.clone(), why });
         }
-        let (counters, gate, left) = (Counters::default(), Mutex::default(), Condvar::new());
-        let provider = Arc::new(Provider { callbacks, name, version, counters, gate, left });
         providers.push(Arc::clone(&provider));
         drop(providers);
         Ok(PeerClient { registry: self.clone(), provider: Some(provider) })

@@ -179,10 +179,6 @@ impl CudaProvider {
     }
 
     /// Waits until all work that was given to the GPU is done.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Call`].
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.driver.synchronize()
     }
@@ -239,10 +235,6 @@ impl CudaProvider {
 
     /// Offers new host memory that the GPU reaches, at the same time as this process and the NIC.
     /// Its addresses are those of this process; the second result is where the GPU sees it.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Call`].
     pub fn alloc_mapped(&self, len_bytes: usize) -> Result<(PeerBlock, u64), CudaError> {
         let len = len_bytes.max(1).next_multiple_of(HOST_PAGE);
         let (base, device_address) = self.driver.host_alloc(len)?;
