@@ -207,6 +207,46 @@ impl RxRing {
         received
     }
 
+    /// Receives one packet without what a burst sets up for many.
+    #[inline]
+    pub(crate) fn one(&mut self) -> Option<Mbuf> {
+        let cqe = self.cq.ring.at(self.cq.ci);
+        let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+        let wanted =
+            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+        let is_plain = (last ^ wanted) & self.last_mask == 0
+            && self.ring.log_segments() == 0
+            && !self.mini.is_active()
+            && len <= self.room_bytes
+            && !self.elts.is_empty();
+        if !is_plain {
+            return self.one_of_a_burst();
+        }
+        let mut mbuf = self.elts.pop()?;
+        let fits = mbuf.start_rx(self.headroom, len);
+        debug_assert!(fits, "no longer than a buffer");
+        describe(&mut mbuf, &cqe);
+        self.cq.ci = self.cq.ci.wrapping_add(1);
+        self.ring.ci = self.ring.ci.wrapping_add(1);
+        self.stats.packets += 1;
+        self.stats.bytes += u64::from(len);
+        // The device needs to know of free completions no sooner than of buffers.
+        if self.ring.missing() as usize >= REFILL {
+            self.cq.tell();
+            self.refill();
+        }
+        Some(mbuf)
+    }
+
+    /// The next packet, if there is one, of whatever kind.
+    #[inline(never)]
+    fn one_of_a_burst(&mut self) -> Option<Mbuf> {
+        let mut out = ArrayVec::<Mbuf, 1>::new();
+        self.burst(&mut out);
+        out.pop()
+    }
+
     /// Posts buffers for those taken out, [`REFILL`] at a time, and tells the device once.
     #[inline(always)]
     fn refill(&mut self) {
@@ -366,6 +406,13 @@ impl RxQueue {
     #[inline]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(out)
+    }
+
+    /// Takes the next received packet, if there is one: [`RxQueue::rx_burst`] for a core that acts
+    /// on each packet as it comes.
+    #[inline]
+    pub fn rx_one(&mut self) -> Option<Mbuf> {
+        self.hot.one()
     }
 
     /// The queue's stock of free buffers. Freeing packets into it, or taking packets to send out

@@ -204,6 +204,33 @@ fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
     assert_eq!(got, expected);
 }
 
+#[test]
+fn packets_come_one_by_one_as_in_bursts() {
+    let mut fixture = fixture();
+    for round in 0..300u32 {
+        if round % 3 == 2 {
+            block(&mut fixture.played, &[60 + round % 64, 61, 62]);
+        } else {
+            fixture.played.complete(3, 60 + round % 64);
+        }
+        let first = fixture.rx.rx_one().unwrap();
+        assert_eq!(first.pkt_len() as u32, 60 + round % 64);
+        assert!(first.rss_hash().is_some(), "round {round}");
+        let mut out = Burst::new();
+        if round % 2 == 0 {
+            assert_eq!(fixture.rx.rx_burst(&mut out), 2);
+        } else {
+            out.extend([fixture.rx.rx_one().unwrap(), fixture.rx.rx_one().unwrap()]);
+        }
+        assert!(fixture.rx.rx_one().is_none(), "round {round}");
+    }
+    assert_eq!(fixture.rx.stats().packets, 900);
+    fixture.played.complete(1, 2049);
+    assert!(fixture.rx.rx_one().is_none());
+    let wanted = QueueFault::TooLong { len_bytes: 2049, room_bytes: 2048 };
+    assert_eq!(fixture.rx.fault(), Some(wanted));
+}
+
 fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {
     let entry = FLAGS[(oks << 8 | l4 << 4 | l3 << 2 | low) as usize];
     (OlFlags::from_bits_truncate(entry & 0xff_ffff), PacketType((entry >> 24) as u8))

@@ -48,6 +48,8 @@ pub(super) struct Requests {
     /// Headers that each request must carry.
     pub(super) min_inline: usize,
     pub(super) vlan_insert: bool,
+    /// Requests to which the device needs headers.
+    pub(super) in_header: OlFlags,
     pub(super) max_tso_bytes: usize,
     /// Turns an address of the own pool into one of the device.
     pub(super) va_to_iova: u64,
@@ -118,6 +120,11 @@ impl Requests {
         };
         // What the quick ways do not take, this one does, or says why not.
         if count == 0 { self.post_others(packets, stats) } else { Ok(()) }
+    }
+
+    /// Requests that a device, which inserts tags or does not, carries out on headers only.
+    pub(super) fn in_header(vlan_insert: bool) -> OlFlags {
+        if vlan_insert { OlFlags::TX_TSO } else { ALONE }
     }
 
     /// How a packet is sent, as a rule: one that the quick way refuses goes the way of
@@ -324,14 +331,11 @@ impl Requests {
     /// Posts a request for one packet.
     #[inline(always)]
     fn post_one(&mut self, packet: Packet<'_>) -> Result<(), Refusal> {
-        let inserts = packet.wants(OlFlags::TX_VLAN_INSERT);
-        let has_header = self.min_inline != 0
-            || packet.pkt_len() <= self.inline_bytes
-            || packet.wants(OlFlags::TX_TSO)
-            || (inserts && !self.vlan_insert);
-        if has_header {
+        let has_header = self.min_inline != 0 || packet.pkt_len() <= self.inline_bytes;
+        if has_header || packet.wants(self.in_header) {
             return self.post_with_header(packet);
         }
+        let inserts = packet.wants(OlFlags::TX_VLAN_INSERT);
         self.make_room(HEADER_DS as usize + packet.nb_segs())?;
         let mut wqe = self.ring.begin();
         let tag = if inserts { insert_vlan(packet.vlan_tci()) } else { 0 };
