@@ -152,12 +152,12 @@ impl PoolCache {
                         continue;
                     }
                 }
-                if free.is_full() {
+                if free.try_push(RawMbuf(header)).is_err() {
                     // SAFETY: free and single, of this pool, and used no more.
                     unsafe { self.put_simple_bulk(&free) };
                     free.clear();
+                    free.push(RawMbuf(header));
                 }
-                free.push(RawMbuf(header));
             }
         }
         // SAFETY: as above.

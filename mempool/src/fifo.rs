@@ -335,11 +335,12 @@ impl MbufFifo {
         let tail = self.tail;
         // As in `free`: whatever happens, none is freed twice.
         self.passed(n as u32);
-        cache.put_mixed((0..n as u32).map(|at| {
-            let at = self.index(tail.wrapping_add(at));
-            // SAFETY: the slot held a packet, which the list gave up.
-            unsafe { self.slots[at].assume_init_read() }
-        }));
+        let start = self.index(tail);
+        let first = n.min(self.slots.len() - start);
+        for run in [&self.slots[start..start + first], &self.slots[..n - first]] {
+            // SAFETY: the slots held packets, which the list gave up.
+            cache.put_mixed(run.iter().map(|slot| unsafe { slot.assume_init_read() }));
+        }
     }
 
     /// Forgets all packets without freeing them: a device may still use their memory.

@@ -36,6 +36,12 @@ pub(super) fn rx_burst<const N: usize>(
 
 /// As [`rx_burst`].
 #[inline(never)]
+pub(super) fn rx_one(queue: &mut RxQueue) -> Option<Mbuf> {
+    queue.rx_one()
+}
+
+/// As [`rx_burst`].
+#[inline(never)]
 pub(super) fn tx_burst(queue: &mut TxQueue, burst: &mut Burst) -> usize {
     queue.tx_burst(burst)
 }

@@ -7,7 +7,7 @@ use ferrocx_pmd::{BufferSplit, RxQueue, RxQueueConfig};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, MINI_CQES_PER_ENTRY, MiniCqe};
 
-use super::queues::{BURST, Bench, FRAME_BYTES, rx_burst};
+use super::queues::{BURST, Bench, FRAME_BYTES, rx_burst, rx_one};
 use super::{Case, Work};
 
 /// Packets in one run.
@@ -20,11 +20,12 @@ const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
 }
 
 /// Every case. The packets are freed behind the measured part, as DPDK's were, but in `_free`.
-pub(super) const CASES: [Case; 7] = [
+pub(super) const CASES: [Case; 8] = [
     // 32 packets of 64 bytes at a time.
     case("rx_burst", || Box::new(Rx::<BURST>::plain())),
     case("rx_burst_free", || Box::new(Rx::<BURST> { frees: true, ..Rx::plain() })),
-    // One frame at a time, each there already.
+    // One frame at a time, each there already: by the call for one, and by a burst.
+    case("rx_one", || Box::new(Rx::<1> { is_one: true, ..Rx::plain() })),
     case("rx_burst_of_1", || Box::new(Rx::<1>::plain())),
     // The same in compressed blocks of 32.
     case("rx_compressed", || {
@@ -84,6 +85,7 @@ struct Rx<const N: usize> {
     play: fn(&mut PlayedRx, u32),
     len_bytes: u32,
     frees: bool,
+    is_one: bool,
     bursts: Vec<ArrayVec<Mbuf, N>>,
     received: u32,
 }
@@ -93,7 +95,7 @@ impl<const N: usize> Rx<N> {
         let (queue, played) = bench.rx(config);
         let bursts = (0..RUN as usize / N).map(|_| ArrayVec::new()).collect();
         let (play, len_bytes) = (plain as fn(&mut PlayedRx, u32), FRAME_BYTES);
-        Self { queue, played, play, len_bytes, frees: false, bursts, received: 0 }
+        Self { queue, played, play, len_bytes, frees: false, is_one: false, bursts, received: 0 }
     }
 
     fn plain() -> Self {
@@ -115,7 +117,13 @@ impl<const N: usize> Work for Rx<N> {
 
     fn run(&mut self) {
         for burst in &mut self.bursts {
-            self.received = self.received.wrapping_add(rx_burst(&mut self.queue, burst) as u32);
+            let received = if self.is_one {
+                burst.extend(rx_one(&mut self.queue));
+                burst.len()
+            } else {
+                rx_burst(&mut self.queue, burst)
+            };
+            self.received = self.received.wrapping_add(received as u32);
             if self.frees {
                 self.queue.cache().put_bulk(burst);
             }

@@ -28,19 +28,21 @@ pub use wake::sleep_on;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::Slot;
+use ferrocx_bus::{Ring, Slot};
 use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
     ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, INVALID_OPCODE, QueueFault,
     QueueState, RegionKeys, RxQueueRef,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
-use ferrocx_prm::cqe::{Cqe64, CqeOpcode, OP_OWN_MASK};
+use ferrocx_prm::Layout;
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, MiniCqe, OP_OWN_MASK};
 use ferrocx_prm::wqe::Data;
 
 use crate::config::RxQueueConfig;
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
+use shape::SegmentShape;
 use wake::Wake;
 
 /// Buffers posted at once. A ring is refilled when this many are missing.
@@ -73,10 +75,14 @@ pub(crate) struct RxRing {
     last_mask: u32,
     /// What turns a buffer's stamped address into the one to post.
     post_offset: u64,
-    lkey_be: u32,
     cache: PoolCache,
     pub(crate) stats: RxStats,
     mini: slow::Mini,
+    /// The completion queue, as the entries of compressed blocks.
+    minis: Ring<{ MiniCqe::SIZE_BYTES }>,
+    /// The first segment of a work request, and the others; the bytes that all of them hold.
+    shapes: [SegmentShape; 2],
+    room_bytes: u32,
     /// Of a queue that splits, whose work requests have at least two buffers.
     split: Option<Box<shape::Split>>,
     /// Keeps the region mapped while the device may write to it.
@@ -201,6 +207,46 @@ impl RxRing {
         received
     }
 
+    /// Receives one packet without what a burst sets up for many.
+    #[inline]
+    pub(crate) fn one(&mut self) -> Option<Mbuf> {
+        let cqe = self.cq.ring.at(self.cq.ci);
+        let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+        let wanted =
+            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+        let is_plain = (last ^ wanted) & self.last_mask == 0
+            && self.ring.log_segments() == 0
+            && !self.mini.is_active()
+            && len <= self.room_bytes
+            && !self.elts.is_empty();
+        if !is_plain {
+            return self.one_of_a_burst();
+        }
+        let mut mbuf = self.elts.pop()?;
+        let fits = mbuf.start_rx(self.headroom, len);
+        debug_assert!(fits, "no longer than a buffer");
+        describe(&mut mbuf, &cqe);
+        self.cq.ci = self.cq.ci.wrapping_add(1);
+        self.ring.ci = self.ring.ci.wrapping_add(1);
+        self.stats.packets += 1;
+        self.stats.bytes += u64::from(len);
+        // The device needs to know of free completions no sooner than of buffers.
+        if self.ring.missing() as usize >= REFILL {
+            self.cq.tell();
+            self.refill();
+        }
+        Some(mbuf)
+    }
+
+    /// The next packet, if there is one, of whatever kind.
+    #[inline(never)]
+    fn one_of_a_burst(&mut self) -> Option<Mbuf> {
+        let mut out = ArrayVec::<Mbuf, 1>::new();
+        self.burst(&mut out);
+        out.pop()
+    }
+
     /// Posts buffers for those taken out, [`REFILL`] at a time, and tells the device once.
     #[inline(always)]
     fn refill(&mut self) {
@@ -313,6 +359,11 @@ impl RxQueue {
         };
         let (ring, rq) = RecvRing::create(device, &attr)?;
         let headroom = pool.headroom_bytes() as u16;
+        let split = split.transpose()?;
+        let shapes = SegmentShape::both(pool, keys.lkey_be, split.as_deref());
+        let log_minis = shape.log_size + (Cqe64::SIZE_BYTES / MiniCqe::SIZE_BYTES).ilog2() as u8;
+        let minis =
+            Ring::new(Arc::clone(cq.ring.buf()), 0, log_minis).map_err(DeviceError::from)?;
         let mut hot = RxRing {
             cq,
             elts: MbufFifo::new(pool, 1 << (shape.log_size + shape.log_segs)),
@@ -320,11 +371,13 @@ impl RxQueue {
             last_mask: Cqe64::WQE_COUNTER.of(ring.entries() - 1) | OP_OWN_MASK,
             ring,
             post_offset: keys.stamp_to_iova.wrapping_add(headroom.into()),
-            lkey_be: keys.lkey_be,
             cache: pool.cache_with_size(config.cache_size),
             stats: RxStats::default(),
             mini: slow::Mini::default(),
-            split: split.transpose()?,
+            minis,
+            shapes,
+            room_bytes: shapes[0].room + shapes[1].room * ((1 << shape.log_segs) - 1),
+            split,
             _keys: keys,
         };
         hot.stamp();
@@ -353,6 +406,13 @@ impl RxQueue {
     #[inline]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(out)
+    }
+
+    /// Takes the next received packet, if there is one: [`RxQueue::rx_burst`] for a core that acts
+    /// on each packet as it comes.
+    #[inline]
+    pub fn rx_one(&mut self) -> Option<Mbuf> {
+        self.hot.one()
     }
 
     /// The queue's stock of free buffers. Freeing packets into it, or taking packets to send out

@@ -107,33 +107,30 @@ pub(super) struct SegmentShape {
     lkey_be: u32,
 }
 
-impl RxRing {
-    /// What the data segment `segment` of every work request is like.
-    pub(super) fn segment(&self, segment: u32) -> SegmentShape {
-        let room = self.cache.pool().data_room_bytes() as u32;
-        let (headroom, lkey_be) = (self.headroom, self.lkey_be);
-        match (&self.split, segment) {
-            (None, 0) => SegmentShape { headroom, room: room - u32::from(headroom), lkey_be },
-            (None, _) => SegmentShape { headroom: 0, room, lkey_be },
-            (Some(split), 0) => SegmentShape { headroom, room: split.header_bytes.into(), lkey_be },
-            (Some(split), _) => {
-                let lkey_be = split.keys.lkey_be;
-                SegmentShape { headroom: 0, room: split.room.into(), lkey_be }
-            }
+impl SegmentShape {
+    /// The first segment of every work request, and the others.
+    pub(super) fn both(pool: &Pool, lkey_be: u32, split: Option<&Split>) -> [Self; 2] {
+        let (room, headroom) = (pool.data_room_bytes() as u32, pool.headroom_bytes() as u16);
+        match split {
+            None => [
+                Self { headroom, room: room - u32::from(headroom), lkey_be },
+                Self { headroom: 0, room, lkey_be },
+            ],
+            Some(split) => [
+                Self { headroom, room: split.header_bytes.into(), lkey_be },
+                Self { headroom: 0, room: split.room.into(), lkey_be: split.keys.lkey_be },
+            ],
         }
     }
+}
 
-    /// Bytes that the buffers of one work request hold.
-    pub(super) fn room_bytes(&self) -> u32 {
-        (0..1 << self.ring.log_segments()).map(|segment| self.segment(segment).room).sum()
-    }
-
+impl RxRing {
     /// Writes length and key of every descriptor, once.
     pub(super) fn stamp(&self) {
         let view = self.ring.view();
         for index in 0..self.ring.entries() << self.ring.log_segments() {
             let SegmentShape { room, lkey_be, .. } =
-                self.segment(index & ((1 << self.ring.log_segments()) - 1));
+                self.shapes[usize::from(index & ((1 << self.ring.log_segments()) - 1) != 0)];
             debug_assert_ne!(u32::from_be(lkey_be), INVALID_LKEY, "the pool is registered");
             put_data(view.at(index), room, lkey_be, 0);
         }

@@ -2,11 +2,11 @@
 //! a pool that runs dry.
 
 use arrayvec::ArrayVec;
+use ferrocx_bus::Slot;
 use ferrocx_core::{Odd, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
-use ferrocx_prm::layout::Part;
 use ferrocx_prm::wqe::Data;
 
 use super::shape::SegmentShape;
@@ -15,6 +15,14 @@ use crate::config::RxQueueConfig;
 
 /// Most buffers of a work request.
 const MAX_SEGS: usize = RxQueueConfig::MAX_SEGMENTS as usize;
+
+/// Hash and length of a completion of a block whose title says `meta`.
+#[inline(always)]
+fn hash_and_len(mini: &Slot<'_, { MiniCqe::SIZE_BYTES }>, meta: RxMeta) -> (u32, u32) {
+    let hash = mini.load_be32::<{ MiniCqe::RX_HASH_RESULT.offset }>();
+    let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
+    (if has_hash { hash } else { 0 }, mini.load_be32::<{ MiniCqe::BYTE_CNT.offset }>())
+}
 
 /// A compressed block that is being read.
 #[derive(Debug, Default, Clone, Copy)]
@@ -78,38 +86,98 @@ impl RxRing {
     #[cold]
     #[inline(never)]
     pub(super) fn too_long(&mut self, len_bytes: u32) {
-        let room_bytes = self.room_bytes();
+        let room_bytes = self.room_bytes;
         self.stop(QueueFault::TooLong { len_bytes, room_bytes });
     }
 
-    /// Receives one packet at a time: scattered, or from a compressed block.
+    /// Receives scattered and split packets, and those of compressed blocks.
     #[inline(never)]
     pub(super) fn burst_slowly<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let before = out.len();
+        let is_single = self.ring.log_segments() == 0;
+        let mut bytes = 0;
         while out.len() < N && self.stats.fault.is_none() {
+            if is_single && self.mini.is_active() {
+                if self.take_block(out) == 0 {
+                    break;
+                }
+                continue;
+            }
             let Some((len, meta)) = self.next_completion() else { break };
+            // A title, whose packets are to be taken together.
+            let Some(len) = len else { continue };
             let Some(mbuf) = self.take_packet(len, meta) else { continue };
-            self.stats.bytes += u64::from(len);
+            bytes += u64::from(len);
             out.push(mbuf);
-            self.refill_segments();
         }
         let received = out.len() - before;
         self.stats.packets += received as u64;
+        self.stats.bytes += bytes;
         self.cq.tell();
         self.refill_segments();
         self.ring.tell();
         received
     }
 
-    /// Length and metadata of the next completion, which is consumed.
-    fn next_completion(&mut self) -> Option<(u32, RxMeta)> {
+    /// Moves packets of the open block to `out`, as far as its next array goes; returns how many.
+    /// One buffer a packet.
+    fn take_block<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+        let Mini { count, done, meta } = self.mini;
+        let (headroom, minis) = (self.headroom, self.minis.view());
+        let mut at = self.place_of_mini();
+        let (mut bytes, mut too_long) = (0, None);
+        let most = (MINI_CQES_PER_ENTRY - done % MINI_CQES_PER_ENTRY).min(count - done);
+        let taken = self.elts.pop_while(out, most as usize, |mbuf| {
+            let (rss_hash, len) = hash_and_len(&minis.at_byte(at), meta);
+            if !mbuf.init_rx(headroom, len, RxMeta { rss_hash, ..meta }) {
+                too_long = Some(len);
+                return false;
+            }
+            at = at.wrapping_add(MiniCqe::SIZE_BYTES as u32);
+            bytes += u64::from(len);
+            true
+        });
+        self.ring.ci = self.ring.ci.wrapping_add(taken as u32);
+        self.stats.bytes += bytes;
+        self.mini_done(taken as u32);
+        if let Some(len) = too_long {
+            self.too_long(len);
+        }
+        taken
+    }
+
+    /// Place of the next completion of the open block, in bytes from the start of the ring.
+    fn place_of_mini(&self) -> u32 {
+        let (array, place) =
+            (self.mini.done / MINI_CQES_PER_ENTRY, self.mini.done % MINI_CQES_PER_ENTRY);
+        // The first array stands behind the title, the others at multiples of eight from it.
+        let entry = if array == 0 { 1 } else { array * MINI_CQES_PER_ENTRY };
+        let entry = self.cq.ci.wrapping_add(entry).wrapping_mul(Cqe64::SIZE_BYTES as u32);
+        entry.wrapping_add(place * MiniCqe::SIZE_BYTES as u32)
+    }
+
+    /// Counts completions of the open block that were read; closes it behind the last.
+    fn mini_done(&mut self, count: u32) {
+        self.mini.done += count;
+        if count != 0 && !self.mini.is_active() {
+            self.cq.skip_block(self.mini.count);
+        }
+    }
+
+    /// Length and metadata of the next completion, which is consumed; no length if it is the
+    /// title of a block of single buffers.
+    fn next_completion(&mut self) -> Option<(Option<u32>, RxMeta)> {
         if !self.mini.is_active() {
+            if self.ring.outstanding() == 0 {
+                self.look_for_overrun();
+                return None;
+            }
             let cqe = self.cq.ring.at(self.cq.ci);
             let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
             let expected =
                 Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
             if (last ^ expected) & self.last_mask == 0 {
-                let found = (cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>(), meta(&cqe));
+                let found = (Some(cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>()), meta(&cqe));
                 self.cq.ci = self.cq.ci.wrapping_add(1);
                 return Some(found);
             }
@@ -122,7 +190,14 @@ impl RxRing {
                 Odd::Compressed => self.open_block()?,
             }
         }
-        Some(self.next_mini())
+        let meta = self.mini.meta;
+        if self.ring.log_segments() == 0 {
+            return Some((None, meta));
+        }
+        let at = self.place_of_mini();
+        let (rss_hash, len) = hash_and_len(&self.minis.view().at_byte(at), meta);
+        self.mini_done(1);
+        Some((Some(len), RxMeta { rss_hash, ..meta }))
     }
 
     /// Reads the title of a compressed block.
@@ -138,31 +213,10 @@ impl RxRing {
         Some(())
     }
 
-    /// The next completion of the open block; closes the block behind the last.
-    fn next_mini(&mut self) -> (u32, RxMeta) {
-        let (array, place) =
-            (self.mini.done / MINI_CQES_PER_ENTRY, self.mini.done % MINI_CQES_PER_ENTRY);
-        // The first array stands behind the title, the others at multiples of eight from it.
-        let at = if array == 0 { 1 } else { array * MINI_CQES_PER_ENTRY };
-        let entry = self.cq.ring.at(self.cq.ci.wrapping_add(at)).load();
-        let mini =
-            MiniCqe::load(&entry[place as usize * MiniCqe::SIZE_BYTES..][..MiniCqe::SIZE_BYTES]);
-        let mut meta = self.mini.meta;
-        meta.rss_hash = mini.rx_hash_result();
-        if !meta.flags.contains(OlFlags::RX_RSS_HASH) {
-            meta.rss_hash = 0;
-        }
-        self.mini.done += 1;
-        if !self.mini.is_active() {
-            self.cq.skip_block(self.mini.count);
-        }
-        (mini.byte_cnt(), meta)
-    }
-
     /// Takes the packet of the next work request out of the ring. Buffers that it did not need go
     /// back to the cache.
     fn take_packet(&mut self, len: u32, meta: RxMeta) -> Option<Mbuf> {
-        if len > self.room_bytes() {
+        if len > self.room_bytes {
             self.too_long(len);
             return None;
         }
@@ -171,7 +225,7 @@ impl RxRing {
         let mut left = len;
         for segment in 0..1 << self.ring.log_segments() {
             let mut mbuf = self.elts.pop()?;
-            let SegmentShape { headroom, room, .. } = self.segment(segment);
+            let SegmentShape { headroom, room, .. } = self.shapes[usize::from(segment != 0)];
             let meta = if segment == 0 { meta } else { RxMeta::default() };
             let part = left.min(room);
             if part == 0 && segment != 0 {
@@ -201,24 +255,27 @@ impl RxRing {
         if self.split.is_some() {
             return self.refill_split();
         }
-        let segs = 1u32 << self.ring.log_segments();
+        let offset = self.post_offset;
+        let (log_segs, headroom) = (self.ring.log_segments(), u64::from(self.headroom));
+        let mut is_scarce = false;
         while self.ring.missing() > 0 {
-            let (wqes, offset) = (self.ring.view(), self.post_offset);
-            let first = self.ring.pi.wrapping_mul(segs);
-            let headroom = u64::from(self.headroom);
-            let mut at = first;
-            let posted = self.elts.fill(&mut self.cache, segs as usize, |room_iova| {
+            let requests = if is_scarce { 1 } else { (self.ring.missing() as usize).min(REFILL) };
+            let (wqes, mut at) = (self.ring.view(), self.ring.pi << log_segs);
+            let posted = self.elts.fill(&mut self.cache, requests << log_segs, |room_iova| {
                 // Only the first buffer keeps its headroom free.
-                let extra = if at == first { 0 } else { headroom };
-                let address = room_iova.wrapping_add(offset).wrapping_sub(extra);
+                let is_first = at & ((1 << log_segs) - 1) == 0;
+                let address = room_iova.wrapping_add(offset);
+                let address = if is_first { address } else { address.wrapping_sub(headroom) };
                 wqes.at(at).store_be64::<{ Data::ADDR.offset }>(address);
                 at = at.wrapping_add(1);
             });
-            if posted == 0 {
+            if posted == 0 && is_scarce {
                 self.stats.no_mbuf += 1;
                 return;
             }
-            self.ring.pi = self.ring.pi.wrapping_add(1);
+            // Fewer than wanted: as many as there are, one by one.
+            is_scarce |= posted == 0;
+            self.ring.pi = self.ring.pi.wrapping_add((posted >> log_segs) as u32);
         }
     }
 

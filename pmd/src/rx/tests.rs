@@ -6,7 +6,7 @@ use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::FLAGS;
-use crate::{RxQueue, RxQueueConfig};
+use crate::{BufferSplit, RxQueue, RxQueueConfig};
 use ferrocx_core::{Device, DeviceConfig, QueueFault};
 use ferrocx_model::NicConfig;
 use ferrocx_model::played::{PlayedRx, Still};
@@ -17,19 +17,28 @@ struct Fixture {
     pool: Pool,
 }
 
-fn fixture() -> Fixture {
-    let pool = Pool::new(&PoolConfig {
-        count: 512,
+fn pool(count: usize) -> Pool {
+    Pool::new(&PoolConfig {
+        count,
         cache_size: 64,
         region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
         ..PoolConfig::default()
     })
-    .unwrap();
+    .unwrap()
+}
+
+fn fixture() -> Fixture {
+    fixture_with(512, |_| RxQueueConfig::default())
+}
+
+/// A queue of 64 over a pool of `count`, and as `config` says.
+fn fixture_with(count: usize, config: fn(&Device) -> RxQueueConfig) -> Fixture {
+    let pool = pool(count);
     let still = Still::new(NicConfig::default()).unwrap();
-    let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
-    let device = Device::open(still.transport(), &config).unwrap();
+    let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
+    let device = Device::open(still.transport(), &settings).unwrap();
     device.register_pool(&pool).unwrap();
-    let config = RxQueueConfig { descriptors: 64, ..RxQueueConfig::default() };
+    let config = RxQueueConfig { descriptors: 64, ..config(&device) };
     let rx = RxQueue::new(&device, &pool, &config).unwrap();
     let played = still.receiver(rx.queue_ref().rqn());
     Fixture { rx, played, pool }
@@ -82,6 +91,35 @@ fn completion_that_cannot_be_stops_the_queue() {
         assert_eq!(fixture.rx.stats().errors, 1, "counted once");
         drop(fixture.rx);
         assert_eq!(fixture.pool.stats().in_use, 0);
+    }
+}
+
+#[test]
+fn completion_with_no_buffer_posted_stops_the_queue() {
+    let plain = fixture_with(64, |_| RxQueueConfig::default());
+    let scattering = fixture_with(128, |_| RxQueueConfig {
+        max_frame_bytes: Some(4000),
+        ..RxQueueConfig::default()
+    });
+    let splitting = fixture_with(64, |device| {
+        let payload = pool(64);
+        device.register_pool(&payload).unwrap();
+        let split = Some(BufferSplit { header_bytes: 32, payload });
+        RxQueueConfig { split, ..RxQueueConfig::default() }
+    });
+    for mut fixture in [plain, scattering, splitting] {
+        // Frames that take every buffer, so that none is left to post.
+        fixture.played.complete(64, 2100.min(fixture.rx.hot.room_bytes));
+        let mut held = ArrayVec::<Mbuf, 64>::new();
+        while held.len() < 64 {
+            assert_ne!(fixture.rx.rx_burst(&mut held), 0);
+        }
+        assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+        assert_eq!(fixture.rx.fault(), None);
+        fixture.played.complete(1, 60);
+        assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+        let wanted = QueueFault::WrongIndex { expected: 64, got: 64 };
+        assert_eq!(fixture.rx.fault(), Some(wanted));
     }
 }
 
@@ -164,6 +202,33 @@ fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
         assert_eq!(fixture.rx.fault(), None, "round {round}");
     }
     assert_eq!(got, expected);
+}
+
+#[test]
+fn packets_come_one_by_one_as_in_bursts() {
+    let mut fixture = fixture();
+    for round in 0..300u32 {
+        if round % 3 == 2 {
+            block(&mut fixture.played, &[60 + round % 64, 61, 62]);
+        } else {
+            fixture.played.complete(3, 60 + round % 64);
+        }
+        let first = fixture.rx.rx_one().unwrap();
+        assert_eq!(first.pkt_len() as u32, 60 + round % 64);
+        assert!(first.rss_hash().is_some(), "round {round}");
+        let mut out = Burst::new();
+        if round % 2 == 0 {
+            assert_eq!(fixture.rx.rx_burst(&mut out), 2);
+        } else {
+            out.extend([fixture.rx.rx_one().unwrap(), fixture.rx.rx_one().unwrap()]);
+        }
+        assert!(fixture.rx.rx_one().is_none(), "round {round}");
+    }
+    assert_eq!(fixture.rx.stats().packets, 900);
+    fixture.played.complete(1, 2049);
+    assert!(fixture.rx.rx_one().is_none());
+    let wanted = QueueFault::TooLong { len_bytes: 2049, room_bytes: 2048 };
+    assert_eq!(fixture.rx.fault(), Some(wanted));
 }
 
 fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {

@@ -48,6 +48,8 @@ pub(super) struct Requests {
     /// Headers that each request must carry.
     pub(super) min_inline: usize,
     pub(super) vlan_insert: bool,
+    /// Requests to which the device needs headers.
+    pub(super) in_header: OlFlags,
     pub(super) max_tso_bytes: usize,
     /// Turns an address of the own pool into one of the device.
     pub(super) va_to_iova: u64,
@@ -101,20 +103,28 @@ impl Requests {
                 let word = checksums(flags);
                 let is_plain = |packet: &Packet<'_>| !packet.wants(OFFLOADS);
                 let is_alike = |packet: &Packet<'_>| packet.flags() & OFFLOADS == flags;
-                if self.inline_bytes != 0 || !first.is_simple() {
-                    self.post_many::<N, false>(packets, stats, is_alike, word)
+                if !first.is_simple() {
+                    self.post_many::<N, false, true>(packets, stats, is_alike, word)
+                } else if self.inline_bytes != 0 {
+                    self.post_many::<N, true, true>(packets, stats, is_alike, word)
                 } else if word != 0 {
-                    self.post_many::<N, true>(packets, stats, is_alike, word)
+                    self.post_many::<N, true, false>(packets, stats, is_alike, word)
                 } else {
-                    self.post_many::<N, true>(packets, stats, is_plain, 0)
+                    self.post_many::<N, true, false>(packets, stats, is_plain, 0)
                 }
             }
-            Kind::Single => self.post_singles(packets, stats),
+            Kind::Single if first.wants(ALONE) => self.post_singles::<N, true>(packets, stats),
+            Kind::Single => self.post_singles::<N, false>(packets, stats),
             Kind::Headed => self.post_headed(packets, stats),
             Kind::Other => 0,
         };
         // What the quick ways do not take, this one does, or says why not.
         if count == 0 { self.post_others(packets, stats) } else { Ok(()) }
+    }
+
+    /// Requests that a device, which inserts tags or does not, carries out on headers only.
+    pub(super) fn in_header(vlan_insert: bool) -> OlFlags {
+        if vlan_insert { OlFlags::TX_TSO } else { ALONE }
     }
 
     /// How a packet is sent, as a rule: one that the quick way refuses goes the way of
@@ -142,11 +152,10 @@ impl Requests {
     }
 
     /// Posts one request for the packets at the front, as many as it holds: single segments with
-    /// like flags. Those up to `inline_bytes` are copied; but where it is told that all are
-    /// `SIMPLE` and longer, it stops at the first that is not. Source: reference 6.3, "Enhanced
-    /// multi-packet WQE".
+    /// like flags, all `SIMPLE` or of any kind. Those up to `inline_bytes` are copied, if the queue
+    /// `COPIES`. Source: reference 6.3, "Enhanced multi-packet WQE".
     #[inline(never)]
-    fn post_many<const N: usize, const SIMPLE: bool>(
+    fn post_many<const N: usize, const SIMPLE: bool, const COPIES: bool>(
         &mut self,
         packets: &mut HandOver<'_, N>,
         stats: &mut TxStats,
@@ -157,34 +166,36 @@ impl Requests {
         let mut left = room.min(MAX_DS - HEADER_DS);
         let mut wqe = self.ring.begin();
         let eth = wqe.unit();
-        let (lkey_be, va_to_iova) = (self.lkey_be, self.va_to_iova);
+        let (lkey_be, va_to_iova, inline_bytes) =
+            (self.lkey_be, self.va_to_iova, self.inline_bytes);
         let mut bytes = 0;
         let count = packets.take_while(left as usize, |packet| {
             let len = packet.data_len();
-            if SIMPLE {
-                if !packet.is_simple() || !is_alike(&packet) || len == 0 {
+            let fits = if SIMPLE { packet.is_simple() } else { packet.nb_segs() == 1 };
+            if !fits || !is_alike(&packet) || len == 0 {
+                return false;
+            }
+            if COPIES {
+                // Foreign memory is never read by the processor.
+                let data = packet.segments().next().filter(|first| !first.is_foreign());
+                let data = data.filter(|_| len <= inline_bytes);
+                let units = if data.is_some() { inline_units(len) } else { 1 };
+                if units > left {
                     return false;
                 }
+                left -= units;
+                if let Some(data) = data {
+                    wqe.inline_one(data.data());
+                    bytes += len;
+                    return true;
+                }
+            }
+            if SIMPLE {
                 let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
                 wqe.data(len as u32, lkey_be, addr);
-                bytes += len;
-                return true;
+            } else {
+                self.gather(&mut wqe, &packet);
             }
-            if self.kind(&packet) != Kind::Shared || !is_alike(&packet) {
-                return false;
-            }
-            // Foreign memory is never read by the processor.
-            let data = packet.segments().next().filter(|first| !first.is_foreign());
-            let data = data.filter(|_| len <= self.inline_bytes);
-            let units = if data.is_some() { inline_units(len) } else { 1 };
-            if units > left {
-                return false;
-            }
-            match data {
-                Some(data) => wqe.inline_one(data.data()),
-                None => self.gather(&mut wqe, &packet),
-            }
-            left -= units;
             bytes += len;
             true
         });
@@ -198,36 +209,33 @@ impl Requests {
         count
     }
 
-    /// Posts a request of one block for each simple packet at the front, as long as they want a tag
-    /// or none as the first does.
+    /// Posts a request of one block for each simple packet at the front, with a tag to insert if
+    /// they are `TAGGED`.
     #[inline(never)]
-    fn post_singles<const N: usize>(
+    fn post_singles<const N: usize, const TAGGED: bool>(
         &mut self,
         packets: &mut HandOver<'_, N>,
         stats: &mut TxStats,
     ) -> usize {
-        let Some(alone) = packets.peek().map(|first| first.flags() & ALONE) else { return 0 };
-        let (lkey_be, va_to_iova) = (self.lkey_be, self.va_to_iova);
-        let (ring, blocks, inline_bytes) = (&self.ring, self.ring.blocks(), self.inline_bytes);
-        let (mut pi, mut bytes, mut last) = (ring.pi, 0, None);
-        let count = packets.take_while(ring.free_blocks() as usize, |packet| {
+        let alone = if TAGGED { OlFlags::TX_VLAN_INSERT } else { OlFlags::empty() };
+        let (lkey_be, va_to_iova, inline_bytes) =
+            (self.lkey_be, self.va_to_iova, self.inline_bytes);
+        let mut run = self.ring.run_of_blocks(Opcode::SEND, HEADER_DS + 1);
+        let mut bytes = 0;
+        let count = packets.take_while(self.ring.free_blocks() as usize, |packet| {
             let (flags, len) = (packet.flags(), packet.data_len());
             if !packet.is_simple() || flags & ALONE != alone || len <= inline_bytes {
                 return false;
             }
-            let tag = if alone.is_empty() { 0 } else { insert_vlan(packet.vlan_tci()) };
-            let block = blocks.at(pi as u32);
+            let block = run.begin();
+            let tag = if TAGGED { insert_vlan(packet.vlan_tci()) } else { 0 };
             put_eth(block.part::<DS_BYTES, DS_BYTES>(), checksums(flags), tag);
             let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
             put_data(block.part::<{ 2 * DS_BYTES }, DS_BYTES>(), len as u32, lkey_be, addr);
-            last = Some(ring.written((block, pi), Control::new(Opcode::SEND), HEADER_DS + 1, 1));
-            pi += 1;
             bytes += len;
             true
         });
-        if let Some(last) = last {
-            self.ring.post(last);
-        }
+        self.ring.post_blocks(count as u32);
         stats.packets += count as u64;
         stats.bytes += bytes as u64;
         count
@@ -243,18 +251,21 @@ impl Requests {
     ) -> usize {
         let mut bytes = 0;
         let count = packets.take_while(usize::MAX, |packet| {
-            if self.kind(&packet) != Kind::Headed {
+            let alone = packet.flags() & ALONE;
+            let is_large = alone == OlFlags::TX_TSO;
+            if !packet.is_simple() || !(is_large || (alone.is_empty() && self.min_inline != 0)) {
                 return false;
             }
             let (mut headers, mut word) = (self.min_inline, checksums(packet.flags()));
             let mut opcode = Opcode::SEND;
-            if packet.wants(OlFlags::TX_TSO) {
+            if is_large {
                 let Some(large) = self.large(&packet) else { return false };
                 ((headers, word), opcode) = (large, Opcode::LSO);
             }
             let len = packet.data_len();
             let Some(first) = packet.segments().next() else { return false };
-            if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES {
+            let is_copied = !is_large && len <= self.inline_bytes;
+            if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES || is_copied {
                 return false;
             }
             let ds = HEADER_DS + header_units(headers) + 1;
@@ -303,10 +314,10 @@ impl Requests {
         let (mut refusal, mut bytes) = (Ok(()), 0);
         let count = packets.take_while(usize::MAX, |packet| {
             // The first may have been refused by a quicker way.
-            if bytes != 0 && self.kind(&packet) != Kind::Other {
+            if bytes != 0 && (packet.is_simple() || packet.nb_segs() == 1) {
                 return false;
             }
-            refusal = self.post_one(&packet);
+            refusal = self.post_one(packet);
             if refusal.is_ok() {
                 bytes += packet.pkt_len();
             }
@@ -319,20 +330,17 @@ impl Requests {
 
     /// Posts a request for one packet.
     #[inline(always)]
-    fn post_one(&mut self, packet: &Packet<'_>) -> Result<(), Refusal> {
-        let inserts = packet.wants(OlFlags::TX_VLAN_INSERT);
-        let has_header = self.min_inline != 0
-            || packet.pkt_len() <= self.inline_bytes
-            || packet.wants(OlFlags::TX_TSO)
-            || (inserts && !self.vlan_insert);
-        if has_header {
+    fn post_one(&mut self, packet: Packet<'_>) -> Result<(), Refusal> {
+        let has_header = self.min_inline != 0 || packet.pkt_len() <= self.inline_bytes;
+        if has_header || packet.wants(self.in_header) {
             return self.post_with_header(packet);
         }
+        let inserts = packet.wants(OlFlags::TX_VLAN_INSERT);
         self.make_room(HEADER_DS as usize + packet.nb_segs())?;
         let mut wqe = self.ring.begin();
         let tag = if inserts { insert_vlan(packet.vlan_tci()) } else { 0 };
         put_eth(wqe.unit(), checksums(packet.flags()), tag);
-        self.gather(&mut wqe, packet);
+        self.gather(&mut wqe, &packet);
         let ds = wqe.ds();
         self.ring.close(Control::new(Opcode::SEND), ds, blocks_of(ds));
         Ok(())
@@ -352,12 +360,12 @@ impl Requests {
 
     /// Posts a request that holds headers of the packet, or all of it.
     #[inline(never)]
-    fn post_with_header(&mut self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    fn post_with_header(&mut self, packet: Packet<'_>) -> Result<(), Refusal> {
         let (flags, len) = (packet.flags(), packet.pkt_len());
         let (mut opcode, mut flags_mss) = (Opcode::SEND, checksums(flags));
         let mut skip = self.min_inline.min(len);
         if flags.contains(OlFlags::TX_TSO) {
-            (skip, flags_mss) = self.large(packet).ok_or(Refusal::Never)?;
+            (skip, flags_mss) = self.large(&packet).ok_or(Refusal::Never)?;
             opcode = Opcode::LSO;
         }
         // The device inserts a tag where no header stands.
@@ -375,7 +383,7 @@ impl Requests {
         let mut room = Header::new();
         let header = match start.get(..skip) {
             Some(header) if tag.is_none() && skip <= MAX_HEADER_BYTES => header,
-            _ => gather_header(&mut room, packet, skip, tag).ok_or(Refusal::Never)?,
+            _ => gather_header(&mut room, &packet, skip, tag).ok_or(Refusal::Never)?,
         };
         // A header of one byte is none.
         if header.len() == 1 || len == 0 {
@@ -400,9 +408,9 @@ impl Requests {
         if is_copied && start.len() == len && skip != len {
             wqe.inline_one(&start[skip..]);
         } else if is_copied && skip != len {
-            wqe.inline(len - skip, parts(packet, skip).map(|part| part.data()));
+            wqe.inline(len - skip, parts(&packet, skip).map(|part| part.data()));
         } else {
-            for Part { segment, skipped } in parts(packet, skip) {
+            for Part { segment, skipped } in parts(&packet, skip) {
                 let (lkey_be, addr) = self.place(&segment);
                 wqe.data((segment.data_len() - skipped) as u32, lkey_be, addr + skipped as u64);
             }

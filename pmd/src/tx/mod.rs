@@ -231,6 +231,7 @@ impl TxQueue {
             inline_bytes: config.inline_bytes.into(),
             min_inline: limits.min_inline_bytes.into(),
             vlan_insert: limits.vlan_insert,
+            in_header: Requests::in_header(limits.vlan_insert),
             max_tso_bytes: limits.max_tso_bytes as usize,
             va_to_iova: keys.va_to_iova,
             lkey_be: keys.lkey_be,

@@ -27,7 +27,7 @@ use ferrocx_prm::wqe::{
 };
 
 pub use recv::{RecvRing, RqAttr};
-pub use send::{SendRing, SqAttr, Written};
+pub use send::{RunOfBlocks, SendRing, SqAttr, Written};
 pub use shared::SharedRing;
 
 /// A unit of a work request: segments are made of these.

@@ -7,7 +7,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
 use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
 use ferrocx_prm::wqe::{
-    BASIC_BLOCK_BYTES, CE_ALWAYS, Ctrl, DS_BYTES, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES,
+    BASIC_BLOCK_BYTES, CE_ALWAYS, Ctrl, DS_BYTES, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES, Opcode,
 };
 
 use super::{Block, Control, Wqe, put_control};
@@ -40,6 +40,29 @@ pub struct SqAttr<'a> {
 pub struct Written {
     last: u64,
     end: u64,
+}
+
+/// Requests of one block each that are being written, see [`SendRing::run_of_blocks`].
+#[derive(Debug)]
+pub struct RunOfBlocks<'r> {
+    view: RingView<'r, BASIC_BLOCK_BYTES>,
+    /// The first two words of all control segments, but for the index.
+    words: u64,
+    at: u32,
+}
+
+impl<'r> RunOfBlocks<'r> {
+    /// Writes the control segment of the next request; the caller, who made sure of the block,
+    /// writes the rest.
+    #[inline(always)]
+    pub fn begin(&mut self) -> Block<'r> {
+        let block = self.view.at(self.at);
+        let words = self.words | u64::from(Ctrl::WQE_INDEX.of(self.at)) << 32;
+        block.store_be64::<{ Ctrl::OPCODE.offset }>(words);
+        block.store_raw64::<{ Ctrl::CE.offset }>(0);
+        self.at = self.at.wrapping_add(1);
+        block
+    }
 }
 
 /// The ring of a send queue, of Ethernet or of a queue pair.
@@ -170,12 +193,26 @@ impl SendRing {
         self.blocks.at((self.pi as u32).wrapping_add(ahead))
     }
 
-    /// The blocks of the ring, by position modulo 2^32: for a run of requests that are counted at
-    /// its end, see [`SendRing::written`].
+    /// Starts a run of requests of `ds` units and one block each, without immediate data, fence
+    /// and completion. They are counted by [`SendRing::post_blocks`].
     #[inline(always)]
     #[must_use]
-    pub fn blocks(&self) -> RingView<'_, BASIC_BLOCK_BYTES> {
-        self.blocks.view()
+    pub fn run_of_blocks(&self, opcode: Opcode, ds: u32) -> RunOfBlocks<'_> {
+        RunOfBlocks {
+            view: self.blocks.view(),
+            words: u64::from(opcode.0) << 32 | u64::from(Ctrl::QPN.of(self.number) | ds),
+            at: self.pi as u32,
+        }
+    }
+
+    /// Moves past the `count` requests that a [`RunOfBlocks`] wrote.
+    #[inline(always)]
+    pub fn post_blocks(&mut self, count: u32) {
+        if count != 0 {
+            self.pi += u64::from(count);
+            let last = self.blocks.at((self.pi as u32).wrapping_sub(1));
+            self.last = last.load_raw64::<{ Ctrl::OPCODE.offset }>();
+        }
     }
 
     /// Writes the control segment of a request of `ds` units and so many blocks, and moves past it.
