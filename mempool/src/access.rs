@@ -1,36 +1,31 @@
-//! Byte and word access to memory that a device, or the software device on another thread, may
-//! read or write at the same moment.
+//! Byte access to memory that a device, or the software device on another thread, may read or
+//! write at the same moment.
 //!
-//! Plain loads and stores would be data races. Everything here is an atomic access: words of eight
-//! bytes where the device address is aligned, single bytes at the edges, both relaxed. Order comes
-//! from the acquire and release variants of [`crate::Region`], and from the barriers of the bus.
-//!
-//! Rust's memory model calls two *unordered* accesses of different width to the same bytes
-//! undefined, as C++ does; on every processor that this library runs on they behave as on a bus:
-//! each of the narrower units is read old or new. A well-formed protocol has none, since a
-//! descriptor is read only after its owner bit was read with acquire.
+//! Plain loads and stores would be data races. Everything here is a relaxed atomic access to single
+//! bytes, whatever the alignment: Rust's memory model calls unordered accesses of different widths
+//! to the same bytes undefined, and whoever may call these from safe code chooses where copies
+//! begin and end. Order comes from the acquire and release variants of [`crate::Region`], and from
+//! the barriers of the bus. Words of descriptors, whose protocol orders them, are the bus's.
 #![expect(unsafe_code, reason = "atomic views of raw device memory")]
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Copies `src` to `dst`.
 ///
 /// # Safety
 /// `dst` is valid for writes of `src.len()` bytes for the whole call, and all other accesses to
-/// those bytes meanwhile are atomic (or a device's).
+/// those bytes meanwhile are atomic accesses to bytes (or a device's).
 pub(crate) unsafe fn copy_in(dst: *mut u8, src: &[u8]) {
-    let head = dst.align_offset(8).min(src.len());
-    let (first, rest) = src.split_at(head);
-    let (words, last) = rest.as_chunks::<8>();
-    // SAFETY: the three parts cover exactly `src.len()` bytes from `dst`; the middle one starts
-    // at a multiple of 8, since `head` is either that distance or the whole of `src`.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise for `dst`; `src` is only read, and nobody writes it.
     unsafe {
-        store_bytes(dst, first);
-        let mid = dst.add(head);
-        for (i, word) in words.iter().enumerate() {
-            AtomicU64::from_ptr(mid.add(8 * i).cast()).store(u64::from_ne_bytes(*word), Relaxed);
-        }
-        store_bytes(mid.add(8 * words.len()), last);
+        move_bytes(src.as_ptr(), dst, src.len());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    for (at, byte) in src.iter().enumerate() {
+        // SAFETY: `at < src.len()`; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(dst.add(at)).store(*byte, Relaxed) };
     }
 }
 
@@ -38,29 +33,27 @@ pub(crate) unsafe fn copy_in(dst: *mut u8, src: &[u8]) {
 ///
 /// # Safety
 /// `src` is valid for reads and writes (an atomic load asks for both) of `dst.len()` bytes for the
-/// whole call, and all other accesses to those bytes meanwhile are atomic (or a device's).
+/// whole call, and all other accesses to those bytes meanwhile are atomic accesses to bytes (or a
+/// device's).
 pub(crate) unsafe fn copy_out(src: *mut u8, dst: &mut [u8]) {
-    let head = src.align_offset(8).min(dst.len());
-    let (first, rest) = dst.split_at_mut(head);
-    let (words, last) = rest.as_chunks_mut::<8>();
-    // SAFETY: as in `copy_in`.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise for `src`; nobody else sees `dst`.
     unsafe {
-        load_bytes(src, first);
-        let mid = src.add(head);
-        for (i, word) in words.iter_mut().enumerate() {
-            *word = AtomicU64::from_ptr(mid.add(8 * i).cast()).load(Relaxed).to_ne_bytes();
-        }
-        load_bytes(mid.add(8 * words.len()), last);
+        move_bytes(src, dst.as_mut_ptr(), dst.len());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    for (at, byte) in dst.iter_mut().enumerate() {
+        // SAFETY: `at < dst.len()`; a byte is always aligned.
+        *byte = unsafe { AtomicU8::from_ptr(src.add(at)).load(Relaxed) };
     }
 }
 
 /// Writes `byte` to `len` bytes from `dst`.
 ///
 /// # Safety
-/// `dst` is valid for writes of `len` bytes for the whole call, and all other accesses to those
-/// bytes meanwhile are atomic (or a device's).
+/// As for [`copy_in`], with `len` bytes.
 pub(crate) unsafe fn fill(dst: *mut u8, len: usize, byte: u8) {
-    let pattern = [byte; 64];
+    let pattern = [byte; 1024];
     let mut done = 0;
     while done < len {
         let n = pattern.len().min(len - done);
@@ -70,20 +63,24 @@ pub(crate) unsafe fn fill(dst: *mut u8, len: usize, byte: u8) {
     }
 }
 
+/// Copies byte by byte.
+///
 /// # Safety
-/// The caller promises what [`copy_in`] asks for.
-unsafe fn store_bytes(dst: *mut u8, src: &[u8]) {
-    for (i, byte) in src.iter().enumerate() {
-        // SAFETY: `i < src.len()`; a byte is always aligned.
-        unsafe { AtomicU8::from_ptr(dst.add(i)).store(*byte, Relaxed) };
-    }
-}
-
-/// # Safety
-/// The caller promises what [`copy_out`] asks for.
-unsafe fn load_bytes(src: *mut u8, dst: &mut [u8]) {
-    for (i, byte) in dst.iter_mut().enumerate() {
-        // SAFETY: `i < dst.len()`; a byte is always aligned.
-        *byte = unsafe { AtomicU8::from_ptr(src.add(i)).load(Relaxed) };
+/// Both ranges are valid for `len` bytes, do not overlap, and all other accesses to them meanwhile
+/// are atomic accesses to bytes (or a device's).
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn move_bytes(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: the instruction does what a loop of relaxed atomic accesses to bytes does: it reads
+    // and writes each byte once. It may take several at a time, which nobody can tell who reads
+    // and writes single bytes. The direction flag is clear, as it is in every function; the stack
+    // is not touched.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") src => _,
+            inout("rdi") dst => _,
+            options(nostack, preserves_flags),
+        );
     }
 }

@@ -170,8 +170,8 @@ pub enum AccessError {
     /// The range does not lie inside the region.
     #[error("range outside the region")]
     OutOfRange,
-    /// A word access at an offset that is not a multiple of the word's size.
-    #[error("word access not naturally aligned")]
+    /// The offset is not a multiple of what the access needs.
+    #[error("offset not aligned as the access needs")]
     Misaligned,
     /// A pool lies over the region: its packets may be borrowed, and would change under their
     /// readers.

@@ -8,7 +8,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
@@ -23,8 +23,8 @@ use crate::{
 /// [foreign](Backing::Foreign).
 ///
 /// A device may write to it at any moment, so it is never seen as a slice. The methods here copy
-/// bytes and words with atomic accesses, and check every range. Relaxed unless the name says
-/// `acquire` or `release`; `be` words are big-endian in memory and host order in the argument.
+/// bytes with atomic accesses to bytes, and check every range. Relaxed unless the name says
+/// `acquire` or `release`. Words are the bus's, for buffers of its own.
 ///
 /// Buffers of a [`crate::Pool`] lie in a region too, and an [`crate::Mbuf`] gives out slices of
 /// them. So a region serves pools or copying, not both: copying is refused
@@ -157,7 +157,7 @@ impl Region {
     /// [`AccessError::OutOfRange`], [`AccessError::Pooled`].
     #[inline]
     pub fn copy_in(&self, offset: usize, src: &[u8]) -> Result<(), AccessError> {
-        let ptr = self.check(offset, src.len(), 1)?;
+        let ptr = self.check(offset, src.len())?;
         // SAFETY: `check` proved the range; the mapping lives as long as `self`.
         unsafe { access::copy_in(ptr, src) };
         Ok(())
@@ -169,7 +169,7 @@ impl Region {
     /// [`AccessError::OutOfRange`], [`AccessError::Pooled`]; `dst` is then untouched.
     #[inline]
     pub fn copy_out(&self, offset: usize, dst: &mut [u8]) -> Result<(), AccessError> {
-        let ptr = self.check(offset, dst.len(), 1)?;
+        let ptr = self.check(offset, dst.len())?;
         // SAFETY: as in `copy_in`.
         unsafe { access::copy_out(ptr, dst) };
         Ok(())
@@ -180,7 +180,7 @@ impl Region {
     /// # Errors
     /// [`AccessError::OutOfRange`], [`AccessError::Pooled`].
     pub fn fill(&self, offset: usize, len_bytes: usize, byte: u8) -> Result<(), AccessError> {
-        let ptr = self.check(offset, len_bytes, 1)?;
+        let ptr = self.check(offset, len_bytes)?;
         // SAFETY: as in `copy_in`.
         unsafe { access::fill(ptr, len_bytes, byte) };
         Ok(())
@@ -206,27 +206,14 @@ impl Region {
     }
 
     fn atomic_u8(&self, offset: usize) -> Result<&AtomicU8, AccessError> {
-        let ptr = self.check(offset, 1, 1)?;
+        let ptr = self.check(offset, 1)?;
         // SAFETY: in range (`check`) and only accessed atomically (type docs).
         Ok(unsafe { AtomicU8::from_ptr(ptr) })
     }
 
-    fn atomic_u32(&self, offset: usize) -> Result<&AtomicU32, AccessError> {
-        let ptr = self.check(offset, 4, 4)?;
-        // SAFETY: in range and aligned (`check`); only accessed atomically (type docs).
-        Ok(unsafe { AtomicU32::from_ptr(ptr.cast()) })
-    }
-
-    fn atomic_u64(&self, offset: usize) -> Result<&AtomicU64, AccessError> {
-        let ptr = self.check(offset, 8, 8)?;
-        // SAFETY: in range and aligned (`check`); only accessed atomically (type docs).
-        Ok(unsafe { AtomicU64::from_ptr(ptr.cast()) })
-    }
-
-    /// The address of a range that lies inside the region and is aligned to `align`, a power of
-    /// two not above the page size.
+    /// The address of a range that lies inside the region.
     #[inline]
-    fn check(&self, offset: usize, len: usize, align: usize) -> Result<*mut u8, AccessError> {
+    fn check(&self, offset: usize, len: usize) -> Result<*mut u8, AccessError> {
         // Relaxed: nothing is read that was written before the flag was set.
         if !self.is_copied.load(Ordering::Relaxed) {
             self.begin_copying()?;
@@ -234,10 +221,6 @@ impl Region {
         match offset.checked_add(len) {
             Some(end) if end <= self.len_bytes() => {}
             _ => return Err(AccessError::OutOfRange),
-        }
-        // The base is page-aligned, so the offset alone decides.
-        if offset & (align - 1) != 0 {
-            return Err(AccessError::Misaligned);
         }
         // SAFETY: `offset <= len_bytes`, so the result is inside the mapping or one past its end.
         Ok(unsafe { self.as_ptr().add(offset) })
@@ -291,56 +274,6 @@ impl Region {
     pub(crate) fn unclaim(&self, range: &Range<usize>) {
         self.claims().pools.retain(|c| c != range);
     }
-}
-
-macro_rules! words {
-    ($($word:ident, $atomic:ident, $load:ident, $load_acquire:ident, $store:ident,
-       $store_release:ident;)*) => {
-        impl Region {$(
-            /// Reads a big-endian word, relaxed.
-            ///
-            /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
-            #[inline]
-            pub fn $load(&self, offset: usize) -> Result<$word, AccessError> {
-                Ok($word::from_be(self.$atomic(offset)?.load(Ordering::Relaxed)))
-            }
-
-            /// Reads a big-endian word, then orders all later accesses after it.
-            ///
-            /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
-            #[inline]
-            pub fn $load_acquire(&self, offset: usize) -> Result<$word, AccessError> {
-                Ok($word::from_be(self.$atomic(offset)?.load(Ordering::Acquire)))
-            }
-
-            /// Writes a big-endian word, relaxed.
-            ///
-            /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
-            #[inline]
-            pub fn $store(&self, offset: usize, value: $word) -> Result<(), AccessError> {
-                self.$atomic(offset)?.store(value.to_be(), Ordering::Relaxed);
-                Ok(())
-            }
-
-            /// Orders all earlier accesses before it, then writes a big-endian word.
-            ///
-            /// # Errors
-            /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`], [`AccessError::Pooled`].
-            #[inline]
-            pub fn $store_release(&self, offset: usize, value: $word) -> Result<(), AccessError> {
-                self.$atomic(offset)?.store(value.to_be(), Ordering::Release);
-                Ok(())
-            }
-        )*}
-    };
-}
-
-words! {
-    u32, atomic_u32, load_be32, load_acquire_be32, store_be32, store_release_be32;
-    u64, atomic_u64, load_be64, load_acquire_be64, store_be64, store_release_be64;
 }
 
 impl fmt::Debug for Region {

@@ -64,23 +64,25 @@ fn fill_writes_its_range_only() {
     }
 }
 
+/// Miri refuses unordered accesses of different widths to the same bytes, which safe code could
+/// make when aligned parts of a copy went by words.
 #[test]
-fn words_are_big_endian_in_memory() {
+fn unordered_copies_of_any_alignment_and_bytes_are_defined() {
     let region = heap(4096);
-    region.store_be32(4, 0x0102_0304).unwrap();
-    region.store_be64(8, 0x0506_0708_090a_0b0c).unwrap();
-    region.store_release_u8(16, 0x0d).unwrap();
-    let mut bytes = [0; 17];
+    let rounds = if cfg!(miri) { 8 } else { 20_000 };
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..rounds).for_each(|_| region.copy_in(0, &[1; 24]).unwrap()));
+        scope.spawn(|| (0..rounds).for_each(|_| region.copy_in(3, &[2; 11]).unwrap()));
+        scope.spawn(|| (0..rounds).for_each(|_| region.store_release_u8(9, 3).unwrap()));
+        for _ in 0..rounds {
+            let mut seen = [0; 9];
+            region.copy_out(8, &mut seen).unwrap();
+            assert!(seen.iter().all(|byte| *byte <= 3) && seen[8] <= 1, "{seen:?}");
+        }
+    });
+    let mut bytes = [0; 24];
     region.copy_out(0, &mut bytes).unwrap();
-    assert_eq!(bytes, [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
-    assert_eq!(region.load_be32(4), Ok(0x0102_0304));
-    assert_eq!(region.load_acquire_be32(8), Ok(0x0506_0708));
-    assert_eq!(region.load_be64(8), Ok(0x0506_0708_090a_0b0c));
-    assert_eq!(region.load_acquire_u8(16), Ok(0x0d));
-    region.store_release_be32(0, 0xdead_beef).unwrap();
-    assert_eq!(region.load_acquire_be64(0), Ok(0xdead_beef_0102_0304));
-    region.store_release_be64(0, 1).unwrap();
-    assert_eq!(region.load_be64(0), Ok(1));
+    assert!(bytes.iter().all(|byte| (1..=3).contains(byte)), "{bytes:?}");
 }
 
 #[test]
@@ -93,28 +95,8 @@ fn the_last_bytes_are_reachable_and_the_next_are_not() {
     assert_eq!(region.copy_out(usize::MAX, &mut [0; 2]), Err(AccessError::OutOfRange));
     assert_eq!(region.fill(0, 4097, 0), Err(AccessError::OutOfRange));
     assert_eq!(region.fill(0, 4096, 0), Ok(()));
-    assert_eq!(region.load_be32(4092), Ok(0));
-    assert_eq!(region.load_be32(4096), Err(AccessError::OutOfRange));
-    assert_eq!(region.load_be32(4090), Err(AccessError::Misaligned));
-    assert_eq!(region.store_be64(4, 0), Err(AccessError::Misaligned));
+    assert_eq!(region.load_acquire_u8(4095), Ok(0));
     assert_eq!(region.load_acquire_u8(4096), Err(AccessError::OutOfRange));
-}
-
-#[test]
-fn two_threads_may_copy_the_same_bytes() {
-    let region = heap(4096);
-    let rounds = if cfg!(miri) { 20 } else { 20_000 };
-    std::thread::scope(|scope| {
-        scope.spawn(|| (0..rounds).for_each(|i| region.copy_in(0, &[i as u8; 64]).unwrap()));
-        scope.spawn(|| {
-            let mut seen = [0; 64];
-            for _ in 0..rounds {
-                region.copy_out(0, &mut seen).unwrap();
-                // Words are not torn.
-                assert!(seen.as_chunks::<8>().0.iter().all(|w| w.iter().all(|b| *b == w[0])));
-            }
-        });
-    });
 }
 
 #[test]
@@ -153,12 +135,10 @@ fn a_region_is_copied_or_borrowed_and_never_both() {
         assert_eq!(region.fill(offset, 1, 1), Err(AccessError::Pooled));
         assert_eq!(region.load_acquire_u8(offset), Err(AccessError::Pooled));
         assert_eq!(region.store_release_u8(offset, 1), Err(AccessError::Pooled));
-        assert_eq!(region.load_be32(offset), Err(AccessError::Pooled));
-        assert_eq!(region.store_release_be64(offset, 1), Err(AccessError::Pooled));
     }
     assert_eq!(byte, [0xa5]);
     region.unclaim(&(0..64));
-    assert_eq!(region.load_be64(0), Ok(0), "nothing was written");
+    assert_eq!(region.load_acquire_u8(0), Ok(0), "nothing was written");
     assert!(!region.claim(0..64), "copied from");
     assert!(region.use_raw().is_ok());
 }

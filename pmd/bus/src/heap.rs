@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ferrocx_mempool::RawUse;
+
 use crate::dma::DmaMapping;
 use crate::{BusError, bytes};
 
@@ -33,12 +35,19 @@ struct HeapInner {
 #[derive(Debug)]
 struct Arena {
     mapping: Arc<DmaMapping>,
+    /// Buffers are written while pools would lend the same bytes.
+    _use: RawUse,
     /// Free runs as (offset, length) in bytes: ascending, disjoint, never adjacent.
     free: Vec<(usize, usize)>,
 }
 
 impl DmaHeap {
     /// Makes a heap over `mapping`; more can be added with [`DmaHeap::grow`].
+    ///
+    /// # Panics
+    ///
+    /// When a pool lies over the mapping's region; while the heap or a buffer of it lives, none can
+    /// be made there.
     #[must_use]
     pub fn new(mapping: Arc<DmaMapping>) -> Self {
         let heap = Self { inner: Arc::new(HeapInner { state: Mutex::new(Vec::new()) }) };
@@ -47,10 +56,15 @@ impl DmaHeap {
     }
 
     /// Adds a mapping.
+    ///
+    /// # Panics
+    ///
+    /// As [`DmaHeap::new`].
     pub fn grow(&self, mapping: Arc<DmaMapping>) {
+        let raw = mapping.region().use_raw().expect("no pool lies over the memory of a heap");
         let len = mapping.len_bytes() / UNIT_BYTES * UNIT_BYTES;
         let free = if len == 0 { Vec::new() } else { vec![(0, len)] };
-        self.inner.lock().push(Arena { mapping, free });
+        self.inner.lock().push(Arena { mapping, _use: raw, free });
     }
 
     /// Bytes that are handed out.

@@ -1,11 +1,11 @@
 //! The in-process transport, both halves in one test.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ferrocx_bus::local::{self, DeviceSide, DmaFaultCause, LocalConfig, LocalTransport};
 use ferrocx_bus::{BusError, DmaAccess, DmaBuf, DmaHeap, DmaWord, Ring, Transport};
-use ferrocx_mempool::{Region, RegionConfig};
+use ferrocx_mempool::{Pool, PoolConfig, Region, RegionConfig};
 
 fn pair(seed: u64) -> (Arc<LocalTransport>, DeviceSide) {
     local::pair(LocalConfig { bar_len_bytes: 64 << 10, seed, ..LocalConfig::default() })
@@ -370,6 +370,65 @@ fn mapping_count_is_limited() {
     assert!(dma.map(region(4096), DmaAccess::Read).is_ok());
 }
 
+/// A sparse file of any length costs its owner nothing.
+fn sparse(len_bytes: u64) -> std::fs::File {
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(len_bytes).expect("sparse");
+    file
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
+fn mapped_bytes_are_limited() {
+    const LIMIT: u64 = 1 << 30;
+    let config =
+        LocalConfig { bar_len_bytes: 64 << 10, max_mapped_bytes: LIMIT, ..LocalConfig::default() };
+    let (_driver, device) = local::pair(config).expect("valid");
+    let map = |iova, len_bytes| {
+        device.dma_map_fd(iova, sparse(len_bytes), 0, len_bytes, DmaAccess::ReadWrite)
+    };
+    map(1 << 40, LIMIT - 4096).expect("within");
+    let refused = map(2 << 40, 8192);
+    assert!(matches!(refused, Err(BusError::OutOfRange { max: LIMIT, .. })), "{refused:?}");
+    map(2 << 40, 4096).expect("the rest");
+    device.dma_unmap(1 << 40, LIMIT - 4096).expect("mapped");
+    map(3 << 40, 8192).expect("given back");
+}
+
+/// Memory and I/O addresses begin at the same place of a page, or an aligned word would not be.
+#[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
+fn a_file_is_mapped_from_a_page_boundary_only() {
+    let (_driver, device) = pair(1);
+    for offset in [1, 4, 2048, 4095, 4097] {
+        let refused =
+            device.dma_map_fd(1 << 40, sparse(16_384), offset, 4096, DmaAccess::ReadWrite);
+        let is_refused =
+            matches!(refused, Err(BusError::OutOfRange { value, .. }) if value == offset);
+        assert!(is_refused, "{offset}: {refused:?}");
+    }
+    device.dma_map_fd(1 << 40, sparse(16_384), 8192, 4096, DmaAccess::ReadWrite).expect("a page");
+    device.memory().write_be64((1 << 40) + 8, 1).expect("mapped");
+}
+
+#[test]
+fn a_heap_and_a_pool_share_no_memory() {
+    let (driver, _device) = pair(1);
+    let shared = region(1 << 20);
+    let heap = DmaHeap::new(driver.dma().map(Arc::clone(&shared), DmaAccess::ReadWrite).unwrap());
+    let buf = heap.alloc(64, 64).expect("room");
+    let config = PoolConfig { count: 8, ..PoolConfig::default() };
+    let pool = || Pool::with_region(&config, &shared, 0);
+    assert!(pool().is_err(), "a heap lies there");
+    drop(heap);
+    assert!(pool().is_err(), "a buffer of it lives");
+    drop(buf);
+    let _pool = pool().expect("nobody uses it");
+    let mapping = driver.dma().map(Arc::clone(&shared), DmaAccess::ReadWrite).expect("mapped");
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| DmaHeap::new(mapping)));
+    assert!(refused.is_err(), "a pool lies there");
+}
+
 #[test]
 fn bad_configurations_are_refused() {
     for (bar_len_bytes, vectors) in
@@ -518,8 +577,9 @@ fn nothing_reaches_memory_after_unmap() {
     let (driver, device) = pair(13);
     let stop = Arc::new(AtomicBool::new(false));
     let (send, receive) = std::sync::mpsc::channel::<u64>();
+    let reached_iova = Arc::new(AtomicU64::new(0));
     let writer = {
-        let stop = Arc::clone(&stop);
+        let (stop, reached) = (Arc::clone(&stop), Arc::clone(&reached_iova));
         std::thread::spawn(move || {
             let mut target = None;
             let (mut hits, mut faults) = (0_u64, 0_u64);
@@ -530,7 +590,10 @@ fn nothing_reaches_memory_after_unmap() {
                     continue;
                 };
                 match device.memory().write(iova, &[0xff; 4096]) {
-                    Ok(()) => hits += 1,
+                    Ok(()) => {
+                        hits += 1;
+                        reached.store(iova, Ordering::Relaxed);
+                    }
                     Err(_) => faults += 1,
                 }
                 if faults > 0 || cfg!(miri) {
@@ -544,7 +607,7 @@ fn nothing_reaches_memory_after_unmap() {
         let memory = region(4096);
         let mapping = driver.dma().map(Arc::clone(&memory), DmaAccess::ReadWrite).expect("mapped");
         send.send(mapping.iova()).expect("the writer lives");
-        while memory.load_acquire_be64(0).expect("in range") == 0 {
+        while reached_iova.load(Ordering::Relaxed) != mapping.iova() {
             std::thread::yield_now();
         }
         drop(mapping);

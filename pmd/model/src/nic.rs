@@ -10,8 +10,10 @@ use crate::device::log::RefusalLog;
 
 pub use crate::device::state::{Counters, Ctx, DriverInfo, HcaState, State};
 
-/// Register writes taken in one step, so that a step is bounded.
+/// Register writes taken in one step, and commands after which no more are, so that a step is
+/// bounded: a write can start as many commands as there are slots.
 const MAX_WRITES: usize = 256;
+const MAX_COMMANDS: u64 = 32;
 
 /// A software ConnectX.
 ///
@@ -51,12 +53,17 @@ impl Nic {
         let Self { side, state, registers, datapath, .. } = self;
         let mem = side.memory();
         let mut ctx = Ctx { side, mem: &mem, state, now_ns };
+        ctx.state.objects.mkeys.start_turn();
+        let commands = ctx.state.counters.commands;
         let mut busy = run_moments(&mut ctx);
         registers.tick(side, now_ns);
         for _ in 0..MAX_WRITES {
             let Some(write) = ctx.side.poll_write() else { break };
             busy = true;
             registers.write(&mut ctx, datapath, write);
+            if ctx.state.counters.commands - commands >= MAX_COMMANDS {
+                break;
+            }
         }
         busy |= registers.commands.poll(&mut ctx, datapath);
         busy |= uar::poll(&mut ctx, datapath);

@@ -1,11 +1,14 @@
-//! The thread that runs the devices: steps them while they have work, sleeps while they have none.
+//! The thread that runs a device: steps it while it has work, sleeps while it has none.
+//!
+//! Each port has one, so that what its guest makes the device do costs that port's time, and of the
+//! others' no more than the system's scheduler takes from a busy thread for another.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Something that makes progress when stepped: a model, or several joined by wires.
+/// Something that makes progress when stepped: a model.
 pub(super) trait Steppable: Send + 'static {
     /// Does what is due at `now_ns`; whether anything was.
     fn step(&mut self, now_ns: u64) -> bool;
@@ -27,6 +30,7 @@ const IDLE_TURNS: u32 = 50;
 pub(super) struct Engine {
     stop: Arc<AtomicBool>,
     running: Arc<AtomicBool>,
+    sleeps: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -34,6 +38,7 @@ pub(super) struct Engine {
 #[derive(Clone)]
 pub(super) struct Wake {
     running: Arc<AtomicBool>,
+    sleeps: Arc<AtomicBool>,
     thread: Thread,
 }
 
@@ -49,6 +54,31 @@ impl Wake {
     }
 }
 
+/// Whoever is to be woken after a busy step, once they exist: the ports that a port is joined with,
+/// whose frames may have come.
+#[derive(Clone, Default)]
+pub(super) struct Neighbours(Arc<OnceLock<Vec<Wake>>>);
+
+impl Neighbours {
+    /// Names them, once all threads have started.
+    pub(super) fn set(&self, wakes: Vec<Wake>) {
+        // A second call would be a mistake of this program, and changes nothing.
+        let _ = self.0.set(wakes);
+    }
+
+    /// Wakes those that sleep.
+    pub(super) fn wake(&self) {
+        // What was handed over is visible before the look: a thread that goes to sleep says so
+        // first and then looks once more.
+        fence(Ordering::SeqCst);
+        for wake in self.0.get().into_iter().flatten() {
+            if wake.sleeps.load(Ordering::SeqCst) {
+                wake.wake();
+            }
+        }
+    }
+}
+
 /// Clears the flag when the thread ends, however it ends.
 struct ClearOnDrop(Arc<AtomicBool>);
 
@@ -59,40 +89,56 @@ impl Drop for ClearOnDrop {
 }
 
 impl Engine {
-    /// Starts the thread.
+    /// Starts the thread; device time is the time since `start`.
     ///
     /// # Errors
     ///
     /// The system's reason for refusing a thread.
-    pub(super) fn start(mut device: impl Steppable) -> std::io::Result<Self> {
+    pub(super) fn start(
+        name: &str,
+        start: Instant,
+        device: impl Steppable,
+    ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
         let running = Arc::new(AtomicBool::new(true));
+        let sleeps = Arc::new(AtomicBool::new(false));
         let guard = ClearOnDrop(Arc::clone(&running));
-        let thread = thread::Builder::new().name("engine".into()).spawn(move || {
+        let (stopped, sleeping) = (Arc::clone(&stop), Arc::clone(&sleeps));
+        let thread = thread::Builder::new().name(format!("engine {name}")).spawn(move || {
             let _guard = guard;
-            let start = Instant::now();
-            let (mut idle_turns, mut last_work) = (0, Duration::ZERO);
-            while !stopped.load(Ordering::Acquire) {
-                let now = start.elapsed();
-                if device.step(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)) {
-                    (idle_turns, last_work) = (0, now);
-                } else if idle_turns < IDLE_TURNS {
-                    idle_turns += 1;
-                    std::hint::spin_loop();
-                } else {
-                    let is_lively = now - last_work < LIVELY;
-                    thread::park_timeout(if is_lively { SHORT_SLEEP } else { IDLE_SLEEP });
-                }
-            }
+            run(device, start, &stopped, &sleeping);
         })?;
-        Ok(Self { stop, running, thread: Some(thread) })
+        Ok(Self { stop, running, sleeps, thread: Some(thread) })
     }
 
     /// A handle for whoever gives the devices work.
     pub(super) fn wake(&self) -> Wake {
         let thread = self.thread.as_ref().expect("runs until dropped").thread().clone();
-        Wake { running: Arc::clone(&self.running), thread }
+        Wake { running: Arc::clone(&self.running), sleeps: Arc::clone(&self.sleeps), thread }
+    }
+}
+
+fn run(mut device: impl Steppable, start: Instant, stop: &AtomicBool, sleeps: &AtomicBool) {
+    let (mut idle_turns, mut last_work) = (0, Duration::ZERO);
+    while !stop.load(Ordering::Acquire) {
+        let now = start.elapsed();
+        if device.step(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)) {
+            (idle_turns, last_work) = (0, now);
+            sleeps.store(false, Ordering::SeqCst);
+            continue;
+        }
+        idle_turns += 1;
+        match idle_turns {
+            ..IDLE_TURNS => std::hint::spin_loop(),
+            // One more look after the neighbours were told, or a frame that comes now waits for the
+            // end of the sleep.
+            IDLE_TURNS => sleeps.store(true, Ordering::SeqCst),
+            _ => {
+                let is_lively = now - last_work < LIVELY;
+                thread::park_timeout(if is_lively { SHORT_SLEEP } else { IDLE_SLEEP });
+                idle_turns = IDLE_TURNS;
+            }
+        }
     }
 }
 
@@ -128,7 +174,8 @@ mod tests {
     #[test]
     fn steps_while_idle_and_stops_when_dropped() {
         let steps = Arc::new(AtomicU64::new(0));
-        let engine = Engine::start(Count(Arc::clone(&steps), 0)).expect("a thread");
+        let device = Count(Arc::clone(&steps), 0);
+        let engine = Engine::start("test", Instant::now(), device).expect("a thread");
         let wake = engine.wake();
         while steps.load(Ordering::Relaxed) < u64::from(IDLE_TURNS) + 5 {
             wake.wake();
@@ -152,9 +199,48 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_model_is_noticed() {
-        let engine = Engine::start(Defect).expect("a thread");
+        let engine = Engine::start("test", Instant::now(), Defect).expect("a thread");
         let wake = engine.wake();
         while wake.is_running() {
+            thread::yield_now();
+        }
+    }
+
+    /// A step that takes as long as a channel has nothing.
+    struct Stuck(std::sync::mpsc::Receiver<()>);
+
+    impl Steppable for Stuck {
+        fn step(&mut self, _: u64) -> bool {
+            self.0.recv().is_ok()
+        }
+    }
+
+    #[test]
+    fn a_device_that_does_not_come_back_keeps_no_other_from_its_work() {
+        let (release, wait) = std::sync::mpsc::channel();
+        let start = Instant::now();
+        let stuck = Engine::start("stuck", start, Stuck(wait)).expect("a thread");
+        let steps = Arc::new(AtomicU64::new(0));
+        let other = Engine::start("other", start, Count(Arc::clone(&steps), 0)).expect("a thread");
+        while steps.load(Ordering::Relaxed) < 1000 {
+            other.wake().wake();
+            thread::yield_now();
+        }
+        assert!(stuck.wake().is_running());
+        drop(release);
+    }
+
+    #[test]
+    fn a_neighbour_that_sleeps_is_woken() {
+        let steps = Arc::new(AtomicU64::new(0));
+        let device = Count(Arc::clone(&steps), 0);
+        let engine = Engine::start("test", Instant::now(), device).expect("a thread");
+        let neighbours = Neighbours::default();
+        neighbours.wake();
+        neighbours.set(vec![engine.wake()]);
+        let target = steps.load(Ordering::Relaxed) + 1000;
+        while steps.load(Ordering::Relaxed) < target {
+            neighbours.wake();
             thread::yield_now();
         }
     }

@@ -85,7 +85,7 @@ impl Function {
     }
 
     fn enable_vectors(&self, start: u32, fds: Vec<File>) -> io::Result<()> {
-        // A full counter would block the thread that runs every port.
+        // A full counter would block the thread that runs the device.
         for fd in &fds {
             if !is_eventfd(fd)? || !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK) {
                 return self.refuse("an interrupt that is no eventfd, or one that blocks");

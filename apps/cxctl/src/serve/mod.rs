@@ -1,8 +1,8 @@
 //! `cxctl model serve`: the software ConnectX behind vfio-user sockets.
 //!
 //! Each socket is one PCI function with one port; QEMU's `vfio-user-pci` is the client. Ports are
-//! joined by cables in memory, or lead to interfaces of the host. All run on one thread, so that
-//! their order depends on the guests only.
+//! joined by cables in memory, or lead to interfaces of the host. Each device runs on a thread of
+//! its own, so that no guest keeps another's device from its work.
 //!
 //! Every register access is a message ("trap everything"): slow, and strict, because no doorbell
 //! is lost between two looks. UAR pages are not offered for mapping. Linux rings all event queues,
@@ -22,18 +22,19 @@ mod tests;
 mod wires;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ferrocx_app_common::signal::Stop;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_model::NicConfig;
+use ferrocx_model::config::MIN_MEMORY_BYTES;
 
-use self::engine::Engine;
+use self::engine::{Engine, Neighbours};
 use self::function::{Function, Trust};
 use self::pci::{MSIX_VECTORS, PciFunction};
-use self::ports::Ports;
+use self::ports::Port;
 pub use self::wires::WireSpec;
 use self::wires::{WireOptions, Wires};
 
@@ -58,8 +59,11 @@ impl From<Identity> for ferrocx_model::Identity {
     }
 }
 
-/// Ports of one process; each is a thread and a device.
+/// Ports of one process; each is two threads and a device.
 const MAX_PORTS: usize = 16;
+
+/// The least that a model takes, in MiB.
+const MIN_MEMORY_MIB: u64 = MIN_MEMORY_BYTES >> 20;
 
 /// What to serve.
 #[derive(Debug, Args)]
@@ -84,6 +88,15 @@ pub struct Options {
     /// tell the memory of a client's other device from its RAM.
     #[arg(long, value_name = "BYTES")]
     pub watch_dma: Option<u64>,
+    /// MiB that the guest of each port can make its model hold: keys, queues, flow rules. What goes
+    /// beyond is refused as a device refuses it that has no more (EXCEED_LIM).
+    #[arg(long, value_name = "MIB", default_value_t = 256,
+          value_parser = clap::value_parser!(u64).range(MIN_MEMORY_MIB..=1 << 20))]
+    pub memory_per_function: u64,
+    /// GiB that the client of each port can map, its guest's memory in each place counted.
+    #[arg(long, value_name = "GIB", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 16))]
+    pub mapped_per_function: u64,
     /// A device without RoCE: Ethernet only.
     #[arg(long)]
     pub no_roce: bool,
@@ -104,28 +117,39 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let given = options.identities.len();
     anyhow::ensure!(given <= count, "{given} identities for {count} ports");
     let names: Vec<String> = options.sockets.iter().map(|path| port_name(path)).collect();
-    let Wires { wires, capture } = options.wires.build(&names)?;
-    let (ask, questions) = status::channel();
-    let mut ports = Ports::new(questions);
-    let max_mappings = mappings_per_port(count);
-    let mut listening = Vec::new();
+    let Wires { wires, neighbours: joined, capture } = options.wires.build(&names)?;
+    let local = LocalConfig {
+        vectors: MSIX_VECTORS,
+        max_mappings: mappings_per_port(count),
+        max_mapped_bytes: mapped_bytes_per_port(options.mapped_per_function, count),
+        ..LocalConfig::default()
+    };
+    let start = Instant::now();
+    let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
+    let (mut served, mut listening) = (Vec::new(), Vec::new());
+    let (mut sides, mut asks) = (Vec::new(), Vec::new());
     for (((path, index), name), wire) in options.sockets.iter().zip(0..).zip(names).zip(wires) {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
-        let (_driver, side) =
-            pair(LocalConfig { vectors: MSIX_VECTORS, max_mappings, ..LocalConfig::default() })?;
+        let (_driver, side) = pair(local.clone())?;
         let identity = options.identities.get(usize::from(index)).or(options.identities.last());
         let identity = ferrocx_model::Identity::from(identity.copied().unwrap_or(Identity::Cx5));
         let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
-        ports.add(name.clone(), side.clone(), port_config(identity, !options.no_roce, index), wire);
-        listening.push((name, server, side, function));
-    }
-    let sides = listening.iter().map(|(name, _, side, _)| (name.clone(), side.clone())).collect();
-    let engine = Engine::start(ports)?;
-    let wake = engine.wake();
-    let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
-    for (name, server, side, function) in listening {
+        let config = port_config(options, identity, index);
+        let neighbours = Neighbours::default();
+        let (port, ask) = Port::new(name.clone(), side.clone(), config, wire, neighbours.clone());
+        let engine = Engine::start(&name, start, port)?;
+        sides.push((name.clone(), side.clone()));
+        asks.push((ask, engine.wake()));
         let watch = options.watch_dma;
-        let function = Function::new(name.clone(), trust, watch, side, function, wake.clone());
+        let function = Function::new(name.clone(), trust, watch, side, function, engine.wake());
+        served.push(Served { name, engine, neighbours });
+        listening.push((server, function));
+    }
+    for (port, joined) in served.iter().zip(joined) {
+        port.neighbours.set(joined.into_iter().map(|at| served[at].engine.wake()).collect());
+    }
+    for (port, (server, function)) in served.iter().zip(listening) {
+        let name = port.name.clone();
         std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || socket::serve(&server, &name, function))?;
@@ -134,13 +158,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         control::listen(path, sides)?;
     }
     if let Some(path) = &options.status {
-        status::listen(path, ask, wake.clone(), capture.clone())?;
+        status::listen(path, asks, capture.clone())?;
     }
-    while !stop.is_raised() {
-        anyhow::ensure!(wake.is_running(), "the model stopped; the log says why");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    drop(engine);
+    let stopped = serve(&stop, served);
     for path in options.sockets.iter().chain(&options.status).chain(&options.control) {
         let _ = std::fs::remove_file(path);
     }
@@ -148,7 +168,29 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         capture.flush().context("the capture is incomplete")?;
         anyhow::ensure!(capture.lost() == 0, "{} frames are not captured", capture.lost());
     }
+    anyhow::ensure!(stopped.is_empty(), "models stopped: {}; the log says why", stopped.join(", "));
     Ok(())
+}
+
+/// A port at work.
+struct Served {
+    name: String,
+    engine: Engine,
+    neighbours: Neighbours,
+}
+
+/// Waits for the end: of the program, or of the last model. One that stops takes no other with it.
+/// Returns the names of those that stopped.
+fn serve(stop: &Stop, mut served: Vec<Served>) -> Vec<String> {
+    let mut stopped = Vec::new();
+    while !stop.is_raised() && !served.is_empty() {
+        std::thread::sleep(Duration::from_millis(50));
+        for port in served.extract_if(.., |port| !port.engine.wake().is_running()) {
+            tracing::error!(port = port.name, "the model stopped; its guest sees no device");
+            stopped.push(port.name);
+        }
+    }
+    stopped
 }
 
 /// Half of the mappings that the kernel grants a process, shared among the ports: a guest behind a
@@ -163,26 +205,37 @@ fn mappings_per_port(ports: usize) -> u32 {
     (granted / 2 / ports).clamp(1, LocalConfig::default().max_mappings)
 }
 
+/// What `--mapped-per-function` says, and at most half of the address space, shared by the ports.
+fn mapped_bytes_per_port(gib: u64, ports: usize) -> u64 {
+    const HALF_OF_ADDRESSES: u64 = 1 << 46;
+    (gib << 30).min(HALF_OF_ADDRESSES / ports.max(1) as u64)
+}
+
 /// A port is called as its socket is.
 fn port_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// The ports differ in the last byte of their address.
-fn port_config(identity: ferrocx_model::Identity, roce: bool, index: u8) -> NicConfig {
-    let mut config = NicConfig { identity, roce, ..NicConfig::default() };
+fn port_config(options: &Options, identity: ferrocx_model::Identity, index: u8) -> NicConfig {
+    let memory_bytes = options.memory_per_function << 20;
+    let roce = !options.no_roce;
+    let mut config = NicConfig { identity, roce, memory_bytes, ..NicConfig::default() };
     config.mac[5] = config.mac[5].wrapping_add(index);
     config
 }
 
 #[cfg(test)]
 mod limits {
-    use super::mappings_per_port;
+    use super::{mapped_bytes_per_port, mappings_per_port};
 
     #[test]
     fn ports_share_the_mappings_of_the_process() {
         assert!((1..=65_535).contains(&mappings_per_port(1)));
         assert!(mappings_per_port(16) <= mappings_per_port(1));
         assert_eq!(mappings_per_port(usize::MAX), 1);
+        assert_eq!(mapped_bytes_per_port(1024, 1), 1 << 40);
+        assert_eq!(mapped_bytes_per_port(1 << 16, 1), 1 << 46);
+        assert_eq!(mapped_bytes_per_port(1 << 16, 16), 1 << 42);
     }
 }

@@ -1,75 +1,77 @@
-//! The devices of one process as one steppable thing, and what they refuse as log lines.
+//! A device with its port's name as one steppable thing, and what it refuses as log lines.
 
 use std::sync::mpsc::Receiver;
 
 use ferrocx_bus::local::DeviceSide;
 use ferrocx_model::wire::Wire;
 use ferrocx_model::{Nic, NicConfig};
-use serde_json::Value;
 
-use super::engine::Steppable;
-use super::status::{self, Reply};
+use super::engine::{Neighbours, Steppable};
+use super::status::{self, Ask, Reply};
 
 /// Refusals of a port that are logged in one second; a guest can provoke any number.
 const LINES_PER_SECOND: u64 = 500;
 
 /// A model and the name of its port in the log.
-struct Port {
+pub(super) struct Port {
     name: String,
     nic: Nic,
+    questions: Receiver<Reply>,
+    neighbours: Neighbours,
     refusals: u64,
     /// The second in which lines were logged last, how many, and how many were not.
     second: u64,
     lines: u64,
     unsaid: u64,
+    /// Its memory was used up once, and the log says so.
+    is_short: bool,
 }
 
-/// The ports of this process.
-pub(super) struct Ports {
-    ports: Vec<Port>,
-    questions: Receiver<Reply>,
-}
-
-impl Ports {
-    /// No ports yet; `questions` asks for their status.
-    pub(super) fn new(questions: Receiver<Reply>) -> Self {
-        Self { ports: Vec::new(), questions }
-    }
-
-    /// Adds a device behind `side`; without a wire it has a carrier and no neighbour.
-    pub(super) fn add(
-        &mut self,
+impl Port {
+    /// A device behind `side`; without a wire it has a carrier and no neighbour. `questions` asks
+    /// for its status, `neighbours` are woken when it did something.
+    pub(super) fn new(
         name: String,
         side: DeviceSide,
         config: NicConfig,
         wire: Option<Box<dyn Wire>>,
-    ) {
+        neighbours: Neighbours,
+    ) -> (Self, Ask) {
         let mut nic = Nic::new(side, config);
         if let Some(wire) = wire {
             nic.datapath_mut().plug(wire);
         }
-        self.ports.push(Port { name, nic, refusals: 0, second: 0, lines: 0, unsaid: 0 });
-    }
-
-    fn status(&self) -> Value {
-        self.ports.iter().map(|port| status::of(&port.name, &port.nic)).collect()
+        let (ask, questions) = status::channel(&name);
+        let (refusals, second, lines, unsaid) = (0, 0, 0, 0);
+        let is_short = false;
+        let port =
+            Self { name, nic, questions, neighbours, refusals, second, lines, unsaid, is_short };
+        (port, ask)
     }
 }
 
-impl Steppable for Ports {
+impl Steppable for Port {
     fn step(&mut self, now_ns: u64) -> bool {
-        let mut busy = false;
-        for port in &mut self.ports {
-            busy |= port.nic.step(now_ns);
-            if port.nic.log().total() != port.refusals {
-                port.report(now_ns);
-            }
+        let busy = self.nic.step(now_ns);
+        if busy {
+            self.neighbours.wake();
+        }
+        if self.nic.log().total() != self.refusals {
+            self.report(now_ns);
         }
         while let Ok(reply) = self.questions.try_recv() {
             // A reader that went away gets nothing.
-            let _ = reply.try_send(self.status());
+            let _ = reply.try_send(status::of(&self.name, &self.nic));
         }
         busy
+    }
+}
+
+/// A device whose model has stopped does not answer any more: its guest sees it as unplugged, and
+/// the other ports go on.
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.nic.side().set_gone(true);
     }
 }
 
@@ -83,6 +85,13 @@ impl Port {
                 tracing::warn!(port = self.name, count = self.unsaid, "refusals not logged");
             }
             (self.second, self.lines, self.unsaid) = (second, 0, 0);
+        }
+        let budget = &self.nic.state().budget;
+        if budget.refusals() > 0 && !self.is_short {
+            self.is_short = true;
+            let limit_mib = budget.limit_bytes() >> 20;
+            let hint = "the guest gets EXCEED_LIM; raise --memory-per-function if it may have more";
+            tracing::warn!(port = self.name, limit_mib, hint, "memory of the function is used up");
         }
         let log = self.nic.log();
         let new = log.total() - self.refusals;

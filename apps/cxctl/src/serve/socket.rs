@@ -10,8 +10,7 @@
 //! - It takes as much memory as it sends, 4 GiB at most for each port; where the system does not
 //!   even promise that much, the process ends.
 //! - It keeps its port from the next client, by staying or by not reading the answers.
-//! - Having handed over an eventfd, it makes it blocking and fills it: the thread of all ports
-//!   waits.
+//! - Having handed over an eventfd, it makes it blocking and fills it: its own port waits.
 //! - Its memory is on hugetlbfs and it punches holes where no huge page is free: the process ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ferrocx_model::Nic;
@@ -18,12 +18,20 @@ use super::engine::Wake;
 /// How long a reader or the devices may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the thread of the devices sends what it was asked for.
+/// Where the thread of a device sends what it was asked for.
 pub(super) type Reply = SyncSender<Value>;
 
-/// What asks, and what is asked.
-pub(super) fn channel() -> (SyncSender<Reply>, Receiver<Reply>) {
-    sync_channel(1)
+/// What asks a port.
+#[derive(Clone)]
+pub(super) struct Ask {
+    name: String,
+    questions: SyncSender<Reply>,
+}
+
+/// What asks a port, and what the port is asked by.
+pub(super) fn channel(name: &str) -> (Ask, Receiver<Reply>) {
+    let (questions, asked) = sync_channel(1);
+    (Ask { name: name.into(), questions }, asked)
 }
 
 /// Serves readers one after another on a socket of its own, on a thread of its own. The frames that
@@ -34,15 +42,14 @@ pub(super) fn channel() -> (SyncSender<Reply>, Receiver<Reply>) {
 /// The path exists already, or the system's reason for refusing it.
 pub(super) fn listen(
     path: &Path,
-    ask: SyncSender<Reply>,
-    wake: Wake,
+    ports: Vec<(Ask, Wake)>,
     capture: Option<CaptureFile>,
 ) -> anyhow::Result<()> {
     let listener =
         UnixListener::bind(path).with_context(|| format!("status socket {}", path.display()))?;
     std::thread::Builder::new().name("status".into()).spawn(move || {
         for reader in listener.incoming().flatten() {
-            if let Err(error) = answer(&reader, &ask, &wake, capture.as_ref()) {
+            if let Err(error) = answer(&reader, &ports, capture.as_ref()) {
                 tracing::warn!(%error, "a reader of the status socket got no answer");
             }
         }
@@ -52,19 +59,38 @@ pub(super) fn listen(
 
 fn answer(
     mut reader: &UnixStream,
-    ask: &SyncSender<Reply>,
-    wake: &Wake,
+    ports: &[(Ask, Wake)],
     capture: Option<&CaptureFile>,
 ) -> anyhow::Result<()> {
     reader.set_write_timeout(Some(PATIENCE))?;
-    let (reply, answer) = sync_channel(1);
-    ask.send(reply)?;
-    wake.wake();
-    let document = answer.recv_timeout(PATIENCE)?;
+    let document = ask_all(ports)?;
     if let Some(capture) = capture {
         capture.flush().context("the capture is incomplete")?;
     }
     Ok(writeln!(reader, "{document:#}")?)
+}
+
+/// The documents of all ports. One that does not answer is told by its name alone: nobody waits for
+/// a port whose guest keeps it busy, or whose model has stopped.
+fn ask_all(ports: &[(Ask, Wake)]) -> anyhow::Result<Value> {
+    let until = Instant::now() + PATIENCE;
+    let asked: Vec<_> = ports
+        .iter()
+        .map(|(ask, wake)| {
+            let (reply, answer) = sync_channel(1);
+            // Full: it has not answered the last question yet.
+            let is_asked = ask.questions.try_send(reply).is_ok();
+            wake.wake();
+            (ask, is_asked.then_some(answer))
+        })
+        .collect();
+    anyhow::ensure!(ports.iter().any(|(_, wake)| wake.is_running()), "no device runs any more");
+    let told = asked.into_iter().map(|(ask, answer)| {
+        let patience = until.saturating_duration_since(Instant::now());
+        let told = answer.and_then(|answer| answer.recv_timeout(patience).ok());
+        told.unwrap_or_else(|| json!({ "name": ask.name, "answers": false }))
+    });
+    Ok(told.collect())
 }
 
 /// Reads the document of a running server.
@@ -92,6 +118,12 @@ pub(super) fn of(name: &str, nic: &Nic) -> Value {
         "driver_version": state.driver.version,
         "objects": state.objects.len(),
         "pages": state.pages.len(),
+        "memory": {
+            "limit_bytes": state.budget.limit_bytes(),
+            "used_bytes": state.budget.used_bytes(),
+            "peak_bytes": state.budget.peak_bytes(),
+            "refusals": state.budget.refusals(),
+        },
         "health_syndrome": state.syndrome.0,
         "link": {
             "up": port.is_up(),
@@ -160,26 +192,30 @@ mod tests {
     use ferrocx_model::NicConfig;
 
     use super::*;
-    use crate::serve::engine::Engine;
-    use crate::serve::ports::Ports;
+    use crate::serve::engine::{Engine, Neighbours};
+    use crate::serve::ports::Port;
 
     #[test]
     fn each_reader_is_told_about_every_port() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("status");
-        let (ask, questions) = channel();
-        let mut ports = Ports::new(questions);
+        let start = Instant::now();
         let file = dir.path().join("wire.pcapng");
         let out = std::io::BufWriter::new(std::fs::File::create(&file).expect("a file"));
         let capture = CaptureFile::new(out, 0).expect("a header");
+        let mut ports = Vec::new();
+        let mut engines = Vec::new();
         for name in ["one", "two"] {
             let (_driver, side) = pair(LocalConfig::default()).expect("a device");
             // A doorbell without a queue: refused, and counted.
             side.bar_write(0x18, &[0, 0, 0, 1]).expect("a register");
-            ports.add(name.into(), side, NicConfig::default(), None);
+            let neighbours = Neighbours::default();
+            let (port, ask) = Port::new(name.into(), side, NicConfig::default(), None, neighbours);
+            let engine = Engine::start(name, start, port).expect("a thread");
+            ports.push((ask, engine.wake()));
+            engines.push(engine);
         }
-        let engine = Engine::start(ports).expect("a thread");
-        listen(&path, ask, engine.wake(), Some(capture)).expect("a fresh path");
+        listen(&path, ports, Some(capture)).expect("a fresh path");
         let written = || std::fs::metadata(&file).expect("the capture").len();
         assert_eq!(written(), 0, "its header is in a buffer");
         for _ in 0..3 {
@@ -190,6 +226,7 @@ mod tests {
             assert_eq!(told[1]["identity"], "ConnectX5");
             assert_eq!(told[1]["link"]["mac"], "02:fe:0c:00:00:01");
             assert_eq!(told[1]["hca"], "Disabled");
+            assert_eq!(told[1]["memory"]["limit_bytes"], 256 << 20);
         }
         assert_eq!(written(), 28, "its header");
         // A reader that never reads does not keep the next one waiting for long.
@@ -201,7 +238,11 @@ mod tests {
             "data path: command_doorbell_vector = 0x1: \
             no command queue was set"
         );
-        drop(engine);
+        // One device has stopped; the other is told as before.
+        drop(engines.pop());
+        let told: Value = serde_json::from_str(&read(&path).expect("an answer")).expect("JSON");
+        assert_eq!((&told[0]["hca"], &told[1]["answers"]), (&json!("Disabled"), &json!(false)));
+        drop(engines);
         assert_eq!(read(&path).expect("an end"), "", "no devices, no answer");
         assert!(read(dir.path()).is_err());
     }

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use ferrocx_bus::local::{DeviceSide, LocalConfig, pair};
 use rustix::event::{EventfdFlags, eventfd};
@@ -62,7 +63,7 @@ impl Lab {
         let (_driver, device) = pair(LocalConfig::default()).expect("a device");
         let resets = Arc::new(AtomicU32::new(0));
         let echo = Echo { device: device.clone(), resets: Arc::clone(&resets) };
-        let engine = Engine::start(echo).expect("a thread");
+        let engine = Engine::start("test", Instant::now(), echo).expect("a thread");
         let server = socket::listen(&path).expect("a fresh path");
         let identity = PciFunction { device: 0x1017, is_vf: false };
         let side = device.clone();

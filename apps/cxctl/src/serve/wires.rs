@@ -109,6 +109,7 @@ impl WireOptions {
         let mut far_end: Option<Link> = None;
         let switched = self.wires.iter().filter(|spec| **spec == WireSpec::Switch).count();
         let mut switch_ports = switch(switched, CABLE_BYTES).into_iter();
+        let mut neighbours = vec![Vec::new(); ports.len()];
         for (index, name) in ports.iter().enumerate() {
             // The odd one out among the defaults has a carrier and no neighbour.
             let spec = self.wires.get(index);
@@ -122,6 +123,8 @@ impl WireOptions {
                 WireSpec::Link => match far_end.take() {
                     Some(end) => {
                         file = None;
+                        neighbours[index].push(index - 1);
+                        neighbours[index - 1].push(index);
                         self.impair(end, index)
                     }
                     None if index % 2 == 0 && self.is_link(index + 1, ports.len()) => {
@@ -138,6 +141,10 @@ impl WireOptions {
                     }
                 },
                 WireSpec::Switch => {
+                    let others = self.wires.iter().enumerate();
+                    let joined =
+                        others.filter(|(at, spec)| **spec == WireSpec::Switch && *at != index);
+                    neighbours[index].extend(joined.map(|(at, _)| at));
                     let port = switch_ports.next().context("one port for each was made")?;
                     self.impair(port, index)
                 }
@@ -150,7 +157,7 @@ impl WireOptions {
                 None => wire,
             }));
         }
-        Ok(Wires { wires, capture })
+        Ok(Wires { wires, neighbours, capture })
     }
 
     fn is_link(&self, index: usize, ports: usize) -> bool {
@@ -181,6 +188,8 @@ impl WireOptions {
 pub(super) struct Wires {
     /// One for each port; `None` leaves the port with a carrier and without a neighbour.
     pub(super) wires: Vec<Option<Box<dyn Wire>>>,
+    /// For each port those that its frames reach in memory.
+    pub(super) neighbours: Vec<Vec<usize>>,
     /// The capture, to be flushed at the end.
     pub(super) capture: Option<CaptureFile>,
 }
@@ -227,6 +236,7 @@ mod tests {
         let mut built = WireOptions::default().build(&names(5)).expect("wires");
         let wires = &mut built.wires;
         assert!(wires[4].is_none(), "the odd one has no neighbour");
+        assert_eq!(built.neighbours, [vec![1], vec![0], vec![3], vec![2], vec![]]);
         for (from, to) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
             send(wires[from].as_mut().expect("a cable"), 7);
             let far = wires[to].as_mut().expect("a cable");
@@ -239,6 +249,7 @@ mod tests {
         let wires = [WireSpec::Switch, WireSpec::None, WireSpec::Switch, WireSpec::Switch];
         let options = WireOptions { wires: wires.to_vec(), ..Default::default() };
         let mut built = options.build(&names(4)).expect("wires");
+        assert_eq!(built.neighbours, [vec![2, 3], vec![], vec![0, 3], vec![0, 2]]);
         send(built.wires[2].as_mut().expect("a cable"), 0xff);
         for (index, count) in [(0, 1), (1, 0), (2, 0), (3, 1)] {
             let wire = built.wires[index].as_mut().expect("a cable");

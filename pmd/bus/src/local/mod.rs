@@ -37,7 +37,7 @@ pub use view::{DmaFault, DmaFaultCause, DmaView};
 use self::bar::BarShared;
 use self::irq::IrqShared;
 use self::shared::Shared;
-use self::space::{LocalDma, SpaceShared};
+use self::space::{LocalDma, Quota, SpaceShared};
 use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 
 /// Size, identity and limits of an in-process device.
@@ -51,6 +51,9 @@ pub struct LocalConfig {
     pub seed: u64,
     /// Mappings that may exist at once.
     pub max_mappings: u32,
+    /// Bytes of all mappings together. Each takes as much of this process's address space, and a
+    /// client behind a socket maps what it likes: a sparse file costs it nothing.
+    pub max_mapped_bytes: u64,
     /// PCI identity that the device claims.
     pub identity: PciIdentity,
 }
@@ -63,6 +66,7 @@ impl Default for LocalConfig {
             vectors: 64,
             seed: 0,
             max_mappings: 65_535,
+            max_mapped_bytes: 1 << 46,
             identity: PciIdentity {
                 vendor: PciIdentity::VENDOR_MELLANOX,
                 device: 0x1017,
@@ -96,9 +100,10 @@ pub fn pair(config: LocalConfig) -> Result<(Arc<LocalTransport>, DeviceSide), Bu
         });
     }
     range("MSI-X vectors", u64::from(config.vectors), 1, 2048)?;
+    let quota = Quota { mappings: config.max_mappings, bytes: config.max_mapped_bytes };
     let shared = Arc::new(Shared {
         bar: Arc::new(BarShared::new(bar_len_bytes)?),
-        space: Arc::new(SpaceShared::new(config.seed, config.max_mappings)),
+        space: Arc::new(SpaceShared::new(config.seed, quota)),
         irq: Arc::new(IrqShared::new(config.vectors)),
         reset_pending: AtomicBool::new(false),
     });

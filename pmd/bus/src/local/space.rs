@@ -59,9 +59,35 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct IovaMap {
     pub(super) entries: Vec<Entry>,
+    /// Length of all of them.
+    mapped_bytes: u64,
+}
+
+/// How much may be mapped at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quota {
+    pub(super) mappings: u32,
+    pub(super) bytes: u64,
 }
 
 impl IovaMap {
+    /// Refuses what goes beyond the quota.
+    fn check(&self, quota: Quota, len_bytes: u64) -> Result<(), BusError> {
+        let refuse =
+            |what, value, max, hint| Err(BusError::OutOfRange { what, value, min: 0, max, hint });
+        let count = self.entries.len() as u64 + 1;
+        if count > u64::from(quota.mappings) {
+            let hint = "; use fewer and larger regions";
+            return refuse("number of DMA mappings", count, u64::from(quota.mappings), hint);
+        }
+        let bytes = self.mapped_bytes.saturating_add(len_bytes);
+        if bytes > quota.bytes {
+            let hint = "; map less, or raise the limit of the device";
+            return refuse("bytes of all DMA mappings", bytes, quota.bytes, hint);
+        }
+        Ok(())
+    }
+
     fn insert(&mut self, entry: Entry) -> Result<(), BusError> {
         let at = self.entries.partition_point(|other| other.end() <= entry.iova);
         if let Some(other) = self.entries.get(at).filter(|other| other.iova < entry.end()) {
@@ -72,6 +98,7 @@ impl IovaMap {
                 other_len_bytes: other.len_bytes,
             });
         }
+        self.mapped_bytes += entry.len_bytes;
         self.entries.insert(at, entry);
         Ok(())
     }
@@ -80,6 +107,7 @@ impl IovaMap {
         let at = self.entries.partition_point(|other| other.iova < iova);
         match self.entries.get(at) {
             Some(entry) if entry.iova == iova && entry.len_bytes == len_bytes => {
+                self.mapped_bytes -= len_bytes;
                 Ok(self.entries.remove(at))
             }
             _ => Err(BusError::NotMapped { iova, len_bytes }),
@@ -110,7 +138,7 @@ impl IovaMap {
 pub(super) struct SpaceShared {
     pub(super) map: RwLock<IovaMap>,
     iovas: Mutex<IovaAllocator>,
-    max_mappings: u32,
+    quota: Quota,
     /// Number of times that everything was unmapped at once.
     sweeps: AtomicU64,
     /// In the order of the fields of [`DmaCounts`].
@@ -118,11 +146,11 @@ pub(super) struct SpaceShared {
 }
 
 impl SpaceShared {
-    pub(super) fn new(seed: u64, max_mappings: u32) -> Self {
+    pub(super) fn new(seed: u64, quota: Quota) -> Self {
         Self {
             map: RwLock::default(),
             iovas: Mutex::new(IovaAllocator::new(&[IOVA_RANGE], GUARD_BYTES, seed)),
-            max_mappings,
+            quota,
             sweeps: AtomicU64::new(0),
             counts: Default::default(),
         }
@@ -163,6 +191,19 @@ impl SpaceShared {
         access: DmaAccess,
     ) -> Result<(), BusError> {
         check_range(iova, len_bytes)?;
+        // A word that is aligned by its I/O address is accessed as an aligned atomic, so memory and
+        // addresses begin at the same place of a page.
+        if !file_offset.is_multiple_of(PAGE_BYTES) {
+            return Err(BusError::OutOfRange {
+                what: "offset of a mapping in its file (a multiple of 4096)",
+                value: file_offset,
+                min: 0,
+                max: u64::MAX - (PAGE_BYTES - 1),
+                hint: "",
+            });
+        }
+        // Before anything is mapped, and again in `insert`: others may be faster.
+        self.map.read().unwrap_or_else(PoisonError::into_inner).check(self.quota, len_bytes)?;
         let map = memmap2::MmapOptions::new()
             .offset(file_offset)
             .len(to_usize(len_bytes))
@@ -177,15 +218,7 @@ impl SpaceShared {
 
     fn insert(&self, entry: Entry) -> Result<(), BusError> {
         let mut map = self.write();
-        if map.entries.len() >= self.max_mappings as usize {
-            return Err(BusError::OutOfRange {
-                what: "number of DMA mappings",
-                value: map.entries.len() as u64 + 1,
-                min: 0,
-                max: u64::from(self.max_mappings),
-                hint: "; use fewer and larger regions",
-            });
-        }
+        map.check(self.quota, entry.len_bytes)?;
         map.insert(entry)
     }
 
@@ -254,7 +287,7 @@ impl DmaSpace for LocalDma {
     fn unmap_all(&self) -> Result<(), BusError> {
         let iovas = self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.sweeps.fetch_add(1, Ordering::Relaxed);
-        let swept = std::mem::take(&mut self.0.write().entries);
+        let swept = std::mem::take(&mut *self.0.write());
         drop((iovas, swept));
         Ok(())
     }
@@ -262,7 +295,7 @@ impl DmaSpace for LocalDma {
     fn limits(&self) -> DmaLimits {
         DmaLimits {
             page_size_bytes: to_usize(PAGE_BYTES),
-            max_mappings: Some(self.0.max_mappings),
+            max_mappings: Some(self.0.quota.mappings),
             iova_ranges: vec![IOVA_RANGE],
         }
     }

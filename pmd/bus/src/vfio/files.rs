@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::sys;
@@ -52,15 +53,25 @@ impl LentFiles {
     /// Asks a launcher: connects to its socket and takes the same two files, in the same order,
     /// out of one message (`SCM_RIGHTS`) with at least one byte.
     ///
+    /// Only root and the user of this process are believed: whoever lends the files of a device
+    /// decides what the driver maps and where interrupts come from.
+    ///
     /// # Errors
     ///
-    /// [`BusError::Os`]: nobody listens, nothing comes for ten seconds, or not two files.
+    /// [`BusError::Os`]: nobody listens, or another user does, nothing comes for ten seconds, or
+    /// not two files.
     pub fn receive(socket: &Path) -> Result<Self, BusError> {
         let refuse = |error: io::Error| {
             BusError::os(format!("taking a device's files from {}", socket.display()), error)
         };
         let stream = UnixStream::connect(socket).map_err(refuse)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(refuse)?;
+        let sender = socket_peercred(&stream).map_err(|errno| refuse(errno.into()))?.uid;
+        let own = rustix::process::geteuid();
+        if !sender.is_root() && sender != own {
+            let what = format!("user {sender} listens there, neither root nor user {own}");
+            return Err(refuse(io::Error::new(io::ErrorKind::PermissionDenied, what)));
+        }
         let files = files_of_message(stream.as_fd()).map_err(refuse)?;
         let count = files.len();
         let Ok([first, second]) = <[OwnedFd; 2]>::try_from(files) else {
@@ -152,6 +163,7 @@ pub(super) fn is_out_of_reach(error: &io::Error) -> bool {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -179,6 +191,28 @@ mod tests {
             let refused = LentFiles::inherited(first.as_raw_fd(), number).unwrap_err().to_string();
             assert!(refused.starts_with(&format!("inherited file {number}: ")), "{refused}");
         }
+    }
+
+    /// Whoever made the socket may not be trusted with more than this process's own user.
+    #[test]
+    fn files_of_another_user_are_not_taken() {
+        use rustix::thread::set_thread_res_uid;
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).expect("ours");
+        let path = dir.path().join("launcher");
+        let stranger = rustix::process::Uid::from_raw(65_534);
+        let at = path.clone();
+        // The system notes who listens; only this one thread becomes another user.
+        let listener = std::thread::spawn(move || {
+            set_thread_res_uid(stranger, stranger, stranger).ok()?;
+            Some(UnixListener::bind(at).expect("a fresh path"))
+        });
+        let Some(_listener) = listener.join().expect("no panic") else {
+            println!("skipped: only root can listen as another user");
+            return;
+        };
+        let said = LentFiles::receive(&path).unwrap_err().to_string();
+        assert!(said.contains("user 65534 listens there"), "{said}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::Uar;
-use crate::objects::mkey::{Indirect, Mkey, Rights, Translation};
+use crate::objects::mkey::{KlmList, Mkey, Place, Rights, Translation};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -125,7 +125,7 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         translation,
         context,
     };
-    let index = objects.mkeys.insert(key).ok_or_else(|| Refused::full("mkey_index"))?;
+    let index = objects.mkeys.insert(key).map_err(|full| Refused::full("mkey_index", full))?;
     objects.pds.hold(pd);
     Ok(CreateMkeyOut::zeroed().with_mkey_index(index).0.to_vec())
 }
@@ -180,31 +180,33 @@ fn translation(context: &Mkc, octwords: u32, tail: &[u8], pg_access: bool) -> An
         }
         AccessMode::MTT => mtt(context, entries, pg_access),
         AccessMode::KLM => {
-            check_indirect(room)?;
-            Ok(Translation::Klm(entries.chunks_exact(16).map(klm).collect()))
+            check_room(room, log_max::KLM, "above log_max_klm_list_size")?;
+            Ok(Translation::Klm(KlmList::new(entries.chunks_exact(16).map(klm))))
         }
         _ => {
-            check_indirect(room)?;
+            check_room(room, log_max::KLM, "above log_max_klm_list_size")?;
             ensure(log_size >= 12, || {
                 Refused::param("log_page_size", log_size, "entities below 4096 bytes")
             })?;
-            let entries = entries.chunks_exact(16).map(|entry| ksm(entry, log_size)).collect();
-            Ok(Translation::Ksm { entries, log_entity_size: log_size })
+            let pieces = entries.chunks_exact(16).map(ksm).collect();
+            Ok(Translation::Ksm { pieces, log_entity_size: log_size })
         }
     }
 }
 
-fn check_indirect(room: u32) -> Answer<()> {
-    ensure(room <= 1 << log_max::KLM, || {
+fn check_room(room: u32, log_limit: u32, why: &'static str) -> Answer<()> {
+    ensure(room <= 1 << log_limit, || {
         let field = "translations_octword_size";
-        Refused::new(CommandStatus::EXCEED_LIM, field, room, "above log_max_klm_list_size")
+        Refused::new(CommandStatus::EXCEED_LIM, field, room, why)
     })
 }
 
 fn mtt(context: &Mkc, entries: &[u8], pg_access: bool) -> Answer<Translation> {
+    let room = context.translations_octword_size();
+    check_room(room, log_max::MTT, "more pages than a key of this device has")?;
     let log_page_size = context.log_page_size();
     // Pages below 4 KiB do not exist. Source: reference 5.1 (12..31).
-    ensure((12..=31).contains(&log_page_size) || context.translations_octword_size() == 0, || {
+    ensure((12..=31).contains(&log_page_size) || room == 0, || {
         Refused::param("log_page_size", log_page_size, "not from 12 to 31")
     })?;
     let page_bytes = 1_u64 << log_page_size.max(12);
@@ -226,19 +228,19 @@ fn mtt(context: &Mkc, entries: &[u8], pg_access: bool) -> Answer<Translation> {
     Ok(Translation::Mtt { pages, log_page_size: log_page_size.max(12), pg_access })
 }
 
-fn klm(entry: &[u8]) -> Indirect {
+fn klm(entry: &[u8]) -> (u64, Place) {
     let klm = Klm::read_from(entry).unwrap_or_default();
     // 0 stands for 2^31. Source: reference 5.1, marked as not verified.
     let len = match klm.byte_count() {
         0 => 1 << 31,
         count => u64::from(count),
     };
-    Indirect { len, key: klm.mkey(), va: klm.va() }
+    (len, Place { key: klm.mkey(), va: klm.va() })
 }
 
-fn ksm(entry: &[u8], log_entity_size: u32) -> Indirect {
+fn ksm(entry: &[u8]) -> Place {
     let ksm = Ksm::read_from(entry).unwrap_or_default();
-    Indirect { len: 1 << log_entity_size, key: ksm.mkey(), va: ksm.va() }
+    Place { key: ksm.mkey(), va: ksm.va() }
 }
 
 fn query_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {

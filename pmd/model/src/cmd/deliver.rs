@@ -81,7 +81,9 @@ impl Delivered {
             length(entry.input_length(), DeliveryStatus::INPUT_LEN_ERR, "input_length")?;
         let output_len =
             length(entry.output_length(), DeliveryStatus::OUTPUT_LEN_ERR, "output_length")?;
-        let mut input = entry.command_input_inline_data()[..input_len.min(INLINE_BYTES)].to_vec();
+        let inline = entry.command_input_inline_data();
+        let mut input = Vec::with_capacity(input_len);
+        input.extend_from_slice(&inline[..input_len.min(INLINE_BYTES)]);
         let chain =
             Chain { ctx, token: entry.token(), pointer_error: DeliveryStatus::BAD_INPUT_POINTER };
         chain.walk(entry.input_mailbox_ptr(), mailbox_blocks(input_len), |_, block| {

@@ -256,6 +256,7 @@ fn delete_fte(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let group = objects.flow_groups.get_mut(group_id);
         let entry = group.and_then(|group| group.entries.remove(&index));
         let entry = entry.ok_or_else(|| Refused::resource("flow_index", index))?;
+        objects.flow_groups.shrink(group_id, entry.bytes());
         fte::release(objects, &entry);
         objects.steering_changed();
         Ok(DeleteFteOut::zeroed())

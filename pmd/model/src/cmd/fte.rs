@@ -81,11 +81,16 @@ pub(super) fn set_fte(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> 
         entry = modified(old, entry, fixed.modify_enable_mask())?;
     }
     check_action(&entry)?;
+    objects
+        .flow_groups
+        .grow(group_id, entry.bytes())
+        .map_err(|full| Refused::full("flow_index", full))?;
     hold(objects, &entry);
     let group = objects.flow_groups.get_mut(group_id);
     // Setting an index that is in use replaces the entry.
     let old = group.and_then(|group| group.entries.insert(index, entry));
     if let Some(old) = old {
+        objects.flow_groups.shrink(group_id, old.bytes());
         release(objects, &old);
     }
     objects.steering_changed();

@@ -8,7 +8,7 @@ use ferrocx_prm::syndrome::CommandStatus;
 use crate::datapath::DataPath;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::device::state::Ctx;
-use crate::objects::Table;
+use crate::objects::{Footprint, Table};
 
 /// Device and limits that a command handler works with.
 pub(crate) struct Exec<'a, 'b> {
@@ -81,8 +81,12 @@ pub(super) fn plain<C: Command>(
 }
 
 /// Adds an object, or refuses because there is no room.
-pub(super) fn add<T>(table: &mut Table<T>, field: &'static str, object: T) -> Answer<u32> {
-    table.insert(object).ok_or_else(|| Refused::full(field))
+pub(super) fn add<T: Footprint>(
+    table: &mut Table<T>,
+    field: &'static str,
+    object: T,
+) -> Answer<u32> {
+    table.insert(object).map_err(|full| Refused::full(field, full))
 }
 
 /// Removes an object that nothing holds.

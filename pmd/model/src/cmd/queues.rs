@@ -358,6 +358,10 @@ fn resize_cq(exec: &mut Exec<'_, '_>, cqn: u32, select: u32, new: &Cqc, tail: &[
         let status = CommandStatus::BAD_SIZE_OUTS_CQES;
         Refused::new(status, "log_cq_size", size, "fewer entries than are outstanding")
     })?;
+    let (old_bytes, new_bytes) = (cq.memory.heap_bytes(), memory.heap_bytes());
+    let cqs = &mut exec.ctx.state.objects.cqs;
+    cqs.grow(cqn, new_bytes).map_err(|full| Refused::full("log_cq_size", full))?;
+    cqs.shrink(cqn, old_bytes);
     exec.datapath.resize_cq(exec.ctx, cqn, memory, new.log_cq_size());
     if let Some(cq) = exec.ctx.state.objects.cqs.get_mut(cqn) {
         cq.context = cq

@@ -2,6 +2,8 @@
 //!
 //! Source: reference 4.2, 4.3, 5.9.
 
+use std::sync::Arc;
+
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::cmd::tir::{
@@ -16,6 +18,7 @@ use ferrocx_prm::tirc::{RqNum, Rqtc, Tirc, Tisc};
 use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
+use crate::objects::budget::list_bytes;
 use crate::objects::{Objects, Rqt, RxHash, Tir, TirTarget, Tis};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -256,7 +259,7 @@ fn query_tis(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 }
 
 /// The RQ list behind an RQT context, checked.
-fn rq_list(objects: &Objects, context: &Rqtc, max_size: u32, tail: &[u8]) -> Answer<Vec<u32>> {
+fn rq_list(objects: &Objects, context: &Rqtc, max_size: u32, tail: &[u8]) -> Answer<Arc<[u32]>> {
     let count = context.rqt_actual_size();
     ensure(context.list_q_type() == 0, || {
         Refused::param("list_q_type", context.list_q_type(), "only lists of RQs are supported")
@@ -276,7 +279,7 @@ fn rq_list(objects: &Objects, context: &Rqtc, max_size: u32, tail: &[u8]) -> Ans
         ensure(objects.rqs.contains(rqn), || Refused::resource("rq_num", rqn))?;
         rqns.push(rqn);
     }
-    Ok(rqns)
+    Ok(rqns.into())
 }
 
 fn create_rqt(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
@@ -288,10 +291,10 @@ fn create_rqt(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     })?;
     let objects = &mut exec.ctx.state.objects;
     let rqns = rq_list(objects, &context, max_size, input.tail)?;
-    for rqn in &rqns {
+    let rqtn = add(&mut objects.rqts, "rqtn", Rqt { max_size, rqns: rqns.clone() })?;
+    for rqn in &*rqns {
         objects.rqs.hold(*rqn);
     }
-    let rqtn = add(&mut objects.rqts, "rqtn", Rqt { max_size, rqns })?;
     objects.steering_changed();
     Ok(CreateRqtOut::zeroed().with_rqtn(rqtn).0.to_vec())
 }
@@ -307,12 +310,18 @@ fn modify_rqt(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let rqt = objects.rqts.get(rqtn).ok_or_else(|| Refused::resource("rqtn", rqtn))?;
     if bitmask & RQT_LIST != 0 {
         let new = rq_list(objects, &input.fixed.ctx(), rqt.max_size, input.tail)?;
-        for rqn in &new {
+        objects
+            .rqts
+            .grow(rqtn, list_bytes::<u32>(new.len()))
+            .map_err(|full| Refused::full("rq_num", full))?;
+        for rqn in &*new {
             objects.rqs.hold(*rqn);
         }
         let old = objects.rqts.get_mut(rqtn).map(|rqt| std::mem::replace(&mut rqt.rqns, new));
-        for rqn in old.unwrap_or_default() {
-            objects.rqs.release(rqn);
+        let old = old.unwrap_or_default();
+        objects.rqts.shrink(rqtn, list_bytes::<u32>(old.len()));
+        for rqn in &*old {
+            objects.rqs.release(*rqn);
         }
         objects.steering_changed();
     }
@@ -323,8 +332,8 @@ fn destroy_rqt(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<DestroyRqt>(exec, input, |exec, input| {
         let objects = &mut exec.ctx.state.objects;
         let rqt = remove(&mut objects.rqts, "rqtn", input.rqtn())?;
-        for rqn in rqt.rqns {
-            objects.rqs.release(rqn);
+        for rqn in &*rqt.rqns {
+            objects.rqs.release(*rqn);
         }
         objects.steering_changed();
         Ok(DestroyRqtOut::zeroed())

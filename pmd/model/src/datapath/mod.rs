@@ -36,6 +36,9 @@ pub use crate::roce::work::counts::{InlineCounts, KeyCounts, RoceDrops};
 /// Frames taken from the wire in one step.
 const RECEIVE_BURST: usize = 64;
 
+/// Send queues that have a turn in one step; the others have theirs in the next ones.
+const MAX_TURNS: usize = 256;
+
 /// State of the data path that is no object: the wire, buffers, timers.
 #[derive(Debug)]
 pub struct DataPath {
@@ -149,7 +152,7 @@ impl DataPath {
 
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let Self { wire, receive, loopback, roce, completions, .. } = self;
-        receive.start_burst(ctx, loopback);
+        receive.start_burst();
         completions.start_burst();
         let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, bytes: &[u8], fcs, origin| {
             if let Some(packet) = receive.accept(ctx, bytes, fcs)
@@ -161,6 +164,7 @@ impl DataPath {
         let mut busy = false;
         for looped in loopback.arrivals() {
             busy = true;
+            receive.follow(ctx, loopback);
             let (frame, domain) = (&looped.frame, looped.domain);
             // What went out as well leaves no trace where nobody takes it.
             let is_copy = frame.first().is_some_and(|first| first & 1 != 0);
@@ -171,7 +175,11 @@ impl DataPath {
         for _ in 0..RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
             busy = true;
+            receive.follow(ctx, loopback);
             take(ctx, receive, frame.bytes, frame.fcs, Origin::Wire);
+            if ctx.state.objects.mkeys.is_turn_over() {
+                break;
+            }
         }
         completion::end_all(ctx, completions);
         cq::end_burst(ctx, completions);
@@ -184,9 +192,23 @@ impl DataPath {
             self.wire.flush(ctx.now_ns);
             return false;
         }
-        let Self { wire, active, transmit, loopback, completions, .. } = self;
+        let Self { wire, active, transmit, receive, loopback, completions, .. } = self;
+        receive.follow(ctx, loopback);
         let mut out = Output { wire: &mut **wire, loopback };
-        active.retain(|sqn| sq::run(ctx, transmit, completions, &mut out, *sqn));
+        // Those that had no turn come first in the next step.
+        let turns = active.len().min(MAX_TURNS);
+        let mut had = 0;
+        for _ in 0..turns {
+            had += 1;
+            let sqn = active[had - 1];
+            if sq::run(ctx, transmit, completions, &mut out, sqn) {
+                active.push(sqn);
+            }
+            if ctx.state.objects.mkeys.is_turn_over() {
+                break;
+            }
+        }
+        active.drain(..had);
         wire.flush(ctx.now_ns);
         true
     }

@@ -34,6 +34,8 @@ pub mod log_max {
     pub const MKEY: u32 = 0x17;
     /// Entries of a KLM or KSM key.
     pub const KLM: u32 = 0x10;
+    /// Octwords, two pages each, of a key of pages: 128 GiB of 4 KiB pages. No capability says it.
+    pub const MTT: u32 = 0x18;
     /// Protection, transport and XRC domains: each.
     pub const DOMAINS: u32 = 0x10;
     /// RSS tables.

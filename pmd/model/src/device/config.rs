@@ -3,6 +3,8 @@
 use ferrocx_prm::caps::CAP_PAGE_BYTES;
 use ferrocx_prm::reg::speed;
 
+use crate::objects::budget::SET_ASIDE_BYTES;
+
 /// Device that the model claims to be. Source: reference 1.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Identity {
@@ -42,6 +44,9 @@ impl Identity {
     }
 }
 
+/// The smallest [`NicConfig::memory_bytes`]: what is set aside, and 8 MiB for objects.
+pub const MIN_MEMORY_BYTES: u64 = SET_ASIDE_BYTES + (8 << 20);
+
 /// Everything that can be chosen about one model device. All fields have working defaults.
 #[derive(Debug, Clone)]
 pub struct NicConfig {
@@ -65,6 +70,9 @@ pub struct NicConfig {
     pub roce: bool,
     /// Whether QUERY_SPECIAL_CONTEXTS tells the reserved L_Key, or 0, as a device without one does.
     pub reserved_lkey: bool,
+    /// Bytes that the driver can make the model hold, [`MIN_MEMORY_BYTES`] at least. What goes
+    /// beyond is refused with EXCEED_LIM. The default translates more than 64 GiB of 4 KiB pages.
+    pub memory_bytes: u64,
     /// Text of the NODE_DESC register, at most 63 bytes.
     pub node_desc: String,
     /// Capability pages in place of the model's own, to replay a recorded device. What they
@@ -99,6 +107,7 @@ impl Default for NicConfig {
             speeds: speed::ETH_100G_CR4 | speed::ETH_25G_CR,
             roce: true,
             reserved_lkey: true,
+            memory_bytes: 256 << 20,
             node_desc: "ferrocx model".into(),
             cap_pages: Vec::new(),
         }

@@ -10,12 +10,13 @@ use ferrocx_prm::syndrome::CommandStatus;
 use super::config::NicConfig;
 use super::refused::{Answer, Refused, ensure};
 use crate::bits::be64;
+use crate::objects::budget::{Budget, Charge};
 
 /// Bytes of a page. Source: reference 2.5 (4 KiB pages).
 const PAGE_BYTES: u64 = 4096;
 
 /// The pages that the host has given.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pages {
     given: BTreeSet<u64>,
     /// Pages asked for by event, beyond boot and init pages.
@@ -23,9 +24,20 @@ pub struct Pages {
     /// Pages to ask for by event as soon as an EQ takes page requests.
     due: u32,
     refusals: u64,
+    /// Pays for `given`.
+    room: Charge,
 }
 
+/// Memory for one page in a tree whose nodes may be half full.
+const GIVEN_BYTES: u64 = 32;
+
 impl Pages {
+    /// No pages; `budget` pays for the list of them.
+    pub(crate) fn new(budget: &Budget) -> Self {
+        let (given, room) = (BTreeSet::new(), budget.nothing());
+        Self { given, extra: 0, due: 0, refusals: 0, room }
+    }
+
     /// Pages that the device holds.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -94,12 +106,16 @@ impl Pages {
             let mapped = mem.is_mapped(page, size, true) && mem.is_mapped(page, size, false);
             ensure(mapped, || Refused::param("pas", page, "not mapped for the device"))?;
         }
+        self.room
+            .grow(count as u64 * GIVEN_BYTES)
+            .map_err(|out| Refused::full("input_num_entries", out.into()))?;
         let mut added = Vec::with_capacity(count);
         for page in pages() {
             if !self.given.insert(page) {
                 added.iter().for_each(|page| {
                     self.given.remove(page);
                 });
+                self.pay();
                 let status = CommandStatus::BAD_RES_STATE;
                 return Err(Refused::new(status, "pas", page, "the device already has this page"));
             }
@@ -111,11 +127,13 @@ impl Pages {
     /// The host takes up to `count` pages back, but leaves `keep`.
     pub(crate) fn take(&mut self, count: usize, keep: usize) -> Vec<u64> {
         let free = self.given.len().saturating_sub(keep);
-        (0..count.min(free)).map_while(|_| self.given.pop_last()).collect()
+        let taken = (0..count.min(free)).map_while(|_| self.given.pop_last()).collect();
+        self.pay();
+        taken
     }
 
-    /// A reset: the pages are the host's again.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+    /// Gives back what was paid for pages that are not there.
+    fn pay(&mut self) {
+        self.room.shrink_to(self.given.len() as u64 * GIVEN_BYTES);
     }
 }

@@ -2,6 +2,8 @@
 
 use ferrocx_prm::syndrome::CommandStatus;
 
+use crate::objects::Full;
+
 /// Refusal of a command: its status, the field that was wrong, its value, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -37,8 +39,12 @@ impl Refused {
     }
 
     /// EXCEED_LIM: no room for another object.
-    pub(crate) fn full(field: &'static str) -> Self {
-        Self::new(CommandStatus::EXCEED_LIM, field, 0_u64, "no object number is left")
+    pub(crate) fn full(field: &'static str, full: Full) -> Self {
+        let why = match full {
+            Full::Numbers => "no object number is left",
+            Full::Memory => "the function's memory budget is used up",
+        };
+        Self::new(CommandStatus::EXCEED_LIM, field, 0_u64, why)
     }
 }
 

@@ -5,13 +5,13 @@ use ferrocx_prm::init_seg::uar;
 use ferrocx_prm::syndrome::HealthSyndrome;
 
 use super::caps::{self, Caps};
-use super::config::NicConfig;
+use super::config::{MIN_MEMORY_BYTES, NicConfig};
 use super::fault::FaultPlan;
 use super::health;
 use super::log::{Refusal, RefusalLog};
 use super::pages::Pages;
 use super::port::Port;
-use crate::objects::Objects;
+use crate::objects::{Budget, Objects};
 
 /// Stage of bring-up. Source: reference 3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +75,8 @@ pub struct State {
     pub driver: DriverInfo,
     /// Capability pages.
     pub caps: Caps,
+    /// Memory that everything below may take, and what it takes.
+    pub budget: Budget,
     /// Pages lent by the host.
     pub pages: Pages,
     /// Everything the driver created.
@@ -93,13 +95,15 @@ pub struct State {
 
 impl State {
     pub(crate) fn new(config: NicConfig) -> Self {
+        let budget = Budget::new(config.memory_bytes.max(MIN_MEMORY_BYTES));
         Self {
             hca: HcaState::Disabled,
             was_forced_down: false,
             driver: DriverInfo::new(&config),
             caps: Caps::new(&config),
-            pages: Pages::default(),
-            objects: Objects::new(caps::object_limits()),
+            pages: Pages::new(&budget),
+            objects: Objects::new(caps::object_limits(), &budget),
+            budget,
             port: Port::new(&config),
             syndrome: HealthSyndrome::HEALTHY,
             log: RefusalLog::default(),
@@ -112,7 +116,7 @@ impl State {
     /// Forgets everything the driver created.
     pub(crate) fn drop_objects(&mut self) {
         let generation = self.objects.steering_generation + 1;
-        self.objects = Objects::new(caps::object_limits());
+        self.objects = Objects::new(caps::object_limits(), &self.budget);
         self.objects.steering_generation = generation;
     }
 
@@ -143,7 +147,7 @@ impl State {
         self.was_forced_down = false;
         self.driver = DriverInfo::new(&self.config);
         self.caps.reset(&self.config);
-        self.pages.forget();
+        self.pages = Pages::new(&self.budget);
         self.syndrome = HealthSyndrome::HEALTHY;
         self.counters.resets += 1;
     }

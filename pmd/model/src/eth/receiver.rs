@@ -59,12 +59,19 @@ impl Receiver {
         self.drops
     }
 
-    /// Frames will arrive: follows changes of the steering objects, also for the port's own frames.
+    /// Frames may arrive.
     #[inline]
-    pub(crate) fn start_burst(&mut self, ctx: &Ctx<'_>, loopback: &mut Loopback) {
+    pub(crate) fn start_burst(&mut self) {
+        self.buffers.start_burst();
+    }
+
+    /// A frame is there, or about to be sent: follows changes of the steering objects, also for the
+    /// port's own frames. Not before, since a driver that adds a thousand entries would pay for
+    /// each of them a thousand times.
+    #[inline]
+    pub(crate) fn follow(&mut self, ctx: &Ctx<'_>, loopback: &mut Loopback) {
         self.steering.refresh(&ctx.state.objects);
         loopback.take_from(self.steering.loops_back());
-        self.buffers.start_burst();
     }
 
     /// Looks at a frame as a port does; `None` drops it.

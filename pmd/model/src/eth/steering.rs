@@ -7,6 +7,8 @@
 //! Source: reference 5.12 (tables, groups, entries, match fields), 4.3 (SET_FLOW_TABLE_ROOT,
 //! SET_FTE).
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use ferrocx_prm::Layout;
 
@@ -14,7 +16,8 @@ use super::loopback::LoopsBack;
 use crate::frame::packet::{Cast, ETH_HEADER_BYTES, Fragment, L3, L4, Packet, TPID_CTAG};
 use crate::frame::rss::{FieldSelector, FlowHash, FlowHasher, HashFunction};
 use crate::objects::{
-    FlowDest, FlowEntry, FlowGroup, MissAction, Objects, RxHash, Tir, TirTarget, flow_action,
+    FlowDest, FlowEntry, FlowGroup, MissAction, Objects, RxHash, Tir, TirTarget, compiled,
+    flow_action,
 };
 
 /// Words of the match fields that a packet can fill: outer headers and misc, 64 bytes each.
@@ -143,12 +146,29 @@ impl Tables {
     }
 }
 
+/// Receive queues of an interface.
+#[derive(Debug)]
+enum Queues {
+    One([u32; 1]),
+    Table(Arc<[u32]>),
+}
+
+impl Queues {
+    #[inline]
+    fn list(&self) -> &[u32] {
+        match self {
+            Self::One(rqn) => rqn,
+            Self::Table(rqns) => rqns,
+        }
+    }
+}
+
 /// A transport interface, ready to choose a queue.
 #[derive(Debug)]
 struct Interface {
     hasher: FlowHasher,
     /// One queue, or an indirection table.
-    rqns: Vec<u32>,
+    rqns: Queues,
     /// Packets that its own transport domain sends and it takes: bit 0 unicast, bit 1 multicast.
     takes_own: u32,
     /// Transport domain: packets that others of this port send are taken.
@@ -281,10 +301,22 @@ impl Steering {
         let tir = self.tirs.get(tirn.wrapping_sub(self.first_tir) as usize)?.as_ref()?;
         let hash = tir.hasher.hash(frame, packet);
         // A table has a power of two of entries: reference 5.9.
-        let index = hash.value as usize & (tir.rqns.len().wrapping_sub(1));
-        tir.rqns.get(index).map(|rqn| (*rqn, hash))
+        let rqns = tir.rqns.list();
+        let index = hash.value as usize & (rqns.len().wrapping_sub(1));
+        rqns.get(index).map(|rqn| (*rqn, hash))
     }
 }
+
+// What the function's budget is charged for the compiled form.
+const _: () = {
+    assert!(size_of::<Option<Interface>>() <= compiled::TIR_BYTES);
+    // The list of groups doubles.
+    assert!(3 * size_of::<Group>() <= 2 * compiled::GROUP_BYTES);
+    // The compiled entry, its words, and while it is made another copy of these and their list.
+    let words = 2 * (KEY_WORDS * size_of::<u32>() + size_of::<(Vec<u32>, &FlowEntry)>());
+    assert!(size_of::<Entry>() + words <= compiled::ENTRY_BYTES);
+    assert!(size_of::<Option<Table>>() <= 64);
+};
 
 /// Compiles numbered objects into a vector that starts at the lowest number.
 fn dense<'a, T: 'a, C>(
@@ -312,9 +344,10 @@ fn compile_tir(objects: &Objects, tir: &Tir) -> Interface {
     };
     let selector = FieldSelector(tir.hash_fields_outer);
     let rqns = match tir.target {
-        TirTarget::Direct { rqn } => vec![rqn],
+        TirTarget::Direct { rqn } => Queues::One([rqn]),
         TirTarget::Indirect { rqtn } => {
-            objects.rqts.get(rqtn).map(|rqt| rqt.rqns.clone()).unwrap_or_default()
+            let rqns = objects.rqts.get(rqtn).map(|rqt| Arc::clone(&rqt.rqns));
+            Queues::Table(rqns.unwrap_or_default())
         }
     };
     Interface {

@@ -1,5 +1,7 @@
 //! Where a ring lies in host memory.
 
+use super::budget::list_bytes;
+
 /// Pages of a ring, as the driver listed them at CREATE.
 #[derive(Debug, Clone, Default)]
 pub struct QueueMemory {
@@ -53,6 +55,11 @@ impl QueueMemory {
         }
         let at = byte_offset + self.page_offset;
         to_end.min((1 << self.log_page_size) - (at & ((1 << self.log_page_size) - 1)))
+    }
+
+    /// Bytes of memory that the list of pages takes.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        list_bytes::<u64>(self.pages.capacity())
     }
 
     /// Length of the ring in bytes.

@@ -2,9 +2,16 @@
 //!
 //! Source: reference 5.1 ("Access checking for a model").
 
+use std::cell::Cell;
+
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 
-use super::table::Table;
+use super::budget::{Budget, Footprint};
+use super::table::{Full, Table};
+use super::translation::{Step, Want};
+
+pub use super::access::{MemAccess, MkeyFault, Rights};
+pub use super::translation::{KlmList, Place, Span, Translation};
 
 /// The reserved L_Key: addresses are I/O addresses, for queues created with `rlky` only.
 ///
@@ -18,145 +25,15 @@ const FIRST_INDEX: u32 = 0x40;
 /// capabilities. Source: reference 5.10.
 pub const MAX_INDIRECTION: u32 = 4;
 
-bitflags::bitflags! {
-    /// What an access does, or a key permits. In the order of the bits of the mkey context's first
-    /// word, from bit 10.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Rights: u8 {
-        /// The device reads for this host.
-        const LOCAL_READ = 1;
-        /// The device writes for this host.
-        const LOCAL_WRITE = 2;
-        /// A peer reads.
-        const REMOTE_READ = 4;
-        /// A peer writes.
-        const REMOTE_WRITE = 8;
-        /// A peer's atomic operation.
-        const REMOTE_ATOMIC = 16;
-    }
-}
+/// Entries of memory keys that one access may make the device look at: a list of the largest size
+/// over keys that have one of a few pages each, and four times that.
+pub const MAX_STEPS: u64 = 1 << 19;
 
-impl Rights {
-    /// Rights that a context permits.
-    #[must_use]
-    pub fn of(context: &Mkc) -> Self {
-        let bit = |set: bool, right: Self| if set { right } else { Self::empty() };
-        bit(context.lr(), Self::LOCAL_READ)
-            | bit(context.lw(), Self::LOCAL_WRITE)
-            | bit(context.rr(), Self::REMOTE_READ)
-            | bit(context.rw(), Self::REMOTE_WRITE)
-            | bit(context.a(), Self::REMOTE_ATOMIC)
-    }
-}
-
-impl Rights {
-    /// What the host itself must be allowed for a peer to have these.
-    fn local(self) -> Self {
-        let reads = Self::LOCAL_READ | Self::REMOTE_READ | Self::REMOTE_ATOMIC;
-        let writes = Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_ATOMIC;
-        let bit = |of: Self, right: Self| if self.intersects(of) { right } else { Self::empty() };
-        bit(reads, Self::LOCAL_READ) | bit(writes, Self::LOCAL_WRITE)
-    }
-}
-
-/// One access to memory, as a descriptor describes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemAccess {
-    /// Key: index in the upper 24 bits, variant in the lower 8.
-    pub key: u32,
-    /// Address in the space of the key.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u32,
-    /// Rights that the access needs.
-    pub rights: Rights,
-    /// Protection domain of the queue.
-    pub pd: u32,
-    /// The queue may use the reserved L_Key.
-    pub rlky: bool,
-    /// The queue pair, or [`ANY_QPN`] for an SQ or RQ.
-    pub qpn: u32,
-}
-
-impl MemAccess {
-    /// An access of an SQ or RQ, which is never tied to a queue pair.
-    #[inline]
-    #[must_use]
-    pub fn local(key: u32, addr: u64, len: u32, rights: Rights, pd: u32, rlky: bool) -> Self {
-        Self { key, addr, len, rights, pd, rlky, qpn: ANY_QPN }
-    }
-}
-
-/// Reason for which a memory key refused an access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MkeyFault {
-    /// No key has this index.
-    UnknownKey,
-    /// The variant byte is another one: the key was changed since.
-    Variant,
-    /// The key is free: not bound to memory, or invalidated.
-    Free,
-    /// The key belongs to another protection domain.
-    Pd,
-    /// The key is tied to another queue pair.
-    Qpn,
-    /// The key does not permit this.
-    Rights,
-    /// The range is not inside the region.
-    Bounds,
-    /// The reserved L_Key from a queue without `rlky`, or for a remote access.
-    Reserved,
-    /// Indirect keys are nested too deep, or an entry is missing.
-    Indirection,
-}
-
-/// A run of I/O addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// First address.
-    pub iova: u64,
-    /// Bytes.
-    pub len: u32,
-}
-
-/// One entry of a KLM or KSM key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Indirect {
-    /// Bytes covered.
-    pub len: u64,
-    /// Key of the memory behind it.
-    pub key: u32,
-    /// Address in the space of that key.
-    pub va: u64,
-}
-
-/// Translation of a key's addresses into I/O addresses. Source: reference 5.1, `access_mode`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Translation {
-    /// Addresses are I/O addresses.
-    Pa,
-    /// Pages of equal size.
-    Mtt {
-        /// Page addresses; with `pg_access`, bit 1 permits writes and bit 0 reads.
-        pages: Vec<u64>,
-        /// Log2 of the page size.
-        log_page_size: u32,
-        /// The low bits of `pages` count.
-        pg_access: bool,
-    },
-    /// Pieces of other keys (KLM).
-    Klm(Vec<Indirect>),
-    /// Pieces of equal length of other keys (KSM).
-    Ksm {
-        /// The pieces.
-        entries: Vec<Indirect>,
-        /// Log2 of the length of each.
-        log_entity_size: u32,
-    },
-}
+/// Entries after which the device leaves the rest of its work to its next step.
+pub const STEPS_PER_TURN: u64 = 1 << 17;
 
 /// A memory key.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Mkey {
     /// Lower 8 bits of the key.
     pub variant: u8,
@@ -180,6 +57,13 @@ pub struct Mkey {
     pub context: Mkc,
 }
 
+impl Footprint for Mkey {
+    fn heap_bytes(&self) -> u64 {
+        let of = &self.translation;
+        (of.capacity() * of.entry_bytes()) as u64
+    }
+}
+
 impl Mkey {
     /// Takes over a changed context; the translation entries stay.
     pub(crate) fn adopt(&mut self, context: Mkc) {
@@ -193,10 +77,7 @@ impl Mkey {
         let log = context.log_page_size();
         match &mut self.translation {
             Translation::Mtt { log_page_size, .. } => *log_page_size = log.max(12),
-            Translation::Ksm { entries, log_entity_size } if log >= 12 => {
-                *log_entity_size = log;
-                entries.iter_mut().for_each(|entry| entry.len = 1 << log);
-            }
+            Translation::Ksm { log_entity_size, .. } if log >= 12 => *log_entity_size = log,
             Translation::Ksm { .. } | Translation::Pa | Translation::Klm(_) => {}
         }
         self.context = context;
@@ -236,28 +117,98 @@ impl Mkey {
     }
 }
 
-/// Target of an address of a key: memory, or another key.
-enum Step {
-    Memory(Span),
-    Key { key: u32, addr: u64, len: u32 },
+/// Place in a list of pieces where the last search ended, since accesses go on from there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Hint {
+    /// Changes of keys when it was written; it holds for no other.
+    changes: u64,
+    key: u32,
+    near: (usize, u64),
 }
 
 /// All memory keys of a function.
 #[derive(Debug)]
 pub struct MkeyTable {
     keys: Table<Mkey>,
+    /// Times that a key may have changed.
+    changes: u64,
+    /// For each level of indirection.
+    hints: [Cell<Hint>; MAX_INDIRECTION as usize + 1],
+    /// Entries looked at so far, and when the present step of the device began.
+    steps: Cell<u64>,
+    turn: u64,
 }
 
 impl MkeyTable {
-    /// No keys, with room for `limit`.
+    /// No keys, with room for `limit`, whose memory `budget` pays for.
     #[must_use]
-    pub fn new(limit: u32) -> Self {
-        Self { keys: Table::new(FIRST_INDEX, limit) }
+    pub fn new(limit: u32, budget: &Budget) -> Self {
+        Self {
+            keys: Table::new(FIRST_INDEX, limit, budget),
+            // A hint that was never written holds for no key.
+            changes: 1,
+            hints: Default::default(),
+            steps: Cell::new(0),
+            turn: 0,
+        }
     }
 
     /// Adds a key; returns its index, the upper 24 bits of the key.
-    pub fn insert(&mut self, key: Mkey) -> Option<u32> {
+    ///
+    /// # Errors
+    ///
+    /// [`Full`], when no index or no memory is left.
+    pub fn insert(&mut self, key: Mkey) -> Result<u32, Full> {
         self.keys.insert(key)
+    }
+
+    /// Makes room for translation entries up to, and without, the one numbered `end`.
+    ///
+    /// # Errors
+    ///
+    /// [`Full::Memory`] when the function's memory is used up; nothing has changed then.
+    pub(crate) fn make_room(&mut self, index: u32, end: usize) -> Result<(), Full> {
+        let translation = &self.keys.get(index).ok_or(Full::Numbers)?.translation;
+        let (len, capacity, entry) =
+            (translation.len(), translation.capacity(), translation.entry_bytes());
+        // Entries on the way to the first new one are filled in.
+        self.work(end.saturating_sub(len) as u64);
+        if end <= capacity {
+            return Ok(());
+        }
+        // Twice the room, that many requests in a row do not move it each time; or what is needed.
+        // The old room is paid for until its content has moved.
+        let mut room = end.max(2 * capacity);
+        if !self.keys.try_grow(index, (room * entry) as u64) {
+            room = end;
+            self.keys.grow(index, (room * entry) as u64)?;
+        }
+        let key = self.keys.get_mut(index).ok_or(Full::Numbers)?;
+        let is_there = key.translation.reserve(room - len);
+        self.keys.shrink(index, (if is_there { capacity } else { room } * entry) as u64);
+        if is_there { Ok(()) } else { Err(Full::Memory) }
+    }
+
+    /// Entries that accesses have looked at so far: the work that keys make.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
+    /// A step of the device begins.
+    pub(crate) fn start_turn(&mut self) {
+        self.turn = self.steps.get();
+    }
+
+    /// Whether the device has done enough for one step: [`STEPS_PER_TURN`].
+    #[inline]
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.steps.get() - self.turn >= STEPS_PER_TURN
+    }
+
+    #[inline]
+    fn work(&self, steps: u64) {
+        self.steps.update(|so_far| so_far + steps);
     }
 
     /// The key with this index.
@@ -269,11 +220,13 @@ impl MkeyTable {
 
     /// The key with this index.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut Mkey> {
+        self.changes += 1;
         self.keys.get_mut(index)
     }
 
     /// Removes a key.
     pub fn remove(&mut self, index: u32) -> Option<Mkey> {
+        self.changes += 1;
         self.keys.remove(index)
     }
 
@@ -311,7 +264,7 @@ impl MkeyTable {
             return Ok(Spans { table: self, access: *access, direct: Some(whole) });
         }
         if access.len > 0 {
-            let first = self.first_span(access)?;
+            let first = self.walk(access, Want::Run)?;
             if first.len == access.len {
                 return Ok(Spans { table: self, access: *access, direct: Some(first) });
             }
@@ -322,95 +275,50 @@ impl MkeyTable {
 
     /// Walks the whole range once, so that an access is refused before its first byte moves.
     fn check_all(&self, access: &MemAccess) -> Result<(), MkeyFault> {
+        let limit = self.steps.get() + MAX_STEPS;
         let mut rest = *access;
         while rest.len > 0 {
-            let span = self.first_span(&rest)?;
-            rest.addr = rest.addr.wrapping_add(u64::from(span.len));
-            rest.len -= span.len;
+            if self.steps.get() >= limit {
+                return Err(MkeyFault::Steps);
+            }
+            let extent = self.walk(&rest, Want::Extent)?;
+            rest.addr = rest.addr.wrapping_add(u64::from(extent.len));
+            rest.len -= extent.len;
         }
         Ok(())
     }
 
-    /// The run of I/O addresses that the access starts with.
+    /// The run of I/O addresses that the access starts with, or how far one key permits it.
     ///
     /// Rights of peers are those of the key that they named. The keys behind it are used by this
     /// host, which put them there, so local rights are what they need, and the reserved L_Key may
     /// be one of them. Source: Linux 6.12 `mlx5_ib_sg_to_klms`, whose KLMs all name
     /// `local_dma_lkey`, the reserved one, in keys that peers write to.
-    fn first_span(&self, access: &MemAccess) -> Result<Span, MkeyFault> {
+    fn walk(&self, access: &MemAccess, want: Want) -> Result<Span, MkeyFault> {
         let mut at = *access;
-        for _ in 0..=MAX_INDIRECTION {
+        for hint in &self.hints {
             if at.key == RESERVED_LKEY {
                 return Ok(Span { iova: at.addr, len: at.len });
             }
-            let key = self.keys.get(at.key >> 8).ok_or(MkeyFault::UnknownKey)?;
+            let index = at.key >> 8;
+            let key = self.keys.get(index).ok_or(MkeyFault::UnknownKey)?;
             key.check(&at)?;
-            match key.step(&at)? {
+            let Hint { changes, key: hinted, near } = hint.get();
+            let is_hinted = changes == self.changes && hinted == index;
+            let near = if is_hinted { near } else { (0, 0) };
+            let (step, near, steps) = key.translation.step(key.start, &at, want, near);
+            self.work(steps);
+            match step? {
                 Step::Memory(span) => return Ok(span),
-                Step::Key { key, addr, len } => {
+                Step::Key { at: place, len } => {
+                    hint.set(Hint { changes: self.changes, key: index, near });
+                    let (key, addr) = (place.key, place.va);
                     at = MemAccess { key, addr, len, rights: at.rights.local(), ..at };
                 }
             }
         }
         Err(MkeyFault::Indirection)
     }
-}
-
-impl Mkey {
-    /// Follows the first address of an access one level down.
-    fn step(&self, access: &MemAccess) -> Result<Step, MkeyFault> {
-        let offset = access.addr.wrapping_sub(self.start);
-        match &self.translation {
-            Translation::Pa => Ok(Step::Memory(Span { iova: access.addr, len: access.len })),
-            Translation::Mtt { pages, log_page_size, pg_access } => {
-                let page_bytes = 1_u64 << log_page_size;
-                let at = offset + (self.start & (page_bytes - 1));
-                let index = usize::try_from(at >> log_page_size).unwrap_or(usize::MAX);
-                let page = *pages.get(index).ok_or(MkeyFault::Bounds)?;
-                if *pg_access && !page_permits(page, access.rights) {
-                    return Err(MkeyFault::Rights);
-                }
-                let inside = at & (page_bytes - 1);
-                let iova = (page & !7) + inside;
-                Ok(Step::Memory(Span { iova, len: shorter(access.len, page_bytes - inside) }))
-            }
-            Translation::Klm(entries) => {
-                let mut offset = offset;
-                for entry in entries {
-                    if offset < entry.len {
-                        return Ok(entry.step(offset, access.len));
-                    }
-                    offset -= entry.len;
-                }
-                Err(MkeyFault::Indirection)
-            }
-            Translation::Ksm { entries, log_entity_size } => {
-                let index = usize::try_from(offset >> log_entity_size).unwrap_or(usize::MAX);
-                let entry = entries.get(index).ok_or(MkeyFault::Indirection)?;
-                Ok(entry.step(offset & ((1 << log_entity_size) - 1), access.len))
-            }
-        }
-    }
-}
-
-impl Indirect {
-    fn step(&self, offset: u64, len: u32) -> Step {
-        let addr = self.va.wrapping_add(offset);
-        Step::Key { key: self.key, addr, len: shorter(len, self.len - offset) }
-    }
-}
-
-/// Whether the low bits of an MTT entry permit an access. Source: reference 5.1.
-fn page_permits(page: u64, rights: Rights) -> bool {
-    let reads = Rights::LOCAL_READ | Rights::REMOTE_READ;
-    let read_ok = page & 1 != 0 || !rights.intersects(reads | Rights::REMOTE_ATOMIC);
-    let write_ok = page & 2 != 0 || !rights.intersects(!reads);
-    read_ok && write_ok
-}
-
-#[inline]
-fn shorter(len: u32, bound: u64) -> u32 {
-    u32::try_from(bound).map_or(len, |bound| len.min(bound))
 }
 
 /// The runs of I/O addresses behind an access that was checked.
@@ -435,7 +343,7 @@ impl Iterator for Spans<'_> {
             return Some(span);
         }
         // Checked when the iterator was made, and the table is borrowed since.
-        let span = self.table.first_span(&self.access).ok()?;
+        let span = self.table.walk(&self.access, Want::Run).ok()?;
         self.access.addr = self.access.addr.wrapping_add(u64::from(span.len));
         self.access.len -= span.len;
         Some(span)

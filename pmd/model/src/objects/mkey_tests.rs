@@ -29,6 +29,12 @@ fn mtt(start: u64, len: u64, pages: &[u64]) -> Mkey {
     key(start, len, Translation::Mtt { pages: pages.to_vec(), log_page_size: 12, pg_access: false })
 }
 
+/// Pieces by length, key and address.
+fn klm(pieces: &[(u64, u32, u64)]) -> Translation {
+    let pieces = pieces.iter().map(|(len, key, va)| (*len, Place { key: *key, va: *va }));
+    Translation::Klm(KlmList::new(pieces))
+}
+
 /// Adds a key; returns the number that a descriptor carries.
 fn add(table: &mut MkeyTable, key: Mkey) -> u32 {
     let variant = u32::from(key.variant);
@@ -49,7 +55,7 @@ fn fault(table: &MkeyTable, access: &MemAccess) -> MkeyFault {
 
 #[test]
 fn the_reserved_lkey_is_for_queues_that_may_and_local_access_only() {
-    let table = MkeyTable::new(8);
+    let table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let reserved = |rights, rlky| MemAccess::local(RESERVED_LKEY, 0x1234, 99, rights, 0, rlky);
     assert_eq!(spans(&table, &reserved(READ, true)), Ok(vec![(0x1234, 99)]));
     assert_eq!(spans(&table, &reserved(Rights::LOCAL_WRITE, true)), Ok(vec![(0x1234, 99)]));
@@ -59,7 +65,7 @@ fn the_reserved_lkey_is_for_queues_that_may_and_local_access_only() {
 
 #[test]
 fn a_pa_key_covers_everything_but_a_wrap() {
-    let mut table = MkeyTable::new(8);
+    let mut table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let key = add(&mut table, pa());
     assert_eq!(spans(&table, &access(key, u64::MAX - 9, 10)), Ok(vec![(u64::MAX - 9, 10)]));
     assert_eq!(fault(&table, &access(key, u64::MAX - 9, 11)), MkeyFault::Bounds);
@@ -68,7 +74,7 @@ fn a_pa_key_covers_everything_but_a_wrap() {
 
 #[test]
 fn each_check_has_its_own_fault() {
-    let mut table = MkeyTable::new(8);
+    let mut table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let key = add(&mut table, pa());
     let good = access(key, 0x1000, 8);
     assert!(table.translate(&good).is_ok());
@@ -88,7 +94,7 @@ fn each_check_has_its_own_fault() {
 
 #[test]
 fn an_mtt_key_starts_inside_its_first_page() {
-    let mut table = MkeyTable::new(8);
+    let mut table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let key = add(&mut table, mtt(0x5_0800, 0x1900, &[0xa000, 0xc000, 0x7000]));
     assert_eq!(spans(&table, &access(key, 0x5_0800, 4)), Ok(vec![(0xa800, 4)]));
     assert_eq!(
@@ -104,7 +110,7 @@ fn an_mtt_key_starts_inside_its_first_page() {
 
 #[test]
 fn page_bits_count_only_when_asked_to() {
-    let mut table = MkeyTable::new(8);
+    let mut table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let pages = vec![0xa000 | 1, 0xb000 | 2];
     let with = |pg_access| {
         key(0, 0x2000, Translation::Mtt { pages: pages.clone(), log_page_size: 12, pg_access })
@@ -122,38 +128,33 @@ fn page_bits_count_only_when_asked_to() {
 
 #[test]
 fn klm_pieces_of_any_length_lead_to_other_keys() {
-    let mut table = MkeyTable::new(8);
+    let mut table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let below = add(&mut table, pa());
-    let entries = vec![
-        Indirect { len: 3, key: below, va: 0x100 },
-        Indirect { len: 0x2000, key: below, va: 0x9000 },
-    ];
-    let klm = add(&mut table, key(0x40, 0x2003, Translation::Klm(entries)));
+    let pieces = [(3, below, 0x100), (0x2000, below, 0x9000)];
+    let klm = add(&mut table, key(0x40, 0x2003, klm(&pieces)));
     assert_eq!(spans(&table, &access(klm, 0x41, 6)), Ok(vec![(0x101, 2), (0x9000, 4)]));
-    let missing = key(0, 8, Translation::Klm(vec![Indirect { len: 4, key: below, va: 0 }]));
-    let missing = add(&mut table, missing);
+    let missing = add(&mut table, key(0, 8, self::klm(&[(4, below, 0)])));
     assert_eq!(fault(&table, &access(missing, 0, 5)), MkeyFault::Indirection);
 }
 
 #[test]
 fn ksm_pieces_have_equal_length() {
-    let mut table = MkeyTable::new(8);
+    let mut table = MkeyTable::new(8, &Budget::new(u64::MAX));
     let below = add(&mut table, mtt(0, 0x3000, &[0xa000, 0xc000, 0xe000]));
-    let entry = |va| Indirect { len: 0x1000, key: below, va };
-    let entries = vec![entry(0x2000), entry(0)];
-    let ksm = add(&mut table, key(0, 0x2000, Translation::Ksm { entries, log_entity_size: 12 }));
+    let pieces = vec![Place { key: below, va: 0x2000 }, Place { key: below, va: 0 }];
+    let ksm = add(&mut table, key(0, 0x2000, Translation::Ksm { pieces, log_entity_size: 12 }));
     assert_eq!(spans(&table, &access(ksm, 0xffc, 8)), Ok(vec![(0xeffc, 4), (0xa000, 4)]));
 }
 
 #[test]
 fn peers_need_rights_to_the_first_key_only() {
-    let mut table = MkeyTable::new(64);
+    let mut table = MkeyTable::new(64, &Budget::new(u64::MAX));
     let remote = Rights::REMOTE_WRITE;
     let read_only = add(&mut table, Mkey { rights: Rights::LOCAL_READ, ..pa() });
     let below = add(&mut table, pa());
     let over = |table: &mut MkeyTable, key_below, rights| {
-        let entries = vec![Indirect { len: 0x1000, key: key_below, va: 0x700 }];
-        add(table, Mkey { rights, ..key(0, 0x1000, Translation::Klm(entries)) })
+        let pieces = klm(&[(0x1000, key_below, 0x700)]);
+        add(table, Mkey { rights, ..key(0, 0x1000, pieces) })
     };
     let write = |key| MemAccess { rights: remote, ..access(key, 4, 8) };
     for leaf in [below, RESERVED_LKEY] {
@@ -169,11 +170,11 @@ fn peers_need_rights_to_the_first_key_only() {
 
 #[test]
 fn indirection_has_a_depth() {
-    let mut table = MkeyTable::new(16);
+    let mut table = MkeyTable::new(16, &Budget::new(u64::MAX));
     let mut top = add(&mut table, pa());
     let over = |below| {
-        let entries = vec![Indirect { len: 0x1000, key: below, va: 0 }];
-        key(0, 0x1000, Translation::Ksm { entries, log_entity_size: 12 })
+        let pieces = vec![Place { key: below, va: 0 }];
+        key(0, 0x1000, Translation::Ksm { pieces, log_entity_size: 12 })
     };
     for _ in 0..MAX_INDIRECTION {
         top = add(&mut table, over(top));
@@ -190,14 +191,69 @@ fn indirection_has_a_depth() {
 
 #[test]
 fn each_level_checks_its_own_key() {
-    let mut table = MkeyTable::new(16);
+    let mut table = MkeyTable::new(16, &Budget::new(u64::MAX));
     let foreign = add(&mut table, Mkey { pd: PD + 1, ..pa() });
     let small = add(&mut table, mtt(0, 0x800, &[0xa000]));
     for (below, expected) in [(foreign, MkeyFault::Pd), (small, MkeyFault::Bounds)] {
-        let entries = vec![Indirect { len: 0x1000, key: below, va: 0x700 }];
-        let top = add(&mut table, key(0, 0x1000, Translation::Klm(entries)));
+        let top = add(&mut table, key(0, 0x1000, klm(&[(0x1000, below, 0x700)])));
         assert_eq!(fault(&table, &access(top, 0, 0x200)), expected);
     }
+}
+
+/// Lists of one-byte pieces, four deep: what an access costs is bounded by its length, not by the
+/// length of the lists times it.
+#[test]
+fn nested_lists_cost_a_few_steps_for_each_piece() {
+    const PIECES: u64 = 1 << 16;
+    let mut table = MkeyTable::new(16, &Budget::new(u64::MAX));
+    let mut top = add(&mut table, pa());
+    for _ in 0..MAX_INDIRECTION {
+        let bytes = (0..PIECES).map(|va| (1, Place { key: top, va }));
+        let list = Translation::Klm(KlmList::new(bytes));
+        top = add(&mut table, key(0, PIECES, list));
+    }
+    let len = 4096;
+    let last = access(top, PIECES - u64::from(len), len);
+    assert_eq!(spans(&table, &last).expect("permitted").len(), 4096);
+    // Twice for each byte: once to check, once to go.
+    let levels = u64::from(MAX_INDIRECTION) + 1;
+    assert!(table.steps() <= 2 * u64::from(len) * levels * 4, "{} steps", table.steps());
+}
+
+/// A peer may ask for 2 GiB at once, and is answered or refused at a bounded cost.
+#[test]
+fn an_access_that_needs_too_many_pieces_is_refused() {
+    const PIECES: u64 = 1 << 16;
+    let mut table = MkeyTable::new(16, &Budget::new(u64::MAX));
+    let below = add(&mut table, pa());
+    let bytes = (0..PIECES).map(|va| (1, Place { key: below, va }));
+    let low = add(&mut table, key(0, PIECES, Translation::Klm(KlmList::new(bytes))));
+    let lists = (0..PIECES).map(|_| (PIECES, Place { key: low, va: 0 }));
+    let top = add(&mut table, key(0, PIECES * PIECES, Translation::Klm(KlmList::new(lists))));
+    assert_eq!(fault(&table, &access(top, 0, 1 << 31)), MkeyFault::Steps);
+    assert!(table.steps() <= 2 * MAX_STEPS, "{} steps", table.steps());
+    // As much through pages costs little, also where each has bits of its own.
+    for pg_access in [false, true] {
+        let pages = (0..1 << 19).map(|page| page << 12 | 3).collect();
+        let pages = Translation::Mtt { pages, log_page_size: 12, pg_access };
+        let key = add(&mut table, key(0, 1 << 31, pages));
+        let before = table.steps();
+        assert!(table.translate(&access(key, 0, 1 << 31)).is_ok());
+        assert!(table.steps() - before <= 1 << 17, "{} steps", table.steps() - before);
+    }
+}
+
+#[test]
+fn a_changed_list_is_searched_anew() {
+    let mut table = MkeyTable::new(16, &Budget::new(u64::MAX));
+    let below = add(&mut table, pa());
+    let top =
+        add(&mut table, key(0, 30, klm(&[(10, below, 0), (10, below, 100), (10, below, 200)])));
+    assert_eq!(spans(&table, &access(top, 25, 1)), Ok(vec![(205, 1)]));
+    let changed = &mut table.get_mut(top >> 8).expect("the key").translation;
+    changed.replace(0, [(1, Place { key: below, va: 0 })].into_iter());
+    assert_eq!(spans(&table, &access(top, 10, 2)), Ok(vec![(109, 1), (200, 1)]));
+    assert_eq!(fault(&table, &access(top, 25, 1)), MkeyFault::Indirection);
 }
 
 proptest! {
@@ -211,7 +267,7 @@ proptest! {
     ) {
         let pages: Vec<u64> = pages.iter().map(|page| page << 12).collect();
         let size = (pages.len() as u64 * 0x1000) - (start & 0xfff);
-        let mut table = MkeyTable::new(1);
+        let mut table = MkeyTable::new(1, &Budget::new(u64::MAX));
         let key = add(&mut table, mtt(start, size, &pages));
         let wanted = access(key, start + from, len);
         let is_inside = from + u64::from(len) <= size;

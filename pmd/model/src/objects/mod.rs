@@ -3,27 +3,32 @@
 //! A context is decoded once, at CREATE, into what the data path needs. Objects that name others
 //! hold them ([`Table::hold`]), so that destroying one in use is refused.
 
+mod access;
+pub mod budget;
 mod memory;
 pub mod mkey;
 mod qp;
 mod queues;
 mod steering;
 mod table;
+mod translation;
 
+pub use budget::{Budget, Footprint, PaidList};
 pub use memory::QueueMemory;
 pub use qp::{
-    CqeScatter, InlineData, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState, QpType,
-    RoceGid, SendJob, TakenReceive, XrcSrq,
+    CqeScatter, InlineData, Line, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState,
+    QpType, RoceGid, SendJob, TakenReceive, XrcSrq,
 };
 pub use queues::{
     Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,
     WorkQueue, WqType,
 };
+pub(crate) use steering::compiled;
 pub use steering::{
     FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MissAction, Rqt, RxHash, Tir,
     TirTarget, Tis, flow_action,
 };
-pub use table::Table;
+pub use table::{Full, Table};
 
 use self::mkey::MkeyTable;
 
@@ -37,6 +42,16 @@ pub struct Uar {
     /// Completion queues that may be armed on this page.
     pub cqns: Vec<u32>,
 }
+
+impl Footprint for () {}
+
+/// Its lists are paid for by the queues in them.
+impl Footprint for Uar {}
+
+impl Footprint for QCounter {}
+
+/// Bytes of a queue's entry in the lists of its UAR page, which double and may be moving.
+const LISTED_BYTES: u64 = 3 * size_of::<u32>() as u64;
 
 /// Counters of queue events, by QUERY_Q_COUNTER.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,7 +121,7 @@ pub struct Objects {
     /// The RoCE address table; it grows as entries are set.
     pub roce_gids: Vec<Option<RoceGid>>,
     /// Multicast groups and the queue pairs attached to them.
-    pub multicast: Vec<([u8; 16], u32)>,
+    pub multicast: PaidList<([u8; 16], u32)>,
     /// RSS tables.
     pub rqts: Table<Rqt>,
     /// Transport interfaces, receive.
@@ -125,6 +140,8 @@ pub struct Objects {
     pub rx_root: Option<u32>,
     /// Table where sent packets start, if the driver named one.
     pub tx_root: Option<u32>,
+    /// Pays for all of them.
+    pub budget: Budget,
     /// Changes with every change of a flow object, TIR or RQT: a compiled form is then stale.
     pub steering_generation: u64,
 }
@@ -181,34 +198,35 @@ pub struct ObjectLimits {
 }
 
 impl Objects {
-    /// No objects, with room for `limits`.
+    /// No objects, with room for `limits`, whose memory `budget` pays for.
     #[must_use]
-    pub fn new(limits: ObjectLimits) -> Self {
+    pub fn new(limits: ObjectLimits, budget: &Budget) -> Self {
         Self {
-            uars: Table::new(first::UAR, limits.uars),
+            uars: Table::new(first::UAR, limits.uars, budget),
             live_uars: Vec::new(),
-            pds: Table::new(first::PD, limits.domains),
-            tds: Table::new(first::TD, limits.domains),
-            xrcds: Table::new(first::XRCD, limits.domains),
-            mkeys: MkeyTable::new(limits.mkeys),
-            eqs: Table::new(first::EQ, limits.eqs),
-            cqs: Table::new(first::CQ, limits.cqs),
-            sqs: Table::new(first::SQ, limits.queues),
-            rqs: Table::new(first::RQ, limits.queues),
-            rmps: Table::new(first::RMP, limits.queues),
-            qps: Table::new(first::QP, limits.queues),
-            xrc_srqs: Table::new(first::XRC_SRQ, limits.queues),
+            pds: Table::new(first::PD, limits.domains, budget),
+            tds: Table::new(first::TD, limits.domains, budget),
+            xrcds: Table::new(first::XRCD, limits.domains, budget),
+            mkeys: MkeyTable::new(limits.mkeys, budget),
+            eqs: Table::new(first::EQ, limits.eqs, budget),
+            cqs: Table::new(first::CQ, limits.cqs, budget),
+            sqs: Table::new(first::SQ, limits.queues, budget),
+            rqs: Table::new(first::RQ, limits.queues, budget),
+            rmps: Table::new(first::RMP, limits.queues, budget),
+            qps: Table::new(first::QP, limits.queues, budget),
+            xrc_srqs: Table::new(first::XRC_SRQ, limits.queues, budget),
             roce_gids: Vec::new(),
-            multicast: Vec::new(),
-            rqts: Table::new(first::RQT, limits.rqts),
-            tirs: Table::new(first::TIR, limits.queues),
-            tiss: Table::new(first::TIS, limits.queues),
-            flow_tables: Table::new(first::FLOW_TABLE, limits.flow_tables),
-            flow_groups: Table::new(first::FLOW_GROUP, limits.flow_groups),
-            flow_counters: Table::new(first::FLOW_COUNTER, limits.flow_counters),
-            q_counters: Table::new(first::Q_COUNTER, limits.q_counters),
+            multicast: PaidList::new(budget),
+            rqts: Table::new(first::RQT, limits.rqts, budget),
+            tirs: Table::new(first::TIR, limits.queues, budget),
+            tiss: Table::new(first::TIS, limits.queues, budget),
+            flow_tables: Table::new(first::FLOW_TABLE, limits.flow_tables, budget),
+            flow_groups: Table::new(first::FLOW_GROUP, limits.flow_groups, budget),
+            flow_counters: Table::new(first::FLOW_COUNTER, limits.flow_counters, budget),
+            q_counters: Table::new(first::Q_COUNTER, limits.q_counters, budget),
             rx_root: None,
             tx_root: None,
+            budget: budget.clone(),
             steering_generation: 0,
         }
     }

@@ -6,12 +6,15 @@ use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::vport::RoceAddress;
 use ferrocx_prm::wqe::{AddressVector, Ctrl, Data};
 
+use super::LISTED_BYTES;
+use super::budget::{Budget, Charge, Footprint};
 use super::memory::QueueMemory;
 use super::queues::{QueueStats, ReceiveRing, WorkQueue};
+use super::table::Full;
 use crate::roce::transport::Network;
 use crate::roce::transport::atomic::Operands;
 use crate::roce::transport::bth::Transport;
-use crate::roce::transport::requester::Requester;
+use crate::roce::transport::requester::{Request, Requester};
 use crate::roce::transport::responder::Responder;
 
 /// Data segments of the longest receive WQE: 512 bytes of 16.
@@ -249,6 +252,8 @@ pub struct Qp {
     pub sq_posted: u16,
     /// Basic blocks fetched, modulo 2^16.
     pub sq_fetched: u16,
+    /// Room for requests in line.
+    pub line: Line,
     /// The sending half.
     pub requester: Requester<SendJob>,
     /// The receiving half.
@@ -263,6 +268,68 @@ pub struct Qp {
     pub stats: QueueStats,
     /// The context: as given, and as every transition changed it.
     pub context: Qpc,
+}
+
+/// Room of a queue pair for requests that were fetched and are not over.
+#[derive(Debug)]
+pub struct Line {
+    requests: usize,
+    charge: Charge,
+}
+
+impl Line {
+    /// Requests that a queue pair always has room for, so that it can work whatever else is there.
+    const LEAST: usize = 4;
+    /// A request in line with the longest WQE.
+    const REQUEST_BYTES: u64 = (size_of::<Request<SendJob>>() + 1024) as u64;
+
+    /// Pays for the least.
+    ///
+    /// # Errors
+    ///
+    /// [`Full::Memory`].
+    pub fn new(budget: &Budget) -> Result<Self, Full> {
+        let charge = budget.charge(Self::LEAST as u64 * Self::REQUEST_BYTES)?;
+        Ok(Self { requests: Self::LEAST, charge })
+    }
+
+    /// Whether a request joins `waiting` others: where memory is scarce, lines are short.
+    #[inline]
+    pub(crate) fn has_room(&mut self, waiting: usize) -> bool {
+        waiting < self.requests || self.grow()
+    }
+
+    /// Doubles the room, as the list of requests does.
+    fn grow(&mut self) -> bool {
+        let is_paid = self.charge.try_grow(self.requests as u64 * Self::REQUEST_BYTES);
+        self.requests *= if is_paid { 2 } else { 1 };
+        is_paid
+    }
+
+    /// The requests are gone, and so is their list.
+    pub(crate) fn empty(&mut self) {
+        self.requests = Self::LEAST;
+        self.charge.shrink_to(Self::LEAST as u64 * Self::REQUEST_BYTES);
+    }
+}
+
+impl Footprint for Qp {
+    /// Its number may wait for its turn, in a list that doubles, with a mark whether it does.
+    const PER_NUMBER: usize = 3 * size_of::<u32>() + 3;
+
+    fn heap_bytes(&self) -> u64 {
+        let own = match &self.receive {
+            QpReceive::Own(wq) => wq.memory.heap_bytes(),
+            QpReceive::Rmp(_) | QpReceive::Srq(_) | QpReceive::None => 0,
+        };
+        self.memory.heap_bytes() + own + LISTED_BYTES + Responder::HEAP_BYTES
+    }
+}
+
+impl Footprint for XrcSrq {
+    fn heap_bytes(&self) -> u64 {
+        self.wq.memory.heap_bytes()
+    }
 }
 
 impl Qp {

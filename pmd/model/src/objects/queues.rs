@@ -4,6 +4,8 @@ use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
 
+use super::LISTED_BYTES;
+use super::budget::Footprint;
 use super::memory::QueueMemory;
 
 /// State of an SQ, RQ or RMP. Source: reference 5.7, 5.8.
@@ -349,4 +351,43 @@ pub struct Rmp {
     pub limit: u32,
     /// The context as given, for QUERY_RMP.
     pub context: Rmpc,
+}
+
+impl Footprint for Eq {
+    fn heap_bytes(&self) -> u64 {
+        self.memory.heap_bytes()
+    }
+}
+
+impl Footprint for Cq {
+    /// Its number may wait for moderation, in a list that doubles.
+    const PER_NUMBER: usize = 3 * size_of::<u32>();
+
+    fn heap_bytes(&self) -> u64 {
+        self.memory.heap_bytes() + LISTED_BYTES
+    }
+}
+
+impl Footprint for Sq {
+    /// Its number may stand among those that have work, in a list that doubles.
+    const PER_NUMBER: usize = 3 * size_of::<u32>();
+
+    fn heap_bytes(&self) -> u64 {
+        self.wq.memory.heap_bytes() + LISTED_BYTES
+    }
+}
+
+impl Footprint for Rq {
+    fn heap_bytes(&self) -> u64 {
+        match &self.memory {
+            RqMemory::Inline(wq) => wq.memory.heap_bytes(),
+            RqMemory::Rmp(_) => 0,
+        }
+    }
+}
+
+impl Footprint for Rmp {
+    fn heap_bytes(&self) -> u64 {
+        self.wq.memory.heap_bytes()
+    }
 }

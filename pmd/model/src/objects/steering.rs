@@ -1,9 +1,12 @@
 //! Transport interfaces, RSS tables and flow steering objects.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ferrocx_prm::flow::{FlowContext, FlowMatchParam, FlowTableContext};
 use ferrocx_prm::tirc::{Tirc, Tisc};
+
+use super::budget::{Footprint, list_bytes};
 
 /// Queue or table to which a TIR sends packets. Source: reference 5.9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +77,8 @@ pub struct Tis {
 pub struct Rqt {
     /// Entries that it can have.
     pub max_size: u32,
-    /// Its receive queues; the length is a power of two.
-    pub rqns: Vec<u32>,
+    /// Its receive queues; the length is a power of two. The compiled form has them, too.
+    pub rqns: Arc<[u32]>,
 }
 
 /// Destination of packets that match no entry. Source: reference 5.12, `table_miss_action`.
@@ -160,6 +163,53 @@ pub mod flow_action {
     pub const FORWARD: u32 = 0x4;
     /// Count it.
     pub const COUNT: u32 = 0x8;
+}
+
+/// Memory that the compiled form of a TIR takes, and of a group without its entries; and an entry
+/// while it is being compiled. The former form is there until the new one is done.
+pub(crate) mod compiled {
+    pub(crate) const TIR_BYTES: usize = 768;
+    pub(crate) const GROUP_BYTES: usize = 512;
+    pub(crate) const ENTRY_BYTES: usize = 512;
+}
+
+impl Footprint for Tir {
+    const PER_NUMBER: usize = 2 * compiled::TIR_BYTES;
+}
+
+impl Footprint for Tis {}
+
+impl Footprint for Rqt {
+    fn heap_bytes(&self) -> u64 {
+        list_bytes::<u32>(self.rqns.len())
+    }
+}
+
+/// The lists of groups are paid for by the groups in them.
+impl Footprint for FlowTable {
+    const PER_NUMBER: usize = 2 * 64;
+}
+
+impl Footprint for FlowGroup {
+    const PER_NUMBER: usize = 3 * size_of::<u32>();
+
+    fn heap_bytes(&self) -> u64 {
+        (size_of::<FlowMatchParam>() + 2 * compiled::GROUP_BYTES) as u64
+    }
+}
+
+impl Footprint for FlowCounter {}
+
+impl FlowEntry {
+    /// Memory of an entry in its group, compiled form included.
+    pub(crate) fn bytes(&self) -> u64 {
+        let boxes = size_of::<FlowMatchParam>() + size_of::<FlowContext>();
+        // A node of the tree may be half full.
+        let node = 2 * (size_of::<u32>() + size_of::<Self>());
+        let lists = list_bytes::<FlowDest>(self.destinations.capacity())
+            + list_bytes::<u32>(self.counters.capacity());
+        3 * lists + (boxes + node + 2 * compiled::ENTRY_BYTES) as u64
+    }
 }
 
 /// A counter of packets and bytes.

@@ -2,11 +2,29 @@
 
 use std::collections::VecDeque;
 
-/// One live object and the number of other objects that name it.
+use super::budget::{Budget, Charge, Footprint, OutOfMemory, list_bytes};
+
+/// One live object, the number of other objects that name it, and what it is charged.
 #[derive(Debug)]
 struct Slot<T> {
     value: T,
     holders: u32,
+    charge: Charge,
+}
+
+/// Reason for which a table takes no more objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// Every number is in use.
+    Numbers,
+    /// The function's memory is used up.
+    Memory,
+}
+
+impl From<OutOfMemory> for Full {
+    fn from(_: OutOfMemory) -> Self {
+        Self::Memory
+    }
 }
 
 /// Objects of one kind. A number is an index, so a lookup on the packet path is one bounds check.
@@ -20,38 +38,101 @@ pub struct Table<T> {
     first: u32,
     limit: u32,
     live: u32,
+    budget: Budget,
+    /// Pays for the room of `slots` and `free`.
+    room: Charge,
 }
 
 /// How often a number may be passed over before freed ones are used again.
 const FRESH_NUMBERS: usize = 64;
 
 impl<T> Table<T> {
-    /// A table whose numbers start at `first` and which holds at most `limit` objects.
+    /// A table whose numbers start at `first`, which holds at most `limit` objects, and whose
+    /// memory `budget` pays for.
     #[must_use]
-    pub fn new(first: u32, limit: u32) -> Self {
-        Self { slots: Vec::new(), free: VecDeque::new(), first, limit, live: 0 }
+    pub fn new(first: u32, limit: u32, budget: &Budget) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            first,
+            limit,
+            live: 0,
+            budget: budget.clone(),
+            room: budget.nothing(),
+        }
     }
 
-    /// Adds an object and returns its number; `None` when the table is full.
-    pub fn insert(&mut self, value: T) -> Option<u32> {
+    /// Adds an object and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`], when no number or no memory is left.
+    pub fn insert(&mut self, value: T) -> Result<u32, Full>
+    where
+        T: Footprint,
+    {
         if self.live >= self.limit {
-            return None;
+            return Err(Full::Numbers);
         }
+        let charge = self.budget.charge(value.heap_bytes())?;
         let fresh = self.slots.len() < self.limit as usize;
         let reuse = !fresh || self.free.len() >= FRESH_NUMBERS;
-        let slot = Some(Slot { value, holders: 0 });
+        let slot = Slot { value, holders: 0, charge };
         let index = match reuse.then(|| self.free.pop_front()).flatten() {
             Some(index) => {
-                self.slots[index as usize] = slot;
+                self.slots[index as usize] = Some(slot);
                 index
             }
             None => {
-                self.slots.push(slot);
-                u32::try_from(self.slots.len() - 1).ok()?
+                self.make_room()?;
+                self.slots.push(Some(slot));
+                u32::try_from(self.slots.len() - 1).map_err(|_| Full::Numbers)?
             }
         };
         self.live += 1;
-        Some(self.first + index)
+        Ok(self.first + index)
+    }
+
+    /// Makes room for one more slot, doubling as a vector does, and pays for it first.
+    fn make_room(&mut self) -> Result<(), Full>
+    where
+        T: Footprint,
+    {
+        let len = self.slots.len();
+        if len < self.slots.capacity() {
+            return Ok(());
+        }
+        let capacity = (2 * len).max(4).min(self.limit as usize);
+        // Every number may come to stand in `free`, which doubles, too.
+        let beside = list_bytes::<[u32; 2]>(capacity) + (capacity * T::PER_NUMBER) as u64;
+        // The old room is paid for until its content has moved.
+        let room = self.budget.charge(list_bytes::<Option<Slot<T>>>(capacity) + beside)?;
+        self.slots.try_reserve_exact(capacity - len).map_err(|_| Full::Memory)?;
+        self.room = room;
+        Ok(())
+    }
+
+    /// Charges an object `more` bytes, which it is about to own.
+    ///
+    /// # Errors
+    ///
+    /// [`Full::Memory`], and for an unknown number [`Full::Numbers`].
+    pub fn grow(&mut self, number: u32, more: u64) -> Result<(), Full> {
+        let slot = self.slot_mut(number).ok_or(Full::Numbers)?;
+        Ok(slot.charge.grow(more)?)
+    }
+
+    /// Charges an object `more` bytes, if there are so many: for what can do with less.
+    pub fn try_grow(&mut self, number: u32, more: u64) -> bool {
+        self.slot_mut(number).is_some_and(|slot| slot.charge.try_grow(more))
+    }
+
+    /// Gives back `less` bytes that an object no longer owns.
+    pub fn shrink(&mut self, number: u32, less: u64) {
+        if let Some(slot) = self.slot_mut(number) {
+            let rest = slot.charge.bytes().saturating_sub(less);
+            slot.charge.shrink_to(rest);
+        }
     }
 
     #[inline]
@@ -139,24 +220,28 @@ impl<T> Table<T> {
             .zip(&mut self.slots)
             .filter_map(|(n, slot)| Some((n, &mut slot.as_mut()?.value)))
     }
-
-    /// Forgets every object; numbers start from the beginning, as after a reset.
-    pub fn clear(&mut self) {
-        self.slots.clear();
-        self.free.clear();
-        self.live = 0;
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget::SET_ASIDE_BYTES;
     use super::*;
+
+    impl Footprint for char {
+        fn heap_bytes(&self) -> u64 {
+            u64::from(u32::from(*self))
+        }
+    }
+
+    fn table<T>(first: u32, limit: u32) -> Table<T> {
+        Table::new(first, limit, &Budget::new(u64::MAX))
+    }
 
     #[test]
     fn a_number_finds_its_object_and_only_that() {
-        let mut table = Table::new(0x10, 3);
-        assert_eq!(table.insert('a'), Some(0x10));
-        assert_eq!(table.insert('b'), Some(0x11));
+        let mut table = table(0x10, 3);
+        assert_eq!(table.insert('a'), Ok(0x10));
+        assert_eq!(table.insert('b'), Ok(0x11));
         assert_eq!((table.get(0x10), table.get(0x11)), (Some(&'a'), Some(&'b')));
         assert_eq!((table.get(0x0f), table.get(0x12)), (None, None));
         assert_eq!(table.remove(0x10), Some('a'));
@@ -166,29 +251,48 @@ mod tests {
 
     #[test]
     fn a_full_table_refuses_and_uses_freed_numbers_again() {
-        let mut table = Table::new(1, 2);
-        assert_eq!(
-            (table.insert(()), table.insert(()), table.insert(())),
-            (Some(1), Some(2), None)
-        );
+        let mut table = table(1, 2);
+        assert_eq!((table.insert(()), table.insert(())), (Ok(1), Ok(2)));
+        assert_eq!(table.insert(()), Err(Full::Numbers));
         table.remove(1);
-        assert_eq!((table.insert(()), table.insert(())), (Some(1), None));
+        assert_eq!((table.insert(()), table.insert(())), (Ok(1), Err(Full::Numbers)));
     }
 
     #[test]
     fn freed_numbers_come_back_late() {
-        let mut table = Table::new(0, 1000);
-        table.insert(0);
+        let mut table = table(0, 1000);
+        table.insert(()).expect("room");
         table.remove(0);
-        assert_eq!(table.insert(1), Some(1));
+        assert_eq!(table.insert(()), Ok(1));
     }
 
     #[test]
     fn holders_are_counted() {
-        let mut table = Table::new(0, 10);
-        table.insert(());
+        let mut table = table(0, 10);
+        table.insert(()).expect("room");
         assert!(table.hold(0) && table.hold(0) && !table.hold(1));
         table.release(0);
         assert_eq!(table.holders(0), 1);
+    }
+
+    #[test]
+    fn objects_pay_for_what_they_own_until_they_are_removed() {
+        let budget = Budget::new(SET_ASIDE_BYTES + 4096);
+        let own = || budget.used_bytes() - SET_ASIDE_BYTES;
+        let mut table = Table::new(0, 1000, &budget);
+        let number = table.insert('a').expect("room");
+        let room = own() - u64::from(u32::from('a'));
+        assert!(room >= 4 * size_of::<Option<Slot<char>>>() as u64, "{room}");
+        table.grow(number, 1000).expect("room");
+        assert_eq!(table.grow(number, 4096), Err(Full::Memory));
+        table.shrink(number, 500);
+        assert_eq!(own(), room + 97 + 500);
+        assert_eq!(table.insert('\u{10ffff}'), Err(Full::Memory));
+        table.remove(number);
+        assert_eq!(own(), room, "the place in the table stays");
+        while table.insert('a').is_ok() {}
+        assert!(own() <= 4096);
+        drop(table);
+        assert_eq!((own(), budget.refusals()), (0, 3));
     }
 }

@@ -37,6 +37,7 @@ impl Refused {
             Self::Key(MkeyFault::Bounds) => "the range is not inside the mkey's region",
             Self::Key(MkeyFault::Reserved) => "reserved L_Key on a queue without rlky",
             Self::Key(MkeyFault::Indirection) => "indirect mkeys are nested too deep or end early",
+            Self::Key(MkeyFault::Steps) => "the access needs too many pieces of indirect mkeys",
             Self::Bus(_) => "DMA fault: the I/O address is not mapped for this access",
         }
     }

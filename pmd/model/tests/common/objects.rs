@@ -1,5 +1,7 @@
 //! Inputs of CREATE commands, by the manual's offsets.
 
+use ferrocx_model::NicConfig;
+
 use super::{Host, input, words};
 
 /// Numbers of the objects that most tests need.
@@ -169,7 +171,12 @@ pub fn set_fte(table: u32, group: u32, index: u32, tirn: u32) -> Vec<u8> {
 
 /// A device with one object of each kind, and a valid input for each CREATE.
 pub fn furnished() -> (Host, Vec<Vec<u8>>) {
-    let mut host = Host::up();
+    furnished_with(NicConfig::default())
+}
+
+/// The same for a device of another kind.
+pub fn furnished_with(config: NicConfig) -> (Host, Vec<Vec<u8>>) {
+    let mut host = Host::up_with(config);
     let base = host.base();
     let (record, page) = (host.ring(64), host.ring(4096));
     let mut templates = vec![

@@ -1,17 +1,23 @@
 //! A guest that means harm: commands, descriptors, doorbells, frames and memory of any content.
 //!
-//! Whatever it does, the device neither panics nor hangs, gives every command back, and touches no
-//! memory beyond its maps. The guest knows the device: most of what it does is nearly right, which
-//! leads deeper than noise.
+//! Whatever it does, the device neither panics nor hangs, gives every command back, touches no
+//! memory beyond its maps, holds no more memory than the function's budget, and does a bounded
+//! amount of work in a step: a bystander on the same thread gets its turns. The guest knows the
+//! device: most of what it does is nearly right, which leads deeper than noise.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `FERROCX_HOSTILE_OPS` | operations; a soak has 10 million and more | 60000 |
 //! | `FERROCX_HOSTILE_SEED` | seed of the first round; a failure names the seed of its round | 1 |
 
+#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
+
+mod bystander;
 #[path = "../common/mod.rs"]
 mod common;
 mod frames;
+#[path = "../common/heap.rs"]
+mod heap;
 mod requests;
 
 use std::sync::Arc;
@@ -23,13 +29,30 @@ use common::roce::{Peer, Target, UD, create_qp, init2rtr, rst2init, rtr2rts};
 use common::{input, region, words};
 use ferrocx_bus::{DmaAccess, DmaBuf, Transport};
 use ferrocx_mempool::Region;
+use ferrocx_model::NicConfig;
+use ferrocx_model::config::MIN_MEMORY_BYTES;
 use ferrocx_model::wire::{Link, SplitMix64, link};
 use ferrocx_prm::cmd::Opcode;
 
+use bystander::Bystander;
+use heap::Watch;
+
 /// Operations before a device is thrown away for a fresh one.
 const ROUND_OPS: u64 = 1000;
+/// Accesses to memory and looks at key entries in one step at most: some 10 ms of work. What a
+/// handful of queues can ask for, and the longest walk through keys.
+const MAX_WORK: u64 = 1 << 20;
+/// From this operation of a round on the guest also hoards memory, once in so many operations.
+const HOARD_FROM: u64 = 700;
+const HOARD_OPS: u64 = 50;
+/// Operations between two messages of the bystander.
+const PING_OPS: u64 = 20;
 /// An operation takes microseconds; this long without one is a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Access modes of keys.
+const MTT: u32 = 1;
+const KLM: u32 = 2;
 
 /// Where the guest maps memory that the device may only read, and memory that it takes away again.
 const READ_ONLY: u64 = 0x66_0000_0000;
@@ -59,12 +82,15 @@ struct Guest {
     arena: DmaBuf,
     /// The function was reset: there is nothing left to attack.
     is_over: bool,
+    /// The most work of one step.
+    most_work: u64,
 }
 
 impl Guest {
     fn new(seed: u64) -> Self {
         let (near, far) = link(1 << 18);
-        let peer = Peer::new(1, near);
+        let config = NicConfig { memory_bytes: MIN_MEMORY_BYTES, ..NicConfig::default() };
+        let peer = Peer::with(1, near, config);
         let arena = peer.host.heap.alloc(256 << 10, 4096).expect("room");
         let (read_only, taken) = (region(REGION_BYTES), region(REGION_BYTES));
         for (region, at) in [(&read_only, READ_ONLY), (&taken, TAKEN)] {
@@ -87,6 +113,7 @@ impl Guest {
             taken,
             arena,
             is_over: false,
+            most_work: 0,
         };
         guest.furnish();
         guest
@@ -215,7 +242,19 @@ impl Guest {
     }
 
     fn step(&mut self) {
+        let before = self.work();
         self.peer.host.step();
+        // After a reset the keys count from 0.
+        let work = self.work().saturating_sub(before);
+        assert!(work <= MAX_WORK, "{work} accesses and looks in one step");
+        self.most_work = self.most_work.max(work);
+    }
+
+    /// Accesses to memory, and looks at the entries of keys, so far.
+    fn work(&self) -> u64 {
+        let nic = &self.peer.host.nic;
+        let dma = nic.side().counts().dma;
+        dma.reads + dma.writes + nic.state().objects.mkeys.steps()
     }
 
     fn act(&mut self) {
@@ -258,11 +297,10 @@ impl Guest {
             input[1] = 0x07;
         }
         let room = self.pick(&[8, 0x10, 0x110, 0x400]);
-        let host = &mut self.peer.host;
-        host.post(0, &input, room);
-        host.ring_bell(1);
-        host.step();
-        let done = host.take(0, room);
+        self.peer.host.post(0, &input, room);
+        self.peer.host.ring_bell(1);
+        self.step();
+        let done = self.peer.host.take(0, room);
         assert!(done.is_some(), "never completed: {input:02x?}");
     }
 
@@ -356,6 +394,41 @@ impl Guest {
         self.step();
     }
 
+    /// One object again and again, or a large key and its far entries.
+    fn hoard(&mut self) {
+        let index = self.below(self.templates.len() as u64) as usize;
+        let mut input = self.templates[index].clone();
+        if self.chance(2) {
+            let octwords = 1_u32 << (10 + self.below(6));
+            let entries = self.pick(&[MTT, KLM]);
+            input = common::input(
+                0x110,
+                &[
+                    (0, 0x0200_0000),
+                    (0x10, 1 << 15 | entries << 8 | 1 << 10),
+                    (0x14, 0xffff_ff00),
+                    (0x1c, self.peer.pd),
+                    (0x2c, octwords),
+                    (0x44, self.pick(&[octwords, 1 << 16, 1 << 24])),
+                    (0x48, 12),
+                    (0x60, octwords),
+                ],
+            );
+            let key = self.peer.key;
+            let piece = words(&[1, key, 0, 0]);
+            input.extend((0..octwords.min(8000)).flat_map(|_| piece.clone()));
+        }
+        for _ in 0..self.pick(&[1, 50, 400_u32]) {
+            self.peer.host.post(0, &input, 0x10);
+            self.peer.host.ring_bell(1);
+            self.step();
+            let Some(done) = self.peer.host.take(0, 0x10) else { return };
+            if done.status() == 0 && input[0] == 2 {
+                self.numbers.push(done.word(8) << 8);
+            }
+        }
+    }
+
     /// What the device must never have changed.
     fn check(&self) {
         for (name, region) in [("read-only", &self.read_only), ("taken away", &self.taken)] {
@@ -396,33 +469,48 @@ fn nothing_that_a_guest_does_harms_the_device() {
         }
     });
     let (mut sent, mut received, mut refused, mut commands) = (0, 0, 0, 0);
+    let (mut most_work, mut most_bytes, mut short) = (0, 0, 0);
+    let mut bystander = Bystander::new();
     let mut round = seed;
     while done.load(Ordering::Relaxed) < ops {
         running.store(round, Ordering::Relaxed);
         let guard = Named(round);
         let mut guest = Guest::new(round);
-        for _ in 0..ROUND_OPS {
+        let watch = Watch::start();
+        for op in 0..ROUND_OPS {
             guest.act();
+            if op >= HOARD_FROM && op % HOARD_OPS == 0 {
+                guest.hoard();
+            }
+            let peak = watch.peak();
+            assert!(peak <= MIN_MEMORY_BYTES, "{peak} bytes are held");
             done.fetch_add(1, Ordering::Relaxed);
+            if op % PING_OPS == 0 {
+                bystander.ping(|| guest.step());
+            }
             if guest.is_over {
                 break;
             }
         }
         guest.check();
+        (most_work, most_bytes) = (most_work.max(guest.most_work), most_bytes.max(watch.peak()));
         let state = guest.peer.host.nic.state();
         sent += state.port.counters.tx().packets;
         received += state.port.counters.rx().packets;
         refused += guest.peer.host.nic.log().total();
         commands += state.counters.commands;
+        short += state.budget.refusals();
         std::mem::forget(guard);
         round += 1;
     }
     println!(
         "{ops} operations: {commands} commands, {sent} frames sent, {received} received, \
-        {refused} refusals"
+        {refused} refusals, {short} of them for want of memory; at most {most_work} accesses in a \
+        step, {} MiB held",
+        most_bytes >> 20
     );
-    // A guest that is only refused tests little.
-    assert!(sent > ops / 100 && received > ops / 20, "{sent} sent, {received} received");
+    // A guest that is only refused tests little. Most of what it sends comes back to itself.
+    assert!(sent > ops / 1000 && received > ops / 20, "{sent} sent, {received} received");
 }
 
 /// Names the seed of a round that panics.

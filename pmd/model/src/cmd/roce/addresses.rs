@@ -15,7 +15,7 @@ use ferrocx_prm::vport::RoceAddress;
 use crate::cmd::handler::{Exec, Handler, check_vport, no_tail, parse, plain};
 use crate::device::caps::{MAX_QP_MCG, ROCE_ADDRESSES};
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{QpType, RoceGid};
+use crate::objects::{Full, QpType, RoceGid};
 use crate::roce::transport::Network;
 use crate::roce::transport::bth::DEFAULT_PKEY;
 
@@ -125,9 +125,12 @@ fn attach(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             Refused::new(CommandStatus::BAD_PARAM, "qpn", qpn, "not a datagram queue pair")
         })?;
         let members = objects.multicast.iter().filter(|(group, _)| *group == gid).count();
-        ensure(members < MAX_QP_MCG as usize, || Refused::full("max_qp_mcg"))?;
+        ensure(members < MAX_QP_MCG as usize, || Refused::full("max_qp_mcg", Full::Numbers))?;
         if !objects.multicast.contains(&(gid, qpn)) {
-            objects.multicast.push((gid, qpn));
+            objects
+                .multicast
+                .push((gid, qpn))
+                .map_err(|out| Refused::full("multicast_gid", out.into()))?;
         }
         Ok(AttachToMcgOut::zeroed())
     })

@@ -18,8 +18,8 @@ use crate::cmd::queues::{RingPlace, check_record, check_uar, ring};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
-    CqeScatter, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats, ReceiveRing,
-    WorkQueue, WqType,
+    CqeScatter, Line, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats,
+    ReceiveRing, WorkQueue, WqType,
 };
 use crate::roce::transport::psn::Psn;
 use crate::roce::transport::requester::{Limits, Requester};
@@ -167,6 +167,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         taken: None,
         sq_posted: 0,
         sq_fetched: 0,
+        line: Line::new(&objects.budget).map_err(|full| Refused::full("qpn", full))?,
         requester: Requester::default(),
         responder: Responder::default(),
         established: false,
@@ -521,6 +522,7 @@ fn rtr2rts(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     };
     Ok(wish.finish(exec, QpState::Rts, context, |qp| {
         qp.requester = Requester::new(Psn::new(qp.context.next_send_psn()), limits);
+        qp.line.empty();
     }))
 }
 
@@ -557,6 +559,7 @@ fn to_reset(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         qp.taken = None;
         (qp.sq_posted, qp.sq_fetched) = (0, 0);
         qp.requester = Requester::default();
+        qp.line.empty();
         qp.responder = Responder::default();
         qp.established = false;
         qp.cnp_due = false;

@@ -349,7 +349,8 @@ fn rss_spreads_by_the_hash_over_the_table() {
         queues.push(rq);
         cqs.push(cq);
     }
-    let rqtn = port.state.objects.rqts.insert(Rqt { max_size: 4, rqns }).expect("a table");
+    let rqtn =
+        port.state.objects.rqts.insert(Rqt { max_size: 4, rqns: rqns.into() }).expect("a table");
     let fields = FieldSelector::SRC_IP
         | FieldSelector::DST_IP
         | FieldSelector::L4_SPORT

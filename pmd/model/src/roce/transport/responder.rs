@@ -90,6 +90,10 @@ struct Waiting {
     is_repeat: bool,
 }
 
+/// Replies that may wait: READs and atomics up to the depth, acknowledgements between them, and
+/// repeats. A peer may ask again for any part of a READ, one by one, faster than they go out.
+const MAX_REPLIES: usize = 64;
+
 /// The receiving half of a queue pair.
 #[derive(Debug, Default)]
 pub struct Responder {
@@ -111,6 +115,10 @@ pub fn packets_of(len: u32, mtu: u32) -> u32 {
 }
 
 impl Responder {
+    /// Memory that a responder of 16 READs takes at most, its lists doubling while they grow.
+    pub(crate) const HEAP_BYTES: u64 =
+        (3 * (MAX_REPLIES * size_of::<Waiting>() + 16 * size_of::<Served>())) as u64;
+
     /// A responder that expects `first`, serves `depth` READs and atomics at a time.
     #[must_use]
     pub fn new(first: Psn, depth: usize, mtu: u32) -> Self {
@@ -232,6 +240,9 @@ impl Responder {
     }
 
     fn duplicate(&mut self, header: &Header) -> Arrival {
+        if self.replies.len() >= MAX_REPLIES {
+            return Arrival::Dropped;
+        }
         match header.op {
             Op::ReadRequest => {
                 let Some((reth, pd)) = self.served_read(header) else { return Arrival::Dropped };

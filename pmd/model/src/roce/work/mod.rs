@@ -44,6 +44,8 @@ use crate::wire::Wire;
 
 /// Frames looped back that are taken in one step.
 const LOOPBACK_BURST: usize = 64;
+/// Queue pairs that have a turn in one step; the others have theirs in the next ones.
+const MAX_TURNS: usize = 256;
 /// Wire number of multicast. Source: IBTA vol. 1, 10.5.
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
@@ -237,9 +239,12 @@ impl Roce {
             busy = true;
             let packet = Packet::parse(&bytes);
             self.frame(ctx, completions, &bytes, &packet);
-            self.loopback.spare.push(bytes);
+            self.loopback.keep(bytes);
+            if ctx.state.objects.mkeys.is_turn_over() {
+                break;
+            }
         }
-        for _ in 0..self.active.len() {
+        for _ in 0..self.active.len().min(MAX_TURNS) {
             // While there is no room, a turn would bring nothing: the next step makes some.
             if self.loopback.frames.len() >= MAX_LOOPBACK {
                 break;
@@ -252,6 +257,9 @@ impl Roce {
             busy |= did;
             if stays {
                 self.active.add(qpn);
+            }
+            if ctx.state.objects.mkeys.is_turn_over() {
+                break;
             }
         }
         busy

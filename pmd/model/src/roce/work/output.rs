@@ -18,6 +18,15 @@ pub(super) struct Loopback {
     pub(super) spare: Vec<Vec<u8>>,
 }
 
+impl Loopback {
+    /// Keeps an emptied buffer for a later frame.
+    pub(super) fn keep(&mut self, bytes: Vec<u8>) {
+        if self.spare.len() < MAX_LOOPBACK {
+            self.spare.push(bytes);
+        }
+    }
+}
+
 /// Destinations of packets: the wire, or the port itself.
 pub(super) struct Output<'a> {
     pub(super) wire: &'a mut dyn Wire,

@@ -21,6 +21,9 @@ use crate::queue::ring::{advance, scatter_list};
 /// Longest receive WQE. Source: reference 5.10, `max_wqe_sz_rq` = 0x200.
 const MAX_WQE_BYTES: usize = 512;
 
+/// Receives that a failed queue pair flushes in one turn.
+const FLUSHED_PER_TURN: usize = 256;
+
 /// The ring cannot be read, or its record says what cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lost;
@@ -211,7 +214,7 @@ fn too_long(len: u64) -> (CqeSyndrome, u64, &'static str) {
 /// Receives of shared queues stay: they belong to all their queue pairs.
 pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) -> bool {
     let mut busy = false;
-    loop {
+    for _ in 0..FLUSHED_PER_TURN {
         let QpReceive::Own(wq) = &qp.receive else { return busy };
         if qp.ring.posted == qp.ring.consumed
             && refill(env.mem, wq, &mut qp.ring).is_ok_and(|left| left == 0)
@@ -229,6 +232,7 @@ pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) -> bool {
         let opcode = CqeOpcode::RESPONDER_ERROR;
         complete_error(qp, env, cqn, opcode, (0, counter), index, syndrome);
     }
+    busy
 }
 
 /// Completion queue and user index of a receive.

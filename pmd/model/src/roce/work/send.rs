@@ -55,6 +55,9 @@ pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool 
             },
         }
         busy = true;
+        if env.keys.is_turn_over() {
+            break;
+        }
     }
     busy |= complete_done(qp, env);
     busy
@@ -63,7 +66,10 @@ pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool 
 /// Reads WQEs that are posted and puts them into line.
 fn fetch(qp: &mut Qp, env: &mut Env<'_>) -> bool {
     let mut busy = false;
-    while qp.requester.len() < MAX_QUEUED && qp.sq_posted != qp.sq_fetched {
+    while qp.requester.len() < MAX_QUEUED
+        && qp.sq_posted != qp.sq_fetched
+        && qp.line.has_room(qp.requester.len())
+    {
         busy = true;
         let counter = qp.sq_fetched;
         let Some((wqe, blocks)) = read_wqe(qp, env) else {

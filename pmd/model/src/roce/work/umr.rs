@@ -12,7 +12,7 @@ use ferrocx_prm::wqe::{DS_BYTES, Data, UmrCtrl, mkey_mask};
 
 use super::env::Env;
 use crate::bits::be64;
-use crate::objects::mkey::{Indirect, MemAccess, Mkey, Rights, Translation};
+use crate::objects::mkey::{MemAccess, Mkey, Place, Rights, Translation};
 use crate::objects::{Qp, QpType, SendJob};
 use crate::queue::dma;
 use crate::queue::wqe::WqeFault;
@@ -23,6 +23,7 @@ const MKEY_AT: usize = 0x40;
 const LIST_AT: usize = 0x80;
 /// Longest list of one request: 16 bits of 16-byte units.
 const OCTWORD_BYTES: usize = 16;
+const PAGES_PER_OCTWORD: usize = 2;
 
 /// Fields that a request may change.
 const KNOWN: u64 = mkey_mask::LEN
@@ -68,22 +69,31 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
     let key = env.keys.get(rkey >> 8);
     let key = key.ok_or_else(|| bind("ctrl.imm", rkey, "no mkey has this index"))?;
     check_key(qp, env.qpn, key, rkey, &umr, mask, &new)?;
-    let list = list(qp, env, wqe, &umr)?;
-    let Some(key) = env.keys.get_mut(rkey >> 8) else { return Ok(()) };
     // Changed as a whole or not at all.
-    let mut changed = key.clone();
-    if !list.is_empty() || umr.xlt_octowords() != 0 {
-        apply_list(&mut changed, &umr, &list)?;
+    let list = list(qp, env, wqe, &umr)?;
+    let first = if umr.xlt_octowords() == 0 { 0 } else { check_list(key, &umr, &list)? };
+    let context = changed_context(key, mask, &new)?;
+    let per_octword = if is_mtt(key) { PAGES_PER_OCTWORD } else { 1 };
+    let entries = list.len() / (OCTWORD_BYTES / per_octword);
+    if entries != 0 && env.keys.make_room(rkey >> 8, first * per_octword + entries).is_err() {
+        let why = "no memory is left for the list";
+        return Err(bind("umr.xlt_octowords", umr.xlt_octowords(), why));
     }
-    apply_fields(&mut changed, mask, &new)?;
+    let Some(key) = env.keys.get_mut(rkey >> 8) else { return Ok(()) };
+    apply_list(key, first, &list);
+    let was_free = std::mem::replace(&mut key.is_free, context.free());
     let counts = &mut *env.key_counts;
-    *match (key.is_free, changed.is_free) {
+    *match (was_free, key.is_free) {
         (true, false) => &mut counts.umr_registrations,
         (false, true) => &mut counts.local_invalidates,
         _ => &mut counts.umr_changes,
     } += 1;
-    *key = changed;
+    key.adopt(context);
     Ok(())
+}
+
+fn is_mtt(key: &Mkey) -> bool {
+    matches!(key.translation, Translation::Mtt { .. })
 }
 
 fn check_key(
@@ -173,8 +183,8 @@ fn list(qp: &Qp, env: &Env<'_>, wqe: &[u8], umr: &UmrCtrl) -> Result<Vec<u8>, Wq
     Ok(bytes)
 }
 
-/// Replaces entries of the translation table from the offset on.
-fn apply_list(key: &mut Mkey, umr: &UmrCtrl, list: &[u8]) -> Result<(), WqeFault> {
+/// Checks that a list has its place in the translation table; gives the place, in octwords.
+fn check_list(key: &Mkey, umr: &UmrCtrl, list: &[u8]) -> Result<usize, WqeFault> {
     let offset = if umr.translation_offset_en() {
         u64::from(umr.xlt_offset_47_16()) << 16 | u64::from(umr.xlt_offset_15_0())
     } else {
@@ -188,32 +198,30 @@ fn apply_list(key: &mut Mkey, umr: &UmrCtrl, list: &[u8]) -> Result<(), WqeFault
         let why = "past translations_octword_size";
         return Err(bind("umr.xlt_octowords", offset.saturating_add(octwords), why));
     }
-    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-    match &mut key.translation {
-        Translation::Pa => Err(bind("umr.xlt_octowords", octwords, "a PA key has no translations")),
-        Translation::Mtt { pages, .. } => {
-            replace(pages, offset * 2, list.chunks_exact(8).map(be64), 0);
-            Ok(())
-        }
-        Translation::Klm(entries) => {
-            let none = Indirect { len: 0, key: 0, va: 0 };
-            replace(entries, offset, list.chunks_exact(OCTWORD_BYTES).map(klm), none);
-            Ok(())
-        }
-        Translation::Ksm { entries, log_entity_size } => {
-            let len = 1 << *log_entity_size;
-            let none = Indirect { len, key: 0, va: 0 };
-            let ksm = |entry: &[u8]| {
-                let ksm = Ksm::read_from(entry).unwrap_or_default();
-                Indirect { len, key: ksm.mkey(), va: ksm.va() }
-            };
-            replace(entries, offset, list.chunks_exact(OCTWORD_BYTES).map(ksm), none);
-            Ok(())
-        }
+    if matches!(key.translation, Translation::Pa) {
+        return Err(bind("umr.xlt_octowords", octwords, "a PA key has no translations"));
+    }
+    Ok(usize::try_from(offset).unwrap_or(usize::MAX))
+}
+
+/// Replaces entries of the translation table from octword `first` on, which was checked.
+fn apply_list(key: &mut Mkey, first: usize, list: &[u8]) {
+    if is_mtt(key) {
+        let page = |entry: &[u8]| (0, Place { key: 0, va: be64(entry) });
+        let pages = list.chunks_exact(OCTWORD_BYTES / PAGES_PER_OCTWORD).map(page);
+        key.translation.replace(first * PAGES_PER_OCTWORD, pages);
+    } else if matches!(key.translation, Translation::Klm(_)) {
+        key.translation.replace(first, list.chunks_exact(OCTWORD_BYTES).map(klm));
+    } else {
+        let ksm = |entry: &[u8]| {
+            let ksm = Ksm::read_from(entry).unwrap_or_default();
+            (0, Place { key: ksm.mkey(), va: ksm.va() })
+        };
+        key.translation.replace(first, list.chunks_exact(OCTWORD_BYTES).map(ksm));
     }
 }
 
-fn klm(entry: &[u8]) -> Indirect {
+fn klm(entry: &[u8]) -> (u64, Place) {
     let klm = Klm::read_from(entry).unwrap_or_default();
     // Entries that only fill up the list are all zero.
     let len = match (klm.byte_count(), klm.mkey()) {
@@ -222,20 +230,11 @@ fn klm(entry: &[u8]) -> Indirect {
         (0, _) => 1 << 31,
         (count, _) => u64::from(count),
     };
-    Indirect { len, key: klm.mkey(), va: klm.va() }
+    (len, Place { key: klm.mkey(), va: klm.va() })
 }
 
-fn replace<T: Clone>(table: &mut Vec<T>, at: usize, new: impl Iterator<Item = T>, none: T) {
-    for (index, entry) in (at..).zip(new) {
-        if table.len() <= index {
-            table.resize(index + 1, none.clone());
-        }
-        table[index] = entry;
-    }
-}
-
-/// Changes the fields that the mask selects.
-fn apply_fields(key: &mut Mkey, mask: u64, new: &Mkc) -> Result<(), WqeFault> {
+/// The context of a key with the fields that the mask selects, checked.
+fn changed_context(key: &Mkey, mask: u64, new: &Mkc) -> Result<Mkc, WqeFault> {
     let has = |bit: u64| mask & bit != 0;
     let mut context = key.context;
     if has(mkey_mask::LEN) {
@@ -264,8 +263,7 @@ fn apply_fields(key: &mut Mkey, mask: u64, new: &Mkc) -> Result<(), WqeFault> {
         context = context.with_free(new.free());
     }
     check_context(key, &context, has(mkey_mask::PAGE_SIZE))?;
-    key.adopt(context);
-    Ok(())
+    Ok(context)
 }
 
 /// Takes the access rights that the mask names.

@@ -1,0 +1,297 @@
+//! What a guest can make the model hold and do: at most its budget, counted by the allocator, and a
+//! bounded number of looks at its keys.
+
+#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
+
+mod common;
+#[path = "common/heap.rs"]
+mod heap;
+
+use common::objects::*;
+use common::roce::{Peer, RC, Two, Work, data, inline, work};
+use common::{Host, input, words};
+use ferrocx_model::NicConfig;
+use ferrocx_model::config::MIN_MEMORY_BYTES;
+use ferrocx_model::mkey::{MAX_STEPS, STEPS_PER_TURN};
+use ferrocx_model::wire::{Fcs, Wire, link};
+use heap::Watch;
+
+const EXCEED_LIM: u8 = 0x08;
+const BAD_BIND: u8 = 0x06;
+const UMR: u32 = 0x25;
+const MTT: u32 = 1;
+const KLM: u32 = 2;
+
+fn small() -> NicConfig {
+    NicConfig { memory_bytes: MIN_MEMORY_BYTES, ..NicConfig::default() }
+}
+
+/// CREATE_MKEY over 16384 pages of 4 KiB at address 0: a list of 128 KiB.
+fn create_large_mkey(pd: u32) -> Vec<u8> {
+    const PAGES: u32 = 16_000;
+    let mut bytes = input(
+        0x110,
+        &[
+            (0, 0x0200_0000),
+            (0x10, MTT << 8 | 1 << 10),
+            (0x14, 0xffff_ff01),
+            (0x1c, pd),
+            (0x2c, PAGES << 12),
+            (0x44, PAGES / 2),
+            (0x48, 12),
+            (0x60, PAGES / 2),
+        ],
+    );
+    bytes.extend((1..=u64::from(PAGES)).flat_map(|page| (page << 12).to_be_bytes()));
+    bytes
+}
+
+/// Gives the command until it is refused; returns the numbers of what it made.
+fn until_refused(host: &mut Host, input: &[u8]) -> Vec<u32> {
+    let mut made = Vec::new();
+    loop {
+        let done = host.command(input, 0x10);
+        if done.status() == 0 {
+            made.push(done.word(8) & 0xff_ffff);
+            continue;
+        }
+        assert_eq!(done.status(), EXCEED_LIM, "{:?}", host.nic.log().last());
+        return made;
+    }
+}
+
+/// Finding 12: a thousand keys pinned 4 GB.
+#[test]
+fn keys_are_refused_when_the_budget_is_used_up_and_come_back() {
+    let mut host = Host::up_with(small());
+    let (pd, budget) = (host.short(0x800, 0), host.nic.state().budget.clone());
+    let watch = Watch::start();
+    let first = until_refused(&mut host, &create_large_mkey(pd));
+    assert!(first.len() > 30, "{} keys", first.len());
+    let why = host.nic.log().last().expect("a refusal").why;
+    assert_eq!(why, "the function's memory budget is used up");
+    assert!(watch.peak() <= budget.limit_bytes(), "{} bytes", watch.peak());
+    assert_eq!(budget.refusals(), 1);
+    for index in &first {
+        host.short(0x202, *index);
+    }
+    let again = until_refused(&mut host, &create_large_mkey(pd));
+    assert!(again.len() >= first.len());
+    // A reset frees all.
+    host.nic.side().request_reset();
+    host.step();
+    let fresh = Host::new(small()).nic.state().budget.used_bytes();
+    assert_eq!(budget.used_bytes(), fresh);
+}
+
+/// Of every kind of object as many as there may be.
+#[test]
+fn no_kind_of_object_takes_more_than_the_budget() {
+    let (_, templates) = furnished();
+    let modifies = [0x905, 0x909];
+    for template in 0..templates.len() {
+        let (opcode, config) = (u32::from(templates[template][0]) << 8, small());
+        let opcode = opcode | u32::from(templates[template][1]);
+        // Entries of a table take numbers of their own choice: below.
+        if modifies.contains(&opcode) || opcode == 0x936 || opcode == 0x933 {
+            continue;
+        }
+        let (mut host, templates) = furnished_with(config);
+        let watch = Watch::start();
+        let made = until_refused(&mut host, &templates[template]);
+        let budget = &host.nic.state().budget;
+        assert!(watch.peak() <= budget.limit_bytes(), "{opcode:#x}: {} bytes", watch.peak());
+        let used = (budget.used_bytes() >> 20, watch.peak() >> 20);
+        println!("{opcode:#x}: {} objects, {used:?} MiB charged and taken", made.len());
+    }
+}
+
+/// Queue pairs, domains, counters, pages: what has no place in the list of templates.
+#[test]
+fn other_objects_take_no_more_either() {
+    for opcode in [0x800_u32, 0x816, 0x80e, 0x939, 0x771, 0x802] {
+        let mut host = Host::up_with(small());
+        let watch = Watch::start();
+        until_refused(&mut host, &words(&[opcode << 16, 0, 0, 0]));
+        assert!(watch.peak() <= MIN_MEMORY_BYTES, "{opcode:#x}: {} bytes", watch.peak());
+    }
+    let (near, _far) = link(1 << 16);
+    let mut peer = Peer::with(1, near, small());
+    let record = peer.host.ring(64);
+    let mut create = common::roce::create_qp(RC, peer.pd, peer.uar, peer.cqn, record);
+    create.extend(peer.host.ring(4096).to_be_bytes());
+    let watch = Watch::start();
+    let made = until_refused(&mut peer.host, &create);
+    assert!(watch.peak() <= MIN_MEMORY_BYTES, "{} bytes", watch.peak());
+    assert!(made.len() > 100, "{} queue pairs", made.len());
+}
+
+/// Entries and groups, and their compiled form, which is made when a frame arrives.
+#[test]
+fn steering_takes_no_more_than_the_budget() {
+    let mut host = Host::up_with(small());
+    let (near, mut far) = link(1 << 16);
+    host.nic.datapath_mut().plug(near);
+    let base = host.base();
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let rqn = host.ok(&create_rq(&base, 4, record, page), 0x10).word(8);
+    let tirn = host.ok(&create_direct_tir(base.td, rqn), 0x10).word(8);
+    let table = host.ok(&create_flow_table(1, 22), 0x10).word(8);
+    let group = host.ok(&create_flow_group(table, 0, (1 << 22) - 1), 0x10).word(8);
+    let watch = Watch::start();
+    let set = (0..1 << 22)
+        .take_while(|index| {
+            let mut entry = set_fte(table, group, *index, tirn);
+            entry[0x8a..0x8e].copy_from_slice(&u32::to_be_bytes(*index));
+            host.command(&entry, 0x10).status() == 0
+        })
+        .count();
+    assert!(set > 1000, "{set} entries");
+    // An entry that takes the place of another is there beside it for a while.
+    let last = set as u32 - 1;
+    host.ok(&input(0x40, &[(0, 0x0938_0000), (0x14, table), (0x20, last)]), 0x10);
+    // A frame compiles, each time as after a change.
+    let mut frame = [0; 60];
+    for index in 0..2 {
+        host.ok(&set_fte(table, group, index, tirn), 0x10);
+        far.reserve(frame.len()).expect("room").copy_from_slice(&frame);
+        far.commit(0, Fcs::Good);
+        far.flush(0);
+        host.step();
+        frame[0] += 2;
+    }
+    assert_eq!(host.nic.state().port.counters.rx().packets, 2);
+    assert!(watch.peak() <= MIN_MEMORY_BYTES, "{} bytes of {set} entries", watch.peak());
+}
+
+#[test]
+fn pages_lent_are_charged() {
+    let mut host = Host::up_with(small());
+    let used = |host: &Host| host.nic.state().budget.used_bytes();
+    let before = used(&host);
+    host.give_pages(100);
+    assert_eq!(used(&host), before + 3200);
+    // MANAGE_PAGES, take.
+    host.ok(&words(&[0x0108_0000, 2, 0, 100]), 0x10 + 800);
+    assert_eq!(used(&host), before);
+}
+
+/// UMR: a list, inline, at an offset in octwords.
+fn umr_list(mode: u32, offset: u32, list: &[u8]) -> Vec<u8> {
+    let octwords = list.len() as u32 / 16;
+    // Inline, with an offset; the key stays as it is.
+    let mut bytes = words(&[1 << 31 | 1 << 28, octwords << 16 | offset & 0xffff]);
+    bytes.resize(16, 0);
+    bytes.extend(words(&[offset >> 16]));
+    bytes.resize(48, 0);
+    bytes.extend(words(&[mode << 8]));
+    bytes.resize(48 + 64, 0);
+    bytes.extend(list);
+    bytes
+}
+
+/// Finding 1: 192 bytes of WQE made the model fill 64 GiB.
+#[test]
+fn a_far_entry_of_a_key_is_paid_for_or_refused() {
+    let mut two = Two::new();
+    let create = |octwords: u32, pd: u32| {
+        let mode = 1 << 30 | 1 << 15 | MTT << 8 | 1 << 10;
+        let set = [(0, 0x0200_0000), (0x10, mode), (0x14, 0xffff_ff00), (0x1c, pd), (0x48, 12)];
+        let mut bytes = input(0x110, &set);
+        bytes[0x44..0x48].copy_from_slice(&octwords.to_be_bytes());
+        bytes
+    };
+    let pd = two.a.pd;
+    let field = two.a.host.refused(&create(u32::MAX, pd), EXCEED_LIM);
+    assert_eq!(field, "translations_octword_size");
+    let key = two.a.host.ok(&create(1 << 24, pd), 0x10).word(8) << 8;
+    for (offset, syndrome) in [(1 << 23, 0), ((1 << 24) - 4, BAD_BIND)] {
+        let (mut qa, _qb) = two.connected(RC);
+        let watch = Watch::start();
+        let work = Work { imm: key, ..work(UMR) };
+        two.a.post_send(&mut qa, &work, &umr_list(MTT, offset, &[0; 64]));
+        two.run();
+        let done = two.a.polled();
+        let got = if done[0].opcode() == 0 { 0 } else { done[0].syndrome() };
+        let log = two.a.host.nic.log().last();
+        assert_eq!((done.len(), got), (1, syndrome), "{offset:#x}: {log:?}");
+        let budget = &two.a.host.nic.state().budget;
+        assert!(watch.peak() <= budget.limit_bytes(), "{} bytes", watch.peak());
+    }
+}
+
+/// Where no memory is left, lines of requests are short, and messages arrive all the same.
+#[test]
+fn queue_pairs_work_when_the_budget_is_used_up() {
+    let (a, b) = link(1 << 18);
+    let mut two = Two { a: Peer::with(1, a, small()), b: Peer::with(2, b, small()) };
+    let (mut qa, mut qb) = two.connected(RC);
+    for octwords in [8000_u32, 800, 80, 8] {
+        let pd = two.a.pd;
+        let pages = octwords * 2;
+        let mut key = create_large_mkey(pd);
+        key.truncate(0x110 + pages as usize * 8);
+        for (at, word) in [(0x2c, pages << 12), (0x44, octwords), (0x60, octwords)] {
+            key[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        until_refused(&mut two.a.host, &key);
+    }
+    for round in 0..4_u8 {
+        for _ in 0..8 {
+            two.b.post_receive(&mut qb, 0, 64);
+            two.a.post_send(&mut qa, &work(0x0a), &inline(&[round; 8]));
+        }
+        two.run();
+        assert_eq!((two.a.polled().len(), two.b.polled().len()), (8, 8));
+        assert_eq!(two.b.read(0, 8), [round; 8]);
+    }
+}
+
+/// Finding 5: packets through nested lists of single bytes. The device looks at so many entries in
+/// a step, and leaves the rest to the next.
+#[test]
+fn a_step_looks_at_a_bounded_number_of_entries() {
+    const PIECES: usize = 4096;
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(RC);
+    let mut below = two.a.key;
+    let mut at = two.a.memory.iova();
+    for _ in 0..4 {
+        let pd = two.a.pd;
+        let set = [
+            (0, 0x0200_0000),
+            (0x10, KLM << 8 | 1 << 10),
+            (0x14, 0xffff_ff07),
+            (0x1c, pd),
+            (0x2c, PIECES as u32),
+            (0x44, PIECES as u32),
+            (0x60, PIECES as u32),
+        ];
+        let mut create = input(0x110, &set);
+        for piece in 0..PIECES as u64 {
+            create.extend(words(&[1, below]));
+            create.extend((at + piece).to_be_bytes());
+        }
+        below = two.a.host.ok(&create, 0x10).word(8) << 8 | 7;
+        at = 0;
+    }
+    let messages = 8;
+    for _ in 0..messages {
+        two.b.post_receive(&mut qb, 0, PIECES as u32);
+        two.a.post_send(&mut qa, &work(0x0a), &data(PIECES as u32, below, 0));
+    }
+    let (mut most, mut last, mut steps) = (0, two.a.host.nic.state().objects.mkeys.steps(), 0);
+    let (mut sent, mut got) = (0, 0);
+    while sent < messages || got < messages {
+        two.a.host.step();
+        two.b.host.step();
+        (sent, got) = (sent + two.a.polled().len(), got + two.b.polled().len());
+        let now = two.a.host.nic.state().objects.mkeys.steps();
+        (most, last, steps) = (most.max(now - last), now, steps + 1);
+        assert!(steps < 10_000, "{sent} sent, {got} arrived: {:?}", two.a.host.nic.log().last());
+    }
+    // Each byte of a packet through five keys, twice, and at most three tries from place to place.
+    let packet = 1024 * 5 * 2 * 3;
+    assert!(most <= STEPS_PER_TURN + packet, "{most} entries in one step");
+    assert!(most < MAX_STEPS);
+}
