@@ -16,7 +16,7 @@
 //!
 //! | what | limit | where |
 //! |---|---|---|
-//! | neighbours known or asked for | 1 to 65536 | [`neighbour::Config::entries`] |
+//! | neighbours known or asked for | 1 to 65536 | [`neighbour::Config::entries`], of strangers [`neighbour::Config::strangers`] |
 //! | VLAN tags in front of a packet | 2 | [`ether::ethertype`] |
 //!
 //! # Example
