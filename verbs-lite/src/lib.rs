@@ -50,7 +50,9 @@
 //! | one buffer | 2 GiB | [`Mr::buf`] |
 //! | flow rules | 1024 of a port, to 65536 | [`ferrocx_core::DeviceConfig::flow_rules`] |
 //! | requests for connections that wait | 128 a port | [`cm::ConnectionManager::listen`] |
-//! | neighbours | 1024, to 65536 | [`net::NetConfig`] |
+//! | connections that peers have half open, or that are ending | 1024, 4096; 256, 1024 a peer | [`cm::CmLimits`] |
+//! | waiting for a peer, and for late packets | 60 s, 10 s | [`cm::CmLimits`] |
+//! | neighbours | 1024, and 256 strangers, to 65536 | [`net::NetConfig`] |
 //!
 //! # Example
 //!

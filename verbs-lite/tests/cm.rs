@@ -248,6 +248,21 @@ fn a_peer_that_is_not_there_is_given_up_in_words() {
 }
 
 #[test]
+fn whoever_waits_may_set_a_limit() {
+    let world = world(Two::new());
+    let mut listener = world.b.listen(PORT).unwrap();
+    let limit = Duration::from_millis(2);
+    assert!(listener.wait_for(limit).is_none());
+    let mut active = world.a.connect(init(&world.two.a), world.address(), &USUAL).unwrap();
+    assert!(active.wait_for(limit).is_none());
+    let request = world.until(|| listener.wait_for(limit));
+    drop(request);
+    let refused = world.until(|| active.wait_for(limit)).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("(reason 28)"), "{refused}");
+    assert_eq!(world.b.stats().limits, CmLimitStats::default());
+}
+
+#[test]
 fn connections_come_and_go_on_a_bad_cable() {
     let bad = ImpairConfig {
         loss_ppm: 150_000,

@@ -1,5 +1,6 @@
 //! The connection manager's protocol: two engines that exchange messages, with any others between
-//! them, and calls in any order.
+//! them, from each other's addresses and from strangers', and calls in any order. What strangers
+//! make them remember and wait for stays within the limits.
 #![no_main]
 
 use std::net::IpAddr;
@@ -10,11 +11,21 @@ use ferrocx_fuzz::word;
 use ferrocx_verbs_lite::cm::engine::{Engine, EngineConfig};
 use ferrocx_verbs_lite::cm::message::Mad;
 use ferrocx_verbs_lite::cm::{
-    Answer, CmConfig, ConnParams, Ends, RejectReason, Request, State, service_id,
+    Answer, CmConfig, CmLimits, ConnParams, Ends, RejectReason, Request, State, service_id,
 };
 use libfuzzer_sys::fuzz_target;
 
 const PORT: u16 = 7174;
+const BACKLOG: usize = 2;
+const LIMITS: CmLimits = CmLimits {
+    patience: Duration::from_millis(50),
+    time_wait: Duration::from_millis(20),
+    half_open: 4,
+    half_open_per_peer: 2,
+    ending: 4,
+    ending_per_peer: 3,
+    unsent: 4,
+};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(mad) = Mad::parse(data) {
@@ -25,11 +36,12 @@ fuzz_target!(|data: &[u8]| {
 
 fn engine(guid: u64) -> Engine {
     let (response_timeout, max_retries) = (8, 3);
+    let (service_timeout, limits) = (10, LIMITS);
     let cm =
-        CmConfig { response_timeout, max_retries, service_timeout: 10, ..CmConfig::default() };
+        CmConfig { response_timeout, max_retries, service_timeout, limits, ..CmConfig::default() };
     let first_id = guid as u32 * 100;
     let mut engine = Engine::new(EngineConfig { cm, guid, max_mtu: 3, first_id });
-    engine.listen(service_id(PORT), 2);
+    engine.listen(service_id(PORT), BACKLOG);
     engine
 }
 
@@ -122,7 +134,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             }
             8 => {
                 if let Some(mad) = strange(u)? {
-                    engine.receive(ends(side), &mad, now);
+                    let mut ends = ends(side);
+                    if u.arbitrary()? {
+                        ends.remote = IpAddr::from([10, 1, 0, u.int_in_range(0..=20)?]);
+                    }
+                    engine.receive(ends, &mad, now);
                 }
             }
             _ => {
@@ -134,6 +150,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 }
             }
         }
+        for (engine, ids) in sides.iter().zip(&ids) {
+            // Requests that wait may be accepted by their number, and established so.
+            let unheld = LIMITS.half_open + LIMITS.ending + BACKLOG;
+            assert!(engine.len() <= ids.len() + unheld, "{} are remembered", engine.len());
+        }
     }
     // Everybody lets go: nothing is left once all timers have run out.
     for (engine, ids) in sides.iter_mut().zip(ids) {
@@ -144,6 +165,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             engine.poll(at);
             left -= 1;
             assert!(left > 0, "timers for ever");
+            let most = 2 * LIMITS.patience + LIMITS.time_wait;
+            assert!(at <= now + most, "waits for {:?}", at - now);
         }
         assert!(engine.is_empty(), "{} connections are left", engine.len());
         assert_eq!(engine.state(1), State::Ended);

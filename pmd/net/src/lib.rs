@@ -20,7 +20,7 @@
 //!
 //! | what | limit | where |
 //! |---|---|---|
-//! | neighbours known or asked for | 1 to 65536 | [`neighbour::Config::entries`] |
+//! | neighbours known or asked for | 1 to 65536 | [`neighbour::Config::entries`], of strangers [`neighbour::Config::strangers`] |
 //! | groups joined | 1 to 65536 | [`membership::Config::groups`] |
 //! | sources of a group | 64 | [`membership::MAX_SOURCES`] |
 //! | VLAN tags in front of a packet | 2 | [`ether::ethertype`] |

@@ -1,4 +1,6 @@
-//! How peers are spoken to, and what is said to them when connections are made.
+//! How peers are spoken to, what they may cost, and what is said to them when connections are made.
+
+use std::time::Duration;
 
 use ferrocx_mempool::PageSize;
 
@@ -16,6 +18,8 @@ pub struct CmConfig {
     /// How long a peer shall wait that asks again while our program has not decided: 4.096 us times
     /// 2 to this power, 0 to 31.
     pub service_timeout: u8,
+    /// What peers may make this end remember and wait for.
+    pub limits: CmLimits,
     /// Address resolution.
     pub net: NetConfig,
     /// Pages of the buffers for datagrams.
@@ -29,6 +33,7 @@ impl Default for CmConfig {
             response_timeout: 18,
             max_retries: 15,
             service_timeout: 22,
+            limits: CmLimits::default(),
             net: NetConfig::default(),
             page: PageSize::Auto,
         }
@@ -46,6 +51,69 @@ impl CmConfig {
             VerbsError::range(what, value.into(), 0, max)?;
         }
         Ok(())
+    }
+}
+
+/// What peers may make a connection manager remember and wait for. Numbers are 1 at least.
+/// [`CmLimitStats`] says how often a limit was reached, and the first time a line in the log does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CmLimits {
+    /// Longest that one state of a connection that is being made or ended waits, for the peer or
+    /// for our program: repetitions, and the time that a peer asks for, included.
+    pub patience: Duration,
+    /// Longest that an ended connection is remembered for the sake of late packets.
+    pub time_wait: Duration,
+    /// Connections that peers asked for and that are not made yet. The oldest makes room.
+    pub half_open: usize,
+    /// Those of one address. More are refused.
+    pub half_open_per_peer: usize,
+    /// Connections that are being ended, or ended and remembered. The oldest is forgotten.
+    pub ending: usize,
+    /// Those of one address. Its oldest is forgotten.
+    pub ending_per_peer: usize,
+    /// Messages to peers without a connection that wait for a MAC address or for room in the send
+    /// queue; the oldest is dropped.
+    pub unsent: usize,
+}
+
+impl Default for CmLimits {
+    /// One minute, ten seconds; 1024 half-open connections, 256 of a peer; 4096 and 1024 that end;
+    /// 256 messages.
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(60),
+            time_wait: Duration::from_secs(10),
+            half_open: 1024,
+            half_open_per_peer: 256,
+            ending: 4096,
+            ending_per_peer: 1024,
+            unsent: 256,
+        }
+    }
+}
+
+/// How often each limit of [`CmLimits`] was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CmLimitStats {
+    /// Requests refused: the peer had as many half-open connections as it may, or its share of a
+    /// full queue.
+    pub refused: u64,
+    /// Half-open connections that made room for others.
+    pub pushed_out: u64,
+    /// Half-open connections whose time was over.
+    pub timed_out: u64,
+    /// Connections that were forgotten before their time.
+    pub forgotten: u64,
+    /// Messages that were dropped because too many waited.
+    pub unsent: u64,
+}
+
+/// Counts that a limit was reached, and says so the first time.
+pub(super) fn count(times: &mut u64, limit: &'static str) {
+    *times += 1;
+    if *times == 1 {
+        tracing::warn!(limit, "a limit of the connection manager was reached; see CmStats::limits");
     }
 }
 

@@ -53,14 +53,16 @@ pub struct Ends {
 /// | REQ sent | REP received | REP |
 /// | REQ sent | ended | REJ, silence, taken back |
 /// | REP received | established | the queue pair is ready; RTU goes out |
+/// | REP received | ended | it was not ready in time |
 /// | REQ received | REP sent | accepted |
-/// | REQ received | ended | refused; REJ of a peer that waited too long |
+/// | REQ received | ended | refused; REJ of a peer that waited too long; nobody decided in time |
 /// | REP sent | established | RTU |
 /// | REP sent | time wait | silence, REJ |
 /// | established | DREQ sent | ended here |
 /// | established, REP sent | time wait | DREQ; DREP goes out |
 /// | DREQ sent | time wait | DREP, DREQ, silence |
 /// | time wait | gone | the last packet of the connection cannot be under way any more |
+/// | REQ received, REP sent, DREQ sent, time wait | ended | a younger one takes its room |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table says when each is entered")]
 pub enum State {
@@ -129,6 +131,8 @@ pub(super) struct Conn {
     /// Somebody wants to know what becomes of it. A request that nobody holds waits for
     /// [`super::Engine::take_request`].
     pub(super) is_held: bool,
+    /// Its peer asked for it, and has not shown yet that it hears our answers.
+    pub(super) is_stranger: bool,
     pub(super) ends: Ends,
     pub(super) local_id: u32,
     pub(super) transaction_id: u64,
@@ -137,6 +141,8 @@ pub(super) struct Conn {
     pub(super) pending: Option<Pending>,
     /// When the next repetition, the end of waiting, or of the state is due.
     pub(super) deadline: Option<Duration>,
+    /// Its place in the crowd that its state belongs to.
+    pub(super) turn: Option<u64>,
     pub(super) end: Option<End>,
 }
 
@@ -149,6 +155,25 @@ fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 impl Conn {
+    /// A connection that has not begun.
+    pub(super) fn new(ends: Ends, local_id: u32, transaction_id: u64, request: CmReq) -> Self {
+        Self {
+            state: State::Ended,
+            is_active: false,
+            is_held: false,
+            is_stranger: false,
+            ends,
+            local_id,
+            transaction_id,
+            request: Box::new(request),
+            reply: None,
+            pending: None,
+            deadline: None,
+            turn: None,
+            end: None,
+        }
+    }
+
     /// The peer's device, its number of the connection and its queue pair; zeros until it said so.
     pub(super) fn remote(&self) -> (u64, u32, u32) {
         match (&self.reply, self.is_active) {

@@ -79,40 +79,36 @@ impl Gsi {
         self.qp.post_send_inline(&wr, &mad.to_bytes()).is_ok()
     }
 
-    /// The next datagram that arrived, if there is one.
-    pub(super) fn receive(&mut self) -> Option<Received> {
-        loop {
-            let completion = self.cq.poll()?;
-            let mut arrived = None;
-            let taken = self.qp.complete(completion, |wc| {
-                if wc.opcode == crate::wr::WcOpcode::Recv {
-                    let len = wc.byte_len as usize;
-                    let is_good = wc.result.is_ok() && wc.recv.has_grh;
-                    arrived = wc.into_buffers().map(|buf| (buf, if is_good { len } else { 0 }));
-                } else if let Err(failure) = wc.result {
-                    tracing::warn!(%failure, "management datagram not sent");
-                }
-            });
-            if let Err(error) = taken {
-                tracing::error!(%error, "general services queue pair");
+    /// Takes a completion, if there is one, and with it the message that arrived, if one did.
+    pub(super) fn receive(&mut self) -> Option<Option<Received>> {
+        let completion = self.cq.poll()?;
+        let mut arrived = None;
+        let taken = self.qp.complete(completion, |wc| {
+            if wc.opcode == crate::wr::WcOpcode::Recv {
+                let len = wc.byte_len as usize;
+                let is_good = wc.result.is_ok() && wc.recv.has_grh;
+                arrived = wc.into_buffers().map(|buf| (buf, if is_good { len } else { 0 }));
+            } else if let Err(failure) = wc.result {
+                tracing::warn!(%failure, "management datagram not sent");
             }
-            if self.qp.state() == QpState::SqError {
-                match self.qp.resume() {
-                    // The rest of what was posted comes back first.
-                    Ok(()) | Err(VerbsError::StillPosted { .. }) => {}
-                    Err(error) => tracing::error!(%error, "general services do not send any more"),
-                }
-            }
-            let Some((buf, len)) = arrived else { continue };
-            let received = read(&buf, len);
-            if self.qp.post_recv(0, buf).is_err() {
-                tracing::error!("general services queue pair lost a receive");
-            }
-            match received {
-                Some(received) => return Some(received),
-                None => self.ignored += 1,
+        });
+        if let Err(error) = taken {
+            tracing::error!(%error, "general services queue pair");
+        }
+        if self.qp.state() == QpState::SqError {
+            match self.qp.resume() {
+                // The rest of what was posted comes back first.
+                Ok(()) | Err(VerbsError::StillPosted { .. }) => {}
+                Err(error) => tracing::error!(%error, "general services do not send any more"),
             }
         }
+        let Some((buf, len)) = arrived else { return Some(None) };
+        let received = read(&buf, len);
+        if self.qp.post_recv(0, buf).is_err() {
+            tracing::error!("general services queue pair lost a receive");
+        }
+        self.ignored += u64::from(received.is_none());
+        Some(received)
     }
 }
 

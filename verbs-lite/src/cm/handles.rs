@@ -8,8 +8,7 @@ use ferrocx_prm::mad::{CmRep, CmReq};
 use thiserror::Error;
 
 use super::config::ConnParams;
-use super::conn::{Answer, State, caller_data, service_id};
-use super::engine::Engine;
+use super::conn::{Answer, Conn, State, caller_data, service_id};
 use super::manager::{ANSWER_BYTES, CmError, ConnectionManager, can_connect, random};
 use super::reason::{End, RejectReason};
 use crate::error::VerbsError;
@@ -40,7 +39,7 @@ pub struct CmListener {
 
 impl ConnectionManager {
     /// Takes requests for connections to a port, at every address, from now on. Up to 128 of them
-    /// wait; more are refused.
+    /// wait. Then peers that have 16 of these are refused, and others take the place of the oldest.
     ///
     /// # Errors
     ///
@@ -89,9 +88,11 @@ impl CmListener {
         let mut inner = self.manager.lock();
         inner.progress();
         let id = inner.engine.take_request(service_id(self.port))?;
-        let held = Held { manager: self.manager.clone(), id };
-        let (req, peer) = (Box::new(*inner.engine.request(id)?), inner.engine.peer(id)?);
-        Some(ConnRequest { held, peer, req })
+        let conn = inner.engine.conn(id)?;
+        let (peer, req) = (conn.peer(), conn.request.clone());
+        // Not under the lock, which dropping it takes.
+        drop(inner);
+        Some(ConnRequest { held: Held { manager: self.manager.clone(), id }, peer, req })
     }
 
     /// Waits for a request, for as long as it takes.
@@ -227,9 +228,9 @@ struct Terms {
 
 impl Terms {
     /// `None` until the called end has said something.
-    fn of(engine: &Engine, id: u32) -> Option<Self> {
-        let (req, rep) = (*engine.request(id)?, *engine.reply(id)?);
-        Some(Self { is_active: engine.is_active(id), req, rep })
+    fn of(conn: &Conn) -> Option<Self> {
+        let (req, rep) = (*conn.request, **conn.reply.as_ref()?);
+        Some(Self { is_active: conn.is_active, req, rep })
     }
 
     /// READs and atomics that this end serves, and that it starts.
@@ -288,7 +289,8 @@ impl<B: Buffers> Connecting<B> {
         }
     }
 
-    /// Waits until the connection is made, or is not.
+    /// Waits until the connection is made, or is not: each step that the other end is waited for
+    /// takes [`CmLimits::patience`](super::CmLimits::patience) at most.
     ///
     /// # Errors
     ///
@@ -316,7 +318,7 @@ impl Held {
         if let Some(end) = inner.engine.end_of(self.id) {
             return Err(end.clone().into());
         }
-        let terms = Terms::of(&inner.engine, self.id);
+        let terms = inner.engine.conn(self.id).and_then(Terms::of);
         match inner.engine.state(self.id) {
             State::Established => return Ok(terms),
             State::RepRcvd | State::ReqRcvd => {}
@@ -342,14 +344,15 @@ impl Held {
 
     fn made<B: Buffers>(self, qp: Qp<B>, terms: &Terms) -> Option<Connected<B>> {
         let inner = self.manager.lock();
-        let (peer, ends) = (inner.engine.peer(self.id)?, inner.engine.ends(self.id)?);
+        let conn = inner.engine.conn(self.id)?;
+        let (peer, local) = (conn.peer(), conn.ends.local);
         drop(inner);
         let private_data = match terms.is_active {
             true => terms.rep.private_data().to_vec(),
             false => caller_data(&terms.req),
         };
         let (responder_resources, initiator_depth) = terms.reads();
-        let connection = Connection { held: self, peer, local: ends.local, end: None };
+        let connection = Connection { held: self, peer, local, end: None };
         Some(Connected { qp, connection, private_data, responder_resources, initiator_depth })
     }
 }

@@ -1,6 +1,5 @@
 //! [`ConnectionManager`]: the protocol over queue pair 1, with addresses resolved.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -9,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::config::{CmConfig, ConnParams};
+use super::config::{CmConfig, CmLimitStats, ConnParams};
 use super::conn::{Ends, Request};
-use super::engine::{Engine, EngineConfig, Out};
-use super::gsi::{Gsi, Received};
+use super::engine::{Engine, EngineConfig};
+use super::gsi::Gsi;
+use super::outbox::{Outbox, Sent};
 use super::reason::End;
 use crate::background::Background;
 use crate::context::RdmaContext;
@@ -29,8 +29,8 @@ const REQUEST_BYTES: usize = 56;
 pub(super) const ANSWER_BYTES: usize = 196;
 /// First port that callers are given. Source: RFC 6335 section 6.
 const FIRST_EPHEMERAL: u16 = 49152;
-/// Messages that wait for the MAC address of their receiver; more are dropped, and repeated later.
-const MAX_WAITING: usize = 1024;
+/// Datagrams taken in one turn, under the lock. What they cause is sent, or waits within limits.
+const BUDGET: usize = 64;
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
@@ -62,6 +62,8 @@ pub struct CmStats {
     pub ignored: u64,
     /// Connections, those that have just ended included.
     pub connections: usize,
+    /// How often limits were reached.
+    pub limits: CmLimitStats,
     /// Frames of address resolution.
     pub net: NetStats,
 }
@@ -72,8 +74,7 @@ pub(super) struct Inner {
     net: Network,
     gsi: Gsi,
     pub(super) engine: Engine,
-    /// Messages whose receivers are being asked for.
-    waiting: VecDeque<Out>,
+    outbox: Outbox,
     epoch: Instant,
     next_port: u16,
     sent: u64,
@@ -90,48 +91,51 @@ impl Inner {
     pub(super) fn progress(&mut self) -> bool {
         let mut moved = self.net.poll();
         let now = self.now();
-        while let Some(Received { remote, local, mad }) = self.gsi.receive() {
+        for _ in 0..BUDGET {
+            let Some(received) = self.gsi.receive() else { break };
             moved = true;
-            self.received += 1;
-            self.engine.receive(Ends { local, remote }, &mad, now);
+            if let Some(received) = received {
+                self.received += 1;
+                let ends = Ends { local: received.local, remote: received.remote };
+                self.engine.receive(ends, &received.mad, now);
+                self.collect();
+            }
         }
         self.engine.poll(now);
+        self.collect();
         self.flush(now) || moved
+    }
+
+    fn collect(&mut self) {
+        while let Some(out) = self.engine.next_out() {
+            self.outbox.push(out);
+        }
     }
 
     /// Sends what can be sent.
     fn flush(&mut self, now: Duration) -> bool {
-        while let Some(out) = self.engine.next_out() {
-            if self.waiting.len() < MAX_WAITING && !self.waiting.contains(&out) {
-                self.waiting.push_back(out);
+        let Self { net, gsi, engine, outbox, sent, .. } = self;
+        outbox.flush(|out| match net.resolve_as(out.ends.local, out.ends.remote, out.is_stranger) {
+            Ok(Some(path)) if gsi.send(&path, &out.mad) => {
+                *sent += 1;
+                Sent::Done
             }
-        }
-        let mut moved = false;
-        for _ in 0..self.waiting.len() {
-            let Some(out) = self.waiting.pop_front() else { break };
-            match self.net.resolve_from(out.ends.local, out.ends.remote) {
-                Ok(Some(path)) if self.gsi.send(&path, &out.mad) => {
-                    self.sent += 1;
-                    moved = true;
+            Ok(Some(_)) => Sent::Full,
+            Ok(None) => Sent::Later,
+            Err(error) => {
+                tracing::debug!(%error, message = out.mad.message.name(), "not sent");
+                if let Some(id) = out.id {
+                    engine.unreachable(id, &error.to_string(), now);
                 }
-                Ok(_) => self.waiting.push_back(out),
-                Err(error) => {
-                    tracing::debug!(%error, message = out.mad.message.name(), "not sent");
-                    if let Some(id) = out.id {
-                        self.engine.unreachable(id, &error.to_string(), now);
-                    }
-                }
+                Sent::Done
             }
-        }
-        moved
+        })
     }
 
     /// The way to the peer of a connection, once it is known.
     pub(super) fn path(&mut self, id: u32) -> Result<Option<Path>, NetError> {
-        match self.engine.ends(id) {
-            Some(ends) => self.net.resolve_from(ends.local, ends.remote),
-            None => Ok(None),
-        }
+        let Some(conn) = self.engine.conn(id) else { return Ok(None) };
+        self.net.resolve_as(conn.ends.local, conn.ends.remote, conn.is_stranger)
     }
 
     fn ephemeral_port(&mut self) -> u16 {
@@ -186,7 +190,7 @@ impl ConnectionManager {
             net,
             gsi,
             engine,
-            waiting: VecDeque::new(),
+            outbox: Outbox::new(config.limits.unsent),
             epoch: Instant::now(),
             next_port: FIRST_EPHEMERAL | random() as u16 >> 2,
             sent: 0,
@@ -248,6 +252,7 @@ impl ConnectionManager {
             received: inner.received,
             ignored: inner.gsi.ignored,
             connections: inner.engine.len(),
+            limits: CmLimitStats { unsent: inner.outbox.unsent, ..inner.engine.limit_stats() },
             net: inner.net.stats(),
         }
     }

@@ -4,7 +4,7 @@
 //! | module | is |
 //! |---|---|
 //! | [`message`] | the datagrams: read and written |
-//! | [`engine`] | the protocol, sans I/O: numbers, states, repetitions, refusals |
+//! | [`engine`] | the protocol, sans I/O: numbers, states, repetitions, refusals, limits |
 //! | this one | both over queue pair 1 of a port, with address resolution ([`crate::net`]) |
 //!
 //! [`ConnectionManager`] has no thread of its own. Each call of a handle's `poll` or `wait` does
@@ -36,6 +36,14 @@
 //! }
 //! ```
 //!
+//! # Peers that mean no good
+//!
+//! Whatever arrives is answered within limits: how much peers make this end remember, by address
+//! and in all, and how long it waits ([`CmLimits`]). Younger requests push out the oldest that are
+//! half open, never a connection that was made. Messages count only between the addresses of
+//! their connection. Nothing is signed: who can send in another's name can refuse or end that
+//! one's connections.
+//!
 //! # What it does not do
 //!
 //! No path migration (LAP, APR), no service resolution for datagrams (SIDR), reliable connections
@@ -44,14 +52,17 @@
 mod config;
 mod conn;
 pub mod engine;
+#[cfg(test)]
+mod flood_tests;
 mod gsi;
 mod handles;
 mod manager;
 pub mod message;
+mod outbox;
 mod reason;
 
 pub use crate::background::Background;
-pub use config::{CmConfig, ConnParams};
+pub use config::{CmConfig, CmLimitStats, CmLimits, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
 pub use manager::{CmError, CmStats, ConnectionManager};

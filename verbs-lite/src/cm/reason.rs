@@ -89,6 +89,9 @@ pub enum End {
     /// The peer cannot be reached: no route, or no MAC address. Why, in a sentence.
     #[error("{0}")]
     Unreachable(String),
+    /// A limit of [`CmLimits`](super::CmLimits) was reached. Which, in a clause.
+    #[error("the connection was given up here: {0}")]
+    GivenUp(&'static str),
     /// The peer uses the queue pair of this connection for another one: it has forgotten this one.
     #[error("the peer has forgotten the connection and uses its queue pair for another one")]
     Stale,

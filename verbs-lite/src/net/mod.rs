@@ -109,6 +109,8 @@ pub struct NetStats {
     pub dropped: u64,
     /// Times that somebody else claimed an address of ours.
     pub conflicts: u64,
+    /// Neighbours that made room for others.
+    pub pushed_out: u64,
     /// Times that the queue pair failed and was started afresh.
     pub restarts: u64,
 }
@@ -230,7 +232,7 @@ impl Network {
     /// Counters of frames, questions and answers so far.
     #[must_use]
     pub fn stats(&self) -> NetStats {
-        self.stats
+        NetStats { pushed_out: self.neighbours.pushed_out(), ..self.stats }
     }
 
     /// Does what is due: takes frames, answers, learns, asks, announces. Returns whether a frame
@@ -367,7 +369,7 @@ impl Network {
     /// [`NetError::Verbs`] with [`VerbsError::NoRoute`], [`NetError::Unresolved`].
     pub fn resolve(&mut self, remote: IpAddr) -> Result<Option<Path>, NetError> {
         let route = self.context.route(Gid::from(remote))?;
-        self.resolve_route(route)
+        self.resolve_route(route, false)
     }
 
     /// Finds the way to a peer from a given address of the port, like [`Network::resolve`].
@@ -380,14 +382,34 @@ impl Network {
         local: IpAddr,
         remote: IpAddr,
     ) -> Result<Option<Path>, NetError> {
-        let route = self.context.route_from(Gid::from(local), Gid::from(remote))?;
-        self.resolve_route(route)
+        self.resolve_as(local, remote, false)
     }
 
-    fn resolve_route(&mut self, route: Route) -> Result<Option<Path>, NetError> {
+    /// Finds the way like [`Network::resolve_from`]. A stranger's entry pushes out no neighbour
+    /// that somebody here wanted.
+    pub(crate) fn resolve_as(
+        &mut self,
+        local: IpAddr,
+        remote: IpAddr,
+        is_stranger: bool,
+    ) -> Result<Option<Path>, NetError> {
+        let route = self.context.route_from(Gid::from(local), Gid::from(remote))?;
+        self.resolve_route(route, is_stranger)
+    }
+
+    fn resolve_route(&mut self, route: Route, is_stranger: bool) -> Result<Option<Path>, NetError> {
         self.refresh()?;
-        let now = self.epoch.elapsed();
-        let mac = self.neighbours.resolve(route.next_hop, &own(&route.source), now)?;
+        let (now, own) = (self.epoch.elapsed(), own(&route.source));
+        // A gateway is one that was configured here, whoever is behind it.
+        let mac = if is_stranger && route.next_hop == route.destination.ip() {
+            match self.neighbours.resolve_stranger(route.next_hop, &own, now) {
+                // Its turn to be asked for comes later.
+                Err(Unresolved::Full { .. }) => None,
+                mac => mac?,
+            }
+        } else {
+            self.neighbours.resolve(route.next_hop, &own, now)?
+        };
         Ok(mac.map(|mac| Path::new(route, MacAddr(mac.0))))
     }
 

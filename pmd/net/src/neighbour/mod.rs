@@ -9,12 +9,19 @@
 //!
 //! A MAC address is taken from answers and announcements for entries that exist, and from
 //! questions for addresses of ours (RFC 826; RFC 4861 section 7.2). What nobody asked for makes no
-//! entry, so a stranger cannot fill the cache.
+//! entry.
+//!
+//! Strangers are those that nobody here wants to reach of himself: who asked us, and who is to be
+//! answered ([`Neighbours::resolve_stranger`]). At most [`Config::strangers`] are known, and as
+//! many asked for, so that answers to invented addresses cause few questions. Who is to speak to us
+//! asks for us first, and so is mostly known. Strangers never push out a neighbour that somebody
+//! wanted.
 
 mod frames;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,8 +41,10 @@ const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 /// How neighbours are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Neighbours known or asked for at a time: 1 to 65536.
+    /// Neighbours that somebody here wants, known or asked for at a time: 1 to 65536.
     pub entries: usize,
+    /// Strangers known at a time, and as many more asked for: 1 to 65536.
+    pub strangers: usize,
     /// Questions before giving up: 1 to 255.
     pub attempts: u8,
     /// Time between two questions.
@@ -45,10 +54,11 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 1024 entries, five questions half a second apart, one minute.
+    /// 1024 entries, twice 256 strangers, five questions half a second apart, one minute.
     fn default() -> Self {
         Self {
             entries: 1024,
+            strangers: 256,
             attempts: 5,
             interval: Duration::from_millis(500),
             lifetime: Duration::from_secs(60),
@@ -116,25 +126,46 @@ pub struct Conflict {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// `sent` questions were asked; the next one, or the end, is at `next`.
-    Asking { sent: u8, next: Duration },
+    /// Asked for `since` then; `sent` questions were asked; the next one, or the end, is at `next`.
+    Asking { since: Duration, sent: u8, next: Duration },
     /// Believed until then; `asked` again, and when next.
     Known { mac: Mac, until: Duration, refresh: Option<(u8, Duration)> },
 }
 
+/// A neighbour and its VLAN.
+type Key = (IpAddr, Option<u16>);
+
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    target: IpAddr,
     /// The address that asks.
     own: Own,
     state: State,
+    is_stranger: bool,
 }
 
 impl Entry {
-    fn is(&self, target: IpAddr, vlan: Option<u16>) -> bool {
-        self.target == target && self.own.vlan == vlan
+    /// Where it stands in [`Neighbours::orders`]: of which kind, and how old.
+    fn order(&self) -> (usize, Duration) {
+        let kind = if self.is_stranger { STRANGER } else { 0 };
+        match self.state {
+            State::Known { until, .. } => (kind, until),
+            State::Asking { since, .. } => (kind + ASKING, since),
+        }
+    }
+
+    /// When its owner is asked next; `None` if that was done often enough.
+    fn due(&self, attempts: u8) -> Option<Duration> {
+        let (sent, next) = match self.state {
+            State::Asking { sent, next, .. } => (sent, next),
+            State::Known { refresh, .. } => refresh?,
+        };
+        (sent < attempts).then_some(next)
     }
 }
+
+/// What is added for the place of a kind in [`Neighbours::orders`].
+const ASKING: usize = 1;
+const STRANGER: usize = 2;
 
 /// An address of ours, and what is still to be said of it.
 #[derive(Debug, Clone, Copy)]
@@ -152,16 +183,48 @@ struct Station {
 pub struct Neighbours {
     config: Config,
     stations: Vec<Station>,
-    entries: Vec<Entry>,
+    entries: BTreeMap<Key, Entry>,
+    /// The entries that are wanted and known, wanted and asked for, strangers known, strangers
+    /// asked for: the oldest first.
+    orders: [BTreeSet<(Duration, Key)>; 4],
+    /// When who is asked next.
+    due: BTreeSet<(Duration, Key)>,
+    pushed_out: u64,
 }
 
 impl Neighbours {
     /// Knows nobody.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let entries = config.entries.clamp(1, 65536);
-        let config = Config { entries, attempts: config.attempts.max(1), ..config };
-        Self { config, stations: Vec::new(), entries: Vec::with_capacity(entries.min(64)) }
+        let (entries, strangers) =
+            (config.entries.clamp(1, 65536), config.strangers.clamp(1, 65536));
+        let attempts = config.attempts.max(1);
+        Self {
+            config: Config { entries, strangers, attempts, ..config },
+            stations: Vec::new(),
+            entries: BTreeMap::new(),
+            orders: Default::default(),
+            due: BTreeSet::new(),
+            pushed_out: 0,
+        }
+    }
+
+    /// Neighbours known or asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How often a neighbour made room for another one so far.
+    #[must_use]
+    pub fn pushed_out(&self) -> u64 {
+        self.pushed_out
     }
 
     /// Sets the addresses of ours; those that are new are announced.
@@ -186,6 +249,31 @@ impl Neighbours {
         own: &Own,
         now: Duration,
     ) -> Result<Option<Mac>, Unresolved> {
+        self.resolve_as(target, own, now, false)
+    }
+
+    /// The MAC address of a stranger who is to be answered, like [`Neighbours::resolve`]. No
+    /// neighbour that somebody wanted makes room for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Neighbours::resolve`]; [`Unresolved::Full`] when enough strangers are asked for.
+    pub fn resolve_stranger(
+        &mut self,
+        target: IpAddr,
+        own: &Own,
+        now: Duration,
+    ) -> Result<Option<Mac>, Unresolved> {
+        self.resolve_as(target, own, now, true)
+    }
+
+    fn resolve_as(
+        &mut self,
+        target: IpAddr,
+        own: &Own,
+        now: Duration,
+        is_stranger: bool,
+    ) -> Result<Option<Mac>, Unresolved> {
         if !is_host(target) {
             return Err(Unresolved::NotAHost { target });
         }
@@ -196,34 +284,45 @@ impl Neighbours {
         if let Some(station) = self.stations.iter().find(is_own) {
             return Ok(Some(station.own.mac));
         }
-        let asking = State::Asking { sent: 0, next: now };
-        let at = self.entries.iter().position(|entry| entry.is(target, own.vlan));
-        let Some(at) = at else {
-            self.insert(Entry { target, own: *own, state: asking })?;
+        let key = (target, own.vlan);
+        let asking = State::Asking { since: now, sent: 0, next: now };
+        let anew = Entry { own: *own, state: asking, is_stranger };
+        let Some(known) = self.entries.get(&key).copied() else {
+            self.insert(key, anew, now)?;
             return Ok(None);
         };
-        let entry = &mut self.entries[at];
-        match &mut entry.state {
+        // Wanted once is wanted.
+        let mut entry = Entry { is_stranger: is_stranger && known.is_stranger, ..known };
+        let found = match &mut entry.state {
             State::Known { mac, until, refresh } if now < *until => {
                 if refresh.is_none() && now >= *until - self.config.lifetime / 4 {
                     *refresh = Some((0, now));
                     entry.own = *own;
                 }
-                Ok(Some(*mac))
+                Some(*mac)
             }
             State::Known { .. } => {
-                *entry = Entry { target, own: *own, state: asking };
-                Ok(None)
+                entry = Entry { is_stranger: entry.is_stranger, ..anew };
+                None
             }
-            State::Asking { sent, next } => {
+            State::Asking { sent, next, .. } => {
                 let attempts = *sent;
-                if attempts < self.config.attempts || now < *next {
-                    return Ok(None);
+                if attempts >= self.config.attempts && now >= *next {
+                    self.take(key);
+                    return Err(Unresolved::NoAnswer { target, attempts });
                 }
-                self.entries.swap_remove(at);
-                Err(Unresolved::NoAnswer { target, attempts })
+                None
+            }
+        };
+        if (entry.state, entry.is_stranger) != (known.state, known.is_stranger) {
+            self.take(key);
+            if let Err(full) = self.insert(key, entry, now) {
+                // Where there is no place among the wanted, a stranger that is known stays one.
+                self.put(key, known);
+                return found.map(Some).ok_or(full);
             }
         }
+        Ok(found)
     }
 
     /// Learns from a frame; says so if somebody claims an address of ours.
@@ -246,17 +345,19 @@ impl Neighbours {
         }
         let until = now.saturating_add(self.config.lifetime);
         let known = State::Known { mac, until, refresh: None };
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.is(ip, heard.vlan)) {
+        let key = (ip, heard.vlan);
+        let learned = if let Some(entry) = self.entries.get(&key).copied() {
             let differs = matches!(entry.state, State::Known { mac: old, .. } if old != mac);
-            if !differs || heard.overrides {
-                entry.state = known;
-            }
-        } else if let Some(at) = asked
-            && is_host(ip)
-        {
-            // Who asks will be spoken to. A full cache can do without.
-            let own = self.stations[at].own;
-            let _ = self.insert(Entry { target: ip, own, state: known });
+            (!differs || heard.overrides).then_some(Entry { state: known, ..entry })
+        } else {
+            // Who asks will be spoken to.
+            let own = asked.filter(|_| is_host(ip)).map(|at| self.stations[at].own);
+            own.map(|own| Entry { own, state: known, is_stranger: true })
+        };
+        if let Some(entry) = learned {
+            self.take(key);
+            // A full cache can do without.
+            let _ = self.insert(key, entry, now);
         }
         None
     }
@@ -284,46 +385,74 @@ impl Neighbours {
                 return Some(frames::announcement(&station.own));
             }
         }
-        for entry in &mut self.entries {
-            let to = match &mut entry.state {
-                State::Asking { sent, next } if *sent < self.config.attempts && now >= *next => {
-                    *sent += 1;
-                    *next = now.saturating_add(interval);
-                    None
-                }
-                State::Known { mac, refresh: Some((sent, next)), .. }
-                    if *sent < self.config.attempts && now >= *next =>
-                {
-                    *sent += 1;
-                    *next = now.saturating_add(interval);
-                    Some(*mac)
-                }
-                _ => continue,
-            };
-            return Some(frames::question(&entry.own, entry.target, to));
-        }
-        None
+        let key = self.due.first().filter(|(at, _)| *at <= now)?.1;
+        let mut entry = self.take(key)?;
+        let (sent, next, to) = match &mut entry.state {
+            State::Asking { sent, next, .. } => (sent, next, None),
+            State::Known { mac, refresh, .. } => {
+                let (sent, next) = refresh.as_mut()?;
+                (sent, next, Some(*mac))
+            }
+        };
+        *sent += 1;
+        *next = now.saturating_add(interval);
+        self.put(key, entry);
+        Some(frames::question(&entry.own, key.0, to))
     }
 
     /// Forgets a neighbour, for example because it does not answer at what is known of it.
     pub fn forget(&mut self, target: IpAddr, vlan: Option<u16>) {
-        self.entries.retain(|entry| !entry.is(target, vlan));
+        self.take((target, vlan));
     }
 
-    /// Adds an entry; the one that ends first makes room, but none that is asked for.
-    fn insert(&mut self, entry: Entry) -> Result<(), Unresolved> {
-        let entries = self.config.entries;
-        if self.entries.len() >= entries {
-            let end = |entry: &Entry| match entry.state {
-                State::Known { until, .. } => Some(until),
-                State::Asking { .. } => None,
+    /// Adds an entry. Where there are enough, the oldest makes room that was asked for in vain, or
+    /// else that is known: of strangers only a stranger for another one that is known. Strangers
+    /// that are asked for wait for each other.
+    fn insert(&mut self, key: Key, entry: Entry, now: Duration) -> Result<(), Unresolved> {
+        let (kind, _) = entry.order();
+        let [known, asking, ..] = &self.orders;
+        let (len, limit) = match entry.is_stranger {
+            true => (self.orders[kind].len(), self.config.strangers),
+            false => (known.len() + asking.len(), self.config.entries),
+        };
+        if len >= limit {
+            let kinds: &[usize] = match kind {
+                0 | ASKING => &[ASKING, 0],
+                kind => &[kind],
             };
-            let ends = self.entries.iter().enumerate().filter_map(|(at, e)| Some((end(e)?, at)));
-            let (_, at) = ends.min().ok_or(Unresolved::Full { entries })?;
-            self.entries.swap_remove(at);
+            let oldest = kinds.iter().filter_map(|kind| self.orders[*kind].first());
+            let mut spare = oldest.map(|(_, key)| *key).filter(|key| {
+                let state = self.entries.get(key).map(|entry| entry.state);
+                match state {
+                    Some(State::Asking { sent, next, .. }) => {
+                        sent >= self.config.attempts && now >= next
+                    }
+                    _ => true,
+                }
+            });
+            let oldest = spare.next().ok_or(Unresolved::Full { entries: limit })?;
+            self.take(oldest);
+            self.pushed_out += 1;
         }
-        self.entries.push(entry);
+        self.put(key, entry);
         Ok(())
+    }
+
+    fn put(&mut self, key: Key, entry: Entry) {
+        let (kind, age) = entry.order();
+        self.orders[kind].insert((age, key));
+        self.due.extend(entry.due(self.config.attempts).map(|at| (at, key)));
+        self.entries.insert(key, entry);
+    }
+
+    fn take(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.entries.remove(&key)?;
+        let (kind, age) = entry.order();
+        self.orders[kind].remove(&(age, key));
+        if let Some(at) = entry.due(self.config.attempts) {
+            self.due.remove(&(at, key));
+        }
+        Some(entry)
     }
 }
 

@@ -25,7 +25,7 @@ fn ms(n: u64) -> Duration {
 }
 
 fn config() -> Config {
-    Config { entries: 2, attempts: 3, interval: ms(100), lifetime: ms(1000) }
+    Config { entries: 2, strangers: 2, attempts: 3, interval: ms(100), lifetime: ms(1000) }
 }
 
 /// Knows its own addresses, which were announced.
@@ -287,6 +287,63 @@ fn a_full_cache_forgets_what_ends_first_but_nothing_that_is_asked_for() {
     assert_eq!(us.resolve(ip("10.0.0.6"), &from, ms(2)), Err(Unresolved::Full { entries: 2 }));
     us.forget(ip("10.0.0.4"), None);
     assert_eq!(us.resolve(ip("10.0.0.6"), &from, ms(2)), Ok(None));
+}
+
+/// An ARP question from `them` for 10.0.0.1.
+fn asked_by(them: IpAddr) -> Vec<u8> {
+    let theirs = Own { ip: them, mac: THEM, vlan: None };
+    frames::question(&theirs, ip("10.0.0.1"), None).to_vec()
+}
+
+#[test]
+fn strangers_push_out_each_other_and_nobody_who_was_wanted() {
+    let mut us = at(&["10.0.0.1"]);
+    let (from, friend) = (own("10.0.0.1"), ip("10.0.0.2"));
+    assert_eq!(us.resolve(friend, &from, ms(0)), Ok(None));
+    let question = us.next_frame(ms(0)).unwrap();
+    us.frame(&answer(&question, "10.0.0.2"), ms(0));
+    // One who asked us is answered without a question of ours.
+    let honest = ip("10.0.0.3");
+    us.frame(&asked_by(honest), ms(1));
+    assert_eq!(us.resolve_stranger(honest, &from, ms(1)), Ok(Some(THEM)));
+    for n in 0..1000u16 {
+        let now = ms(2) + Duration::from_micros(n.into());
+        let [high, low] = n.to_be_bytes();
+        let invented = IpAddr::from([10, 1, high, low]);
+        let full = Err(Unresolved::Full { entries: 2 });
+        let expected = if n < 2 { Ok(None) } else { full };
+        assert_eq!(us.resolve_stranger(invented, &from, now), expected);
+        assert!(us.len() <= 2 + 2 + 2, "{}", us.len());
+        assert_eq!(us.orders.iter().map(BTreeSet::len).sum::<usize>(), us.len());
+        assert!(us.due.len() <= us.len());
+    }
+    // Two are asked for; nobody who is known or was wanted made room.
+    assert_eq!(us.resolve_stranger(honest, &from, ms(4)), Ok(Some(THEM)));
+    assert_eq!(us.resolve(friend, &from, ms(4)), Ok(Some(THEM)));
+    assert_eq!(us.pushed_out(), 0);
+    // Wanted now: other strangers that ask us push it out no more.
+    assert_eq!(us.resolve(honest, &from, ms(4)), Ok(Some(THEM)));
+    for n in 0..100 {
+        us.frame(&asked_by(IpAddr::from([10, 2, 0, n])), ms(5));
+    }
+    assert_eq!(us.resolve(honest, &from, ms(5)), Ok(Some(THEM)));
+    assert_eq!(us.resolve(friend, &from, ms(5)), Ok(Some(THEM)));
+    assert_eq!(us.pushed_out(), 98);
+    assert_eq!(us.len(), 2 + 2 + 2);
+    // Who was asked for in vain and is not wanted any more makes room for the next.
+    for n in 0..3 {
+        while us.next_frame(ms(5 + 100 * n)).is_some() {}
+    }
+    let next = ip("10.1.9.9");
+    let full = Err(Unresolved::Full { entries: 2 });
+    assert_eq!(us.resolve_stranger(next, &from, ms(304)), full);
+    assert_eq!(us.resolve_stranger(next, &from, ms(305)), Ok(None));
+    assert_eq!(us.len(), 2 + 2 + 2);
+    // Others that are wanted take the places of those that were learned first.
+    assert_eq!(us.resolve(ip("10.0.0.4"), &from, ms(306)), Ok(None));
+    assert_eq!(us.resolve(honest, &from, ms(306)), Ok(Some(THEM)));
+    assert_eq!(us.resolve(friend, &from, ms(306)), Ok(None));
+    assert_eq!(us.resolve(honest, &from, ms(306)), Err(Unresolved::Full { entries: 2 }));
 }
 
 proptest::proptest! {

@@ -3,17 +3,17 @@
 //!
 //! Source: IBTA vol. 1, 12.6 to 12.9; what Linux' `cm.c` does where the text leaves it open.
 
+mod crowd;
 mod receive;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use ferrocx_prm::mad::{CmRep, CmReq};
-
-use super::config::CmConfig;
+use self::crowd::Crowd;
+use super::config::{CmConfig, CmLimitStats, count};
 use super::conn::{
     ABOUT_REP, ABOUT_REQ, Answer, Conn, Ends, Pending, Request, State, rep, req, time_of,
 };
@@ -42,6 +42,24 @@ pub struct Out {
     pub mad: Mad,
     /// The connection that it is about; `None` for answers about connections that are not there.
     pub id: Option<u32>,
+    /// Nobody here wants to reach the receiver of himself.
+    pub is_stranger: bool,
+}
+
+/// A peer's address and device, and a number that it gave.
+type PeerKey = (IpAddr, u64, u32);
+
+/// Where connections that peers ask for wait to be made, and where ended ones are forgotten.
+const HALF_OPEN: usize = 0;
+const ENDING: usize = 1;
+
+/// The crowd that connections in a state belong to.
+fn crowd_of(state: State) -> Option<usize> {
+    match state {
+        State::ReqRcvd | State::RepSent => Some(HALF_OPEN),
+        State::DreqSent | State::TimeWait => Some(ENDING),
+        State::ReqSent | State::RepRcvd | State::Established | State::Ended => None,
+    }
 }
 
 /// Requests for one service that wait to be taken.
@@ -56,19 +74,22 @@ struct Listener {
 pub struct Engine {
     config: EngineConfig,
     conns: HashMap<u32, Conn>,
-    /// By the peer's device and its number, and by its device and queue pair.
-    by_remote: HashMap<(u64, u32), u32>,
-    by_qpn: HashMap<(u64, u32), u32>,
+    /// By the peer's number of the connection, and by its queue pair.
+    by_remote: HashMap<PeerKey, u32>,
+    by_qpn: HashMap<PeerKey, u32>,
+    crowds: [Crowd; 2],
     listeners: HashMap<u64, Listener>,
     deadlines: BTreeSet<(Duration, u32)>,
     out: VecDeque<Out>,
     next_id: u32,
+    stats: CmLimitStats,
 }
 
 impl Engine {
     /// No connections.
     #[must_use]
     pub fn new(config: EngineConfig) -> Self {
+        let limits = &config.cm.limits;
         Self {
             conns: HashMap::new(),
             by_remote: HashMap::new(),
@@ -77,12 +98,18 @@ impl Engine {
             deadlines: BTreeSet::new(),
             out: VecDeque::new(),
             next_id: config.first_id,
+            crowds: [
+                Crowd::new(limits.half_open, limits.half_open_per_peer),
+                Crowd::new(limits.ending, limits.ending_per_peer),
+            ],
+            stats: CmLimitStats::default(),
             config,
         }
     }
 
     /// Takes requests for a service from now on, up to `backlog` that nobody has taken. `false` if
-    /// it does already.
+    /// it does already. When the queue is full, a peer that has an eighth of it is refused, and the
+    /// request of any other takes the place of the oldest.
     pub fn listen(&mut self, service_id: u64, backlog: usize) -> bool {
         if self.listeners.contains_key(&service_id) {
             return false;
@@ -109,22 +136,15 @@ impl Engine {
         Some(id)
     }
 
-    /// The request of a connection.
-    #[must_use]
-    pub fn request(&self, id: u32) -> Option<&CmReq> {
-        Some(&self.conns.get(&id)?.request)
+    /// What is known of a connection.
+    pub(super) fn conn(&self, id: u32) -> Option<&Conn> {
+        self.conns.get(&id)
     }
 
-    /// The acceptance of a connection: the peer's, or the one that [`Engine::prepare`] made.
+    /// How often limits were reached so far.
     #[must_use]
-    pub fn reply(&self, id: u32) -> Option<&CmRep> {
-        self.conns.get(&id)?.reply.as_deref()
-    }
-
-    /// Whether a connection was asked for here.
-    #[must_use]
-    pub fn is_active(&self, id: u32) -> bool {
-        self.conns.get(&id).is_some_and(|conn| conn.is_active)
+    pub fn limit_stats(&self) -> CmLimitStats {
+        self.stats
     }
 
     /// State of a connection; [`State::Ended`] of one that is not there.
@@ -139,22 +159,16 @@ impl Engine {
         self.conns.get(&id)?.end.as_ref()
     }
 
-    /// The peer of a connection, and its port or the one that was called.
-    #[must_use]
-    pub fn peer(&self, id: u32) -> Option<SocketAddr> {
-        self.conns.get(&id).map(Conn::peer)
-    }
-
-    /// Addresses of a connection.
-    #[must_use]
-    pub fn ends(&self, id: u32) -> Option<Ends> {
-        self.conns.get(&id).map(|conn| conn.ends)
-    }
-
     /// Connections, those in time wait included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.conns.len()
+    }
+
+    /// Connections that are half open, and that are ending or remembered.
+    #[cfg(test)]
+    pub(super) fn crowd_lens(&self) -> (usize, usize) {
+        (self.crowds[HALF_OPEN].len(), self.crowds[ENDING].len())
     }
 
     /// Whether there are none.
@@ -188,18 +202,11 @@ impl Engine {
     pub fn connect(&mut self, request: &Request<'_>, now: Duration) -> u32 {
         let id = self.new_id();
         let cm_req = req(id, request, &self.config.cm, self.config.guid);
+        let transaction_id = u64::from(self.config.first_id) << 32 | u64::from(id);
         let conn = Conn {
-            state: State::ReqSent,
             is_active: true,
             is_held: true,
-            ends: request.ends,
-            local_id: id,
-            transaction_id: u64::from(self.config.first_id) << 32 | u64::from(id),
-            request: Box::new(cm_req),
-            reply: None,
-            pending: None,
-            deadline: None,
-            end: None,
+            ..Conn::new(request.ends, id, transaction_id, cm_req)
         };
         let mad = conn.mad(Message::Req(cm_req));
         self.conns.insert(id, conn);
@@ -219,11 +226,14 @@ impl Engine {
     /// Says yes to a request with the acceptance that was prepared. Nothing happens unless the
     /// request still waits for that.
     pub fn accept(&mut self, id: u32, now: Duration) -> bool {
+        let least = self.config.cm.response_timeout;
         let Some(conn) = self.in_state(id, State::ReqRcvd) else { return false };
         let Some(rep) = conn.reply.as_deref() else { return false };
         let mad = conn.mad(Message::Rep(*rep));
-        let interval = time_of(conn.request.local_cm_response_timeout());
+        // A peer that wants to be asked more often than ours does not make us do so.
+        let code = conn.request.local_cm_response_timeout();
         let retries = conn.request.max_cm_retries() as u8;
+        let interval = time_of(code.max(least.into()));
         self.repeat(id, State::RepSent, mad, (interval, retries), now);
         true
     }
@@ -295,30 +305,39 @@ impl Engine {
         while let Some(&(at, id)) = self.deadlines.first()
             && at <= now
         {
+            self.deadlines.pop_first();
             self.expired(id, now);
         }
     }
 
     fn expired(&mut self, id: u32, now: Duration) {
+        let patience = self.config.cm.limits.patience;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let state = conn.state;
-        let Some(pending) = &mut conn.pending else { return self.enter(id, State::Ended, None) };
-        if pending.left > 0 {
-            pending.left -= 1;
-            pending.sent += 1;
-            let (mad, next) = (pending.mad, now.saturating_add(pending.interval));
-            self.send(id, mad);
-            return self.enter(id, state, Some(next));
-        }
-        let (sent, after) = (pending.sent, now.saturating_sub(pending.since));
-        let end = End::NoAnswer { message: pending.mad.message.name(), sent, after };
-        let next = match state {
-            State::ReqSent => State::Ended,
-            _ => State::TimeWait,
+        let (end, next) = match &mut conn.pending {
+            Some(pending) => {
+                let over = pending.since.saturating_add(patience);
+                if pending.left > 0 && now < over {
+                    pending.left -= 1;
+                    pending.sent += 1;
+                    let (mad, next) = (pending.mad, now.saturating_add(pending.interval));
+                    self.send(id, mad);
+                    return self.enter(id, state, Some(next.min(over)));
+                }
+                let (sent, after) = (pending.sent, now.saturating_sub(pending.since));
+                let end = End::NoAnswer { message: pending.mad.message.name(), sent, after };
+                let is_begun = state != State::ReqSent;
+                (end, if is_begun { State::TimeWait } else { State::Ended })
+            }
+            None if state == State::TimeWait => return self.enter(id, State::Ended, None),
+            None => {
+                count(&mut self.stats.timed_out, "patience");
+                (End::GivenUp("nobody went on with it within CmLimits::patience"), State::Ended)
+            }
         };
         match state {
-            State::ReqSent => self.send_timeout(id, ABOUT_REQ),
-            State::RepSent => self.send_timeout(id, ABOUT_REP),
+            State::ReqSent | State::ReqRcvd => self.send_timeout(id, ABOUT_REQ),
+            State::RepSent | State::RepRcvd => self.send_timeout(id, ABOUT_REP),
             _ => {}
         }
         self.finish(id, end, next, now);
@@ -329,7 +348,8 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.end.get_or_insert(end);
         conn.pending = None;
-        let over = (next == State::TimeWait).then(|| now.saturating_add(conn.time_wait()));
+        let time_wait = conn.time_wait().min(self.config.cm.limits.time_wait);
+        let over = (next == State::TimeWait).then(|| now.saturating_add(time_wait));
         if !conn.is_held
             && let Some(listener) = self.listeners.get_mut(&conn.request.service_id())
         {
@@ -341,23 +361,50 @@ impl Engine {
     /// Moves a connection on, to be looked at again at `deadline`.
     fn enter(&mut self, id: u32, state: State, deadline: Option<Duration>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        let (was, is) = (crowd_of(conn.state), crowd_of(state));
         conn.state = state;
         if let Some(before) = std::mem::replace(&mut conn.deadline, deadline) {
             self.deadlines.remove(&(before, id));
         }
         self.deadlines.extend(deadline.map(|at| (at, id)));
+        let peer = conn.ends.remote;
+        let mut crowded = None;
+        if was != is {
+            if let Some((crowd, turn)) = was.zip(conn.turn.take()) {
+                self.crowds[crowd].remove(peer, turn);
+            }
+            if let Some(crowd) = is {
+                let (turn, oldest) = self.crowds[crowd].add(peer, id);
+                (conn.turn, crowded) = (Some(turn), oldest);
+            }
+        }
         if state == State::Ended {
             // The peer may use its numbers for another connection.
             let (guid, remote_id, qpn) = conn.remote();
             for (map, number) in [(&mut self.by_remote, remote_id), (&mut self.by_qpn, qpn)] {
-                if map.get(&(guid, number)) == Some(&id) {
-                    map.remove(&(guid, number));
+                if map.get(&(peer, guid, number)) == Some(&id) {
+                    map.remove(&(peer, guid, number));
                 }
             }
             if !conn.is_held {
                 self.conns.remove(&id);
             }
         }
+        if let Some(oldest) = crowded {
+            self.push_out(oldest);
+        }
+    }
+
+    /// A connection makes room for a younger one. Its peer is not told: it asks again, or it was
+    /// never there.
+    fn push_out(&mut self, id: u32) {
+        match crowd_of(self.state(id)) {
+            Some(HALF_OPEN) => count(&mut self.stats.pushed_out, "half_open"),
+            _ => count(&mut self.stats.forgotten, "ending"),
+        }
+        let end = End::GivenUp("too many others were half open or ending at a time, see CmLimits");
+        // What has ended does not look at the time.
+        self.finish(id, end, State::Ended, Duration::ZERO);
     }
 
     /// A connection, if it is in that state.
@@ -385,7 +432,8 @@ impl Engine {
             conn.pending = Some(Pending { mad, interval, sent: 1, left, since: now });
         }
         self.send(id, mad);
-        self.enter(id, state, Some(now.saturating_add(interval)));
+        let wait = interval.min(self.config.cm.limits.patience);
+        self.enter(id, state, Some(now.saturating_add(wait)));
     }
 
     /// Says that waiting is over. Without a number of the peer's, it finds the connection by our
@@ -399,12 +447,14 @@ impl Engine {
 
     fn send(&mut self, id: u32, mad: Mad) {
         if let Some(conn) = self.conns.get(&id) {
-            self.out.push_back(Out { ends: conn.ends, mad, id: Some(id) });
+            let (ends, is_stranger) = (conn.ends, conn.is_stranger);
+            self.out.push_back(Out { ends, mad, id: Some(id), is_stranger });
         }
     }
 
     /// Answers about something that is no connection here.
     fn reply_to(&mut self, ends: Ends, transaction_id: u64, message: Message) {
-        self.out.push_back(Out { ends, mad: Mad { transaction_id, message }, id: None });
+        let mad = Mad { transaction_id, message };
+        self.out.push_back(Out { ends, mad, id: None, is_stranger: true });
     }
 }

@@ -7,7 +7,10 @@ use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu};
 use super::super::conn::{ABOUT_REP, ABOUT_REQ, Conn, Ends, State, cma_header, drep, rej, time_of};
 use super::super::message::{Mad, Message};
 use super::super::reason::{End, RejectReason};
-use super::Engine;
+use super::{Engine, HALF_OPEN, count};
+
+/// A peer may have one part of so many of a queue of requests that is full.
+const SHARE: usize = 8;
 
 impl Engine {
     /// Takes a message.
@@ -16,36 +19,37 @@ impl Engine {
         match &mad.message {
             Message::Req(req) => self.on_req(ends, transaction_id, req, now),
             Message::Rep(rep) => self.on_rep(ends, transaction_id, rep, now),
-            Message::Rtu(rtu) => self.on_rtu(rtu),
-            Message::Rej(message) => self.on_rej(message, now),
-            Message::Mra(mra) => self.on_mra(mra, now),
+            Message::Rtu(rtu) => self.on_rtu(ends, rtu),
+            Message::Rej(message) => self.on_rej(ends, message, now),
+            Message::Mra(mra) => self.on_mra(ends, mra, now),
             Message::Dreq(dreq) => self.on_dreq(ends, transaction_id, dreq, now),
-            Message::Drep(message) => self.on_drep(message, now),
+            Message::Drep(message) => self.on_drep(ends, message, now),
             Message::SidrReq(_) | Message::SidrRep(_) => {}
         }
     }
 
+    /// The connection that a message between these addresses is about.
+    fn between(&self, ends: Ends, id: u32) -> Option<&Conn> {
+        self.conns.get(&id).filter(|conn| conn.ends == ends)
+    }
+
     fn on_req(&mut self, ends: Ends, transaction_id: u64, req: &CmReq, now: Duration) {
-        let guid = req.local_ca_guid();
-        if let Some(&id) = self.by_remote.get(&(guid, req.local_comm_id())) {
+        let (peer, guid) = (ends.remote, req.local_ca_guid());
+        if let Some(&id) = self.by_remote.get(&(peer, guid, req.local_comm_id())) {
             return self.on_duplicate_req(id);
         }
         let refuse = |engine: &mut Self, reason, ari: &[u8]| {
             let message = rej((0, req.local_comm_id()), ABOUT_REQ, reason, ari, &[]);
             engine.reply_to(ends, transaction_id, message);
         };
-        if let Some(&old) = self.by_qpn.get(&(guid, req.local_qpn())) {
+        if let Some(&old) = self.by_qpn.get(&(peer, guid, req.local_qpn())) {
             refuse(self, RejectReason::STALE_CONNECTION, &[]);
             return self.stale(old, now);
         }
         let (mtu, max_mtu) = (req.path_packet_payload_mtu(), self.config.max_mtu);
-        let id = self.new_id();
-        let Some(listener) = self.listeners.get_mut(&req.service_id()) else {
+        let Some(listener) = self.listeners.get(&req.service_id()) else {
             return refuse(self, RejectReason::INVALID_SERVICE_ID, &[]);
         };
-        if listener.queue.len() >= listener.backlog {
-            return refuse(self, RejectReason::NO_RESOURCES, &[]);
-        }
         if req.transport_service_type() != 0 {
             return refuse(self, RejectReason::INVALID_TRANSPORT_TYPE, &[]);
         }
@@ -55,30 +59,36 @@ impl Engine {
         if cma_header(req).is_none() {
             return refuse(self, RejectReason::UNSUPPORTED, &[]);
         }
-        listener.queue.push_back(id);
-        let conn = Conn {
-            state: State::ReqRcvd,
-            is_active: false,
-            is_held: false,
-            ends,
-            local_id: id,
-            transaction_id,
-            request: Box::new(*req),
-            reply: None,
-            pending: None,
-            deadline: None,
-            end: None,
-        };
+        let crowded =
+            if listener.queue.len() >= listener.backlog { listener.queue.front() } else { None };
+        let own = |id: &&u32| self.conns.get(id).is_some_and(|conn| conn.ends.remote == peer);
+        let has_its_share = crowded.is_some()
+            && listener.queue.iter().filter(own).count() >= (listener.backlog / SHARE).max(1);
+        if has_its_share || self.crowds[HALF_OPEN].is_full_for(peer) {
+            count(&mut self.stats.refused, "half_open_per_peer");
+            return refuse(self, RejectReason::NO_RESOURCES, &[]);
+        }
+        if let Some(&oldest) = crowded {
+            self.push_out(oldest);
+        }
+        let id = self.new_id();
+        let conn = Conn { is_stranger: true, ..Conn::new(ends, id, transaction_id, *req) };
         self.conns.insert(id, conn);
         self.index(id);
+        if let Some(listener) = self.listeners.get_mut(&req.service_id()) {
+            listener.queue.push_back(id);
+        }
+        let over = now.saturating_add(self.config.cm.limits.patience);
+        self.enter(id, State::ReqRcvd, Some(over));
     }
 
     /// Files a connection by the peer's numbers.
     fn index(&mut self, id: u32) {
         let Some(conn) = self.conns.get(&id) else { return };
         let (guid, remote_id, qpn) = conn.remote();
-        self.by_remote.insert((guid, remote_id), id);
-        self.by_qpn.insert((guid, qpn), id);
+        let peer = conn.ends.remote;
+        self.by_remote.insert((peer, guid, remote_id), id);
+        self.by_qpn.insert((peer, guid, qpn), id);
     }
 
     fn on_duplicate_req(&mut self, id: u32) {
@@ -112,7 +122,7 @@ impl Engine {
             let ids = (rep.remote_comm_id(), rep.local_comm_id());
             engine.reply_to(ends, transaction_id, rej(ids, ABOUT_REP, reason, &[], &[]));
         };
-        let Some(conn) = self.conns.get(&id) else {
+        let Some(conn) = self.between(ends, id) else {
             return refuse(self, RejectReason::INVALID_COMM_ID);
         };
         match conn.state {
@@ -125,7 +135,7 @@ impl Engine {
             _ => return,
         }
         let guid = rep.local_ca_guid();
-        if let Some(&old) = self.by_qpn.get(&(guid, rep.local_qpn())) {
+        if let Some(&old) = self.by_qpn.get(&(ends.remote, guid, rep.local_qpn())) {
             refuse(self, RejectReason::STALE_CONNECTION);
             self.stale(old, now);
             let private_data = Box::default();
@@ -136,22 +146,24 @@ impl Engine {
         conn.pending = None;
         conn.reply = Some(Box::new(*rep));
         self.index(id);
-        self.enter(id, State::RepRcvd, None);
+        let over = now.saturating_add(self.config.cm.limits.patience);
+        self.enter(id, State::RepRcvd, Some(over));
     }
 
-    fn on_rtu(&mut self, rtu: &CmRtu) {
+    fn on_rtu(&mut self, ends: Ends, rtu: &CmRtu) {
         let id = rtu.remote_comm_id();
         if let Some(conn) = self.in_state(id, State::RepSent)
+            && conn.ends == ends
             && conn.remote_id() == rtu.local_comm_id()
         {
-            conn.pending = None;
+            (conn.pending, conn.is_stranger) = (None, false);
             self.enter(id, State::Established, None);
         }
     }
 
-    fn on_mra(&mut self, mra: &CmMra, now: Duration) {
+    fn on_mra(&mut self, ends: Ends, mra: &CmMra, now: Duration) {
         let id = mra.remote_comm_id();
-        let Some(conn) = self.conns.get(&id) else { return };
+        let Some(conn) = self.between(ends, id) else { return };
         let is_about = match conn.state {
             State::ReqSent => mra.message_mraed() == ABOUT_REQ,
             State::RepSent => mra.message_mraed() == ABOUT_REP,
@@ -159,20 +171,22 @@ impl Engine {
         };
         let Some(pending) = conn.pending.as_ref().filter(|_| is_about) else { return };
         let wait = time_of(mra.service_timeout()).saturating_add(pending.interval);
-        self.enter(id, conn.state, Some(now.saturating_add(wait)));
+        let over = pending.since.saturating_add(self.config.cm.limits.patience);
+        self.enter(id, conn.state, Some(now.saturating_add(wait).min(over)));
     }
 
-    fn on_rej(&mut self, message: &CmRej, now: Duration) {
+    fn on_rej(&mut self, ends: Ends, message: &CmRej, now: Duration) {
         let reason = RejectReason(message.reason() as u16);
         let mut id = message.remote_comm_id();
         if reason == RejectReason::TIMEOUT && !self.conns.contains_key(&id) {
             // The peer does not know our number, but its own device.
             let ari = message.ari();
             let guid = u64::from_be_bytes(*ari.first_chunk().unwrap_or(&[0; 8]));
-            let Some(&known) = self.by_remote.get(&(guid, message.local_comm_id())) else { return };
+            let key = (ends.remote, guid, message.local_comm_id());
+            let Some(&known) = self.by_remote.get(&key) else { return };
             id = known;
         }
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.between(ends, id) else { return };
         let knows_us = conn.remote_id() == message.local_comm_id();
         let next = match conn.state {
             // A queue pair number that is still in time wait over there is free later.
@@ -195,7 +209,7 @@ impl Engine {
 
     fn on_dreq(&mut self, ends: Ends, transaction_id: u64, dreq: &CmDreq, now: Duration) {
         let id = dreq.remote_comm_id();
-        let known = self.conns.get(&id).filter(|conn| conn.remote_id() == dreq.local_comm_id());
+        let known = self.between(ends, id).filter(|conn| conn.remote_id() == dreq.local_comm_id());
         let Some(conn) = known else {
             return self.reply_to(ends, transaction_id, drep(dreq));
         };
@@ -214,9 +228,9 @@ impl Engine {
         }
     }
 
-    fn on_drep(&mut self, message: &CmDrep, now: Duration) {
+    fn on_drep(&mut self, ends: Ends, message: &CmDrep, now: Duration) {
         let id = message.remote_comm_id();
-        let Some(conn) = self.conns.get(&id) else { return };
+        let Some(conn) = self.between(ends, id) else { return };
         if conn.state == State::DreqSent && conn.remote_id() == message.local_comm_id() {
             self.finish(id, End::ByUs, State::TimeWait, now);
         }
