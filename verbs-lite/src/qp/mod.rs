@@ -282,7 +282,7 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<(), Refused<Option<B>>> {
         match self.sq.push_straight(wr, buffers) {
             Ok(()) => Ok(()),
-            Err(buffers) => self.sq.push_any(wr, buffers, None),
+            Err(buffers) => self.sq.push_any(wr, None, buffers),
         }
     }
 
@@ -297,7 +297,7 @@ impl<B: Buffers> Qp<B> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
         }
-        self.sq.push_any(wr, None, Some(data)).map_err(|refused| refused.cause)
+        self.sq.push_any(wr, Some(data), None).map_err(|refused| refused.cause)
     }
 
     /// Tells the device of every request posted since the doorbell was last rung.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrocx_core::wq::{
-    Block, Control, SendRing, Unit, blocks_of, put_data, put_inline_8, put_raddr,
+    Control, SendRing, Unit, Written, blocks_of, put_data, put_inline_8, put_raddr,
 };
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
@@ -285,17 +285,23 @@ impl<B: Buffers> Sq<B> {
 
     #[inline(always)]
     fn put_as(&mut self, kind: Kind, wr: &SendWr<'_>, put: impl FnOnce(Unit<'_>)) -> &mut Slot<B> {
-        let control = kind.control(take(&mut self.next_fence));
-        self.post(control, kind.entry(wr), 1, |_, block| {
-            let second = block.part::<DS_BYTES, DS_BYTES>();
-            let Some(remote) = kind.remote else {
+        let ending = self.mark(wr.flags, 1);
+        let control = kind.control(ending | take(&mut self.next_fence));
+        let (at, block) = (self.ring.pi, self.ring.block(0));
+        let second = block.part::<DS_BYTES, DS_BYTES>();
+        let ds = match kind.remote {
+            None => {
                 put(second);
-                return 2;
-            };
-            put_raddr(second, remote.addr, remote.rkey.0);
-            put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
-            3
-        })
+                2
+            }
+            Some(remote) => {
+                put_raddr(second, remote.addr, remote.rkey.0);
+                put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
+                3
+            }
+        };
+        let written = self.ring.written((block, at), control, ds, 1);
+        self.post(at, written, kind.entry(wr), 1)
     }
 
     /// Posts any request, whose data are `inline` or in what it holds.
@@ -303,8 +309,8 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn push_any(
         &mut self,
         wr: &SendWr<'_>,
-        held: Option<B>,
         inline: Option<&[u8]>,
+        held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
         let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
         let kind = Kind::of(&wr.op);
@@ -313,7 +319,7 @@ impl<B: Buffers> Sq<B> {
             Err(cause) => return Err(Refused { held, cause }),
         };
         let fence = if matches!(wr.op, SendOp::Frame) { 0 } else { self.fence(wr.flags) };
-        self.post(kind.control(fence), kind.entry(wr), blocks_of(ds), |_, _| ds).hold(held);
+        self.close(kind.control(fence), ds, kind.entry(wr)).hold(held);
         Ok(())
     }
 
@@ -327,41 +333,51 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Posts a request: `fill` gets its ring and first block, writes what is not written yet behind
-    /// the control segment, and gives the length in units. Rings the doorbell unless more follows.
-    /// The caller made sure that it fits, and puts into its slot what it holds.
+    /// Counts a request that is about to be posted; gives what its control segment says of its end.
+    /// The caller made sure that it fits.
     #[inline(always)]
-    pub(super) fn post(
-        &mut self,
-        mut control: Control,
-        entry: Entry,
-        blocks: u32,
-        fill: impl FnOnce(&SendRing, Block<'_>) -> u32,
-    ) -> &mut Slot<B> {
-        let at = self.ring.pi;
+    pub(super) fn mark(&mut self, flags: SendFlags, blocks: u32) -> u32 {
         let is_clear = self.is_clear() || self.look_ahead() && self.is_clear();
-        let next = at + u64::from(blocks);
-        let slot = self.slots.at(at);
-        control.flags |= u32::from(entry.flags.bits() & SE);
-        if entry.flags.contains(SendFlags::SIGNALED) || !is_clear {
-            control.flags |= CE_ALWAYS;
-            self.signaled = next;
-        }
         if blocks > 1 {
             self.extra_blocks += blocks - 1;
             self.clear_until += u64::from(blocks - 1);
         }
-        let block = self.ring.block(0);
-        let ds = fill(&self.ring, block);
-        let written = self.ring.written((block, at), control, ds, blocks);
+        let solicited = u32::from(flags.bits() & SE);
+        if !flags.contains(SendFlags::SIGNALED) && is_clear {
+            return solicited;
+        }
+        self.signaled = self.ring.pi + u64::from(blocks);
+        solicited | CE_ALWAYS
+    }
+
+    /// Posts a request that is [marked](Sq::mark) and written at a position, and rings the doorbell
+    /// unless more follows. The caller puts into its slot what it holds.
+    #[inline(always)]
+    pub(super) fn post(
+        &mut self,
+        at: u64,
+        written: Written,
+        entry: Entry,
+        blocks: u32,
+    ) -> &mut Slot<B> {
         self.ring.post(written);
         if !entry.flags.contains(SendFlags::MORE) {
-            self.rung = next;
+            self.rung = self.ring.pi;
             self.ring.ring_doorbell();
         }
+        let slot = self.slots.at(at);
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
         slot
+    }
+
+    /// Posts a request of `ds` units whose segments are written, but for the first.
+    #[inline(always)]
+    pub(super) fn close(&mut self, mut control: Control, ds: u32, entry: Entry) -> &mut Slot<B> {
+        let (at, blocks) = (self.ring.pi, blocks_of(ds));
+        control.flags |= self.mark(entry.flags, blocks);
+        let written = self.ring.written((self.ring.block(0), at), control, ds, blocks);
+        self.post(at, written, entry, blocks)
     }
 
     /// Posts an empty request that is reported, if the last one is not. On a queue in error it is
@@ -370,8 +386,7 @@ impl<B: Buffers> Sq<B> {
         if self.ring.outstanding() > 0 && self.signaled != self.ring.pi && self.free_wr() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
-            let slot = self.post(Control::new(Opcode::NOP), entry, 1, |_, _| 1);
-            slot.hold_other(Other::Marker);
+            self.close(Control::new(Opcode::NOP), 1, entry).hold_other(Other::Marker);
         }
     }
 
