@@ -13,10 +13,8 @@ use ferrocx_core::wq::{
 };
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
-use super::QpConfig;
-use super::raw::Frames;
 use super::slots::Slots;
-use super::wqe::{Data, Kind};
+use super::wqe::{Data, Kind, gather};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
 use crate::mr::{Buffers, Reach};
@@ -109,6 +107,32 @@ impl<B> Slot<B> {
     }
 }
 
+impl Kind {
+    #[inline(always)]
+    pub(super) fn entry(self, wr: &SendWr<'_>) -> Entry {
+        Entry { wr_id: wr.wr_id, opcode: self.is, flags: wr.flags }
+    }
+}
+
+/// What frames must be like that a queue sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// The longest without a VLAN tag: MTU and Ethernet header.
+    pub(super) max_bytes: u64,
+    /// Headers of each frame that stand in the request.
+    pub(super) inline: usize,
+    /// The device fills in checksums.
+    pub(super) checksums: bool,
+}
+
+/// What a queue's requests are at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    pub(super) wr: u32,
+    pub(super) sge: u32,
+    pub(super) inline_bytes: u32,
+}
+
 /// The send queue.
 #[derive(Debug)]
 pub(super) struct Sq<B> {
@@ -144,7 +168,7 @@ pub(super) struct Sq<B> {
 }
 
 impl<B: Buffers> Sq<B> {
-    pub(super) fn new(ring: SendRing, reach: Reach, config: &QpConfig, frames: Frames) -> Self {
+    pub(super) fn new(ring: SendRing, reach: Reach, most: Most, frames: Frames) -> Self {
         Self {
             slots: Slots::new(ring.entries(), Slot::empty),
             ring,
@@ -152,11 +176,11 @@ impl<B: Buffers> Sq<B> {
             allowed: 0,
             rung: 0,
             signaled: 0,
-            max_wr: config.max_send_wr,
+            max_wr: most.wr,
             extra_blocks: 0,
             clear_until: 0,
-            max_sge: config.max_send_sge,
-            max_inline: config.max_inline_bytes,
+            max_sge: most.sge,
+            max_inline: most.inline_bytes,
             frames,
             next_fence: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -321,6 +345,41 @@ impl<B: Buffers> Sq<B> {
         let fence = if matches!(wr.op, SendOp::Frame) { 0 } else { self.fence(wr.flags) };
         self.close(kind.control(fence), ds, kind.entry(wr)).hold(held);
         Ok(())
+    }
+
+    /// Writes the segments of any request; gives its length in units.
+    fn write(&self, wr: &SendWr<'_>, kind: Kind, data: Data<'_, B>) -> Result<u32, PostError> {
+        if matches!(data, Data::Inline(bytes) if bytes.len() > self.max_inline as usize) {
+            return Err(PostError::InlineTooLong);
+        }
+        let mut wqe = self.ring.begin();
+        if let Some(remote) = kind.remote {
+            wqe.raddr(remote.addr, remote.rkey.0);
+        }
+        match wr.op {
+            SendOp::Frame => return self.write_frame(wqe, wr.flags, data),
+            SendOp::CompareSwap { compare, swap, .. } => wqe.atomic(swap, compare),
+            SendOp::FetchAdd { add, .. } => wqe.atomic(add, 0),
+            SendOp::Datagram { to, .. } => wqe.bytes(&to.av.0),
+            _ => {}
+        }
+        let is_atomic = matches!(kind.is, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
+        match data {
+            Data::Inline(_) if kind.is.brings_bytes() => return Err(PostError::Operation),
+            Data::Inline([]) => {}
+            Data::Inline(bytes) => wqe.inline(bytes.len(), [bytes]),
+            Data::Held(held) => {
+                let (max, reach) = (self.max_sge, &self.reach);
+                let list = held.map(|held| gather(&mut wqe, max, reach, held.sges(), 0));
+                if list.transpose()?.unwrap_or_default() != (1, 8) && is_atomic {
+                    return Err(PostError::AtomicBuffer);
+                }
+                if kind.is.brings_bytes() && !held.is_none_or(B::is_exclusive) {
+                    return Err(PostError::NotExclusive);
+                }
+            }
+        }
+        Ok(wqe.ds())
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
