@@ -129,6 +129,7 @@ for name in "${cases[@]}"; do
         verbs_post_send_inline_8_32) limit=60 ;;
         verbs_post_send_1sge) limit=155 ;;
         verbs_post_send_1sge_32) limit=95 ;;
+        verbs_post_send_mbuf_32) limit=96 ;;
         verbs_poll_cq) limit=110 ;;
         verbs_poll_cq_32) limit=92 ;;
         verbs_end_unsignaled_32) limit=48 ;;

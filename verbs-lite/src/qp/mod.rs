@@ -74,9 +74,9 @@ use crate::wr::SendWr;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
-use raw::{Frames, Objects};
+use raw::Objects;
 use rq::Rq;
-use sq::Sq;
+use sq::{Frames, Most, Sq};
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -217,9 +217,14 @@ impl<B: Buffers> Qp<B> {
             _ => plan.make(st, srq.map(Srq::number))?,
         };
         let (qpn, reach) = (send_ring.number(), Reach::new(core, pd.id()));
+        let most = Most {
+            wr: config.max_send_wr,
+            sge: config.max_send_sge,
+            inline_bytes: config.max_inline_bytes,
+        };
         let rq = recv_ring.map(|ring| Rq::new(ring, reach.clone(), config.max_recv_wr));
         Ok(Self {
-            sq: Sq::new(send_ring, reach, config, frames.unwrap_or_default()),
+            sq: Sq::new(send_ring, reach, most, frames.unwrap_or_default()),
             rq,
             state: QpState::Reset,
             qp_type,
@@ -283,7 +288,7 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<(), Refused<Option<B>>> {
         match self.sq.push_straight(wr, buffers) {
             Ok(()) => Ok(()),
-            Err(buffers) => self.sq.push_any(wr, buffers, None),
+            Err(buffers) => self.sq.push_any(wr, None, buffers),
         }
     }
 
@@ -298,7 +303,7 @@ impl<B: Buffers> Qp<B> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
         }
-        self.sq.push_any(wr, None, Some(data)).map_err(|refused| refused.cause)
+        self.sq.push_any(wr, Some(data), None).map_err(|refused| refused.cause)
     }
 
     /// Tells the device of every request posted since the doorbell was last rung.

@@ -10,7 +10,7 @@ use ferrocx_prm::wqe::{
 };
 
 use super::attr::FAST_REG_BLOCKS;
-use super::sq::{Entry, FM_SMALL, Other, Slot, Sq};
+use super::sq::{Entry, FM_SMALL, Other, Sq};
 use super::wqe::Kind;
 use super::{CHANGES_KEYS, Qp, QpState, QpType};
 use crate::context::{ContextCore, DeviceCaps};
@@ -24,9 +24,9 @@ use crate::wr::{SendFlags, SendOp, WcOpcode};
 /// Requests of a READ with invalidate: the READ, and the invalidation behind it.
 const READ_WITH_INV_WR: u32 = 2;
 /// Units of 16 bytes in front of the list: control segment, UMR segment and key context.
-const UMR_UNITS: u32 = (umr::TRANSLATIONS / DS_BYTES) as u32;
+pub(super) const UMR_UNITS: u32 = (umr::TRANSLATIONS / DS_BYTES) as u32;
 /// Blocks of these.
-pub(super) const UMR_BLOCKS: u32 = 2;
+const UMR_BLOCKS: u32 = 2;
 const _: () = assert!(umr::MKEY == BASIC_BLOCK_BYTES && umr::TRANSLATIONS == 2 * umr::MKEY);
 /// Lists up to this long stand in the request. Source: reference 6.4, "inline".
 const INLINE_WORDS: u32 = 8;
@@ -209,13 +209,11 @@ impl<B: Buffers> Qp<B> {
         let (lkey_be, addr) = (mr.0.value().to_be(), mr.0.start);
         let first = Kind::of(&SendOp::Read(from)).control(self.sq.fence(flags));
         let entry = Entry { wr_id: 0, opcode: WcOpcode::Read, flags: SendFlags::MORE };
-        let slot = self.sq.post(first, entry, 1, |ring, _| {
-            let mut wqe = ring.begin();
-            wqe.raddr(from.addr, from.rkey.0);
-            wqe.data(len, lkey_be, addr);
-            wqe.ds()
-        });
-        slot.hold_other(Other::FirstPart);
+        let mut wqe = self.sq.ring.begin();
+        wqe.raddr(from.addr, from.rkey.0);
+        wqe.data(len, lkey_be, addr);
+        let ds = wqe.ds();
+        self.sq.close(first, ds, entry).hold_other(Other::FirstPart);
         let flags = flags | SendFlags::FENCE;
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::ReadWithInv, flags }, mr);
         Ok(())
@@ -259,6 +257,12 @@ impl FastRegSetup {
     }
 }
 
+/// The control segment of a change of a key.
+#[inline(always)]
+pub(super) fn umr_control(key: u32, flags: u32) -> Control {
+    Control { opcode: Opcode::UMR, imm: key, flags }
+}
+
 impl<B: Buffers> Sq<B> {
     /// Writes a registration. The caller has checked everything, and whether the list
     /// [is lent](PageList::is_lent).
@@ -270,9 +274,11 @@ impl<B: Buffers> Sq<B> {
         mut list: PageList,
         setup: FastRegSetup,
     ) -> RegisteredMr {
+        // Before the key is written to, while the ring's position is at hand.
+        let (at, ending) = (self.ring.pi, self.mark(wr.flags, FAST_REG_BLOCKS));
         let key = &mut *mr.0;
         (key.start, key.len, key.access) = (wr.start, list.len_bytes(), wr.access);
-        key.origin = Origin { queue: self.id, position: self.ring.pi };
+        key.origin = Origin { queue: self.id, position: at };
         if let Some(memory) = list.memory()
             && !key.memory.as_ref().is_some_and(|known| Arc::ptr_eq(known, memory))
         {
@@ -300,43 +306,48 @@ impl<B: Buffers> Sq<B> {
             .with_translations_octword_size(octowords)
             .with_log_page_size(list.log_page());
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::FastRegMr, flags: wr.flags };
-        let (rkey, iova) = (key.value(), list.iova());
         self.next_fence = FM_SMALL;
-        let change = (&umr, &mkc);
-        let slot = self.push_umr(change, (rkey, setup.fence), entry, FAST_REG_BLOCKS, |third| {
-            if is_inline {
-                list.put_first(third);
-                return INLINE_WORDS / 2;
-            }
+        let control = umr_control(key.value(), setup.fence | ending);
+        let [first, third] = self.put_umr(&umr, &mkc);
+        let units = if is_inline {
+            list.put_first(third);
+            UMR_UNITS + INLINE_WORDS / 2
+        } else {
             let (unit, bytes) = (third.part::<0, DS_BYTES>(), octowords * 16);
-            put_data(unit, bytes, setup.lkey.to_be(), iova);
-            1
-        });
+            put_data(unit, bytes, setup.lkey.to_be(), list.iova());
+            UMR_UNITS + 1
+        };
+        let written = self.ring.written((first, at), control, units, FAST_REG_BLOCKS);
         if IS_LENT {
             list.give_mbuf(key);
         }
-        slot.hold_other(Other::List(list));
+        self.post(at, written, entry, FAST_REG_BLOCKS).hold_other(Other::List(list));
         BoundKey(mr.0)
     }
 
-    /// Posts a change of `key`: its context, and in a block behind that what `list` writes and
-    /// gives the units of. The caller has checked everything.
+    /// Writes what every change of a key has behind its control segment; gives its first block, and
+    /// the one behind what was written. They are all looked up before anything is stored.
     #[inline(always)]
-    pub(super) fn push_umr(
+    pub(super) fn put_umr(&self, umr: &UmrCtrl, mkc: &Mkc) -> [Block<'_>; 2] {
+        let [first, second, third] = [0, 1, 2].map(|ahead| self.ring.block(ahead));
+        first.store_at::<{ umr::CONTROL }, { UmrCtrl::SIZE_BYTES }>(&umr.0);
+        second.store(&mkc.0);
+        [first, third]
+    }
+
+    /// Posts a change that is without a list and ends what the request holds.
+    #[inline(always)]
+    pub(super) fn push_end(
         &mut self,
         (umr, mkc): (&UmrCtrl, &Mkc),
         (key, fence): (u32, u32),
         entry: Entry,
-        blocks: u32,
-        list: impl FnOnce(Block<'_>) -> u32,
-    ) -> &mut Slot<B> {
-        let control = Control { opcode: Opcode::UMR, imm: key, flags: fence };
-        self.post(control, entry, blocks, |ring, first| {
-            let (second, third) = (ring.block(1), ring.block(2));
-            first.store_at::<{ umr::CONTROL }, { UmrCtrl::SIZE_BYTES }>(&umr.0);
-            second.store(&mkc.0);
-            UMR_UNITS + list(third)
-        })
+        ending: Other,
+    ) {
+        let control = umr_control(key, fence | self.mark(entry.flags, UMR_BLOCKS));
+        let (at, [first, _]) = (self.ring.pi, self.put_umr(umr, mkc));
+        let written = self.ring.written((first, at), control, UMR_UNITS, UMR_BLOCKS);
+        self.post(at, written, entry, UMR_BLOCKS).hold_other(ending);
     }
 
     /// Posts a local invalidate. The caller has checked everything.
@@ -345,7 +356,6 @@ impl<B: Buffers> Sq<B> {
         let umr = UmrCtrl::zeroed().with_inline(true).with_mkey_mask(mkey_mask::FREE);
         let mkc = Mkc::zeroed().with_free(true);
         let change = (mr.0.value(), self.fence(entry.flags));
-        let slot = self.push_umr((&umr, &mkc), change, entry, UMR_BLOCKS, |_| 0);
-        slot.hold_other(Other::Ending(mr));
+        self.push_end((&umr, &mkc), change, entry, Other::Ending(mr));
     }
 }

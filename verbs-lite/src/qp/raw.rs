@@ -12,7 +12,7 @@ use ferrocx_core::{
 };
 use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
 
-use super::sq::Sq;
+use super::sq::{Frames, Sq};
 use super::wqe::{Data, gather};
 use super::{Plan, Qp, QpState};
 use crate::context::ContextCore;
@@ -206,17 +206,6 @@ impl<B: Buffers> Qp<B> {
 
 fn only_raw() -> VerbsError {
     VerbsError::Unsupported { what: "flows", way_out: "use a raw packet queue pair" }
-}
-
-/// What frames must be like that a queue sends.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Frames {
-    /// The longest without a VLAN tag: MTU and Ethernet header.
-    max_bytes: u64,
-    /// Headers of each frame that stand in the request.
-    inline: usize,
-    /// The device fills in checksums.
-    checksums: bool,
 }
 
 impl Frames {

@@ -9,14 +9,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrocx_core::wq::{
-    Block, Control, SendRing, Unit, blocks_of, put_data, put_inline_8, put_raddr,
+    Control, SendRing, Unit, Written, blocks_of, put_data, put_inline_8, put_raddr,
 };
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
-use super::QpConfig;
-use super::raw::Frames;
 use super::slots::Slots;
-use super::wqe::{Data, Kind};
+use super::wqe::{Data, Kind, gather};
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{PageList, RegisteredMr};
 use crate::mr::{Buffers, Reach};
@@ -109,6 +107,32 @@ impl<B> Slot<B> {
     }
 }
 
+impl Kind {
+    #[inline(always)]
+    pub(super) fn entry(self, wr: &SendWr<'_>) -> Entry {
+        Entry { wr_id: wr.wr_id, opcode: self.is, flags: wr.flags }
+    }
+}
+
+/// What frames must be like that a queue sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// The longest without a VLAN tag: MTU and Ethernet header.
+    pub(super) max_bytes: u64,
+    /// Headers of each frame that stand in the request.
+    pub(super) inline: usize,
+    /// The device fills in checksums.
+    pub(super) checksums: bool,
+}
+
+/// What a queue's requests are at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    pub(super) wr: u32,
+    pub(super) sge: u32,
+    pub(super) inline_bytes: u32,
+}
+
 /// The send queue.
 #[derive(Debug)]
 pub(super) struct Sq<B> {
@@ -144,7 +168,7 @@ pub(super) struct Sq<B> {
 }
 
 impl<B: Buffers> Sq<B> {
-    pub(super) fn new(ring: SendRing, reach: Reach, config: &QpConfig, frames: Frames) -> Self {
+    pub(super) fn new(ring: SendRing, reach: Reach, most: Most, frames: Frames) -> Self {
         Self {
             slots: Slots::new(ring.entries(), Slot::empty),
             ring,
@@ -152,11 +176,11 @@ impl<B: Buffers> Sq<B> {
             allowed: 0,
             rung: 0,
             signaled: 0,
-            max_wr: config.max_send_wr,
+            max_wr: most.wr,
             extra_blocks: 0,
             clear_until: 0,
-            max_sge: config.max_send_sge,
-            max_inline: config.max_inline_bytes,
+            max_sge: most.sge,
+            max_inline: most.inline_bytes,
             frames,
             next_fence: 0,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -285,17 +309,23 @@ impl<B: Buffers> Sq<B> {
 
     #[inline(always)]
     fn put_as(&mut self, kind: Kind, wr: &SendWr<'_>, put: impl FnOnce(Unit<'_>)) -> &mut Slot<B> {
-        let control = kind.control(take(&mut self.next_fence));
-        self.post(control, kind.entry(wr), 1, |_, block| {
-            let second = block.part::<DS_BYTES, DS_BYTES>();
-            let Some(remote) = kind.remote else {
+        let ending = self.mark(wr.flags, 1);
+        let control = kind.control(ending | take(&mut self.next_fence));
+        let (at, block) = (self.ring.pi, self.ring.block(0));
+        let second = block.part::<DS_BYTES, DS_BYTES>();
+        let ds = match kind.remote {
+            None => {
                 put(second);
-                return 2;
-            };
-            put_raddr(second, remote.addr, remote.rkey.0);
-            put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
-            3
-        })
+                2
+            }
+            Some(remote) => {
+                put_raddr(second, remote.addr, remote.rkey.0);
+                put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
+                3
+            }
+        };
+        let written = self.ring.written((block, at), control, ds, 1);
+        self.post(at, written, kind.entry(wr), 1)
     }
 
     /// Posts any request, whose data are `inline` or in what it holds.
@@ -303,8 +333,8 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn push_any(
         &mut self,
         wr: &SendWr<'_>,
-        held: Option<B>,
         inline: Option<&[u8]>,
+        held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
         let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
         let kind = Kind::of(&wr.op);
@@ -313,8 +343,43 @@ impl<B: Buffers> Sq<B> {
             Err(cause) => return Err(Refused { held, cause }),
         };
         let fence = if matches!(wr.op, SendOp::Frame) { 0 } else { self.fence(wr.flags) };
-        self.post(kind.control(fence), kind.entry(wr), blocks_of(ds), |_, _| ds).hold(held);
+        self.close(kind.control(fence), ds, kind.entry(wr)).hold(held);
         Ok(())
+    }
+
+    /// Writes the segments of any request; gives its length in units.
+    fn write(&self, wr: &SendWr<'_>, kind: Kind, data: Data<'_, B>) -> Result<u32, PostError> {
+        if matches!(data, Data::Inline(bytes) if bytes.len() > self.max_inline as usize) {
+            return Err(PostError::InlineTooLong);
+        }
+        let mut wqe = self.ring.begin();
+        if let Some(remote) = kind.remote {
+            wqe.raddr(remote.addr, remote.rkey.0);
+        }
+        match wr.op {
+            SendOp::Frame => return self.write_frame(wqe, wr.flags, data),
+            SendOp::CompareSwap { compare, swap, .. } => wqe.atomic(swap, compare),
+            SendOp::FetchAdd { add, .. } => wqe.atomic(add, 0),
+            SendOp::Datagram { to, .. } => wqe.bytes(&to.av.0),
+            _ => {}
+        }
+        let is_atomic = matches!(kind.is, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
+        match data {
+            Data::Inline(_) if kind.is.brings_bytes() => return Err(PostError::Operation),
+            Data::Inline([]) => {}
+            Data::Inline(bytes) => wqe.inline(bytes.len(), [bytes]),
+            Data::Held(held) => {
+                let (max, reach) = (self.max_sge, &self.reach);
+                let list = held.map(|held| gather(&mut wqe, max, reach, held.sges(), 0));
+                if list.transpose()?.unwrap_or_default() != (1, 8) && is_atomic {
+                    return Err(PostError::AtomicBuffer);
+                }
+                if kind.is.brings_bytes() && !held.is_none_or(B::is_exclusive) {
+                    return Err(PostError::NotExclusive);
+                }
+            }
+        }
+        Ok(wqe.ds())
     }
 
     /// The fence of an ordinary request. Source: reference 6.4, "Fences".
@@ -327,41 +392,51 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Posts a request: `fill` gets its ring and first block, writes what is not written yet behind
-    /// the control segment, and gives the length in units. Rings the doorbell unless more follows.
-    /// The caller made sure that it fits, and puts into its slot what it holds.
+    /// Counts a request that is about to be posted; gives what its control segment says of its end.
+    /// The caller made sure that it fits.
     #[inline(always)]
-    pub(super) fn post(
-        &mut self,
-        mut control: Control,
-        entry: Entry,
-        blocks: u32,
-        fill: impl FnOnce(&SendRing, Block<'_>) -> u32,
-    ) -> &mut Slot<B> {
-        let at = self.ring.pi;
+    pub(super) fn mark(&mut self, flags: SendFlags, blocks: u32) -> u32 {
         let is_clear = self.is_clear() || self.look_ahead() && self.is_clear();
-        let next = at + u64::from(blocks);
-        let slot = self.slots.at(at);
-        control.flags |= u32::from(entry.flags.bits() & SE);
-        if entry.flags.contains(SendFlags::SIGNALED) || !is_clear {
-            control.flags |= CE_ALWAYS;
-            self.signaled = next;
-        }
         if blocks > 1 {
             self.extra_blocks += blocks - 1;
             self.clear_until += u64::from(blocks - 1);
         }
-        let block = self.ring.block(0);
-        let ds = fill(&self.ring, block);
-        let written = self.ring.written((block, at), control, ds, blocks);
+        let solicited = u32::from(flags.bits() & SE);
+        if !flags.contains(SendFlags::SIGNALED) && is_clear {
+            return solicited;
+        }
+        self.signaled = self.ring.pi + u64::from(blocks);
+        solicited | CE_ALWAYS
+    }
+
+    /// Posts a request that is [marked](Sq::mark) and written at a position, and rings the doorbell
+    /// unless more follows. The caller puts into its slot what it holds.
+    #[inline(always)]
+    pub(super) fn post(
+        &mut self,
+        at: u64,
+        written: Written,
+        entry: Entry,
+        blocks: u32,
+    ) -> &mut Slot<B> {
         self.ring.post(written);
         if !entry.flags.contains(SendFlags::MORE) {
-            self.rung = next;
+            self.rung = self.ring.pi;
             self.ring.ring_doorbell();
         }
+        let slot = self.slots.at(at);
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
         slot
+    }
+
+    /// Posts a request of `ds` units whose segments are written, but for the first.
+    #[inline(always)]
+    pub(super) fn close(&mut self, mut control: Control, ds: u32, entry: Entry) -> &mut Slot<B> {
+        let (at, blocks) = (self.ring.pi, blocks_of(ds));
+        control.flags |= self.mark(entry.flags, blocks);
+        let written = self.ring.written((self.ring.block(0), at), control, ds, blocks);
+        self.post(at, written, entry, blocks)
     }
 
     /// Posts an empty request that is reported, if the last one is not. On a queue in error it is
@@ -370,8 +445,7 @@ impl<B: Buffers> Sq<B> {
         if self.ring.outstanding() > 0 && self.signaled != self.ring.pi && self.free_wr() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
-            let slot = self.post(Control::new(Opcode::NOP), entry, 1, |_, _| 1);
-            slot.hold_other(Other::Marker);
+            self.close(Control::new(Opcode::NOP), 1, entry).hold_other(Other::Marker);
         }
     }
 

@@ -8,7 +8,7 @@ use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES, UmrCtrl, mkey_mask};
 
 use super::Qp;
 use super::attr::FAST_REG_BLOCKS;
-use super::post::UMR_BLOCKS;
+use super::post::{UMR_UNITS, umr_control};
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use crate::error::{PostError, Refused};
 use crate::fastreg::{BoundKey, MrState, Origin};
@@ -107,9 +107,9 @@ impl<B: Buffers> Sq<B> {
     ) -> BoundMw {
         let key = &mut *mw.0;
         let old = key.value();
-        let at = mr.addr() + range.start as u64;
+        let start = mr.addr() + range.start as u64;
         key.advance();
-        key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { at };
+        key.start = if wr.access.contains(Access::ZERO_BASED) { 0 } else { start };
         (key.len, key.access) = (range.len() as u64, wr.access);
         key.origin = Origin { queue: self.id, position: self.ring.pi };
         key.region = Some(WindowHold::new(mr));
@@ -132,11 +132,13 @@ impl<B: Buffers> Sq<B> {
         let (len, lkey_be, fence) = (key.len as u32, mr.lkey().0.to_be(), self.fence(wr.flags));
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
         self.next_fence = FM_SMALL;
-        self.push_umr((&umr, &mkc), (old, fence), entry, FAST_REG_BLOCKS, |list| {
-            list.store(&[0; BASIC_BLOCK_BYTES]);
-            put_data(list.part::<0, DS_BYTES>(), len, lkey_be, at);
-            WINDOW_OCTOWORDS
-        });
+        let control = umr_control(old, fence | self.mark(wr.flags, FAST_REG_BLOCKS));
+        let (at, [first, list]) = (self.ring.pi, self.put_umr(&umr, &mkc));
+        list.store(&[0; BASIC_BLOCK_BYTES]);
+        put_data(list.part::<0, DS_BYTES>(), len, lkey_be, start);
+        let units = UMR_UNITS + WINDOW_OCTOWORDS;
+        let written = self.ring.written((first, at), control, units, FAST_REG_BLOCKS);
+        self.post(at, written, entry, FAST_REG_BLOCKS);
         BoundKey(mw.0)
     }
 
@@ -151,7 +153,6 @@ impl<B: Buffers> Sq<B> {
             Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant().into());
         let change = (mw.0.value(), self.fence(entry.flags));
         self.next_fence = FM_SMALL;
-        let slot = self.push_umr((&umr, &mkc), change, entry, UMR_BLOCKS, |_| 0);
-        slot.hold_other(Other::EndingMw(mw));
+        self.push_end((&umr, &mkc), change, entry, Other::EndingMw(mw));
     }
 }

@@ -3,11 +3,10 @@
 use ferrocx_core::wq::{Control, Wqe};
 use ferrocx_prm::wqe::Opcode;
 
-use super::sq::{Entry, Sq};
 use crate::error::PostError;
 use crate::mr::{Buffers, Reach, Sge};
 use crate::types::RemoteAddr;
-use crate::wr::{SendOp, SendWr, WcOpcode};
+use crate::wr::{SendOp, WcOpcode};
 
 /// The data of a request: copied into it, or in what it holds, if anything.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(super) enum Data<'a, B> {
 pub(super) struct Kind {
     opcode: Opcode,
     imm: u32,
-    is: WcOpcode,
+    pub(super) is: WcOpcode,
     pub(super) remote: Option<RemoteAddr>,
 }
 
@@ -54,11 +53,6 @@ impl Kind {
     #[inline(always)]
     pub(super) fn control(self, fence: u32) -> Control {
         Control { opcode: self.opcode, imm: self.imm, flags: fence }
-    }
-
-    #[inline(always)]
-    pub(super) fn entry(self, wr: &SendWr<'_>) -> Entry {
-        Entry { wr_id: wr.wr_id, opcode: self.is, flags: wr.flags }
     }
 }
 
@@ -108,46 +102,4 @@ pub(crate) fn scatter<B: Buffers>(
         wqe.end_list();
     }
     Ok(())
-}
-
-impl<B: Buffers> Sq<B> {
-    /// Writes the segments of any request; gives its length in units.
-    pub(super) fn write(
-        &self,
-        wr: &SendWr<'_>,
-        kind: Kind,
-        data: Data<'_, B>,
-    ) -> Result<u32, PostError> {
-        if matches!(data, Data::Inline(bytes) if bytes.len() > self.max_inline as usize) {
-            return Err(PostError::InlineTooLong);
-        }
-        let mut wqe = self.ring.begin();
-        if let Some(remote) = kind.remote {
-            wqe.raddr(remote.addr, remote.rkey.0);
-        }
-        match wr.op {
-            SendOp::Frame => return self.write_frame(wqe, wr.flags, data),
-            SendOp::CompareSwap { compare, swap, .. } => wqe.atomic(swap, compare),
-            SendOp::FetchAdd { add, .. } => wqe.atomic(add, 0),
-            SendOp::Datagram { to, .. } => wqe.bytes(&to.av.0),
-            _ => {}
-        }
-        let is_atomic = matches!(kind.is, WcOpcode::CompareSwap | WcOpcode::FetchAdd);
-        match data {
-            Data::Inline(_) if kind.is.brings_bytes() => return Err(PostError::Operation),
-            Data::Inline([]) => {}
-            Data::Inline(bytes) => wqe.inline(bytes.len(), [bytes]),
-            Data::Held(held) => {
-                let (max, reach) = (self.max_sge, &self.reach);
-                let list = held.map(|held| gather(&mut wqe, max, reach, held.sges(), 0));
-                if list.transpose()?.unwrap_or_default() != (1, 8) && is_atomic {
-                    return Err(PostError::AtomicBuffer);
-                }
-                if kind.is.brings_bytes() && !held.is_none_or(B::is_exclusive) {
-                    return Err(PostError::NotExclusive);
-                }
-            }
-        }
-        Ok(wqe.ds())
-    }
 }
