@@ -172,6 +172,7 @@ impl Pd {
     ///
     /// [`VerbsError::Unsupported`] without [`DeviceCaps::MEM_WINDOW_TYPE_2`], or what the device
     /// refused.
+    #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self) -> Result<Mw, VerbsError> {
         let pd = &self.inner;
         if !pd.core.attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {

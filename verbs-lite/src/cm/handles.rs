@@ -32,6 +32,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
+    #[doc(alias = "rdma_listen")]
     pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
         VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
         if !self.lock().engine.listen(service_id(port), 128) {
@@ -48,6 +49,7 @@ impl ConnectionManager {
     ///
     /// [`NotConnected`] with the queue pair, for parameters out of range, a peer without route, or
     /// a queue pair of another service or state.
+    #[doc(alias = "rdma_connect")]
     pub fn connect<B: Buffers>(
         &self,
         qp: Qp<B>,
@@ -77,6 +79,7 @@ impl CmListener {
     }
 
     /// The oldest request that waits, if one does.
+    #[doc(alias = "rdma_get_request")]
     pub fn poll(&mut self) -> Option<ConnRequest> {
         let mut inner = self.manager.lock();
         inner.progress();
@@ -160,6 +163,7 @@ impl ConnRequest {
     ///
     /// [`NotConnected`] with the queue pair, for parameters out of range or a queue pair of another
     /// service or state. The request is rejected then.
+    #[doc(alias = "rdma_accept")]
     pub fn accept<B: Buffers>(
         mut self,
         qp: Qp<B>,
@@ -195,6 +199,7 @@ impl ConnRequest {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`] for more; then nothing is said yet and dropping says no.
+    #[doc(alias = "rdma_reject")]
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), VerbsError> {
         VerbsError::range("bytes of private data", private_data.len() as u64, 0, 148)?;
         self.say_no(private_data);
@@ -509,6 +514,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`] for more bytes.
+    #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self, private_data: &[u8]) -> Result<(), VerbsError> {
         VerbsError::range("bytes of private data", private_data.len() as u64, 0, 220)?;
         let mut inner = self.manager.lock();

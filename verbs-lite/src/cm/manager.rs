@@ -65,6 +65,7 @@ impl Default for CmConfig {
 
 /// Parameters that both ends say when they connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "rdma_conn_param")]
 pub struct ConnParams<'a> {
     /// READs and atomics of the peer to serve at a time: 0 to
     /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.
@@ -258,6 +259,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// [`CmError::Verbs`] or [`CmError::Net`]; nothing is left behind then.
+    #[doc(alias = "rdma_create_event_channel")]
     pub fn open(context: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
         VerbsError::range("response_timeout", config.response_timeout.into(), 0, 31)?;
         VerbsError::range("max_retries", config.max_retries.into(), 0, 15)?;
@@ -326,6 +328,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// Those of [`Network::resolve`].
+    #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve(&self, remote: IpAddr) -> Result<Option<Path>, NetError> {
         let mut inner = self.lock();
         inner.progress();

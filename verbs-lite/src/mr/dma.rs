@@ -83,6 +83,7 @@ impl Pd {
     /// # Errors
     ///
     /// What the device refused.
+    #[doc(alias = "ib_get_dma_mr")]
     pub fn get_dma_mr(&self) -> Result<DmaMr, VerbsError> {
         let pd = Arc::clone(&self.inner);
         if let Some(lkey) = pd.core.lkey {

@@ -234,6 +234,7 @@ impl Mr {
     ///
     /// [`VerbsError::WindowsBound`], or what the device refused; try again. A DMA key is shared and
     /// ends with its [`DmaMr`].
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn dereg(&self) -> Result<(), VerbsError> {
         self.inner.dereg()
     }
@@ -249,6 +250,7 @@ impl Pd {
     ///
     /// [`VerbsError::RemoteWithoutLocalWrite`], [`VerbsError::OutOfRange`],
     /// [`VerbsError::OtherDevice`], or what the device refused.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn reg_mr(
         &self,
         memory: &Arc<Memory>,

@@ -57,6 +57,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`PostError`], with the key and the list. Nothing was posted then.
     #[inline]
+    #[doc(alias = "IB_WR_REG_MR")]
     pub fn post_fast_reg(
         &mut self,
         wr: &FastReg,
@@ -155,6 +156,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`PostError`], with the key. Nothing was posted then.
     #[inline]
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn post_local_inv(
         &mut self,
         wr_id: u64,

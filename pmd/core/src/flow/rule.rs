@@ -46,6 +46,7 @@ impl RxQueueRef {
 
 /// What happens to packets that match.
 #[derive(Debug, Clone)]
+#[doc(alias = "rte_flow_action")]
 pub enum FlowAction {
     /// They go to one queue, past RSS.
     Queue(RxQueueRef),
@@ -81,6 +82,7 @@ impl FlowRuleHandle {
     /// # Errors
     ///
     /// [`ConfigError::Conflict`] for a rule that does not count, or what the device refused.
+    #[doc(alias = "rte_flow_query")]
     pub fn counts(&self) -> Result<FlowCounts, DeviceError> {
         let Some(counter) = &self.counter else {
             let what = "the rule does not count; make it with `count: true`";
@@ -101,6 +103,7 @@ impl FlowRuleHandle {
     /// # Errors
     ///
     /// What the device refused.
+    #[doc(alias = "rte_flow_destroy")]
     pub fn destroy(mut self) -> Result<(), DeviceError> {
         self.entry.destroy()?;
         Ok(())
@@ -129,6 +132,7 @@ impl Device {
     ///
     /// [`ConfigError`] for fields that contradict each other, a mark out of range, a counter on a
     /// device without, or a full table; or what the device refused.
+    #[doc(alias = "rte_flow_create")]
     pub fn add_flow_rule(&self, rule: &FlowRule) -> Result<FlowRuleHandle, DeviceError> {
         let inner = self.inner();
         let (mask, value) = rule.matches.encode(matches_ip_version(&inner.caps.nic_receive))?;
