@@ -53,6 +53,7 @@ impl Mbuf {
     ///
     /// While both live, the data is read-only through either. `None`, and nothing taken, if the
     /// cache's pool is exhausted or a segment has 16383 holders already.
+    #[doc(alias = "rte_pktmbuf_clone")]
     pub fn clone_ref(&self, cache: &mut PoolCache) -> Option<Mbuf> {
         let mut first: Option<Mbuf> = None;
         let mut segment = Some(self.header_ptr());

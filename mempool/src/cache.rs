@@ -55,6 +55,7 @@ impl PoolCache {
 
     /// Takes one empty buffer. `None` if the pool has none left, which counts as exhausted.
     #[inline]
+    #[doc(alias = "rte_pktmbuf_alloc")]
     pub fn get(&mut self) -> Option<Mbuf> {
         let mut out = ArrayVec::<Mbuf, 1>::new();
         self.get_bulk(&mut out, 1);
@@ -78,6 +79,7 @@ impl PoolCache {
     /// # Panics
     /// If `out` has room for fewer than `n`.
     #[inline]
+    #[doc(alias = "rte_pktmbuf_alloc_bulk")]
     pub fn get_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>, n: usize) -> bool {
         let len = out.len();
         let got = self.get_raw_bulk(out, n);

@@ -31,6 +31,7 @@ impl Mbuf {
     ///
     /// # Errors
     /// `tail` comes back if the packet would have more than [`MAX_SEGMENTS`].
+    #[doc(alias = "rte_pktmbuf_chain")]
     pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
         let Some(segs) = header!(self, nb_segs).checked_add(header!(tail, nb_segs)) else {
             return Err(tail);

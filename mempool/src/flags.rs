@@ -8,6 +8,7 @@ bitflags! {
     /// half: what DPDK calls `ol_flags`. Without a `GOOD` or `BAD` bit, the device did not check
     /// that checksum.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    #[doc(alias = "ol_flags")]
     pub struct OlFlags: u32 {
         /// `rss_hash` is valid.
         const RX_RSS_HASH = 1 << 0;

@@ -28,6 +28,7 @@ use crate::{
 /// Dropping an `Mbuf` gives each segment to the shared list of its pool, from any thread;
 /// [`PoolCache::put`](crate::PoolCache::put) is the fast way.
 #[repr(transparent)]
+#[doc(alias = "rte_mbuf")]
 pub struct Mbuf(pub(crate) NonNull<Header>);
 
 // SAFETY: an Mbuf is the only user of its headers but for their reference counts, which are

@@ -131,6 +131,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`MempoolError::PoolConfig`], and those of [`Region::alloc`].
+    #[doc(alias = "rte_pktmbuf_pool_create")]
     pub fn new(config: &PoolConfig) -> Result<Self, MempoolError> {
         config.validate()?;
         let region = RegionConfig { len_bytes: config.region_bytes(), ..config.region.clone() };
@@ -147,6 +148,7 @@ impl Pool {
     /// # Errors
     /// [`MempoolError::PoolConfig`]; [`MempoolError::RegionRange`] if the region is too small or
     /// another pool has some of those bytes.
+    #[doc(alias = "rte_pktmbuf_pool_create_extbuf")]
     pub fn with_region(
         config: &PoolConfig,
         region: &Arc<Region>,

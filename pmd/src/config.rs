@@ -6,6 +6,7 @@ use ferrocx_mempool::Pool;
 /// ([`Limits::checksum_offload`](ferrocx_core::Limits::checksum_offload)): the results are in
 /// [`Mbuf::flags`](ferrocx_mempool::Mbuf::flags).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "rte_eth_rxconf")]
 pub struct RxQueueConfig {
     /// Packets that the ring holds, a power of two from
     /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit. A frame that spans
@@ -86,6 +87,7 @@ pub struct RxQueueConfig {
 /// }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "rte_eth_rxseg_split")]
 pub struct BufferSplit {
     /// Bytes of each packet that go into the first buffer: 1 to what a buffer of the queue's pool
     /// has behind its headroom. Headers should fit, as nothing else can be parsed or changed.
@@ -115,6 +117,7 @@ impl Default for RxQueueConfig {
 
 /// Settings of a send queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "rte_eth_txconf")]
 pub struct TxQueueConfig {
     /// 64-byte blocks of the ring, a power of two from
     /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit.
@@ -142,6 +145,7 @@ impl Default for TxQueueConfig {
 
 /// Which headers the hash covers, and the table that it looks up.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "rte_eth_rss_conf")]
 pub struct RssConfig {
     /// Key of the Toeplitz hash.
     pub key: [u8; 40],

@@ -157,6 +157,7 @@ impl Lane {
     /// Moves received packets to `out`, as many as there are and fit; returns how many. See
     /// [`RxQueue::rx_burst`].
     #[inline]
+    #[doc(alias = "rte_eth_rx_burst")]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.rx.recycle(&mut self.tx);
         self.rx.rx_burst(out)
@@ -165,6 +166,7 @@ impl Lane {
     /// Sends packets from the front of `packets`, as many as fit the ring; returns how many were
     /// taken out. See [`TxQueue::tx_burst`].
     #[inline]
+    #[doc(alias = "rte_eth_tx_burst")]
     pub fn tx_burst<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
         self.tx.tx_burst(packets)
     }

@@ -63,6 +63,7 @@ impl Rss {
     ///
     /// [`ConfigError`] for no queue, a table too long or with an index out of range, or if an
     /// [`Rss`] of this device lives already; or what the device refused.
+    #[doc(alias = "rte_eth_dev_rss_hash_update")]
     pub fn new(
         device: &Device,
         queues: &[RxQueueRef],
@@ -108,6 +109,7 @@ impl Rss {
     ///
     /// [`ConfigError`] for a table of another length, or an index out of range; or what the device
     /// refused.
+    #[doc(alias = "rte_eth_dev_rss_reta_update")]
     pub fn set_reta(&mut self, reta: &[u16]) -> Result<(), DeviceError> {
         let Some(rqt) = &self.rqt else {
             let what = "there is one queue only, so there is no table; make it with more queues";

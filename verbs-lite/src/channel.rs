@@ -42,6 +42,7 @@ impl RdmaContext {
     /// # Errors
     ///
     /// What the device refused, or the system's reason for refusing the interrupt.
+    #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self, vector: u16) -> Result<CompletionChannel, VerbsError> {
         Ok(CompletionChannel { events: CompletionEvents::new(self.device(), LOG_ENTRIES, vector)? })
     }
@@ -57,6 +58,7 @@ impl CompletionChannel {
     /// # Errors
     ///
     /// [`VerbsError::Device`], when the system does not let it wait.
+    #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(
         &mut self,
         cqs: &mut [&mut Cq],

@@ -214,6 +214,7 @@ impl Drop for ContextCore {
 ///
 /// All methods are for set-up: they take a lock and talk to the firmware.
 #[derive(Debug, Clone)]
+#[doc(alias = "ibv_context")]
 pub struct RdmaContext {
     core: Arc<ContextCore>,
 }
@@ -225,6 +226,7 @@ impl RdmaContext {
     /// # Errors
     ///
     /// [`VerbsError::Unsupported`] for a device without RoCEv2, or what the device refused.
+    #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self, VerbsError> {
         let core = device.shared(|| ContextCore::new(device))?;
         Ok(Self { core })
@@ -247,6 +249,7 @@ impl RdmaContext {
 
     /// Limits and abilities.
     #[must_use]
+    #[doc(alias = "ibv_query_device")]
     pub fn attr(&self) -> &DeviceAttr {
         &self.core.attr
     }
@@ -256,6 +259,7 @@ impl RdmaContext {
     /// # Errors
     ///
     /// What the device refused; [`VerbsError::OutOfRange`] for an MTU below 352 bytes.
+    #[doc(alias = "ibv_query_port")]
     pub fn port_attr(&self) -> Result<PortAttr, VerbsError> {
         let mtu = u32::from(self.device().mtu());
         let Some(active_mtu) = Mtu::fitting(mtu) else {
@@ -295,6 +299,7 @@ impl RdmaContext {
 
     /// The addresses of the port.
     #[must_use]
+    #[doc(alias = "ibv_query_gid")]
     pub fn gids(&self) -> Vec<GidEntry> {
         self.core.gids().iter().copied().collect()
     }
@@ -336,6 +341,7 @@ impl RdmaContext {
     /// that are under way, this call, [`RdmaContext::background`] and a
     /// [`ConnectionManager`](crate::cm::ConnectionManager) that is polled do; a program that does
     /// none of it for long is told so by a warning in its log: [`RdmaContext::is_neglected`].
+    #[doc(alias = "ibv_get_async_event")]
     pub fn poll_async_event(&self) -> Option<Event> {
         self.core.events.lock().unwrap_or_else(PoisonError::into_inner).poll()
     }

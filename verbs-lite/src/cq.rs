@@ -90,6 +90,7 @@ impl RdmaContext {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`], or what the device refused.
+    #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<Cq, VerbsError> {
         Cq::new(self, entries, None)
     }
@@ -147,6 +148,7 @@ impl Cq {
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     #[inline]
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Option<Completion> {
         let Some((slot, last)) = self.ring.take() else {
             self.idle();
@@ -196,11 +198,13 @@ impl Cq {
 
     /// Asks for one event when the next completion comes that was not polled yet. See
     /// [`CompletionChannel`](crate::CompletionChannel).
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self, what: Notify) {
         self.armer.arm(self.ring.consumer_index(), what == Notify::Solicited);
     }
 
     /// Notes that an event of this queue was taken from its channel; arm it again after this.
+    #[doc(alias = "ibv_ack_cq_events")]
     pub fn ack_event(&mut self) {
         self.armer.event();
     }

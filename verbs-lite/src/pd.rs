@@ -50,6 +50,7 @@ impl RdmaContext {
     /// # Errors
     ///
     /// What the device refused.
+    #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
         let core = Arc::clone(self.core());
         let number = core.device().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();

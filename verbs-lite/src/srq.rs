@@ -122,6 +122,7 @@ impl Pd {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`], or what the device refused.
+    #[doc(alias = "ibv_create_srq")]
     pub fn create_srq<B: Buffers>(&self, config: &SrqConfig) -> Result<Srq<B>, VerbsError> {
         Srq::new(self, config)
     }
@@ -176,6 +177,7 @@ impl<B: Buffers> Srq<B> {
     ///
     /// [`PostError`], with the buffers. Nothing was posted then.
     #[inline]
+    #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
         // The entry that is kept as the link to what comes stays free.
         if self.outstanding == self.inner.max_wr {
@@ -218,6 +220,7 @@ impl<B: Buffers> Srq<B> {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`] above [`Srq::max_wr`], or what the device refused.
+    #[doc(alias = "ibv_modify_srq")]
     pub fn arm_limit(&mut self, limit: u32) -> Result<(), VerbsError> {
         VerbsError::range("limit", limit.into(), 0, self.max_wr().into())?;
         let wq = Wq::zeroed().with_lwm(limit);

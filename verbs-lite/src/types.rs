@@ -53,6 +53,7 @@ impl RemoteAddr {
 bitflags::bitflags! {
     /// Rights that a memory key or a queue pair grants. Local reads are always allowed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[doc(alias = "ibv_access_flags")]
     pub struct Access: u32 {
         // The first four in the order of a key's context, so that one shift puts them there.
         /// The device may write for this host: receives, and answers to READs and atomics.

@@ -7,6 +7,7 @@ use crate::wr::{RecvInfo, WcOpcode};
 
 /// A work request that has ended, and what it held.
 #[derive(Debug)]
+#[doc(alias = "ibv_wc")]
 pub struct Wc<B> {
     /// Name that the caller gave the request.
     pub wr_id: u64,

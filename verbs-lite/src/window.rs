@@ -68,6 +68,7 @@ impl Pd {
     ///
     /// [`VerbsError::Unsupported`] without [`DeviceCaps::MEM_WINDOW_TYPE_2`], or what the device
     /// refused.
+    #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self) -> Result<Mw, VerbsError> {
         if !self.inner.core.attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
             let (what, way_out) = ("memory windows", "grant the peer a region of its own");

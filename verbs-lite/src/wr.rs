@@ -92,6 +92,7 @@ impl SendOp<'_> {
 
 /// A send request, without what it carries.
 #[derive(Debug, Clone, Copy)]
+#[doc(alias = "ibv_send_wr")]
 pub struct SendWr<'a> {
     /// Name of the request, which comes back in its completion.
     pub wr_id: u64,
@@ -133,6 +134,7 @@ pub struct AddressHandle {
 impl AddressHandle {
     /// Makes one. No command: RoCE address vectors live in the work requests.
     #[must_use]
+    #[doc(alias = "ibv_create_ah")]
     pub fn new(path: &Path, qpn: Qpn, qkey: u32) -> Self {
         Self { av: path.address_vector().with_dqp_dct(qpn.0).with_qkey(qkey) }
     }

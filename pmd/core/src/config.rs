@@ -52,6 +52,7 @@ impl std::fmt::Display for KeyMode {
 
 /// How a device is brought up.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "rte_eth_conf")]
 pub struct DeviceConfig {
     /// Largest layer-3 packet, [`MIN_MTU`] to [`MAX_MTU`] and at most what the port can do.
     pub mtu: u16,

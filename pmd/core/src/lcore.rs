@@ -125,6 +125,7 @@ impl Lcores {
     /// # Errors
     /// [`LcoreError::NoSuchCore`], [`LcoreError::NotPinned`], [`LcoreError::Thread`]. `run` was
     /// not called then.
+    #[doc(alias = "rte_eal_remote_launch")]
     pub fn launch<T: Send + 'static>(
         &self,
         core: usize,
@@ -244,6 +245,7 @@ impl<T> Drop for Worker<T> {
 /// Works on anything that is `Send`: bursts of packets, requests, log records. Bounded: a full
 /// ring hands the value back.
 #[must_use]
+#[doc(alias = "rte_ring_create")]
 pub fn handover<T: Send>(capacity: usize) -> (rtrb::Producer<T>, rtrb::Consumer<T>) {
     rtrb::RingBuffer::new(capacity)
 }

@@ -78,6 +78,8 @@ impl Port {
     /// # Errors
     ///
     /// [`OpenError`]: one sentence that names what is wrong.
+    #[doc(alias = "rte_eal_init")]
+    #[doc(alias = "rte_eth_dev_start")]
     pub fn open(name: &str) -> Result<Self, OpenError> {
         Self::open_with(name, PortConfig::default())
     }
@@ -191,6 +193,7 @@ impl Port {
     ///
     /// [`DeviceError::InUse`] while lanes, queue pairs or other handles of the device live: it is
     /// then torn down with the last of them. Otherwise the first step that failed.
+    #[doc(alias = "rte_eth_dev_close")]
     pub fn close(self) -> Result<(), DeviceError> {
         let Self { _housekeeping: housekeeping, pool, device } = self;
         drop((housekeeping, pool));
@@ -246,6 +249,7 @@ impl Port {
     /// # Errors
     ///
     /// Those of [`Port::lane`].
+    #[doc(alias = "rte_eth_dev_configure")]
     pub fn lanes(&self, count: usize) -> Result<(Vec<Lane>, Rss), DeviceError> {
         Lane::spread(&self.device, &self.pool, count, &LaneConfig::default())
     }

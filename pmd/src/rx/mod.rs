@@ -328,6 +328,7 @@ impl RxQueue {
     ///
     /// [`DeviceError::Config`] for a setting out of range, [`DeviceError::PoolNotRegistered`],
     /// [`DeviceError::PoolTooSmall`], or what the device refused.
+    #[doc(alias = "rte_eth_rx_queue_setup")]
     pub fn new(device: &Device, pool: &Pool, config: &RxQueueConfig) -> Result<Self, DeviceError> {
         let keys = device.region_keys(pool)?;
         let shape = Shape::of(device, pool, config)?;

@@ -101,6 +101,7 @@ impl RxQueue {
     /// # Errors
     ///
     /// The system's reason for not waiting. A signal is none: it ends the sleep.
+    #[doc(alias = "rte_eth_dev_rx_intr_enable")]
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         if !self.arm() {
             return Ok(true);

@@ -200,6 +200,7 @@ impl TxQueue {
     ///
     /// [`DeviceError::Config`] for a setting out of range, [`DeviceError::PoolNotRegistered`], or
     /// what the device refused.
+    #[doc(alias = "rte_eth_tx_queue_setup")]
     pub fn new(device: &Device, pool: &Pool, config: &TxQueueConfig) -> Result<Self, DeviceError> {
         let keys = device.region_keys(pool)?;
         let limits = device.limits();
@@ -273,6 +274,7 @@ impl TxQueue {
     /// Frees packets that the device has sent, without sending any; returns how many are still in
     /// flight. Up to 31 stay in flight until more are sent, because not every request asks for a
     /// completion.
+    #[doc(alias = "rte_eth_tx_done_cleanup")]
     pub fn reclaim(&mut self) -> u32 {
         self.hot.reap();
         self.hot.in_flight()

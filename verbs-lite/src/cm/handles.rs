@@ -44,6 +44,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
+    #[doc(alias = "rdma_listen")]
     pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
         VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
         if !self.lock().engine.listen(service_id(port), 128) {
@@ -60,6 +61,7 @@ impl ConnectionManager {
     ///
     /// [`NotConnected`] with the queue pair, for parameters out of range, a peer without route, or
     /// a queue pair of another service or state.
+    #[doc(alias = "rdma_connect")]
     pub fn connect<B: Buffers>(
         &self,
         qp: Qp<B>,
@@ -84,6 +86,7 @@ impl CmListener {
     }
 
     /// The oldest request that waits, if one does.
+    #[doc(alias = "rdma_get_request")]
     pub fn poll(&mut self) -> Option<ConnRequest> {
         let mut inner = self.manager.lock();
         inner.progress();
@@ -156,6 +159,7 @@ impl ConnRequest {
     ///
     /// [`NotConnected`] with the queue pair, for parameters out of range or a queue pair of another
     /// service or state. The request is rejected then.
+    #[doc(alias = "rdma_accept")]
     pub fn accept<B: Buffers>(
         self,
         qp: Qp<B>,
@@ -417,6 +421,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`] for more bytes.
+    #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self, private_data: &[u8]) -> Result<(), VerbsError> {
         VerbsError::range("bytes of private data", private_data.len() as u64, 0, 220)?;
         let id = self.held.id;

@@ -176,6 +176,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// [`CmError::Verbs`] or [`CmError::Net`]; nothing is left behind then.
+    #[doc(alias = "rdma_create_event_channel")]
     pub fn open(context: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
         config.check()?;
         let engine = Engine::new(EngineConfig {
@@ -263,6 +264,7 @@ impl ConnectionManager {
     /// # Errors
     ///
     /// Those of [`Network::resolve`].
+    #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve(&self, remote: IpAddr) -> Result<Option<Path>, NetError> {
         let mut inner = self.lock();
         inner.progress();

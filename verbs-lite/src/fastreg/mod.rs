@@ -177,6 +177,7 @@ impl Pd {
     ///
     /// [`VerbsError::Unsupported`] without [`DeviceCaps::MEM_MGT_EXTENSIONS`],
     /// [`VerbsError::OutOfRange`], or what the device refused.
+    #[doc(alias = "ib_alloc_mr")]
     pub fn alloc_mr(
         &self,
         layout: ListLayout,

@@ -200,6 +200,7 @@ impl Mr {
     ///
     /// [`VerbsError::WindowsBound`], or what the device refused; try again. A DMA key is shared and
     /// ends with its [`DmaMr`].
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn dereg(&self) -> Result<(), VerbsError> {
         self.inner.dereg()
     }

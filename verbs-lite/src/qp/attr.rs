@@ -90,6 +90,7 @@ impl Pd {
     /// [`VerbsError::OutOfRange`], [`VerbsError::CqTooSmall`], [`VerbsError::OtherDevice`],
     /// [`VerbsError::Unsupported`] for a shared receive queue with raw packets, or what the device
     /// refused.
+    #[doc(alias = "ibv_create_qp")]
     pub fn create_qp<'a, B: Buffers>(
         &self,
         queues: impl Into<QpQueues<'a, B>>,

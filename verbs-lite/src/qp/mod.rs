@@ -356,6 +356,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`PostError`], with the buffers. Nothing was posted then.
     #[inline]
+    #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
         if self.state == QpState::Reset {
             return Err(Refused { held: buffers, cause: PostError::State });

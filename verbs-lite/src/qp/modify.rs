@@ -47,6 +47,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`VerbsError::WrongState`], or what the device refused.
+    #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "to_init")]
     pub fn init(&mut self, attr: &InitAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Reset)?;
         if let Objects::Raw(raw) = &self.objects {
@@ -75,6 +77,8 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], [`VerbsError::Unsupported`] for raw
     /// packets, or what the device refused.
+    #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "to_rtr")]
     pub fn connect(&mut self, attr: &RtrAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Init)?;
         if self.qp_type == QpType::Raw {
@@ -104,6 +108,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`VerbsError::WrongState`], or what the device refused.
+    #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "to_rtr")]
     pub fn receive(&mut self) -> Result<(), VerbsError> {
         self.expect(QpState::Init)?;
         if self.qp_type == QpType::Raw {
@@ -128,6 +134,8 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`VerbsError::WrongState`], [`VerbsError::OutOfRange`], or what the device refused.
+    #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "to_rts")]
     pub fn activate(&mut self, attr: &RtsAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Rtr)?;
         if let Objects::Raw(raw) = &self.objects {
@@ -188,6 +196,7 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// What the device refused.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(&mut self) -> Result<(), VerbsError> {
         // Requests that the device was not told of would never come back.
         self.sq.ring();
@@ -208,6 +217,7 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`VerbsError::StillPosted`], or what the device refused.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn reset(&mut self) -> Result<(), VerbsError> {
         VerbsError::none_posted(self.sq.ring.outstanding() + self.rq_outstanding())?;
         if let Objects::Raw(raw) = &mut self.objects {
@@ -228,6 +238,7 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// What the device refused.
+    #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr, VerbsError> {
         if let Objects::Raw(raw) = &self.objects {
             let state = raw.state(self.state)?;

@@ -21,6 +21,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`VerbsError::Unsupported`] for a service without datagrams, [`VerbsError::NoRoute`] for an
     /// address that is no group, or what the device refused.
+    #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_multicast(&mut self, group: Gid) -> Result<(), VerbsError> {
         if self.qp_type != QpType::Ud {
             let what = "multicast for this service";
@@ -46,6 +47,7 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`VerbsError::NoRoute`] for a group that it is not attached to, or what the device refused.
+    #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_multicast(&mut self, group: Gid) -> Result<(), VerbsError> {
         let at = self.groups.iter().position(|other| *other == group);
         let at = at.ok_or(VerbsError::NoRoute { remote: group })?;

@@ -162,6 +162,7 @@ impl<B: Buffers> Qp<B> {
     /// [`VerbsError::Unsupported`] for another service, [`VerbsError::WrongState`] before RTR and
     /// in error, [`VerbsError::Device`] for fields that contradict each other and for a full table,
     /// or what the device refused.
+    #[doc(alias = "ibv_create_flow")]
     pub fn create_flow(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
         let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw()) };
         if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {

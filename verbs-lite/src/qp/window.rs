@@ -38,6 +38,7 @@ impl<B: Buffers> Qp<B> {
     /// [`PostError`], with the window: [`PostError::Window`] for a range or a region that cannot
     /// be bound, [`PostError::Access`] for atomics that the device cannot grant this way. Nothing
     /// was posted then.
+    #[doc(alias = "ibv_bind_mw")]
     pub fn post_bind_mw(
         &mut self,
         wr: &BindMw,

@@ -300,6 +300,7 @@ impl Device {
 
     /// What the device allows.
     #[must_use]
+    #[doc(alias = "rte_eth_dev_info_get")]
     pub fn limits(&self) -> Limits {
         self.inner.made.limits
     }
@@ -320,6 +321,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Bus`] if the region cannot be mapped, [`DeviceError::Command`] if the key is
     /// refused, [`DeviceError::Mempool`] if buffers of an unstamped pool are in use.
+    #[doc(alias = "rte_dev_dma_map")]
     pub fn register_pool(&self, pool: &Pool) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
         lock(&self.inner.registrations).add(&mut control, &self.inner.made.keys, pool)
@@ -362,6 +364,7 @@ impl Device {
     /// The oldest event that was not read by this call yet. Also serves the firmware's page
     /// requests. All handles of the device share the place; a part of a program that must see
     /// every event takes an [`EventReader`](crate::EventReader) of its own.
+    #[doc(alias = "rte_eth_dev_callback_register")]
     pub fn poll_event(&self) -> Option<Event> {
         self.inner.control().next_event()
     }
@@ -388,6 +391,7 @@ impl Device {
     ///
     /// A report with a notice of removal asks for an orderly end: stop the queues, drop them, and
     /// close the device. The kernel waits for that.
+    #[doc(alias = "rte_eth_dev_is_removed")]
     pub fn health(&self) -> HealthReport {
         let notice = self.inner.transport.notice();
         let bar = self.inner.bar.as_ref();
@@ -457,6 +461,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Timeout`] if the reset does not end in time. Memory that the device may still
     /// own is then leaked when the handles are dropped.
+    #[doc(alias = "rte_eth_dev_reset")]
     pub fn reset(&self) -> Result<(), DeviceError> {
         let mut control = self.inner.control();
         control.set_dead(DeadDevice::WasReset);

@@ -9,6 +9,7 @@ use crate::link::{self, MacAddr, Port};
 impl Device {
     /// The unicast address whose frames are received.
     #[must_use]
+    #[doc(alias = "rte_eth_macaddr_get")]
     pub fn mac(&self) -> MacAddr {
         lock(&self.inner().port).mac
     }
@@ -17,6 +18,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ConfigError::Conflict`] for a multicast or zero address, or what the device refused.
+    #[doc(alias = "rte_eth_dev_default_mac_addr_set")]
     pub fn set_mac(&self, mac: MacAddr) -> Result<(), DeviceError> {
         if mac.is_multicast() || mac == MacAddr::default() {
             let what = "the MAC address is multicast or zero; use a unicast address";
@@ -35,6 +37,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ConfigError::Range`], or what the device refused.
+    #[doc(alias = "rte_eth_dev_set_mtu")]
     pub fn set_mtu(&self, mtu: u16) -> Result<(), DeviceError> {
         lock(&self.inner().port).set_mtu(&mut self.inner().control(), mtu)
     }
@@ -60,6 +63,7 @@ impl Device {
     /// # Errors
     /// [`ConfigError::Conflict`] for a unicast address, [`ConfigError::Range`] for more than
     /// [`MAX_MULTICAST`](crate::MAX_MULTICAST), or what the device refused.
+    #[doc(alias = "rte_eth_dev_set_mc_addr_list")]
     pub fn set_multicast(&self, groups: &[MacAddr]) -> Result<(), DeviceError> {
         if groups.iter().any(|mac| !mac.is_multicast()) {
             let what = "a unicast address is in the list of multicast groups; remove it";

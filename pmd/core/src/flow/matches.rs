@@ -61,6 +61,7 @@ pub struct Ipv6Match {
 
 /// What a packet must be like: all fields that are set. The default matches everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[doc(alias = "rte_flow_item")]
 pub struct FlowMatch {
     /// Source MAC.
     pub source_mac: Option<Masked<MacAddr>>,

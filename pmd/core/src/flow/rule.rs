@@ -42,6 +42,7 @@ impl RxQueueRef {
 
 /// What happens to packets that match.
 #[derive(Debug, Clone)]
+#[doc(alias = "rte_flow_action")]
 pub enum FlowAction {
     /// They go to one queue, past RSS.
     Queue(RxQueueRef),
@@ -76,6 +77,7 @@ impl FlowRuleHandle {
     ///
     /// # Errors
     /// [`ConfigError::Conflict`] for a rule that does not count, or what the device refused.
+    #[doc(alias = "rte_flow_query")]
     pub fn counts(&self) -> Result<FlowCounts, DeviceError> {
         let Some(counter) = &self.counter else {
             let what = "the rule does not count; make it with `count: true`";
@@ -119,6 +121,7 @@ impl Device {
     /// # Errors
     /// [`ConfigError`] for fields that contradict each other, a mark out of range, a counter on a
     /// device without, or a full table; or what the device refused.
+    #[doc(alias = "rte_flow_create")]
     pub fn add_flow_rule(&self, rule: &FlowRule) -> Result<FlowRuleHandle, DeviceError> {
         let inner = self.inner();
         let (mask, value) =
