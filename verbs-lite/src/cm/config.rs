@@ -119,6 +119,7 @@ pub(super) fn count(times: &mut u64, limit: &'static str) {
 
 /// Parameters that both ends say when they connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "rdma_conn_param")]
 pub struct ConnParams<'a> {
     /// READs and atomics of the peer to serve at a time: 0 to
     /// [`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom). The smaller wish counts.

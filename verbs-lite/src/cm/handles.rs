@@ -181,6 +181,7 @@ impl ConnRequest {
     /// # Errors
     ///
     /// [`VerbsError::OutOfRange`] for more; then the peer is told no without them.
+    #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), VerbsError> {
         VerbsError::range("bytes of private data", private_data.len() as u64, 0, 148)?;
         let (id, reason) = (self.held.id, RejectReason::CONSUMER_DEFINED);

@@ -78,6 +78,7 @@ impl DmaMr {
 
 impl Pd {
     /// A key for everything mapped, local access only: see [`DmaMr`].
+    #[doc(alias = "ib_get_dma_mr")]
     pub fn get_dma_mr(&self) -> Result<DmaMr, VerbsError> {
         let Some(lkey) = self.inner.core.lkey else { return self.physical_dma_mr() };
         Ok(DmaMr { key: Arc::new(DmaKey { lkey, mkey: None, pd: self.clone() }) })

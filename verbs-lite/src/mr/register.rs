@@ -53,6 +53,7 @@ impl Pd {
     ///
     /// [`VerbsError::RemoteWithoutLocalWrite`], [`VerbsError::OutOfRange`],
     /// [`VerbsError::OtherDevice`], or what the device refused.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn reg_mr(
         &self,
         memory: &Arc<Memory>,

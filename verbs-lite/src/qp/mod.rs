@@ -281,6 +281,7 @@ impl<B: Buffers> Qp<B> {
     /// wait for [`Qp::ring_doorbell`].
     // A loop of these keeps the ring in registers.
     #[inline(always)]
+    #[doc(alias = "ibv_post_send")]
     pub fn post_send(
         &mut self,
         wr: &SendWr<'_>,

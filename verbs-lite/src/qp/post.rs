@@ -60,6 +60,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`PostError`], with the key and the list. Nothing was posted then.
     #[inline(always)]
+    #[doc(alias = "IB_WR_REG_MR")]
     pub fn post_fast_reg(
         &mut self,
         wr: &FastReg,
@@ -143,6 +144,7 @@ impl<B: Buffers> Qp<B> {
     ///
     /// [`PostError`], with the key. Nothing was posted then.
     #[inline(always)]
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn post_local_inv(
         &mut self,
         wr_id: u64,

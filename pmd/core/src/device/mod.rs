@@ -403,11 +403,13 @@ impl Device {
     }
 
     /// Counters of the vport, kept by the device.
+    #[doc(alias = "rte_eth_stats_get")]
     pub fn vport_counters(&self) -> Result<VportCounters, DeviceError> {
         Ok(VportCounters::read(&self.inner.control().call(&QueryVportCounter::input())?))
     }
 
     /// Link state, as the device reports it now.
+    #[doc(alias = "rte_eth_link_get")]
     pub fn link(&self) -> Result<LinkState, DeviceError> {
         crate::link::query(&mut self.inner.control())
     }

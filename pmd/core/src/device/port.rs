@@ -49,11 +49,13 @@ impl Device {
     }
 
     /// Receives every frame, or only those to the port's addresses.
+    #[doc(alias = "rte_eth_promiscuous_enable")]
     pub fn set_promiscuous(&self, on: bool) -> Result<(), DeviceError> {
         self.change_port(|port| port.promiscuous = on, Port::write_promisc)
     }
 
     /// Receives every multicast frame, or only those of [`Device::set_multicast`].
+    #[doc(alias = "rte_eth_allmulticast_enable")]
     pub fn set_all_multicast(&self, on: bool) -> Result<(), DeviceError> {
         self.change_port(|port| port.all_multicast = on, Port::write_promisc)
     }
@@ -126,6 +128,7 @@ impl Device {
     }
 
     /// Switches the port on or off.
+    #[doc(alias = "rte_eth_dev_set_link_up")]
     pub fn set_link(&self, up: bool) -> Result<(), DeviceError> {
         Ok(link::set(&mut self.inner().control(), up)?)
     }

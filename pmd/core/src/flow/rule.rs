@@ -94,6 +94,7 @@ impl FlowRuleHandle {
     }
 
     /// Removes the rule and says how that went.
+    #[doc(alias = "rte_flow_destroy")]
     pub fn destroy(mut self) -> Result<(), DeviceError> {
         self.entry.destroy()?;
         Ok(())
