@@ -21,8 +21,8 @@ bitflags::bitflags! {
         const FENCE = 1 << 2;
         /// Frames: the device fills in the checksums of the IPv4 header and of TCP or UDP.
         const IP_CSUM = 1 << 3;
-        /// Another request follows at once, so the doorbell is not rung for this one: it is rung for
-        /// the next request without this flag, or by
+        /// Another request follows at once, so the doorbell is not rung for this one: it is rung
+        /// for the next request without this flag, or by
         /// [`Qp::ring_doorbell`](crate::Qp::ring_doorbell). A constant flag costs no branch.
         const MORE = 1 << 4;
     }

@@ -25,6 +25,8 @@ use crate::wr::{SendFlags, SendOp, WcOpcode};
 const READ_WITH_INV_WR: u32 = 2;
 /// Units of 16 bytes in front of the list: control segment, UMR segment and key context.
 pub(super) const UMR_UNITS: u32 = (umr::TRANSLATIONS / DS_BYTES) as u32;
+/// Where the list starts in the block behind them.
+pub(super) const LIST_AT: usize = umr::TRANSLATIONS % BASIC_BLOCK_BYTES;
 /// Blocks of these.
 const UMR_BLOCKS: u32 = 2;
 const _: () = assert!(umr::MKEY == BASIC_BLOCK_BYTES && umr::TRANSLATIONS == 2 * umr::MKEY);
@@ -315,7 +317,7 @@ impl<B: Buffers> Sq<B> {
             list.put_first(third);
             UMR_UNITS + INLINE_WORDS / 2
         } else {
-            let (unit, bytes) = (third.part::<0, DS_BYTES>(), octowords * 16);
+            let (unit, bytes) = (third.part::<LIST_AT, DS_BYTES>(), octowords * 16);
             put_data(unit, bytes, setup.lkey.to_be(), list.iova());
             UMR_UNITS + 1
         };

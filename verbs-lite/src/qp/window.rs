@@ -8,7 +8,7 @@ use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES, UmrCtrl, mkey_mask};
 
 use super::Qp;
 use super::attr::FAST_REG_BLOCKS;
-use super::post::{UMR_UNITS, umr_control};
+use super::post::{LIST_AT, UMR_UNITS, umr_control};
 use super::sq::{Entry, FM_SMALL, Other, Sq};
 use crate::error::{PostError, Refused};
 use crate::fastreg::{BoundKey, MrState, Origin};
@@ -136,7 +136,7 @@ impl<B: Buffers> Sq<B> {
         let control = umr_control(old, fence | self.mark(wr.flags, FAST_REG_BLOCKS));
         let (at, [first, list]) = (self.ring.pi, self.put_umr(&umr, &mkc));
         list.store(&[0; BASIC_BLOCK_BYTES]);
-        put_data(list.part::<0, DS_BYTES>(), len, lkey_be, start);
+        put_data(list.part::<LIST_AT, DS_BYTES>(), len, lkey_be, start);
         let units = UMR_UNITS + WINDOW_OCTOWORDS;
         let written = self.ring.written((first, at), control, units, FAST_REG_BLOCKS);
         self.post(at, written, entry, FAST_REG_BLOCKS);

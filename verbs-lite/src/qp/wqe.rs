@@ -56,8 +56,8 @@ impl Kind {
     }
 }
 
-/// Writes a gather or scatter list of at most `max` entries, without its first `skip` bytes; returns
-/// their number and bytes.
+/// Writes a gather or scatter list of at most `max` entries, without its first `skip` bytes;
+/// returns their number and bytes.
 #[inline(always)]
 pub(super) fn gather(
     wqe: &mut Wqe<'_>,
