@@ -101,7 +101,7 @@ for name in "${cases[@]}"; do
     case "$name" in
         rx_burst) limit=69 ;;
         rx_burst_free) limit=83 ;;
-        rx_one) limit=152 ;;
+        rx_one) limit=138 ;;
         rx_burst_of_1) limit=275 ;;
         rx_compressed) limit=87 ;;
         rx_compressed_of_1) limit=375 ;;
