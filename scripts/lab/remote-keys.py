@@ -220,7 +220,9 @@ def remote_invalidate(judge, peer, target):
     for kind in "read", "write":
         judge.refused("after remote invalidate", kind, rkey, addr)
     kept, addr = target.bind(20480, 4096, "read")
-    judge.refused("of a key that is not for that", "send_inv", kept)
+    # The message itself is right: its receiver alone is told, and ends the connection (class J).
+    judge.allowed("SEND with invalidate of a key that is not for that", "send_inv", kept)
+    peer.is_usable = False
     judge.allowed("READ by that key", "read", kept, addr)
     target("end", rkey=kept)
 
