@@ -3,6 +3,8 @@
 //! Requests complete in order. A completion ends every request up to the one that it names; those
 //! before succeeded, or they would have completed themselves with an error.
 
+use std::ops::Range;
+
 use super::sq::{Other, Slot, Sq};
 use crate::error::Failure;
 use crate::fastreg::{MrState, Origin};
@@ -142,5 +144,36 @@ impl<B: Buffers> Sq<B> {
         {
             range.end = self.ring.pi;
         }
+        forget_oldest(&mut self.broken);
+    }
+}
+
+/// Failures of which a queue remembers apart what was not carried out.
+const MAX_BROKEN: usize = 16;
+
+/// Makes one range of the two oldest when there are too many: a peer decides how often a queue
+/// fails. Of the requests between them it is then unknown, too, what became of their keys.
+fn forget_oldest(ranges: &mut Vec<Range<u64>>) {
+    if ranges.len() > MAX_BROKEN {
+        let second = ranges.remove(1);
+        ranges[0].end = second.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_remembered_in_bounded_memory_and_none_is_forgotten() {
+        let mut ranges = Vec::new();
+        for failure in 0..1000_u64 {
+            ranges.push(failure * 10..failure * 10 + 5);
+            forget_oldest(&mut ranges);
+            assert!(ranges.len() <= MAX_BROKEN);
+        }
+        let is_broken = |position: u64| ranges.iter().any(|range| range.contains(&position));
+        assert!((0..1000).all(|failure| is_broken(failure * 10 + 4)));
+        assert!(!is_broken(9996) && !is_broken(9989), "the last ones stay apart");
     }
 }
