@@ -117,7 +117,7 @@ judge() {
     bad=$(tshark -o ip.check_checksum:TRUE -r "$1" -Y "($ours) && (!($alert) || ($wrong))" \
         2>/dev/null)
     [ -z "$bad" ] || { printf '%s\n' "$bad" | head -n 20; die "reports are not as they must be"; }
-    echo "tshark: $count reports, leaves and dones, one hop and Router Alert in each, none malformed"
+    echo "tshark: $count reports, leaves, dones: one hop and Router Alert in each, none malformed"
 }
 
 echo "== result"

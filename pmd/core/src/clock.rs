@@ -1,13 +1,14 @@
 //! [`Clock`]: what the device's timestamps say in nanoseconds of a clock of the host.
 //!
-//! Completions carry ticks of a counter that runs freely, at a rate that is known to some parts in a
-//! million and wanders with temperature. A [`Clock`] compares it with a clock of the host now and
+//! Completions carry ticks of a counter that runs freely, at a rate that is known to some parts in
+//! a million and wanders with temperature. A [`Clock`] compares it with a clock of the host now and
 //! then ([`Clock::update`], once a second or so) and answers with a [`TimeBase`], which converts
 //! without any of that: two compares, a multiplication.
 //!
 //! The conversion has no jumps: what an update finds wrong is made good until the next one, by a
 //! rate that is a little higher or lower. Only when the host's own clock was set, by more than a
-//! millisecond, the conversion is set, too. Source of the counter: reference 1.1, `internal_timer_h`.
+//! millisecond, the conversion is set, too. Source of the counter: reference 1.1,
+//! `internal_timer_h`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -277,9 +278,9 @@ impl Fit {
         // The error is made good by the time of the next update, if that comes as late as this.
         let interval = new.ticks - last.ticks;
         let slope = i128::from(error_ns) * (1 << RATE_BITS) / i128::from(interval);
-        let slowest = i128::from(self.nominal - self.nominal / MAX_DRIFT);
-        let fastest = i128::from(self.nominal + self.nominal / MAX_DRIFT);
-        let rate = (i128::from(rate) + slope).clamp(slowest, fastest) as u64;
+        let low = i128::from(self.nominal - self.nominal / MAX_DRIFT);
+        let high = i128::from(self.nominal + self.nominal / MAX_DRIFT);
+        let rate = (i128::from(rate) + slope).clamp(low, high) as u64;
         let now = Segment { ticks: new.ticks, ns: reached, rate };
         self.base = TimeBase { before: self.base.now, now };
         if self.samples.len() == SAMPLES {
