@@ -1,14 +1,4 @@
 //! [`Clock`]: what the device's timestamps say in nanoseconds of a clock of the host.
-//!
-//! Completions carry ticks of a counter that runs freely, at a rate that is known to some parts in
-//! a million and wanders with temperature. A [`Clock`] compares it with a clock of the host now and
-//! then ([`Clock::update`], once a second or so) and answers with a [`TimeBase`], which converts
-//! without any of that: two compares, a multiplication.
-//!
-//! The conversion has no jumps: what an update finds wrong is made good until the next one, by a
-//! rate that is a little higher or lower. Only when the host's own clock was set, by more than a
-//! millisecond, the conversion is set, too. Source of the counter: reference 1.1,
-//! `internal_timer_h`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -130,7 +120,17 @@ struct Sample {
     width_ns: u64,
 }
 
-/// The device's counter beside a clock of the host. See the [module](self).
+/// The device's counter beside a clock of the host.
+///
+/// Completions carry ticks of a counter that runs freely, at a rate that is known to some parts in
+/// a million and wanders with temperature. A [`Clock`] compares it with a clock of the host now and
+/// then ([`Clock::update`], once a second or so) and answers with a [`TimeBase`], which converts
+/// without any of that: two compares, a multiplication.
+///
+/// The conversion has no jumps: what an update finds wrong is made good until the next one, by a
+/// rate that is a little higher or lower. Only when the host's own clock was set, by more than a
+/// millisecond, the conversion is set, too. Source of the counter: reference 1.1,
+/// `internal_timer_h`.
 pub struct Clock {
     device: Device,
     now_ns: Box<dyn FnMut() -> u64 + Send>,
