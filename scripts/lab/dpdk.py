@@ -55,6 +55,9 @@ def agree(pmd):
         time.sleep(0.2)
     for sent, got, lost in ways:
         print(f"  {sent} sent, {got} received, {lost} without a buffer")
+        # A queue that stands still has no buffers either.
+        if got < sent // 100:
+            raise Failure(f"only {got} of {sent} packets were received")
     for number, port in enumerate(ports):
         # Missed packets are those without a buffer.
         wrong = {

@@ -27,6 +27,15 @@ esac
 need_net tshark
 need_tap
 start_work
+capture=''
+# end: no capture outlives the script; dumpcap would keep the namespace.
+end() {
+    local status=$?
+    [ -z "$capture" ] || kill -INT "$capture" 2>/dev/null || true
+    (exit $status)
+    clean_up
+}
+trap end EXIT
 need_rust
 cargo build -q --release --locked --manifest-path "$net_root/Cargo.toml" -p ferrocx \
     --example multicast
@@ -131,5 +140,6 @@ for versions in "2 1" "3 2"; do
     round "MLDv$mld" fe80::2 ff15::1234
     kill -INT "$capture"
     wait "$capture" || true
+    capture=''
     judge "$work/$igmp.pcapng" 8
 done

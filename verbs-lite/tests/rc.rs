@@ -512,6 +512,40 @@ fn a_table_finds_queue_pairs_by_their_completions() {
 }
 
 #[test]
+fn what_ends_before_its_queue_pair_is_in_the_table_waits_for_it() {
+    let mut two = Two::new();
+    let mut table = QpTable::<&str, ()>::new();
+    let mut pairs = Vec::new();
+    for _ in 0..3 {
+        let user_index = table.reserve();
+        let (mut qa, mut qb) = two.rc(&QpConfig { user_index, ..small() });
+        for id in 0..2 {
+            qa.post_recv(id, ()).unwrap();
+            qb.post_send_inline(&signaled(id, SendOp::Send), &[]).unwrap();
+        }
+        pairs.push((qa, qb));
+    }
+    two.world.settle();
+    let (third, second, first) = (pairs.pop().unwrap(), pairs.pop().unwrap(), pairs.pop().unwrap());
+    assert!(table.insert(first.0, "first").is_none());
+    let mut ended = Vec::new();
+    let mut poll = |table: &mut QpTable<&'static str, ()>| {
+        while let Some(Ended { data, wc, .. }) = table.poll(&mut two.a.cq).unwrap() {
+            ended.push((*data, wc.wr_id, wc.result));
+        }
+        std::mem::take(&mut ended)
+    };
+    assert_eq!(poll(&mut table), [("first", 0, Ok(())), ("first", 1, Ok(()))]);
+    assert!(table.insert(second.0, "second").is_none());
+    assert_eq!(poll(&mut table), [("second", 0, Ok(())), ("second", 1, Ok(()))]);
+    // The third comes to nothing.
+    assert!(table.remove(2).is_none());
+    assert_eq!((poll(&mut table), table.dropped()), (Vec::new(), 2));
+    drop(third);
+    two.world.assert_clean();
+}
+
+#[test]
 fn a_completion_of_another_queue_pair_ends_nothing() {
     let mut two = Two::new();
     let (mut qa, _qb) = two.connected::<()>();

@@ -67,10 +67,13 @@ struct Segment {
 impl Segment {
     #[inline(always)]
     fn to_ns(self, ticks: u64) -> u64 {
-        let scaled = |ticks: u64| (u128::from(ticks) * u128::from(self.rate)) >> RATE_BITS;
+        let scaled = |ticks: u64| {
+            let ns = (u128::from(ticks) * u128::from(self.rate)) >> RATE_BITS;
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        };
         match ticks.checked_sub(self.ticks) {
-            Some(after) => self.ns.saturating_add(scaled(after) as u64),
-            None => self.ns.saturating_sub(scaled(self.ticks - ticks) as u64),
+            Some(after) => self.ns.saturating_add(scaled(after)),
+            None => self.ns.saturating_sub(scaled(self.ticks - ticks)),
         }
     }
 }
@@ -129,8 +132,8 @@ struct Sample {
 ///
 /// The conversion has no jumps: what an update finds wrong is made good until the next one, by a
 /// rate that is a little higher or lower. Only when the host's own clock was set, by more than a
-/// millisecond, the conversion is set, too. Source of the counter: reference 1.1,
-/// `internal_timer_h`.
+/// millisecond and a thousandth of the time since the last update, the conversion is set, too.
+/// Source of the counter: reference 1.1, `internal_timer_h`.
 pub struct Clock {
     device: Device,
     now_ns: Box<dyn FnMut() -> u64 + Send>,
@@ -223,15 +226,16 @@ fn sample(device: &Device, now_ns: &mut dyn FnMut() -> u64) -> Result<Sample, De
     Ok(samples.into_iter().min_by_key(|sample| sample.width_ns).unwrap_or(first))
 }
 
-/// The counter, in two halves of which the high one did not change in between.
+/// The counter, in two halves of which the high one did not change in between. It changes every 27
+/// seconds, so the second try is the last, whatever a broken device shows.
 fn read_counter(bar: &dyn Bar) -> u64 {
-    loop {
+    let read = || {
         let high = bar.read_be32(offset::INTERNAL_TIMER_H);
         let low = bar.read_be32(offset::INTERNAL_TIMER_L);
-        if high == bar.read_be32(offset::INTERNAL_TIMER_H) {
-            return u64::from(high) << 32 | u64::from(low);
-        }
-    }
+        (u64::from(high) << 32 | u64::from(low), high)
+    };
+    let (ticks, high) = read();
+    if high == bar.read_be32(offset::INTERNAL_TIMER_H) { ticks } else { read().0 }
 }
 
 /// What the comparisons so far make of the conversion.
@@ -263,7 +267,9 @@ impl Fit {
         let error_ns = (i128::from(new.ns) - i128::from(reached)) as i64;
         self.stats.updates += 1;
         (self.stats.error_ns, self.stats.width_ns) = (error_ns, new.width_ns);
-        if error_ns.unsigned_abs() > STEP_NS && self.stats.updates > 2 {
+        // Updates far apart may find more, by what crystals drift.
+        let drift_ns = new.ns.saturating_sub(last.ns) / MAX_DRIFT;
+        if error_ns.unsigned_abs() > STEP_NS.max(drift_ns) && self.stats.updates > 2 {
             // The host's clock was set: the samples before tell nothing about after.
             self.stats.steps += 1;
             let rate = self.base.now.rate;
@@ -275,8 +281,10 @@ impl Fit {
         }
         let rate = self.rate(new, last);
         self.stats.drift_ppb = drift_ppb(self.nominal, rate);
-        // The error is made good by the time of the next update, if that comes as late as this.
-        let interval = new.ticks - last.ticks;
+        // The error is made good by the time of the next update, if that comes as late as this; in
+        // no less than a tenth of a second, so that two updates at once do no harm.
+        let tenth = (100_000_000u128 << RATE_BITS) / u128::from(self.nominal);
+        let interval = (new.ticks - last.ticks).max(tenth as u64);
         let slope = i128::from(error_ns) * (1 << RATE_BITS) / i128::from(interval);
         let low = i128::from(self.nominal - self.nominal / MAX_DRIFT);
         let high = i128::from(self.nominal + self.nominal / MAX_DRIFT);
@@ -392,6 +400,20 @@ mod tests {
     }
 
     #[test]
+    fn two_updates_at_once_and_one_an_hour_later_do_no_harm() {
+        let sample = |ns: u64, noise| Sample { ticks: ticks_at(ns), ns: ns + noise, width_ns: 60 };
+        let mut fit = Fit::new(KHZ, sample(0, 0));
+        for ns in [1_000_000_000, 2_000_000_000, 3_000_000_000] {
+            fit.add(sample(ns, 0));
+        }
+        fit.add(sample(3_000_010_000, 30));
+        let late = 4_000_000_000;
+        assert!(fit.base.to_ns(ticks_at(late)).abs_diff(late) < 2_000, "{:?}", fit.stats);
+        fit.add(sample(3_600_000_000_000, 0));
+        assert_eq!(fit.stats.steps, 0, "{:?}", fit.stats);
+    }
+
+    #[test]
     fn a_clock_that_was_set_is_followed_at_once() {
         let sample = |s: u64, ns| Sample { ticks: ticks_at(s * 1_000_000_000), ns, width_ns: 0 };
         let mut fit = Fit::new(KHZ, sample(0, 0));
@@ -414,6 +436,6 @@ mod tests {
         let base = fit.base;
         fit.add(Sample { ns: 9, ..first });
         assert_eq!((fit.base, fit.stats.updates), (base, 1));
-        assert_eq!(base.to_ns(0), 0);
+        assert_eq!((base.to_ns(0), base.to_ns(u64::MAX)), (0, u64::MAX));
     }
 }

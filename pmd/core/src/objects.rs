@@ -99,8 +99,8 @@ impl Control {
         eq::initialise(&buf);
         let eqc = eqc.with_log_eq_size(log_size.into());
         let input = CreateEq::input().with_eq_context_entry(eqc).with_event_bitmask(event_bitmask);
-        let eqn = self.execute::<CreateEq>(&input, &page_list(&buf), &mut [])?.eq_number() as u8;
         let (ring, bar) = (Ring::new(Arc::clone(&buf), 0, log_size)?, Arc::clone(&self.bar));
+        let eqn = self.execute::<CreateEq>(&input, &page_list(&buf), &mut [])?.eq_number() as u8;
         Ok((EqRing::new(ring, log_size, eqn, bar, eqc.uar_page()), buf))
     }
 

@@ -195,6 +195,10 @@ impl RxRing {
             Stop::Full => {
                 if self.elts.is_empty() {
                     self.look_for_overrun();
+                    // Without buffers it stands still, and whatever comes is believed no more.
+                    if self.stats.fault.is_some() {
+                        return received;
+                    }
                 }
             }
             // The usual end of a burst: the entry is still the device's.

@@ -120,6 +120,13 @@ fn completion_with_no_buffer_posted_stops_the_queue() {
         assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
         let wanted = QueueFault::WrongIndex { expected: 64, got: 64 };
         assert_eq!(fixture.rx.fault(), Some(wanted));
+        // Buffers to be had again do not start it.
+        drop(held);
+        fixture.played.complete(1, 60);
+        for _ in 0..3 {
+            assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+            assert!(fixture.rx.rx_one().is_none());
+        }
     }
 }
 

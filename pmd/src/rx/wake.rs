@@ -59,7 +59,10 @@ impl Wake {
     fn take(&mut self) -> bool {
         self.events.clear();
         let mut woken = false;
-        while self.events.poll().is_some() {
+        for _ in 0..self.events.entries() {
+            if self.events.poll().is_none() {
+                break;
+            }
             if let Some(armer) = &mut self.armer {
                 armer.event();
             }

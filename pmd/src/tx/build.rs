@@ -336,7 +336,7 @@ impl Requests {
             return self.post_with_header(packet);
         }
         let inserts = packet.wants(OlFlags::TX_VLAN_INSERT);
-        self.make_room(HEADER_DS as usize + packet.nb_segs())?;
+        self.make_room_for(HEADER_DS as usize, &packet, 0)?;
         let mut wqe = self.ring.begin();
         let tag = if inserts { insert_vlan(packet.vlan_tci()) } else { 0 };
         put_eth(wqe.unit(), checksums(packet.flags()), tag);
@@ -356,6 +356,19 @@ impl Requests {
             return Err(Refusal::Full);
         }
         Ok(())
+    }
+
+    /// Makes sure that a request of `ds` units and what lies behind the first `skip` bytes can be
+    /// written.
+    #[inline(always)]
+    fn make_room_for(&self, ds: usize, packet: &Packet<'_>, skip: usize) -> Result<(), Refusal> {
+        self.make_room(ds + packet.nb_segs()).or_else(|refusal| {
+            if refusal == Refusal::Full {
+                return Err(refusal);
+            }
+            // Empty segments, and those that the header holds, need no unit.
+            self.make_room(ds + parts(packet, skip).count())
+        })
     }
 
     /// Posts a request that holds headers of the packet, or all of it.
@@ -393,12 +406,12 @@ impl Requests {
         let is_copied = opcode == Opcode::SEND
             && len <= self.inline_bytes
             && !packet.segments().any(|segment| segment.is_foreign());
-        let data_ds = match len - skip {
-            0 => 0,
-            rest if is_copied => inline_units(rest) as usize,
-            _ => packet.nb_segs(),
-        };
-        self.make_room((HEADER_DS + header_units(header.len())) as usize + data_ds)?;
+        let header_ds = (HEADER_DS + header_units(header.len())) as usize;
+        match len - skip {
+            0 => self.make_room(header_ds)?,
+            rest if is_copied => self.make_room(header_ds + inline_units(rest) as usize)?,
+            _ => self.make_room_for(header_ds, &packet, skip)?,
+        }
         let mut wqe = self.ring.begin();
         if header.is_empty() {
             put_eth(wqe.unit(), flags_mss, word);

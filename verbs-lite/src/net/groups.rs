@@ -109,13 +109,14 @@ impl Network {
         vlan: Option<u16>,
     ) -> Result<bool, NetError> {
         let now = self.epoch.elapsed();
-        let was_joined =
-            self.memberships.on(vlan).is_some_and(|known| known.leave(group, source, now));
-        if was_joined {
-            self.context.device().leave_multicast(mac_of(group))?;
-            self.poll();
+        let Some(memberships) = self.memberships.on(vlan) else { return Ok(false) };
+        if !memberships.joins().contains(&(group, source)) {
+            return Ok(false);
         }
-        Ok(was_joined)
+        self.context.device().leave_multicast(mac_of(group))?;
+        memberships.leave(group, source, now);
+        self.poll();
+        Ok(true)
     }
 
     /// Leaves every group, and sends what says so once.

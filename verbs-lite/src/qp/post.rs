@@ -202,7 +202,7 @@ impl<B: Buffers> Qp<B> {
             } else if !mr.0.access.contains(Access::LOCAL_WRITE) {
                 Err(PostError::Access)
             } else if self.sq.free_wr() < READ_WITH_INV_WR {
-                Err(PostError::Full)
+                Err(self.sq.full())
             } else {
                 Ok(())
             }

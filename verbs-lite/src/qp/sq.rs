@@ -449,13 +449,27 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Asks for a completion of the last request.
+    /// Asks for a completion of the last request, or posts an empty one that has a completion, if
+    /// the device was told of the last one already.
     #[inline(always)]
     pub(super) fn signal_last(&mut self) {
-        if self.signaled != self.ring.pi {
+        if self.rung == self.ring.pi {
+            self.mark_end();
+        } else if self.signaled != self.ring.pi {
             self.signaled = self.ring.pi;
             self.ring.signal_last();
         }
+    }
+
+    /// Why nothing is posted to a queue without room, and sees to it that a completion will make
+    /// some: a request that is alone in needing two places finds the others without signal.
+    #[cold]
+    pub(super) fn full(&mut self) -> PostError {
+        if self.signaled <= self.ring.ci {
+            self.mark_end();
+            self.ring();
+        }
+        PostError::Full
     }
 
     /// Tells the device what was posted since it was last told.

@@ -47,7 +47,9 @@ struct Entry<T, B: Buffers> {
 /// }
 /// ```
 ///
-/// Completions of queue pairs that are in the table no more are dropped.
+/// Completions of queue pairs that are in the table no more are dropped. Those of a place that is
+/// [reserved](QpTable::reserve) wait for its queue pair: a peer may send before the connection that
+/// is being accepted is handed out.
 #[derive(Debug)]
 pub struct QpTable<T, B: Buffers = Buf> {
     entries: Vec<Option<Entry<T, B>>>,
@@ -55,6 +57,8 @@ pub struct QpTable<T, B: Buffers = Buf> {
     reserved: Vec<u32>,
     /// Completions that were taken from the queue, the oldest last.
     taken: ArrayVec<Completion, BATCH>,
+    /// Completions of places that were reserved when they came, the oldest first.
+    early: Vec<Completion>,
     /// Completions that were dropped.
     dropped: u64,
 }
@@ -72,7 +76,8 @@ pub struct Ended<'a, T, B: Buffers = Buf> {
 
 impl<T, B: Buffers> Default for QpTable<T, B> {
     fn default() -> Self {
-        Self { entries: Vec::new(), reserved: Vec::new(), taken: ArrayVec::new(), dropped: 0 }
+        let (entries, reserved, early) = Default::default();
+        Self { entries, reserved, taken: ArrayVec::new(), early, dropped: 0 }
     }
 }
 
@@ -139,7 +144,8 @@ impl<T, B: Buffers> QpTable<T, B> {
     /// The next request that has ended, of any queue pair; `None` when the completion queue is
     /// empty and everything was given out.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
+    /// Takes no lock, makes no system call, and allocates nothing, unless a completion has to wait
+    /// for the queue pair of a reserved place.
     ///
     /// # Errors
     ///
@@ -180,6 +186,11 @@ impl<T, B: Buffers> QpTable<T, B> {
         cq: &mut Cq,
         mut srq: Option<&mut Srq<B>>,
     ) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
+        if !self.early.is_empty()
+            && let Some(found) = self.next_early(srq.as_deref_mut())?
+        {
+            return Ok(Some(found));
+        }
         loop {
             let Some(completion) = self.taken.last_mut() else {
                 if cq.poll_batch(&mut self.taken) == 0 {
@@ -188,27 +199,67 @@ impl<T, B: Buffers> QpTable<T, B> {
                 self.taken.reverse();
                 continue;
             };
-            let index = completion.user_index() as usize;
-            let ended = match (self.entries.get_mut(index), &mut srq) {
-                (Some(Some(Entry { qp, .. })), srq) if qp.is_named_by(completion) => match srq {
-                    Some(srq) => qp.next_wc_shared(completion, srq),
-                    None => qp.next_wc(completion),
-                },
-                (_, srq) => {
-                    self.dropped += 1;
-                    // A receive that a queue pair took which is gone: its entry is free again.
-                    drop(srq.as_mut().and_then(|srq| srq.complete(completion)));
-                    Ok(None)
-                }
-            };
-            match ended {
-                Ok(Some(wc)) => return Ok(Some((index, wc))),
+            let index = completion.user_index();
+            let entry = self.entries.get_mut(index as usize).and_then(Option::as_mut);
+            if entry.is_none() && self.reserved.contains(&index) {
+                self.early.extend(self.taken.pop());
+                continue;
+            }
+            match end(entry, completion, srq.as_deref_mut(), &mut self.dropped) {
+                Ok(Some(wc)) => return Ok(Some((index as usize, wc))),
                 Ok(None) => drop(self.taken.pop()),
                 Err(wrong) => {
                     self.taken.pop();
                     return Err(wrong);
                 }
             }
+        }
+    }
+
+    /// What [`QpTable::next`] gives of completions that came before their queue pair.
+    #[cold]
+    #[inline(never)]
+    fn next_early(
+        &mut self,
+        mut srq: Option<&mut Srq<B>>,
+    ) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
+        let mut at = 0;
+        while let Some(completion) = self.early.get_mut(at) {
+            let index = completion.user_index();
+            if self.reserved.contains(&index) {
+                at += 1;
+                continue;
+            }
+            let entry = self.entries.get_mut(index as usize).and_then(Option::as_mut);
+            let ended = end(entry, completion, srq.as_deref_mut(), &mut self.dropped);
+            if let Ok(Some(wc)) = ended {
+                return Ok(Some((index as usize, wc)));
+            }
+            drop(self.early.remove(at));
+            ended?;
+        }
+        Ok(None)
+    }
+}
+
+/// The next request that a completion ends at its queue pair; it is dropped if that is gone.
+#[inline(always)]
+fn end<T, B: Buffers>(
+    entry: Option<&mut Entry<T, B>>,
+    completion: &mut Completion,
+    srq: Option<&mut Srq<B>>,
+    dropped: &mut u64,
+) -> Result<Option<Wc<B>>, WrongCompletion> {
+    match (entry, srq) {
+        (Some(Entry { qp, .. }), Some(srq)) if qp.is_named_by(completion) => {
+            qp.next_wc_shared(completion, srq)
+        }
+        (Some(Entry { qp, .. }), None) if qp.is_named_by(completion) => qp.next_wc(completion),
+        (_, srq) => {
+            *dropped += 1;
+            // A receive that a queue pair took which is gone: its entry is free again.
+            drop(srq.and_then(|srq| srq.complete(completion)));
+            Ok(None)
         }
     }
 }

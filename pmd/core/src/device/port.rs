@@ -1,5 +1,7 @@
 //! The port of a device: addresses, MTU, what is let in, link.
 
+use std::collections::BTreeSet;
+
 use super::{Device, lock};
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
@@ -93,7 +95,8 @@ impl Device {
         }
         let (count, max) = {
             let port = lock(&self.inner().port);
-            (port.joined.len() + port.multicast.len() + 1, MAX_MULTICAST)
+            let groups: BTreeSet<_> = port.joined.iter().chain(&port.multicast).collect();
+            (groups.len() + usize::from(!groups.contains(&group)), MAX_MULTICAST)
         };
         let hint = "; leave a group first";
         ConfigError::range("number of multicast groups", count as u64, 0, max as u64, hint)?;

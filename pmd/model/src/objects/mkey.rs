@@ -162,17 +162,18 @@ impl MkeyTable {
         self.keys.insert(key)
     }
 
-    /// Makes room for translation entries up to, and without, the one numbered `end`.
+    /// Makes room for translation entries from `first` up to, and without, the one numbered `end`,
+    /// and counts the work of writing them.
     ///
     /// # Errors
     ///
     /// [`Full::Memory`] when the function's memory is used up; nothing has changed then.
-    pub(crate) fn make_room(&mut self, index: u32, end: usize) -> Result<(), Full> {
+    pub(crate) fn make_room(&mut self, index: u32, first: usize, end: usize) -> Result<(), Full> {
         let translation = &self.keys.get(index).ok_or(Full::Numbers)?.translation;
         let (len, capacity, entry) =
             (translation.len(), translation.capacity(), translation.entry_bytes());
         // Entries on the way to the first new one are filled in.
-        self.work(end.saturating_sub(len) as u64);
+        self.work((end - first.min(len)) as u64);
         if end <= capacity {
             return Ok(());
         }

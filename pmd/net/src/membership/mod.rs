@@ -10,7 +10,7 @@
 //! | IGMPv2, MLDv1 | reports, [`Config::robustness`] times; one leave or done | answered, unless another member was faster |
 //! | IGMPv1 | reports; no leave | answered, unless another member was faster |
 //!
-//! An older querier than that of the last row is believed for as long as the RFCs say, then the
+//! An older querier than that of the first row is believed for as long as the RFCs say, then the
 //! newest version is spoken again.
 //!
 //! Source: RFC 2236 (IGMPv2), RFC 3376 (IGMPv3), RFC 2710 (MLDv1), RFC 3810 (MLDv2).
@@ -473,6 +473,11 @@ impl Group {
         let source = &mut self.sources[at];
         let has_changed = step(&mut source.joins);
         source.changed |= has_changed;
+        if source.joins == 0 && self.joins > 0 && self.left == 0 {
+            // Nothing is to be reported of it: whoever listens to everybody says no sources.
+            self.sources.remove(at);
+            return Ok(false);
+        }
         // Whoever listens to everybody hears the source as well.
         Ok(has_changed && self.joins == 0)
     }

@@ -166,6 +166,10 @@ impl Responder {
 
     /// Classifies a packet of a reliable connection.
     pub fn receive(&mut self, header: &Header, len: u32) -> Arrival {
+        // A peer that is answered more slowly than it asks asks again.
+        if self.replies.len() >= MAX_REPLIES {
+            return Arrival::Dropped;
+        }
         let ahead = header.psn.since(self.expected);
         if ahead > 0 {
             if !self.nak_sent {
@@ -240,9 +244,6 @@ impl Responder {
     }
 
     fn duplicate(&mut self, header: &Header) -> Arrival {
-        if self.replies.len() >= MAX_REPLIES {
-            return Arrival::Dropped;
-        }
         match header.op {
             Op::ReadRequest => {
                 let Some((reth, pd)) = self.served_read(header) else { return Arrival::Dropped };

@@ -75,7 +75,12 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
     let context = changed_context(key, mask, &new)?;
     let per_octword = if is_mtt(key) { PAGES_PER_OCTWORD } else { 1 };
     let entries = list.len() / (OCTWORD_BYTES / per_octword);
-    if entries != 0 && env.keys.make_room(rkey >> 8, first * per_octword + entries).is_err() {
+    if entries != 0
+        && env
+            .keys
+            .make_room(rkey >> 8, first * per_octword, first * per_octword + entries)
+            .is_err()
+    {
         let why = "no memory is left for the list";
         return Err(bind("umr.xlt_octowords", umr.xlt_octowords(), why));
     }
