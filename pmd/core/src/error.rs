@@ -214,7 +214,8 @@ pub enum DeviceError {
     },
     /// Other handles of the device are still in use.
     #[error(
-        "{handles} other handles of the device are alive (queues, rules, clones); drop them first"
+        "{handles} other handles of the device are alive (queues, rules, clones, housekeeping, \
+         event readers, clocks); drop them first"
     )]
     InUse {
         /// How many.
