@@ -17,8 +17,12 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
-    let [ipv4, ipv6] = [[10, 0, 0, 1].into(), [0xfe80, 0, 0, 0, 0, 0, 0, 1].into()];
-    let host = Host { mac: MAC, vlan: u.arbitrary::<bool>()?.then_some(5), ipv4, ipv6 };
+    let host = Host {
+        mac: MAC,
+        vlan: u.arbitrary::<bool>()?.then_some(5),
+        ipv4: [10, 0, 0, 1].into(),
+        ipv6: [0xfe80, 0, 0, 0, 0, 0, 0, 1].into(),
+    };
     let mut us = Memberships::new(host, Config { groups: 5, robustness: 3 }, u.arbitrary()?);
     let mut now = Duration::ZERO;
     let mut frame = Vec::new();
