@@ -33,7 +33,7 @@ const LIBRARIES: &[Row] = &[
     // Siblings: neither knows the other.
     Row {
         name: "ferrocx-pmd",
-        normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool"],
+        normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
     },
     Row {
