@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{CMDQ_HI, CMDQ_LO, DOORBELL};
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
-use ferrocx_bus::{DmaAccess, DmaHeap, Transport};
+use ferrocx_bus::{BarClaim, DmaAccess, DmaHeap, Transport};
 use ferrocx_model::runner::{Runner, RunnerConfig, Wait};
 use ferrocx_model::{Nic, NicConfig};
 
@@ -21,7 +21,8 @@ fn device() -> (Arc<LocalTransport>, Nic) {
 fn nop(transport: &LocalTransport) {
     let heap = DmaHeap::new(common::map(&*transport.dma(), 8192, DmaAccess::ReadWrite));
     let queue = heap.alloc(4096, 4096).expect("room");
-    let bar = transport.bar();
+    // SAFETY: the tests are the only driver, and the memory of this device is only copied.
+    let bar = transport.bar(unsafe { BarClaim::new() });
     bar.write_be32(CMDQ_HI, (queue.iova() >> 32) as u32);
     bar.write_be32(CMDQ_LO, queue.iova() as u32);
     let mut entry = [0; 64];
