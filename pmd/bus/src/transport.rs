@@ -2,8 +2,10 @@
 #![expect(unsafe_code, reason = "a claim to registers is a promise")]
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::{Bar, BusError, DmaSpace};
 
@@ -53,6 +55,21 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// same thread, so that a test needs no second one.
     fn relax(&self) {
         std::thread::yield_now();
+    }
+
+    /// The time by which the drivers of this device wait, repeat and forget. It never goes back.
+    ///
+    /// The default is the system's monotonic clock. A simulation gives its own, so that a time-out
+    /// of a minute takes no minute, and comes at the same step in every run.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// 64 bits that nobody can guess: first sequence numbers, connection numbers, ports.
+    ///
+    /// A simulation draws them from its seed.
+    fn random(&self) -> u64 {
+        RandomState::new().build_hasher().finish()
     }
 }
 

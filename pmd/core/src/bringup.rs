@@ -13,7 +13,7 @@
 //! Source: reference 3.6 (minimal sequence of a user-space driver), 3.7, 3.8.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_prm::Layout;
@@ -93,9 +93,9 @@ impl<T> During<T> for Result<T, CommandError> {
 
 /// Waits until `done`, polling; `false` if `limit` ran out first.
 fn wait(transport: &dyn Transport, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
+    let start = transport.now();
     while !done() {
-        if start.elapsed() >= limit {
+        if transport.now() - start >= limit {
             return done();
         }
         transport.relax();
@@ -191,7 +191,7 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
         return Err(DeviceError::CommandQueue { log_size, log_stride });
     }
     let channel = CommandChannel::new(
-        Arc::clone(&bar),
+        Arc::clone(&transport),
         &control.memory,
         log_size,
         log_stride,

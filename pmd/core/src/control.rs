@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrocx_bus::{Bar, BarClaim, Transport};
 use ferrocx_prm::Layout;
@@ -302,11 +302,11 @@ impl Control {
     ///
     /// Returns how many it kept after `patience` without progress.
     pub(crate) fn reclaim_pages(&mut self, patience: Duration) -> Result<usize, CommandError> {
-        let mut progress = Instant::now();
+        let mut progress = self.transport.now();
         while self.pages.lent() > 0 {
             if self.take_pages(0, self.pages.lent())? > 0 {
-                progress = Instant::now();
-            } else if progress.elapsed() >= patience {
+                progress = self.transport.now();
+            } else if self.transport.now() - progress >= patience {
                 break;
             } else {
                 self.transport.relax();

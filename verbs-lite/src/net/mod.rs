@@ -177,13 +177,18 @@ impl Network {
             groups: Vec::new(),
             memberships: groups::Groups::new(config.membership),
             stats: NetStats::default(),
-            epoch: Instant::now(),
+            epoch: context.device().now(),
             context: context.clone(),
         };
         network.start()?;
         network.refresh()?;
         network.poll();
         Ok(network)
+    }
+
+    /// Time of the protocols.
+    fn now(&self) -> Duration {
+        self.context.device().now() - self.epoch
     }
 
     /// Leads the queue pair from reset to RTS, with its rules and receives.
@@ -238,7 +243,7 @@ impl Network {
     /// Does what is due: takes frames, answers, learns, asks, announces. Returns whether a frame
     /// moved.
     pub fn poll(&mut self) -> bool {
-        let now = self.epoch.elapsed();
+        let now = self.now();
         let mut moved = false;
         for _ in 0..BURST {
             let Some(completion) = self.cq.poll() else { break };
@@ -342,7 +347,7 @@ impl Network {
         if gids == self.gids {
             return Ok(());
         }
-        let now = self.epoch.elapsed();
+        let now = self.now();
         self.neighbours.set_own(gids.iter().map(own), now);
         self.memberships.set_hosts(&gids);
         self.station.addresses = gids.iter().map(|entry| entry.gid.ip()).collect();
@@ -404,7 +409,7 @@ impl Network {
 
     fn resolve_route(&mut self, route: Route, is_stranger: bool) -> Result<Option<Path>, NetError> {
         self.refresh()?;
-        let (now, own) = (self.epoch.elapsed(), own(&route.source));
+        let (now, own) = (self.now(), own(&route.source));
         // A gateway is one that was configured here, whoever is behind it.
         let mac = if is_stranger && route.next_hop == route.destination.ip() {
             match self.neighbours.resolve_stranger(route.next_hop, &own, now) {

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping, Interrupts};
 use ferrocx_mempool::{Pool, RawUse};
@@ -202,5 +203,18 @@ impl Device {
     /// Lets the device make progress; called in each turn of a control-path wait loop.
     pub fn relax(&self) {
         self.inner().transport.relax();
+    }
+
+    /// The time by which to wait for this device and for peers behind it:
+    /// [`Transport::now`](ferrocx_bus::Transport::now).
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.inner().transport.now()
+    }
+
+    /// 64 bits that nobody can guess: [`Transport::random`](ferrocx_bus::Transport::random).
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.inner().transport.random()
     }
 }
