@@ -76,8 +76,8 @@ pub use ferrocx_core::{
     TimeBase, Traffic, VportCounters, lcore,
 };
 pub use ferrocx_mempool::{
-    Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece, Pool,
-    PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
+    AccessError, Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece,
+    Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
 };
 pub use ferrocx_model as model;
 pub use ferrocx_net as net;
