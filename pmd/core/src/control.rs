@@ -56,8 +56,9 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(transport: Arc<dyn Transport>, memory: Arc<Memory>, max_pages: u32) -> Self {
-        // SAFETY: this crate keeps the registers to itself, and leads the device to rings, mailboxes
-        // and records that it copies to and from, and to buffers while a queue or a key owns them.
+        // SAFETY: this crate keeps the registers to itself, and leads the device to rings,
+        // mailboxes and records that it copies to and from, and to buffers while a queue or a key
+        // owns them.
         let claim = unsafe { BarClaim::new() };
         Self {
             bar: transport.bar(claim),
