@@ -89,6 +89,20 @@ fn memory_of_objects_that_count_as_gone_is_out_of_the_devices_reach() {
 }
 
 #[test]
+fn a_device_that_dies_under_a_destroy_command_takes_the_object_with_it() {
+    let liar = Liar::new();
+    let device = open(&liar).unwrap();
+    let used = device.dma_bytes_used();
+    let attr = CqAttr { log_size: 6, compression: false, events: None };
+    let cq = CqRing::new(&device, &attr).unwrap();
+    liar.ignore_the_next_command();
+    liar.lie_in_register(offset::INITIALIZING, 1 << 31);
+    drop(cq);
+    assert!(device.objects_are_gone());
+    assert_eq!(device.dma_bytes_used(), used, "nothing is leaked, for the device reaches nothing");
+}
+
+#[test]
 fn a_restart_is_believed_and_the_device_opens_again() {
     let liar = Liar::new();
     let device = open(&liar).unwrap();

@@ -13,6 +13,7 @@ use ferrocx_bus::{
     PciIdentity, Transport,
 };
 use ferrocx_mempool::Region;
+use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::{CommandEntry, InputHeader, Opcode};
@@ -94,6 +95,13 @@ impl Liar {
     pub fn flood(&self, event: Option<Eqe>) {
         lock(&self.lies).flood = event;
         self.refill();
+    }
+
+    /// The next command is never answered.
+    pub fn ignore_the_next_command(&self) {
+        let mut nic = lock(&self.nic);
+        let nth = nic.state().counters.commands + 1;
+        nic.set_faults(FaultPlan::at(&[Fault::Command { nth, fault: CommandFault::Stuck }]));
     }
 
     /// Lets the system refuse to unmap everything, or not any more.
