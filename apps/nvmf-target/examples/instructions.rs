@@ -6,9 +6,8 @@
 //!
 //! Target and host are on two models of this process. The target is polled seldom, so that a batch
 //! is there as a whole; the difference of two runs with other ROUNDS is free of what a start costs.
-//! `scripts/instructions.sh nvmf` does that. What is counted: everything from the completions on,
-//! verbs included, the doorbells too. What is not: the model, the host, timers, the connection
-//! manager.
+//! What is counted: everything from completions on, verbs included, the doorbells too. What is not:
+//! the model, the host, timers, the connection manager.
 
 use std::error::Error;
 use std::net::SocketAddr;
