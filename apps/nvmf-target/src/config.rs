@@ -10,11 +10,12 @@
 //!     size = "64MiB"
 //! "#;
 //! let config = ferrocx_nvmf_target::config::Config::parse(text)?;
-//! assert_eq!(config.subsystems[0].namespaces[0].len_bytes, 64 << 20);
+//! assert_eq!(config.subsystems[0].namespaces[0].len_bytes, Some(64 << 20));
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -124,14 +125,18 @@ pub struct SubsystemFile {
 pub struct NamespaceFile {
     /// Its number [default: the one after that before it].
     pub nsid: Option<u32>,
-    /// Size: bytes, or with KiB, MiB, GiB.
-    pub size: String,
+    /// Size: bytes, or with KiB, MiB, GiB [default: that of the file].
+    pub size: Option<String>,
     /// Bytes of a block: 512 or 4096.
     #[serde(default = "block_bytes")]
     pub block_bytes: u32,
-    /// `ram`, or `null`, which keeps nothing.
+    /// `ram`; `null`, which keeps nothing; or `file`.
     #[serde(default)]
-    pub backend: Store,
+    pub backend: StoreKind,
+    /// The file or block device. A file that is not there, or too short, is made as long as `size`.
+    pub path: Option<PathBuf>,
+    /// Whether a file is read and written past the kernel's cache [default: true].
+    pub direct: Option<bool>,
     /// Its identifier [default: made from the subsystem's name and its number].
     pub uuid: Option<String>,
     /// Hosts can only read it.
@@ -143,15 +148,33 @@ fn block_bytes() -> u32 {
     512
 }
 
-/// What is behind a namespace.
+/// What is behind a namespace, as the file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Store {
+pub enum StoreKind {
     /// Memory, zeros at the start.
     #[default]
     Ram,
     /// Nothing.
     Null,
+    /// A file or a block device.
+    File,
+}
+
+/// What is behind a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// Memory, zeros at the start.
+    Ram,
+    /// Nothing.
+    Null,
+    /// A file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Whether it is read and written past the kernel's cache.
+        is_direct: bool,
+    },
 }
 
 /// The file, checked.
@@ -191,8 +214,8 @@ pub struct SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number.
     pub nsid: u32,
-    /// Bytes, a multiple of the block.
-    pub len_bytes: u64,
+    /// Bytes, a multiple of the block; `None` for those of a file.
+    pub len_bytes: Option<u64>,
     /// log2 of the bytes of a block.
     pub block_shift: u8,
     /// What is behind it.
@@ -317,25 +340,52 @@ fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
     Ok(SubsystemConfig { nqn: file.nqn, serial, hosts, namespaces })
 }
 
+/// Checks the size of a namespace.
+///
+/// # Errors
+///
+/// A sentence about it.
+pub fn length(bytes: u64, block_bytes: u32) -> Result<u64> {
+    let least = u64::from(block_bytes);
+    let bytes = in_range("size", bytes, least, MAX_NAMESPACE_BYTES)?;
+    ensure!(
+        bytes.is_multiple_of(least),
+        "size is {bytes}, which is no multiple of a block's {least} bytes"
+    );
+    Ok(bytes)
+}
+
+fn store(file: &NamespaceFile) -> Result<Store> {
+    let is_file = file.backend == StoreKind::File;
+    let is_left_out = file.path.is_none() && file.direct.is_none();
+    ensure!(is_file || is_left_out, "path and direct are for backend = \"file\"");
+    Ok(match (file.backend, &file.path) {
+        (StoreKind::Ram, _) => Store::Ram,
+        (StoreKind::Null, _) => Store::Null,
+        (StoreKind::File, None) => bail!("there is no path; give that of a file or block device"),
+        (StoreKind::File, Some(path)) => {
+            Store::File { path: path.clone(), is_direct: file.direct.unwrap_or(true) }
+        }
+    })
+}
+
 fn namespace(subsystem: &Uuid, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
     let block_shift = match file.block_bytes {
         512 => 9,
         4096 => 12,
         other => bail!("block_bytes is {other}; give 512 or 4096"),
     };
-    let len_bytes = bytes_of(&file.size).context("size")?;
-    let least = u64::from(file.block_bytes);
-    let len_bytes = in_range("size", len_bytes, least, MAX_NAMESPACE_BYTES)?;
-    ensure!(
-        len_bytes.is_multiple_of(least),
-        "size is {len_bytes}, which is no multiple of a block's {least} bytes"
-    );
+    let len_bytes = file.size.as_deref().map(bytes_of).transpose().context("size")?;
+    let len_bytes = len_bytes.map(|bytes| length(bytes, file.block_bytes)).transpose()?;
+    let store = store(file)?;
+    let is_file = matches!(store, Store::File { .. });
+    ensure!(len_bytes.is_some() || is_file, "there is no size; give one, such as size = \"1GiB\"");
     let uuid = match &file.uuid {
         Some(text) => Uuid::parse_str(text).with_context(|| format!("uuid `{text}`"))?,
         None => Uuid::new_v5(subsystem, &nsid.to_le_bytes()),
     };
     ensure!(!uuid.is_nil(), "uuid is all zeros; leave it out, or give another");
-    let (store, read_only, uuid) = (file.backend, file.read_only, uuid.into_bytes());
+    let (read_only, uuid) = (file.read_only, uuid.into_bytes());
     Ok(NamespaceConfig { nsid, len_bytes, block_shift, store, uuid, read_only })
 }
 
@@ -387,6 +437,9 @@ mod tests {
             (&sub("hosts = [\"nqn.2014-08.a:h\"]\nallow_any_host = true"), "leave one"),
             (&ns("size = \"12 parsecs\""), "no size"),
             (&ns("size = \"1000\""), "no multiple"),
+            (&ns(""), "there is no size"),
+            (&ns("backend = \"file\""), "there is no path"),
+            (&ns("size = \"1MiB\"\npath = \"x\""), "path and direct are for"),
             (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
             (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
             (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),

@@ -14,7 +14,7 @@
 //!
 //! No authentication, no reservations, no asymmetric namespace access, no fused commands, no
 //! metadata, no SGL lists: hosts are not told of any, and those who ask are refused. One port, one
-//! core. Back ends are RAM and nothing.
+//! core. Back ends are RAM, files by io_uring, and nothing.
 //!
 //! # Limits
 //!

@@ -1,16 +1,22 @@
 //! A target from its file to its end.
 
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ferrocx::verbs::GidConfig;
 use ferrocx::{DeviceConfig, Port, PortConfig};
 use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 
+use rustix::fs::{FlockOperation, OFlags, flock};
+
 use crate::cli::Args;
-use crate::config::{Config, File, NamespaceConfig, Store};
+use crate::config::{Config, File, NamespaceConfig, Store, length};
 use crate::controller::{Namespace, Settings, Subsystem, Target};
 use crate::proto::identify;
 use crate::stats::Snapshot;
@@ -105,17 +111,50 @@ pub fn serve(port: &Port, config: &Config) -> Result<Server> {
 }
 
 fn offer(server: &mut Server, nqn: &str, config: &NamespaceConfig) -> Result<()> {
-    let backend = match config.store {
-        Store::Ram => server.add_ram(usize::try_from(config.len_bytes)?)?,
-        Store::Null => server.add_null()?,
+    let (backend, len_bytes) = match &config.store {
+        Store::Ram => {
+            let len_bytes = config.len_bytes.unwrap_or(0);
+            (server.add_ram(usize::try_from(len_bytes)?)?, len_bytes)
+        }
+        Store::Null => (server.add_null()?, config.len_bytes.unwrap_or(0)),
+        Store::File { path, is_direct } => {
+            let place = || format!("file {}", path.display());
+            let (file, len) = open_file(path, *is_direct, config).with_context(place)?;
+            (server.add_file(file)?, len)
+        }
     };
     let shape = identify::Namespace {
-        blocks: config.len_bytes >> config.block_shift,
+        blocks: len_bytes >> config.block_shift,
         block_shift: config.block_shift,
         uuid: config.uuid,
         is_read_only: config.read_only,
         deallocates: false,
     };
-    let namespace = Namespace { nsid: config.nsid, shape, has_cache: false, backend };
+    let has_cache = matches!(config.store, Store::File { .. });
+    let namespace = Namespace { nsid: config.nsid, shape, has_cache, backend };
     Ok(server.target.put_namespace(nqn, namespace)?)
+}
+
+/// Opens a file or a block device, for this process only; it and its length.
+fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) -> Result<(fs::File, u64)> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(!config.read_only);
+    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
+    if is_direct {
+        options.custom_flags(OFlags::DIRECT.bits() as i32);
+    }
+    let mut file = options.open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
+    let mut len = file.seek(SeekFrom::End(0))?;
+    if let Some(wanted) = config.len_bytes {
+        if len < wanted && file.metadata()?.is_file() && !config.read_only {
+            file.set_len(wanted)?;
+            len = wanted;
+        }
+        ensure!(len >= wanted, "it has {len} bytes, and size is {wanted}; make size smaller");
+        len = wanted;
+    }
+    // What is behind the last whole block is nobody's.
+    let len = len >> config.block_shift << config.block_shift;
+    Ok((file, length(len, 1 << config.block_shift)?))
 }

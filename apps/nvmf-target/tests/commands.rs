@@ -96,7 +96,7 @@ fn what_is_written_is_read() {
             assert_eq!(status(&mut queue, sqe), Status::SUCCESS);
         }
         let all = Sqe { nsid: u32::MAX.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
-        assert_eq!(status(&mut queue, all), Status::SUCCESS);
+        assert_eq!(status(&mut queue, all), Status::INVALID_NAMESPACE.dnr());
     });
 }
 

@@ -381,6 +381,23 @@ fn no_more_queues_than_there_is_room_for() {
 }
 
 #[test]
+fn an_address_that_only_asks_is_stopped_and_then_forgotten() {
+    with_target(|here| {
+        let mut silent: Vec<_> = (0..16).map(|_| raw(here, 0, 32)).collect();
+        let config = QueueConfig { qid: 0, cntlid: 0, entries: 32, lent_pages: 0 };
+        assert!(HostQueue::new(&here.base, &config).is_err(), "a seventeenth");
+        // A Connect, and there is room for another.
+        let fine = data(ANY_CONTROLLER, NQN, &hostnqn());
+        let connected = connect(&mut silent[0], connect_command(0, 32, 0, IN_CAPSULE), &fine);
+        assert_eq!(connected.0, Status::SUCCESS);
+        silent.push(raw(here, 0, 32));
+        // Those who say nothing are gone before long.
+        silent[1].wait_for_end(LIMIT).unwrap();
+        here.until_queues(1);
+    });
+}
+
+#[test]
 fn no_more_controllers_than_there_is_room_for_and_the_next_may_try_again() {
     let settings = Settings { controllers: 1, ..Settings::default() };
     with(settings, ServerConfig::default(), |here| {

@@ -2,6 +2,7 @@
 
 use ferrocx::verbs::{Buf, Memory, Mr, Pd, VerbsError};
 use ferrocx::{AccessError, RegionConfig};
+use ferrocx_uring::FileId;
 
 /// Bytes that are copied or compared at a time.
 const STEP: usize = 512;
@@ -13,6 +14,8 @@ pub enum Backend {
     Null(Mr),
     /// Memory, which the port reads and writes itself.
     Ram(Mr),
+    /// A file or a block device, by io_uring.
+    File(FileId),
 }
 
 impl Backend {
@@ -38,13 +41,17 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// Outside the memory, which no checked command is.
+    /// Outside the memory, which no checked command is; a file, which has none.
     #[inline]
     pub fn direct(&self, offset: u64, len: u64) -> Result<Buf, VerbsError> {
         let len = len as usize;
         match self {
             Self::Null(mr) => mr.buf(0..len),
             Self::Ram(mr) => mr.buf(offset as usize..offset as usize + len),
+            Self::File(_) => {
+                let (what, way_out) = ("memory behind a file", "use a buffer");
+                Err(VerbsError::Unsupported { what, way_out })
+            }
         }
     }
 }

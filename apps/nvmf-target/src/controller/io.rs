@@ -84,13 +84,8 @@ impl Target {
         let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
         let namespace = subsystem.and_then(|subsystem| subsystem.namespace(sqe.nsid.get()));
         let Some(namespace) = namespace else {
-            let is_all = sqe.opcode == io::FLUSH && sqe.nsid.get() == u32::MAX;
-            // A Flush of all namespaces is for the first: each has its own and knows no other's.
-            return match subsystem.and_then(|s| s.namespaces().find(|ns| ns.has_cache)) {
-                Some(namespace) if is_all => Ok(flush(namespace)),
-                None if is_all => Ok(IoCommand { kind: Kind::Nothing, ..NOTHING }),
-                _ => Err(Status::INVALID_NAMESPACE.dnr()),
-            };
+            // Nor is there a Flush for all of them.
+            return Err(Status::INVALID_NAMESPACE.dnr());
         };
         match sqe.opcode {
             io::READ => self.transfer(namespace, sqe, Kind::Read, received),

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrocx::verbs::cm::CmError;
-use ferrocx::verbs::{Access, Buf, Memory, Mr, PostError, VerbsError, WrongCompletion};
-pub use queue::{Base, HostQueue, MAX_IN_CAPSULE_BYTES, QueueConfig, keyed, prefix};
+use ferrocx::verbs::{Access, Memory, Mr, PostError, VerbsError, WrongCompletion};
+pub use queue::{Base, HostQueue, MAX_IN_CAPSULE_BYTES, QueueConfig, keyed};
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
@@ -361,10 +361,4 @@ pub fn refused(what: &'static str, cqe: &Cqe) -> Result<(), HostError> {
 pub fn one(queue: &mut HostQueue, sqe: Sqe) -> Result<Cqe, HostError> {
     queue.submit(sqe)?;
     queue.wait(PATIENCE)
-}
-
-/// A piece of a key, as bytes.
-#[must_use]
-pub fn bytes(buf: &Buf) -> Vec<u8> {
-    buf.to_vec()
 }

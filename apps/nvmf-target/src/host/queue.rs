@@ -10,7 +10,7 @@ use ferrocx::verbs::{
     Access, Buf, Cq, FastReg, InitAttr, KeySlot, ListLayout, Memory, Mr, Pd, Qp, QpConfig,
     RdmaContext, SendFlags, SendOp, SendWr, WcOpcode,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::HostError;
 use crate::backend;
@@ -296,11 +296,6 @@ impl HostQueue {
         let end = self.connection.wait_for_end(limit).ok_or(HostError::Silent(limit))?;
         Ok(end.to_string())
     }
-}
-
-/// Reads a structure out of bytes that may be longer.
-pub fn prefix<T: FromBytes>(bytes: &[u8]) -> Option<T> {
-    T::read_from_prefix(bytes).ok().map(|(value, _)| value)
 }
 
 /// The memory of a piece, as a descriptor names it.

@@ -37,6 +37,8 @@ impl Status {
     pub const SGL_OFFSET: Self = Self(0x16);
     /// The keep-alive time is not one.
     pub const KEEP_ALIVE: Self = Self(0x1a);
+    /// The target could not do it now; the host tries again.
+    pub const INTERRUPTED: Self = Self(0x21);
     /// The namespace cannot be written to.
     pub const WRITE_PROTECTED: Self = Self(0x20);
     /// Blocks beyond the end of the namespace.
@@ -110,6 +112,7 @@ impl Status {
             Self::SGL_TYPE => "invalid SGL descriptor type",
             Self::SGL_OFFSET => "invalid SGL offset",
             Self::KEEP_ALIVE => "invalid keep-alive timeout",
+            Self::INTERRUPTED => "interrupted",
             Self::WRITE_PROTECTED => "namespace is write-protected",
             Self::LBA_RANGE => "block out of range",
             Self::CAPACITY => "capacity exceeded",

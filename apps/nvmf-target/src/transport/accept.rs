@@ -1,5 +1,6 @@
 //! Hosts come: their requests are checked, and their queues made.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrocx::verbs::cm::{ConnParams, ConnRequest};
@@ -7,14 +8,16 @@ use ferrocx::verbs::{InitAttr, Qp, QpConfig};
 use zerocopy::IntoBytes;
 
 use super::session::{self, Parts, Session, wr};
-use super::{Coming, Server, ServerError};
+use super::{CONNECT_PATIENCE, Coming, Server, ServerError};
 use crate::backend;
-use crate::controller::Queue;
+use crate::controller::{Queue, Role};
 use crate::proto::cm::{Accept, Reject, Request};
 use crate::proto::sqe::{CQE_BYTES, SQE_BYTES};
 
 /// READs under way at most: what devices of the family have.
 const MAX_READS: u8 = 16;
+/// Queues without Connect that one address may have: hosts make one after the other.
+const MAX_UNCONNECTED: usize = 16;
 /// Bytes of a page of the admin queue, and of an I/O queue, where ranges and Connect's data go.
 const ADMIN_PAGE_BYTES: usize = 16 << 10;
 const IO_PAGE_BYTES: usize = 4096;
@@ -24,7 +27,7 @@ impl Server {
     pub(super) fn accept(&mut self, now: Duration) -> Result<(), ServerError> {
         for at in 0..self.listeners.len() {
             while let Some(request) = self.listeners[at].poll() {
-                self.request(request)?;
+                self.request(request, now)?;
             }
         }
         let mut coming = std::mem::take(&mut self.coming);
@@ -35,7 +38,15 @@ impl Server {
 
     /// Goes on with a queue that is being accepted; whether it still is.
     fn is_still_coming(&mut self, it: &mut Coming, now: Duration) -> bool {
-        let Some(done) = it.connecting.poll() else { return true };
+        let Some(done) = it.connecting.poll() else {
+            if now.saturating_sub(it.since) <= CONNECT_PATIENCE {
+                return true;
+            }
+            // Its host has asked, and says no more.
+            self.sessions.remove(it.place);
+            self.stats.queues -= 1;
+            return false;
+        };
         let connected = match done {
             Ok(connected) => connected,
             Err(refused) => {
@@ -61,12 +72,13 @@ impl Server {
     }
 
     /// Accepts a request or refuses it.
-    fn request(&mut self, request: ConnRequest) -> Result<(), ServerError> {
+    fn request(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
+        let peer = request.peer().ip();
         let entries = self.target.settings().entries;
         let reads = request.responder_resources();
         let parsed = Request::parse(&request.private_data(), entries, reads);
         let made = parsed.and_then(|parsed| {
-            if self.stats.queues >= self.config.queues {
+            if self.stats.queues >= self.config.queues || self.is_flooded_by(peer) {
                 return Err(Reject::Resources);
             }
             self.make(&parsed).map(|made| (parsed, made)).map_err(|error| {
@@ -92,7 +104,15 @@ impl Server {
         match request.accept(qp, &params) {
             Ok(connecting) => {
                 self.stats.queues += 1;
-                self.coming.push(Coming { place, connecting, request: parsed, pages, page_bytes });
+                self.coming.push(Coming {
+                    place,
+                    connecting,
+                    request: parsed,
+                    pages,
+                    page_bytes,
+                    since: now,
+                    peer,
+                });
             }
             Err(refused) => {
                 tracing::debug!(cause = %refused.cause, "no connection");
@@ -100,6 +120,15 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Whether an address has as many queues without Connect as it may.
+    fn is_flooded_by(&mut self, peer: IpAddr) -> bool {
+        let is_his = |session: &Session| {
+            session.queue.role == Role::Unconnected && session.connection.peer().ip() == peer
+        };
+        let made = self.sessions.iter_mut().filter(|(_, session)| is_his(session)).count();
+        made + self.coming.iter().filter(|it| it.peer == peer).count() >= MAX_UNCONNECTED
     }
 
     /// Makes a queue pair with its receives.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrocx::verbs::Qp;
 
-use super::session::{Session, State};
+use super::session::Session;
 use super::{Buffers, END_PATIENCE};
 
 impl Session {
@@ -37,12 +37,11 @@ impl Session {
             return false;
         };
         // Every READ ends before its buffer is anybody else's.
-        let is_done = !qp.has_outstanding() || now.saturating_sub(since) > END_PATIENCE;
+        let is_late = now.saturating_sub(since) > END_PATIENCE;
+        let is_done = self.in_files == 0 && (!qp.has_outstanding() || is_late);
         if is_done {
             for slot in 0..self.slots.len() as u16 {
-                if matches!(self.slots[usize::from(slot)].state, State::Reading(Some(_))) {
-                    buffers.give_back(self, slot);
-                }
+                buffers.give_back(self, slot);
             }
         }
         is_done

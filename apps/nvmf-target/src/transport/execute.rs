@@ -1,6 +1,7 @@
 //! Commands carried out: [`Work`].
 
 use ferrocx::verbs::{Buf, Qp, Wc};
+use ferrocx_uring::Ring;
 
 use super::session::{Session, State, wr};
 use super::{Backend, Buffers, FULL, NO_DATA, is_io, is_receive};
@@ -11,13 +12,15 @@ use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
 
 /// Why a queue ends.
-type Why = &'static str;
+pub(super) type Why = &'static str;
 
 /// Everything that a command needs beside its queue.
 pub(super) struct Work<'a> {
     pub(super) target: &'a mut Target,
     pub(super) backends: &'a [Backend],
     pub(super) buffers: &'a mut Buffers,
+    /// Files, if a namespace is one.
+    pub(super) ring: &'a mut Option<Ring>,
     /// What a command brings.
     pub(super) page: &'a mut Vec<u8>,
     pub(super) waits: &'a mut u64,
@@ -49,11 +52,17 @@ impl Work<'_> {
             }
             return self.begin(qp, session, slot);
         }
-        if wr_id & wr::KIND == wr::READ {
-            session.reads -= 1;
-            return self.has_data(qp, session, wr_id as u16);
+        match wr_id & wr::KIND {
+            wr::READ => {
+                session.reads -= 1;
+                self.has_data(qp, session, wr_id as u16)
+            }
+            wr::POOL => {
+                self.buffers.free(wr_id as u16);
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// A request has failed: the queue ends.
@@ -64,9 +73,13 @@ impl Work<'_> {
         wr_id: u64,
         failure: ferrocx::verbs::Failure,
     ) -> Result<(), Why> {
-        if wr_id & wr::KIND == wr::READ {
-            session.reads -= 1;
-            self.buffers.give_back(session, wr_id as u16);
+        match wr_id & wr::KIND {
+            wr::READ => {
+                session.reads -= 1;
+                self.buffers.give_back(session, wr_id as u16);
+            }
+            wr::POOL => self.buffers.free(wr_id as u16),
+            _ => {}
         }
         if session.ending.is_some() || failure.is_flush() {
             return if session.ending.is_some() { Ok(()) } else { Err("its queue pair failed") };
@@ -120,6 +133,9 @@ impl Work<'_> {
         let Some(store) = self.backends.get(command.backend) else {
             return self.refuse(qp, session, slot, Status::INTERNAL);
         };
+        if let Backend::File(file) = store {
+            return self.begin_file(qp, session, slot, (command, *file));
+        }
         let (offset, len) = (command.offset, command.len);
         match (command.kind, &command.data) {
             (Kind::Read, Data::Host(to)) => {
@@ -128,7 +144,7 @@ impl Work<'_> {
                 };
                 session.queue.traffic.reads += 1;
                 session.queue.traffic.bytes_read += len;
-                session.write(qp, to, from).map_err(|_| FULL)?;
+                session.write(qp, to, from, wr::ANSWER).map_err(|_| FULL)?;
                 self.done(qp, session, slot)
             }
             (Kind::Write, Data::Host(from)) if session.can_read() => {
@@ -229,6 +245,9 @@ impl Work<'_> {
                 return self.refuse(qp, session, slot, status);
             }
         };
+        if let Some(Backend::File(file)) = self.backends.get(command.backend) {
+            return self.has_file_data(qp, session, slot, (&command, *file));
+        }
         let checked = match (command.kind, buffer) {
             (Kind::Write, _) => {
                 session.queue.traffic.writes += 1;
@@ -281,7 +300,7 @@ impl Work<'_> {
                     return self.refuse(qp, session, slot, NO_DATA);
                 };
                 page.copy_in(0, &self.page[..len as usize]).map_err(|_| "a page is too long")?;
-                session.write(qp, &to, page).map_err(|_| FULL)?;
+                session.write(qp, &to, page, wr::ANSWER).map_err(|_| FULL)?;
                 session.answer(qp, slot, &cqe).map_err(|_| FULL)
             }
             Action::Fetch { .. } if !session.can_read() => self.wait(session, slot),
@@ -311,7 +330,7 @@ impl Work<'_> {
 
     /// Lets a command wait.
     #[cold]
-    fn wait(&mut self, session: &mut Session, slot: u16) -> Result<(), Why> {
+    pub(super) fn wait(&mut self, session: &mut Session, slot: u16) -> Result<(), Why> {
         *self.waits += 1;
         session.wait(slot);
         Ok(())
@@ -319,7 +338,12 @@ impl Work<'_> {
 
     /// A command did what it should.
     #[inline]
-    fn done(&mut self, qp: &mut Qp, session: &mut Session, slot: u16) -> Result<(), Why> {
+    pub(super) fn done(
+        &mut self,
+        qp: &mut Qp,
+        session: &mut Session,
+        slot: u16,
+    ) -> Result<(), Why> {
         let cid = session.slots[usize::from(slot)].sqe.cid.get();
         let cqe = session.queue.answer(cid, Status::SUCCESS, 0);
         session.answer(qp, slot, &cqe).map_err(|_| FULL)
@@ -327,7 +351,7 @@ impl Work<'_> {
 
     /// A command did not do what it should.
     #[cold]
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         qp: &mut Qp,
         session: &mut Session,
@@ -368,7 +392,7 @@ fn in_capsule(
 
 impl Buffers {
     /// A buffer, cut to `len` bytes, and its number.
-    fn take(&mut self, len: usize) -> Option<(u16, Buf)> {
+    pub(super) fn take(&mut self, len: usize) -> Option<(u16, Buf)> {
         let index = self.free.pop()?;
         match self.piece(index, len) {
             Some(piece) => Some((index, piece)),
@@ -379,19 +403,28 @@ impl Buffers {
         }
     }
 
-    fn piece(&self, index: u16, len: usize) -> Option<Buf> {
+    pub(super) fn piece(&self, index: u16, len: usize) -> Option<Buf> {
         let start = usize::from(index) * self.each;
         self.mr.buf(start..start + len.min(self.each)).ok()
     }
 
-    /// Takes the buffer of a command back, if it has one.
+    /// Takes a buffer back.
+    pub(super) fn free(&mut self, index: u16) {
+        self.free.push(index);
+    }
+
+    /// Takes the buffers of a command back, if it has any.
     pub(super) fn give_back(&mut self, session: &mut Session, slot: u16) {
         let Some(it) = session.slots.get_mut(usize::from(slot)) else { return };
-        if let State::Reading(Some(index)) = it.state {
-            self.free.push(index);
+        match it.state {
+            State::Reading(Some(index)) => self.free.push(index),
+            State::Storing(index, other) => {
+                self.free.push(index);
+                self.free.extend(other);
+            }
+            State::Reading(None) | State::Calling => {}
+            State::Free | State::Waiting | State::Held => return,
         }
-        if let State::Reading(_) = it.state {
-            it.state = State::Reading(None);
-        }
+        it.state = State::Reading(None);
     }
 }

@@ -18,8 +18,10 @@
 mod accept;
 mod ending;
 mod execute;
+mod file;
 mod session;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ use ferrocx::verbs::cm::{CmConfig, CmError, CmListener, Connecting, ConnectionMa
 use ferrocx::verbs::{
     Cq, Ended, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WcOpcode, WrongCompletion,
 };
+use ferrocx_uring::{Done, Ring};
 use session::{Session, State};
 use thiserror::Error;
 
@@ -38,6 +41,8 @@ use crate::proto::status::Status;
 const BUDGET: usize = 64;
 /// Rounds between looks at the clock.
 const CLOCK_EVERY: u32 = 64;
+/// Requests for files under way.
+const RING_REQUESTS: u32 = 1024;
 /// Time between turns of the connection manager, and between looks at timers.
 const TURN: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(20);
@@ -75,6 +80,9 @@ pub enum ServerError {
     /// The connection manager refused.
     #[error(transparent)]
     Cm(#[from] CmError),
+    /// The system has no io_uring, or forbids it.
+    #[error("io_uring: {0}; a file needs it: see kernel.io_uring_disabled")]
+    Ring(#[from] std::io::Error),
     /// The device gave an answer that cannot be.
     #[error(transparent)]
     Device(#[from] WrongCompletion),
@@ -115,6 +123,8 @@ pub struct Server {
     sessions: QpTable<Session>,
     cq: Cq,
     buffers: Buffers,
+    /// Files, if a namespace is one.
+    ring: Option<Ring>,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
     /// Queues with requests that the port was not told of.
@@ -143,6 +153,8 @@ struct Coming {
     request: crate::proto::cm::Request,
     pages: Mr,
     page_bytes: usize,
+    since: Duration,
+    peer: IpAddr,
 }
 
 impl Server {
@@ -175,6 +187,7 @@ impl Server {
                 each,
                 free: (0..config.buffers.max(1)).collect(),
             },
+            ring: None,
             coming: Vec::new(),
             dirty: Vec::with_capacity(config.queues as usize),
             stalled: Vec::with_capacity(config.queues as usize),
@@ -224,6 +237,27 @@ impl Server {
         Ok(self.backends.len() - 1)
     }
 
+    /// Adds a back end that is a file or a block device, open for what hosts may do; its place.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Ring`].
+    pub fn add_file(&mut self, file: std::fs::File) -> Result<usize, ServerError> {
+        let ring = match self.ring.take() {
+            Some(ring) => self.ring.insert(ring),
+            None => self.ring.insert(Ring::new(RING_REQUESTS)?),
+        };
+        let id = ring.add(file);
+        self.backends.push(Backend::File(id));
+        Ok(self.backends.len() - 1)
+    }
+
+    /// Buffers that no command holds.
+    #[must_use]
+    pub fn free_buffers(&self) -> usize {
+        self.buffers.free.len()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
@@ -255,6 +289,7 @@ impl Server {
                 target: &mut self.target,
                 backends: &self.backends,
                 buffers: &mut self.buffers,
+                ring: &mut self.ring,
                 page: &mut self.page,
                 waits: &mut self.stats.waits,
             };
@@ -266,6 +301,9 @@ impl Server {
                 session.is_dirty = true;
                 self.dirty.push(index);
             }
+        }
+        if self.ring.is_some() {
+            done += self.poll_files()?;
         }
         if !self.stalled.is_empty() {
             self.resume();
@@ -281,6 +319,37 @@ impl Server {
         Ok(done)
     }
 
+    /// Takes what has ended on files, and tells the kernel of what was begun.
+    fn poll_files(&mut self) -> Result<usize, ServerError> {
+        let mut count = 0;
+        while count < BUDGET
+            && let Some(Done { token, result, .. }) = self.ring.as_mut().and_then(Ring::poll)
+        {
+            count += 1;
+            let (index, slot) = ((token >> 16) as u32, token as u16);
+            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
+            let mut work = execute::Work {
+                target: &mut self.target,
+                backends: &self.backends,
+                buffers: &mut self.buffers,
+                ring: &mut self.ring,
+                page: &mut self.page,
+                waits: &mut self.stats.waits,
+            };
+            if let Err(why) = work.file_done(qp, session, slot, &result) {
+                session.fail(why);
+            }
+            if !session.is_dirty {
+                session.is_dirty = true;
+                self.dirty.push(index);
+            }
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.submit()?;
+        }
+        Ok(count)
+    }
+
     /// Goes on with commands that wait, a queue after the other.
     #[cold]
     fn resume(&mut self) {
@@ -291,6 +360,7 @@ impl Server {
                 target: &mut self.target,
                 backends: &self.backends,
                 buffers: &mut self.buffers,
+                ring: &mut self.ring,
                 page: &mut self.page,
                 waits: &mut self.stats.waits,
             };

@@ -27,6 +27,8 @@ pub(super) mod wr {
     pub(in crate::transport) const READ: u64 = 1 << 16;
     /// An answer, or data before it.
     pub(in crate::transport) const ANSWER: u64 = 2 << 16;
+    /// Data before an answer, out of a buffer of the pool, whose number the low bits are.
+    pub(in crate::transport) const POOL: u64 = 3 << 16;
     /// All kinds.
     pub(in crate::transport) const KIND: u64 = 0xff << 16;
 }
@@ -40,6 +42,10 @@ pub(super) enum State {
     Waiting,
     /// Its data are being read; into the buffer of the pool, if one is named.
     Reading(Option<u16>),
+    /// A file is read or written, out of or into a buffer of the pool; a Compare holds another.
+    Storing(u16, Option<u16>),
+    /// A file system does what needs no buffer.
+    Calling,
     /// It is held until there is something to tell.
     Held,
 }
@@ -53,6 +59,8 @@ pub(super) struct Slot {
     pub(super) received: usize,
     pub(super) sqe: Sqe,
     pub(super) state: State,
+    /// Ranges that are still to go, the next last.
+    pub(super) ranges: Vec<(u64, u64)>,
 }
 
 /// A queue of a host on its queue pair.
@@ -69,6 +77,8 @@ pub(super) struct Session {
     /// READs under way, and how many the host serves.
     pub(super) reads: u16,
     pub(super) max_reads: u16,
+    /// Requests of the ring under way.
+    pub(super) in_files: u32,
     /// Send requests that must stay free for commands under way.
     pub(super) reserve: u32,
     /// Answers since one asked for a completion.
@@ -103,7 +113,13 @@ impl Session {
         let Parts { queue, connection, pages, page_bytes, max_reads, since, remote_invalidate } =
             parts;
         let entries = queue.entries();
-        let slot = |_| Slot { recv: None, received: 0, sqe: Sqe::default(), state: State::Free };
+        let slot = |_| Slot {
+            ranges: Vec::new(),
+            recv: None,
+            received: 0,
+            sqe: Sqe::default(),
+            state: State::Free,
+        };
         Self {
             slots: (0..entries).map(slot).collect(),
             waiting: VecDeque::with_capacity(entries.into()),
@@ -111,6 +127,7 @@ impl Session {
             page_bytes,
             reads: 0,
             max_reads: u16::from(max_reads).max(1),
+            in_files: 0,
             reserve: reserve(entries),
             unsignaled: 0,
             is_dirty: false,
@@ -178,9 +195,20 @@ impl Session {
 
     /// Writes the data of a command to the host; the answer follows.
     #[inline]
-    pub(super) fn write(&mut self, qp: &mut Qp, to: &Keyed, from: Buf) -> Result<(), PostError> {
-        let wr = SendWr::unsignaled(wr::ANSWER, SendOp::Write(remote(to)));
+    pub(super) fn write(
+        &mut self,
+        qp: &mut Qp,
+        to: &Keyed,
+        from: Buf,
+        wr_id: u64,
+    ) -> Result<(), PostError> {
+        let wr = SendWr::unsignaled(wr_id, SendOp::Write(remote(to)));
         qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|refused| refused.cause)
+    }
+
+    /// The next answer asks for a completion.
+    pub(super) fn signal_next(&mut self) {
+        self.unsignaled = SIGNAL_PERIOD;
     }
 
     /// Answers a command. Its receive is posted first, so that the host's next command finds one.
