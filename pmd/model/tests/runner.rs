@@ -80,14 +80,21 @@ fn who_waits_does_the_work_of_a_thread_that_sleeps() {
     let rounds = runner.with(|nics| nics[0].state().counters.commands);
     std::thread::sleep(Duration::from_millis(20));
     let (first, second) = (runner.helper(), runner.helper());
-    let by_second = std::thread::spawn(move || while !second.help() {});
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&done);
+    let by_second = std::thread::spawn(move || {
+        while !seen.load(Ordering::Acquire) {
+            second.help();
+        }
+    });
     nop_while(&transport, || {
         first.help();
     });
-    assert_eq!(runner.with(|nics| nics[0].state().counters.commands), rounds + 1);
-    // The other one goes on as soon as the first one stops: this command is for it.
-    transport.bar().write_be32(DOORBELL, 1);
+    // The other one goes on as soon as the first one stops.
+    nop(&transport);
+    done.store(true, Ordering::Release);
     by_second.join().expect("it stepped the device");
+    assert_eq!(runner.with(|nics| nics[0].state().counters.commands), rounds + 2);
     assert_eq!(runner.stop().len(), 1, "the thread wakes to be stopped");
 }
 
