@@ -192,6 +192,7 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
     }
     let channel = CommandChannel::new(
         Arc::clone(&transport),
+        Arc::clone(&bar),
         &control.memory,
         log_size,
         log_stride,
