@@ -85,8 +85,12 @@ impl Guest {
         self.step();
     }
 
-    /// Sends a frame to the bystanders, or to everybody.
+    /// Sends a frame to the bystanders, or to everybody. It does not claim a bystander's address as
+    /// its own: a switch would believe that, as switches do.
     fn flood(&mut self, mut frame: Vec<u8>) {
+        if let Some(source) = frame.get_mut(6..12) {
+            source.copy_from_slice(&self.peer.mac);
+        }
         if let Some(destination) = frame.first_chunk_mut() {
             let [a, b] = addresses();
             *destination = self.pick(&[a, b, [0xff; 6], *destination]);
