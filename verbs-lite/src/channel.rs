@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ferrocx_core::CompletionEvents;
 
 use crate::context::RdmaContext;
-use crate::cq::{Cq, Notify};
+use crate::cq::{Cq, Notify, Room};
 use crate::error::VerbsError;
 
 /// log2 of the entries of the event queue: an armed completion queue takes one at a time.
@@ -34,7 +34,7 @@ impl RdmaContext {
         entries: u32,
         channel: &CompletionChannel,
     ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Some(&channel.events))
+        Cq::new(self, entries, Room::Reserved, Some(&channel.events))
     }
 
     /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
@@ -49,6 +49,10 @@ impl RdmaContext {
 }
 
 impl CompletionChannel {
+    pub(crate) fn events(&self) -> &CompletionEvents {
+        &self.events
+    }
+
     /// Waits until one of `cqs` has a completion to poll, for no longer than `timeout`. Whether one
     /// has. `cqs` should be all queues of this channel: an event of another one is only logged, and
     /// that queue is not woken for again.
