@@ -203,7 +203,8 @@ fn attributes(node: &Node) -> ibv_device_attr {
     out.max_sge = int(attr.max_send_sge.min(attr.max_recv_sge).min(MAX_SGE));
     out.max_sge_rd = out.max_sge;
     out.max_cq = int(attr.max_cq);
-    out.max_cqe = int(attr.max_cqe);
+    // One entry of a queue is never used, see `cq::create`.
+    out.max_cqe = int(attr.max_cqe - 1);
     out.max_mr = int(attr.max_mr);
     out.max_pd = int(attr.max_pd);
     out.max_qp_rd_atom = int(attr.max_qp_rd_atom);
@@ -392,11 +393,13 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
         return -(libc::EINVAL as isize);
     }
     let gids = node.gids();
-    let count = gids.len().min(max);
-    for (at, known) in gids.iter().take(count).enumerate() {
+    if gids.len() > max {
+        return -(libc::EINVAL as isize);
+    }
+    for (at, known) in gids.iter().enumerate() {
         promised!(out.byte_add(at * len).write(entry(known.gid, at as u32)));
     }
-    count as isize
+    gids.len() as isize
 }
 
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(

@@ -33,6 +33,7 @@ impl Domain {
 struct Registered {
     face: ibv_mr,
     mr: Mr,
+    access: u32,
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -75,7 +76,7 @@ fn register(
     (addr, length): (*mut c_void, usize),
     start: u64,
     flags: u32,
-) -> Result<*mut ibv_mr, Errno> {
+) -> Result<Registered, Errno> {
     let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
     let node = promised!(&Context::of(context).shared.node);
@@ -97,7 +98,7 @@ fn register(
     let mr = domain.pd.reg_phys_mr(&[piece], start, access)?;
     let lkey = mr.lkey().0;
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
-    Ok(give_out(Registered { face, mr }))
+    Ok(Registered { face, mr, access: flags })
 }
 
 /// Whether the system knows all of a range, as one that a driver would pin.
@@ -113,7 +114,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    object(register(pd, (addr, length), addr.addr() as u64, access as u32))
+    object(register(pd, (addr, length), addr.addr() as u64, access as u32).map(give_out))
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
@@ -123,7 +124,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    object(register(pd, (addr, length), iova, access as u32))
+    object(register(pd, (addr, length), iova, access as u32).map(give_out))
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
@@ -133,7 +134,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    object(register(pd, (addr, length), iova, access))
+    object(register(pd, (addr, length), iova, access).map(give_out))
 }
 
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
@@ -143,4 +144,54 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     }
     drop(promised!(take_back::<Registered, _>(mr)));
     0
+}
+
+/// Registers anew what a region covers, grants, or belongs to, as `flags` say. The keys change; the
+/// old ones end only when the new ones are there.
+unsafe fn register_anew(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    memory: (*mut c_void, usize),
+    access: u32,
+) -> Result<(), Errno> {
+    /// `IBV_REREG_MR_CHANGE_*`.
+    const TRANSLATION: c_int = 1;
+    const PD: c_int = 1 << 1;
+    const ACCESS: c_int = 1 << 2;
+    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+        return Err(Errno::INVALID);
+    }
+    let registered = promised!(&mut *mr.cast::<Registered>());
+    let face = &registered.face;
+    let memory = if flags & TRANSLATION != 0 { memory } else { (face.addr, face.length) };
+    let pd = if flags & PD != 0 { pd } else { face.pd };
+    let access = if flags & ACCESS != 0 { access } else { registered.access };
+    if pd.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let anew = register(pd, memory, memory.0.addr() as u64, access)?;
+    registered.mr.dereg()?;
+    *registered = anew;
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    /// `IBV_REREG_MR_ERR_INPUT`, `IBV_REREG_MR_ERR_CMD`: the old registration is as it was.
+    const INPUT: c_int = -1;
+    const COMMAND: c_int = -4;
+    match promised!(register_anew(mr, flags, pd, (addr, length), access as u32)) {
+        Ok(()) => 0,
+        Err(errno) => {
+            super::set_errno(errno);
+            if errno == Errno::INVALID { INPUT } else { COMMAND }
+        }
+    }
 }

@@ -52,7 +52,7 @@ macro_rules! nothing {
 }
 
 numbers! {
-    ibv_rereg_mr, ibv_resize_cq, ibv_query_ece, ibv_set_ece, ibv_dealloc_dmah,
+    ibv_resize_cq, ibv_query_ece, ibv_set_ece, ibv_dealloc_dmah,
     ibv_dm_export_dmabuf_fd, ibv_query_port_speed, _ibv_query_comp_cntr_caps,
     ibv_destroy_comp_cntr, ibv_export_buf_dmabuf_fd, ibv_inc_comp_cntr, ibv_inc_err_comp_cntr,
     ibv_qp_attach_comp_cntr, ibv_read_comp_cntr, ibv_read_err_comp_cntr, ibv_set_comp_cntr,
