@@ -37,6 +37,22 @@ impl RdmaContext {
         Cq::new(self, entries, Room::Reserved, Some(&channel.events))
     }
 
+    /// Makes a completion queue like [`RdmaContext::create_cq`] that reserves no room for its queue
+    /// pairs, so that it may be smaller than the sum of what they may have in flight. It is the
+    /// caller's business to poll before it is full: one that overruns is of no use any more, and
+    /// says so by [`Event::CqError`](ferrocx_core::Event::CqError).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RdmaContext::create_cq`].
+    pub fn create_cq_unreserved(
+        &self,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<Cq, VerbsError> {
+        Cq::new(self, entries, Room::Shared, channel.map(CompletionChannel::events))
+    }
+
     /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
     ///
     /// # Errors

@@ -9,7 +9,6 @@ use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::channel::CompletionChannel;
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::{Failure, VerbsError};
 use crate::types::{Qpn, Rkey};
@@ -96,22 +95,6 @@ impl RdmaContext {
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<Cq, VerbsError> {
         Cq::new(self, entries, Room::Reserved, None)
-    }
-
-    /// Makes a completion queue like [`RdmaContext::create_cq`] that reserves no room for its queue
-    /// pairs, so that it may be smaller than the sum of what they may have in flight. It is the
-    /// caller's business to poll before it is full: one that overruns is of no use any more, and
-    /// says so by [`Event::CqError`](ferrocx_core::Event::CqError).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`RdmaContext::create_cq`].
-    pub fn create_cq_unreserved(
-        &self,
-        entries: u32,
-        channel: Option<&CompletionChannel>,
-    ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Room::Shared, channel.map(CompletionChannel::events))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Structures and numbers that programs compile in, as `infiniband/verbs.h` of rdma-core 44 to 65
 //! lays them out on 64-bit machines. Source: reference 9.3; `system_tests` compares them with the
 //! header of the system.
+//!
+//! Long file: it is one header, and readers look for all of it in one place.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

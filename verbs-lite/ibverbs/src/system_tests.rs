@@ -93,8 +93,8 @@ fn layouts() -> String {
     layout!(out, ibv_srq_attr, true: max_wr, max_sge, srq_limit);
     layout!(out, ibv_srq_init_attr, true: srq_context, attr);
     layout!(out, ibv_srq_init_attr_ex, true: comp_mask, srq_type, pd, xrcd, cq, tm_cap);
-    layout!(out, ibv_qp, true: context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state,
-        qp_type, events_completed);
+    layout!(out, ibv_qp, true: context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num,
+        state, qp_type, events_completed);
     // It has grown since 44: newer callers find null behind what they know.
     layout!(out, ibv_qp_ex, false: comp_mask, wr_id, wr_flags, wr_atomic_cmp_swp,
         wr_atomic_fetch_add, wr_bind_mw, wr_local_inv, wr_rdma_read, wr_rdma_write,
@@ -119,8 +119,8 @@ fn layouts() -> String {
     layout!(out, ibv_send_wr, true: wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr,
         xrc_srqn = "qp_type.xrc.remote_srqn", rest = "bind_mw");
     layout!(out, ibv_recv_wr, true: wr_id, next, sg_list, num_sge);
-    layout!(out, ibv_wc, true: wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp,
-        wc_flags, pkey_index, slid, sl, dlid_path_bits);
+    layout!(out, ibv_wc, true: wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num,
+        src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits);
     layout!(out, ibv_device_attr, true: fw_ver, node_guid, sys_image_guid, max_mr_size,
         page_size_cap, vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, device_cap_flags,
         max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_ee_rd_atom,

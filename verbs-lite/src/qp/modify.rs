@@ -233,9 +233,10 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// To reset at once, for another life: what is posted is dropped, and never reported. Completions
-    /// that stand in the completion queues are of no use any more: whoever gives this queue pair
-    /// one of them may end a request of its next life, so take them out first, and after.
+    /// To reset at once, for another life: what is posted is dropped, and never reported.
+    /// Completions that stand in the completion queues are of no use any more: whoever gives this
+    /// queue pair one of them may end a request of its next life, so take them out before, and
+    /// after.
     ///
     /// # Errors
     ///

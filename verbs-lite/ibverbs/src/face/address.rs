@@ -2,11 +2,10 @@
 
 use std::ffi::c_int;
 
-use ferrocx_verbs_lite::{AddressHandle, Path, Qpn};
+use ferrocx_verbs_lite::{AddressHandle, Gid, Path, Qpn};
 
 use super::context::Context;
 use super::memory::Domain;
-use super::modify::gid_of;
 use super::{Errno, give_out, object, set_errno, take_back};
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc};
 use crate::node::Node;
@@ -151,4 +150,12 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         }
         Err(errno) => errno.0,
     }
+}
+
+/// The destination of an address, in the form of a GID.
+fn gid_of(words: [u64; 2]) -> Gid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_ne_bytes());
+    Gid(bytes)
 }

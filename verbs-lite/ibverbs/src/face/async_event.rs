@@ -6,26 +6,11 @@ use std::os::fd::AsFd;
 use ferrocx_core::Event;
 use ferrocx_prm::eqe::EventType;
 
-use super::context::{Context, Queued, Shared};
+use super::context::{Context, Kind, Queued, Shared, Told};
 use super::{Errno, set_errno};
 use crate::abi::{event, ibv_async_event, ibv_context};
 use crate::files;
 use crate::node::{Listener, lock};
-
-/// Whom an event may be about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    Cq,
-    Qp,
-    Srq,
-}
-
-/// An object as the program knows it, and its events that the program has and did not acknowledge.
-#[derive(Debug)]
-pub(super) struct Told {
-    face: u64,
-    unacknowledged: u32,
-}
 
 impl Shared {
     /// Lets events be about an object.

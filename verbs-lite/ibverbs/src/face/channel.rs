@@ -1,24 +1,22 @@
 //! Completion channels: a file that is readable as long as an event waits.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_verbs_lite::CompletionChannel;
 
 use super::context::{Context, Shared};
-use super::cq::Queue;
-use super::{Errno, give_out, object, set_errno, take_back};
+use super::{Errno, give_out, object, take_back};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::files;
 use crate::node::lock;
 
 #[repr(C)]
 pub(super) struct Channel {
-    face: ibv_comp_channel,
-    shared: Arc<Shared>,
+    pub(super) face: ibv_comp_channel,
+    pub(super) shared: Arc<Shared>,
     vector: u16,
     pub(super) inner: Mutex<Inner>,
 }
@@ -42,7 +40,7 @@ impl Inner {
     }
 
     /// The next queue that fired. With the last, the file becomes unreadable until the next event.
-    fn next(&mut self) -> Option<usize> {
+    pub(super) fn next(&mut self) -> Option<usize> {
         self.collect();
         loop {
             let number = self.fired.pop_front();
@@ -121,36 +119,4 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     drop(inner);
     shared.node.give_vector(vector);
     0
-}
-
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    let channel = promised!(Channel::of(channel));
-    loop {
-        let mut inner = lock(&channel.inner);
-        if let Some(place) = inner.next() {
-            let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(place);
-            let queue = promised!(Queue::of(face));
-            queue.given.fetch_add(1, Ordering::AcqRel);
-            drop(inner);
-            lock(&queue.inner).cq.ack_event();
-            promised!(cq.write(face));
-            promised!(cq_context.write(queue.face.base.cq_context));
-            return 0;
-        }
-        drop(inner);
-        // The descriptor stays open as long as the channel does.
-        let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
-        if !files::is_blocking(fd) {
-            set_errno(Errno(libc::EAGAIN));
-            return -1;
-        }
-        if !channel.shared.node.wait(fd) {
-            set_errno(Errno(libc::EINTR));
-            return -1;
-        }
-    }
 }

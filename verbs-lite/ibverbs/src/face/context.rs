@@ -5,7 +5,6 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::async_event::{Kind, Told};
 use super::pair::Member;
 use crate::abi::{ibv_async_event, ibv_context, verbs_context};
 use crate::node::{Node, lock};
@@ -27,6 +26,21 @@ pub(super) struct Events {
     /// Those that the program has not taken yet.
     pub(super) waiting: std::collections::VecDeque<Queued>,
     pub(super) objects: HashMap<(Kind, u32), Told>,
+}
+
+/// Whom an event may be about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Cq,
+    Qp,
+    Srq,
+}
+
+/// An object as the program knows it, and its events that the program has and did not acknowledge.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) face: u64,
+    pub(super) unacknowledged: u32,
 }
 
 /// An event that waits, and the object that it is about; `None` for the port.

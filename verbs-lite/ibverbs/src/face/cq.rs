@@ -11,11 +11,11 @@ use std::time::Duration;
 use ferrocx_verbs_lite as verbs;
 use ferrocx_verbs_lite::Notify;
 
-use super::async_event::Kind;
 use super::channel::Channel;
-use super::context::{Context, Shared};
-use super::{Errno, cq_ex, give_out, object, take_back};
-use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+use super::context::{Context, Kind, Shared};
+use super::{Errno, give_out, set_errno, take_back};
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::files;
 use crate::node::lock;
 
 /// A completion queue as the program has it.
@@ -115,6 +115,7 @@ pub(super) fn create(
     cqe: u32,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
+    make: fn(ibv_cq) -> ibv_cq_ex,
 ) -> Result<*mut ibv_cq, Errno> {
     let shared = promised!(&Context::of(context).shared);
     if cqe == 0 {
@@ -140,7 +141,7 @@ pub(super) fn create(
         async_events_completed: 0,
     };
     let queue: *mut ibv_cq = give_out(Queue {
-        face: cq_ex::face(face),
+        face: make(face),
         shared: Arc::clone(shared),
         inner: Mutex::new(Inner { cq, waiting: VecDeque::new() }),
         given: AtomicU32::new(0),
@@ -153,24 +154,6 @@ pub(super) fn create(
         channel.add(number, queue);
     }
     Ok(queue)
-}
-
-pub(crate) unsafe extern "C" fn ibv_create_cq(
-    context: *mut ibv_context,
-    cqe: c_int,
-    cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
-    vector: c_int,
-) -> *mut ibv_cq {
-    let vectors = promised!((*context).num_comp_vectors);
-    if !(0..vectors).contains(&vector) {
-        return object(Err(Errno::INVALID));
-    }
-    object(
-        u32::try_from(cqe)
-            .map_err(|_| Errno::INVALID)
-            .and_then(|cqe| create(context, cqe, cq_context, channel)),
-    )
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
@@ -221,4 +204,36 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     queue.take_all(&mut inner);
     inner.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Next });
     0
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    let channel = promised!(Channel::of(channel));
+    loop {
+        let mut inner = lock(&channel.inner);
+        if let Some(place) = inner.next() {
+            let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(place);
+            let queue = promised!(Queue::of(face));
+            queue.given.fetch_add(1, Ordering::AcqRel);
+            drop(inner);
+            lock(&queue.inner).cq.ack_event();
+            promised!(cq.write(face));
+            promised!(cq_context.write(queue.face.base.cq_context));
+            return 0;
+        }
+        drop(inner);
+        // The descriptor stays open as long as the channel does.
+        let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
+        if !files::is_blocking(fd) {
+            set_errno(Errno(libc::EAGAIN));
+            return -1;
+        }
+        if !channel.shared.node.wait(fd) {
+            set_errno(Errno(libc::EINTR));
+            return -1;
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::cq::{self, Queue};
 use super::{Errno, object};
-use crate::abi::{ABSENT, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
+use crate::abi::{ABSENT, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
 
 /// `IBV_WC_STANDARD_FLAGS`: what [`ibv_wc`](crate::abi::ibv_wc) has, and nothing else.
 const STANDARD_FLAGS: u64 = 0x7f;
@@ -14,7 +14,7 @@ const HAS_FLAGS: u32 = 1;
 const SINGLE_THREADED: u32 = 1;
 
 /// The functions of a queue.
-pub(super) fn face(base: ibv_cq) -> ibv_cq_ex {
+fn face(base: ibv_cq) -> ibv_cq_ex {
     ibv_cq_ex {
         base,
         comp_mask: 0,
@@ -53,7 +53,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     if i64::from(attr.comp_vector) >= i64::from(vectors) {
         return object(Err(Errno::INVALID));
     }
-    object(cq::create(context, attr.cqe, attr.cq_context, attr.channel)).cast()
+    object(cq::create(context, attr.cqe, attr.cq_context, attr.channel, face)).cast()
 }
 
 /// Reads the next completion into the queue; `ENOENT` if there is none.
@@ -113,4 +113,22 @@ reader! {
     read_slid: slid as u32;
     read_sl: sl as u8;
     read_dlid_path_bits: dlid_path_bits as u8;
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    let vectors = promised!((*context).num_comp_vectors);
+    if !(0..vectors).contains(&vector) {
+        return object(Err(Errno::INVALID));
+    }
+    object(
+        u32::try_from(cqe)
+            .map_err(|_| Errno::INVALID)
+            .and_then(|cqe| cq::create(context, cqe, cq_context, channel, face)),
+    )
 }

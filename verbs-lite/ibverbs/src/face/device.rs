@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
 use ferrocx_verbs_lite::{DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
+use super::pair::MAX_SGE;
 use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, unsupported};
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
@@ -17,8 +18,6 @@ use crate::node::{Listener, Node};
 
 /// The vendor, as rdma_rxe says it: no adapter's, whose own library programs would ask.
 const NO_VENDOR: u32 = 0xff_ffff;
-/// Gather entries of a request that programs may use.
-pub(super) const MAX_SGE: u32 = 16;
 /// The one partition.
 const DEFAULT_PKEY: u16 = 0xffff;
 /// `IBV_GID_TYPE_ROCE_V2`, and the number that the same type has in sysfs.

@@ -20,6 +20,7 @@ macro_rules! promised {
 
 mod address;
 mod async_event;
+mod batch;
 mod channel;
 mod context;
 mod cq;
@@ -30,6 +31,7 @@ mod modify;
 mod pair;
 mod post;
 mod qp;
+mod queue_pair;
 pub(crate) mod refused;
 mod srq;
 mod text;
@@ -40,6 +42,7 @@ pub(crate) use address::*;
 pub(crate) use async_event::*;
 pub(crate) use channel::*;
 pub(crate) use cq::*;
+pub(crate) use cq_ex::*;
 pub(crate) use device::*;
 pub(crate) use memory::*;
 pub(crate) use modify::*;

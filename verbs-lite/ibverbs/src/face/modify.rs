@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use ferrocx_verbs_lite::{Gid, InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr};
+use ferrocx_verbs_lite::{InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr};
 
 use super::address::path_of;
 use super::memory::access_of;
 use super::pair::Pair;
-use super::qp::{QueuePair, state_of};
+use super::queue_pair::{QueuePair, state_of};
 use super::{Errno, number};
 use crate::abi::{ibv_qp, ibv_qp_attr, mask, qps};
 use crate::node::{Node, lock};
@@ -211,12 +211,4 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
         promised!((*qp).state = state);
     }
     number(modified.map(drop))
-}
-
-/// The destination of an address, in the form of a GID.
-pub(super) fn gid_of(words: [u64; 2]) -> Gid {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
-    bytes[8..].copy_from_slice(&words[1].to_ne_bytes());
-    Gid(bytes)
 }

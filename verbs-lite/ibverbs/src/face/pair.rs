@@ -172,3 +172,6 @@ fn status_of(failure: &Failure) -> i32 {
 
 /// `IBV_WC_WR_FLUSH_ERR`.
 pub(super) const FLUSHED: i32 = 5;
+
+/// Gather entries of a request that programs may use.
+pub(super) const MAX_SGE: u32 = 16;

@@ -12,7 +12,7 @@ use super::Errno;
 use super::address::Address;
 use super::cq::Queue;
 use super::pair::{FLUSHED, List, Pair};
-use super::qp::QueuePair;
+use super::queue_pair::QueuePair;
 use crate::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, wc, wr_op};
 use crate::node::lock;
 

@@ -5,62 +5,20 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 
-use super::async_event::Kind;
-use super::context::{Context, Shared};
+use super::batch::Batch;
+use super::context::{Context, Kind};
 use super::cq::{Inner, Queue};
-use super::device::MAX_SGE;
 use super::memory::Domain;
-use super::pair::{Member, Pair};
+use super::pair::{MAX_SGE, Member, Pair};
+use super::queue_pair::{QueuePair, state_of};
 use super::srq::SharedQueue;
-use super::wr::{self, Batch};
+use super::wr;
 use super::{Errno, give_out, number, object, take_back};
 use crate::abi::{
     ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     qps, qpt,
 };
 use crate::node::lock;
-
-/// A queue pair as the program has it.
-#[repr(C)]
-pub(super) struct QueuePair {
-    pub(super) face: ibv_qp_ex,
-    pub(super) shared: Arc<Shared>,
-    pub(super) member: Arc<Member>,
-    pub(super) batch: Batch,
-    init: ibv_qp_init_attr,
-}
-
-impl QueuePair {
-    /// # Safety
-    /// The module's: `face` is a live queue pair.
-    pub(super) unsafe fn of<'a>(face: *mut ibv_qp) -> &'a Self {
-        promised!(&*face.cast::<Self>())
-    }
-
-    /// The completion queues, each once, in the order in which their locks are taken.
-    fn queues(&self) -> Vec<&Queue> {
-        let mut faces = [self.init.send_cq, self.init.recv_cq].to_vec();
-        faces.sort();
-        faces.dedup();
-        faces.into_iter().map(|face| promised!(Queue::of(face))).collect()
-    }
-
-    /// Runs `end`, after which the device writes no completion of this queue pair any more, and
-    /// drops those that it has written, as the interface promises of destroying and resetting.
-    pub(super) fn purge<T>(&self, end: impl FnOnce() -> T) -> T {
-        let queues = self.queues();
-        let mut inners: Vec<_> = queues.iter().map(|queue| (*queue, lock(&queue.inner))).collect();
-        let mut take_all = || inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
-        take_all();
-        let ended = end();
-        take_all();
-        let number = self.face.base.qp_num;
-        for (_, inner) in &mut inners {
-            inner.waiting.retain(|wc| wc.qp_num != number);
-        }
-        ended
-    }
-}
 
 /// The service of a queue pair.
 fn service(qp_type: c_int) -> Result<QpType, Errno> {
@@ -221,18 +179,6 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     pair.shared.remove(&pair.member);
     drop(promised!(take_back::<QueuePair, _>(qp)));
     0
-}
-
-/// The state in the interface's words.
-pub(super) fn state_of(state: QpState) -> c_int {
-    match state {
-        QpState::Reset => qps::RESET,
-        QpState::Init => qps::INIT,
-        QpState::Rtr => qps::RTR,
-        QpState::Rts => qps::RTS,
-        QpState::SqError => qps::SQE,
-        QpState::Error => qps::ERR,
-    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_query_qp(

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_verbs_lite::{Srq, SrqConfig};
 
-use super::async_event::Kind;
-use super::context::{Context, Shared};
+use super::context::{Context, Kind, Shared};
 use super::memory::Domain;
 use super::pair::List;
 use super::post::post_receives;

@@ -2,106 +2,19 @@
 //! is posted cannot be taken back and a batch is posted whole or not at all.
 
 use std::ffi::c_int;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use ferrocx_verbs_lite::{QpState, QpType};
 
 use super::Errno;
+use super::batch::{Batch, Data};
 use super::post::{Carried, EMPTY, post_one};
-use super::qp::QueuePair;
+use super::queue_pair::QueuePair;
 use crate::abi::{
-    ABSENT, ibv_ah, ibv_data_buf, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_send_wr, ibv_sge, wr_atomic,
-    wr_of, wr_op, wr_rdma, wr_ud,
+    ABSENT, ibv_ah, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_sge, wr_atomic, wr_of, wr_op,
+    wr_rdma, wr_ud,
 };
 use crate::node::lock;
-
-/// Where the data of a request stand in its batch.
-#[derive(Debug, Clone)]
-enum Data {
-    List(Range<usize>),
-    Inline(Range<usize>),
-}
-
-/// The requests between `wr_start` and `wr_complete`.
-pub(super) struct Batch {
-    /// Somebody builds one.
-    is_open: AtomicBool,
-    requests: Vec<(ibv_send_wr, Data)>,
-    lists: Vec<ibv_sge>,
-    inline: Vec<u8>,
-    error: Option<Errno>,
-    max_wr: usize,
-    max_sge: usize,
-    max_inline: usize,
-}
-
-impl Batch {
-    pub(super) fn new(cap: &ibv_qp_cap) -> Self {
-        let max_wr = cap.max_send_wr.max(1) as usize;
-        Self {
-            is_open: AtomicBool::new(false),
-            requests: Vec::with_capacity(max_wr),
-            lists: Vec::with_capacity(max_wr),
-            inline: Vec::new(),
-            error: None,
-            max_wr,
-            max_sge: cap.max_send_sge.max(1) as usize,
-            max_inline: cap.max_inline_data as usize,
-        }
-    }
-
-    fn clear(&mut self) {
-        self.requests.clear();
-        self.lists.clear();
-        self.inline.clear();
-        self.error = None;
-    }
-
-    fn fail(&mut self, errno: Errno) {
-        self.error.get_or_insert(errno);
-    }
-
-    fn add(&mut self, request: ibv_send_wr) {
-        if self.requests.len() == self.max_wr {
-            return self.fail(Errno::NO_MEMORY);
-        }
-        let end = self.lists.len();
-        self.requests.push((request, Data::List(end..end)));
-    }
-
-    fn set_data(&mut self, data: Data) {
-        match self.requests.last_mut() {
-            Some((_, place)) => *place = data,
-            None => self.fail(Errno::INVALID),
-        }
-    }
-
-    fn set_list(&mut self, list: impl IntoIterator<Item = ibv_sge>) {
-        let start = self.lists.len();
-        self.lists.extend(list);
-        if self.lists.len() - start > self.max_sge {
-            self.fail(Errno::INVALID);
-        }
-        self.set_data(Data::List(start..self.lists.len()));
-    }
-
-    /// # Safety
-    /// The module's: each piece is that many bytes of the program's.
-    unsafe fn set_inline(&mut self, pieces: impl IntoIterator<Item = ibv_data_buf>) {
-        let start = self.inline.len();
-        for piece in pieces {
-            if piece.length > self.max_inline - (self.inline.len() - start).min(self.max_inline) {
-                return self.fail(Errno::INVALID);
-            }
-            if piece.length > 0 {
-                let bytes = promised!(std::slice::from_raw_parts(piece.addr, piece.length));
-                self.inline.extend_from_slice(bytes);
-            }
-        }
-        self.set_data(Data::Inline(start..self.inline.len()));
-    }
-}
 
 /// The batch of a queue pair. Its builder alone reaches it, see [`wr_start`].
 unsafe fn batch<'a>(face: *mut ibv_qp_ex) -> &'a mut Batch {

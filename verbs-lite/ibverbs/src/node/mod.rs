@@ -22,7 +22,8 @@ use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext, VerbsError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use wire::{HostWire, Sockets, mac_of};
+use udp::mac_of;
+use wire::{HostWire, Sockets};
 
 /// Largest IP packet where nothing says otherwise: of one machine, and of Ethernet.
 const LOCAL_MTU: u16 = 4200;

@@ -6,13 +6,11 @@
 //! are not covered; a packet whose ICRC is not that of identification 0 is believed over IPv4,
 //! because rdma_rxe sends others: the UDP checksum has covered it. Source: reference 7.3, 9.7.
 
-use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr as InetAddr, UdpSocket};
 
 use ferrocx_model::roce::icrc::icrc;
 use ferrocx_net::checksum;
-
-use super::wire::{Sent, mac_of, v4_of};
 
 /// Port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
@@ -31,6 +29,38 @@ const HOP_LIMIT: u8 = 64;
 const TOS: u8 = 2;
 /// Bytes that the system is asked to keep for a socket.
 const BUFFER_BYTES: usize = 4 << 20;
+
+/// MAC address of a port with an IPv4 address.
+pub(crate) fn mac_of(ip: Ipv4Addr) -> [u8; 6] {
+    let [a, b, c, d] = ip.octets();
+    [2, 0, a, b, c, d]
+}
+
+/// What became of a frame.
+pub(super) enum Sent {
+    /// It is gone: on its way, or to nobody.
+    Done,
+    /// Its receiver has no room.
+    Full,
+}
+
+impl From<io::Result<usize>> for Sent {
+    fn from(sent: io::Result<usize>) -> Self {
+        match sent {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Self::Full,
+            // A network loses what it cannot carry.
+            _ => Self::Done,
+        }
+    }
+}
+
+/// The address of a datagram's sender, if it is one of IPv4.
+fn v4_of(from: InetAddr) -> Option<Ipv4Addr> {
+    match from {
+        InetAddr::V4(from) => Some(*from.ip()),
+        InetAddr::V6(_) => None,
+    }
+}
 
 /// Takes the RoCE port of an address.
 pub(super) fn bind(address: Ipv4Addr) -> io::Result<UdpSocket> {

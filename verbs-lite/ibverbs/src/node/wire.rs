@@ -4,8 +4,8 @@
 //! address): neither ARP nor a registry is needed. To hold an address is to be bound to it:
 //!
 //! - On one machine, by a Unix datagram socket with an abstract name, which belongs to the network
-//!   namespace and ends with the process. It carries whole frames, many at a time, and pushes back when the
-//!   receiver is slow: nothing is lost, unless it stands still for a second.
+//!   namespace and ends with the process. It carries whole frames, many at a time, and pushes back
+//!   when the receiver is slow: nothing is lost, unless it stands still for a second.
 //! - Beyond it, by UDP port 4791, where what follows the UDP header is RoCEv2 as any adapter or
 //!   rdma_rxe speaks it. A full receive buffer loses packets, as networks do.
 //!
@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr as InetAddr, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
-use super::udp;
+use super::udp::{self, Sent, mac_of};
 
 /// How long frames wait for a receiver before they are lost, in nanoseconds: one that stands still
 /// must not hold up everybody else's for ever.
@@ -33,12 +33,6 @@ const FULL_BYTES: usize = 48 << 10;
 const INBOX_BYTES: usize = FULL_BYTES + 3 * (MAX_FRAME_BYTES + 2);
 /// How long the way to a peer is believed in, in nanoseconds.
 const BELIEF_NS: u64 = 500_000_000;
-
-/// MAC address of a port with an IPv4 address.
-pub(crate) fn mac_of(ip: Ipv4Addr) -> [u8; 6] {
-    let [a, b, c, d] = ip.octets();
-    [2, 0, a, b, c, d]
-}
 
 /// The abstract name of a port.
 fn name_of(ip: Ipv4Addr) -> io::Result<SocketAddr> {
@@ -108,14 +102,6 @@ pub(crate) struct HostWire {
     inbox: Vec<u8>,
     rest: Range<usize>,
     lost: u64,
-}
-
-/// What became of a frame.
-pub(super) enum Sent {
-    /// It is gone: on its way, or to nobody.
-    Done,
-    /// Its receiver has no room.
-    Full,
 }
 
 impl Peer {
@@ -233,16 +219,6 @@ impl HostWire {
     }
 }
 
-impl From<io::Result<usize>> for Sent {
-    fn from(sent: io::Result<usize>) -> Self {
-        match sent {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Self::Full,
-            // A network loses what it cannot carry.
-            _ => Self::Done,
-        }
-    }
-}
-
 impl Wire for HostWire {
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.is_full {
@@ -293,14 +269,6 @@ impl Wire for HostWire {
             (None, None) => return None,
         };
         Some(Received { bytes: &self.inbox[frame], fcs: Fcs::Good })
-    }
-}
-
-/// The address of a datagram's sender, if it is one of IPv4.
-pub(super) fn v4_of(from: InetAddr) -> Option<Ipv4Addr> {
-    match from {
-        InetAddr::V4(from) => Some(*from.ip()),
-        InetAddr::V6(_) => None,
     }
 }
 
