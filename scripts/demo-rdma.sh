@@ -75,7 +75,7 @@ for options in '' -e -N; do
     both ibv_rc_pingpong -g 0 -c $options
 done
 for service in uc ud srq; do both "ibv_${service}_pingpong" -g 0 -c; done
-for verb in send write read atomic; do both "ib_${verb}_lat" -F -n 1000; done
+for verb in send read atomic; do both "ib_${verb}_lat" -F -n 1000; done
 for verb in send write read; do both "ib_${verb}_bw" -F -n 500; done
 both ib_send_lat -F -e -n 1000
 both ib_send_lat -F -c UD -n 1000
