@@ -39,7 +39,7 @@ for program in ibv_devinfo ib_send_lat; do
     have "$program" || skip "$program is not installed (apt-get install ibverbs-utils perftest)"
 done
 
-cargo build "${profile[@]}" --locked -q -p ferrocx-ibverbs -p ferrocx-cxctl
+cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
 # An ordinary user need not be able to read the build folder.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

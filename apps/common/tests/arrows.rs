@@ -44,7 +44,7 @@ const LIBRARIES: &[Row] = &[
     Row { name: "ferrocx-uring", normal: &["ferrocx-verbs-lite"], dev: &["ferrocx"] },
     // The C interface: it chooses the device at run time, as applications do.
     Row {
-        name: "ferrocx-ibverbs",
+        name: "ferrocx-verbs-abi",
         normal: &[
             "ferrocx-verbs-lite",
             "ferrocx-core",

@@ -50,7 +50,7 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     };
     path.canonicalize().with_context(|| {
         format!(
-            "the library {} cannot be read; build it by `cargo build -p ferrocx-ibverbs`, or name \
+            "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or name \
              it by --library",
             path.display()
         )
