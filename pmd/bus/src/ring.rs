@@ -166,7 +166,7 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
     #[must_use]
     pub fn in_entries_of<const LEN: usize>(&self) -> Option<RingView<'r, LEN>> {
         const { assert!(LEN.is_power_of_two() && LEN >= STRIDE && LEN <= 4096) };
-        let longer = (LEN - STRIDE) as u32;
+        let longer = Ring::<LEN>::STRIDE32 - Ring::<STRIDE>::STRIDE32;
         let byte_mask = self.byte_mask.checked_sub(longer)?;
         Some(RingView { base: self.base, byte_mask, ring: PhantomData })
     }

@@ -45,7 +45,7 @@ impl Uar {
     /// # Errors
     ///
     /// [`BusError`] when the page is not mapped.
-    pub fn blueflame(&self) -> Result<Option<BlueFlame>, BusError> {
+    pub(crate) fn blueflame(&self) -> Result<Option<BlueFlame>, BusError> {
         let inner = self.handle.device().inner();
         let caps = &inner.made.caps.hca;
         let log_buffer_bytes = caps.log_bf_reg_size().saturating_sub(1);
@@ -58,7 +58,7 @@ impl Uar {
 
     /// The register, for the hot path.
     #[must_use]
-    pub fn doorbell(&self) -> &Doorbell {
+    pub(crate) fn doorbell(&self) -> &Doorbell {
         &self.doorbell
     }
 }

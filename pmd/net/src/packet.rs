@@ -582,7 +582,7 @@ mod tests {
             if let Ok(packet) = Packet::parse(&frame) {
                 let _ = packet.is_intact();
                 prop_assert!(packet.payload().len() <= frame.len());
-                (packet.source(), packet.destination());
+                prop_assert_eq!(packet.source().is_ipv6(), packet.destination().is_ipv6());
             }
         }
     }
