@@ -36,7 +36,7 @@ EXPLANATIONS = [
     (r'UAR allocation', 'the driver finds no write combining: QEMU traps each store'),
     (r'VAR allocation', 'emulated virtio devices come with ConnectX-6 Dx'),
     (r'Create Mkey', 'signatures (sho) are not advertised'),
-    (r'schedule elements|Packet pacing|Reg C', 'quality of service (qos) is not advertised'),
+    (r'schedule elements|Packet pacing', 'quality of service (qos) is not advertised'),
     (r'UDP sport', 'a UDP port for a queue pair that runs (rts2rts) is not advertised'),
     (r'reserved QP number', 'reserved numbers of queue pairs are not advertised'),
     (r'Create Mlx5DV QP', 'MMO and pipelined signatures are not advertised'),

@@ -255,6 +255,11 @@ layout! {
         0x1c [15:0] roce_address_table_size "Number of RoCE addresses.";
     }
 
+    /// Quality of service, page type 0xc (`qos_cap`): its first word.
+    pub struct QosCap [0x4] {
+        0x00 [7:0] flow_meter_reg_id "Registers that a flow meter can colour, one bit each.";
+    }
+
     /// Atomic capabilities, page type 3 (`atomic_caps`).
     pub struct AtomicCap [0x20] {
         0x08 [31:30] atomic_req_8b_endianness_mode

@@ -3,10 +3,11 @@
 mod port;
 mod resources;
 
+pub use resources::RawMapping;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_mempool::{Pool, RegionConfig};
@@ -395,7 +396,7 @@ impl Device {
     pub fn health(&self) -> HealthReport {
         let notice = self.inner.transport.notice();
         let bar = self.inner.bar.as_ref();
-        let report = lock(&self.inner.health).look(bar, notice, Instant::now());
+        let report = lock(&self.inner.health).look(bar, notice, self.now());
         if let Some(cause) = report.dead {
             self.inner.control().set_dead(cause);
         }

@@ -1,7 +1,7 @@
 //! The shape of a command handler, and the steps that handlers share.
 
 use ferrocx_prm::Layout;
-use ferrocx_prm::cmd::{Command, InputHeader};
+use ferrocx_prm::cmd::{Command, InputHeader, Opcode};
 use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::CommandStatus;
 
@@ -16,6 +16,8 @@ pub(crate) struct Exec<'a, 'b> {
     pub(crate) datapath: &'a mut DataPath,
     /// Bytes of output that the driver can take.
     pub(crate) output_len: usize,
+    /// Runs another command, for one that is made of several.
+    pub(crate) run: fn(&mut Exec<'_, '_>, Opcode, &[u8]) -> Answer<Vec<u8>>,
 }
 
 /// Answers one command.

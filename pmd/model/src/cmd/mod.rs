@@ -23,6 +23,7 @@ mod handler;
 pub(crate) mod queue;
 mod queues;
 mod registers;
+mod ring;
 mod roce;
 mod transport;
 mod umem;

@@ -14,11 +14,11 @@ use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
-use super::umem::RingSource;
+use super::ring::{RingPlace, RingSource, ring};
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory};
+use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory, Uar};
 use crate::queue::eq::EQE_BYTES;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -31,47 +31,6 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
         Opcode::DESTROY_CQ => destroy_cq,
         Opcode::QUERY_CQ => query_cq,
         _ => return None,
-    })
-}
-
-/// Place of a ring, as its context states it.
-pub(super) struct RingPlace {
-    /// `log_page_size`, minus 12.
-    pub(super) log_page_size: u32,
-    /// `page_offset`, in units of a 64th of a page (64 bytes of a 4 KiB page).
-    pub(super) page_offset: u32,
-    /// Bytes of the ring.
-    pub(super) len_bytes: u64,
-}
-
-/// Decodes a page list. Whether the pages are mapped shows when they are used, as on a real bus.
-pub(super) fn ring(place: &RingPlace, tail: &[u8]) -> Answer<QueueMemory> {
-    let log_page_size = place.log_page_size + 12;
-    let page_bytes = 1_u64 << log_page_size;
-    let offset = u64::from(place.page_offset) * (page_bytes / 64);
-    let needed = (offset + place.len_bytes).div_ceil(page_bytes);
-    let given = (tail.len() / 8) as u64;
-    ensure(needed <= given, || {
-        let status = CommandStatus::BAD_INPUT_LEN;
-        Refused::new(status, "pas", given, "fewer pages than the ring needs")
-    })?;
-    let pages: Vec<u64> =
-        tail.chunks_exact(8).take(usize::try_from(needed).unwrap_or(0)).map(be64).collect();
-    for page in &pages {
-        ensure(page.is_multiple_of(page_bytes), || {
-            Refused::param("pas", *page, "not aligned to the page size")
-        })?;
-        ensure(page.checked_add(page_bytes).is_some(), || {
-            Refused::param("pas", *page, "the page wraps around the address space")
-        })?;
-    }
-    Ok(QueueMemory::new(pages, log_page_size, offset, place.len_bytes))
-}
-
-/// A doorbell record is eight bytes, aligned to eight. Source: reference 6.6.
-pub(super) fn check_record(dbr_addr: u64) -> Answer<()> {
-    ensure(dbr_addr != 0 && dbr_addr.is_multiple_of(8), || {
-        Refused::param("dbr_addr", dbr_addr, "null, or not aligned to 8 bytes")
     })
 }
 
@@ -395,7 +354,7 @@ fn destroy_cq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         objects.eqs.release(cq.eqn);
         objects.uars.release(cq.uar_page);
         if let Some(uar) = objects.uars.get_mut(cq.uar_page) {
-            uar.cqns.retain(|other| *other != cqn);
+            Uar::unlist(&mut uar.cqns, cqn);
         }
         Ok(DestroyCqOut::zeroed())
     })

@@ -1,4 +1,4 @@
-//! Memory of user contexts: the objects, and the rings, records and keys that are made of it.
+//! Memory of user contexts: the objects, and the keys that are made of it.
 //!
 //! A queue that lies in such memory copies the pages that it needs and keeps a pin, which goes with
 //! it; so no path that removes a queue can forget to let go.
@@ -11,10 +11,9 @@ use ferrocx_prm::cmd::user::{
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, add, parse, plain, remove};
-use super::queues::{RingPlace, check_record, ring};
 use crate::bits::be64;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{Objects, Pin, QueueMemory, Umem};
+use crate::objects::{Objects, Pin, Umem};
 
 /// Smallest page of a device, as `log_page_size` counts from it.
 const LOG_PAGE_BASE: u32 = 12;
@@ -66,62 +65,6 @@ pub(super) fn destroy(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> 
     })
 }
 
-/// What a queue says about its memory: pages behind the command, or memory of a user context.
-pub(super) struct RingSource {
-    pub(super) place: RingPlace,
-    /// `dbr_addr`: an I/O address, or an offset in the user memory.
-    pub(super) record: u64,
-    /// User memory of the ring and the offset there.
-    pub(super) ring_umem: Option<(u32, u64)>,
-    /// User memory of the doorbell record.
-    pub(super) record_umem: Option<u32>,
-    /// The device writes the ring.
-    pub(super) is_written: bool,
-}
-
-impl RingSource {
-    /// The ring and the I/O address of its doorbell record.
-    pub(super) fn take(&self, objects: &Objects, tail: &[u8]) -> Answer<(QueueMemory, u64)> {
-        let (record, record_pin) = self.record(objects)?;
-        let Some((id, offset)) = self.ring_umem else {
-            return Ok((ring(&self.place, tail)?.keeping(None, record_pin), record));
-        };
-        let umem = find(objects, "wq_umem_id", id)?;
-        ensure(umem.is_writable || !self.is_written, || {
-            Refused::param("wq_umem_id", id, "the device may not write all of this memory")
-        })?;
-        let len = self.place.len_bytes;
-        let end = offset.checked_add(len);
-        ensure(end.is_some_and(|end| end <= umem.len_bytes()), || {
-            Refused::param("wq_umem_offset", offset, "the queue ends behind its user memory")
-        })?;
-        let start = umem.page_offset + offset;
-        ensure(start.is_multiple_of(64), || {
-            Refused::param("wq_umem_offset", offset, "the queue does not start at 64 bytes")
-        })?;
-        let page = |at: u64| usize::try_from(at >> umem.log_page_size).unwrap_or(usize::MAX);
-        let pages = umem.pages[page(start)..page(start + len - 1) + 1].to_vec();
-        let inside = start & ((1 << umem.log_page_size) - 1);
-        let memory = QueueMemory::new(pages, umem.log_page_size, inside, len);
-        Ok((memory.keeping(Some(umem.pin.clone()), record_pin), record))
-    }
-
-    /// The I/O address of the doorbell record, and what keeps it.
-    fn record(&self, objects: &Objects) -> Answer<(u64, Option<Pin>)> {
-        let Some(id) = self.record_umem else {
-            check_record(self.record)?;
-            return Ok((self.record, None));
-        };
-        let umem = find(objects, "dbr_umem_id", id)?;
-        let is_inside = self.record.is_multiple_of(8) && self.record < umem.len_bytes();
-        let address = umem.locate(self.record).filter(|at| is_inside && at.is_multiple_of(8));
-        let address = address.ok_or_else(|| {
-            Refused::param("dbr_addr", self.record, "not aligned to 8, or behind its user memory")
-        })?;
-        Ok((address, Some(umem.pin.clone())))
-    }
-}
-
 /// Pages of 2^`log_page_size` bytes for a key of `len` bytes, whose first lies at an offset in user
 /// memory; each as a key has it, with what it permits.
 pub(super) fn key_pages(
@@ -153,7 +96,8 @@ pub(super) fn key_pages(
     Ok((pages.map(address).collect(), umem.pin.clone()))
 }
 
-fn find<'a>(objects: &'a Objects, field: &'static str, id: u32) -> Answer<&'a Umem> {
+/// The user memory of this number, if the caller may name it.
+pub(super) fn find<'a>(objects: &'a Objects, field: &'static str, id: u32) -> Answer<&'a Umem> {
     let umem = objects.umems.get(id).filter(|_| objects.umems.contains(id));
     umem.ok_or_else(|| Refused::resource(field, id))
 }

@@ -10,7 +10,7 @@ use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::cmd::user::{CreateUctx, CreateUctxOut, DestroyUctx, DestroyUctxOut};
 
 use super::handler::{Exec, Handler, add, plain};
-use super::{dispatch, flow, umem};
+use super::{flow, umem};
 use crate::device::caps::UCTX_CAP;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{Objects, SHARED_UID, UserContext};
@@ -60,7 +60,7 @@ fn wipe(exec: &mut Exec<'_, '_>, uid: u32) -> bool {
                 let mut input = [0; 16];
                 input[..2].copy_from_slice(&Opcode::$opcode.0.to_be_bytes());
                 input[8..12].copy_from_slice(&number.to_be_bytes());
-                let _ = dispatch::run(exec, Opcode::$opcode, &input);
+                let _ = (exec.run)(exec, Opcode::$opcode, &input);
             }
             left |= !exec.ctx.state.objects.$table.of_user(uid).is_empty();
         )* };

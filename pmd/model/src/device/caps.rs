@@ -5,7 +5,8 @@
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{
-    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, RoceCap, cap_type, nic_flow_table,
+    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap, cap_type,
+    nic_flow_table,
 };
 use ferrocx_prm::cmd::user::uctx_cap;
 use ferrocx_prm::layout::Field;
@@ -138,8 +139,9 @@ impl Caps {
             Page::new(cap_type::GENERAL, general.as_bytes()),
             Page::new(cap_type::ETHERNET_OFFLOADS, ethernet().as_bytes()),
             Page::new(cap_type::NIC_FLOW_TABLE, &flow_tables()),
-            // Nothing stands there: rdma-core's direct rules and its tests ask all the same.
-            Page::new(cap_type::QOS, &[]),
+            // Neither is advertised; rdma-core's direct rules and its tests ask all the same, and
+            // want a register that a flow meter would use before they look for one.
+            Page::new(cap_type::QOS, QosCap::zeroed().with_flow_meter_reg_id(1 << 2).as_bytes()),
             Page::new(cap_type::DEVICE_MEMORY, &[]),
         ];
         if config.roce {

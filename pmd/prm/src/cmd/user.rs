@@ -1,6 +1,6 @@
 //! User contexts (DevX), and memory that their objects are made of.
 //!
-//! Source: reference 4.2; `mlx5_ifc_create_uctx_in_bits`, `mlx5_ifc_create_umem_in_bits` and theirs.
+//! Source: reference 4.2, 4.11; `mlx5_ifc_create_uctx_in_bits`, `mlx5_ifc_create_umem_in_bits`.
 
 use crate::layout;
 use crate::layout::{bits, rows};

@@ -1,7 +1,7 @@
 //! Capability pages as literal bytes. Positions: reference 5.10 and 5.11.
 
 use crate::golden;
-use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, RoceCap};
+use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
 
 golden! {
     hca_cap: HcaCap {
@@ -238,6 +238,12 @@ golden! {
         r_roce_max_src_udp_port: 0xa3b8;
         r_roce_min_src_udp_port: 0xd4a3;
         roce_address_table_size: 0x6f29;
+    }
+
+    qos_cap: QosCap {
+        "000: 000000b5"
+    } = {
+        flow_meter_reg_id: 0xb5;
     }
 
     atomic_cap: AtomicCap {

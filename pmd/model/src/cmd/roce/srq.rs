@@ -11,7 +11,7 @@ use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::wqc::Wq;
 
 use crate::cmd::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
-use crate::cmd::queues::{RingPlace, check_record, ring};
+use crate::cmd::ring::{RingPlace, check_record, ring};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{ReceiveRing, WorkQueue, WqType, XrcSrq};
