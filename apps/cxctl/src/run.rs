@@ -54,8 +54,8 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     };
     path.canonicalize().with_context(|| {
         format!(
-            "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or name \
-             it by --library",
+            "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or \
+             name it by --library",
             path.display()
         )
     })
