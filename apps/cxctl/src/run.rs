@@ -8,21 +8,25 @@ use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 
 /// File of the library, as cargo names it, beside this program.
 const LIBRARY: &str = "libibverbs.so";
-/// Time that the first node has to listen before the second calls it.
-const HEAD_START: Duration = Duration::from_secs(1);
+/// Time that the first node has to listen for TCP connections before the second calls it anyway:
+/// not every program listens, and on a machine with much to do, those that do take seconds.
+const HEAD_START: Duration = Duration::from_secs(10);
+/// Time between looks whether it listens.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What `run` starts, and how.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// 1 runs the program. 2 runs it as it is and then, a second later, once more with `localhost`
-    /// behind its arguments: server and client, as most RDMA test programs are called.
+    /// 1 runs the program. 2 runs it as it is and then, when it listens for TCP connections or ten
+    /// seconds later, once more with `localhost` behind its arguments: server and client, as most
+    /// RDMA test programs are called.
     #[arg(short = 'n', long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: u8,
@@ -50,8 +54,8 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     };
     path.canonicalize().with_context(|| {
         format!(
-            "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or name \
-             it by --library",
+            "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or \
+             name it by --library",
             path.display()
         )
     })
@@ -88,6 +92,49 @@ fn start(command: &mut Command) -> anyhow::Result<Child> {
     command.spawn().with_context(|| format!("{} cannot be started", program.display()))
 }
 
+/// A process and those that it started, theirs included.
+fn family(process: u32) -> Vec<u32> {
+    let mut family = vec![process];
+    let mut next = 0;
+    while let Some(parent) = family.get(next) {
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        family.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        next += 1;
+    }
+    family
+}
+
+/// Whether a table of the system's TCP sockets has one that listens behind one of `links`, which
+/// are what a process's descriptors lead to.
+fn has_listener(table: &str, links: &[PathBuf]) -> bool {
+    table.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // The fourth word is the state, 0A for LISTEN, the tenth the inode.
+        let [_, _, _, "0A", _, _, _, _, _, inode, ..] = words[..] else { return false };
+        links.contains(&PathBuf::from(format!("socket:[{inode}]")))
+    })
+}
+
+/// Whether a process, or one that it started, listens for TCP connections.
+fn listens(process: u32) -> bool {
+    let folders = family(process).into_iter().map(|process| format!("/proc/{process}/fd"));
+    let entries = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let links: Vec<_> = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let mut tables = tables.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+    tables.any(|table| has_listener(&table, &links))
+}
+
+/// Waits until a node listens, has ended, or had its time.
+fn wait_for_listener(server: &mut Child) -> std::io::Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < HEAD_START && server.try_wait()?.is_none() && !listens(server.id()) {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
 /// Runs the program. One node takes the place of this process; of two, the worse exit code counts.
 ///
 /// # Errors
@@ -102,7 +149,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         return Err(error).with_context(|| format!("{} cannot be started", program.display()));
     }
     let mut server = start(&mut first)?;
-    std::thread::sleep(HEAD_START);
+    wait_for_listener(&mut server)?;
     let client = start(&mut node(options, &library, 1)?).and_then(|mut child| Ok(child.wait()?));
     if !client.as_ref().is_ok_and(std::process::ExitStatus::success) {
         // It would wait for its client for ever.
@@ -152,5 +199,18 @@ mod tests {
         let missing = Options { library: Some("/nowhere.so".into()), ..options(1, &["true"]) };
         let error = run(&missing).unwrap_err().to_string();
         assert!(error.contains("/nowhere.so") && error.contains("--library"), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_listens_is_known_by_its_sockets() {
+        assert!(family(std::process::id()).contains(&std::process::id()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listens(std::process::id()));
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n\
+             0: 0100007F:4853 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1 0\n\
+             1: 0100007F:4854 0100007F:4855 01 00000000:00000000 00:00000000 00000000 0 0 78 1 0";
+        assert!(has_listener(table, &["socket:[77]".into()]));
+        assert!(!has_listener(table, &["socket:[78]".into()]), "it is connected");
+        drop(listener);
     }
 }

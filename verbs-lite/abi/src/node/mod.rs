@@ -32,6 +32,10 @@ const ETHERNET_MTU: u16 = 1500;
 /// to all of 127.0.0.0/8.
 const FIRST_LOCAL: u32 = 0x7f58_0001;
 const LOCALS: u32 = 0xffe;
+/// Shortest wait for an answer, in nanoseconds: with the usual seven retries, a peer may stand
+/// still for eight seconds. Programs ask for 67 ms, which a process that shares its processor with
+/// others can be without one, again and again; what a wire of one machine carries is rarely lost.
+const MIN_ACK_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Longest sleep of the thread while nobody polls, and its naps while somebody does.
 const SLEEP: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(500);
@@ -155,7 +159,8 @@ impl Node {
         let sockets = Arc::new(take_address()?);
         let (address, mtu) = (sockets.address, mtu_of(sockets.address)?);
         let mac = mac_of(address);
-        let config = NicConfig { mac, roce: true, ..NicConfig::default() };
+        let min_ack_timeout_ns = MIN_ACK_TIMEOUT_NS;
+        let config = NicConfig { mac, roce: true, min_ack_timeout_ns, ..NicConfig::default() };
         let identity = PciIdentity {
             vendor: PciIdentity::VENDOR_MELLANOX,
             device: config.identity.device_id(),

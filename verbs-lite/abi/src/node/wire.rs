@@ -198,14 +198,16 @@ impl HostWire {
         self.is_full |= peer.batch.len() >= FULL_BYTES;
     }
 
-    /// Sends every batch that its receiver has room for.
-    fn send_batches(&mut self) {
+    /// Sends every batch that its receiver has room for. Whether one went out.
+    fn send_batches(&mut self) -> bool {
         if !self.has_batches {
-            return;
+            return false;
         }
         (self.is_full, self.has_batches) = (false, false);
+        let mut sent = false;
         for peer in self.peers.values_mut().filter(|peer| !peer.batch.is_empty()) {
             if let Sent::Done = peer.send(&self.sockets) {
+                sent = true;
                 continue;
             }
             if self.now_ns.saturating_sub(peer.since_ns) > PATIENCE_NS {
@@ -216,6 +218,7 @@ impl HostWire {
             self.has_batches = true;
             self.is_full |= peer.batch.len() >= FULL_BYTES;
         }
+        sent
     }
 }
 
@@ -241,9 +244,9 @@ impl Wire for HostWire {
         }
     }
 
-    fn flush(&mut self, now_ns: u64) {
+    fn flush(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
-        self.send_batches();
+        self.send_batches()
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {

@@ -535,12 +535,13 @@ fn rtr2rts(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         .with_rnr_retry(new.rnr_retry())
         .with_log_ack_req_freq(new.log_ack_req_freq())
         .with_primary_address_path(path);
+    let least = exec.ctx.state.config.min_ack_timeout_ns;
     let limits = Limits {
         is_reliable: qp_type.is_reliable(),
         max_reads: 1 << reads,
         retry_count: u8::try_from(new.retry_count()).unwrap_or(0),
         rnr_retry: u8::try_from(new.rnr_retry()).unwrap_or(0),
-        timeout_ns: ack_timeout_ns(timeout),
+        timeout_ns: ack_timeout_ns(timeout).map(|asked| asked.max(least)),
     };
     Ok(wish.finish(exec, QpState::Rts, context, |qp| {
         qp.requester = Requester::new(Psn::new(qp.context.next_send_psn()), limits);
