@@ -27,6 +27,7 @@ Environment:
   FERROCX_INVALIDATIONS peer memory taken back under load in the step tests; default 300
   FERROCX_LAB_DIR       cache of the step lab, see scripts/vm-lab --help
   FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 5
+  FERROCX_SIMULATION_SECONDS  how long new seeds are simulated; default: 60
 USAGE
 }
 
@@ -40,7 +41,7 @@ readonly SKIP=77
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 
-steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri fuzz
+steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri fuzz simulate
     release net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
@@ -118,6 +119,17 @@ fuzz_one() {
     fi
 }
 export -f fuzz_one
+
+# Hosts, cards and faults from seeds that are new each time, and printed; planted bugs are found.
+step_simulate() {
+    cargo test -q --locked -p ferrocx-simulation --features planted --test simulation \
+        planted -- --show-output || return
+    cargo build -q --locked -p ferrocx-simulation || return
+    mkdir -p "$logs/simulation"
+    echo "== result"
+    "$CARGO_TARGET_DIR/debug/simulation" --seconds "${FERROCX_SIMULATION_SECONDS:-60}" \
+        --out "$logs/simulation" 2>/dev/null
+}
 
 step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
 step_net-ping() { scripts/net/ping.sh; }
