@@ -41,6 +41,7 @@ const LIBRARIES: &[Row] = &[
         normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
     },
+    Row { name: "ferrocx-uring", normal: &["ferrocx-verbs-lite"], dev: &["ferrocx"] },
     // The facade: what applications use, and so the model, too.
     Row {
         name: "ferrocx",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::local::LocalTransport;
-use ferrocx_bus::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
+use ferrocx_bus::{Bar, BarClaim, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 use ferrocx_model::Nic;
 use ferrocx_model::wire::SplitMix64;
 
@@ -137,8 +137,8 @@ impl fmt::Debug for SimTransport {
 }
 
 impl Transport for SimTransport {
-    fn bar(&self) -> Arc<dyn Bar> {
-        Arc::new(LyingBar::new(self.local.bar(), Arc::clone(&self.lies)))
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar> {
+        Arc::new(LyingBar::new(self.local.bar(claim), Arc::clone(&self.lies)))
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {

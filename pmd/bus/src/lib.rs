@@ -32,7 +32,7 @@
 //! # Example
 //!
 //! ```
-//! use ferrocx_bus::{DmaAccess, DmaHeap, Ring, Transport, local};
+//! use ferrocx_bus::{BarClaim, DmaAccess, DmaHeap, Ring, Transport, local};
 //! use ferrocx_mempool::{Region, RegionConfig};
 //! use std::sync::Arc;
 //!
@@ -43,7 +43,9 @@
 //!
 //! // The driver writes a descriptor and rings; the device sees the doorbell and fetches it.
 //! ring.at(65).store_be32::<0x0c>(7);
-//! driver.bar().doorbell(0x3800)?.ring(0x0a);
+//! // SAFETY: nobody else drives this device, and it is led to the ring alone.
+//! let bar = driver.bar(unsafe { BarClaim::new() });
+//! bar.doorbell(0x3800)?.ring(0x0a);
 //! assert_eq!(device.uar_take(3, 0x800), Some(0x0a));
 //! assert_eq!(device.memory().read_be32(ring.iova() + 64 + 0x0c), Ok(7));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -72,7 +74,9 @@ pub use inherited::inherited_file;
 pub use iova::IovaAllocator;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
 pub use ring::{DmaWord, Ring, RingView, Slot};
-pub use transport::{Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport};
+pub use transport::{
+    BarClaim, Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport,
+};
 
 const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");
 

@@ -36,7 +36,7 @@ impl Uar {
 
     /// The register, for the hot path.
     #[must_use]
-    pub fn doorbell(&self) -> &Doorbell {
+    pub(crate) fn doorbell(&self) -> &Doorbell {
         &self.doorbell
     }
 }

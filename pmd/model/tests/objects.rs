@@ -716,6 +716,72 @@ fn send_doorbells_in_shared_memory_are_seen_each_time() {
     assert_eq!(field(&host), Some("sqn"));
 }
 
+/// Rings the doorbell of a page for a queue.
+fn ring(host: &Host, page: u32, sqn: u32) {
+    let bell = host.bar.doorbell(u64::from(page) * 4096 + 0x800).expect("a doorbell");
+    bell.ring(u64::from(sqn << 8 | 1).to_be());
+}
+
+#[test]
+fn a_page_among_many_is_looked_at_in_turn_and_then_in_every_step() {
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+    (0..200).for_each(|_| {
+        host.short(0x802, 0);
+    });
+    let rung = |host: &Host| host.nic.state().counters.send_doorbells;
+    ring(&host, base.uar, sqn);
+    // Eight pages a step.
+    (0..26).for_each(|_| {
+        host.step();
+    });
+    assert_eq!(rung(&host), 1);
+    for count in 2..10 {
+        ring(&host, base.uar, sqn);
+        host.step();
+        assert_eq!(rung(&host), count, "it was rung a moment ago");
+    }
+}
+
+#[test]
+fn all_queues_of_a_rung_page_are_looked_at_and_only_some_in_a_step() {
+    const QUEUES: usize = 150;
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let sqns: Vec<u32> = (0..QUEUES)
+        .map(|_| {
+            let (record, page) = (host.ring(64), host.ring(4096));
+            let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+            host.ok(&modify_queue(0x905, sqn, 0, 1), 0x10);
+            sqn
+        })
+        .collect();
+    let looks = |host: &Host| -> Vec<u64> {
+        let sqs = &host.nic.state().objects.sqs;
+        sqns.iter().map(|sqn| sqs.get(*sqn).expect("a queue").stats.doorbells).collect()
+    };
+    // The doorbell of the first queue is overwritten by that of the last, before anybody looks.
+    ring(&host, base.uar, sqns[0]);
+    ring(&host, base.uar, sqns[QUEUES - 1]);
+    host.step();
+    let first = looks(&host);
+    assert_eq!(first[QUEUES - 1], 1, "the one that the doorbell names");
+    assert!(first.iter().sum::<u64>() <= 1 + 64, "{first:?}");
+    (0..3).for_each(|_| {
+        host.step();
+    });
+    assert!(looks(&host).iter().all(|looks| *looks >= 1));
+    let total: u64 = looks(&host).iter().sum();
+    (0..10).for_each(|_| {
+        host.step();
+    });
+    assert_eq!(looks(&host).iter().sum::<u64>(), total, "until the next doorbell");
+}
+
 #[test]
 fn a_uar_page_given_to_somebody_else_does_not_ring() {
     let mut host = Host::up();

@@ -263,9 +263,10 @@ impl TxQueue {
     ///
     /// Packets taken are freed once the device has sent them, in a later call. A packet that no
     /// request can describe is taken too, freed at once, and counted in [`TxStats::dropped`]: no
-    /// data, more than 61 segments, TSO with lengths that contradict the packet, an offload that
-    /// the device lacks. It allocates nothing, takes no lock and makes no system call. After a
-    /// fault it takes nothing: see [`TxQueue::stats`] and [`TxQueue::reset`].
+    /// data, more segments than a request has room for (61, or fewer behind headers that the device
+    /// wants copied into the request, as for TSO), TSO with lengths that contradict the packet, an
+    /// offload that the device lacks. It allocates nothing, takes no lock and makes no system call.
+    /// After a fault it takes nothing: see [`TxQueue::stats`] and [`TxQueue::reset`].
     #[inline]
     pub fn tx_burst<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(packets)

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arrayvec::ArrayVec;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, Interrupts, Notice,
-    PciIdentity, Transport,
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, Interrupts,
+    Notice, PciIdentity, Transport,
 };
 use ferrocx_core::{Device, DeviceConfig, DeviceError};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
@@ -266,8 +266,8 @@ impl DmaSpace for CountingDma {
 }
 
 impl Transport for Counting {
-    fn bar(&self) -> Arc<dyn Bar> {
-        self.inner.bar()
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar> {
+        self.inner.bar(claim)
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {

@@ -356,13 +356,18 @@ impl Network {
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
         let device = self.context.device();
-        for group in groups.iter().filter(|group| !self.groups.contains(group)) {
-            device.join_multicast(*group)?;
+        // Each is written down as it is done: a refusal in between loses count of none. Leaving
+        // comes first, for the room that it makes.
+        while let Some(at) = self.groups.iter().position(|group| !groups.contains(group)) {
+            device.leave_multicast(self.groups[at])?;
+            self.groups.swap_remove(at);
         }
-        for group in self.groups.iter().filter(|group| !groups.contains(group)) {
-            device.leave_multicast(*group)?;
+        for group in groups {
+            if !self.groups.contains(&group) {
+                device.join_multicast(group)?;
+                self.groups.push(group);
+            }
         }
-        self.groups = groups;
         self.gids = gids;
         Ok(())
     }

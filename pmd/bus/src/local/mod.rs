@@ -38,7 +38,7 @@ use self::bar::BarShared;
 use self::irq::IrqShared;
 use self::shared::Shared;
 use self::space::{LocalDma, Quota, SpaceShared};
-use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
+use crate::{Bar, BarClaim, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
 
 /// Size, identity and limits of an in-process device.
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ impl LocalTransport {
 }
 
 impl Transport for LocalTransport {
-    fn bar(&self) -> Arc<dyn Bar> {
+    fn bar(&self, _: BarClaim) -> Arc<dyn Bar> {
         Arc::clone(&self.shared.bar) as Arc<dyn Bar>
     }
 

@@ -90,6 +90,7 @@ impl CommandChannel {
     /// Makes the queue; it is not announced to the device yet.
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
+        bar: Arc<dyn Bar>,
         memory: &Memory,
         log_size: u8,
         log_stride: u8,
@@ -99,8 +100,8 @@ impl CommandChannel {
         let mailboxes = MailboxPool::default();
         let slots = 1 << log_size;
         Ok(Self {
-            bar: transport.bar(),
             transport,
+            bar,
             queue,
             log_stride,
             slots,

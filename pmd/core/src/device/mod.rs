@@ -3,6 +3,8 @@
 mod port;
 mod resources;
 
+pub use resources::RawMapping;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Doorbell, Interrupts, PciIdentity,
-    Transport,
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Doorbell, Interrupts,
+    PciIdentity, Transport,
 };
 use ferrocx_mempool::Region;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
@@ -60,8 +60,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Liar {
     /// One that does not lie yet.
     pub fn new() -> Arc<Self> {
+        Self::with(NicConfig::default())
+    }
+
+    /// The same, of a device of any kind.
+    pub fn with(config: NicConfig) -> Arc<Self> {
         let (local, side) = pair(LocalConfig::default()).unwrap();
-        let nic = Arc::new(Mutex::new(Nic::new(side, NicConfig::default())));
+        let nic = Arc::new(Mutex::new(Nic::new(side, config)));
         let (now_ns, lies, refuses_unmap) = Default::default();
         Arc::new(Self { local, nic, now_ns, lies, refuses_unmap })
     }
@@ -153,8 +158,8 @@ impl std::fmt::Debug for Liar {
 }
 
 impl Transport for LyingTransport {
-    fn bar(&self) -> Arc<dyn Bar> {
-        Arc::new(LyingBar { truth: self.0.local.bar(), liar: Arc::clone(&self.0) })
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar> {
+        Arc::new(LyingBar { truth: self.0.local.bar(claim), liar: Arc::clone(&self.0) })
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {

@@ -17,7 +17,7 @@ use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory};
+use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory, Uar};
 use crate::queue::eq::EQE_BYTES;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -381,7 +381,7 @@ fn destroy_cq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         objects.eqs.release(cq.eqn);
         objects.uars.release(cq.uar_page);
         if let Some(uar) = objects.uars.get_mut(cq.uar_page) {
-            uar.cqns.retain(|other| *other != cqn);
+            Uar::unlist(&mut uar.cqns, cqn);
         }
         Ok(DestroyCqOut::zeroed())
     })

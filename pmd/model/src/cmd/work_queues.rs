@@ -17,7 +17,7 @@ use super::queues::{RingPlace, check_record, check_uar, ring};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
-    Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, WorkQueue, WqType,
+    Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, Uar, WorkQueue, WqType,
 };
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -184,6 +184,7 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         posted: 0,
         executed: 0,
         is_active: false,
+        in_line: false,
         wqe_progress: 0,
         error_reported: false,
         stats: QueueStats::default(),
@@ -256,7 +257,7 @@ fn destroy_sq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             objects.tiss.release(tisn);
         }
         if let Some(uar) = objects.uars.get_mut(sq.uar_page) {
-            uar.sqns.retain(|other| *other != sqn);
+            Uar::unlist(&mut uar.sqns, sqn);
         }
         Ok(DestroySqOut::zeroed())
     })

@@ -272,6 +272,7 @@ impl Port {
             wqe_progress: 0,
             error_reported: false,
             is_active: false,
+            in_line: false,
             stats: QueueStats::default(),
             context: Sqc::zeroed(),
         };

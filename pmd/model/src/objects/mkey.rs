@@ -231,6 +231,16 @@ impl MkeyTable {
         self.keys.remove(index)
     }
 
+    /// Whether an access costs no more than its pages: the key is not made of pieces of others. What
+    /// is no key at all costs nothing either.
+    #[must_use]
+    pub fn is_flat(&self, key: u32) -> bool {
+        key == RESERVED_LKEY
+            || self.keys.get(key >> 8).is_none_or(|key| {
+                matches!(key.translation, Translation::Pa | Translation::Mtt { .. })
+            })
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> u32 {

@@ -17,7 +17,7 @@ pub use budget::{Budget, Footprint, PaidList};
 pub use memory::QueueMemory;
 pub use qp::{
     CqeScatter, InlineData, Line, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState,
-    QpType, RoceGid, SendJob, TakenReceive, XrcSrq,
+    QpType, RoceGid, ScatterList, SendJob, TakenReceive, XrcSrq,
 };
 pub use queues::{
     Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,
@@ -41,6 +41,14 @@ pub struct Uar {
     pub qpns: Vec<u32>,
     /// Completion queues that may be armed on this page.
     pub cqns: Vec<u32>,
+}
+
+impl Uar {
+    /// Takes a queue out of one of the lists, which keeps no room for those that are gone.
+    pub(crate) fn unlist(list: &mut Vec<u32>, number: u32) {
+        list.retain(|other| *other != number);
+        list.shrink_to(2 * list.len());
+    }
 }
 
 impl Footprint for () {}

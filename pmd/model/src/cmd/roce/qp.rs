@@ -19,7 +19,7 @@ use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
     CqeScatter, Line, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats,
-    ReceiveRing, WorkQueue, WqType,
+    ReceiveRing, ScatterList, Uar, WorkQueue, WqType,
 };
 use crate::roce::transport::psn::Psn;
 use crate::roce::transport::requester::{Limits, Requester};
@@ -165,6 +165,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         receive,
         ring: ReceiveRing::default(),
         taken: None,
+        buffers: ScatterList::new(),
         sq_posted: 0,
         sq_fetched: 0,
         line: Line::new(&objects.budget).map_err(|full| Refused::full("qpn", full))?,
@@ -249,7 +250,7 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             QpReceive::Own(_) | QpReceive::None => {}
         }
         if let Some(uar) = objects.uars.get_mut(uar_page) {
-            uar.qpns.retain(|other| *other != qpn);
+            Uar::unlist(&mut uar.qpns, qpn);
         }
         objects.multicast.retain(|(_, member)| *member != qpn);
         Ok(DestroyQpOut::zeroed())
