@@ -169,7 +169,7 @@ export -f fuzz_one fuzz_keep
 # Hosts, cards and faults from seeds that are new each time, and printed; planted bugs are found.
 step_simulate() {
     cargo test -q --locked -p ferrocx-simulation --features planted --test simulation \
-        planted -- --show-output || return
+        -- --show-output planted shrinks || return
     cargo build -q --locked -p ferrocx-simulation || return
     mkdir -p "$logs/simulation"
     echo "== result"

@@ -1,6 +1,7 @@
 //! Frames of peers that do not exist, at every layer that listens to the wire.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 use ferrocx_model::roce::icrc::icrc;
 use ferrocx_model::wire::SplitMix64;
@@ -26,7 +27,9 @@ const MIN_FRAME: usize = 60;
 /// Opcode of a datagram. Source: IBTA vol. 1, table 38, "UD SEND only".
 const UD_SEND_ONLY: u8 = 0x64;
 /// Opcodes of reliable connections end here.
-const RC_OPCODES: u64 = 0x18;
+const RC_OPCODES: u8 = 0x18;
+/// Those of them that answer a request. Source: IBTA vol. 1, table 38.
+const RC_ANSWERS: RangeInclusive<u8> = 0x0d..=0x12;
 /// Service ids of TCP ports begin here. Source: IBTA annex A11, "IP addressing".
 const TCP_SERVICES: u64 = 0x0106_0000;
 
@@ -220,14 +223,17 @@ fn igmp(random: &mut SplitMix64) -> Vec<u8> {
     frame
 }
 
-/// A packet of a reliable connection, to a queue pair that may be there.
+/// A packet of a reliable connection: a request to a queue pair that is there, or an answer.
+///
+/// Nothing but its packet number protects a connection from an answer of somebody else, and 64 of
+/// 2^24 numbers fit: so answers go to numbers that are hardly anybody's.
 fn packet(random: &mut SplitMix64, to: usize, qpns: &[u32]) -> Vec<u8> {
     let (number, word) = (random.next_u64(), random.next_u64());
-    let qpn = match qpns.is_empty() {
+    let opcode = (number >> 8) as u8 % RC_OPCODES;
+    let qpn = match qpns.is_empty() || RC_ANSWERS.contains(&opcode) {
         true => word as u32 & 0xff_ffff,
         false => qpns[(word % qpns.len() as u64) as usize],
     };
-    let opcode = (number >> 8) as u8 % RC_OPCODES as u8;
     let mut transport = bth(opcode, qpn, (word >> 32) as u32 & 0xff_ffff).to_vec();
     let len = random.below(64) as usize / 4 * 4;
     transport.extend((0..len).map(|at| (number >> (at % 8)) as u8));

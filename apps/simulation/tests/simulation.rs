@@ -46,29 +46,48 @@ fn an_honest_peer_connects_through_a_card_during_a_flood() {
     assert!(done.stats.limits.pushed_out + done.stats.limits.refused > 0, "{done}");
 }
 
+/// Plans of a seed with a bug.
+#[cfg(feature = "planted")]
+fn with(bug: ferrocx_simulation::Bug, seed: u64) -> Plan {
+    let mut plan = Plan::draw(seed, 2_000);
+    plan.planted = Some(bug);
+    plan
+}
+
 /// Each planted bug is found, and how many seeds that took.
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found_within_a_thousand_seeds() {
-    use ferrocx_simulation::{Bug, shrink};
+    use ferrocx_simulation::Bug;
 
-    for bug in Bug::ALL {
-        let plan = |seed| {
-            let mut plan = Plan::draw(seed, 2_000);
-            plan.planted = Some(bug);
-            plan
-        };
+    let look_for = |bug| {
         let found = (0..1_000).find_map(|seed| {
-            let violation = run(&plan(seed), &Options::default()).violation?;
+            let violation = run(&with(bug, seed), &Options::default()).violation?;
             Some((seed, violation))
         });
         let (seed, violation) = found.unwrap_or_else(|| panic!("{bug} is not found"));
-        println!("{bug:>16} | {:>4} | {violation}", seed + 1);
         // Without the bug, the same seed has nothing wrong.
         let innocent = run(&Plan::draw(seed, 2_000), &Options::default());
         assert_eq!(innocent.violation, None, "seed {seed}");
-        let (small, _) = shrink(&plan(seed));
-        assert!(small.faults.len() <= plan(seed).faults.len());
-        assert!(run(&small, &Options::default()).violation.is_some(), "{bug}");
-    }
+        format!("{bug:?} | {} | {violation}", seed + 1)
+    };
+    std::thread::scope(|scope| {
+        let looking = Bug::ALL.map(|bug| scope.spawn(move || look_for(bug)));
+        looking.map(|one| println!("{}", one.join().unwrap()));
+    });
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_plan_that_fails_shrinks_to_one_that_fails() {
+    use ferrocx_simulation::{Bug, shrink};
+
+    let whole = (0..1_000)
+        .map(|seed| with(Bug::WrongByte, seed))
+        .find(|plan| plan.faults.len() > 2 && run(plan, &Options::default()).violation.is_some())
+        .unwrap();
+    let (small, runs) = shrink(&whole);
+    assert!(run(&small, &Options::default()).violation.is_some());
+    // No fault is needed for this bug to show.
+    assert!(small.faults.is_empty() && runs > 1, "{small}");
 }
