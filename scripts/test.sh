@@ -44,7 +44,7 @@ readonly SKIP=77
 source scripts/lib.sh
 
 steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz simulate
-    release net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab)
+    release net-ping net-raw net-tcp net-igmp net-capture net-rate rdma instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -184,6 +184,8 @@ step_net-tcp() { scripts/net/tcp.sh; }
 step_net-igmp() { scripts/net/igmp.sh; }
 step_net-capture() { scripts/net/capture.sh; }
 step_net-rate() { scripts/net/rate.sh; }
+# Stock RDMA programs as an ordinary user, on our libibverbs.so.1.
+step_rdma() { scripts/demo-rdma.sh --debug; }
 
 # Instructions of the driver's own code, counted by callgrind.
 step_instructions() {
@@ -266,7 +268,8 @@ skipped_tests() {
 summary() {
     local line
     echo
-    for log in fuzz net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab; do
+    for log in fuzz net-ping net-raw net-tcp net-igmp net-capture net-rate rdma instructions \
+        lab; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"
@@ -299,7 +302,7 @@ rm -f "$logs"/*.log
 need_rust
 install_missing ip:iproute2 ping:iputils-ping iperf3:iperf3 tshark:tshark ethtool:ethtool \
     valgrind:valgrind shellcheck:shellcheck jq:jq python3:python3 c++:g++ pkg-config:pkg-config \
-    libdpdk.pc:libdpdk-dev
+    libdpdk.pc:libdpdk-dev libibverbs.pc:libibverbs-dev
 [[ " ${wanted[*]} " != *" "@(miri|asan|fuzz)" "* ]] || install_nightly miri rust-src
 reserve_hugepages 64
 begin miri

@@ -145,13 +145,11 @@ def rules(name, devargs):
     pmd.tell("set verbose 0")
     expect("mark", (got[1], said.count("FDIR matched ID=0x2a")), (sent, sent))
     pmd.tell("flow flush 1")
-    if devargs == "dv_flow_en=0":
-        # The other engine counts through DevX alone.
-        rule("eth / ipv4 / udp", "count / queue index 0")
-        expect("count", arrived()[0], [sent, 0, 0, 0])
-        said = pmd.tell("flow query 1 0 count")
-        expect("hits", re.findall(r"hits: (\d+)", said), [str(sent)])
-        pmd.tell("flow flush 1")
+    rule("eth / ipv4 / udp", "count / queue index 0")
+    expect("count", arrived()[0], [sent, 0, 0, 0])
+    said = pmd.tell("flow query 1 0 count")
+    expect("hits", re.findall(r"hits: (\d+)", said), [str(sent)])
+    pmd.tell("flow flush 1")
     pmd.tell("port stop 0")
     pmd.tell("tx_vlan set 0 5")
     pmd.tell("port start 0")

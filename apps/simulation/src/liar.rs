@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ferrocx_bus::{Bar, BusError, Doorbell};
+use ferrocx_bus::{Bar, BlueFlame, BusError, Doorbell};
 use ferrocx_prm::init_seg::offset;
 
 use crate::planted::{Bug, Planted};
@@ -73,5 +73,9 @@ impl Bar for LyingBar {
 
     fn doorbell(&self, offset: u64) -> Result<Doorbell, BusError> {
         self.truth.doorbell(offset)
+    }
+
+    fn blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<Option<BlueFlame>, BusError> {
+        self.truth.blueflame(offset, buffer_bytes)
     }
 }

@@ -12,7 +12,8 @@
 //!   virtual address. [`DmaHeap`] cuts mappings into aligned [`DmaBuf`]s for queues and contexts.
 //! - [`Ring`] and [`DmaWord`] are the views of a [`DmaBuf`] that hot paths use: the index is masked
 //!   inside, offsets are checked at compile time, and each access is one load or store.
-//! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
+//! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport;
+//!   [`BlueFlame`] copies a whole request there, where that reaches the device in one piece.
 //! - [`barrier`] names each ordering by the pair it orders.
 //! - [`local`] is the in-process transport to the software model.
 //! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
@@ -54,6 +55,7 @@
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod barrier;
+mod blueflame;
 mod bytes;
 mod dma;
 mod error;
@@ -67,6 +69,7 @@ pub mod sysfs;
 mod transport;
 pub mod vfio;
 
+pub use blueflame::{BlueFlame, DoorbellKind};
 pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
 pub use error::BusError;
 pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ferrocx_bus::local::{self, DeviceSide, DmaFaultCause, LocalConfig, LocalTransport};
-use ferrocx_bus::{Bar, BarClaim, BusError, DmaAccess, DmaBuf, DmaHeap, DmaWord, Ring, Transport};
+use ferrocx_bus::{
+    Bar, BarClaim, BusError, DmaAccess, DmaBuf, DmaHeap, DmaWord, DoorbellKind, Ring, Transport,
+};
 use ferrocx_mempool::{Pool, PoolConfig, Region, RegionConfig};
 
 fn pair(seed: u64) -> (Arc<LocalTransport>, DeviceSide) {
@@ -686,4 +688,31 @@ fn a_heap_knows_what_it_has_handed_out() {
     assert_eq!(heap.used_bytes(), 4096);
     drop(two);
     assert_eq!(heap.used_bytes(), 0);
+}
+
+#[test]
+fn blueflame_registers_take_whole_requests_in_turn() {
+    let blueflame = DoorbellKind::WriteCombining;
+    let config = LocalConfig { bar_len_bytes: 64 << 10, blueflame, ..LocalConfig::default() };
+    let (transport, device) = local::pair(config).expect("a device");
+    let buf = heap(&transport, 4096).alloc(256, 64).expect("a buffer");
+    let ring = Ring::<64>::new(Arc::new(buf), 0, 2).expect("fits");
+    (0..4u32).for_each(|at| ring.at(at).store(&[at as u8 + 1; 64]));
+    let registers = bar(&transport);
+    let mut blueflame = registers.blueflame(0x3800, 256).expect("in range").expect("there is one");
+    assert_eq!(blueflame.kind(), DoorbellKind::WriteCombining);
+    let two = ring.view().run::<128>(1).expect("in one piece");
+    assert!(blueflame.ring(&two, 2));
+    assert!(blueflame.ring(&ring.at(3), 1));
+    let word = |offset| device.uar_load(3, offset).to_ne_bytes();
+    assert_eq!((word(0x800), word(0x840), word(0x878)), ([2; 8], [3; 8], [3; 8]));
+    assert_eq!((word(0x880), word(0x900), word(0x938)), ([0; 8], [4; 8], [4; 8]));
+    assert!(!blueflame.ring(&two, 3), "longer than what is given");
+    let mut unread = blueflame.unread().expect("of the same kind");
+    assert!(unread.ring(&two, 1));
+    assert_eq!(word(0x800), [2; 8]);
+    assert!(registers.blueflame(0x3e00, 512).is_err(), "past the page");
+    assert!(registers.blueflame(0x2800, 256).is_err(), "not a page of doorbells");
+    let (plain, _device) = pair(1);
+    assert!(bar(&plain).blueflame(0x3800, 256).expect("in range").is_none());
 }

@@ -288,6 +288,12 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
     (
         "a ConnectX-5 has more",
         &[
+            "umem_uid_0",
+            "general_obj_types",
+            "log_max_uctx",
+            "log_max_umem",
+            "uctx_cap",
+            "flow_counter_bulk_alloc",
             "force_teardown",
             "max_tc",
             "cq_period_mode_modify",

@@ -351,7 +351,7 @@ impl Device {
     ///
     /// A queue stops with a [`QueueFault`](crate::QueueFault) when it next needs the memory: for a
     /// packet with a payload to receive, or one to send from there (which a send queue learns up to
-    /// 32 packets later). Destroy it then: it names a key that is gone, so a reset would not help.
+    /// 64 packets later). Destroy it then: it names a key that is gone, so a reset would not help.
     /// Everything else goes on. The pool may be registered again.
     ///
     /// # Errors

@@ -342,6 +342,7 @@ impl Port {
             start: iova,
             len: Some(len),
             translation: Translation::Pa,
+            umem: None,
             context: Default::default(),
         };
         self.state.objects.mkeys.insert(key).expect("a key") << 8 | 0x5a

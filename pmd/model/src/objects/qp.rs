@@ -240,6 +240,8 @@ pub struct Qp {
     pub state: QpState,
     /// Both rings: receive, then send.
     pub memory: QueueMemory,
+    /// I/O address of the doorbell record.
+    pub dbr_addr: u64,
     /// Offset of the send ring in `memory`, in bytes.
     pub sq_at: u64,
     /// Log2 of the send basic blocks; `None` without a send queue.

@@ -136,7 +136,7 @@ impl Roce {
             return;
         }
         qp.stats.doorbells += 1;
-        let Ok(record) = ctx.mem.load_acquire_be32(qp.context.dbr_addr() + 4) else {
+        let Ok(record) = ctx.mem.load_acquire_be32(qp.dbr_addr + 4) else {
             ctx.refuse_data("qp dbr_addr", u64::from(qpn), "doorbell record cannot be read");
             return;
         };
