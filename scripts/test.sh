@@ -29,6 +29,7 @@ Environment:
   FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 5
   FERROCX_FUZZ_SEED     seed of the fuzz targets, as a failed run printed it; default: a fresh one
   FERROCX_FUZZ_KEEP     set to 1 to add what was found to pmd/fuzz/corpus, reduced to what counts
+  FERROCX_SIMULATION_SECONDS  how long new seeds are simulated; default: 60
 USAGE
 }
 
@@ -42,7 +43,7 @@ readonly SKIP=77
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 
-steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz
+steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz simulate
     release net-ping net-raw net-tcp net-igmp net-capture net-rate rdma instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
@@ -164,6 +165,17 @@ fuzz_keep() {
     done < <(find "$least" -type f -printf '%s %p\n' | sort -n)
 }
 export -f fuzz_one fuzz_keep
+
+# Hosts, cards and faults from seeds that are new each time, and printed; planted bugs are found.
+step_simulate() {
+    cargo test -q --locked -p ferrocx-simulation --features planted --test simulation \
+        -- --show-output planted shrinks || return
+    cargo build -q --locked -p ferrocx-simulation || return
+    mkdir -p "$logs/simulation"
+    echo "== result"
+    "$CARGO_TARGET_DIR/debug/simulation" --seconds "${FERROCX_SIMULATION_SECONDS:-60}" \
+        --out "$logs/simulation" 2>/dev/null
+}
 
 step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
 step_net-ping() { scripts/net/ping.sh; }
