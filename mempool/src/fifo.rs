@@ -439,43 +439,6 @@ impl<const N: usize> HandOver<'_, N> {
         n
     }
 
-    /// As [`HandOver::take_while`], for simple packets only, two at a time: as long as `each`
-    /// answers `true` for both.
-    #[inline(always)]
-    pub fn take_pairs(
-        &mut self,
-        max: usize,
-        mut each: impl FnMut(Packet<'_>, Packet<'_>) -> bool,
-    ) -> usize {
-        let start = self.fifo.index(self.fifo.head);
-        let room = self.fifo.free_slots().min(self.fifo.slots.len() - start);
-        let most = max.min(self.len - self.taken).min(room) / 2;
-        // SAFETY: `taken <= len`, and the array has as many elements.
-        let front = unsafe { self.packets.as_ptr().add(self.taken) };
-        let pool = self.fifo.pool.inner_ptr();
-        let (slots, _) = self.fifo.slots[start..start + 2 * most].as_chunks_mut::<2>();
-        let mut n = 0;
-        while n < slots.len() {
-            // SAFETY: two of `taken..len`, and copies that are not dropped, as in `take_while`.
-            let (one, two) = unsafe {
-                let at = front.add(2 * n);
-                (ManuallyDrop::new(ptr::read(at)), ManuallyDrop::new(ptr::read(at.add(1))))
-            };
-            if !one.is_simple_in(pool) || !two.is_simple_in(pool) {
-                break;
-            }
-            let first = Packet { mbuf: &one, is_simple: true };
-            if !each(first, Packet { mbuf: &two, is_simple: true }) {
-                break;
-            }
-            slots[n] = [one, two].map(|mbuf| MaybeUninit::new(ManuallyDrop::into_inner(mbuf)));
-            n += 1;
-        }
-        self.fifo.head = self.fifo.head.wrapping_add(2 * n as u32);
-        self.taken += 2 * n;
-        2 * n
-    }
-
     /// Moves packets of `K` segments into the list, at most `max`, as long as `each` answers
     /// `true`. Returns how many. Stops at the first packet that is not a chain of `K` buffers of
     /// the list's pool that nobody shares.
@@ -705,40 +668,6 @@ mod tests {
         assert_eq!(clone.data()[0], 3, "shared data outlives the freed packet");
         fifo.free(1, &mut cache);
         drop((clone, more, last, cache, fifo));
-        assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
-    }
-
-    #[test]
-    fn pairs_are_taken_as_long_as_both_are_simple_and_wanted() {
-        let (own, other) = (pool(64), pool(64));
-        let mut cache = own.cache();
-        let mut fifo = MbufFifo::new(&own, 16);
-        (fifo.head, fifo.tail, fifo.complex_end) = (u32::MAX - 8, u32::MAX - 8, u32::MAX - 8);
-        let mut packets = ArrayVec::<Mbuf, 12>::new();
-        packets.extend((0..7).map(|tag| packet(&own, tag)));
-        packets.push(packet(&other, 7));
-        packets.extend((8..12).map(|tag| packet(&own, tag)));
-        let mut run = fifo.hand_over(&mut packets);
-        let mut seen = Vec::new();
-        let mut take = |run: &mut HandOver<'_, 12>, max, last| {
-            run.take_pairs(max, |one, two| {
-                let tags = [one, two].map(|packet| packet.mbuf.data()[0]);
-                let wanted = tags[1] <= last;
-                seen.extend(tags.into_iter().filter(|_| wanted));
-                wanted
-            })
-        };
-        assert_eq!(take(&mut run, 3, 99), 2, "an odd limit");
-        assert_eq!(take(&mut run, 9, 3), 2, "the second pair is not wanted");
-        assert_eq!(take(&mut run, 9, 99), 2, "the one behind is of another pool");
-        assert_eq!(run.take_while(2, |_| true), 2);
-        assert_eq!(take(&mut run, 9, 99), 0, "one slot is left before the end of the array");
-        assert_eq!(run.take_while(1, |_| true), 1);
-        assert_eq!(take(&mut run, 9, 99), 2);
-        drop(run);
-        assert_eq!((seen, packets.len(), fifo.len()), (vec![0, 1, 2, 3, 4, 5, 9, 10], 1, 11));
-        fifo.free(11, &mut cache);
-        drop((packets, cache, fifo));
         assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
     }
 

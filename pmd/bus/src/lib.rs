@@ -68,6 +68,7 @@ mod ring;
 pub mod sysfs;
 mod transport;
 pub mod vfio;
+mod wide;
 
 pub use blueflame::{BlueFlame, DoorbellKind};
 pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};

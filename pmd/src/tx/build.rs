@@ -12,7 +12,7 @@ use crate::stats::TxStats;
 
 /// Units that control and Ethernet segment take.
 const HEADER_DS: u32 = 2;
-/// Where a block or a pair of units starts.
+/// Where a second block goes on.
 const BLOCK_START: usize = 0;
 /// Flags that say something about a request.
 const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
@@ -182,69 +182,42 @@ impl Requests {
         let eth = wqe.unit();
         let (lkey_be, va_to_iova, inline_bytes) =
             (self.lkey_be, self.va_to_iova, self.inline_bytes);
-        let (mut bytes, mut pairs) = (0, 0);
-        if SIMPLE
-            && !COPIES
-            && let Some(mut units) = wqe.unit_pairs()
-        {
-            pairs = packets.take_pairs(left as usize, |one, two| {
-                let both = [one, two];
-                let lens = both.map(|packet| packet.data_len());
-                if !both.iter().all(&is_alike) || lens.contains(&0) {
+        let mut bytes = 0;
+        let count = packets.take_while(left as usize, |packet| {
+            let len = packet.data_len();
+            let fits = if SIMPLE { packet.is_simple() } else { packet.nb_segs() == 1 };
+            if !fits || !is_alike(&packet) || len == 0 {
+                return false;
+            }
+            let first = packet.segments().next();
+            // Foreign memory is never read by the processor.
+            let is_copied = COPIES && len <= inline_bytes;
+            if let Some(data) = first.as_ref().filter(|data| is_copied && !data.is_foreign()) {
+                let units = inline_units(len);
+                if units > left {
                     return false;
                 }
-                let Some(unit_pair) = units.next() else { return false };
-                let addrs =
-                    both.map(|packet| (packet.data_address() as u64).wrapping_add(va_to_iova));
-                put_data(
-                    unit_pair.part::<BLOCK_START, DS_BYTES>(),
-                    lens[0] as u32,
-                    lkey_be,
-                    addrs[0],
-                );
-                put_data(unit_pair.part::<DS_BYTES, DS_BYTES>(), lens[1] as u32, lkey_be, addrs[1]);
-                bytes += lens[0] + lens[1];
-                true
-            });
-            wqe.skip(pairs as u32);
-            left -= pairs as u32;
-        }
-        let count = pairs
-            + packets.take_while(left as usize, |packet| {
-                let len = packet.data_len();
-                let fits = if SIMPLE { packet.is_simple() } else { packet.nb_segs() == 1 };
-                if !fits || !is_alike(&packet) || len == 0 {
-                    return false;
-                }
-                let first = packet.segments().next();
-                // Foreign memory is never read by the processor.
-                let is_copied = COPIES && len <= inline_bytes;
-                if let Some(data) = first.as_ref().filter(|data| is_copied && !data.is_foreign()) {
-                    let units = inline_units(len);
-                    if units > left {
-                        return false;
-                    }
-                    left -= units;
-                    wqe.inline_one(data.data());
-                    bytes += len;
-                    return true;
-                }
-                if COPIES {
-                    if left == 0 {
-                        return false;
-                    }
-                    left -= 1;
-                }
-                if SIMPLE {
-                    let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
-                    wqe.data(len as u32, lkey_be, addr);
-                } else if let Some(segment) = first {
-                    let (lkey_be, addr) = self.place(&segment);
-                    wqe.data(len as u32, lkey_be, addr);
-                }
+                left -= units;
+                wqe.inline_one(data.data());
                 bytes += len;
-                true
-            });
+                return true;
+            }
+            if COPIES {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+            }
+            if SIMPLE {
+                let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
+                wqe.data(len as u32, lkey_be, addr);
+            } else if let Some(segment) = first {
+                let (lkey_be, addr) = self.place(&segment);
+                wqe.data(len as u32, lkey_be, addr);
+            }
+            bytes += len;
+            true
+        });
         if count != 0 {
             put_eth(eth, flags_mss, 0);
             let ds = wqe.ds();

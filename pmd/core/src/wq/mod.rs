@@ -32,8 +32,6 @@ pub use shared::SharedRing;
 
 /// A unit of a work request: segments are made of these.
 pub type Unit<'r> = Slot<'r, DS_BYTES>;
-/// Two units that follow each other, the first at an even place of its ring.
-pub type UnitPair<'r> = Slot<'r, { 2 * DS_BYTES }>;
 /// A basic block of a send ring.
 pub type Block<'r> = Slot<'r, BASIC_BLOCK_BYTES>;
 
@@ -126,26 +124,6 @@ impl<'r> Wqe<'r> {
         let unit = self.view.at_byte(self.at);
         self.at = self.at.wrapping_add(DS_BYTES as u32);
         unit
-    }
-
-    /// The next units, two at a time, for segments that the caller writes; `None` if the next is
-    /// at an odd place. [`Wqe::skip`] passes those that were written.
-    #[inline(always)]
-    pub fn unit_pairs(&self) -> Option<impl Iterator<Item = UnitPair<'r>> + use<'r>> {
-        let pairs = self.view.in_entries_of::<{ 2 * DS_BYTES }>()?;
-        let mut at = self.at;
-        let next = move || {
-            let pair = pairs.at_byte(at);
-            at = at.wrapping_add(2 * DS_BYTES as u32);
-            Some(pair)
-        };
-        self.ds().is_multiple_of(2).then(|| std::iter::from_fn(next))
-    }
-
-    /// Passes units that are written.
-    #[inline(always)]
-    pub fn skip(&mut self, units: u32) {
-        self.at = self.at.wrapping_add(units << LOG_DS_BYTES);
     }
 
     /// Appends a data segment. The key is given as it stands in memory.
