@@ -1,10 +1,11 @@
 //! How fast the model is, beside what the same machine does without it, in one run.
 //!
 //! `cargo bench -p ferrocx-benches --bench model_speed -- [--seconds N] [--rounds N] [--check]`: an
-//! 8-byte WRITE there and back beside a ping-pong over TCP's loopback, WRITEs of 1 MiB beside TCP's loopback and a plain copy, 64-byte
-//! SENDs on one queue pair, and forwarding of 64-byte frames. Of several rounds the best counts,
-//! for the model and for what stands beside it alike: whatever else the machine does only takes
-//! away. With `--check`, a ratio or a rate that misses its limit makes the exit status 1.
+//! 8-byte WRITE there and back beside a ping-pong over TCP's loopback, WRITEs of 1 MiB beside TCP's
+//! loopback and a plain copy, 64-byte SENDs on one queue pair, and forwarding of 64-byte frames. Of
+//! several rounds the best counts, for the model and for what stands beside it alike: whatever else
+//! the machine does only takes away. With `--check`, a ratio or a rate that misses its limit makes
+//! the exit status 1.
 //!
 //! All of it is the model's speed, and no NIC's.
 #![forbid(unsafe_code)]

@@ -140,8 +140,8 @@ impl<S: Strategy> Engine<S> {
         self.arbiter.poll_at()
     }
 
-    /// Throws the kill switch. `false` if the connection did not take the mass cancel: orders stand,
-    /// and the exchange has to be told another way. Nothing new leaves in any case.
+    /// Throws the kill switch. `false` if the connection did not take the mass cancel: orders
+    /// stand, and the exchange has to be told another way. Nothing new leaves in any case.
     #[must_use]
     pub fn kill(&mut self, outbox: &mut impl Outbox) -> bool {
         let mut packets = Vec::new();

@@ -230,8 +230,8 @@ impl OrderEntry {
         Ok(urn)
     }
 
-    /// Takes an order back that [`OrderEntry::enter`] made and the connection did not take: it never
-    /// left. Its number is used up, which the exchange allows.
+    /// Takes an order back that [`OrderEntry::enter`] made and the connection did not take: it
+    /// never left. Its number is used up, which the exchange allows.
     pub fn not_sent(&mut self, urn: u32) {
         if let Some(&mut order) = self.get(urn) {
             self.take_off(order, order.left);

@@ -1,8 +1,8 @@
 //! What a trader writes: when a book changed, what to send.
 //!
 //! A [`Strategy`] sees books and answers and says orders; it has no clock, no randomness and no way
-//! to the wire but its [`Desk`], so the same input gives the same orders, to the byte. Two are here:
-//! [`Taker`] takes what is offered at a price, [`Quoter`] stands on both sides of the book.
+//! to the wire but its [`Desk`], so the same input gives the same orders, to the byte. Two are
+//! here: [`Taker`] takes what is offered at a price, [`Quoter`] stands on both sides of the book.
 
 use crate::book::{Book, Books, Change, Health};
 use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, Refused};

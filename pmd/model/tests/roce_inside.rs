@@ -1,5 +1,5 @@
-//! What stays inside the process: packets that nobody can see do what those on a cable do, and where
-//! somebody looks, every byte is there.
+//! What stays inside the process: packets that nobody can see do what those on a cable do, and
+//! where somebody looks, every byte is there.
 
 mod common;
 

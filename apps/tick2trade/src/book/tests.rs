@@ -225,9 +225,13 @@ proptest! {
     /// Any messages, sensible or not, against the simple book.
     #[test]
     fn levels_are_the_sums_of_their_orders(
-        steps in prop::collection::vec((0_u8..5, 0_u64..12, 0_u64..12, 0_u32..40, 95_u32..105), 0..200),
+        steps in prop::collection::vec(
+            (0_u8..5, 0_u64..12, 0_u64..12, 0_u32..40, 95_u32..105), 0..200,
+        ),
     ) {
-        let mut books = Books::new(BooksConfig { books: 1, orders: 8, levels: 32, ..BooksConfig::default() }).unwrap();
+        let config =
+            BooksConfig { books: 1, orders: 8, levels: 32, ..BooksConfig::default() };
+        let mut books = Books::new(config).unwrap();
         books.list(LOCATE, Stock::BLANK).unwrap();
         let mut simple = Simple::default();
         for (step, reference, other, shares, price) in steps {

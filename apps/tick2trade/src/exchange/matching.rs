@@ -184,8 +184,8 @@ impl Exchange {
         }
     }
 
-    /// The crowd replaces an order of its own; the new one never trades at once, but stands where it
-    /// would not.
+    /// The crowd replaces an order of its own; the new one never trades at once, but stands where
+    /// it would not.
     pub fn crowd_replace(
         &mut self,
         reference: u64,
@@ -437,8 +437,8 @@ impl Exchange {
         self.orders.contains_key(&known.reference).then_some(known.reference)
     }
 
-    /// An order trades with what stands, and what is left stands or is cancelled. Says its number if
-    /// any of it stands.
+    /// An order trades with what stands, and what is left stands or is cancelled. Says its number
+    /// if any of it stands.
     fn matched(
         &mut self,
         reference: u64,

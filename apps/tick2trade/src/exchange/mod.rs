@@ -1,4 +1,5 @@
-//! An exchange to trade with: matching by price and time, a feed of what happens, answers to orders.
+//! An exchange to trade with: matching by price and time, a feed of what happens, answers to
+//! orders.
 //!
 //! Sans I/O. [`Exchange`] takes orders of its members and of an invented crowd, and writes down two
 //! things: messages of ITCH, which [`Publisher`] numbers, packs and sends again on request; and

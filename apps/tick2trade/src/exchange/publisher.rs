@@ -62,8 +62,8 @@ impl Publisher {
         mold::end_of_session(self.session, self.sent as u64 + 1).as_bytes().to_vec()
     }
 
-    /// The answer to a request: one packet with as many of the wanted messages as fit and were sent;
-    /// `None` for another session and for messages that do not exist.
+    /// The answer to a request: one packet with as many of the wanted messages as fit and were
+    /// sent; `None` for another session and for messages that do not exist.
     pub fn answer(&self, request: &Header) -> Option<Vec<u8>> {
         let first = usize::try_from(request.sequence.get().checked_sub(1)?).ok()?;
         let left = self.sent.checked_sub(first)?;

@@ -6,10 +6,10 @@
 //!
 //! | state | what it means | how it ends |
 //! |---|---|---|
-//! | in order | the next message is the newest known | a packet or heartbeat ahead of it opens a gap |
-//! | gap, waiting | the other line may still bring it | it comes, or [`ArbiterConfig::wait_ns`] pass |
+//! | in order | the next message is the newest known | one ahead of it opens a gap |
+//! | gap, waiting | the other line may bring it | it comes, or [`ArbiterConfig::wait_ns`] pass |
 //! | gap, asked | a request is out | it comes, or the request is repeated |
-//! | gap, given up | [`ArbiterConfig::attempts`] requests brought nothing | [`Event::Lost`], and on behind it |
+//! | gap, given up | [`ArbiterConfig::attempts`] requests brought nothing | [`Event::Lost`] |
 //! | holding | a late joiner waits for its snapshot | [`Arbiter::start_at`] |
 //!
 //! What is ahead of a gap is kept in a ring of [`ArbiterConfig::window`] messages, allocated at the
@@ -77,8 +77,8 @@ pub struct ArbiterConfig {
     pub attempts: u32,
     /// The most messages that a request asks for; best below what fits one packet. Default 30.
     pub per_request: u16,
-    /// How far ahead of everything known a packet's numbers may lie; one further ahead is a lie, and
-    /// not taken. Default 100,000,000 messages.
+    /// How far ahead of everything known a packet's numbers may lie; one further ahead is a lie,
+    /// and not taken. Default 100,000,000 messages.
     pub max_jump: u64,
 }
 

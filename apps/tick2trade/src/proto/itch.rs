@@ -493,7 +493,7 @@ mod tests {
             *byte = at;
         }
         macro_rules! places {
-            ($($name:ident { $($field:ident $at:literal)* })*) => { $(
+            ($($name:ident { $($field:ident: $at:literal)* })*) => { $(
                 let message = $name::read_from_bytes(&bytes[..$name::LEN]).unwrap();
                 $(assert_eq!(
                     message.$field.as_bytes()[0], $at, concat!(stringify!($name.$field)),
@@ -501,17 +501,17 @@ mod tests {
             )* };
         }
         places! {
-            Executed { reference 11 shares 19 match_number 23 }
-            ExecutedAtPrice { reference 11 shares 19 match_number 23 printable 31 price 32 }
-            Cancelled { reference 11 shares 19 }
-            Replaced { reference 11 new_reference 19 shares 27 price 31 }
-            Trade { reference 11 side 19 shares 20 stock 24 price 32 match_number 36 }
-            CrossTrade { shares 11 stock 19 price 27 match_number 31 cross 39 }
-            Imbalance { paired 11 imbalance 19 direction 27 stock 28 far_price 36 near_price 40
-                reference_price 44 cross 48 variation 49 }
-            AddAttributed { attribution 36 }
-            DirectListing { open_eligibility 19 minimum_price 20 maximum_price 24 near_price 28
-                near_time_ns 32 lower_collar 40 upper_collar 44 }
+            Executed { reference: 11 shares: 19 match_number: 23 }
+            ExecutedAtPrice { reference: 11 shares: 19 match_number: 23 printable: 31 price: 32 }
+            Cancelled { reference: 11 shares: 19 }
+            Replaced { reference: 11 new_reference: 19 shares: 27 price: 31 }
+            Trade { reference: 11 side: 19 shares: 20 stock: 24 price: 32 match_number: 36 }
+            CrossTrade { shares: 11 stock: 19 price: 27 match_number: 31 cross: 39 }
+            Imbalance { paired: 11 imbalance: 19 direction: 27 stock: 28 far_price: 36
+                near_price: 40 reference_price: 44 cross: 48 variation: 49 }
+            AddAttributed { attribution: 36 }
+            DirectListing { open_eligibility: 19 minimum_price: 20 maximum_price: 24 near_price: 28
+                near_time_ns: 32 lower_collar: 40 upper_collar: 44 }
         }
     }
 

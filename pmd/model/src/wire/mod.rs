@@ -11,11 +11,11 @@
 //!
 //! # What nobody can see
 //!
-//! A frame is as real as somebody can tell. On a *private* wire ([`Wire::is_private`]) both ends are
-//! devices of this process and nothing stands between them that looks, loses or damages: there a
-//! frame is [`Fcs::Inside`], its ICRC is not computed, and consecutive packets of an RDMA message go
-//! as one. Everywhere else, the other end of a [`Link`] that a program holds itself included, every
-//! byte is what a device sends.
+//! A frame is as real as somebody can tell. On a *private* wire ([`Wire::is_private`]) both ends
+//! are devices of this process and nothing stands between them that looks, loses or damages: there
+//! a frame is [`Fcs::Inside`], its ICRC is not computed, and consecutive packets of an RDMA message
+//! go as one. Everywhere else, the other end of a [`Link`] that a program holds itself included,
+//! every byte is what a device sends.
 
 mod capture;
 mod generator;

@@ -1,6 +1,8 @@
 //! Transport headers: BTH and what extends it.
 //!
 //! Source: reference 7.1 and 7.2; IBTA vol. 1, chapter 9.
+//!
+//! Long file: every header of one chapter, each with its bytes.
 
 use super::atomic::{Operands, Size};
 use super::psn::Psn;

@@ -4,6 +4,8 @@
 //! and time move it back. Nothing is kept of a packet: a retry makes it again from its request.
 //!
 //! Source: reference 7.4 to 7.6; IBTA vol. 1, 9.7.
+//!
+//! Long file: one state machine, whose transitions are read together.
 
 use std::collections::VecDeque;
 
