@@ -73,7 +73,9 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
     };
     std::thread::scope(|scope| {
         let looking = Bug::ALL.map(|bug| scope.spawn(move || look_for(bug)));
-        looking.map(|one| println!("{}", one.join().unwrap()));
+        for one in looking {
+            println!("{}", one.join().unwrap());
+        }
     });
 }
 
