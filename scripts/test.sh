@@ -96,7 +96,7 @@ step_asan() {
     printf 'leak:%s-\n' lying_device local ferrocx_bus >"$asan/leaks"
     # The flood of messages takes minutes here, and waits of two ports on a thread go by the clock.
     LSAN_OPTIONS="suppressions=$asan/leaks:print_suppressions=0" CARGO_TARGET_DIR=$asan \
-        RUSTFLAGS="-Zsanitizer=address" timeout 900 cargo +nightly test -q --locked \
+        RUSTFLAGS="-Zsanitizer=address" timeout 1800 cargo +nightly test -q --locked \
         --target "$host" -p ferrocx-mempool -p ferrocx-bus -p ferrocx-core -p ferrocx-verbs-lite \
         --lib "${asan_tests[@]/#/--test=}" -- --skip flood
 }
@@ -118,7 +118,7 @@ step_fuzz() {
     passes+=" -sanitizer-coverage-pc-table -sanitizer-coverage-trace-compares"
     export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
     # Not --locked: its lock is one of its own, and lags when a crate of ours gains a dependency.
-    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module ${passes//-san/-Cllvm-args=-san}" timeout 900 \
+    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module ${passes//-san/-Cllvm-args=-san}" timeout 1800 \
         cargo +nightly build -q --release --bins --target "$host" \
         --manifest-path pmd/fuzz/Cargo.toml
     mkdir -p "$artifacts"

@@ -1,0 +1,148 @@
+//! Any commands of any hosts at an NVMe target without its wire: nothing panics, no command reaches
+//! past its namespace or past what came in its capsule, and nothing is left behind.
+#![no_main]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use ferrocx_nvmf_target::controller::io::Data;
+use ferrocx_nvmf_target::controller::{
+    Action, Namespace, Queue, Role, Settings, Subsystem, Target,
+};
+use ferrocx_nvmf_target::proto::cm::Request;
+use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
+use ferrocx_nvmf_target::proto::identify;
+use ferrocx_nvmf_target::proto::sqe::Sqe;
+use libfuzzer_sys::fuzz_target;
+use zerocopy::{FromBytes, IntoBytes};
+
+const NQN: &str = "nqn.2014-08.a:s";
+const HOST: &str = "nqn.2014-08.a:h";
+const BLOCKS: u64 = 1000;
+
+fuzz_target!(|data: &[u8]| {
+    let _ = run(&mut Unstructured::new(data));
+});
+
+fn namespace(nsid: u32) -> Namespace {
+    let shape = identify::Namespace {
+        blocks: BLOCKS,
+        block_shift: 9,
+        uuid: [1; 16],
+        is_read_only: nsid == 2,
+        deallocates: false,
+    };
+    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0 }
+}
+
+fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    let mut target = Target::new(Settings { controllers: 4, ..Settings::default() });
+    target.add_subsystem(Subsystem::new(NQN, "S")).expect("a name");
+    let mut queues: Vec<Queue> = Vec::new();
+    let (mut now, mut out, mut next) = (Duration::ZERO, Vec::new(), 0);
+    while !u.is_empty() {
+        match u.int_in_range(0..=9)? {
+            0 if queues.len() < 8 => {
+                let mut request = ferrocx_fuzz::bytes(u, 56)?;
+                if u.arbitrary()? {
+                    let (hrqsize, hsqsize) = (32.into(), 31.into());
+                    let qid = u.int_in_range(0..=3u16)?.into();
+                    let usual = Request { qid, hrqsize, hsqsize, ..Request::default() };
+                    request = usual.as_bytes().to_vec();
+                }
+                if let Ok(request) = Request::parse(&request, 128, u.arbitrary()?) {
+                    next += 1;
+                    queues.push(Queue::new(next, &request, IpAddr::from([10, 0, 0, 1])));
+                }
+            }
+            1 => {
+                now += Duration::from_millis(u.int_in_range(0..=100_000)?);
+                target.tick(now);
+                while target.next_doomed().is_some() {}
+                while target.next_held().is_some() {}
+            }
+            2 if !queues.is_empty() => {
+                let at = u.choose_index(queues.len())?;
+                target.closed(&mut queues.remove(at));
+            }
+            3 => {
+                let nsid = u.int_in_range(0..=4)?;
+                let done = target.put_namespace(NQN, namespace(nsid));
+                assert_eq!(done.is_ok(), nsid > 0);
+            }
+            4 => drop(target.remove_namespace(NQN, u.int_in_range(0..=4)?)),
+            _ if !queues.is_empty() => {
+                let at = u.choose_index(queues.len())?;
+                command(u, &mut target, &mut queues[at], &mut out)?;
+            }
+            _ => {}
+        }
+    }
+    for mut queue in queues {
+        target.closed(&mut queue);
+    }
+    assert_eq!(target.controllers(), 0);
+    Ok(())
+}
+
+/// A command whose fields are likely, or any.
+fn sqe(u: &mut Unstructured<'_>) -> Result<Sqe> {
+    let mut bytes: [u8; 64] = u.arbitrary()?;
+    if u.ratio(7, 8)? {
+        bytes[0] = *u.choose(&[0x00, 0x01, 0x02, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f])?;
+        bytes[1] = Sqe::SGL;
+        bytes[4..8].copy_from_slice(&u.int_in_range(0..=4u32)?.to_le_bytes());
+        bytes[39] = *u.choose(&[0x01, 0x40, 0x4f])?;
+    }
+    if u.arbitrary()? {
+        // Small numbers: lengths that fit, properties that exist, features that are known.
+        for at in [33, 34, 35, 43, 46, 47, 51, 52, 53, 54, 55] {
+            bytes[at] = 0;
+        }
+    }
+    Ok(Sqe::read_from_bytes(&bytes).expect("64 bytes"))
+}
+
+fn command(
+    u: &mut Unstructured<'_>,
+    target: &mut Target,
+    queue: &mut Queue,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut sqe = sqe(u)?;
+    let mut data = ferrocx_fuzz::bytes(u, 64)?;
+    let is_connect = u.ratio(1, 4)?;
+    if is_connect {
+        let nqn = u.choose(&[NQN, DISCOVERY_NQN])?;
+        let cntlid = if queue.qid == 0 { 0xffff } else { u.int_in_range(0..=5)? };
+        data = ConnectData::new([1; 16], cntlid, nqn, HOST).as_bytes().to_vec();
+        let sgl = ferrocx_nvmf_target::proto::sgl::Sgl::InCapsule { offset: 0, len: 1024 };
+        sqe = ferrocx_nvmf_target::host::connect_command(queue.qid, 32, u.arbitrary()?, sgl);
+    }
+    queue.fetched();
+    if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f {
+        if let Ok(command) = target.io(queue, &sqe, data.len()) {
+            assert!(command.offset + command.len <= BLOCKS << 9);
+            if let Data::Capsule(range) = &command.data {
+                assert!(range.start <= range.end && range.end <= data.len());
+            }
+        }
+        return Ok(());
+    }
+    match target.command(queue, u.int_in_range(0..=31)?, &sqe, &data, out) {
+        Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
+        Action::Bring { cqe, len, to } => {
+            assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
+            assert!(len <= 16 << 10);
+        }
+        Action::Fetch { from, len } => {
+            assert!(len == 1024 && from.len == 1024);
+            let bytes = ferrocx_fuzz::bytes(u, 1024)?;
+            assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
+        }
+        Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+    }
+    target.account(queue);
+    Ok(())
+}
