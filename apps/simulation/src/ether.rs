@@ -8,7 +8,7 @@ use ferrocx_model::roce::icrc::icrc;
 use ferrocx_model::wire::{Fcs, Received, SplitMix64, Wire};
 
 use crate::planted::{Bug, Planted};
-use crate::world::lock;
+use crate::sync::lock;
 
 /// Time that a frame is on the way in good weather.
 const FLIGHT_NS: u64 = 500;

@@ -7,7 +7,7 @@ use ferrocx_bus::{Bar, BlueFlame, BusError, Doorbell};
 use ferrocx_prm::init_seg::offset;
 
 use crate::planted::{Bug, Planted};
-use crate::world::lock;
+use crate::sync::lock;
 
 /// What is read instead of the truth.
 #[derive(Debug, Default)]

@@ -55,6 +55,7 @@ mod run;
 mod shrink;
 mod stage;
 mod stream;
+mod sync;
 mod world;
 
 pub use flood::{Flood, flood};

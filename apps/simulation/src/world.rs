@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::local::LocalTransport;
@@ -12,17 +12,13 @@ use ferrocx_model::wire::SplitMix64;
 
 use crate::liar::{Lies, LyingBar};
 use crate::planted::{Bug, Planted};
+use crate::sync::lock;
 
 /// Simulated time of a step in which something happens.
 const STEP_NS: u64 = 1_000;
 /// Idle steps after which a step takes twice as long, and how often that may happen.
 const IDLE_STEPS: u32 = 4;
 const MAX_DOUBLINGS: u32 = 8;
-
-/// Locks, whoever panicked under the lock: a panic is a finding, and ends the run.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The models, and the time that all of them and all drivers share.
 pub(crate) struct World {
