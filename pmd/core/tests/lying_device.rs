@@ -63,7 +63,7 @@ fn memory_of_objects_that_count_as_gone_is_out_of_the_devices_reach() {
                 assert!(buffer.extend_from_slice(&[0x11; 64]));
             }
             assert_eq!(buffers.len(), 64);
-            let attr = CqAttr { log_size: 6, compression: false, events: None };
+            let attr = CqAttr { log_size: 6, compression: None, events: None };
             let cq = CqRing::new(&device, &attr).unwrap();
             let used = device.dma_bytes_used();
             liar.refuse_unmap(refuses);
@@ -190,7 +190,7 @@ fn wild_outputs_never_panic() {
         let Ok(device) = open(&liar) else { continue };
         let pool = pool();
         let _ = device.register_pool(&pool);
-        let attr = CqAttr { log_size: 6, compression: false, events: None };
+        let attr = CqAttr { log_size: 6, compression: None, events: None };
         let cq = CqRing::new(&device, &attr);
         let uar = Uar::new(&device);
         let _ = (device.link(), device.set_mtu(1400), device.set_promiscuous(true));

@@ -83,7 +83,7 @@ pub use ferrocx_model as model;
 pub use ferrocx_net as net;
 pub use ferrocx_pmd::{
     BufferSplit, DEFAULT_RSS_KEY, Lane, LaneConfig, Rss, RssConfig, RxQueue, RxQueueConfig,
-    RxStats, TxQueue, TxQueueConfig, TxStats, sleep_on,
+    RxStats, Striding, TxQueue, TxQueueConfig, TxStats, sleep_on,
 };
 pub use ferrocx_verbs_lite as verbs;
 
