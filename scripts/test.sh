@@ -27,6 +27,9 @@ Environment:
   FERROCX_INVALIDATIONS peer memory taken back under load in the step tests; default 300
   FERROCX_LAB_DIR       cache of the step lab, see scripts/vm-lab --help
   FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 5
+  FERROCX_FUZZ_SEED     seed of the fuzz targets, as a failed run printed it; default: a fresh one
+  FERROCX_FUZZ_KEEP     set to 1 to add what was found to pmd/fuzz/corpus, reduced to what counts
+  FERROCX_SIMULATION_SECONDS  how long new seeds are simulated; default: 60
 USAGE
 }
 
@@ -40,8 +43,8 @@ readonly SKIP=77
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 
-steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri fuzz
-    release net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab)
+steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz simulate
+    release net-ping net-raw net-tcp net-igmp net-capture net-rate rdma instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -81,15 +84,35 @@ step_miri() {
         timeout 1200 cargo +nightly miri test --locked -p ferrocx-bus --lib --tests
 }
 
-# Random inputs that look for new paths: each target of pmd/fuzz for FERROCX_FUZZ_SECONDS, from a
-# fixed seed. What broke one lies in the artifacts folder that the log names; it becomes a test of
-# the crate that broke. No sanitizer but the checks of debug builds: Miri looks at unsafe code.
+# Unsafe code and what is built on it under AddressSanitizer: memory used after it was freed, past
+# its end, or never freed. Real threads and more code than Miri has time for.
+step_asan() {
+    cargo +nightly --version >/dev/null 2>&1 ||
+        skip "no nightly Rust (rustup toolchain install nightly)"
+    local host asan=$CARGO_TARGET_DIR/asan
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    mkdir -p "$asan"
+    # Programs whose tests leak on purpose what a device may still own.
+    printf 'leak:%s-\n' lying_device local ferrocx_bus >"$asan/leaks"
+    # The flood of messages takes minutes here, and waits of two ports on a thread go by the clock.
+    LSAN_OPTIONS="suppressions=$asan/leaks:print_suppressions=0" CARGO_TARGET_DIR=$asan \
+        RUSTFLAGS="-Zsanitizer=address" timeout 900 cargo +nightly test -q --locked \
+        --target "$host" -p ferrocx-mempool -p ferrocx-bus -p ferrocx-core -p ferrocx-verbs-lite \
+        --lib "${asan_tests[@]/#/--test=}" -- --skip flood
+}
+asan_tests=(local ring lying_device memory peer fastreg rc srq net)
+
+# Random inputs that look for new paths: each target of pmd/fuzz for FERROCX_FUZZ_SECONDS, from the
+# inputs that pmd/fuzz/corpus keeps and a seed that is printed. What broke one lies in the artifacts
+# folder that the log names; it becomes a test of the crate that broke. No sanitizer but the checks
+# of debug builds: the step asan and Miri look at unsafe code.
 step_fuzz() {
     cargo +nightly --version >/dev/null 2>&1 ||
         skip "no nightly Rust (rustup toolchain install nightly)"
     have c++ || skip "no C++ compiler, which libFuzzer needs (apt-get install g++)"
     local host passes
-    export artifacts=$CARGO_TARGET_DIR/fuzz/artifacts
+    export artifacts=$CARGO_TARGET_DIR/fuzz/artifacts found=$CARGO_TARGET_DIR/fuzz/found
+    export seed=${FERROCX_FUZZ_SEED:-$((RANDOM * 32768 + RANDOM + 1))}
     host=$(rustc -vV | sed -n 's/^host: //p')
     passes="-sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters"
     passes+=" -sanitizer-coverage-pc-table -sanitizer-coverage-trace-compares"
@@ -100,24 +123,59 @@ step_fuzz() {
         --manifest-path pmd/fuzz/Cargo.toml
     mkdir -p "$artifacts"
     export programs=$CARGO_TARGET_DIR/$host/release
+    echo "== result"
+    echo "again: FERROCX_FUZZ_SEED=$seed"
     find pmd/fuzz/fuzz_targets -name '*.rs' -printf '%f\n' | sort |
         xargs -P "$(nproc)" -I '{}' bash -c 'fuzz_one {}'
 }
 
-# fuzz_one FILE: runs one target; its name, executions and paths, or the end of its log.
+# Bytes and files of the inputs that are kept for a target at most; the test tidy looks.
+export FUZZ_CORPUS_BYTES=102400 FUZZ_CORPUS_FILES=200
+
+# fuzz_one FILE: runs one target; its name, executions and paths, or the end of its log. Its inputs
+# and what it finds lie in a folder of the build; pmd/fuzz/corpus changes when it is told to.
 fuzz_one() {
     local name=${1%.rs} log=$artifacts/${1%.rs}.log
-    if "$programs/$name" -seed=1 -len_control=0 -max_len=4096 -timeout=120 \
+    local kept=pmd/fuzz/corpus/$name new=$found/$name
+    mkdir -p "$new" "$kept"
+    if ! "$programs/$name" -seed="$seed" -len_control=0 -max_len=4096 -timeout=120 \
         -max_total_time="${FERROCX_FUZZ_SECONDS:-5}" -artifact_prefix="$artifacts/$name-" \
-        >"$log" 2>&1; then
-        printf '%-16s %s\n' "$name" "$(grep -E 'DONE' "$log" | tr -s ' \t' ' ')"
-    else
+        "$new" "$kept" >"$log" 2>&1; then
         tail -n 60 "$log"
         echo "$name failed; the input is named above, all of the log is $log"
         return 1
     fi
+    printf '%-18s %s\n' "$name" "$(grep -E 'DONE' "$log" | tr -s ' \t' ' ')"
+    [ "${FERROCX_FUZZ_KEEP:-0}" != 1 ] || fuzz_keep "$name"
 }
-export -f fuzz_one
+
+# fuzz_keep NAME: the smallest inputs that reach what all found so far reach, as many as fit.
+fuzz_keep() {
+    local kept=pmd/fuzz/corpus/$1 least=$found/$1.least file total=0 count=0
+    rm -rf "$least"
+    mkdir -p "$least"
+    "$programs/$1" -merge=1 -max_len=4096 "$least" "$kept" "$found/$1" >>"$artifacts/$1.log" 2>&1
+    rm -f "$kept"/*
+    while read -r size file; do
+        total=$((total + size))
+        count=$((count + 1))
+        [ "$total" -le "$FUZZ_CORPUS_BYTES" ] || break
+        [ "$count" -le "$FUZZ_CORPUS_FILES" ] || break
+        cp "$file" "$kept/"
+    done < <(find "$least" -type f -printf '%s %p\n' | sort -n)
+}
+export -f fuzz_one fuzz_keep
+
+# Hosts, cards and faults from seeds that are new each time, and printed; planted bugs are found.
+step_simulate() {
+    cargo test -q --locked -p ferrocx-simulation --features planted --test simulation \
+        -- --show-output planted shrinks || return
+    cargo build -q --locked -p ferrocx-simulation || return
+    mkdir -p "$logs/simulation"
+    echo "== result"
+    "$CARGO_TARGET_DIR/debug/simulation" --seconds "${FERROCX_SIMULATION_SECONDS:-60}" \
+        --out "$logs/simulation" 2>/dev/null
+}
 
 step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
 step_net-ping() { scripts/net/ping.sh; }
@@ -126,6 +184,8 @@ step_net-tcp() { scripts/net/tcp.sh; }
 step_net-igmp() { scripts/net/igmp.sh; }
 step_net-capture() { scripts/net/capture.sh; }
 step_net-rate() { scripts/net/rate.sh; }
+# Stock RDMA programs as an ordinary user, on our libibverbs.so.1.
+step_rdma() { scripts/demo-rdma.sh --debug; }
 
 # Instructions of the driver's own code, counted by callgrind.
 step_instructions() {
@@ -208,7 +268,8 @@ skipped_tests() {
 summary() {
     local line
     echo
-    for log in net-ping net-raw net-tcp net-igmp net-capture net-rate instructions lab; do
+    for log in fuzz net-ping net-raw net-tcp net-igmp net-capture net-rate rdma instructions \
+        lab; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"
@@ -241,8 +302,8 @@ rm -f "$logs"/*.log
 need_rust
 install_missing ip:iproute2 ping:iputils-ping iperf3:iperf3 tshark:tshark ethtool:ethtool \
     valgrind:valgrind shellcheck:shellcheck jq:jq python3:python3 c++:g++ pkg-config:pkg-config \
-    libdpdk.pc:libdpdk-dev
-[[ " ${wanted[*]} " != *" "@(miri|fuzz)" "* ]] || install_nightly miri rust-src
+    libdpdk.pc:libdpdk-dev libibverbs.pc:libibverbs-dev
+[[ " ${wanted[*]} " != *" "@(miri|asan|fuzz)" "* ]] || install_nightly miri rust-src
 reserve_hugepages 64
 begin miri
 for name in "${wanted[@]}"; do run_step "$name"; done

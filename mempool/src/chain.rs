@@ -157,8 +157,8 @@ impl<'a> Iterator for Segments<'a> {
         let header = NonNull::new(self.next)?;
         // SAFETY: a header of the chain that the borrowed Mbuf owns.
         self.next = unsafe { (*header.as_ptr()).next };
-        // Never dropped: the segment belongs to the borrowed Mbuf.
-        Some(Segment { segment: ManuallyDrop::new(Mbuf(header)), packet: PhantomData })
+        // SAFETY: as above.
+        Some(unsafe { Segment::of(header) })
     }
 }
 
@@ -169,6 +169,15 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// The segment of a header.
+    ///
+    /// # Safety
+    /// The header is one of a packet that is borrowed for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn of(header: NonNull<Header>) -> Self {
+        Self { segment: ManuallyDrop::new(Mbuf(header)), packet: PhantomData }
+    }
+
     /// Its bytes.
     ///
     /// # Panics

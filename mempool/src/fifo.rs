@@ -1,18 +1,22 @@
 //! [`MbufFifo`]: the buffers that a queue has handed to its device, oldest first.
+//!
+//! Long file: all that touches the slots, whose `unsafe` rests on one invariant, and its tests.
 #![expect(unsafe_code, reason = "slots between tail and head hold packets, the others nothing")]
 
 use std::{
     fmt,
     mem::{ManuallyDrop, MaybeUninit},
-    ptr, slice,
+    ptr::{self, NonNull},
+    slice,
 };
 
 use arrayvec::ArrayVec;
 
 use crate::{
     cache::PoolCache,
-    chain::Segments,
+    chain::{Segment, Segments},
     flags::{OlFlags, TxLengths},
+    header::PoolInner,
     mbuf::{Mbuf, RawMbuf},
     pool::Pool,
 };
@@ -517,6 +521,106 @@ impl<const N: usize> HandOver<'_, N> {
         n
     }
 
+    /// As [`HandOver::take_while`], for simple packets only, two at a time: as long as `each`
+    /// answers `true` for both.
+    #[inline(always)]
+    pub fn take_pairs(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Packet<'_>, Packet<'_>) -> bool,
+    ) -> usize {
+        let start = self.fifo.index(self.fifo.head);
+        let room = self.fifo.free_slots().min(self.fifo.slots.len() - start);
+        let most = max.min(self.len - self.taken).min(room) / 2;
+        // SAFETY: `taken <= len`, and the array has as many elements.
+        let front = unsafe { self.packets.as_ptr().add(self.taken) };
+        let pool = self.fifo.pool.inner_ptr();
+        let (slots, _) = self.fifo.slots[start..start + 2 * most].as_chunks_mut::<2>();
+        let mut n = 0;
+        while n < slots.len() {
+            // SAFETY: two of `taken..len`, and copies that are not dropped, as in `take_while`.
+            let (one, two) = unsafe {
+                let at = front.add(2 * n);
+                (ManuallyDrop::new(ptr::read(at)), ManuallyDrop::new(ptr::read(at.add(1))))
+            };
+            if !one.is_simple_in(pool) || !two.is_simple_in(pool) {
+                break;
+            }
+            let first = Packet { mbuf: &one, is_simple: true };
+            if !each(first, Packet { mbuf: &two, is_simple: true }) {
+                break;
+            }
+            slots[n] = [one, two].map(|mbuf| MaybeUninit::new(ManuallyDrop::into_inner(mbuf)));
+            n += 1;
+        }
+        self.fifo.head = self.fifo.head.wrapping_add(2 * n as u32);
+        self.taken += 2 * n;
+        2 * n
+    }
+
+    /// Moves packets of `K` segments into the list, at most `max`, as long as `each` answers
+    /// `true`. Returns how many. Stops at the first packet that is not a chain of `K` buffers of
+    /// the list's pool that nobody shares.
+    ///
+    /// The list takes each chain apart, so that it holds `K` simple buffers, which are freed as
+    /// such. Stops at the end of the array, too, as [`HandOver::take_while`] does.
+    #[inline(always)]
+    pub fn take_chains<const K: usize>(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Packet<'_>, [Segment<'_>; K]) -> bool,
+    ) -> usize {
+        const { assert!(K >= 2, "a chain has two segments at least") };
+        let start = self.fifo.index(self.fifo.head);
+        let to_end = self.fifo.slots.len() - start;
+        let most = max.min(self.len - self.taken);
+        if to_end < K {
+            // The chain that goes on at the other end of the array.
+            let one = most.min(self.fifo.free_slots() / K).min(1);
+            return self.take_chains_at::<K>(one, each);
+        }
+        let most = most.min(self.fifo.free_slots().min(to_end) / K);
+        // SAFETY: `taken <= len`, and the array has as many elements.
+        let front = unsafe { self.packets.as_ptr().add(self.taken) };
+        let pool = self.fifo.pool.inner_ptr();
+        let (slots, _) = self.fifo.slots[start..start + most * K].as_chunks_mut::<K>();
+        let mut n = 0;
+        while n < slots.len() {
+            // SAFETY: one of `taken..len`.
+            let Some(buffers) = (unsafe { offer::<K>(front.add(n), pool, &mut each) }) else {
+                break;
+            };
+            slots[n] = buffers;
+            n += 1;
+        }
+        self.fifo.head = self.fifo.head.wrapping_add((n * K) as u32);
+        self.taken += n;
+        n
+    }
+
+    /// As [`HandOver::take_chains`], slot by slot: at most `max` chains, for which there is room.
+    #[cold]
+    fn take_chains_at<const K: usize>(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Packet<'_>, [Segment<'_>; K]) -> bool,
+    ) -> usize {
+        let pool = self.fifo.pool.inner_ptr();
+        for n in 0..max {
+            // SAFETY: one of `taken..len`: `max` chains are left.
+            let offered =
+                unsafe { offer::<K>(self.packets.as_ptr().add(self.taken), pool, &mut each) };
+            let Some(buffers) = offered else { return n };
+            for buffer in buffers {
+                let at = self.fifo.index(self.fifo.head);
+                self.fifo.slots[at] = buffer;
+                self.fifo.head = self.fifo.head.wrapping_add(1);
+            }
+            self.taken += 1;
+        }
+        max
+    }
+
     /// Takes the next packet out without adding it to the list.
     pub fn refuse(&mut self) -> Option<Mbuf> {
         let mbuf = ptr::from_ref(self.rest().first()?);
@@ -524,6 +628,34 @@ impl<const N: usize> HandOver<'_, N> {
         // SAFETY: the next packet, which is behind `taken` now.
         Some(unsafe { ptr::read(mbuf) })
     }
+}
+
+/// Shows a chain to `each`, and takes it apart if the answer is `true`.
+///
+/// # Safety
+/// `mbuf` points to a packet. If the answer is `Some`, its buffers are the caller's, and the
+/// packet is not used again.
+#[inline(always)]
+unsafe fn offer<const K: usize>(
+    mbuf: *const Mbuf,
+    pool: NonNull<PoolInner>,
+    each: &mut impl FnMut(Packet<'_>, [Segment<'_>; K]) -> bool,
+) -> Option<[MaybeUninit<Mbuf>; K]> {
+    // SAFETY: as the caller promises; a copy that is not dropped.
+    let mbuf = ManuallyDrop::new(unsafe { ptr::read(mbuf) });
+    let headers = mbuf.simple_chain::<K>(pool)?;
+    // SAFETY: headers of the chain, which is borrowed as long as `each` runs.
+    let segments = headers.map(|header| unsafe { Segment::of(header) });
+    if !each(Packet { mbuf: &mbuf, is_simple: false }, segments) {
+        return None;
+    }
+    // SAFETY: the packet and its chain are the caller's, who alone uses them: all segments are
+    // plain. What is not last loses its successor, and the first its count.
+    unsafe {
+        headers[..K - 1].iter().for_each(|header| (*header.as_ptr()).next = ptr::null_mut());
+        (*headers[0].as_ptr()).nb_segs = 1;
+    }
+    Some(headers.map(|header| MaybeUninit::new(Mbuf(header))))
 }
 
 impl<const N: usize> Drop for HandOver<'_, N> {
@@ -672,6 +804,96 @@ mod tests {
         assert_eq!(clone.data()[0], 3, "shared data outlives the freed packet");
         fifo.free(1, &mut cache);
         drop((clone, more, last, cache, fifo));
+        assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
+    }
+
+    #[test]
+    fn pairs_are_taken_as_long_as_both_are_simple_and_wanted() {
+        let (own, other) = (pool(64), pool(64));
+        let mut cache = own.cache();
+        let mut fifo = MbufFifo::new(&own, 16);
+        (fifo.head, fifo.tail, fifo.complex_end) = (u32::MAX - 8, u32::MAX - 8, u32::MAX - 8);
+        let mut packets = ArrayVec::<Mbuf, 12>::new();
+        packets.extend((0..7).map(|tag| packet(&own, tag)));
+        packets.push(packet(&other, 7));
+        packets.extend((8..12).map(|tag| packet(&own, tag)));
+        let mut run = fifo.hand_over(&mut packets);
+        let mut seen = Vec::new();
+        let mut take = |run: &mut HandOver<'_, 12>, max, last| {
+            run.take_pairs(max, |one, two| {
+                let tags = [one, two].map(|packet| packet.mbuf.data()[0]);
+                let wanted = tags[1] <= last;
+                seen.extend(tags.into_iter().filter(|_| wanted));
+                wanted
+            })
+        };
+        assert_eq!(take(&mut run, 3, 99), 2, "an odd limit");
+        assert_eq!(take(&mut run, 9, 3), 2, "the second pair is not wanted");
+        assert_eq!(take(&mut run, 9, 99), 2, "the one behind is of another pool");
+        assert_eq!(run.take_while(2, |_| true), 2);
+        assert_eq!(take(&mut run, 9, 99), 0, "one slot is left before the end of the array");
+        assert_eq!(run.take_while(1, |_| true), 1);
+        assert_eq!(take(&mut run, 9, 99), 2);
+        drop(run);
+        assert_eq!((seen, packets.len(), fifo.len()), (vec![0, 1, 2, 3, 4, 5, 9, 10], 1, 11));
+        fifo.free(11, &mut cache);
+        drop((packets, cache, fifo));
+        assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
+    }
+
+    #[test]
+    fn chains_are_taken_apart_across_the_wrap_and_freed_in_bulk() {
+        let (own, other) = (pool(64), pool(64));
+        let mut cache = own.cache();
+        let mut fifo = MbufFifo::new(&own, 8);
+        (fifo.head, fifo.tail, fifo.complex_end) = (u32::MAX - 3, u32::MAX - 3, u32::MAX - 3);
+        let chain = |tags: &[u8]| {
+            let mut first = packet(&own, tags[0]);
+            tags[1..].iter().for_each(|tag| first.chain(packet(&own, *tag)).unwrap());
+            first
+        };
+        let mut next = 0;
+        for round in 0..40u8 {
+            let mut packets = ArrayVec::<Mbuf, 4>::new();
+            packets.extend([chain(&[1, 2, 3]), chain(&[4, 5, 6])]);
+            let mut run = fifo.hand_over(&mut packets);
+            assert_eq!(run.take_chains::<2>(9, |_, _| true), 0, "not of two");
+            let mut taken = 0;
+            while !run.is_done() {
+                taken += run.take_chains::<3>(9, |packet, segments| {
+                    assert_eq!((packet.nb_segs(), packet.pkt_len()), (3, 60));
+                    let tags = segments.map(|segment| segment.data()[0]);
+                    tags == [1, 2, 3] || tags == [4, 5, 6]
+                });
+            }
+            assert_eq!((taken, run.taken()), (2, 2));
+            drop(run);
+            assert_eq!((fifo.len(), fifo.complex_end), (6, fifo.tail), "all are simple");
+            if round % 2 == 0 {
+                let all = fifo.len();
+                fifo.free(all, &mut cache);
+            } else {
+                while let Some(mbuf) = fifo.pop() {
+                    assert_eq!((mbuf.nb_segs(), mbuf.data()[0]), (1, next % 6 + 1));
+                    next += 1;
+                }
+            }
+            // The next round starts elsewhere.
+            fifo.push(packet(&own, 0)).unwrap();
+            fifo.free(1, &mut cache);
+        }
+        // Whatever is shared, foreign to the pool, or refused stays whole.
+        let shared = chain(&[7, 8]);
+        let clone = shared.clone_ref(&mut cache).unwrap();
+        let mut mixed = chain(&[9]);
+        mixed.chain(packet(&other, 10)).unwrap();
+        for (mbuf, answer) in [(shared, true), (mixed, true), (chain(&[11, 12]), false)] {
+            let mut packets = ArrayVec::<Mbuf, 1>::new();
+            packets.push(mbuf);
+            assert_eq!(fifo.hand_over(&mut packets).take_chains::<2>(9, |_, _| answer), 0);
+            assert_eq!((packets[0].nb_segs(), packets[0].pkt_len()), (2, 40));
+        }
+        drop((clone, cache, fifo));
         assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
     }
 

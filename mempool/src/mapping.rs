@@ -133,8 +133,22 @@ pub(crate) fn create(config: &RegionConfig) -> Result<(Mapping, Vec<RegionWarnin
     if config.backing == Backing::Heap {
         return Ok((heap(len)?, Vec::new()));
     }
-    let (page_size, warnings) = choose_pages(config)?;
-    let len = len.next_multiple_of(page_size);
+    let (page_size, mut warnings) = choose_pages(config)?;
+    let is_choice = config.page == PageSize::Auto && config.backing != Backing::HugepageRs;
+    let mapping = match map_pages(config, page_size) {
+        // Somebody else took the hugepages after they were counted.
+        Err(error) if is_choice && page_size != BASE_4K => {
+            warnings.push(RegionWarning::SmallPages { reason: error.to_string() });
+            map_pages(config, BASE_4K)?
+        }
+        made => made?,
+    };
+    Ok((mapping, warnings))
+}
+
+/// Maps pages of this size, at the node and locked as `config` says.
+fn map_pages(config: &RegionConfig, page_size: usize) -> Result<Mapping, MempoolError> {
+    let len = config.len_bytes.next_multiple_of(page_size);
     let mapping = if use_hugepage_rs(config, page_size)? {
         hugepage_rs_region(len, page_size)?
     } else {
@@ -149,7 +163,7 @@ pub(crate) fn create(config: &RegionConfig) -> Result<(Mapping, Vec<RegionWarnin
     if config.lock {
         lock(&mapping)?;
     }
-    Ok((mapping, warnings))
+    Ok(mapping)
 }
 
 /// Combinations that no backend can serve, said in words instead of served half.

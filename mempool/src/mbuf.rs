@@ -1,4 +1,6 @@
 //! [`Mbuf`]: a packet in one or more buffers.
+//!
+//! Long file: the methods of one type, which a reader looks up by name.
 #![expect(unsafe_code, reason = "headers are reached through pointers that the Mbuf owns")]
 
 use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
@@ -519,6 +521,29 @@ impl Mbuf {
         // SAFETY: as in `header!`.
         let refs = unsafe { &(*self.0.as_ptr()).refs };
         refs.is_plain() && header!(self, next).is_null()
+    }
+
+    /// The headers of a chain of `K` segments that are each what [`Mbuf::is_simple_of`] says of a
+    /// packet. `None` for anything else.
+    #[inline(always)]
+    pub(crate) fn simple_chain<const K: usize>(
+        &self,
+        pool: NonNull<PoolInner>,
+    ) -> Option<[NonNull<Header>; K]> {
+        let mut headers = [self.0; K];
+        for at in 0..K {
+            let h = headers[at].as_ptr();
+            // SAFETY: a header of the chain that this Mbuf owns.
+            let (home, is_plain, next) =
+                unsafe { ((*h).pool, (*h).refs.is_plain(), NonNull::new((*h).next)) };
+            if home != pool || !is_plain || next.is_some() != (at + 1 < K) {
+                return None;
+            }
+            if let (Some(next), Some(place)) = (next, headers.get_mut(at + 1)) {
+                *place = next;
+            }
+        }
+        Some(headers)
     }
 
     /// Hands the packet over to a device or a ring. Nothing is freed.

@@ -197,6 +197,23 @@ mod mapped {
         region.copy_in(8191, &[9]).unwrap();
     }
 
+    /// Whoever counted free hugepages and lost them to another takes small pages.
+    #[test]
+    #[cfg_attr(miri, ignore = "maps memory")]
+    fn auto_never_fails_when_others_take_the_hugepages() {
+        let config = RegionConfig { len_bytes: 2 << 20, ..RegionConfig::default() };
+        let take = || {
+            let regions = (0..8).map(|_| Region::alloc(&config)).collect::<Result<Vec<_>, _>>();
+            regions.map(drop)
+        };
+        std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..64).map(|_| scope.spawn(take)).collect();
+            for taker in takers {
+                taker.join().expect("no panic").expect("hugepages or small pages");
+            }
+        });
+    }
+
     #[test]
     fn auto_without_enough_hugepages_warns() {
         // 64 GiB of address space would be too much to touch, so ask for just more 2 MiB pages

@@ -176,7 +176,8 @@ pub struct TxQueueConfig {
     /// 64-byte blocks of the ring, a power of two from
     /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit.
     /// A plain packet takes at most one; with multi-packet requests four packets share one. It is
-    /// also the most packets that can be in flight.
+    /// also the most packets that can be in flight; one of two to four segments of the queue's own
+    /// pool counts as so many.
     pub descriptors: u32,
     /// Put several plain packets into one work request where the device can.
     pub multi_packet: bool,
@@ -184,6 +185,10 @@ pub struct TxQueueConfig {
     /// 0 (never) to [`TxQueueConfig::MAX_INLINE_BYTES`]. Saves the device a read per packet, and
     /// costs the core a copy.
     pub inline_bytes: u16,
+    /// Let [`TxQueue::send_one`](crate::TxQueue::send_one) copy requests into the device's
+    /// BlueFlame register where that takes them whole, so that the device need not fetch them; see
+    /// [`TxQueue::doorbell_kind`](crate::TxQueue::doorbell_kind).
+    pub blueflame: bool,
 }
 
 impl TxQueueConfig {
@@ -193,7 +198,7 @@ impl TxQueueConfig {
 
 impl Default for TxQueueConfig {
     fn default() -> Self {
-        Self { descriptors: 512, multi_packet: true, inline_bytes: 0 }
+        Self { descriptors: 512, multi_packet: true, inline_bytes: 0, blueflame: true }
     }
 }
 

@@ -27,7 +27,7 @@ impl LaneConfig {
     /// A pool wants as many for each lane of each port that uses it, and what the program holds.
     #[must_use]
     pub fn buffers(&self, pool: &PoolConfig) -> usize {
-        self.rings(0) + self.rx.cache_size + pool.cache_size
+        self.rings(0).saturating_add(self.rx.cache_size).saturating_add(pool.cache_size)
     }
 
     /// Buffers of both rings, with so many (log2) to a received frame.
@@ -46,7 +46,8 @@ impl LaneConfig {
             let pool = pool.name().to_owned();
             return Err(DeviceError::PoolTooSmallForLanes { pool, lanes, need, free });
         }
-        let need = (rings + self.rx.cache_size + pool.cache_size()).saturating_mul(count);
+        let caches = self.rx.cache_size.saturating_add(pool.cache_size());
+        let need = rings.saturating_add(caches).saturating_mul(count);
         if need > free {
             tracing::warn!(
                 pool = pool.name(),

@@ -10,6 +10,8 @@
 //!
 //! - [`RxQueue`] and [`TxQueue`] move packets ([`ferrocx_mempool::Mbuf`]) in bursts, without
 //!   allocation, lock or system call. Each belongs to one core: bursts take `&mut self`.
+//! - [`TxQueue::send_one`] sends a single [`PrebuiltFrame`], with the least between the call and
+//!   the doorbell.
 //! - A [`Lane`] is one of each for one core, with the traffic that is led to it.
 //! - [`Rss`] spreads traffic over queues; [`Device::add_flow_rule`](ferrocx_core::Device) steers,
 //!   marks, counts and drops. What they return keeps its effect until it is dropped.
@@ -28,6 +30,7 @@
 //! | buffers of a received frame | 8 | [`RxQueueConfig::MAX_SEGMENTS`] |
 //! | segments of a packet to send | 61, fewer with headers inline | [`TxQueue::tx_burst`] |
 //! | headers of TSO | 256 bytes | [`TxQueue::tx_burst`] |
+//! | bytes of a prebuilt frame | 14 to 254 | [`PrebuiltFrame`] |
 //! | packets in flight | the descriptors of the queue | [`TxQueueConfig::descriptors`] |
 //!
 //! # Example
@@ -115,4 +118,4 @@ pub use lane::{Lane, LaneConfig};
 pub use rss::Rss;
 pub use rx::{RxQueue, sleep_on};
 pub use stats::{RxStats, TxStats};
-pub use tx::TxQueue;
+pub use tx::{Field, FrameError, PrebuiltFrame, TxQueue};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ferrocx_core::CompletionEvents;
 
 use crate::context::RdmaContext;
-use crate::cq::{Cq, Notify};
+use crate::cq::{Cq, Notify, Room};
 use crate::error::VerbsError;
 
 /// log2 of the entries of the event queue: an armed completion queue takes one at a time.
@@ -34,7 +34,23 @@ impl RdmaContext {
         entries: u32,
         channel: &CompletionChannel,
     ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Some(&channel.events))
+        Cq::new(self, entries, Room::Reserved, Some(&channel.events))
+    }
+
+    /// Makes a completion queue like [`RdmaContext::create_cq`] that reserves no room for its queue
+    /// pairs, so that it may be smaller than the sum of what they may have in flight. It is the
+    /// caller's business to poll before it is full: one that overruns is of no use any more, and
+    /// says so by [`Event::CqError`](ferrocx_core::Event::CqError).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RdmaContext::create_cq`].
+    pub fn create_cq_unreserved(
+        &self,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<Cq, VerbsError> {
+        Cq::new(self, entries, Room::Shared, channel.map(CompletionChannel::events))
     }
 
     /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
@@ -49,6 +65,10 @@ impl RdmaContext {
 }
 
 impl CompletionChannel {
+    pub(crate) fn events(&self) -> &CompletionEvents {
+        &self.events
+    }
+
     /// Waits until one of `cqs` has a completion to poll, for no longer than `timeout`. Whether one
     /// has. `cqs` should be all queues of this channel: an event of another one is only logged, and
     /// that queue is not woken for again.

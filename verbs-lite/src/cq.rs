@@ -28,8 +28,8 @@ pub(crate) struct CqCore {
     handle: Handle,
     pub(crate) core: Arc<ContextCore>,
     entries: u32,
-    /// Entries that no queue pair was promised.
-    free: AtomicU32,
+    /// Entries that no queue pair was promised; `None` where none are promised.
+    free: Option<AtomicU32>,
 }
 
 impl CqCore {
@@ -55,7 +55,9 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.cq.free.fetch_add(self.entries, Ordering::AcqRel);
+        if let Some(free) = &self.cq.free {
+            free.fetch_add(self.entries, Ordering::AcqRel);
+        }
     }
 }
 
@@ -92,14 +94,24 @@ impl RdmaContext {
     /// [`VerbsError::OutOfRange`], or what the device refused.
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, None)
+        Cq::new(self, entries, Room::Reserved, None)
     }
+}
+
+/// Who sees to it that a completion queue does not overrun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// The queue: each queue pair reserves what it may need.
+    Reserved,
+    /// Whoever polls.
+    Shared,
 }
 
 impl Cq {
     pub(crate) fn new(
         context: &RdmaContext,
         entries: u32,
+        room: Room,
         events: Option<&CompletionEvents>,
     ) -> Result<Self, VerbsError> {
         let core = Arc::clone(context.core());
@@ -110,7 +122,7 @@ impl Cq {
         let attr = CqAttr { log_size, compression: None, events: events.as_ref() };
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
-        let free = AtomicU32::new(entries);
+        let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
         let inner = Arc::new(CqCore { handle, core, entries, free });
         Ok(Self { ring, inner, armer, idle_polls: 0 })
     }
@@ -137,8 +149,10 @@ impl Cq {
             return Err(VerbsError::OtherDevice { what: "the completion queue" });
         }
         let take = |free: u32| free.checked_sub(entries);
-        let taken = self.inner.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-        match taken {
+        let free = self.inner.free.as_ref();
+        match free
+            .map_or(Ok(0), |free| free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take))
+        {
             Ok(_) => Ok(Share { cq: Arc::clone(&self.inner), entries }),
             Err(free) => Err(VerbsError::CqTooSmall { need: entries, free }),
         }
@@ -322,6 +336,7 @@ impl Completion {
             imm: has_imm.then_some(word),
             invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word))),
             source_qpn: Cqe64::RQPN.get(flags),
+            service_level: Cqe64::SL.get(flags) as u8,
             has_grh: Cqe64::GRH.get(flags) != 0,
             is_solicited: self.head.is_solicited(),
             ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && Cqe64::L3_HDR_TYPE.get(types) != 0,

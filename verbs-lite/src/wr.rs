@@ -136,7 +136,14 @@ impl AddressHandle {
     #[must_use]
     #[doc(alias = "ibv_create_ah")]
     pub fn new(path: &Path, qpn: Qpn, qkey: u32) -> Self {
-        Self { av: path.address_vector().with_dqp_dct(qpn.0).with_qkey(qkey) }
+        Self { av: path.address_vector() }.to(qpn, qkey)
+    }
+
+    /// The same path to a queue pair.
+    #[inline]
+    #[must_use]
+    pub fn to(self, qpn: Qpn, qkey: u32) -> Self {
+        Self { av: self.av.with_dqp_dct(qpn.0).with_qkey(qkey) }
     }
 }
 
@@ -232,6 +239,8 @@ pub struct RecvInfo {
     pub invalidated: Option<InvalidatedRkey>,
     /// Datagrams: the sender's queue pair.
     pub source_qpn: u32,
+    /// Datagrams: the kind of their network header, 1 IPv6, 2 IPv4.
+    pub service_level: u8,
     /// The first 40 bytes of the buffer hold the sender's IP header: IPv4 in the last 20 of them.
     pub has_grh: bool,
     /// The sender asked for a solicited event.

@@ -5,8 +5,11 @@ mod common;
 use std::net::IpAddr;
 
 use common::{Side, Two, take};
+use ferrocx_core::{MAX_MULTICAST, MacAddr};
+use ferrocx_mempool::PageSize;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::QueryNicVportContext;
+use ferrocx_verbs_lite::net::{NetConfig, NetError, Network};
 use ferrocx_verbs_lite::*;
 
 const QKEY: u32 = 0x1122_3344;
@@ -103,4 +106,32 @@ fn addresses_of_groups_are_those_of_the_standards() {
     ] {
         assert_eq!(group(ip).multicast_mac().map(|mac| mac.0), mac, "{ip}");
     }
+}
+
+#[test]
+fn groups_of_addresses_that_found_no_room_are_counted_right() {
+    let two = Two::new();
+    let device = two.a.context.device();
+    let before = let_in(&two.a);
+    let config = NetConfig { page: PageSize::Base4K, ..NetConfig::default() };
+    let mut net = Network::open(&two.a.context, &config).unwrap();
+    // Room for one group more, and two addresses, each with a group of its own.
+    let left = MAX_MULTICAST - 1 - let_in(&two.a) as usize;
+    let others: Vec<_> = (0..left as u8).map(|n| MacAddr([1, 0, 0x5e, 9, 9, n])).collect();
+    others.iter().for_each(|group| device.join_multicast(*group).unwrap());
+    for address in ["fd00::11:1", "fd00::22:2"] {
+        let address = address.parse().unwrap();
+        let config = GidConfig { address, prefix_len: 64, gateway: None, vlan: None };
+        two.a.context.add_gid(config).unwrap();
+    }
+    let neighbour = "fd00::33:3".parse().unwrap();
+    for _ in 0..3 {
+        let full = net.resolve(neighbour).unwrap_err();
+        assert!(matches!(full, NetError::Device(_)), "{full}");
+    }
+    device.leave_multicast(others[0]).unwrap();
+    assert_eq!(net.resolve(neighbour).unwrap(), None, "asked for");
+    drop(net);
+    others[1..].iter().for_each(|group| device.leave_multicast(*group).unwrap());
+    assert_eq!(let_in(&two.a), before, "every join was taken back");
 }

@@ -43,8 +43,8 @@ impl<W: Wire> Wire for Forge<W> {
         self.inner.commit(now_ns, fcs);
     }
 
-    fn flush(&mut self, now_ns: u64) {
-        self.inner.flush(now_ns);
+    fn flush(&mut self, now_ns: u64) -> bool {
+        self.inner.flush(now_ns)
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {

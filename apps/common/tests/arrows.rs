@@ -33,13 +33,28 @@ const LIBRARIES: &[Row] = &[
     // Siblings: neither knows the other.
     Row {
         name: "ferrocx-pmd",
-        normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool"],
+        normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
     },
     Row {
         name: "ferrocx-verbs-lite",
         normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
+    },
+    Row { name: "ferrocx-uring", normal: &["ferrocx-verbs-lite"], dev: &["ferrocx"] },
+    // The C interface: it chooses the device at run time, as applications do.
+    Row {
+        name: "ferrocx-verbs-abi",
+        normal: &[
+            "ferrocx-verbs-lite",
+            "ferrocx-core",
+            "ferrocx-bus",
+            "ferrocx-mempool",
+            "ferrocx-net",
+            "ferrocx-prm",
+            "ferrocx-model",
+        ],
+        dev: &[],
     },
     // The facade: what applications use, and so the model, too.
     Row {

@@ -9,11 +9,13 @@
 //! | superlatives, open tasks without an issue | all text | none |
 //! | `forbid(unsafe_code)` or `deny(unsafe_code)` | root of each crate | present |
 //! | places of bits as numbers, constants of `ferrocx-prm` defined again | driver crates | none |
+//! | inputs kept for a fuzz target | pmd/fuzz/corpus | 100 KiB, 200 files |
 //! | `set -euo pipefail`, `--help` | programs in scripts | present |
 //!
 //! A reason is a comment line in the first 40 lines that starts with `Long file:`.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -21,6 +23,9 @@ use std::{
 const COLUMNS: usize = 100;
 const CODE_LINES: usize = 600;
 const MOST_LINES: usize = 1000;
+/// Inputs of one fuzz target that are kept; scripts/test.sh keeps to it.
+const CORPUS_FILES: usize = 200;
+const CORPUS_BYTES: u64 = 100 << 10;
 
 /// Words that promise instead of stating; whole words, any case.
 const BANNED: &[&str] = &[
@@ -316,6 +321,28 @@ fn each_crate_states_what_it_thinks_of_unsafe_code() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn what_fuzz_targets_start_from_is_small_and_there_for_each() {
+    let names = |folder: &str| {
+        let entries = fs::read_dir(root().join("pmd/fuzz").join(folder)).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>()
+    };
+    let targets: BTreeSet<_> =
+        names("fuzz_targets").iter().map(|path| path.file_stem().map(ToOwned::to_owned)).collect();
+    let corpora = names("corpus");
+    let kept: BTreeSet<_> =
+        corpora.iter().map(|path| path.file_name().map(ToOwned::to_owned)).collect();
+    assert_eq!(kept, targets, "each has a corpus: FERROCX_FUZZ_KEEP=1 scripts/test.sh fuzz");
+    for corpus in corpora {
+        let files: Vec<_> = fs::read_dir(&corpus).expect("a folder").collect();
+        let len = |file: &std::io::Result<fs::DirEntry>| {
+            file.as_ref().expect("an entry").metadata().expect("a file").len()
+        };
+        let (count, bytes) = (files.len(), files.iter().map(len).sum::<u64>());
+        assert!(count <= CORPUS_FILES && bytes <= CORPUS_BYTES, "{corpus:?}: {count}, {bytes}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! - [`bind`] hands functions to vfio-pci and back; [`hugepages`] reserves and releases memory;
 //!   [`doctor`] says what is wrong before the first packet; [`commands`] prints.
 //! - [`serve`]: `cxctl model serve`, the model behind vfio-user sockets, for QEMU guests.
+//! - [`run`]: `cxctl run`, stock RDMA programs on the model by our `libibverbs.so.1`.
 //!
 //! # What it does not do
 //!
@@ -20,6 +21,7 @@ pub mod host;
 pub mod hugepages;
 #[cfg(test)]
 mod recorded;
+pub mod run;
 pub mod serve;
 
 use std::path::PathBuf;
@@ -61,6 +63,8 @@ enum Command {
     /// The software ConnectX.
     #[command(subcommand)]
     Model(Model),
+    /// Run a stock RDMA program on the software ConnectX: no card, driver or privilege needed.
+    Run(run::Options),
 }
 
 /// What `status` prints.
@@ -186,6 +190,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Unbind(options) => commands::unbind(&tree, &options)?,
         Command::Hugepages(options) => commands::hugepages(&tree, &options)?,
         Command::Doctor(options) => return commands::doctor(&tree, &options),
+        Command::Run(options) => return run::run(&options),
         Command::Model(Model::Serve(options)) => serve::run(&options)?,
         Command::Model(Model::Vanish { path, port }) => {
             serve::control::ask(&path, serve::control::Action::Vanish, &port)?;

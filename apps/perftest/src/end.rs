@@ -15,7 +15,7 @@ use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{Device, DeviceConfig, MacAddr};
 use ferrocx_mempool::RegionConfig;
-use ferrocx_model::runner::{self, Runner, RunnerConfig};
+use ferrocx_model::runner::{self, Helper, Runner, RunnerConfig};
 use ferrocx_model::wire::{Capture, CaptureFile, Impair, Link, SplitMix64, Wire, link};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::{Access, Gid, GidConfig, Memory, Mr, Path, Pd, RdmaContext};
@@ -188,6 +188,12 @@ impl Models {
         }
         let ends = <[End; 2]>::try_from(ends).map_err(|_| anyhow!("there are two models"))?;
         Ok((models, ends))
+    }
+
+    /// Steps them in a thread that waits for what they do.
+    #[must_use]
+    pub fn helper(&self) -> Helper {
+        self.runner.helper()
     }
 
     /// Stops them. They must have found nothing wrong with what the driver did.

@@ -4,6 +4,7 @@ use anyhow::{Result, anyhow};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_core::MacAddr;
 use ferrocx_core::lcore::{Lcores, StopFlag, Worker};
+use ferrocx_model::runner::Helper;
 
 /// Where threads run and how they wait.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub struct Placement {
     pub cores: Vec<usize>,
     /// How threads wait.
     pub wait: Wait,
+    /// The models, if there are any: threads step them while they wait.
+    pub helper: Option<Helper>,
     /// MAC address that leads to the peer; `None` for what it says.
     pub peer_mac: Option<MacAddr>,
 }

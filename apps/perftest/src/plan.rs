@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use ferrocx_app_common::wait::Wait;
+use ferrocx_model::runner::Helper;
 
 use crate::measure::{Kind, Limit, Measure, Test};
+use crate::placement::Placement;
 
 /// Nothing for this long: the other end is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,6 +23,8 @@ pub struct Plan {
     pub slots: usize,
     /// How the thread waits.
     pub wait: Wait,
+    /// The models, which the thread steps while it waits.
+    helper: Option<Helper>,
     /// Every so many messages one asks for a completion.
     signal_every: u64,
     /// Messages of each queue pair.
@@ -32,13 +36,14 @@ pub struct Plan {
 impl Plan {
     /// For messages of `size` bytes.
     #[must_use]
-    pub fn new(measure: &Measure, size: usize, wait: Wait) -> Self {
+    pub fn new(measure: &Measure, size: usize, placement: &Placement) -> Self {
         let slots = measure.slots(size);
         let takes_data = matches!(measure.test, Test::Send | Test::Write);
         Self {
             size,
             slots,
-            wait,
+            wait: placement.wait,
+            helper: placement.helper.clone(),
             signal_every: measure.signal_every.min(slots) as u64,
             messages: match measure.limit {
                 Limit::Messages(count) => count,
@@ -92,7 +97,9 @@ impl Plan {
         if since.elapsed() > PATIENCE {
             bail!("nothing came for {} s", PATIENCE.as_secs());
         }
-        self.wait.idle();
+        if !self.helper.as_ref().is_some_and(Helper::help) {
+            self.wait.idle();
+        }
         Ok(())
     }
 

@@ -59,7 +59,7 @@ pub fn client<S: Read + Write>(
     let (mut connector, _) = greet(end, placement, measure, &mut lines, cm, Role::Client)?;
     let mut rows = Vec::new();
     for &size in &measure.sizes {
-        let plan = Plan::new(measure, size, placement.wait);
+        let plan = Plan::new(measure, size, placement);
         let pings = measure.kind == Kind::Lat && measure.test == Test::Send;
         let prepares = |group: &mut QpGroup| if pings { responder::prepare(group) } else { Ok(()) };
         let groups = groups(end, &plan, &mut connector, &mut lines, prepares)?;
@@ -94,7 +94,7 @@ pub fn server<S: Read + Write>(
     let (mut connector, measure) = greet(end, placement, measure, &mut lines, cm, Role::Server)?;
     let mut total = 0;
     for &size in &measure.sizes {
-        let plan = Plan::new(&measure, size, placement.wait);
+        let plan = Plan::new(&measure, size, placement);
         let groups = groups(end, &plan, &mut connector, &mut lines, responder::prepare)?;
         lines.hear::<Ready>()?;
         let expected: Vec<Arc<Expected>> = groups.iter().map(|_| Arc::default()).collect();

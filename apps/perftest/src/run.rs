@@ -28,13 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// One sentence about the first thing that went wrong.
 pub fn run(config: &Config, measure: &Measure) -> Result<()> {
-    // Before any thread is pinned.
-    let placement = Placement {
-        lcores: Lcores::detect()?,
-        cores: config.cores.clone(),
-        wait: config.wait,
-        peer_mac: config.net.peer_mac,
-    };
+    let placement = placement(config)?;
     let rows = if config.net.is_model() {
         on_model(config, measure, &placement)?
     } else if is_alone(measure) {
@@ -52,6 +46,26 @@ pub fn run(config: &Config, measure: &Measure) -> Result<()> {
     let group = if config.net.is_model() { "model" } else { "device" };
     let device = config.net.device.to_string();
     print(config, &Report { measure: measure.clone(), group, device, rows })
+}
+
+/// Measures between two models, and prints nothing.
+///
+/// # Errors
+///
+/// One sentence about the first thing that went wrong; a device that is no model.
+pub fn measure(config: &Config, measure: &Measure) -> Result<Vec<Row>> {
+    on_model(config, measure, &placement(config)?)
+}
+
+/// Where threads run. To be asked before any thread is pinned.
+fn placement(config: &Config) -> Result<Placement> {
+    Ok(Placement {
+        lcores: Lcores::detect()?,
+        cores: config.cores.clone(),
+        wait: config.wait,
+        helper: None,
+        peer_mac: config.net.peer_mac,
+    })
 }
 
 /// Whether there is no other end.
@@ -116,6 +130,7 @@ fn wait_for_call(
 
 fn on_model(config: &Config, measure: &Measure, placement: &Placement) -> Result<Vec<Row>> {
     let (models, [here, there]) = Models::start(&config.net, config.wait)?;
+    let placement = &Placement { helper: Some(models.helper()), ..placement.clone() };
     let rows = if is_alone(measure) {
         fastreg::alone(&here, placement, measure)?
     } else {

@@ -142,6 +142,7 @@ impl Port {
             descriptors: queues.txd,
             multi_packet: queues.multi_packet,
             inline_bytes: queues.inline_bytes,
+            ..TxQueueConfig::default()
         };
         let make = |queue| {
             let made = TxQueue::new(&self.device, pool, &settings);

@@ -1,5 +1,6 @@
 //! The cases.
 
+mod one;
 mod pool;
 mod queues;
 mod ring;
@@ -29,7 +30,7 @@ pub trait Work {
 
 /// Every case.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
-    rx::CASES.iter().chain(&tx::CASES).chain(CASES).chain(&verbs::CASES)
+    rx::CASES.iter().chain(&tx::CASES).chain(&one::CASES).chain(CASES).chain(&verbs::CASES)
 }
 
 const CASES: &[Case] = &[queues::FORWARD_BURST, pool::MBUF_GET_PUT_32, ring::SPSC_32];

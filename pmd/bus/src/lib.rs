@@ -12,7 +12,8 @@
 //!   virtual address. [`DmaHeap`] cuts mappings into aligned [`DmaBuf`]s for queues and contexts.
 //! - [`Ring`] and [`DmaWord`] are the views of a [`DmaBuf`] that hot paths use: the index is masked
 //!   inside, offsets are checked at compile time, and each access is one load or store.
-//! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport.
+//! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport;
+//!   [`BlueFlame`] copies a whole request there, where that reaches the device in one piece.
 //! - [`barrier`] names each ordering by the pair it orders.
 //! - [`local`] is the in-process transport to the software model.
 //! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
@@ -32,7 +33,7 @@
 //! # Example
 //!
 //! ```
-//! use ferrocx_bus::{DmaAccess, DmaHeap, Ring, Transport, local};
+//! use ferrocx_bus::{BarClaim, DmaAccess, DmaHeap, Ring, Transport, local};
 //! use ferrocx_mempool::{Region, RegionConfig};
 //! use std::sync::Arc;
 //!
@@ -43,7 +44,9 @@
 //!
 //! // The driver writes a descriptor and rings; the device sees the doorbell and fetches it.
 //! ring.at(65).store_be32::<0x0c>(7);
-//! driver.bar().doorbell(0x3800)?.ring(0x0a);
+//! // SAFETY: nobody else drives this device, and it is led to the ring alone.
+//! let bar = driver.bar(unsafe { BarClaim::new() });
+//! bar.doorbell(0x3800)?.ring(0x0a);
 //! assert_eq!(device.uar_take(3, 0x800), Some(0x0a));
 //! assert_eq!(device.memory().read_be32(ring.iova() + 64 + 0x0c), Ok(7));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -52,6 +55,7 @@
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod barrier;
+mod blueflame;
 mod bytes;
 mod dma;
 mod error;
@@ -65,6 +69,7 @@ pub mod sysfs;
 mod transport;
 pub mod vfio;
 
+pub use blueflame::{BlueFlame, DoorbellKind};
 pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
 pub use error::BusError;
 pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
@@ -72,7 +77,9 @@ pub use inherited::inherited_file;
 pub use iova::IovaAllocator;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
 pub use ring::{DmaWord, Ring, RingView, Slot};
-pub use transport::{Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport};
+pub use transport::{
+    BarClaim, Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport,
+};
 
 const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");
 

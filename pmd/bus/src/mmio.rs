@@ -5,8 +5,9 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use crate::BusError;
+use crate::{BlueFlame, BusError};
 
 /// Bytes of one UAR page, and the distance between two.
 ///
@@ -53,6 +54,36 @@ pub trait Bar: Send + Sync + fmt::Debug {
     ///
     /// [`BusError::NotADoorbell`] for another offset, [`BusError::BarRange`] past the BAR's end.
     fn doorbell(&self, offset: u64) -> Result<Doorbell, BusError>;
+
+    /// Maps a BlueFlame register: two buffers of `buffer_bytes`, the first at `offset`, which take
+    /// whole requests. `None` where stores of requests would reach the device in pieces, so that a
+    /// plain doorbell is better.
+    ///
+    /// # Shape
+    ///
+    /// As [`Bar::doorbell`]; `buffer_bytes` is a power of two from 64, and both buffers lie in the
+    /// page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bar::doorbell`].
+    fn blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<Option<BlueFlame>, BusError> {
+        self.check_blueflame(offset, buffer_bytes)?;
+        Ok(None)
+    }
+
+    /// Checks that both buffers of a register lie in a page, as [`Bar::blueflame`] asks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bar::blueflame`].
+    fn check_blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<(), BusError> {
+        self.check_doorbell(offset)?;
+        if offset % UAR_PAGE_BYTES + 2 * buffer_bytes > UAR_PAGE_BYTES {
+            return Err(BusError::NotADoorbell { offset });
+        }
+        self.check(offset + 2 * buffer_bytes - 8, 8)
+    }
 
     /// Checks that an access of `len_bytes` at `offset` is inside the BAR and naturally aligned.
     ///
@@ -117,6 +148,16 @@ impl Doorbell {
         Self { register, keep }
     }
 
+    /// A word of ordinary memory in the place of a register: rings, and nobody hears it.
+    #[must_use]
+    pub fn unheard() -> Self {
+        let word = Arc::new(AtomicU64::new(0));
+        let register = NonNull::from(&*word).cast();
+        // SAFETY: an atomic word, which may be stored to through a shared reference; `keep` holds
+        // it.
+        unsafe { Self::new(register, word) }
+    }
+
     /// Rings: makes earlier stores to DMA memory visible, then stores `raw` to the register.
     ///
     /// `raw` holds the register's eight bytes in memory order: `u64::from_ne_bytes(bytes)`, the
@@ -151,7 +192,7 @@ impl Doorbell {
         #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
         // SAFETY: as above, in Rust's own terms so that Miri follows the release.
         unsafe {
-            use std::sync::atomic::{AtomicU64, Ordering};
+            use std::sync::atomic::Ordering;
             crate::barrier::io_wmb();
             AtomicU64::from_ptr(self.register.as_ptr()).store(raw, Ordering::Release);
         }

@@ -53,6 +53,9 @@ impl<const STRIDE: usize> Ring<STRIDE> {
     /// The largest `log_entries` that [`Ring::new`] takes.
     pub const MAX_LOG_ENTRIES: u8 = 22;
 
+    /// What entries are aligned to: sixteen bytes where they are made of such.
+    const ALIGN: usize = if STRIDE.is_multiple_of(WIDE_BYTES) { WIDE_BYTES } else { 8 };
+
     /// The stride as the type of byte offsets.
     #[expect(clippy::cast_possible_truncation, reason = "at most 4096, see STRIDE_OK")]
     const STRIDE32: u32 = STRIDE as u32;
@@ -65,7 +68,8 @@ impl<const STRIDE: usize> Ring<STRIDE> {
     /// # Errors
     ///
     /// [`BusError::OutOfRange`] when `log_entries` is above [`Ring::MAX_LOG_ENTRIES`], the offset
-    /// is not a multiple of `STRIDE` (or of 8), or the entries reach past the buffer's end.
+    /// is not a multiple of 16 (of 8 for a stride of 8), or the entries reach past the buffer's
+    /// end.
     pub fn new(buf: Arc<DmaBuf>, offset_bytes: usize, log_entries: u8) -> Result<Self, BusError> {
         const { Self::STRIDE_OK };
         let refuse = |what, value, max| {
@@ -81,8 +85,9 @@ impl<const STRIDE: usize> Ring<STRIDE> {
             return refuse("ring length in bytes", len_bytes, max_len_bytes);
         };
         let room = room + (buf.len_bytes() as u64 - max_len_bytes);
-        if offset_bytes as u64 > room || !offset_bytes.is_multiple_of(8) {
-            return refuse("ring offset (8-byte aligned)", offset_bytes as u64, room);
+        let address = buf.base().as_ptr().addr().wrapping_add(offset_bytes);
+        if offset_bytes as u64 > room || !address.is_multiple_of(Self::ALIGN) {
+            return refuse("ring offset (16-byte aligned)", offset_bytes as u64, room);
         }
         let byte_mask = u32::try_from(len_bytes).expect("at most 2^31") - Self::STRIDE32;
         // SAFETY: `offset_bytes + len_bytes <= buf.len_bytes()`, checked above.
@@ -155,6 +160,50 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
         let ptr = unsafe { self.base.add(offset as usize) };
         Slot { ptr, ring: PhantomData }
     }
+
+    /// The same bytes as entries of `LEN` bytes, a power of two; `None` if they are fewer.
+    #[inline(always)]
+    #[must_use]
+    pub fn in_entries_of<const LEN: usize>(&self) -> Option<RingView<'r, LEN>> {
+        const { assert!(LEN.is_power_of_two() && LEN >= STRIDE && LEN <= 4096) };
+        let longer = Ring::<LEN>::STRIDE32 - Ring::<STRIDE>::STRIDE32;
+        let byte_mask = self.byte_mask.checked_sub(longer)?;
+        Some(RingView { base: self.base, byte_mask, ring: PhantomData })
+    }
+
+    /// Copies 16 to 256 bytes to `position`, modulo the bytes of the ring, with few wide stores
+    /// that overlap. `false`, and nothing done, for another length, and where the ring ends within
+    /// the bytes. They may start anywhere: nobody polls on a word of theirs.
+    #[inline(always)]
+    #[must_use]
+    pub fn copy_bytes(&self, position: u32, bytes: &[u8]) -> bool {
+        let offset = (position & (self.byte_mask | (Ring::<STRIDE>::STRIDE32 - 1))) as usize;
+        let len_bytes = self.byte_mask as usize + STRIDE;
+        if offset + bytes.len() > len_bytes {
+            return false;
+        }
+        // SAFETY: `offset + bytes.len()` is at most the length of the ring, which is borrowed for
+        // `'r` and keeps the buffer.
+        unsafe {
+            let to = self.base.add(offset);
+            store_ends::<1>(to, bytes)
+                || store_ends::<2>(to, bytes)
+                || store_ends::<4>(to, bytes)
+                || store_ends::<8>(to, bytes)
+        }
+    }
+
+    /// The entries from `index` on as one of `LEN` bytes; `None` if the ring ends before.
+    #[inline(always)]
+    #[must_use]
+    pub fn run<const LEN: usize>(&self, index: u32) -> Option<Slot<'r, LEN>> {
+        const { assert!(LEN.is_multiple_of(STRIDE) && LEN != 0 && LEN <= 4096) };
+        let first = self.at(index);
+        let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
+        // The mask is the offset of the last entry.
+        let last = offset as usize + (LEN - STRIDE);
+        (last <= self.byte_mask as usize).then_some(Slot { ptr: first.ptr, ring: PhantomData })
+    }
 }
 
 impl<const STRIDE: usize> fmt::Debug for Ring<STRIDE> {
@@ -199,18 +248,29 @@ pub struct Slot<'r, const STRIDE: usize> {
 }
 
 impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
-    /// The `LEN` bytes at `OFF` as an entry of their own; both are multiples of 8.
+    /// The `LEN` bytes at `OFF` as an entry of their own; both are multiples of 16, or of 8 if
+    /// `LEN` is no multiple of 16.
     #[inline(always)]
     #[must_use]
     pub fn part<const OFF: usize, const LEN: usize>(&self) -> Slot<'r, LEN> {
         const {
             assert!(
-                OFF.is_multiple_of(8) && LEN.is_multiple_of(8) && OFF + LEN <= STRIDE,
+                OFF.is_multiple_of(Ring::<LEN>::ALIGN)
+                    && LEN.is_multiple_of(8)
+                    && STRIDE.is_multiple_of(Ring::<LEN>::ALIGN)
+                    && OFF + LEN <= STRIDE,
                 "the part is not made of whole aligned words of the entry"
             );
         }
-        // SAFETY: `OFF + LEN <= STRIDE`, so the part lies in the entry that `ptr` starts.
+        // SAFETY: `OFF + LEN <= STRIDE`, so the part lies in the entry that `ptr` starts. It is
+        // aligned as an entry of its length is.
         Slot { ptr: unsafe { self.ptr.add(OFF) }, ring: PhantomData }
+    }
+
+    /// Its first byte; `STRIDE` bytes are there while the ring is borrowed.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.ptr
     }
 
     #[inline(always)]
@@ -346,6 +406,24 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
         }
     }
 
+    /// Copies units of sixteen bytes to `OFF`, as many as the entry has room for, each with one
+    /// load and one store where the processor has such: for bytes that stand in memory.
+    #[inline(always)]
+    pub fn copy_units<const OFF: usize>(&self, units: &[[u8; WIDE_BYTES]]) {
+        const {
+            assert!(
+                OFF.is_multiple_of(WIDE_BYTES) && STRIDE.is_multiple_of(WIDE_BYTES),
+                "the units are not aligned in the entry"
+            );
+        }
+        let room = (STRIDE - OFF) / WIDE_BYTES;
+        for (i, unit) in units.iter().take(room).enumerate() {
+            // SAFETY: `OFF + 16 * (i + 1) <= STRIDE`, and the entry is alive while the ring is
+            // borrowed; it is 16-byte aligned (`Ring::new`, `Slot::part`), as is `OFF`.
+            unsafe { store_wide(self.ptr.add(OFF + i * WIDE_BYTES), unit) };
+        }
+    }
+
     /// Copies another entry here, eight bytes at a time.
     #[inline(always)]
     pub fn copy_from(&self, from: &Self) {
@@ -374,6 +452,86 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
 impl<const STRIDE: usize> fmt::Debug for Slot<'_, STRIDE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slot({:02x?})", self.load())
+    }
+}
+
+/// Bytes of the widest store that every processor of x86-64 and aarch64 has.
+const WIDE_BYTES: usize = 16;
+
+/// Stores sixteen bytes, which the device may see in halves: whoever stores an entry so hands it
+/// over by a later store.
+///
+/// # Safety
+///
+/// `to` is valid for writes of sixteen bytes, 16-byte aligned, and accessed by others according to
+/// the protocol of the ring: not before it is handed over.
+#[inline(always)]
+unsafe fn store_wide(to: NonNull<u8>, bytes: &[u8; WIDE_BYTES]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as the caller promises. Volatile, because the device is outside of the language's
+    // memory: exactly this store, in this order.
+    unsafe {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128};
+        let wide = _mm_loadu_si128(bytes.as_ptr().cast());
+        to.cast::<__m128i>().write_volatile(wide);
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    for (i, half) in bytes.as_chunks::<8>().0.iter().enumerate() {
+        // SAFETY: as the caller promises; the halves are 8-byte aligned.
+        let word = unsafe { AtomicU64::from_ptr(to.add(8 * i).cast().as_ptr()) };
+        word.store(u64::from_ne_bytes(*half), Relaxed);
+    }
+}
+
+/// Copies the first and the last `N` units of sixteen bytes, which overlap, if that is all of
+/// `bytes`.
+///
+/// # Safety
+///
+/// As for [`store_wide`], for all of `bytes`, wherever `to` is aligned.
+#[inline(always)]
+unsafe fn store_ends<const N: usize>(to: NonNull<u8>, bytes: &[u8]) -> bool {
+    let (units, _) = bytes.as_chunks::<WIDE_BYTES>();
+    let (_, ends) = bytes.as_rchunks::<WIDE_BYTES>();
+    let (Some(first), Some(last)) = (units.first_chunk::<N>(), ends.last_chunk::<N>()) else {
+        return false;
+    };
+    if bytes.len() > 2 * N * WIDE_BYTES {
+        return false;
+    }
+    let behind = bytes.len() - N * WIDE_BYTES;
+    for i in 0..N {
+        // SAFETY: as the caller promises: each store lies inside of `bytes.len()` bytes at `to`.
+        unsafe {
+            store_anywhere(to.add(i * WIDE_BYTES), &first[i]);
+            store_anywhere(to.add(behind + i * WIDE_BYTES), &last[i]);
+        }
+    }
+    true
+}
+
+/// Stores sixteen bytes at any address.
+///
+/// # Safety
+///
+/// As for [`store_wide`], but for the alignment.
+#[inline(always)]
+unsafe fn store_anywhere(to: NonNull<u8>, bytes: &[u8; WIDE_BYTES]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as the caller promises. Assembly, because Rust has no volatile store that need not
+    // be aligned.
+    unsafe {
+        std::arch::asm!(
+            "movups xmmword ptr [{to}], {wide}",
+            to = in(reg) to.as_ptr(),
+            wide = in(xmm_reg) std::arch::x86_64::_mm_loadu_si128(bytes.as_ptr().cast()),
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    // SAFETY: as the caller promises.
+    unsafe {
+        crate::bytes::copy_in(to, bytes);
     }
 }
 

@@ -1,8 +1,11 @@
 //! What a transport hands to the driver, and which devices the driver knows.
+#![expect(unsafe_code, reason = "a claim to registers is a promise")]
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::{Bar, BusError, DmaSpace};
 
@@ -12,8 +15,8 @@ use crate::{Bar, BusError, DmaSpace};
 ///
 /// Held as `Arc<dyn Transport>`. Queues hold a [`crate::Doorbell`] and [`crate::DmaBuf`]s instead.
 pub trait Transport: Send + Sync + fmt::Debug {
-    /// The registers.
-    fn bar(&self) -> Arc<dyn Bar>;
+    /// The registers, for the driver alone. A transport around another passes the claim on.
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar>;
 
     /// The memory the device may reach.
     fn dma(&self) -> Arc<dyn DmaSpace>;
@@ -52,6 +55,41 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// same thread, so that a test needs no second one.
     fn relax(&self) {
         std::thread::yield_now();
+    }
+
+    /// The time by which the drivers of this device wait, repeat and forget. It never goes back.
+    ///
+    /// The default is the system's monotonic clock. A simulation gives its own, so that a time-out
+    /// of a minute takes no minute, and comes at the same step in every run.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// 64 bits that nobody can guess: first sequence numbers, connection numbers, ports.
+    ///
+    /// A simulation draws them from its seed.
+    fn random(&self) -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
+}
+
+/// The word of a driver that it is the only one, without which nobody gets at registers.
+///
+/// A device does what its registers and doorbells say: whoever writes them can make it write to
+/// all memory that is mapped for it, packets and buffers that others read at the time included.
+#[derive(Debug)]
+pub struct BarClaim(());
+
+impl BarClaim {
+    /// Makes a claim, for one call of [`Transport::bar`].
+    ///
+    /// # Safety
+    ///
+    /// What is written to the registers, and rung at their doorbells, leads the device to no memory
+    /// that anybody borrows meanwhile. While a driver is at work, only it can vouch for that.
+    #[must_use]
+    pub unsafe fn new() -> Self {
+        Self(())
     }
 }
 

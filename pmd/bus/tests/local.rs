@@ -4,12 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ferrocx_bus::local::{self, DeviceSide, DmaFaultCause, LocalConfig, LocalTransport};
-use ferrocx_bus::{BusError, DmaAccess, DmaBuf, DmaHeap, DmaWord, Ring, Transport};
+use ferrocx_bus::{
+    Bar, BarClaim, BusError, DmaAccess, DmaBuf, DmaHeap, DmaWord, DoorbellKind, Ring, Transport,
+};
 use ferrocx_mempool::{Pool, PoolConfig, Region, RegionConfig};
 
 fn pair(seed: u64) -> (Arc<LocalTransport>, DeviceSide) {
     local::pair(LocalConfig { bar_len_bytes: 64 << 10, seed, ..LocalConfig::default() })
         .expect("a valid configuration")
+}
+
+fn bar(driver: &LocalTransport) -> Arc<dyn Bar> {
+    // SAFETY: these tests are driver and device at once, and no device writes where they borrow.
+    driver.bar(unsafe { BarClaim::new() })
 }
 
 fn region(len_bytes: usize) -> Arc<Region> {
@@ -24,7 +31,7 @@ fn heap(transport: &LocalTransport, len_bytes: usize) -> DmaHeap {
 #[test]
 fn driver_reads_what_the_device_published() {
     let (driver, device) = pair(1);
-    let bar = driver.bar();
+    let bar = bar(&driver);
     assert_eq!(bar.read_be32(0), 0);
     device.set_be32(0x14, 0x0102_0356);
     assert_eq!(bar.read_be32(0x14), 0x0102_0356);
@@ -36,7 +43,7 @@ fn driver_reads_what_the_device_published() {
 #[test]
 fn writes_arrive_in_order_and_never_merge() {
     let (driver, device) = pair(1);
-    let bar = driver.bar();
+    let bar = bar(&driver);
     bar.write_be32(0x18, 1);
     bar.write_be32(0x18, 1);
     bar.write_be64(0x3020, 0x1122_3344_5566_7788);
@@ -52,7 +59,7 @@ fn writes_arrive_in_order_and_never_merge() {
 #[test]
 fn doorbells_are_words_in_a_uar_page() {
     let (driver, device) = pair(1);
-    let doorbell = driver.bar().doorbell(0x3900).expect("a send doorbell");
+    let doorbell = bar(&driver).doorbell(0x3900).expect("a send doorbell");
     assert_eq!(device.uar_load(3, 0x900), 0);
     let raw = u64::from_ne_bytes([0, 0, 1, 0x0a, 0, 0, 0x12, 3]);
     doorbell.ring(raw);
@@ -70,7 +77,7 @@ fn doorbells_are_words_in_a_uar_page() {
 #[test]
 fn a_doorbell_outlives_its_transport() {
     let (driver, device) = pair(1);
-    let doorbell = driver.bar().doorbell(0x3800).expect("a send doorbell");
+    let doorbell = bar(&driver).doorbell(0x3800).expect("a send doorbell");
     drop((driver, device));
     doorbell.ring(1);
 }
@@ -78,7 +85,7 @@ fn a_doorbell_outlives_its_transport() {
 #[test]
 fn other_registers_are_not_doorbells() {
     let (driver, _device) = pair(1);
-    let bar = driver.bar();
+    let bar = bar(&driver);
     for offset in [0x800, 0x2800, 0x3020, 0x37f8, 0x3804, 0x3fff] {
         assert!(matches!(bar.doorbell(offset), Err(BusError::NotADoorbell { .. })), "{offset:#x}");
     }
@@ -92,7 +99,7 @@ fn other_registers_are_not_doorbells() {
 #[should_panic(expected = "outside the BAR")]
 fn a_read_past_the_bar_panics() {
     let (driver, _device) = pair(1);
-    let _ = driver.bar().read_be32(0x1_0000);
+    let _ = bar(&driver).read_be32(0x1_0000);
 }
 
 #[test]
@@ -114,10 +121,10 @@ fn a_device_that_is_gone_reads_as_ones() {
     let (driver, device) = pair(1);
     device.set_be32(0x230, 0x1234);
     device.set_gone(true);
-    assert_eq!(driver.bar().read_be32(0x230), u32::MAX);
-    driver.bar().write_be32(0x18, 1);
+    assert_eq!(bar(&driver).read_be32(0x230), u32::MAX);
+    bar(&driver).write_be32(0x18, 1);
     device.set_gone(false);
-    assert_eq!(driver.bar().read_be32(0x230), 0x1234);
+    assert_eq!(bar(&driver).read_be32(0x230), 0x1234);
     assert_eq!(device.poll_write(), None);
 }
 
@@ -125,9 +132,9 @@ fn a_device_that_is_gone_reads_as_ones() {
 fn reset_is_a_request_that_the_device_acknowledges() {
     let (driver, device) = pair(1);
     assert!(driver.reset_complete());
-    driver.bar().write_be32(0x18, 1);
+    bar(&driver).write_be32(0x18, 1);
     driver.reset().expect("the model can reset");
-    driver.bar().write_be32(0x10, 2);
+    bar(&driver).write_be32(0x10, 2);
     assert!(!driver.reset_complete());
     assert!(device.reset_requested());
     device.clear_bar();
@@ -545,7 +552,7 @@ fn a_doorbell_publishes_earlier_stores() {
     let buf = Arc::new(heap.alloc(64, 64).expect("room"));
     let ring = Ring::<64>::new(buf, 0, 0).expect("one entry");
     let iova = ring.iova();
-    let doorbell = driver.bar().doorbell(0x4800).expect("a send doorbell");
+    let doorbell = bar(&driver).doorbell(0x4800).expect("a send doorbell");
     let consumed = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&consumed);
     let consumer = std::thread::spawn(move || {
@@ -681,4 +688,31 @@ fn a_heap_knows_what_it_has_handed_out() {
     assert_eq!(heap.used_bytes(), 4096);
     drop(two);
     assert_eq!(heap.used_bytes(), 0);
+}
+
+#[test]
+fn blueflame_registers_take_whole_requests_in_turn() {
+    let blueflame = DoorbellKind::WriteCombining;
+    let config = LocalConfig { bar_len_bytes: 64 << 10, blueflame, ..LocalConfig::default() };
+    let (transport, device) = local::pair(config).expect("a device");
+    let buf = heap(&transport, 4096).alloc(256, 64).expect("a buffer");
+    let ring = Ring::<64>::new(Arc::new(buf), 0, 2).expect("fits");
+    (0..4u32).for_each(|at| ring.at(at).store(&[at as u8 + 1; 64]));
+    let registers = bar(&transport);
+    let mut blueflame = registers.blueflame(0x3800, 256).expect("in range").expect("there is one");
+    assert_eq!(blueflame.kind(), DoorbellKind::WriteCombining);
+    let two = ring.view().run::<128>(1).expect("in one piece");
+    assert!(blueflame.ring(&two, 2));
+    assert!(blueflame.ring(&ring.at(3), 1));
+    let word = |offset| device.uar_load(3, offset).to_ne_bytes();
+    assert_eq!((word(0x800), word(0x840), word(0x878)), ([2; 8], [3; 8], [3; 8]));
+    assert_eq!((word(0x880), word(0x900), word(0x938)), ([0; 8], [4; 8], [4; 8]));
+    assert!(!blueflame.ring(&two, 3), "longer than what is given");
+    let mut unread = blueflame.unread().expect("of the same kind");
+    assert!(unread.ring(&two, 1));
+    assert_eq!(word(0x800), [2; 8]);
+    assert!(registers.blueflame(0x3e00, 512).is_err(), "past the page");
+    assert!(registers.blueflame(0x2800, 256).is_err(), "not a page of doorbells");
+    let (plain, _device) = pair(1);
+    assert!(bar(&plain).blueflame(0x3800, 256).expect("in range").is_none());
 }

@@ -13,7 +13,7 @@
 //! Source: reference 3.6 (minimal sequence of a user-space driver), 3.7, 3.8.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_prm::Layout;
@@ -93,9 +93,9 @@ impl<T> During<T> for Result<T, CommandError> {
 
 /// Waits until `done`, polling; `false` if `limit` ran out first.
 fn wait(transport: &dyn Transport, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
+    let start = transport.now();
     while !done() {
-        if start.elapsed() >= limit {
+        if transport.now() - start >= limit {
             return done();
         }
         transport.relax();
@@ -120,8 +120,8 @@ pub(crate) fn reset_function(
 }
 
 /// Waits until the firmware is ready.
-fn wait_initialised(transport: &dyn Transport, limit: Duration) -> Result<(), DeviceError> {
-    let bar = transport.bar();
+fn wait_initialised(control: &Control, limit: Duration) -> Result<(), DeviceError> {
+    let (transport, bar) = (control.transport.as_ref(), &control.bar);
     let ready = || {
         let word = bar.read_be32(offset::INITIALIZING);
         word != u32::MAX && !Initializing(word.to_be_bytes()).initializing()
@@ -173,7 +173,7 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
     if checked.config.reset_first {
         reset_function(transport.as_ref(), checked.config.reset_timeout)?;
     }
-    wait_initialised(transport.as_ref(), checked.config.reset_timeout)?;
+    wait_initialised(control, checked.config.reset_timeout)?;
     let words = read_init_segment(bar.as_ref());
     if words.cmd_interface_rev() != CMD_INTERFACE_REV {
         return Err(DeviceError::CommandInterface {
@@ -191,6 +191,7 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
         return Err(DeviceError::CommandQueue { log_size, log_stride });
     }
     let channel = CommandChannel::new(
+        Arc::clone(&transport),
         Arc::clone(&bar),
         &control.memory,
         log_size,
@@ -201,7 +202,7 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
     control.channel = Some(channel);
     bar.write_be32(offset::CMDQ_ADDR_HI, (iova >> 32) as u32);
     bar.write_be32(offset::CMDQ_ADDR_LO, iova as u32);
-    wait_initialised(transport.as_ref(), QUEUE_TIMEOUT)?;
+    wait_initialised(control, QUEUE_TIMEOUT)?;
     Ok(FirmwareVersion {
         major: words.fw_rev_major() as u16,
         minor: words.fw_rev_minor() as u16,

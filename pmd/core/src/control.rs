@@ -2,13 +2,14 @@
 //!
 //! A command may wait for the device while the device waits for memory, so the wait loop of
 //! every command polls the event queue and serves page requests in the page slot.
+#![expect(unsafe_code, reason = "the claim of the driver to the registers")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ferrocx_bus::{Bar, Transport};
+use ferrocx_bus::{Bar, BarClaim, Transport};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::device::{ManagePages, ManagePagesOut, manage_pages};
 use ferrocx_prm::cmd::{Command, CommandOutput};
@@ -55,8 +56,12 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(transport: Arc<dyn Transport>, memory: Arc<Memory>, max_pages: u32) -> Self {
+        // SAFETY: this crate keeps the registers to itself, and leads the device to rings,
+        // mailboxes and records that it copies to and from, and to buffers while a queue or a key
+        // owns them.
+        let claim = unsafe { BarClaim::new() };
         Self {
-            bar: transport.bar(),
+            bar: transport.bar(claim),
             transport,
             memory,
             channel: None,
@@ -298,11 +303,11 @@ impl Control {
     ///
     /// Returns how many it kept after `patience` without progress.
     pub(crate) fn reclaim_pages(&mut self, patience: Duration) -> Result<usize, CommandError> {
-        let mut progress = Instant::now();
+        let mut progress = self.transport.now();
         while self.pages.lent() > 0 {
             if self.take_pages(0, self.pages.lent())? > 0 {
-                progress = Instant::now();
-            } else if progress.elapsed() >= patience {
+                progress = self.transport.now();
+            } else if self.transport.now() - progress >= patience {
                 break;
             } else {
                 self.transport.relax();

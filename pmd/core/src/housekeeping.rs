@@ -8,8 +8,10 @@ use crate::device::{Device, lock};
 use crate::health::{HealthReport, POLL_INTERVAL};
 
 /// Keeps a device's house as long as it lives: a thread answers what the firmware asks for, and
-/// every 2 s looks at the device's health, and says in the log when that has changed. Made by
-/// [`Device::keep_house`].
+/// looks at the device's health when it wakes, once in [`HEALTH_POLL_INTERVAL`] at most; the log
+/// says when that has changed. Made by [`Device::keep_house`].
+///
+/// [`HEALTH_POLL_INTERVAL`]: crate::HEALTH_POLL_INTERVAL
 ///
 /// A device has one such thread, however many ask for it; it ends with the last of these handles,
 /// which waits for it. It takes no event away: [`Device::poll_event`] and every

@@ -60,7 +60,7 @@ pub use clock::{Clock, ClockSource, ClockStats, TimeBase};
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
 pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd};
-pub use device::{Device, DeviceInfo, Limits};
+pub use device::{Device, DeviceInfo, Limits, RawMapping};
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
 pub use events::{CompletionEvents, EventReader};

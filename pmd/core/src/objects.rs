@@ -186,12 +186,14 @@ macro_rules! kinds {
                 if self.is_gone() {
                     return Ok(());
                 }
-                match kind {
+                let destroyed = match kind {
                     $( Kind::$kind $({ $table })? => {
                         let input = $command::input().$with(number)$( .with_table_id($table) )?;
                         self.call(&input).map(|_| ())
                     } )*
-                }
+                };
+                // The device may have died under this very command, and its objects with it.
+                if self.is_gone() { Ok(()) } else { destroyed }
             }
         }
     };

@@ -1,12 +1,18 @@
 //! UAR pages: the registers that a send queue rings.
 
-use ferrocx_bus::Doorbell;
+use std::ops::RangeInclusive;
+
+use ferrocx_bus::{BlueFlame, BusError, Doorbell};
 use ferrocx_prm::init_seg::uar;
 
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::handle::Handle;
 use crate::objects::Kind;
+
+/// log2 of the bytes of a BlueFlame buffer, two of which share what a page has from the first
+/// register on.
+const BUFFER_BYTES: RangeInclusive<u32> = 6..=10;
 
 /// One UAR page.
 ///
@@ -34,9 +40,25 @@ impl Uar {
         self.handle.number()
     }
 
+    /// The page's first BlueFlame register, where the device has such and stores reach it whole.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError`] when the page is not mapped.
+    pub(crate) fn blueflame(&self) -> Result<Option<BlueFlame>, BusError> {
+        let inner = self.handle.device().inner();
+        let caps = &inner.made.caps.hca;
+        let log_buffer_bytes = caps.log_bf_reg_size().saturating_sub(1);
+        if !caps.bf() || !BUFFER_BYTES.contains(&log_buffer_bytes) {
+            return Ok(None);
+        }
+        let offset = u64::from(self.page()) * uar::PAGE_BYTES + uar::SEND_DOORBELL;
+        inner.bar.blueflame(offset, 1 << log_buffer_bytes)
+    }
+
     /// The register, for the hot path.
     #[must_use]
-    pub fn doorbell(&self) -> &Doorbell {
+    pub(crate) fn doorbell(&self) -> &Doorbell {
         &self.doorbell
     }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ferrocx_bus::DmaAccess;
 use ferrocx_core::{
     CommandError, CqAttr, CqRing, DeadDevice, Device, DeviceConfig, DeviceError, Uar,
 };
-use ferrocx_mempool::{PageSize, Pool, PoolConfig, RegionConfig};
+use ferrocx_mempool::{MempoolError, PageSize, Pool, PoolConfig, Region, RegionConfig};
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::eqe::{Eqe, EventPageRequest, EventType};
 use ferrocx_prm::init_seg::offset;
@@ -85,6 +86,20 @@ fn memory_of_objects_that_count_as_gone_is_out_of_the_devices_reach() {
             liar.registers_are_true();
         }
     }
+}
+
+#[test]
+fn a_device_that_dies_under_a_destroy_command_takes_the_object_with_it() {
+    let liar = Liar::new();
+    let device = open(&liar).unwrap();
+    let used = device.dma_bytes_used();
+    let attr = CqAttr { log_size: 6, compression: None, events: None };
+    let cq = CqRing::new(&device, &attr).unwrap();
+    liar.ignore_the_next_command();
+    liar.lie_in_register(offset::INITIALIZING, 1 << 31);
+    drop(cq);
+    assert!(device.objects_are_gone());
+    assert_eq!(device.dma_bytes_used(), used, "nothing is leaked, for the device reaches nothing");
 }
 
 #[test]
@@ -200,4 +215,30 @@ fn wild_outputs_never_panic() {
         let _ = device.close();
     }
     assert!(told.load(Ordering::Relaxed) > 200);
+}
+
+#[test]
+fn no_pool_comes_over_memory_that_the_device_may_write() {
+    let liar = Liar::new();
+    let device = open(&liar).unwrap();
+    let region = Region::alloc(&RegionConfig::heap(1 << 20)).unwrap();
+    let over = || {
+        let config = PoolConfig { count: 64, cache_size: 0, ..PoolConfig::default() };
+        Pool::with_region(&config, &region, 0)
+    };
+    let mapping = device.map_region(region.use_raw().unwrap(), DmaAccess::ReadWrite).unwrap();
+    let (iova, len_bytes) = (mapping.iova(), mapping.len_bytes());
+    assert!(liar.scribbles(iova, len_bytes));
+    let refused = over().unwrap_err();
+    assert!(matches!(refused, MempoolError::RegionRange { .. }), "{refused}");
+    drop(mapping);
+    assert!(!liar.scribbles(iova, len_bytes));
+    drop(over().unwrap());
+    // What is leaked stays mapped, so that no pool may ever come.
+    let mapping = device.map_region(region.use_raw().unwrap(), DmaAccess::ReadWrite).unwrap();
+    let iova = mapping.iova();
+    mapping.leak();
+    drop(mapping);
+    assert!(liar.scribbles(iova, len_bytes));
+    over().unwrap_err();
 }

@@ -55,7 +55,7 @@
 //! | [`Lane`], [`RxQueue`], [`TxQueue`], [`Rss`] | `ferrocx-pmd` | Ethernet queues |
 //! | [`verbs`] | `ferrocx-verbs-lite` | RDMA |
 //! | [`Pool`], [`Mbuf`], [`Region`] | `ferrocx-mempool` | hugepages and packet buffers |
-//! | [`net`] | `ferrocx-net` | small protocols, without input or output |
+//! | [`net`] | `ferrocx-net` | ARP, neighbour discovery, echo, IGMP and MLD, without I/O |
 //! | [`model`] | `ferrocx-model` | the software ConnectX |
 //! | [`bus`] | `ferrocx-bus` | VFIO, and the model's bus |
 #![forbid(unsafe_code)]
@@ -76,14 +76,15 @@ pub use ferrocx_core::{
     TimeBase, Traffic, VportCounters, lcore,
 };
 pub use ferrocx_mempool::{
-    Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece, Pool,
-    PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
+    AccessError, Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece,
+    Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
 };
 pub use ferrocx_model as model;
 pub use ferrocx_net as net;
 pub use ferrocx_pmd::{
-    BufferSplit, DEFAULT_RSS_KEY, Lane, LaneConfig, Rss, RssConfig, RxQueue, RxQueueConfig,
-    RxStats, Striding, TxQueue, TxQueueConfig, TxStats, sleep_on,
+    BufferSplit, DEFAULT_RSS_KEY, Field, FrameError, Lane, LaneConfig, PrebuiltFrame, Rss,
+    RssConfig, RxQueue, RxQueueConfig, RxStats, Striding, TxQueue, TxQueueConfig, TxStats,
+    sleep_on,
 };
 pub use ferrocx_verbs_lite as verbs;
 

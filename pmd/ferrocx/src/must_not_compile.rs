@@ -183,9 +183,15 @@
 //! A walk over a packet or a request may be taken for a shorter one:
 //!
 //! ```
-//! # use ferrocx::bus::{RingView, Slot};
+//! # use ferrocx::bus::{RingView, Slot, local::DmaView};
 //! # use ferrocx::verbs::{Ended, SendOp, SendWr};
-//! # use ferrocx_mempool::{Pieces, Segment, Segments};
+//! # use ferrocx_core::wq::{RunOfBlocks, Wqe};
+//! # use ferrocx_mempool::{HandOver, Packet, Pieces, Segment, Segments};
+//! fn packet<'short>(long: Packet<'static>, _: &'short ()) -> Packet<'short> { long }
+//! fn hand<'short>(long: HandOver<'static, 4>, _: &'short ()) -> HandOver<'short, 4> { long }
+//! fn memory<'short>(long: DmaView<'static>, _: &'short ()) -> DmaView<'short> { long }
+//! fn wqe<'short>(long: Wqe<'static>, _: &'short ()) -> Wqe<'short> { long }
+//! fn run<'short>(long: RunOfBlocks<'static>, _: &'short ()) -> RunOfBlocks<'short> { long }
 //! fn segments<'short>(long: Segments<'static>, _: &'short ()) -> Segments<'short> { long }
 //! fn segment<'short>(long: Segment<'static>, _: &'short ()) -> Segment<'short> { long }
 //! fn pieces<'short>(long: Pieces<'static>, _: &'short ()) -> Pieces<'short> { long }
@@ -232,6 +238,31 @@
 //! fn longer<'short>(short: Ended<'short, u8>) -> Ended<'static, u8> { short }
 //! ```
 //!
+//! ```compile_fail
+//! # use ferrocx_mempool::Packet;
+//! fn longer<'short>(short: Packet<'short>) -> Packet<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_mempool::HandOver;
+//! fn longer<'short>(short: HandOver<'short, 4>) -> HandOver<'static, 4> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::bus::local::DmaView;
+//! fn longer<'short>(short: DmaView<'short>) -> DmaView<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::wq::Wqe;
+//! fn longer<'short>(short: Wqe<'short>) -> Wqe<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::wq::RunOfBlocks;
+//! fn longer<'short>(short: RunOfBlocks<'short>) -> RunOfBlocks<'static> { short }
+//! ```
+//!
 //! What stands beside a queue pair can be written to, so it is neither taken for less nor for more:
 //! a name that ends soon would be left behind in a table of names that last.
 //!
@@ -247,6 +278,31 @@
 //! fn wrong<'a, 'short>(ended: Ended<'a, &'static str>, name: &'short str) {
 //!     let less: Ended<'a, &'short str> = ended;
 //!     *less.data = name;
+//! }
+//! ```
+//!
+//! # Registers
+//!
+//! Whoever writes registers can lead a device to any memory that is mapped for it: only the driver
+//! gets at them, by a claim that safe code cannot make, and one claim is for one call.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use ferrocx::bus::{Bar, BarClaim, Transport};
+//! fn around(inner: &dyn Transport, claim: BarClaim) -> Arc<dyn Bar> { inner.bar(claim) }
+//! ```
+//!
+//! ```compile_fail,E0133
+//! # use std::sync::Arc;
+//! # use ferrocx::bus::{Bar, BarClaim, Transport};
+//! fn wrong(device: &dyn Transport) -> Arc<dyn Bar> { device.bar(BarClaim::new()) }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use std::sync::Arc;
+//! # use ferrocx::bus::{Bar, BarClaim, Transport};
+//! fn wrong(device: &dyn Transport, claim: BarClaim) -> [Arc<dyn Bar>; 2] {
+//!     [device.bar(claim), device.bar(claim)]
 //! }
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! [`Port`]: a device, opened by its name, with a pool that serves all of its queues.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
@@ -176,12 +176,13 @@ impl Port {
     /// Waits for the link, so that the first frames are not lost. A port that stays without one is
     /// reported in the log, and no error: its cable may come later.
     fn wait_for_link(&self) -> Result<(), DeviceError> {
-        let start = Instant::now();
+        let start = self.device.now();
         while !self.device.link()?.up {
-            if start.elapsed() > LINK_PATIENCE {
+            if self.device.now() - start > LINK_PATIENCE {
                 tracing::warn!(device = %self.device.info().name, "no link yet");
                 break;
             }
+            self.device.relax();
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())

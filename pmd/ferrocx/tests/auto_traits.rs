@@ -6,12 +6,17 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use ferrocx::verbs::cm::{
-    CmListener, ConnRequest, Connected, Connecting, Connection, ConnectionManager,
+    self, CmListener, ConnRequest, Connected, Connecting, Connection, ConnectionManager,
+    NotConnected,
 };
 use ferrocx::verbs::peer::{MappedProvider, PeerBlock, PeerClient, PeerMr, PeerRegistry};
 use ferrocx::verbs::*;
 use ferrocx::*;
-use ferrocx_mempool::{MbufFifo, Pieces, RawMbuf, Segment, Segments};
+use ferrocx_core::wq::{RunOfBlocks, Wqe};
+use ferrocx_core::{Destroy, RawMapping};
+use ferrocx_mempool::{
+    HandOver, MbufFifo, Packet, Pages, Piece, Pieces, RawMbuf, Segment, Segments,
+};
 
 /// Asks the compiler what a type is: an inherent constant is there if its bound holds, and hides
 /// the trait's.
@@ -78,6 +83,17 @@ fn what_owns_something_is_not_copied() {
         KeySlot, Mw, BoundMw, Fmr, FmrQueue, PoolFmr, ferrocx::net::neighbour::Neighbours,
         verbs::net::Network, CmListener, ConnRequest, Connecting, Connected, Connection, PeerMr,
         PeerBlock, PeerClient, Background, lcore::Worker<u8>);
+}
+
+#[test]
+fn descriptions_are_what_they_describe() {
+    each!([true, true, true]: Packet<'static>, Masked<u8>, Pages<std::vec::IntoIter<Piece>>,
+        cm::ConnParams<'static>, cm::Request<'static>, cm::Answer<'static>);
+    each!([true, true, false]: HandOver<'static, 4>, Destroy<Buf>, NotConnected, RawMapping,
+        bus::BarClaim);
+    each!([false, false, true]: ferrocx::net::icmpecho::Tail<'static>);
+    each!([false, false, false]: Destroy<Rc<u8>>, bus::local::DmaView<'static>, Wqe<'static>,
+        RunOfBlocks<'static>);
 }
 
 #[test]

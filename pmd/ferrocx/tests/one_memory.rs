@@ -10,7 +10,8 @@ use arrayvec::ArrayVec;
 use common::{Side, Two, config, ids, models, models_like, pattern, settings, small, syndromes};
 use ferrocx_bus::local::LocalTransport;
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, PciIdentity, Transport,
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, PciIdentity,
+    Transport,
 };
 use ferrocx_core::{DeviceConfig, DeviceError, KeyMode};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
@@ -58,8 +59,8 @@ impl DmaSpace for CountingDma {
 }
 
 impl Transport for Counting {
-    fn bar(&self) -> Arc<dyn Bar> {
-        self.inner.bar()
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar> {
+        self.inner.bar(claim)
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {

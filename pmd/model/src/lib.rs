@@ -39,12 +39,13 @@
 //! # Example
 //!
 //! ```
-//! use ferrocx_bus::{Transport, local::{LocalConfig, pair}};
+//! use ferrocx_bus::{BarClaim, Transport, local::{LocalConfig, pair}};
 //! use ferrocx_model::{Nic, NicConfig};
 //!
 //! let (transport, side) = pair(LocalConfig::default())?;
 //! let mut nic = Nic::new(side, NicConfig::default());
-//! let bar = transport.bar();
+//! // SAFETY: nobody else drives this device, and no memory is mapped for it.
+//! let bar = transport.bar(unsafe { BarClaim::new() });
 //! assert_eq!(bar.read_be32(0x4) >> 16, 5, "command interface revision");
 //! bar.write_be32(0x18, 1);
 //! nic.step(0);

@@ -24,6 +24,7 @@ pub struct Nic {
     state: State,
     registers: Registers,
     datapath: DataPath,
+    watch: uar::Watch,
     now_ns: u64,
 }
 
@@ -32,7 +33,8 @@ impl Nic {
     #[must_use]
     pub fn new(side: DeviceSide, config: NicConfig) -> Self {
         let (state, registers) = (State::new(config), Registers::default());
-        let mut nic = Self { side, state, registers, datapath: DataPath::default(), now_ns: 0 };
+        let (datapath, watch) = (DataPath::default(), uar::Watch::default());
+        let mut nic = Self { side, state, registers, datapath, watch, now_ns: 0 };
         nic.boot();
         nic
     }
@@ -50,7 +52,7 @@ impl Nic {
             self.side.reset_done();
             return true;
         }
-        let Self { side, state, registers, datapath, .. } = self;
+        let Self { side, state, registers, datapath, watch, .. } = self;
         let mem = side.memory();
         let mut ctx = Ctx { side, mem: &mem, state, now_ns };
         ctx.state.objects.mkeys.start_turn();
@@ -66,7 +68,7 @@ impl Nic {
             }
         }
         busy |= registers.commands.poll(&mut ctx, datapath);
-        busy |= uar::poll(&mut ctx, datapath);
+        busy |= uar::poll(&mut ctx, datapath, watch);
         busy |= datapath.poll(&mut ctx);
         drop(mem);
         if self.registers.reset_asked {
@@ -83,6 +85,7 @@ impl Nic {
         self.state.reset();
         self.registers.reset();
         self.datapath.reset();
+        self.watch = uar::Watch::default();
         self.side.clear_bar();
         self.boot();
     }

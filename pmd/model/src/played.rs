@@ -75,7 +75,7 @@ impl Nic {
                     memory: &qp.memory,
                     start: qp.sq_at,
                     log_blocks: qp.log_sq_size.expect("a send queue"),
-                    record: qp.context.dbr_addr(),
+                    record: qp.dbr_addr,
                     cqn: qp.context.cqn_snd(),
                 }
             }

@@ -1,9 +1,10 @@
-//! A thread that steps devices: the only place where a model meets a real clock.
+//! A thread that steps devices, and others that help it: the only place where a model meets a real
+//! clock.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -44,11 +45,108 @@ impl fmt::Debug for RunnerConfig {
 /// Work for the runner's thread.
 type Job = Box<dyn FnOnce(&mut [Nic]) + Send>;
 
-#[derive(Debug, Default)]
+/// Time for which the helper that stepped last goes on alone: the devices stay in the cache of one
+/// core.
+const LEASE_NS: u64 = 2_000;
+/// Time for which the thread stands back once somebody has helped.
+const STAND_BACK: Duration = Duration::from_micros(200);
+const STAND_BACK_NS: u64 = 200_000;
+
+/// Number of no helper: theirs start at 1.
+const THREAD: u64 = 0;
+
 struct Shared {
+    nics: Mutex<Vec<Nic>>,
+    start: Instant,
     stop: AtomicBool,
     /// A job is in the channel.
     asked: AtomicBool,
+    /// Who helped last, and when: [`THREAD`] while nobody has.
+    last_helper: AtomicU64,
+    last_help_ns: AtomicU64,
+    helpers: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("stop", &self.stop).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn new(nics: Vec<Nic>) -> Self {
+        Self {
+            nics: Mutex::new(nics),
+            start: Instant::now(),
+            stop: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            last_helper: AtomicU64::new(THREAD),
+            last_help_ns: AtomicU64::new(0),
+            helpers: AtomicU64::new(0),
+        }
+    }
+
+    /// Device time.
+    fn now_ns(&self) -> u64 {
+        // 2^64 nanoseconds are 584 years.
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a helper other than this one stepped the devices a moment ago.
+    fn is_served(&self, me: u64, moment_ns: u64) -> bool {
+        let last = self.last_helper.load(Ordering::Relaxed);
+        last != THREAD && last != me && {
+            let last_ns = self.last_help_ns.load(Ordering::Relaxed);
+            self.now_ns().saturating_sub(last_ns) < moment_ns
+        }
+    }
+
+    /// Steps all devices once; returns whether there was anything to do.
+    fn step(&self, nics: &mut [Nic]) -> bool {
+        // Read under the lock, so that device time never goes back.
+        let now_ns = self.now_ns();
+        nics.iter_mut().fold(false, |busy, nic| busy | nic.step(now_ns))
+    }
+}
+
+/// Steps the devices of a [`Runner`] in a thread that would only wait for them.
+///
+/// On a machine with fewer cores than threads, the devices' own thread takes turns with those that
+/// poll for what it does. A thread that polls in vain and calls [`Helper::help`] does that work
+/// itself; of several, one does it and the others go on polling. While somebody helps, the devices'
+/// own thread stands back.
+#[derive(Debug)]
+pub struct Helper {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Clone for Helper {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared))
+    }
+}
+
+impl Helper {
+    fn new(shared: Arc<Shared>) -> Self {
+        let number = 1 + shared.helpers.fetch_add(1, Ordering::Relaxed);
+        Self { shared, number }
+    }
+
+    /// Steps all devices once, unless somebody else does; returns whether that did anything.
+    ///
+    /// Never waits. Each thread needs a helper of its own: a clone.
+    #[inline]
+    pub fn help(&self) -> bool {
+        let shared = &*self.shared;
+        if shared.is_served(self.number, LEASE_NS) {
+            return false;
+        }
+        // Said before it is done, so that the thread lets the lock go.
+        shared.last_help_ns.store(shared.now_ns(), Ordering::Relaxed);
+        shared.last_helper.store(self.number, Ordering::Relaxed);
+        shared.nics.try_lock().is_ok_and(|mut nics| shared.step(&mut nics))
+    }
 }
 
 /// Devices that are being stepped by a thread. Device time is the time since the start.
@@ -84,12 +182,12 @@ impl Runner {
     ///
     /// The system's reason for refusing a thread.
     pub fn start(nics: Vec<Nic>, config: RunnerConfig) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(nics));
         let (jobs, inbox) = channel();
         let in_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("ferrocx-model".into())
-            .spawn(move || run(nics, config, &in_thread, &inbox))?;
+            .spawn(move || run(config, &in_thread, &inbox))?;
         Ok(Self { shared, jobs, thread: Some(thread) })
     }
 
@@ -106,6 +204,7 @@ impl Runner {
         });
         self.jobs.send(job).expect("the model's thread has panicked");
         self.shared.asked.store(true, Ordering::Release);
+        self.wake();
         answered.recv().expect("the model's thread has panicked")
     }
 
@@ -123,8 +222,22 @@ impl Runner {
         }
     }
 
+    /// A helper, for a thread that waits for what the devices do.
+    #[must_use]
+    pub fn helper(&self) -> Helper {
+        Helper::new(Arc::clone(&self.shared))
+    }
+
+    /// Ends the pause of a thread that stands back.
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
     fn halt(&mut self) -> Option<std::thread::Result<Vec<Nic>>> {
         self.shared.stop.store(true, Ordering::Release);
+        self.wake();
         Some(self.thread.take()?.join())
     }
 }
@@ -136,28 +249,25 @@ impl Drop for Runner {
     }
 }
 
-fn run(
-    mut nics: Vec<Nic>,
-    config: RunnerConfig,
-    shared: &Shared,
-    inbox: &Receiver<Job>,
-) -> Vec<Nic> {
+fn run(config: RunnerConfig, shared: &Shared, inbox: &Receiver<Job>) -> Vec<Nic> {
     if let Some(on_start) = config.on_start {
         on_start();
     }
-    let start = Instant::now();
+    let lock = || shared.nics.lock().unwrap_or_else(PoisonError::into_inner);
     let mut idle = 0_u32;
     while !shared.stop.load(Ordering::Acquire) {
-        // 2^64 nanoseconds are 584 years.
-        let now_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut busy = false;
-        for nic in &mut nics {
-            busy |= nic.step(now_ns);
+        let is_served = shared.is_served(THREAD, STAND_BACK_NS);
+        let is_asked = shared.asked.load(Ordering::Relaxed);
+        if is_served && !is_asked {
+            std::thread::park_timeout(STAND_BACK);
+            continue;
         }
-        // A load first: an exchange in every round would cost more than the round.
-        if shared.asked.load(Ordering::Relaxed) && shared.asked.swap(false, Ordering::AcqRel) {
+        let mut nics = lock();
+        let busy = shared.step(&mut nics);
+        if is_asked && shared.asked.swap(false, Ordering::AcqRel) {
             inbox.try_iter().for_each(|job| job(&mut nics));
         }
+        drop(nics);
         if busy {
             idle = 0;
             continue;
@@ -169,10 +279,10 @@ fn run(
             Wait::Yield => std::thread::yield_now(),
             Wait::Sleep(pause) => {
                 if idle >= IDLE_ROUNDS {
-                    std::thread::sleep(pause);
+                    std::thread::park_timeout(pause);
                 }
             }
         }
     }
-    nics
+    std::mem::take(&mut *lock())
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::{CMDQ_HI, CMDQ_LO, DOORBELL, be32, region};
 use facts::Exchange;
 use ferrocx_bus::local::{LocalConfig, pair};
-use ferrocx_bus::{DmaAccess, Transport};
+use ferrocx_bus::{BarClaim, DmaAccess, Transport};
 use ferrocx_mempool::Region;
 use ferrocx_model::config::CapOverride;
 use ferrocx_model::{Nic, NicConfig};
@@ -180,7 +180,8 @@ impl Replay {
             roce: true,
             ..NicConfig::default()
         };
-        let bar = transport.bar();
+        // SAFETY: the tests are the only driver, and the memory of this device is only copied.
+        let bar = transport.bar(unsafe { BarClaim::new() });
         let nic = Nic::new(side, config);
         let mut replay = Self { nic, bar, memory: Memory { pages }, now_ns: 0 };
         replay.bar.write_be32(CMDQ_HI, (QUEUE >> 32) as u32);
@@ -287,6 +288,12 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
     (
         "a ConnectX-5 has more",
         &[
+            "umem_uid_0",
+            "general_obj_types",
+            "log_max_uctx",
+            "log_max_umem",
+            "uctx_cap",
+            "flow_counter_bulk_alloc",
             "force_teardown",
             "max_tc",
             "cq_period_mode_modify",

@@ -104,7 +104,7 @@ fn general_capabilities_stand_where_the_manual_says() {
 #[test]
 fn pages_that_are_not_advertised_do_not_exist() {
     let mut host = enabled();
-    for kind in [2_u32, 8, 9, 0xc, 0x20, 0x7f] {
+    for kind in [2_u32, 8, 9, 0xd, 0x20, 0x7f] {
         assert_eq!(host.refused(&words(&[0x0100_0000, kind << 1, 0, 0]), BAD_PARAM), "op_mod");
     }
     let other = words(&[0x0100_0000, 1, 1 << 31, 0]);

@@ -8,7 +8,7 @@ mod common;
 mod heap;
 
 use common::objects::*;
-use common::roce::{Peer, RC, Two, Work, data, inline, work};
+use common::roce::{ALL_RIGHTS, Peer, RC, Two, Work, data, inline, pattern, work};
 use common::{Host, input, words};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
@@ -247,22 +247,17 @@ fn queue_pairs_work_when_the_budget_is_used_up() {
     }
 }
 
-/// Finding 5: packets through nested lists of single bytes. The device looks at so many entries in
-/// a step, and leaves the rest to the next.
-#[test]
-fn a_step_looks_at_a_bounded_number_of_entries() {
-    const PIECES: usize = 4096;
-    let mut two = Two::new();
-    let (mut qa, mut qb) = two.connected(RC);
-    let mut below = two.a.key;
-    let mut at = two.a.memory.iova();
+const PIECES: usize = 4096;
+
+/// A key of pieces of one byte, each in a key of pieces of one byte, four times.
+fn nested_key(peer: &mut Peer) -> u32 {
+    let (mut below, mut at) = (peer.key, peer.memory.iova());
     for _ in 0..4 {
-        let pd = two.a.pd;
         let set = [
             (0, 0x0200_0000),
-            (0x10, KLM << 8 | 1 << 10),
+            (0x10, KLM << 8 | ALL_RIGHTS),
             (0x14, 0xffff_ff07),
-            (0x1c, pd),
+            (0x1c, peer.pd),
             (0x2c, PIECES as u32),
             (0x44, PIECES as u32),
             (0x60, PIECES as u32),
@@ -272,26 +267,66 @@ fn a_step_looks_at_a_bounded_number_of_entries() {
             create.extend(words(&[1, below]));
             create.extend((at + piece).to_be_bytes());
         }
-        below = two.a.host.ok(&create, 0x10).word(8) << 8 | 7;
+        below = peer.host.ok(&create, 0x10).word(8) << 8 | 7;
         at = 0;
     }
-    let messages = 8;
-    for _ in 0..messages {
-        two.b.post_receive(&mut qb, 0, PIECES as u32);
-        two.a.post_send(&mut qa, &work(0x0a), &data(PIECES as u32, below, 0));
+    below
+}
+
+/// Finding 5: packets through nested lists of single bytes, at either end, in either direction. The
+/// device looks at so many entries in a step, and leaves the rest to the next.
+#[test]
+fn a_step_looks_at_a_bounded_number_of_entries() {
+    const SEND: u32 = 0x0a;
+    const WRITE: u32 = 0x08;
+    const READ: u32 = 0x10;
+    for (opcode, is_nested_here) in
+        [(SEND, true), (SEND, false), (WRITE, true), (WRITE, false), (READ, true), (READ, false)]
+    {
+        let mut two = Two::new();
+        let (mut qa, mut qb) = two.connected(RC);
+        let (mut here, mut there) = ((two.a.key, two.a.memory.iova()), (two.b.key, 0));
+        there.1 = two.b.memory.iova();
+        let nested = nested_key(if is_nested_here { &mut two.a } else { &mut two.b });
+        *(if is_nested_here { &mut here } else { &mut there }) = (nested, 0);
+        let len = PIECES as u32;
+        let bytes = pattern(PIECES, opcode as u8);
+        if opcode == READ {
+            two.b.write(0, &bytes)
+        } else {
+            two.a.write(0, &bytes)
+        }
+        let messages = 8;
+        for _ in 0..messages {
+            let mut segments = Vec::new();
+            if opcode == SEND {
+                two.b.post_receive_raw(&mut qb, &data(len, there.0, there.1));
+            } else {
+                segments.extend(there.1.to_be_bytes());
+                segments.extend(words(&[there.0, 0]));
+            }
+            segments.extend(data(len, here.0, here.1));
+            two.a.post_send(&mut qa, &work(opcode), &segments);
+        }
+        let looks = |peer: &Peer| peer.host.nic.state().objects.mkeys.steps();
+        let (mut most, mut last, mut steps) = (0, [looks(&two.a), looks(&two.b)], 0);
+        let mut sent = 0;
+        while sent < messages {
+            two.a.host.step();
+            two.b.host.step();
+            sent += two.a.polled().len();
+            let now = [looks(&two.a), looks(&two.b)];
+            most = most.max(now[0] - last[0]).max(now[1] - last[1]);
+            (last, steps) = (now, steps + 1);
+            let log = [two.a.host.nic.log().last(), two.b.host.nic.log().last()];
+            assert!(steps < 10_000, "{opcode:#x} {is_nested_here}: {sent} sent, {log:?}");
+        }
+        // Each byte of a packet through five keys, twice, and at most three tries from place to
+        // place; and the whole range of a WRITE or READ is looked at before its first byte moves.
+        let packet = 1024 * 5 * 2 * 3 + len as u64 * 5 * 3;
+        assert!(most <= STEPS_PER_TURN + packet, "{opcode:#x} {is_nested_here}: {most} in a step");
+        assert!(most < MAX_STEPS);
+        let arrived = if opcode == READ { two.a.read(0, PIECES) } else { two.b.read(0, PIECES) };
+        assert_eq!(arrived, bytes, "{opcode:#x} {is_nested_here}");
     }
-    let (mut most, mut last, mut steps) = (0, two.a.host.nic.state().objects.mkeys.steps(), 0);
-    let (mut sent, mut got) = (0, 0);
-    while sent < messages || got < messages {
-        two.a.host.step();
-        two.b.host.step();
-        (sent, got) = (sent + two.a.polled().len(), got + two.b.polled().len());
-        let now = two.a.host.nic.state().objects.mkeys.steps();
-        (most, last, steps) = (most.max(now - last), now, steps + 1);
-        assert!(steps < 10_000, "{sent} sent, {got} arrived: {:?}", two.a.host.nic.log().last());
-    }
-    // Each byte of a packet through five keys, twice, and at most three tries from place to place.
-    let packet = 1024 * 5 * 2 * 3;
-    assert!(most <= STEPS_PER_TURN + packet, "{most} entries in one step");
-    assert!(most < MAX_STEPS);
 }

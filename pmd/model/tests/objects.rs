@@ -171,7 +171,7 @@ fn create_cq_checks_its_context() {
             (0x1c, 0x20, BAD_RESOURCE, "uar_page"),
             (0x24, 0x80, BAD_RESOURCE, "c_eqn"),
             (0x10, 2 << 21, BAD_PARAM, "cqe_sz"),
-            (0x10, 1 << 25, BAD_PARAM, "dbr_umem_valid"),
+            (0x10, 1 << 25, BAD_RESOURCE, "dbr_umem_id"),
             (0x10, 1 << 24, BAD_PARAM, "apu_cq"),
             (0x10, 1 << 18, BAD_PARAM, "scqe_break_moderation_en"),
             (0x10, 1 << 14 | 1 << 20, BAD_PARAM, "cqe_comp_en"),
@@ -180,7 +180,7 @@ fn create_cq_checks_its_context() {
             (0x10, 2 << 15, BAD_PARAM, "cq_period_mode"),
             (0x10, 9 << 8, BAD_PARAM, "status or st"),
             (0x4c, 4, BAD_PARAM, "dbr_addr"),
-            (0x5c, 1 << 31, BAD_PARAM, "cq_umem_valid"),
+            (0x5c, 1 << 31, BAD_RESOURCE, "wq_umem_id"),
             (0x114, 0x800, BAD_PARAM, "pas"),
         ],
     );
@@ -271,8 +271,8 @@ fn create_sq_checks_its_context() {
             (0x64, 4, BAD_PARAM, "dbr_addr"),
             (0x70, 0x10, BAD_PARAM, "log_wq_sz"),
             (0x70, 1 << 16, BAD_INPUT_LEN, "pas"),
-            (0x74, 1 << 31, BAD_PARAM, "dbr_umem_valid"),
-            (0x74, 1 << 30, BAD_PARAM, "wq_umem_valid"),
+            (0x74, 1 << 31, BAD_RESOURCE, "dbr_umem_id"),
+            (0x74, 1 << 30, BAD_RESOURCE, "wq_umem_id"),
             (0x74, 1, BAD_PARAM, "log_wqe_stride_size"),
             (0x74, 1 << 8, BAD_PARAM, "log_wqe_num_of_strides"),
             (0x8c, 1 << 31, BAD_PARAM, "shampo_enable"),
@@ -480,7 +480,7 @@ fn create_mkey_checks_its_context_and_list() {
         &mut host,
         &pa,
         &[
-            (0x0c, 1 << 30, BAD_PARAM, "mkey_umem_valid"),
+            (0x0c, 1 << 30, BAD_PARAM, "access_mode"),
             (0x10, 1 << 26, BAD_PARAM, "access_mode"),
             (0x10, 1 << 30, BAD_PARAM, "free"),
             (0x10, 1 << 4, BAD_PARAM, "ma_translation_mode"),
@@ -675,6 +675,35 @@ fn flow_counters_count_for_an_entry() {
 }
 
 #[test]
+fn a_bulk_of_flow_counters_is_one_object() {
+    let mut host = Host::up();
+    let caps = host.ok(&words(&[0x0100_0000, 1, 0, 0]), 0x1010);
+    assert_eq!(caps.word(0x10 + 0x60) >> 8 & 0xff, 4, "flow_counter_bulk_alloc: 512");
+    let first = host.ok(&words(&[0x0939_0000, 0, 0, 4]), 0x10).word(8);
+    let next = host.short(0x939, 0);
+    assert_eq!(next, first + 512);
+    let (table, last) = (host.ok(&create_flow_table(1, 0), 0x10).word(8), first + 511);
+    let group = host.ok(&create_flow_group(table, 0, 0), 0x10).word(8);
+    let mut entry = put(&put(&set_fte(table, group, 0, 0), 0x4c, 2 | 8), 0x50, 0);
+    entry[0x57] = 1;
+    entry[0x340..0x344].copy_from_slice(&last.to_be_bytes());
+    host.ok(&entry, 0x10);
+    // All of it is read at once, and goes at once or not at all.
+    let query = input(0x20, &[(0, 0x093b_0000), (0x18, 512), (0x1c, first)]);
+    assert_eq!(host.ok(&query, 0x10 + 512 * 16).output.len(), 0x10 + 512 * 16);
+    assert_eq!(host.refused(&short(0x93a, last), BAD_RESOURCE), "flow_counter_id");
+    assert_eq!(host.refused(&short(0x93a, first), RESOURCE_BUSY), "flow_counter_id");
+    host.ok(&input(0x40, &[(0, 0x0938_0000), (0x14, table)]), 0x10);
+    host.ok(&short(0x93a, first), 0x10);
+    assert_eq!(host.refused(&query, BAD_RESOURCE), "flow_counter_id");
+    host.ok(&short(0x93a, next), 0x10);
+    for _ in 0..8 {
+        host.ok(&words(&[0x0939_0000, 0, 0, 4]), 0x10);
+    }
+    assert_eq!(host.command(&words(&[0x0939_0000, 0, 0, 4]), 0x10).status(), EXCEED_LIM);
+}
+
+#[test]
 fn q_counters_run_out() {
     let mut host = Host::up();
     for id in 0..0xff {
@@ -714,6 +743,72 @@ fn send_doorbells_in_shared_memory_are_seen_each_time() {
     bell(&host, 0x800).ring(0x99_9900_u64.to_be());
     host.step();
     assert_eq!(field(&host), Some("sqn"));
+}
+
+/// Rings the doorbell of a page for a queue.
+fn ring(host: &Host, page: u32, sqn: u32) {
+    let bell = host.bar.doorbell(u64::from(page) * 4096 + 0x800).expect("a doorbell");
+    bell.ring(u64::from(sqn << 8 | 1).to_be());
+}
+
+#[test]
+fn a_page_among_many_is_looked_at_in_turn_and_then_in_every_step() {
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+    (0..200).for_each(|_| {
+        host.short(0x802, 0);
+    });
+    let rung = |host: &Host| host.nic.state().counters.send_doorbells;
+    ring(&host, base.uar, sqn);
+    // Eight pages a step.
+    (0..26).for_each(|_| {
+        host.step();
+    });
+    assert_eq!(rung(&host), 1);
+    for count in 2..10 {
+        ring(&host, base.uar, sqn);
+        host.step();
+        assert_eq!(rung(&host), count, "it was rung a moment ago");
+    }
+}
+
+#[test]
+fn all_queues_of_a_rung_page_are_looked_at_and_only_some_in_a_step() {
+    const QUEUES: usize = 150;
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let sqns: Vec<u32> = (0..QUEUES)
+        .map(|_| {
+            let (record, page) = (host.ring(64), host.ring(4096));
+            let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+            host.ok(&modify_queue(0x905, sqn, 0, 1), 0x10);
+            sqn
+        })
+        .collect();
+    let looks = |host: &Host| -> Vec<u64> {
+        let sqs = &host.nic.state().objects.sqs;
+        sqns.iter().map(|sqn| sqs.get(*sqn).expect("a queue").stats.doorbells).collect()
+    };
+    // The doorbell of the first queue is overwritten by that of the last, before anybody looks.
+    ring(&host, base.uar, sqns[0]);
+    ring(&host, base.uar, sqns[QUEUES - 1]);
+    host.step();
+    let first = looks(&host);
+    assert_eq!(first[QUEUES - 1], 1, "the one that the doorbell names");
+    assert!(first.iter().sum::<u64>() <= 1 + 64, "{first:?}");
+    (0..3).for_each(|_| {
+        host.step();
+    });
+    assert!(looks(&host).iter().all(|looks| *looks >= 1));
+    let total: u64 = looks(&host).iter().sum();
+    (0..10).for_each(|_| {
+        host.step();
+    });
+    assert_eq!(looks(&host).iter().sum::<u64>(), total, "until the next doorbell");
 }
 
 #[test]

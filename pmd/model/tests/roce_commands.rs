@@ -60,7 +60,7 @@ fn required_fields_are_checked_one_by_one() {
     };
     for (at, value, field) in [
         (0x18, 2 << 16 | 3 << 11, "st"),
-        (0x18, 0, "pm_state"),
+        (0x18, 1 << 11, "pm_state"),
         (0x1c, pd + 1, "pd"),
         (0x30, 1, "pkey_index"),
         (0x54, 2 << 16, "vhca_port_num"),

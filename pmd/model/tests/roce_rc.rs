@@ -4,6 +4,7 @@ mod common;
 
 use common::roce::{A_PSN, ALL_RIGHTS, MTU, Peer, RC, Two, data, inline, pattern, work};
 use common::words;
+use ferrocx_model::NicConfig;
 use ferrocx_model::wire::{Impair, ImpairConfig, SplitMix64, Wire, link};
 
 const SEND: u32 = 0x0a;
@@ -333,6 +334,21 @@ fn without_an_answer_it_ends_within_the_time_of_its_retries() {
     let done = two.a.polled();
     assert_eq!((done.len(), done[0].syndrome()), (1, 0x15));
     assert_eq!(done[0].0[0x38], SEND as u8, "the opcode of the failed request");
+}
+
+#[test]
+fn a_device_may_wait_longer_for_answers_than_it_was_asked_to() {
+    let (to_b, to_a) = link(1 << 20);
+    let patient = NicConfig { min_ack_timeout_ns: 5_000_000, ..NicConfig::default() };
+    let mut two = Two { a: Peer::with(1, to_b, patient), b: Peer::new(2, to_a) };
+    let (mut qa, qb) = two.connected(RC);
+    two.b.host.ok(&words(&[0x050a_0000, 0, qb.qpn, 0]), 0x10);
+    two.a.post_send(&mut qa, &work(SEND), &inline(&[1; 8]));
+    // Four times 5 ms, though the queue pair says 1 ms.
+    two.wait_us(4 * 5000 - 20);
+    assert!(two.a.polled().is_empty());
+    two.wait_us(60);
+    assert_eq!(two.a.polled()[0].syndrome(), 0x15);
 }
 
 #[test]

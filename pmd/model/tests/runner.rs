@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{CMDQ_HI, CMDQ_LO, DOORBELL};
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
-use ferrocx_bus::{DmaAccess, DmaHeap, Transport};
+use ferrocx_bus::{BarClaim, DmaAccess, DmaHeap, Transport};
 use ferrocx_model::runner::{Runner, RunnerConfig, Wait};
 use ferrocx_model::{Nic, NicConfig};
 
@@ -19,9 +19,15 @@ fn device() -> (Arc<LocalTransport>, Nic) {
 
 /// Sends a NOP and waits until it is done.
 fn nop(transport: &LocalTransport) {
+    nop_while(transport, std::thread::yield_now);
+}
+
+/// The same, with something to do while waiting.
+fn nop_while(transport: &LocalTransport, idle: impl Fn()) {
     let heap = DmaHeap::new(common::map(&*transport.dma(), 8192, DmaAccess::ReadWrite));
     let queue = heap.alloc(4096, 4096).expect("room");
-    let bar = transport.bar();
+    // SAFETY: the tests are the only driver, and the memory of this device is only copied.
+    let bar = transport.bar(unsafe { BarClaim::new() });
     bar.write_be32(CMDQ_HI, (queue.iova() >> 32) as u32);
     bar.write_be32(CMDQ_LO, queue.iova() as u32);
     let mut entry = [0; 64];
@@ -32,7 +38,7 @@ fn nop(transport: &LocalTransport) {
     let start = Instant::now();
     while queue.load_acquire_be32(0x3c) & 1 != 0 {
         assert!(start.elapsed() < Duration::from_secs(120), "the command never completed");
-        std::thread::yield_now();
+        idle();
     }
 }
 
@@ -64,6 +70,33 @@ fn one_thread_serves_several_devices() {
     let counts = runner
         .with(|nics| nics.iter().map(|nic| nic.state().counters.commands).collect::<Vec<_>>());
     assert_eq!(counts, [1, 2]);
+}
+
+#[test]
+fn who_waits_does_the_work_of_a_thread_that_sleeps() {
+    let (transport, nic) = device();
+    let wait = Wait::Sleep(Duration::from_secs(3600));
+    let runner = Runner::start(vec![nic], RunnerConfig { wait, on_start: None }).expect("a thread");
+    // It sleeps after its idle rounds, and nothing that it serves wakes it.
+    let rounds = runner.with(|nics| nics[0].state().counters.commands);
+    std::thread::sleep(Duration::from_millis(20));
+    let (first, second) = (runner.helper(), runner.helper());
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&done);
+    let by_second = std::thread::spawn(move || {
+        while !seen.load(Ordering::Acquire) {
+            second.help();
+        }
+    });
+    nop_while(&transport, || {
+        first.help();
+    });
+    // The other one goes on as soon as the first one stops.
+    nop(&transport);
+    done.store(true, Ordering::Release);
+    by_second.join().expect("it stepped the device");
+    assert_eq!(runner.with(|nics| nics[0].state().counters.commands), rounds + 2);
+    assert_eq!(runner.stop().len(), 1, "the thread wakes to be stopped");
 }
 
 #[test]

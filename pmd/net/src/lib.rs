@@ -6,6 +6,7 @@
 //! - [`icmpecho`] answers requests for addresses of ours, in place.
 //! - [`neighbour`] asks for the MAC addresses of others, remembers them, and announces ours.
 //! - [`membership`] reports the multicast groups that are joined: IGMP and MLD.
+//! - [`packet`] reads UDP and TCP where they stand in a frame, and writes their headers.
 //! - [`ether`] and [`checksum`] are what both share; [`reason`] says why a frame was not answered.
 //!
 //! Bytes and the time come in, bytes and answers go out. Nothing here panics, whatever the bytes.
@@ -42,4 +43,5 @@ pub mod ether;
 pub mod icmpecho;
 pub mod membership;
 pub mod neighbour;
+pub mod packet;
 pub mod reason;

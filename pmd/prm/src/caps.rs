@@ -150,6 +150,8 @@ layout! {
         0x54 [15:0] max_wqe_sz_rq "Largest receive WQE in bytes.";
         0x58 [15:0] max_wqe_sz_sq_dc "Largest send WQE of a DC initiator in bytes.";
         0x5c [24:0] max_qp_mcg "Number of QPs in a multicast group.";
+        0x60 [15:8] flow_counter_bulk_alloc
+            "Sizes of a bulk of flow counters: bit n means 128 counters times 2^n.";
         0x60 [7:0] log_max_mcg "Log2 of the number of multicast groups.";
         0x64 [28:24] log_max_transport_domain "Log2 of the number of transport domains.";
         0x64 [20:16] log_max_pd "Log2 of the number of protection domains.";
@@ -200,6 +202,7 @@ layout! {
         0xb8 [31:16] cqe_compression_timeout "How long the device waits for more CQEs to compress.";
         0xb8 [15:0] cqe_compression_max_num "Most CQEs in a compressed block.";
         0xc0 [15:8] num_vhca_ports "Ports that one function can combine; 0: only its own.";
+        0xd4 [31:0] uctx_cap "What user contexts may ask for, see [`crate::cmd::user::uctx_cap`].";
     }
 
     /// Ethernet offload capabilities, page type 1 (`per_protocol_networking_offload_caps`).
@@ -250,6 +253,11 @@ layout! {
         0x18 [31:16] r_roce_max_src_udp_port "Highest UDP source port that may be chosen.";
         0x18 [15:0] r_roce_min_src_udp_port "Lowest UDP source port that may be chosen.";
         0x1c [15:0] roce_address_table_size "Number of RoCE addresses.";
+    }
+
+    /// Quality of service, page type 0xc (`qos_cap`): its first word.
+    pub struct QosCap [0x4] {
+        0x00 [7:0] flow_meter_reg_id "Registers that a flow meter can colour, one bit each.";
     }
 
     /// Atomic capabilities, page type 3 (`atomic_caps`).
@@ -303,6 +311,7 @@ values! {
         0x8 ESWITCH_FLOW_TABLE "E-switch flow tables.";
         0x9 ESWITCH "E-switch.";
         0xc QOS "Quality of service.";
+        0xf DEVICE_MEMORY "Memory of the device.";
         0x20 GENERAL_2 "General capabilities, second page.";
     }
 }

@@ -20,6 +20,7 @@ layout! {
         0x00 [13:12] mini_cqe_res_format "Content of a mini CQE, see [`mini_cqe_format`].";
         0x00 [11:8] st "Whether a CQE raises an event, see [`arm_state`].";
         0x00 [1:0] cqe_compression_layout "0 basic, 1 enhanced.";
+        0x04 [31:0] dbr_umem_id "User memory object of the doorbell record.";
         0x08 [11:6] page_offset "Start of the queue in its first page, in units of 64 bytes.";
         0x0c [28:24] log_cq_size "Log2 of the number of entries.";
         0x0c [23:0] uar_page "UAR page from which the queue is armed.";

@@ -124,6 +124,7 @@ layout! {
         0xc4 [7:0] cs_res "Responder: data in CQEs: 0 none, 1 up to 32 bytes, 2 up to 64.";
         0xc8 (u64) dc_access_key "DC: key that connections must name.";
         0xd0 [28] dbr_umem_valid "The doorbell record stands in a user memory object.";
+        0xe4 [31:0] dbr_umem_id "User memory object of the doorbell record.";
     }
 }
 

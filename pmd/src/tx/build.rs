@@ -12,6 +12,8 @@ use crate::stats::TxStats;
 
 /// Units that control and Ethernet segment take.
 const HEADER_DS: u32 = 2;
+/// Where a block or a pair of units starts.
+const BLOCK_START: usize = 0;
 /// Flags that say something about a request.
 const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
 /// Requests that packets may share.
@@ -21,6 +23,8 @@ const ALONE: OlFlags = OlFlags::TX_VLAN_INSERT.union(OlFlags::TX_TSO);
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
 /// TCP with options.
 const MAX_HEADER_BYTES: usize = 256;
+/// Blocks of a request with the longest headers and one data segment.
+const MAX_HEADED_BLOCKS: u32 = blocks_of(HEADER_DS + header_units(MAX_HEADER_BYTES) + 1);
 /// Bytes of the two MAC addresses.
 const MACS_BYTES: usize = 12;
 /// Tag protocol identifier of a VLAN tag. Source: IEEE 802.1Q.
@@ -75,6 +79,8 @@ enum Kind {
     Shared,
     /// By a request of one block that points to it.
     Single,
+    /// By a request that points to each segment of a chain.
+    Chain,
     /// By a request that holds its first bytes and points to the rest.
     Headed,
     /// By any other request.
@@ -115,6 +121,11 @@ impl Requests {
             }
             Kind::Single if first.wants(ALONE) => self.post_singles::<N, true>(packets, stats),
             Kind::Single => self.post_singles::<N, false>(packets, stats),
+            Kind::Chain => match first.nb_segs() {
+                2 => self.post_chains::<N, 2>(packets, stats),
+                3 => self.post_chains::<N, 3>(packets, stats),
+                _ => self.post_chains::<N, 4>(packets, stats),
+            },
             Kind::Headed => self.post_headed(packets, stats),
             Kind::Other => 0,
         };
@@ -138,7 +149,10 @@ impl Requests {
             && (packet.is_simple() || packet.nb_segs() == 1)
         {
             Kind::Shared
-        } else if !packet.is_simple() || packet.data_len() <= self.inline_bytes {
+        } else if !packet.is_simple() {
+            let is_short = (2..=4).contains(&packet.nb_segs());
+            if is_short && self.min_inline == 0 { Kind::Chain } else { Kind::Other }
+        } else if packet.data_len() <= self.inline_bytes {
             Kind::Other
         } else if alone == OlFlags::TX_TSO || (alone.is_empty() && self.min_inline != 0) {
             Kind::Headed
@@ -168,37 +182,69 @@ impl Requests {
         let eth = wqe.unit();
         let (lkey_be, va_to_iova, inline_bytes) =
             (self.lkey_be, self.va_to_iova, self.inline_bytes);
-        let mut bytes = 0;
-        let count = packets.take_while(left as usize, |packet| {
-            let len = packet.data_len();
-            let fits = if SIMPLE { packet.is_simple() } else { packet.nb_segs() == 1 };
-            if !fits || !is_alike(&packet) || len == 0 {
-                return false;
-            }
-            if COPIES {
-                // Foreign memory is never read by the processor.
-                let data = packet.segments().next().filter(|first| !first.is_foreign());
-                let data = data.filter(|_| len <= inline_bytes);
-                let units = if data.is_some() { inline_units(len) } else { 1 };
-                if units > left {
+        let (mut bytes, mut pairs) = (0, 0);
+        if SIMPLE
+            && !COPIES
+            && let Some(mut units) = wqe.unit_pairs()
+        {
+            pairs = packets.take_pairs(left as usize, |one, two| {
+                let both = [one, two];
+                let lens = both.map(|packet| packet.data_len());
+                if !both.iter().all(&is_alike) || lens.contains(&0) {
                     return false;
                 }
-                left -= units;
-                if let Some(data) = data {
+                let Some(unit_pair) = units.next() else { return false };
+                let addrs =
+                    both.map(|packet| (packet.data_address() as u64).wrapping_add(va_to_iova));
+                put_data(
+                    unit_pair.part::<BLOCK_START, DS_BYTES>(),
+                    lens[0] as u32,
+                    lkey_be,
+                    addrs[0],
+                );
+                put_data(unit_pair.part::<DS_BYTES, DS_BYTES>(), lens[1] as u32, lkey_be, addrs[1]);
+                bytes += lens[0] + lens[1];
+                true
+            });
+            wqe.skip(pairs as u32);
+            left -= pairs as u32;
+        }
+        let count = pairs
+            + packets.take_while(left as usize, |packet| {
+                let len = packet.data_len();
+                let fits = if SIMPLE { packet.is_simple() } else { packet.nb_segs() == 1 };
+                if !fits || !is_alike(&packet) || len == 0 {
+                    return false;
+                }
+                let first = packet.segments().next();
+                // Foreign memory is never read by the processor.
+                let is_copied = COPIES && len <= inline_bytes;
+                if let Some(data) = first.as_ref().filter(|data| is_copied && !data.is_foreign()) {
+                    let units = inline_units(len);
+                    if units > left {
+                        return false;
+                    }
+                    left -= units;
                     wqe.inline_one(data.data());
                     bytes += len;
                     return true;
                 }
-            }
-            if SIMPLE {
-                let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
-                wqe.data(len as u32, lkey_be, addr);
-            } else {
-                self.gather(&mut wqe, &packet);
-            }
-            bytes += len;
-            true
-        });
+                if COPIES {
+                    if left == 0 {
+                        return false;
+                    }
+                    left -= 1;
+                }
+                if SIMPLE {
+                    let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
+                    wqe.data(len as u32, lkey_be, addr);
+                } else if let Some(segment) = first {
+                    let (lkey_be, addr) = self.place(&segment);
+                    wqe.data(len as u32, lkey_be, addr);
+                }
+                bytes += len;
+                true
+            });
         if count != 0 {
             put_eth(eth, flags_mss, 0);
             let ds = wqe.ds();
@@ -235,7 +281,50 @@ impl Requests {
             bytes += len;
             true
         });
-        self.ring.post_blocks(count as u32);
+        self.ring.post_blocks(count as u32, blocks_of(HEADER_DS + 1));
+        stats.packets += count as u64;
+        stats.bytes += bytes as u64;
+        count
+    }
+
+    /// Posts a request for each chain of `K` buffers of the own pool at the front.
+    #[inline(never)]
+    fn post_chains<const N: usize, const K: usize>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+    ) -> usize {
+        let blocks = const { blocks_of(HEADER_DS + K as u32) };
+        let (lkey_be, va_to_iova, inline_bytes) =
+            (self.lkey_be, self.va_to_iova, self.inline_bytes);
+        let mut run = self.ring.run_of_blocks(Opcode::SEND, HEADER_DS + K as u32);
+        let mut bytes = 0;
+        let most = self.ring.free_blocks() / blocks;
+        let count = packets.take_chains::<K>(most as usize, |packet, segments| {
+            let len = packet.pkt_len();
+            let is_whole = segments.iter().all(|segment| segment.data_len() != 0);
+            if packet.wants(ALONE) || len <= inline_bytes || !is_whole {
+                return false;
+            }
+            let put = |unit, at: usize| {
+                let addr = (segments[at].data_address() as u64).wrapping_add(va_to_iova);
+                put_data(unit, segments[at].data_len() as u32, lkey_be, addr);
+            };
+            let block = run.begin();
+            put_eth(block.part::<DS_BYTES, DS_BYTES>(), checksums(packet.flags()), 0);
+            put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>(), 0);
+            put(block.part::<{ 3 * DS_BYTES }, DS_BYTES>(), 1);
+            if K > 2 {
+                let block = run.more();
+                put(block.part::<BLOCK_START, DS_BYTES>(), 2);
+                if K > 3 {
+                    put(block.part::<DS_BYTES, DS_BYTES>(), 3);
+                }
+            }
+            bytes += len;
+            true
+        });
+        self.ring.post_blocks(count as u32, blocks);
         stats.packets += count as u64;
         stats.bytes += bytes as u64;
         count
@@ -268,14 +357,15 @@ impl Requests {
             if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES || is_copied {
                 return false;
             }
-            let ds = HEADER_DS + header_units(headers) + 1;
-            if blocks_of(ds) > self.ring.free_blocks() {
+            // One that might just fit goes the way of [`Kind::Other`].
+            if self.ring.free_blocks() < MAX_HEADED_BLOCKS {
                 return false;
             }
             let mut wqe = self.ring.begin();
             wqe.eth(word, &first.data()[..headers]);
             let addr = (packet.data_address() + headers) as u64;
             wqe.data((len - headers) as u32, self.lkey_be, addr.wrapping_add(self.va_to_iova));
+            let ds = wqe.ds();
             self.ring.close(Control::new(opcode), ds, blocks_of(ds));
             bytes += len;
             true

@@ -9,6 +9,7 @@
 //! | the same, with checksums to fill in | shares a request with others that want the same |
 //! | chain, VLAN, device that wants headers inline | a SEND request of its own |
 //! | TSO | an LSO request of its own, headers inline |
+//! | [`PrebuiltFrame`], by [`TxQueue::send_one`] | a SEND request of its own, all of it inline |
 //! | with a segment in [foreign](ferrocx_mempool::Mbuf::is_foreign) memory | the same, never copied: the processor reads of it only headers that a device wants inline |
 //! | cannot be described (too many segments, lengths that contradict each other) | none: it is freed and counted as dropped |
 //!
@@ -21,12 +22,15 @@
 //! Ring, requests and doorbell are those of [`ferrocx_core::wq`].
 
 mod build;
+mod frame;
+mod one;
 mod slow;
 #[cfg(test)]
 mod tests;
 
 use arrayvec::ArrayVec;
-use ferrocx_core::wq::{SendRing, SqAttr};
+use ferrocx_bus::DoorbellKind;
+use ferrocx_core::wq::{Bell, SendRing, SqAttr};
 use ferrocx_core::{
     ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, QueueFault, QueueState,
     RegionKeys, Uar,
@@ -37,9 +41,10 @@ use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
 use crate::config::TxQueueConfig;
 use crate::stats::TxStats;
 use build::{Refusal, Requests};
+pub use frame::{Field, FrameError, PrebuiltFrame};
 
-/// Packets after which a completion is asked for.
-const SIGNAL_EVERY: u64 = 32;
+/// Packets after which a completion is asked for, or half of the ring.
+const SIGNAL_EVERY: u64 = 64;
 /// Completions read in one burst at most, so that a burst's length stays bounded.
 const COMPLETIONS_PER_BURST: usize = 4;
 
@@ -60,6 +65,8 @@ struct Signal {
 #[derive(Debug)]
 pub struct TxQueue {
     pub(crate) hot: TxRing,
+    /// A bell that the device does not hear, for [`TxQueue::warm_up`].
+    unheard: Bell,
     // Dropped in this order, the ring's buffers before.
     sq: Handle,
     _cq: Handle,
@@ -80,6 +87,12 @@ pub(crate) struct TxRing {
     /// ended.
     signalled: u64,
     completed: u64,
+    /// Packets after which a completion is asked for.
+    signal_every: u64,
+    /// Position of the ring behind the last request that asked for a completion.
+    signalled_end: u64,
+    /// Up to this position, a single frame needs no look at completions, and asks for none.
+    one_until: u64,
     cache: PoolCache,
     /// Keep what packets may lie in mapped.
     regions: Vec<RegionKeys>,
@@ -139,7 +152,7 @@ impl TxRing {
     fn ring_doorbell(&mut self) {
         let ring = &self.requests.ring;
         let unsignalled = self.stats.packets - self.signalled;
-        if unsignalled >= SIGNAL_EVERY || ring.outstanding() > ring.entries() / 2 {
+        if unsignalled >= self.signal_every || ring.outstanding() > ring.entries() / 2 {
             self.signal();
         }
         self.requests.ring.ring_doorbell();
@@ -154,7 +167,7 @@ impl TxRing {
         let (elts_end, packets) = (self.elts.end(), self.stats.packets);
         self.signals[at] = Signal { wqe_index, end, elts_end, packets };
         self.signals_head = self.signals_head.wrapping_add(1);
-        self.signalled = packets;
+        (self.signalled, self.signalled_end) = (packets, end);
     }
 
     /// Reads completions and frees what they end.
@@ -219,6 +232,7 @@ impl TxQueue {
         let (cq, cq_handle) = CqRing::new(device, &attr)?;
         let attr = SqAttr {
             uar: &uar,
+            blueflame: config.blueflame,
             pd: device.pdn(),
             rlky: device.uses_reserved_lkey(),
             cqn: cq_handle.number(),
@@ -242,18 +256,24 @@ impl TxQueue {
             requests,
             cq,
             // A block of a multi-packet request holds four packets; one buffer per block bounds
-            // how many of the pool's buffers a queue can keep.
+            // how many of the pool's buffers a queue can keep. Short chains count by segment.
             elts: MbufFifo::new(pool, 1 << log_size),
             signals: vec![Signal::default(); 1 << log_size].into_boxed_slice(),
             signals_head: 0,
             signals_tail: 0,
             signalled: 0,
             completed: 0,
+            signal_every: SIGNAL_EVERY.min(1 << log_size >> 1),
+            signalled_end: 0,
+            one_until: 0,
             cache: pool.cache(),
             regions: device.all_region_keys(),
             stats: TxStats::default(),
         };
-        let queue = Self { hot, sq, _cq: cq_handle, _uar: uar };
+        let unheard = hot.requests.ring.unheard()?;
+        let (sqn, kind) = (hot.requests.ring.number(), hot.requests.ring.doorbell_kind());
+        tracing::info!(sqn, "single frames: {kind}");
+        let queue = Self { hot, unheard, sq, _cq: cq_handle, _uar: uar };
         queue.sq.move_queue(QueueState::RST, QueueState::RDY)?;
         Ok(queue)
     }
@@ -263,17 +283,18 @@ impl TxQueue {
     ///
     /// Packets taken are freed once the device has sent them, in a later call. A packet that no
     /// request can describe is taken too, freed at once, and counted in [`TxStats::dropped`]: no
-    /// data, more than 61 segments, TSO with lengths that contradict the packet, an offload that
-    /// the device lacks. It allocates nothing, takes no lock and makes no system call. After a
-    /// fault it takes nothing: see [`TxQueue::stats`] and [`TxQueue::reset`].
+    /// data, more segments than a request has room for (61, or fewer behind headers that the device
+    /// wants copied into the request, as for TSO), TSO with lengths that contradict the packet, an
+    /// offload that the device lacks. It allocates nothing, takes no lock and makes no system call.
+    /// After a fault it takes nothing: see [`TxQueue::stats`] and [`TxQueue::reset`].
     #[inline]
     pub fn tx_burst<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(packets)
     }
 
     /// Frees packets that the device has sent, without sending any; returns how many are still in
-    /// flight. Up to 31 stay in flight until more are sent, because not every request asks for a
-    /// completion.
+    /// flight. Up to 63, or single frames in a quarter of the ring, stay in flight until more are
+    /// sent, because not every request asks for a completion.
     #[doc(alias = "rte_eth_tx_done_cleanup")]
     pub fn reclaim(&mut self) -> u32 {
         self.hot.reap();
@@ -302,6 +323,12 @@ impl TxQueue {
     #[must_use]
     pub fn sqn(&self) -> u32 {
         self.hot.requests.ring.number()
+    }
+
+    /// How [`TxQueue::send_one`] tells the device of a frame. Bursts ring a plain doorbell.
+    #[must_use]
+    pub fn doorbell_kind(&self) -> DoorbellKind {
+        self.hot.requests.ring.doorbell_kind()
     }
 
     /// Blocks of the ring.

@@ -27,6 +27,7 @@ impl TxRing {
         if self.stats.fault.is_none() {
             self.stats.errors += u64::from(self.in_flight());
             self.stats.fault = Some(fault);
+            self.one_until = 0;
         }
     }
 
@@ -36,6 +37,7 @@ impl TxRing {
         self.free_until(self.elts.end());
         self.requests.ring.restart();
         self.signals_tail = self.signals_head;
+        (self.signalled_end, self.one_until) = (self.requests.ring.pi, 0);
         (self.signalled, self.completed) = (self.stats.packets, self.stats.packets);
         self.stats.fault = None;
         self.stats.resets += 1;

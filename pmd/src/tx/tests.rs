@@ -5,7 +5,10 @@ use ferrocx_mempool::{Mbuf, OlFlags, PageSize, Pool, PoolConfig, RegionConfig, T
 use ferrocx_prm::cqe::{CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::{TxQueue, TxQueueConfig};
+use ferrocx_net::ether::Mac;
+use ferrocx_net::packet::{Headers, Transport};
+
+use crate::{PrebuiltFrame, TxQueue, TxQueueConfig};
 use ferrocx_core::{Device, DeviceConfig, QueueFault};
 use ferrocx_model::NicConfig;
 use ferrocx_model::played::{PlayedTx, Sender, Still};
@@ -188,6 +191,105 @@ fn copied_packet_is_literal() {
     assert_eq!(fixture.ctrl(0), ctrl);
     assert_eq!(fixture.bytes::<4>(32), [0x80, 0, 0, 60]);
     assert_eq!(fixture.bytes::<60>(36)[..], bytes);
+}
+
+#[test]
+fn chain_requests_are_literal() {
+    for (segments, ds) in [(2, 4), (3, 5), (4, 6)] {
+        let mut fixture = fixture();
+        let mut pieces: Vec<_> = (0..segments).map(|at| fixture.packet(&[at; 60])).collect();
+        let addresses: Vec<_> = pieces.iter().map(Mbuf::data_iova).collect();
+        let mut whole = pieces.remove(0);
+        pieces.into_iter().for_each(|piece| whole.chain(piece).unwrap());
+        whole.set_flags(OlFlags::TX_IP_CSUM | OlFlags::TX_L4_CSUM);
+        assert_eq!(fixture.send([whole]), 1);
+        let ctrl = [0, 0, 0, 0x0a, 0x00, 0x01, 0x23, ds, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(fixture.ctrl(0), ctrl);
+        assert_eq!(fixture.bytes::<16>(16), [0, 0, 0, 0, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for (at, address) in addresses.into_iter().enumerate() {
+            assert_eq!(fixture.data(32 + 16 * at), data_segment(60, address));
+        }
+        assert_eq!(fixture.tx.hot.elts.len(), usize::from(segments), "taken apart");
+        // The next request stands behind it.
+        let packet = fixture.packet(&[4; 64]);
+        assert_eq!(fixture.send([packet]), 1);
+        let blocks = if segments == 2 { 1 } else { 2 };
+        assert_eq!(fixture.ctrl(64 * blocks)[..4], [0, 0, blocks as u8, 0x29]);
+    }
+}
+
+fn order() -> PrebuiltFrame<128> {
+    let headers = Headers {
+        destination_mac: Mac([2; 6]),
+        source_mac: Mac([4; 6]),
+        vlan_tci: None,
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "192.0.2.2:5000".parse().unwrap(),
+        hop_limit: 64,
+        traffic_class: 0,
+        transport: Transport::Udp,
+    };
+    let mut bytes = [0x5a; 128];
+    headers.write(&mut bytes).unwrap();
+    PrebuiltFrame::new(&bytes)
+}
+
+#[test]
+fn single_frame_request_is_literal() {
+    let mut fixture = fixture();
+    let mut frame = order();
+    // The first takes the longer way, which asks for a completion; the second does not.
+    for (block, completion) in [(0, 8), (3, 0)] {
+        let field = frame.field(50).unwrap();
+        frame.set(field, [block; 8]);
+        assert!(fixture.tx.send_one(&frame));
+        let at = 64 * usize::from(block);
+        let ctrl = [0, 0, block, 0x0a, 0x00, 0x01, 0x23, 10, 0, 0, 0, completion, 0, 0, 0, 0];
+        assert_eq!(fixture.ctrl(at), ctrl);
+        assert_eq!(fixture.bytes::<14>(at + 16), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128]);
+        assert_eq!(fixture.bytes::<128>(at + 30), frame.bytes());
+    }
+    let stats = fixture.tx.stats();
+    assert_eq!((stats.packets, stats.bytes, stats.doorbells), (2, 256, 2));
+    assert_eq!(fixture.played.complete(), 1);
+    assert_eq!(fixture.tx.reclaim(), 1);
+}
+
+/// A rehearsal tells the device nothing and counts nothing, whatever came before.
+#[test]
+fn warming_up_leaves_no_trace() {
+    let mut fixture = fixture();
+    let frame = order();
+    assert!(!fixture.tx.warm_up(&frame) || fixture.tx.stats().packets == 0);
+    let mut exercised = 0;
+    for round in 0..60u64 {
+        let before = fixture.tx.stats();
+        exercised += u32::from(fixture.tx.warm_up(&frame));
+        assert_eq!(fixture.tx.stats(), before);
+        assert!(fixture.tx.send_one(&frame));
+        assert_eq!(fixture.tx.stats().packets, round + 1);
+        fixture.played.complete();
+    }
+    assert!(exercised > 30, "{exercised}");
+    let ring = &fixture.tx.hot.requests.ring;
+    assert_eq!((ring.pi, ring.doorbells()), (180, 60));
+}
+
+#[test]
+fn single_frames_fill_the_ring_and_no_more() {
+    let mut fixture = fixture();
+    let frame = order();
+    let sent = (0..40).filter(|_| fixture.tx.send_one(&frame)).count();
+    assert_eq!((sent, fixture.tx.stats().full), (21, 19), "three blocks of 64 each");
+    let packet = fixture.packet(&[0; 60]);
+    assert_eq!(fixture.send([packet]), 1, "one block is left");
+    fixture.played.complete();
+    let sent = (0..40).filter(|_| fixture.tx.send_one(&frame)).count();
+    assert!((15..=21).contains(&sent), "{sent}");
+    assert_eq!(fixture.tx.fault(), None);
+    fixture.tx.reset().unwrap();
+    fixture.played.restart();
+    assert!((0..21).all(|_| fixture.tx.send_one(&frame)) && !fixture.tx.send_one(&frame));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arrayvec::ArrayVec;
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, Interrupts, Notice,
-    PciIdentity, Transport,
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, DoorbellKind,
+    Interrupts, Notice, PciIdentity, Transport,
 };
 use ferrocx_core::{Device, DeviceConfig, DeviceError};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
@@ -38,13 +38,22 @@ impl Bench {
     }
 
     pub fn with(config: NicConfig, seed: u64) -> Self {
+        Self::on(config, LocalConfig { seed, ..LocalConfig::default() })
+    }
+
+    /// A device whose BlueFlame registers are written in this way.
+    pub fn with_blueflame(blueflame: DoorbellKind) -> Self {
+        Self::on(NicConfig::default(), LocalConfig { blueflame, ..LocalConfig::default() })
+    }
+
+    fn on(config: NicConfig, local: LocalConfig) -> Self {
         let identity = PciIdentity {
             vendor: PciIdentity::VENDOR_MELLANOX,
             device: config.identity.device_id(),
             name: "model".into(),
             numa_node: None,
         };
-        let local = LocalConfig { identity, seed, ..LocalConfig::default() };
+        let local = LocalConfig { identity, ..local };
         let (transport, side) = pair(local).unwrap();
         let mut nic = Nic::new(side, config);
         let (near, wire) = link(1 << 20);
@@ -266,8 +275,8 @@ impl DmaSpace for CountingDma {
 }
 
 impl Transport for Counting {
-    fn bar(&self) -> Arc<dyn Bar> {
-        self.inner.bar()
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar> {
+        self.inner.bar(claim)
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {

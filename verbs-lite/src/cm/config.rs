@@ -101,7 +101,8 @@ pub struct CmLimitStats {
     pub refused: u64,
     /// Half-open connections that made room for others.
     pub pushed_out: u64,
-    /// Half-open connections whose time was over.
+    /// Connections that a peer asked for and that were not made in time: nobody here decided, or
+    /// the peer did not answer our acceptance.
     pub timed_out: u64,
     /// Connections that were forgotten before their time.
     pub forgotten: u64,

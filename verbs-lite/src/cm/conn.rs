@@ -51,17 +51,21 @@ pub struct Ends {
 /// | from | to | when |
 /// |---|---|---|
 /// | REQ sent | REP received | REP |
-/// | REQ sent | ended | REJ, silence, taken back |
+/// | REQ sent | ended | REJ, silence, taken back; REP with a queue pair that is in use here |
 /// | REP received | established | the queue pair is ready; RTU goes out |
-/// | REP received | ended | it was not ready in time |
+/// | REP received | ended | refused here; it was not ready in time |
+/// | REP received | time wait | REJ; DREQ, and DREP goes out |
 /// | REQ received | REP sent | accepted |
 /// | REQ received | ended | refused; REJ of a peer that waited too long; nobody decided in time |
 /// | REP sent | established | RTU |
-/// | REP sent | time wait | silence, REJ |
-/// | established | DREQ sent | ended here |
-/// | established, REP sent | time wait | DREQ; DREP goes out |
-/// | DREQ sent | time wait | DREP, DREQ, silence |
-/// | time wait | gone | the last packet of the connection cannot be under way any more |
+/// | REP sent | DREQ sent | ended here; its peer uses the queue pair anew |
+/// | REP sent | time wait | silence, REJ; DREQ, and DREP goes out |
+/// | established | DREQ sent | ended here; its peer uses the queue pair anew |
+/// | established | time wait | REJ; DREQ, and DREP goes out |
+/// | DREQ sent | time wait | DREP, DREQ, REJ, silence |
+/// | REQ sent, REQ received, REP received | ended | its messages cannot be sent |
+/// | REP sent, DREQ sent | time wait | its messages cannot be sent |
+/// | time wait | ended | the last packet of the connection cannot be under way any more |
 /// | REQ received, REP sent, DREQ sent, time wait | ended | a younger one takes its room |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table says when each is entered")]

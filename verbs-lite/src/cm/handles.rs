@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::config::ConnParams;
 use super::conn::{Answer, Conn, State, caller_data, service_id};
-use super::manager::{ANSWER_BYTES, CmError, ConnectionManager, can_connect, random};
+use super::manager::{ANSWER_BYTES, CmError, ConnectionManager, can_connect};
 use super::reason::{End, RejectReason};
 use crate::error::VerbsError;
 use crate::gid::Path;
@@ -169,7 +169,7 @@ impl ConnRequest {
         if let Err(cause) = checked.map_err(CmError::from).and_then(|()| can_connect(&qp)) {
             return Err(NotConnected::new(qp, cause));
         }
-        let psn = random() as u32 & 0xff_ffff;
+        let psn = self.held.manager.context().device().random() as u32 & 0xff_ffff;
         let answer = Answer { qpn: qp.qpn().0, psn, params: *params };
         // A request that has been taken back says so when the connection is polled.
         self.held.manager.with(|engine, _| engine.prepare(self.held.id, &answer));

@@ -1,11 +1,10 @@
 //! [`ConnectionManager`]: the protocol over queue pair 1, with addresses resolved.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ferrocx_core::Device;
 use thiserror::Error;
 
 use super::config::{CmConfig, CmLimitStats, ConnParams};
@@ -75,6 +74,7 @@ pub(super) struct Inner {
     gsi: Gsi,
     pub(super) engine: Engine,
     outbox: Outbox,
+    device: Device,
     epoch: Instant,
     next_port: u16,
     sent: u64,
@@ -84,7 +84,7 @@ pub(super) struct Inner {
 impl Inner {
     /// Time of the protocol.
     pub(super) fn now(&self) -> Duration {
-        self.epoch.elapsed()
+        self.device.now() - self.epoch
     }
 
     /// Does what is due. Returns whether anything moved.
@@ -145,11 +145,6 @@ impl Inner {
     }
 }
 
-/// Bits that nobody can guess, for starting numbers.
-pub(super) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
 /// Checks that a queue pair is a reliable connection in INIT.
 pub(super) fn can_connect<B: Buffers>(qp: &Qp<B>) -> Result<(), CmError> {
     if qp.qp_type() != QpType::Rc {
@@ -179,11 +174,12 @@ impl ConnectionManager {
     #[doc(alias = "rdma_create_event_channel")]
     pub fn open(context: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
         config.check()?;
+        let device = context.device();
         let engine = Engine::new(EngineConfig {
             cm: *config,
             guid: context.attr().node_guid,
             max_mtu: context.port_attr()?.active_mtu as u32,
-            first_id: random() as u32,
+            first_id: device.random() as u32,
         });
         let net = Network::open(context, &config.net)?;
         let gsi = Gsi::open(context, config.page)?;
@@ -192,8 +188,9 @@ impl ConnectionManager {
             gsi,
             engine,
             outbox: Outbox::new(config.limits.unsent),
-            epoch: Instant::now(),
-            next_port: FIRST_EPHEMERAL | random() as u16 >> 2,
+            epoch: device.now(),
+            next_port: FIRST_EPHEMERAL | device.random() as u16 >> 2,
+            device: device.clone(),
             sent: 0,
             received: 0,
         };
@@ -232,14 +229,15 @@ impl ConnectionManager {
         limit: Duration,
         mut poll: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let start = Instant::now();
+        let device = self.context.device();
+        let start = device.now();
         loop {
             let done = poll();
-            if done.is_some() || start.elapsed() >= limit {
+            if done.is_some() || device.now() - start >= limit {
                 return done;
             }
             if !self.poll() {
-                self.context.device().relax();
+                device.relax();
             }
         }
     }
@@ -301,7 +299,7 @@ impl ConnectionManager {
             port: peer.port(),
             source_port: self.lock().ephemeral_port(),
             qpn,
-            psn: random() as u32 & 0xff_ffff,
+            psn: self.context.device().random() as u32 & 0xff_ffff,
             mtu: self.context.port_attr()?.active_mtu as u32,
             hop_limit: path.hop_limit,
             traffic_class: path.traffic_class,

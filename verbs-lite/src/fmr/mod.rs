@@ -34,7 +34,7 @@ mod pool;
 use std::borrow::BorrowMut;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -281,13 +281,14 @@ impl FmrQueue {
     /// Takes completions until nothing is posted, and puts what they bring into the FMRs, which
     /// requests name by their places. The first failure.
     fn wait<F: BorrowMut<Fmr>>(&mut self, fmrs: &mut [F]) -> Result<(), FmrError> {
-        let (mut first, mut empty, start) = (Ok(()), 0, Instant::now());
+        let device = self.context.device();
+        let (mut first, mut empty, start) = (Ok(()), 0, device.now());
         while self.qp.has_outstanding() {
             let Some(mut completion) = self.cq.poll() else {
                 empty += 1;
                 if empty % SPINS == 0 {
-                    self.context.device().relax();
-                    if start.elapsed() > PATIENCE {
+                    device.relax();
+                    if device.now() - start > PATIENCE {
                         return Err(FmrError::TimedOut);
                     }
                 }

@@ -37,7 +37,9 @@ use super::{Buf, Sge};
 /// - where [`Buffers::is_exclusive`], and to the bytes of `sinks` always then, a device may write:
 ///   nobody borrows them.
 ///
-/// Moving the value does not change its entries, and both methods go on giving the same ones.
+/// Moving the value does not change its entries. Both methods go on giving the same ones until the
+/// request is posted or refused, and are not called after it was posted: a value may name a list
+/// that lives no longer than the call.
 pub unsafe trait Buffers: Send + fmt::Debug + 'static {
     /// The entries that are sent from, and that READs and atomics fill, in order.
     fn sges(&self) -> impl Iterator<Item = Sge>;

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
-use ferrocx_bus::{DmaAccess, DmaMapping};
-use ferrocx_mempool::{RawUse, Region, RegionConfig};
+use ferrocx_bus::DmaAccess;
+use ferrocx_core::RawMapping;
+use ferrocx_mempool::{Region, RegionConfig};
 
 use super::Mkey;
 use crate::context::{ContextCore, RdmaContext};
@@ -28,9 +29,7 @@ struct Keys {
 /// ([`PageList::map_mbuf`](crate::PageList::map_mbuf)). That is why there are two kinds of memory.
 #[derive(Debug)]
 pub struct Memory {
-    // Unmapped before pools may use the region again.
-    mapping: Arc<DmaMapping>,
-    _raw: RawUse,
+    mapping: RawMapping,
     core: Arc<ContextCore>,
     keys: Mutex<Keys>,
     /// The peer region that it is of, which may be taken back at any time; 0 for none.
@@ -58,9 +57,9 @@ impl Memory {
     ) -> Result<Arc<Self>, VerbsError> {
         let raw = region.use_raw()?;
         let core = Arc::clone(context.core());
-        let mapping = core.device().map_region(&raw, access)?;
+        let mapping = core.device().map_region(raw, access)?;
         let keys = Mutex::default();
-        Ok(Arc::new(Self { mapping, _raw: raw, core, keys, peer }))
+        Ok(Arc::new(Self { mapping, core, keys, peer }))
     }
 
     /// Allocates and maps zeroed memory.
@@ -151,6 +150,6 @@ impl Memory {
 
     /// Keeps it mapped for the rest of the process.
     pub(crate) fn leak(&self) {
-        Arc::clone(&self.mapping).leak();
+        self.mapping.leak();
     }
 }

@@ -1,6 +1,5 @@
 //! Multicast groups: [`Network::join`] and [`Network::leave`], and what is reported on which VLAN.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -79,11 +78,11 @@ impl Network {
         vlan: Option<u16>,
     ) -> Result<(), NetError> {
         self.refresh()?;
-        let now = self.epoch.elapsed();
+        let now = self.now();
         if self.memberships.on(vlan).is_none() {
             let host = host_on(self.station.mac, vlan, &self.gids);
             // Hosts of one link shall not answer at the same time.
-            let seed = RandomState::new().hash_one(host.mac.0);
+            let seed = self.context.device().random();
             let memberships = Memberships::new(host, self.memberships.config, seed);
             self.memberships.of_vlans.push((host, memberships));
         }
@@ -108,7 +107,7 @@ impl Network {
         source: Option<IpAddr>,
         vlan: Option<u16>,
     ) -> Result<bool, NetError> {
-        let now = self.epoch.elapsed();
+        let now = self.now();
         let Some(memberships) = self.memberships.on(vlan) else { return Ok(false) };
         if !memberships.joins().contains(&(group, source)) {
             return Ok(false);
@@ -121,7 +120,7 @@ impl Network {
 
     /// Leaves every group, and sends what says so once.
     pub(super) fn leave_all(&mut self) {
-        let now = self.epoch.elapsed();
+        let now = self.now();
         for (_, memberships) in &mut self.memberships.of_vlans {
             for (group, source) in memberships.joins() {
                 memberships.leave(group, source, now);

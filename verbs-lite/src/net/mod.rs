@@ -177,13 +177,18 @@ impl Network {
             groups: Vec::new(),
             memberships: groups::Groups::new(config.membership),
             stats: NetStats::default(),
-            epoch: Instant::now(),
+            epoch: context.device().now(),
             context: context.clone(),
         };
         network.start()?;
         network.refresh()?;
         network.poll();
         Ok(network)
+    }
+
+    /// Time of the protocols.
+    fn now(&self) -> Duration {
+        self.context.device().now() - self.epoch
     }
 
     /// Leads the queue pair from reset to RTS, with its rules and receives.
@@ -238,7 +243,7 @@ impl Network {
     /// Does what is due: takes frames, answers, learns, asks, announces. Returns whether a frame
     /// moved.
     pub fn poll(&mut self) -> bool {
-        let now = self.epoch.elapsed();
+        let now = self.now();
         let mut moved = false;
         for _ in 0..BURST {
             let Some(completion) = self.cq.poll() else { break };
@@ -342,7 +347,7 @@ impl Network {
         if gids == self.gids {
             return Ok(());
         }
-        let now = self.epoch.elapsed();
+        let now = self.now();
         self.neighbours.set_own(gids.iter().map(own), now);
         self.memberships.set_hosts(&gids);
         self.station.addresses = gids.iter().map(|entry| entry.gid.ip()).collect();
@@ -351,13 +356,18 @@ impl Network {
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
         let device = self.context.device();
-        for group in groups.iter().filter(|group| !self.groups.contains(group)) {
-            device.join_multicast(*group)?;
+        // Each is written down as it is done: a refusal in between loses count of none. Leaving
+        // comes first, for the room that it makes.
+        while let Some(at) = self.groups.iter().position(|group| !groups.contains(group)) {
+            device.leave_multicast(self.groups[at])?;
+            self.groups.swap_remove(at);
         }
-        for group in self.groups.iter().filter(|group| !groups.contains(group)) {
-            device.leave_multicast(*group)?;
+        for group in groups {
+            if !self.groups.contains(&group) {
+                device.join_multicast(group)?;
+                self.groups.push(group);
+            }
         }
-        self.groups = groups;
         self.gids = gids;
         Ok(())
     }
@@ -399,7 +409,7 @@ impl Network {
 
     fn resolve_route(&mut self, route: Route, is_stranger: bool) -> Result<Option<Path>, NetError> {
         self.refresh()?;
-        let (now, own) = (self.epoch.elapsed(), own(&route.source));
+        let (now, own) = (self.now(), own(&route.source));
         // A gateway is one that was configured here, whoever is behind it.
         let mac = if is_stranger && route.next_hop == route.destination.ip() {
             match self.neighbours.resolve_stranger(route.next_hop, &own, now) {

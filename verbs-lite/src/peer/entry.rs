@@ -86,13 +86,16 @@ impl Provider {
         })
     }
 
-    /// Keeps a region in mind, to end it when the provider is unregistered.
-    pub(super) fn note(&self, grant: &Arc<dyn EndRegion>) {
+    /// Keeps a region in mind, to end it when the provider is unregistered. `false` if that has
+    /// begun, and has perhaps ended all the regions that it found: a new one must not go live.
+    #[must_use]
+    pub(super) fn note(&self, grant: &Arc<dyn EndRegion>) -> bool {
         let mut gate = lock(&self.gate);
         if gate.grants.len() == gate.grants.capacity() {
             gate.grants.retain(|grant| grant.strong_count() > 0);
         }
         gate.grants.push(Arc::downgrade(grant));
+        !gate.is_closed
     }
 
     /// Lets nobody in, ends every region, and waits until the last callback has returned.
@@ -106,7 +109,7 @@ impl Provider {
         for grant in grants.iter().filter_map(Weak::upgrade) {
             if let Err(error) = grant.end(Cause::Dereg) {
                 // To be found again by the next attempt.
-                self.note(&grant);
+                let _ = self.note(&grant);
                 result = Err(error);
             }
         }

@@ -179,7 +179,7 @@ pub enum PeerError {
         /// Fault of the pages, with figures.
         what: String,
     },
-    /// The memory was taken back while it was being registered.
+    /// The memory was taken back, or the provider taken out, while it was being registered.
     #[error("provider {0} took the memory back during its registration; acquire it again")]
     Invalidated(String),
     /// Somebody else's call took too long.

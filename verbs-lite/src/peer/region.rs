@@ -150,7 +150,10 @@ pub(super) fn register(
         held: Mutex::new(None),
     });
     let noted: Arc<dyn EndRegion> = Arc::<Grant>::clone(&grant);
-    provider.note(&noted);
+    if !provider.note(&noted) {
+        let left = PeerError::Invalidated(provider.name.clone());
+        return provider.release(memory).and(Err(left));
+    }
     let mut held = Held { memory, pages: None, is_prepared: false, mapped: Vec::new() };
     let ticket = PeerTicket(Arc::downgrade(&noted));
     let pinned = grant.pin(&mut held, config, page, pd, &ticket);

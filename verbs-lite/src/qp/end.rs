@@ -128,6 +128,20 @@ impl<B: Buffers> Sq<B> {
         each(slot.wc(byte_cnt, result, returned));
     }
 
+    /// Drops what is in flight, and starts again at the beginning of the ring: the queue pair was
+    /// reset, and the device has let go of it.
+    pub(super) fn abandon(&mut self) {
+        let ci = self.ring.ci;
+        if ci != self.ring.pi && self.broken.last().is_none_or(|range| range.end != u64::MAX) {
+            self.broken.push(ci..u64::MAX);
+        }
+        while self.ring.ci != self.ring.pi {
+            self.end_any(0, Ok(()), &mut drop);
+        }
+        self.carried = None;
+        self.reset();
+    }
+
     /// What is known of a key by the requests of this queue.
     pub(super) fn state_of(&self, origin: Origin) -> MrState {
         let Origin { queue, position } = origin;

@@ -233,6 +233,29 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
+    /// To reset at once, for another life: what is posted is dropped, and never reported.
+    /// Completions that stand in the completion queues are of no use any more: whoever gives this
+    /// queue pair one of them may end a request of its next life, so take them out before, and
+    /// after.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`] for raw packets, or what the device refused.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn abandon(&mut self) -> Result<(), VerbsError> {
+        if let Objects::Raw(_) = &self.objects {
+            let (what, way_out) = ("abandoning of raw packets", "use Qp::to_error and Qp::reset");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        self.execute::<ModifyQpToRst>(&ModifyQpToRst::input().with_qpn(self.qpn))?;
+        self.sq.abandon();
+        if let Some(rq) = &mut self.rq {
+            rq.abandon();
+        }
+        self.enter(QpState::Reset);
+        Ok(())
+    }
+
     /// Asks the device for the state of the queue pair. Raw packets have a state only.
     ///
     /// # Errors

@@ -136,7 +136,8 @@ impl Plan<'_> {
         let (device, rlky) = (pd.core.device(), pd.core.lkey.is_some());
         let (pd, user_index) = (pd.number(), config.user_index);
         let log_blocks = sizes.log_sq_blocks;
-        let attr = SqAttr { uar, pd, rlky, cqn: send_cqn, user_index, log_blocks };
+        let attr =
+            SqAttr { uar, blueflame: false, pd, rlky, cqn: send_cqn, user_index, log_blocks };
         let (send, sq) = SendRing::create(device, &attr)?;
         let (log_entries, log_segments) = (sizes.log_rq_entries, sizes.log_rq_units);
         let (cqn, keeps_vlan) = (recv_cqn, true);

@@ -58,6 +58,15 @@ impl<B: Buffers> Rq<B> {
         Some(wc)
     }
 
+    /// Drops what is in flight, and starts again: the queue pair was reset.
+    pub(super) fn abandon(&mut self) {
+        while self.ring.ci != self.ring.pi {
+            self.slots.at(self.ring.ci.into()).drop_held();
+            self.ring.ci = self.ring.ci.wrapping_add(1);
+        }
+        self.ring.restart();
+    }
+
     /// Keeps what is held for ever: the device may still use it.
     pub(super) fn leak(&mut self) {
         self.reach.leak();

@@ -68,6 +68,11 @@ impl<B: crate::mr::Buffers> Receive<B> {
         std::mem::forget(self.held.replace(buffers));
     }
 
+    /// Drops what the receive holds: it will not be filled any more.
+    pub(crate) fn drop_held(&mut self) {
+        self.held = None;
+    }
+
     /// Ends the receive as its completion says; `None` if its buffers cannot have ended so, or
     /// nothing is in flight.
     #[inline(always)]

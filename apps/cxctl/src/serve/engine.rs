@@ -99,6 +99,16 @@ impl Engine {
         start: Instant,
         device: impl Steppable,
     ) -> std::io::Result<Self> {
+        Self::start_sleeping(name, start, device, IDLE_SLEEP)
+    }
+
+    /// The same, for a device that needs a step every `longest` only.
+    fn start_sleeping(
+        name: &str,
+        start: Instant,
+        device: impl Steppable,
+        longest: Duration,
+    ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let running = Arc::new(AtomicBool::new(true));
         let sleeps = Arc::new(AtomicBool::new(false));
@@ -106,7 +116,7 @@ impl Engine {
         let (stopped, sleeping) = (Arc::clone(&stop), Arc::clone(&sleeps));
         let thread = thread::Builder::new().name(format!("engine {name}")).spawn(move || {
             let _guard = guard;
-            run(device, start, &stopped, &sleeping);
+            run(device, start, &stopped, &sleeping, longest);
         })?;
         Ok(Self { stop, running, sleeps, thread: Some(thread) })
     }
@@ -118,7 +128,13 @@ impl Engine {
     }
 }
 
-fn run(mut device: impl Steppable, start: Instant, stop: &AtomicBool, sleeps: &AtomicBool) {
+fn run(
+    mut device: impl Steppable,
+    start: Instant,
+    stop: &AtomicBool,
+    sleeps: &AtomicBool,
+    longest: Duration,
+) {
     let (mut idle_turns, mut last_work) = (0, Duration::ZERO);
     while !stop.load(Ordering::Acquire) {
         let now = start.elapsed();
@@ -135,7 +151,7 @@ fn run(mut device: impl Steppable, start: Instant, stop: &AtomicBool, sleeps: &A
             IDLE_TURNS => sleeps.store(true, Ordering::SeqCst),
             _ => {
                 let is_lively = now - last_work < LIVELY;
-                thread::park_timeout(if is_lively { SHORT_SLEEP } else { IDLE_SLEEP });
+                thread::park_timeout(if is_lively { SHORT_SLEEP } else { longest });
                 idle_turns = IDLE_TURNS;
             }
         }
@@ -232,16 +248,27 @@ mod tests {
 
     #[test]
     fn a_neighbour_that_sleeps_is_woken() {
+        const LONG: Duration = Duration::from_secs(3600);
         let steps = Arc::new(AtomicU64::new(0));
         let device = Count(Arc::clone(&steps), 0);
-        let engine = Engine::start("test", Instant::now(), device).expect("a thread");
+        let engine =
+            Engine::start_sleeping("test", Instant::now(), device, LONG).expect("a thread");
         let neighbours = Neighbours::default();
         neighbours.wake();
         neighbours.set(vec![engine.wake()]);
-        let target = steps.load(Ordering::Relaxed) + 1000;
-        while steps.load(Ordering::Relaxed) < target {
+        // Asleep for an hour: nothing but a neighbour gets it to make another step.
+        let mut taken = 0;
+        while steps.load(Ordering::Relaxed) != taken {
+            taken = steps.load(Ordering::Relaxed);
+            thread::sleep(2 * LIVELY);
+        }
+        for _ in 0..100 {
+            let (before, since) = (steps.load(Ordering::Relaxed), Instant::now());
             neighbours.wake();
-            thread::yield_now();
+            while steps.load(Ordering::Relaxed) == before {
+                assert!(since.elapsed() < Duration::from_secs(60), "it sleeps on");
+                thread::yield_now();
+            }
         }
     }
 }

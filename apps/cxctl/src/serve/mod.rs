@@ -9,7 +9,10 @@
 //! all completion queues and its send queues on the same few pages; a send queue has a doorbell
 //! record to fall back on, an event queue has none, so of two stores to its register one would be
 //! lost, and an interrupt with it.
+//!
+//! Once it serves, the process gives up files, programs and the system calls that it does not need.
 
+mod confine;
 pub(crate) mod control;
 mod engine;
 mod function;
@@ -97,6 +100,10 @@ pub struct Options {
     #[arg(long, value_name = "GIB", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 16))]
     pub mapped_per_function: u64,
+    /// Serve without giving up files, programs and system calls first, and say in the log why: for
+    /// a debugger, or a kernel that does not let this program do it.
+    #[arg(long, value_name = "WHY")]
+    pub unconfined: Option<String>,
     /// A device without RoCE: Ethernet only.
     #[arg(long)]
     pub no_roce: bool,
@@ -124,6 +131,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         max_mapped_bytes: mapped_bytes_per_port(options.mapped_per_function, count),
         ..LocalConfig::default()
     };
+    let sockets = || options.sockets.iter().chain(&options.status).chain(&options.control);
+    // Before the threads that it shall hold for.
+    let begun = confine::begin(options.unconfined.as_deref(), sockets())?;
     let start = Instant::now();
     let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
     let (mut served, mut listening) = (Vec::new(), Vec::new());
@@ -160,8 +170,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(path) = &options.status {
         status::listen(path, asks, capture.clone())?;
     }
+    begun.finish()?;
     let stopped = serve(&stop, served);
-    for path in options.sockets.iter().chain(&options.status).chain(&options.control) {
+    for path in sockets() {
         let _ = std::fs::remove_file(path);
     }
     if let Some(capture) = capture {

@@ -5,7 +5,8 @@
 //! A guest talks through its QEMU and sends well-formed messages only. Against a client that does
 //! not, [`Function`] checks what it is given, and a panic in the crate `vfio_user` 0.1.7 costs the
 //! client its connection. That crate allocates what the length of a message says, up to 4 GiB,
-//! before anyone can look at it. Left to such a client:
+//! before anyone can look at it. Whoever takes the process over has one that can open and start
+//! nothing ([`super::confine`]). Left to such a client:
 //!
 //! - It takes as much memory as it sends, 4 GiB at most for each port; where the system does not
 //!   even promise that much, the process ends.

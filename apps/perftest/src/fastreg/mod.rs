@@ -79,7 +79,7 @@ struct Pipelines {
 /// One sentence about the first thing that went wrong.
 pub fn alone(end: &End, placement: &Placement, measure: &Measure) -> Result<Vec<Row>> {
     let round = |&size: &usize| {
-        let plan = Plan::new(measure, size, placement.wait);
+        let plan = Plan::new(measure, size, placement);
         Pipelines::new(end, placement, &plan, None)?.run()
     };
     measure.sizes.iter().map(round).collect()
@@ -101,7 +101,7 @@ pub fn client<S: Read + Write>(
     let (mut connector, _) = greet(end, placement, measure, &mut lines, cm, Role::Client)?;
     let mut rows = Vec::new();
     for &size in &measure.sizes {
-        let plan = Plan::new(measure, size, placement.wait);
+        let plan = Plan::new(measure, size, placement);
         let verify = VerifyQp::new(end, &plan)?;
         lines.say(&Offer { size, endpoints: vec![verify.endpoint()?] })?;
         let peer = lines.hear::<Offer>()?;

@@ -166,7 +166,7 @@ pub fn serve<S: Read + Write>(
     let (mut connector, measure) = greet(end, placement, measure, &mut lines, cm, Role::Server)?;
     let mut total = 0;
     for &size in &measure.sizes {
-        let plan = Plan::new(&measure, size, placement.wait);
+        let plan = Plan::new(&measure, size, placement);
         let verify = VerifyQp::new(end, &plan)?;
         lines.say(&Offer { size, endpoints: vec![verify.endpoint()?] })?;
         let peer = lines.hear::<Offer>()?;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Bar, BusError, Doorbell, bytes, to_usize};
+use crate::{Bar, BlueFlame, BusError, Doorbell, DoorbellKind, bytes, to_usize};
 
 /// One register write of the driver, in the order in which they were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,11 +93,14 @@ pub(super) struct BarShared {
     gone: AtomicBool,
     read_count: AtomicU64,
     write_count: AtomicU64,
+    /// How requests reach a BlueFlame register.
+    blueflame: DoorbellKind,
 }
 
 impl BarShared {
-    pub(super) fn new(len_bytes: u64) -> Result<Self, BusError> {
+    pub(super) fn new(len_bytes: u64, blueflame: DoorbellKind) -> Result<Self, BusError> {
         Ok(Self {
+            blueflame,
             backing: Arc::new(Backing::new(to_usize(len_bytes))?),
             writes: Mutex::new(VecDeque::new()),
             pending: AtomicUsize::new(0),
@@ -246,5 +249,14 @@ impl Bar for BarShared {
         // SAFETY: the register is in range and aligned (`check_doorbell`); `keep` holds the memory;
         // the device side reaches UAR words with 8-byte atomics (`word64`).
         Ok(unsafe { Doorbell::new(self.at(offset, 8).cast(), keep) })
+    }
+
+    fn blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<Option<BlueFlame>, BusError> {
+        self.check_blueflame(offset, buffer_bytes)?;
+        let keep = Arc::clone(&self.backing) as Arc<dyn Any + Send + Sync>;
+        let (bytes, register) = (to_usize(buffer_bytes), self.at(offset, 8));
+        // SAFETY: both buffers are in range and `keep` holds the memory; the device side reaches
+        // UAR words with 8-byte atomics.
+        Ok(unsafe { BlueFlame::new(register, bytes, self.blueflame, keep) })
     }
 }

@@ -38,7 +38,7 @@ use self::bar::BarShared;
 use self::irq::IrqShared;
 use self::shared::Shared;
 use self::space::{LocalDma, Quota, SpaceShared};
-use crate::{Bar, BusError, DmaSpace, Interrupts, PciIdentity, Transport};
+use crate::{Bar, BarClaim, BusError, DmaSpace, DoorbellKind, Interrupts, PciIdentity, Transport};
 
 /// Size, identity and limits of an in-process device.
 #[derive(Debug, Clone)]
@@ -56,6 +56,9 @@ pub struct LocalConfig {
     pub max_mapped_bytes: u64,
     /// PCI identity that the device claims.
     pub identity: PciIdentity,
+    /// How requests reach BlueFlame registers: as on a device whose registers are mapped so. The
+    /// model reads them from memory in any case, so that copies only cost time here.
+    pub blueflame: DoorbellKind,
 }
 
 impl Default for LocalConfig {
@@ -73,6 +76,7 @@ impl Default for LocalConfig {
                 name: "model".into(),
                 numa_node: None,
             },
+            blueflame: DoorbellKind::Plain,
         }
     }
 }
@@ -102,7 +106,7 @@ pub fn pair(config: LocalConfig) -> Result<(Arc<LocalTransport>, DeviceSide), Bu
     range("MSI-X vectors", u64::from(config.vectors), 1, 2048)?;
     let quota = Quota { mappings: config.max_mappings, bytes: config.max_mapped_bytes };
     let shared = Arc::new(Shared {
-        bar: Arc::new(BarShared::new(bar_len_bytes)?),
+        bar: Arc::new(BarShared::new(bar_len_bytes, config.blueflame)?),
         space: Arc::new(SpaceShared::new(config.seed, quota)),
         irq: Arc::new(IrqShared::new(config.vectors)),
         reset_pending: AtomicBool::new(false),
@@ -147,7 +151,7 @@ impl LocalTransport {
 }
 
 impl Transport for LocalTransport {
-    fn bar(&self) -> Arc<dyn Bar> {
+    fn bar(&self, _: BarClaim) -> Arc<dyn Bar> {
         Arc::clone(&self.shared.bar) as Arc<dyn Bar>
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::{Bar, BusError, Doorbell, PciIdentity, barrier, to_usize};
+use crate::{Bar, BlueFlame, BusError, Doorbell, DoorbellKind, PciIdentity, barrier, to_usize};
 
 /// The device's file, kept open by whoever holds this.
 pub(super) type DeviceFile = Arc<dyn AsFd + Send + Sync>;
@@ -153,6 +153,20 @@ impl Bar for MappedBar {
         // SAFETY: eight mapped, aligned bytes (`mapped`, `check_doorbell`); `keep` holds the
         // mapping; nobody else in this process reads a doorbell.
         Ok(unsafe { Doorbell::new(register.cast(), keep) })
+    }
+
+    /// VFIO maps registers uncached. A second mapping that combines stores, which sysfs may offer,
+    /// would give one page two memory types, which processors do not allow: so MOVDIR64B, or none.
+    fn blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<Option<BlueFlame>, BusError> {
+        self.check_blueflame(offset, buffer_bytes)?;
+        let Some((register, area)) = self.mapped(offset, 2 * buffer_bytes) else {
+            return Err(BusError::BarNotMappable { name: self.name.clone(), index: 0, offset });
+        };
+        let keep = Arc::clone(area) as Arc<dyn Any + Send + Sync>;
+        let (bytes, kind) = (to_usize(buffer_bytes), DoorbellKind::uncached());
+        // SAFETY: both buffers are mapped (`mapped`), and aligned, as areas start on pages; `keep`
+        // holds the mapping; the processor was asked.
+        Ok(unsafe { BlueFlame::new(register, bytes, kind, keep) })
     }
 }
 

@@ -53,7 +53,7 @@ use self::irq::VfioInterrupts;
 use self::notice::Notices;
 use self::open::OpenDevice;
 pub use self::region::VfioBar;
-use crate::{Bar, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
+use crate::{Bar, BarClaim, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
 
 /// A device opened through VFIO.
 ///
@@ -99,7 +99,7 @@ impl VfioTransport {
 }
 
 impl Transport for VfioTransport {
-    fn bar(&self) -> Arc<dyn Bar> {
+    fn bar(&self, _: BarClaim) -> Arc<dyn Bar> {
         Arc::clone(&self.bar) as Arc<dyn Bar>
     }
 

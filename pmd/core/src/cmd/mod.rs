@@ -19,7 +19,7 @@ pub(crate) mod status;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferrocx_bus::{Bar, BusError, DmaBuf};
+use ferrocx_bus::{Bar, BusError, DmaBuf, Transport};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::{CommandEntry, INLINE_BYTES, Opcode, PAGE_BYTES, TRANSPORT_PCIE};
 use ferrocx_prm::init_seg::offset;
@@ -39,6 +39,8 @@ const OWNERSHIP: Bits = CommandEntry::OWNERSHIP;
 /// The command queue and its slots.
 #[derive(Debug)]
 pub(crate) struct CommandChannel {
+    /// Its clock is the one that commands are waited for by.
+    transport: Arc<dyn Transport>,
     bar: Arc<dyn Bar>,
     queue: DmaBuf,
     log_stride: u8,
@@ -87,6 +89,7 @@ pub(crate) enum Lane {
 impl CommandChannel {
     /// Makes the queue; it is not announced to the device yet.
     pub(crate) fn new(
+        transport: Arc<dyn Transport>,
         bar: Arc<dyn Bar>,
         memory: &Memory,
         log_size: u8,
@@ -96,8 +99,18 @@ impl CommandChannel {
         let queue = memory.alloc(PAGE_BYTES, PAGE_BYTES)?;
         let mailboxes = MailboxPool::default();
         let slots = 1 << log_size;
-        let (stuck, shown) = (Vec::new(), None);
-        Ok(Self { bar, queue, log_stride, slots, mailboxes, token: 1, stuck, timeout, shown })
+        Ok(Self {
+            transport,
+            bar,
+            queue,
+            log_stride,
+            slots,
+            mailboxes,
+            token: 1,
+            stuck: Vec::new(),
+            timeout,
+            shown: None,
+        })
     }
 
     /// The address that the device is told.
@@ -151,7 +164,7 @@ impl CommandChannel {
         let entry = entry(head, in_len, &input, out_len, &output, token);
         self.write_entry(slot, &entry);
         self.bar.write_be32(offset::COMMAND_DOORBELL, 1 << slot);
-        let started = Instant::now();
+        let started = self.transport.now();
         let probe_at = started + PROBE_INTERVAL;
         Ok(Pending { slot, opcode, object, input, output, started, probe_at })
     }
@@ -162,7 +175,7 @@ impl CommandChannel {
         if self.answered(pending) {
             return Some(End::Answered);
         }
-        let now = Instant::now();
+        let now = self.transport.now();
         if now < pending.probe_at {
             return None;
         }
@@ -214,7 +227,10 @@ impl CommandChannel {
         self.stuck.push(pending);
         Err(match end {
             End::Dead(cause) => CommandError::Dead { opcode, cause, object },
-            _ => CommandError::Timeout { opcode, slot, waited: started.elapsed(), object },
+            _ => {
+                let waited = self.transport.now().saturating_duration_since(started);
+                CommandError::Timeout { opcode, slot, waited, object }
+            }
         })
     }
 

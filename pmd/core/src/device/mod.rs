@@ -3,10 +3,11 @@
 mod port;
 mod resources;
 
+pub use resources::RawMapping;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_mempool::{Pool, RegionConfig};
@@ -352,7 +353,7 @@ impl Device {
     ///
     /// A queue stops with a [`QueueFault`](crate::QueueFault) when it next needs the memory: for a
     /// packet with a payload to receive, or one to send from there (which a send queue learns up to
-    /// 32 packets later). Destroy it then: it names a key that is gone, so a reset would not help.
+    /// 64 packets later). Destroy it then: it names a key that is gone, so a reset would not help.
     /// Everything else goes on. The pool may be registered again.
     ///
     /// # Errors
@@ -397,7 +398,7 @@ impl Device {
     pub fn health(&self) -> HealthReport {
         let notice = self.inner.transport.notice();
         let bar = self.inner.bar.as_ref();
-        let report = lock(&self.inner.health).look(bar, notice, Instant::now());
+        let report = lock(&self.inner.health).look(bar, notice, self.now());
         if let Some(cause) = report.dead {
             self.inner.control().set_dead(cause);
         }

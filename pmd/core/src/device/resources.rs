@@ -4,7 +4,9 @@
 //! [`Handle::new`](crate::Handle::new) turns its number into a handle that destroys it.
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping, Interrupts};
 use ferrocx_mempool::{Pool, RawUse};
@@ -18,6 +20,41 @@ use crate::keys::{KeyDomains, RegionKeys};
 
 /// Vectors that are enabled when the first is needed.
 const MAX_VECTORS: u16 = 64;
+
+/// A region that the device can reach and that no pool lies over, until it is dropped.
+///
+/// When it cannot be unmapped then, its memory is leaked, and pools stay off it for ever.
+#[derive(Debug)]
+pub struct RawMapping {
+    mapping: Arc<DmaMapping>,
+    /// Present until the drop.
+    raw: Option<RawUse>,
+}
+
+impl RawMapping {
+    /// Keeps the memory mapped for the rest of the process.
+    pub fn leak(&self) {
+        Arc::clone(&self.mapping).leak();
+    }
+}
+
+impl Deref for RawMapping {
+    type Target = DmaMapping;
+
+    fn deref(&self) -> &DmaMapping {
+        &self.mapping
+    }
+}
+
+impl Drop for RawMapping {
+    fn drop(&mut self) {
+        // Nobody but `leak` makes a second handle. The device's access ends before pools may come;
+        // where the system refuses to end it, the mapping says so in the log.
+        if Arc::strong_count(&self.mapping) > 1 || self.mapping.end().is_err() {
+            std::mem::forget(self.raw.take());
+        }
+    }
+}
 
 impl Device {
     /// Takes zeroed memory that the device may read and write.
@@ -37,17 +74,14 @@ impl Device {
         self.inner().memory.used_bytes()
     }
 
-    /// Lets the device reach a region that no pool lies over, until the mapping is dropped. Keep
-    /// `raw` as long: with it gone, a pool could lend out slices of what the device may write.
+    /// Lets the device reach a region that no pool lies over, until the mapping is dropped. No
+    /// pool can lie over it before that: it could lend out slices of what the device may write.
     ///
     /// # Errors
     /// [`DeviceError::Bus`]: no I/O addresses left, or the system's reason.
-    pub fn map_region(
-        &self,
-        raw: &RawUse,
-        access: DmaAccess,
-    ) -> Result<Arc<DmaMapping>, DeviceError> {
-        Ok(self.inner().memory.dma.map(Arc::clone(raw.region()), access)?)
+    pub fn map_region(&self, raw: RawUse, access: DmaAccess) -> Result<RawMapping, DeviceError> {
+        let mapping = self.inner().memory.dma.map(Arc::clone(raw.region()), access)?;
+        Ok(RawMapping { mapping, raw: Some(raw) })
     }
 
     /// The general capabilities, as they were after bring-up.
@@ -169,5 +203,18 @@ impl Device {
     /// Lets the device make progress; called in each turn of a control-path wait loop.
     pub fn relax(&self) {
         self.inner().transport.relax();
+    }
+
+    /// The time by which to wait for this device and for peers behind it:
+    /// [`Transport::now`](ferrocx_bus::Transport::now).
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.inner().transport.now()
+    }
+
+    /// 64 bits that nobody can guess: [`Transport::random`](ferrocx_bus::Transport::random).
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.inner().transport.random()
     }
 }

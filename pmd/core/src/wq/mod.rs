@@ -27,11 +27,13 @@ use ferrocx_prm::wqe::{
 };
 
 pub use recv::{RecvRing, RqAttr, Strides};
-pub use send::{RunOfBlocks, SendRing, SqAttr, Written};
+pub use send::{Bell, ONE_RUN_BYTES, Position, RunOfBlocks, SendRing, SqAttr, Written};
 pub use shared::SharedRing;
 
 /// A unit of a work request: segments are made of these.
 pub type Unit<'r> = Slot<'r, DS_BYTES>;
+/// Two units that follow each other, the first at an even place of its ring.
+pub type UnitPair<'r> = Slot<'r, { 2 * DS_BYTES }>;
 /// A basic block of a send ring.
 pub type Block<'r> = Slot<'r, BASIC_BLOCK_BYTES>;
 
@@ -126,6 +128,26 @@ impl<'r> Wqe<'r> {
         unit
     }
 
+    /// The next units, two at a time, for segments that the caller writes; `None` if the next is
+    /// at an odd place. [`Wqe::skip`] passes those that were written.
+    #[inline(always)]
+    pub fn unit_pairs(&self) -> Option<impl Iterator<Item = UnitPair<'r>> + use<'r>> {
+        let pairs = self.view.in_entries_of::<{ 2 * DS_BYTES }>()?;
+        let mut at = self.at;
+        let next = move || {
+            let pair = pairs.at_byte(at);
+            at = at.wrapping_add(2 * DS_BYTES as u32);
+            Some(pair)
+        };
+        self.ds().is_multiple_of(2).then(|| std::iter::from_fn(next))
+    }
+
+    /// Passes units that are written.
+    #[inline(always)]
+    pub fn skip(&mut self, units: u32) {
+        self.at = self.at.wrapping_add(units << LOG_DS_BYTES);
+    }
+
     /// Appends a data segment. The key is given as it stands in memory.
     #[inline(always)]
     pub fn data(&mut self, len: u32, lkey_be: u32, addr: u64) {
@@ -176,24 +198,37 @@ impl<'r> Wqe<'r> {
     }
 
     /// Appends an Ethernet segment that holds the first bytes of the frame, which are left out of
-    /// the data segments; `flags_mss` is its word of checksum requests and segment size.
+    /// the data segments; `flags_mss` is its word of checksum requests and segment size. What
+    /// stands behind the bytes up to the next unit is not the device's business.
     #[inline(always)]
     pub fn eth(&mut self, flags_mss: u32, header: &[u8]) {
         let start = match *header {
-            [] => [0, 0],
-            [only] => [only, 0],
-            [first, second, ..] => [first, second],
+            [] => 0,
+            [only] => u16::from_be_bytes([only, 0]),
+            [first, second, ..] => u16::from_be_bytes([first, second]),
         };
-        let start = u32::from(u16::from_be_bytes(start));
-        put_eth(self.unit(), flags_mss, Eth::INLINE_HDR_SZ.of(header.len() as u32) | start);
-        if header.len() > ETH_INLINE_BYTES {
-            self.bytes_from(header, ETH_INLINE_BYTES);
+        let word = Eth::INLINE_HDR_SZ.of(header.len() as u32) | u32::from(start);
+        put_eth(self.unit(), flags_mss, word);
+        if let Some(rest) = header.get(ETH_INLINE_BYTES..).filter(|rest| !rest.is_empty()) {
+            if self.view.copy_bytes(self.at, rest) {
+                self.at = self.at.wrapping_add(rest.len().next_multiple_of(DS_BYTES) as u32);
+            } else {
+                self.bytes_from(rest, 0);
+            }
         }
     }
 
-    /// Appends an inline data segment, [`inline_units`] long.
+    /// Appends an inline data segment, [`inline_units`] long. What its last unit holds behind the
+    /// bytes is not the device's business, and stays as it was.
     #[inline(always)]
     pub fn inline_one(&mut self, bytes: &[u8]) {
+        let data = self.at.wrapping_add(InlineHeader::SIZE_BYTES as u32);
+        if self.view.copy_bytes(data, bytes) {
+            let header = self.view.at_byte(self.at);
+            header.store_be32::<{ InlineHeader::INLINE.offset }>(INLINE_SEG | bytes.len() as u32);
+            self.at = self.at.wrapping_add(inline_units(bytes.len()) << LOG_DS_BYTES);
+            return;
+        }
         let Some((start, _)) = bytes.split_first_chunk::<INLINE_START_BYTES>() else {
             return self.inline(bytes.len(), [bytes]);
         };
@@ -237,10 +272,10 @@ impl<'r> Wqe<'r> {
 /// Writes a control segment of a request of `ds` units at a position of a queue; gives its first
 /// half, with which the doorbell is rung.
 #[inline(always)]
-fn put_control(unit: Unit<'_>, number: u32, position: u64, control: Control, ds: u32) -> u64 {
+fn put_control(unit: Unit<'_>, qpn_word: u32, position: u64, control: Control, ds: u32) -> u64 {
     let Control { opcode, imm, flags } = control;
     let place = Ctrl::WQE_INDEX.of(position as u32) | Ctrl::OPCODE.of(opcode.0.into());
-    let size = Ctrl::QPN.of(number) | Ctrl::DS.of(ds);
+    let size = qpn_word | Ctrl::DS.of(ds);
     let first = (u64::from(place) << 32 | u64::from(size)).to_be();
     unit.store_raw64::<{ Ctrl::OPCODE.offset }>(first);
     unit.store_be64::<{ Ctrl::CE.offset }>(u64::from(flags) << 32 | u64::from(imm));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{BusError, DmaBuf, DmaWord, Doorbell, Ring, RingView};
+use ferrocx_bus::{BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Ring, RingView};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
 use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
@@ -10,7 +10,7 @@ use ferrocx_prm::wqe::{
     BASIC_BLOCK_BYTES, CE_ALWAYS, Ctrl, DS_BYTES, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES, Opcode,
 };
 
-use super::{Block, Control, Wqe, put_control};
+use super::{Block, Control, Wqe, blocks_of, put_control};
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::handle::Handle;
@@ -22,6 +22,9 @@ use crate::uar::Uar;
 pub struct SqAttr<'a> {
     /// The page whose doorbell it rings.
     pub uar: &'a Uar,
+    /// Requests that stand ready are copied into the page's BlueFlame register, where it has one:
+    /// no other queue may use that.
+    pub blueflame: bool,
     /// Its protection domain.
     pub pd: u32,
     /// Its requests may use the reserved L_Key.
@@ -34,6 +37,46 @@ pub struct SqAttr<'a> {
     pub log_blocks: u8,
 }
 
+/// What tells the device of requests: a counter in memory, and a register.
+#[derive(Debug)]
+pub struct Bell {
+    doorbell: Doorbell,
+    record: DmaWord,
+    blueflame: Option<BlueFlame>,
+}
+
+/// Where the send counter stands in a doorbell record, behind that of receiving.
+const SEND_COUNTER_AT: usize = 4;
+/// Bytes of a buffer for a record and a counter that no device reads.
+const RECORD_BYTES: usize = 128;
+const UNREAD_COUNTER_AT: usize = 64;
+
+impl Bell {
+    fn new(uar: &Uar, record: &Arc<DmaBuf>) -> Result<Self, BusError> {
+        let record = DmaWord::new(Arc::clone(record), SEND_COUNTER_AT)?;
+        Ok(Self { doorbell: uar.doorbell().clone(), record, blueflame: None })
+    }
+
+    /// The device reads the record when the doorbell rings, so that it comes first. Of the counter
+    /// the low 16 bits are significant. Source: reference 6.6.
+    #[inline(always)]
+    fn ring(&self, counter: u64, control: u64) {
+        self.record.store_release_be32(counter as u32);
+        self.doorbell.ring(control);
+    }
+}
+
+/// Blocks that [`SendRing::post_ready`] writes as one piece, in bytes.
+pub const ONE_RUN_BYTES: usize = 5 * BASIC_BLOCK_BYTES;
+
+/// Where a ring stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Position {
+    pi: u64,
+    last: u64,
+    doorbells: u64,
+}
+
 /// A request that is written and not counted yet.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "the ring does not know of it"]
@@ -42,7 +85,7 @@ pub struct Written {
     end: u64,
 }
 
-/// Requests of one block each that are being written, see [`SendRing::run_of_blocks`].
+/// Requests of equal length that are being written, see [`SendRing::run_of_blocks`].
 #[derive(Debug)]
 pub struct RunOfBlocks<'r> {
     view: RingView<'r, BASIC_BLOCK_BYTES>,
@@ -52,7 +95,7 @@ pub struct RunOfBlocks<'r> {
 }
 
 impl<'r> RunOfBlocks<'r> {
-    /// Writes the control segment of the next request; the caller, who made sure of the block,
+    /// Writes the control segment of the next request; the caller, who made sure of its blocks,
     /// writes the rest.
     #[inline(always)]
     pub fn begin(&mut self) -> Block<'r> {
@@ -63,6 +106,14 @@ impl<'r> RunOfBlocks<'r> {
         self.at = self.at.wrapping_add(1);
         block
     }
+
+    /// The next block of the request that was begun.
+    #[inline(always)]
+    pub fn more(&mut self) -> Block<'r> {
+        let block = self.view.at(self.at);
+        self.at = self.at.wrapping_add(1);
+        block
+    }
 }
 
 /// The ring of a send queue, of Ethernet or of a queue pair.
@@ -70,9 +121,9 @@ impl<'r> RunOfBlocks<'r> {
 pub struct SendRing {
     units: Ring<DS_BYTES>,
     blocks: Ring<BASIC_BLOCK_BYTES>,
-    doorbell: Doorbell,
-    record: DmaWord,
-    number: u32,
+    bell: Bell,
+    /// The number, where it stands in its word of a control segment.
+    qpn_word: u32,
     entries: u32,
     /// Position behind what was posted, in blocks since the queue was made. The device counts
     /// modulo 2^16.
@@ -102,9 +153,8 @@ impl SendRing {
         Ok(Self {
             units: Ring::new(Arc::clone(buf), offset_bytes, log_units)?,
             blocks: Ring::new(Arc::clone(buf), offset_bytes, log_blocks)?,
-            doorbell: uar.doorbell().clone(),
-            record: DmaWord::new(Arc::clone(record), 4)?,
-            number,
+            bell: Bell::new(uar, record)?,
+            qpn_word: Ctrl::QPN.of(number),
             entries: 1 << log_blocks,
             pi: 0,
             ci: 0,
@@ -120,7 +170,7 @@ impl SendRing {
     /// What the device refused.
     pub fn create(device: &Device, attr: &SqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
         let buf = Arc::new(device.alloc_dma(BASIC_BLOCK_BYTES << attr.log_blocks, 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let record = Arc::new(device.alloc_dma(RECORD_BYTES, 64)?);
         let wq = Wq::zeroed()
             .with_wq_type(wq_type::CYCLIC)
             .with_pd(attr.pd)
@@ -139,15 +189,40 @@ impl SendRing {
             .with_wq(wq);
         let input = CreateSq::input().with_ctx(sqc);
         let sqn = device.execute::<CreateSq>(&input, &page_list(&buf), &mut [])?.sqn();
-        let ring = Self::over((&buf, 0), attr.log_blocks, &record, attr.uar, sqn)?;
+        let mut ring = Self::over((&buf, 0), attr.log_blocks, &record, attr.uar, sqn)?;
+        if attr.blueflame {
+            ring.bell.blueflame = attr.uar.blueflame()?;
+        }
         Ok((ring, Handle::new(device, Kind::Sq, sqn, vec![buf, record])))
+    }
+
+    /// A bell like the ring's own that the device does not hear, to exercise what rings it.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::OutOfRange`] for a ring that was not made by [`SendRing::create`].
+    pub fn unheard(&self) -> Result<Bell, BusError> {
+        let record = DmaWord::new(Arc::clone(self.bell.record.buf()), UNREAD_COUNTER_AT)?;
+        let blueflame = self.bell.blueflame.as_ref().and_then(BlueFlame::unread);
+        Ok(Bell { doorbell: Doorbell::unheard(), record, blueflame })
+    }
+
+    /// How [`SendRing::post_ready`] tells the device.
+    #[must_use]
+    pub fn doorbell_kind(&self) -> DoorbellKind {
+        self.bell.blueflame.as_ref().map_or(DoorbellKind::Plain, BlueFlame::kind)
+    }
+
+    /// Exchanges the bell that is rung.
+    pub fn swap_bell(&mut self, bell: &mut Bell) {
+        std::mem::swap(&mut self.bell, bell);
     }
 
     /// The number of the queue, as control segments name it.
     #[inline(always)]
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.number
+        Ctrl::QPN.get(self.qpn_word)
     }
 
     /// Blocks of the ring.
@@ -193,24 +268,24 @@ impl SendRing {
         self.blocks.at((self.pi as u32).wrapping_add(ahead))
     }
 
-    /// Starts a run of requests of `ds` units and one block each, without immediate data, fence
-    /// and completion. They are counted by [`SendRing::post_blocks`].
+    /// Starts a run of requests of `ds` units each, without immediate data, fence and completion.
+    /// They are counted by [`SendRing::post_blocks`].
     #[inline(always)]
     #[must_use]
     pub fn run_of_blocks(&self, opcode: Opcode, ds: u32) -> RunOfBlocks<'_> {
         RunOfBlocks {
             view: self.blocks.view(),
-            words: u64::from(opcode.0) << 32 | u64::from(Ctrl::QPN.of(self.number) | ds),
+            words: u64::from(opcode.0) << 32 | u64::from(self.qpn_word | ds),
             at: self.pi as u32,
         }
     }
 
-    /// Moves past the `count` requests that a [`RunOfBlocks`] wrote.
+    /// Moves past the `count` requests of so many blocks that a [`RunOfBlocks`] wrote.
     #[inline(always)]
-    pub fn post_blocks(&mut self, count: u32) {
+    pub fn post_blocks(&mut self, count: u32, blocks: u32) {
         if count != 0 {
-            self.pi += u64::from(count);
-            let last = self.blocks.at((self.pi as u32).wrapping_sub(1));
+            self.pi += u64::from(count * blocks);
+            let last = self.blocks.at((self.pi as u32).wrapping_sub(blocks));
             self.last = last.load_raw64::<{ Ctrl::OPCODE.offset }>();
         }
     }
@@ -234,7 +309,7 @@ impl SendRing {
         blocks: u32,
     ) -> Written {
         let unit = block.part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
-        let last = put_control(unit, self.number, pi, control, ds);
+        let last = put_control(unit, self.qpn_word, pi, control, ds);
         Written { last, end: pi + u64::from(blocks) }
     }
 
@@ -259,8 +334,53 @@ impl SendRing {
     #[inline(always)]
     pub fn ring_doorbell(&mut self) {
         self.doorbells += 1;
-        self.record.store_release_be32(u32::from(self.pi as u16));
-        self.doorbell.ring(self.last);
+        self.bell.ring(self.pi, self.last);
+    }
+
+    /// Whether the next [`ONE_RUN_BYTES`] of the ring lie in one piece.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.blocks.view().run::<ONE_RUN_BYTES>(self.pi as u32).is_some()
+    }
+
+    /// Writes a request whose segments stand ready, tells the device, and counts both; the caller
+    /// made sure of its blocks. `false`, and nothing done, without [`SendRing::has_run`]: there, a
+    /// request is written unit by unit.
+    #[inline(always)]
+    #[must_use]
+    pub fn post_ready(&mut self, opcode: Opcode, units: &[[u8; DS_BYTES]]) -> bool {
+        let pi = self.pi;
+        let Some(run) = self.blocks.view().run::<ONE_RUN_BYTES>(pi as u32) else { return false };
+        let ds = 1 + units.len() as u32;
+        let unit = run.part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
+        let last = put_control(unit, self.qpn_word, pi, Control::new(opcode), ds);
+        run.copy_units::<DS_BYTES>(units);
+        let end = pi + u64::from(blocks_of(ds));
+        let Bell { doorbell, record, blueflame } = &mut self.bell;
+        // The record first, as for every doorbell: the device believes it.
+        record.store_release_be32(end as u32);
+        let is_copied = match blueflame {
+            Some(blueflame) => blueflame.ring(&run, blocks_of(ds)),
+            None => false,
+        };
+        if !is_copied {
+            doorbell.ring(last);
+        }
+        (self.pi, self.last) = (end, last);
+        self.doorbells += 1;
+        true
+    }
+
+    /// Where the ring stands, for [`SendRing::take_back`].
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position { pi: self.pi, last: self.last, doorbells: self.doorbells }
+    }
+
+    /// Forgets what was posted behind a position, of which the device was not told.
+    pub fn take_back(&mut self, to: Position) {
+        (self.pi, self.last, self.doorbells) = (to.pi, to.last, to.doorbells);
     }
 
     /// Starts again at the beginning of the ring: the queue was reset, and all has ended. Positions
@@ -268,6 +388,6 @@ impl SendRing {
     pub fn restart(&mut self) {
         self.pi = self.pi.next_multiple_of(1 << 16);
         self.ci = self.pi;
-        self.record.store_release_be32(0);
+        self.bell.record.store_release_be32(0);
     }
 }

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Doorbell, Interrupts, PciIdentity,
-    Transport,
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Doorbell, Interrupts,
+    PciIdentity, Transport,
 };
 use ferrocx_mempool::Region;
+use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::{CommandEntry, InputHeader, Opcode};
@@ -59,8 +60,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Liar {
     /// One that does not lie yet.
     pub fn new() -> Arc<Self> {
+        Self::with(NicConfig::default())
+    }
+
+    /// The same, of a device of any kind.
+    pub fn with(config: NicConfig) -> Arc<Self> {
         let (local, side) = pair(LocalConfig::default()).unwrap();
-        let nic = Arc::new(Mutex::new(Nic::new(side, NicConfig::default())));
+        let nic = Arc::new(Mutex::new(Nic::new(side, config)));
         let (now_ns, lies, refuses_unmap) = Default::default();
         Arc::new(Self { local, nic, now_ns, lies, refuses_unmap })
     }
@@ -89,6 +95,13 @@ impl Liar {
     pub fn flood(&self, event: Option<Eqe>) {
         lock(&self.lies).flood = event;
         self.refill();
+    }
+
+    /// The next command is never answered.
+    pub fn ignore_the_next_command(&self) {
+        let mut nic = lock(&self.nic);
+        let nth = nic.state().counters.commands + 1;
+        nic.set_faults(FaultPlan::at(&[Fault::Command { nth, fault: CommandFault::Stuck }]));
     }
 
     /// Lets the system refuse to unmap everything, or not any more.
@@ -145,8 +158,8 @@ impl std::fmt::Debug for Liar {
 }
 
 impl Transport for LyingTransport {
-    fn bar(&self) -> Arc<dyn Bar> {
-        Arc::new(LyingBar { truth: self.0.local.bar(), liar: Arc::clone(&self.0) })
+    fn bar(&self, claim: BarClaim) -> Arc<dyn Bar> {
+        Arc::new(LyingBar { truth: self.0.local.bar(claim), liar: Arc::clone(&self.0) })
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {

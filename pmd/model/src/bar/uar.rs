@@ -2,6 +2,9 @@
 //!
 //! Source: reference 1.3.
 
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
 use ferrocx_bus::local::{BarWrite, DeviceSide};
 use ferrocx_prm::init_seg::{CqArm, uar};
 
@@ -64,25 +67,111 @@ impl HalfDoorbell {
     }
 }
 
-/// Looks at every live UAR page for send doorbells that were stored to shared memory.
+/// Pages at which every step looks because they were rung last.
+const HOT_PAGES: usize = 8;
+/// Other pages at which a step looks, in turn.
+const PAGES_PER_STEP: usize = 8;
+/// Queues of rung pages at whose records a step looks.
+const QUEUES_PER_STEP: usize = 64;
+
+/// Memory of which pages are rung, so that a step costs the same however many there are.
+///
+/// A step looks at the pages that were rung last, at a few of the others in turn, and of a page
+/// that was rung at the queue that the doorbell names and at a few of the others in turn.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// The page rung last stands last.
+    hot: ArrayVec<u32, HOT_PAGES>,
+    /// Place in the list of live pages.
+    next: usize,
+    /// Rung pages, with queues that were not looked at since.
+    open: VecDeque<Open>,
+}
+
+/// A page whose doorbell may have overwritten those of other queues.
+#[derive(Debug)]
+struct Open {
+    page: u32,
+    /// The queue to look at next: an index into those of the page.
+    at: usize,
+    /// Queues to look at.
+    left: usize,
+}
+
+impl Watch {
+    fn was_rung(&mut self, page: u32, queues: usize) {
+        self.hot.retain(|hot| *hot != page);
+        if self.hot.is_full() {
+            self.hot.remove(0);
+        }
+        self.hot.push(page);
+        match self.open.iter_mut().find(|open| open.page == page) {
+            Some(open) => open.left = queues,
+            None => self.open.push_back(Open { page, at: 0, left: queues }),
+        }
+    }
+}
+
+/// Looks for send doorbells that were stored to shared memory.
 ///
 /// The bus maps send registers only: CQ and EQ doorbells always arrive as writes. Source: DESIGN,
 /// "Doorbells in shared memory". Returns whether one was found.
-pub(crate) fn poll(ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
+pub(crate) fn poll(ctx: &mut Ctx<'_>, datapath: &mut DataPath, watch: &mut Watch) -> bool {
+    let live = ctx.state.objects.live_uars.len();
     let mut found = false;
-    for index in 0..ctx.state.objects.live_uars.len() {
+    for at in 0..watch.hot.len().min(live) {
+        // A page that rings moves to the end; all are looked at all the same, now or next time.
+        let page = watch.hot[at];
+        found |= ctx.state.objects.uars.contains(page) && look(ctx, datapath, watch, page);
+    }
+    for _ in 0..live.min(PAGES_PER_STEP) {
+        watch.next = if watch.next + 1 < live { watch.next + 1 } else { 0 };
         // A doorbell cannot free a page, so the list stays as it is.
-        let page = ctx.state.objects.live_uars[index];
-        let mut register = uar::SEND_DOORBELL;
-        while register < uar::PAGE_BYTES {
-            if let Some(value) = take(ctx, page, register) {
-                found = true;
-                send_all(ctx, datapath, page, value);
-            }
-            register += SEND_BUFFER_BYTES;
+        let page = ctx.state.objects.live_uars[watch.next];
+        if !watch.hot.contains(&page) {
+            found |= look(ctx, datapath, watch, page);
         }
     }
+    found | look_at_queues(ctx, datapath, watch)
+}
+
+/// Looks at the registers of a page.
+fn look(ctx: &mut Ctx<'_>, datapath: &mut DataPath, watch: &mut Watch, page: u32) -> bool {
+    let mut found = false;
+    let mut register = uar::SEND_DOORBELL;
+    while register < uar::PAGE_BYTES {
+        if let Some(value) = take(ctx, page, register) {
+            found = true;
+            let queues = ring(ctx, datapath, page, value);
+            watch.was_rung(page, queues);
+        }
+        register += SEND_BUFFER_BYTES;
+    }
     found
+}
+
+/// Looks at the records of queues whose doorbells may have been overwritten.
+fn look_at_queues(ctx: &mut Ctx<'_>, datapath: &mut DataPath, watch: &mut Watch) -> bool {
+    let mut steps = QUEUES_PER_STEP;
+    while steps > 0
+        && let Some(open) = watch.open.front_mut()
+    {
+        let Some(uar) = ctx.state.objects.uars.get(open.page).filter(|_| open.left > 0) else {
+            watch.open.pop_front();
+            continue;
+        };
+        let (sqns, qpns) = (uar.sqns.len(), uar.qpns.len());
+        let at = if open.at < sqns + qpns { open.at } else { 0 };
+        let (sqn, qpn) = (uar.sqns.get(at).copied(), uar.qpns.get(at.wrapping_sub(sqns)).copied());
+        if let Some(sqn) = sqn {
+            datapath.send_doorbell(ctx, sqn, None);
+        } else if let Some(qpn) = qpn {
+            datapath.qp_doorbell(ctx, qpn);
+        }
+        (open.at, open.left) = (at + 1, open.left - 1);
+        steps -= 1;
+    }
+    !watch.open.is_empty()
 }
 
 /// Forgets every send doorbell that was rung.
@@ -142,32 +231,22 @@ fn send_write(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64)
     }
 }
 
-/// A send doorbell that may have overwritten others: looks at every SQ of the page.
-fn send_all(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) {
+/// A send doorbell that may have overwritten others: the queue that it names has work. Returns how
+/// many queues there are to look at.
+fn ring(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) -> usize {
     ctx.state.counters.send_doorbells += 1;
-    let rung = sqn_of(value);
-    let mut known = false;
-    let mut index = 0;
-    while let Some(&sqn) = uar_sqn(ctx, page, index) {
-        known |= sqn == rung;
-        datapath.send_doorbell(ctx, sqn, (sqn == rung).then_some(value));
-        index += 1;
+    let number = sqn_of(value);
+    let Some(uar) = ctx.state.objects.uars.get(page) else { return 0 };
+    let queues = uar.sqns.len() + uar.qpns.len();
+    let objects = &ctx.state.objects;
+    if objects.sqs.get(number).is_some_and(|sq| sq.uar_page == page) {
+        datapath.send_doorbell(ctx, number, Some(value));
+    } else if objects.qps.get(number).is_some_and(|qp| qp.context.uar_page() == page) {
+        datapath.qp_doorbell(ctx, number);
+    } else {
+        ctx.refuse_data("sqn", number.into(), "send doorbell on a UAR page not the SQ's");
+        return queues;
     }
-    index = 0;
-    while let Some(&qpn) = uar_qpn(ctx, page, index) {
-        known |= qpn == rung;
-        datapath.qp_doorbell(ctx, qpn);
-        index += 1;
-    }
-    if !known {
-        ctx.refuse_data("sqn", rung.into(), "send doorbell on a UAR page not the SQ's");
-    }
-}
-
-fn uar_sqn<'a>(ctx: &'a Ctx<'_>, page: u32, index: usize) -> Option<&'a u32> {
-    ctx.state.objects.uars.get(page)?.sqns.get(index)
-}
-
-fn uar_qpn<'a>(ctx: &'a Ctx<'_>, page: u32, index: usize) -> Option<&'a u32> {
-    ctx.state.objects.uars.get(page)?.qpns.get(index)
+    // If it is the only one, nobody's doorbell was overwritten.
+    if queues > 1 { queues } else { 0 }
 }

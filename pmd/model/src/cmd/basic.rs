@@ -6,19 +6,20 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::cmd::objects::{
     AllocPd, AllocPdOut, AllocTransportDomain, AllocTransportDomainOut, AllocUar, AllocUarOut,
-    AllocXrcd, AllocXrcdOut, CreateMkey, CreateMkeyOut, DeallocPd, DeallocPdOut,
+    AllocXrcd, AllocXrcdOut, CreateMkey, CreateMkeyIn, CreateMkeyOut, DeallocPd, DeallocPdOut,
     DeallocTransportDomain, DeallocTransportDomainOut, DeallocUar, DeallocUarOut, DeallocXrcd,
     DeallocXrcdOut, DestroyMkey, DestroyMkeyOut, QueryMkey, QueryMkeyOut,
 };
 use ferrocx_prm::mkey::{AccessMode, Klm, Ksm, Mkc};
 use ferrocx_prm::syndrome::CommandStatus;
 
-use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
+use super::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
+use super::umem;
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::Uar;
 use crate::objects::mkey::{KlmList, Mkey, Place, Rights, Translation};
+use crate::objects::{Objects, Pin, Uar};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -103,16 +104,19 @@ fn dealloc_xrcd(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let input = parse::<CreateMkey>(bytes, |op_mod| op_mod == 0)?;
     let (fixed, tail) = (input.fixed, input.tail);
-    ensure(!fixed.mkey_umem_valid(), || {
-        Refused::param("mkey_umem_valid", 1_u32, "user memory objects are not supported")
-    })?;
     let context = fixed.memory_key_mkey_entry();
     check_mkc(&context)?;
     let objects = &mut exec.ctx.state.objects;
     let pd = context.pd();
     ensure(objects.pds.contains(pd), || Refused::resource("pd", pd))?;
+    drivers_only(objects, "access_mode", context.access_mode() == AccessMode::PA)?;
     let octwords = fixed.translations_octword_actual_size();
-    let translation = translation(&context, octwords, tail, fixed.pg_access())?;
+    let (translation, umem) = if fixed.mkey_umem_valid() {
+        let (translation, pin) = user_pages(objects, &fixed)?;
+        (translation, Some(pin))
+    } else {
+        (translation(&context, octwords, tail, fixed.pg_access())?, None)
+    };
     let key = Mkey {
         variant: u8::try_from(context.mkey_7_0()).unwrap_or(0),
         is_free: context.free(),
@@ -123,11 +127,25 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         start: context.start_addr(),
         len: (!context.length64()).then(|| context.len()),
         translation,
+        umem,
         context,
     };
     let index = objects.mkeys.insert(key).map_err(|full| Refused::full("mkey_index", full))?;
     objects.pds.hold(pd);
     Ok(CreateMkeyOut::zeroed().with_mkey_index(index).0.to_vec())
+}
+
+/// The translation of a key whose region lies in memory of a user context.
+fn user_pages(objects: &Objects, input: &CreateMkeyIn) -> Answer<(Translation, Pin)> {
+    let context = input.memory_key_mkey_entry();
+    let (mode, log_page_size) = (context.access_mode(), context.log_page_size());
+    ensure(mode == AccessMode::MTT && !context.free() && !context.length64(), || {
+        Refused::param("access_mode", mode.0, "user memory is for keys of pages with a length")
+    })?;
+    let region = (context.start_addr(), context.len());
+    let place = (input.mkey_umem_id(), input.mkey_umem_offset());
+    let (pages, pin) = umem::key_pages(objects, place, log_page_size, region)?;
+    Ok((Translation::Mtt { pages, log_page_size, pg_access: input.pg_access() }, pin))
 }
 
 /// Refuses what no capability advertises.

@@ -4,9 +4,10 @@ use ferrocx_prm::cmd::{InputHeader, Opcode};
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, Handler};
-use super::{basic, device, flow, queues, registers, roce, transport, vport, work_queues};
+use super::{basic, device, flow, queues, registers, roce, transport, user, vport, work_queues};
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::device::state::HcaState;
+use crate::objects::SHARED_UID;
 
 /// Runs the handler of `opcode`.
 pub(super) fn dispatch(
@@ -15,16 +16,35 @@ pub(super) fn dispatch(
     header: &InputHeader,
     input: &[u8],
 ) -> Answer<Vec<u8>> {
-    let has_roce = exec.ctx.state.config.roce;
-    let Some(handler) = handler(opcode, has_roce) else {
-        return Err(Refused::new(CommandStatus::BAD_OP, "opcode", opcode.0, "unknown opcode"));
-    };
-    // No user contexts are advertised (log_max_uctx), so there is no other user.
-    ensure(header.uid() == 0, || {
-        Refused::param("uid", header.uid(), "no user contexts are supported")
-    })?;
+    let uid = header.uid();
+    if uid == 0 {
+        return run(exec, opcode, input);
+    }
+    // Most inputs have no field there: whose command it is concerns nobody behind here.
+    let mut unnamed = input.to_vec();
+    unnamed[UID].fill(0);
+    find(exec, opcode)?;
+    check_state(exec, opcode)?;
+    exec.ctx.state.objects.set_caller(u16::try_from(uid).unwrap_or(SHARED_UID));
+    let answer = user::check(&exec.ctx.state.objects, opcode, uid, input)
+        .and_then(|()| run(exec, opcode, &unnamed));
+    exec.ctx.state.objects.set_caller(0);
+    answer
+}
+
+/// Bytes of a header's `uid`.
+const UID: std::ops::Range<usize> = 2..4;
+
+/// Runs the handler of `opcode` for the present caller.
+pub(super) fn run(exec: &mut Exec<'_, '_>, opcode: Opcode, input: &[u8]) -> Answer<Vec<u8>> {
+    let handler = find(exec, opcode)?;
     check_state(exec, opcode)?;
     handler(exec, input)
+}
+
+fn find(exec: &Exec<'_, '_>, opcode: Opcode) -> Answer<Handler> {
+    let unknown = || Refused::new(CommandStatus::BAD_OP, "opcode", opcode.0, "unknown opcode");
+    handler(opcode, exec.ctx.state.config.roce).ok_or_else(unknown)
 }
 
 /// The handler of an opcode, by family.
@@ -37,6 +57,7 @@ fn handler(opcode: Opcode, has_roce: bool) -> Option<Handler> {
         .or_else(|| flow::handler(opcode))
         .or_else(|| vport::handler(opcode))
         .or_else(|| registers::handler(opcode))
+        .or_else(|| user::handler(opcode))
         .or_else(|| roce::handler(opcode).filter(|_| has_roce))
 }
 

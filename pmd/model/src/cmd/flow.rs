@@ -49,7 +49,8 @@ fn miss_action(objects: &Objects, context: &FlowTableContext, level: u32) -> Ans
         0 => Ok(MissAction::Default),
         1 => {
             let table = context.table_miss_id();
-            let next = objects.flow_tables.get(table);
+            let is_seen = objects.flow_tables.contains(table);
+            let next = objects.flow_tables.get(table).filter(|_| is_seen);
             let next = next.ok_or_else(|| Refused::resource("table_miss_id", table))?;
             ensure(next.level > level, || {
                 let next = next.level;
@@ -244,6 +245,33 @@ fn destroy_flow_group(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> 
         objects.steering_changed();
         Ok(DestroyFlowGroupOut::zeroed())
     })
+}
+
+/// Removes the flow tables of a user context with their groups and entries, but those that others
+/// lead to.
+pub(super) fn wipe(objects: &mut Objects, uid: u16) {
+    let tables = objects.flow_tables.of_user(uid);
+    for id in &tables {
+        let groups =
+            objects.flow_tables.get_mut(*id).map(|table| std::mem::take(&mut table.groups));
+        for group in groups.unwrap_or_default() {
+            let group = objects.flow_groups.remove(group);
+            for entry in group.iter().flat_map(|group| group.entries.values()) {
+                fte::release(objects, entry);
+            }
+        }
+        let miss = objects
+            .flow_tables
+            .get_mut(*id)
+            .map(|table| std::mem::replace(&mut table.miss, MissAction::Default));
+        release_miss(objects, miss.unwrap_or(MissAction::Default));
+    }
+    for id in tables {
+        if objects.rx_root != Some(id) {
+            let _ = remove(&mut objects.flow_tables, "table_id", id);
+        }
+    }
+    objects.steering_changed();
 }
 
 fn delete_fte(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {

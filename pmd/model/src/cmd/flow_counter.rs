@@ -7,18 +7,32 @@ use ferrocx_prm::cmd::flow::{
     QueryFlowCounter, QueryFlowCounterOut,
 };
 
-use super::handler::{Exec, add, no_tail, parse, plain, remove};
+use super::handler::{Exec, no_tail, parse, plain, remove};
+use crate::device::caps::FLOW_COUNTER_BULK;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::FlowCounter;
 
+/// Counters for each bit of `flow_counter_bulk`. Source: Linux `MLX5_FC_BULK_SIZE_FACTOR`.
+const BULK_UNIT: u32 = 128;
+
 pub(super) fn alloc(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<AllocFlowCounter>(exec, input, |exec, input| {
-        let bulk = input.flow_counter_bulk() | input.flow_counter_bulk_log_size();
-        ensure(bulk == 0, || {
-            Refused::param("flow_counter_bulk", bulk, "bulk counters are not advertised")
+        let log_size = input.flow_counter_bulk_log_size();
+        ensure(log_size == 0, || {
+            Refused::param("flow_counter_bulk_log_size", log_size, "not advertised")
         })?;
+        let sizes = input.flow_counter_bulk();
+        ensure(sizes == 0 || sizes == FLOW_COUNTER_BULK, || {
+            Refused::param("flow_counter_bulk", sizes, "not in flow_counter_bulk_alloc")
+        })?;
+        let count = if sizes == 0 { 1 } else { BULK_UNIT * sizes };
         let counters = &mut exec.ctx.state.objects.flow_counters;
-        let id = add(counters, "flow_counter_id", FlowCounter::default())?;
+        let counter = |index: u32| FlowCounter {
+            bulk: if index == 0 { count } else { 0 },
+            ..FlowCounter::default()
+        };
+        let id = counters.insert_run(count, counter);
+        let id = id.map_err(|full| Refused::full("flow_counter_id", full))?;
         Ok(AllocFlowCounterOut::zeroed().with_flow_counter_id(id))
     })
 }
@@ -26,7 +40,15 @@ pub(super) fn alloc(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 pub(super) fn dealloc(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<DeallocFlowCounter>(exec, input, |exec, input| {
         let counters = &mut exec.ctx.state.objects.flow_counters;
-        remove(counters, "flow_counter_id", input.flow_counter_id())?;
+        let first = input.flow_counter_id();
+        let count = counters.get(first).map_or(0, |counter| counter.bulk);
+        // Those of a bulk go together.
+        ensure(count != 0, || Refused::resource("flow_counter_id", first))?;
+        let held = (first..first + count).find(|id| counters.holders(*id) != 0);
+        held.map_or(Ok(()), |id| Err(Refused::busy("flow_counter_id", id)))?;
+        for id in first..first + count {
+            remove(counters, "flow_counter_id", id)?;
+        }
         Ok(DeallocFlowCounterOut::zeroed())
     })
 }
@@ -41,12 +63,13 @@ pub(super) fn query(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     // 0 asks for the one counter that is named.
     let last = first.saturating_add(count.max(1) - 1);
     for id in first..=last {
-        let counter = counters.get_mut(id);
+        let is_seen = counters.contains(id);
+        let counter = counters.get_mut(id).filter(|_| is_seen);
         let counter = counter.ok_or_else(|| Refused::resource("flow_counter_id", id))?;
         output.extend(counter.packets.to_be_bytes());
         output.extend(counter.octets.to_be_bytes());
         if input.fixed.clear() {
-            *counter = FlowCounter::default();
+            *counter = FlowCounter { bulk: counter.bulk, ..FlowCounter::default() };
         }
     }
     Ok(output)

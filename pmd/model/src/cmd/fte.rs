@@ -225,7 +225,8 @@ fn destination(objects: &Objects, bytes: &[u8], level: u32) -> Answer<FlowDest> 
     let id = raw.destination_id();
     match raw.destination_type() {
         DESTINATION_TABLE => {
-            let next = objects.flow_tables.get(id);
+            let is_seen = objects.flow_tables.contains(id);
+            let next = objects.flow_tables.get(id).filter(|_| is_seen);
             let next = next.ok_or_else(|| Refused::resource("destination_id", id))?;
             ensure(next.level > level, || {
                 Refused::param("destination_id", id, "its level is not above this table's")

@@ -1,14 +1,14 @@
 //! The shape of a command handler, and the steps that handlers share.
 
 use ferrocx_prm::Layout;
-use ferrocx_prm::cmd::{Command, InputHeader};
+use ferrocx_prm::cmd::{Command, InputHeader, Opcode};
 use ferrocx_prm::layout::first_reserved;
 use ferrocx_prm::syndrome::CommandStatus;
 
 use crate::datapath::DataPath;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::device::state::Ctx;
-use crate::objects::{Footprint, Table};
+use crate::objects::{Footprint, Objects, Table};
 
 /// Device and limits that a command handler works with.
 pub(crate) struct Exec<'a, 'b> {
@@ -16,6 +16,8 @@ pub(crate) struct Exec<'a, 'b> {
     pub(crate) datapath: &'a mut DataPath,
     /// Bytes of output that the driver can take.
     pub(crate) output_len: usize,
+    /// Runs another command, for one that is made of several.
+    pub(crate) run: fn(&mut Exec<'_, '_>, Opcode, &[u8]) -> Answer<Vec<u8>>,
 }
 
 /// Answers one command.
@@ -94,6 +96,13 @@ pub(super) fn remove<T>(table: &mut Table<T>, field: &'static str, number: u32) 
     ensure(table.contains(number), || Refused::resource(field, number))?;
     ensure(table.holders(number) == 0, || Refused::busy(field, number))?;
     table.remove(number).ok_or_else(|| Refused::resource(field, number))
+}
+
+/// Refuses to a user context what only the driver may ask for.
+pub(super) fn drivers_only(objects: &Objects, field: &'static str, is_set: bool) -> Answer<()> {
+    ensure(!is_set || !objects.is_for_user(), || {
+        Refused::param(field, 1_u32, "not for user contexts: it reaches all memory")
+    })
 }
 
 pub(super) fn check_vport(other_vport: bool, vport: u32) -> Answer<()> {

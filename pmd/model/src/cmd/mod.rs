@@ -7,7 +7,8 @@
 //! - `queue` runs the entries that were rung, `deliver` reads and writes what they name.
 //! - `dispatch` finds the handler of an opcode; `handler` is what all handlers share.
 //! - Families of commands: `device` and `registers`; `basic` (UAR pages, domains, keys); `queues`
-//!   (EQ, CQ), `work_queues`, `transport`; `flow`, `fte`, `flow_counter`; `vport`; `roce`.
+//!   (EQ, CQ), `work_queues`, `transport`; `flow`, `fte`, `flow_counter`; `vport`; `roce`;
+//!   `user` and `umem` (user contexts, which DevX is made of).
 //!
 //! Source: reference 2.1 to 2.4.
 
@@ -22,7 +23,10 @@ mod handler;
 pub(crate) mod queue;
 mod queues;
 mod registers;
+mod ring;
 mod roce;
 mod transport;
+mod umem;
+mod user;
 mod vport;
 mod work_queues;

@@ -131,7 +131,8 @@ fn execute(
     let answer = match fail {
         Some(status) => Err(Refused::new(status, "fault plan", 0_u64, "the plan says so")),
         None => {
-            let mut exec = Exec { ctx, datapath, output_len: delivered.output_len() };
+            let output_len = delivered.output_len();
+            let mut exec = Exec { ctx, datapath, output_len, run: dispatch::run };
             dispatch::dispatch(&mut exec, opcode, &header, &delivered.input)
         }
     };

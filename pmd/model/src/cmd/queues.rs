@@ -14,10 +14,11 @@ use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
+use super::ring::{RingPlace, RingSource, ring};
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory};
+use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory, Uar};
 use crate::queue::eq::EQE_BYTES;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -30,47 +31,6 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
         Opcode::DESTROY_CQ => destroy_cq,
         Opcode::QUERY_CQ => query_cq,
         _ => return None,
-    })
-}
-
-/// Place of a ring, as its context states it.
-pub(super) struct RingPlace {
-    /// `log_page_size`, minus 12.
-    pub(super) log_page_size: u32,
-    /// `page_offset`, in units of a 64th of a page (64 bytes of a 4 KiB page).
-    pub(super) page_offset: u32,
-    /// Bytes of the ring.
-    pub(super) len_bytes: u64,
-}
-
-/// Decodes a page list. Whether the pages are mapped shows when they are used, as on a real bus.
-pub(super) fn ring(place: &RingPlace, tail: &[u8]) -> Answer<QueueMemory> {
-    let log_page_size = place.log_page_size + 12;
-    let page_bytes = 1_u64 << log_page_size;
-    let offset = u64::from(place.page_offset) * (page_bytes / 64);
-    let needed = (offset + place.len_bytes).div_ceil(page_bytes);
-    let given = (tail.len() / 8) as u64;
-    ensure(needed <= given, || {
-        let status = CommandStatus::BAD_INPUT_LEN;
-        Refused::new(status, "pas", given, "fewer pages than the ring needs")
-    })?;
-    let pages: Vec<u64> =
-        tail.chunks_exact(8).take(usize::try_from(needed).unwrap_or(0)).map(be64).collect();
-    for page in &pages {
-        ensure(page.is_multiple_of(page_bytes), || {
-            Refused::param("pas", *page, "not aligned to the page size")
-        })?;
-        ensure(page.checked_add(page_bytes).is_some(), || {
-            Refused::param("pas", *page, "the page wraps around the address space")
-        })?;
-    }
-    Ok(QueueMemory::new(pages, log_page_size, offset, place.len_bytes))
-}
-
-/// A doorbell record is eight bytes, aligned to eight. Source: reference 6.6.
-pub(super) fn check_record(dbr_addr: u64) -> Answer<()> {
-    ensure(dbr_addr != 0 && dbr_addr.is_multiple_of(8), || {
-        Refused::param("dbr_addr", dbr_addr, "null, or not aligned to 8 bytes")
     })
 }
 
@@ -186,7 +146,7 @@ fn cqe_bytes(cqe_sz: u32) -> Answer<u32> {
     }
 }
 
-fn cq_ring(context: &Cqc, cqe_bytes: u32, tail: &[u8]) -> Answer<QueueMemory> {
+fn cq_source(context: &Cqc, cqe_bytes: u32, umem: Option<(u32, u64)>) -> Answer<RingSource> {
     let log_size = context.log_cq_size();
     ensure(log_size <= log_max::CQ_SIZE, || {
         Refused::param("log_cq_size", log_size, "above log_max_cq_sz")
@@ -196,14 +156,17 @@ fn cq_ring(context: &Cqc, cqe_bytes: u32, tail: &[u8]) -> Answer<QueueMemory> {
         page_offset: context.page_offset(),
         len_bytes: u64::from(cqe_bytes) << log_size,
     };
-    ring(&place, tail)
+    Ok(RingSource {
+        place,
+        record: context.dbr_addr(),
+        ring_umem: umem,
+        record_umem: context.dbr_umem_valid().then(|| context.dbr_umem_id()),
+        is_written: true,
+    })
 }
 
 fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let input = parse::<CreateCq>(bytes, |op_mod| op_mod == 0)?;
-    ensure(!input.fixed.cq_umem_valid(), || {
-        Refused::param("cq_umem_valid", 1_u32, "user memory objects are not supported")
-    })?;
     let context = input.fixed.cq_context();
     check_cqc(&context)?;
     let objects = &mut exec.ctx.state.objects;
@@ -211,13 +174,16 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     check_uar(objects, uar_page)?;
     ensure(objects.eqs.contains(eqn), || Refused::resource("c_eqn", eqn))?;
     let cqe_bytes = cqe_bytes(context.cqe_sz())?;
+    let fixed = &input.fixed;
+    let umem = fixed.cq_umem_valid().then(|| (fixed.cq_umem_id(), fixed.cq_umem_offset()));
+    let (memory, dbr_addr) = cq_source(&context, cqe_bytes, umem)?.take(objects, input.tail)?;
     let cq = Cq {
-        memory: cq_ring(&context, cqe_bytes, input.tail)?,
+        memory,
         log_size: context.log_cq_size(),
         cqe_bytes,
         uar_page,
         eqn,
-        dbr_addr: context.dbr_addr(),
+        dbr_addr,
         overrun_ignore: context.oi(),
         collapsed: context.cc(),
         period_us: context.cq_period(),
@@ -247,9 +213,6 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
 
 fn check_cqc(context: &Cqc) -> Answer<()> {
     let refuse = |field, why| Err(Refused::param(field, 1_u32, why));
-    if context.dbr_umem_valid() {
-        return refuse("dbr_umem_valid", "user memory objects are not supported");
-    }
     if context.apu_cq() {
         return refuse("apu_cq", "not supported");
     }
@@ -269,8 +232,7 @@ fn check_cqc(context: &Cqc) -> Answer<()> {
     check_period_mode(context)?;
     ensure(context.st() == 0 && context.status() == 0, || {
         Refused::param("status or st", context.st(), "the device owns these fields")
-    })?;
-    check_record(context.dbr_addr())
+    })
 }
 
 fn check_period_mode(context: &Cqc) -> Answer<()> {
@@ -298,7 +260,9 @@ fn modify_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let context = input.fixed.cq_context();
     ensure(exec.ctx.state.objects.cqs.contains(cqn), || Refused::resource("cqn", cqn))?;
     if input.op_mod == 1 {
-        resize_cq(exec, cqn, select, &context, input.tail)?;
+        let fixed = &input.fixed;
+        let umem = fixed.cq_umem_valid().then(|| (fixed.cq_umem_id(), fixed.cq_umem_offset()));
+        resize_cq(exec, cqn, (select, &context, umem), input.tail)?;
     } else {
         no_tail(input.tail)?;
         modify_cq_fields(&mut exec.ctx.state.objects, cqn, select, &context)?;
@@ -341,7 +305,12 @@ fn modify_cq_fields(objects: &mut Objects, cqn: u32, select: u32, new: &Cqc) -> 
     Ok(())
 }
 
-fn resize_cq(exec: &mut Exec<'_, '_>, cqn: u32, select: u32, new: &Cqc, tail: &[u8]) -> Answer<()> {
+fn resize_cq(
+    exec: &mut Exec<'_, '_>,
+    cqn: u32,
+    (select, new, umem): (u32, &Cqc, Option<(u32, u64)>),
+    tail: &[u8],
+) -> Answer<()> {
     ensure(select & !cq_field::RESIZE_ALL == 0 && select & 1 != 0, || {
         Refused::param("resize_field_select", select, "log size must be selected, nothing unknown")
     })?;
@@ -350,7 +319,11 @@ fn resize_cq(exec: &mut Exec<'_, '_>, cqn: u32, select: u32, new: &Cqc, tail: &[
         let status = CommandStatus::BAD_RES_STATE;
         Refused::new(status, "cqn", cqn, "a compressed or collapsed CQ cannot be resized")
     })?;
-    let memory = cq_ring(new, cq.cqe_bytes, tail)?;
+    // The doorbell record stays where it is.
+    let kept = new.with_dbr_addr(cq.dbr_addr).with_dbr_umem_valid(false);
+    let source = cq_source(&kept, cq.cqe_bytes, umem)?;
+    let (memory, _) = source.take(&exec.ctx.state.objects, tail)?;
+    let memory = memory.keeping_record(cq.memory.record_pin());
     let record = exec.ctx.mem.load_acquire_be32(cq.dbr_addr).unwrap_or(cq.consumer);
     let outstanding = cq.producer.wrapping_sub(record) & 0xff_ffff;
     let size = 1_u32 << new.log_cq_size();
@@ -381,7 +354,7 @@ fn destroy_cq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         objects.eqs.release(cq.eqn);
         objects.uars.release(cq.uar_page);
         if let Some(uar) = objects.uars.get_mut(cq.uar_page) {
-            uar.cqns.retain(|other| *other != cqn);
+            Uar::unlist(&mut uar.cqns, cqn);
         }
         Ok(DestroyCqOut::zeroed())
     })

@@ -39,8 +39,12 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     })
 }
 
+/// A transport domain that is there from the start: DPDK's queue for what is dropped names it.
+/// Source: DPDK 24.11 `mlx5_devx_drop_action_create`, before the first send queue told of one.
+const NO_TD: u32 = 0;
+
 fn check_td(objects: &Objects, td: u32) -> Answer<()> {
-    ensure(objects.tds.contains(td), || Refused::resource("transport_domain", td))
+    ensure(td == NO_TD || objects.tds.contains(td), || Refused::resource("transport_domain", td))
 }
 
 fn rx_hash(raw: u32) -> Answer<RxHash> {

@@ -12,12 +12,13 @@ use ferrocx_prm::cmd::wq::{
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::wqc::{Rqc, Sqc, Wq};
 
-use super::handler::{Exec, Handler, add, parse, plain, remove};
-use super::queues::{RingPlace, check_record, check_uar, ring};
+use super::handler::{Exec, Handler, add, drivers_only, parse, plain, remove};
+use super::queues::check_uar;
+use super::ring::{RingPlace, RingSource};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
-    Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, WorkQueue, WqType,
+    Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, Uar, WorkQueue, WqType,
 };
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -67,8 +68,6 @@ fn work_queue(objects: &Objects, context: Wq, tail: &[u8]) -> Answer<WorkQueue> 
     let wq_type = wq_type.ok_or_else(|| Refused::param("wq_type", raw, "no such type"))?;
     refuse_set("wq_signature", context.wq_signature(), "not advertised")?;
     refuse_set("cd_slave", context.cd_slave(), "not advertised")?;
-    refuse_set("dbr_umem_valid", context.dbr_umem_valid(), "no user memory objects")?;
-    refuse_set("wq_umem_valid", context.wq_umem_valid(), "no user memory objects")?;
     refuse_set("shampo_enable", context.shampo_enable(), "not advertised")?;
     refuse_set("hds_skip_first_sge", context.hds_skip_first_sge(), "not advertised")?;
     let padding = context.end_padding_mode();
@@ -79,22 +78,30 @@ fn work_queue(objects: &Objects, context: Wq, tail: &[u8]) -> Answer<WorkQueue> 
     })?;
     let pd = context.pd();
     ensure(pd == NO_PD || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
-    check_record(context.dbr_addr())?;
     check_strides(&context, wq_type)?;
     let place = RingPlace {
         log_page_size: context.log_wq_pg_sz(),
         page_offset: context.page_offset(),
         len_bytes: 1 << (log_size + context.log_wq_stride()),
     };
+    let in_umem = || (context.wq_umem_id(), context.wq_umem_offset());
+    let source = RingSource {
+        place,
+        record: context.dbr_addr(),
+        ring_umem: context.wq_umem_valid().then(in_umem),
+        record_umem: context.dbr_umem_valid().then(|| context.dbr_umem_id()),
+        is_written: false,
+    };
+    let (memory, dbr_addr) = source.take(objects, tail)?;
     let is_striding = wq_type.is_striding();
     let when = |base, raw| if is_striding { base + raw } else { 0 };
     Ok(WorkQueue {
         wq_type,
-        memory: ring(&place, tail)?,
+        memory,
         log_size,
         log_stride: context.log_wq_stride(),
         pd,
-        dbr_addr: context.dbr_addr(),
+        dbr_addr,
         signature: false,
         two_byte_shift: context.two_byte_shift_en(),
         end_padding: padding == 1,
@@ -155,6 +162,7 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let context = input.fixed.ctx();
     check_sqc(&context)?;
     let objects = &mut exec.ctx.state.objects;
+    drivers_only(objects, "rlky", context.rlky())?;
     let wq = work_queue(objects, context.wq(), input.tail)?;
     ensure(wq.wq_type == WqType::Cyclic, || {
         Refused::param("wq_type", context.wq().wq_type(), "a send queue is cyclic")
@@ -184,6 +192,7 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         posted: 0,
         executed: 0,
         is_active: false,
+        in_line: false,
         wqe_progress: 0,
         error_reported: false,
         stats: QueueStats::default(),
@@ -256,7 +265,7 @@ fn destroy_sq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             objects.tiss.release(tisn);
         }
         if let Some(uar) = objects.uars.get_mut(sq.uar_page) {
-            uar.sqns.retain(|other| *other != sqn);
+            Uar::unlist(&mut uar.sqns, sqn);
         }
         Ok(DestroySqOut::zeroed())
     })
@@ -292,6 +301,7 @@ fn create_rq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let context = input.fixed.ctx();
     check_rqc(&context)?;
     let objects = &mut exec.ctx.state.objects;
+    drivers_only(objects, "rlky", context.rlky())?;
     let memory = match context.mem_rq_type() {
         MEMORY_INLINE => {
             let wq = work_queue(objects, context.wq(), input.tail)?;

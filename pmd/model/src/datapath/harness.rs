@@ -272,6 +272,7 @@ impl Port {
             wqe_progress: 0,
             error_reported: false,
             is_active: false,
+            in_line: false,
             stats: QueueStats::default(),
             context: Sqc::zeroed(),
         };
@@ -341,6 +342,7 @@ impl Port {
             start: iova,
             len: Some(len),
             translation: Translation::Pa,
+            umem: None,
             context: Default::default(),
         };
         self.state.objects.mkeys.insert(key).expect("a key") << 8 | 0x5a

@@ -14,6 +14,8 @@ mod harness;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
+
 use ferrocx_prm::init_seg::CqArm;
 
 use crate::device::state::Ctx;
@@ -33,8 +35,8 @@ pub use crate::queue::cq::timestamp;
 pub use crate::queue::dma::Refused;
 pub use crate::roce::work::counts::{InlineCounts, KeyCounts, RoceDrops};
 
-/// Frames taken from the wire in one step.
-const RECEIVE_BURST: usize = 64;
+/// Frames taken from the wire in one step, those counted that one stands for.
+const RECEIVE_BURST: u32 = 64;
 
 /// Send queues that have a turn in one step; the others have theirs in the next ones.
 const MAX_TURNS: usize = 256;
@@ -47,8 +49,8 @@ pub struct DataPath {
     carrier: Option<bool>,
     /// Whether the port's transmitter is on, as the wire was told.
     transmits: bool,
-    /// Send queues that were rung and are not done.
-    active: Vec<u32>,
+    /// Send queues that were rung and are not done, in the order of their turns.
+    active: VecDeque<u32>,
     transmit: Transmit,
     receive: Receiver,
     loopback: Loopback,
@@ -62,7 +64,7 @@ impl Default for DataPath {
             wire: Box::new(Unplugged::default()),
             carrier: None,
             transmits: true,
-            active: Vec::new(),
+            active: VecDeque::new(),
             transmit: Transmit::default(),
             receive: Receiver::default(),
             loopback: Loopback::default(),
@@ -78,6 +80,7 @@ impl DataPath {
     /// From now on the port's carrier follows the wire's.
     pub fn plug(&mut self, wire: impl Wire + 'static) {
         self.wire = Box::new(wire);
+        self.wire.adopt();
         self.carrier = Some(!self.wire.carrier());
         self.transmits = true;
     }
@@ -152,17 +155,18 @@ impl DataPath {
 
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let Self { wire, receive, loopback, roce, completions, .. } = self;
-        receive.start_burst();
+        receive.start_burst(ctx);
         completions.start_burst();
         let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, bytes: &[u8], fcs, origin| {
             if let Some(packet) = receive.accept(ctx, bytes, fcs)
-                && !roce.frame(ctx, completions, bytes, &packet)
+                && !roce.frame(ctx, completions, (bytes, fcs), &packet)
             {
                 receive.deliver(ctx, completions, bytes, &packet, origin);
             }
         };
         let mut busy = false;
-        for looped in loopback.arrivals() {
+        for _ in 0..RECEIVE_BURST {
+            let Some(looped) = loopback.arrival() else { break };
             busy = true;
             receive.follow(ctx, loopback);
             let (frame, domain) = (&looped.frame, looped.domain);
@@ -171,10 +175,15 @@ impl DataPath {
             if !is_copy || receive.is_taken(ctx, frame, domain) {
                 take(ctx, receive, frame, Fcs::Good, Origin::Own(domain));
             }
+            if ctx.state.objects.mkeys.is_turn_over() {
+                break;
+            }
         }
-        for _ in 0..RECEIVE_BURST {
+        let mut taken = 0;
+        while taken < RECEIVE_BURST {
             let Some(frame) = wire.receive(ctx.now_ns) else { break };
             busy = true;
+            taken += frame.fcs.frames();
             receive.follow(ctx, loopback);
             take(ctx, receive, frame.bytes, frame.fcs, Origin::Wire);
             if ctx.state.objects.mkeys.is_turn_over() {
@@ -189,26 +198,24 @@ impl DataPath {
     fn run_queues(&mut self, ctx: &mut Ctx<'_>) -> bool {
         if self.active.is_empty() {
             // What a delaying wire holds back still wants its turn.
-            self.wire.flush(ctx.now_ns);
-            return false;
+            return self.wire.flush(ctx.now_ns);
         }
         let Self { wire, active, transmit, receive, loopback, completions, .. } = self;
         receive.follow(ctx, loopback);
         let mut out = Output { wire: &mut **wire, loopback };
         // Those that had no turn come first in the next step.
-        let turns = active.len().min(MAX_TURNS);
-        let mut had = 0;
-        for _ in 0..turns {
-            had += 1;
-            let sqn = active[had - 1];
-            if sq::run(ctx, transmit, completions, &mut out, sqn) {
-                active.push(sqn);
+        for _ in 0..active.len().min(MAX_TURNS) {
+            let Some(sqn) = active.pop_front() else { break };
+            let stays = sq::run(ctx, transmit, completions, &mut out, sqn);
+            if stays {
+                active.push_back(sqn);
+            } else if let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) {
+                sq.in_line = false;
             }
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;
             }
         }
-        active.drain(..had);
         wire.flush(ctx.now_ns);
         true
     }
@@ -217,8 +224,11 @@ impl DataPath {
     ///
     /// `rung` holds the eight bytes of the doorbell when they are known to name this SQ.
     pub fn send_doorbell(&mut self, ctx: &mut Ctx<'_>, sqn: u32, rung: Option<u64>) {
-        if sq::doorbell(ctx, sqn, rung) && !self.active.contains(&sqn) {
-            self.active.push(sqn);
+        if sq::doorbell(ctx, sqn, rung)
+            && let Some(sq) = ctx.state.objects.sqs.get_mut(sqn)
+            && !std::mem::replace(&mut sq.in_line, true)
+        {
+            self.active.push_back(sqn);
         }
     }
 
@@ -256,6 +266,9 @@ impl DataPath {
                 (sq.is_active, sq.error_reported) = (false, false);
             }
             QueueState::Ready | QueueState::Error => {}
+        }
+        if let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) {
+            sq.in_line = false;
         }
         self.active.retain(|active| *active != sqn);
     }

@@ -5,8 +5,10 @@
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{
-    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, RoceCap, cap_type, nic_flow_table,
+    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap, cap_type,
+    nic_flow_table,
 };
+use ferrocx_prm::cmd::user::uctx_cap;
 use ferrocx_prm::layout::Field;
 
 pub use super::config::CapPage;
@@ -66,6 +68,10 @@ pub mod log_max {
     pub const VLAN_LIST: u32 = 0xb;
 }
 
+/// Log2 of the user contexts, and of the memory objects that they make: each.
+const LOG_MAX_UCTX: u32 = 0xc;
+const LOG_MAX_UMEM: u32 = 0x10;
+
 /// Highest level of a flow table. Source: reference 3.9 (Linux needs 58).
 pub const MAX_FT_LEVEL: u32 = 0x7f;
 
@@ -78,8 +84,14 @@ pub const MAX_QP_MCG: u32 = 0x30;
 /// Log2 of the multicast groups. Source: reference 5.10.
 const LOG_MAX_MCG: u32 = 0x15;
 
+/// What user contexts may ask for.
+pub const UCTX_CAP: u32 = uctx_cap::RAW_TX | uctx_cap::INTERNAL_DEV_RES;
+
 /// Number of flow counters.
 pub const MAX_FLOW_COUNTERS: u32 = 0x1000;
+
+/// Sizes of a bulk of flow counters: 512, and no other.
+pub const FLOW_COUNTER_BULK: u32 = 1 << 2;
 
 /// Number of Q counter sets: the set id has 8 bits.
 pub const MAX_Q_COUNTERS: u32 = 0xff;
@@ -127,6 +139,10 @@ impl Caps {
             Page::new(cap_type::GENERAL, general.as_bytes()),
             Page::new(cap_type::ETHERNET_OFFLOADS, ethernet().as_bytes()),
             Page::new(cap_type::NIC_FLOW_TABLE, &flow_tables()),
+            // Neither is advertised; rdma-core's direct rules and its tests ask all the same, and
+            // want a register that a flow meter would use before they look for one.
+            Page::new(cap_type::QOS, QosCap::zeroed().with_flow_meter_reg_id(1 << 2).as_bytes()),
+            Page::new(cap_type::DEVICE_MEMORY, &[]),
         ];
         if config.roce {
             pages.push(atomic_page());
@@ -257,6 +273,8 @@ pub fn object_limits() -> ObjectLimits {
         flow_groups: 1 << 16,
         flow_counters: MAX_FLOW_COUNTERS,
         q_counters: MAX_Q_COUNTERS,
+        user_contexts: 1 << LOG_MAX_UCTX,
+        umems: 1 << LOG_MAX_UMEM,
     }
 }
 
@@ -289,7 +307,7 @@ fn general(config: &NicConfig) -> HcaCap {
         .with_log_max_transport_domain(log_max::DOMAINS)
         .with_log_max_pd(log_max::DOMAINS)
         .with_log_max_xrcd(log_max::DOMAINS);
-    let cap = general_queues(general_cq(cap));
+    let cap = general_user(general_queues(general_cq(cap)));
     if config.roce { general_roce(cap) } else { cap }
 }
 
@@ -314,6 +332,7 @@ fn general_queues(cap: HcaCap) -> HcaCap {
         .with_max_wqe_sz_sq(0x400)
         .with_max_wqe_sz_rq(0x200)
         .with_max_flow_counter_15_0(MAX_FLOW_COUNTERS)
+        .with_flow_counter_bulk_alloc(FLOW_COUNTER_BULK)
         .with_log_max_rq(log_max::QUEUES)
         .with_log_max_sq(log_max::QUEUES)
         .with_log_max_tir(log_max::QUEUES)
@@ -335,6 +354,15 @@ fn general_queues(cap: HcaCap) -> HcaCap {
         .with_device_frequency_mhz(CLOCK_KHZ / 1000)
         .with_device_frequency_khz(CLOCK_KHZ)
         .with_num_of_uars_per_page(1)
+}
+
+/// User contexts (DevX) and what is made for them. Source: `MLX5_OBJ_TYPE_UCTX`, `_UMEM`.
+fn general_user(cap: HcaCap) -> HcaCap {
+    cap.with_log_max_uctx(LOG_MAX_UCTX)
+        .with_log_max_umem(LOG_MAX_UMEM)
+        .with_umem_uid_0(true)
+        .with_general_obj_types(1 << 0 | 1 << 1)
+        .with_uctx_cap(UCTX_CAP)
 }
 
 fn general_roce(cap: HcaCap) -> HcaCap {

@@ -70,6 +70,10 @@ pub struct NicConfig {
     pub roce: bool,
     /// Whether QUERY_SPECIAL_CONTEXTS tells the reserved L_Key, or 0, as a device without one does.
     pub reserved_lkey: bool,
+    /// Nanoseconds that a packet without an answer waits at least before it is sent again, however
+    /// short the timeout of its queue pair: for peers that the processor is taken away from. 0
+    /// keeps to the queue pair.
+    pub min_ack_timeout_ns: u64,
     /// Bytes that the driver can make the model hold, [`MIN_MEMORY_BYTES`] at least. What goes
     /// beyond is refused with EXCEED_LIM. The default translates more than 64 GiB of 4 KiB pages.
     pub memory_bytes: u64,
@@ -107,6 +111,7 @@ impl Default for NicConfig {
             speeds: speed::ETH_100G_CR4 | speed::ETH_25G_CR,
             roce: true,
             reserved_lkey: true,
+            min_ack_timeout_ns: 0,
             memory_bytes: 256 << 20,
             node_desc: "ferrocx model".into(),
             cap_pages: Vec::new(),

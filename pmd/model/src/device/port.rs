@@ -2,6 +2,7 @@
 
 use super::config::NicConfig;
 use super::congestion::Congestion;
+use crate::wire::Train;
 
 /// Packets and bytes of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,6 +19,13 @@ impl Traffic {
     pub fn add(&mut self, octets: u64) {
         self.packets += 1;
         self.octets += octets;
+    }
+
+    /// Counts the packets that go as one inside the process.
+    #[inline]
+    pub(crate) fn add_train(&mut self, train: &Train) {
+        self.packets += u64::from(train.frames);
+        self.octets += u64::from(train.bytes);
     }
 }
 

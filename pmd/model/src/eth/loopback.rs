@@ -1,5 +1,7 @@
 //! Frames that a port sends to itself.
 
+use std::collections::VecDeque;
+
 use crate::device::port::Vport;
 use crate::wire::Wire;
 
@@ -42,7 +44,7 @@ impl LoopsBack {
 /// The way from a port's send queues back to its TIRs.
 #[derive(Debug, Default)]
 pub(crate) struct Loopback {
-    frames: Vec<Looped>,
+    frames: VecDeque<Looped>,
     /// Senders whose frames may be taken.
     from: LoopsBack,
 }
@@ -58,9 +60,9 @@ impl Loopback {
         self.from = from;
     }
 
-    /// Takes the frames on their way.
-    pub(crate) fn arrivals(&mut self) -> Vec<Looped> {
-        std::mem::take(&mut self.frames)
+    /// Takes the frame that is longest on its way.
+    pub(crate) fn arrival(&mut self) -> Option<Looped> {
+        self.frames.pop_front()
     }
 
     /// Takes a frame that is to come back to this port instead of going out; `false` sends it out.
@@ -83,7 +85,7 @@ impl Loopback {
         }
         // Behind the limit it is lost, as in a switch that has no buffer.
         if self.frames.len() < MAX_LOOPED_BACK {
-            self.frames.push(Looped { frame: frame.to_vec(), domain });
+            self.frames.push_back(Looped { frame: frame.to_vec(), domain });
         }
         !is_multicast
     }

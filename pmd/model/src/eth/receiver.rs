@@ -59,10 +59,12 @@ impl Receiver {
         self.drops
     }
 
-    /// Frames may arrive.
+    /// Frames may arrive. What was compiled of steering objects that have changed since is dropped
+    /// now: those that are gone do not pay for it any more.
     #[inline]
-    pub(crate) fn start_burst(&mut self) {
+    pub(crate) fn start_burst(&mut self, ctx: &Ctx<'_>) {
         self.buffers.start_burst();
+        self.steering.forget_stale(&ctx.state.objects);
     }
 
     /// A frame is there, or about to be sent: follows changes of the steering objects, also for the
@@ -81,7 +83,7 @@ impl Receiver {
             return None;
         }
         let packet = Packet::parse(frame);
-        count(ctx, &packet, frame.len());
+        count(ctx, &packet, frame.len(), fcs);
         Some(packet)
     }
 
@@ -148,7 +150,10 @@ impl Receiver {
     #[inline]
     fn is_acceptable(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> bool {
         let port = &mut ctx.state.port;
-        let len = frame.len();
+        let len = match fcs {
+            Fcs::Good | Fcs::Bad => frame.len(),
+            Fcs::Inside(train) => train.longest as usize,
+        };
         // The MTU has room for one tag; a frame without a tag may not use it.
         let is_tagged = frame.get(12..14).is_some_and(|word| word == [0x81, 0x00]);
         let tag = if is_tagged { 0 } else { VLAN_TAG_BYTES };
@@ -174,11 +179,15 @@ impl Receiver {
 
 /// Counts a frame that arrived in good order.
 #[inline]
-fn count(ctx: &mut Ctx<'_>, packet: &Packet, len: usize) {
+fn count(ctx: &mut Ctx<'_>, packet: &Packet, len: usize, fcs: Fcs) {
     let counters = &mut ctx.state.port.counters;
-    match packet.cast {
-        Cast::Unicast => counters.rx_unicast.add(len as u64),
-        Cast::Multicast => counters.rx_multicast.add(len as u64),
-        Cast::Broadcast => counters.rx_broadcast.add(len as u64),
+    let kind = match packet.cast {
+        Cast::Unicast => &mut counters.rx_unicast,
+        Cast::Multicast => &mut counters.rx_multicast,
+        Cast::Broadcast => &mut counters.rx_broadcast,
+    };
+    match fcs {
+        Fcs::Good | Fcs::Bad => kind.add(len as u64),
+        Fcs::Inside(train) => kind.add_train(&train),
     }
 }

@@ -56,7 +56,7 @@ impl Params {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// The wire is full; this many packets of the WQE are out.
+    /// The wire is full, or the step is over; this many packets of the WQE are out.
     Stalled(u32),
 }
 
@@ -120,6 +120,9 @@ fn send_many(
     }
     for (packets, segment) in (0..).zip(segments) {
         let segment = segment?;
+        if packets > progress && ctx.state.objects.mkeys.is_turn_over() {
+            return Ok(Outcome::Stalled(packets));
+        }
         if packets >= progress {
             let one = core::iter::once(Ok(segment));
             if !send_frame(ctx, out, params, eth, one, segment.len(), sent)? {
@@ -204,6 +207,9 @@ fn send_large(
         WqeFault::operation("eth.inline_hdr", header.len() as u64, why)
     })?;
     for index in progress as usize..tso.segments() {
+        if index > progress as usize && ctx.state.objects.mkeys.is_turn_over() {
+            return Ok(Outcome::Stalled(u32::try_from(index).unwrap_or(u32::MAX)));
+        }
         let (start, _) = tso.payload_of(index);
         let len = tso.frame_bytes(index);
         if !may_send(ctx, len) {

@@ -203,6 +203,10 @@ fn run_window(
                 break;
             }
         }
+        if ctx.state.objects.mkeys.is_turn_over() {
+            is_stalled = true;
+            break;
+        }
     }
     store(ctx, sqn, (counter, progress), &sent);
     if let Some((reason, ctrl)) = fault {

@@ -34,6 +34,9 @@ const LOG_FLOWS: u32 = 5;
 /// The match fields of one packet, as big-endian words in the order of `fte_match_param`.
 pub(super) type Key = [u32; KEY_WORDS];
 
+/// First bit of words that [`layer2`] does not fill.
+const LAYER2_WORDS: u32 = 1 << 4;
+
 /// For tables that compare nothing.
 const NO_KEY: Key = [0; KEY_WORDS];
 
@@ -205,8 +208,8 @@ pub(super) struct Steering {
     tirs: Vec<Option<Interface>>,
     /// Frames of the port itself that some interface takes.
     loops_back: LoopsBack,
-    /// Some group compares something, so that keys are needed.
-    needs_key: bool,
+    /// Words of the key that some group compares: bit n for word n.
+    compared: u32,
     /// Verdicts by [`slot`] of the key; empty as long as nothing was compiled.
     flows: Box<[Flow]>,
     /// For packets that no table sees.
@@ -219,6 +222,14 @@ impl Steering {
         *self = Self::default();
     }
 
+    /// Forgets everything if the objects have changed since it was compiled.
+    #[inline]
+    pub(super) fn forget_stale(&mut self, objects: &Objects) {
+        if self.generation.is_some_and(|compiled| compiled != objects.steering_generation) {
+            self.clear();
+        }
+    }
+
     /// Compiles the objects again if they have changed.
     #[inline]
     pub(super) fn refresh(&mut self, objects: &Objects) {
@@ -229,7 +240,6 @@ impl Steering {
 
     #[cold]
     fn compile(&mut self, objects: &Objects) {
-        self.needs_key = false;
         let (first, dense_tables) = dense(objects.flow_tables.iter(), |table| {
             let groups: Vec<Group> = table
                 .groups
@@ -244,13 +254,9 @@ impl Steering {
             Table { level: table.level, miss, groups }
         });
         self.tables = Tables { first, dense: dense_tables };
-        self.needs_key = self
-            .tables
-            .dense
-            .iter()
-            .flatten()
-            .flat_map(|table| &table.groups)
-            .any(|group| !group.criteria.is_empty());
+        let groups = self.tables.dense.iter().flatten().flat_map(|table| &table.groups);
+        let words = groups.flat_map(|group| &group.criteria).map(|(word, _)| 1 << word);
+        self.compared = words.fold(0, |all, word: u32| all | word);
         (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
         self.loops_back = self.tirs.iter().flatten().fold(LoopsBack::Never, Interface::widen);
         self.flows = (0..1 << LOG_FLOWS).map(|_| Flow::default()).collect();
@@ -280,7 +286,11 @@ impl Steering {
         packet: &Packet,
     ) -> &Verdict {
         let Some(root) = root else { return &self.nowhere };
-        let key = if self.needs_key { key(frame, packet) } else { NO_KEY };
+        let key = match self.compared {
+            0 => NO_KEY,
+            LAYER2_WORDS.. => key(frame, packet),
+            _ => layer2(frame, packet),
+        };
         let Some(flow) = self.flows.get_mut(slot(&key)) else { return &self.nowhere };
         if flow.root != Some(root) || flow.key != key {
             flow.verdict.clear();
@@ -452,10 +462,10 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([word[0], word[1], word[2], word[3]])
 }
 
-/// Fills the match fields. Source: reference 5.12, `fte_match_set_lyr_2_4` and
-/// `fte_match_set_misc`.
-pub(super) fn key(frame: &[u8], packet: &Packet) -> Key {
-    let mut key = [0; KEY_WORDS];
+/// The match fields in the first four words: addresses, ethertype, the outer tag.
+#[inline]
+fn layer2(frame: &[u8], packet: &Packet) -> Key {
+    let mut key = NO_KEY;
     if frame.len() < ETH_HEADER_BYTES {
         return key;
     }
@@ -465,6 +475,18 @@ pub(super) fn key(frame: &[u8], packet: &Packet) -> Key {
     key[3] = be16(frame, 4) << 16;
     if packet.tags > 0 {
         key[3] |= u32::from(packet.tci[0]);
+    }
+    key
+}
+
+/// Fills the match fields. Source: reference 5.12, `fte_match_set_lyr_2_4` and
+/// `fte_match_set_misc`.
+pub(super) fn key(frame: &[u8], packet: &Packet) -> Key {
+    let mut key = layer2(frame, packet);
+    if frame.len() < ETH_HEADER_BYTES {
+        return key;
+    }
+    if packet.tags > 0 {
         key[4] |= if packet.tpid[0] == TPID_CTAG { 1 << 15 } else { 1 << 14 };
     }
     if packet.tags > 1 {

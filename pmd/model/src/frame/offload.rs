@@ -23,16 +23,21 @@ pub fn sum16(bytes: &[u8]) -> u16 {
 #[inline]
 fn sum(bytes: &[u8]) -> u64 {
     let mut total: u64 = 0;
-    let (words, rest) = bytes.as_chunks::<8>();
+    let (words, mut rest) = bytes.as_chunks::<8>();
     for word in words {
         let word = u64::from_ne_bytes(*word);
         total += (word >> 32) + (word & 0xffff_ffff);
     }
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let word = u64::from_ne_bytes(last);
-        total += (word >> 32) + (word & 0xffff_ffff);
+    if let Some((four, behind)) = rest.split_first_chunk::<4>() {
+        total += u64::from(u32::from_ne_bytes(*four));
+        rest = behind;
+    }
+    if let Some((two, behind)) = rest.split_first_chunk::<2>() {
+        total += u64::from(u16::from_ne_bytes(*two));
+        rest = behind;
+    }
+    if let [last] = rest {
+        total += u64::from(u16::from_ne_bytes([*last, 0]));
     }
     // Fold to 16 bits in native order, then give it in big-endian order.
     u64::from(u16::from_be(fold(total)))

@@ -1,6 +1,54 @@
-//! Where a ring lies in host memory.
+//! Where a ring lies in host memory, and memory that a user context lends for such rings.
 
-use super::budget::list_bytes;
+use std::sync::Arc;
+
+use super::budget::{Footprint, list_bytes};
+
+/// Memory of a user context, of which it makes rings, doorbell records and memory keys.
+#[derive(Debug)]
+pub struct Umem {
+    /// Pages of 2^`log_page_size` bytes.
+    pub pages: Vec<u64>,
+    /// Log2 of the bytes of a page.
+    pub log_page_size: u32,
+    /// First byte, in the first page.
+    pub page_offset: u64,
+    /// The device may write all of it.
+    pub is_writable: bool,
+    /// What is made of this memory has a copy each.
+    pub pin: Pin,
+}
+
+/// Keeps memory of a user context from being taken away, while it lives.
+pub type Pin = Arc<()>;
+
+impl Umem {
+    /// Bytes of the memory.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        ((self.pages.len() as u64) << self.log_page_size) - self.page_offset
+    }
+
+    /// I/O address of a byte, which is below [`Umem::len_bytes`].
+    #[must_use]
+    pub fn locate(&self, byte_offset: u64) -> Option<u64> {
+        let at = byte_offset.checked_add(self.page_offset)?;
+        let page = self.pages.get(usize::try_from(at >> self.log_page_size).ok()?)?;
+        Some(page + (at & ((1 << self.log_page_size) - 1)))
+    }
+
+    /// Whether something is made of it.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.pin) > 1
+    }
+}
+
+impl Footprint for Umem {
+    fn heap_bytes(&self) -> u64 {
+        list_bytes::<u64>(self.pages.capacity()) + 2 * size_of::<usize>() as u64
+    }
+}
 
 /// Pages of a ring, as the driver listed them at CREATE.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +59,8 @@ pub struct QueueMemory {
     len_bytes: u64,
     /// First byte, when all pages are adjacent: then no page lookup is needed.
     flat: Option<u64>,
+    /// Memory of a user context that the ring and its doorbell record lie in.
+    pins: [Option<Pin>; 2],
 }
 
 impl QueueMemory {
@@ -24,7 +74,25 @@ impl QueueMemory {
         let step = 1_u64 << log_page_size;
         let adjacent = pages.windows(2).all(|pair| pair[0].checked_add(step) == Some(pair[1]));
         let flat = pages.first().filter(|_| adjacent).map(|page| page + page_offset);
-        Self { pages, log_page_size, page_offset, len_bytes, flat }
+        Self { pages, log_page_size, page_offset, len_bytes, flat, pins: [None, None] }
+    }
+
+    /// The ring, which keeps the memory that it lies in and that of its doorbell record.
+    #[must_use]
+    pub(crate) fn keeping(self, ring: Option<Pin>, record: Option<Pin>) -> Self {
+        Self { pins: [ring, record], ..self }
+    }
+
+    /// The ring, with the memory of another's doorbell record.
+    #[must_use]
+    pub(crate) fn keeping_record(mut self, record: Option<Pin>) -> Self {
+        self.pins[1] = record;
+        self
+    }
+
+    /// The memory of the doorbell record.
+    pub(crate) fn record_pin(&self) -> Option<Pin> {
+        self.pins[1].clone()
     }
 
     /// I/O address of a byte of the ring. An entry of 64 bytes or less never straddles two pages

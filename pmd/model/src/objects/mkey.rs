@@ -7,6 +7,7 @@ use std::cell::Cell;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 
 use super::budget::{Budget, Footprint};
+use super::memory::Pin;
 use super::table::{Full, Table};
 use super::translation::{Step, Want};
 
@@ -53,6 +54,8 @@ pub struct Mkey {
     pub len: Option<u64>,
     /// Translation of its addresses.
     pub translation: Translation,
+    /// Memory of a user context that the region lies in.
+    pub umem: Option<Pin>,
     /// The context as given, for QUERY_MKEY.
     pub context: Mkc,
 }
@@ -229,6 +232,33 @@ impl MkeyTable {
     pub fn remove(&mut self, index: u32) -> Option<Mkey> {
         self.changes += 1;
         self.keys.remove(index)
+    }
+
+    /// Whether the caller may query or remove the key; also `true` if there is none.
+    #[must_use]
+    pub fn is_own(&self, index: u32) -> bool {
+        self.keys.is_own(index)
+    }
+
+    /// What follows is done for this user context.
+    pub(crate) fn set_caller(&mut self, uid: u16) {
+        self.keys.set_caller(uid);
+    }
+
+    /// Indices of the keys of a user context, the last ones first.
+    #[must_use]
+    pub fn of_user(&self, uid: u16) -> Vec<u32> {
+        self.keys.of_user(uid)
+    }
+
+    /// Whether an access costs no more than its pages: the key is not made of pieces of others.
+    /// What is no key at all costs nothing either.
+    #[must_use]
+    pub fn is_flat(&self, key: u32) -> bool {
+        key == RESERVED_LKEY
+            || self.keys.get(key >> 8).is_none_or(|key| {
+                matches!(key.translation, Translation::Pa | Translation::Mtt { .. })
+            })
     }
 
     /// Number of keys.

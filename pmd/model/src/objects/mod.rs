@@ -14,10 +14,10 @@ mod table;
 mod translation;
 
 pub use budget::{Budget, Footprint, PaidList};
-pub use memory::QueueMemory;
+pub use memory::{Pin, QueueMemory, Umem};
 pub use qp::{
     CqeScatter, InlineData, Line, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState,
-    QpType, RoceGid, SendJob, TakenReceive, XrcSrq,
+    QpType, RoceGid, ScatterList, SendJob, TakenReceive, XrcSrq,
 };
 pub use queues::{
     Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,
@@ -28,7 +28,7 @@ pub use steering::{
     FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MissAction, Rqt, RxHash, Tir,
     TirTarget, Tis, flow_action,
 };
-pub use table::{Full, Table};
+pub use table::{Full, SHARED_UID, Table};
 
 use self::mkey::MkeyTable;
 
@@ -43,7 +43,24 @@ pub struct Uar {
     pub cqns: Vec<u32>,
 }
 
+impl Uar {
+    /// Takes a queue out of one of the lists, which keeps no room for those that are gone.
+    pub(crate) fn unlist(list: &mut Vec<u32>, number: u32) {
+        list.retain(|other| *other != number);
+        list.shrink_to(2 * list.len());
+    }
+}
+
 impl Footprint for () {}
+
+/// A user context (DevX): a number under which objects belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserContext {
+    /// What it asked to be allowed, see [`ferrocx_prm::cmd::user::uctx_cap`].
+    pub cap: u32,
+}
+
+impl Footprint for UserContext {}
 
 /// Its lists are paid for by the queues in them.
 impl Footprint for Uar {}
@@ -136,6 +153,10 @@ pub struct Objects {
     pub flow_counters: Table<FlowCounter>,
     /// Q counters.
     pub q_counters: Table<QCounter>,
+    /// User contexts.
+    pub user_contexts: Table<UserContext>,
+    /// Memory of user contexts.
+    pub umems: Table<Umem>,
     /// Table where received packets start, if the driver named one.
     pub rx_root: Option<u32>,
     /// Table where sent packets start, if the driver named one.
@@ -144,6 +165,7 @@ pub struct Objects {
     pub budget: Budget,
     /// Changes with every change of a flow object, TIR or RQT: a compiled form is then stale.
     pub steering_generation: u64,
+    caller: u16,
 }
 
 /// First number of each kind. They differ, so that a number of the wrong kind is refused.
@@ -168,6 +190,9 @@ mod first {
     pub(super) const FLOW_GROUP: u32 = 0x1;
     pub(super) const FLOW_COUNTER: u32 = 0x1;
     pub(super) const Q_COUNTER: u32 = 0x0;
+    /// 0 is the driver itself.
+    pub(super) const USER_CONTEXT: u32 = 0x1;
+    pub(super) const UMEM: u32 = 0x80;
 }
 
 /// Largest number of objects of each kind, as the capability pages advertise it.
@@ -195,6 +220,10 @@ pub struct ObjectLimits {
     pub flow_counters: u32,
     /// Q counters.
     pub q_counters: u32,
+    /// User contexts.
+    pub user_contexts: u32,
+    /// User memory objects.
+    pub umems: u32,
 }
 
 impl Objects {
@@ -206,15 +235,15 @@ impl Objects {
             live_uars: Vec::new(),
             pds: Table::new(first::PD, limits.domains, budget),
             tds: Table::new(first::TD, limits.domains, budget),
-            xrcds: Table::new(first::XRCD, limits.domains, budget),
+            xrcds: Table::new(first::XRCD, limits.domains, budget).shared(),
             mkeys: MkeyTable::new(limits.mkeys, budget),
-            eqs: Table::new(first::EQ, limits.eqs, budget),
+            eqs: Table::new(first::EQ, limits.eqs, budget).shared(),
             cqs: Table::new(first::CQ, limits.cqs, budget),
             sqs: Table::new(first::SQ, limits.queues, budget),
             rqs: Table::new(first::RQ, limits.queues, budget),
             rmps: Table::new(first::RMP, limits.queues, budget),
             qps: Table::new(first::QP, limits.queues, budget),
-            xrc_srqs: Table::new(first::XRC_SRQ, limits.queues, budget),
+            xrc_srqs: Table::new(first::XRC_SRQ, limits.queues, budget).shared(),
             roce_gids: Vec::new(),
             multicast: PaidList::new(budget),
             rqts: Table::new(first::RQT, limits.rqts, budget),
@@ -223,12 +252,32 @@ impl Objects {
             flow_tables: Table::new(first::FLOW_TABLE, limits.flow_tables, budget),
             flow_groups: Table::new(first::FLOW_GROUP, limits.flow_groups, budget),
             flow_counters: Table::new(first::FLOW_COUNTER, limits.flow_counters, budget),
-            q_counters: Table::new(first::Q_COUNTER, limits.q_counters, budget),
+            q_counters: Table::new(first::Q_COUNTER, limits.q_counters, budget).shared(),
+            user_contexts: Table::new(first::USER_CONTEXT, limits.user_contexts, budget),
+            umems: Table::new(first::UMEM, limits.umems, budget),
             rx_root: None,
             tx_root: None,
             budget: budget.clone(),
             steering_generation: 0,
+            caller: 0,
         }
+    }
+
+    /// What follows is done for this user context, or, with 0, for the driver.
+    pub(crate) fn set_caller(&mut self, uid: u16) {
+        self.caller = uid;
+        macro_rules! set {
+            ($($table:ident)*) => { $( self.$table.set_caller(uid); )* };
+        }
+        set! {
+            uars pds tds xrcds mkeys eqs cqs sqs rqs rmps qps xrc_srqs rqts tirs tiss
+            flow_tables flow_groups flow_counters q_counters umems
+        }
+    }
+
+    /// Whether the present command is that of a user context.
+    pub(crate) fn is_for_user(&self) -> bool {
+        !matches!(self.caller, 0 | SHARED_UID)
     }
 
     /// Number of live objects of all kinds.
@@ -239,7 +288,8 @@ impl Objects {
         let queues = pairs + self.eqs.len() + self.cqs.len() + self.sqs.len() + self.rqs.len();
         let transport = self.rmps.len() + self.rqts.len() + self.tirs.len() + self.tiss.len();
         let flow = self.flow_tables.len() + self.flow_groups.len() + self.flow_counters.len();
-        domains + queues + transport + flow + self.q_counters.len() + self.mkeys.len()
+        let user = self.user_contexts.len() + self.umems.len();
+        domains + queues + transport + flow + user + self.q_counters.len() + self.mkeys.len()
     }
 
     /// Whether nothing exists.

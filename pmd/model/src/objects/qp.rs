@@ -185,13 +185,15 @@ impl CqeScatter {
     }
 }
 
-/// A receive WQE that was taken from its ring and is being filled.
-#[derive(Debug, Clone)]
+/// The buffers of a receive WQE.
+pub type ScatterList = ArrayVec<Data, MAX_RECEIVE_SEGMENTS>;
+
+/// A receive WQE that was taken from its ring and is being filled. Its buffers are in
+/// [`Qp::buffers`], where they stay: they are many bytes to move for each message.
+#[derive(Debug, Clone, Copy)]
 pub struct TakenReceive {
     /// Counter or index, as its completion carries it.
     pub wqe_counter: u16,
-    /// Its scatter list.
-    pub list: ArrayVec<Data, MAX_RECEIVE_SEGMENTS>,
     /// Bytes that arrived.
     pub filled: u32,
     /// The shared queue that it came from, XRC only.
@@ -226,7 +228,7 @@ pub struct SendJob {
     /// Datagrams: where to.
     pub av: Option<AddressVector>,
     /// The answer, if its completion is to carry it.
-    pub answer: InlineData,
+    pub answer: Option<Box<InlineData>>,
 }
 
 /// Queue pair. Source: reference 5.2.
@@ -238,6 +240,8 @@ pub struct Qp {
     pub state: QpState,
     /// Both rings: receive, then send.
     pub memory: QueueMemory,
+    /// I/O address of the doorbell record.
+    pub dbr_addr: u64,
     /// Offset of the send ring in `memory`, in bytes.
     pub sq_at: u64,
     /// Log2 of the send basic blocks; `None` without a send queue.
@@ -248,6 +252,8 @@ pub struct Qp {
     pub ring: ReceiveRing,
     /// The receive that is being filled.
     pub taken: Option<TakenReceive>,
+    /// The buffers of the receive that was taken last.
+    pub buffers: ScatterList,
     /// Basic blocks posted, modulo 2^16.
     pub sq_posted: u16,
     /// Basic blocks fetched, modulo 2^16.

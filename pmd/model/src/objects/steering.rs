@@ -219,4 +219,6 @@ pub struct FlowCounter {
     pub packets: u64,
     /// Bytes.
     pub octets: u64,
+    /// Counters that were allocated together, of which this is the first; 0 for the others.
+    pub bulk: u32,
 }

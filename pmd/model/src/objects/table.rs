@@ -4,11 +4,18 @@ use std::collections::VecDeque;
 
 use super::budget::{Budget, Charge, Footprint, OutOfMemory, list_bytes};
 
-/// One live object, the number of other objects that name it, and what it is charged.
+/// User context whose objects every user context may name: those of a driver for all of them.
+///
+/// Source: reference 2.2, `uid`.
+pub const SHARED_UID: u16 = 0xffff;
+
+/// One live object, the number of other objects that name it, the user context that it belongs to,
+/// and what it is charged.
 #[derive(Debug)]
 struct Slot<T> {
     value: T,
     holders: u32,
+    owner: u16,
     charge: Charge,
 }
 
@@ -38,6 +45,10 @@ pub struct Table<T> {
     first: u32,
     limit: u32,
     live: u32,
+    /// User context whose command is carried out; 0, the driver, otherwise.
+    caller: u16,
+    /// User contexts may name what the driver created.
+    is_shared: bool,
     budget: Budget,
     /// Pays for the room of `slots` and `free`.
     room: Charge,
@@ -57,9 +68,39 @@ impl<T> Table<T> {
             first,
             limit,
             live: 0,
+            caller: 0,
+            is_shared: false,
             budget: budget.clone(),
             room: budget.nothing(),
         }
+    }
+
+    /// The same table, of objects that a driver creates for its user contexts to name.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// What follows is done for this user context: what it adds is its own, and
+    /// [`Table::contains`] knows only what it may name.
+    pub fn set_caller(&mut self, uid: u16) {
+        self.caller = uid;
+    }
+
+    /// Whether the caller may change, query or remove the object; also `true` if there is none.
+    #[must_use]
+    pub fn is_own(&self, number: u32) -> bool {
+        let is_own = |slot: &Slot<T>| slot.owner == self.caller;
+        matches!(self.caller, 0 | SHARED_UID) || self.slot(number).is_none_or(is_own)
+    }
+
+    /// Numbers of the objects of a user context, the last ones first.
+    pub fn of_user(&self, uid: u16) -> Vec<u32> {
+        let is_its = |slot: &Option<Slot<T>>| slot.as_ref().is_some_and(|slot| slot.owner == uid);
+        let numbers = (self.first..).zip(&self.slots).filter(|(_, slot)| is_its(slot));
+        let mut numbers: Vec<_> = numbers.map(|(number, _)| number).collect();
+        numbers.reverse();
+        numbers
     }
 
     /// Adds an object and returns its number.
@@ -77,7 +118,7 @@ impl<T> Table<T> {
         let charge = self.budget.charge(value.heap_bytes())?;
         let fresh = self.slots.len() < self.limit as usize;
         let reuse = !fresh || self.free.len() >= FRESH_NUMBERS;
-        let slot = Slot { value, holders: 0, charge };
+        let slot = Slot { value, holders: 0, owner: self.caller, charge };
         let index = match reuse.then(|| self.free.pop_front()).flatten() {
             Some(index) => {
                 self.slots[index as usize] = Some(slot);
@@ -91,6 +132,65 @@ impl<T> Table<T> {
         };
         self.live += 1;
         Ok(self.first + index)
+    }
+
+    /// Adds `count` objects with numbers in a row; returns the first.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`], when so many numbers in a row or so much memory are not left; then none is added.
+    pub fn insert_run(&mut self, count: u32, make: impl Fn(u32) -> T) -> Result<u32, Full>
+    where
+        T: Footprint,
+    {
+        let len = u32::try_from(self.slots.len()).map_err(|_| Full::Numbers)?;
+        // Runs start at multiples of their length, so that others of it find room between.
+        let behind = len.next_multiple_of(count.max(1));
+        let first = match behind.checked_add(count).filter(|end| *end <= self.limit) {
+            Some(_) => behind,
+            None => self.free_run(count).ok_or(Full::Numbers)?,
+        };
+        for index in len..first {
+            self.make_room()?;
+            self.slots.push(None);
+            self.free.push_back(index);
+        }
+        let end = first + count;
+        self.free.retain(|index| !(first..end).contains(index));
+        for index in first..end {
+            if let Err(full) = self.fill(index, make(index - first)) {
+                for filled in first..index {
+                    self.remove(self.first + filled);
+                }
+                let there = u32::try_from(self.slots.len()).map_err(|_| Full::Numbers)?;
+                self.free.extend(index..end.min(there));
+                return Err(full);
+            }
+        }
+        Ok(self.first + first)
+    }
+
+    /// Puts an object into a free slot, or into the one behind the last.
+    fn fill(&mut self, index: u32, value: T) -> Result<(), Full>
+    where
+        T: Footprint,
+    {
+        let charge = self.budget.charge(value.heap_bytes())?;
+        if index as usize == self.slots.len() {
+            self.make_room()?;
+            self.slots.push(None);
+        }
+        let slot = Slot { value, holders: 0, owner: self.caller, charge };
+        self.slots[index as usize] = Some(slot);
+        self.live += 1;
+        Ok(())
+    }
+
+    /// First of so many free slots in a row.
+    fn free_run(&self, count: u32) -> Option<u32> {
+        let is_free = |index: u32| self.slots.get(index as usize).is_none_or(Option::is_none);
+        let mut starts = (0..=self.limit.checked_sub(count)?).step_by(count.max(1) as usize);
+        starts.find(|first| (*first..first + count).all(is_free))
     }
 
     /// Makes room for one more slot, doubling as a vector does, and pays for it first.
@@ -158,11 +258,15 @@ impl<T> Table<T> {
         self.slot_mut(number).map(|slot| &mut slot.value)
     }
 
-    /// Whether an object has this number.
+    /// Whether an object has this number that the caller may name.
     #[inline]
     #[must_use]
     pub fn contains(&self, number: u32) -> bool {
-        self.slot(number).is_some()
+        let may_name = |owner: u16| match self.caller {
+            0 | SHARED_UID => true,
+            caller => owner == caller || owner == SHARED_UID || owner == 0 && self.is_shared,
+        };
+        self.slot(number).is_some_and(|slot| may_name(slot.owner))
     }
 
     /// Number of other objects that name this one; 0 for an unknown number.
@@ -273,6 +377,50 @@ mod tests {
         assert!(table.hold(0) && table.hold(0) && !table.hold(1));
         table.release(0);
         assert_eq!(table.holders(0), 1);
+    }
+
+    #[test]
+    fn a_run_of_numbers_is_found_among_free_ones_or_nothing_is_added() {
+        let mut table = table(1, 10);
+        assert_eq!(table.insert_run(4, |_| ()), Ok(1));
+        assert_eq!((table.insert(()), table.insert_run(4, |_| ())), (Ok(5), Err(Full::Numbers)));
+        table.remove(5);
+        assert_eq!(
+            (table.insert_run(4, |_| ()), table.insert_run(4, |_| ())),
+            (Ok(5), Err(Full::Numbers))
+        );
+        for number in 1..=4 {
+            table.remove(number);
+        }
+        assert_eq!((table.insert_run(4, |_| ()), table.len()), (Ok(1), 8));
+        assert_eq!([table.insert(()), table.insert(())], [Ok(9), Ok(10)]);
+        assert_eq!(table.insert(()), Err(Full::Numbers));
+        let poor = Budget::new(SET_ASIDE_BYTES + 2048);
+        let mut table = Table::new(0, 100, &poor);
+        let before = poor.used_bytes();
+        assert_eq!(table.insert_run(8, |_| '\u{200}'), Err(Full::Memory));
+        assert_eq!(table.len(), 0);
+        assert!(poor.used_bytes() - before < 1536, "only the places stay");
+    }
+
+    #[test]
+    fn a_user_context_names_what_is_its_own_or_shared() {
+        let mut table = table(0, 10);
+        let mut add = |uid: u16| {
+            table.set_caller(uid);
+            table.insert(()).expect("room")
+        };
+        let (drivers, shared, ours, theirs) = (add(0), add(SHARED_UID), add(1), add(2));
+        table.set_caller(1);
+        assert!(table.contains(ours) && table.contains(shared));
+        assert!(!table.contains(theirs) && !table.contains(drivers) && !table.contains(9));
+        assert!(table.is_own(ours) && table.is_own(9));
+        assert!(!table.is_own(theirs) && !table.is_own(drivers) && !table.is_own(shared));
+        assert_eq!((table.of_user(2), table.of_user(3)), (vec![theirs], vec![]));
+        let mut table = table.shared();
+        assert!(table.contains(drivers) && !table.contains(theirs) && !table.is_own(drivers));
+        table.set_caller(0);
+        assert!((0..4).all(|number| table.contains(number) && table.is_own(number)));
     }
 
     #[test]

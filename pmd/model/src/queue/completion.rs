@@ -96,6 +96,8 @@ pub(crate) fn resize(
         cq.memory = memory;
         cq.log_size = log_size;
     }
+    // What is known of the consumer may be older than a smaller ring can tell.
+    cq::read_consumer(ctx, cqn);
 }
 
 /// Takes a receive completion: writes it, or keeps it for a block.

@@ -239,15 +239,25 @@ pub(crate) fn has_room(ctx: &mut Ctx<'_>, cqn: u32, entries: u32) -> bool {
     }
     let is_full = |cq: &Cq| cq.outstanding() + entries > cq.size();
     if !cq.overrun_ignore && !cq.collapsed && is_full(cq) {
-        match ctx.mem.load_acquire_be32(cq.dbr_addr) {
-            Ok(set_ci) => cq.consumer = set_ci & INDEX_MASK,
-            Err(_) => {
-                fail(ctx, cqn, CqStatus::WriteFailure);
-                return false;
-            }
+        if !read_consumer(ctx, cqn) {
+            return false;
         }
-        if is_full(cq) {
+        if ctx.state.objects.cqs.get(cqn).is_some_and(is_full) {
             fail(ctx, cqn, CqStatus::Overflow);
+            return false;
+        }
+    }
+    true
+}
+
+/// Takes the consumer index from the doorbell record. `false` when it cannot be read: then the CQ
+/// has failed.
+pub(super) fn read_consumer(ctx: &mut Ctx<'_>, cqn: u32) -> bool {
+    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
+    match ctx.mem.load_acquire_be32(cq.dbr_addr) {
+        Ok(set_ci) => cq.consumer = set_ci & INDEX_MASK,
+        Err(_) => {
+            fail(ctx, cqn, CqStatus::WriteFailure);
             return false;
         }
     }

@@ -176,8 +176,8 @@ impl<W: Wire> Wire for Capture<W> {
         self.file.write(self.interface, now_ns, OUTBOUND | crc(fcs), frame);
     }
 
-    fn flush(&mut self, now_ns: u64) {
-        self.inner.flush(now_ns);
+    fn flush(&mut self, now_ns: u64) -> bool {
+        self.inner.flush(now_ns)
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {

@@ -348,8 +348,9 @@ impl Wire for Generator {
         self.judge(now_ns, fcs);
     }
 
-    fn flush(&mut self, _now_ns: u64) {
+    fn flush(&mut self, _now_ns: u64) -> bool {
         self.publish();
+        false
     }
 
     #[inline]

@@ -218,9 +218,9 @@ impl<W: Wire> Wire for Impair<W> {
         self.pump(now_ns);
     }
 
-    fn flush(&mut self, now_ns: u64) {
+    fn flush(&mut self, now_ns: u64) -> bool {
         self.pump(now_ns);
-        self.inner.flush(now_ns);
+        self.inner.flush(now_ns)
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {

@@ -1,53 +1,92 @@
 //! A cable between two ports in memory, across threads if need be.
 //!
-//! Each direction is a ring of bytes that holds records: a 4-byte header (length, and bit 31 for a
-//! bad FCS), then the frame. Records are collected and handed over in batches, so that two
-//! cores exchange a cache line per batch and not per frame.
+//! Each direction is a tray of records: a header (length, verdict, what the frame stands for), then
+//! the frame. The sender fills a batch of its own, and at the end of a burst puts it into the tray;
+//! the receiver takes the whole tray and reads the frames where the sender wrote them. So a frame
+//! is written once and read once, and two cores exchange a lock per batch and not per frame. Only
+//! when the receiver is behind are bytes copied, to join the batch to what waits in the tray.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rtrb::{Consumer, Producer, RingBuffer};
+use super::{Fcs, MAX_FRAME_BYTES, Received, Train, Wire};
 
-use super::{Fcs, MAX_FRAME_BYTES, Received, Wire};
-
-const HEADER_BYTES: usize = 4;
+/// Length and verdict, then the three numbers of a [`Train`].
+const HEADER_BYTES: usize = 16;
+/// Verdicts, in the two upper bits of the length.
 const BAD_FCS: u32 = 1 << 31;
-/// A batch that has grown to this is handed over without waiting for the end of the burst.
-const BATCH_BYTES: usize = 32 << 10;
+const INSIDE: u32 = 1 << 30;
+/// A batch that has grown to this is handed over without waiting for the end of the burst. What a
+/// queue pair sends in a turn fits, and all batches of a cable fit the cache of a core.
+const BATCH_BYTES: usize = 96 << 10;
+/// Room of a batch grows in such steps.
+const ROOM_STEP_BYTES: usize = 4 << 10;
+
+/// Records, one behind the other.
+#[derive(Default)]
+struct Batch {
+    /// Longer than what is used: bytes are set once, when the room grows.
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Batch {
+    /// Room for so many bytes in all.
+    #[inline]
+    fn grow_to(&mut self, len: usize) {
+        if self.bytes.len() < len {
+            self.bytes.resize(len.next_multiple_of(ROOM_STEP_BYTES), 0);
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        let end = self.used + other.used;
+        self.grow_to(end);
+        self.bytes[self.used..end].copy_from_slice(&other.bytes[..other.used]);
+        self.used = end;
+    }
+}
+
+/// What one end does for the other to find. Aligned to what a core takes from another one.
+#[derive(Default)]
+#[repr(align(128))]
+struct Side {
+    tray: Mutex<Batch>,
+    /// Bytes in the tray, to be looked at without its lock.
+    waiting: AtomicUsize,
+    /// The transmitter is off.
+    is_dark: AtomicBool,
+    /// A device has this end, and nobody looks at what arrives.
+    is_device: AtomicBool,
+}
 
 /// One end of a cable.
 pub struct Link {
-    to_peer: Producer<u8>,
-    /// Records not handed over yet.
-    batch: Vec<u8>,
-    /// Bytes of `batch` that hold committed records; behind them stands the reserved one.
-    committed: usize,
+    /// Both sides; `end` is the place of the own one.
+    cable: Arc<[Side; 2]>,
+    end: usize,
+    capacity: usize,
+    /// Records not handed over yet; behind them stands the reserved one.
+    batch: Batch,
     /// Length of the frame reserved last.
     reserved: usize,
-    /// Bytes known to be free in `to_peer`.
+    /// Bytes known to be free in the own tray.
     free: usize,
-    from_peer: Consumer<u8>,
-    /// Bytes taken from `from_peer`: records, the last one possibly cut.
-    inbox: Vec<u8>,
-    /// The part of `inbox` that was not delivered yet.
+    /// The batch that was taken from the other side's tray, and how far it was delivered.
+    inbox: Batch,
     inbox_start: usize,
-    inbox_end: usize,
-    /// Whether this end's transmitter is off, and the far end's.
-    is_dark: Arc<AtomicBool>,
-    far_is_dark: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link")
-            .field("batched_bytes", &self.committed)
-            .field("inbox_bytes", &(self.inbox_end - self.inbox_start))
+            .field("batched_bytes", &self.batch.used)
+            .field("inbox_bytes", &(self.inbox.used - self.inbox_start))
             .finish_non_exhaustive()
     }
 }
 
-/// Makes a cable; `capacity_bytes` can be on the way in each direction, headers of 4 bytes
+/// Makes a cable; `capacity_bytes` can be on the way in each direction, headers of 16 bytes
 /// included.
 ///
 /// A full cable loses nothing: the sender waits. The capacity is raised to what two of the
@@ -55,121 +94,159 @@ impl std::fmt::Debug for Link {
 #[must_use]
 pub fn link(capacity_bytes: usize) -> (Link, Link) {
     let capacity = capacity_bytes.max(2 * (MAX_FRAME_BYTES + HEADER_BYTES));
-    let (ab_tx, ab_rx) = RingBuffer::new(capacity);
-    let (ba_tx, ba_rx) = RingBuffer::new(capacity);
-    let (a, b) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    (Link::new(ab_tx, ba_rx, Arc::clone(&a), Arc::clone(&b)), Link::new(ba_tx, ab_rx, b, a))
+    let cable = Arc::<[Side; 2]>::default();
+    (Link::new(Arc::clone(&cable), 0, capacity), Link::new(cable, 1, capacity))
 }
 
 impl Link {
-    fn new(
-        to_peer: Producer<u8>,
-        from_peer: Consumer<u8>,
-        is_dark: Arc<AtomicBool>,
-        far_is_dark: Arc<AtomicBool>,
-    ) -> Self {
-        let longest = MAX_FRAME_BYTES + HEADER_BYTES;
+    fn new(cable: Arc<[Side; 2]>, end: usize, capacity: usize) -> Self {
         Self {
-            free: to_peer.slots(),
-            to_peer,
-            batch: vec![0; BATCH_BYTES + longest],
-            committed: 0,
+            cable,
+            end,
+            capacity,
+            batch: Batch::default(),
             reserved: 0,
-            from_peer,
-            inbox: vec![0; BATCH_BYTES + longest],
+            free: capacity,
+            inbox: Batch::default(),
             inbox_start: 0,
-            inbox_end: 0,
-            is_dark,
-            far_is_dark,
         }
     }
 
-    fn hand_over(&mut self) {
-        if self.committed > 0 {
-            // `reserve` made sure that everything committed fits.
-            let pushed = self.to_peer.push_entire_slice(&self.batch[..self.committed]);
-            debug_assert!(pushed.is_ok(), "a batch was committed that does not fit the ring");
-            self.free -= self.committed;
-            self.committed = 0;
-        }
-    }
-
-    /// Length of the frame at the front of the inbox, with its flag, if all of it is there.
     #[inline]
-    fn front(&self) -> Option<(usize, Fcs)> {
-        let header = self.inbox[self.inbox_start..self.inbox_end].first_chunk::<HEADER_BYTES>()?;
-        let word = u32::from_le_bytes(*header);
-        let len = (word & !BAD_FCS) as usize;
-        let fcs = if word & BAD_FCS == 0 { Fcs::Good } else { Fcs::Bad };
-        (self.inbox_end - self.inbox_start >= HEADER_BYTES + len).then_some((len, fcs))
+    fn near(&self) -> &Side {
+        &self.cable[self.end]
     }
 
-    /// Takes more bytes from the peer, behind what is left of the inbox.
-    fn refill(&mut self) {
-        let available = self.from_peer.slots();
-        if available == 0 {
-            return;
-        }
-        self.inbox.copy_within(self.inbox_start..self.inbox_end, 0);
-        self.inbox_end -= self.inbox_start;
-        self.inbox_start = 0;
-        let take = available.min(self.inbox.len() - self.inbox_end);
-        let into = &mut self.inbox[self.inbox_end..self.inbox_end + take];
-        if self.from_peer.pop_entire_slice(into).is_ok() {
-            self.inbox_end += take;
-        }
+    #[inline]
+    fn far(&self) -> &Side {
+        &self.cable[1 - self.end]
     }
+
+    fn hand_over(&mut self) -> bool {
+        if self.batch.used == 0 {
+            return false;
+        }
+        let side = &self.cable[self.end];
+        let mut tray = side.tray.lock().unwrap_or_else(PoisonError::into_inner);
+        if tray.used == 0 {
+            std::mem::swap(&mut *tray, &mut self.batch);
+        } else {
+            tray.join(&self.batch);
+        }
+        side.waiting.store(tray.used, Ordering::Release);
+        self.free = self.capacity.saturating_sub(tray.used);
+        self.batch.used = 0;
+        true
+    }
+
+    /// Takes what waits in the other side's tray; the inbox is used up.
+    fn refill(&mut self) -> bool {
+        let side = &self.cable[1 - self.end];
+        if side.waiting.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        (self.inbox.used, self.inbox_start) = (0, 0);
+        let mut tray = side.tray.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *tray, &mut self.inbox);
+        side.waiting.store(0, Ordering::Release);
+        self.inbox.used > 0
+    }
+}
+
+/// The header of a record.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "at most MAX_FRAME_BYTES")]
+fn header(len: usize, fcs: Fcs) -> [u8; HEADER_BYTES] {
+    let word = len as u32;
+    let words = match fcs {
+        Fcs::Good => [word, 0, 0, 0],
+        Fcs::Bad => [word | BAD_FCS, 0, 0, 0],
+        Fcs::Inside(Train { frames, bytes, longest }) => [word | INSIDE, frames, bytes, longest],
+    };
+    let mut out = [0; HEADER_BYTES];
+    for (into, word) in out.chunks_exact_mut(4).zip(words) {
+        into.copy_from_slice(&word.to_le_bytes());
+    }
+    out
+}
+
+/// Length and verdict of a record.
+#[inline]
+fn read_header(header: &[u8; HEADER_BYTES]) -> (usize, Fcs) {
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let first = word(0);
+    let fcs = if first & INSIDE != 0 {
+        Fcs::Inside(Train { frames: word(4), bytes: word(8), longest: word(12) })
+    } else if first & BAD_FCS != 0 {
+        Fcs::Bad
+    } else {
+        Fcs::Good
+    };
+    ((first & !(BAD_FCS | INSIDE)) as usize, fcs)
 }
 
 impl Wire for Link {
     #[inline]
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         debug_assert!((1..=MAX_FRAME_BYTES).contains(&len));
-        let end = self.committed + HEADER_BYTES + len;
+        let start = self.batch.used + HEADER_BYTES;
+        let end = start + len;
         if end > self.free {
-            self.free = self.to_peer.slots();
+            let waiting = self.near().waiting.load(Ordering::Acquire);
+            self.free = self.capacity.saturating_sub(waiting);
             if end > self.free {
                 return None;
             }
         }
         self.reserved = len;
-        Some(&mut self.batch[self.committed + HEADER_BYTES..end])
+        self.batch.grow_to(end);
+        Some(&mut self.batch.bytes[start..end])
     }
 
     #[inline]
     fn commit(&mut self, _now_ns: u64, fcs: Fcs) {
-        let flag = if fcs == Fcs::Bad { BAD_FCS } else { 0 };
-        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_FRAME_BYTES")]
-        let word = self.reserved as u32 | flag;
-        let start = self.committed;
-        self.batch[start..start + HEADER_BYTES].copy_from_slice(&word.to_le_bytes());
-        self.committed += HEADER_BYTES + self.reserved;
-        if self.committed >= BATCH_BYTES {
+        let start = self.batch.used;
+        self.batch.bytes[start..start + HEADER_BYTES].copy_from_slice(&header(self.reserved, fcs));
+        self.batch.used += HEADER_BYTES + self.reserved;
+        if self.batch.used >= BATCH_BYTES {
             self.hand_over();
         }
     }
 
-    fn flush(&mut self, _now_ns: u64) {
-        self.hand_over();
+    #[inline]
+    fn flush(&mut self, _now_ns: u64) -> bool {
+        self.hand_over()
     }
 
     #[inline]
     fn receive(&mut self, _now_ns: u64) -> Option<Received<'_>> {
-        if self.front().is_none() {
-            self.refill();
+        if self.inbox_start == self.inbox.used && !self.refill() {
+            return None;
         }
-        let (len, fcs) = self.front()?;
+        let header = self.inbox.bytes[self.inbox_start..].first_chunk::<HEADER_BYTES>()?;
+        let (len, fcs) = read_header(header);
         let start = self.inbox_start + HEADER_BYTES;
         self.inbox_start = start + len;
-        Some(Received { bytes: &self.inbox[start..start + len], fcs })
+        Some(Received { bytes: &self.inbox.bytes[start..start + len], fcs })
     }
 
     fn carrier(&self) -> bool {
-        !self.to_peer.is_abandoned() && !self.far_is_dark.load(Ordering::Relaxed)
+        // The other end holds the cable as long as it is there.
+        Arc::strong_count(&self.cable) > 1 && !self.far().is_dark.load(Ordering::Relaxed)
     }
 
     fn set_transmitter(&mut self, is_on: bool) {
-        self.is_dark.store(!is_on, Ordering::Relaxed);
+        self.near().is_dark.store(!is_on, Ordering::Relaxed);
+    }
+
+    fn adopt(&mut self) {
+        self.near().is_device.store(true, Ordering::Release);
+    }
+
+    fn is_private(&self) -> bool {
+        self.far().is_device.load(Ordering::Acquire)
     }
 }
 
@@ -199,6 +276,33 @@ mod tests {
     }
 
     #[test]
+    fn a_cable_is_private_when_a_device_has_the_other_end() {
+        let (mut a, mut b) = link(0);
+        assert!(!a.is_private() && !b.is_private());
+        b.adopt();
+        assert!(a.is_private() && !b.is_private());
+        let train = Train { frames: 3, bytes: 3210, longest: 1078 };
+        assert!(send(&mut a, &[7; 3074], Fcs::Inside(train)));
+        a.flush(0);
+        let frame = b.receive(0).expect("a frame");
+        assert_eq!((frame.bytes, frame.fcs), (&[7; 3074][..], Fcs::Inside(train)));
+    }
+
+    #[test]
+    fn a_batch_joins_what_the_receiver_has_not_taken() {
+        let (mut a, mut b) = link(0);
+        for len in 60..70 {
+            assert!(send(&mut a, &vec![len as u8; len], Fcs::Good));
+            a.flush(0);
+        }
+        for len in 60..70 {
+            let frame = b.receive(0).expect("a frame");
+            assert_eq!(frame.bytes, vec![len as u8; len]);
+        }
+        assert_eq!(b.receive(0), None);
+    }
+
+    #[test]
     fn a_reservation_without_commit_is_not_sent() {
         let (mut a, mut b) = link(0);
         a.reserve(100).expect("room").fill(9);
@@ -221,7 +325,7 @@ mod tests {
                 sent += 1;
             }
             a.flush(0);
-            // Take only part of it, so that records stay cut in the inbox.
+            // Take only part of it, so that batches join in the tray.
             for _ in 0..1 + round % 3 {
                 let Some(frame) = b.receive(0) else { break };
                 let len = 60 + (received as usize * 37) % 9000;

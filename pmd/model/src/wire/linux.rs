@@ -116,8 +116,9 @@ impl Wire for TapWire {
         }
     }
 
-    fn flush(&mut self, _now_ns: u64) {
+    fn flush(&mut self, _now_ns: u64) -> bool {
         self.retry();
+        false
     }
 
     fn receive(&mut self, _now_ns: u64) -> Option<Received<'_>> {
@@ -259,8 +260,9 @@ impl Wire for PacketWire {
         }
     }
 
-    fn flush(&mut self, _now_ns: u64) {
+    fn flush(&mut self, _now_ns: u64) -> bool {
         self.retry();
+        false
     }
 
     fn receive(&mut self, _now_ns: u64) -> Option<Received<'_>> {

@@ -8,6 +8,14 @@
 //!
 //! Frames are built in place: the sender reserves room, fills it, commits. Nothing is allocated per
 //! frame once the buffers have grown to their size.
+//!
+//! # What nobody can see
+//!
+//! A frame is as real as somebody can tell. On a *private* wire ([`Wire::is_private`]) both ends are
+//! devices of this process and nothing stands between them that looks, loses or damages: there a
+//! frame is [`Fcs::Inside`], its ICRC is not computed, and consecutive packets of an RDMA message go
+//! as one. Everywhere else, the other end of a [`Link`] that a program holds itself included, every
+//! byte is what a device sends.
 
 mod capture;
 mod generator;
@@ -40,6 +48,35 @@ pub enum Fcs {
     Good,
     /// A bit changed on the way: a port drops the frame and counts it.
     Bad,
+    /// The frame has not left the process, and no bit of it can have changed. Only on a wire that
+    /// is private: see [`Wire::is_private`].
+    Inside(Train),
+}
+
+impl Fcs {
+    /// Frames of a cable that the frame stands for.
+    #[inline]
+    #[must_use]
+    pub fn frames(self) -> u32 {
+        match self {
+            Self::Good | Self::Bad => 1,
+            Self::Inside(train) => train.frames.max(1),
+        }
+    }
+}
+
+/// What a frame that stays inside the process stands for.
+///
+/// Its payload is that of all of them, one behind the other; its headers are those of the first,
+/// except that the operation also says whether the last one ends the message. It has no ICRC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Train {
+    /// Frames that would have gone over a cable.
+    pub frames: u32,
+    /// Bytes of all of them.
+    pub bytes: u32,
+    /// Bytes of the longest.
+    pub longest: u32,
 }
 
 /// A frame that a port takes from its wire.
@@ -67,9 +104,11 @@ pub trait Wire: Send + fmt::Debug {
     /// Sends the frame that was reserved last.
     fn commit(&mut self, now_ns: u64, fcs: Fcs);
 
-    /// Ends a burst: what was committed becomes visible at the other end.
-    fn flush(&mut self, now_ns: u64) {
+    /// Ends a burst: what was committed becomes visible at the other end. Returns whether there was
+    /// something that was not visible before: whoever has the other end may have to be woken.
+    fn flush(&mut self, now_ns: u64) -> bool {
         let _ = now_ns;
+        false
     }
 
     /// The next frame that arrived, if there is one.
@@ -86,6 +125,17 @@ pub trait Wire: Send + fmt::Debug {
     fn set_transmitter(&mut self, is_on: bool) {
         let _ = is_on;
     }
+
+    /// A device has this end now: what arrives here, nobody else looks at.
+    ///
+    /// A wire that looks at frames, or changes what becomes of them, keeps it from the wire behind.
+    fn adopt(&mut self) {}
+
+    /// Whether what is sent here reaches a device of this process that has the other end, and
+    /// nothing on the way looks at it: then a frame may be [`Fcs::Inside`].
+    fn is_private(&self) -> bool {
+        false
+    }
 }
 
 impl Wire for Box<dyn Wire> {
@@ -97,8 +147,8 @@ impl Wire for Box<dyn Wire> {
         (**self).commit(now_ns, fcs);
     }
 
-    fn flush(&mut self, now_ns: u64) {
-        (**self).flush(now_ns);
+    fn flush(&mut self, now_ns: u64) -> bool {
+        (**self).flush(now_ns)
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
@@ -111,6 +161,14 @@ impl Wire for Box<dyn Wire> {
 
     fn set_transmitter(&mut self, is_on: bool) {
         (**self).set_transmitter(is_on);
+    }
+
+    fn adopt(&mut self) {
+        (**self).adopt();
+    }
+
+    fn is_private(&self) -> bool {
+        (**self).is_private()
     }
 }
 

@@ -9,7 +9,7 @@ pub mod roce;
 use std::sync::Arc;
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
-use ferrocx_bus::{Bar, DmaAccess, DmaBuf, DmaHeap, DmaSpace, Transport};
+use ferrocx_bus::{Bar, BarClaim, DmaAccess, DmaBuf, DmaHeap, DmaSpace, Transport};
 use ferrocx_mempool::{Region, RegionConfig};
 use ferrocx_model::{Nic, NicConfig};
 
@@ -79,7 +79,8 @@ impl Host {
         let buf = |len| heap.alloc(len, 4096).expect("room");
         let (queue, inputs, outputs) =
             (buf(4096), buf(BLOCKS * BLOCK_STEP), buf(BLOCKS * BLOCK_STEP));
-        let bar = transport.bar();
+        // SAFETY: the tests are the only driver, and the memory of this device is only copied.
+        let bar = transport.bar(unsafe { BarClaim::new() });
         let nic = Nic::new(side, config);
         let (given, rings) = (Vec::new(), Vec::new());
         Self {

@@ -1,47 +1,157 @@
-//! A port beside the hostile one: its messages take the turns that they take when it is alone.
+//! Two ports beside the hostile guest's: on its switch, so that they get what it sends, and on a
+//! thread of the same process, as the ports of a server are. One pings the other all the time.
 
-use crate::common::roce::{RC, TestQp, Two, inline, work};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ferrocx_model::wire::{Switch, SwitchPort};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::common::roce::{Peer, RC, TestQp, Two, inline, work};
 
 const SEND: u32 = 0x0a;
+/// Numbers of the two, in their addresses; the guest has another.
+const NUMBERS: [u8; 2] = [3, 4];
+/// Bytes that the switch holds for each port.
+const SWITCH_BYTES: usize = 1 << 22;
+/// Pings before the guest begins, to know what is usual.
+const IDLE_PINGS: usize = 500;
+/// Rest between two pings, so that these threads sleep and wake as those of a server do.
+const REST: Duration = Duration::from_micros(200);
+/// No ping may take more than so many times what the longest took while the guest was idle.
+const MOST: u32 = 10;
 
-/// Two peers on a cable of their own.
+/// Time that this thread has spent on a processor.
+pub(crate) fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// What one ping cost: turns of both ports, time on a processor, and time that passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Ping {
+    turns: u32,
+    busy: Duration,
+    passed: Duration,
+}
+
+/// The longest pings, each figure by itself, and the usual one.
+#[derive(Debug, Clone, Copy)]
+struct Pings {
+    turns: u32,
+    busy: Duration,
+    median: Duration,
+}
+
+impl Pings {
+    fn of(pings: &[Ping]) -> Self {
+        let mut passed: Vec<_> = pings.iter().map(|ping| ping.passed).collect();
+        passed.sort_unstable();
+        let turns = pings.iter().map(|ping| ping.turns).max().unwrap_or(0);
+        let busy = pings.iter().map(|ping| ping.busy).max().unwrap_or_default();
+        Self { turns, busy, median: passed[passed.len() / 2] }
+    }
+}
+
+/// The thread that pings.
 pub(crate) struct Bystander {
-    two: Two,
-    qa: TestQp,
-    qb: TestQp,
-    /// Turns of one message while nobody else has any.
-    idle_turns: u32,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Report>,
+}
+
+/// What happened to it: pings alone and beside the guest, and frames of the guest that came.
+struct Report {
+    idle: Pings,
+    beside: Vec<Ping>,
+    heard: u64,
 }
 
 impl Bystander {
-    pub(crate) fn new() -> Self {
-        let mut two = Two::new();
+    /// Starts pinging; returns once it is known what a ping takes, with the guest's port.
+    pub(crate) fn start() -> (Self, SwitchPort) {
+        let switch = Switch::new(SWITCH_BYTES);
+        let guest = switch.port();
+        let (known, wait): (_, Receiver<()>) = sync_channel(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut pair = Pair::new(&switch);
+            let before = pair.heard();
+            let idle: Vec<_> = (0..IDLE_PINGS).map(|_| pair.ping()).collect();
+            let of_a_ping = (pair.heard() - before) / IDLE_PINGS as u64;
+            known.send(()).expect("the guest waits");
+            let (before, mut beside) = (pair.heard(), vec![pair.ping()]);
+            while !stopped.load(Ordering::Relaxed) {
+                beside.push(pair.ping());
+            }
+            let heard = pair.heard() - before - beside.len() as u64 * of_a_ping;
+            Report { idle: Pings::of(&idle), beside, heard }
+        });
+        wait.recv().expect("the bystander works");
+        (Self { stop, thread }, guest)
+    }
+
+    /// Ends it; asserts that it got at least so many of the guest's frames and that no ping took
+    /// too long, and says what they took.
+    pub(crate) fn judge(self, least: u64) -> String {
+        self.stop.store(true, Ordering::Relaxed);
+        let report = self.thread.join().expect("the bystander got all its answers");
+        let Report { idle, beside: pings, heard } = report;
+        assert!(heard >= least, "only {heard} frames of the guest came");
+        let beside = Pings::of(&pings);
+        assert!(beside.turns <= MOST * idle.turns, "turns of a ping: {beside:?}, idle {idle:?}");
+        assert!(beside.busy <= MOST * idle.busy, "work of a ping: {beside:?}, idle {idle:?}");
+        // How long a thread waits for a processor is up to the system: the usual ping counts.
+        assert!(beside.median <= MOST * idle.median, "usual ping: {beside:?}, idle {idle:?}");
+        let count = pings.len();
+        format!("{count} pings of a bystander among {heard} frames: {beside:?}, alone {idle:?}")
+    }
+}
+
+/// Two connected ports of the switch.
+struct Pair {
+    two: Two,
+    qa: TestQp,
+    qb: TestQp,
+}
+
+impl Pair {
+    fn new(switch: &Switch) -> Self {
+        let [a, b] = NUMBERS.map(|number| Peer::new(number, switch.port()));
+        let mut two = Two { a, b };
         let (qa, qb) = two.connected(RC);
-        let mut bystander = Self { two, qa, qb, idle_turns: 0 };
-        bystander.idle_turns = bystander.message(|| {});
-        bystander
+        Self { two, qa, qb }
     }
 
-    /// One message, and between two turns of its peers one of the neighbour.
-    pub(crate) fn ping(&mut self, neighbour: impl FnMut()) {
-        let turns = self.message(neighbour);
-        assert_eq!(turns, self.idle_turns, "turns of a message beside a hostile neighbour");
+    /// Frames that came to either, whoever sent them.
+    fn heard(&self) -> u64 {
+        let came = |peer: &Peer| peer.host.nic.state().port.counters.rx().packets;
+        came(&self.two.a) + came(&self.two.b)
     }
 
-    /// Sends and receives one message; returns the turns that it took.
-    fn message(&mut self, mut neighbour: impl FnMut()) -> u32 {
+    fn ping(&mut self) -> Ping {
+        std::thread::sleep(REST);
         self.two.b.post_receive(&mut self.qb, 0, 64);
+        let (begun, busy) = (Instant::now(), thread_time());
         self.two.a.post_send(&mut self.qa, &work(SEND), &inline(b"hello"));
         let (mut done, mut turns) = (0, 0);
         while done < 2 {
             self.two.a.host.step();
             self.two.b.host.step();
-            neighbour();
             done += self.two.a.polled().len() + self.two.b.polled().len();
             turns += 1;
-            assert!(turns < 1000, "the message never arrived");
+            assert!(turns < 10_000, "the message never arrived");
         }
+        let ping = Ping { turns, busy: thread_time() - busy, passed: begun.elapsed() };
         assert_eq!(self.two.b.read(0, 5), b"hello");
-        turns
+        ping
     }
+}
+
+/// Addresses of the bystanders, for a guest that means them.
+pub(crate) fn addresses() -> [[u8; 6]; 2] {
+    NUMBERS.map(|number| [2, 0, 0, 0, 0, number])
 }

@@ -4,6 +4,7 @@ use ferrocx_model::roce::icrc::icrc;
 use ferrocx_model::wire::{Fcs, Wire};
 
 use crate::Guest;
+use crate::bystander::addresses;
 use crate::common::words;
 
 impl Guest {
@@ -80,7 +81,26 @@ impl Guest {
             frame.truncate(len);
         }
         self.deliver(&frame);
+        self.flood(frame);
         self.step();
+    }
+
+    /// Sends a frame to the bystanders, or to everybody. It does not claim a bystander's address as
+    /// its own: a switch would believe that, as switches do.
+    fn flood(&mut self, mut frame: Vec<u8>) {
+        if let Some(source) = frame.get_mut(6..12) {
+            source.copy_from_slice(&self.peer.mac);
+        }
+        if let Some(destination) = frame.first_chunk_mut() {
+            let [a, b] = addresses();
+            *destination = self.pick(&[a, b, [0xff; 6], *destination]);
+        }
+        let now = self.peer.host.now_ns;
+        if let Some(room) = self.uplink.reserve(frame.len().max(1)) {
+            room[..frame.len()].copy_from_slice(&frame);
+            self.uplink.commit(now, Fcs::Good);
+            self.uplink.flush(now);
+        }
     }
 
     pub(crate) fn deliver(&mut self, frame: &[u8]) {
@@ -110,6 +130,13 @@ impl Guest {
             if self.chance(16) {
                 self.deliver(&frame);
             }
+            self.flood(frame);
+        }
+        // What the switch brings.
+        for _ in 0..32 {
+            let now = self.peer.host.now_ns;
+            let Some(frame) = self.uplink.receive(now).map(|got| got.bytes.to_vec()) else { break };
+            self.deliver(&frame);
         }
         self.step();
     }

@@ -103,6 +103,7 @@ pub mod qp;
 pub mod queues;
 pub mod srq;
 pub mod tir;
+pub mod user;
 pub mod wq;
 
 pub use opcode::Opcode;

@@ -39,6 +39,8 @@ command! {
         0x10 (Mkc) memory_key_mkey_entry "The mkey's context.";
         0x60 [31:0] translations_octword_actual_size
             "16-byte units of translation that follow; 0: to be filled in by UMR.";
+        0x64 [31:0] mkey_umem_id "User memory object of the translations.";
+        0x68 (u64) mkey_umem_offset "Offset of the region in its user memory object.";
     } => { ..mkey_index; }
     /// `op_mod` 0 mkc, 1 bsf.
     QueryMkey QUERY_MKEY {

@@ -18,6 +18,8 @@ command! {
         0x10 [31:0] opt_param_mask "Which optional fields of the context to take.";
         0x14 [31:0] ece "Enhanced connection establishment options.";
         0x18 (Qpc) qpc "The queue pair context.";
+        0x100 (u64) wq_umem_offset "Offset of the queues in their user memory object.";
+        0x108 [31:0] wq_umem_id "User memory object of the queues.";
         0x10c [31] wq_umem_valid "The queues stand in a user memory object.";
     } => {
         ..qpn;

@@ -13,6 +13,11 @@ rows! { $
     cq_context {
         0x10 (Cqc) cq_context "The completion queue's context.";
     }
+    cq_umem {
+        0x50 (u64) cq_umem_offset "Offset of the queue in its user memory object.";
+        0x58 [31:0] cq_umem_id "User memory object of the queue.";
+        0x5c [31] cq_umem_valid "The queue stands in a user memory object.";
+    }
     cqn {
         0x08 [23:0] cqn "Number of the completion queue.";
     }
@@ -35,15 +40,15 @@ command! {
     /// The page list follows the input.
     CreateCq CREATE_CQ [0x110] {
         ..cq_context;
-        0x5c [31] cq_umem_valid "The queue stands in a user memory object.";
+        ..cq_umem;
     } => { ..cqn; }
     /// `op_mod` 0 fields, 1 resize. The page list follows the input.
     ModifyCq MODIFY_CQ [0x110] {
         ..cqn;
         ..cq_context;
+        ..cq_umem;
         0x0c [31:0] modify_field_select_resize_field_select
             "Selects the fields to change, see [`modify_cq`] and [`resize_cq`].";
-        0x5c [31] cq_umem_valid "The queue stands in a user memory object.";
     }
     DestroyCq DESTROY_CQ { ..cqn; }
     /// The page list follows the output.

@@ -1,7 +1,7 @@
 //! Capability pages as literal bytes. Positions: reference 5.10 and 5.11.
 
 use crate::golden;
-use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, RoceCap};
+use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
 
 golden! {
     hca_cap: HcaCap {
@@ -11,13 +11,14 @@ golden! {
         "030: 6a2c2012 f7cb41d1 1e0e2000 f0df0002"
         "040: 006065e4 c3398209 002780da c20f0000"
         "050: 00005efa 0000e062 00002b07 0167db46"
-        "060: 00000050 120f0005 00b3b9af 1403011d"
+        "060: 0000a750 120f0005 00b3b9af 1403011d"
         "070: 8c0f1e09 9408180b 00000005 a018080c"
         "080: 8116d575 92afc60c 60000000 1803b863"
         "090: 1600292f 00000000 4f35cd74 9b28a87a"
         "0a0: 00000000 8827d866 00000000 00000000"
         "0b0: 00000000 00000001 1b9e9a1c 00000000"
         "0c0: 00001c00 00000000 00000000 00000000"
+        "0d0: 00000000 c3a1f05e 00000000 00000000"
     } = {
         hca_cap_2: true;
         vhca_id: 0x41a4;
@@ -139,6 +140,7 @@ golden! {
         max_wqe_sz_rq: 0xe062;
         max_wqe_sz_sq_dc: 0x2b07;
         max_qp_mcg: 0x167_db46;
+        flow_counter_bulk_alloc: 0xa7;
         log_max_mcg: 0x50;
         log_max_transport_domain: 0x12;
         log_max_pd: 0xf;
@@ -184,6 +186,7 @@ golden! {
         cqe_compression_timeout: 0x1b9e;
         cqe_compression_max_num: 0x9a1c;
         num_vhca_ports: 0x1c;
+        uctx_cap: 0xc3a1_f05e;
     }
 
     eth_cap: EthCap {
@@ -235,6 +238,12 @@ golden! {
         r_roce_max_src_udp_port: 0xa3b8;
         r_roce_min_src_udp_port: 0xd4a3;
         roce_address_table_size: 0x6f29;
+    }
+
+    qos_cap: QosCap {
+        "000: 000000b5"
+    } = {
+        flow_meter_reg_id: 0xb5;
     }
 
     atomic_cap: AtomicCap {

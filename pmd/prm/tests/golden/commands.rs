@@ -10,7 +10,7 @@ use ferrocx_prm::cmd::port::{AccessReg, SetRoceAddress};
 use ferrocx_prm::cmd::qp::Init2rtrQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq};
 use ferrocx_prm::cmd::wq::{CreateSq, ModifySq};
-use ferrocx_prm::cmd::{Command, CommandOutput, flow, mailbox_blocks};
+use ferrocx_prm::cmd::{Command, CommandOutput, flow, mailbox_blocks, user};
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::{FlowContext, FlowMatchLyr24, FlowMatchParam};
@@ -84,6 +84,50 @@ fn create_cq() {
             "020: 00000000 00000089 00000000 00000000",
             "040: 00000000 00000000 01020304 05060708",
         ],
+    );
+}
+
+#[test]
+fn create_cq_in_user_memory() {
+    let context = Cqc::zeroed().with_dbr_umem_valid(true).with_dbr_umem_id(0x1234).with_dbr_addr(8);
+    check(
+        &CreateCq::input()
+            .with_uid(0x0a0b)
+            .with_cq_context(context)
+            .with_cq_umem_offset(0x0102_0304_0506_0708)
+            .with_cq_umem_id(0x5678)
+            .with_cq_umem_valid(true),
+        &[
+            "000: 04000a0b 00000000 00000000 00000000",
+            "010: 02000000 00001234 00000000 00000000",
+            "040: 00000000 00000000 00000000 00000008",
+            "050: 01020304 05060708 00005678 80000000",
+        ],
+    );
+}
+
+#[test]
+fn user_contexts_and_their_memory() {
+    let uctx = user::Uctx::zeroed().with_cap(user::uctx_cap::RAW_TX);
+    check(
+        &user::CreateUctx::input().with_uctx(uctx),
+        &["000: 0a040000 00000000 00000000 00000000", "010: 00000001"],
+    );
+    check(
+        &user::DestroyUctx::input().with_uid(0xabcd),
+        &["000: 0a060000 00000000 0000abcd 00000000"],
+    );
+    let umem = user::Umem::zeroed()
+        .with_log_page_size(9)
+        .with_page_offset(0x1_2345)
+        .with_num_of_mtt(0x0102_0304_0506_0708);
+    check(
+        &user::CreateUmem::input().with_uid(3).with_umem(umem),
+        &["000: 0a080003 00000000 00000000 00000000", "020: 00000009 00012345 01020304 05060708"],
+    );
+    check(
+        &user::DestroyUmem::input().with_umem_id(0x12_3456),
+        &["000: 0a0a0000 00000000 00123456 00000000"],
     );
 }
 

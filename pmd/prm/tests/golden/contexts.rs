@@ -114,6 +114,7 @@ golden! {
         "0b0: 00cbd566 fe87fdb4 5b909b2c e037f2a5"
         "0c0: 00000000 0000f56f 0171c263 1304636c"
         "0d0: 10000000 00000000 00000000 00000000"
+        "0e0: 00000000 93d407b6"
     } = {
         state: 0x8;
         lag_tx_port_affinity: 0x8;
@@ -187,10 +188,11 @@ golden! {
         cs_res: 0x6f;
         dc_access_key: 0x171_c263_1304_636c;
         dbr_umem_valid: true;
+        dbr_umem_id: 0x93d4_07b6;
     }
 
     cqc: Cqc {
-        "000: 42712101 00000000 00000980 1722076e"
+        "000: 42712101 5be01c2d 00000980 1722076e"
         "010: 09273b18 0cf841b0 08000000 00000000"
         "020: 0035d652 00163908 0023e7a7 00c3f74e"
         "030: 00000000 00000000 7267e11b 2968e213"
@@ -207,6 +209,7 @@ golden! {
         mini_cqe_res_format: 0x2;
         st: 0x1;
         cqe_compression_layout: 0x1;
+        dbr_umem_id: 0x5be0_1c2d;
         page_offset: 0x26;
         log_cq_size: 0x17;
         uar_page: 0x22_076e;

@@ -5,7 +5,7 @@
 //! start; correct it only against the header.
 
 use crate::reading;
-use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, RoceCap};
+use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
 
 reading! {
     HcaCap {
@@ -117,6 +117,7 @@ reading! {
         qp_ts_format 2, _ 108, l3_type 4, _ 8, roce_version 8, _ 16, r_roce_dest_udp_port 16,
         r_roce_max_src_udp_port 16, r_roce_min_src_udp_port 16, _ 16, roce_address_table_size 16,
     }
+    QosCap { _ 24, flow_meter_reg_id 8 }
     AtomicCap {
         _ 64, atomic_req_8B_endianness_mode 2, _ 4, supported_atomic_req_8B_endianness_mode_1 1,
         _ 73, atomic_operations 16, _ 16, atomic_size_qp 16, _ 16, atomic_size_dc 16, _ 32,

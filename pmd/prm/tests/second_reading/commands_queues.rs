@@ -11,6 +11,7 @@ use ferrocx_prm::cmd::qp::*;
 use ferrocx_prm::cmd::queues::*;
 use ferrocx_prm::cmd::srq::*;
 use ferrocx_prm::cmd::tir::*;
+use ferrocx_prm::cmd::user::*;
 use ferrocx_prm::cmd::wq::*;
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
@@ -142,6 +143,14 @@ reading! {
         opcode 16, uid 16, _ 16, op_mod 16, _ 64, eq_context_entry (Eqc), _ 64, event_bitmask 256,
         _ 1216,
     }
+    CreateUctxIn { opcode 16, _ 16, _ 16, op_mod 16, _ 64, uctx (Uctx) }
+    CreateUctxOut { status 8, _ 24, syndrome 32, _ 16, uid 16, _ 32 }
+    DestroyUctxIn { opcode 16, _ 16, _ 16, op_mod 16, _ 16, uid 16, _ 32 }
+    DestroyUctxOut { status 8, _ 24, syndrome 32, _ 64 }
+    CreateUmemIn { opcode 16, uid 16, _ 16, op_mod 16, _ 64, umem (Umem) }
+    CreateUmemOut { status 8, _ 24, syndrome 32, _ 8, umem_id 24, _ 32 }
+    DestroyUmemIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, umem_id 24, _ 32 }
+    DestroyUmemOut { status 8, _ 24, syndrome 32, _ 64 }
     CreateEqOut { status 8, _ 24, syndrome 32, _ 24, eq_number 8, _ 32 }
     DestroyEqIn { opcode 16, uid 16, _ 16, op_mod 16, _ 24, eq_number 8, _ 32 }
     DestroyEqOut { status 8, _ 24, syndrome 32, _ 64 }

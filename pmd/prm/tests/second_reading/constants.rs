@@ -56,7 +56,8 @@ const OPCODES: &[(&str, u16)] = &[
     ("CREATE_FLOW_GROUP", 0x933), ("DESTROY_FLOW_GROUP", 0x934), ("SET_FTE", 0x936),
     ("QUERY_FTE", 0x937), ("DELETE_FTE", 0x938), ("ALLOC_FLOW_COUNTER", 0x939),
     ("DEALLOC_FLOW_COUNTER", 0x93a), ("QUERY_FLOW_COUNTER", 0x93b), ("MODIFY_FLOW_TABLE", 0x93c),
-    ("CREATE_UCTX", 0xa04), ("CREATE_UMEM", 0xa08), ("DESTROY_UMEM", 0xa0a),
+    ("CREATE_UCTX", 0xa04), ("DESTROY_UCTX", 0xa06), ("CREATE_UMEM", 0xa08),
+    ("DESTROY_UMEM", 0xa0a),
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 //! start; correct it only against the header.
 
 use crate::reading;
+use ferrocx_prm::cmd::user::{Uctx, Umem};
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::*;
@@ -16,6 +17,8 @@ use ferrocx_prm::vport::{NicVportContext, RoceAddress};
 use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
 
 reading! {
+    Uctx { cap 32, _ 352 }
+    Umem { _ 128, ats 1, _ 26, log_page_size 5, page_offset 32, num_of_mtt 64 }
     Cqc {
         status 4, _ 2, dbr_umem_valid 1, apu_cq 1, cqe_sz 3, cc 1, _ 1, scqe_break_moderation_en 1,
         oi 1, cq_period_mode 2, cqe_comp_en 1, mini_cqe_res_format 2, st 4, _ 6,

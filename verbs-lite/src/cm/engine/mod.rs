@@ -331,10 +331,12 @@ impl Engine {
             }
             None if state == State::TimeWait => return self.enter(id, State::Ended, None),
             None => {
-                count(&mut self.stats.timed_out, "patience");
                 (End::GivenUp("nobody went on with it within CmLimits::patience"), State::Ended)
             }
         };
+        if crowd_of(state) == Some(HALF_OPEN) {
+            count(&mut self.stats.timed_out, "patience");
+        }
         match state {
             State::ReqSent | State::ReqRcvd => self.send_timeout(id, ABOUT_REQ),
             State::RepSent | State::RepRcvd => self.send_timeout(id, ABOUT_REP),

@@ -660,6 +660,7 @@ fn a_silent_peer_is_waited_for_no_longer_than_the_limits_say() {
     let took = until_over(&mut two.b, now);
     assert_eq!(took, limits.patience + limits.time_wait);
     assert!(matches!(two.b.end_of(theirs), Some(End::NoAnswer { message: "REP", .. })));
+    assert_eq!(two.b.limit_stats().timed_out, 1, "half open until its time was over");
     // Decided by nobody, taken or not.
     for is_taken in [false, true] {
         let mut two = Two::new();

@@ -4,22 +4,23 @@
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::qp::{
-    CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, Init2initQp, Init2rtrQp, ModifyQpToErr,
-    ModifyQpToErrOut, ModifyQpToRst, ModifyQpToRstOut, QueryQp, QueryQpOut, Rst2initQp,
-    Rst2initQpIn, Rst2initQpOut, Rtr2rtsQp, Rts2rtsQp, Sqerr2rtsQp,
+    CreateQp, CreateQpIn, CreateQpOut, DestroyQp, DestroyQpOut, Init2initQp, Init2rtrQp,
+    ModifyQpToErr, ModifyQpToErrOut, ModifyQpToRst, ModifyQpToRstOut, QueryQp, QueryQpOut,
+    Rst2initQp, Rst2initQpIn, Rst2initQpOut, Rtr2rtsQp, Rts2rtsQp, Sqerr2rtsQp,
 };
 use ferrocx_prm::cmd::{Command, Opcode};
 use ferrocx_prm::qpc::Qpc;
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::wqc::Wq;
 
-use crate::cmd::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
-use crate::cmd::queues::{RingPlace, check_record, check_uar, ring};
+use crate::cmd::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
+use crate::cmd::queues::check_uar;
+use crate::cmd::ring::{RingPlace, RingSource};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
     CqeScatter, Line, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats,
-    ReceiveRing, WorkQueue, WqType,
+    ReceiveRing, ScatterList, Uar, WorkQueue, WqType,
 };
 use crate::roce::transport::psn::Psn;
 use crate::roce::transport::requester::{Limits, Requester};
@@ -52,6 +53,10 @@ mod rq_type {
 
 /// Path migration state "migrated": the only one without APM. Source: reference 5.2, `pm_state`.
 const PM_MIGRATED: u32 = 3;
+/// Path migration state of who says nothing about it. Source: rdma-core's `mlx5_base.py`.
+const PM_LEFT_OUT: u32 = 0;
+/// The domain that is left out.
+const NO_PD: u32 = 0;
 /// Log2 of the READs and atomics in flight, either way: `log_max_ra_req_qp` and `_res_qp`.
 const LOG_MAX_READS: u32 = 4;
 /// Log2 of the longest message. Source: reference 5.10, `log_max_msg`.
@@ -72,7 +77,6 @@ fn check_qpc(context: &Qpc) -> Answer<QpType> {
     refuse_set("cd_master", context.cd_master().into(), "cd is not advertised")?;
     refuse_set("cd_slave_send", context.cd_slave_send().into(), "cd is not advertised")?;
     refuse_set("cd_slave_receive", context.cd_slave_receive().into(), "cd is not advertised")?;
-    refuse_set("dbr_umem_valid", context.dbr_umem_valid().into(), "no user memory objects")?;
     let padding = context.end_padding_mode();
     ensure(padding <= 1, || Refused::param("end_padding_mode", padding, "no such mode"))?;
     let format = context.ts_format();
@@ -101,14 +105,14 @@ fn shared(objects: &Objects, number: u32) -> Answer<QpReceive> {
     Ok(QpReceive::Srq(number))
 }
 
-fn own_ring(context: &Qpc, memory: &QueueMemory) -> WorkQueue {
+fn own_ring(context: &Qpc, memory: &QueueMemory, dbr_addr: u64) -> WorkQueue {
     WorkQueue {
         wq_type: WqType::Cyclic,
         memory: memory.clone(),
         log_size: context.log_rq_size(),
         log_stride: context.log_rq_stride() + 4,
         pd: context.pd(),
-        dbr_addr: context.dbr_addr(),
+        dbr_addr,
         signature: false,
         two_byte_shift: false,
         end_padding: context.end_padding_mode() == 1,
@@ -118,9 +122,20 @@ fn own_ring(context: &Qpc, memory: &QueueMemory) -> WorkQueue {
     }
 }
 
+/// Where the rings and the doorbell record of a queue pair lie.
+fn source(input: &CreateQpIn, place: RingPlace) -> RingSource {
+    let context = input.qpc();
+    RingSource {
+        place,
+        record: context.dbr_addr(),
+        ring_umem: input.wq_umem_valid().then(|| (input.wq_umem_id(), input.wq_umem_offset())),
+        record_umem: context.dbr_umem_valid().then(|| context.dbr_umem_id()),
+        is_written: false,
+    }
+}
+
 fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let input = parse::<CreateQp>(bytes, |op_mod| op_mod == 0)?;
-    refuse_set("wq_umem_valid", input.fixed.wq_umem_valid().into(), "no user memory objects")?;
     refuse_set("input_qpn", input.fixed.input_qpn(), "the device chooses the number")?;
     refuse_set("ece", input.fixed.ece(), "not advertised")?;
     let context = input.fixed.qpc();
@@ -130,6 +145,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     if !context.no_sq() || context.uar_page() != 0 {
         check_uar(objects, context.uar_page())?;
     }
+    drivers_only(objects, "rlky", context.rlky())?;
     let pd = context.pd();
     // The UMR queue pair of a driver belongs to no domain: Linux leaves the field out.
     ensure(qp_type == QpType::RegUmr || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
@@ -149,22 +165,25 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         page_offset: context.page_offset(),
         len_bytes: rq_bytes + sq_bytes,
     };
-    let memory = ring(&place, input.tail)?;
-    if place.len_bytes != 0 {
-        check_record(context.dbr_addr())?;
-    }
+    let (memory, dbr_addr) = match place.len_bytes {
+        0 => (QueueMemory::default(), 0),
+        _ => source(&input.fixed, place).take(objects, input.tail)?,
+    };
     check_cqs(objects, &context, log_sq_size.is_some(), kind, qp_type)?;
     check_scatter(objects, &context, qp_type)?;
-    let receive = shared_rq.unwrap_or_else(|| QpReceive::Own(own_ring(&context, &memory)));
+    let receive =
+        shared_rq.unwrap_or_else(|| QpReceive::Own(own_ring(&context, &memory, dbr_addr)));
     let qp = Qp {
         qp_type,
         state: QpState::Reset,
         memory,
+        dbr_addr,
         sq_at: rq_bytes,
         log_sq_size,
         receive,
         ring: ReceiveRing::default(),
         taken: None,
+        buffers: ScatterList::new(),
         sq_posted: 0,
         sq_fetched: 0,
         line: Line::new(&objects.budget).map_err(|full| Refused::full("qpn", full))?,
@@ -249,7 +268,7 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             QpReceive::Own(_) | QpReceive::None => {}
         }
         if let Some(uar) = objects.uars.get_mut(uar_page) {
-            uar.qpns.retain(|other| *other != qpn);
+            Uar::unlist(&mut uar.qpns, qpn);
         }
         objects.multicast.retain(|(_, member)| *member != qpn);
         Ok(DestroyQpOut::zeroed())
@@ -417,18 +436,21 @@ fn rst2init(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let (qp_type, old) = wish.current(exec)?;
     let new = wish.new;
     ensure(new.st() == old.st(), || Refused::param("st", new.st(), "not as created"))?;
-    // Linux creates its UMR queue pair without a domain, and names one here.
-    ensure(qp_type == QpType::RegUmr || new.pd() == old.pd(), || {
+    // Linux creates its UMR queue pair without a domain, and names one here; who drives a queue
+    // pair through DevX need not repeat what it was created with.
+    ensure(qp_type == QpType::RegUmr || new.pd() == NO_PD || new.pd() == old.pd(), || {
         Refused::param("pd", new.pd(), "not as created")
     })?;
-    check_pm_state(&new)?;
+    if new.pm_state() != PM_LEFT_OUT {
+        check_pm_state(&new)?;
+    }
     check_pkey_index(&new)?;
     check_port(&new)?;
     check_counter(exec, &new)?;
     let path =
         old.primary_address_path().with_vhca_port_num(new.primary_address_path().vhca_port_num());
     let context = old
-        .with_pm_state(new.pm_state())
+        .with_pm_state(PM_MIGRATED)
         .with_q_key(new.q_key())
         .with_rre(new.rre())
         .with_rwe(new.rwe())
@@ -513,12 +535,13 @@ fn rtr2rts(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         .with_rnr_retry(new.rnr_retry())
         .with_log_ack_req_freq(new.log_ack_req_freq())
         .with_primary_address_path(path);
+    let least = exec.ctx.state.config.min_ack_timeout_ns;
     let limits = Limits {
         is_reliable: qp_type.is_reliable(),
         max_reads: 1 << reads,
         retry_count: u8::try_from(new.retry_count()).unwrap_or(0),
         rnr_retry: u8::try_from(new.rnr_retry()).unwrap_or(0),
-        timeout_ns: ack_timeout_ns(timeout),
+        timeout_ns: ack_timeout_ns(timeout).map(|asked| asked.max(least)),
     };
     Ok(wish.finish(exec, QpState::Rts, context, |qp| {
         qp.requester = Requester::new(Psn::new(qp.context.next_send_psn()), limits);

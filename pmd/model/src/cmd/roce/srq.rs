@@ -10,8 +10,8 @@ use ferrocx_prm::cmd::srq::{
 use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::wqc::Wq;
 
-use crate::cmd::handler::{Exec, Handler, add, no_tail, parse, plain, remove};
-use crate::cmd::queues::{RingPlace, check_record, ring};
+use crate::cmd::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
+use crate::cmd::ring::{RingPlace, check_record, ring};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{ReceiveRing, WorkQueue, WqType, XrcSrq};
@@ -53,6 +53,7 @@ fn create_srq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     check_srqc(&context)?;
     check_record(context.dbr_addr())?;
     let objects = &mut exec.ctx.state.objects;
+    drivers_only(objects, "rlky", context.rlky())?;
     let (pd, cqn, xrcd) = (context.pd(), context.cqn(), context.xrcd());
     ensure(objects.pds.contains(pd), || Refused::resource("pd", pd))?;
     ensure(objects.cqs.contains(cqn), || Refused::resource("cqn", cqn))?;

@@ -134,8 +134,17 @@ impl Op {
     /// the manufacturer.
     #[must_use]
     pub fn from_opcode(opcode: u8) -> Option<Self> {
+        const BY_CODE: [Option<Op>; 256] = {
+            let mut table = [None; 256];
+            let mut at = 0;
+            while at < Op::ALL.len() {
+                table[Op::ALL[at] as usize] = Some(Op::ALL[at]);
+                at += 1;
+            }
+            table
+        };
         let code = if is_whole(opcode) { opcode } else { opcode & 0x1f };
-        Self::ALL.into_iter().find(|op| *op as u8 == code)
+        BY_CODE[usize::from(code)]
     }
 
     /// The opcode with the transport service.
@@ -149,6 +158,27 @@ impl Op {
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         self.has_atomic() || self.has_masked_atomic()
+    }
+
+    /// Operations of the first, middle and last of the packets that go together under this one.
+    #[must_use]
+    pub const fn apart(self) -> [Self; 3] {
+        use Op::*;
+        match self {
+            SendOnly => [SendFirst, SendMiddle, SendLast],
+            SendOnlyImm => [SendFirst, SendMiddle, SendLastImm],
+            SendOnlyInvalidate => [SendFirst, SendMiddle, SendLastInvalidate],
+            WriteOnly => [WriteFirst, WriteMiddle, WriteLast],
+            WriteOnlyImm => [WriteFirst, WriteMiddle, WriteLastImm],
+            ReadResponseOnly => [ReadResponseFirst, ReadResponseMiddle, ReadResponseLast],
+            SendFirst => [self, SendMiddle, SendMiddle],
+            WriteFirst => [self, WriteMiddle, WriteMiddle],
+            ReadResponseFirst => [self, ReadResponseMiddle, ReadResponseMiddle],
+            SendLast | SendLastImm | SendLastInvalidate => [SendMiddle, SendMiddle, self],
+            WriteLast | WriteLastImm => [WriteMiddle, WriteMiddle, self],
+            ReadResponseLast => [ReadResponseMiddle, ReadResponseMiddle, self],
+            other => [other, other, other],
+        }
     }
 
     /// Whether a responder sends it.
@@ -344,6 +374,9 @@ pub struct Header {
     pub imm: u32,
     /// Key to invalidate.
     pub ieth: u32,
+    /// Packets that it is the header of, each with a PSN of its own. More than one only inside the
+    /// process, see [`crate::wire::Train`]; it is not part of the wire format.
+    pub packets: u32,
 }
 
 impl Header {
@@ -367,7 +400,14 @@ impl Header {
             original: 0,
             imm: 0,
             ieth: 0,
+            packets: 1,
         }
+    }
+
+    /// The sequence number of the last of its packets.
+    #[must_use]
+    pub fn last_psn(&self) -> Psn {
+        self.psn.plus(self.packets - 1)
     }
 
     /// Immediate data, if the operation carries them.

@@ -9,6 +9,7 @@ use super::bth::Header;
 use super::icrc::{ICRC_BYTES, icrc};
 use super::{ETHERTYPE_V1, GRH_NEXT_HEADER, Network, UDP_PORT};
 use crate::frame::packet::{ETH_HEADER_BYTES, Fragment, L3, L4, Packet, VLAN_TAG_BYTES};
+use crate::wire::Fcs;
 
 const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
@@ -243,11 +244,42 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// The packets that came as one, each with its number.
+    pub(crate) fn apart(&self, mtu: u32) -> impl Iterator<Item = (u32, Frame<'a>)> + use<'a> {
+        let (frame, [first, middle, last]) = (*self, self.header.op.apart());
+        let parts = self.payload.chunks((mtu as usize).max(1));
+        (0..self.header.packets).zip(parts).map(move |(number, payload)| {
+            let is_last = number + 1 == frame.header.packets;
+            let op = match number {
+                0 => first,
+                _ if is_last => last,
+                _ => middle,
+            };
+            let header = Header {
+                op,
+                psn: frame.header.psn.plus(number),
+                ack_request: frame.header.ack_request && is_last,
+                solicited: frame.header.solicited && is_last,
+                packets: 1,
+                ..frame.header
+            };
+            (number, Frame { header, payload, ..frame })
+        })
+    }
+
     /// Reads and checks a frame whose headers below UDP were found by `packet`.
     ///
     /// # Errors
     /// [`BadFrame`]: what is wrong with it.
     pub fn parse(bytes: &'a [u8], packet: &Packet) -> Result<Self, BadFrame> {
+        Self::parse_as(bytes, packet, Fcs::Good)
+    }
+
+    /// As [`Frame::parse`]; what stays inside the process has no ICRC, and may be many packets.
+    ///
+    /// # Errors
+    /// [`BadFrame`]: what is wrong with it.
+    pub fn parse_as(bytes: &'a [u8], packet: &Packet, fcs: Fcs) -> Result<Self, BadFrame> {
         if !is_roce(bytes, packet) {
             return Err(BadFrame::NotRoce);
         }
@@ -261,13 +293,14 @@ impl<'a> Frame<'a> {
         }
         .ok_or(BadFrame::Malformed)?;
         let crc_at = end - ICRC_BYTES;
-        let (header, len) = Header::parse(&bytes[at..crc_at]).ok_or(BadFrame::Malformed)?;
+        let (mut header, len) = Header::parse(&bytes[at..crc_at]).ok_or(BadFrame::Malformed)?;
         let start = at + len;
         let payload_bytes = (crc_at - start).checked_sub(usize::from(header.pad));
         let payload_bytes = payload_bytes.filter(|_| (crc_at - start).is_multiple_of(4));
         let payload_bytes = payload_bytes.ok_or(BadFrame::Malformed)?;
-        let crc = icrc(&bytes[packet.l3_offset..crc_at]);
-        if bytes[crc_at..end] != crc.to_le_bytes() {
+        if let Fcs::Inside(train) = fcs {
+            header.packets = train.frames.max(1);
+        } else if bytes[crc_at..end] != icrc(&bytes[packet.l3_offset..crc_at]).to_le_bytes() {
             return Err(BadFrame::Icrc);
         }
         Ok(Self {

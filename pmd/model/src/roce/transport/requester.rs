@@ -93,7 +93,7 @@ pub enum Next {
     Packet(Outgoing),
 }
 
-/// A packet to send.
+/// A packet to send, or several of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
     /// Place of its request in the queue.
@@ -102,7 +102,9 @@ pub struct Outgoing {
     pub psn: Psn,
     /// Its number inside the request, from 0. Of a READ: the first answer that is wanted.
     pub number: u32,
-    /// It is the last of its request.
+    /// Packets from this one on that go together.
+    pub packets: u32,
+    /// The last of them is the last of its request.
     pub is_last: bool,
     /// It asks for an acknowledgement.
     pub ack_request: bool,
@@ -258,8 +260,8 @@ impl<J> Requester<J> {
         }
     }
 
-    /// Next action at this time.
-    pub fn next(&mut self, now_ns: u64) -> Next {
+    /// Next action at this time; at most `most` packets of a request go together.
+    pub fn next(&mut self, now_ns: u64, most: u32) -> Next {
         if self.rnr_until_ns.is_some_and(|until| now_ns < until) {
             return Next::Idle;
         }
@@ -287,16 +289,27 @@ impl<J> Requester<J> {
                 request.received
             };
             let psn = request.first.plus(number);
-            if self.limits.is_reliable && psn.since(self.acked) >= WINDOW {
+            let room = self.room(psn);
+            if room == 0 {
                 return Next::Idle;
             }
+            let is_push = request.kind == Kind::Push;
+            let packets =
+                if is_push { most.min(request.packets - number).clamp(1, room) } else { 1 };
             self.packet = number;
-            let is_last = request.kind != Kind::Push || number + 1 == request.packets;
+            let end = number + packets;
+            let is_last = request.kind != Kind::Push || end == request.packets;
             let ack_request =
-                self.limits.is_reliable && (is_last || number % ACK_EVERY == ACK_EVERY - 1);
+                self.limits.is_reliable && (is_last || end / ACK_EVERY != number / ACK_EVERY);
             let index = self.cursor;
-            return Next::Packet(Outgoing { index, psn, number, is_last, ack_request });
+            return Next::Packet(Outgoing { index, psn, number, packets, is_last, ack_request });
         }
+    }
+
+    /// Packets from this one on that the window has room for.
+    fn room(&self, psn: Psn) -> u32 {
+        let left = WINDOW - psn.since(self.acked);
+        if self.limits.is_reliable { u32::try_from(left).unwrap_or(0) } else { u32::MAX }
     }
 
     /// Whether fences and the limit of reads let the request at the cursor start.
@@ -312,11 +325,11 @@ impl<J> Requester<J> {
         !fenced && (!is_read(request.kind) || reads() < self.limits.max_reads)
     }
 
-    /// The packet that [`Self::next`] named is on the wire.
-    pub fn sent(&mut self, now_ns: u64) {
+    /// The packets that [`Self::next`] named are on the wire.
+    pub fn sent(&mut self, packets: u32, now_ns: u64) {
         let Some(request) = self.queue.get_mut(self.cursor) else { return };
         let end = if request.kind == Kind::Push {
-            self.packet += 1;
+            self.packet += packets;
             request.first.plus(self.packet)
         } else {
             request.first.plus(request.packets)
@@ -495,8 +508,8 @@ impl<J> Requester<J> {
         Answer::Progress
     }
 
-    /// The answer of a READ or atomic arrived.
-    pub fn response(&mut self, psn: Psn, op: Op, now_ns: u64) -> Answer {
+    /// The answer of a READ or atomic arrived, or so many packets of it together.
+    pub fn response(&mut self, psn: Psn, packets: u32, op: Op, now_ns: u64) -> Answer {
         if !self.is_open(psn) {
             return Answer::Stale;
         }
@@ -524,8 +537,9 @@ impl<J> Requester<J> {
             return self.retry_gap(expected, now_ns);
         }
         let request = &self.queue[index];
-        let is_last = request.received + 1 == request.packets;
+        let is_last = request.received + packets == request.packets;
         let fits = match request.kind {
+            _ if request.received + packets > request.packets => false,
             Kind::Atomic => op == Op::AtomicAcknowledge,
             // A READ that was asked for again starts with a first packet in the middle.
             _ if is_last => matches!(op, Op::ReadResponseLast | Op::ReadResponseOnly),
@@ -538,10 +552,10 @@ impl<J> Requester<J> {
         Answer::Take { index, number: request.received }
     }
 
-    /// The answer that [`Answer::Take`] named was taken.
-    pub fn answered(&mut self, index: usize, now_ns: u64) {
+    /// The answer that [`Answer::Take`] named was taken, all packets of it.
+    pub fn answered(&mut self, index: usize, packets: u32, now_ns: u64) {
         let Some(request) = self.queue.get_mut(index) else { return };
-        request.received += 1;
+        request.received += packets;
         request.is_done = request.received == request.packets;
         self.acked = request.first.plus(request.received);
         self.gap = None;
@@ -560,12 +574,6 @@ impl<J> Requester<J> {
         }
         self.retry(self.acked, now_ns);
         true
-    }
-
-    /// Whether a timer runs: time alone may change something.
-    #[must_use]
-    pub fn waits_for_time(&self) -> bool {
-        self.deadline_ns.is_some() || self.rnr_until_ns.is_some()
     }
 
     /// Takes the oldest request if it is over, with the reason if it failed.

@@ -28,10 +28,10 @@ fn pushes(requester: &mut Requester<u32>, packets: &[u32]) {
 fn send(requester: &mut Requester<u32>, now_ns: u64) -> Vec<i32> {
     let mut psns = Vec::new();
     loop {
-        match requester.next(now_ns) {
+        match requester.next(now_ns, 1) {
             Next::Packet(packet) => {
                 psns.push(packet.psn.since(START));
-                requester.sent(now_ns);
+                requester.sent(1, now_ns);
             }
             Next::Local(index) => requester.local_done(index),
             Next::Idle => return psns,
@@ -59,7 +59,7 @@ fn one_acknowledgement_ends_many_requests() {
     assert_eq!(requester.acknowledge(at(6), 2), Answer::Stale, "never sent");
     assert_eq!(requester.acknowledge(at(5), 3), Answer::Progress);
     assert_eq!(popped(&mut requester), [(2, None)]);
-    assert!(requester.is_empty() && !requester.waits_for_time());
+    assert!(requester.is_empty());
 }
 
 #[test]
@@ -67,11 +67,11 @@ fn acknowledgements_are_asked_for_at_the_end_and_on_the_way() {
     let mut requester = requester();
     pushes(&mut requester, &[40]);
     let mut asked = Vec::new();
-    while let Next::Packet(packet) = requester.next(0) {
+    while let Next::Packet(packet) = requester.next(0, 1) {
         if packet.ack_request {
             asked.push(packet.number);
         }
-        requester.sent(0);
+        requester.sent(1, 0);
     }
     assert_eq!(asked, [15, 31, 39]);
 }
@@ -163,16 +163,16 @@ fn a_read_takes_a_number_for_every_answer() {
     requester.push(Kind::Read, Fence::None, 3, 0);
     requester.push(Kind::Push, Fence::None, 1, 1);
     assert_eq!(send(&mut requester, 0), [0, 3]);
-    let first = requester.response(at(0), Op::ReadResponseFirst, 1);
+    let first = requester.response(at(0), 1, Op::ReadResponseFirst, 1);
     assert_eq!(first, Answer::Take { index: 0, number: 0 });
-    requester.answered(0, 1);
-    assert_eq!(requester.response(at(0), Op::ReadResponseFirst, 1), Answer::Stale, "again");
-    assert_eq!(requester.response(at(2), Op::ReadResponseLast, 2), Answer::Retry, "one is lost");
-    assert_eq!(requester.response(at(2), Op::ReadResponseLast, 2), Answer::Stale, "known");
+    requester.answered(0, 1, 1);
+    assert_eq!(requester.response(at(0), 1, Op::ReadResponseFirst, 1), Answer::Stale, "again");
+    assert_eq!(requester.response(at(2), 1, Op::ReadResponseLast, 2), Answer::Retry, "one is lost");
+    assert_eq!(requester.response(at(2), 1, Op::ReadResponseLast, 2), Answer::Stale, "known");
     assert_eq!(send(&mut requester, 2), [1, 3], "the rest is asked for again");
     for (offset, op) in [(1, Op::ReadResponseFirst), (2, Op::ReadResponseLast)] {
-        assert!(matches!(requester.response(at(offset), op, 3), Answer::Take { index: 0, .. }));
-        requester.answered(0, 3);
+        assert!(matches!(requester.response(at(offset), 1, op, 3), Answer::Take { index: 0, .. }));
+        requester.answered(0, 1, 3);
     }
     assert_eq!(popped(&mut requester), [(0, None)]);
     requester.acknowledge(at(3), 4);
@@ -200,9 +200,9 @@ fn reads_in_flight_are_limited_and_fences_wait_for_them() {
     requester.push(Kind::Push, Fence::Reads, 1, 3);
     assert_eq!(send(&mut requester, 0), [0, 1]);
     for (offset, sent) in [(0, vec![2]), (1, vec![]), (2, vec![3])] {
-        let answer = requester.response(at(offset), Op::ReadResponseOnly, 1);
+        let answer = requester.response(at(offset), 1, Op::ReadResponseOnly, 1);
         let Answer::Take { index, number: 0 } = answer else { panic!("{answer:?}") };
-        requester.answered(index, 1);
+        requester.answered(index, 1, 1);
         assert_eq!(send(&mut requester, 1), sent);
     }
 }
@@ -215,7 +215,7 @@ fn local_requests_run_in_order_and_once() {
     requester.push(Kind::Push, Fence::None, 1, 2);
     assert_eq!(send(&mut requester, 0), [0], "the fence holds the local one, and all behind it");
     requester.acknowledge(at(0), 1);
-    assert_eq!(requester.next(1), Next::Local(1));
+    assert_eq!(requester.next(1, 1), Next::Local(1));
     requester.local_done(1);
     assert_eq!(send(&mut requester, 1), [1]);
     requester.nak_sequence(at(1), 2);
@@ -244,12 +244,12 @@ fn answers_that_fit_nothing_are_bad_responses() {
     let mut requester = requester();
     pushes(&mut requester, &[1]);
     send(&mut requester, 0);
-    requester.response(at(0), Op::ReadResponseOnly, 1);
+    requester.response(at(0), 1, Op::ReadResponseOnly, 1);
     assert_eq!(popped(&mut requester), [(0, Some(Fault::BadResponse))]);
     let mut requester = self::requester();
     requester.push(Kind::Read, Fence::None, 2, 0);
     send(&mut requester, 0);
-    requester.response(at(0), Op::ReadResponseOnly, 1);
+    requester.response(at(0), 1, Op::ReadResponseOnly, 1);
     assert_eq!(popped(&mut requester), [(0, Some(Fault::BadResponse))], "too short");
 }
 
@@ -259,4 +259,26 @@ fn an_unreliable_request_is_done_when_it_is_sent() {
     requester.push(Kind::Push, Fence::None, 300, 0);
     assert_eq!(send(&mut requester, 0).len(), 300, "there is no window");
     assert_eq!(popped(&mut requester), [(0, None)]);
+}
+
+#[test]
+fn packets_go_together_within_their_request_and_the_window() {
+    let mut requester = requester();
+    pushes(&mut requester, &[20, 3, 300]);
+    let mut seen = Vec::new();
+    while let Next::Packet(packet) = requester.next(0, 15) {
+        let at = packet.psn.since(START);
+        seen.push((at, packet.packets, packet.is_last, packet.ack_request));
+        requester.sent(packet.packets, 0);
+    }
+    let first = [(0, 15, false, false), (15, 5, true, true), (20, 3, true, true)];
+    assert_eq!(seen[..3], first);
+    // An acknowledgement is asked for wherever one of them alone would ask.
+    assert_eq!(seen[3..6], [(23, 15, false, false), (38, 15, false, true), (53, 15, false, true)]);
+    assert_eq!(seen.iter().map(|seen| seen.1).sum::<u32>(), WINDOW as u32);
+    assert_eq!(requester.acknowledge(at(16), 1), Answer::Progress);
+    // The rest of what is lost goes together as well.
+    assert_eq!(requester.nak_sequence(at(17), 2), Answer::Retry);
+    let Next::Packet(packet) = requester.next(2, 15) else { panic!("nothing to send") };
+    assert_eq!((packet.psn, packet.packets, packet.is_last), (at(17), 3, true));
 }

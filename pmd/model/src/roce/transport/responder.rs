@@ -75,6 +75,15 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// Packets of it that are not on the wire.
+    #[must_use]
+    pub fn packets_left(&self, mtu: u32) -> u32 {
+        match self {
+            Self::Read { reth, number, .. } => packets_of(reth.len, mtu).saturating_sub(*number),
+            Self::Ack { .. } | Self::Atomic { .. } => 1,
+        }
+    }
+
     fn psn(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
@@ -143,11 +152,11 @@ impl Responder {
         self.replies.front().map(|waiting| waiting.reply)
     }
 
-    /// The reply that is due first went onto the wire, or one packet of it.
-    pub fn replied(&mut self) {
+    /// The reply that is due first went onto the wire, or so many packets of it.
+    pub fn replied(&mut self, packets: u32) {
         let Some(front) = self.replies.front_mut() else { return };
         if let Reply::Read { reth, number, .. } = &mut front.reply {
-            *number += 1;
+            *number += packets;
             if *number < packets_of(reth.len, self.mtu) {
                 return;
             }
@@ -193,7 +202,7 @@ impl Responder {
             // Packets are missing: the message they belong to is gone. Source: reference 7.6, "UC".
             let was_open = self.message.take().is_some();
             if !header.op.starts_message() {
-                self.expected = header.psn.plus(1);
+                self.expected = header.last_psn().plus(1);
                 return if was_open { Arrival::Restart } else { Arrival::Dropped };
             }
             return match self.check(header, len) {
@@ -204,7 +213,7 @@ impl Responder {
         match self.check(header, len) {
             Arrival::Invalid(_) => {
                 self.message = None;
-                self.expected = header.psn.plus(1);
+                self.expected = header.last_psn().plus(1);
                 Arrival::Dropped
             }
             arrival => arrival,
@@ -222,10 +231,13 @@ impl Responder {
         if !in_order {
             return Arrival::Invalid("an opcode that does not follow the one before");
         }
+        // All but the last of the packets that come as one are full.
+        let packets = header.packets;
+        let are_full = packets.checked_mul(self.mtu) == Some(len);
         let fits = match (op.starts_message(), op.ends_message()) {
-            (_, false) if op.is_send() || op.is_write() => len == self.mtu,
-            (false, true) => (1..=self.mtu).contains(&len),
-            (true, true) => len <= self.mtu,
+            (_, false) if op.is_send() || op.is_write() => are_full,
+            (false, true) => len > 0 && packets_of(len, self.mtu) == packets,
+            (true, true) => packets_of(len, self.mtu) == packets,
             _ => len == 0,
         };
         if !fits {
@@ -311,7 +323,7 @@ impl Responder {
 
     /// A packet of a SEND or WRITE was carried out.
     pub fn accept(&mut self, header: &Header, len: u32) {
-        self.expected = header.psn.plus(1);
+        self.expected = header.last_psn().plus(1);
         match &mut self.message {
             Some(Message::Write { va, left, .. }) => {
                 *va = va.wrapping_add(u64::from(len));

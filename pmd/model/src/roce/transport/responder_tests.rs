@@ -32,7 +32,7 @@ fn replies(responder: &mut Responder) -> Vec<Reply> {
     let mut replies = Vec::new();
     while let Some(reply) = responder.reply() {
         replies.push(reply);
-        responder.replied();
+        responder.replied(1);
     }
     replies
 }
@@ -166,4 +166,34 @@ fn a_lost_packet_costs_an_unreliable_message_only_its_own() {
     assert_eq!(responder.receive_unreliable(&only, 1), Arrival::New, "a new message");
     responder.accept(&only, 1);
     assert_eq!(responder.msn(), 1);
+}
+
+#[test]
+fn packets_that_come_as_one_are_as_many_as_they_say() {
+    let together = |op, offset, packets| Header { packets, ..packet(op, offset) };
+    let mut responder = responder();
+    for (op, packets, len) in [
+        (Op::SendOnly, 3, 2 * MTU),
+        (Op::SendOnly, 3, 3 * MTU + 1),
+        (Op::SendFirst, 2, 2 * MTU - 1),
+        (Op::SendFirst, 2, MTU),
+        (Op::SendFirst, u32::MAX, 0),
+        (Op::ReadRequest, 1, 1),
+    ] {
+        let arrival = responder.receive(&together(op, 0, packets), len);
+        assert!(matches!(arrival, Arrival::Invalid(_)), "{op:?} {packets} {len}");
+    }
+    for (op, offset, packets, len) in [
+        (Op::SendOnly, 0, 3, 2 * MTU + 1),
+        (Op::SendFirst, 3, 2, 2 * MTU),
+        (Op::SendMiddle, 5, 2, 2 * MTU),
+        (Op::SendLast, 7, 2, MTU + 1),
+    ] {
+        let header = together(op, offset, packets);
+        assert_eq!(responder.receive(&header, len), Arrival::New, "{op:?}");
+        responder.accept(&header, len);
+        responder.acknowledge(header.last_psn());
+    }
+    assert_eq!((responder.expected(), responder.msn()), (START.plus(9), 2));
+    assert_eq!(replies(&mut responder), [ack(8, AckSyndrome::ACK, 2)]);
 }

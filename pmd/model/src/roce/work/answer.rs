@@ -8,7 +8,7 @@ use ferrocx_prm::wqe::{CompletionMode, Opcode};
 use super::completion::{complete, flush, report};
 use super::env::Env;
 use super::error::{fail, fail_at};
-use super::wqe::{access, opcode};
+use super::wqe::{access, is_flat, opcode};
 use crate::objects::mkey::Rights;
 use crate::objects::{MAX_INLINE_BYTES, Qp, QpState, QpType, RoceCounters, SendJob};
 use crate::queue::dma;
@@ -49,16 +49,35 @@ fn scatter(
 /// An answer of the peer arrived.
 pub(super) fn answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     let (header, now) = (&frame.header, env.now_ns);
-    let psn = header.psn;
     match header.op {
         Op::Acknowledge => acknowledged(qp, env, header),
-        _ => {
-            if let Answer::Take { index, number } = qp.requester.response(psn, header.op, now) {
-                take_answer(qp, env, frame, (index, number));
+        op => {
+            let answer = qp.requester.response(header.psn, header.packets, op, now);
+            if let Answer::Take { index, number } = answer {
+                if header.packets > 1 && !is_flat(qp, env, index) {
+                    apart(qp, env, frame);
+                } else {
+                    take_answer(qp, env, frame, (index, number));
+                }
             }
         }
     }
     complete_done(qp, env);
+}
+
+/// Packets that came as one, for memory in pieces of other keys: one by one, as far as the step
+/// goes. What is left is asked for again, as if it were lost.
+fn apart(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    for (number, part) in frame.apart(qp.mtu_bytes()) {
+        let (psn, op) = (part.header.psn, part.header.op);
+        if number > 0 && env.keys.is_turn_over() {
+            qp.requester.nak_sequence(psn, env.now_ns);
+            return;
+        }
+        let answer = qp.requester.response(psn, 1, op, env.now_ns);
+        let Answer::Take { index, number } = answer else { return };
+        take_answer(qp, env, &part, (index, number));
+    }
 }
 
 fn acknowledged(qp: &mut Qp, env: &mut Env<'_>, header: &Header) {
@@ -117,7 +136,7 @@ fn is_masked(code: Opcode) -> bool {
 /// Puts the answer that `scatter` would into memory aside, for the completion.
 fn set_aside(qp: &mut Qp, index: usize, bytes: &[u8]) {
     if let Some(job) = qp.requester.job_mut(index) {
-        job.answer = bytes.iter().copied().take(MAX_INLINE_BYTES).collect();
+        job.answer = Some(Box::new(bytes.iter().copied().take(MAX_INLINE_BYTES).collect()));
     }
 }
 
@@ -142,7 +161,8 @@ fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number
         }
     } else {
         let skip = number.saturating_mul(mtu);
-        let expected = job.len.saturating_sub(skip).min(mtu) as usize;
+        let full = mtu.saturating_mul(frame.header.packets);
+        let expected = job.len.saturating_sub(skip).min(full) as usize;
         if frame.payload.len() != expected {
             qp.requester.fail(index, Fault::BadResponse);
             return;
@@ -155,7 +175,7 @@ fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number
         }
     };
     match result {
-        Ok(()) => qp.requester.answered(index, env.now_ns),
+        Ok(()) => qp.requester.answered(index, frame.header.packets, env.now_ns),
         Err(fault) => fail_at(qp, env, index, &fault),
     }
 }

@@ -39,11 +39,11 @@ pub(super) fn complete(qp: &mut Qp, env: &mut Env<'_>, request: &Request<SendJob
         _ => Urgency::Plain,
     };
     let cqn = qp.context.cqn_snd();
-    if job.answer.is_empty() {
+    let Some(answer) = job.answer.as_ref().filter(|answer| !answer.is_empty()) else {
         return env.complete(cqn, entry.0, urgency);
-    }
+    };
     env.inline_counts.requester += 1;
-    inline::complete(env, cqn, (qp.answer_scatter(), &job.answer), entry, urgency);
+    inline::complete(env, cqn, (qp.answer_scatter(), answer), entry, urgency);
 }
 
 pub(super) fn report(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, syndrome: CqeSyndrome) {

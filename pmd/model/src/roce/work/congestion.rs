@@ -5,7 +5,7 @@
 use ferrocx_prm::cmd::cong::CongProtocol;
 
 use super::env::Env;
-use super::output::{Output, Sent};
+use super::output::{Output, Parcel, Sent};
 use super::path::{ECT_0, connected_path};
 use crate::bits::low16;
 use crate::objects::Qp;
@@ -61,7 +61,14 @@ pub(super) fn notify(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bo
         into.fill(0);
         Ok(())
     };
-    if out.send(env, (&path, &header), RESERVED_BYTES, true, fill) == Ok(Sent::Full) {
+    let parcel = Parcel {
+        path: &path,
+        header: &header,
+        len: RESERVED_BYTES,
+        mtu: RESERVED_BYTES,
+        blocks_loopback: true,
+    };
+    if out.send(env, &parcel, fill) == Ok(Sent::Full) {
         return false;
     }
     qp.cnp_due = false;

@@ -18,7 +18,7 @@ use crate::queue::cq::Urgency;
 /// Something to do for other queues once a queue pair has been worked on.
 #[derive(Debug)]
 pub(super) enum Effect {
-    Complete { cqn: u32, front: InlineData, entry: [u8; 64], urgency: Urgency },
+    Complete { cqn: u32, front: Option<Box<InlineData>>, entry: [u8; 64], urgency: Urgency },
     Event { event: EventType, number: u32 },
     Refuse { field: &'static str, value: u64, why: &'static str },
 }
@@ -44,14 +44,14 @@ pub(super) struct Env<'a> {
 
 impl Env<'_> {
     pub(super) fn complete(&mut self, cqn: u32, entry: [u8; 64], urgency: Urgency) {
-        self.complete_behind(cqn, InlineData::new_const(), entry, urgency);
+        self.complete_behind(cqn, None, entry, urgency);
     }
 
     /// A completion with `front` in the first half of an entry of 128 bytes.
     pub(super) fn complete_behind(
         &mut self,
         cqn: u32,
-        front: InlineData,
+        front: Option<Box<InlineData>>,
         entry: [u8; 64],
         urgency: Urgency,
     ) {

@@ -33,7 +33,7 @@ pub(super) fn complete(
     entry: Cqe64,
     urgency: Urgency,
 ) {
-    let mut front = InlineData::new();
+    let mut front = None;
     let entry = match scatter {
         CqeScatter::Off => entry.0,
         CqeScatter::Up32 => {
@@ -43,7 +43,8 @@ pub(super) fn complete(
             entry
         }
         CqeScatter::Up64 => {
-            front.extend(data.iter().copied().take(MAX_INLINE_BYTES));
+            let data: InlineData = data.iter().copied().take(MAX_INLINE_BYTES).collect();
+            front = Some(Box::new(data));
             entry.with_format(CqeFormat::INLINE_64.0).0
         }
     };

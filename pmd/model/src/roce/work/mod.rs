@@ -2,8 +2,8 @@
 //!
 //! [`crate::roce::transport`] decides, this module carries out. From the top down:
 //!
-//! - `send`: packets of requests. `receive`: requests of peers, and replies. `answer`: answers of
-//!   peers. `congestion`: marked packets and notifications.
+//! - `send`: packets of requests. `receive`: requests of peers; `reply`: what they get. `answer`:
+//!   answers of peers. `congestion`: marked packets and notifications.
 //! - `error`: the error state. `completion`, `inline`: completions of requests, and the small data
 //!   that stand in them. `umr`: requests that change memory keys.
 //! - `wqe`, `ring`: send and receive WQEs. `path`: addresses of packets. `output`: where they go.
@@ -21,6 +21,7 @@ mod inline;
 mod output;
 mod path;
 mod receive;
+mod reply;
 mod ring;
 mod send;
 mod umr;
@@ -40,7 +41,7 @@ use crate::queue::cq::Completions;
 use crate::queue::eq::QueueKind;
 use crate::roce::transport::GSI_QPN;
 use crate::roce::transport::packet::{BadFrame, Frame, is_roce};
-use crate::wire::Wire;
+use crate::wire::{Fcs, Wire};
 
 /// Frames looped back that are taken in one step.
 const LOOPBACK_BURST: usize = 64;
@@ -116,7 +117,8 @@ impl Roce {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Complete { cqn, front, entry, urgency } => {
-                    complete_behind(ctx, completions, cqn, (&front, entry), urgency);
+                    let front = front.as_ref().map_or(&[][..], |front| front);
+                    complete_behind(ctx, completions, cqn, (front, entry), urgency);
                 }
                 Effect::Event { event, number } => ctx.queue_event(event, QueueKind::Qp, number),
                 Effect::Refuse { field, value, why } => ctx.refuse_data(field, value, why),
@@ -134,7 +136,7 @@ impl Roce {
             return;
         }
         qp.stats.doorbells += 1;
-        let Ok(record) = ctx.mem.load_acquire_be32(qp.context.dbr_addr() + 4) else {
+        let Ok(record) = ctx.mem.load_acquire_be32(qp.dbr_addr + 4) else {
             ctx.refuse_data("qp dbr_addr", u64::from(qpn), "doorbell record cannot be read");
             return;
         };
@@ -163,7 +165,7 @@ impl Roce {
         &mut self,
         ctx: &mut Ctx<'_>,
         completions: &mut Completions,
-        bytes: &[u8],
+        (bytes, fcs): (&[u8], Fcs),
         packet: &Packet,
     ) -> bool {
         let state = &ctx.state;
@@ -174,7 +176,7 @@ impl Roce {
         if packet.cast == Cast::Unicast && !is_own(&state.port, &state.objects.roce_gids, dmac) {
             return false;
         }
-        match Frame::parse(bytes, packet) {
+        match Frame::parse_as(bytes, packet, fcs) {
             Ok(frame) => self.deliver(ctx, completions, &frame),
             Err(BadFrame::NotRoce) => return false,
             Err(BadFrame::Malformed) => self.drops.malformed += 1,
@@ -235,10 +237,10 @@ impl Roce {
     ) -> bool {
         let mut busy = false;
         for _ in 0..LOOPBACK_BURST {
-            let Some(bytes) = self.loopback.frames.pop_front() else { break };
+            let Some((bytes, fcs)) = self.loopback.frames.pop_front() else { break };
             busy = true;
             let packet = Packet::parse(&bytes);
-            self.frame(ctx, completions, &bytes, &packet);
+            self.frame(ctx, completions, (&bytes, fcs), &packet);
             self.loopback.keep(bytes);
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;
@@ -251,7 +253,7 @@ impl Roce {
             }
             let Some(qpn) = self.active.take() else { break };
             let turn = self.with(ctx, completions, qpn, |qp, env, loopback| {
-                turn(qp, env, &mut Output { wire: &mut *wire, loopback })
+                turn(qp, env, &mut Output::new(&mut *wire, loopback))
             });
             let (did, stays) = turn.unwrap_or((false, false));
             busy |= did;
@@ -269,7 +271,7 @@ impl Roce {
 /// One turn of a queue pair: whether it did anything, and whether it wants another one.
 fn turn(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> (bool, bool) {
     let mut busy = congestion::notify(qp, env, out);
-    busy |= receive::send_replies(qp, env, out);
+    busy |= reply::send_replies(qp, env, out);
     match qp.state {
         QpState::Reset | QpState::Init | QpState::Rtr => {}
         QpState::Rts => busy |= send::run(qp, env, out),

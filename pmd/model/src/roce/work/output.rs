@@ -4,17 +4,21 @@ use std::collections::VecDeque;
 
 use super::env::{Env, is_own};
 use crate::frame::packet::Cast;
+use crate::objects::Qp;
 use crate::roce::transport::bth::Header;
 use crate::roce::transport::packet::{Path, seal};
-use crate::wire::{Fcs, Wire};
+use crate::wire::{Fcs, MAX_FRAME_BYTES, Train, Wire};
 
 /// Frames that a port holds for itself at most.
 pub(super) const MAX_LOOPBACK: usize = 256;
 
+/// Payload of packets that go together at most: with its headers it fits the longest frame.
+const TRAIN_BYTES: usize = MAX_FRAME_BYTES - 256;
+
 /// Frames that a port sends to itself.
 #[derive(Debug, Default)]
 pub(super) struct Loopback {
-    pub(super) frames: VecDeque<Vec<u8>>,
+    pub(super) frames: VecDeque<(Vec<u8>, Fcs)>,
     pub(super) spare: Vec<Vec<u8>>,
 }
 
@@ -29,8 +33,41 @@ impl Loopback {
 
 /// Destinations of packets: the wire, or the port itself.
 pub(super) struct Output<'a> {
-    pub(super) wire: &'a mut dyn Wire,
-    pub(super) loopback: &'a mut Loopback,
+    wire: &'a mut dyn Wire,
+    loopback: &'a mut Loopback,
+    /// See [`Wire::is_private`].
+    is_private: bool,
+}
+
+/// A packet to send, or several of a message: as many as its header says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parcel<'a> {
+    pub(super) path: &'a Path,
+    pub(super) header: &'a Header,
+    /// Bytes of payload.
+    pub(super) len: usize,
+    /// Bytes of payload of a full packet.
+    pub(super) mtu: usize,
+    /// Of a multicast packet, no copy comes back.
+    pub(super) blocks_loopback: bool,
+}
+
+impl Parcel<'_> {
+    /// What it would have been on a cable.
+    fn train(&self) -> Train {
+        let frame = |op, len| self.path.frame_bytes(&Header { op, ..*self.header }, len);
+        let (frames, [first, middle, last]) = (self.header.packets, self.header.op.apart());
+        let number = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        if frames == 1 {
+            let bytes = number(frame(self.header.op, self.len));
+            return Train { frames, bytes, longest: bytes };
+        }
+        let between = frames as usize - 2;
+        let rest = self.len - (between + 1) * self.mtu;
+        let (first, last) = (frame(first, self.mtu), frame(last, rest));
+        let bytes = first + between * frame(middle, self.mtu) + last;
+        Train { frames, bytes: number(bytes), longest: number(first.max(last)) }
+    }
 }
 
 /// Whether a packet went out.
@@ -41,26 +78,44 @@ pub(super) enum Sent {
     Full,
 }
 
-impl Output<'_> {
+impl<'a> Output<'a> {
+    pub(super) fn new(wire: &'a mut dyn Wire, loopback: &'a mut Loopback) -> Self {
+        let is_private = wire.is_private();
+        Self { wire, loopback, is_private }
+    }
+
+    /// Packets of a message that may go together: more than one on a reliable connection where
+    /// nobody can see it.
+    ///
+    /// A step stays bounded: a message whose memory is in pieces of other keys goes packet by
+    /// packet, and who has such memory for what arrives takes the packets apart.
+    pub(super) fn most_together(&self, qp: &Qp, env: &Env<'_>, path: Option<&Path>) -> u32 {
+        let is_seen = |path: &Path| !self.is_private || is_own(env.port, env.gids, &path.dmac);
+        if !qp.qp_type.is_reliable() || path.is_none_or(is_seen) {
+            return 1;
+        }
+        u32::try_from(TRAIN_BYTES).unwrap_or(0) / qp.mtu_bytes()
+    }
+
     /// Builds a packet in place and sends it. `fill` writes the payload; when it fails, nothing is
     /// sent. A packet that the port cannot send is counted and lost: its queue pair will retry.
     pub(super) fn send<E>(
         &mut self,
         env: &mut Env<'_>,
-        (path, header): (&Path, &Header),
-        len: usize,
-        block_loopback: bool,
+        parcel: &Parcel<'_>,
         fill: impl FnOnce(&mut Env<'_>, &mut [u8]) -> Result<(), E>,
     ) -> Result<Sent, E> {
+        let Parcel { path, header, len, .. } = *parcel;
         let bytes = path.frame_bytes(header, len);
+        let train = parcel.train();
         if !env.port.is_up() {
-            env.port.counters.tx_link_down += 1;
+            env.port.counters.tx_link_down += u64::from(train.frames);
             return Ok(Sent::Yes);
         }
         // The port's MTU counts the FCS too. Source: reference 4.7, PMTU.
-        if bytes > (env.port.mtu as usize).saturating_sub(4) {
-            env.port.counters.tx_errors.add(bytes as u64);
-            env.refuse("packet", bytes as u64, "longer than the MTU of the port");
+        if train.longest > env.port.mtu.saturating_sub(4) {
+            env.port.counters.tx_errors.add_train(&train);
+            env.refuse("packet", train.longest.into(), "longer than the MTU of the port");
             return Ok(Sent::Yes);
         }
         let cast = Cast::of(&path.dmac);
@@ -71,26 +126,31 @@ impl Output<'_> {
             let mut frame = self.loopback.spare.pop().unwrap_or_default();
             frame.resize(bytes, 0);
             let at = path.write(header, len, &mut frame);
-            fill(env, &mut frame[at.clone()])?;
-            seal(path, &mut frame, at);
-            self.loopback.frames.push_back(frame);
+            fill(env, &mut frame[at])?;
+            self.loopback.frames.push_back((frame, Fcs::Inside(train)));
             return Ok(Sent::Yes);
         }
         let Some(frame) = self.wire.reserve(bytes) else { return Ok(Sent::Full) };
         let at = path.write(header, len, frame);
         fill(env, &mut frame[at.clone()])?;
-        seal(path, frame, at);
-        if cast != Cast::Unicast && !block_loopback && self.loopback.frames.len() < MAX_LOOPBACK {
-            self.loopback.frames.push_back(frame.to_vec());
+        let fcs = if self.is_private {
+            Fcs::Inside(train)
+        } else {
+            seal(path, frame, at);
+            Fcs::Good
+        };
+        let comes_back = cast != Cast::Unicast && !parcel.blocks_loopback;
+        if comes_back && self.loopback.frames.len() < MAX_LOOPBACK {
+            self.loopback.frames.push_back((frame.to_vec(), fcs));
         }
-        self.wire.commit(env.now_ns, Fcs::Good);
+        self.wire.commit(env.now_ns, fcs);
         let counters = &mut env.port.counters;
         let kind = match cast {
             Cast::Unicast => &mut counters.tx_unicast,
             Cast::Multicast => &mut counters.tx_multicast,
             Cast::Broadcast => &mut counters.tx_broadcast,
         };
-        kind.add(bytes as u64);
+        kind.add_train(&train);
         Ok(Sent::Yes)
     }
 }

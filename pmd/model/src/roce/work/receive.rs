@@ -9,8 +9,6 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::env::Env;
 use super::error::fail;
-use super::output::{Output, Sent};
-use super::path::connected_path;
 use super::ring::{self, destination, report};
 use super::{answer, congestion, inline, umr};
 use crate::bits::low32;
@@ -20,14 +18,12 @@ use crate::queue::cq::{self, Urgency};
 use crate::queue::dma;
 use crate::roce::transport::Network;
 use crate::roce::transport::atomic::{self, Size};
-use crate::roce::transport::bth::{AckSyndrome, Aeth, Header, Op, Reth, Transport};
+use crate::roce::transport::bth::{AckSyndrome, Header, Op, Reth, Transport};
 use crate::roce::transport::packet::Frame;
-use crate::roce::transport::responder::{Arrival, Reply, packets_of};
+use crate::roce::transport::responder::Arrival;
 
 /// Room for the IP header in front of a datagram. Source: reference 6.11.
 const GRH_BYTES: usize = 40;
-/// Replies of one queue pair in one step.
-const REPLIES_PER_TURN: usize = 64;
 
 /// Refusal of a request: the answer to the peer, and the syndrome of the receive.
 struct Refusal {
@@ -131,7 +127,40 @@ fn payload_len(frame: &Frame<'_>) -> u32 {
     u32::try_from(frame.payload.len()).unwrap_or(u32::MAX)
 }
 
+/// Packets that came as one, for memory in pieces of other keys: one by one, as far as the step
+/// goes. What is left is asked for again, as if it were lost.
+fn apart(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    for (number, part) in frame.apart(qp.mtu_bytes()) {
+        let is_last = number + 1 == frame.header.packets;
+        reliable(qp, env, &part);
+        if !qp.state.receives() {
+            return;
+        }
+        if !is_last && env.keys.is_turn_over() {
+            let expected = qp.responder.expected();
+            qp.responder.refuse(expected, AckSyndrome::NAK_SEQUENCE);
+            return;
+        }
+    }
+}
+
+/// Whether a message goes to memory that is in no pieces of other keys, as far as that is known.
+fn is_flat(qp: &Qp, env: &Env<'_>, header: &Header) -> bool {
+    if !header.op.is_write() {
+        // The receive of a message that starts is not taken yet.
+        return qp.taken.is_some() && qp.buffers.iter().all(|data| env.keys.is_flat(data.lkey()));
+    }
+    let rkey = match header.op.starts_message() {
+        true => Some(header.reth.rkey),
+        false => qp.responder.write_target().map(|(_, rkey)| rkey),
+    };
+    rkey.is_none_or(|rkey| env.keys.is_flat(rkey))
+}
+
 fn reliable(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
+    if frame.header.packets > 1 && !is_flat(qp, env, &frame.header) {
+        return apart(qp, env, frame);
+    }
     let (header, len) = (&frame.header, payload_len(frame));
     match qp.responder.receive(header, len) {
         Arrival::New | Arrival::Restart => {}
@@ -156,7 +185,7 @@ fn reliable(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
             Ok(true) => {
                 qp.responder.accept(header, len);
                 if header.ack_request {
-                    qp.responder.acknowledge(header.psn);
+                    qp.responder.acknowledge(header.last_psn());
                 }
                 Ok(())
             }
@@ -247,9 +276,9 @@ fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refus
         write(qp, env, frame)?;
     } else if let Some(taken) = &mut qp.taken {
         if is_inline {
-            ring::skip(taken, payload_len(frame)).map_err(Refusal::local)?;
+            ring::skip((&qp.buffers, taken), payload_len(frame)).map_err(Refusal::local)?;
         } else {
-            ring::scatter(env, taken, frame.payload).map_err(Refusal::local)?;
+            ring::scatter(env, (&qp.buffers, taken), frame.payload).map_err(Refusal::local)?;
         }
     }
     if header.op.ends_message() && needs_receive {
@@ -279,7 +308,12 @@ fn domain(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refusal> {
     env.srqs.get(srqn).map(|srq| srq.wq.pd).ok_or_else(|| Refusal::invalid("no such queue"))
 }
 
-fn remote(qpn: u32, (pd, key): (u32, u32), (addr, len): (u64, u32), rights: Rights) -> MemAccess {
+pub(super) fn remote(
+    qpn: u32,
+    (pd, key): (u32, u32),
+    (addr, len): (u64, u32),
+    rights: Rights,
+) -> MemAccess {
     MemAccess { key, addr, len, rights, pd, rlky: false, qpn }
 }
 
@@ -488,15 +522,15 @@ fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
             return fail(qp, env);
         }
     };
-    if ring::room(&taken) < GRH_BYTES + frame.payload.len() && ring::give_back(qp) {
+    if ring::room(&qp.buffers) < GRH_BYTES + frame.payload.len() && ring::give_back(qp) {
         env.drops.too_long += 1;
         return;
     }
     let mut grh = [0; GRH_BYTES];
     let at = GRH_BYTES - frame.ip.len();
     grh[at..].copy_from_slice(frame.ip);
-    let result = ring::scatter(env, &mut taken, &grh)
-        .and_then(|()| ring::scatter(env, &mut taken, frame.payload));
+    let result = ring::scatter(env, (&qp.buffers, &mut taken), &grh)
+        .and_then(|()| ring::scatter(env, (&qp.buffers, &mut taken), frame.payload));
     if let Err((syndrome, value, why)) = result {
         env.refuse("receive data segment", value, why);
         report(qp, env, &taken, syndrome);
@@ -525,74 +559,5 @@ const fn l3_type(network: Network) -> u32 {
         Network::Grh => 0,
         Network::Ipv6 => 1,
         Network::Ipv4 => 2,
-    }
-}
-
-/// Sends what is due to the peer. Returns whether anything was sent.
-pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool {
-    let mut busy = false;
-    for _ in 0..REPLIES_PER_TURN {
-        let Some(reply) = qp.responder.reply() else { break };
-        match send_reply(qp, env, out, reply) {
-            Ok(Sent::Yes) => qp.responder.replied(),
-            Ok(Sent::Full) => break,
-            Err(why) => {
-                // The key of a READ was taken away while it was answered.
-                env.refuse("rdma read", 0, why);
-                qp.responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS);
-                let qpn = env.qpn;
-                env.event(EventType::WQ_ACCESS_ERROR, qpn);
-                fail(qp, env);
-            }
-        }
-        busy = true;
-    }
-    busy
-}
-
-fn send_reply(
-    qp: &Qp,
-    env: &mut Env<'_>,
-    out: &mut Output<'_>,
-    reply: Reply,
-) -> Result<Sent, &'static str> {
-    let Some(transport) = qp.qp_type.transport() else { return Ok(Sent::Yes) };
-    let Some(path) = connected_path(qp, env) else { return Ok(Sent::Yes) };
-    let remote_qpn = qp.context.remote_qpn();
-    let ok = |msn| Aeth { syndrome: AckSyndrome::ACK, msn };
-    match reply {
-        Reply::Ack { psn, syndrome, msn } => {
-            let mut header = Header::new(transport, Op::Acknowledge, remote_qpn, psn);
-            header.aeth = Aeth { syndrome, msn };
-            out.send(env, (&path, &header), 0, true, |_, _| Ok(()))
-        }
-        Reply::Atomic { psn, original, msn } => {
-            let mut header = Header::new(transport, Op::AtomicAcknowledge, remote_qpn, psn);
-            header.aeth = ok(msn);
-            header.original = original;
-            out.send(env, (&path, &header), 0, true, |_, _| Ok(()))
-        }
-        Reply::Read { psn, reth, pd, number, msn } => {
-            let mtu = qp.mtu_bytes();
-            let packets = packets_of(reth.len, mtu);
-            let op = match (number == 0, number + 1 == packets) {
-                (true, true) => Op::ReadResponseOnly,
-                (true, false) => Op::ReadResponseFirst,
-                (false, true) => Op::ReadResponseLast,
-                (false, false) => Op::ReadResponseMiddle,
-            };
-            let mut header = Header::new(transport, op, remote_qpn, psn.plus(number));
-            header.aeth = ok(msn);
-            let skip = number * mtu;
-            let len = (reth.len - skip).min(mtu);
-            let place = (reth.va.wrapping_add(skip.into()), len);
-            let access = remote(env.qpn, (pd, reth.rkey), place, Rights::REMOTE_READ);
-            out.send(env, (&path, &header), len as usize, true, |env, into| {
-                if into.is_empty() {
-                    return Ok(());
-                }
-                dma::read(env.mem, env.keys, &access, into).map_err(dma::Refused::why)
-            })
-        }
     }
 }

@@ -2,24 +2,23 @@
 //!
 //! Source: reference 6.5, 6.6.
 
-use arrayvec::ArrayVec;
 use ferrocx_bus::local::DmaView;
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CqeSyndrome;
-use ferrocx_prm::wqe::{Data, HW_START_PADDING};
+use ferrocx_prm::wqe::HW_START_PADDING;
 
 use super::env::{Env, complete_error};
 use crate::bits::low16;
 use crate::objects::mkey::{MemAccess, Rights};
-use crate::objects::{
-    MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpType, ReceiveRing, TakenReceive, WorkQueue,
-};
+use crate::objects::{Qp, QpReceive, QpType, ReceiveRing, ScatterList, TakenReceive, WorkQueue};
 use crate::queue::dma;
 use crate::queue::ring::{advance, scatter_list};
 
 /// Longest receive WQE. Source: reference 5.10, `max_wqe_sz_rq` = 0x200.
 const MAX_WQE_BYTES: usize = 512;
+/// Most receive WQEs have at most four segments.
+const SHORT_WQE_BYTES: usize = 64;
 
 /// Receives that a failed queue pair flushes in one turn.
 const FLUSHED_PER_TURN: usize = 256;
@@ -41,19 +40,28 @@ fn refill(mem: &DmaView<'_>, wq: &WorkQueue, ring: &mut ReceiveRing) -> Result<u
     Ok(left)
 }
 
-type List = ArrayVec<Data, MAX_RECEIVE_SEGMENTS>;
-
-/// Takes the next entry of a ring: its counter or index, and its scatter list.
+/// Takes the next entry of a ring: gives its counter or index, and puts its buffers into `list`.
 fn next(
     mem: &DmaView<'_>,
     wq: &WorkQueue,
     ring: &mut ReceiveRing,
-) -> Result<Option<(u16, List)>, Lost> {
+    list: &mut ScatterList,
+) -> Result<Option<u16>, Lost> {
     if ring.posted == ring.consumed && refill(mem, wq, ring)? == 0 {
         return Ok(None);
     }
-    let mut wqe = [0; MAX_WQE_BYTES];
-    let wqe = &mut wqe[..1 << wq.log_stride.min(9)];
+    // Most are short, and clearing room for the longest would take longer than reading one.
+    let (mut short, mut long);
+    let wqe: &mut [u8] = match 1_usize << wq.log_stride.min(9) {
+        stride @ ..=SHORT_WQE_BYTES => {
+            short = [0; SHORT_WQE_BYTES];
+            &mut short[..stride]
+        }
+        stride => {
+            long = [0; MAX_WQE_BYTES];
+            &mut long[..stride]
+        }
+    };
     let mask = (1_u16 << wq.log_size.min(15)) - 1;
     let is_linked = wq.wq_type.is_linked();
     let index = if is_linked { ring.next_wqe } else { ring.consumed } & mask;
@@ -61,17 +69,18 @@ fn next(
     mem.read(at, wqe).map_err(|_| Lost)?;
     let counter = if is_linked { index } else { ring.consumed };
     advance(wq, ring, wqe);
-    let mut list = List::new();
+    list.clear();
     for data in scatter_list(wq, wqe) {
         let len = data.byte_count() & !HW_START_PADDING;
         if len != 0 && list.try_push(data.with_byte_count(len)).is_err() {
             break;
         }
     }
-    Ok(Some((counter, list)))
+    Ok(Some(counter))
 }
 
-/// Takes a receive for a queue pair. An XRC packet names the shared queue in `xrc_srqn`.
+/// Takes a receive for a queue pair, whose `buffers` it changes. An XRC packet names the shared
+/// queue in `xrc_srqn`.
 pub(super) fn take(
     qp: &mut Qp,
     env: &mut Env<'_>,
@@ -83,28 +92,27 @@ pub(super) fn take(
         (QpReceive::Srq(srqn), None) => *srqn,
         (QpReceive::None, None) => return Ok(None),
         (QpReceive::Own(wq), None) => {
-            let taken = next(mem, wq, &mut qp.ring)?;
-            return Ok(taken.map(|(wqe_counter, list)| TakenReceive {
+            let taken = next(mem, wq, &mut qp.ring, &mut qp.buffers)?;
+            let pd = wq.pd;
+            return Ok(taken.map(|wqe_counter| TakenReceive {
                 wqe_counter,
-                list,
                 filled: 0,
                 xrc_srqn: None,
-                pd: wq.pd,
+                pd,
                 rlky,
             }));
         }
         (QpReceive::Rmp(rmpn), None) => {
             let rmpn = *rmpn;
             let Some(rmp) = env.rmps.get_mut(rmpn) else { return Err(Lost) };
-            let taken = next(mem, &rmp.wq, &mut rmp.ring)?;
+            let taken = next(mem, &rmp.wq, &mut rmp.ring, &mut qp.buffers)?;
             let is_low = is_below(mem, &rmp.wq, &mut rmp.ring, &mut rmp.limit);
             let pd = rmp.wq.pd;
             if is_low {
                 env.event(EventType::SRQ_LIMIT, rmpn);
             }
-            return Ok(taken.map(|(wqe_counter, list)| TakenReceive {
+            return Ok(taken.map(|wqe_counter| TakenReceive {
                 wqe_counter,
-                list,
                 filled: 0,
                 xrc_srqn: None,
                 pd,
@@ -113,16 +121,14 @@ pub(super) fn take(
         }
     };
     let Some(srq) = env.srqs.get_mut(srqn) else { return Err(Lost) };
-    let taken = next(mem, &srq.wq, &mut srq.ring)?;
+    let taken = next(mem, &srq.wq, &mut srq.ring, &mut qp.buffers)?;
     let is_low = is_below(mem, &srq.wq, &mut srq.ring, &mut srq.limit);
     let (pd, rlky) = (srq.wq.pd, srq.rlky);
     if is_low {
         env.event(EventType::SRQ_LIMIT, srqn);
     }
     let xrc_srqn = Some(srqn);
-    let with =
-        |(wqe_counter, list)| TakenReceive { wqe_counter, list, filled: 0, xrc_srqn, pd, rlky };
-    Ok(taken.map(with))
+    Ok(taken.map(|wqe_counter| TakenReceive { wqe_counter, filled: 0, xrc_srqn, pd, rlky }))
 }
 
 /// Whether a shared queue has just fallen below its limit; the limit is then used up.
@@ -140,12 +146,12 @@ fn is_below(mem: &DmaView<'_>, wq: &WorkQueue, ring: &mut ReceiveRing, limit: &m
 /// Puts bytes into a receive, behind those that are there.
 pub(super) fn scatter(
     env: &Env<'_>,
-    taken: &mut TakenReceive,
+    (list, taken): (&ScatterList, &mut TakenReceive),
     bytes: &[u8],
 ) -> Result<(), (CqeSyndrome, u64, &'static str)> {
     let mut skip = taken.filled as usize;
     let mut done = 0;
-    for data in &taken.list {
+    for data in list {
         let len = data.byte_count() as usize;
         if skip >= len {
             skip -= len;
@@ -178,8 +184,8 @@ pub(super) fn scatter(
 }
 
 /// Bytes that a receive can take.
-pub(super) fn room(taken: &TakenReceive) -> usize {
-    taken.list.iter().map(|data| data.byte_count() as usize).sum()
+pub(super) fn room(list: &ScatterList) -> usize {
+    list.iter().map(|data| data.byte_count() as usize).sum()
 }
 
 /// Puts the receive that was just taken back into the queue pair's own ring. `false` if it came
@@ -194,10 +200,10 @@ pub(super) fn give_back(qp: &mut Qp) -> bool {
 
 /// Counts bytes as received that the driver itself will put into the buffers.
 pub(super) fn skip(
-    taken: &mut TakenReceive,
+    (list, taken): (&ScatterList, &mut TakenReceive),
     len: u32,
 ) -> Result<(), (CqeSyndrome, u64, &'static str)> {
-    if len as usize > room(taken) {
+    if len as usize > room(list) {
         return Err(too_long(len.into()));
     }
     taken.filled = len;

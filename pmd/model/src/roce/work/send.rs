@@ -11,22 +11,23 @@ use ferrocx_prm::wqe::{AddressVector, Opcode};
 use super::answer::complete_done;
 use super::env::Env;
 use super::error::{fail, fail_at};
-use super::output::{Output, Sent};
+use super::output::{Output, Parcel, Sent};
 use super::path::{connected_path, datagram_path};
 use super::umr;
-use super::wqe::{access, decode, job, opcode, read_wqe};
+use super::wqe::{access, decode, is_flat, job, opcode, read_wqe};
 use crate::objects::mkey::Rights;
 use crate::objects::{Qp, QpState, QpType, SendJob};
 use crate::queue::dma;
 use crate::queue::wqe::{self, Segments, WqeFault};
 use crate::roce::transport::GSI_QPN;
 use crate::roce::transport::bth::{AtomicEth, Deth, Header, Op, Reth};
+use crate::roce::transport::packet::Path;
 use crate::roce::transport::requester::{Fault, Kind, Next, Outgoing};
 
 /// WQEs fetched ahead of their completion at most.
 const MAX_QUEUED: usize = 64;
 /// Packets of one queue pair in one step, so that queue pairs take turns.
-const PACKETS_PER_TURN: usize = 64;
+const PACKETS_PER_TURN: u32 = 64;
 /// Q_Key of the general services interface. Source: reference 7.8.
 const GSI_QKEY: u32 = 0x8001_0000;
 /// Bit of a Q_Key in a WQE: take that of the context. Source: reference 7.8.
@@ -38,21 +39,40 @@ pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool 
         env.count(qp, |count| count.local_ack_timeout_err += 1);
     }
     let mut busy = fetch(qp, env);
-    for _ in 0..PACKETS_PER_TURN {
+    if qp.requester.is_empty() {
+        return busy;
+    }
+    let path = if qp.qp_type.is_connected() { connected_path(qp, env) } else { None };
+    let most = out.most_together(qp, env, path.as_ref());
+    let mut left = PACKETS_PER_TURN;
+    while left > 0 {
         if qp.state != QpState::Rts {
             return true;
         }
-        match qp.requester.next(env.now_ns) {
+        let mut next = qp.requester.next(env.now_ns, most.min(left));
+        if let Next::Packet(packet) = next
+            && packet.packets > 1
+            && !is_flat(qp, env, packet.index)
+        {
+            next = qp.requester.next(env.now_ns, 1);
+        }
+        match next {
             Next::Idle => break,
-            Next::Local(index) => run_local(qp, env, index),
-            Next::Packet(packet) => match send_packet(qp, env, out, &packet) {
-                Ok(Sent::Yes) => {
-                    qp.stats.packets += 1;
-                    qp.requester.sent(env.now_ns);
+            Next::Local(index) => {
+                left -= 1;
+                run_local(qp, env, index);
+            }
+            Next::Packet(packet) => {
+                left -= packet.packets;
+                match send_packets(qp, env, out, (path.as_ref(), &packet)) {
+                    Ok(Sent::Yes) => {
+                        qp.stats.packets += u64::from(packet.packets);
+                        qp.requester.sent(packet.packets, env.now_ns);
+                    }
+                    Ok(Sent::Full) => break,
+                    Err(fault) => fail_at(qp, env, packet.index, &fault),
                 }
-                Ok(Sent::Full) => break,
-                Err(fault) => fail_at(qp, env, packet.index, &fault),
-            },
+            }
         }
         busy = true;
         if env.keys.is_turn_over() {
@@ -131,12 +151,12 @@ fn op_of(code: Opcode, is_first: bool, is_last: bool) -> Op {
     }
 }
 
-/// Makes one packet of a request and sends it.
-fn send_packet(
+/// Makes a packet of a request, or several together, and sends it. `path` is the connection's.
+fn send_packets(
     qp: &Qp,
     env: &mut Env<'_>,
     out: &mut Output<'_>,
-    packet: &Outgoing,
+    (path, packet): (Option<&Path>, &Outgoing),
 ) -> Result<Sent, WqeFault> {
     let Some(request) = qp.requester.get(packet.index) else { return Ok(Sent::Full) };
     let Some(transport) = qp.qp_type.transport() else { return Ok(Sent::Yes) };
@@ -144,7 +164,7 @@ fn send_packet(
     let skip = packet.number.saturating_mul(mtu);
     let op = op_of(code, packet.number == 0, packet.is_last);
     let mut header = Header::new(transport, op, qp.context.remote_qpn(), packet.psn);
-    header.ack_request = packet.ack_request;
+    (header.ack_request, header.packets) = (packet.ack_request, packet.packets);
     header.solicited = job.ctrl.se() && packet.is_last && request.kind == Kind::Push;
     (header.imm, header.ieth) = (job.ctrl.imm(), job.ctrl.imm());
     header.xrc_srqn = job.xrc_srqn;
@@ -155,23 +175,25 @@ fn send_packet(
         header.deth = deth(qp, env.qpn, av);
         datagram_path(av, env)
     } else {
-        connected_path(qp, env)
+        path.copied()
     };
     let path = path.ok_or_else(|| {
         WqeFault::operation("src_addr_index", 0, "the RoCE address table has no such entry")
     })?;
+    let blocks_loopback = qp.context.block_lb_mc();
     if request.kind != Kind::Push {
         // What has arrived of a READ is not asked for again.
         header.reth.va = job.raddr.wrapping_add(skip.into());
         header.reth.len = len.saturating_sub(skip);
         header.atomic = AtomicEth { va: job.raddr, rkey: job.rkey, operands: job.operands };
-        return out.send(env, (&path, &header), 0, true, |_, _| Ok(()));
+        let parcel =
+            Parcel { path: &path, header: &header, len: 0, mtu: mtu as usize, blocks_loopback };
+        return out.send(env, &parcel, |_, _| Ok(()));
     }
-    let bytes = (len - skip.min(len)).min(mtu) as usize;
-    let block = qp.context.block_lb_mc();
-    out.send(env, (&path, &header), bytes, block, |env, into| {
-        gather(qp, env, job, skip as usize, into)
-    })
+    let bytes = (len - skip.min(len)).min(mtu.saturating_mul(packet.packets)) as usize;
+    let parcel =
+        Parcel { path: &path, header: &header, len: bytes, mtu: mtu as usize, blocks_loopback };
+    out.send(env, &parcel, |env, into| gather(qp, env, job, skip as usize, into))
 }
 
 fn deth(qp: &Qp, qpn: u32, av: &AddressVector) -> Deth {

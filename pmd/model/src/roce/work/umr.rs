@@ -12,6 +12,7 @@ use ferrocx_prm::wqe::{DS_BYTES, Data, UmrCtrl, mkey_mask};
 
 use super::env::Env;
 use crate::bits::be64;
+use crate::device::caps::log_max;
 use crate::objects::mkey::{MemAccess, Mkey, Place, Rights, Translation};
 use crate::objects::{Qp, QpType, SendJob};
 use crate::queue::dma;
@@ -72,6 +73,7 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
     // Changed as a whole or not at all.
     let list = list(qp, env, wqe, &umr)?;
     let first = if umr.xlt_octowords() == 0 { 0 } else { check_list(key, &umr, &list)? };
+    let list = if matches!(key.translation, Translation::Klm(_)) { unroll(list)? } else { list };
     let context = changed_context(key, mask, &new)?;
     let per_octword = if is_mtt(key) { PAGES_PER_OCTWORD } else { 1 };
     let entries = list.len() / (OCTWORD_BYTES / per_octword);
@@ -226,6 +228,39 @@ fn apply_list(key: &mut Mkey, first: usize, list: &[u8]) {
     }
 }
 
+/// Where a KLM has its key, a block of repeated entries has this.
+///
+/// Source: rdma-core `mlx5_wqe_umr_repeat_block_seg`, and `umr_strided_seg_create`.
+const REPEAT_BLOCK: u32 = 0x400;
+
+/// Entries as KLMs, one behind the other: a block that repeats its entries, each at its own stride,
+/// is written out.
+fn unroll(list: Vec<u8>) -> Result<Vec<u8>, WqeFault> {
+    let word = |at: usize| u32::from_be_bytes(list[at..at + 4].try_into().unwrap_or_default());
+    if list.len() < OCTWORD_BYTES || word(4) != REPEAT_BLOCK {
+        return Ok(list);
+    }
+    let (repeats, count) = (u64::from(word(8)), word(12) & 0xffff);
+    let entries = list[OCTWORD_BYTES..].get(..count as usize * OCTWORD_BYTES);
+    let entries = entries.ok_or_else(|| {
+        bind("repeat_block.num_ent", count, "more entries than stand in the list")
+    })?;
+    if repeats * u64::from(count) > 1 << log_max::KLM {
+        return Err(bind("repeat_block.repeat_count", repeats, "above log_max_klm_list_size"));
+    }
+    let mut klms = Vec::new();
+    for turn in 0..repeats {
+        for entry in entries.chunks_exact(OCTWORD_BYTES) {
+            let half = |at: usize| u16::from_be_bytes([entry[at], entry[at + 1]]);
+            let place = Klm::read_from(entry).unwrap_or_default();
+            let va = place.va().wrapping_add(turn * u64::from(half(0)));
+            let klm = Klm::zeroed().with_byte_count(half(2).into()).with_mkey(place.mkey());
+            klms.extend(klm.with_va(va).0);
+        }
+    }
+    Ok(klms)
+}
+
 fn klm(entry: &[u8]) -> (u64, Place) {
     let klm = Klm::read_from(entry).unwrap_or_default();
     // Entries that only fill up the list are all zero.
@@ -332,4 +367,32 @@ pub(super) fn invalidate_remotely(
     key.context = key.context.with_free(true);
     env.key_counts.remote_invalidates += 1;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn repeated_entries_stand_each_at_its_stride() {
+        let entries = [0x0100_0008, 0x4242, 1, 0x10, 0x0040_0004, 0x4343, 0, 0x9000];
+        let block = |repeats: u32, count: u32| {
+            let mut list = words(&[0, REPEAT_BLOCK, repeats, count]);
+            list.extend(words(&entries));
+            list
+        };
+        let unrolled = unroll(block(2, 2)).expect("good");
+        let (first, second) = ([8, 0x4242, 1, 0x10], [4, 0x4343, 0, 0x9000]);
+        let (third, fourth) = ([8, 0x4242, 1, 0x110], [4, 0x4343, 0, 0x9040]);
+        assert_eq!(unrolled, words(&[first, second, third, fourth].concat()));
+        assert_eq!(unroll(block(1, 3)).expect_err("too many").field, "repeat_block.num_ent");
+        let endless = unroll(block(1 << 31, 2)).expect_err("too many");
+        assert_eq!(endless.field, "repeat_block.repeat_count");
+        let plain = words(&entries);
+        assert_eq!(unroll(plain.clone()).expect("no block"), plain);
+    }
 }

@@ -11,7 +11,7 @@ use ferrocx_prm::wqe::{
 use super::env::Env;
 use crate::bits::low16;
 use crate::objects::mkey::{MemAccess, Rights};
-use crate::objects::{InlineData, Qp, QpType, SendJob};
+use crate::objects::{Qp, QpType, SendJob};
 use crate::queue::wqe::{Segment, Segments, WqeFault, check_ctrl};
 use crate::roce::transport::atomic::{Operands, Size};
 use crate::roce::transport::bth::Transport;
@@ -24,18 +24,23 @@ const MAX_WQE_BYTES: usize = 1024;
 /// Reads the next WQE; its length is what its control segment says, within what is posted.
 pub(super) fn read_wqe(qp: &mut Qp, env: &Env<'_>) -> Option<(Box<[u8]>, u16)> {
     let log_size = qp.log_sq_size?;
-    let mut bytes = [0; MAX_WQE_BYTES];
-    read_block(qp, env, log_size, qp.sq_fetched, &mut bytes[..BASIC_BLOCK_BYTES])?;
-    let ds = Ctrl::load(&bytes[..DS_BYTES]).ds() as usize;
+    let mut first = [0; BASIC_BLOCK_BYTES];
+    read_block(qp, env, log_size, qp.sq_fetched, &mut first)?;
+    let ds = Ctrl::load(&first[..DS_BYTES]).ds() as usize;
     let pending = qp.sq_posted.wrapping_sub(qp.sq_fetched);
     let blocks = low16(ds.div_ceil(4).max(1) as u64).min(pending);
+    qp.stats.dma_reads += u64::from(blocks);
+    let len = (ds.max(1) * DS_BYTES).min(usize::from(blocks) * BASIC_BLOCK_BYTES);
+    if blocks <= 1 {
+        return Some((first[..len].into(), blocks));
+    }
+    let mut bytes = [0; MAX_WQE_BYTES];
+    bytes[..BASIC_BLOCK_BYTES].copy_from_slice(&first);
     for block in 1..blocks {
         let at = usize::from(block) * BASIC_BLOCK_BYTES;
         let index = qp.sq_fetched.wrapping_add(block);
         read_block(qp, env, log_size, index, &mut bytes[at..at + BASIC_BLOCK_BYTES])?;
     }
-    qp.stats.dma_reads += u64::from(blocks);
-    let len = (ds.max(1) * DS_BYTES).min(usize::from(blocks) * BASIC_BLOCK_BYTES);
     Some((bytes[..len].into(), blocks))
 }
 
@@ -66,7 +71,7 @@ pub(super) fn job(wqe: Box<[u8]>, counter: u16) -> SendJob {
         operands: Operands::default(),
         xrc_srqn: 0,
         av: None,
-        answer: InlineData::new(),
+        answer: None,
     }
 }
 
@@ -144,16 +149,17 @@ fn read_segments(qp_type: QpType, code: Opcode, job: &mut SendJob) -> Result<(),
     let ds = u64::from(job.ctrl.ds());
     let short = || WqeFault::operation("ctrl.ds", ds, "too short for its opcode");
     let mut at = DS_BYTES;
-    let mut part = |wqe: &[u8], len: usize| {
+    let end = job.wqe.len();
+    let mut part = |len: usize| {
         let start = at;
         at += len;
-        wqe.get(start..start + len).map(<[u8]>::to_vec).ok_or_else(short)
+        if at <= end { Ok(start..at) } else { Err(short()) }
     };
     if qp_type == QpType::Xrc {
-        job.xrc_srqn = Xrc::load(&part(&job.wqe, DS_BYTES)?).xrc_srqn();
+        job.xrc_srqn = Xrc::load(&job.wqe[part(DS_BYTES)?]).xrc_srqn();
     }
     if matches!(qp_type, QpType::Ud | QpType::Gsi) {
-        let av = AddressVector::load(&part(&job.wqe, AddressVector::LEN_BYTES)?);
+        let av = AddressVector::load(&job.wqe[part(AddressVector::LEN_BYTES)?]);
         if !av.ext() {
             return Err(WqeFault::operation("av.ext", 0, "RoCE needs the whole address vector"));
         }
@@ -161,17 +167,17 @@ fn read_segments(qp_type: QpType, code: Opcode, job: &mut SendJob) -> Result<(),
     }
     let has_raddr = !matches!(code, Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL);
     if has_raddr {
-        let raddr = Raddr::load(&part(&job.wqe, DS_BYTES)?);
+        let raddr = Raddr::load(&job.wqe[part(DS_BYTES)?]);
         (job.raddr, job.rkey) = (raddr.raddr(), raddr.rkey());
     }
     if matches!(code, Opcode::ATOMIC_CS | Opcode::ATOMIC_FA) {
-        let atomic = Atomic::load(&part(&job.wqe, DS_BYTES)?);
+        let atomic = Atomic::load(&job.wqe[part(DS_BYTES)?]);
         job.operands = Operands::plain(atomic.swap_add(), atomic.compare());
     } else if is_atomic(code) {
         let size = masked_size(&job.ctrl)?;
         job.operands = match (code, size) {
             (Opcode::ATOMIC_MASKED_CS, Size::Four) => {
-                let with = MaskedCompareSwap32::load(&part(&job.wqe, DS_BYTES)?);
+                let with = MaskedCompareSwap32::load(&job.wqe[part(DS_BYTES)?]);
                 Operands {
                     swap_add: with.swap().into(),
                     compare: with.compare().into(),
@@ -181,7 +187,7 @@ fn read_segments(qp_type: QpType, code: Opcode, job: &mut SendJob) -> Result<(),
                 }
             }
             (Opcode::ATOMIC_MASKED_CS, Size::Eight) => {
-                let with = MaskedCompareSwap::load(&part(&job.wqe, 2 * DS_BYTES)?);
+                let with = MaskedCompareSwap::load(&job.wqe[part(2 * DS_BYTES)?]);
                 Operands {
                     swap_add: with.swap(),
                     compare: with.compare(),
@@ -191,11 +197,11 @@ fn read_segments(qp_type: QpType, code: Opcode, job: &mut SendJob) -> Result<(),
                 }
             }
             (_, Size::Four) => {
-                let with = MaskedFetchAdd32::load(&part(&job.wqe, DS_BYTES)?);
+                let with = MaskedFetchAdd32::load(&job.wqe[part(DS_BYTES)?]);
                 fields(with.add().into(), with.field_boundary().into(), size)
             }
             (_, Size::Eight) => {
-                let with = MaskedFetchAdd::load(&part(&job.wqe, DS_BYTES)?);
+                let with = MaskedFetchAdd::load(&job.wqe[part(DS_BYTES)?]);
                 fields(with.add(), with.field_boundary(), size)
             }
         };
@@ -238,4 +244,15 @@ pub(super) fn access(
 ) -> MemAccess {
     let len = u32::try_from(len).unwrap_or(u32::MAX);
     MemAccess { key, addr, len, rights, pd: qp.context.pd(), rlky: qp.context.rlky(), qpn }
+}
+
+/// Whether the memory of the request at a place of the queue is in no pieces of other keys.
+pub(super) fn is_flat(qp: &Qp, env: &Env<'_>, index: usize) -> bool {
+    qp.requester.get(index).is_none_or(|request| {
+        let job = &request.job;
+        Segments::new(&job.wqe[job.data_at..]).all(|segment| match segment {
+            Ok(Segment::Pointer { lkey, .. }) => env.keys.is_flat(lkey),
+            Ok(Segment::Inline(_)) | Err(_) => true,
+        })
+    })
 }

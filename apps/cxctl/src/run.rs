@@ -1,0 +1,216 @@
+//! `cxctl run`: a stock RDMA program on the software ConnectX, by our `libibverbs.so.1`.
+//!
+//! The library is preloaded. Its soname is the system library's, so it takes that one's place
+//! everywhere in the program, also where the program opens it at run time. Nothing is written to
+//! disk, and nothing stays behind.
+
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+/// File of the library, as cargo names it, beside this program.
+const LIBRARY: &str = "libibverbs.so";
+/// Time that the first node has to listen for TCP connections before the second calls it anyway:
+/// not every program listens, and on a machine with much to do, those that do take seconds.
+const HEAD_START: Duration = Duration::from_secs(10);
+/// Time between looks whether it listens.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What `run` starts, and how.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// 1 runs the program. 2 runs it as it is and then, when it listens for TCP connections or ten
+    /// seconds later, once more with `localhost` behind its arguments: server and client, as most
+    /// RDMA test programs are called.
+    #[arg(short = 'n', long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub nodes: u8,
+    /// Address of the first node's port, an IPv4 address of this machine; the second has the next
+    /// one. Default: the first free ones from 127.88.0.1 on.
+    #[arg(long)]
+    pub address: Option<Ipv4Addr>,
+    /// The largest IP packet: 352 to 9978. Default: 4200 on a loopback address, 1500 on others.
+    #[arg(long)]
+    pub mtu: Option<u16>,
+    /// The library. Default: the one beside this program.
+    #[arg(long, value_name = "FILE")]
+    pub library: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
+/// The library: the one that was named, or the one beside this program.
+fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name(LIBRARY));
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => beside()?,
+    };
+    path.canonicalize().with_context(|| {
+        format!(
+            "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or \
+             name it by --library",
+            path.display()
+        )
+    })
+}
+
+/// The program as node `index`.
+fn node(options: &Options, library: &Path, index: u8) -> anyhow::Result<Command> {
+    let [program, arguments @ ..] = options.program.as_slice() else { bail!("no program") };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if index > 0 {
+        command.arg("localhost");
+    }
+    // What the caller preloads stays, behind ours.
+    let mut preload = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    command.env("LD_PRELOAD", &preload);
+    if let Some(first) = options.address {
+        let address = Ipv4Addr::from_bits(first.to_bits().wrapping_add(index.into()));
+        command.env("FERROCX_IP", address.to_string());
+    }
+    if let Some(mtu) = options.mtu {
+        command.env("FERROCX_MTU", mtu.to_string());
+    }
+    tracing::info!(node = index, ?command, "starting");
+    Ok(command)
+}
+
+fn start(command: &mut Command) -> anyhow::Result<Child> {
+    let program = command.get_program().to_owned();
+    command.spawn().with_context(|| format!("{} cannot be started", program.display()))
+}
+
+/// A process and those that it started, theirs included.
+fn family(process: u32) -> Vec<u32> {
+    let mut family = vec![process];
+    let mut next = 0;
+    while let Some(parent) = family.get(next) {
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        family.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        next += 1;
+    }
+    family
+}
+
+/// Whether a table of the system's TCP sockets has one that listens behind one of `links`, which
+/// are what a process's descriptors lead to.
+fn has_listener(table: &str, links: &[PathBuf]) -> bool {
+    table.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // The fourth word is the state, 0A for LISTEN, the tenth the inode.
+        let [_, _, _, "0A", _, _, _, _, _, inode, ..] = words[..] else { return false };
+        links.contains(&PathBuf::from(format!("socket:[{inode}]")))
+    })
+}
+
+/// Whether a process, or one that it started, listens for TCP connections.
+fn listens(process: u32) -> bool {
+    let folders = family(process).into_iter().map(|process| format!("/proc/{process}/fd"));
+    let entries = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let links: Vec<_> = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let mut tables = tables.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+    tables.any(|table| has_listener(&table, &links))
+}
+
+/// Waits until a node listens, has ended, or had its time.
+fn wait_for_listener(server: &mut Child) -> std::io::Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < HEAD_START && server.try_wait()?.is_none() && !listens(server.id()) {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Runs the program. One node takes the place of this process; of two, the worse exit code counts.
+///
+/// # Errors
+///
+/// The library is not there, or the program cannot be started.
+pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let library = library(options.library.as_deref())?;
+    let mut first = node(options, &library, 0)?;
+    if options.nodes == 1 {
+        let error = first.exec();
+        let program = first.get_program();
+        return Err(error).with_context(|| format!("{} cannot be started", program.display()));
+    }
+    let mut server = start(&mut first)?;
+    wait_for_listener(&mut server)?;
+    let client = start(&mut node(options, &library, 1)?).and_then(|mut child| Ok(child.wait()?));
+    if !client.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        // It would wait for its client for ever.
+        server.kill()?;
+    }
+    let ended = [client?, server.wait()?];
+    let codes = ended.map(|status| status.code().and_then(|code| u8::try_from(code).ok()));
+    Ok(ExitCode::from(codes.into_iter().map(|code| code.unwrap_or(1)).max().unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(nodes: u8, program: &[&str]) -> Options {
+        Options {
+            nodes,
+            address: Some(Ipv4Addr::new(127, 88, 0, 255)),
+            mtu: Some(1500),
+            library: Some("/dev/null".into()),
+            program: program.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn a_node_has_the_library_its_address_and_its_peer() {
+        let options = options(2, &["ib_send_lat", "-F"]);
+        let second = node(&options, Path::new("/x/libibverbs.so"), 1).unwrap();
+        let arguments: Vec<_> = second.get_args().collect();
+        assert_eq!(arguments, ["-F", "localhost"]);
+        let value = |name: &str| {
+            let found = second.get_envs().find(|(key, _)| *key == name);
+            found.and_then(|(_, value)| value).unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(value("FERROCX_IP"), "127.88.1.0");
+        assert_eq!(value("FERROCX_MTU"), "1500");
+        assert!(value("LD_PRELOAD").starts_with("/x/libibverbs.so"));
+    }
+
+    #[test]
+    fn the_worse_end_counts_and_a_missing_library_is_named() {
+        // The second is called with an argument more, and so fails.
+        let code = run(&options(2, &["test", "-n"])).unwrap();
+        assert_eq!(code, ExitCode::SUCCESS);
+        let code = run(&options(2, &["test", "1", "-eq"]));
+        assert_ne!(code.unwrap(), ExitCode::SUCCESS);
+        let missing = Options { library: Some("/nowhere.so".into()), ..options(1, &["true"]) };
+        let error = run(&missing).unwrap_err().to_string();
+        assert!(error.contains("/nowhere.so") && error.contains("--library"), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_listens_is_known_by_its_sockets() {
+        assert!(family(std::process::id()).contains(&std::process::id()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listens(std::process::id()));
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n\
+             0: 0100007F:4853 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1 0\n\
+             1: 0100007F:4854 0100007F:4855 01 00000000:00000000 00:00000000 00000000 0 0 78 1 0";
+        assert!(has_listener(table, &["socket:[77]".into()]));
+        assert!(!has_listener(table, &["socket:[78]".into()]), "it is connected");
+        drop(listener);
+    }
+}

@@ -1,0 +1,122 @@
+//! What is behind a namespace: [`Backend`].
+
+use ferrocx::verbs::{Buf, Memory, Mr, Pd, VerbsError};
+use ferrocx::{AccessError, RegionConfig};
+use ferrocx_uring::FileId;
+
+/// Bytes that are copied or compared at a time.
+const STEP: usize = 512;
+
+/// What is behind a namespace.
+#[derive(Debug)]
+pub enum Backend {
+    /// Nothing: writes are forgotten, reads bring whatever. For rates, never for data.
+    Null(Mr),
+    /// Memory, which the port reads and writes itself.
+    Ram(Mr),
+    /// A file or a block device, by io_uring.
+    File(FileId),
+}
+
+impl Backend {
+    /// Memory of the domain that is the namespace, all zeros at first.
+    ///
+    /// # Errors
+    ///
+    /// What the system or the device refused.
+    pub fn ram(pd: &Pd, memory: &std::sync::Arc<Memory>) -> Result<Self, VerbsError> {
+        Ok(Self::Ram(pd.get_dma_mr()?.over(memory)?))
+    }
+
+    /// Nothing, with room for transfers of up to `max_transfer` bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the system or the device refused.
+    pub fn null(pd: &Pd, memory: &std::sync::Arc<Memory>) -> Result<Self, VerbsError> {
+        Ok(Self::Null(pd.get_dma_mr()?.over(memory)?))
+    }
+
+    /// The bytes of the namespace themselves, for the port to read and write.
+    ///
+    /// # Errors
+    ///
+    /// Outside the memory, which no checked command is; a file, which has none.
+    #[inline]
+    pub fn direct(&self, offset: u64, len: u64) -> Result<Buf, VerbsError> {
+        let len = len as usize;
+        match self {
+            Self::Null(mr) => mr.buf(0..len),
+            Self::Ram(mr) => mr.buf(offset as usize..offset as usize + len),
+            Self::File(_) => {
+                let (what, way_out) = ("memory behind a file", "use a buffer");
+                Err(VerbsError::Unsupported { what, way_out })
+            }
+        }
+    }
+}
+
+/// Memory for the port: `len_bytes`, rounded up to whole pages.
+///
+/// # Errors
+///
+/// What the system refused.
+pub fn memory(
+    context: &ferrocx::verbs::RdmaContext,
+    len_bytes: usize,
+) -> Result<std::sync::Arc<Memory>, VerbsError> {
+    Memory::alloc(context, &RegionConfig { len_bytes, ..RegionConfig::default() })
+}
+
+/// Copies `len` bytes from one piece into another.
+///
+/// # Errors
+///
+/// Outside either.
+pub fn copy(from: &Buf, at: usize, to: &mut Buf, len: usize) -> Result<(), AccessError> {
+    let mut step = [0; STEP];
+    let mut done = 0;
+    while done < len {
+        let part = &mut step[..STEP.min(len - done)];
+        from.copy_out(at + done, part)?;
+        to.copy_in(done, part)?;
+        done += part.len();
+    }
+    Ok(())
+}
+
+/// Whether `len` bytes of two pieces are the same.
+///
+/// # Errors
+///
+/// Outside either.
+pub fn is_same(one: &Buf, at: usize, other: &Buf, len: usize) -> Result<bool, AccessError> {
+    let (mut left, mut right) = ([0; STEP], [0; STEP]);
+    let mut done = 0;
+    while done < len {
+        let part = STEP.min(len - done);
+        one.copy_out(at + done, &mut left[..part])?;
+        other.copy_out(done, &mut right[..part])?;
+        if left[..part] != right[..part] {
+            return Ok(false);
+        }
+        done += part;
+    }
+    Ok(true)
+}
+
+/// Makes `len` bytes of a piece zero.
+///
+/// # Errors
+///
+/// Outside it.
+pub fn zero(piece: &mut Buf, len: usize) -> Result<(), AccessError> {
+    let step = [0; 4096];
+    let mut done = 0;
+    while done < len {
+        let part = step.len().min(len - done);
+        piece.copy_in(done, &step[..part])?;
+        done += part;
+    }
+    Ok(())
+}

@@ -1,0 +1,453 @@
+//! The file that a target is started with: [`File`], and [`Config`], which is it, checked.
+//!
+//! ```
+//! let text = r#"
+//!     address = "192.0.2.1/24"
+//!     [[subsystem]]
+//!     nqn = "nqn.2026-11.org.example:disk"
+//!     allow_any_host = true
+//!     [[subsystem.namespace]]
+//!     size = "64MiB"
+//! "#;
+//! let config = ferrocx_nvmf_target::config::Config::parse(text)?;
+//! assert_eq!(config.subsystems[0].namespaces[0].len_bytes, Some(64 << 20));
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::controller::Settings;
+use crate::controller::subsystem::MAX_NSID;
+use crate::proto::connect::is_nqn;
+use crate::transport::ServerConfig;
+
+/// The file, as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// `model`, `model:tap=NAME`, or a PCI address such as `0000:3b:00.0`.
+    #[serde(default = "model")]
+    pub device: String,
+    /// Address of the port and its prefix length, such as `192.0.2.1/24`.
+    pub address: String,
+    /// Largest layer-3 packet: 1280 to 9978. Hosts whose interface has a larger one are refused.
+    #[serde(default = "mtu")]
+    pub mtu: u16,
+    /// Ports of the connection manager: the first is the one that discovery names.
+    #[serde(default = "services")]
+    pub services: Vec<u16>,
+    /// Sizes.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What is offered.
+    #[serde(default, rename = "subsystem")]
+    pub subsystems: Vec<SubsystemFile>,
+}
+
+fn model() -> String {
+    "model".into()
+}
+
+fn mtu() -> u16 {
+    1500
+}
+
+fn services() -> Vec<u16> {
+    vec![4420, 8009]
+}
+
+/// Sizes, as the file has them. Hosts keep what they saw: they must not shrink over a restart.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Entries of an I/O queue: 16 to 1024.
+    pub entries: u16,
+    /// Bytes of data in a command capsule: 4096, 8192 or 16384.
+    pub in_capsule_bytes: u32,
+    /// Largest transfer: 4096 << n, up to 1 MiB.
+    pub max_transfer: String,
+    /// I/O queues of a host: 1 to 128.
+    pub io_queues: u16,
+    /// Queues of all hosts: 1 to 1024.
+    pub queues: u32,
+    /// Hosts' controllers at a time: 1 to 4096.
+    pub controllers: u16,
+    /// Buffers of the largest transfer: 1 to 1024.
+    pub buffers: u16,
+    /// Answers end the host's key, where it asks for that.
+    pub remote_invalidate: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (settings, server) = (Settings::default(), ServerConfig::default());
+        Self {
+            entries: settings.entries,
+            in_capsule_bytes: settings.in_capsule_bytes,
+            max_transfer: "1MiB".into(),
+            io_queues: settings.io_queues,
+            queues: server.queues,
+            controllers: settings.controllers,
+            buffers: server.buffers,
+            remote_invalidate: server.remote_invalidate,
+        }
+    }
+}
+
+/// A subsystem, as the file has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubsystemFile {
+    /// Its name.
+    pub nqn: String,
+    /// Serial number, up to 20 characters [default: made from the name].
+    pub serial: Option<String>,
+    /// Any host may connect.
+    #[serde(default)]
+    pub allow_any_host: bool,
+    /// The hosts that may connect.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Its namespaces.
+    #[serde(default, rename = "namespace")]
+    pub namespaces: Vec<NamespaceFile>,
+}
+
+/// A namespace, as the file has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceFile {
+    /// Its number [default: the one after that before it].
+    pub nsid: Option<u32>,
+    /// Size: bytes, or with KiB, MiB, GiB [default: that of the file].
+    pub size: Option<String>,
+    /// Bytes of a block: 512 or 4096.
+    #[serde(default = "block_bytes")]
+    pub block_bytes: u32,
+    /// `ram`; `null`, which keeps nothing; or `file`.
+    #[serde(default)]
+    pub backend: StoreKind,
+    /// The file or block device. A file that is not there, or too short, is made as long as `size`.
+    pub path: Option<PathBuf>,
+    /// Whether a file is read and written past the kernel's cache [default: true].
+    pub direct: Option<bool>,
+    /// Its identifier [default: made from the subsystem's name and its number].
+    pub uuid: Option<String>,
+    /// Hosts can only read it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+fn block_bytes() -> u32 {
+    512
+}
+
+/// What is behind a namespace, as the file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// Memory, zeros at the start.
+    #[default]
+    Ram,
+    /// Nothing.
+    Null,
+    /// A file or a block device.
+    File,
+}
+
+/// What is behind a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// Memory, zeros at the start.
+    Ram,
+    /// Nothing.
+    Null,
+    /// A file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Whether it is read and written past the kernel's cache.
+        is_direct: bool,
+    },
+}
+
+/// The file, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The device.
+    pub device: String,
+    /// Address of the port.
+    pub address: IpAddr,
+    /// Its prefix length.
+    pub prefix_len: u8,
+    /// Largest layer-3 packet.
+    pub mtu: u16,
+    /// Sizes that hosts are told.
+    pub settings: Settings,
+    /// What the server may use.
+    pub server: ServerConfig,
+    /// What is offered.
+    pub subsystems: Vec<SubsystemConfig>,
+}
+
+/// A subsystem, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubsystemConfig {
+    /// Its name.
+    pub nqn: String,
+    /// Serial number.
+    pub serial: String,
+    /// Hosts that may connect; `None` for any.
+    pub hosts: Option<Vec<String>>,
+    /// Its namespaces.
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+/// A namespace, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// Its number.
+    pub nsid: u32,
+    /// Bytes, a multiple of the block; `None` for those of a file.
+    pub len_bytes: Option<u64>,
+    /// log2 of the bytes of a block.
+    pub block_shift: u8,
+    /// What is behind it.
+    pub store: Store,
+    /// Its identifier.
+    pub uuid: [u8; 16],
+    /// Hosts can only read it.
+    pub read_only: bool,
+}
+
+/// Largest namespace of RAM that one key over memory reaches by 31-bit pieces and offsets.
+const MAX_NAMESPACE_BYTES: u64 = 1 << 40;
+
+fn in_range<T: PartialOrd + std::fmt::Display>(what: &str, value: T, min: T, max: T) -> Result<T> {
+    ensure!(value >= min && value <= max, "{what} is {value}; give {min} to {max}");
+    Ok(value)
+}
+
+/// Reads a number of bytes: plain, or with KiB, MiB or GiB.
+///
+/// # Errors
+///
+/// A sentence about the text.
+pub fn bytes_of(text: &str) -> Result<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = found.unwrap_or((text, 0));
+    let number = number.trim().parse::<u64>().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| anyhow!("`{text}` is no size; give bytes, or a number with KiB, MiB, GiB"))
+}
+
+impl Config {
+    /// Reads and checks a file's text.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the value, its limit and the way out.
+    pub fn parse(text: &str) -> Result<Self> {
+        Self::check(toml::from_str(text).context("the file is not as it should be")?)
+    }
+
+    /// Checks a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Config::parse`].
+    pub fn check(file: File) -> Result<Self> {
+        let place = || format!("address `{}`; give one like 192.0.2.1/24", file.address);
+        let (address, bits) = file.address.split_once('/').with_context(place)?;
+        let address = IpAddr::from_str(address).with_context(place)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_len = in_range("the prefix length", bits.parse().with_context(place)?, 1, most)?;
+        ensure!(!file.services.is_empty(), "no services; give at least one port, such as 4420");
+        let limits = &file.limits;
+        let settings = Settings {
+            entries: in_range("entries", limits.entries, 16, 1024)?,
+            in_capsule_bytes: in_capsule(limits.in_capsule_bytes)?,
+            mdts: mdts(&limits.max_transfer)?,
+            io_queues: in_range("io_queues", limits.io_queues, 1, 128)?,
+            controllers: in_range("controllers", limits.controllers, 1, 4096)?,
+            service: file.services[0],
+            ..Settings::default()
+        };
+        let server = ServerConfig {
+            services: file.services.clone(),
+            queues: in_range("queues", limits.queues, 1, 1024)?,
+            buffers: in_range("buffers", limits.buffers, 1, 1024)?,
+            remote_invalidate: limits.remote_invalidate,
+        };
+        let mut subsystems = Vec::new();
+        for subsystem in file.subsystems {
+            let nqn = subsystem.nqn.clone();
+            let checked =
+                self::subsystem(subsystem).with_context(|| format!("subsystem `{nqn}`"))?;
+            let is_twice = subsystems.iter().any(|it: &SubsystemConfig| it.nqn == checked.nqn);
+            ensure!(!is_twice, "subsystem `{nqn}` is there twice; give another name");
+            subsystems.push(checked);
+        }
+        let (device, mtu) = (file.device, in_range("mtu", file.mtu, 1280, 9978)?);
+        Ok(Self { device, address, prefix_len, mtu, settings, server, subsystems })
+    }
+}
+
+fn in_capsule(bytes: u32) -> Result<u32> {
+    match bytes {
+        4096 | 8192 | 16384 => Ok(bytes),
+        _ => bail!("in_capsule_bytes is {bytes}; give 4096, 8192 or 16384"),
+    }
+}
+
+fn mdts(text: &str) -> Result<u8> {
+    let bytes = bytes_of(text).context("max_transfer")?;
+    let found = (0..=8).find(|shift| 4096u64 << shift == bytes);
+    found.ok_or_else(|| anyhow!("max_transfer is {text}; give 4KiB, 8KiB and so on to 1MiB"))
+}
+
+fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
+    ensure!(is_nqn(&file.nqn), "that is no name; give one like nqn.2014-08.org.example:disk");
+    let made = Uuid::new_v5(&Uuid::NAMESPACE_URL, file.nqn.as_bytes());
+    let serial = file.serial.unwrap_or_else(|| made.simple().to_string()[..20].to_uppercase());
+    let is_printable = serial.chars().all(|c| c.is_ascii_graphic());
+    let is_serial = (1..=20).contains(&serial.len()) && is_printable;
+    ensure!(is_serial, "serial `{serial}`; give 1 to 20 visible characters");
+    if let Some(host) = file.hosts.iter().find(|host| !is_nqn(host)) {
+        bail!("host `{host}` is no name; give one like nqn.2014-08.org.nvmexpress:uuid:...");
+    }
+    ensure!(
+        !file.allow_any_host || file.hosts.is_empty(),
+        "hosts are listed, and allow_any_host is true; leave one of them out"
+    );
+    let hosts = (!file.allow_any_host).then_some(file.hosts);
+    let mut namespaces: Vec<NamespaceConfig> = Vec::new();
+    for namespace in file.namespaces {
+        let next = namespaces.last().map_or(1, |before| before.nsid + 1);
+        let nsid = in_range("nsid", namespace.nsid.unwrap_or(next), 1, MAX_NSID)?;
+        let taken = namespaces.iter().any(|before| before.nsid == nsid);
+        ensure!(!taken, "namespace {nsid} is there twice; give another number");
+        let place = || format!("namespace {nsid}");
+        namespaces.push(self::namespace(&made, nsid, &namespace).with_context(place)?);
+    }
+    Ok(SubsystemConfig { nqn: file.nqn, serial, hosts, namespaces })
+}
+
+/// Checks the size of a namespace.
+///
+/// # Errors
+///
+/// A sentence about it.
+pub fn length(bytes: u64, block_bytes: u32) -> Result<u64> {
+    let least = u64::from(block_bytes);
+    let bytes = in_range("size", bytes, least, MAX_NAMESPACE_BYTES)?;
+    ensure!(
+        bytes.is_multiple_of(least),
+        "size is {bytes}, which is no multiple of a block's {least} bytes"
+    );
+    Ok(bytes)
+}
+
+fn store(file: &NamespaceFile) -> Result<Store> {
+    let is_file = file.backend == StoreKind::File;
+    let is_left_out = file.path.is_none() && file.direct.is_none();
+    ensure!(is_file || is_left_out, "path and direct are for backend = \"file\"");
+    Ok(match (file.backend, &file.path) {
+        (StoreKind::Ram, _) => Store::Ram,
+        (StoreKind::Null, _) => Store::Null,
+        (StoreKind::File, None) => bail!("there is no path; give that of a file or block device"),
+        (StoreKind::File, Some(path)) => {
+            Store::File { path: path.clone(), is_direct: file.direct.unwrap_or(true) }
+        }
+    })
+}
+
+fn namespace(subsystem: &Uuid, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
+    let block_shift = match file.block_bytes {
+        512 => 9,
+        4096 => 12,
+        other => bail!("block_bytes is {other}; give 512 or 4096"),
+    };
+    let len_bytes = file.size.as_deref().map(bytes_of).transpose().context("size")?;
+    let len_bytes = len_bytes.map(|bytes| length(bytes, file.block_bytes)).transpose()?;
+    let store = store(file)?;
+    let is_file = matches!(store, Store::File { .. });
+    ensure!(len_bytes.is_some() || is_file, "there is no size; give one, such as size = \"1GiB\"");
+    let uuid = match &file.uuid {
+        Some(text) => Uuid::parse_str(text).with_context(|| format!("uuid `{text}`"))?,
+        None => Uuid::new_v5(subsystem, &nsid.to_le_bytes()),
+    };
+    ensure!(!uuid.is_nil(), "uuid is all zeros; leave it out, or give another");
+    let (read_only, uuid) = (file.read_only, uuid.into_bytes());
+    Ok(NamespaceConfig { nsid, len_bytes, block_shift, store, uuid, read_only })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "address = \"192.0.2.1/24\"\n";
+
+    fn with(text: &str) -> Result<Config> {
+        Config::parse(&format!("{BASE}{text}"))
+    }
+
+    #[test]
+    fn the_example_is_right() {
+        let text = include_str!("../examples/ram.toml");
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.device, "model");
+        assert_eq!(config.subsystems.len(), 1);
+        // The same over a restart.
+        assert_eq!(Config::parse(text).unwrap(), config);
+    }
+
+    #[test]
+    fn numbers_follow_each_other() {
+        let text = "[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\nallow_any_host = true\n";
+        let ns = "[[subsystem.namespace]]\nsize = \"1MiB\"\n";
+        let config = with(&format!("{text}{ns}nsid = 4\n{ns}{ns}")).unwrap();
+        let of = |at: usize| &config.subsystems[0].namespaces[at];
+        assert_eq!((of(0).nsid, of(1).nsid, of(2).nsid), (4, 5, 6));
+        assert_ne!(of(0).uuid, of(1).uuid);
+        assert_eq!(config.subsystems[0].hosts, None);
+    }
+
+    #[test]
+    fn each_wrong_value_is_named_with_its_limit() {
+        let sub = |rest: &str| format!("[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n{rest}");
+        let ns = |rest: &str| sub(&format!("[[subsystem.namespace]]\n{rest}"));
+        for (text, says) in [
+            ("services = []", "at least one port"),
+            ("mtu = 1000", "mtu is 1000; give 1280 to 9978"),
+            ("limits = { entries = 2000 }", "entries is 2000; give 16 to 1024"),
+            ("limits = { in_capsule_bytes = 5000 }", "give 4096, 8192 or 16384"),
+            ("limits = { max_transfer = \"2MiB\" }", "to 1MiB"),
+            ("colour = 1", "colour"),
+            ("[[subsystem]]\nnqn = \"disk\"", "no name"),
+            (&sub("serial = \"012345678901234567890\""), "1 to 20 visible"),
+            (&sub("hosts = [\"me\"]"), "host `me`"),
+            (&sub("hosts = [\"nqn.2014-08.a:h\"]\nallow_any_host = true"), "leave one"),
+            (&ns("size = \"12 parsecs\""), "no size"),
+            (&ns("size = \"1000\""), "no multiple"),
+            (&ns(""), "there is no size"),
+            (&ns("backend = \"file\""), "there is no path"),
+            (&ns("size = \"1MiB\"\npath = \"x\""), "path and direct are for"),
+            (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
+            (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
+            (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),
+            (&ns("size = \"99999999999GiB\""), "no size"),
+        ] {
+            let error = format!("{:#}", with(text).unwrap_err());
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        assert!(Config::parse("address = \"here\"").is_err());
+    }
+}

@@ -1,0 +1,394 @@
+//! Commands of the admin queue, and fabrics commands of every queue.
+
+use super::connect::{self, Place};
+use super::{Action, Controller, Queue, Role, Target};
+use crate::proto::connect::DISCOVERY_NQN;
+use crate::proto::identify::{self, PAGE_BYTES, cns, events};
+use crate::proto::log::{self, lid};
+use crate::proto::property;
+use crate::proto::sgl::{Keyed, Sgl};
+use crate::proto::sqe::{Sqe, admin, fabrics};
+use crate::proto::status::Status;
+
+/// Bytes that an admin command can bring at most.
+pub(super) const MAX_PAGE_BYTES: usize = 16 << 10;
+
+/// Numbers of features. Source: reference 10.2.9.
+mod fid {
+    pub(super) const TEMPERATURE: u8 = 0x04;
+    pub(super) const WRITE_CACHE: u8 = 0x06;
+    pub(super) const QUEUES: u8 = 0x07;
+    pub(super) const EVENTS: u8 = 0x0b;
+    pub(super) const KEEP_ALIVE: u8 = 0x0f;
+    pub(super) const HOST_ID: u8 = 0x81;
+}
+
+/// The log pages of an I/O controller, and of the discovery service.
+const LOGS: &[u8] = &[
+    lid::SUPPORTED,
+    lid::ERRORS,
+    lid::SMART,
+    lid::FIRMWARE,
+    lid::CHANGED_NAMESPACES,
+    lid::EFFECTS,
+];
+const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
+
+/// What a command brings: its result, and whether a page goes to the host.
+type Done = Result<(u64, Option<Keyed>), Status>;
+
+/// A command that brings a page of `len` bytes: the memory that the host describes has that size.
+fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
+    match Sgl::parse(&sqe.sgl)? {
+        Sgl::InCapsule { .. } => Err(Status::INVALID_FIELD.dnr()),
+        Sgl::Keyed(keyed) if u64::from(keyed.len) != len => Err(Status::DATA_LENGTH.dnr()),
+        Sgl::Keyed(_) if len > MAX_PAGE_BYTES as u64 => Err(Status::INVALID_FIELD.dnr()),
+        Sgl::Keyed(keyed) => Ok(keyed),
+    }
+}
+
+/// Puts the part of a page that was asked for behind what is there; zeros past its end.
+fn part(out: &mut Vec<u8>, page: &[u8], (offset, len): (u64, usize)) {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(page.len());
+    out.extend_from_slice(&page[start..page.len().min(start.saturating_add(len))]);
+    out.resize(len, 0);
+}
+
+impl Target {
+    /// Carries a command out that is none of [`Target::io`]: all of an admin queue and of a queue
+    /// without Connect, and fabrics commands. `slot` is the transport's name of it, `data` what
+    /// came behind it, and `out` takes the page that it brings.
+    pub fn command(
+        &mut self,
+        queue: &mut Queue,
+        slot: u16,
+        sqe: &Sqe,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Action {
+        out.clear();
+        let cid = sqe.cid.get();
+        let is_connect = sqe.opcode == admin::FABRICS && sqe.fctype() == fabrics::CONNECT;
+        if is_connect {
+            return match connect::place(sqe, data.len()) {
+                Err(status) => Action::Answer(queue.answer(cid, status, 0)),
+                Ok(Place::Host(from)) => Action::Fetch { from, len: from.len },
+                Ok(Place::Capsule(range)) => Action::Answer(self.connect(queue, sqe, &data[range])),
+            };
+        }
+        let done = match queue.role {
+            Role::Unconnected => Err(Status::SEQUENCE.dnr()),
+            Role::Admin(at) | Role::Io(at) if sqe.opcode == admin::FABRICS => {
+                sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
+            }
+            // The discovery service has no I/O queues, and I/O commands go elsewhere.
+            Role::Io(_) => Err(Status::INVALID_OPCODE.dnr()),
+            Role::Admin(at) => match sqe.check_flags() {
+                Ok(()) if sqe.opcode == admin::ASYNC_EVENT => {
+                    match self.request_event(at, slot, cid) {
+                        Ok(()) => return Action::Hold,
+                        Err(status) => Err(status),
+                    }
+                }
+                Ok(()) => self.admin(at, queue, sqe, out),
+                Err(status) => Err(status),
+            },
+        };
+        match done {
+            Ok((result, None)) => Action::Answer(queue.answer(cid, Status::SUCCESS, result)),
+            Ok((result, Some(to))) => {
+                let cqe = queue.answer(cid, Status::SUCCESS, result);
+                Action::Bring { cqe, len: out.len() as u32, to }
+            }
+            Err(status) => {
+                if let Role::Admin(at) = queue.role
+                    && let Some(controller) = self.controller_mut(at)
+                {
+                    controller.note_error(queue, sqe, status);
+                }
+                Action::Answer(queue.answer(cid, status, 0))
+            }
+        }
+    }
+
+    /// The data that an [`Action::Fetch`] asked for have come.
+    pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
+        // Only Connect fetches.
+        Action::Answer(self.connect(queue, sqe, data))
+    }
+
+    fn request_event(&mut self, at: usize, slot: u16, cid: u16) -> Result<(), Status> {
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let done = match self.controller_mut(at) {
+            Some(controller) if controller.is_ready() => {
+                controller.request_event(slot, cid, &mut outbox)
+            }
+            _ => Err(Status::SEQUENCE.dnr()),
+        };
+        self.outbox = outbox;
+        done
+    }
+
+    fn fabrics(&mut self, at: usize, queue: &Queue, sqe: &Sqe) -> Done {
+        let is_admin = matches!(queue.role, Role::Admin(_));
+        match sqe.fctype() {
+            fabrics::PROPERTY_GET if is_admin => self.property_get(at, sqe),
+            fabrics::PROPERTY_SET if is_admin => self.property_set(at, sqe),
+            _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// Whether a property is asked for by eight bytes, and its offset.
+    fn property(sqe: &Sqe) -> Result<(bool, u32), Status> {
+        match sqe.cdw10.get() & 7 {
+            0 => Ok((false, sqe.cdw11.get())),
+            1 => Ok((true, sqe.cdw11.get())),
+            _ => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    fn property_get(&self, at: usize, sqe: &Sqe) -> Done {
+        let cap = property::capabilities(self.settings.entries);
+        let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+        let value = match Self::property(sqe)? {
+            (true, property::CAP) => cap,
+            // Halves of it are asked for by SPDK's host.
+            (false, property::CAP) => cap & 0xffff_ffff,
+            (false, 4) => cap >> 32,
+            (false, property::VS) => property::VERSION.into(),
+            (false, property::CC) => controller.cc.into(),
+            (false, property::CSTS) => controller.csts.into(),
+            _ => return Err(Status::INVALID_FIELD.dnr()),
+        };
+        Ok((value, None))
+    }
+
+    fn property_set(&mut self, at: usize, sqe: &Sqe) -> Done {
+        let (false, property::CC) = Self::property(sqe)? else {
+            return Err(Status::INVALID_FIELD.dnr());
+        };
+        let cc = sqe.cdw12.get();
+        let Some(controller) = self.controllers.get_mut(at).and_then(Option::as_mut) else {
+            return Err(Status::INTERNAL);
+        };
+        let before = std::mem::replace(&mut controller.cc, cc);
+        let (was_on, is_on) = (before & property::CC_EN != 0, cc & property::CC_EN != 0);
+        if is_on && !was_on {
+            controller.csts = match property::can_enable(cc, controller.subsystem.is_none()) {
+                true => property::CSTS_RDY,
+                false => property::CSTS_CFS,
+            };
+        } else if was_on && !is_on {
+            controller.csts = 0;
+            controller.granted = 0;
+            controller.abort_requests(&mut self.outbox);
+            let ended = |(_, queue)| (queue, "its controller was disabled");
+            self.doomed.extend(controller.io_queues.drain(..).map(ended));
+        }
+        if property::asks_for_shutdown(cc) && !property::asks_for_shutdown(before) {
+            controller.csts |= property::CSTS_SHST_COMPLETE;
+            controller.abort_requests(&mut self.outbox);
+        }
+        Ok((0, None))
+    }
+
+    fn admin(&mut self, at: usize, queue: &Queue, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
+        let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
+        if !controller.is_ready() {
+            return Err(Status::SEQUENCE.dnr());
+        }
+        let is_discovery = controller.subsystem.is_none();
+        match sqe.opcode {
+            admin::IDENTIFY => self.identify(at, sqe, out),
+            admin::GET_LOG => self.get_log(at, queue, sqe, out),
+            admin::SET_FEATURES => self.set_features(at, sqe),
+            admin::GET_FEATURES => self.get_features(at, sqe, out),
+            admin::KEEP_ALIVE if controller.keep_alive.is_some() || is_discovery => Ok((0, None)),
+            admin::KEEP_ALIVE => Err(Status::KEEP_ALIVE.dnr()),
+            // What was to be aborted is under way, or has ended.
+            admin::ABORT if !is_discovery => Ok((1, None)),
+            _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    fn identify(&mut self, at: usize, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
+        let to = destination(sqe, PAGE_BYTES as u64)?;
+        let page = self.identify_page(at, sqe)?;
+        out.extend_from_slice(&page);
+        Ok((0, Some(to)))
+    }
+
+    fn identify_page(&self, at: usize, sqe: &Sqe) -> Result<[u8; PAGE_BYTES], Status> {
+        let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+        let kind = sqe.cdw10.get() as u8;
+        let (nsid, csi) = (sqe.nsid.get(), sqe.cdw11.get() >> 24);
+        let unknown = Err(Status::INVALID_FIELD.dnr());
+        if kind == cns::CONTROLLER {
+            return Ok(self.describe(controller).page());
+        }
+        let Some(subsystem) = controller.subsystem.and_then(|at| self.subsystems.get(at)) else {
+            return unknown;
+        };
+        let namespace = || match subsystem.namespace(nsid) {
+            Some(namespace) => Ok(Some(namespace)),
+            None if (1..=super::subsystem::MAX_NSID).contains(&nsid) => Ok(None),
+            None => Err(Status::INVALID_NAMESPACE.dnr()),
+        };
+        let there = || namespace()?.ok_or(Status::INVALID_NAMESPACE.dnr());
+        match kind {
+            // One that is not there has the page of zeros.
+            cns::NAMESPACE => Ok(namespace()?.map_or([0; PAGE_BYTES], |ns| ns.shape.page())),
+            cns::ACTIVE_NAMESPACES if nsid >= 0xffff_fffe => Err(Status::INVALID_NAMESPACE.dnr()),
+            cns::ACTIVE_NAMESPACES => {
+                let nsids = subsystem.namespaces().map(|namespace| namespace.nsid);
+                Ok(identify::namespace_list(nsids, nsid))
+            }
+            cns::DESCRIPTORS => Ok(there()?.shape.descriptors()),
+            cns::NVM_NAMESPACE if csi == 0 => there().map(|_| [0; PAGE_BYTES]),
+            cns::NVM_CONTROLLER if csi == 0 => Ok(identify::nvm_controller(self.settings.mdts)),
+            cns::ANY_NAMESPACE => Ok(there()?.shape.common()),
+            cns::NAMESPACE_CONTROLLERS | cns::CONTROLLERS => {
+                if kind == cns::NAMESPACE_CONTROLLERS {
+                    there()?;
+                }
+                let all = self.controllers.iter().flatten();
+                let same = all.filter(|other| other.subsystem == controller.subsystem);
+                let mut cntlids = same.map(|other| other.cntlid).collect();
+                Ok(identify::controller_list(&mut cntlids, (sqe.cdw10.get() >> 16) as u16))
+            }
+            _ => unknown,
+        }
+    }
+
+    /// What a controller says of itself.
+    fn describe(&self, controller: &Controller) -> identify::Controller<'_> {
+        let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
+        identify::Controller {
+            serial: subsystem.map_or("discovery", |it| &it.serial),
+            model: subsystem.map_or("ferrocx nvmf-target", |it| &it.model),
+            cntlid: controller.cntlid,
+            is_discovery: subsystem.is_none(),
+            subnqn: subsystem.map_or(DISCOVERY_NQN, |it| &it.nqn),
+            mdts: self.settings.mdts,
+            entries: self.settings.entries,
+            in_capsule_bytes: self.settings.in_capsule_bytes,
+            max_nsid: super::subsystem::MAX_NSID,
+            has_cache: subsystem.is_some_and(super::Subsystem::has_cache),
+        }
+    }
+
+    fn get_log(&mut self, at: usize, queue: &Queue, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
+        let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
+        let (page, keeps) = (cdw10 as u8, cdw10 & 1 << 15 != 0);
+        let dwords = u64::from(cdw11 & 0xffff) << 16 | u64::from(cdw10 >> 16);
+        let len = (dwords + 1) * 4;
+        let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
+        let now = self.now;
+        let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
+        let is_discovery = controller.subsystem.is_none();
+        let known = if is_discovery { DISCOVERY_LOGS } else { LOGS };
+        if !known.contains(&page) {
+            return Err(Status::INVALID_LOG.dnr());
+        }
+        let to = destination(sqe, len)?;
+        if !offset.is_multiple_of(4) {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let range = (offset, len as usize);
+        match page {
+            lid::SUPPORTED => part(out, &log::supported(known), range),
+            lid::ERRORS => {
+                let entries = controller.errors.iter().flat_map(log::ErrorEntry::encode);
+                part(out, &entries.collect::<Vec<u8>>(), range);
+            }
+            lid::SMART => {
+                let minutes = now.saturating_sub(controller.since).as_secs() / 60;
+                part(out, &controller.traffic.smart(minutes, controller.media_errors), range);
+            }
+            lid::FIRMWARE => part(out, &log::firmware(identify::FIRMWARE), range),
+            lid::CHANGED_NAMESPACES => {
+                part(out, &log::changed_namespaces(controller.changed()), range);
+                if !keeps {
+                    controller.read_log(events::NAMESPACE_ATTRIBUTES);
+                }
+            }
+            lid::EFFECTS => part(out, &log::effects(), range),
+            _ => {
+                if !keeps {
+                    controller.read_log(events::DISCOVERY);
+                }
+                let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+                self.discovery_log(queue, &controller.hostnqn, range, out);
+            }
+        }
+        Ok((0, Some(to)))
+    }
+
+    fn set_features(&mut self, at: usize, sqe: &Sqe) -> Done {
+        let (cdw10, value) = (sqe.cdw10.get(), sqe.cdw11.get());
+        let most = self.settings.io_queues;
+        let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+        let described = self.describe(controller);
+        let (is_discovery, known) = (described.is_discovery, described.events());
+        let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
+        if cdw10 & 1 << 31 != 0 {
+            return Err(Status::NOT_SAVEABLE.dnr());
+        }
+        match cdw10 as u8 {
+            fid::EVENTS if value & !(known | events::SMART) == 0 => {
+                controller.enabled = value;
+                Ok((0, None))
+            }
+            fid::KEEP_ALIVE => {
+                controller.set_keep_alive(value);
+                Ok((0, None))
+            }
+            fid::QUEUES if !is_discovery => {
+                let (sq, cq) = (value as u16, (value >> 16) as u16);
+                if sq == u16::MAX || cq == u16::MAX {
+                    return Err(Status::INVALID_FIELD.dnr());
+                }
+                if !controller.io_queues.is_empty() {
+                    return Err(Status::SEQUENCE.dnr());
+                }
+                controller.granted = (sq.min(cq) + 1).min(most);
+                let less_one = u64::from(controller.granted - 1);
+                Ok((less_one << 16 | less_one, None))
+            }
+            // There is no temperature to compare with.
+            fid::TEMPERATURE if !is_discovery => Ok((0, None)),
+            // Standard says: the host of a fabric is named when it connects.
+            fid::HOST_ID if !is_discovery => Err(Status::SEQUENCE.dnr()),
+            _ => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    fn get_features(&mut self, at: usize, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
+        let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
+        let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+        let described = self.describe(controller);
+        // Only current values: none can be saved.
+        if cdw10 >> 8 & 7 != 0 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        match cdw10 as u8 {
+            fid::EVENTS => Ok((controller.enabled.into(), None)),
+            fid::KEEP_ALIVE => {
+                let ms = controller.keep_alive.map_or(0, |time| time.as_millis());
+                Ok((u64::try_from(ms).unwrap_or(0), None))
+            }
+            fid::QUEUES if !described.is_discovery => {
+                let less_one = u64::from(controller.granted.saturating_sub(1));
+                Ok((less_one << 16 | less_one, None))
+            }
+            fid::WRITE_CACHE if described.has_cache => Ok((1, None)),
+            fid::TEMPERATURE if !described.is_discovery => Ok((0, None)),
+            fid::HOST_ID if !described.is_discovery && cdw11 & 1 != 0 => {
+                let to = destination(sqe, 16)?;
+                out.extend_from_slice(&controller.hostid);
+                Ok((0, Some(to)))
+            }
+            _ => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+}

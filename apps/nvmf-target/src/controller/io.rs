@@ -1,0 +1,222 @@
+//! Commands of I/O queues, checked: [`IoCommand`].
+
+use std::ops::Range;
+
+use super::{Namespace, Queue, Role, Target};
+use crate::proto::sgl::{Keyed, Sgl, in_capsule};
+use crate::proto::sqe::{Sqe, io};
+use crate::proto::status::Status;
+
+/// Bytes of a range of Dataset Management.
+pub const DSM_RANGE_BYTES: usize = 16;
+/// Attribute of Dataset Management: the ranges may be deallocated.
+const DEALLOCATE: u32 = 1 << 2;
+
+/// Where the data of an I/O command are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// There are none.
+    None,
+    /// In the host's memory.
+    Host(Keyed),
+    /// In the capsule, counted from behind the command.
+    Capsule(Range<usize>),
+}
+
+/// What an I/O command asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes of the namespace go to the host.
+    Read,
+    /// Bytes of the host go to the namespace.
+    Write,
+    /// Bytes of the host are compared with those of the namespace.
+    Compare,
+    /// What was written is to be on the medium.
+    Flush,
+    /// Bytes become zeros; they may be deallocated.
+    Zero {
+        /// Whether they may be deallocated.
+        may_deallocate: bool,
+    },
+    /// So many ranges need not be kept: each comes in the data.
+    Deallocate {
+        /// Ranges in the data, 1 to 256.
+        ranges: u16,
+    },
+    /// Bytes are read, and go nowhere.
+    Verify,
+    /// Nothing is to be done.
+    Nothing,
+}
+
+/// An I/O command, checked: whatever it names is inside the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoCommand {
+    /// What it asks for.
+    pub kind: Kind,
+    /// Place of the back end.
+    pub backend: usize,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Whether a write shall be on the medium before it ends.
+    pub fua: bool,
+    /// Where its data are.
+    pub data: Data,
+}
+
+impl Target {
+    /// Checks a command of an I/O queue; `received` bytes came behind it.
+    ///
+    /// # Errors
+    ///
+    /// The status to answer with.
+    #[inline]
+    pub fn io(&self, queue: &Queue, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
+        let Role::Io(at) = queue.role else { return Err(Status::SEQUENCE.dnr()) };
+        let Some(controller) = self.controller(at) else { return Err(Status::SEQUENCE.dnr()) };
+        if !controller.is_ready() {
+            return Err(Status::SEQUENCE.dnr());
+        }
+        sqe.check_flags()?;
+        let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
+        let namespace = subsystem.and_then(|subsystem| subsystem.namespace(sqe.nsid.get()));
+        let Some(namespace) = namespace else {
+            // Nor is there a Flush for all of them.
+            return Err(Status::INVALID_NAMESPACE.dnr());
+        };
+        match sqe.opcode {
+            io::READ => self.transfer(namespace, sqe, Kind::Read, received),
+            io::WRITE => self.transfer(namespace, sqe, Kind::Write, received),
+            io::COMPARE => self.transfer(namespace, sqe, Kind::Compare, received),
+            io::FLUSH => Ok(flush(namespace)),
+            io::WRITE_ZEROES => {
+                let (offset, len) = self.limited(namespace, sqe)?;
+                check_writable(namespace)?;
+                let may_deallocate = sqe.cdw12.get() & 1 << 25 != 0;
+                let kind = Kind::Zero { may_deallocate };
+                Ok(IoCommand { kind, backend: namespace.backend, offset, len, ..NOTHING })
+            }
+            io::VERIFY => {
+                let (offset, len) = self.limited(namespace, sqe)?;
+                let backend = namespace.backend;
+                Ok(IoCommand { kind: Kind::Verify, backend, offset, len, ..NOTHING })
+            }
+            io::DSM => deallocate(namespace, sqe, received),
+            _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// The bytes that a command names: no more than the largest transfer.
+    #[inline]
+    fn limited(&self, namespace: &Namespace, sqe: &Sqe) -> Result<(u64, u64), Status> {
+        let (slba, count) = (sqe.slba(), u64::from(sqe.block_count()));
+        let (offset, len) = blocks(namespace, slba, count)?;
+        let most = u64::from(self.settings.max_transfer());
+        if len > most { Err(Status::INVALID_FIELD.dnr()) } else { Ok((offset, len)) }
+    }
+
+    /// A command that moves data.
+    #[inline]
+    fn transfer(
+        &self,
+        namespace: &Namespace,
+        sqe: &Sqe,
+        kind: Kind,
+        received: usize,
+    ) -> Result<IoCommand, Status> {
+        let (offset, len) = self.limited(namespace, sqe)?;
+        let sgl = Sgl::parse(&sqe.sgl)?;
+        if u64::from(sgl.len()) != len {
+            return Err(Status::DATA_LENGTH.dnr());
+        }
+        let data = match sgl {
+            Sgl::Keyed(keyed) => Data::Host(keyed),
+            // The host has no way to be given data in its own capsule.
+            Sgl::InCapsule { .. } if kind == Kind::Read => {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            Sgl::InCapsule { offset, len } => Data::Capsule(in_capsule(offset, len, received)?),
+        };
+        if kind == Kind::Write {
+            check_writable(namespace)?;
+        }
+        Ok(IoCommand { kind, backend: namespace.backend, offset, len, fua: sqe.fua(), data })
+    }
+
+    /// Notes an I/O command that failed.
+    pub fn note_io_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
+        if let Role::Io(at) = queue.role
+            && let Some(controller) = self.controller_mut(at)
+        {
+            controller.note_error(queue, sqe, status);
+        }
+    }
+
+    /// A range of Dataset Management in bytes of the namespace; `bytes` are its 16.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::LBA_RANGE`], or a namespace that has gone meanwhile.
+    pub fn dsm_range(
+        &self,
+        queue: &Queue,
+        sqe: &Sqe,
+        bytes: &[u8; DSM_RANGE_BYTES],
+    ) -> Result<(u64, u64), Status> {
+        let gone = Status::INVALID_NAMESPACE.dnr();
+        let Role::Io(at) = queue.role else { return Err(gone) };
+        let subsystem = self.controller(at).and_then(|it| self.subsystems.get(it.subsystem?));
+        let namespace = subsystem.and_then(|it| it.namespace(sqe.nsid.get())).ok_or(gone)?;
+        let [_, _, _, _, a, b, c, d, rest @ ..] = bytes;
+        let count = u32::from_le_bytes([*a, *b, *c, *d]);
+        blocks(namespace, u64::from_le_bytes(*rest), u64::from(count))
+    }
+}
+
+/// What commands without data and without a range have.
+const NOTHING: IoCommand =
+    IoCommand { kind: Kind::Nothing, backend: 0, offset: 0, len: 0, fua: false, data: Data::None };
+
+fn flush(namespace: &Namespace) -> IoCommand {
+    IoCommand { kind: Kind::Flush, backend: namespace.backend, ..NOTHING }
+}
+
+fn check_writable(namespace: &Namespace) -> Result<(), Status> {
+    if namespace.shape.is_read_only { Err(Status::WRITE_PROTECTED.dnr()) } else { Ok(()) }
+}
+
+/// Blocks as bytes, if they are all inside the namespace.
+#[inline]
+fn blocks(namespace: &Namespace, slba: u64, count: u64) -> Result<(u64, u64), Status> {
+    let shape = &namespace.shape;
+    match slba.checked_add(count) {
+        // The namespace's own size in bytes fits, so these do.
+        Some(end) if end <= shape.blocks => {
+            Ok((slba << shape.block_shift, count << shape.block_shift))
+        }
+        _ => Err(Status::LBA_RANGE.dnr()),
+    }
+}
+
+/// Dataset Management. Linux describes a whole page whatever the number of ranges is, so that more
+/// bytes than the ranges have are taken. Source: reference 10.2.10.
+fn deallocate(namespace: &Namespace, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
+    let ranges = (sqe.cdw10.get() & 0xff) as u16 + 1;
+    let needed = usize::from(ranges) * DSM_RANGE_BYTES;
+    let data = match Sgl::parse(&sqe.sgl)? {
+        sgl if (sgl.len() as usize) < needed => return Err(Status::DATA_LENGTH.dnr()),
+        Sgl::Keyed(keyed) => Data::Host(Keyed { len: needed as u32, ..keyed }),
+        Sgl::InCapsule { offset, len } => {
+            let all = in_capsule(offset, len, received)?;
+            Data::Capsule(all.start..all.start + needed)
+        }
+    };
+    check_writable(namespace)?;
+    let is_wanted = sqe.cdw11.get() & DEALLOCATE != 0;
+    let kind = if is_wanted { Kind::Deallocate { ranges } } else { Kind::Nothing };
+    let data = if is_wanted { data } else { Data::None };
+    Ok(IoCommand { kind, backend: namespace.backend, data, ..NOTHING })
+}

@@ -1,0 +1,369 @@
+//! The target without a wire: subsystems, controllers and queues, and what each command does.
+//!
+//! [`Target`] takes commands and the bytes that came with them, and says what the transport is to
+//! do ([`Action`]); it sends nothing itself, and asks for no time. So a test hands it any bytes.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`subsystem`] | what is offered |
+//! | [`queue`] | a queue of a host |
+//! | `connect` | who may connect to what |
+//! | `state` | a controller: registers, features, events, errors |
+//! | `admin` | commands of the admin queue |
+//! | `discovery` | the discovery service |
+//! | [`io`] | commands of I/O queues |
+
+mod admin;
+mod connect;
+mod discovery;
+pub mod io;
+pub mod queue;
+mod state;
+pub mod subsystem;
+
+use std::time::Duration;
+
+pub use queue::{Queue, Role};
+use state::Controller;
+pub use state::ControllerInfo;
+pub use subsystem::{Namespace, Subsystem};
+use thiserror::Error;
+
+use crate::proto::connect::is_nqn;
+use crate::proto::identify::events;
+use crate::proto::log::Traffic;
+use crate::proto::sgl::Keyed;
+use crate::proto::sqe::Cqe;
+use crate::proto::status::Status;
+
+/// Sizes that hosts are told. They must stay the same over a restart: hosts keep what they saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Entries of an I/O queue: 16 to 1024.
+    pub entries: u16,
+    /// Bytes of data in a command capsule: 4096 to 16384.
+    pub in_capsule_bytes: u32,
+    /// log2 of the largest transfer in pages of 4 KiB: 0 to 8.
+    pub mdts: u8,
+    /// I/O queues of a controller: 1 to 128.
+    pub io_queues: u16,
+    /// Controllers at a time, discovery's among them: 1 to 4096.
+    pub controllers: u16,
+    /// Number of the first controller: random, so that no host that knew an earlier run of the
+    /// target finds somebody else's.
+    pub first_cntlid: u16,
+    /// The port for I/O that the discovery log names.
+    pub service: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            entries: 128,
+            in_capsule_bytes: 4096,
+            mdts: 8,
+            io_queues: 16,
+            controllers: 64,
+            first_cntlid: 1,
+            service: 4420,
+        }
+    }
+}
+
+impl Settings {
+    /// Bytes of the largest transfer.
+    #[must_use]
+    pub fn max_transfer(&self) -> u32 {
+        4096 << self.mdts
+    }
+}
+
+/// Why a subsystem or a namespace is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OfferError {
+    /// Not the name of a subsystem.
+    #[error("`{0}` is no name of a subsystem; give one like nqn.2014-08.org.example:disk")]
+    Name(String),
+    /// A name that is used.
+    #[error("there is a subsystem `{0}` already; give another name")]
+    Taken(String),
+    /// A number that is used, or out of range.
+    #[error("namespace {nsid} of {nqn} {why}")]
+    Nsid {
+        /// The number.
+        nsid: u32,
+        /// The subsystem.
+        nqn: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A name of no subsystem.
+    #[error("there is no subsystem `{0}`")]
+    Unknown(String),
+}
+
+/// What the transport is to do with a command.
+#[derive(Debug)]
+pub enum Action {
+    /// Answer.
+    Answer(Cqe),
+    /// Write the first `len` bytes of the page to the host, then answer.
+    Bring {
+        /// The answer.
+        cqe: Cqe,
+        /// Bytes of the page.
+        len: u32,
+        /// Where they go.
+        to: Keyed,
+    },
+    /// Read `len` bytes from the host, then call [`Target::fetched`].
+    Fetch {
+        /// Where they are.
+        from: Keyed,
+        /// Bytes.
+        len: u32,
+    },
+    /// Nothing: the answer comes with an event.
+    Hold,
+}
+
+/// An answer to a command that was held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The transport's name of the queue.
+    pub queue: u32,
+    /// The transport's name of the command.
+    pub slot: u16,
+    /// The host's name of the command.
+    pub cid: u16,
+    /// How it ended.
+    pub status: Status,
+    /// What it brings.
+    pub result: u64,
+}
+
+/// Subsystems and the controllers that hosts have of them.
+#[derive(Debug)]
+pub struct Target {
+    settings: Settings,
+    subsystems: Vec<Subsystem>,
+    controllers: Vec<Option<Controller>>,
+    next_cntlid: u16,
+    /// Changes of what discovery tells.
+    generation: u64,
+    /// Answers that are due.
+    outbox: Vec<Held>,
+    /// Queues that are to end, and why.
+    doomed: Vec<(u32, &'static str)>,
+    now: Duration,
+}
+
+impl Target {
+    /// A target that offers nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            next_cntlid: settings.first_cntlid.clamp(1, Self::LAST_CNTLID),
+            settings,
+            subsystems: Vec::new(),
+            controllers: Vec::new(),
+            generation: 1,
+            outbox: Vec::new(),
+            doomed: Vec::new(),
+            now: Duration::ZERO,
+        }
+    }
+
+    /// The highest number of a controller. Source: reference 10.1.9.
+    const LAST_CNTLID: u16 = 0xffef;
+
+    /// Sizes that hosts are told.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What is offered.
+    #[must_use]
+    pub fn subsystems(&self) -> &[Subsystem] {
+        &self.subsystems
+    }
+
+    /// Offers a subsystem. Hosts that stay connected to the discovery service are told.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Name`], [`OfferError::Taken`].
+    pub fn add_subsystem(&mut self, subsystem: Subsystem) -> Result<(), OfferError> {
+        if !is_nqn(&subsystem.nqn) {
+            return Err(OfferError::Name(subsystem.nqn));
+        }
+        if self.position(&subsystem.nqn).is_some() {
+            return Err(OfferError::Taken(subsystem.nqn));
+        }
+        self.subsystems.push(subsystem);
+        self.discovery_changed();
+        Ok(())
+    }
+
+    fn position(&self, nqn: &str) -> Option<usize> {
+        self.subsystems.iter().position(|subsystem| subsystem.nqn == nqn)
+    }
+
+    /// Offers a namespace, or changes one of the same number. Hosts are told.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Unknown`], [`OfferError::Nsid`].
+    pub fn put_namespace(&mut self, nqn: &str, namespace: Namespace) -> Result<(), OfferError> {
+        let nsid = namespace.nsid;
+        if !(1..=subsystem::MAX_NSID).contains(&nsid) {
+            let why = "is out of range; give a number from 1 to 1024";
+            return Err(OfferError::Nsid { nsid, nqn: nqn.into(), why });
+        }
+        let Some(at) = self.position(nqn) else { return Err(OfferError::Unknown(nqn.into())) };
+        self.subsystems[at].put(namespace);
+        self.namespace_changed(at, nsid);
+        Ok(())
+    }
+
+    /// Takes a namespace away: commands that come from now on find none. Hosts are told.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Unknown`], [`OfferError::Nsid`].
+    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Namespace, OfferError> {
+        let Some(at) = self.position(nqn) else { return Err(OfferError::Unknown(nqn.into())) };
+        let Some(namespace) = self.subsystems[at].take(nsid) else {
+            return Err(OfferError::Nsid { nsid, nqn: nqn.into(), why: "does not exist" });
+        };
+        self.namespace_changed(at, nsid);
+        Ok(namespace)
+    }
+
+    fn namespace_changed(&mut self, subsystem: usize, nsid: u32) {
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for controller in self.controllers.iter_mut().flatten() {
+            if controller.subsystem == Some(subsystem) {
+                controller.note_namespace(nsid);
+                controller.note(events::NAMESPACE_ATTRIBUTES, &mut outbox);
+            }
+        }
+        self.outbox = outbox;
+    }
+
+    fn discovery_changed(&mut self) {
+        self.generation += 1;
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for controller in self.controllers.iter_mut().flatten() {
+            if controller.subsystem.is_none() {
+                controller.note(events::DISCOVERY, &mut outbox);
+            }
+        }
+        self.outbox = outbox;
+    }
+
+    fn controller(&self, at: usize) -> Option<&Controller> {
+        self.controllers.get(at)?.as_ref()
+    }
+
+    fn controller_mut(&mut self, at: usize) -> Option<&mut Controller> {
+        self.controllers.get_mut(at)?.as_mut()
+    }
+
+    /// The controller of a queue, for people.
+    #[must_use]
+    pub fn info(&self, queue: &Queue) -> Option<ControllerInfo<'_>> {
+        let (Role::Admin(at) | Role::Io(at)) = queue.role else { return None };
+        let controller = self.controller(at)?;
+        let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
+        Some(ControllerInfo {
+            cntlid: controller.cntlid,
+            hostnqn: &controller.hostnqn,
+            subnqn: subsystem.map_or(crate::proto::connect::DISCOVERY_NQN, |s| &s.nqn),
+            keep_alive: controller.keep_alive,
+        })
+    }
+
+    /// Controllers that hosts have.
+    #[must_use]
+    pub fn controllers(&self) -> usize {
+        self.controllers.iter().flatten().count()
+    }
+
+    /// Tells the target what time it is, and ends controllers whose hosts are silent.
+    pub fn tick(&mut self, now: Duration) {
+        self.now = now;
+        let expired = |controller: &Controller| controller.is_expired(now);
+        for at in 0..self.controllers.len() {
+            if let Some(controller) = self.controller_mut(at)
+                && expired(controller)
+            {
+                controller.fail();
+                self.doom(at, "its keep-alive time is over");
+            }
+        }
+    }
+
+    /// Takes in what a queue has done since the last call: a sign of its host's life, and traffic.
+    pub fn account(&mut self, queue: &mut Queue) {
+        let traffic = std::mem::take(&mut queue.traffic);
+        let is_alive = std::mem::take(&mut queue.is_alive);
+        let now = self.now;
+        let (Role::Admin(at) | Role::Io(at)) = queue.role else { return };
+        if let Some(controller) = self.controller_mut(at) {
+            controller.traffic.add(&traffic);
+            if is_alive {
+                controller.last_seen = now;
+            }
+        }
+    }
+
+    /// An answer to a held command that is due.
+    pub fn next_held(&mut self) -> Option<Held> {
+        self.outbox.pop()
+    }
+
+    /// A queue that is to end, and why.
+    pub fn next_doomed(&mut self) -> Option<(u32, &'static str)> {
+        self.doomed.pop()
+    }
+
+    /// Dooms every queue of a controller.
+    fn doom(&mut self, at: usize, why: &'static str) {
+        let Some(controller) = self.controllers.get(at).and_then(Option::as_ref) else { return };
+        self.doomed.push((controller.admin_queue, why));
+        self.doomed.extend(controller.io_queues.iter().map(|(_, queue)| (*queue, why)));
+    }
+
+    /// A queue has ended. With its admin queue, a controller ends.
+    pub fn closed(&mut self, queue: &mut Queue) {
+        self.account(queue);
+        match std::mem::replace(&mut queue.role, Role::Unconnected) {
+            Role::Unconnected => {}
+            Role::Io(at) => {
+                if let Some(controller) = self.controller_mut(at) {
+                    controller.io_queues.retain(|(_, id)| *id != queue.id);
+                }
+            }
+            Role::Admin(at) => {
+                self.doom(at, "its controller has ended");
+                self.doomed.retain(|(id, _)| *id != queue.id);
+                self.outbox.retain(|held| held.queue != queue.id);
+                if let Some(slot) = self.controllers.get_mut(at) {
+                    *slot = None;
+                }
+            }
+        }
+    }
+
+    /// Traffic of every controller that is there, by host.
+    pub fn traffic<'a>(&'a self) -> impl Iterator<Item = (u16, &'a str, &'a Traffic)> {
+        let one = |controller: &'a Controller| {
+            let Controller { cntlid, hostnqn, traffic, .. } = controller;
+            (*cntlid, hostnqn.as_str(), traffic)
+        };
+        self.controllers.iter().flatten().map(one)
+    }
+}

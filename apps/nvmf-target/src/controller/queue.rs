@@ -1,0 +1,100 @@
+//! [`Queue`]: a queue of a host, from its connection to its end.
+
+use std::net::IpAddr;
+
+use crate::proto::cm::Request;
+use crate::proto::log::Traffic;
+use crate::proto::sqe::Cqe;
+use crate::proto::status::Status;
+
+/// Head of a submission queue without flow control.
+const NO_HEAD: u16 = 0xffff;
+
+/// What a queue is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// No Connect has come yet.
+    Unconnected,
+    /// The admin queue of the controller at a place.
+    Admin(usize),
+    /// An I/O queue of the controller at a place.
+    Io(usize),
+}
+
+/// A queue of a host.
+#[derive(Debug)]
+pub struct Queue {
+    /// The transport's name of it.
+    pub id: u32,
+    /// Its number in the connection manager's request.
+    pub qid: u16,
+    /// Our address, which the host called.
+    pub local: IpAddr,
+    /// What it is for.
+    pub role: Role,
+    /// What it has moved.
+    pub traffic: Traffic,
+    /// A command came since the last look.
+    pub(super) is_alive: bool,
+    entries: u16,
+    head: u16,
+    has_flow_control: bool,
+}
+
+impl Queue {
+    /// A queue that was asked for.
+    #[must_use]
+    pub fn new(id: u32, request: &Request, local: IpAddr) -> Self {
+        Self {
+            id,
+            qid: request.qid.get(),
+            local,
+            role: Role::Unconnected,
+            traffic: Traffic::default(),
+            is_alive: false,
+            entries: request.entries(),
+            head: 0,
+            has_flow_control: true,
+        }
+    }
+
+    /// Entries of the submission queue: what the host may have in flight.
+    #[must_use]
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// Notes that a command has come.
+    #[inline]
+    pub fn fetched(&mut self) {
+        self.traffic.commands += 1;
+        self.is_alive = true;
+        self.head += 1;
+        if self.head >= self.entries {
+            self.head = 0;
+        }
+    }
+
+    /// The size that the Connect said, which the connection's covers.
+    pub(super) fn connected(&mut self, role: Role, entries: u16, has_flow_control: bool) {
+        self.role = role;
+        self.entries = entries.clamp(1, self.entries);
+        self.head = if self.entries > 1 { 1 } else { 0 };
+        self.has_flow_control = has_flow_control;
+    }
+
+    /// The completion of a command.
+    #[inline]
+    pub fn answer(&mut self, cid: u16, status: Status, result: u64) -> Cqe {
+        if !status.is_success() {
+            self.traffic.errors += 1;
+        }
+        Cqe {
+            result: result.into(),
+            sqhd: if self.has_flow_control { self.head } else { NO_HEAD }.into(),
+            sqid: 0.into(),
+            cid: cid.into(),
+            status: status.on_wire().into(),
+        }
+    }
+}

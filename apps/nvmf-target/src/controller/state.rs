@@ -1,0 +1,207 @@
+//! [`Controller`]: what a host has of a subsystem.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use super::{Held, Queue};
+use crate::proto::identify::{ERROR_ENTRIES, EVENT_REQUESTS, events};
+use crate::proto::log::{ErrorEntry, Traffic};
+use crate::proto::property;
+use crate::proto::sqe::Sqe;
+use crate::proto::status::Status;
+
+/// A discovery host that asked for no keep-alive is dropped after this silence. Source: reference
+/// 10.1.7, what Linux and SPDK do.
+const DISCOVERY_PATIENCE: Duration = Duration::from_secs(120);
+/// Changed namespaces that are listed; more are "any".
+const MAX_CHANGED: usize = 1024;
+
+/// A controller, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControllerInfo<'a> {
+    /// Its number.
+    pub cntlid: u16,
+    /// Name of its host.
+    pub hostnqn: &'a str,
+    /// Name of its subsystem.
+    pub subnqn: &'a str,
+    /// How long the host may be silent; `None` for ever.
+    pub keep_alive: Option<Duration>,
+}
+
+/// What a host has of a subsystem.
+#[derive(Debug)]
+pub(super) struct Controller {
+    pub(super) cntlid: u16,
+    /// `None` for the discovery service.
+    pub(super) subsystem: Option<usize>,
+    pub(super) hostnqn: String,
+    pub(super) hostid: [u8; 16],
+    pub(super) keep_alive: Option<Duration>,
+    pub(super) last_seen: Duration,
+    pub(super) since: Duration,
+    pub(super) cc: u32,
+    pub(super) csts: u32,
+    pub(super) admin_queue: u32,
+    /// Numbers of the I/O queues, and the transport's names of them.
+    pub(super) io_queues: Vec<(u16, u32)>,
+    /// I/O queues that the host was granted.
+    pub(super) granted: u16,
+    pub(super) traffic: Traffic,
+    pub(super) media_errors: u64,
+    /// Commands that failed, the newest first.
+    pub(super) errors: VecDeque<ErrorEntry>,
+    error_count: u64,
+    /// Events that the host wants.
+    pub(super) enabled: u32,
+    /// Events that the host was not told of.
+    pending: u32,
+    /// Events that the host was told of, and has not read the log of.
+    masked: u32,
+    /// Slots and names of the requests for events that wait.
+    requests: ArrayVec<(u16, u16), EVENT_REQUESTS>,
+    /// Namespaces that have changed; `None` when they are too many to list.
+    changed: Option<Vec<u32>>,
+}
+
+impl Controller {
+    pub(super) fn new(
+        cntlid: u16,
+        subsystem: Option<usize>,
+        (hostnqn, hostid): (&str, [u8; 16]),
+        admin_queue: u32,
+        now: Duration,
+    ) -> Self {
+        Self {
+            cntlid,
+            subsystem,
+            hostnqn: hostnqn.into(),
+            hostid,
+            keep_alive: None,
+            last_seen: now,
+            since: now,
+            cc: 0,
+            csts: 0,
+            admin_queue,
+            io_queues: Vec::new(),
+            granted: 0,
+            traffic: Traffic::default(),
+            media_errors: 0,
+            errors: VecDeque::with_capacity(ERROR_ENTRIES),
+            error_count: 0,
+            enabled: 0,
+            pending: 0,
+            masked: 0,
+            requests: ArrayVec::new(),
+            changed: Some(Vec::new()),
+        }
+    }
+
+    /// Takes commands other than those of fabrics.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.csts & (property::CSTS_RDY | property::CSTS_CFS) == property::CSTS_RDY
+    }
+
+    pub(super) fn fail(&mut self) {
+        self.csts |= property::CSTS_CFS;
+    }
+
+    /// Sets the keep-alive time, rounded up to the second.
+    pub(super) fn set_keep_alive(&mut self, ms: u32) {
+        let secs = u64::from(ms).div_ceil(1000);
+        self.keep_alive = (ms > 0).then(|| Duration::from_secs(secs));
+    }
+
+    pub(super) fn is_expired(&self, now: Duration) -> bool {
+        let fallback = self.subsystem.is_none().then_some(DISCOVERY_PATIENCE);
+        let Some(limit) = self.keep_alive.or(fallback) else { return false };
+        self.csts & property::CSTS_CFS == 0 && now.saturating_sub(self.last_seen) > limit
+    }
+
+    /// Notes a command that failed.
+    pub(super) fn note_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
+        self.error_count += 1;
+        if matches!(status.code(), Status::WRITE_FAULT | Status::READ_ERROR) {
+            self.media_errors += 1;
+        }
+        self.errors.truncate(ERROR_ENTRIES - 1);
+        self.errors.push_front(ErrorEntry {
+            count: self.error_count,
+            sqid: queue.qid,
+            cid: sqe.cid.get(),
+            status: status.on_wire(),
+            lba: sqe.slba(),
+            nsid: sqe.nsid.get(),
+        });
+    }
+
+    /// Notes a namespace that has changed.
+    pub(super) fn note_namespace(&mut self, nsid: u32) {
+        let Some(changed) = &mut self.changed else { return };
+        if let Err(at) = changed.binary_search(&nsid) {
+            changed.insert(at, nsid);
+        }
+        if changed.len() > MAX_CHANGED {
+            self.changed = None;
+        }
+    }
+
+    /// The namespaces that have changed since the log was read.
+    pub(super) fn changed(&self) -> Option<&[u32]> {
+        self.changed.as_deref()
+    }
+
+    /// Something has happened: the host is told at once, or when it asks.
+    pub(super) fn note(&mut self, event: u32, outbox: &mut Vec<Held>) {
+        self.pending |= event;
+        self.tell(outbox);
+    }
+
+    /// A request for an event has come.
+    pub(super) fn request_event(
+        &mut self,
+        slot: u16,
+        cid: u16,
+        outbox: &mut Vec<Held>,
+    ) -> Result<(), Status> {
+        self.requests.try_push((slot, cid)).map_err(|_| Status::AER_LIMIT.dnr())?;
+        self.tell(outbox);
+        Ok(())
+    }
+
+    /// Tells what can be told. Results are those of reference 10.1.8: type "notice", what it is,
+    /// and the log page to read.
+    fn tell(&mut self, outbox: &mut Vec<Held>) {
+        for (event, result) in
+            [(events::NAMESPACE_ATTRIBUTES, 0x0004_0002), (events::DISCOVERY, 0x0070_f002)]
+        {
+            if self.pending & self.enabled & !self.masked & event == 0 {
+                continue;
+            }
+            let Some((slot, cid)) = self.requests.pop_at(0) else { return };
+            self.pending &= !event;
+            self.masked |= event;
+            let (queue, status) = (self.admin_queue, Status::SUCCESS);
+            outbox.push(Held { queue, slot, cid, status, result });
+        }
+    }
+
+    /// The host has read the log of an event.
+    pub(super) fn read_log(&mut self, event: u32) {
+        self.masked &= !event;
+        self.pending &= !event;
+        if event == events::NAMESPACE_ATTRIBUTES {
+            self.changed = Some(Vec::new());
+        }
+    }
+
+    /// Takes all requests for events back.
+    pub(super) fn abort_requests(&mut self, outbox: &mut Vec<Held>) {
+        let queue = self.admin_queue;
+        let aborted = |(slot, cid)| Held { queue, slot, cid, status: Status::ABORTED, result: 0 };
+        outbox.extend(self.requests.drain(..).map(aborted));
+    }
+}

@@ -1,0 +1,92 @@
+//! What is offered: [`Subsystem`], and its [`Namespace`]s.
+
+use crate::proto::identify;
+
+/// The highest number that a namespace can have.
+pub const MAX_NSID: u32 = 1024;
+
+/// Blocks that hosts read and write.
+#[derive(Debug, Clone, Copy)]
+pub struct Namespace {
+    /// Its number in its subsystem: 1 to [`MAX_NSID`].
+    pub nsid: u32,
+    /// Size, identifier, rights.
+    pub shape: identify::Namespace,
+    /// Whether a write may be lost with the power until a Flush: then hosts send one.
+    pub has_cache: bool,
+    /// Its place among the back ends.
+    pub backend: usize,
+}
+
+/// Namespaces under a name, and the hosts that may use them.
+#[derive(Debug, Clone)]
+pub struct Subsystem {
+    /// Its name.
+    pub nqn: String,
+    /// Serial number, 1 to 20 characters: the same after a restart.
+    pub serial: String,
+    /// Model, 1 to 40 characters.
+    pub model: String,
+    /// The names of the hosts that may connect; `None` for any.
+    pub hosts: Option<Vec<String>>,
+    /// By number, the first being 1.
+    namespaces: Vec<Option<Namespace>>,
+}
+
+impl Subsystem {
+    /// A subsystem without namespaces that any host may use.
+    #[must_use]
+    pub fn new(nqn: &str, serial: &str) -> Self {
+        Self {
+            nqn: nqn.into(),
+            serial: serial.into(),
+            model: "ferrocx nvmf-target".into(),
+            hosts: None,
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// The subsystem, for these hosts only; `None` for any.
+    #[must_use]
+    pub fn for_hosts(self, hosts: Option<Vec<String>>) -> Self {
+        Self { hosts, ..self }
+    }
+
+    /// Whether a host may connect.
+    #[must_use]
+    pub fn allows(&self, hostnqn: &str) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|host| host == hostnqn))
+    }
+
+    /// A namespace by its number.
+    #[inline]
+    #[must_use]
+    pub fn namespace(&self, nsid: u32) -> Option<&Namespace> {
+        self.namespaces.get(nsid.wrapping_sub(1) as usize)?.as_ref()
+    }
+
+    /// Every namespace, by number.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.namespaces.iter().flatten()
+    }
+
+    /// Whether a write may be lost with the power until a Flush.
+    #[must_use]
+    pub fn has_cache(&self) -> bool {
+        self.namespaces().any(|namespace| namespace.has_cache)
+    }
+
+    /// Puts a namespace in at its number, and gives back what stood there.
+    pub(super) fn put(&mut self, namespace: Namespace) -> Option<Namespace> {
+        let at = namespace.nsid as usize - 1;
+        if at >= self.namespaces.len() {
+            self.namespaces.resize(at + 1, None);
+        }
+        self.namespaces[at].replace(namespace)
+    }
+
+    /// Takes a namespace out.
+    pub(super) fn take(&mut self, nsid: u32) -> Option<Namespace> {
+        self.namespaces.get_mut(nsid.wrapping_sub(1) as usize)?.take()
+    }
+}

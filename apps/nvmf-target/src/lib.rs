@@ -1,0 +1,40 @@
+//! An NVMe over RDMA storage target on ferrocx: hosts connect by the RDMA connection manager, and
+//! read and write namespaces that lie in this process's memory.
+//!
+//! # Architecture
+//!
+//! - [`proto`] has the layouts: commands, completions, pages, private data. Nothing in it panics.
+//! - [`controller`] is the target without a wire: who may connect, what each command does.
+//! - [`backend`] is what is behind a namespace.
+//! - [`transport`] is the target on a port: queue pairs, READ and WRITE, one core.
+//! - [`host`] is the other end: a small polled initiator, for tests and load.
+//! - [`config`] is the file that a target is started with; [`run`] starts it.
+//!
+//! # What it does not do
+//!
+//! No authentication, no reservations, no asymmetric namespace access, no fused commands, no
+//! metadata, no SGL lists: hosts are not told of any, and those who ask are refused. One port, one
+//! core. Back ends are RAM, files by io_uring, and nothing.
+//!
+//! # Limits
+//!
+//! | what | limit | where |
+//! |---|---|---|
+//! | entries of an I/O queue | 16 to 1024; admin 32 | [`controller::Settings::entries`] |
+//! | data in a capsule | 4 to 16 KiB | [`controller::Settings::in_capsule_bytes`] |
+//! | a transfer | 1 MiB | [`controller::Settings::mdts`] |
+//! | queues of all hosts | 64, to 1024 | [`transport::ServerConfig::queues`] |
+//! | controllers | 64, to 4096 | [`controller::Settings::controllers`] |
+//! | namespaces of a subsystem | 1024 | [`controller::subsystem::MAX_NSID`] |
+//! | what an admin command brings | 16 KiB | – |
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod cli;
+pub mod config;
+pub mod controller;
+pub mod host;
+pub mod proto;
+pub mod run;
+pub mod stats;
+pub mod transport;

@@ -1,0 +1,175 @@
+//! Hosts come: their requests are checked, and their queues made.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ferrocx::verbs::cm::{ConnParams, ConnRequest};
+use ferrocx::verbs::{InitAttr, Qp, QpConfig};
+use zerocopy::IntoBytes;
+
+use super::session::{self, Parts, Session, wr};
+use super::{CONNECT_PATIENCE, Coming, Server, ServerError};
+use crate::backend;
+use crate::controller::{Queue, Role};
+use crate::proto::cm::{Accept, Reject, Request};
+use crate::proto::sqe::{CQE_BYTES, SQE_BYTES};
+
+/// READs under way at most: what devices of the family have.
+const MAX_READS: u8 = 16;
+/// Queues without Connect that one address may have: hosts make one after the other.
+const MAX_UNCONNECTED: usize = 16;
+/// Bytes of a page of the admin queue, and of an I/O queue, where ranges and Connect's data go.
+const ADMIN_PAGE_BYTES: usize = 16 << 10;
+const IO_PAGE_BYTES: usize = 4096;
+
+impl Server {
+    /// Takes requests, and goes on with those that are being accepted.
+    pub(super) fn accept(&mut self, now: Duration) -> Result<(), ServerError> {
+        for at in 0..self.listeners.len() {
+            while let Some(request) = self.listeners[at].poll() {
+                self.request(request, now)?;
+            }
+        }
+        let mut coming = std::mem::take(&mut self.coming);
+        coming.retain_mut(|it| self.is_still_coming(it, now));
+        self.coming.append(&mut coming);
+        Ok(())
+    }
+
+    /// Goes on with a queue that is being accepted; whether it still is.
+    fn is_still_coming(&mut self, it: &mut Coming, now: Duration) -> bool {
+        let Some(done) = it.connecting.poll() else {
+            if now.saturating_sub(it.since) <= CONNECT_PATIENCE {
+                return true;
+            }
+            // Its host has asked, and says no more.
+            self.sessions.remove(it.place);
+            self.stats.queues -= 1;
+            return false;
+        };
+        let connected = match done {
+            Ok(connected) => connected,
+            Err(refused) => {
+                tracing::debug!(cause = %refused.cause, "no connection");
+                self.sessions.remove(it.place);
+                self.stats.queues -= 1;
+                return false;
+            }
+        };
+        let local = connected.connection.local();
+        let session = Session::new(Parts {
+            queue: Queue::new(it.place, &it.request, local),
+            connection: connected.connection,
+            pages: it.pages.clone(),
+            page_bytes: it.page_bytes,
+            max_reads: connected.initiator_depth,
+            since: now,
+            remote_invalidate: self.config.remote_invalidate,
+        });
+        self.stats.accepted += 1;
+        self.sessions.insert(connected.qp, session);
+        false
+    }
+
+    /// Accepts a request or refuses it.
+    fn request(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
+        let peer = request.peer().ip();
+        let entries = self.target.settings().entries;
+        let reads = request.responder_resources();
+        let parsed = Request::parse(&request.private_data(), entries, reads);
+        let made = parsed.and_then(|parsed| {
+            if self.stats.queues >= self.config.queues || self.is_flooded_by(peer) {
+                return Err(Reject::Resources);
+            }
+            self.make(&parsed).map(|made| (parsed, made)).map_err(|error| {
+                tracing::warn!(%error, "no room for a queue");
+                Reject::Resources
+            })
+        });
+        let (parsed, (qp, place, pages, page_bytes)) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                tracing::info!(peer = %request.peer(), ?why, "queue refused");
+                self.stats.rejected += 1;
+                return Ok(request.reject(&why.encode())?);
+            }
+        };
+        let accept = Accept { crqsize: parsed.entries().into(), ..Accept::default() };
+        let params = ConnParams {
+            responder_resources: 0,
+            initiator_depth: MAX_READS.min(reads),
+            private_data: accept.as_bytes(),
+            ..ConnParams::default()
+        };
+        match request.accept(qp, &params) {
+            Ok(connecting) => {
+                self.stats.queues += 1;
+                self.coming.push(Coming {
+                    place,
+                    connecting,
+                    request: parsed,
+                    pages,
+                    page_bytes,
+                    since: now,
+                    peer,
+                });
+            }
+            Err(refused) => {
+                tracing::debug!(cause = %refused.cause, "no connection");
+                self.sessions.remove(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an address has as many queues without Connect as it may.
+    fn is_flooded_by(&mut self, peer: IpAddr) -> bool {
+        let is_his = |session: &Session| {
+            session.queue.role == Role::Unconnected && session.connection.peer().ip() == peer
+        };
+        let made = self.sessions.iter_mut().filter(|(_, session)| is_his(session)).count();
+        made + self.coming.iter().filter(|it| it.peer == peer).count() >= MAX_UNCONNECTED
+    }
+
+    /// Makes a queue pair with its receives.
+    fn make(
+        &mut self,
+        request: &Request,
+    ) -> Result<(Qp, u32, ferrocx::verbs::Mr, usize), ferrocx::verbs::VerbsError> {
+        let place = self.sessions.reserve();
+        self.make_at(place, request).inspect_err(|_| drop(self.sessions.remove(place)))
+    }
+
+    fn make_at(
+        &mut self,
+        user_index: u32,
+        request: &Request,
+    ) -> Result<(Qp, u32, ferrocx::verbs::Mr, usize), ferrocx::verbs::VerbsError> {
+        let entries = request.entries();
+        let count = usize::from(entries);
+        let data_bytes = self.target.settings().in_capsule_bytes as usize;
+        let page_bytes = if request.qid == 0 { ADMIN_PAGE_BYTES } else { IO_PAGE_BYTES };
+        // A command ends where a page begins, so that the data behind it have pages of their own.
+        let stride = session::STRIDE_PAGES + data_bytes;
+        let memory = backend::memory(&self.context, count * stride)?;
+        let key = self.pd.get_dma_mr()?;
+        let receives = key.over(&memory)?;
+        let pages = key.over(&backend::memory(&self.context, count * page_bytes)?)?;
+        let config = QpConfig {
+            max_send_wr: session::send_requests(entries),
+            max_recv_wr: entries.into(),
+            max_inline_bytes: CQE_BYTES as u32,
+            user_index,
+            ..QpConfig::default()
+        };
+        let mut qp: Qp = self.pd.create_qp(&self.cq, &config)?;
+        qp.init(&InitAttr::default())?;
+        for at in 0..count {
+            let start = at * stride + session::STRIDE_PAGES - SQE_BYTES;
+            let recv = receives.buf(start..start + SQE_BYTES + data_bytes)?;
+            let posted = qp.post_recv(wr::RECV | at as u64, recv);
+            debug_assert!(posted.is_ok(), "the queue has room for its entries");
+        }
+        Ok((qp, user_index, pages, page_bytes))
+    }
+}

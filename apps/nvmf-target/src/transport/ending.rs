@@ -1,0 +1,49 @@
+//! How a session ends.
+
+use std::time::Duration;
+
+use ferrocx::verbs::Qp;
+
+use super::session::Session;
+use super::{Buffers, END_PATIENCE};
+
+impl Session {
+    /// Ends it for a failure.
+    #[cold]
+    pub(super) fn fail(&mut self, why: &'static str) {
+        self.has_failed |= self.ending.is_none();
+        self.end(why);
+    }
+
+    /// Ends it. The first reason counts.
+    pub(super) fn end(&mut self, why: &'static str) {
+        self.ending.get_or_insert(why);
+    }
+
+    /// Goes on with its end: the host is told, the queue pair is led into its error state, and
+    /// everything posted comes back. Whether that is done.
+    pub(super) fn is_over(&mut self, qp: &mut Qp, now: Duration, buffers: &mut Buffers) -> bool {
+        if self.ending.is_none() {
+            return false;
+        }
+        let Some(since) = self.ended_at else {
+            self.ended_at = Some(now);
+            if let Err(error) = self.connection.disconnect(&[]) {
+                tracing::debug!(%error, "the host was not told");
+            }
+            if let Err(error) = qp.to_error() {
+                tracing::debug!(%error, "queue pair not led to its error state");
+            }
+            return false;
+        };
+        // Every READ ends before its buffer is anybody else's.
+        let is_late = now.saturating_sub(since) > END_PATIENCE;
+        let is_done = self.in_files == 0 && (!qp.has_outstanding() || is_late);
+        if is_done {
+            for slot in 0..self.slots.len() as u16 {
+                buffers.give_back(self, slot);
+            }
+        }
+        is_done
+    }
+}

@@ -1,0 +1,248 @@
+//! [`Session`]: a queue of a host on its queue pair, and the commands that are under way.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ferrocx::verbs::cm::Connection;
+use ferrocx::verbs::{
+    Buf, Mr, PostError, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, VerbsError,
+};
+use zerocopy::IntoBytes;
+
+use crate::controller::Queue;
+use crate::proto::sgl::{Keyed, Sgl};
+use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe};
+
+/// Bytes between receives: the command ends where the second page begins, so that data behind it
+/// are a page of their own.
+pub(super) const STRIDE_PAGES: usize = 4096;
+/// Answers of which one asks for a completion.
+const SIGNAL_PERIOD: u16 = 16;
+
+/// What a completed request was; the low bits of its name say of which command.
+pub(super) mod wr {
+    /// A receive.
+    pub(in crate::transport) const RECV: u64 = 0;
+    /// A READ of a command's data.
+    pub(in crate::transport) const READ: u64 = 1 << 16;
+    /// An answer, or data before it.
+    pub(in crate::transport) const ANSWER: u64 = 2 << 16;
+    /// Data before an answer, out of a buffer of the pool, whose number the low bits are.
+    pub(in crate::transport) const POOL: u64 = 3 << 16;
+    /// All kinds.
+    pub(in crate::transport) const KIND: u64 = 0xff << 16;
+}
+
+/// How far a command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is none.
+    Free,
+    /// It waits for room in the send queue, for a READ, or for a buffer.
+    Waiting,
+    /// Its data are being read; into the buffer of the pool, if one is named.
+    Reading(Option<u16>),
+    /// A file is read or written, out of or into a buffer of the pool; a Compare holds another.
+    Storing(u16, Option<u16>),
+    /// A file system does what needs no buffer.
+    Calling,
+    /// It is held until there is something to tell.
+    Held,
+}
+
+/// A command that may be under way.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The receive that brought it; the port has it otherwise.
+    pub(super) recv: Option<Buf>,
+    /// Bytes behind the command.
+    pub(super) received: usize,
+    pub(super) sqe: Sqe,
+    pub(super) state: State,
+    /// Ranges that are still to go, the next last.
+    pub(super) ranges: Vec<(u64, u64)>,
+}
+
+/// A queue of a host on its queue pair.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) queue: Queue,
+    pub(super) connection: Connection,
+    pub(super) slots: Box<[Slot]>,
+    /// Commands that wait, the oldest first.
+    pub(super) waiting: VecDeque<u16>,
+    /// Pages for what commands bring and fetch: one of `page_bytes` for each command.
+    pub(super) pages: Mr,
+    pub(super) page_bytes: usize,
+    /// READs under way, and how many the host serves.
+    pub(super) reads: u16,
+    pub(super) max_reads: u16,
+    /// Requests of the ring under way.
+    pub(super) in_files: u32,
+    /// Send requests that must stay free for commands under way.
+    pub(super) reserve: u32,
+    /// Answers since one asked for a completion.
+    unsignaled: u16,
+    /// Posted since the doorbell was rung.
+    pub(super) is_dirty: bool,
+    /// Why it ends, once it does.
+    pub(super) ending: Option<&'static str>,
+    /// When its end began.
+    pub(super) ended_at: Option<Duration>,
+    /// It ends by a failure.
+    pub(super) has_failed: bool,
+    /// When it was made: it needs a Connect soon.
+    pub(super) since: Duration,
+    /// Answers end keys of the host.
+    pub(super) remote_invalidate: bool,
+}
+
+/// What a session is made of.
+pub(super) struct Parts {
+    pub(super) queue: Queue,
+    pub(super) connection: Connection,
+    pub(super) pages: Mr,
+    pub(super) page_bytes: usize,
+    pub(super) max_reads: u8,
+    pub(super) since: Duration,
+    pub(super) remote_invalidate: bool,
+}
+
+impl Session {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { queue, connection, pages, page_bytes, max_reads, since, remote_invalidate } =
+            parts;
+        let entries = queue.entries();
+        let slot = |_| Slot {
+            ranges: Vec::new(),
+            recv: None,
+            received: 0,
+            sqe: Sqe::default(),
+            state: State::Free,
+        };
+        Self {
+            slots: (0..entries).map(slot).collect(),
+            waiting: VecDeque::with_capacity(entries.into()),
+            pages,
+            page_bytes,
+            reads: 0,
+            max_reads: u16::from(max_reads).max(1),
+            in_files: 0,
+            reserve: reserve(entries),
+            unsignaled: 0,
+            is_dirty: false,
+            ending: None,
+            ended_at: None,
+            has_failed: false,
+            since,
+            remote_invalidate,
+            queue,
+            connection,
+        }
+    }
+
+    /// Notes a command that has come; its place. `None` for one that is too short to be one, or
+    /// that came into no receive of ours.
+    #[inline]
+    pub(super) fn received(&mut self, wr_id: u64, len: u32, recv: Buf) -> Option<u16> {
+        let slot = self.slots.get_mut(wr_id as usize)?;
+        let received = (len as usize).checked_sub(SQE_BYTES)?;
+        recv.copy_out(0, slot.sqe.as_mut_bytes()).ok()?;
+        slot.recv = Some(recv);
+        slot.received = received;
+        self.queue.fetched();
+        Some(wr_id as u16)
+    }
+
+    /// The page of a command.
+    pub(super) fn page(&self, slot: u16, len: usize) -> Result<Buf, VerbsError> {
+        let at = usize::from(slot) * self.page_bytes;
+        self.pages.buf(at..at + len.min(self.page_bytes))
+    }
+
+    /// Whether another command can be begun.
+    #[inline]
+    pub(super) fn has_room(&self, qp: &Qp) -> bool {
+        qp.free_wr() > self.reserve
+    }
+
+    /// Whether another READ can be begun.
+    #[inline]
+    pub(super) fn can_read(&self) -> bool {
+        self.reads < self.max_reads
+    }
+
+    /// Lets a command wait.
+    pub(super) fn wait(&mut self, slot: u16) {
+        self.slots[usize::from(slot)].state = State::Waiting;
+        self.waiting.push_back(slot);
+    }
+
+    /// Reads the data of a command into `to`.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        qp: &mut Qp,
+        slot: u16,
+        from: &Keyed,
+        (to, buffer): (Buf, Option<u16>),
+    ) -> Result<(), PostError> {
+        self.slots[usize::from(slot)].state = State::Reading(buffer);
+        self.reads += 1;
+        let wr = SendWr::signaled(wr::READ | u64::from(slot), SendOp::Read(remote(from)));
+        qp.post_send(&wr.with(SendFlags::MORE), Some(to)).map_err(|refused| refused.cause)
+    }
+
+    /// Writes the data of a command to the host; the answer follows.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        qp: &mut Qp,
+        to: &Keyed,
+        from: Buf,
+        wr_id: u64,
+    ) -> Result<(), PostError> {
+        let wr = SendWr::unsignaled(wr_id, SendOp::Write(remote(to)));
+        qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|refused| refused.cause)
+    }
+
+    /// The next answer asks for a completion.
+    pub(super) fn signal_next(&mut self) {
+        self.unsignaled = SIGNAL_PERIOD;
+    }
+
+    /// Answers a command. Its receive is posted first, so that the host's next command finds one.
+    #[inline]
+    pub(super) fn answer(&mut self, qp: &mut Qp, slot: u16, cqe: &Cqe) -> Result<(), PostError> {
+        let it = &mut self.slots[usize::from(slot)];
+        it.state = State::Free;
+        if let Some(recv) = it.recv.take() {
+            qp.post_recv(wr::RECV | u64::from(slot), recv).map_err(|refused| refused.cause)?;
+        }
+        let key = if self.remote_invalidate { Sgl::key_to_end(&it.sqe.sgl) } else { None };
+        let op = key.map_or(SendOp::Send, |key| SendOp::SendInv(Rkey(key)));
+        self.unsignaled += 1;
+        let mut flags = SendFlags::MORE;
+        if self.unsignaled >= SIGNAL_PERIOD {
+            self.unsignaled = 0;
+            flags |= SendFlags::SIGNALED;
+        }
+        qp.post_send_inline(&SendWr { wr_id: wr::ANSWER, flags, op }, cqe.as_bytes())
+    }
+}
+
+#[inline]
+fn remote(keyed: &Keyed) -> RemoteAddr {
+    RemoteAddr { addr: keyed.addr, rkey: Rkey(keyed.rkey) }
+}
+
+/// Send requests that commands under way may still need: data and an answer each.
+fn reserve(entries: u16) -> u32 {
+    2 * u32::from(entries)
+}
+
+/// Send requests of a queue: what [`reserve`] keeps, as much again for those that have not been
+/// acknowledged, and the answers that ask for no completion.
+pub(super) fn send_requests(entries: u16) -> u32 {
+    2 * reserve(entries) + 2 * u32::from(SIGNAL_PERIOD)
+}

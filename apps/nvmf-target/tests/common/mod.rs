@@ -1,0 +1,146 @@
+//! A target and a host on two models in this process; the target has a thread of its own.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
+use ferrocx::verbs::{GidConfig, RdmaContext};
+use ferrocx::{Port, PortConfig};
+use ferrocx_nvmf_target::controller::{Namespace, Settings, Subsystem, Target};
+use ferrocx_nvmf_target::host::{Base, Host, HostConfig};
+use ferrocx_nvmf_target::proto::identify;
+use ferrocx_nvmf_target::transport::{Server, ServerConfig};
+
+pub const NQN: &str = "nqn.2026-11.org.ferrocx:ram";
+pub const PRIVATE: &str = "nqn.2026-11.org.ferrocx:private";
+pub const BLOCK: usize = 512;
+pub const BLOCKS: u64 = 16384;
+
+/// A change of the target, made between two rounds.
+type Change = Box<dyn FnOnce(&mut Server) + Send>;
+
+/// A host's side of a running target.
+pub struct Here {
+    pub base: Base,
+    changes: Sender<Change>,
+    _port: Port,
+}
+
+impl Here {
+    /// Changes the target, and waits until that is done.
+    pub fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Server) -> T + Send + 'static,
+    ) -> T {
+        let (done, wait) = channel();
+        let change = move |server: &mut Server| drop(done.send(change(server)));
+        self.changes.send(Box::new(change)).unwrap();
+        wait.recv().unwrap()
+    }
+
+    pub fn host(&self) -> Host {
+        Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
+    }
+
+    /// Waits until the target has `count` queues.
+    pub fn until_queues(&self, count: u32) {
+        for _ in 0..1000 {
+            self.base.cm.poll();
+            if self.change(|server| server.stats().queues) == count {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("the target does not come to {count} queues");
+    }
+}
+
+fn rdma(port: &Port, address: IpAddr) -> RdmaContext {
+    let context = port.rdma().unwrap();
+    context.add_gid(GidConfig { address, prefix_len: 24, gateway: None, vlan: None }).unwrap();
+    context
+}
+
+pub fn namespace(nsid: u32, blocks: u64, backend: usize) -> Namespace {
+    let shape = identify::Namespace {
+        blocks,
+        block_shift: 9,
+        uuid: [nsid as u8; 16],
+        is_read_only: false,
+        deallocates: false,
+    };
+    Namespace { nsid, shape, has_cache: false, backend }
+}
+
+/// A target with a subsystem of RAM for all, and one for nobody.
+fn offer(server: &mut Server) {
+    let ram = server.add_ram(BLOCKS as usize * BLOCK).unwrap();
+    let null = server.add_null().unwrap();
+    let target = &mut server.target;
+    target.add_subsystem(Subsystem::new(NQN, "SN-1")).unwrap();
+    let hosts = Some(vec!["nqn.2026-11.org.ferrocx:nobody".to_owned()]);
+    target.add_subsystem(Subsystem::new(PRIVATE, "SN-2").for_hosts(hosts)).unwrap();
+    target.put_namespace(NQN, namespace(1, BLOCKS, ram)).unwrap();
+    target.put_namespace(NQN, namespace(3, BLOCKS, null)).unwrap();
+}
+
+fn serve(server: &mut Server, changes: &Receiver<Change>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        for change in changes.try_iter() {
+            change(server);
+        }
+        if server.poll().unwrap() == 0 {
+            std::thread::yield_now();
+        }
+    }
+    server.stop(std::time::Duration::from_secs(5)).unwrap();
+}
+
+/// Runs a test against a running target.
+pub fn with_target(test: impl FnOnce(&Here)) {
+    with(Settings::default(), ServerConfig::default(), test);
+}
+
+/// Runs a test against a running target of these sizes.
+pub fn with(settings: Settings, config: ServerConfig, test: impl FnOnce(&Here)) {
+    static NUMBER: AtomicU16 = AtomicU16::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    // A switch of its own for each test.
+    let net = format!("nvmf{}-{number}", std::process::id());
+    let open = |seed: u8| {
+        let name = format!("model:net={net},seed={seed}");
+        Port::open_with(&name, PortConfig::default()).unwrap()
+    };
+    let (far, near) = (open(1), open(2));
+    let at: SocketAddr = "10.9.0.1:4420".parse().unwrap();
+    let mut server = Server::new(&rdma(&far, at.ip()), Target::new(settings), &config).unwrap();
+    offer(&mut server);
+    let context = rdma(&near, [10, 9, 0, 2].into());
+    let pd = context.alloc_pd().unwrap();
+    let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
+    let (changes, received) = channel();
+    let here = Here { base: Base { context, pd, cm, target: at }, changes, _port: near };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = &mut server;
+        let stop_it = StopAtEnd(&stop);
+        let flag = &stop;
+        scope.spawn(move || serve(server, &received, flag));
+        test(&here);
+        drop(stop_it);
+    });
+    drop(here);
+    drop(server);
+    drop(far);
+}
+
+/// Ends the target even when the test fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}

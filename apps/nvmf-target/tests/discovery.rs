@@ -1,0 +1,61 @@
+//! The discovery service, as hosts ask it.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{NQN, with_target};
+use ferrocx_nvmf_target::controller::Subsystem;
+use ferrocx_nvmf_target::host::{Host, HostConfig};
+use ferrocx_nvmf_target::proto::connect::DISCOVERY_NQN;
+use ferrocx_nvmf_target::proto::identify::{cns, events};
+use ferrocx_nvmf_target::proto::log::lid;
+use ferrocx_nvmf_target::proto::property;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, admin};
+use ferrocx_nvmf_target::proto::status::Status;
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn a_host_sees_what_it_may_connect_to_and_hears_of_changes() {
+    with_target(|here| {
+        let mut host = Host::open(&here.base, &HostConfig::new(DISCOVERY_NQN)).unwrap();
+        host.set_property(property::CC, 0x0046_0001).unwrap();
+        let page = host.identify(cns::CONTROLLER, 0).unwrap();
+        assert_eq!((page[111], &page[516..520]), (2, [0; 4].as_slice()));
+        // As nvme-cli asks: the header's first 20 bytes, then entries.
+        let header = host.log(lid::DISCOVERY, 0, 20).unwrap();
+        let (generation, records) = (number(&header, 0), number(&header, 8));
+        assert_eq!(records, 2, "itself and one; the other is not for this host");
+        let entries = host.log(lid::DISCOVERY, 1024, 2048).unwrap();
+        assert_eq!(&entries[256..256 + DISCOVERY_NQN.len()], DISCOVERY_NQN.as_bytes());
+        let second = &entries[1024..];
+        assert_eq!(second[..4], [1, 1, 2, 4]);
+        assert_eq!(&second[256..256 + NQN.len()], NQN.as_bytes());
+        assert_eq!(&second[32..36], b"4420");
+        assert_eq!(&second[512..520], b"10.9.0.1");
+        assert_eq!(host.log(lid::DISCOVERY, 3 * 1024, 1024).unwrap(), vec![0; 1024]);
+        assert_eq!(host.log(lid::DISCOVERY, u64::MAX - 3, 64).unwrap(), vec![0; 64]);
+        // It hears of a change, once.
+        host.set_feature(0x0b, events::DISCOVERY).unwrap();
+        host.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
+        here.change(|server| {
+            server.target.add_subsystem(Subsystem::new("nqn.2014-08.a:new", "N")).unwrap();
+        });
+        let cqe = host.admin.wait(Duration::from_secs(20)).unwrap();
+        assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0070_f002));
+        let header = host.log(lid::DISCOVERY, 0, 20).unwrap();
+        assert_eq!((number(&header, 0), number(&header, 8)), (generation + 1, 3));
+        // It has no I/O queues, namespaces or other logs.
+        for sqe in [Sqe::new(admin::ABORT, 0, Sgl::NONE), Sqe::new(0x02, 0, Sgl::NONE)] {
+            assert!(!host.command(sqe).unwrap().status().is_success());
+        }
+        assert!(host.set_feature(0x07, 0).is_err());
+        assert!(host.identify(cns::NAMESPACE, 1).is_err());
+        assert!(host.log(lid::SMART, 0, 512).is_err());
+        host.keep_alive().unwrap();
+    });
+}

@@ -1,0 +1,164 @@
+//! A namespace that is a file: what hosts write is in it, and what its file system refuses comes
+//! back as the right status.
+
+mod common;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use common::{BLOCK, Here, NQN, with_target};
+use ferrocx_nvmf_target::controller::Namespace;
+use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::status::Status;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const NSID: u32 = 9;
+const BLOCKS: u64 = 8192;
+
+/// Offers a file as a namespace of `blocks`; whether this machine has io_uring.
+fn offer(here: &Here, file: File, blocks: u64) -> bool {
+    let offered = here.change(move |server| {
+        let backend = server.add_file(file).map_err(|error| error.to_string())?;
+        let namespace = common::namespace(NSID, blocks, backend);
+        let namespace = Namespace { has_cache: true, ..namespace };
+        server.target.put_namespace(NQN, namespace).map_err(|error| error.to_string())
+    });
+    match offered {
+        Ok(()) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
+    one(queue, sqe).unwrap().status()
+}
+
+#[test]
+fn what_hosts_write_is_in_the_file() {
+    with_target(|here| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BLOCKS * BLOCK as u64).unwrap();
+        if !offer(here, file.try_clone().unwrap(), BLOCKS) {
+            return;
+        }
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (memory, mr) = host.memory(2 << 20).unwrap();
+        for (slba, count) in [(0, 1), (9, 300), (0, 2048), (BLOCKS - 1, 1)] {
+            let len = count as usize * BLOCK;
+            let data: Vec<u8> = (0..len).map(|at| (at * 7 + count as usize) as u8).collect();
+            memory.region().copy_in(0, &data).unwrap();
+            let (from, to) = (mr.buf(0..len).unwrap(), mr.buf(1 << 20..(1 << 20) + len).unwrap());
+            let write = Sqe::blocks(io::WRITE, 0, NSID, (slba, count), keyed(&from));
+            assert_eq!(status(&mut queue, write), Status::SUCCESS);
+            let mut stored = vec![0; len];
+            file.read_exact_at(&mut stored, slba * BLOCK as u64).unwrap();
+            assert!(stored == data, "{count} blocks at {slba}");
+            let compare = Sqe { opcode: io::COMPARE, ..write };
+            assert_eq!(status(&mut queue, compare), Status::SUCCESS);
+            let read = Sqe::blocks(io::READ, 0, NSID, (slba, count), keyed(&to));
+            assert_eq!(status(&mut queue, read), Status::SUCCESS);
+            assert!(to.to_vec() == data);
+        }
+        // In the capsule, on the medium at once.
+        let sgl = Sgl::InCapsule { offset: 0, len: BLOCK as u32 };
+        let write = Sqe::blocks(io::WRITE, 0, NSID, (3, 1), sgl);
+        let fua = Sqe { cdw12: (write.cdw12.get() | 1 << 30).into(), ..write };
+        queue.submit_with(fua, &[0x3c; BLOCK]).unwrap();
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+        queue.submit_with(Sqe { opcode: io::COMPARE, ..write }, &[0x3c; BLOCK]).unwrap();
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+        queue.submit_with(Sqe { opcode: io::COMPARE, ..write }, &[0x3d; BLOCK]).unwrap();
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::COMPARE_FAILURE.dnr());
+        for opcode in [io::FLUSH, io::VERIFY, io::WRITE_ZEROES] {
+            let sqe = Sqe::blocks(opcode, 0, NSID, (3, 1), Sgl::NONE);
+            assert_eq!(status(&mut queue, sqe), Status::SUCCESS, "{opcode:#x}");
+        }
+        let mut block = [1; BLOCK];
+        file.read_exact_at(&mut block, 3 * BLOCK as u64).unwrap();
+        assert_eq!(block, [0; BLOCK]);
+        // Three ranges, of which one is empty.
+        let mut page = mr.buf(0..4096).unwrap();
+        for (at, slba, count) in [(0, 16u64, 8u32), (16, 0, 0), (32, 64, 16)] {
+            page.copy_in(at + 4, &count.to_le_bytes()).unwrap();
+            page.copy_in(at + 8, &slba.to_le_bytes()).unwrap();
+        }
+        let dsm = Sqe {
+            nsid: NSID.into(),
+            cdw10: 2.into(),
+            cdw11: 4.into(),
+            ..Sqe::new(io::DSM, 0, keyed(&page))
+        };
+        assert_eq!(status(&mut queue, dsm), Status::SUCCESS);
+        // More commands than there are buffers.
+        for opcode in [io::WRITE, io::READ, io::READ] {
+            let mut sent = 0;
+            while queue.room() > 0 {
+                let buf = mr.buf(sent * 4096..(sent + 1) * 4096).unwrap();
+                let blocks = (sent as u64 * 8, 8);
+                queue.submit(Sqe::blocks(opcode, 0, NSID, blocks, keyed(&buf))).unwrap();
+                sent += 1;
+            }
+            for _ in 0..sent {
+                assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_that_fails_is_a_media_error_and_no_end() {
+    with_target(|here| {
+        // Half of the namespace is not there, and nothing can be written.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(BLOCKS / 2 * BLOCK as u64).unwrap();
+        if !offer(here, File::open(file.path()).unwrap(), BLOCKS) {
+            return;
+        }
+        let mut host = here.host();
+        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        let (_, mr) = host.memory(4096).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        for round in 0..20 {
+            let sqe = |opcode, slba| Sqe::blocks(opcode, 0, NSID, (slba, 1), keyed(&buf));
+            let read = sqe(io::READ, BLOCKS - 1);
+            assert_eq!(status(&mut queue, read), Status::READ_ERROR, "round {round}");
+            assert_eq!(status(&mut queue, sqe(io::WRITE, 0)), Status::WRITE_FAULT);
+            assert_eq!(status(&mut queue, sqe(io::READ, 0)), Status::SUCCESS);
+        }
+        let smart = host.log(2, 0, 512).unwrap();
+        assert_eq!(smart[160], 40, "media errors");
+    });
+}
+
+#[test]
+fn a_host_that_goes_leaves_no_buffer_behind() {
+    with_target(|here| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BLOCKS * BLOCK as u64).unwrap();
+        if !offer(here, file, BLOCKS) {
+            return;
+        }
+        for round in 0..10 {
+            let host = here.host();
+            let mut queue = host.open_queue(1, 32, 0).unwrap();
+            let (_, mr) = host.memory(4 << 20).unwrap();
+            for at in 0..16 {
+                let buf = mr.buf(at * 65536..(at + 1) * 65536).unwrap();
+                let opcode = if (at + round) % 2 == 0 { io::WRITE } else { io::READ };
+                let blocks = (at as u64 * 128, 128);
+                queue.submit(Sqe::blocks(opcode, 0, NSID, blocks, keyed(&buf))).unwrap();
+            }
+            drop((queue, host));
+        }
+        here.until_queues(0);
+        let free = here.change(|server| server.free_buffers());
+        assert_eq!(free, 8);
+    });
+}

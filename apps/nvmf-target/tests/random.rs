@@ -1,0 +1,177 @@
+//! Any commands of any hosts at the target without its wire: nothing panics, no command reaches
+//! past its namespace or past what came in its capsule, and nothing is left behind.
+//! `FERROCX_NVMF_STEPS` says how many; the seed is printed.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ferrocx::model::wire::SplitMix64;
+use ferrocx_nvmf_target::controller::io::Data;
+use ferrocx_nvmf_target::controller::{
+    Action, Namespace, Queue, Role, Settings, Subsystem, Target,
+};
+use ferrocx_nvmf_target::host::connect_command;
+use ferrocx_nvmf_target::proto::cm::Request;
+use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
+use ferrocx_nvmf_target::proto::identify;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::Sqe;
+use zerocopy::{FromBytes, IntoBytes};
+
+const NQN: &str = "nqn.2014-08.a:s";
+const HOST: &str = "nqn.2014-08.a:h";
+const BLOCKS: u64 = 1000;
+
+struct Random(SplitMix64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0.next_u64() % limit
+    }
+
+    fn bytes(&mut self, most: u64) -> Vec<u8> {
+        (0..self.below(most + 1)).map(|_| self.0.next_u64() as u8).collect()
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+fn namespace(nsid: u32) -> Namespace {
+    let shape = identify::Namespace {
+        blocks: BLOCKS,
+        block_shift: 9,
+        uuid: [1; 16],
+        is_read_only: nsid == 2,
+        deallocates: false,
+    };
+    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0 }
+}
+
+fn request(random: &mut Random) -> Option<Request> {
+    let (hrqsize, hsqsize) = (32.into(), 31.into());
+    let qid = (random.below(4) as u16).into();
+    let usual = Request { qid, hrqsize, hsqsize, ..Request::default() };
+    let bytes = match random.below(4) {
+        0 => random.bytes(56),
+        _ => usual.as_bytes().to_vec(),
+    };
+    Request::parse(&bytes, 128, random.below(3) as u8).ok()
+}
+
+/// A command whose fields are likely, or any.
+fn sqe(random: &mut Random) -> Sqe {
+    let mut bytes: [u8; 64] = std::array::from_fn(|_| random.0.next_u64() as u8);
+    if random.below(8) > 0 {
+        bytes[0] = random.pick(&[0, 1, 2, 5, 6, 8, 9, 0x0a, 0x0c, 0x18, 0x7f]);
+        bytes[1] = Sqe::SGL;
+        bytes[4..8].copy_from_slice(&(random.below(5) as u32).to_le_bytes());
+        bytes[39] = random.pick(&[0x01, 0x40, 0x4f]);
+    }
+    if random.below(2) == 0 {
+        // Small numbers: lengths that fit, properties that exist, features that are known.
+        for at in [33, 34, 35, 41, 42, 43, 44, 45, 46, 47, 49, 50, 51, 52, 53, 54, 55] {
+            bytes[at] = 0;
+        }
+        let value = random.pick(&[0, 1, 2, 4, 7, 0x0b, 0x0f, 0x14, 0x1c, 0x70]);
+        bytes[random.pick(&[40, 44, 48])] = value;
+    }
+    if random.below(4) == 0 {
+        bytes[32..35].copy_from_slice(&[0, 0x10, 0]);
+    }
+    Sqe::read_from_bytes(&bytes).expect("64 bytes")
+}
+
+fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mut Vec<u8>) {
+    let mut sqe = sqe(random);
+    let mut data = random.bytes(64);
+    if random.below(4) == 0 {
+        let nqn = random.pick(&[NQN, DISCOVERY_NQN]);
+        let cntlid = if queue.qid == 0 { 0xffff } else { random.below(6) as u16 };
+        data = ConnectData::new([1; 16], cntlid, nqn, HOST).as_bytes().to_vec();
+        let sgl = Sgl::InCapsule { offset: 0, len: 1024 };
+        sqe = connect_command(queue.qid, 32, random.below(5000) as u32, sgl);
+    }
+    queue.fetched();
+    if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f {
+        if let Ok(command) = target.io(queue, &sqe, data.len()) {
+            assert!(command.offset + command.len <= BLOCKS << 9);
+            if let Data::Capsule(range) = &command.data {
+                assert!(range.start <= range.end && range.end <= data.len());
+            }
+        }
+        return;
+    }
+    match target.command(queue, random.below(32) as u16, &sqe, &data, out) {
+        Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
+        Action::Bring { cqe, len, to } => {
+            assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
+            assert!(len <= 16 << 10);
+        }
+        Action::Fetch { from, len } => {
+            assert_eq!((from.len, len), (1024, 1024));
+            let bytes = random.bytes(1024);
+            assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
+        }
+        Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+    }
+    target.account(queue);
+}
+
+/// One target's life; how many commands were Connects that succeeded.
+fn run(random: &mut Random, steps: u64) -> u64 {
+    let mut target = Target::new(Settings { controllers: 4, ..Settings::default() });
+    target.add_subsystem(Subsystem::new(NQN, "S")).expect("a name");
+    let mut queues: Vec<Queue> = Vec::new();
+    let (mut now, mut out, mut next, mut connected) = (Duration::ZERO, Vec::new(), 0, 0);
+    for _ in 0..steps {
+        match random.below(24) {
+            0 | 1 if queues.len() < 8 => {
+                if let Some(request) = request(random) {
+                    next += 1;
+                    queues.push(Queue::new(next, &request, IpAddr::from([10, 0, 0, 1])));
+                }
+            }
+            2 => {
+                now += Duration::from_millis(random.below(5_000));
+                target.tick(now);
+                while target.next_doomed().is_some() {}
+                while target.next_held().is_some() {}
+            }
+            3 if !queues.is_empty() => {
+                let at = random.below(queues.len() as u64) as usize;
+                target.closed(&mut queues.remove(at));
+            }
+            4 => {
+                let nsid = random.below(5) as u32;
+                assert_eq!(target.put_namespace(NQN, namespace(nsid)).is_ok(), nsid > 0);
+            }
+            5 => drop(target.remove_namespace(NQN, random.below(5) as u32)),
+            _ if !queues.is_empty() => {
+                let at = random.below(queues.len() as u64) as usize;
+                let was = queues[at].role;
+                command(random, &mut target, &mut queues[at], &mut out);
+                connected += u64::from(was != queues[at].role);
+            }
+            _ => {}
+        }
+    }
+    for mut queue in queues {
+        target.closed(&mut queue);
+    }
+    assert_eq!(target.controllers(), 0);
+    connected
+}
+
+#[test]
+fn whatever_hosts_send_the_target_lives() {
+    let steps = std::env::var("FERROCX_NVMF_STEPS").ok().and_then(|text| text.parse().ok());
+    let lives = steps.unwrap_or(200_000u64).div_ceil(2_000);
+    let mut connected = 0;
+    for seed in 0..lives {
+        println!("seed {seed}");
+        connected += run(&mut Random(SplitMix64::new(seed)), 2_000);
+    }
+    assert!(connected > lives, "hardly anybody was connected: {connected} in {lives} lives");
+}

@@ -1,0 +1,560 @@
+//! Order books from ITCH: price levels, and under each level its orders in the order of their time.
+//!
+//! [`Books`] takes every message of the feed. Everything is allocated at the start: orders in one
+//! table that all books share, levels in each book. What does not fit is an error that says which
+//! limit was too small, and the book is [`Health::Suspect`] from then on: a book that may be wrong
+//! says so.
+//!
+//! | message | effect |
+//! |---|---|
+//! | `R` stock directory | its locate gets a book, if the stock is wanted |
+//! | `A`, `F` | an order enters at the back of its level |
+//! | `E`, `C`, `X` | shares leave an order, whatever price `C` prints; none left removes it |
+//! | `D` | the order leaves |
+//! | `U` | the order leaves, another of its stock and side enters at the back of its level |
+//! | `H` trading action | the book's [`Book::trading`] |
+//! | all others | nothing: `P`, `Q`, `B` and `I` never touch a book |
+//!
+//! # Example
+//! ```
+//! use ferrocx_tick2trade::book::{Books, BooksConfig};
+//! use ferrocx_tick2trade::proto::{Side, Text, itch};
+//!
+//! let mut books = Books::new(BooksConfig::default()).unwrap();
+//! let stock = Text::new("AAPL").unwrap();
+//! books.list(7, stock).unwrap();
+//! let add = itch::AddOrder {
+//!     header: itch::Header::new(itch::AddOrder::KIND, 7, 0),
+//!     reference: 1.into(),
+//!     side: b'B',
+//!     shares: 100.into(),
+//!     stock,
+//!     price: 1_503_400.into(),
+//! };
+//! books.apply(&itch::Message::AddOrder(&add)).unwrap();
+//! let best = books.get(7).unwrap().best(Side::Buy).unwrap();
+//! assert_eq!((best.price, best.shares, best.orders), (1_503_400, 100, 1));
+//! ```
+
+mod levels;
+mod orders;
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+use crate::proto::Side;
+use crate::proto::itch::{Message, Stock};
+use levels::Levels;
+use orders::{NONE, Order, Orders};
+
+pub use levels::Level;
+
+/// The most locates that a day can have, and so the most books.
+const LOCATES: usize = 1 << 16;
+
+/// What is kept, and how much.
+#[derive(Debug, Clone)]
+pub struct BooksConfig {
+    /// Stocks to keep books of; empty for all. Default: all.
+    pub stocks: Vec<Stock>,
+    /// Books at most, 1 to 65,536. Default 16.
+    pub books: usize,
+    /// Orders at most that stand at a time, in all books together, 1 to 2^30. Default 65,536.
+    pub orders: usize,
+    /// Price levels at most on each side of each book, 1 to 65,536. Default 4,096.
+    pub levels: usize,
+}
+
+impl Default for BooksConfig {
+    fn default() -> Self {
+        Self { stocks: Vec::new(), books: 16, orders: 65_536, levels: 4_096 }
+    }
+}
+
+/// Why books were not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No books, or more than there are locates.
+    #[error("{0} books; 1 to 65536 are possible")]
+    Books(usize),
+    /// No orders, or more than the table can number.
+    #[error("{0} orders; 1 to 1073741824 are possible")]
+    Orders(usize),
+    /// No levels, or more than a book may have.
+    #[error("{0} levels a side; 1 to 65536 are possible")]
+    Levels(usize),
+}
+
+/// What a message says that cannot be, or that there is no room for. The book that it was about is
+/// suspect from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BookError {
+    /// An order that was never added: a message before this one was missed.
+    #[error("order {reference} is not in the book of locate {locate}")]
+    UnknownOrder {
+        /// The order.
+        reference: u64,
+        /// The message's locate.
+        locate: u16,
+    },
+    /// An order that stands already.
+    #[error("order {0} is added a second time")]
+    DuplicateOrder(u64),
+    /// More shares leave an order than it has.
+    #[error("{taken} shares leave order {reference}, which has {left}")]
+    TooManyShares {
+        /// The order.
+        reference: u64,
+        /// Shares that the message takes off.
+        taken: u32,
+        /// Shares that the order has.
+        left: u32,
+    },
+    /// An order without shares, or with a side that is none.
+    #[error("order {0} has no shares, or a side that is neither B nor S")]
+    BadOrder(u64),
+    /// A stock for which no book is left.
+    #[error("a book for locate {0}, and all are taken; raise `books`")]
+    NoBook(u16),
+    /// The table of orders is full.
+    #[error("order {0} does not fit into the table; raise `orders`")]
+    NoOrderSlot(u64),
+    /// A side of a book has as many levels as it can.
+    #[error("price {price} is one level too many for locate {locate}; raise `levels`")]
+    NoLevel {
+        /// The price.
+        price: u32,
+        /// The book.
+        locate: u16,
+    },
+}
+
+/// Whether a book can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// Every message that it is made of was there and made sense.
+    Sound,
+    /// Messages were lost, or one could not be applied: the book may be wrong.
+    Suspect,
+}
+
+/// What a message changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The book.
+    pub locate: u16,
+    /// Which side of it; of a replaced order, the side that both are on.
+    pub side: Side,
+    /// Whether price, shares or orders of the side's best level are others than before.
+    pub best_changed: bool,
+}
+
+/// One security's orders.
+#[derive(Debug)]
+pub struct Book {
+    locate: u16,
+    stock: Stock,
+    bids: Levels,
+    asks: Levels,
+    health: Health,
+    trading: u8,
+}
+
+impl Book {
+    /// The security's number on this day.
+    pub const fn locate(&self) -> u16 {
+        self.locate
+    }
+
+    /// The security's name.
+    pub const fn stock(&self) -> Stock {
+        self.stock
+    }
+
+    /// Whether the book can be trusted.
+    pub const fn health(&self) -> Health {
+        self.health
+    }
+
+    /// State of trading as the feed's letter says it: `T` trades, `H` halted, `P` paused, `Q`
+    /// quotes only; `T` until the feed says otherwise.
+    pub const fn trading(&self) -> u8 {
+        self.trading
+    }
+
+    /// The best level of a side: of bids the highest, of offers the lowest.
+    #[inline]
+    pub fn best(&self, side: Side) -> Option<Level> {
+        self.side(side).best()
+    }
+
+    /// The levels of a side, the best one first.
+    pub fn levels(&self, side: Side) -> impl ExactSizeIterator<Item = Level> + '_ {
+        self.side(side).iter()
+    }
+
+    /// Whether the best bid is at or above the best offer: in continuous trading a sign that
+    /// messages were missed.
+    pub fn is_crossed(&self) -> bool {
+        let (bid, ask) = (self.best(Side::Buy), self.best(Side::Sell));
+        bid.zip(ask).is_some_and(|(bid, ask)| bid.price >= ask.price)
+    }
+
+    const fn side(&self, side: Side) -> &Levels {
+        match side {
+            Side::Buy => &self.bids,
+            Side::Sell => &self.asks,
+        }
+    }
+
+    const fn side_mut(&mut self, side: Side) -> &mut Levels {
+        match side {
+            Side::Buy => &mut self.bids,
+            Side::Sell => &mut self.asks,
+        }
+    }
+}
+
+/// An order that stands in a book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandingOrder {
+    /// The exchange's number of it.
+    pub reference: u64,
+    /// Shares left.
+    pub shares: u32,
+}
+
+/// The books of a day.
+#[derive(Debug)]
+pub struct Books {
+    wanted: Vec<Stock>,
+    /// Index of the book of each locate; [`NONE`] for none.
+    by_locate: Box<[u32]>,
+    /// All that there may be, made at the start; the first `listed` have a security.
+    books: Box<[Book]>,
+    listed: usize,
+    orders: Orders,
+    errors: u64,
+}
+
+impl Books {
+    /// No books yet, and room for what `config` says.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] for a value out of its range.
+    pub fn new(config: BooksConfig) -> Result<Self, ConfigError> {
+        if !(1..=LOCATES).contains(&config.books) {
+            return Err(ConfigError::Books(config.books));
+        }
+        if !(1..=1 << 30).contains(&config.orders) {
+            return Err(ConfigError::Orders(config.orders));
+        }
+        if !(1..=1 << 16).contains(&config.levels) {
+            return Err(ConfigError::Levels(config.levels));
+        }
+        let blank = || Book {
+            locate: 0,
+            stock: Stock::BLANK,
+            bids: Levels::new(Side::Buy, config.levels),
+            asks: Levels::new(Side::Sell, config.levels),
+            health: Health::Sound,
+            trading: b'T',
+        };
+        Ok(Self {
+            wanted: config.stocks,
+            by_locate: vec![NONE; LOCATES].into(),
+            books: (0..config.books).map(|_| blank()).collect(),
+            listed: 0,
+            orders: Orders::new(config.orders),
+            errors: 0,
+        })
+    }
+
+    /// Gives the locate a book, as the stock directory's message does for stocks that are wanted.
+    ///
+    /// # Errors
+    /// [`BookError::NoBook`] if all are taken.
+    pub fn list(&mut self, locate: u16, stock: Stock) -> Result<(), BookError> {
+        let index = match self.by_locate[usize::from(locate)] {
+            NONE if self.listed == self.books.len() => return Err(BookError::NoBook(locate)),
+            NONE => {
+                self.listed += 1;
+                self.listed - 1
+            }
+            index => index as usize,
+        };
+        self.by_locate[usize::from(locate)] = index as u32;
+        (self.books[index].locate, self.books[index].stock) = (locate, stock);
+        Ok(())
+    }
+
+    /// The book of a locate, if it has one.
+    #[inline]
+    pub fn get(&self, locate: u16) -> Option<&Book> {
+        self.books.get(self.by_locate[usize::from(locate)] as usize)
+    }
+
+    /// Every book, in the order in which they were listed.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Book> {
+        self.books[..self.listed].iter()
+    }
+
+    /// The orders at one price of a book, in the order in which they trade.
+    pub fn orders_at(
+        &self,
+        locate: u16,
+        side: Side,
+        price: u32,
+    ) -> impl Iterator<Item = StandingOrder> + '_ {
+        let levels = self.get(locate).map(|book| book.side(side));
+        let first = levels.and_then(|l| Some(l.get(l.find(price).ok()?).first)).unwrap_or(NONE);
+        let some = |slot: u32| (slot != NONE).then_some(slot);
+        let slots =
+            std::iter::successors(some(first), move |&slot| some(self.orders.get(slot).next));
+        slots.map(|slot| {
+            let order = self.orders.get(slot);
+            StandingOrder { reference: order.reference, shares: order.shares }
+        })
+    }
+
+    /// Orders that stand in all books together.
+    pub const fn order_count(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Messages that could not be applied.
+    pub const fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// Calls every book suspect: messages were lost, and no one knows about which of them.
+    pub fn suspect_all(&mut self) {
+        for book in &mut self.books[..self.listed] {
+            book.health = Health::Suspect;
+        }
+    }
+
+    /// Applies a message; says which side of which book it changed, if any.
+    ///
+    /// # Errors
+    /// A [`BookError`]: nothing was changed but the book's health, which is suspect now.
+    #[inline]
+    pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Change>, BookError> {
+        match *message {
+            Message::AddOrder(m) => self.with(m.header.locate.get(), |books, book| {
+                books.add(book, m.reference.get(), m.side, m.shares.get(), m.price.get())
+            }),
+            Message::AddAttributed(m) => {
+                let m = &m.order;
+                self.with(m.header.locate.get(), |books, book| {
+                    books.add(book, m.reference.get(), m.side, m.shares.get(), m.price.get())
+                })
+            }
+            Message::Executed(m) => self.with(m.header.locate.get(), |books, book| {
+                books.reduce(book, m.reference.get(), Some(m.shares.get()))
+            }),
+            Message::ExecutedAtPrice(m) => self.with(m.header.locate.get(), |books, book| {
+                books.reduce(book, m.reference.get(), Some(m.shares.get()))
+            }),
+            Message::Cancelled(m) => self.with(m.header.locate.get(), |books, book| {
+                books.reduce(book, m.reference.get(), Some(m.shares.get()))
+            }),
+            Message::Deleted(m) => self.with(m.header.locate.get(), |books, book| {
+                books.reduce(book, m.reference.get(), None)
+            }),
+            Message::Replaced(m) => self.with(m.header.locate.get(), |books, book| {
+                let new = (m.new_reference.get(), m.shares.get(), m.price.get());
+                books.replace(book, m.reference.get(), new)
+            }),
+            Message::StockDirectory(m) => {
+                if self.wanted.is_empty() || self.wanted.contains(&m.stock) {
+                    let listed = self.list(m.header.locate.get(), m.stock);
+                    self.errors += u64::from(listed.is_err());
+                    listed?;
+                }
+                Ok(None)
+            }
+            Message::TradingAction(m) => {
+                let index = self.by_locate[usize::from(m.header.locate.get())];
+                if let Some(book) = self.books.get_mut(index as usize) {
+                    book.trading = m.state;
+                }
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Does something to the book of a locate, if it has one. A failure makes it suspect.
+    #[inline]
+    fn with(
+        &mut self,
+        locate: u16,
+        change: impl FnOnce(&mut Self, usize) -> Result<(Side, bool), BookError>,
+    ) -> Result<Option<Change>, BookError> {
+        let index = self.by_locate[usize::from(locate)] as usize;
+        if index >= self.listed {
+            return Ok(None);
+        }
+        match change(self, index) {
+            Ok((side, best_changed)) => Ok(Some(Change { locate, side, best_changed })),
+            Err(error) => {
+                self.books[index].health = Health::Suspect;
+                self.errors += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// An order enters. Says its side, and whether it stands at the best level.
+    fn add(
+        &mut self,
+        book: usize,
+        reference: u64,
+        side: u8,
+        shares: u32,
+        price: u32,
+    ) -> Result<(Side, bool), BookError> {
+        let side = match side {
+            b'B' => Side::Buy,
+            b'S' => Side::Sell,
+            _ => return Err(BookError::BadOrder(reference)),
+        };
+        if shares == 0 {
+            return Err(BookError::BadOrder(reference));
+        }
+        self.orders.check(reference).map_err(|why| refused(why, reference))?;
+        let book = &mut self.books[book];
+        let locate = book.locate;
+        let levels = book.side_mut(side);
+        let index = levels.find_or_make(price).ok_or(BookError::NoLevel { price, locate })?;
+        let entry = levels.get_mut(index);
+        let (prev, next) = (entry.last, NONE);
+        let order = Order { reference, shares, price, next, prev, locate, side };
+        let slot = self.orders.insert(order).map_err(|why| refused(why, reference))?;
+        match prev {
+            NONE => entry.first = slot,
+            prev => self.orders.get_mut(prev).next = slot,
+        }
+        entry.last = slot;
+        entry.level.orders += 1;
+        entry.level.shares += u64::from(shares);
+        Ok((side, levels.is_best(index)))
+    }
+
+    /// Shares leave an order, all of them if `taken` is `None`; with the last one it leaves.
+    fn reduce(
+        &mut self,
+        book: usize,
+        reference: u64,
+        taken: Option<u32>,
+    ) -> Result<(Side, bool), BookError> {
+        let book = &mut self.books[book];
+        let locate = book.locate;
+        let unknown = BookError::UnknownOrder { reference, locate };
+        let slot = self.orders.slot(reference).ok_or(unknown)?;
+        let order = *self.orders.get(slot);
+        if order.locate != locate {
+            return Err(unknown);
+        }
+        let taken = taken.unwrap_or(order.shares);
+        let Some(left) = order.shares.checked_sub(taken) else {
+            return Err(BookError::TooManyShares { reference, taken, left: order.shares });
+        };
+        let levels = book.side_mut(order.side);
+        let Ok(index) = levels.find(order.price) else { return Err(unknown) };
+        let best = levels.is_best(index);
+        let entry = levels.get_mut(index);
+        entry.level.shares -= u64::from(taken);
+        if left != 0 {
+            self.orders.get_mut(slot).shares = left;
+            return Ok((order.side, best));
+        }
+        match order.prev {
+            NONE => entry.first = order.next,
+            prev => self.orders.get_mut(prev).next = order.next,
+        }
+        match order.next {
+            NONE => entry.last = order.prev,
+            next => self.orders.get_mut(next).prev = order.prev,
+        }
+        entry.level.orders -= 1;
+        if entry.level.orders == 0 {
+            levels.remove(index);
+        }
+        self.orders.remove(slot);
+        Ok((order.side, best))
+    }
+
+    /// An order leaves and another, (number, shares, price), enters on its side.
+    fn replace(
+        &mut self,
+        book: usize,
+        old: u64,
+        (reference, shares, price): (u64, u32, u32),
+    ) -> Result<(Side, bool), BookError> {
+        // What would refuse the new order is looked for first: nothing changes by halves.
+        let locate = self.books[book].locate;
+        let unknown = BookError::UnknownOrder { reference: old, locate };
+        let slot = self.orders.slot(old).ok_or(unknown)?;
+        let order = *self.orders.get(slot);
+        if order.locate != locate {
+            return Err(unknown);
+        }
+        if reference != old && self.orders.slot(reference).is_some() {
+            return Err(BookError::DuplicateOrder(reference));
+        }
+        if shares == 0 {
+            return Err(BookError::BadOrder(reference));
+        }
+        let levels = self.books[book].side(order.side);
+        if !levels.has_room(price, order.price) {
+            return Err(BookError::NoLevel { price, locate });
+        }
+        let (side, left_best) = self.reduce(book, old, None)?;
+        let (_, entered_best) = self.add(book, reference, side.letter(), shares, price)?;
+        Ok((side, left_best || entered_best))
+    }
+
+    /// Checks what always holds, by going through everything: levels sorted, their sums right,
+    /// every order linked where it belongs. For tests; `Err` says what does not hold.
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), String> {
+        let mut found = 0;
+        for book in self.iter() {
+            for side in [Side::Buy, Side::Sell] {
+                let prices: Vec<_> = book.levels(side).map(|level| level.price).collect();
+                let sorted = match side {
+                    Side::Buy => prices.is_sorted_by(|a, b| a > b),
+                    Side::Sell => prices.is_sorted_by(|a, b| a < b),
+                };
+                if !sorted {
+                    return Err(format!("{} {side:?}: levels {prices:?}", book.locate));
+                }
+                for level in book.levels(side) {
+                    let orders: Vec<_> = self.orders_at(book.locate, side, level.price).collect();
+                    let shares: u64 = orders.iter().map(|order| u64::from(order.shares)).sum();
+                    if (orders.len() as u64, shares) != (u64::from(level.orders), level.shares) {
+                        return Err(format!("{} {side:?}: {level:?} has {orders:?}", book.locate));
+                    }
+                    found += orders.len();
+                }
+            }
+        }
+        if found == self.orders.len() {
+            Ok(())
+        } else {
+            Err(format!("{} orders in the table, {found} in levels", self.orders.len()))
+        }
+    }
+}
+
+const fn refused(why: orders::Refused, reference: u64) -> BookError {
+    match why {
+        orders::Refused::Duplicate => BookError::DuplicateOrder(reference),
+        orders::Refused::Full => BookError::NoOrderSlot(reference),
+    }
+}

@@ -1,0 +1,244 @@
+//! Feed, books, strategy, risk and orders, put together: packets and the time in, orders out.
+//!
+//! Sans I/O, and deterministic: what it does depends on what it is given and on nothing else. A day
+//! that is played again gives the same orders, to the byte.
+//!
+//! | in | method | may end in |
+//! |---|---|---|
+//! | a datagram of a line | [`Engine::feed`] | orders |
+//! | a counted message of the exchange | [`Engine::answer`] | orders |
+//! | the time | [`Engine::poll`] | a request for lost messages |
+//! | the kill switch | [`Engine::kill`] | mass cancel; no order after it |
+//!
+//! Times are nanoseconds of any clock that does not go back.
+
+use crate::book::{self, Books, BooksConfig};
+use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
+use crate::orders::{BadCapacity, OrderEntry, OrdersConfig};
+use crate::proto::itch::Message;
+use crate::proto::{mold, ouch};
+use crate::strategy::{Desk, MarketEvent, Outbox, Strategy};
+use thiserror::Error;
+
+/// What an engine is made of. Books are kept of the symbols that may be traded, and of those alone,
+/// unless [`BooksConfig::stocks`] names others.
+#[derive(Debug, Clone, Default)]
+pub struct EngineConfig {
+    /// Lines and their gaps.
+    pub feed: ArbiterConfig,
+    /// Books and their sizes.
+    pub books: BooksConfig,
+    /// Orders and their limits.
+    pub orders: OrdersConfig,
+}
+
+/// Why an engine was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The feed's part.
+    #[error(transparent)]
+    Feed(#[from] feed::ConfigError),
+    /// The books' part.
+    #[error(transparent)]
+    Books(#[from] book::ConfigError),
+    /// The orders' part.
+    #[error(transparent)]
+    Orders(#[from] BadCapacity),
+}
+
+/// What an engine counts besides what its parts count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Datagrams that are no packets of the feed's protocol.
+    pub malformed_packets: u64,
+    /// Messages of the feed that are none of its messages.
+    pub malformed_messages: u64,
+    /// Messages of the feed of a kind that is not known.
+    pub unknown_messages: u64,
+    /// Answers that are none.
+    pub malformed_answers: u64,
+    /// Orders and cancels that the connection did not take.
+    pub unsent: u64,
+}
+
+/// Trades by a strategy. Nothing is allocated after [`Engine::new`], but by a strategy that does.
+#[derive(Debug)]
+pub struct Engine<S> {
+    arbiter: Arbiter,
+    market: Market<S>,
+}
+
+/// All that a message of the feed changes.
+#[derive(Debug)]
+struct Market<S> {
+    books: Books,
+    config: BooksConfig,
+    entry: OrderEntry,
+    symbols: Vec<ouch::Symbol>,
+    locates: Box<[u16]>,
+    strategy: S,
+    stats: EngineStats,
+}
+
+impl<S: Strategy> Engine<S> {
+    /// An engine that has heard nothing yet.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] of one of its parts.
+    pub fn new(config: EngineConfig, strategy: S) -> Result<Self, ConfigError> {
+        let mut books = config.books;
+        if books.stocks.is_empty() {
+            books.stocks.clone_from(&config.orders.symbols);
+        }
+        let symbols = config.orders.symbols.clone();
+        Ok(Self {
+            arbiter: Arbiter::new(config.feed)?,
+            market: Market {
+                books: Books::new(books.clone())?,
+                config: books,
+                locates: vec![0; symbols.len()].into(),
+                symbols,
+                entry: OrderEntry::new(config.orders)?,
+                strategy,
+                stats: EngineStats::default(),
+            },
+        })
+    }
+
+    /// Takes the payload of a datagram of a line.
+    #[inline]
+    pub fn feed(&mut self, source: Source, datagram: &[u8], now_ns: u64, outbox: &mut impl Outbox) {
+        let Ok(packet) = mold::Packet::parse(datagram) else {
+            self.market.stats.malformed_packets += 1;
+            return;
+        };
+        let market = &mut self.market;
+        self.arbiter.receive(source, &packet, now_ns, |event| market.event(event, now_ns, outbox));
+    }
+
+    /// Takes a counted message of the exchange, in its order.
+    pub fn answer(&mut self, message: &[u8], now_ns: u64, outbox: &mut impl Outbox) {
+        let market = &mut self.market;
+        let Ok((answer, _)) = ouch::Answer::parse(message) else {
+            market.stats.malformed_answers += 1;
+            return;
+        };
+        let event = market.entry.answer(&answer);
+        let (strategy, mut desk) = market.desk(now_ns, outbox);
+        strategy.on_order(event, &mut desk);
+    }
+
+    /// Does what is due: says which messages to ask for, if any.
+    pub fn poll(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> Option<Request> {
+        let market = &mut self.market;
+        self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox))
+    }
+
+    /// When [`Engine::poll`] has something to do; `None` while nothing is missing.
+    pub fn poll_at(&self) -> Option<u64> {
+        self.arbiter.poll_at()
+    }
+
+    /// Throws the kill switch. `false` if the connection did not take the mass cancel: orders stand,
+    /// and the exchange has to be told another way. Nothing new leaves in any case.
+    #[must_use]
+    pub fn kill(&mut self, outbox: &mut impl Outbox) -> bool {
+        let mut packets = Vec::new();
+        self.market.entry.kill(&mut packets);
+        outbox.send(&packets)
+    }
+
+    /// The feed's state and what it counted.
+    pub const fn arbiter(&self) -> &Arbiter {
+        &self.arbiter
+    }
+
+    /// The books.
+    pub const fn books(&self) -> &Books {
+        &self.market.books
+    }
+
+    /// The orders.
+    pub const fn orders(&self) -> &OrderEntry {
+        &self.market.entry
+    }
+
+    /// The strategy.
+    pub const fn strategy(&self) -> &S {
+        &self.market.strategy
+    }
+
+    /// What happened so far.
+    pub const fn stats(&self) -> EngineStats {
+        self.market.stats
+    }
+}
+
+impl<S: Strategy> Market<S> {
+    fn desk<'a>(&'a mut self, now_ns: u64, outbox: &'a mut dyn Outbox) -> (&'a mut S, Desk<'a>) {
+        let Self { books, entry, locates, strategy, stats, .. } = self;
+        let unsent = &mut stats.unsent;
+        (strategy, Desk { books, entry, locates, outbox, now_ns, unsent })
+    }
+
+    fn tell(&mut self, event: MarketEvent, now_ns: u64, outbox: &mut dyn Outbox) {
+        let (strategy, mut desk) = self.desk(now_ns, outbox);
+        strategy.on_market(event, &mut desk);
+    }
+
+    #[inline]
+    fn event(&mut self, event: Event<'_>, now_ns: u64, outbox: &mut dyn Outbox) {
+        match event {
+            Event::Message { bytes, .. } => self.message(bytes, now_ns, outbox),
+            Event::Lost { .. } => {
+                self.books.suspect_all();
+                self.tell(MarketEvent::Lost, now_ns, outbox);
+            }
+            Event::SessionStarted(_) => {
+                // Made anew once a day, and by the same configuration: it was right before.
+                if let Ok(books) = Books::new(self.config.clone()) {
+                    self.books = books;
+                }
+                self.locates.fill(0);
+                self.tell(MarketEvent::NewSession, now_ns, outbox);
+            }
+            Event::SessionEnded { .. } => {}
+        }
+    }
+
+    #[inline]
+    fn message(&mut self, bytes: &[u8], now_ns: u64, outbox: &mut dyn Outbox) {
+        let message = match Message::parse(bytes) {
+            Ok(message) => message,
+            Err(_) => {
+                self.stats.malformed_messages += 1;
+                // It may have been about any book.
+                self.books.suspect_all();
+                self.tell(MarketEvent::Lost, now_ns, outbox);
+                return;
+            }
+        };
+        match message {
+            Message::StockDirectory(directory) => {
+                let places = self.symbols.iter().zip(&mut self.locates);
+                for (_, locate) in places.filter(|(symbol, _)| **symbol == directory.stock) {
+                    *locate = directory.header.locate.get();
+                }
+            }
+            Message::Unknown(_) => self.stats.unknown_messages += 1,
+            _ => {}
+        }
+        match self.books.apply(&message) {
+            Ok(Some(change)) => self.tell(MarketEvent::Book(change), now_ns, outbox),
+            Ok(None) => {}
+            Err(_) => {
+                let locate = u16::from_be_bytes([bytes[1], bytes[2]]);
+                self.tell(MarketEvent::Suspect(locate), now_ns, outbox);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+//! Whole days in one process: an exchange with its crowd, two lines that lose, an engine.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::book::Health;
+use crate::exchange::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, Output, Publisher};
+use crate::proto::ouch::Answer;
+use crate::proto::soup::{Client, ClientConfig, ClientEvent, Splitter};
+use crate::proto::{Side, Text};
+use crate::risk::Limits;
+use crate::strategy::{Quoter, Taker};
+
+const US: u64 = 1_000;
+
+/// What an engine sent, packet by packet.
+#[derive(Default)]
+struct Wire {
+    sent: Vec<Vec<u8>>,
+    refuses: bool,
+}
+
+impl Outbox for Wire {
+    fn send(&mut self, packet: &[u8]) -> bool {
+        if !self.refuses {
+            self.sent.push(packet.to_vec());
+        }
+        !self.refuses
+    }
+}
+
+/// Which packets a line loses.
+type Loss = fn(line: usize, packet: usize) -> bool;
+
+/// An exchange, its member, and the wires between them.
+struct Day<S> {
+    now: u64,
+    exchange: Exchange,
+    crowd: Crowd,
+    publisher: Publisher,
+    account: Account,
+    engine: Engine<S>,
+    client: Client,
+    splitter: Splitter,
+    wire: Wire,
+    /// Every packet of orders that left, over all connections.
+    orders: Vec<Vec<u8>>,
+    to_member: Vec<u8>,
+    packets: usize,
+    loss: Loss,
+    /// Packets of line B are this many behind those of line A.
+    late: VecDeque<Option<Vec<u8>>>,
+}
+
+fn config() -> EngineConfig {
+    let symbols = ["AAPL", "MSFT"].map(|symbol| Text::new(symbol).unwrap()).to_vec();
+    let limits = Limits {
+        rate: 65_536,
+        position_shares: 1_000_000,
+        credit: u64::MAX / 4,
+        ..Limits::default()
+    };
+    let orders = OrdersConfig { symbols, limits, ..OrdersConfig::default() };
+    EngineConfig { orders, ..EngineConfig::default() }
+}
+
+impl<S: Strategy> Day<S> {
+    fn new(seed: u64, loss: Loss, strategy: S) -> Self {
+        let names = ["AAPL", "MSFT"].map(|name| Text::new(name).unwrap());
+        let mut exchange = Exchange::new(names.map(|stock| ListedSecurity { stock }).to_vec());
+        let session = Text::new("20261122").unwrap();
+        let user = Text::new("ferro").unwrap();
+        let mut out = Output::default();
+        exchange.open(1, 0, &mut out);
+        let (client, splitter) = (ClientConfig { user, ..ClientConfig::default() }, Vec::new());
+        let mut login = splitter;
+        let mut day = Self {
+            now: 0,
+            exchange,
+            crowd: Crowd::new(CrowdConfig { seed, ..CrowdConfig::default() }, 2),
+            publisher: Publisher::new(session, 1400),
+            account: Account::new(user, Text::BLANK, session),
+            engine: Engine::new(config(), strategy).unwrap(),
+            client: Client::new(client, 0, &mut login),
+            splitter: Splitter::new(1000),
+            wire: Wire::default(),
+            orders: Vec::new(),
+            to_member: Vec::new(),
+            packets: 0,
+            loss,
+            late: VecDeque::new(),
+        };
+        day.connect(login);
+        day.publish(out);
+        day
+    }
+
+    fn connect(&mut self, login: Vec<u8>) {
+        self.account.connected(self.now);
+        assert!(self.account.receive(&login, self.now, &mut self.to_member, |_| ()));
+    }
+
+    /// What the exchange said goes its ways.
+    fn publish(&mut self, out: Output) {
+        out.feed.into_iter().for_each(|message| self.publisher.push(message));
+        out.answers.into_iter().for_each(|(_, answer)| self.account.push(answer));
+    }
+
+    /// Orders that left reach the exchange, and its answers the engine, until all is quiet.
+    fn settle(&mut self) {
+        loop {
+            for packet in std::mem::take(&mut self.wire.sent) {
+                self.client.sent(self.now);
+                let (exchange, now) = (&mut self.exchange, self.now);
+                let mut out = Output::default();
+                assert!(self.account.receive(&packet, now, &mut self.to_member, |request| {
+                    exchange.request(0, request, now, &mut out);
+                }));
+                self.orders.push(packet);
+                self.publish(out);
+            }
+            assert!(self.account.poll(self.now, &mut self.to_member));
+            let bytes = std::mem::take(&mut self.to_member);
+            if bytes.is_empty() {
+                return;
+            }
+            let mut input = &bytes[..];
+            while let Some(packet) = self.splitter.next(&mut input).unwrap() {
+                if let ClientEvent::Sequenced { payload, .. } =
+                    self.client.receive(packet, self.now)
+                {
+                    self.engine.answer(payload, self.now, &mut self.wire);
+                }
+            }
+            let mut heartbeat = Vec::new();
+            assert_eq!(self.client.poll(self.now, &mut heartbeat), None);
+            assert!(self.account.receive(&heartbeat, self.now, &mut Vec::new(), |_| ()));
+        }
+    }
+
+    /// Packets that are due go out by both lines, each with its own loss.
+    fn broadcast(&mut self) {
+        while let Some(packet) = self.publisher.next_packet(3) {
+            let [a, b] = [0, 1].map(|line| !(self.loss)(line, self.packets));
+            self.packets += 1;
+            if a {
+                self.engine.feed(Source::A, &packet, self.now, &mut self.wire);
+            }
+            self.late.push_back(b.then_some(packet));
+            if self.late.len() > 2
+                && let Some(Some(packet)) = self.late.pop_front()
+            {
+                self.engine.feed(Source::B, &packet, self.now, &mut self.wire);
+            }
+            self.settle();
+        }
+    }
+
+    fn recover(&mut self) {
+        if let Some(request) = self.engine.poll(self.now, &mut self.wire)
+            && let Some(answer) = self.publisher.answer(&request.packet)
+        {
+            self.engine.feed(Source::Retransmission, &answer, self.now, &mut self.wire);
+        }
+        self.settle();
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.now += 10 * US;
+            let mut out = Output::default();
+            self.crowd.step(&mut self.exchange, self.now, &mut out);
+            self.publish(out);
+            self.broadcast();
+            self.recover();
+        }
+    }
+
+    /// Nothing more happens but that what was lost is found.
+    fn finish(&mut self) {
+        for _ in 0..100_000 {
+            self.now += 10 * US;
+            self.broadcast();
+            let heartbeat = self.publisher.heartbeat();
+            self.engine.feed(Source::A, &heartbeat, self.now, &mut self.wire);
+            self.recover();
+            if !self.engine.arbiter().has_gap() {
+                return;
+            }
+        }
+        panic!("gaps are not closed: {:?}", self.engine.arbiter().next());
+    }
+
+    /// Books are the exchange's, and positions the sum of what was executed.
+    fn check(&self) {
+        let books = self.engine.books();
+        books.check().unwrap();
+        assert_eq!(self.engine.arbiter().next(), self.publisher.sent() as u64 + 1);
+        for locate in 1..=2 {
+            let book = books.get(locate).unwrap();
+            assert_eq!(book.health(), Health::Sound);
+            for side in [Side::Buy, Side::Sell] {
+                let best = book.best(side).map(|level| level.price);
+                assert_eq!(best, self.exchange.best(locate, side));
+            }
+        }
+        let traded: u32 = self
+            .account
+            .answers()
+            .iter()
+            .filter_map(|answer| match Answer::parse(answer).unwrap().0 {
+                Answer::Executed(trade) => Some(trade.quantity.get()),
+                _ => None,
+            })
+            .sum();
+        let positions =
+            (0..2).map(|security| self.engine.orders().risk().exposure(security).unwrap().position);
+        let side = positions.sum::<i64>();
+        assert!(side.unsigned_abs() <= u64::from(traded));
+        assert_eq!(self.engine.orders().mismatches(), 0);
+    }
+}
+
+const LOSSLESS: Loss = |_, _| false;
+
+fn taker() -> Taker {
+    Taker::new(0, 1_500_000, 100)
+}
+
+#[test]
+fn a_taker_buys_what_is_offered_at_its_price() {
+    let mut day = Day::new(1, LOSSLESS, taker());
+    day.run(20_000);
+    day.finish();
+    day.check();
+    let position = day.engine.orders().risk().exposure(0).unwrap().position;
+    assert!(position > 100, "{position} shares");
+    assert_eq!(day.engine.stats(), EngineStats::default());
+    let bought =
+        day.account.answers().iter().filter_map(|answer| match Answer::parse(answer).unwrap().0 {
+            Answer::Executed(trade) => Some(trade.price.get()),
+            _ => None,
+        });
+    assert!(bought.clone().count() > 0 && bought.clone().all(|price| price <= 1_500_000));
+}
+
+#[test]
+fn a_quoter_stands_on_both_sides_and_trades() {
+    let mut day = Day::new(2, LOSSLESS, Quoter::new(1, 100, 300));
+    day.run(20_000);
+    day.finish();
+    day.check();
+    let answers = day.account.answers().iter();
+    let executed = answers.filter(|answer| answer[0] == b'E').count();
+    assert!(executed > 10, "{executed} trades");
+}
+
+#[test]
+fn three_runs_of_a_day_send_the_same_orders_to_the_byte() {
+    let run = || {
+        let loss: Loss = |line, packet| (packet * 7 + line * 31).is_multiple_of(97);
+        let mut day = Day::new(3, loss, Quoter::new(0, 100, 300));
+        day.run(5_000);
+        day.orders
+    };
+    let first = run();
+    assert!(first.len() > 100, "{} orders", first.len());
+    assert_eq!(first, run());
+    assert_eq!(first, run());
+}
+
+/// The figures: 1 % of each line, and a burst of 10,000 messages of both.
+#[test]
+fn after_loss_on_both_lines_no_message_is_missing() {
+    let loss: Loss = |line, packet| {
+        let mut hash = (packet as u64 * 2 + line as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
+        hash.is_multiple_of(100) || (5_000..15_000).contains(&packet)
+    };
+    let mut day = Day::new(4, loss, taker());
+    day.run(40_000);
+    day.finish();
+    day.check();
+    let stats = day.engine.arbiter().stats();
+    assert!(stats.gaps > 100 && stats.requests > 300, "{} {}", stats.gaps, stats.requests);
+    assert_eq!((stats.lost, stats.lines[2].won > 9_000), (0, true));
+    assert!(stats.recovery_ns.max() > 0);
+}
+
+#[test]
+fn messages_lost_for_good_are_said_and_no_order_trusts_the_book() {
+    // Both lines lose one packet, and nobody answers requests.
+    let loss: Loss = |_, packet| packet == 500;
+    let mut day = Day::new(5, loss, taker());
+    for _ in 0..3_000 {
+        day.now += 10 * US;
+        let mut out = Output::default();
+        day.crowd.step(&mut day.exchange, day.now, &mut out);
+        day.publish(out);
+        day.broadcast();
+        day.engine.poll(day.now, &mut day.wire);
+    }
+    assert!(day.engine.arbiter().stats().lost > 0);
+    assert!(day.engine.books().iter().all(|book| book.health() == Health::Suspect));
+    let orders = day.orders.len();
+    day.run(5_000);
+    assert_eq!(day.orders.len(), orders, "no order on a book that may be wrong");
+}
+
+#[test]
+fn a_restart_takes_up_where_it_was_with_no_order_doubled_and_none_lost() {
+    let mut day = Day::new(6, LOSSLESS, Quoter::new(0, 100, 300));
+    day.run(8_000);
+    // Killed: nothing is left but what the exchange has. The feed starts anew, from its history.
+    let before = day.engine.orders().risk().exposure(0);
+    let (standing, next) = (day.engine.orders().count(), day.engine.orders().next_urn());
+    let user = Text::new("ferro").unwrap();
+    let mut login = Vec::new();
+    day.engine = Engine::new(config(), Quoter::new(0, 100, 300)).unwrap();
+    day.client = Client::new(ClientConfig { user, ..ClientConfig::default() }, 0, &mut login);
+    day.splitter = Splitter::new(1000);
+    // The day's answers first, with nothing to trade on: books come after.
+    day.connect(login);
+    day.settle();
+    assert_eq!(day.engine.orders().risk().exposure(0), before);
+    assert_eq!((day.engine.orders().count(), day.engine.orders().next_urn()), (standing, next));
+    day.finish();
+    day.run(8_000);
+    day.finish();
+    day.check();
+    let mut urns: Vec<u32> = day
+        .orders
+        .iter()
+        .filter(|packet| packet[3] == b'O')
+        .map(|packet| u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]))
+        .collect();
+    let sent = urns.len();
+    urns.dedup();
+    assert_eq!(urns.len(), sent, "no number was used twice");
+    assert!(urns.is_sorted());
+}
+
+#[test]
+fn no_order_leaves_after_the_kill_switch() {
+    let mut day = Day::new(7, LOSSLESS, Quoter::new(0, 100, 300));
+    while day.engine.orders().count() == 0 {
+        day.run(100);
+    }
+    assert!(day.engine.kill(&mut day.wire));
+    day.settle();
+    assert_eq!(day.engine.orders().count(), 0, "the exchange cancelled everything");
+    let sent = day.orders.len();
+    day.run(5_000);
+    assert!(day.orders[sent..].iter().all(|packet| packet[3] == b'X'), "cancels at most");
+}
+
+#[test]
+fn what_the_connection_does_not_take_was_never_sent() {
+    let mut day = Day::new(8, LOSSLESS, taker());
+    day.wire.refuses = true;
+    day.run(20_000);
+    assert!(day.engine.stats().unsent > 0);
+    assert_eq!((day.orders.len(), day.engine.orders().count()), (0, 0));
+    assert_eq!(day.engine.orders().risk().owed(), 0);
+}
+
+#[test]
+fn malformed_input_is_counted_and_makes_books_suspect() {
+    let mut day = Day::new(9, LOSSLESS, taker());
+    day.run(100);
+    day.engine.feed(Source::A, b"short", 0, &mut day.wire);
+    day.engine.answer(b"?", 0, &mut day.wire);
+    assert_eq!(day.engine.stats().malformed_packets, 1);
+    assert_eq!(day.engine.stats().malformed_answers, 1);
+    assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Sound);
+    day.publisher.push(b"A cut message".to_vec());
+    day.publisher.push(b"z of a kind that came later".to_vec());
+    day.broadcast();
+    let stats = day.engine.stats();
+    assert_eq!((stats.malformed_messages, stats.unknown_messages), (1, 1));
+    assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Suspect);
+}

@@ -1,0 +1,131 @@
+//! A member's session: answers are counted, kept for the day, and sent again to who logs in anew.
+
+use crate::proto::Text;
+use crate::proto::ouch::Request;
+use crate::proto::soup::{
+    Packet, Reject, Server, ServerConfig, ServerEvent, Session, Splitter, TooLong,
+};
+
+/// The longest packet that a member may send: no request is near it.
+const MAX_PACKET: usize = 1024;
+
+/// One member's account, and its connection if it has one.
+#[derive(Debug)]
+pub struct Account {
+    user: Text<6>,
+    password: Text<10>,
+    session: Session,
+    answers: Vec<Vec<u8>>,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    server: Server,
+    splitter: Splitter,
+    /// Index of the answer that goes next; `None` before the login.
+    next: Option<usize>,
+}
+
+impl Account {
+    /// An account without answers.
+    pub const fn new(user: Text<6>, password: Text<10>, session: Session) -> Self {
+        Self { user, password, session, answers: Vec::new(), connection: None }
+    }
+
+    /// A connection opened; one that was open before is forgotten.
+    pub fn connected(&mut self, now_ns: u64) {
+        let config = ServerConfig { session: self.session, ..ServerConfig::default() };
+        self.connection = Some(Connection {
+            server: Server::new(config, now_ns),
+            splitter: Splitter::new(MAX_PACKET),
+            next: None,
+        });
+    }
+
+    /// The connection is gone.
+    pub fn disconnected(&mut self) {
+        self.connection = None;
+    }
+
+    /// Keeps an answer; it goes out with the next [`Account::poll`].
+    pub fn push(&mut self, answer: Vec<u8>) {
+        self.answers.push(answer);
+    }
+
+    /// Takes bytes of the connection; requests go to `request`. `false` if the connection is to be
+    /// closed, behind what is in `out`.
+    #[must_use]
+    pub fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        now_ns: u64,
+        out: &mut Vec<u8>,
+        mut request: impl FnMut(&Request<'_>),
+    ) -> bool {
+        let Some(connection) = &mut self.connection else { return false };
+        let Connection { server, splitter, next } = connection;
+        loop {
+            let packet: Packet<'_> = match splitter.next(&mut bytes) {
+                Ok(Some(packet)) => packet,
+                Ok(None) => return true,
+                Err(TooLong { .. }) => return false,
+            };
+            match server.receive(packet, now_ns) {
+                ServerEvent::Login(login) => {
+                    if !same(&login.user.0, &self.user.0)
+                        || !same(&login.password.0, &self.password.0)
+                    {
+                        server.reject(Reject::NotAuthorised, out);
+                        return false;
+                    }
+                    if !login.session.is_blank()
+                        && login.session.trimmed() != self.session.trimmed()
+                    {
+                        server.reject(Reject::SessionNotAvailable, out);
+                        return false;
+                    }
+                    let end = self.answers.len();
+                    let wanted = login.next.to_number().unwrap_or(1);
+                    let first = match wanted {
+                        0 => end,
+                        wanted => usize::try_from(wanted - 1).unwrap_or(end).min(end),
+                    };
+                    server.accept(first as u64 + 1, now_ns, out);
+                    *next = Some(first);
+                }
+                ServerEvent::Unsequenced(message) => {
+                    if let Ok((message, _)) = Request::parse(message) {
+                        request(&message);
+                    }
+                }
+                ServerEvent::Alive => {}
+                ServerEvent::LoggedOut | ServerEvent::Broken(_) => return false,
+            }
+        }
+    }
+
+    /// Adds what is due to `out`: answers that were not sent on this connection, heartbeats.
+    /// `false` if the connection is to be closed.
+    #[must_use]
+    pub fn poll(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        let Some(Connection { server, next, .. }) = &mut self.connection else { return true };
+        if let Some(next) = next {
+            for answer in &self.answers[*next..] {
+                server.send(answer, now_ns, out);
+            }
+            *next = self.answers.len();
+        }
+        server.poll(now_ns, out)
+    }
+
+    /// Every answer of the day.
+    pub fn answers(&self) -> &[Vec<u8>] {
+        &self.answers
+    }
+}
+
+/// Names and passwords are compared without regard to case.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.eq_ignore_ascii_case(b)
+}

@@ -1,0 +1,21 @@
+//! An exchange to trade with: matching by price and time, a feed of what happens, answers to orders.
+//!
+//! Sans I/O. [`Exchange`] takes orders of its members and of an invented crowd, and writes down two
+//! things: messages of ITCH, which [`Publisher`] numbers, packs and sends again on request; and
+//! answers of OUCH for each member, which the member's [`Account`] counts and keeps for replay.
+//! From one seed the crowd does the same every day.
+//!
+//! It is here for tests, demonstrations and measurements: it has no auctions, no hidden orders, no
+//! halts of its own, and a member's orders do not match with each other's owner in mind.
+
+mod account;
+mod crowd;
+mod matching;
+mod publisher;
+#[cfg(test)]
+mod tests;
+
+pub use account::Account;
+pub use crowd::{Crowd, CrowdConfig};
+pub use matching::{Exchange, ListedSecurity, MemberId, Output};
+pub use publisher::Publisher;

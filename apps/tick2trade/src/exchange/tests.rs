@@ -1,0 +1,117 @@
+use super::*;
+use crate::book::{Books, BooksConfig};
+use crate::proto::ouch::{Answer, EnterOrder, Request};
+use crate::proto::{Side, Text, itch, mold};
+
+fn exchange(securities: usize) -> Exchange {
+    let names = ["AAPL", "MSFT", "NVDA"];
+    let listed = |name: &&str| ListedSecurity { stock: Text::new(name).unwrap() };
+    Exchange::new(names[..securities].iter().map(listed).collect())
+}
+
+fn enter(
+    exchange: &mut Exchange,
+    urn: u32,
+    side: Side,
+    shares: u32,
+    price: u64,
+    tif: u8,
+) -> Output {
+    let order = EnterOrder {
+        urn: urn.into(),
+        quantity: shares.into(),
+        symbol: Text::new("AAPL").unwrap(),
+        price: price.into(),
+        time_in_force: tif,
+        ..EnterOrder::new(side)
+    };
+    let mut out = Output::default();
+    exchange.request(0, &Request::EnterOrder(&order), 0, &mut out);
+    out
+}
+
+/// Answers and messages as their letters.
+fn letters(out: &Output) -> (String, String) {
+    let letter = |bytes: &Vec<u8>| bytes[0] as char;
+    (out.answers.iter().map(|(_, a)| letter(a)).collect(), out.feed.iter().map(letter).collect())
+}
+
+#[test]
+fn orders_meet_by_price_and_then_by_time() {
+    let mut exchange = exchange(1);
+    let mut out = Output::default();
+    let mut crowd =
+        |shares, price| exchange.crowd_order(1, Side::Sell, shares, price, 0, &mut out).unwrap();
+    let [late, first, second] = [crowd(10, 103), crowd(10, 101), crowd(10, 101)];
+    let out = enter(&mut exchange, 1, Side::Buy, 15, 103, b'0');
+    assert_eq!(letters(&out), ("AEE".into(), "EE".into()));
+    assert_eq!(exchange.shares_of(first), None);
+    assert_eq!((exchange.shares_of(second), exchange.shares_of(late)), (Some(5), Some(10)));
+    let (Answer::Executed(trade), _) = Answer::parse(&out.answers[1].1).unwrap() else { panic!() };
+    assert_eq!((trade.quantity.get(), trade.price.get(), trade.liquidity), (10, 101, b'R'));
+}
+
+#[test]
+fn what_is_left_of_an_order_stands_or_is_cancelled_as_it_says() {
+    let mut exchange = exchange(1);
+    let out = enter(&mut exchange, 1, Side::Buy, 15, 100, b'3');
+    assert_eq!(letters(&out), ("AC".into(), "".into()));
+    let out = enter(&mut exchange, 2, Side::Buy, 15, 100, b'0');
+    assert_eq!(letters(&out), ("A".into(), "A".into()));
+    assert_eq!(exchange.best(1, Side::Buy), Some(100));
+    let out = enter(&mut exchange, 2, Side::Buy, 15, 100, b'0');
+    assert_eq!(letters(&out), ("".into(), "".into()), "a number that was used");
+    let out = enter(&mut exchange, 3, Side::Buy, 0, 100, b'0');
+    assert_eq!(letters(&out), ("J".into(), "".into()));
+}
+
+/// What the feed says of a crowd's day is what the exchange has.
+#[test]
+fn books_built_from_the_feed_are_the_exchanges() {
+    let mut exchange = exchange(3);
+    let mut crowd = Crowd::new(CrowdConfig::default(), 3);
+    let mut books = Books::new(BooksConfig::default()).unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    let mut out = Output::default();
+    exchange.open(0, 0, &mut out);
+    for step in 0..20_000 {
+        for message in out.feed.drain(..) {
+            kinds.insert(message[0] as char);
+            books.apply(&itch::Message::parse(&message).unwrap()).unwrap();
+        }
+        for locate in 1..=3 {
+            for side in [Side::Buy, Side::Sell] {
+                let best = books.get(locate).and_then(|book| book.best(side));
+                assert_eq!(best.map(|level| level.price), exchange.best(locate, side));
+            }
+            assert!(books.get(locate).is_none_or(|book| !book.is_crossed()));
+        }
+        crowd.step(&mut exchange, step, &mut out);
+    }
+    books.check().unwrap();
+    let kinds: String = kinds.into_iter().collect();
+    assert_eq!(kinds, "ADEHRSUX", "messages of all kinds that it has");
+}
+
+#[test]
+fn a_publisher_answers_for_what_it_sent_and_nothing_else() {
+    let session = Text::new("S").unwrap();
+    let mut publisher = Publisher::new(session, 100);
+    for number in 0..5_u8 {
+        publisher.push(vec![number; 30]);
+    }
+    let first = publisher.next_packet(10).unwrap();
+    assert_eq!(mold::Packet::parse(&first).unwrap().count(), 2, "no more fit 100 bytes");
+    let answer = |first, count| {
+        let answer = publisher.answer(&mold::request(session, first, count))?;
+        let packet = mold::Packet::parse(&answer).unwrap();
+        Some((packet.sequence(), packet.count()))
+    };
+    assert_eq!(answer(1, 9), Some((1, 2)));
+    assert_eq!(answer(2, 1), Some((2, 1)));
+    assert_eq!(answer(3, 1), None, "not sent yet");
+    assert_eq!(answer(0, 1), None);
+    assert_eq!(answer(u64::MAX, 1), None);
+    let other = mold::request(Text::new("T").unwrap(), 1, 1);
+    assert_eq!(publisher.answer(&other), None);
+}

@@ -1,0 +1,111 @@
+//! What an arbiter counts: which line won, how late the other was, what was lost.
+
+use hdrhistogram::Histogram;
+
+use super::Source;
+
+/// First arrivals that are remembered, to tell how much later the other line was: a power of two.
+const REMEMBERED: usize = 8192;
+/// The longest time that a histogram tells apart, ns: a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// What came by one line.
+#[derive(Debug, Clone)]
+pub struct LineStats {
+    /// Packets of the running session.
+    pub packets: u64,
+    /// Messages in them.
+    pub messages: u64,
+    /// Messages that came by this line first.
+    pub won: u64,
+    /// How much later than the other line it was, ns, for messages that both brought.
+    pub late_ns: Histogram<u64>,
+}
+
+impl LineStats {
+    fn new() -> Self {
+        Self { packets: 0, messages: 0, won: 0, late_ns: histogram() }
+    }
+
+    pub(super) const fn packet(&mut self, messages: u64) {
+        self.packets += 1;
+        self.messages += messages;
+    }
+}
+
+/// What an arbiter saw.
+#[derive(Debug, Clone)]
+pub struct ArbiterStats {
+    /// Line A, line B, and answers to requests, by [`Source`].
+    pub lines: [LineStats; 3],
+    /// Times that messages were missing.
+    pub gaps: u64,
+    /// Requests that were due.
+    pub requests: u64,
+    /// Messages given up.
+    pub lost: u64,
+    /// Packets of another session than the one that runs.
+    pub foreign: u64,
+    /// Packets whose numbers are none.
+    pub malformed: u64,
+    /// Packets whose numbers lie further ahead than the configuration believes.
+    pub implausible: u64,
+    /// Messages too far ahead to be kept; they are asked for when their turn comes.
+    pub out_of_window: u64,
+    /// Messages ahead of a gap that are longer than the configuration says; asked for again.
+    pub too_long: u64,
+    /// Time from a gap's first sign to its end, ns.
+    pub recovery_ns: Histogram<u64>,
+    arrivals: Box<[Arrival]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    number: u64,
+    at_ns: u64,
+    source: Source,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("the bounds are constants that are right")
+}
+
+impl ArbiterStats {
+    pub(super) fn new() -> Self {
+        let none = Arrival { number: 0, at_ns: 0, source: Source::A };
+        Self {
+            lines: std::array::from_fn(|_| LineStats::new()),
+            gaps: 0,
+            requests: 0,
+            lost: 0,
+            foreign: 0,
+            malformed: 0,
+            implausible: 0,
+            out_of_window: 0,
+            too_long: 0,
+            recovery_ns: histogram(),
+            arrivals: vec![none; REMEMBERED].into(),
+        }
+    }
+
+    /// A message came for the first time.
+    #[inline]
+    pub(super) fn first(&mut self, source: Source, number: u64, at_ns: u64) {
+        self.lines[source as usize].won += 1;
+        self.arrivals[number as usize % REMEMBERED] = Arrival { number, at_ns, source };
+    }
+
+    /// A message came that was there.
+    #[inline]
+    pub(super) fn again(&mut self, source: Source, number: u64, at_ns: u64) {
+        let first = self.arrivals[number as usize % REMEMBERED];
+        if first.number == number && first.source != source {
+            let late = at_ns.saturating_sub(first.at_ns);
+            self.lines[source as usize].late_ns.saturating_record(late);
+        }
+    }
+
+    pub(super) fn recovered(&mut self, ns: u64) {
+        self.recovery_ns.saturating_record(ns);
+    }
+}

@@ -1,0 +1,417 @@
+//! Orders that we sent and what became of them: the client's side of OUCH 5.0.
+//!
+//! Nothing is believed but the exchange's answers. An order counts as able to trade from the moment
+//! it is sent until an answer says that it is not; an answer that never comes leaves it there.
+//!
+//! | state | how it is reached | what follows |
+//! |---|---|---|
+//! | sent | [`OrderEntry::enter`] | accepted (live or dead), rejected |
+//! | live | accepted; or replayed after a restart | executed, cancelled, self-match cancelled |
+//! | gone | no shares left, rejected, accepted dead | its place is free for another |
+//!
+//! After a restart the counted messages of the day are taken again from the first one: an
+//! "accepted" of an order that is not known tells everything of it, so positions, orders and the
+//! next number come back, and no order is sent twice.
+
+use thiserror::Error;
+use zerocopy::IntoBytes;
+
+use crate::proto::ouch::{
+    self, Answer, CancelOrder, DisableOrderEntry, EnterOrder, MassCancel, Symbol, write,
+};
+use crate::proto::soup::{self, PacketType};
+use crate::proto::{Side, Text};
+use crate::risk::{self, Intent, Risk};
+
+/// Bytes of an order as it is sent: the packet's header, the order, an empty appendage.
+pub const ENTER_LEN: usize = soup::HEADER_LEN + EnterOrder::LEN + 2;
+
+/// Bytes of a cancel as it is sent.
+pub const CANCEL_LEN: usize = soup::HEADER_LEN + CancelOrder::LEN;
+
+/// Whose orders these are, and how many may stand.
+#[derive(Debug, Clone)]
+pub struct OrdersConfig {
+    /// The securities that may be traded; their places are the indexes that [`Intent`] uses.
+    pub symbols: Vec<Symbol>,
+    /// The firm, for mass cancels.
+    pub firm: Text<4>,
+    /// Orders at most that may trade at a time: a power of two, 1 to 65,536. Default 1,024.
+    pub capacity: usize,
+    /// What a trader may do at most.
+    pub limits: risk::Limits,
+}
+
+impl Default for OrdersConfig {
+    fn default() -> Self {
+        Self {
+            symbols: Vec::new(),
+            firm: Text::BLANK,
+            capacity: 1024,
+            limits: risk::Limits::default(),
+        }
+    }
+}
+
+/// Why orders cannot be kept so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{0} orders at a time; a power of two from 1 to 65536 is possible")]
+pub struct BadCapacity(pub usize);
+
+/// Why an order or a cancel was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// A check before the order said no.
+    #[error(transparent)]
+    Risk(#[from] risk::Refused),
+    /// As many orders stand as may.
+    #[error("{0} orders stand already, or an old one has the place of the next")]
+    Full(usize),
+    /// All numbers of the day are used.
+    #[error("the day's last order number is used")]
+    NoNumber,
+    /// No such order stands.
+    #[error("order {0} does not stand")]
+    Unknown(u32),
+}
+
+/// What became of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderEvent {
+    /// It stands in the book, under the feed's number.
+    Live {
+        /// Our number of it.
+        urn: u32,
+        /// The exchange's number of it.
+        reference: u64,
+    },
+    /// Shares of it traded.
+    Executed {
+        /// Our number of it.
+        urn: u32,
+        /// Shares.
+        shares: u32,
+        /// Price.
+        price: u64,
+        /// Shares that may still trade.
+        left: u32,
+    },
+    /// Shares were taken off it.
+    Cancelled {
+        /// Our number of it.
+        urn: u32,
+        /// Shares taken off.
+        shares: u32,
+        /// Shares that may still trade.
+        left: u32,
+        /// The exchange's letter.
+        reason: u8,
+    },
+    /// It was not taken.
+    Rejected {
+        /// Our number of it.
+        urn: u32,
+        /// The exchange's code: [`ouch::reject_reason`].
+        reason: u16,
+    },
+    /// The day starts (`S`) or ends (`E`).
+    Day(u8),
+    /// An answer about an order that does not stand, or about more shares than it has: our books
+    /// and the exchange's differ.
+    Mismatch {
+        /// Number that the answer has.
+        urn: u32,
+    },
+    /// An answer that changes nothing here.
+    Other,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    urn: u32,
+    security: u32,
+    side: Side,
+    price: u32,
+    left: u32,
+}
+
+/// Our orders, their risk, and the bytes that they are sent as. Nothing is allocated after
+/// [`OrderEntry::new`].
+#[derive(Debug)]
+pub struct OrderEntry {
+    symbols: Vec<Symbol>,
+    firm: Text<4>,
+    /// Orders that may trade, each at its number modulo the table's size.
+    standing: Box<[Option<Standing>]>,
+    count: usize,
+    next_urn: u32,
+    risk: Risk,
+    mismatches: u64,
+}
+
+impl OrderEntry {
+    /// No orders yet; the first has the number 1.
+    ///
+    /// # Errors
+    /// [`BadCapacity`] for a table that cannot be.
+    pub fn new(config: OrdersConfig) -> Result<Self, BadCapacity> {
+        if !config.capacity.is_power_of_two() || config.capacity > 65_536 {
+            return Err(BadCapacity(config.capacity));
+        }
+        Ok(Self {
+            risk: Risk::new(config.limits, config.symbols.len()),
+            symbols: config.symbols,
+            firm: config.firm,
+            standing: vec![None; config.capacity].into(),
+            count: 0,
+            next_urn: 1,
+            mismatches: 0,
+        })
+    }
+
+    fn place(&self, urn: u32) -> usize {
+        urn as usize & (self.standing.len() - 1)
+    }
+
+    fn get(&mut self, urn: u32) -> Option<&mut Standing> {
+        let place = self.place(urn);
+        self.standing[place].as_mut().filter(|order| order.urn == urn)
+    }
+
+    /// Checks an order, writes it to `out` as a packet for the session, and returns its number.
+    /// From now on it counts as able to trade; [`OrderEntry::not_sent`] takes that back.
+    ///
+    /// # Errors
+    /// A [`Refused`]; nothing is counted and `out` holds anything.
+    #[inline]
+    pub fn enter(
+        &mut self,
+        intent: &Intent,
+        immediate: bool,
+        now_ns: u64,
+        out: &mut [u8; ENTER_LEN],
+    ) -> Result<u32, Refused> {
+        let urn = self.next_urn;
+        if urn == u32::MAX {
+            return Err(Refused::NoNumber);
+        }
+        let place = self.place(urn);
+        if self.standing[place].is_some() {
+            return Err(Refused::Full(self.count));
+        }
+        self.risk.take(intent, now_ns)?;
+        let symbol = self.symbols[intent.security];
+        let order = EnterOrder {
+            urn: urn.into(),
+            quantity: intent.shares.into(),
+            symbol,
+            price: u64::from(intent.price).into(),
+            time_in_force: match immediate {
+                true => ouch::time_in_force::IOC,
+                false => ouch::time_in_force::DAY,
+            },
+            ..EnterOrder::new(intent.side)
+        };
+        const PAYLOAD: usize = ENTER_LEN - soup::HEADER_LEN;
+        let header = const { (PAYLOAD as u16 + 1).to_be_bytes() };
+        [out[0], out[1], out[2]] = [header[0], header[1], PacketType::UNSEQUENCED.0];
+        out[soup::HEADER_LEN..ENTER_LEN - 2].copy_from_slice(order.as_bytes());
+        out[ENTER_LEN - 2..].fill(0);
+        self.standing[place] = Some(Standing {
+            urn,
+            security: intent.security as u32,
+            side: intent.side,
+            price: intent.price,
+            left: intent.shares,
+        });
+        self.count += 1;
+        self.next_urn += 1;
+        Ok(urn)
+    }
+
+    /// Takes an order back that [`OrderEntry::enter`] made and the connection did not take: it never
+    /// left. Its number is used up, which the exchange allows.
+    pub fn not_sent(&mut self, urn: u32) {
+        if let Some(&mut order) = self.get(urn) {
+            self.take_off(order, order.left);
+        }
+    }
+
+    /// A cancel of what is left of an order, as a packet for the session. Answers may still execute
+    /// it.
+    ///
+    /// # Errors
+    /// [`Refused::Unknown`], or [`Refused::Risk`] if too many messages were sent.
+    pub fn cancel(&mut self, urn: u32, now_ns: u64) -> Result<[u8; CANCEL_LEN], Refused> {
+        self.get(urn).ok_or(Refused::Unknown(urn))?;
+        self.risk.message(now_ns)?;
+        let cancel = CancelOrder { kind: CancelOrder::KIND, urn: urn.into(), quantity: 0.into() };
+        let mut packet = [0; CANCEL_LEN];
+        packet[1..soup::HEADER_LEN]
+            .copy_from_slice(&[const { CancelOrder::LEN as u8 + 1 }, PacketType::UNSEQUENCED.0]);
+        packet[soup::HEADER_LEN..].copy_from_slice(cancel.as_bytes());
+        Ok(packet)
+    }
+
+    /// Throws the kill switch: no order passes any more. Adds to `out` what makes the exchange
+    /// cancel everything and take nothing new; no limit holds it up.
+    pub fn kill(&mut self, out: &mut Vec<u8>) {
+        self.risk.kill();
+        let mut urn = || {
+            let urn = self.next_urn;
+            self.next_urn = urn.saturating_add(1);
+            urn.into()
+        };
+        let (firm, symbol) = (self.firm, Text::BLANK);
+        let cancel = MassCancel { kind: MassCancel::KIND, urn: urn(), firm, symbol };
+        let disable = DisableOrderEntry { kind: DisableOrderEntry::KIND, urn: urn(), firm };
+        let mut bytes = [0; 32];
+        if let Some(len) = write(&cancel, &[], &mut bytes) {
+            soup::push(out, PacketType::UNSEQUENCED, &bytes[..len]);
+        }
+        if let Some(len) = write(&disable, &[], &mut bytes) {
+            soup::push(out, PacketType::UNSEQUENCED, &bytes[..len]);
+        }
+    }
+
+    /// Takes an answer of the exchange, one that was counted, in its order.
+    pub fn answer(&mut self, answer: &Answer<'_>) -> OrderEvent {
+        let event = match *answer {
+            Answer::SystemEvent(event) => OrderEvent::Day(event.event),
+            Answer::Accepted(accepted) => self.accepted(accepted),
+            Answer::Executed(trade) => {
+                self.executed(trade.urn.get(), trade.quantity.get(), trade.price.get())
+            }
+            Answer::Cancelled(off) => self.cancelled(off.urn.get(), off.quantity.get(), off.reason),
+            Answer::SelfMatchCancelled(off) => {
+                self.cancelled(off.urn.get(), off.quantity.get(), off.reason)
+            }
+            Answer::Rejected(rejected) => self.rejected(rejected.urn.get(), rejected.reason.get()),
+            _ => OrderEvent::Other,
+        };
+        self.mismatches += u64::from(matches!(event, OrderEvent::Mismatch { .. }));
+        event
+    }
+
+    fn accepted(&mut self, accepted: &ouch::answers::Accepted) -> OrderEvent {
+        let urn = accepted.urn.get();
+        let mismatch = OrderEvent::Mismatch { urn };
+        if self.get(urn).is_none() && !self.recover(accepted) {
+            return mismatch;
+        }
+        let (shares, price) = (accepted.quantity.get(), accepted.price.get());
+        let Some(&mut order) = self.get(urn) else { return mismatch };
+        // The exchange may take less, and at a better price, never more.
+        let Some(less) = order.left.checked_sub(shares) else { return mismatch };
+        let price = u32::try_from(price).unwrap_or(order.price);
+        self.risk.release(order.security as usize, order.side, order.left, order.price);
+        let order = Standing { left: order.left - less, price, ..order };
+        self.risk.restore(order.security as usize, order.side, order.left, order.price);
+        let place = self.place(urn);
+        self.standing[place] = Some(order);
+        if accepted.state == b'D' {
+            self.take_off(order, order.left);
+            return OrderEvent::Cancelled { urn, shares, left: 0, reason: accepted.state };
+        }
+        OrderEvent::Live { urn, reference: accepted.reference.get() }
+    }
+
+    /// An order of before a restart stands again. `false` if it cannot: an unknown security, or a
+    /// place that another order has.
+    fn recover(&mut self, accepted: &ouch::answers::Accepted) -> bool {
+        let urn = accepted.urn.get();
+        let security = self.symbols.iter().position(|&symbol| symbol == accepted.symbol);
+        let (Some(security), Some(side)) = (security, Side::from_letter(accepted.side)) else {
+            return false;
+        };
+        let place = self.place(urn);
+        // A number below the next is of an order that came and went.
+        if urn < self.next_urn || self.standing[place].is_some() {
+            return false;
+        }
+        let Ok(price) = u32::try_from(accepted.price.get()) else { return false };
+        let left = accepted.quantity.get();
+        self.risk.restore(security, side, left, price);
+        let security = security as u32;
+        self.standing[place] = Some(Standing { urn, security, side, price, left });
+        self.count += 1;
+        self.next_urn = urn.saturating_add(1);
+        true
+    }
+
+    fn executed(&mut self, urn: u32, shares: u32, price: u64) -> OrderEvent {
+        let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
+        let Some(left) = order.left.checked_sub(shares) else {
+            return OrderEvent::Mismatch { urn };
+        };
+        let paid = u32::try_from(price).unwrap_or(order.price);
+        self.risk.traded(order.security as usize, order.side, shares, order.price, paid);
+        self.keep(order, left);
+        OrderEvent::Executed { urn, shares, price, left }
+    }
+
+    fn cancelled(&mut self, urn: u32, shares: u32, reason: u8) -> OrderEvent {
+        let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
+        if shares > order.left {
+            return OrderEvent::Mismatch { urn };
+        }
+        self.take_off(order, shares);
+        OrderEvent::Cancelled { urn, shares, left: order.left - shares, reason }
+    }
+
+    fn rejected(&mut self, urn: u32, reason: u16) -> OrderEvent {
+        if let Some(&mut order) = self.get(urn) {
+            self.take_off(order, order.left);
+            return OrderEvent::Rejected { urn, reason };
+        }
+        // Of before a restart: it never stood, and its number is used.
+        if urn < self.next_urn {
+            return OrderEvent::Mismatch { urn };
+        }
+        self.next_urn = urn.saturating_add(1);
+        OrderEvent::Rejected { urn, reason }
+    }
+
+    /// Shares of an order will not trade.
+    fn take_off(&mut self, order: Standing, shares: u32) {
+        self.risk.release(order.security as usize, order.side, shares, order.price);
+        self.keep(order, order.left - shares);
+    }
+
+    /// So many shares of an order are left; with none it goes.
+    fn keep(&mut self, order: Standing, left: u32) {
+        let place = self.place(order.urn);
+        self.standing[place] = (left != 0).then_some(Standing { left, ..order });
+        self.count -= usize::from(left == 0);
+    }
+
+    /// Shares of an order that may still trade; `None` if it does not stand.
+    pub fn left(&self, urn: u32) -> Option<u32> {
+        let order = self.standing[self.place(urn)].filter(|order| order.urn == urn);
+        order.map(|order| order.left)
+    }
+
+    /// Orders that may trade.
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The limits' state: exposures, credit, kill switch.
+    pub const fn risk(&self) -> &Risk {
+        &self.risk
+    }
+
+    /// Number of the next order.
+    pub const fn next_urn(&self) -> u32 {
+        self.next_urn
+    }
+
+    /// Answers that did not fit our orders.
+    pub const fn mismatches(&self) -> u64 {
+        self.mismatches
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,546 @@
+//! ITCH 5.0: what happened on the market, every message of it.
+//!
+//! Source: reference 11.1.3. Each structure is a row of the table there. Prices are integers with
+//! four decimals (150.34 is 1,503,400), those of the market-wide breaker with eight. Times are
+//! nanoseconds since midnight.
+//!
+//! # Example
+//! ```
+//! use ferrocx_tick2trade::proto::{Text, itch};
+//! use zerocopy::IntoBytes;
+//!
+//! let add = itch::AddOrder {
+//!     header: itch::Header::new(itch::AddOrder::KIND, 1, 34_200_000_000_123),
+//!     reference: 1.into(),
+//!     side: b'B',
+//!     shares: 100.into(),
+//!     stock: Text::new("AAPL").unwrap(),
+//!     price: 1_503_400.into(),
+//! };
+//! let itch::Message::AddOrder(read) = itch::Message::parse(add.as_bytes()).unwrap() else {
+//!     panic!("an add order")
+//! };
+//! assert_eq!((read.price.get(), read.header.timestamp_ns()), (1_503_400, 34_200_000_000_123));
+//! ```
+
+use thiserror::Error;
+use zerocopy::FromBytes;
+use zerocopy::big_endian::{U16, U32, U64};
+
+use super::{Text, wire_structs};
+
+/// Name of a security.
+pub type Stock = Text<8>;
+
+/// What every message starts with.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    zerocopy::FromBytes,
+    zerocopy::IntoBytes,
+    zerocopy::Immutable,
+    zerocopy::KnownLayout,
+    zerocopy::Unaligned,
+)]
+#[repr(C)]
+pub struct Header {
+    /// The letter that says what message this is.
+    pub kind: u8,
+    /// Number of the security on this day, small and dense; 0 if the message is about none.
+    pub locate: U16,
+    /// Number for the exchange's own use.
+    pub tracking: U16,
+    timestamp: [u8; 6],
+}
+
+/// Bytes of a [`Header`].
+pub const HEADER_LEN: usize = size_of::<Header>();
+const _: () = assert!(HEADER_LEN == 11);
+
+impl Header {
+    /// The header of a message of the kind `kind` about the security `locate`, with no tracking
+    /// number. Of `timestamp_ns` the low 48 bits count.
+    pub fn new(kind: u8, locate: u16, timestamp_ns: u64) -> Self {
+        let [_, _, timestamp @ ..] = timestamp_ns.to_be_bytes();
+        Self { kind, locate: locate.into(), tracking: 0.into(), timestamp }
+    }
+
+    /// When it happened: nanoseconds since midnight.
+    #[inline]
+    pub const fn timestamp_ns(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.timestamp;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+}
+
+wire_structs! {
+    /// The day's course: `O` messages start, `S` system hours start, `Q` market opens, `M` market
+    /// closes, `E` system hours end, `C` messages end.
+    b'S' [12] SystemEvent {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Which event.
+        11 event: u8,
+    }
+    /// A security, its number for the day, and its rules.
+    b'R' [39] StockDirectory {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Its name.
+        11 stock: Stock,
+        /// Market tier.
+        19 market_category: u8,
+        /// Whether the issuer is in order.
+        20 financial_status: u8,
+        /// Shares of a round lot.
+        21 round_lot_size: U32,
+        /// `Y` if only round lots are taken.
+        25 round_lots_only: u8,
+        /// Class of the issue.
+        26 issue_classification: u8,
+        /// Subtype of the issue.
+        27 issue_subtype: Text<2>,
+        /// `P` live, `T` a test.
+        29 authenticity: u8,
+        /// Short sale threshold.
+        30 short_sale_threshold: u8,
+        /// Whether it is new on the market.
+        31 ipo: u8,
+        /// Tier of the price collar.
+        32 luld_tier: u8,
+        /// Whether it is an exchange traded product.
+        33 etp: u8,
+        /// Leverage of that product.
+        34 etp_leverage: U32,
+        /// Whether it runs against its index.
+        38 inverse: u8,
+    }
+    /// Whether a security trades: `H` halted, `P` paused, `Q` quotes only, `T` trades.
+    b'H' [25] TradingAction {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// State from now on.
+        19 state: u8,
+        /// Nothing.
+        20 reserved: u8,
+        /// Why.
+        21 reason: Text<4>,
+    }
+    /// Restriction of short sales.
+    b'Y' [20] RegSho {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// What holds from now on.
+        19 action: u8,
+    }
+    /// A market participant's part in a security.
+    b'L' [26] ParticipantPosition {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The participant.
+        11 participant: Text<4>,
+        /// Name of the security.
+        15 stock: Stock,
+        /// Whether it is a primary market maker.
+        23 primary: u8,
+        /// Mode of market making.
+        24 mode: u8,
+        /// State of the participant.
+        25 state: u8,
+    }
+    /// Levels of the market-wide circuit breaker; eight decimals.
+    b'V' [35] BreakerLevels {
+        /// Kind and time.
+        0 header: Header,
+        /// First level.
+        11 level_1: U64,
+        /// Second level.
+        19 level_2: U64,
+        /// Third level.
+        27 level_3: U64,
+    }
+    /// A level of the market-wide circuit breaker was passed.
+    b'W' [12] BreakerStatus {
+        /// Kind and time.
+        0 header: Header,
+        /// Which level.
+        11 level: u8,
+    }
+    /// When quoting of a new issue starts.
+    b'K' [28] IpoQuoting {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// Seconds since midnight.
+        19 release_time_s: U32,
+        /// Whether the time holds or was withdrawn.
+        23 qualifier: u8,
+        /// Price of the issue.
+        24 price: U32,
+    }
+    /// Price collar of an auction after a pause.
+    b'J' [35] AuctionCollar {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// Price that the collar is made from.
+        19 reference_price: U32,
+        /// Upper end.
+        23 upper: U32,
+        /// Lower end.
+        27 lower: U32,
+        /// How often it was made wider.
+        31 extension: U32,
+    }
+    /// A security is halted on one market, or no longer.
+    b'h' [21] OperationalHalt {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// Which market.
+        19 market: u8,
+        /// `H` halted, `T` trades again.
+        20 action: u8,
+    }
+    /// An order enters the book.
+    b'A' [36] AddOrder {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The order, for the rest of the day.
+        11 reference: U64,
+        /// `B` or `S`.
+        19 side: u8,
+        /// Shares of it.
+        20 shares: U32,
+        /// Name of the security.
+        24 stock: Stock,
+        /// Price, four decimals.
+        32 price: U32,
+    }
+    /// An order enters the book, and whose it is.
+    b'F' [40] AddAttributed {
+        /// All that an order without a name has; its kind is `F`.
+        0 order: AddOrder,
+        /// The participant.
+        36 attribution: Text<4>,
+    }
+    /// Shares of an order traded at its own price.
+    b'E' [31] Executed {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The order.
+        11 reference: U64,
+        /// Shares that traded.
+        19 shares: U32,
+        /// The trade.
+        23 match_number: U64,
+    }
+    /// Shares of an order traded at another price than its own; they leave its own level.
+    b'C' [36] ExecutedAtPrice {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The order.
+        11 reference: U64,
+        /// Shares that traded.
+        19 shares: U32,
+        /// The trade.
+        23 match_number: U64,
+        /// `Y` counts as volume, `N` is counted elsewhere.
+        31 printable: u8,
+        /// Price of the trade.
+        32 price: U32,
+    }
+    /// Shares are taken off an order.
+    b'X' [23] Cancelled {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The order.
+        11 reference: U64,
+        /// Shares taken off, not those left.
+        19 shares: U32,
+    }
+    /// An order leaves the book.
+    b'D' [19] Deleted {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The order.
+        11 reference: U64,
+    }
+    /// An order leaves the book, and another of the same security and side enters it at the back of
+    /// its level.
+    b'U' [35] Replaced {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The order that leaves.
+        11 reference: U64,
+        /// The order that enters.
+        19 new_reference: U64,
+        /// Shares of the new one.
+        27 shares: U32,
+        /// Price of the new one.
+        31 price: U32,
+    }
+    /// A trade with an order that the book does not show. Its reference and side mean nothing.
+    b'P' [44] Trade {
+        /// Kind, security and time.
+        0 header: Header,
+        /// May be 0: not to be looked up.
+        11 reference: U64,
+        /// May always be `B`.
+        19 side: u8,
+        /// Shares that traded.
+        20 shares: U32,
+        /// Name of the security.
+        24 stock: Stock,
+        /// Price of the trade.
+        32 price: U32,
+        /// The trade.
+        36 match_number: U64,
+    }
+    /// An auction's trade.
+    b'Q' [40] CrossTrade {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Shares that traded: eight bytes here.
+        11 shares: U64,
+        /// Name of the security.
+        19 stock: Stock,
+        /// Price of all of them.
+        27 price: U32,
+        /// The trade.
+        31 match_number: U64,
+        /// Which auction.
+        39 cross: u8,
+    }
+    /// A trade is declared void.
+    b'B' [19] BrokenTrade {
+        /// Kind, security and time.
+        0 header: Header,
+        /// The trade.
+        11 match_number: U64,
+    }
+    /// How an auction stands before it is held.
+    b'I' [50] Imbalance {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Shares that would trade.
+        11 paired: U64,
+        /// Shares that would not.
+        19 imbalance: U64,
+        /// Side of those.
+        27 direction: u8,
+        /// Name of the security.
+        28 stock: Stock,
+        /// Price at which orders for the auction alone would trade.
+        36 far_price: U32,
+        /// Price at which those and the book would.
+        40 near_price: U32,
+        /// Price that the other figures are for.
+        44 reference_price: U32,
+        /// Which auction.
+        48 cross: u8,
+        /// How far the near price is from the best quote.
+        49 variation: u8,
+    }
+    /// Retail orders at or inside the best quote.
+    b'N' [20] RetailInterest {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// Which sides.
+        19 interest: u8,
+    }
+    /// Prices of a direct listing before its first auction.
+    b'O' [48] DirectListing {
+        /// Kind, security and time.
+        0 header: Header,
+        /// Name of the security.
+        11 stock: Stock,
+        /// Whether it may be released.
+        19 open_eligibility: u8,
+        /// Lowest price of the auction.
+        20 minimum_price: U32,
+        /// Highest price of the auction.
+        24 maximum_price: U32,
+        /// Price at which the auction would be held.
+        28 near_price: U32,
+        /// When that was computed.
+        32 near_time_ns: U64,
+        /// Lower end of the collar.
+        40 lower_collar: U32,
+        /// Upper end of the collar.
+        44 upper_collar: U32,
+    }
+}
+
+/// Why bytes are not a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Fewer bytes than every message has.
+    #[error("{0} bytes, and every ITCH message has at least {HEADER_LEN}")]
+    NoHeader(usize),
+    /// A known kind of another length than it has.
+    #[error("message '{}' has {got} bytes, and {expected} are right", kind.escape_ascii())]
+    Length {
+        /// The letter.
+        kind: u8,
+        /// Bytes that came.
+        got: usize,
+        /// Bytes that it has.
+        expected: usize,
+    },
+}
+
+macro_rules! message_enum {
+    ($($name:ident)*) => {
+        /// One message, borrowed from where it was received.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Message<'a> {
+            $(
+                #[doc = concat!("A [`", stringify!($name), "`](struct@", stringify!($name), ").")]
+                $name(&'a $name),
+            )*
+            /// A kind that came after this was written: to be skipped by its length.
+            Unknown(&'a Header),
+        }
+
+        impl<'a> Message<'a> {
+            /// The message that `bytes` are, all of them.
+            #[inline]
+            pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+                let got = bytes.len();
+                let (header, _) =
+                    Header::ref_from_prefix(bytes).map_err(|_| Malformed::NoHeader(got))?;
+                let wrong = |expected| Malformed::Length { kind: header.kind, got, expected };
+                Ok(match header.kind {
+                    $($name::KIND => Self::$name(
+                        $name::ref_from_bytes(bytes).map_err(|_| wrong($name::LEN))?,
+                    ),)*
+                    _ => Self::Unknown(header),
+                })
+            }
+        }
+
+        /// Letter and length of every message, in the order of the specification's chapters.
+        pub const MESSAGES: &[(u8, usize)] = &[$(($name::KIND, $name::LEN)),*];
+    };
+}
+
+message_enum! {
+    SystemEvent StockDirectory TradingAction RegSho ParticipantPosition BreakerLevels BreakerStatus
+    IpoQuoting AuctionCollar OperationalHalt AddOrder AddAttributed Executed ExecutedAtPrice
+    Cancelled Deleted Replaced Trade CrossTrade BrokenTrade Imbalance RetailInterest DirectListing
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    /// Reference 11.1.11: locate 1, 34200000000123 ns, order 1, buys 100 AAPL at 150.34.
+    const ADD: [u8; 36] = [
+        0x41, 0x00, 0x01, 0x00, 0x00, 0x1f, 0x1a, 0xce, 0xd9, 0xf0, 0x7b, 0, 0, 0, 0, 0, 0, 0, 1,
+        0x42, 0x00, 0x00, 0x00, 0x64, 0x41, 0x41, 0x50, 0x4c, 0x20, 0x20, 0x20, 0x20, 0x00, 0x16,
+        0xf0, 0xa8,
+    ];
+
+    #[test]
+    fn the_golden_order_is_read_and_written() {
+        let Message::AddOrder(add) = Message::parse(&ADD).unwrap() else { panic!() };
+        assert_eq!(add.header.locate.get(), 1);
+        assert_eq!(add.header.timestamp_ns(), 34_200_000_000_123);
+        assert_eq!((add.reference.get(), add.side, add.shares.get()), (1, b'B', 100));
+        assert_eq!((add.stock.to_string().as_str(), add.price.get()), ("AAPL", 1_503_400));
+        let built = AddOrder {
+            header: Header::new(AddOrder::KIND, 1, 34_200_000_000_123),
+            reference: 1.into(),
+            side: b'B',
+            shares: 100.into(),
+            stock: Text::new("AAPL").unwrap(),
+            price: 1_503_400.into(),
+        };
+        assert_eq!(built.as_bytes(), ADD);
+    }
+
+    /// Letters and lengths, typed once more from the reference's table.
+    #[test]
+    fn every_message_has_its_letter_and_length() {
+        let table = "S12 R39 H25 Y20 L26 V35 W12 K28 J35 h21 A36 F40 E31 C36 X23 D19 U35 P44 Q40 \
+                     B19 I50 N20 O48";
+        let ours: Vec<_> =
+            MESSAGES.iter().map(|(kind, len)| format!("{}{len}", *kind as char)).collect();
+        assert_eq!(ours.join(" "), table);
+    }
+
+    /// A byte at each field's first place is read from that field and from no other.
+    #[test]
+    fn fields_lie_where_the_table_says() {
+        let mut bytes = [0; 50];
+        for (at, byte) in (0_u8..).zip(&mut bytes) {
+            *byte = at;
+        }
+        macro_rules! places {
+            ($($name:ident { $($field:ident $at:literal)* })*) => { $(
+                let message = $name::read_from_bytes(&bytes[..$name::LEN]).unwrap();
+                $(assert_eq!(
+                    message.$field.as_bytes()[0], $at, concat!(stringify!($name.$field)),
+                );)*
+            )* };
+        }
+        places! {
+            Executed { reference 11 shares 19 match_number 23 }
+            ExecutedAtPrice { reference 11 shares 19 match_number 23 printable 31 price 32 }
+            Cancelled { reference 11 shares 19 }
+            Replaced { reference 11 new_reference 19 shares 27 price 31 }
+            Trade { reference 11 side 19 shares 20 stock 24 price 32 match_number 36 }
+            CrossTrade { shares 11 stock 19 price 27 match_number 31 cross 39 }
+            Imbalance { paired 11 imbalance 19 direction 27 stock 28 far_price 36 near_price 40
+                reference_price 44 cross 48 variation 49 }
+            AddAttributed { attribution 36 }
+            DirectListing { open_eligibility 19 minimum_price 20 maximum_price 24 near_price 28
+                near_time_ns 32 lower_collar 40 upper_collar 44 }
+        }
+    }
+
+    #[test]
+    fn a_known_message_of_another_length_is_refused_and_an_unknown_one_is_not() {
+        for &(kind, len) in MESSAGES {
+            let mut bytes = vec![0; len + 1];
+            bytes[0] = kind;
+            assert!(Message::parse(&bytes[..len]).is_ok());
+            for wrong in [&bytes[..len - 1], &bytes[..]] {
+                let expected = Malformed::Length { kind, got: wrong.len(), expected: len };
+                if wrong.len() >= HEADER_LEN {
+                    assert_eq!(Message::parse(wrong), Err(expected));
+                }
+            }
+        }
+        let Ok(Message::Unknown(header)) = Message::parse(&[b'z'; 70]) else { panic!() };
+        assert_eq!(header.kind, b'z');
+        assert_eq!(Message::parse(&[b'z'; 10]), Err(Malformed::NoHeader(10)));
+        assert_eq!(
+            Malformed::Length { kind: b'A', got: 35, expected: 36 }.to_string(),
+            "message 'A' has 35 bytes, and 36 are right"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = Message::parse(&bytes);
+        }
+    }
+}

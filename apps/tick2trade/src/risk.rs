@@ -1,0 +1,406 @@
+//! Checks that an order passes before it leaves: integers compared with integers, each with its
+//! name.
+//!
+//! What the exchange may still do with an order counts from the moment it is sent: an order without
+//! an answer is as good as one that trades in full. Prices have four decimals; values are price
+//! times shares, so they do, too.
+
+use thiserror::Error;
+
+use crate::proto::Side;
+
+/// What a trader may do at most. Every limit is on; there is no value that turns one off.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Shares of one order. Default 1,000.
+    pub order_shares: u32,
+    /// Value of one order, four decimals. Default 1,000,000.0000.
+    pub order_value: u64,
+    /// How far from the reference price an order may be priced, in hundredths of a percent of it.
+    /// Default 500: five percent.
+    pub collar_bp: u32,
+    /// Messages in any [`Limits::rate_window_ns`]. Default 1,000, at most 65,536.
+    pub rate: usize,
+    /// Length of that time, ns. Default 1 s.
+    pub rate_window_ns: u64,
+    /// Shares of one security, long or short, if everything that stands should trade. Default
+    /// 10,000.
+    pub position_shares: u32,
+    /// Value of everything that stands and of all positions at what was paid for them. Default
+    /// 10,000,000.0000.
+    pub credit: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            order_shares: 1_000,
+            order_value: 1_000_000 * 10_000,
+            collar_bp: 500,
+            rate: 1_000,
+            rate_window_ns: 1_000_000_000,
+            position_shares: 10_000,
+            credit: 10_000_000 * 10_000,
+        }
+    }
+}
+
+/// Why an order did not leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The kill switch was thrown.
+    #[error("the kill switch was thrown")]
+    Killed,
+    /// No shares, or more than one order may have.
+    #[error("an order of {shares} shares; 1 to {limit} are allowed")]
+    Shares {
+        /// Shares of the order.
+        shares: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// More value than one order may have.
+    #[error("an order worth {value} (four decimals); {limit} are allowed")]
+    Value {
+        /// Value of the order.
+        value: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// No price is known to compare the order's with.
+    #[error("no reference price: the book is empty, halted, or may be wrong")]
+    NoReference,
+    /// Too far from the reference price.
+    #[error("price {price} is more than {limit_bp} basis points from {reference}")]
+    Collar {
+        /// Price of the order.
+        price: u32,
+        /// Price that it was compared with.
+        reference: u32,
+        /// The limit.
+        limit_bp: u32,
+    },
+    /// Too many messages.
+    #[error("{limit} messages in the time that the limit has are sent already")]
+    Rate {
+        /// The limit.
+        limit: usize,
+    },
+    /// The position could become too big.
+    #[error("a position of {shares} shares could come of it; {limit} are allowed")]
+    Position {
+        /// Shares if everything on this side trades.
+        shares: u64,
+        /// The limit.
+        limit: u32,
+    },
+    /// Not enough credit.
+    #[error("{value} (four decimals) could be owed; {limit} are allowed")]
+    Credit {
+        /// Value with the order.
+        value: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A security that has no place in the table.
+    #[error("security {0} is not one that may be traded")]
+    Unknown(usize),
+}
+
+/// One security's shares: held, and standing on each side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exposure {
+    /// Shares held; negative if sold short.
+    pub position: i64,
+    /// Shares of orders that may still buy.
+    pub buying: u64,
+    /// Shares of orders that may still sell.
+    pub selling: u64,
+}
+
+impl Exposure {
+    fn standing(&mut self, side: Side) -> &mut u64 {
+        match side {
+            Side::Buy => &mut self.buying,
+            Side::Sell => &mut self.selling,
+        }
+    }
+
+    /// Shares, long or short, if everything on one side trades and nothing on the other.
+    fn worst(&self, side: Side) -> u64 {
+        let worst = match side {
+            Side::Buy => self.position.saturating_add_unsigned(self.buying),
+            Side::Sell => self.position.saturating_sub_unsigned(self.selling),
+        };
+        worst.unsigned_abs()
+    }
+}
+
+/// An order before it leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Intent {
+    /// Which security, an index from 0.
+    pub security: usize,
+    /// Which way.
+    pub side: Side,
+    /// Shares.
+    pub shares: u32,
+    /// Limit, four decimals.
+    pub price: u32,
+    /// Price that the collar is drawn around.
+    pub reference: Option<u32>,
+}
+
+/// The state behind the checks. Nothing is allocated after [`Risk::new`].
+#[derive(Debug)]
+pub struct Risk {
+    limits: Limits,
+    exposures: Box<[Exposure]>,
+    /// Value of everything that stands, and of positions at what was paid.
+    owed: u64,
+    /// When the last messages were sent, the oldest at `oldest`.
+    sent: Box<[u64]>,
+    oldest: usize,
+    sent_count: usize,
+    killed: bool,
+}
+
+impl Risk {
+    /// No positions and no orders in `securities` securities. A rate above 65,536 counts as that.
+    pub fn new(limits: Limits, securities: usize) -> Self {
+        let rate = limits.rate.clamp(1, 65_536);
+        Self {
+            exposures: vec![Exposure::default(); securities].into(),
+            owed: 0,
+            sent: vec![0; rate].into(),
+            oldest: 0,
+            sent_count: 0,
+            killed: false,
+            limits,
+        }
+    }
+
+    /// Lets an order pass, and counts it as sent.
+    ///
+    /// # Errors
+    /// The first [`Refused`] in the order of its variants; nothing was counted.
+    #[inline]
+    pub fn take(&mut self, order: &Intent, now_ns: u64) -> Result<(), Refused> {
+        if self.killed {
+            return Err(Refused::Killed);
+        }
+        let limits = &self.limits;
+        let (shares, price) = (order.shares, order.price);
+        if shares == 0 || shares > limits.order_shares {
+            return Err(Refused::Shares { shares, limit: limits.order_shares });
+        }
+        let value = u64::from(shares) * u64::from(price);
+        if value > limits.order_value {
+            return Err(Refused::Value { value, limit: limits.order_value });
+        }
+        let reference = order.reference.ok_or(Refused::NoReference)?;
+        let away = u64::from(price.abs_diff(reference)) * 10_000;
+        if away > u64::from(reference) * u64::from(limits.collar_bp) {
+            return Err(Refused::Collar { price, reference, limit_bp: limits.collar_bp });
+        }
+        let exposure = self.exposures.get_mut(order.security);
+        let exposure = exposure.ok_or(Refused::Unknown(order.security))?;
+        let mut after = *exposure;
+        *after.standing(order.side) += u64::from(shares);
+        let worst = after.worst(order.side);
+        if worst > u64::from(limits.position_shares) {
+            return Err(Refused::Position { shares: worst, limit: limits.position_shares });
+        }
+        let owed = self.owed.saturating_add(value);
+        if owed > limits.credit {
+            return Err(Refused::Credit { value: owed, limit: limits.credit });
+        }
+        *exposure = after;
+        if let Err(refused) = self.message(now_ns) {
+            *self.exposures[order.security].standing(order.side) -= u64::from(shares);
+            return Err(refused);
+        }
+        self.owed = owed;
+        Ok(())
+    }
+
+    /// Counts a message against the rate: cancels are not held up by any other limit.
+    ///
+    /// # Errors
+    /// [`Refused::Rate`]; it was not counted.
+    pub fn message(&mut self, now_ns: u64) -> Result<(), Refused> {
+        let limit = self.sent.len();
+        if self.sent_count == limit {
+            let oldest = self.sent[self.oldest];
+            if now_ns.saturating_sub(oldest) < self.limits.rate_window_ns {
+                return Err(Refused::Rate { limit });
+            }
+            self.sent_count -= 1;
+            self.oldest = (self.oldest + 1) % limit;
+        }
+        self.sent[(self.oldest + self.sent_count) % limit] = now_ns;
+        self.sent_count += 1;
+        Ok(())
+    }
+
+    /// Shares of an order stand whatever the limits say: the exchange says that they do.
+    pub fn restore(&mut self, security: usize, side: Side, shares: u32, price: u32) {
+        if let Some(exposure) = self.exposures.get_mut(security) {
+            let standing = exposure.standing(side);
+            *standing = standing.saturating_add(shares.into());
+            self.owed = self.owed.saturating_add(u64::from(shares) * u64::from(price));
+        }
+    }
+
+    /// Shares of an order that stood will not trade any more: cancelled, rejected, never sent.
+    pub fn release(&mut self, security: usize, side: Side, shares: u32, price: u32) {
+        if let Some(exposure) = self.exposures.get_mut(security) {
+            let standing = exposure.standing(side);
+            *standing = standing.saturating_sub(shares.into());
+            self.owed = self.owed.saturating_sub(u64::from(shares) * u64::from(price));
+        }
+    }
+
+    /// Shares of an order that stood at the limit `price` traded at `paid`.
+    pub fn traded(&mut self, security: usize, side: Side, shares: u32, price: u32, paid: u32) {
+        let Some(exposure) = self.exposures.get_mut(security) else { return };
+        let standing = exposure.standing(side);
+        *standing = standing.saturating_sub(shares.into());
+        let before = exposure.position.unsigned_abs();
+        exposure.position += match side {
+            Side::Buy => i64::from(shares),
+            Side::Sell => -i64::from(shares),
+        };
+        self.owed = self.owed.saturating_sub(u64::from(shares) * u64::from(price));
+        // What a position owes grows with it and falls with it, at the price of the trade.
+        let after = exposure.position.unsigned_abs();
+        let moved = before.abs_diff(after) * u64::from(paid);
+        self.owed = match after > before {
+            true => self.owed.saturating_add(moved),
+            false => self.owed.saturating_sub(moved),
+        };
+    }
+
+    /// Throws the kill switch: no order passes any more.
+    pub const fn kill(&mut self) {
+        self.killed = true;
+    }
+
+    /// Whether the kill switch was thrown.
+    pub const fn is_killed(&self) -> bool {
+        self.killed
+    }
+
+    /// What one security may still become.
+    pub fn exposure(&self, security: usize) -> Option<Exposure> {
+        self.exposures.get(security).copied()
+    }
+
+    /// Value of everything that stands and of all positions, four decimals.
+    pub const fn owed(&self) -> u64 {
+        self.owed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn limits() -> Limits {
+        Limits {
+            order_shares: 100,
+            order_value: 50_000,
+            collar_bp: 1_000,
+            rate: 3,
+            rate_window_ns: S,
+            position_shares: 150,
+            credit: 100_000,
+        }
+    }
+
+    fn buy(shares: u32, price: u32) -> Intent {
+        Intent { security: 0, side: Side::Buy, shares, price, reference: Some(500) }
+    }
+
+    fn refusal(order: Intent) -> String {
+        let mut risk = Risk::new(limits(), 1);
+        let refused = risk.take(&order, 0).unwrap_err();
+        assert_eq!((risk.owed(), risk.exposure(0)), (0, Some(Exposure::default())));
+        refused.to_string()
+    }
+
+    #[test]
+    fn every_limit_bites_just_above_itself_and_says_so() {
+        assert_eq!(refusal(buy(0, 500)), "an order of 0 shares; 1 to 100 are allowed");
+        assert_eq!(refusal(buy(101, 400)), "an order of 101 shares; 1 to 100 are allowed");
+        assert_eq!(
+            refusal(buy(100, 501)),
+            "an order worth 50100 (four decimals); 50000 are allowed"
+        );
+        assert_eq!(refusal(buy(1, 551)), "price 551 is more than 1000 basis points from 500");
+        assert_eq!(refusal(buy(1, 449)), "price 449 is more than 1000 basis points from 500");
+        assert_eq!(
+            refusal(Intent { reference: None, ..buy(1, 500) }),
+            "no reference price: the book is empty, halted, or may be wrong"
+        );
+        assert_eq!(
+            refusal(Intent { security: 1, ..buy(1, 500) }),
+            "security 1 is not one that may be traded"
+        );
+        for allowed in [buy(100, 500), buy(1, 550), buy(1, 450)] {
+            assert_eq!(Risk::new(limits(), 1).take(&allowed, 0), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_stands_counts_towards_position_and_credit_until_it_cannot_trade() {
+        let mut risk = Risk::new(Limits { rate: 100, ..limits() }, 2);
+        risk.take(&buy(100, 500), 0).unwrap();
+        let refused = Refused::Position { shares: 151, limit: 150 };
+        assert_eq!(risk.take(&buy(51, 500), 0), Err(refused));
+        risk.take(&Intent { security: 1, ..buy(100, 500) }, 0).unwrap();
+        let refused = Refused::Credit { value: 100_500, limit: 100_000 };
+        assert_eq!(risk.take(&buy(1, 500), 0), Err(refused));
+        risk.release(1, Side::Buy, 100, 500);
+        risk.take(&buy(50, 500), 0).unwrap();
+        assert_eq!(risk.owed(), 75_000);
+    }
+
+    #[test]
+    fn trades_become_positions_and_the_other_side_works_them_off() {
+        let mut risk = Risk::new(Limits { rate: 100, ..limits() }, 1);
+        risk.take(&buy(100, 500), 0).unwrap();
+        risk.traded(0, Side::Buy, 100, 500, 490);
+        let held = Exposure { position: 100, ..Exposure::default() };
+        assert_eq!((risk.exposure(0), risk.owed()), (Some(held), 49_000));
+        let sell = Intent { side: Side::Sell, ..buy(100, 500) };
+        risk.take(&sell, 0).unwrap();
+        assert_eq!(risk.owed(), 99_000);
+        risk.traded(0, Side::Sell, 100, 500, 490);
+        assert_eq!((risk.exposure(0), risk.owed()), (Some(Exposure::default()), 0));
+    }
+
+    #[test]
+    fn the_rate_holds_in_any_window_and_not_only_from_second_to_second() {
+        let mut risk = Risk::new(limits(), 1);
+        for now in [S - 2, S - 1, S] {
+            assert_eq!(risk.take(&buy(1, 500), now), Ok(()));
+        }
+        assert_eq!(risk.take(&buy(1, 500), S + 1), Err(Refused::Rate { limit: 3 }));
+        assert_eq!(risk.exposure(0).unwrap().buying, 3, "what was refused does not stand");
+        assert_eq!(risk.take(&buy(1, 500), 2 * S - 2), Ok(()));
+        assert_eq!(risk.message(2 * S - 2), Err(Refused::Rate { limit: 3 }));
+        assert_eq!(risk.message(2 * S - 1), Ok(()));
+    }
+
+    #[test]
+    fn nothing_passes_after_the_kill_switch() {
+        let mut risk = Risk::new(limits(), 1);
+        risk.kill();
+        assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed));
+        assert_eq!(risk.message(0), Ok(()), "cancels still do");
+    }
+}

@@ -1,0 +1,249 @@
+//! What a trader writes: when a book changed, what to send.
+//!
+//! A [`Strategy`] sees books and answers and says orders; it has no clock, no randomness and no way
+//! to the wire but its [`Desk`], so the same input gives the same orders, to the byte. Two are here:
+//! [`Taker`] takes what is offered at a price, [`Quoter`] stands on both sides of the book.
+
+use crate::book::{Book, Books, Change, Health};
+use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, Refused};
+use crate::proto::Side;
+use crate::risk::Intent;
+
+/// What happened on the market.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarketEvent {
+    /// A message changed a book.
+    Book(Change),
+    /// The book of this locate may be wrong from now on.
+    Suspect(u16),
+    /// Messages were lost for good: every book may be wrong from now on.
+    Lost,
+    /// A new session: the books start anew.
+    NewSession,
+}
+
+/// Decides what to send.
+pub trait Strategy {
+    /// A book changed, or is not to be trusted any more.
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>);
+
+    /// The exchange said something about an order.
+    fn on_order(&mut self, event: OrderEvent, desk: &mut Desk<'_>);
+}
+
+/// Where orders leave: takes packets of the session, ready to be sent.
+pub trait Outbox {
+    /// Sends a packet; `false` if the connection does not take it now.
+    fn send(&mut self, packet: &[u8]) -> bool;
+}
+
+/// What a strategy sees and can do.
+pub struct Desk<'a> {
+    /// The books.
+    pub books: &'a Books,
+    pub(crate) entry: &'a mut OrderEntry,
+    /// Locate of each security that may be traded; 0 while it is not known.
+    pub(crate) locates: &'a [u16],
+    pub(crate) outbox: &'a mut dyn Outbox,
+    pub(crate) now_ns: u64,
+    pub(crate) unsent: &'a mut u64,
+}
+
+/// How long an order stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stands {
+    /// What does not trade at once is cancelled.
+    Immediately,
+    /// Until it is cancelled, or the day ends.
+    AllDay,
+}
+
+impl Desk<'_> {
+    /// The book of a security that may be traded, by its index.
+    pub fn book(&self, security: usize) -> Option<&Book> {
+        self.books.get(self.locate(security)?)
+    }
+
+    /// Today's locate of a security that may be traded, once the feed said it.
+    pub fn locate(&self, security: usize) -> Option<u16> {
+        self.locates.get(security).copied().filter(|&locate| locate != 0)
+    }
+
+    /// Sends an order, if every check lets it pass and the connection takes it. The collar is drawn
+    /// around the best price of the other side, of our own if there is none.
+    ///
+    /// # Errors
+    /// A [`Refused`]; `Ok(None)` if the connection does not take it now.
+    #[inline]
+    pub fn enter(
+        &mut self,
+        security: usize,
+        side: Side,
+        shares: u32,
+        price: u32,
+        stands: Stands,
+    ) -> Result<Option<u32>, Refused> {
+        let reference = self.book(security).and_then(|book| reference(book, side));
+        let intent = Intent { security, side, shares, price, reference };
+        let mut packet = [0; ENTER_LEN];
+        let immediate = stands == Stands::Immediately;
+        let urn = self.entry.enter(&intent, immediate, self.now_ns, &mut packet)?;
+        if self.outbox.send(&packet) {
+            return Ok(Some(urn));
+        }
+        self.entry.not_sent(urn);
+        *self.unsent += 1;
+        Ok(None)
+    }
+
+    /// Cancels what is left of an order; `Ok(false)` if the connection does not take it now.
+    ///
+    /// # Errors
+    /// A [`Refused`].
+    pub fn cancel(&mut self, urn: u32) -> Result<bool, Refused> {
+        let packet = self.entry.cancel(urn, self.now_ns)?;
+        let sent = self.outbox.send(&packet);
+        *self.unsent += u64::from(!sent);
+        Ok(sent)
+    }
+
+    /// Shares of an order that may still trade; `None` if it does not stand.
+    pub fn left(&self, urn: u32) -> Option<u32> {
+        self.entry.left(urn)
+    }
+
+    /// When what is happening happened, ns.
+    pub const fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+}
+
+/// The price that an order is compared with: of a book that is sound and trades.
+fn reference(book: &Book, side: Side) -> Option<u32> {
+    if book.health() == Health::Suspect || book.trading() != b'T' {
+        return None;
+    }
+    let best = book.best(side.opposite()).or_else(|| book.best(side));
+    best.map(|level| level.price)
+}
+
+/// Takes what is offered at or below a price, up to a number of shares at a time; waits for the
+/// answer before it takes more.
+#[derive(Debug, Clone)]
+pub struct Taker {
+    /// The security, an index of those that may be traded.
+    pub security: usize,
+    /// Buys at this price or below, four decimals.
+    pub at_most: u32,
+    /// Shares of one order, at most.
+    pub shares: u32,
+    waiting: Option<u32>,
+}
+
+impl Taker {
+    /// A taker with nothing on its way.
+    pub const fn new(security: usize, at_most: u32, shares: u32) -> Self {
+        Self { security, at_most, shares, waiting: None }
+    }
+}
+
+impl Strategy for Taker {
+    #[inline]
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
+        let MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true }) = event
+        else {
+            return;
+        };
+        if self.waiting.is_some() || desk.locate(self.security) != Some(locate) {
+            return;
+        }
+        let offer = desk.book(self.security).and_then(|book| book.best(Side::Sell));
+        let Some(offer) = offer.filter(|offer| offer.price <= self.at_most) else { return };
+        let shares = offer.shares.min(self.shares.into()) as u32;
+        let entered =
+            desk.enter(self.security, Side::Buy, shares, offer.price, Stands::Immediately);
+        self.waiting = entered.ok().flatten();
+    }
+
+    fn on_order(&mut self, event: OrderEvent, desk: &mut Desk<'_>) {
+        let _ = event;
+        self.waiting = self.waiting.filter(|&urn| desk.left(urn).is_some());
+    }
+}
+
+/// Price of a quote whose cancel is on its way.
+const LEAVING: u32 = u32::MAX;
+
+/// Stands on both sides of a book at its best prices, and moves when they move. Leaves the market
+/// when the book may be wrong.
+#[derive(Debug, Clone)]
+pub struct Quoter {
+    /// The security, an index of those that may be traded.
+    pub security: usize,
+    /// Shares on each side.
+    pub shares: u32,
+    /// The least distance between the two prices, four decimals.
+    pub spread: u32,
+    quotes: [Option<(u32, u32)>; 2],
+}
+
+impl Quoter {
+    /// A quoter that does not stand yet.
+    pub const fn new(security: usize, shares: u32, spread: u32) -> Self {
+        Self { security, shares, spread, quotes: [None; 2] }
+    }
+
+    /// Where it wants to stand: bid and offer; `None` for nowhere.
+    fn wanted(&self, desk: &Desk<'_>) -> [Option<u32>; 2] {
+        let book = desk.book(self.security).filter(|book| {
+            book.health() == Health::Sound && book.trading() == b'T' && !book.is_crossed()
+        });
+        let best = |side| book.and_then(|book| book.best(side)).map(|level| level.price);
+        let (Some(bid), Some(ask)) = (best(Side::Buy), best(Side::Sell)) else { return [None; 2] };
+        if ask - bid >= self.spread {
+            return [Some(bid), Some(ask)];
+        }
+        let middle = bid + (ask - bid) / 2;
+        let bid = middle.saturating_sub(self.spread / 2);
+        [Some(bid).filter(|&bid| bid != 0), Some(bid + self.spread)]
+    }
+
+    /// Moves each side to where it should stand: what stands elsewhere is cancelled, and replaced
+    /// when its cancel was answered.
+    fn stand(&mut self, desk: &mut Desk<'_>) {
+        let wanted = self.wanted(desk);
+        let sides = [Side::Buy, Side::Sell].into_iter().zip(wanted);
+        for (quote, (side, wanted)) in self.quotes.iter_mut().zip(sides) {
+            match (*quote, wanted) {
+                (Some((urn, price)), wanted) if price != LEAVING && wanted != Some(price) => {
+                    // A cancel that does not leave is tried again at the next change.
+                    let leaves = desk.cancel(urn).is_ok_and(|sent| sent);
+                    *quote = Some((urn, if leaves { LEAVING } else { price }));
+                }
+                (None, Some(price)) => {
+                    let entered =
+                        desk.enter(self.security, side, self.shares, price, Stands::AllDay);
+                    *quote = entered.ok().flatten().map(|urn| (urn, price));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Strategy for Quoter {
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
+        match event {
+            MarketEvent::Book(Change { locate, best_changed, .. })
+                if !best_changed || desk.locate(self.security) != Some(locate) => {}
+            _ => self.stand(desk),
+        }
+    }
+
+    fn on_order(&mut self, _: OrderEvent, desk: &mut Desk<'_>) {
+        for quote in &mut self.quotes {
+            *quote = quote.filter(|&(urn, _)| desk.left(urn).is_some());
+        }
+        self.stand(desk);
+    }
+}

@@ -1,0 +1,339 @@
+//! [`PrebuiltFrame`]: a frame that stands ready, as the device reads it, and changes by fields.
+
+use ferrocx_core::wq::header_units;
+use ferrocx_net::packet::{self, Packet};
+use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
+use thiserror::Error;
+
+/// Units of the longest frame: the Ethernet segment, which holds its first two bytes, the others,
+/// and one that is not sent.
+const UNITS: usize = 2 + MAX_FRAME_BYTES.div_ceil(DS_BYTES);
+/// Longest frame. Offsets in it and of [`NOWHERE`] fit a byte, so that no field can reach past the
+/// units.
+const MAX_FRAME_BYTES: usize = 254;
+/// Where the frame starts: its first bytes end the Ethernet segment.
+const FRAME_AT: usize = DS_BYTES - ETH_INLINE_BYTES;
+/// Behind the longest frame: takes the checksum of frames that have none.
+const NOWHERE: u8 = MAX_FRAME_BYTES as u8;
+/// Longest field.
+const MAX_FIELD_BYTES: usize = 16;
+
+/// Why a frame cannot be prebuilt, or a field not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The field does not lie between the start of what the checksum covers, or the end of the
+    /// Ethernet header, and the end of the frame.
+    #[error("a field at bytes {at} to {end}; those that can change are {first} to {last}")]
+    FieldRange {
+        /// Its first byte.
+        at: usize,
+        /// The byte behind it.
+        end: usize,
+        /// First byte that can change.
+        first: usize,
+        /// The byte behind the last.
+        last: usize,
+    },
+    /// The field holds a part of the checksum, or of the length of UDP.
+    #[error(
+        "a field at byte {0} holds a part of the checksum or the length; these follow the rest"
+    )]
+    FieldFollows(usize),
+}
+
+/// A field of `LEN` bytes in a [`PrebuiltFrame`], see [`PrebuiltFrame::field`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<const LEN: usize> {
+    /// Offset in the frame.
+    at: u8,
+    /// 8 at odd offsets, where each byte counts as the other half of a word.
+    rotate: u8,
+}
+
+/// A frame of `BYTES` bytes that was built once and is sent often, with a few fields changed each
+/// time: see [`TxQueue::send_one`](crate::TxQueue::send_one).
+///
+/// Its headers, of UDP or TCP over IPv4 or IPv6, with VLAN tags or without, come from
+/// [`Headers::write`](ferrocx_net::packet::Headers::write) or from anywhere else. The checksums are
+/// computed when it is made; after that, each change of a field carries the difference over.
+/// Frames of other protocols are sent as they are.
+///
+/// ```
+/// use std::error::Error;
+///
+/// use ferrocx_net::packet::Headers;
+/// use ferrocx_pmd::{PrebuiltFrame, TxQueue};
+///
+/// type Done = Result<(), Box<dyn Error>>;
+///
+/// /// An order whose price and number change.
+/// fn orders(queue: &mut TxQueue, headers: &Headers, prices: &[u64]) -> Done {
+///     let mut bytes = [0; 128];
+///     headers.write(&mut bytes)?;
+///     let mut frame = PrebuiltFrame::new(&bytes);
+///     let number = frame.field::<4>(headers.len_bytes())?;
+///     let price = frame.field::<8>(headers.len_bytes() + 4)?;
+///     for (at, value) in prices.iter().enumerate() {
+///         frame.set(number, (at as u32).to_be_bytes());
+///         frame.set(price, value.to_be_bytes());
+///         while !queue.send_one(&frame) {}
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// # Shape
+///
+/// 14 to 254 bytes, without the check sequence; the device pads what is shorter than 60. Another
+/// length does not compile.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+pub struct PrebuiltFrame<const BYTES: usize> {
+    /// The Ethernet segment, and the frame from its third byte on.
+    units: [[u8; DS_BYTES]; UNITS],
+    /// Offset of the UDP or TCP checksum in the frame.
+    checksum_at: u8,
+    /// First byte that can change.
+    first: u8,
+}
+
+impl<const BYTES: usize> PrebuiltFrame<BYTES> {
+    const OK: () =
+        assert!(BYTES >= 14 && BYTES <= MAX_FRAME_BYTES, "a prebuilt frame has 14 to 254 bytes");
+    /// Units that the device reads.
+    const USED: usize = 1 + header_units(BYTES) as usize;
+
+    /// Takes the bytes of a frame, and computes its checksums.
+    #[must_use]
+    pub fn new(frame: &[u8; BYTES]) -> Self {
+        const { Self::OK };
+        let mut frame = *frame;
+        let (mut checksum_at, mut first) = (NOWHERE, 12);
+        if packet::seal(&mut frame) == Ok(())
+            && let Ok(packet) = Packet::parse(&frame)
+        {
+            checksum_at = packet.checksum_at() as u8;
+            first = packet.transport_at() as u8;
+        }
+        let mut units = [[0; DS_BYTES]; UNITS];
+        let header = Eth::zeroed().with_inline_hdr_sz(BYTES as u32);
+        units[0].copy_from_slice(&header.0);
+        units.as_flattened_mut()[FRAME_AT..][..BYTES].copy_from_slice(&frame);
+        Self { units, checksum_at, first }
+    }
+
+    /// The frame, as it would go out now.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.units.as_flattened()[FRAME_AT..][..BYTES]
+    }
+
+    /// A field of `LEN` bytes at an offset of the frame: of the UDP or TCP header, or of the
+    /// payload. In frames of other protocols, of anything behind the addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`] for bytes outside, for the checksum itself and the length of UDP.
+    pub fn field<const LEN: usize>(&self, at: usize) -> Result<Field<LEN>, FrameError> {
+        const { assert!(LEN >= 1 && LEN <= MAX_FIELD_BYTES, "a field has 1 to 16 bytes") };
+        let (first, end) = (usize::from(self.first), at.saturating_add(LEN));
+        if at < first || end > BYTES {
+            return Err(FrameError::FieldRange { at, end, first, last: BYTES });
+        }
+        if self.checksum_at != NOWHERE {
+            let checksum = usize::from(self.checksum_at);
+            // The length of UDP stands before its checksum, which TCP has elsewhere.
+            let start = if checksum - first == 6 { checksum - 2 } else { checksum };
+            if at < checksum + 2 && end > start {
+                return Err(FrameError::FieldFollows(at));
+            }
+        }
+        Ok(Field { at: at as u8, rotate: 8 * (at % 2) as u8 })
+    }
+
+    /// Changes a field, and the checksum that covers it. The field must be of this frame, or of
+    /// one whose headers are alike: else other bytes change.
+    ///
+    /// # Source
+    /// RFC 1624, equation 3, sixty-four bits at a time and in little-endian words: neither changes
+    /// the sum of RFC 1071.
+    #[inline(always)]
+    pub fn set<const LEN: usize>(&mut self, field: Field<LEN>, bytes: [u8; LEN]) {
+        let units = self.units.as_flattened_mut();
+        let at = FRAME_AT + usize::from(field.at);
+        let Some(place) = units[at..].first_chunk_mut::<LEN>() else { return };
+        // The checksum is the complement of the sum, so that it loses what the sum wins.
+        let difference = add(word_sum(*place), !word_sum(bytes));
+        *place = bytes;
+        let at = FRAME_AT + usize::from(self.checksum_at);
+        let before = u64::from(u16::from_le_bytes([units[at], units[at + 1]]));
+        let after = fold(add(difference.rotate_left(field.rotate.into()), before));
+        units[at..at + 2].copy_from_slice(&after.to_le_bytes());
+    }
+
+    /// What a request carries behind its control segment.
+    #[inline(always)]
+    pub(super) fn units(&self) -> &[[u8; DS_BYTES]] {
+        &self.units[..Self::USED]
+    }
+}
+
+/// Ones' complement addition.
+#[inline(always)]
+fn add(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u64::from(carry)
+}
+
+/// A ones' complement sum of sixteen bits; 0 only for 0, so that a checksum never becomes the 0
+/// that says that there is none.
+#[inline(always)]
+fn fold(sum: u64) -> u16 {
+    let halves = sum.wrapping_add(sum.rotate_left(32)) >> 32;
+    let halves = halves as u32;
+    (halves.wrapping_add(halves.rotate_left(16)) >> 16) as u16
+}
+
+/// The ones' complement sum of up to sixteen bytes, as little-endian words.
+#[inline(always)]
+fn word_sum<const LEN: usize>(bytes: [u8; LEN]) -> u64 {
+    let mut wide = [0; MAX_FIELD_BYTES];
+    wide[..LEN].copy_from_slice(&bytes);
+    let wide = u128::from_le_bytes(wide);
+    add(wide as u64, (wide >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use ferrocx_net::ether::Mac;
+    use ferrocx_net::packet::{Headers, Transport};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(ipv6: bool, vlan_tci: Option<u16>, transport: Transport) -> Headers {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (source, destination) = if ipv6 {
+            (address("[fd00::1]:4000"), address("[fd00::2]:5000"))
+        } else {
+            (address("192.0.2.1:4000"), address("192.0.2.2:5000"))
+        };
+        let (destination_mac, source_mac) = (Mac([2; 6]), Mac([4; 6]));
+        let (hop_limit, traffic_class) = (64, 0);
+        Headers {
+            destination_mac,
+            source_mac,
+            vlan_tci,
+            source,
+            destination,
+            hop_limit,
+            traffic_class,
+            transport,
+        }
+    }
+
+    fn frame<const BYTES: usize>(headers: &Headers) -> PrebuiltFrame<BYTES> {
+        let mut bytes = [0x5a; BYTES];
+        headers.write(&mut bytes).unwrap();
+        PrebuiltFrame::new(&bytes)
+    }
+
+    const TCP: Transport = Transport::Tcp { sequence: 1, acknowledgment: 2, flags: 24, window: 9 };
+
+    #[test]
+    fn the_units_hold_the_frame_as_the_device_reads_it() {
+        let headers = headers(false, None, Transport::Udp);
+        let mut bytes = [0; 128];
+        headers.write(&mut bytes).unwrap();
+        let frame = PrebuiltFrame::new(&bytes);
+        let units = frame.units().as_flattened();
+        assert_eq!(units.len(), 9 * 16);
+        assert_eq!(units[..14], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128]);
+        assert_eq!((&units[14..142], &units[142..]), (&bytes[..], &[0; 2][..]));
+        assert_eq!(frame.bytes(), bytes);
+    }
+
+    #[test]
+    fn fields_that_cannot_change_are_refused() {
+        let udp = frame::<64>(&headers(false, None, Transport::Udp));
+        let outside = FrameError::FieldRange { at: 33, end: 35, first: 34, last: 64 };
+        assert_eq!(udp.field::<2>(33), Err(outside));
+        assert!(udp.field::<4>(61).is_err() && udp.field::<4>(usize::MAX).is_err());
+        assert!(udp.field::<4>(60).is_ok() && udp.field::<4>(34).is_ok());
+        assert_eq!(udp.field::<4>(35), Err(FrameError::FieldFollows(35)));
+        assert_eq!(udp.field::<1>(41), Err(FrameError::FieldFollows(41)));
+        let tcp = frame::<64>(&headers(false, None, TCP));
+        assert!(tcp.field::<8>(38).is_ok(), "sequence number and acknowledgment");
+        assert_eq!(tcp.field::<2>(50), Err(FrameError::FieldFollows(50)));
+        assert!(tcp.field::<2>(48).is_ok() && tcp.field::<2>(52).is_ok());
+        let mut other = PrebuiltFrame::new(&[0x77; 60]);
+        let field = other.field::<6>(12).unwrap();
+        other.set(field, [9; 6]);
+        let mut expected = [0x77; 60];
+        expected[12..18].fill(9);
+        assert_eq!(other.bytes(), expected, "nothing else changes");
+    }
+
+    /// A checksum of 0 is never sent: it would say that there is none.
+    #[test]
+    fn no_value_makes_a_checksum_of_zero() {
+        let mut frame = frame::<60>(&headers(false, None, Transport::Udp));
+        let field = frame.field::<2>(44).unwrap();
+        let mut complements = 0;
+        for value in 0..=u16::MAX {
+            frame.set(field, value.to_be_bytes());
+            let checksum = &frame.bytes()[40..42];
+            assert_ne!(checksum, [0, 0]);
+            complements += u32::from(checksum == [0xff, 0xff]);
+            if value % 257 == 0 {
+                assert!(Packet::parse(frame.bytes()).unwrap().is_intact());
+            }
+        }
+        assert!(complements > 0, "the case arose");
+    }
+
+    proptest! {
+        /// Whatever changes, at even and odd places, the checksums are those of a fresh frame.
+        #[test]
+        fn changes_keep_the_checksums(
+            ipv6 in any::<bool>(),
+            tagged in any::<bool>(),
+            tcp in any::<bool>(),
+            changes in prop::collection::vec((0usize..40, any::<[u8; 16]>(), 0u8..5), 1..40),
+        ) {
+            let transport = if tcp { TCP } else { Transport::Udp };
+            let headers = headers(ipv6, tagged.then_some(5), transport);
+            let mut frame = frame::<134>(&headers);
+            let payload = headers.len_bytes();
+            for (at, bytes, kind) in changes {
+                fn change<const LEN: usize>(
+                    frame: &mut PrebuiltFrame<134>,
+                    at: usize,
+                    bytes: &[u8; 16],
+                ) {
+                    let bytes = *bytes.first_chunk::<LEN>().unwrap();
+                    let field = frame.field::<LEN>(at).unwrap();
+                    frame.set(field, bytes);
+                    assert_eq!(frame.bytes()[at..][..LEN], bytes);
+                }
+                match kind {
+                    0 => change::<1>(&mut frame, payload + at, &bytes),
+                    1 => change::<2>(&mut frame, payload + at, &bytes),
+                    2 => change::<8>(&mut frame, payload + at, &bytes),
+                    3 => change::<14>(&mut frame, payload + at, &bytes),
+                    _ => change::<4>(&mut frame, payload - headers_back(tcp), &bytes),
+                }
+                let packet = Packet::parse(frame.bytes()).unwrap();
+                prop_assert!(packet.is_intact());
+            }
+        }
+    }
+
+    /// From the payload back to the ports, or to the sequence number.
+    fn headers_back(tcp: bool) -> usize {
+        if tcp { 16 } else { 8 }
+    }
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Stock RDMA programs on the software ConnectX: no card, kernel driver, module or privilege.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+demo-rdma.sh: install what is missing, build libibverbs.so.1, and run stock RDMA programs on it.
+
+  scripts/demo-rdma.sh
+  scripts/demo-rdma.sh --debug     build without optimisation: for checks, not for figures
+  scripts/demo-rdma.sh --help
+
+Each program is run twice, as server and as client, by processes that share nothing but sockets. As
+root it installs Debian's packages of the programs and then runs them as user 65534, without
+capabilities. A program counts as passed when both of its ends exit with 0.
+
+Environment:
+  CARGO_TARGET_DIR      build folder; default: target
+  FERROCX_NO_INSTALL    set to 1 to install nothing
+USAGE
+}
+
+profile=(--release)
+built=release
+case ${1-} in
+'') ;;
+--debug) profile=() built=debug ;;
+-h | --help) usage; exit 0 ;;
+*) usage >&2; exit 2 ;;
+esac
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+# shellcheck source=scripts/lib.sh
+source scripts/lib.sh
+need_rust
+install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest setpriv:util-linux pgrep:procps
+for program in ibv_devinfo ib_send_lat; do
+    have "$program" || skip "$program is not installed (apt-get install ibverbs-utils perftest)"
+done
+
+cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
+# An ordinary user need not be able to read the build folder.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cp "${CARGO_TARGET_DIR:-target}/$built"/{cxctl,libibverbs.so} "$folder"
+chmod -R a+rX "$folder"
+
+# ordinary COMMAND...: runs it as an ordinary user, in a folder of nobody's.
+ordinary() {
+    cd /
+    [ "$(id -u)" -eq 0 ] || exec "$@"
+    exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all --no-new-privs "$@"
+}
+
+failed=0
+# Seconds that both ends of a program have. They take two on an idle machine; on one with much else
+# to do, processes wait for a processor more often than they have one.
+limit=300
+# ended STATUS PROGRAM...: says how both ends of a program ended, and its last figures.
+ended() {
+    local status=$1 figures
+    shift
+    if [ "$status" -eq 0 ]; then
+        figures=$(grep -E '^ *[0-9]' "$folder/log" | tail -n 1 | tr -s ' \t' ' ')
+        printf 'passed  %-44s %s\n' "$*" "$figures"
+    else
+        tail -n 20 "$folder/log"
+        printf 'FAILED  %s, status %s\n' "$*" "$status"
+        failed=1
+    fi
+}
+
+# start PROGRAM...: runs both ends of a program.
+start() { (ordinary timeout $limit "$folder/cxctl" run -n 2 -- "$@") >"$folder/log" 2>&1; }
+
+# both PROGRAM...: runs both ends, and prints how they ended.
+both() {
+    local status=0
+    start "$@" || status=$?
+    ended $status "$@"
+}
+
+# interrupted PROGRAM...: the same, while the server has no processor for two seconds.
+interrupted() {
+    local status=0 run server=
+    start "$@" &
+    run=$!
+    until server=$(pgrep -s 0 -oxf "$*") || ! kill -0 $run 2>/dev/null; do sleep 0.1; done
+    sleep 3
+    # One that has failed already is reported below.
+    if [ -n "$server" ] && kill -STOP "$server"; then
+        sleep 2
+        kill -CONT "$server" || true
+    fi
+    wait $run || status=$?
+    ended $status "$@" "(stopped for 2 s)"
+}
+
+echo "== result"
+(ordinary "$folder/cxctl" run -- ibv_devinfo) | sed -n '1,4p'
+for options in '' -e -N; do
+    # shellcheck disable=SC2086 # No option is none.
+    both ibv_rc_pingpong -g 0 -c $options
+done
+for service in uc ud srq; do both "ibv_${service}_pingpong" -g 0 -c; done
+for verb in send write read atomic; do both "ib_${verb}_lat" -F -n 1000; done
+for verb in send write read; do both "ib_${verb}_bw" -F -n 500; done
+both ib_send_lat -F -e -n 1000
+both ib_send_lat -F -c UD -n 1000
+both ib_send_bw -F --use-srq -n 500
+both ib_write_bw -F -q 8 -n 200
+interrupted ib_write_bw -F -D 5
+exit $failed

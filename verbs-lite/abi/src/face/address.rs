@@ -1,0 +1,161 @@
+//! Address handles: where datagrams go.
+
+use std::ffi::c_int;
+
+use ferrocx_verbs_lite::{AddressHandle, Gid, Path, Qpn};
+
+use super::context::Context;
+use super::memory::Domain;
+use super::{Errno, give_out, object, set_errno, take_back};
+use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc};
+use crate::node::Node;
+
+/// An address handle as the program has it.
+#[repr(C)]
+pub(super) struct Address {
+    face: ibv_ah,
+    handle: AddressHandle,
+}
+
+impl Address {
+    /// # Safety
+    /// The module's: `face` is a live address handle.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_ah) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+
+    /// The way to a queue pair of the address.
+    pub(super) fn to(&self, qpn: u32, qkey: u32) -> AddressHandle {
+        self.handle.to(Qpn(qpn & 0xff_ffff), qkey)
+    }
+}
+
+/// The path that attributes describe.
+pub(super) fn path_of(node: &Node, attr: &ibv_ah_attr) -> Result<Path, Errno> {
+    // RoCE has no address but the global one. Source: IBTA vol. 1, annex A17.
+    if attr.is_global == 0 || attr.port_num > 1 {
+        return Err(Errno::INVALID);
+    }
+    let grh = &attr.grh;
+    let path = node.path(grh.sgid_index, gid_of(grh.dgid)).ok_or(Errno(libc::ENETUNREACH))?;
+    Ok(Path {
+        // 0 says that nobody has thought of it, and no packet would arrive.
+        hop_limit: if grh.hop_limit == 0 { path.hop_limit } else { grh.hop_limit },
+        traffic_class: grh.traffic_class,
+        flow_label: grh.flow_label & 0xf_ffff,
+        priority: attr.sl & 7,
+        ..path
+    })
+}
+
+fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
+    let context = promised!((*pd).context);
+    // A domain that is gone is the program's mistake; it is only looked at.
+    let _ = promised!(Domain::of(pd));
+    let path = path_of(promised!(&Context::of(context).shared.node), attr)?;
+    let handle = AddressHandle::new(&path, Qpn(0), 0);
+    Ok(give_out(Address { face: ibv_ah { context, pd, handle: 0 }, handle }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_ah(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_ah_attr,
+) -> *mut ibv_ah {
+    object(create(pd, promised!(&*attr)))
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    drop(promised!(take_back::<Address, _>(ah)));
+    0
+}
+
+/// The address of a datagram's sender, by the 40 bytes in front of the message: those of an IPv6
+/// header, or an IPv4 header in the last 20.
+fn sender_of(node: &Node, port: u8, wc: &ibv_wc, grh: &[u8; 40]) -> Result<ibv_ah_attr, Errno> {
+    if wc.wc_flags & wc::GRH == 0 || port != 1 {
+        return Err(Errno::INVALID);
+    }
+    let mapped = |ip: &[u8]| {
+        let mut gid = [0; 16];
+        gid[10..12].fill(0xff);
+        gid[12..].copy_from_slice(ip);
+        gid
+    };
+    let (from, to, hop_limit) = if wc.sl & 3 == 2 {
+        (mapped(&grh[32..36]), mapped(&grh[36..40]), grh[28])
+    } else {
+        let gid = |at: usize| grh[at..at + 16].try_into().unwrap_or([0; 16]);
+        (gid(8), gid(24), grh[7])
+    };
+    let own = node.gids().iter().position(|entry| entry.gid.0 == to).ok_or(Errno::INVALID)?;
+    let word = |at: usize| u64::from_ne_bytes(from[at..at + 8].try_into().unwrap_or([0; 8]));
+    let grh = ibv_global_route {
+        dgid: [word(0), word(8)],
+        flow_label: 0,
+        sgid_index: own as u8,
+        hop_limit: hop_limit.max(1),
+        traffic_class: 0,
+    };
+    Ok(ibv_ah_attr { grh, is_global: 1, port_num: port, ..ibv_ah_attr::default() })
+}
+
+pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
+    context: *mut ibv_context,
+    port: u8,
+    wc: *const ibv_wc,
+    grh: *const [u8; 40],
+    attr: *mut ibv_ah_attr,
+) -> c_int {
+    let sender = promised!(sender_of(&Context::of(context).shared.node, port, &*wc, &*grh));
+    match sender {
+        Ok(sender) => {
+            promised!(attr.write(sender));
+            0
+        }
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *const ibv_wc,
+    grh: *const [u8; 40],
+    port: u8,
+) -> *mut ibv_ah {
+    let node = promised!(&Context::of((*pd).context).shared.node);
+    let sender = promised!(sender_of(node, port, &*wc, &*grh));
+    object(sender.and_then(|attr| create(pd, &attr)))
+}
+
+/// The MAC address of a peer, which the port finds by itself.
+pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: *mut ibv_context,
+    attr: *mut ibv_ah_attr,
+    mac: *mut [u8; 6],
+    vlan: *mut u16,
+) -> c_int {
+    /// No VLAN.
+    const NO_VLAN: u16 = 0xffff;
+    let path = promised!(path_of(&Context::of(context).shared.node, &*attr));
+    match path {
+        Ok(path) => {
+            promised!(mac.write(path.dmac.0));
+            if !vlan.is_null() {
+                promised!(vlan.write(NO_VLAN));
+            }
+            0
+        }
+        Err(errno) => errno.0,
+    }
+}
+
+/// The destination of an address, in the form of a GID.
+fn gid_of(words: [u64; 2]) -> Gid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_ne_bytes());
+    Gid(bytes)
+}

@@ -1,0 +1,115 @@
+//! [`Context`]: an open device, and the objects that were made in it.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::pair::Member;
+use crate::abi::{ibv_async_event, ibv_context, verbs_context};
+use crate::node::{Node, lock};
+
+/// What all objects of an open device share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) node: Arc<Node>,
+    /// Queue pairs, by the number that their completions carry.
+    pub(super) members: RwLock<Vec<Option<Arc<Member>>>>,
+    pub(super) indices: Mutex<Indices>,
+    pub(super) events: Mutex<Events>,
+    pub(super) event_fd: OwnedFd,
+}
+
+/// Asynchronous events, and whom they may be about.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// Those that the program has not taken yet.
+    pub(super) waiting: std::collections::VecDeque<Queued>,
+    pub(super) objects: HashMap<(Kind, u32), Told>,
+}
+
+/// Whom an event may be about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Cq,
+    Qp,
+    Srq,
+}
+
+/// An object as the program knows it, and its events that the program has and did not acknowledge.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) face: u64,
+    pub(super) unacknowledged: u32,
+}
+
+/// An event that waits, and the object that it is about; `None` for the port.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queued {
+    pub(super) event: ibv_async_event,
+    pub(super) about: Option<(Kind, u32)>,
+}
+
+impl Shared {
+    /// A number for a queue pair that is still to be made.
+    pub(super) fn take_index(&self) -> u32 {
+        let mut indices = lock(&self.indices);
+        indices.free.pop().unwrap_or_else(|| {
+            indices.next += 1;
+            indices.next - 1
+        })
+    }
+
+    /// Gives back a number that no queue pair has.
+    pub(super) fn give_index(&self, index: u32) {
+        lock(&self.indices).free.push(index);
+    }
+
+    /// Lets completions be found by their queue pair.
+    pub(super) fn insert(&self, member: &Arc<Member>) {
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let at = member.index as usize;
+        if at >= members.len() {
+            members.resize(at + 1, None);
+        }
+        members[at] = Some(Arc::clone(member));
+    }
+
+    /// Ends that.
+    pub(super) fn remove(&self, member: &Member) {
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        members[member.index as usize] = None;
+        drop(members);
+        self.give_index(member.index);
+    }
+}
+
+/// Numbers of queue pairs.
+#[derive(Debug, Default)]
+pub(super) struct Indices {
+    free: Vec<u32>,
+    next: u32,
+}
+
+/// An open device as the program has it.
+#[repr(C)]
+pub(super) struct Context {
+    pub(super) verbs: verbs_context,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Context {
+    /// The place in it that the program knows.
+    pub(super) const FACE: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
+
+    /// The context of a place that the program knows.
+    pub(super) fn whole(face: *mut ibv_context) -> *mut Self {
+        face.wrapping_byte_sub(Self::FACE).cast()
+    }
+
+    /// # Safety
+    /// The module's: `face` is of an open device.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_context) -> &'a Self {
+        promised!(&*Self::whole(face))
+    }
+}

@@ -1,0 +1,239 @@
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ferrocx_verbs_lite as verbs;
+use ferrocx_verbs_lite::Notify;
+
+use super::channel::Channel;
+use super::context::{Context, Kind, Shared};
+use super::{Errno, give_out, set_errno, take_back};
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::files;
+use crate::node::lock;
+
+/// A completion queue as the program has it.
+#[repr(C)]
+pub(super) struct Queue {
+    pub(super) face: crate::abi::ibv_cq_ex,
+    pub(super) shared: Arc<Shared>,
+    pub(super) inner: Mutex<Inner>,
+    /// Events that were taken from the channel, and that the program acknowledged.
+    pub(super) given: AtomicU32,
+    acknowledged: AtomicU32,
+    /// Somebody is between `start_poll` and `end_poll`, and what they read.
+    pub(super) is_polled: AtomicBool,
+    pub(super) current: ibv_wc,
+}
+
+/// What the lock of a queue guards.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) cq: verbs::Cq,
+    /// Completions that were taken from the device before the program asked for them.
+    pub(super) waiting: VecDeque<ibv_wc>,
+}
+
+impl Queue {
+    /// # Safety
+    /// The module's: `face` is a live queue.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_cq) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+
+    /// Takes a completion from the device, if there is one, and gives out what it ends.
+    #[inline]
+    pub(super) fn take(&self, cq: &mut verbs::Cq, out: impl FnMut(ibv_wc)) -> bool {
+        let Some(mut completion) = cq.poll() else { return false };
+        let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
+        // One whose queue pair is gone is of no use to anybody.
+        if let Some(Some(member)) = members.get(completion.user_index() as usize) {
+            lock(&member.pair).end(&mut completion, out);
+        }
+        true
+    }
+
+    /// Takes everything that the device has written.
+    pub(super) fn take_all(&self, inner: &mut Inner) {
+        let Inner { cq, waiting } = inner;
+        while self.take(cq, |wc| waiting.push_back(wc)) {}
+    }
+
+    /// Fills `out` with completions, as many as there are; their number.
+    #[inline]
+    fn poll(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
+        let mut inner = lock(&self.inner);
+        let Inner { cq, waiting } = &mut *inner;
+        let mut count = 0;
+        while let Some(place) = out.get_mut(count) {
+            if let Some(wc) = waiting.pop_front() {
+                place.write(wc);
+                count += 1;
+                continue;
+            }
+            // One completion may end several requests, but rarely does.
+            let mut first = None;
+            let found = self.take(cq, |wc| match first {
+                None => first = Some(wc),
+                Some(_) => waiting.push_back(wc),
+            });
+            match first {
+                Some(wc) => {
+                    place.write(wc);
+                    count += 1;
+                }
+                None if found => {}
+                None => break,
+            }
+        }
+        count
+    }
+
+    /// The next completion; the model gets its turn when there is none.
+    pub(super) fn poll_one(&self) -> Option<ibv_wc> {
+        let mut out = [MaybeUninit::uninit()];
+        for _ in 0..2 {
+            if self.poll(&mut out) == 1 {
+                // SAFETY: one was written.
+                return Some(unsafe { out[0].assume_init() });
+            }
+            self.shared.node.turn();
+        }
+        None
+    }
+}
+
+/// Makes a queue; `cqe` is how many entries the program wants at least.
+pub(super) fn create(
+    context: *mut ibv_context,
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    make: fn(ibv_cq) -> ibv_cq_ex,
+) -> Result<*mut ibv_cq, Errno> {
+    let shared = promised!(&Context::of(context).shared);
+    if cqe == 0 {
+        return Err(Errno::INVALID);
+    }
+    // One entry is never used by programs that fill their queue to the brim: overruns are fatal.
+    let entries = cqe.checked_add(1).ok_or(Errno::INVALID)?;
+    let rdma = &shared.node.context;
+    let channel = if channel.is_null() { None } else { Some(promised!(Channel::of(channel))) };
+    let cq = match channel {
+        Some(channel) => rdma.create_cq_unreserved(entries, Some(&lock(&channel.inner).channel))?,
+        None => rdma.create_cq_unreserved(entries, None)?,
+    };
+    let (number, entries) = (cq.number(), cq.entries());
+    let face = ibv_cq {
+        context,
+        channel: channel.map_or(null_mut(), Channel::face),
+        cq_context,
+        handle: number,
+        cqe: c_int::try_from(entries - 1).unwrap_or(c_int::MAX),
+        locks: [0; _],
+        comp_events_completed: 0,
+        async_events_completed: 0,
+    };
+    let queue: *mut ibv_cq = give_out(Queue {
+        face: make(face),
+        shared: Arc::clone(shared),
+        inner: Mutex::new(Inner { cq, waiting: VecDeque::new() }),
+        given: AtomicU32::new(0),
+        acknowledged: AtomicU32::new(0),
+        is_polled: AtomicBool::new(false),
+        current: ibv_wc::default(),
+    });
+    shared.enlist(Kind::Cq, number, queue);
+    if let Some(channel) = channel {
+        channel.add(number, queue);
+    }
+    Ok(queue)
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    let queue = promised!(Queue::of(cq));
+    let number = lock(&queue.inner).cq.number();
+    let channel = queue.face.base.channel;
+    if !channel.is_null() {
+        promised!(Channel::of(channel)).remove(number);
+    }
+    queue.shared.delist(Kind::Cq, number);
+    // The interface promises to wait until every event was acknowledged.
+    let is_open =
+        || queue.given.load(Ordering::Acquire) != queue.acknowledged.load(Ordering::Acquire);
+    while is_open() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(promised!(take_back::<Queue, _>(cq)));
+    0
+}
+
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
+    promised!(Queue::of(cq)).acknowledged.fetch_add(count, Ordering::AcqRel);
+}
+
+pub(crate) unsafe extern "C" fn poll_cq(
+    cq: *mut ibv_cq,
+    count: c_int,
+    out: *mut MaybeUninit<ibv_wc>,
+) -> c_int {
+    let Ok(count) = usize::try_from(count) else { return -1 };
+    if count == 0 {
+        return 0;
+    }
+    let queue = promised!(Queue::of(cq));
+    let out = promised!(std::slice::from_raw_parts_mut(out, count));
+    let mut found = queue.poll(out);
+    if found == 0 {
+        queue.shared.node.turn();
+        found = queue.poll(out);
+    }
+    found as c_int
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    let queue = promised!(Queue::of(cq));
+    let mut inner = lock(&queue.inner);
+    // Only what comes from here on is news: the device would report what is there at once.
+    queue.take_all(&mut inner);
+    inner.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Next });
+    0
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    let channel = promised!(Channel::of(channel));
+    loop {
+        let mut inner = lock(&channel.inner);
+        if let Some(place) = inner.next() {
+            let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(place);
+            let queue = promised!(Queue::of(face));
+            queue.given.fetch_add(1, Ordering::AcqRel);
+            drop(inner);
+            lock(&queue.inner).cq.ack_event();
+            promised!(cq.write(face));
+            promised!(cq_context.write(queue.face.base.cq_context));
+            return 0;
+        }
+        drop(inner);
+        // The descriptor stays open as long as the channel does.
+        let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
+        if !files::is_blocking(fd) {
+            set_errno(Errno(libc::EAGAIN));
+            return -1;
+        }
+        if !channel.shared.node.wait(fd) {
+            set_errno(Errno(libc::EINTR));
+            return -1;
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Devices: listed, opened, asked what they can do.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
+
+use ferrocx_verbs_lite::{DeviceCaps, Gid};
+
+use super::context::{Context, Events, Shared};
+use super::pair::MAX_SGE;
+use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, unsupported};
+use crate::abi::{
+    ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
+    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
+};
+use crate::files;
+use crate::node::{Listener, Node};
+
+/// The vendor, as rdma_rxe says it: no adapter's, whose own library programs would ask.
+const NO_VENDOR: u32 = 0xff_ffff;
+/// The one partition.
+const DEFAULT_PKEY: u16 = 0xffff;
+/// `IBV_GID_TYPE_ROCE_V2`, and the number that the same type has in sysfs.
+const ROCE_V2: u32 = 2;
+const ROCE_V2_SYSFS: c_int = 1;
+/// Bytes of a GID entry that every caller knows.
+const GID_ENTRY_BYTES: usize = size_of::<ibv_gid_entry>();
+
+/// Copies a short name into a field of the interface.
+fn put_name(field: &mut [c_char], name: &str) {
+    let (last, field) = field.split_last_mut().expect("fields of names are not empty");
+    *last = 0;
+    for (to, from) in field.iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+}
+
+/// The device of this process, which lives as long as the process does.
+fn device() -> *mut ibv_device {
+    struct Place(*mut ibv_device);
+    // SAFETY: what it points to is written before it is shared, and never after.
+    unsafe impl Send for Place {}
+    // SAFETY: as above.
+    unsafe impl Sync for Place {}
+    static DEVICE: OnceLock<Place> = OnceLock::new();
+    DEVICE
+        .get_or_init(|| {
+            let mut device = Box::new(ibv_device {
+                ops: [ABSENT; 2],
+                // A channel adapter, of InfiniBand's transport.
+                node_type: 1,
+                transport_type: 0,
+                name: [0; 64],
+                dev_name: [0; 64],
+                dev_path: [0; 256],
+                ibdev_path: [0; 256],
+            });
+            put_name(&mut device.name, "ferrocx0");
+            put_name(&mut device.dev_name, "uverbs0");
+            put_name(&mut device.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+            put_name(&mut device.ibdev_path, "/sys/class/infiniband/ferrocx0");
+            // Stock libraries of adapters compare a word behind the device with their own.
+            Place(Box::into_raw(Box::new((*device, [0_u64; 6]))).cast())
+        })
+        .0
+}
+
+/// Starts logging, once, if the environment asks for it.
+fn start_log() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Ok(filter) = std::env::var("FERROCX_LOG") {
+            let filter = tracing_subscriber::EnvFilter::new(filter);
+            let log = tracing_subscriber::fmt().with_env_filter(filter);
+            // A program that logs by the same means already keeps its own.
+            let _ = log.with_writer(std::io::stderr).try_init();
+        }
+    });
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    start_log();
+    if !count.is_null() {
+        promised!(count.write(1));
+    }
+    Box::into_raw(Box::new([device(), null_mut()])).cast()
+}
+
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if !list.is_null() {
+        drop(promised!(Box::from_raw(list.cast::<[*mut ibv_device; 2]>())));
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    promised!(&raw const (*device).name).cast()
+}
+
+pub(crate) extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    0
+}
+
+pub(crate) extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    start_log();
+    Node::open().map_or(0, |node| node.context.attr().node_guid.to_be())
+}
+
+/// The functions that programs find in the context itself.
+fn operations() -> ibv_context_ops {
+    ibv_context_ops {
+        before_alloc_mw: [ABSENT; 7],
+        alloc_mw: unsupported::alloc_mw,
+        bind_mw: unsupported::bind_mw,
+        dealloc_mw: unsupported::dealloc_mw,
+        before_poll_cq: ABSENT,
+        poll_cq: cq::poll_cq,
+        req_notify_cq: cq::req_notify_cq,
+        before_post_srq_recv: [ABSENT; 7],
+        post_srq_recv: srq::post_srq_recv,
+        before_post_send: [ABSENT; 4],
+        post_send: post::post_send,
+        post_recv: post::post_recv,
+        last: [ABSENT; 5],
+    }
+}
+
+fn open(device: *mut ibv_device) -> std::io::Result<*mut ibv_context> {
+    let node = Node::open()?;
+    let event_fd = files::new()?;
+    use std::os::fd::AsRawFd;
+    let async_fd = event_fd.as_raw_fd();
+    let vectors = node.context.device().interrupt_vectors();
+    let shared = Arc::new(Shared {
+        node: Arc::clone(&node),
+        members: RwLock::default(),
+        indices: Mutex::default(),
+        events: Mutex::new(Events::default()),
+        event_fd,
+    });
+    let listener: Arc<dyn Listener> = Arc::<Shared>::clone(&shared);
+    node.listen(Arc::downgrade(&listener));
+    let context = ibv_context {
+        device,
+        ops: operations(),
+        cmd_fd: -1,
+        async_fd,
+        num_comp_vectors: vectors.into(),
+        mutex: [0; _],
+        // All ones: the extended functions stand in front.
+        abi_compat: std::ptr::without_provenance_mut(usize::MAX),
+    };
+    let verbs = verbs_context {
+        query_port,
+        before_create_cq_ex: [ABSENT; 24],
+        create_cq_ex: cq_ex::create_cq_ex,
+        private: null(),
+        query_device_ex,
+        before_create_qp_ex: [ABSENT; 5],
+        create_qp_ex: qp::create_qp_ex,
+        get_srq_num: srq::get_srq_num,
+        create_srq_ex: srq::create_srq_ex,
+        before_size: [ABSENT; 3],
+        size: size_of::<verbs_context>(),
+        context,
+    };
+    let whole = Box::into_raw(Box::new(Context { verbs, shared }));
+    Ok(whole.wrapping_byte_add(Context::FACE).cast())
+}
+
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    start_log();
+    object(open(device).map_err(|error| {
+        // Nobody else says it: the caller has a null pointer.
+        tracing::error!(%error, "the device cannot be opened");
+        eprintln!("ferrocx: the device cannot be opened: {error}");
+        Errno(error.raw_os_error().unwrap_or(libc::ENODEV))
+    }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    drop(promised!(Box::from_raw(Context::whole(context))));
+    0
+}
+
+/// What the device can do, in the interface's words. What is 0 is not supported.
+fn attributes(node: &Node) -> ibv_device_attr {
+    /// `IBV_DEVICE_*`: RNR NAKs, port events, the system's GUID.
+    const FLAGS: u32 = 1 << 12 | 1 << 10 | 1 << 11;
+    let attr = node.context.attr();
+    let int = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
+    // SAFETY: a structure of numbers, for which zeros are a value.
+    let mut out: ibv_device_attr = unsafe { std::mem::zeroed() };
+    put_name(&mut out.fw_ver, &node.context.device().info().firmware.to_string());
+    out.node_guid = attr.node_guid.to_be();
+    out.sys_image_guid = out.node_guid;
+    out.max_mr_size = i64::MAX as u64;
+    out.page_size_cap = !0xfff;
+    out.vendor_id = NO_VENDOR;
+    out.max_qp = int(attr.max_qp);
+    out.max_qp_wr = int(attr.max_qp_wr);
+    out.device_cap_flags = FLAGS;
+    out.max_sge = int(attr.max_send_sge.min(attr.max_recv_sge).min(MAX_SGE));
+    out.max_sge_rd = out.max_sge;
+    out.max_cq = int(attr.max_cq);
+    // One entry of a queue is never used, see `cq::create`.
+    out.max_cqe = int(attr.max_cqe - 1);
+    out.max_mr = int(attr.max_mr);
+    out.max_pd = int(attr.max_pd);
+    out.max_qp_rd_atom = int(attr.max_qp_rd_atom);
+    out.max_res_rd_atom = int(attr.max_qp_rd_atom.saturating_mul(attr.max_qp));
+    out.max_qp_init_rd_atom = int(attr.max_qp_rd_atom);
+    let is_atomic = attr.caps.contains(DeviceCaps::ATOMICS | DeviceCaps::ATOMICS_HOST_ORDER);
+    out.atomic_cap = c_int::from(is_atomic);
+    out.max_mcast_grp = 1 << 13;
+    out.max_mcast_qp_attach = 240;
+    out.max_total_mcast_qp_attach = out.max_mcast_grp * out.max_mcast_qp_attach;
+    out.max_ah = c_int::MAX;
+    out.max_srq = int(attr.max_srq);
+    out.max_srq_wr = int(attr.max_srq_wr);
+    out.max_srq_sge = int((attr.max_recv_sge - 1).min(MAX_SGE));
+    out.max_pkeys = 1;
+    out.local_ca_ack_delay = 16;
+    out.phys_port_cnt = 1;
+    out
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    out: *mut ibv_device_attr,
+) -> c_int {
+    let node = promised!(&Context::of(context).shared.node);
+    promised!(out.write(attributes(node)));
+    0
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const c_void,
+    out: *mut ibv_device_attr_ex,
+    len: usize,
+) -> c_int {
+    // The input is a mask of what the caller knows beyond; there is nothing yet.
+    if !input.is_null() && promised!(input.cast::<u32>().read()) != 0 {
+        return libc::EINVAL;
+    }
+    if len < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    let node = promised!(&Context::of(context).shared.node);
+    promised!(out.cast::<u8>().write_bytes(0, len));
+    promised!(out.cast::<ibv_device_attr>().write(attributes(node)));
+    let ports = std::mem::offset_of!(ibv_device_attr_ex, phys_port_cnt_ex);
+    if len >= ports + 4 {
+        promised!(out.byte_add(ports).cast::<u32>().write(1));
+    }
+    0
+}
+
+fn port(node: &Node) -> Result<ibv_port_attr, Errno> {
+    /// `IBV_PORT_CM_SUP`, `IBV_PORT_IP_BASED_GIDS`.
+    const FLAGS: u32 = 1 << 16 | 1 << 26;
+    /// 4096 bytes.
+    const MAX_MTU: c_int = 5;
+    let attr = node.context.port_attr()?;
+    let is_up = attr.is_up;
+    Ok(ibv_port_attr {
+        // Active or down; the link is up, or polls.
+        state: if is_up { 4 } else { 1 },
+        max_mtu: MAX_MTU,
+        active_mtu: attr.active_mtu as c_int,
+        gid_tbl_len: c_int::try_from(attr.gid_table_len).unwrap_or(c_int::MAX),
+        port_cap_flags: FLAGS,
+        max_msg_sz: u32::try_from(node.context.attr().max_msg_bytes).unwrap_or(1 << 31),
+        pkey_tbl_len: 1,
+        max_vl_num: 1,
+        // Four lanes of 25 Gbit/s.
+        active_width: 2,
+        active_speed: 32,
+        phys_state: if is_up { 5 } else { 2 },
+        // Ethernet.
+        link_layer: 2,
+        ..ibv_port_attr::default()
+    })
+}
+
+/// Writes a port's attributes, as many bytes of them as the caller knows.
+unsafe fn put_port(
+    context: *mut ibv_context,
+    number: u8,
+    out: *mut ibv_port_attr,
+    len: usize,
+) -> Result<(), Errno> {
+    if number != 1 {
+        return Err(Errno::INVALID);
+    }
+    let attr = port(promised!(&Context::of(context).shared.node))?;
+    promised!(out.cast::<u8>().write_bytes(0, len));
+    let bytes = len.min(size_of_val(&attr));
+    promised!(out.cast::<u8>().copy_from_nonoverlapping((&raw const attr).cast(), bytes));
+    Ok(())
+}
+
+unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    out: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    number(promised!(put_port(context, port, out, len)))
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    out: *mut ibv_port_attr,
+) -> c_int {
+    number(promised!(put_port(context, port, out, OLD_PORT_ATTR_BYTES)))
+}
+
+/// The GID at an index of the table; zeros at one that is free.
+fn gid_at(node: &Node, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
+    let gids = node.gids();
+    let size = node.context.port_attr()?.gid_table_len;
+    if port != 1 || index >= size {
+        return Err(Errno::INVALID);
+    }
+    Ok(gids.get(index as usize).map(|entry| entry.gid))
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    out: *mut [u8; 16],
+) -> c_int {
+    let node = promised!(&Context::of(context).shared.node);
+    match u32::try_from(index).ok().map(|index| gid_at(node, port.into(), index)) {
+        Some(Ok(gid)) => {
+            promised!(out.write(gid.map_or([0; 16], |gid| gid.0)));
+            0
+        }
+        _ => {
+            set_errno(Errno::INVALID);
+            -1
+        }
+    }
+}
+
+fn entry(gid: Gid, index: u32) -> ibv_gid_entry {
+    let (high, low) = gid.0.split_at(8);
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    ibv_gid_entry {
+        gid: [word(high), word(low)],
+        gid_index: index,
+        port_num: 1,
+        gid_type: ROCE_V2,
+        ndev_ifindex: 0,
+    }
+}
+
+pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    out: *mut ibv_gid_entry,
+    flags: u32,
+    len: usize,
+) -> c_int {
+    let node = promised!(&Context::of(context).shared.node);
+    if flags != 0 || len < GID_ENTRY_BYTES {
+        return libc::EINVAL;
+    }
+    match gid_at(node, port, index) {
+        Ok(Some(gid)) => {
+            promised!(out.write(entry(gid, index)));
+            0
+        }
+        Ok(None) => libc::ENODATA,
+        Err(errno) => errno.0,
+    }
+}
+
+pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    out: *mut ibv_gid_entry,
+    max: usize,
+    flags: u32,
+    len: usize,
+) -> isize {
+    let node = promised!(&Context::of(context).shared.node);
+    if flags != 0 || len < GID_ENTRY_BYTES {
+        return -(libc::EINVAL as isize);
+    }
+    let gids = node.gids();
+    if gids.len() > max {
+        return -(libc::EINVAL as isize);
+    }
+    for (at, known) in gids.iter().enumerate() {
+        promised!(out.byte_add(at * len).write(entry(known.gid, at as u32)));
+    }
+    gids.len() as isize
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: u32,
+    out: *mut c_int,
+) -> c_int {
+    let node = promised!(&Context::of(context).shared.node);
+    match gid_at(node, port.into(), index) {
+        Ok(Some(_)) => {
+            promised!(out.write(ROCE_V2_SYSFS));
+            0
+        }
+        _ => {
+            set_errno(Errno::INVALID);
+            -1
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_pkey(
+    _context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    out: *mut u16,
+) -> c_int {
+    if port != 1 || index != 0 {
+        set_errno(Errno::INVALID);
+        return -1;
+    }
+    promised!(out.write(DEFAULT_PKEY));
+    0
+}
+
+pub(crate) extern "C" fn ibv_get_pkey_index(
+    _context: *mut ibv_context,
+    port: u8,
+    pkey: u16,
+) -> c_int {
+    if port == 1 && pkey == DEFAULT_PKEY { 0 } else { -1 }
+}
+
+pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// What programs read of the device: the name of the board.
+pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
+    _folder: *const c_char,
+    file: *const c_char,
+    out: *mut u8,
+    len: usize,
+) -> c_int {
+    const BOARD: &[u8] = b"ferrocx\0";
+    let name = promised!(CStr::from_ptr(file));
+    if !name.to_bytes().ends_with(b"board_id") || len < BOARD.len() {
+        return -1;
+    }
+    promised!(out.copy_from_nonoverlapping(BOARD.as_ptr(), BOARD.len()));
+    BOARD.len() as c_int - 1
+}

@@ -1,0 +1,197 @@
+//! Protection domains and memory regions.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ferrocx_mempool::Region;
+use ferrocx_verbs_lite::mr::PhysBuf;
+use ferrocx_verbs_lite::{Access, Mr, Pd};
+
+use super::context::Context;
+use super::{Errno, give_out, object, take_back};
+use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
+
+/// Unit of what a device can reach.
+const PAGE_BYTES: usize = 4096;
+
+#[repr(C)]
+pub(super) struct Domain {
+    face: ibv_pd,
+    pub(super) pd: Pd,
+}
+
+impl Domain {
+    /// # Safety
+    /// The module's: `face` is a live domain.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_pd) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+}
+
+#[repr(C)]
+struct Registered {
+    face: ibv_mr,
+    mr: Mr,
+    access: u32,
+}
+
+pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    let shared = promised!(&Context::of(context).shared);
+    object(
+        shared
+            .node
+            .context
+            .alloc_pd()
+            .map_err(Errno::from)
+            .map(|pd| give_out(Domain { face: ibv_pd { context, handle: pd.number() }, pd })),
+    )
+}
+
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    drop(promised!(take_back::<Domain, _>(pd)));
+    0
+}
+
+/// Rights in verbs-lite's words; `None` for flags that are not supported.
+pub(super) fn access_of(flags: u32) -> Option<Access> {
+    const KNOWN: [(u32, Access); 5] = [
+        (access::LOCAL_WRITE, Access::LOCAL_WRITE),
+        (access::REMOTE_WRITE, Access::REMOTE_WRITE),
+        (access::REMOTE_READ, Access::REMOTE_READ),
+        (access::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (access::ZERO_BASED, Access::ZERO_BASED),
+    ];
+    let known = KNOWN.iter().fold(access::HUGETLB | access::OPTIONAL, |all, (flag, _)| all | flag);
+    if flags & !known != 0 {
+        return None;
+    }
+    let rights = KNOWN.iter().filter(|(flag, _)| flags & flag != 0);
+    Some(rights.fold(Access::empty(), |all, (_, right)| all | *right))
+}
+
+/// Registers a program's memory under addresses that start at `start`.
+fn register(
+    pd: *mut ibv_pd,
+    (addr, length): (*mut c_void, usize),
+    start: u64,
+    flags: u32,
+) -> Result<Registered, Errno> {
+    let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
+    let (domain, context) = promised!((Domain::of(pd), (*pd).context));
+    let node = promised!(&Context::of(context).shared.node);
+    let start = if access.contains(Access::ZERO_BASED) { 0 } else { start };
+    let offset = addr.addr() % PAGE_BYTES;
+    let bytes = length.checked_add(offset).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
+    let bytes = bytes.filter(|_| length > 0).ok_or(Errno::INVALID)?;
+    let base = NonNull::new(addr.wrapping_byte_sub(offset).cast()).ok_or(Errno(libc::EFAULT))?;
+    if !is_mapped(base, bytes) {
+        return Err(Errno(libc::EFAULT));
+    }
+    // The program's promise is the interface's: the memory stays until it is deregistered.
+    let region = promised!(Region::adopt(base, bytes, Box::new(()))).map_err(|error| {
+        tracing::info!(%error, "refused");
+        Errno::INVALID
+    })?;
+    let memory = node.context.map_memory(region)?;
+    let piece = PhysBuf { memory: Arc::clone(&memory), range: offset..offset + length };
+    let mr = domain.pd.reg_phys_mr(&[piece], start, access)?;
+    let lkey = mr.lkey().0;
+    let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
+    Ok(Registered { face, mr, access: flags })
+}
+
+/// Whether the system knows all of a range, as one that a driver would pin.
+fn is_mapped(base: NonNull<u8>, bytes: usize) -> bool {
+    // SAFETY: advice without effect on anything but caches of the system, which fails where
+    // nothing is mapped.
+    unsafe { libc::msync(base.as_ptr().cast(), bytes, libc::MS_ASYNC) == 0 }
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    object(register(pd, (addr, length), addr.addr() as u64, access as u32).map(give_out))
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    object(register(pd, (addr, length), iova, access as u32).map(give_out))
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> *mut ibv_mr {
+    object(register(pd, (addr, length), iova, access).map(give_out))
+}
+
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    let registered = promised!(&*mr.cast::<Registered>());
+    if let Err(error) = registered.mr.dereg() {
+        return Errno::from(error).0;
+    }
+    drop(promised!(take_back::<Registered, _>(mr)));
+    0
+}
+
+/// Registers anew what a region covers, grants, or belongs to, as `flags` say. The keys change; the
+/// old ones end only when the new ones are there.
+unsafe fn register_anew(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    memory: (*mut c_void, usize),
+    access: u32,
+) -> Result<(), Errno> {
+    /// `IBV_REREG_MR_CHANGE_*`.
+    const TRANSLATION: c_int = 1;
+    const PD: c_int = 1 << 1;
+    const ACCESS: c_int = 1 << 2;
+    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+        return Err(Errno::INVALID);
+    }
+    let registered = promised!(&mut *mr.cast::<Registered>());
+    let face = &registered.face;
+    let memory = if flags & TRANSLATION != 0 { memory } else { (face.addr, face.length) };
+    let pd = if flags & PD != 0 { pd } else { face.pd };
+    let access = if flags & ACCESS != 0 { access } else { registered.access };
+    if pd.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let anew = register(pd, memory, memory.0.addr() as u64, access)?;
+    registered.mr.dereg()?;
+    *registered = anew;
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    /// `IBV_REREG_MR_ERR_INPUT`, `IBV_REREG_MR_ERR_CMD`: the old registration is as it was.
+    const INPUT: c_int = -1;
+    const COMMAND: c_int = -4;
+    match promised!(register_anew(mr, flags, pd, (addr, length), access as u32)) {
+        Ok(()) => 0,
+        Err(errno) => {
+            super::set_errno(errno);
+            if errno == Errno::INVALID { INPUT } else { COMMAND }
+        }
+    }
+}

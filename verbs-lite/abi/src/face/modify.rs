@@ -1,0 +1,214 @@
+//! Transitions of queue pairs, by a mask of attributes.
+
+use std::ffi::{c_int, c_uint};
+
+use ferrocx_verbs_lite::{InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr};
+
+use super::address::path_of;
+use super::memory::access_of;
+use super::pair::Pair;
+use super::queue_pair::{QueuePair, state_of};
+use super::{Errno, number};
+use crate::abi::{ibv_qp, ibv_qp_attr, mask, qps};
+use crate::node::{Node, lock};
+
+/// What a step needs, and what it may have besides. Source: IBTA vol. 1, 11.2.5.2; Linux checks by
+/// the same table.
+struct Step {
+    needs: u32,
+    takes: u32,
+}
+
+/// The table: from which state to which, by service. `None` for a step that there is not.
+fn step(service: QpType, from: QpState, to: c_int) -> Option<Step> {
+    use mask::*;
+    let is_rc = service == QpType::Rc;
+    let by = |rc: u32, uc: u32, ud: u32| match service {
+        QpType::Rc => rc,
+        QpType::Uc => uc,
+        _ => ud,
+    };
+    let step = |needs: u32, takes: u32| Some(Step { needs, takes });
+    match (from, to) {
+        (_, qps::RESET | qps::ERR) => step(0, 0),
+        (QpState::Reset, qps::INIT) => {
+            step(PKEY_INDEX | PORT | by(ACCESS_FLAGS, ACCESS_FLAGS, QKEY), 0)
+        }
+        (QpState::Init, qps::INIT) => {
+            step(0, PKEY_INDEX | PORT | by(ACCESS_FLAGS, ACCESS_FLAGS, QKEY))
+        }
+        (QpState::Init, qps::RTR) => {
+            let connection = AV | PATH_MTU | DEST_QPN | RQ_PSN;
+            let needs = by(connection | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER, connection, 0);
+            step(needs, PKEY_INDEX | by(ACCESS_FLAGS, ACCESS_FLAGS, QKEY))
+        }
+        (QpState::Rtr, qps::RTS) => {
+            let reliable = TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC;
+            let takes = by(ACCESS_FLAGS | MIN_RNR_TIMER, ACCESS_FLAGS, QKEY);
+            step(SQ_PSN | if is_rc { reliable } else { 0 }, takes)
+        }
+        (QpState::Rts, qps::RTS) => step(0, by(ACCESS_FLAGS | MIN_RNR_TIMER, ACCESS_FLAGS, QKEY)),
+        (QpState::SqError, qps::RTS) if !is_rc => step(0, by(0, ACCESS_FLAGS, QKEY)),
+        _ => None,
+    }
+}
+
+/// The path MTU of a number of the interface.
+fn mtu_of(code: c_int) -> Result<Mtu, Errno> {
+    let all = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
+    all.into_iter().find(|mtu| *mtu as c_int == code).ok_or(Errno::INVALID)
+}
+
+/// Attributes that a step sets, kept for those who ask.
+fn remember(known: &mut ibv_qp_attr, attr: &ibv_qp_attr, given: u32) {
+    let has = |bit: u32| given & bit != 0;
+    macro_rules! keep {
+        ($($bit:ident: $($field:ident),*;)*) => {$(
+            if has(mask::$bit) {
+                $(known.$field = attr.$field;)*
+            }
+        )*};
+    }
+    keep! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: ah_attr;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        DEST_QPN: dest_qp_num;
+    }
+}
+
+/// Rights of the peer and key, for the step to INIT.
+fn init_attr(attr: &ibv_qp_attr) -> Result<InitAttr, Errno> {
+    let access = access_of(attr.qp_access_flags).ok_or(Errno::INVALID)?;
+    Ok(InitAttr { access, qkey: attr.qkey })
+}
+
+/// INIT to RTR.
+fn receive(node: &Node, pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno> {
+    if pair.qp.qp_type() == QpType::Ud {
+        return Ok(pair.qp.receive()?);
+    }
+    let path: Path = path_of(node, &attr.ah_attr)?;
+    let reliable = pair.qp.qp_type() == QpType::Rc;
+    let rtr = RtrAttr {
+        path,
+        remote_qpn: Qpn(attr.dest_qp_num & 0xff_ffff),
+        psn: Psn(attr.rq_psn & 0xff_ffff),
+        mtu: mtu_of(attr.path_mtu)?,
+        max_dest_rd_atomic: if reliable { attr.max_dest_rd_atomic } else { 0 },
+        min_rnr_timer: if reliable { attr.min_rnr_timer } else { 0 },
+    };
+    let port = node.context.port_attr()?;
+    if rtr.mtu > port.active_mtu {
+        return Err(Errno::INVALID);
+    }
+    Ok(pair.qp.connect(&rtr)?)
+}
+
+/// RTR to RTS.
+fn send(pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno> {
+    let psn = Psn(attr.sq_psn & 0xff_ffff);
+    let rts = match pair.qp.qp_type() {
+        QpType::Rc => RtsAttr {
+            psn,
+            timeout: attr.timeout,
+            retry_count: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            max_rd_atomic: attr.max_rd_atomic,
+        },
+        _ => RtsAttr::new(psn),
+    };
+    Ok(pair.qp.activate(&rts)?)
+}
+
+/// Carries a step out. `attr` has what was set before, too.
+fn carry_out(
+    node: &Node,
+    pair: &mut Pair,
+    to: c_int,
+    attr: &ibv_qp_attr,
+    given: u32,
+) -> Result<(), Errno> {
+    let from = pair.qp.state();
+    if from == QpState::Init && to == qps::INIT {
+        // Nothing may be posted yet that a second life would lose.
+        if pair.qp.has_outstanding() {
+            return Err(Errno::NOT_SUPPORTED);
+        }
+        pair.qp.reset()?;
+        return Ok(pair.qp.init(&init_attr(attr)?)?);
+    }
+    match (from, to) {
+        (QpState::Reset, qps::INIT) => Ok(pair.qp.init(&init_attr(attr)?)?),
+        (QpState::Init, qps::RTR) => receive(node, pair, attr),
+        (QpState::Rtr, qps::RTS) => send(pair, attr),
+        (QpState::SqError, qps::RTS) => Ok(pair.qp.resume()?),
+        // Saying again what holds already changes nothing.
+        (QpState::Rts, qps::RTS) if given & !(mask::STATE | mask::CUR_STATE) == 0 => Ok(()),
+        (QpState::Rts, qps::RTS) => Err(Errno::NOT_SUPPORTED),
+        _ => Err(Errno::INVALID),
+    }
+}
+
+/// Checks a step against the table and the limits of the port, and makes it.
+fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_int, Errno> {
+    let member = &queue_pair.member;
+    let from = lock(&member.pair).qp.state();
+    let to = if given & mask::STATE != 0 { attr.qp_state } else { state_of(from) };
+    if given & mask::CUR_STATE != 0 && attr.cur_qp_state != state_of(from) {
+        return Err(Errno::INVALID);
+    }
+    const UNSUPPORTED: u32 = mask::ALT_PATH
+        | mask::PATH_MIG_STATE
+        | mask::CAP
+        | mask::EN_SQD_ASYNC_NOTIFY
+        | mask::RATE_LIMIT;
+    if given & UNSUPPORTED != 0 {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    let service = lock(&member.pair).qp.qp_type();
+    let step = step(service, from, to).ok_or(Errno::INVALID)?;
+    let set = given & !(mask::STATE | mask::CUR_STATE);
+    if step.needs & !set != 0 || set & !(step.needs | step.takes) != 0 {
+        return Err(Errno::INVALID);
+    }
+    let is_off = |bit: u32, is_right: bool| given & bit != 0 && !is_right;
+    if is_off(mask::PORT, attr.port_num == 1) || is_off(mask::PKEY_INDEX, attr.pkey_index == 0) {
+        return Err(Errno::INVALID);
+    }
+    match to {
+        qps::RESET => queue_pair.purge(|| lock(&member.pair).qp.abandon())?,
+        qps::ERR => lock(&member.pair).qp.to_error()?,
+        _ => {
+            let mut pair = lock(&member.pair);
+            let mut whole = pair.attr;
+            remember(&mut whole, attr, set);
+            carry_out(&queue_pair.shared.node, &mut pair, to, &whole, set)?;
+            pair.attr = whole;
+        }
+    }
+    Ok(to)
+}
+
+pub(crate) unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    given: c_int,
+) -> c_int {
+    let modified = promised!(modify(QueuePair::of(qp), &*attr, given as c_uint));
+    if let Ok(state) = modified {
+        promised!((*qp).state = state);
+    }
+    number(modified.map(drop))
+}

@@ -1,0 +1,177 @@
+//! [`Pair`]: a queue pair of verbs-lite behind a lock, and its completions in the program's form.
+//!
+//! Locks are taken in this order: completion queue, table of queue pairs, queue pair, shared
+//! receive queue.
+
+use std::sync::{Arc, Mutex};
+
+use ferrocx_prm::syndrome::CqeSyndrome;
+use ferrocx_verbs_lite::mr::{Buffers, Sge};
+use ferrocx_verbs_lite::{Completion, Failure, Qp, QpState, Srq, Wc, WcOpcode};
+
+use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, wc};
+use crate::node::lock;
+
+/// A scatter or gather list of the program's, as a request takes it along.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct List {
+    first: *const ibv_sge,
+    count: usize,
+    /// Whose keys it is to be looked up among: the queue's own domain. The device refuses others.
+    domain: u32,
+}
+
+// SAFETY: it is read while a request is posted, in the thread that posts; what a queue holds of it
+// until the request ends is never read.
+unsafe impl Send for List {}
+
+impl List {
+    /// # Safety
+    /// Until the value is posted or dropped, `first` leads to `count` entries.
+    pub(super) unsafe fn new(first: *const ibv_sge, count: usize, domain: u32) -> Self {
+        Self { first, count, domain }
+    }
+
+    fn entry(&self, at: usize) -> Sge {
+        // SAFETY: of `new`; `at` is below the count.
+        let ibv_sge { addr, length, lkey } = unsafe { self.first.add(at).read() };
+        Sge { addr, address: 0, len: length, lkey_be: lkey.to_be(), domain: self.domain }
+    }
+}
+
+// SAFETY: address and key are the program's. The device looks the key up, and refuses what is not
+// registered in the domain of the queue pair; that the memory behind a key stays is the promise of
+// whoever registered it. Nobody in this process borrows it as a slice but the program, which knows
+// what it posts.
+unsafe impl Buffers for List {
+    #[inline(always)]
+    fn sges(&self) -> impl Iterator<Item = Sge> {
+        (0..self.count).map(|at| self.entry(at))
+    }
+
+    #[inline(always)]
+    fn only_sge(&self) -> Option<Sge> {
+        (self.count == 1).then(|| self.entry(0))
+    }
+
+    fn copy_head(&self, _out: &mut [u8]) -> bool {
+        // Only frames need it.
+        false
+    }
+}
+
+/// A queue pair that posts and completes.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) qp: Qp<List>,
+    pub(super) srq: Option<Arc<Mutex<Srq<List>>>>,
+    pub(super) signals_all: bool,
+    /// The domain that its lists name.
+    pub(super) domain: u32,
+    /// What the program has set, for those who ask.
+    pub(super) attr: ibv_qp_attr,
+}
+
+/// A queue pair in the table of its device.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) pair: Mutex<Pair>,
+    pub(super) index: u32,
+}
+
+impl Pair {
+    /// Gives out what a completion ends.
+    #[inline]
+    pub(super) fn end(&mut self, completion: &mut Completion, mut out: impl FnMut(ibv_wc)) {
+        let number = self.qp.qpn().0;
+        loop {
+            let ended = match &self.srq {
+                Some(srq) => self.qp.next_wc_shared(completion, &mut lock(srq)),
+                None => self.qp.next_wc(completion),
+            };
+            match ended {
+                Ok(Some(ended)) => {
+                    // Sends without a flag are reported only when they fail.
+                    if ended.is_signaled || ended.result.is_err() {
+                        out(report(&ended, number));
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "a completion of an earlier life");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether requests to it are flushed, not refused.
+    pub(super) fn is_flushing(&self) -> bool {
+        matches!(self.qp.state(), QpState::Error | QpState::SqError)
+    }
+}
+
+/// A completion as programs read it.
+#[inline]
+fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
+    let (opcode, is_receive) = match ended.opcode {
+        WcOpcode::Send => (wc::SEND, false),
+        WcOpcode::Write => (wc::RDMA_WRITE, false),
+        WcOpcode::Read => (wc::RDMA_READ, false),
+        WcOpcode::CompareSwap => (wc::COMP_SWAP, false),
+        WcOpcode::FetchAdd => (wc::FETCH_ADD, false),
+        WcOpcode::BindMw | WcOpcode::FastRegMr => (wc::BIND_MW, false),
+        WcOpcode::LocalInv | WcOpcode::ReadWithInv => (wc::LOCAL_INV, false),
+        WcOpcode::Recv => (wc::RECV, true),
+        WcOpcode::RecvWriteImm => (wc::RECV_RDMA_WITH_IMM, true),
+    };
+    let mut out = ibv_wc { wr_id: ended.wr_id, opcode, qp_num, ..ibv_wc::default() };
+    match &ended.result {
+        Ok(()) => out.byte_len = ended.byte_len,
+        Err(failure) => {
+            (out.status, out.vendor_err) = (status_of(failure), failure.vendor.into());
+            return out;
+        }
+    }
+    if is_receive {
+        let info = &ended.recv;
+        (out.src_qp, out.sl) = (info.source_qpn, info.service_level);
+        out.wc_flags |= if info.has_grh { wc::GRH } else { 0 };
+        out.wc_flags |= if info.ip_csum_ok { wc::IP_CSUM_OK } else { 0 };
+        if let Some(imm) = info.imm {
+            out.imm_data = imm.to_be();
+            out.wc_flags |= wc::WITH_IMM;
+        }
+        if let Some(invalidated) = &info.invalidated {
+            out.imm_data = invalidated.rkey().0;
+            out.wc_flags |= wc::WITH_INV;
+        }
+    }
+    out
+}
+
+/// `enum ibv_wc_status` of a failure.
+fn status_of(failure: &Failure) -> i32 {
+    match failure.syndrome {
+        CqeSyndrome::LOCAL_LENGTH_ERR => 1,
+        CqeSyndrome::LOCAL_QP_OP_ERR => 2,
+        CqeSyndrome::LOCAL_PROT_ERR => 4,
+        CqeSyndrome::WR_FLUSH_ERR => FLUSHED,
+        CqeSyndrome::MW_BIND_ERR => 6,
+        CqeSyndrome::BAD_RESP_ERR => 7,
+        CqeSyndrome::LOCAL_ACCESS_ERR => 8,
+        CqeSyndrome::REMOTE_INVAL_REQ_ERR => 9,
+        CqeSyndrome::REMOTE_ACCESS_ERR => 10,
+        CqeSyndrome::REMOTE_OP_ERR => 11,
+        CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => 12,
+        CqeSyndrome::RNR_RETRY_EXC_ERR => 13,
+        CqeSyndrome::REMOTE_ABORTED_ERR => 16,
+        _ => 21,
+    }
+}
+
+/// `IBV_WC_WR_FLUSH_ERR`.
+pub(super) const FLUSHED: i32 = 5;
+
+/// Gather entries of a request that programs may use.
+pub(super) const MAX_SGE: u32 = 16;

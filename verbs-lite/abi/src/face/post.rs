@@ -1,0 +1,218 @@
+//! Work requests in lists.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use arrayvec::ArrayVec;
+use ferrocx_verbs_lite::{
+    PostError, QpConfig, QpType, RemoteAddr, Rkey, SendFlags, SendOp, SendWr,
+};
+
+use super::Errno;
+use super::address::Address;
+use super::cq::Queue;
+use super::pair::{FLUSHED, List, Pair};
+use super::queue_pair::QueuePair;
+use crate::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, wc, wr_op};
+use crate::node::lock;
+
+impl From<PostError> for Errno {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::Full => Self::NO_MEMORY,
+            _ => Self::INVALID,
+        }
+    }
+}
+
+/// What a request carries.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Carried<'a> {
+    /// The request's own list.
+    List(*const ibv_sge, usize),
+    /// Bytes that are copied into it.
+    Inline(&'a [u8]),
+}
+
+/// Flags in verbs-lite's words.
+fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
+    let mut out = SendFlags::empty();
+    out.set(SendFlags::SIGNALED, signals_all || flags & send::SIGNALED != 0);
+    out.set(SendFlags::SOLICITED, flags & send::SOLICITED != 0);
+    out.set(SendFlags::FENCE, flags & send::FENCE != 0);
+    out
+}
+
+/// Posts one request; the doorbell is left alone if `more` follow.
+///
+/// # Safety
+/// The module's: what the request names is alive.
+pub(super) unsafe fn post_one(
+    pair: &mut Pair,
+    wr: &ibv_send_wr,
+    carried: Carried<'_>,
+    more: bool,
+) -> Result<(), Errno> {
+    let imm = u32::from_be(wr.imm_data);
+    let (rdma, atomic) = promised!((wr.wr.rdma, wr.wr.atomic));
+    let remote = RemoteAddr { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
+    let cell = RemoteAddr { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
+    let to;
+    let op = match wr.opcode {
+        wr_op::SEND | wr_op::SEND_WITH_IMM if pair.qp.qp_type() == QpType::Ud => {
+            let ud = promised!(wr.wr.ud);
+            if ud.ah.is_null() {
+                return Err(Errno::INVALID);
+            }
+            to = promised!(Address::of(ud.ah)).to(ud.remote_qpn, ud.remote_qkey);
+            let imm = (wr.opcode == wr_op::SEND_WITH_IMM).then_some(imm);
+            SendOp::Datagram { to: &to, imm }
+        }
+        wr_op::SEND => SendOp::Send,
+        wr_op::SEND_WITH_IMM => SendOp::SendImm(imm),
+        // A key, not data: as it is.
+        wr_op::SEND_WITH_INV => SendOp::SendInv(Rkey(wr.imm_data)),
+        wr_op::RDMA_WRITE => SendOp::Write(remote),
+        wr_op::RDMA_WRITE_WITH_IMM => SendOp::WriteImm(remote, imm),
+        wr_op::RDMA_READ => SendOp::Read(remote),
+        wr_op::ATOMIC_CMP_AND_SWP => {
+            SendOp::CompareSwap { remote: cell, compare: atomic.compare_add, swap: atomic.swap }
+        }
+        wr_op::ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd { remote: cell, add: atomic.compare_add },
+        _ => return Err(Errno::NOT_SUPPORTED),
+    };
+    let mut flags = flags_of(wr.send_flags, pair.signals_all);
+    flags.set(SendFlags::MORE, more);
+    let request = SendWr { wr_id: wr.wr_id, flags, op };
+    match carried {
+        Carried::Inline(bytes) => pair.qp.post_send_inline(&request, bytes)?,
+        Carried::List(first, count) => {
+            let list = promised!(List::new(first, count, pair.domain));
+            let held = (count > 0).then_some(list);
+            pair.qp.post_send(&request, held).map_err(|refused| refused.cause)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a list, one after the other, for a request that carries them itself.
+///
+/// # Safety
+/// The module's: `list` leads to bytes of the program's.
+unsafe fn gather(
+    list: &[ibv_sge],
+) -> Result<ArrayVec<u8, { QpConfig::MAX_INLINE_BYTES as usize }>, Errno> {
+    let mut out = ArrayVec::new();
+    for sge in list.iter().filter(|sge| sge.length > 0) {
+        let from = std::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+        let len = sge.length as usize;
+        if len > out.remaining_capacity() {
+            return Err(Errno::INVALID);
+        }
+        let bytes = promised!(std::slice::from_raw_parts(from, len));
+        out.try_extend_from_slice(bytes).map_err(|_| Errno::INVALID)?;
+    }
+    Ok(out)
+}
+
+/// Posts one request of a list.
+unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
+    let more = !wr.next.is_null();
+    let count = usize::try_from(wr.num_sge).map_err(|_| Errno::INVALID)?;
+    if wr.send_flags & send::INLINE == 0 {
+        return promised!(post_one(pair, wr, Carried::List(wr.sg_list, count), more));
+    }
+    let list =
+        if count == 0 { &[] } else { promised!(std::slice::from_raw_parts(wr.sg_list, count)) };
+    let bytes = promised!(gather(list))?;
+    promised!(post_one(pair, wr, Carried::Inline(&bytes), more))
+}
+
+/// Reports a request as flushed that came after the queue pair had failed.
+unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) {
+    let queue = promised!(Queue::of(queue_pair.face.base.send_cq));
+    let mut inner = lock(&queue.inner);
+    queue.take_all(&mut inner);
+    let qp_num = queue_pair.face.base.qp_num;
+    let flushed = ibv_wc { wr_id, status: FLUSHED, opcode, qp_num, ..ibv_wc::default() };
+    inner.waiting.push_back(flushed);
+}
+
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    first: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    let queue_pair = promised!(QueuePair::of(qp));
+    let mut pair = lock(&queue_pair.member.pair);
+    let mut next = first;
+    let mut result = 0;
+    while !next.is_null() {
+        let wr = promised!(&*next);
+        if pair.is_flushing() {
+            drop(pair);
+            promised!(flush(queue_pair, wr.wr_id, wc::SEND));
+            pair = lock(&queue_pair.member.pair);
+        } else if let Err(errno) = promised!(post_listed(&mut pair, wr)) {
+            pair.qp.ring_doorbell();
+            promised!(bad.write(next));
+            result = errno.0;
+            break;
+        }
+        next = wr.next;
+    }
+    drop(pair);
+    queue_pair.shared.node.step();
+    result
+}
+
+/// Posts receives by `post`, in the order of a list.
+pub(super) unsafe fn post_receives(
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    domain: u32,
+    mut post: impl FnMut(u64, List) -> Result<(), PostError>,
+) -> c_int {
+    let mut next = first;
+    while !next.is_null() {
+        let wr = promised!(&*next);
+        let count = usize::try_from(wr.num_sge).map_err(|_| Errno::INVALID);
+        let posted = count
+            .and_then(|count| Ok(post(wr.wr_id, promised!(List::new(wr.sg_list, count, domain)))?));
+        if let Err(errno) = posted {
+            promised!(bad.write(next));
+            return errno.0;
+        }
+        next = wr.next;
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let queue_pair = promised!(QueuePair::of(qp));
+    let mut pair = lock(&queue_pair.member.pair);
+    let domain = pair.domain;
+    promised!(post_receives(first, bad, domain, |wr_id, list| {
+        pair.qp.post_recv(wr_id, list).map_err(|refused| refused.cause)
+    }))
+}
+
+/// A request with nothing in it.
+pub(super) const EMPTY: ibv_send_wr = ibv_send_wr {
+    wr_id: 0,
+    next: null_mut(),
+    sg_list: null_mut(),
+    num_sge: 0,
+    opcode: 0,
+    send_flags: 0,
+    imm_data: 0,
+    wr: crate::abi::wr_of {
+        atomic: crate::abi::wr_atomic { remote_addr: 0, compare_add: 0, swap: 0, rkey: 0 },
+    },
+    xrc_srqn: 0,
+    rest: [0; 6],
+};

@@ -1,0 +1,242 @@
+//! Queue pairs: made, asked, destroyed.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex};
+
+use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
+
+use super::batch::Batch;
+use super::context::{Context, Kind};
+use super::cq::{Inner, Queue};
+use super::memory::Domain;
+use super::pair::{MAX_SGE, Member, Pair};
+use super::queue_pair::{QueuePair, state_of};
+use super::srq::SharedQueue;
+use super::wr;
+use super::{Errno, give_out, number, object, take_back};
+use crate::abi::{
+    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    qps, qpt,
+};
+use crate::node::lock;
+
+/// The service of a queue pair.
+fn service(qp_type: c_int) -> Result<QpType, Errno> {
+    match qp_type {
+        qpt::RC => Ok(QpType::Rc),
+        qpt::UC => Ok(QpType::Uc),
+        qpt::UD => Ok(QpType::Ud),
+        _ => Err(Errno::NOT_SUPPORTED),
+    }
+}
+
+/// The sizes of a queue pair in verbs-lite's words, where nothing is of size 0.
+fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
+    let cap = &init.cap;
+    if cap.max_send_sge > MAX_SGE || cap.max_recv_sge > MAX_SGE {
+        return Err(Errno::INVALID);
+    }
+    Ok(QpConfig {
+        qp_type: service(init.qp_type)?,
+        max_send_wr: cap.max_send_wr.max(1),
+        max_recv_wr: cap.max_recv_wr.max(1),
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: cap.max_recv_sge.max(1),
+        max_inline_bytes: cap.max_inline_data,
+        fast_reg: false,
+        user_index,
+    })
+}
+
+fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair, Errno> {
+    if pd.is_null() || init.send_cq.is_null() || init.recv_cq.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let (domain, context) = promised!((Domain::of(pd), (*pd).context));
+    let shared = promised!(&Context::of(context).shared);
+    let srq = if init.srq.is_null() { None } else { Some(promised!(SharedQueue::of(init.srq))) };
+    if srq.is_some() {
+        (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+    }
+    let [send, recv] = [init.send_cq, init.recv_cq].map(|cq| promised!(Queue::of(cq)));
+    let index = shared.take_index();
+    let make = |send: &Inner, recv: &Inner| {
+        let srq = srq.map(|srq| lock(&srq.srq));
+        let queues = QpQueues { send_cq: &send.cq, recv_cq: &recv.cq, srq: srq.as_deref() };
+        Ok(domain.pd.create_qp(queues, &config(init, index)?)?)
+    };
+    let made = with_both(send, recv, make);
+    let qp = made.inspect_err(|_: &Errno| shared.give_index(index))?;
+    let attr = ibv_qp_attr { cap: init.cap, port_num: 1, ..ibv_qp_attr::default() };
+    let pair = Pair {
+        qp,
+        srq: srq.map(|srq| Arc::clone(&srq.srq)),
+        signals_all: init.sq_sig_all != 0,
+        domain: domain.pd.domain(),
+        attr,
+    };
+    let member = Arc::new(Member { pair: Mutex::new(pair), index });
+    shared.insert(&member);
+    let qp_num = lock(&member.pair).qp.qpn().0;
+    let base = ibv_qp {
+        context,
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        handle: qp_num,
+        qp_num,
+        state: qps::RESET,
+        qp_type: init.qp_type,
+        locks: [0; _],
+        events_completed: 0,
+    };
+    let batch = Batch::new(&init.cap);
+    let (face, shared) = (wr::face(base), Arc::clone(shared));
+    let pair =
+        give_out(QueuePair { face, shared: Arc::clone(&shared), member, batch, init: *init });
+    shared.enlist(Kind::Qp, qp_num, pair);
+    Ok(pair)
+}
+
+/// Runs `make` with the locks of two queues, or with the one of both.
+fn with_both<T>(send: &Queue, recv: &Queue, make: impl FnOnce(&Inner, &Inner) -> T) -> T {
+    let order = std::ptr::from_ref(send).cmp(&std::ptr::from_ref(recv));
+    match order {
+        std::cmp::Ordering::Equal => {
+            let both = lock(&send.inner);
+            make(&both, &both)
+        }
+        std::cmp::Ordering::Less => {
+            let (send, recv) = (lock(&send.inner), lock(&recv.inner));
+            make(&send, &recv)
+        }
+        std::cmp::Ordering::Greater => {
+            let recv = lock(&recv.inner);
+            make(&lock(&send.inner), &recv)
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    object(create(pd, promised!(&mut *init))).cast()
+}
+
+pub(super) unsafe extern "C" fn create_qp_ex(
+    _context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    /// `IBV_QP_INIT_ATTR_PD`, `_CREATE_FLAGS`, `_SEND_OPS_FLAGS`.
+    const PD: u32 = 1;
+    const CREATE_FLAGS: u32 = 1 << 2;
+    const SEND_OPS: u32 = 1 << 6;
+    let init = promised!(&mut *init);
+    let has = |bit: u32| init.comp_mask & bit != 0;
+    let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
+    let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
+        && (!has(CREATE_FLAGS) || init.create_flags == 0)
+        && service(init.qp_type).is_ok_and(|service| ops & !wr::operations(service) == 0);
+    if !is_known {
+        return object(Err(Errno::NOT_SUPPORTED));
+    }
+    if !has(PD) {
+        return object(Err(Errno::INVALID));
+    }
+    let mut plain = ibv_qp_init_attr {
+        qp_context: init.qp_context,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        cap: init.cap,
+        qp_type: init.qp_type,
+        sq_sig_all: init.sq_sig_all,
+    };
+    let made = object(create(init.pd, &mut plain));
+    init.cap = plain.cap;
+    made.cast()
+}
+
+pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    qp.cast()
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    let pair = promised!(QueuePair::of(qp));
+    pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
+    pair.purge(|| {
+        // The device lets go of it first: what it has written is then taken into account.
+        let mut pair = lock(&pair.member.pair);
+        if pair.qp.state() != QpState::Reset
+            && let Err(error) = pair.qp.abandon()
+        {
+            tracing::warn!(%error, "the queue pair is destroyed as it is");
+        }
+    });
+    pair.shared.remove(&pair.member);
+    drop(promised!(take_back::<QueuePair, _>(qp)));
+    0
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    let queue_pair = promised!(QueuePair::of(qp));
+    let pair = lock(&queue_pair.member.pair);
+    number(pair.qp.query().map_err(Errno::from).map(|now| {
+        let state = state_of(now.state);
+        let out = ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            rq_psn: now.recv_psn.0,
+            sq_psn: now.send_psn.0,
+            ..pair.attr
+        };
+        promised!({
+            attr.write(out);
+            init.write(queue_pair.init);
+        });
+    }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: c_int,
+    _flags: u32,
+) -> c_int {
+    // Nothing is promised: the bytes of a message may come in any order.
+    0
+}
+
+/// A group's GID, and the queue pair that it is about.
+unsafe fn with_group(
+    qp: *mut ibv_qp,
+    gid: *const [u8; 16],
+    run: impl FnOnce(&mut Pair, Gid) -> Result<(), Errno>,
+) -> c_int {
+    let (queue_pair, gid) = promised!((QueuePair::of(qp), Gid(*gid)));
+    let mut pair = lock(&queue_pair.member.pair);
+    number(run(&mut pair, gid))
+}
+
+pub(crate) unsafe extern "C" fn ibv_attach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const [u8; 16],
+    _lid: u16,
+) -> c_int {
+    promised!(with_group(qp, gid, |pair, gid| Ok(pair.qp.attach_multicast(gid)?)))
+}
+
+pub(crate) unsafe extern "C" fn ibv_detach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const [u8; 16],
+    _lid: u16,
+) -> c_int {
+    promised!(with_group(qp, gid, |pair, gid| Ok(pair.qp.detach_multicast(gid)?)))
+}

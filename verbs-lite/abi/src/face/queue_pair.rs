@@ -1,0 +1,67 @@
+//! [`QueuePair`]: a queue pair as the program has it.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use ferrocx_verbs_lite::QpState;
+
+use super::batch::Batch;
+use super::context::Shared;
+use super::cq::Queue;
+use super::pair::Member;
+use crate::abi::{ibv_qp, ibv_qp_ex, ibv_qp_init_attr, qps};
+use crate::node::lock;
+
+/// A queue pair as the program has it.
+#[repr(C)]
+pub(super) struct QueuePair {
+    pub(super) face: ibv_qp_ex,
+    pub(super) shared: Arc<Shared>,
+    pub(super) member: Arc<Member>,
+    pub(super) batch: Batch,
+    pub(super) init: ibv_qp_init_attr,
+}
+
+impl QueuePair {
+    /// # Safety
+    /// The module's: `face` is a live queue pair.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_qp) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+
+    /// The completion queues, each once, in the order in which their locks are taken.
+    fn queues(&self) -> Vec<&Queue> {
+        let mut faces = [self.init.send_cq, self.init.recv_cq].to_vec();
+        faces.sort();
+        faces.dedup();
+        faces.into_iter().map(|face| promised!(Queue::of(face))).collect()
+    }
+
+    /// Runs `end`, after which the device writes no completion of this queue pair any more, and
+    /// drops those that it has written, as the interface promises of destroying and resetting.
+    pub(super) fn purge<T>(&self, end: impl FnOnce() -> T) -> T {
+        let queues = self.queues();
+        let mut inners: Vec<_> = queues.iter().map(|queue| (*queue, lock(&queue.inner))).collect();
+        let mut take_all = || inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
+        take_all();
+        let ended = end();
+        take_all();
+        let number = self.face.base.qp_num;
+        for (_, inner) in &mut inners {
+            inner.waiting.retain(|wc| wc.qp_num != number);
+        }
+        ended
+    }
+}
+
+/// The state in the interface's words.
+pub(super) fn state_of(state: QpState) -> c_int {
+    match state {
+        QpState::Reset => qps::RESET,
+        QpState::Init => qps::INIT,
+        QpState::Rtr => qps::RTR,
+        QpState::Rts => qps::RTS,
+        QpState::SqError => qps::SQE,
+        QpState::Error => qps::ERR,
+    }
+}

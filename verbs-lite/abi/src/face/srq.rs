@@ -1,0 +1,149 @@
+//! Shared receive queues.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferrocx_verbs_lite::{Srq, SrqConfig};
+
+use super::context::{Context, Kind, Shared};
+use super::memory::Domain;
+use super::pair::List;
+use super::post::post_receives;
+use super::{Errno, give_out, number, object, take_back};
+use crate::abi::{
+    ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
+};
+use crate::node::lock;
+
+/// A shared receive queue as the program has it.
+#[repr(C)]
+pub(super) struct SharedQueue {
+    face: ibv_srq,
+    pub(super) srq: Arc<Mutex<Srq<List>>>,
+    shared: Arc<Shared>,
+    domain: u32,
+    max_sge: u32,
+    limit: AtomicU32,
+}
+
+impl SharedQueue {
+    /// # Safety
+    /// The module's: `face` is a live queue.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_srq) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+}
+
+/// Makes a queue; `attr` becomes what was granted.
+fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut std::ffi::c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq, Errno> {
+    let (domain, context) = promised!((Domain::of(pd), (*pd).context));
+    let shared = promised!(&Context::of(context).shared);
+    let config = SrqConfig { max_wr: attr.max_wr.max(1), max_sge: attr.max_sge.max(1) };
+    let srq = domain.pd.create_srq::<List>(&config)?;
+    let srqn = srq.number();
+    (attr.max_wr, attr.max_sge) = (config.max_wr, config.max_sge);
+    let face =
+        ibv_srq { context, srq_context, pd, handle: srqn, locks: [0; _], events_completed: 0 };
+    let queue = give_out(SharedQueue {
+        face,
+        srq: Arc::new(Mutex::new(srq)),
+        shared: Arc::clone(shared),
+        domain: domain.pd.domain(),
+        max_sge: config.max_sge,
+        limit: AtomicU32::new(0),
+    });
+    shared.enlist(Kind::Srq, srqn, queue);
+    Ok(queue)
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    let init = promised!(&mut *init);
+    object(create(pd, init.srq_context, &mut init.attr))
+}
+
+pub(super) unsafe extern "C" fn create_srq_ex(
+    _context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    /// `IBV_SRQ_INIT_ATTR_TYPE`, `_PD`.
+    const TYPE: u32 = 1;
+    const PD: u32 = 1 << 1;
+    let init = promised!(&mut *init);
+    let is_basic = init.comp_mask & TYPE == 0 || init.srq_type == 0;
+    if init.comp_mask & !(TYPE | PD) != 0 || !is_basic {
+        return object(Err(Errno::NOT_SUPPORTED));
+    }
+    if init.comp_mask & PD == 0 {
+        return object(Err(Errno::INVALID));
+    }
+    let mut attr = init.base.attr;
+    let made = object(create(init.pd, init.base.srq_context, &mut attr));
+    init.base.attr = attr;
+    made
+}
+
+pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, out: *mut u32) -> c_int {
+    let srqn = lock(&promised!(SharedQueue::of(srq)).srq).number();
+    promised!(out.write(srqn));
+    0
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    let queue = promised!(SharedQueue::of(srq));
+    // A queue pair that takes receives from it holds it, too.
+    if Arc::strong_count(&queue.srq) > 1 {
+        return libc::EBUSY;
+    }
+    queue.shared.delist(Kind::Srq, queue.face.handle);
+    drop(promised!(take_back::<SharedQueue, _>(srq)));
+    0
+}
+
+pub(crate) unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    given: c_int,
+) -> c_int {
+    /// `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`.
+    const LIMIT: c_int = 1 << 1;
+    let (queue, attr) = promised!((SharedQueue::of(srq), &*attr));
+    if given & !LIMIT != 0 {
+        return libc::EOPNOTSUPP;
+    }
+    if given == 0 {
+        return 0;
+    }
+    let armed = lock(&queue.srq).arm_limit(attr.srq_limit);
+    number(armed.map_err(Errno::from).map(|()| {
+        queue.limit.store(attr.srq_limit, Ordering::Relaxed);
+    }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    let queue = promised!(SharedQueue::of(srq));
+    let max_wr = lock(&queue.srq).max_wr();
+    let srq_limit = queue.limit.load(Ordering::Relaxed);
+    promised!(attr.write(ibv_srq_attr { max_wr, max_sge: queue.max_sge, srq_limit }));
+    0
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let queue = promised!(SharedQueue::of(srq));
+    let mut srq = lock(&queue.srq);
+    promised!(post_receives(first, bad, queue.domain, |wr_id, list| {
+        srq.post_recv(wr_id, list).map_err(|refused| refused.cause)
+    }))
+}

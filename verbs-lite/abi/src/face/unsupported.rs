@@ -1,0 +1,81 @@
+//! What this device does not have, said as the interface says it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use super::{Errno, set_errno};
+use crate::abi::{ibv_mw, ibv_pd, ibv_qp};
+
+pub(super) unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: c_int) -> *mut ibv_mw {
+    set_errno(Errno::NOT_SUPPORTED);
+    null_mut()
+}
+
+pub(super) unsafe extern "C" fn bind_mw(
+    _qp: *mut ibv_qp,
+    _mw: *mut ibv_mw,
+    _bind: *mut c_void,
+) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+pub(super) unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+/// Functions that return an error number, whatever they are called with.
+macro_rules! numbers {
+    ($($name:ident),* $(,)?) => {$(
+        pub(crate) extern "C" fn $name() -> c_int {
+            libc::EOPNOTSUPP
+        }
+    )*};
+}
+
+/// Functions that return an object, or null and the thread's error number.
+macro_rules! objects {
+    ($($name:ident),* $(,)?) => {$(
+        pub(crate) extern "C" fn $name() -> *mut c_void {
+            set_errno(Errno::NOT_SUPPORTED);
+            null_mut()
+        }
+    )*};
+}
+
+/// Functions that have nothing to do.
+macro_rules! nothing {
+    ($($name:ident),* $(,)?) => {$(
+        pub(crate) extern "C" fn $name() -> c_int {
+            0
+        }
+    )*};
+}
+
+numbers! {
+    ibv_resize_cq, ibv_query_ece, ibv_set_ece, ibv_dealloc_dmah,
+    ibv_dm_export_dmabuf_fd, ibv_query_port_speed, _ibv_query_comp_cntr_caps,
+    ibv_destroy_comp_cntr, ibv_export_buf_dmabuf_fd, ibv_inc_comp_cntr, ibv_inc_err_comp_cntr,
+    ibv_qp_attach_comp_cntr, ibv_read_comp_cntr, ibv_read_err_comp_cntr, ibv_set_comp_cntr,
+    ibv_set_err_comp_cntr,
+}
+
+objects! {
+    ibv_import_device, ibv_import_mr, ibv_import_pd, ibv_import_dm, ibv_reg_dmabuf_mr,
+    ibv_alloc_dmah, ibv_reg_mr_ex, ibv_alloc_buf, ibv_reg_buf_mr, ibv_create_comp_cntr,
+}
+
+nothing! {
+    ibv_unimport_mr, ibv_unimport_pd, ibv_unimport_dm, ibv_free_buf, ibv_register_driver,
+    // Threads of this process reach its own memory: copies on write do no harm.
+    ibv_fork_init, ibv_dofork_range, ibv_dontfork_range,
+    // The kernel's structures, which only stock librdmacm has, without the kernel's commands.
+    ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern,
+    ibv_copy_ah_attr_from_kern,
+}
+
+/// Forking needs no preparation.
+pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_int {
+    /// `IBV_FORK_UNNEEDED`.
+    const UNNEEDED: c_int = 2;
+    UNNEEDED
+}

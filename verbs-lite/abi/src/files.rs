@@ -1,0 +1,45 @@
+//! Event files: readable as long as something waits, in whatever mode the program has set.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+/// A file that nothing waits behind yet. It blocks until the program says otherwise.
+pub(crate) fn new() -> std::io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
+}
+
+/// Makes a file block, as programs expect it from birth.
+pub(crate) fn set_blocking(fd: impl AsFd) -> std::io::Result<()> {
+    let flags = fcntl_getfl(&fd)?;
+    Ok(fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))?)
+}
+
+/// Whether the program wants to wait.
+pub(crate) fn is_blocking(fd: impl AsFd) -> bool {
+    fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
+}
+
+/// Makes a file readable.
+pub(crate) fn signal(fd: impl AsFd) {
+    // It fails when the counter is at its maximum: the file is readable then, too.
+    let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+}
+
+fn is_readable(fd: BorrowedFd<'_>, timeout: Option<&Timespec>) -> rustix::io::Result<bool> {
+    Ok(poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout)? > 0)
+}
+
+/// Makes a file unreadable. The caller holds the lock of what waits behind it, so nobody else
+/// reads, and this does not block.
+pub(crate) fn clear(fd: impl AsFd) {
+    if is_readable(fd.as_fd(), Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(true) {
+        let _ = rustix::io::read(fd, &mut [0; 8]);
+    }
+}
+
+/// Waits until a file is readable; `false` if a signal came.
+pub(crate) fn wait(fd: BorrowedFd<'_>) -> bool {
+    is_readable(fd, None).is_ok()
+}

@@ -1,0 +1,49 @@
+//! `libibverbs.so.1` without a kernel driver: stock RDMA programs on ConnectX adapters through
+//! `ferrocx-verbs-lite`, and on the software model of one, without privileges, module or card.
+//!
+//! Put first by `LD_LIBRARY_PATH` or `LD_PRELOAD` (`cxctl run` does), it takes the place of the
+//! system's library. Each process has a device of its own; devices of one machine are joined by
+//! sockets that need no daemon, those of different machines by RoCEv2 in UDP.
+//!
+//! # Architecture
+//!
+//! - `symbols.txt` names every function and version that rdma-core 44 to 65 export; `build.rs`
+//!   makes the table of it. [`abi`] has the structures that programs compile in.
+//! - [`face`] has the functions. `unsafe` is there, and nowhere else but one socket option.
+//! - [`node`] is the process's device, its wires, and what makes a model run.
+//!
+//! # Settings
+//!
+//! | variable | says |
+//! |---|---|
+//! | `FERROCX_IP` | the IPv4 address of the port: one of this machine; else the first free one from 127.88.0.1 on |
+//! | `FERROCX_MTU` | the largest IP packet, 352 to 9978; else 4200 on a loopback address, 1500 on others |
+//! | `FERROCX_LOG` | what is logged to standard error: `info` says why something was refused |
+//!
+//! # What it does not do
+//!
+//! Adapters behind VFIO, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
+//! ECE, resizing of queues, migration of paths, SQD: functions of these are null, or answer
+//! `EOPNOTSUPP`. `docs/SUPPORT.md` says which programs run.
+//!
+//! # Limits
+//!
+//! Memory that a program unmaps before it deregisters it crashes the process, where an adapter
+//! would have pinned it. A child after `fork` has to open a device of its own.
+#![deny(unsafe_code)]
+// The table of names leads to most functions, and a test has none.
+#![cfg_attr(test, allow(dead_code, unused_imports))]
+
+mod abi;
+mod face;
+mod files;
+mod node;
+#[cfg(test)]
+mod system_tests;
+
+/// The names of the table, which lead to the functions of [`face`].
+#[cfg(not(test))]
+#[expect(unsafe_code, reason = "each name and version is a jump in assembly")]
+mod exports {
+    include!(concat!(env!("OUT_DIR"), "/exports.rs"));
+}

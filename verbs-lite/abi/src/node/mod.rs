@@ -1,0 +1,344 @@
+//! [`Node`]: the one device of a process, whoever opens it, and what makes its model run.
+//!
+//! Whoever polls and finds nothing steps the model; a thread of the library serves everybody else:
+//! peers that read and write this process's memory, waiters for events, retransmissions. It sleeps
+//! until a frame comes, or for a millisecond, and stays out of the way of callers that poll.
+
+mod udp;
+mod wire;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use std::{env, io, process};
+
+use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_bus::{PciIdentity, Transport};
+use ferrocx_core::{Device, DeviceConfig, Event, MacAddr};
+use ferrocx_mempool::PageSize;
+use ferrocx_model::{Nic, NicConfig};
+use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext, VerbsError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use udp::mac_of;
+use wire::{HostWire, Sockets};
+
+/// Largest IP packet where nothing says otherwise: of one machine, and of Ethernet.
+const LOCAL_MTU: u16 = 4200;
+const ETHERNET_MTU: u16 = 1500;
+/// Addresses of processes on one machine that ask for none: 127.88.0.1 and up. Any user may bind
+/// to all of 127.0.0.0/8.
+const FIRST_LOCAL: u32 = 0x7f58_0001;
+const LOCALS: u32 = 0xffe;
+/// Shortest wait for an answer, in nanoseconds: with the usual seven retries, a peer may stand
+/// still for eight seconds. Programs ask for 67 ms, which a process that shares its processor with
+/// others can be without one, again and again; what a wire of one machine carries is rarely lost.
+const MIN_ACK_TIMEOUT_NS: u64 = 1_000_000_000;
+/// Longest sleep of the thread while nobody polls, and its naps while somebody does.
+const SLEEP: Duration = Duration::from_millis(1);
+const NAP: Duration = Duration::from_micros(500);
+/// Empty polls during a nap that mean that somebody polls all the time.
+const POLLERS: u32 = 8;
+/// Steps of the thread in a row, so that callers get their turn.
+const STEPS: u32 = 64;
+
+/// Locks, whoever panicked under the lock.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The software device, in this process.
+#[derive(Debug)]
+struct Model {
+    nic: Mutex<Nic>,
+    start: Instant,
+    sockets: Arc<Sockets>,
+}
+
+impl Model {
+    /// Device time.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// One step, unless somebody else is making one. Whether anything was done.
+    fn step(&self) -> bool {
+        let Ok(mut nic) = self.nic.try_lock() else { return false };
+        nic.step(self.now_ns())
+    }
+}
+
+/// The device that this process uses.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) context: RdmaContext,
+    /// Index 0 of the GID table as programs see it: the address that they reach each other by.
+    pub(crate) address: GidEntry,
+    model: Option<Arc<Model>>,
+    /// Polls that found nothing since the thread last looked.
+    empty_polls: AtomicU32,
+    /// Callers that sleep and step the model when they wake.
+    sleepers: AtomicUsize,
+    /// Interrupt vectors that completion channels have.
+    vectors: Mutex<Vec<u16>>,
+    /// Where asynchronous events go.
+    listeners: Mutex<Vec<Weak<dyn Listener>>>,
+}
+
+/// Somebody who wants asynchronous events.
+pub(crate) trait Listener: Send + Sync + std::fmt::Debug {
+    /// Takes an event, if it is about an object of this listener's.
+    fn hear(&self, event: &Event);
+}
+
+/// The node of this process, and the process: a child after a fork has none.
+static NODE: Mutex<(u32, Weak<Node>)> = Mutex::new((0, Weak::new()));
+
+/// A variable of the environment, if it says anything.
+fn setting(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Takes the address that the environment names, or the first that is free.
+fn take_address() -> io::Result<Sockets> {
+    if let Some(text) = setting("FERROCX_IP") {
+        let address = text.parse().map_err(|_| {
+            invalid(format!("FERROCX_IP is {text}; it must be an IPv4 address of this machine"))
+        })?;
+        return Sockets::bind(address);
+    }
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for offset in 0..LOCALS {
+        match Sockets::bind(Ipv4Addr::from_bits(FIRST_LOCAL + offset)) {
+            Ok(sockets) => return Ok(sockets),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The largest packet of the port.
+fn mtu_of(address: Ipv4Addr) -> io::Result<u16> {
+    let usual = if address.is_loopback() { LOCAL_MTU } else { ETHERNET_MTU };
+    let Some(text) = setting("FERROCX_MTU") else { return Ok(usual) };
+    text.parse().ok().filter(|mtu| (352..=9978).contains(mtu)).ok_or_else(|| {
+        invalid(format!("FERROCX_MTU is {text}; it must be 352 to 9978, the bytes of an IP packet"))
+    })
+}
+
+/// A refusal of a layer below, as the system's kind of error.
+fn refused(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl Node {
+    /// The node of this process, which is made when it is first asked for.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the device from being opened, in one sentence.
+    pub(crate) fn open() -> io::Result<Arc<Self>> {
+        let mut node = lock(&NODE);
+        if node.0 == process::id()
+            && let Some(open) = node.1.upgrade()
+        {
+            return Ok(open);
+        }
+        let opened = Self::open_model()?;
+        *node = (process::id(), Arc::downgrade(&opened));
+        Ok(opened)
+    }
+
+    fn open_model() -> io::Result<Arc<Self>> {
+        let sockets = Arc::new(take_address()?);
+        let (address, mtu) = (sockets.address, mtu_of(sockets.address)?);
+        let mac = mac_of(address);
+        let min_ack_timeout_ns = MIN_ACK_TIMEOUT_NS;
+        let config = NicConfig { mac, roce: true, min_ack_timeout_ns, ..NicConfig::default() };
+        let identity = PciIdentity {
+            vendor: PciIdentity::VENDOR_MELLANOX,
+            device: config.identity.device_id(),
+            name: "model".into(),
+            numa_node: None,
+        };
+        let seed = u64::from(process::id());
+        let local = LocalConfig { identity, seed, ..LocalConfig::default() };
+        let (transport, side) = pair(local).map_err(refused)?;
+        let mut nic = Nic::new(side, config);
+        nic.datapath_mut().plug(HostWire::new(Arc::clone(&sockets)));
+        let model = Arc::new(Model { nic: Mutex::new(nic), start: Instant::now(), sockets });
+        let stepped = Arc::clone(&model);
+        transport.set_idle_hook(Some(Arc::new(move || {
+            if !stepped.step() {
+                std::thread::yield_now();
+            }
+        })));
+        let transport: Arc<dyn Transport> = transport;
+        let settings = DeviceConfig { mtu, page: PageSize::Base4K, ..DeviceConfig::default() };
+        let device = Device::open(transport, &settings).map_err(refused)?;
+        // Every peer is on the link: its MAC address follows from its IP address.
+        let node = Self::of(&device, address.into(), Some(model)).map_err(refused)?;
+        let served = Arc::downgrade(&node);
+        std::thread::Builder::new()
+            .name("ferrocx-node".into())
+            .spawn(move || while serve(&served) {})?;
+        tracing::info!(%address, mtu, "the model is up");
+        Ok(node)
+    }
+
+    fn of(
+        device: &Device,
+        address: IpAddr,
+        model: Option<Arc<Model>>,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let context = RdmaContext::open(device)?;
+        let config = GidConfig { address, prefix_len: 0, gateway: None, vlan: None };
+        let address = context.add_gid(config)?;
+        let vectors = (1..device.interrupt_vectors()).rev().collect();
+        Ok(Arc::new(Self {
+            context,
+            address,
+            model,
+            empty_polls: AtomicU32::new(0),
+            sleepers: AtomicUsize::new(0),
+            vectors: Mutex::new(vectors),
+            listeners: Mutex::default(),
+        }))
+    }
+
+    /// One step of the model, for a caller that has posted something. Whether anything was done.
+    pub(crate) fn step(&self) -> bool {
+        self.model.as_ref().is_some_and(|model| model.step())
+    }
+
+    /// One step of the model for a caller that polled and found nothing.
+    pub(crate) fn turn(&self) {
+        if let Some(model) = &self.model {
+            self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            if !model.step() {
+                // The peer may need this core.
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Sleeps until `fd` is readable, stepping the model meanwhile. `false` if a signal came.
+    pub(crate) fn wait(&self, fd: BorrowedFd<'_>) -> bool {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        let mut ready = self.step_all(&[fd]);
+        while ready == Ok(false) {
+            ready = self.sleep(&[fd], self.model.is_some().then_some(SLEEP));
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        ready.is_ok()
+    }
+
+    /// Steps the model until it has nothing to do; whether one of `fds` is readable.
+    fn step_all(&self, fds: &[BorrowedFd<'_>]) -> Result<bool, rustix::io::Errno> {
+        for _ in 0..STEPS {
+            if !self.step() {
+                break;
+            }
+        }
+        is_readable(fds, &[], Some(Duration::ZERO))
+    }
+
+    /// Sleeps until one of `fds` is readable or a frame came, and then makes the model work;
+    /// whether one of `fds` is readable.
+    fn sleep(
+        &self,
+        fds: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> Result<bool, rustix::io::Errno> {
+        let wire: Vec<_> = self.model.iter().flat_map(|model| model.sockets.fds()).collect();
+        if is_readable(fds, &wire, timeout)? {
+            return Ok(true);
+        }
+        self.step_all(fds)
+    }
+
+    /// The entries of the GID table as programs see it.
+    pub(crate) fn gids(&self) -> Vec<GidEntry> {
+        let others = self.context.gids().into_iter().filter(|entry| *entry != self.address);
+        std::iter::once(self.address).chain(others).collect()
+    }
+
+    /// The path from an entry of that table to a peer; `None` if there is none.
+    pub(crate) fn path(&self, sgid_index: u8, to: Gid) -> Option<Path> {
+        let from = *self.gids().get(usize::from(sgid_index))?;
+        if to.multicast_mac().is_some() {
+            return self.context.multicast_path(to).ok();
+        }
+        let route = self.context.route_from(from.gid, to).ok()?;
+        Some(Path::new(route, self.mac_of(to)?))
+    }
+
+    /// The MAC address of a peer: on the model's wire it follows from the IP address.
+    fn mac_of(&self, to: Gid) -> Option<MacAddr> {
+        match to.ip() {
+            IpAddr::V4(ip) => Some(MacAddr(mac_of(ip))),
+            IpAddr::V6(ip) => {
+                let [.., a, b, c, 0xff, 0xfe, d, e, f] = ip.octets() else { return None };
+                ip.is_unicast_link_local().then_some(MacAddr([a ^ 2, b, c, d, e, f]))
+            }
+        }
+    }
+
+    /// An interrupt vector that nobody else has.
+    pub(crate) fn take_vector(&self) -> Option<u16> {
+        lock(&self.vectors).pop()
+    }
+
+    pub(crate) fn give_vector(&self, vector: u16) {
+        lock(&self.vectors).push(vector);
+    }
+
+    /// Tells `listener` of asynchronous events as long as it lives.
+    pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
+    }
+
+    fn tell_events(&self) {
+        while let Some(event) = self.context.poll_async_event() {
+            let listeners: Vec<_> =
+                lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();
+            listeners.iter().for_each(|listener| listener.hear(&event));
+        }
+    }
+}
+
+/// Whether one of `fds` is readable within a time; what comes on `wire` ends the wait, too.
+fn is_readable(
+    fds: &[BorrowedFd<'_>],
+    wire: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> Result<bool, rustix::io::Errno> {
+    let mut polled: Vec<_> =
+        fds.iter().chain(wire).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    poll(&mut polled, timeout.as_ref())?;
+    Ok(polled.iter().take(fds.len()).any(|fd| !fd.revents().is_empty()))
+}
+
+/// One round of the thread that serves a node; `false` when the node is gone.
+fn serve(node: &Weak<Node>) -> bool {
+    let Some(node) = node.upgrade() else { return false };
+    node.tell_events();
+    let polls = node.empty_polls.swap(0, Ordering::Relaxed);
+    if polls >= POLLERS || node.sleepers.load(Ordering::Relaxed) > 0 {
+        drop(node);
+        std::thread::sleep(NAP);
+    } else {
+        // A signal is the program's business.
+        let _ = node.sleep(&[], Some(SLEEP));
+    }
+    true
+}

@@ -1,0 +1,170 @@
+//! The interface compared with that of the system's rdma-core, where it is installed.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::process::Command;
+
+use crate::abi::*;
+
+/// Where Debian puts the library and its header, and the packages that have them.
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1";
+const HEADER: &str = "/usr/include/infiniband/verbs.h";
+
+/// Names and versions of a table in the form of `symbols.txt`.
+fn ours() -> HashSet<(String, String)> {
+    let mut node = String::new();
+    let mut names = HashSet::new();
+    for line in include_str!("../symbols.txt").lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_suffix(':') {
+            Some(name) => name.clone_into(&mut node),
+            None => {
+                let name = line.split(' ').next().unwrap_or(line);
+                names.insert((name.to_owned(), node.clone()));
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_name_and_version_of_the_system_is_there() {
+    let Ok(listed) = Command::new("objdump").args(["-T", LIBRARY]).output() else {
+        return println!("skipped: no objdump (apt-get install binutils)");
+    };
+    if !listed.status.success() {
+        return println!("skipped: no {LIBRARY} (apt-get install libibverbs1)");
+    }
+    let ours = ours();
+    let text = String::from_utf8_lossy(&listed.stdout);
+    let mut count = 0;
+    for line in text.lines().filter(|line| !line.contains("*UND*") && !line.contains("*ABS*")) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [.., version, name] = words[..] else { continue };
+        let version = version.trim_matches(['(', ')']);
+        if version.starts_with("IBVERBS_") {
+            assert!(ours.contains(&(name.to_owned(), version.to_owned())), "{name}@{version}");
+            count += 1;
+        }
+    }
+    assert!(count > 150, "{count} names were found");
+}
+
+/// A line of C that fails to compile unless a structure is as large, and its fields are where, ours
+/// are. Fields have the names of the header, or `ours = theirs`.
+macro_rules! layout {
+    ($out:ident, $name:ident, $size:literal: $($field:ident $(= $theirs:literal)?),* $(,)?) => {
+        if $size {
+            let bytes = size_of::<$name>();
+            let name = stringify!($name);
+            $out += &format!("_Static_assert(sizeof(struct {name}) == {bytes}, \"{name}\");\n");
+        }
+        $(
+            let (name, at) = (stringify!($name), offset_of!($name, $field));
+            #[allow(unused_assignments, unused_mut, reason = "only some have another name")]
+            let mut field = stringify!($field);
+            $(field = $theirs;)?
+            $out += &format!(
+                "_Static_assert(offsetof(struct {name}, {field}) == {at}, \"{name} {field}\");\n"
+            );
+        )*
+    };
+}
+
+fn layouts() -> String {
+    let mut out = format!("#include <stddef.h>\n#include \"{HEADER}\"\n");
+    layout!(out, ibv_device, true: node_type, transport_type, name, dev_name, dev_path, ibdev_path);
+    layout!(out, ibv_context_ops, true: alloc_mw, bind_mw, dealloc_mw, poll_cq, req_notify_cq,
+        post_srq_recv, post_send, post_recv);
+    layout!(out, ibv_context, true: device, ops, cmd_fd, async_fd, num_comp_vectors, abi_compat);
+    layout!(out, ibv_pd, true: context, handle);
+    layout!(out, ibv_mr, true: context, pd, addr, length, handle, lkey, rkey);
+    layout!(out, ibv_mw, true: context, pd, rkey, handle, kind = "type");
+    layout!(out, ibv_ah, true: context, pd, handle);
+    layout!(out, ibv_comp_channel, true: context, fd, refcnt);
+    layout!(out, ibv_cq, true: context, channel, cq_context, handle, cqe, comp_events_completed,
+        async_events_completed);
+    layout!(out, ibv_cq_ex, true: comp_mask, status, wr_id, start_poll, next_poll, end_poll,
+        read_opcode, read_vendor_err, read_byte_len, read_imm_data, read_qp_num, read_src_qp,
+        read_wc_flags, read_slid, read_sl, read_dlid_path_bits,
+        read_unsupported = "read_completion_ts");
+    layout!(out, ibv_cq_init_attr_ex, true: cqe, cq_context, channel, comp_vector, wc_flags,
+        comp_mask, flags, parent_domain);
+    layout!(out, ibv_srq, true: context, srq_context, pd, handle, events_completed);
+    layout!(out, ibv_srq_attr, true: max_wr, max_sge, srq_limit);
+    layout!(out, ibv_srq_init_attr, true: srq_context, attr);
+    layout!(out, ibv_srq_init_attr_ex, true: comp_mask, srq_type, pd, xrcd, cq, tm_cap);
+    layout!(out, ibv_qp, true: context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num,
+        state, qp_type, events_completed);
+    // It has grown since 44: newer callers find null behind what they know.
+    layout!(out, ibv_qp_ex, false: comp_mask, wr_id, wr_flags, wr_atomic_cmp_swp,
+        wr_atomic_fetch_add, wr_bind_mw, wr_local_inv, wr_rdma_read, wr_rdma_write,
+        wr_rdma_write_imm, wr_send, wr_send_imm, wr_send_inv, wr_send_tso, wr_set_ud_addr,
+        wr_set_xrc_srqn, wr_set_inline_data, wr_set_inline_data_list, wr_set_sge, wr_set_sge_list,
+        wr_start, wr_complete, wr_abort, wr_atomic_write);
+    layout!(out, ibv_data_buf, true: addr, length);
+    layout!(out, ibv_qp_cap, true: max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
+        max_inline_data);
+    layout!(out, ibv_qp_init_attr, true: qp_context, send_cq, recv_cq, srq, cap, qp_type,
+        sq_sig_all);
+    layout!(out, ibv_qp_init_attr_ex, true: qp_context, cap, qp_type, sq_sig_all, comp_mask, pd,
+        xrcd, create_flags, max_tso_header, rwq_ind_tbl, rx_hash_conf, source_qpn, send_ops_flags);
+    layout!(out, ibv_global_route, true: dgid, flow_label, sgid_index, hop_limit, traffic_class);
+    layout!(out, ibv_ah_attr, true: grh, dlid, sl, src_path_bits, static_rate, is_global, port_num);
+    layout!(out, ibv_qp_attr, true: qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn,
+        sq_psn, dest_qp_num, qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index,
+        alt_pkey_index, en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic,
+        min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout,
+        rate_limit);
+    layout!(out, ibv_sge, true: addr, length, lkey);
+    layout!(out, ibv_send_wr, true: wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr,
+        xrc_srqn = "qp_type.xrc.remote_srqn", rest = "bind_mw");
+    layout!(out, ibv_recv_wr, true: wr_id, next, sg_list, num_sge);
+    layout!(out, ibv_wc, true: wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num,
+        src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits);
+    layout!(out, ibv_device_attr, true: fw_ver, node_guid, sys_image_guid, max_mr_size,
+        page_size_cap, vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, device_cap_flags,
+        max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_ee_rd_atom,
+        max_res_rd_atom, max_qp_init_rd_atom, atomic_cap, max_mw, max_raw_ethy_qp, max_mcast_grp,
+        max_ah, max_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay,
+        phys_port_cnt);
+    layout!(out, ibv_device_attr_ex, true: comp_mask, phys_port_cnt_ex);
+    // It has grown since 44: as many bytes are written as the caller knows.
+    layout!(out, ibv_port_attr, false: state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags,
+        max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len, lid, sm_lid, lmc, max_vl_num,
+        sm_sl, subnet_timeout, init_type_reply, active_width, active_speed, phys_state, link_layer,
+        flags, port_cap_flags2);
+    layout!(out, ibv_gid_entry, true: gid, gid_index, port_num, gid_type, ndev_ifindex);
+    layout!(out, ibv_async_event, true: element, event_type);
+    // Counted back from the context, which newer headers put further behind.
+    for (field, at) in [
+        ("sz", offset_of!(verbs_context, size)),
+        ("create_srq_ex", offset_of!(verbs_context, create_srq_ex)),
+        ("get_srq_num", offset_of!(verbs_context, get_srq_num)),
+        ("create_qp_ex", offset_of!(verbs_context, create_qp_ex)),
+        ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
+        ("create_cq_ex", offset_of!(verbs_context, create_cq_ex)),
+        ("query_port", offset_of!(verbs_context, query_port)),
+    ] {
+        let back = offset_of!(verbs_context, context) - at;
+        out += &format!(
+            "_Static_assert(offsetof(struct verbs_context, context) \
+             - offsetof(struct verbs_context, {field}) == {back}, \"{field}\");\n"
+        );
+    }
+    out
+}
+
+#[test]
+fn structures_are_those_of_the_system_header() {
+    if !std::path::Path::new(HEADER).exists() {
+        return println!("skipped: no {HEADER} (apt-get install libibverbs-dev)");
+    }
+    let file = std::env::temp_dir().join(format!("ferrocx-layouts-{}.c", std::process::id()));
+    std::fs::write(&file, layouts()).unwrap();
+    let checked = Command::new("cc").arg("-fsyntax-only").arg(&file).output();
+    std::fs::remove_file(&file).unwrap();
+    let Ok(checked) = checked else {
+        return println!("skipped: no C compiler (apt-get install gcc)");
+    };
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}

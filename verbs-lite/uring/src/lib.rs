@@ -1,0 +1,208 @@
+//! Files read and written by io_uring, from and to memory that a port shares: a [`Buf`] moves into
+//! a request, and comes back with its end.
+//!
+//! # Architecture
+//!
+//! - [`Ring`] has the files and the requests under way. [`Ring::push`] takes a request,
+//!   [`Ring::submit`] tells the kernel of all of them by one system call, [`Ring::poll`] gives back
+//!   what has ended without any.
+//! - What a request holds stays in the ring until the kernel has ended it, whoever forgets what.
+//!
+//! # What it does not do
+//!
+//! No registered buffers and files, no polling by the kernel, no vectors. Linux 5.6 and later.
+//!
+//! # Limits
+//!
+//! Requests under way: what [`Ring::new`] was told, 1 to 4096.
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "the kernel reads and writes where these entries say")]
+mod queue;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use ferrocx_verbs_lite::Buf;
+use queue::Queue;
+
+/// A file of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId(usize);
+
+/// What is to be done with a file.
+#[derive(Debug)]
+pub enum Request {
+    /// Fills the memory with the bytes at the offset.
+    Read {
+        /// Where they go.
+        to: Buf,
+        /// Where they are.
+        offset: u64,
+    },
+    /// Writes the memory to the offset.
+    Write {
+        /// What is written.
+        from: Buf,
+        /// Where it goes.
+        offset: u64,
+        /// Whether it shall be on the medium before this ends.
+        is_durable: bool,
+    },
+    /// What was written is to be on the medium.
+    Flush,
+    /// Bytes become zeros; the file keeps its room for them.
+    Zero {
+        /// The first.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Bytes become zeros; the file may give their room back.
+    Punch {
+        /// The first.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// The caller's name of it.
+    pub token: u64,
+    /// The memory that it held.
+    pub buf: Option<Buf>,
+    /// How it ended. A read or write of fewer bytes than were asked for is an error.
+    pub result: io::Result<()>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Held {
+    token: u64,
+    buf: Option<Buf>,
+    /// Bytes that must be moved.
+    len: u32,
+}
+
+/// Files, and the requests under way. Belongs to one core at a time.
+#[derive(Debug)]
+pub struct Ring {
+    // Ended before what it holds goes: see `drop`.
+    queue: Queue,
+    held: Vec<Option<Held>>,
+    free: Vec<usize>,
+    files: Vec<File>,
+    under_way: usize,
+    /// Requests that the kernel was not told of.
+    unsubmitted: usize,
+}
+
+impl Ring {
+    /// A ring for so many requests.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: it has no io_uring, or forbids it.
+    pub fn new(requests: u32) -> io::Result<Self> {
+        let requests = requests.clamp(1, 4096);
+        let count = requests as usize;
+        Ok(Self {
+            queue: Queue::new(requests)?,
+            held: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+            files: Vec::new(),
+            under_way: 0,
+            unsubmitted: 0,
+        })
+    }
+
+    /// Adds a file, which the ring keeps open.
+    pub fn add(&mut self, file: File) -> FileId {
+        self.files.push(file);
+        FileId(self.files.len() - 1)
+    }
+
+    /// Takes a request; it is given back when all places are taken.
+    ///
+    /// # Errors
+    ///
+    /// The request.
+    pub fn push(&mut self, token: u64, file: FileId, request: Request) -> Result<(), Request> {
+        let Some(place) = self.free.pop() else { return Err(request) };
+        let Some(file) = self.files.get(file.0) else {
+            self.free.push(place);
+            return Err(request);
+        };
+        self.queue.push(file.as_raw_fd(), place as u64, &request);
+        let (buf, len) = match request {
+            Request::Read { to: buf, .. } | Request::Write { from: buf, .. } => {
+                let len = buf.len() as u32;
+                (Some(buf), len)
+            }
+            Request::Flush | Request::Zero { .. } | Request::Punch { .. } => (None, 0),
+        };
+        self.held[place] = Some(Held { token, buf, len });
+        self.under_way += 1;
+        self.unsubmitted += 1;
+        Ok(())
+    }
+
+    /// Tells the kernel of every request that was pushed.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; the requests stay.
+    pub fn submit(&mut self) -> io::Result<()> {
+        if self.unsubmitted > 0 {
+            let taken = self.queue.submit(0)?;
+            self.unsubmitted -= taken.min(self.unsubmitted);
+        }
+        Ok(())
+    }
+
+    /// Requests under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// The next request that has ended.
+    pub fn poll(&mut self) -> Option<Done> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let (place, result) = self.queue.next()?;
+        let place = usize::try_from(place).ok()?;
+        let Held { token, buf, len } = self.held.get_mut(place)?.take()?;
+        self.free.push(place);
+        self.under_way -= 1;
+        let result = match u32::try_from(result) {
+            Ok(moved) if moved >= len => Ok(()),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => Err(io::Error::from_raw_os_error(result.wrapping_neg())),
+        };
+        Some(Done { token, buf, result })
+    }
+}
+
+impl Drop for Ring {
+    /// Waits for the kernel: it writes to memory that would otherwise be somebody else's.
+    fn drop(&mut self) {
+        while self.under_way > 0 {
+            if self.poll().is_some() {
+                continue;
+            }
+            if let Err(error) = self.queue.submit(1)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "io_uring does not end its requests, their memory leaked");
+                std::mem::forget(std::mem::take(&mut self.held));
+                return;
+            }
+        }
+    }
+}
