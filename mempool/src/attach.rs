@@ -133,7 +133,9 @@ unsafe fn clone_segment(header: NonNull<Header>, cache: &mut PoolCache) -> Optio
         }
         let from = header.as_ptr();
         (*clone.cold().as_ptr()).attachment = Attachment::Indirect(parent);
-        (*clone.cold().as_ptr()).lengths = (*(*from).pool.as_ref().cold(header).as_ptr()).lengths;
+        let cold = (*from).pool.as_ref().cold(header).as_ptr();
+        (*clone.cold().as_ptr()).lengths = (*cold).lengths;
+        (*clone.cold().as_ptr()).rx_ticks = (*cold).rx_ticks;
         (*to).refs.set_attached(true);
         (*to).buf = (*from).buf;
         (*to).iova = (*from).iova;
@@ -144,8 +146,8 @@ unsafe fn clone_segment(header: NonNull<Header>, cache: &mut PoolCache) -> Optio
         (*to).data_len = (*from).data_len;
         (*to).vlan_tci = (*from).vlan_tci;
         (*to).pkt_len = u32::from((*from).data_len);
-        (*to).rss_hash = (*from).rss_hash;
-        (*to).flow_mark = (*from).flow_mark;
+        (*to).rss_hash_be = (*from).rss_hash_be;
+        (*to).flow_mark_be = (*from).flow_mark_be;
         (*to).flags = (*from).flags;
     }
     Some(clone)

@@ -1,4 +1,6 @@
 //! [`MbufFifo`]: the buffers that a queue has handed to its device, oldest first.
+//!
+//! Long file: all that touches the slots, whose `unsafe` rests on one invariant, and its tests.
 #![expect(unsafe_code, reason = "slots between tail and head hold packets, the others nothing")]
 
 use std::{
@@ -123,7 +125,31 @@ pub struct MbufFifo {
     /// Packets in front of this position may be other than simple; those from here to `head` are
     /// simple. Never behind `tail`.
     complex_end: u32,
+    line: Line,
+    /// The pool's headroom, and the bytes behind it.
+    headroom: u16,
+    room: u32,
     pool: Pool,
+}
+
+/// Slots of a list that hold its oldest packets, side by side and all simple.
+#[derive(Debug, Clone, Copy, Default)]
+struct Line {
+    front: u32,
+    end: u32,
+}
+
+/// What a device says about the buffers that it has filled, oldest first: see
+/// [`MbufFifo::pop_filled`].
+pub trait Arrivals {
+    /// Bytes of the next one, if it has arrived.
+    fn next(&mut self) -> Option<u32>;
+
+    /// It has arrived with more bytes than a buffer has; nothing more is asked for.
+    fn too_long(&mut self, len: u32);
+
+    /// Describes it; its data is set. Follows [`Arrivals::next`] unless it was too long.
+    fn describe(&mut self, mbuf: &mut Mbuf);
 }
 
 impl MbufFifo {
@@ -135,7 +161,10 @@ impl MbufFifo {
     pub fn new(pool: &Pool, capacity: usize) -> Self {
         assert!(capacity.is_power_of_two() && capacity <= MAX_CAPACITY, "capacity {capacity}");
         let slots = Box::new_uninit_slice(capacity);
-        Self { slots, head: 0, tail: 0, complex_end: 0, pool: pool.clone() }
+        let headroom = pool.headroom_bytes() as u16;
+        let room = pool.data_room_bytes() as u32 - u32::from(headroom);
+        let (line, pool) = (Line::default(), pool.clone());
+        Self { slots, head: 0, tail: 0, complex_end: 0, line, headroom, room, pool }
     }
 
     /// The pool of its simple buffers.
@@ -199,6 +228,7 @@ impl MbufFifo {
         self.head = self.head.wrapping_add(1);
         if !simple {
             self.complex_end = self.head;
+            self.line = Line::default();
         }
         Ok(())
     }
@@ -240,47 +270,97 @@ impl MbufFifo {
         n
     }
 
-    /// Moves packets to `out`, oldest first, at most `max` and as many as fit, as long as `each`
-    /// answers `true`, which may change the packet. The packet for which it answers `false` stays.
-    /// Returns how many. Stops at the end of the array, as [`HandOver::take_while`] does.
+    /// Moves buffers that a device has filled to `out`, oldest first, at most `max` and as many as
+    /// fit, as long as more have arrived, and makes packets of them behind the pool's headroom.
+    /// Returns how many. Stops at the end of the array, as [`HandOver::take_while`] does; at one
+    /// that is said to be longer than its buffer, which stays; and takes none while a packet that
+    /// is not simple is in the list.
     ///
-    /// If `each` panics, the packets of the list are leaked.
+    /// If `arrivals` panics, the packets of the list are leaked.
     #[inline(always)]
-    pub fn pop_while<const N: usize>(
+    pub fn pop_filled<const N: usize>(
         &mut self,
         out: &mut ArrayVec<Mbuf, N>,
         max: usize,
-        mut each: impl FnMut(&mut Mbuf) -> bool,
+        arrivals: &mut impl Arrivals,
     ) -> usize {
-        let (before, tail, complex_end) = (out.len(), self.tail, self.complex_end);
+        let (before, tail, headroom, room) = (out.len(), self.tail, self.headroom, self.room);
+        self.line = Line::default();
+        if !self.all_simple() {
+            return 0;
+        }
         let start = self.index(tail);
         let most = max.min(N - before).min(self.len()).min(self.slots.len() - start);
-        // The list counts as empty while `each` runs, so that a panic leaves no packet to two
-        // owners.
+        // The list counts as empty while others' code runs, so that a panic leaves no packet to
+        // two owners.
         (self.tail, self.complex_end) = (self.head, self.head);
         let mut n = 0;
-        let mut stayed = false;
-        for slot in &mut self.slots[start..start + most] {
-            // SAFETY: fewer than `len` slots from `tail` hold packets, one after the other. The
-            // list gave them up above; the packet is moved to `out` or put back below.
-            let mut mbuf = ManuallyDrop::new(unsafe { slot.assume_init_read() });
-            if !each(&mut mbuf) {
-                slot.write(ManuallyDrop::into_inner(mbuf));
-                stayed = true;
+        for slot in &self.slots[start..start + most] {
+            let Some(len) = arrivals.next() else { break };
+            if len > room {
+                arrivals.too_long(len);
                 break;
             }
+            // SAFETY: fewer than `len` slots from `tail` hold packets, one after the other, which
+            // the list gave up above. This one is moved to `out`.
+            let mut mbuf = ManuallyDrop::new(unsafe { slot.assume_init_read() });
+            mbuf.set_filled(headroom, len);
+            arrivals.describe(&mut mbuf);
             // SAFETY: `before + n < N`.
             unsafe { out.as_mut_ptr().add(before + n).write(ManuallyDrop::into_inner(mbuf)) };
             n += 1;
         }
         self.tail = tail.wrapping_add(n as u32);
+        self.complex_end = self.tail;
         // SAFETY: `before + n <= N`, and the new ones were written above.
         unsafe { out.set_len(before + n) };
-        // What stayed may be anything that `each` put there.
-        let ahead = complex_end.wrapping_sub(self.tail) as i32 > 0;
-        self.complex_end =
-            if ahead { complex_end } else { self.tail.wrapping_add(u32::from(stayed)) };
         n
+    }
+
+    /// Takes the oldest buffer, which a device has filled with `len` bytes behind the pool's
+    /// headroom, for the caller to describe. `None`, and no change, if no packets are
+    /// [lined up](MbufFifo::line_up), or the buffer is shorter.
+    #[inline(always)]
+    pub fn pop_lined_up(&mut self, len: u32) -> Option<Mbuf> {
+        let Line { front, end } = self.line;
+        if front == end || len > self.room {
+            return None;
+        }
+        // SAFETY: `line_up` saw slots `front..end` of the array with packets, the oldest of a list
+        // of simple ones; whatever takes packets from the front, or adds one that is not simple,
+        // clears the line. The list gives this one up with the lines below.
+        let mut mbuf = unsafe { self.slots.get_unchecked(front as usize).assume_init_read() };
+        self.line.front = front + 1;
+        self.tail = self.tail.wrapping_add(1);
+        self.complex_end = self.tail;
+        mbuf.set_filled(self.headroom, len);
+        Some(mbuf)
+    }
+
+    /// Lines packets up for [`MbufFifo::pop_lined_up`], at most `max`, and as many as lie side by
+    /// side; returns how many. None while a packet that is not simple is in the list. Whatever else
+    /// takes packets out breaks the line up.
+    pub fn line_up(&mut self, max: usize) -> usize {
+        let at = self.index(self.tail);
+        let there = if self.all_simple() { self.len() } else { 0 };
+        let n = max.min(there).min(self.slots.len() - at);
+        self.line = Line { front: at as u32, end: (at + n) as u32 };
+        n
+    }
+
+    /// Packets that are lined up.
+    #[inline(always)]
+    #[must_use]
+    pub fn lined_up(&self) -> usize {
+        (self.line.end - self.line.front) as usize
+    }
+
+    /// Whether all packets in the list are simple buffers of its pool, see
+    /// [`Mbuf::is_simple_of`].
+    #[inline(always)]
+    #[must_use]
+    pub fn all_simple(&self) -> bool {
+        self.complex_end == self.tail
     }
 
     /// Takes the oldest packet.
@@ -299,6 +379,7 @@ impl MbufFifo {
     /// Moves the tail past `n` packets that were given up.
     #[inline(always)]
     fn passed(&mut self, n: u32) {
+        self.line = Line::default();
         self.tail = self.tail.wrapping_add(n);
         if self.complex_end.wrapping_sub(self.tail) as i32 <= 0 {
             self.complex_end = self.tail;
@@ -433,6 +514,7 @@ impl<const N: usize> HandOver<'_, N> {
         }
         if complex_end != 0 {
             self.fifo.complex_end = self.fifo.head.wrapping_add(complex_end as u32);
+            self.fifo.line = Line::default();
         }
         self.fifo.head = self.fifo.head.wrapping_add(n as u32);
         self.taken += n;
@@ -589,6 +671,23 @@ mod tests {
         Pool::new(&config).unwrap()
     }
 
+    /// Arrivals of these lengths, the last first.
+    struct Lengths(Vec<u32>);
+
+    impl Arrivals for Lengths {
+        fn next(&mut self) -> Option<u32> {
+            self.0.pop()
+        }
+
+        fn too_long(&mut self, len: u32) {
+            self.0 = vec![len, u32::MAX];
+        }
+
+        fn describe(&mut self, mbuf: &mut Mbuf) {
+            mbuf.set_vlan_tci(mbuf.data_len() as u16);
+        }
+    }
+
     fn packet(pool: &Pool, tag: u8) -> Mbuf {
         let mut mbuf = pool.get().unwrap();
         assert!(mbuf.extend_from_slice(&[tag; 20]));
@@ -625,9 +724,9 @@ mod tests {
                 next_out = next_out.wrapping_add(n as u8);
             } else {
                 let mut out = ArrayVec::<Mbuf, 4>::new();
-                fifo.pop_while(&mut out, 9, |_| true);
+                fifo.pop_filled(&mut out, 9, &mut Lengths(vec![20; 9]));
                 for mbuf in out {
-                    assert_eq!(mbuf.data()[0], next_out);
+                    assert_eq!((mbuf.data()[0], mbuf.data_len()), (next_out, 20));
                     next_out = next_out.wrapping_add(1);
                 }
             }
@@ -739,14 +838,21 @@ mod tests {
         let extra = fifo.push(extra).unwrap_err();
         assert_eq!(extra.data()[0], 9);
         let mut out = ArrayVec::<Mbuf, 8>::new();
-        let mut seen = 0;
-        let two = fifo.pop_while(&mut out, 9, |mbuf| {
-            seen += 1;
-            // What is left in place of a packet that stays may be anything.
-            *mbuf = packet(&pool, seen);
-            seen <= 2
-        });
+        let mut arrivals = Lengths(vec![5, 129, 128, 0]);
+        let two = fifo.pop_filled(&mut out, 9, &mut arrivals);
         assert_eq!((two, fifo.len(), out.len()), (2, 2, 2));
+        assert_eq!(arrivals.0, [129, u32::MAX], "one byte more than a buffer has");
+        assert_eq!((out[1].headroom(), out[1].data_len(), out[1].vlan_tci()), (128, 128, 128));
+        assert!(fifo.pop_lined_up(1).is_none(), "no packet is lined up");
+        assert_eq!((fifo.line_up(9), fifo.lined_up()), (2, 2));
+        assert!(fifo.pop_lined_up(129).is_none());
+        let one = fifo.pop_lined_up(128).unwrap();
+        assert_eq!((one.headroom(), one.pkt_len(), fifo.len()), (128, 128, 1));
+        fifo.push(one.clone_ref(&mut cache).unwrap()).unwrap();
+        drop(one);
+        assert!(fifo.pop_lined_up(1).is_none());
+        assert_eq!((fifo.line_up(1), fifo.len()), (0, 2), "a clone is in the list");
+        assert_eq!(fifo.pop_filled(&mut out, 9, &mut Lengths(vec![1])), 0);
         fifo.free(2, &mut cache);
         drop((out, extra));
         let mut big = MbufFifo::new(&pool, 16);

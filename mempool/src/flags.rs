@@ -24,6 +24,8 @@ bitflags! {
         const RX_L4_CSUM_GOOD = 1 << 6;
         /// The TCP or UDP checksum is wrong.
         const RX_L4_CSUM_BAD = 1 << 7;
+        /// The device noted when the packet came: `rx_timestamp` is valid.
+        const RX_TIMESTAMP = 1 << 8;
         /// Fill in the IPv4 header checksum.
         const TX_IP_CSUM = 1 << 16;
         /// Fill in the TCP or UDP checksum.
@@ -80,7 +82,7 @@ pub struct RxMeta {
     pub flags: OlFlags,
     /// RSS hash, host order.
     pub rss_hash: u32,
-    /// Mark of the rule that matched, host order; 0 for none.
+    /// Mark of the rule that matched, 24 bits, host order; 0 for none.
     pub flow_mark: u32,
     /// VLAN tag control information, host order.
     pub vlan_tci: u16,

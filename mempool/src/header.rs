@@ -52,8 +52,10 @@ pub(crate) struct Header {
     pub(crate) vlan_tci: u16,
     /// Bytes of data in all segments, in the first header.
     pub(crate) pkt_len: u32,
-    pub(crate) rss_hash: u32,
-    pub(crate) flow_mark: u32,
+    /// As in a completion, big-endian: who never looks at it, swaps no bytes.
+    pub(crate) rss_hash_be: u32,
+    /// The same; its highest byte, the first in memory, means nothing.
+    pub(crate) flow_mark_be: u32,
     /// [`OlFlags`] in bits 23 to 0, packet type above.
     pub(crate) flags: u32,
 }
@@ -85,8 +87,8 @@ impl Header {
             data_len: 0,
             vlan_tci: 0,
             pkt_len: 0,
-            rss_hash: 0,
-            flow_mark: 0,
+            rss_hash_be: 0,
+            flow_mark_be: 0,
             flags: 0,
         }
     }
@@ -105,8 +107,8 @@ impl Header {
             (*h).data_len = 0;
             (*h).vlan_tci = 0;
             (*h).pkt_len = 0;
-            (*h).rss_hash = 0;
-            (*h).flow_mark = 0;
+            (*h).rss_hash_be = 0;
+            (*h).flow_mark_be = 0;
             (*h).flags = 0;
         }
     }
@@ -117,6 +119,8 @@ impl Header {
 pub(crate) struct Cold {
     pub(crate) attachment: Attachment,
     pub(crate) lengths: TxLengths,
+    /// When the packet came, in ticks of the device that received it.
+    pub(crate) rx_ticks: u64,
 }
 
 /// Where the data of a header lies, if not in its own room.
@@ -126,6 +130,9 @@ pub(crate) enum Attachment {
     None,
     /// In the room (or external buffer) of another header, on whose `refs` this one counts.
     Indirect(NonNull<Header>),
+    /// In a part of the room of another header, on whose `refs` this one counts, and that is no
+    /// other header's: see [`crate::Sliced`].
+    Slice(NonNull<Header>),
     /// In memory that is not of the pool.
     External(ExternalFree),
 }

@@ -42,7 +42,7 @@ unsafe fn attachment_is_unique(header: *mut Header) -> bool {
         let cold = (*header).pool.as_ref().cold(NonNull::new_unchecked(header));
         match &(*cold.as_ptr()).attachment {
             Attachment::Indirect(parent) => (*parent.as_ptr()).refs.is_unique(),
-            Attachment::External(_) | Attachment::None => true,
+            Attachment::External(_) | Attachment::Slice(_) | Attachment::None => true,
         }
     }
 }
@@ -72,16 +72,20 @@ pub(crate) unsafe fn owner_of(header: NonNull<Header>) -> NonNull<Header> {
 /// The caller's Mbuf owns `header`.
 #[inline]
 pub(crate) unsafe fn domain_of(header: NonNull<Header>) -> u32 {
-    // SAFETY: as the caller promises; a parent, which is never attached to another header, lives
-    // and keeps its attachment as long as this header counts on it, and a pool lives as long as
-    // its buffers are out.
+    // SAFETY: as the caller promises; a parent, which is attached to no other header but as a
+    // slice whose own parent is attached to none, lives and keeps its attachment as long as this
+    // header counts on it, and a pool lives as long as its buffers are out.
     unsafe {
         let owner = owner_of(header);
         let pool = (*owner.as_ptr()).pool.as_ref();
-        if (*owner.as_ptr()).refs.is_attached()
-            && let Attachment::External(external) = &(*pool.cold(owner).as_ptr()).attachment
-        {
-            return external.domain;
+        if (*owner.as_ptr()).refs.is_attached() {
+            match &(*pool.cold(owner).as_ptr()).attachment {
+                Attachment::External(external) => return external.domain,
+                Attachment::Slice(parent) => {
+                    return (*parent.as_ptr()).pool.as_ref().domain.load(Relaxed);
+                }
+                Attachment::Indirect(_) | Attachment::None => {}
+            }
         }
         pool.domain.load(Relaxed)
     }
@@ -125,7 +129,7 @@ unsafe fn detach(header: NonNull<Header>) {
         pool.as_ref().restore_room(header);
         match attachment {
             Attachment::None => {}
-            Attachment::Indirect(parent) => {
+            Attachment::Indirect(parent) | Attachment::Slice(parent) => {
                 if release(parent) {
                     put_home(parent);
                 }

@@ -153,6 +153,9 @@ mod region;
 mod region_config;
 #[cfg(test)]
 mod region_tests;
+mod sliced;
+#[cfg(test)]
+mod sliced_tests;
 mod stats;
 mod sync;
 
@@ -160,7 +163,7 @@ pub use attach::ExternalBuffer;
 pub use cache::PoolCache;
 pub use chain::{MAX_SEGMENTS, Segment, Segments};
 pub use error::{AccessError, MempoolError};
-pub use fifo::{HandOver, MbufFifo, Packet};
+pub use fifo::{Arrivals, HandOver, MbufFifo, Packet};
 pub use flags::{OlFlags, PacketType, RxMeta, TxLengths};
 pub use keys::{PoolKeys, unique_domain};
 pub use mbuf::{Mbuf, RawMbuf};
@@ -171,4 +174,5 @@ pub use pool::{
 };
 pub use region::{RawUse, Region};
 pub use region_config::{Backing, PageSize, RegionConfig, RegionWarning};
+pub use sliced::Sliced;
 pub use stats::PoolStats;

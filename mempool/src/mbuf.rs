@@ -1,4 +1,6 @@
 //! [`Mbuf`]: a packet in one or more buffers.
+//!
+//! Long file: the methods of one type, which a reader looks up by name.
 #![expect(unsafe_code, reason = "headers are reached through pointers that the Mbuf owns")]
 
 use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
@@ -11,6 +13,9 @@ use crate::{
     pool::Pool,
     refcount::RefCount,
 };
+
+/// Bits of a flow mark. Source: reference 6.7, `sop_drop_qpn`.
+const FLOW_MARK_MASK: u32 = 0x00ff_ffff;
 
 /// A packet that the CPU owns: a pointer to the header of its first segment.
 ///
@@ -87,52 +92,60 @@ impl Mbuf {
         if u64::from(headroom) + u64::from(len) > u64::from(header!(self, buf_len)) {
             return false;
         }
-        set_header!(self, data_off, headroom);
-        set_header!(self, data_len, len as u16);
+        self.set_filled(headroom, len);
+        self.set_meta(meta);
+        true
+    }
+
+    /// Replaces what is known about a received packet besides its data.
+    #[inline]
+    pub fn set_meta(&mut self, meta: RxMeta) {
         set_header!(self, vlan_tci, meta.vlan_tci);
-        set_header!(self, pkt_len, len);
-        set_header!(self, rss_hash, meta.rss_hash);
-        set_header!(self, flow_mark, meta.flow_mark);
+        set_header!(self, rss_hash_be, meta.rss_hash.to_be());
+        set_header!(self, flow_mark_be, meta.flow_mark.to_be());
         let packet_type = u32::from(meta.packet_type.0) << PACKET_TYPE_SHIFT;
         set_header!(self, flags, meta.flags.bits() | packet_type);
-        true
     }
 
-    /// Sets the lengths of a received packet, the first part of [`Mbuf::init_rx`]. Flags are left
-    /// as they are, so that [`Mbuf::set_rx_flags`] must follow, and the setters of what they
-    /// declare valid.
-    ///
-    /// In parts, a burst can store each field as soon as it has read it, and keeps its loop in
-    /// registers.
+    /// What [`Mbuf::init_rx`] does with lengths, without its check.
     #[inline(always)]
-    #[must_use]
-    pub fn start_rx(&mut self, headroom: u16, len: u32) -> bool {
-        if u64::from(headroom) + u64::from(len) > u64::from(header!(self, buf_len)) {
-            return false;
-        }
+    pub(crate) fn set_filled(&mut self, headroom: u16, len: u32) {
+        debug_assert!(u64::from(headroom) + u64::from(len) <= u64::from(header!(self, buf_len)));
         set_header!(self, data_off, headroom);
         set_header!(self, data_len, len as u16);
         set_header!(self, pkt_len, len);
-        true
     }
 
-    /// Sets flags and packet type of a received packet.
+    /// Sets flags and packet type of a received packet: like the setters below, a part of what
+    /// [`Mbuf::init_rx`] does. In parts, a burst can store each field as soon as it has read it,
+    /// and keeps its loop in registers.
     #[inline(always)]
     pub fn set_rx_flags(&mut self, flags: OlFlags, packet_type: PacketType) {
         let packet_type = u32::from(packet_type.0) << PACKET_TYPE_SHIFT;
         set_header!(self, flags, flags.bits() | packet_type);
     }
 
-    /// Sets the hash that [`OlFlags::RX_RSS_HASH`] declares valid.
+    /// Sets the hash that [`OlFlags::RX_RSS_HASH`] declares valid, as it stands in memory: its four
+    /// bytes are big-endian.
     #[inline(always)]
-    pub fn set_rss_hash(&mut self, hash: u32) {
-        set_header!(self, rss_hash, hash);
+    pub fn set_rss_hash_be(&mut self, raw: u32) {
+        set_header!(self, rss_hash_be, raw);
     }
 
-    /// Sets the mark; 0 for none.
+    /// Sets the mark, 24 bits, as it stands in memory: the last three of four bytes, big-endian. 0
+    /// for none.
     #[inline(always)]
-    pub fn set_flow_mark(&mut self, mark: u32) {
-        set_header!(self, flow_mark, mark);
+    pub fn set_flow_mark_be(&mut self, raw: u32) {
+        set_header!(self, flow_mark_be, raw);
+    }
+
+    /// Notes when the packet came, in ticks of the device that received it, and that it is known:
+    /// [`OlFlags::RX_TIMESTAMP`].
+    #[inline(always)]
+    pub fn set_rx_timestamp(&mut self, ticks: u64) {
+        // SAFETY: the cold half belongs to the holder of the header, as the hot one does.
+        unsafe { (*self.cold().as_ptr()).rx_ticks = ticks };
+        set_header!(self, flags, header!(self, flags) | OlFlags::RX_TIMESTAMP.bits());
     }
 
     /// Makes a buffer that a device filled into a packet without metadata, see [`Mbuf::init_rx`].
@@ -400,14 +413,27 @@ impl Mbuf {
     #[inline]
     #[must_use]
     pub fn rss_hash(&self) -> Option<u32> {
-        self.flags().contains(OlFlags::RX_RSS_HASH).then(|| header!(self, rss_hash))
+        let is_valid = self.flags().contains(OlFlags::RX_RSS_HASH);
+        is_valid.then(|| u32::from_be(header!(self, rss_hash_be)))
     }
 
     /// The mark of the flow rule that matched, if it set one.
     #[inline]
     #[must_use]
     pub fn flow_mark(&self) -> Option<u32> {
-        Some(header!(self, flow_mark)).filter(|mark| *mark != 0)
+        let mark = u32::from_be(header!(self, flow_mark_be)) & FLOW_MARK_MASK;
+        Some(mark).filter(|mark| *mark != 0)
+    }
+
+    /// When the packet came, in ticks of the counter of the device that received it, if its queue
+    /// was asked to note it. `ferrocx-core`'s `Clock` makes nanoseconds of ticks.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "rte_mbuf_dyn_rx_timestamp_register")]
+    pub fn rx_timestamp(&self) -> Option<u64> {
+        let is_valid = self.flags().contains(OlFlags::RX_TIMESTAMP);
+        // SAFETY: as in `set_rx_timestamp`.
+        is_valid.then(|| unsafe { (*self.cold().as_ptr()).rx_ticks })
     }
 
     /// VLAN tag control information: of the received tag, or of the one to insert. What it holds
@@ -491,7 +517,7 @@ impl Mbuf {
     }
 
     #[inline]
-    fn is_simple(&self) -> bool {
+    pub(crate) fn is_simple(&self) -> bool {
         // SAFETY: as in `header!`.
         let refs = unsafe { &(*self.0.as_ptr()).refs };
         refs.is_plain() && header!(self, next).is_null()

@@ -14,8 +14,8 @@ use std::{
 use arrayvec::ArrayVec;
 
 use crate::{
-    ExternalBuffer, Mbuf, MbufFifo, OlFlags, Piece, Pool, PoolCache, PoolConfig, PoolKeys,
-    RegionConfig,
+    Arrivals, ExternalBuffer, Mbuf, MbufFifo, OlFlags, Piece, Pool, PoolCache, PoolConfig,
+    PoolKeys, RegionConfig,
 };
 
 /// Buffers of each pool.
@@ -51,7 +51,9 @@ pub(crate) enum Op {
     FifoFill(usize),
     FifoPop,
     /// At most `.0`, and as many as `.1` are let through.
-    FifoPopWhile(usize, usize),
+    FifoPopFilled(usize, usize),
+    FifoLineUp(usize),
+    FifoPopLinedUp,
     /// Frees the oldest through the cache of pool `.1`.
     FifoFree(usize, usize),
 }
@@ -115,6 +117,28 @@ fn pool(cache_size: usize, keys: PoolKeys) -> Pool {
     // SAFETY: no device takes an address or key from these buffers.
     unsafe { pool.stamp(keys) }.unwrap();
     pool
+}
+
+/// A device that has filled so many buffers with seven bytes each.
+struct Arrived {
+    left: usize,
+    described: usize,
+}
+
+impl Arrivals for Arrived {
+    fn next(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        Some(7)
+    }
+
+    fn too_long(&mut self, len: u32) {
+        unreachable!("{len} bytes fit");
+    }
+
+    fn describe(&mut self, mbuf: &mut Mbuf) {
+        assert_eq!(mbuf.data_len(), 7);
+        self.described += 1;
+    }
 }
 
 /// Two pools, and what they should hold.
@@ -185,7 +209,7 @@ impl State {
         let (flags, marks) = (mbuf.flags(), (mbuf.flow_mark(), mbuf.vlan_tci()));
         assert_eq!((flags, marks, mbuf.packet_type().0), (OlFlags::empty(), (None, 0), 0));
         mbuf.set_flags(OlFlags::all());
-        mbuf.set_flow_mark(0xa5);
+        mbuf.set_flow_mark_be(0xa5u32.to_be());
         mbuf.set_vlan_tci(0xa5);
         let segment = self.fresh(pool);
         self.held.push((mbuf, vec![segment]));
@@ -384,17 +408,31 @@ impl State {
         self.held.push((mbuf, segs));
     }
 
-    fn pop_while(&mut self, most: usize, pass: usize) {
+    fn pop_filled(&mut self, most: usize, pass: usize) {
         let mut out = ArrayVec::<Mbuf, 3>::new();
         let oldest = self.pushed - self.listed.len();
         let there = self.listed.len().min(most).min(3).min(Self::to_the_end(oldest));
-        let mut seen = 0;
-        let n = self.fifo.pop_while(&mut out, most, |_| {
-            seen += 1;
-            seen <= pass
-        });
-        assert_eq!((n, out.len()), (there.min(pass), n));
-        out.into_iter().for_each(|mbuf| self.unlist(mbuf));
+        let there = if self.fifo.all_simple() { there } else { 0 };
+        let mut arrivals = Arrived { left: pass, described: 0 };
+        let n = self.fifo.pop_filled(&mut out, most, &mut arrivals);
+        assert_eq!((n, out.len(), arrivals.described), (there.min(pass), n, n));
+        out.into_iter().for_each(|mbuf| self.unlist_filled(mbuf));
+    }
+
+    /// Holds what came out of the list as if a device had filled it.
+    fn unlist_filled(&mut self, mut mbuf: Mbuf) {
+        assert_eq!((mbuf.headroom(), mbuf.data_len(), mbuf.pkt_len()), (HEADROOM, 7, 7));
+        mbuf.reset();
+        let segs = self.listed.front_mut().expect("the list held one");
+        (segs[0].headroom, segs[0].bytes) = (HEADROOM, Vec::new());
+        self.unlist(mbuf);
+    }
+
+    fn line_up(&mut self, most: usize) {
+        let oldest = self.pushed - self.listed.len();
+        let there = self.listed.len().min(most).min(Self::to_the_end(oldest));
+        let there = if self.fifo.all_simple() { there } else { 0 };
+        assert_eq!((self.fifo.line_up(most), self.fifo.lined_up()), (there, there));
     }
 
     fn fifo_op(&mut self, op: &Op) {
@@ -405,7 +443,16 @@ impl State {
                 Some(mbuf) => self.unlist(mbuf),
                 None => assert!(self.listed.is_empty()),
             },
-            Op::FifoPopWhile(most, pass) => self.pop_while(most, pass),
+            Op::FifoPopFilled(most, pass) => self.pop_filled(most, pass),
+            Op::FifoLineUp(most) => self.line_up(most),
+            Op::FifoPopLinedUp => {
+                let there = self.fifo.lined_up();
+                assert!(there <= self.listed.len());
+                match self.fifo.pop_lined_up(7) {
+                    Some(mbuf) => self.unlist_filled(mbuf),
+                    None => assert_eq!(there, 0),
+                }
+            }
             Op::FifoFree(n, p) => {
                 let n = n.min(self.listed.len());
                 self.fifo.free(n, &mut self.caches[p]);
@@ -432,7 +479,9 @@ impl State {
             Op::FifoPushWhile(..)
             | Op::FifoFill(_)
             | Op::FifoPop
-            | Op::FifoPopWhile(..)
+            | Op::FifoPopFilled(..)
+            | Op::FifoLineUp(_)
+            | Op::FifoPopLinedUp
             | Op::FifoFree(..) => self.fifo_op(op),
             _ if n == 0 => {}
             Op::Attach(i, len) => self.attach(i % n, len),

@@ -39,7 +39,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..6_usize, 0..6_usize).prop_map(|(n, most)| FifoPushWhile(n, most)),
         2 => (0..6_usize).prop_map(FifoFill),
         2 => Just(FifoPop),
-        2 => (0..6_usize, 0..6_usize).prop_map(|(n, pass)| FifoPopWhile(n, pass)),
+        2 => (0..6_usize, 0..6_usize).prop_map(|(n, pass)| FifoPopFilled(n, pass)),
+        2 => (0..6_usize).prop_map(FifoLineUp),
+        4 => Just(FifoPopLinedUp),
         2 => (0..6_usize, p()).prop_map(|(n, p)| FifoFree(n, p)),
     ]
 }

@@ -69,12 +69,20 @@ impl RefCount {
         false
     }
 
+    /// Adds `n` holders to the one that is there, the caller.
+    pub(crate) fn share(&self, n: u16) {
+        debug_assert!(self.is_unique() && n < MAX_REFS);
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
     /// Removes a holder. `true` if it was the last: the count is then 1 again, for the pool.
     pub(crate) fn release(&self) -> bool {
-        if self.is_unique() {
-            return true;
-        }
-        if self.0.fetch_sub(1, Ordering::Release) & !ATTACHED != 1 {
+        self.is_unique() || self.release_many(1)
+    }
+
+    /// Removes `n` holders, as [`RefCount::release`] does one.
+    pub(crate) fn release_many(&self, n: u16) -> bool {
+        if self.0.fetch_sub(n, Ordering::Release) & !ATTACHED != n {
             return false;
         }
         fence(Ordering::Acquire);

@@ -11,6 +11,8 @@ pub struct RxQueueConfig {
     /// Packets that the ring holds, a power of two from
     /// [`MIN_DESCRIPTORS`](ferrocx_core::MIN_DESCRIPTORS) to the device's limit. A frame that spans
     /// several buffers takes one descriptor too.
+    ///
+    /// Of a [striding](Striding) queue, strides: a packet takes one for each 64 bytes. From 1024.
     pub descriptors: u32,
     /// Largest frame in bytes, Ethernet header and VLAN tag included. Frames larger than one
     /// buffer are spread over a chain of up to [`RxQueueConfig::MAX_SEGMENTS`]. `None` for the
@@ -19,8 +21,14 @@ pub struct RxQueueConfig {
     /// Take the VLAN tag out of the frame and put it into the metadata.
     pub vlan_strip: bool,
     /// Let the device compress completions: less PCIe traffic at high packet rates, but without
-    /// VLAN, mark and checksum results for packets that were compressed.
+    /// VLAN, mark and checksum results for packets that were compressed, of a
+    /// [striding](Striding) queue without the RSS hash as well.
     pub cqe_compression: bool,
+    /// Note when each packet came, in ticks of the device's counter:
+    /// [`Mbuf::rx_timestamp`](ferrocx_mempool::Mbuf::rx_timestamp), which a
+    /// [`Clock`](ferrocx_core::Clock) makes nanoseconds of. Not together with `cqe_compression`: a
+    /// compressed completion has no room for them.
+    pub timestamps: bool,
     /// Free buffers that the queue keeps for itself, see [`ferrocx_mempool::PoolCache`].
     pub cache_size: usize,
     /// Interrupt vector that wakes a core sleeping on the queue, 0 to 63 and below the device's
@@ -30,6 +38,50 @@ pub struct RxQueueConfig {
     /// Put the header of each packet and what follows it into buffers of two pools. `None` for
     /// packets that lie in the queue's pool as a whole.
     pub split: Option<BufferSplit>,
+    /// Let packets share large buffers. `None` for one buffer a packet, or more.
+    pub striding: Option<Striding>,
+}
+
+/// How a receive queue lets packets share large buffers: a striding receive queue, which DPDK calls
+/// multi-packet.
+///
+/// The device cuts each large buffer into strides of 64 bytes and puts packets into them one behind
+/// the other: it fetches one work request for hundreds of packets, and short packets waste no
+/// memory. A packet of up to `copy_bytes` is copied into a buffer of the queue's own pool and has
+/// headroom like any other. A longer one has its strides as its data room, without headroom, and
+/// nobody else's: it may be written to, sent, and freed anywhere. A large buffer is posted again
+/// when all packets that lie in it are gone, so that one which is kept for long keeps its
+/// neighbours' memory too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "mprq")]
+pub struct Striding {
+    /// The large buffers: a pool of buffers of at least [`Striding::BUFFER_BYTES`], registered with
+    /// the device. The queue posts one for [`Striding::STRIDES`] of its descriptors, and wants
+    /// others while packets lie in those that it has filled. Its headroom is not kept free.
+    pub buffers: Pool,
+    /// Longest packet that is copied, at most what a buffer of the queue's own pool has behind its
+    /// headroom. 0 for none.
+    pub copy_bytes: u16,
+}
+
+impl Striding {
+    /// Bytes of a stride, the fewest that devices take. Source: reference 5.6.
+    pub const STRIDE_BYTES: u32 = 1 << Self::LOG_STRIDE_BYTES;
+    /// Strides of a buffer, the fewest that devices take. Source: reference 5.6.
+    pub const STRIDES: u32 = 1 << Self::LOG_STRIDES;
+    /// Bytes of a large buffer that the device fills.
+    pub const BUFFER_BYTES: u32 = Self::STRIDES * Self::STRIDE_BYTES;
+    /// A good choice for [`Striding::copy_bytes`]: two cache lines are copied faster than a large
+    /// buffer is counted and sent as another's.
+    pub const COPY_BYTES: u16 = 128;
+    pub(crate) const LOG_STRIDE_BYTES: u8 = 6;
+    pub(crate) const LOG_STRIDES: u8 = 9;
+
+    /// With these buffers, and [`Striding::COPY_BYTES`].
+    #[must_use]
+    pub fn new(buffers: Pool) -> Self {
+        Self { buffers, copy_bytes: Self::COPY_BYTES }
+    }
 }
 
 /// Where a receive queue splits its packets, and where the second part goes.
@@ -108,9 +160,11 @@ impl Default for RxQueueConfig {
             max_frame_bytes: None,
             vlan_strip: false,
             cqe_compression: false,
+            timestamps: false,
             cache_size: 512,
             interrupt: None,
             split: None,
+            striding: None,
         }
     }
 }

@@ -40,7 +40,7 @@ impl LaneConfig {
     fn check_pool(&self, device: &Device, pool: &Pool, count: usize) -> Result<(), DeviceError> {
         let stats = pool.stats();
         let free = stats.count.saturating_sub(stats.in_use) as usize;
-        let rings = self.rings(Shape::of(device, pool, &self.rx)?.log_segs);
+        let rings = self.rings(Shape::of(device, pool, &self.rx)?.log_buffers());
         let (lanes, need) = (count, rings.saturating_mul(count));
         if need > free {
             let pool = pool.name().to_owned();
@@ -148,8 +148,8 @@ impl Lane {
         pool: &Pool,
         config: &LaneConfig,
     ) -> Result<(RxQueue, TxQueue), DeviceError> {
-        if config.rx.split.is_some() {
-            let what = "a lane has one pool; make the queues that split packets one by one";
+        if config.rx.split.is_some() || config.rx.striding.is_some() {
+            let what = "a lane has one pool; make queues that split packets or stride one by one";
             return Err(ConfigError::Conflict { what }.into());
         }
         Ok((RxQueue::new(device, pool, &config.rx)?, TxQueue::new(device, pool, &config.tx)?))

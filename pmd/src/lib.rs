@@ -18,7 +18,7 @@
 //!
 //! # What it does not do
 //!
-//! No receive timestamps, no LRO, no tunnels, no striding receive queues, no e-switch.
+//! No LRO, no tunnels, no e-switch.
 //! Queue pairs are `ferrocx-verbs-lite`'s, on the same device.
 //!
 //! # Limits
@@ -26,6 +26,7 @@
 //! | what | limit | where |
 //! |---|---|---|
 //! | descriptors of a queue | 64 to 32768, a power of two, and the device's | [`Limits`](ferrocx_core::Limits) |
+//! | strides of a striding queue | 1024 to 32768, a power of two, and the device's; 64 bytes each | [`Striding`] |
 //! | buffers of a received frame | 8 | [`RxQueueConfig::MAX_SEGMENTS`] |
 //! | segments of a packet to send | 61, fewer with headers inline | [`TxQueue::tx_burst`] |
 //! | headers of TSO | 256 bytes | [`TxQueue::tx_burst`] |
@@ -112,7 +113,7 @@ mod rx;
 mod stats;
 mod tx;
 
-pub use config::{BufferSplit, DEFAULT_RSS_KEY, RssConfig, RxQueueConfig, TxQueueConfig};
+pub use config::{BufferSplit, DEFAULT_RSS_KEY, RssConfig, RxQueueConfig, Striding, TxQueueConfig};
 pub use lane::{Lane, LaneConfig};
 pub use rss::Rss;
 pub use rx::{RxQueue, sleep_on};

@@ -4,15 +4,22 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::Bench;
+use common::{Bench, Burst, frame, pool};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig};
 
 /// How far an hour's conversions may be from the model's clock.
 const BOUND_NS: u64 = 100;
 
 #[test]
-fn an_hour_of_the_models_clock_is_converted_within_100_ns() {
+fn an_hour_of_packets_is_stamped_and_converted_within_100_ns() {
     let bench = Bench::new();
     let device = bench.device();
+    let pool = pool(256);
+    device.register_pool(&pool).unwrap();
+    let config = RxQueueConfig { descriptors: 64, timestamps: true, ..RxQueueConfig::default() };
+    let mut queue = RxQueue::new(&device, &pool, &config).unwrap();
+    let rss = Rss::new(&device, &[queue.queue_ref()], &RssConfig::default()).unwrap();
+    let mac = device.mac().0;
     let bench = Arc::new(Mutex::new(bench));
     // The host's crystal is 35 ppm slower than the device's, and wanders by 3 ppm in half an hour.
     let host_ns = |device_ns: u64| {
@@ -32,15 +39,22 @@ fn an_hour_of_the_models_clock_is_converted_within_100_ns() {
         .unwrap();
     let mut last = 0;
     for second in 1..=3600 {
+        // A packet, received in a step at this time.
         let device_ns = {
-            let bench = bench.lock().unwrap();
+            let mut bench = bench.lock().unwrap();
             bench.pass(1_000_000_000);
-            bench.now_ns()
+            bench.inject(&frame(mac, 60, second as u8));
+            let device_ns = bench.now_ns();
+            bench.step();
+            device_ns
         };
-        let base = clock.time_base();
+        let mut burst = Burst::new();
+        assert_eq!(queue.rx_burst(&mut burst), 1, "{second} s");
+        let ticks = burst[0].rx_timestamp().expect("the queue was asked for it");
         // 5 ticks in 32 ns of device time.
-        let converted = base.to_ns(device_ns / 32 * 5);
-        let error = converted.abs_diff(host_ns(device_ns / 32 * 32));
+        assert_eq!(ticks, device_ns * 5 / 32);
+        let converted = clock.time_base().to_ns(ticks);
+        let error = converted.abs_diff(host_ns(device_ns));
         assert!(converted > last && (error <= BOUND_NS || second < 5), "{error} ns at {second} s");
         last = converted;
         clock.update().unwrap();
@@ -48,6 +62,6 @@ fn an_hour_of_the_models_clock_is_converted_within_100_ns() {
     let stats = clock.stats();
     assert_eq!((stats.updates, stats.steps), (3601, 0));
     assert!((30_000..40_000).contains(&stats.drift_ppb), "{stats:?}");
-    drop(clock);
+    drop((clock, rss, queue));
     assert!(bench.lock().unwrap().refusals().is_empty());
 }

@@ -119,7 +119,7 @@ impl Cq {
         let entries = entries.next_power_of_two();
         let events = events.map(CompletionEvents::handle);
         let log_size = entries.ilog2() as u8;
-        let attr = CqAttr { log_size, compression: false, events: events.as_ref() };
+        let attr = CqAttr { log_size, compression: None, events: events.as_ref() };
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));

@@ -91,6 +91,10 @@ pub struct Args {
     /// Let the device compress completions
     #[arg(long)]
     pub cqe_compression: bool,
+    /// Let received packets share large buffers (striding receive queues, DPDK's MPRQ), and copy
+    /// those of up to this many bytes into a buffer of their own: 128 is a good choice
+    #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
+    pub striding: Option<u16>,
     /// How the device addresses buffers: reserved, physical or translated [default: the first
     /// that it has]
     #[arg(long, value_name = "MODE")]

@@ -4,10 +4,12 @@ use anyhow::{Context, Result, bail};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_mempool::{Pool, PoolConfig, PoolStats};
-use ferrocx_pmd::{BufferSplit, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
+use ferrocx_pmd::{
+    BufferSplit, Rss, RssConfig, RxQueue, RxQueueConfig, Striding, TxQueue, TxQueueConfig,
+};
 
 use crate::{
-    config::{Config, Mode},
+    config::{Config, Mode, QueueSettings},
     ether::Mac,
     payload::Payloads,
 };
@@ -25,6 +27,8 @@ pub struct Port {
     pub pool: Pool,
     /// Buffers for what lies behind the headers of received packets, if those are split.
     pub payload: Option<Pool>,
+    /// Buffers that received packets share, if they do.
+    large: Option<Pool>,
     rss: Option<Rss>,
 }
 
@@ -74,7 +78,9 @@ impl Port {
         .with_context(place)?;
         let payload = payloads.map(|memory| memory.pool(&format!("payload{index}"), queues));
         let payload = payload.transpose().with_context(place)?;
-        Ok(Self { index, name, device, pool, payload, rss: None })
+        let large = queues.striding.map(|_| large_buffers(index, queues));
+        let large = large.transpose().with_context(place)?;
+        Ok(Self { index, name, device, pool, payload, large, rss: None })
     }
 
     /// The address of the port.
@@ -96,12 +102,13 @@ impl Port {
         };
         let make = |queue| {
             let settings = RxQueueConfig {
-                descriptors: queues.rxd,
+                descriptors: if self.large.is_some() { queues.strides } else { queues.rxd },
                 vlan_strip: queues.vlan,
                 cqe_compression: queues.cqe_compression,
                 cache_size: queues.mbuf_cache,
                 interrupt: interrupt(queue),
                 split: self.split(config),
+                striding: self.striding(config),
                 ..RxQueueConfig::default()
             };
             let made = RxQueue::new(&self.device, &self.pool, &settings);
@@ -115,9 +122,14 @@ impl Port {
         Some(BufferSplit { header_bytes: split.header_bytes, payload })
     }
 
+    fn striding(&self, config: &Config) -> Option<Striding> {
+        let (copy_bytes, buffers) = (config.queues.striding?, self.large.clone()?);
+        Some(Striding { buffers, copy_bytes })
+    }
+
     /// All buffers of the port.
     pub fn pools(&self) -> impl Iterator<Item = &Pool> {
-        std::iter::once(&self.pool).chain(&self.payload)
+        std::iter::once(&self.pool).chain(&self.payload).chain(&self.large)
     }
 
     /// Makes the send queues; most of what they send comes from `pool`.
@@ -171,9 +183,22 @@ impl Port {
         self.stop()?;
         let place = format!("port {} ({})", self.index, self.name);
         self.device.close().with_context(|| format!("{place}, teardown"))?;
-        let Self { pool, payload, .. } = self;
-        Ok(std::iter::once(&pool).chain(&payload).map(Pool::stats).collect())
+        let Self { pool, payload, large, .. } = self;
+        Ok(std::iter::once(&pool).chain(&payload).chain(&large).map(Pool::stats).collect())
     }
+}
+
+/// The buffers that received packets of a port share.
+fn large_buffers(index: usize, queues: &QueueSettings) -> Result<Pool> {
+    let pool = Pool::new(&PoolConfig {
+        name: format!("large{index}"),
+        count: queues.large_buffers(),
+        data_room_bytes: Striding::BUFFER_BYTES as usize,
+        headroom_bytes: 0,
+        cache_size: 64,
+        ..PoolConfig::default()
+    })?;
+    Ok(pool)
 }
 
 /// Compares the command line with what the device can do.
@@ -194,6 +219,7 @@ fn check_limits(device: &Device, config: &Config) -> Result<()> {
         ("checksum", queues.checksum, limits.checksum_offload),
         ("vlan", queues.vlan, limits.vlan_strip && limits.vlan_insert),
         ("cqe-compression", queues.cqe_compression, limits.cqe_compression),
+        ("striding", queues.striding.is_some(), limits.striding),
     ] {
         if wanted && !has {
             bail!("--{option} needs what this device does not have; leave it out");

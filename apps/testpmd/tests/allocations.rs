@@ -68,6 +68,11 @@ fn bursts_of_split_packets_allocate_nothing() {
     no_allocation("--payload host --split 64", vec![60, 64, 65, 1514], BURSTS / 10);
 }
 
+#[test]
+fn bursts_of_packets_that_share_buffers_allocate_nothing() {
+    no_allocation("--striding 128", vec![60, 64, 65, 1514], BURSTS / 10);
+}
+
 /// Forwards so many bursts of frames of these sizes, with these options beside the usual ones.
 fn no_allocation(options: &str, sizes: Vec<usize>, bursts: u64) {
     let words = "testpmd --burst 4 --rxd 64 --txd 64".split(' ').chain(options.split_whitespace());

@@ -2,10 +2,10 @@
 
 use arrayvec::ArrayVec;
 use ferrocx_core::{Device, DeviceConfig};
-use ferrocx_mempool::{Mbuf, PageSize, Pool};
+use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_model::NicConfig;
 use ferrocx_model::played::{PlayedRx, PlayedTx, Sender, Still};
-use ferrocx_pmd::{RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
+use ferrocx_pmd::{RxQueue, RxQueueConfig, Striding, TxQueue, TxQueueConfig};
 
 use super::pool::mbufs;
 use super::{Case, Work};
@@ -66,6 +66,21 @@ impl Bench {
     /// Another pool that the device knows.
     pub(super) fn second_pool(&self) -> Pool {
         let pool = mbufs(2047);
+        self.device.register_pool(&pool).expect("memory for the device");
+        pool
+    }
+
+    /// A pool of large buffers that the device knows.
+    pub(super) fn large_pool(&self) -> Pool {
+        let config = PoolConfig {
+            name: "large".to_owned(),
+            count: 127,
+            data_room_bytes: Striding::BUFFER_BYTES as usize,
+            headroom_bytes: 0,
+            region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+            ..PoolConfig::default()
+        };
+        let pool = Pool::new(&config).expect("memory");
         self.device.register_pool(&pool).expect("memory for the device");
         pool
     }

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use ferrocx_mempool::Mbuf;
 use ferrocx_model::played::PlayedRx;
-use ferrocx_pmd::{BufferSplit, RxQueue, RxQueueConfig};
+use ferrocx_pmd::{BufferSplit, RxQueue, RxQueueConfig, Striding};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, MINI_CQES_PER_ENTRY, MiniCqe};
 
@@ -20,13 +20,22 @@ const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
 }
 
 /// Every case. The packets are freed behind the measured part, as DPDK's were, but in `_free`.
-pub(super) const CASES: [Case; 8] = [
+pub(super) const CASES: [Case; 12] = [
     // 32 packets of 64 bytes at a time.
     case("rx_burst", || Box::new(Rx::<BURST>::plain())),
     case("rx_burst_free", || Box::new(Rx::<BURST> { frees: true, ..Rx::plain() })),
     // One frame at a time, each there already: by the call for one, and by a burst.
-    case("rx_one", || Box::new(Rx::<1> { is_one: true, ..Rx::plain() })),
+    case("rx_one", || Box::new(RxOne::new(&RxQueueConfig::default()))),
     case("rx_burst_of_1", || Box::new(Rx::<1>::plain())),
+    // Both with the device's timestamp.
+    case("rx_burst_timestamps", || {
+        let config = RxQueueConfig { timestamps: true, ..RxQueueConfig::default() };
+        Box::new(Rx::<BURST>::new(&Bench::new(), &config))
+    }),
+    case("rx_one_timestamps", || {
+        let config = RxQueueConfig { timestamps: true, ..RxQueueConfig::default() };
+        Box::new(RxOne::new(&config))
+    }),
     // The same in compressed blocks of 32.
     case("rx_compressed", || {
         let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
@@ -35,6 +44,12 @@ pub(super) const CASES: [Case; 8] = [
     case("rx_compressed_of_1", || {
         let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
         Box::new(Rx::<1> { play: compressed, ..Rx::new(&Bench::new(), &config) })
+    }),
+    // Packets of 64 bytes in shared buffers, copied out as DPDK does; and of 1,500, which stay,
+    // with the freeing of each, since that is where its part of the buffer is given up.
+    case("rx_striding", || Box::new(striding(false))),
+    case("rx_striding_1500_free", || {
+        Box::new(Rx { len_bytes: STRIDING_BYTES, frees: true, ..striding(true) })
     }),
     // Frames of 3,000 bytes in two buffers each.
     case("rx_scatter_2", || {
@@ -49,6 +64,44 @@ pub(super) const CASES: [Case; 8] = [
         Box::new(Rx::<BURST>::long(Rx::new(&bench, &config), 1000))
     }),
 ];
+
+/// Bytes of a packet that is not copied out of a shared buffer.
+const STRIDING_BYTES: u32 = 1500;
+
+/// A queue whose packets share large buffers.
+fn striding(is_long: bool) -> Rx<BURST> {
+    let bench = Bench::new();
+    let striding = Some(Striding::new(bench.large_pool()));
+    let config = RxQueueConfig { descriptors: 4096, striding, ..RxQueueConfig::default() };
+    Rx { play: if is_long { long_strides } else { strides }, ..Rx::new(&bench, &config) }
+}
+
+/// Completions of packets that share large buffers, so many strides each, for TCP over IPv4 with a
+/// hash. Every buffer is filled to its end.
+fn play_strides(played: &mut PlayedRx, of_each: u32, len_bytes: u32) {
+    for _ in 0..RUN {
+        let cqe = Cqe64::zeroed()
+            .with_byte_cnt(of_each << 16 | len_bytes)
+            .with_rx_hash_l3(1)
+            .with_rx_hash_l4(1)
+            .with_l3_ok(true)
+            .with_l4_ok(true)
+            .with_l3_hdr_type(2)
+            .with_l4_hdr_type(1)
+            .with_wqe_counter(played.counter() * of_each % Striding::STRIDES)
+            .with_opcode(CqeOpcode::RESPONDER_SEND.0);
+        played.complete_with(cqe);
+    }
+}
+
+fn strides(played: &mut PlayedRx, len_bytes: u32) {
+    play_strides(played, 1, len_bytes);
+}
+
+/// Of 32 strides each: 16 fill a buffer.
+fn long_strides(played: &mut PlayedRx, len_bytes: u32) {
+    play_strides(played, 32, len_bytes);
+}
 
 fn plain(played: &mut PlayedRx, len_bytes: u32) {
     played.complete(RUN, len_bytes);
@@ -85,7 +138,6 @@ struct Rx<const N: usize> {
     play: fn(&mut PlayedRx, u32),
     len_bytes: u32,
     frees: bool,
-    is_one: bool,
     bursts: Vec<ArrayVec<Mbuf, N>>,
     received: u32,
 }
@@ -95,7 +147,7 @@ impl<const N: usize> Rx<N> {
         let (queue, played) = bench.rx(config);
         let bursts = (0..RUN as usize / N).map(|_| ArrayVec::new()).collect();
         let (play, len_bytes) = (plain as fn(&mut PlayedRx, u32), FRAME_BYTES);
-        Self { queue, played, play, len_bytes, frees: false, is_one: false, bursts, received: 0 }
+        Self { queue, played, play, len_bytes, frees: false, bursts, received: 0 }
     }
 
     fn plain() -> Self {
@@ -117,12 +169,7 @@ impl<const N: usize> Work for Rx<N> {
 
     fn run(&mut self) {
         for burst in &mut self.bursts {
-            let received = if self.is_one {
-                burst.extend(rx_one(&mut self.queue));
-                burst.len()
-            } else {
-                rx_burst(&mut self.queue, burst)
-            };
+            let received = rx_burst(&mut self.queue, burst);
             self.received = self.received.wrapping_add(received as u32);
             if self.frees {
                 self.queue.cache().put_bulk(burst);
@@ -131,9 +178,47 @@ impl<const N: usize> Work for Rx<N> {
     }
 
     fn verify(&mut self) {
-        let stats = self.queue.stats();
-        assert_eq!(self.received, self.played.completed(), "every completion gave a packet");
-        assert_eq!(stats.bytes, stats.packets * u64::from(self.len_bytes));
-        assert_eq!((stats.no_mbuf, stats.fault), (0, None));
+        verify(&self.queue, &self.played, self.received, self.len_bytes);
+    }
+}
+
+fn verify(queue: &RxQueue, played: &PlayedRx, received: u32, len_bytes: u32) {
+    let stats = queue.stats();
+    assert_eq!(received, played.completed(), "every completion gave a packet");
+    assert_eq!(stats.bytes, stats.packets * u64::from(len_bytes));
+    assert_eq!((stats.no_mbuf, stats.fault), (0, None));
+}
+
+/// Receives one packet at a time, and looks at its length.
+struct RxOne {
+    queue: RxQueue,
+    played: PlayedRx,
+    held: ArrayVec<Mbuf, { RUN as usize }>,
+    received: u32,
+}
+
+impl RxOne {
+    fn new(config: &RxQueueConfig) -> Self {
+        let (queue, played) = Bench::new().rx(config);
+        Self { queue, played, held: ArrayVec::new(), received: 0 }
+    }
+}
+
+impl Work for RxOne {
+    fn prepare(&mut self) {
+        self.received += self.held.len() as u32;
+        self.queue.cache().put_bulk(&mut self.held);
+        self.played.complete(RUN, FRAME_BYTES);
+    }
+
+    fn run(&mut self) {
+        while let Some(mbuf) = rx_one(&mut self.queue) {
+            self.held.push(mbuf);
+        }
+    }
+
+    fn verify(&mut self) {
+        self.received += self.held.len() as u32;
+        verify(&self.queue, &self.played, self.received, FRAME_BYTES);
     }
 }

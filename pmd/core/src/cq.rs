@@ -33,8 +33,9 @@ pub struct CqRing {
 pub struct CqAttr<'a> {
     /// log2 of its entries.
     pub log_size: u8,
-    /// Let the device compress completions.
-    pub compression: bool,
+    /// Let the device compress completions, and what each then says besides its length: one of
+    /// [`mini_cqe_format`].
+    pub compression: Option<u32>,
     /// The event queue that its events go to once it is armed; `None` for a queue that is polled.
     pub events: Option<&'a Arc<Handle>>,
 }
@@ -62,8 +63,8 @@ impl CqRing {
             .with_log_cq_size(u32::from(attr.log_size))
             .with_uar_page(inner.made.uar_page)
             .with_c_eqn_or_apu_element(eqn)
-            .with_cqe_comp_en(attr.compression)
-            .with_mini_cqe_res_format(mini_cqe_format::HASH)
+            .with_cqe_comp_en(attr.compression.is_some())
+            .with_mini_cqe_res_format(attr.compression.unwrap_or(mini_cqe_format::HASH))
             .with_dbr_addr(record.iova());
         let cqn = inner.control().create_cq(cqc, &buf)?;
         let memory = vec![Arc::clone(&buf), Arc::clone(&record)];
@@ -191,12 +192,18 @@ impl CqRing {
     }
 
     /// Consumes `count` entries and makes them invalid: those of a compressed block hold data
-    /// whose owner bits mean nothing on the next lap.
+    /// whose owner bits mean nothing on the next lap. [`CqRing::tell`] is what makes them the
+    /// device's.
     pub fn skip_block(&mut self, count: u32) {
-        for _ in 0..count {
+        let (view, mut left) = (self.ring.view(), count);
+        while left != 0 {
+            let run = left.min(self.left_of_lap(self.ci) as u32);
             let last = INVALID_OPCODE | self.owner_at(self.ci);
-            self.ring.at(self.ci).store_release_be32::<{ Cqe64::OWNER.offset }>(last);
-            self.ci = self.ci.wrapping_add(1);
+            for at in 0..run {
+                view.at(self.ci.wrapping_add(at)).store_be32::<{ Cqe64::OWNER.offset }>(last);
+            }
+            self.ci = self.ci.wrapping_add(run);
+            left -= run;
         }
     }
 }

@@ -277,6 +277,11 @@ pub enum QueueFault {
     },
 }
 
+impl QueueFault {
+    /// A compressed block that nobody asked for, or of a length that cannot be.
+    pub const COMPRESSED: Self = Self::BadCqe { opcode: 2, format: 3 };
+}
+
 /// An object could not be destroyed; it is handed back.
 #[derive(Debug, Error)]
 #[error("{cause}")]

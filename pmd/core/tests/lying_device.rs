@@ -64,7 +64,7 @@ fn memory_of_objects_that_count_as_gone_is_out_of_the_devices_reach() {
                 assert!(buffer.extend_from_slice(&[0x11; 64]));
             }
             assert_eq!(buffers.len(), 64);
-            let attr = CqAttr { log_size: 6, compression: false, events: None };
+            let attr = CqAttr { log_size: 6, compression: None, events: None };
             let cq = CqRing::new(&device, &attr).unwrap();
             let used = device.dma_bytes_used();
             liar.refuse_unmap(refuses);
@@ -93,7 +93,7 @@ fn a_device_that_dies_under_a_destroy_command_takes_the_object_with_it() {
     let liar = Liar::new();
     let device = open(&liar).unwrap();
     let used = device.dma_bytes_used();
-    let attr = CqAttr { log_size: 6, compression: false, events: None };
+    let attr = CqAttr { log_size: 6, compression: None, events: None };
     let cq = CqRing::new(&device, &attr).unwrap();
     liar.ignore_the_next_command();
     liar.lie_in_register(offset::INITIALIZING, 1 << 31);
@@ -205,7 +205,7 @@ fn wild_outputs_never_panic() {
         let Ok(device) = open(&liar) else { continue };
         let pool = pool();
         let _ = device.register_pool(&pool);
-        let attr = CqAttr { log_size: 6, compression: false, events: None };
+        let attr = CqAttr { log_size: 6, compression: None, events: None };
         let cq = CqRing::new(&device, &attr);
         let uar = Uar::new(&device);
         let _ = (device.link(), device.set_mtu(1400), device.set_promiscuous(true));

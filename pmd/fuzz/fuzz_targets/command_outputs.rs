@@ -91,7 +91,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             0 => _ = device.register_pool(&pool),
             1 => _ = device.unregister_pool(&pool),
             2 => {
-                let attr = CqAttr { log_size: 6, compression: false, events: None };
+                let attr = CqAttr { log_size: 6, compression: None, events: None };
                 cqs.extend(CqRing::new(&device, &attr));
             }
             3 => uars.extend(Uar::new(&device)),

@@ -6,8 +6,8 @@ mod oracle;
 
 use arbitrary::{Result, Unstructured};
 use ferrocx_mempool::{
-    ExternalBuffer, Mbuf, MbufFifo, OlFlags, Packet, Piece, Pool, PoolCache, PoolConfig, PoolKeys,
-    RegionConfig,
+    Arrivals, ExternalBuffer, Mbuf, MbufFifo, OlFlags, Packet, Piece, Pool, PoolCache, PoolConfig,
+    PoolKeys, RegionConfig,
 };
 use libfuzzer_sys::fuzz_target;
 use oracle::{COUNT, Op, State};
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn op(u: &mut Unstructured<'_>) -> Result<Op> {
     use Op::*;
-    let kind = u.int_in_range(0..=23_u8)?;
+    let kind = u.int_in_range(0..=25_u8)?;
     // Packets and pools; indices are taken modulo what is there.
     let (a, b) = (usize::from(u.arbitrary::<u8>()?), usize::from(u.arbitrary::<u8>()?));
     let (p, byte) = (a % 2, u.arbitrary::<u8>()?);
@@ -53,7 +53,9 @@ fn op(u: &mut Unstructured<'_>) -> Result<Op> {
         19 => FifoPush(a),
         20 => FifoPushWhile(a % 6, b % 6),
         21 => FifoFill(a % 6),
-        22 => FifoPopWhile(a % 6, b % 6),
+        22 => FifoPopFilled(a % 6, b % 6),
+        23 => FifoLineUp(a % 6),
+        24 => FifoPopLinedUp,
         _ if byte % 2 == 0 => FifoPop,
         _ => FifoFree(b % 6, p),
     })

@@ -10,7 +10,7 @@ use ferrocx_fuzz::word;
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_model::NicConfig;
 use ferrocx_model::played::{PlayedRx, Still};
-use ferrocx_pmd::{RxQueue, RxQueueConfig};
+use ferrocx_pmd::{RxQueue, RxQueueConfig, Striding};
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, MiniCqe};
 use libfuzzer_sys::fuzz_target;
 
@@ -20,8 +20,8 @@ const ROOM: usize = 256;
 
 fuzz_target!(|data: &[u8]| {
     let mut u = Unstructured::new(data);
-    let log_segs = u.int_in_range(0..=2).unwrap_or(0);
-    let mut state = State::new(log_segs);
+    let kind = u.arbitrary().unwrap_or(0);
+    let mut state = State::new(kind);
     // Running out of input ends the sequence.
     let _ = state.sequence(&mut u);
     state.end();
@@ -43,6 +43,9 @@ struct State {
     rx: RxQueue,
     played: PlayedRx,
     log_segs: u8,
+    /// Large buffers, of a striding queue, and the stride that a device would name next.
+    large: Option<Pool>,
+    next: u32,
     held: Vec<Mbuf>,
     /// Rooms of the buffers held, by address.
     rooms: HashSet<usize>,
@@ -50,15 +53,34 @@ struct State {
 
 /// Where a segment's room starts: packets are 16 bytes or more apart from each other's room.
 fn rooms(mbuf: &Mbuf) -> impl Iterator<Item = usize> {
-    let first = mbuf.data().as_ptr().addr();
+    let (first, headroom) = (mbuf.data().as_ptr().addr(), mbuf.headroom());
     mbuf.segments().map(move |segment| {
         let at = segment.data().as_ptr().addr();
-        at - if at == first { HEADROOM } else { 0 }
+        at - if at == first { headroom } else { 0 }
     })
 }
 
+/// Large buffers for a striding queue of two of them, and the settings for it.
+fn striding(device: &Device) -> (Pool, Striding) {
+    let pool = Pool::new(&PoolConfig {
+        name: "large".to_owned(),
+        count: 4,
+        data_room_bytes: Striding::BUFFER_BYTES as usize,
+        headroom_bytes: 0,
+        cache_size: 0,
+        region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+    })
+    .expect("a pool");
+    device.register_pool(&pool).expect("a pool for a device");
+    let striding = Striding { buffers: pool.clone(), copy_bytes: 100 };
+    (pool, striding)
+}
+
 impl State {
-    fn new(log_segs: u8) -> Self {
+    /// A queue of one, two or four buffers to a packet, or of many packets to a buffer, with or
+    /// without compressed completions.
+    fn new(kind: u8) -> Self {
+        let log_segs = if kind & 3 == 3 { 0 } else { kind & 3 };
         let pool = Pool::new(&PoolConfig {
             count: (DESCRIPTORS as usize + 24) << log_segs,
             data_room_bytes: ROOM,
@@ -70,19 +92,25 @@ impl State {
         .expect("a pool");
         let (still, device) = DEVICE.with(Clone::clone);
         device.register_pool(&pool).expect("a pool for a device");
+        let (large, striding) = (kind & 3 == 3).then(|| striding(&device)).unzip();
         let config = RxQueueConfig {
-            descriptors: DESCRIPTORS,
+            descriptors: if large.is_some() { 2 * Striding::STRIDES } else { DESCRIPTORS },
             max_frame_bytes: Some(((ROOM << log_segs) - HEADROOM) as u32),
+            cqe_compression: kind & 4 != 0,
+            timestamps: kind & 12 == 8,
+            striding,
             ..RxQueueConfig::default()
         };
         let rx = RxQueue::new(&device, &pool, &config).expect("a queue");
         let played = still.receiver(rx.queue_ref().rqn());
-        Self { device, pool, rx, played, log_segs, held: Vec::new(), rooms: HashSet::new() }
+        let (held, rooms) = (Vec::new(), HashSet::new());
+        Self { device, pool, rx, played, log_segs, large, next: 0, held, rooms }
     }
 
     fn sequence(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         while !u.is_empty() {
             match u.int_in_range(0..=9)? {
+                0 | 1 if self.large.is_some() => self.strides(u)?,
                 0 | 1 => self.played.complete(u.int_in_range(0..=40)?, u.int_in_range(0..=1100)?),
                 2 => self.played.complete_with(self.cqe(u)?),
                 3 | 4 => self.block(u)?,
@@ -96,8 +124,25 @@ impl State {
                 _ => {
                     self.rx.reset().expect("the device does not refuse");
                     self.played.restart();
+                    self.next = 0;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Packets of strides, or fillers, as a device writes them.
+    fn strides(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        for _ in 0..u.int_in_range(0..=40)? {
+            let strides = u.int_in_range(1..=200)?.min(Striding::STRIDES - self.next);
+            let len = u.int_in_range(0..=strides * Striding::STRIDE_BYTES)?;
+            let filler = u32::from(u.ratio(1, 20)?) << 31;
+            let cqe = Cqe64::zeroed()
+                .with_byte_cnt(filler | strides << 16 | len)
+                .with_wqe_counter(self.next)
+                .with_opcode(CqeOpcode::RESPONDER_SEND.0);
+            self.played.complete_with(cqe);
+            self.next = (self.next + strides) % Striding::STRIDES;
         }
         Ok(())
     }
@@ -135,7 +180,9 @@ impl State {
         assert_eq!(n, out.len());
         for mbuf in out {
             assert!(mbuf.nb_segs() <= 1 << self.log_segs);
-            assert!(mbuf.pkt_len() <= (ROOM << self.log_segs) - HEADROOM);
+            let most =
+                if self.large.is_some() { 1 << 15 } else { (ROOM << self.log_segs) - HEADROOM };
+            assert!(mbuf.pkt_len() <= most);
             for room in rooms(&mbuf) {
                 assert!(self.rooms.insert(room), "a buffer that is out already");
             }
@@ -158,13 +205,15 @@ impl State {
     }
 
     fn end(self) {
-        let Self { device, pool, rx, held, rooms, .. } = self;
+        let Self { device, pool, rx, held, rooms, large, .. } = self;
         drop(rx);
         while device.poll_event().is_some() {}
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.double_frees), (rooms.len() as u64, 0));
         drop(held);
-        device.unregister_pool(&pool).expect("nobody holds it");
-        assert_eq!(pool.stats().shared, stats.count, "a buffer is lost");
+        for pool in std::iter::once(&pool).chain(&large) {
+            device.unregister_pool(pool).expect("nobody holds it");
+            assert_eq!(pool.stats().shared, pool.stats().count, "a buffer is lost");
+        }
     }
 }

@@ -14,10 +14,14 @@
 //! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
 //!
 //! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
-//! several buffers to a work request and a slower path; what those look like is in `shape`.
+//! several buffers to a work request and a slower path; what those look like is in `shape`. Queues
+//! that are [striding](crate::Striding) take many packets to a buffer: `strides`.
 
+mod compressed;
+mod meta;
 mod shape;
 mod slow;
+mod strides;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -28,13 +32,13 @@ pub use wake::sleep_on;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::{Ring, Slot};
+use ferrocx_bus::{Ring, RingView, Slot};
 use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
     ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, INVALID_OPCODE, QueueFault,
     QueueState, RegionKeys, RxQueueRef,
 };
-use ferrocx_mempool::{Mbuf, MbufFifo, OlFlags, PacketType, Pool, PoolCache, RxMeta};
+use ferrocx_mempool::{Arrivals, Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, MiniCqe, OP_OWN_MASK};
 use ferrocx_prm::wqe::Data;
@@ -42,6 +46,7 @@ use ferrocx_prm::wqe::Data;
 use crate::config::RxQueueConfig;
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
+use meta::{describe, stamp};
 use shape::SegmentShape;
 use wake::Wake;
 
@@ -51,8 +56,6 @@ pub(crate) const REFILL: usize = 32;
 const L2_BYTES: u32 = 18;
 /// An ordinary receive completion, in its last word: opcode and format.
 const RESPONDER_SEND: u32 = Cqe64::OPCODE.of(CqeOpcode::RESPONDER_SEND.0);
-/// Which headers were hashed, in the word that says so.
-const HASHED: u32 = Cqe64::RX_HASH_L3.mask() | Cqe64::RX_HASH_L4.mask();
 
 /// A receive queue. Belongs to one core at a time: bursts take `&mut self`.
 #[derive(Debug)]
@@ -70,21 +73,31 @@ pub(crate) struct RxRing {
     ring: RecvRing,
     /// Buffers in the ring, in order.
     elts: MbufFifo,
-    headroom: u16,
+    kind: Kind,
     /// Bits of a completion's last dword that must be as expected: counter, opcode, owner.
     last_mask: u32,
+    /// The last dword of the next completion while packets are lined up for [`RxRing::one`], and
+    /// how many they were, 0 if it is of no use. `ring` and `stats` learn of packets that were
+    /// taken when the line ends.
+    wanted: u32,
+    line: u32,
     /// What turns a buffer's stamped address into the one to post.
     post_offset: u64,
     cache: PoolCache,
     pub(crate) stats: RxStats,
-    mini: slow::Mini,
+    mini: compressed::Mini,
     /// The completion queue, as the entries of compressed blocks.
     minis: Ring<{ MiniCqe::SIZE_BYTES }>,
     /// The first segment of a work request, and the others; the bytes that all of them hold.
     shapes: [SegmentShape; 2],
     room_bytes: u32,
+    /// Whether packets get timestamps, for the kinds that do not know.
+    is_stamped: bool,
     /// Of a queue that splits, whose work requests have at least two buffers.
     split: Option<Box<shape::Split>>,
+    /// Of a queue whose packets share large buffers; `elts` holds what they are copied to, and
+    /// what names them.
+    strides: Option<Box<strides::Strides>>,
     /// Keeps the region mapped while the device may write to it.
     _keys: RegionKeys,
 }
@@ -98,100 +111,132 @@ impl std::fmt::Debug for RxRing {
     }
 }
 
-/// Packet flags and type by bits 26 to 16 of the CQE's word at 0x1c: layer checks, header types,
-/// fragment, VLAN. Type in the highest byte, as [`Mbuf`] stores it.
-static FLAGS: [u32; 2048] = flag_table();
+/// How a queue receives, chosen when it is made: what it does not do costs its packets nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A buffer and a completion for each packet.
+    Plain,
+    /// The same, with timestamps.
+    Stamped,
+    /// A buffer for each packet, whose completions may be compressed.
+    Compressed,
+    /// Several buffers to a work request.
+    Scattered,
+    /// Many packets to a buffer.
+    Striding,
+}
 
-/// Builds [`FLAGS`]. Source: reference 6.7, `hds_ip_ext` and `l4_l3_hdr_type`.
-const fn flag_table() -> [u32; 2048] {
-    let mut table = [0; 2048];
-    let mut index = 0;
-    while index < 2048 {
-        let bits = index as u32;
-        let (vlan, fragment) = (bits & 1 != 0, bits & 2 != 0);
-        let (l3, l4) = ((bits >> 2) & 3, (bits >> 4) & 7);
-        let (l3_ok, l4_ok) = (bits & (1 << 9) != 0, bits & (1 << 10) != 0);
-        let mut flags = 0;
-        let mut kind = 0;
-        if vlan {
-            flags |= OlFlags::RX_VLAN.bits() | OlFlags::RX_VLAN_STRIPPED.bits();
+impl Kind {
+    fn of(config: &RxQueueConfig, shape: Shape) -> Self {
+        match (config.striding.is_some(), shape.log_segs != 0) {
+            (true, _) => Self::Striding,
+            (_, true) => Self::Scattered,
+            _ if config.cqe_compression => Self::Compressed,
+            _ if config.timestamps => Self::Stamped,
+            _ => Self::Plain,
         }
-        // 1 is IPv6, which has no header checksum; 2 is IPv4.
-        if l3 == 2 {
-            kind |= PacketType::L3_IPV4;
-            flags |= if l3_ok {
-                OlFlags::RX_IP_CSUM_GOOD.bits()
-            } else {
-                OlFlags::RX_IP_CSUM_BAD.bits()
-            };
-        } else if l3 == 1 {
-            kind |= PacketType::L3_IPV6;
-        }
-        if fragment {
-            kind |= PacketType::L4_FRAGMENT;
-        } else if l3 != 0 && l4 != 0 && l4 <= 4 {
-            kind |= if l4 == 2 { PacketType::L4_UDP } else { PacketType::L4_TCP };
-            flags |= if l4_ok {
-                OlFlags::RX_L4_CSUM_GOOD.bits()
-            } else {
-                OlFlags::RX_L4_CSUM_BAD.bits()
-            };
-        }
-        table[index] = flags | (kind as u32) << 24;
-        index += 1;
     }
-    table
+}
+
+/// Completions of a burst, one after the other.
+struct Completions<'r, const STAMPED: bool> {
+    cqes: RingView<'r, 64>,
+    /// Of the next one: its place in bytes, and its last dword.
+    at: u32,
+    wanted: u32,
+    last_mask: u32,
+    /// The one that was found.
+    cqe: Slot<'r, 64>,
+    len: u32,
+    /// Of all so far.
+    bytes: u64,
+    stop: Stop,
+}
+
+impl<const STAMPED: bool> Arrivals for Completions<'_, STAMPED> {
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        let cqe = self.cqes.at_byte(self.at);
+        let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+        if (last ^ self.wanted) & self.last_mask != 0 {
+            self.stop = Stop::Odd(last);
+            return None;
+        }
+        self.at = self.at.wrapping_add(Cqe64::SIZE_BYTES as u32);
+        self.wanted = self.wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
+        self.cqe = cqe;
+        self.len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+        Some(self.len)
+    }
+
+    #[inline(always)]
+    fn too_long(&mut self, len: u32) {
+        self.stop = Stop::TooLong(len);
+    }
+
+    #[inline(always)]
+    fn describe(&mut self, mbuf: &mut Mbuf) {
+        describe(mbuf, &self.cqe);
+        if STAMPED {
+            stamp(mbuf, &self.cqe);
+        }
+        self.bytes += u64::from(self.len);
+    }
 }
 
 impl RxRing {
     /// Receives packets into the free room of `out`; returns how many.
     #[inline]
     pub(crate) fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
-        if self.ring.log_segments() != 0 || self.mini.is_active() {
-            return self.burst_slowly(out);
+        self.end_line();
+        match self.kind {
+            Kind::Plain => self.burst_plainly::<N, false>(out),
+            Kind::Stamped => self.burst_plainly::<N, true>(out),
+            Kind::Compressed => self.burst_compressed(out),
+            Kind::Scattered => self.burst_scattered(out),
+            Kind::Striding => self.burst_strides(out),
         }
-        let (cqes, last_mask, headroom) = (self.cq.ring.view(), self.last_mask, self.headroom);
-        let mut cq_ci = self.cq.ci;
+    }
+
+    /// One buffer and one completion for each packet.
+    #[inline]
+    fn burst_plainly<const N: usize, const STAMPED: bool>(
+        &mut self,
+        out: &mut ArrayVec<Mbuf, N>,
+    ) -> usize {
+        let cqes = self.cq.ring.view();
+        let mut arrivals = Completions::<STAMPED> {
+            cqes,
+            at: self.cq.ci.wrapping_mul(Cqe64::SIZE_BYTES as u32),
+            wanted: 0,
+            last_mask: self.last_mask,
+            cqe: cqes.at(0),
+            len: 0,
+            bytes: 0,
+            stop: Stop::Full,
+        };
         let mut received = 0;
-        let mut bytes = 0u64;
-        let mut stop = Stop::Full;
         loop {
             // As far as the owner bit stays the same.
+            let cq_ci = self.cq.ci.wrapping_add(received as u32);
             let lap = self.cq.left_of_lap(cq_ci);
             let counter = self.ring.ci.wrapping_add(received as u32);
-            let mut wanted =
+            arrivals.wanted =
                 Cqe64::WQE_COUNTER.of(counter) | RESPONDER_SEND | self.cq.owner_at(cq_ci);
-            let count = self.elts.pop_while(out, lap, |mbuf| {
-                let cqe = cqes.at(cq_ci);
-                let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-                if (last ^ wanted) & last_mask != 0 {
-                    stop = Stop::Odd(last);
-                    return false;
-                }
-                let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-                if !mbuf.start_rx(headroom, len) {
-                    stop = Stop::TooLong(len);
-                    return false;
-                }
-                describe(mbuf, &cqe);
-                bytes += u64::from(len);
-                cq_ci = cq_ci.wrapping_add(1);
-                wanted = wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
-                true
-            });
+            let count = self.elts.pop_filled(out, lap, &mut arrivals);
             received += count;
-            if count == 0 || !matches!(stop, Stop::Full) {
+            if count == 0 || out.is_full() || !matches!(arrivals.stop, Stop::Full) {
                 break;
             }
         }
         if received != 0 {
             self.ring.ci = self.ring.ci.wrapping_add(received as u32);
-            self.cq.ci = cq_ci;
+            self.cq.ci = self.cq.ci.wrapping_add(received as u32);
             self.stats.packets += received as u64;
-            self.stats.bytes += bytes;
+            self.stats.bytes += arrivals.bytes;
             self.cq.tell();
         }
-        match stop {
+        match arrivals.stop {
             Stop::Full => {
                 if self.elts.is_empty() {
                     self.look_for_overrun();
@@ -202,9 +247,9 @@ impl RxRing {
                 }
             }
             // The usual end of a burst: the entry is still the device's.
-            Stop::Odd(last) if (last ^ self.cq.owner_at(cq_ci)) & 1 != 0 => {}
+            Stop::Odd(last) if (last ^ self.cq.owner_at(self.cq.ci)) & 1 != 0 => {}
             Stop::Odd(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
-            Stop::Odd(last) => return received + self.look_closer(last, out),
+            Stop::Odd(last) => self.look_closer(last),
             Stop::TooLong(len) => self.too_long(len),
         }
         self.refill();
@@ -216,45 +261,75 @@ impl RxRing {
     pub(crate) fn one(&mut self) -> Option<Mbuf> {
         let cqe = self.cq.ring.at(self.cq.ci);
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        let wanted =
-            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        if (last ^ self.wanted) & self.last_mask != 0 {
+            return self.one_else();
+        }
         let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-        let is_plain = (last ^ wanted) & self.last_mask == 0
-            && self.ring.log_segments() == 0
-            && !self.mini.is_active()
-            && len <= self.room_bytes
-            && !self.elts.is_empty();
-        if !is_plain {
-            return self.one_of_a_burst();
-        }
-        let mut mbuf = self.elts.pop()?;
-        let fits = mbuf.start_rx(self.headroom, len);
-        debug_assert!(fits, "no longer than a buffer");
+        let Some(mut mbuf) = self.elts.pop_lined_up(len) else { return self.one_else() };
         describe(&mut mbuf, &cqe);
-        self.cq.ci = self.cq.ci.wrapping_add(1);
-        self.ring.ci = self.ring.ci.wrapping_add(1);
-        self.stats.packets += 1;
-        self.stats.bytes += u64::from(len);
-        // The device needs to know of free completions no sooner than of buffers.
-        if self.ring.missing() as usize >= REFILL {
-            self.tell_and_refill();
+        if self.is_stamped {
+            stamp(&mut mbuf, &cqe);
         }
+        self.cq.ci = self.cq.ci.wrapping_add(1);
+        self.wanted = self.wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
+        self.stats.bytes += u64::from(len);
         Some(mbuf)
     }
 
-    /// Apart from what happens for each packet, which then saves no registers.
+    /// The next packet, if there is one, when it is not one of those lined up: nothing has come
+    /// yet, the line is at its end, or the queue has none.
     #[inline(never)]
-    fn tell_and_refill(&mut self) {
-        self.cq.tell();
-        self.refill();
-    }
-
-    /// The next packet, if there is one, of whatever kind.
-    #[inline(never)]
-    fn one_of_a_burst(&mut self) -> Option<Mbuf> {
+    fn one_else(&mut self) -> Option<Mbuf> {
+        if self.elts.lined_up() != 0 {
+            let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+            // The usual case: it is still the device's.
+            if (last ^ self.wanted) & 1 != 0 {
+                return None;
+            }
+        } else if self.line != 0 {
+            self.end_line();
+            self.refill();
+            self.line_up();
+            if self.line != 0 {
+                return self.one();
+            }
+        }
         let mut out = ArrayVec::<Mbuf, 1>::new();
         self.burst(&mut out);
+        self.line_up();
         out.pop()
+    }
+
+    /// Lines up the packets that [`RxRing::one`] takes with the least work: until there are
+    /// buffers to post, or a lap of the completion queue ends.
+    fn line_up(&mut self) {
+        let is_plain = matches!(self.kind, Kind::Plain | Kind::Stamped);
+        if is_plain && self.stats.fault.is_none() {
+            let until_refill = REFILL.saturating_sub(self.ring.missing() as usize).max(1);
+            let lap = self.cq.left_of_lap(self.cq.ci);
+            self.line = self.elts.line_up(until_refill.min(lap)) as u32;
+            self.wanted =
+                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        }
+    }
+
+    /// Packets of the line that were taken and not counted.
+    pub(crate) fn taken_of_line(&self) -> u32 {
+        self.line - self.elts.lined_up() as u32
+    }
+
+    /// Counts what was taken of the line, and ends it.
+    #[inline(always)]
+    fn end_line(&mut self) {
+        if self.line != 0 {
+            let taken = self.taken_of_line();
+            self.line = 0;
+            self.ring.ci = self.ring.ci.wrapping_add(taken);
+            self.stats.packets += u64::from(taken);
+            self.elts.line_up(0);
+            // The device needs to know of free completions no sooner than of buffers.
+            self.cq.tell();
+        }
     }
 
     /// Posts buffers for those taken out, [`REFILL`] at a time, and tells the device once.
@@ -300,34 +375,29 @@ enum Stop {
     TooLong(u32),
 }
 
-/// Stores what a completion says about its packet, field by field.
-#[inline(always)]
-fn describe(mbuf: &mut Mbuf, cqe: &Slot<'_, 64>) {
-    let word = cqe.load_be32::<{ Cqe64::VLAN_INFO.offset }>();
-    mbuf.set_vlan_tci(word as u16);
-    let known = FLAGS[(word >> 16) as usize & 0x7ff];
-    mbuf.set_rss_hash(cqe.load_be32::<{ Cqe64::RX_HASH_RESULT.offset }>());
-    mbuf.set_flow_mark(
-        cqe.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>() & Cqe64::SOP_DROP_QPN.mask(),
-    );
-    let hashed = u32::from(cqe.load_raw32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED.to_be() != 0);
-    let flags = (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits());
-    mbuf.set_rx_flags(OlFlags::from_bits_retain(flags), PacketType((known >> 24) as u8));
-}
-
-/// What a completion says about its packet.
-fn meta(cqe: &Slot<'_, 64>) -> RxMeta {
-    let word = cqe.load_be32::<{ Cqe64::VLAN_INFO.offset }>();
-    let known = FLAGS[(word >> 16) as usize & 0x7ff];
-    let mut flags = OlFlags::from_bits_retain(known & 0x00ff_ffff);
-    flags.set(OlFlags::RX_RSS_HASH, cqe.load_be32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED != 0);
-    RxMeta {
-        flags,
-        rss_hash: cqe.load_be32::<{ Cqe64::RX_HASH_RESULT.offset }>(),
-        flow_mark: cqe.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>() & Cqe64::SOP_DROP_QPN.mask(),
-        vlan_tci: word as u16,
-        packet_type: PacketType((known >> 24) as u8),
+/// Refuses what this device or these settings cannot have together.
+fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError> {
+    let RxQueueConfig { cqe_compression, timestamps, split, striding, .. } = config;
+    let limits = device.limits();
+    if *cqe_compression && !limits.cqe_compression {
+        let way_out = "set RxQueueConfig::cqe_compression to false";
+        return Err(ConfigError::Unsupported { what: "CQE compression", way_out });
     }
+    if *cqe_compression && *timestamps {
+        let what = "compressed completions carry no timestamps; set either \
+                    RxQueueConfig::cqe_compression or RxQueueConfig::timestamps to false";
+        return Err(ConfigError::Conflict { what });
+    }
+    if striding.is_some() && !limits.striding {
+        let way_out = "set RxQueueConfig::striding to None";
+        return Err(ConfigError::Unsupported { what: "striding receive queues", way_out });
+    }
+    if striding.is_some() && split.is_some() {
+        let what = "packets that share a buffer cannot be split; set either \
+                    RxQueueConfig::striding or RxQueueConfig::split to None";
+        return Err(ConfigError::Conflict { what });
+    }
+    Ok(())
 }
 
 impl RxQueue {
@@ -341,16 +411,15 @@ impl RxQueue {
     #[doc(alias = "rte_eth_rx_queue_setup")]
     pub fn new(device: &Device, pool: &Pool, config: &RxQueueConfig) -> Result<Self, DeviceError> {
         let keys = device.region_keys(pool)?;
+        let headroom = pool.headroom_bytes() as u16;
+        check_kind(device, config)?;
         let shape = Shape::of(device, pool, config)?;
-        if config.cqe_compression && !device.limits().cqe_compression {
-            let way_out = "set RxQueueConfig::cqe_compression to false";
-            return Err(ConfigError::Unsupported { what: "CQE compression", way_out }.into());
-        }
+        let kind = Kind::of(config, shape);
         let mut wake = config.interrupt.map(|vector| Wake::new(device, vector)).transpose()?;
         let eq = wake.as_ref().map(Wake::handle);
         let attr = CqAttr {
-            log_size: shape.log_size,
-            compression: config.cqe_compression,
+            log_size: shape.log_cq,
+            compression: config.cqe_compression.then(|| compressed::mini_format(kind)),
             events: eq.as_ref(),
         };
         let (cq, cq_handle) = CqRing::new(device, &attr)?;
@@ -359,6 +428,10 @@ impl RxQueue {
         }
         let split = config.split.as_ref();
         let split = split.map(|split| shape::Split::of(device, split, config.cache_size));
+        let strides = config.striding.as_ref();
+        let strides = strides.map(|of| {
+            strides::Strides::new(device, of, shape.log_size, headroom, config.cache_size)
+        });
         let attr = RqAttr {
             pd: device.pdn(),
             rlky: device.uses_reserved_lkey(),
@@ -367,32 +440,36 @@ impl RxQueue {
             user_index: 0,
             log_entries: shape.log_size,
             log_segments: shape.log_segs,
+            strides: strides.is_some().then_some(strides::SHAPE),
         };
+        let (split, strides) = (split.transpose()?, strides.transpose()?);
         let (ring, rq) = RecvRing::create(device, &attr)?;
-        let headroom = pool.headroom_bytes() as u16;
-        let split = split.transpose()?;
         let shapes = SegmentShape::both(pool, keys.lkey_be, split.as_deref());
-        let log_minis = shape.log_size + (Cqe64::SIZE_BYTES / MiniCqe::SIZE_BYTES).ilog2() as u8;
+        let log_minis = shape.log_cq + (Cqe64::SIZE_BYTES / MiniCqe::SIZE_BYTES).ilog2() as u8;
         let minis =
             Ring::new(Arc::clone(cq.ring.buf()), 0, log_minis).map_err(DeviceError::from)?;
         let mut hot = RxRing {
+            elts: MbufFifo::new(pool, shape.elts()),
+            kind,
+            last_mask: shape.counter_mask() | OP_OWN_MASK,
+            wanted: 0,
+            line: 0,
             cq,
-            elts: MbufFifo::new(pool, 1 << (shape.log_size + shape.log_segs)),
-            headroom,
-            last_mask: Cqe64::WQE_COUNTER.of(ring.entries() - 1) | OP_OWN_MASK,
             ring,
             post_offset: keys.stamp_to_iova.wrapping_add(headroom.into()),
             cache: pool.cache_with_size(config.cache_size),
             stats: RxStats::default(),
-            mini: slow::Mini::default(),
+            mini: compressed::Mini::default(),
             minis,
             shapes,
             room_bytes: shapes[0].room + shapes[1].room * ((1 << shape.log_segs) - 1),
+            is_stamped: config.timestamps,
             split,
+            strides,
             _keys: keys,
         };
-        hot.stamp();
-        if hot.fill() < hot.elts.capacity() {
+        hot.stamp_segments();
+        if !hot.fill() {
             return Err(hot.too_small());
         }
         let rq = Arc::new(rq.needing(&Arc::new(cq_handle)));
@@ -411,9 +488,9 @@ impl RxQueue {
     /// Moves received packets to `out`, as many as there are and fit; returns how many.
     ///
     /// Each carries its length, checksum results, packet type, and as far as the device has them
-    /// RSS hash, mark and VLAN tag. Buffers are posted again in the same call. It allocates
-    /// nothing, takes no lock and makes no system call. After a fault it returns 0: see
-    /// [`RxQueue::stats`] and [`RxQueue::reset`].
+    /// RSS hash, mark and VLAN tag, and its timestamp if the queue was asked for it. Buffers are
+    /// posted again in the same call. It allocates nothing, takes no lock and makes no system call.
+    /// After a fault it returns 0: see [`RxQueue::stats`] and [`RxQueue::reset`].
     #[inline]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(out)
@@ -445,7 +522,8 @@ impl RxQueue {
     /// Counts since the queue was made.
     #[must_use]
     pub fn stats(&self) -> RxStats {
-        self.hot.stats
+        let packets = self.hot.stats.packets + u64::from(self.hot.taken_of_line());
+        RxStats { packets, ..self.hot.stats }
     }
 
     /// Why the queue stands still, if it does.
@@ -454,10 +532,10 @@ impl RxQueue {
         self.hot.stats.fault
     }
 
-    /// Packets that the ring holds.
+    /// Packets that the ring holds, of a [striding](crate::Striding) queue strides.
     #[must_use]
     pub fn descriptors(&self) -> u32 {
-        self.hot.ring.entries()
+        self.hot.cq.entries()
     }
 
     /// Names the queue for [`Rss`](crate::Rss) and flow rules.

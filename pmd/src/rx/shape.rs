@@ -7,21 +7,28 @@
 //! |---|---|---|
 //! | one buffer to a packet | a buffer of the pool, behind its headroom | none |
 //! | long frames | the same | whole buffers of the pool |
+//! | [striding](crate::Striding) | a link | a large buffer, written once by `strides` |
 //! | [split](crate::BufferSplit) | `header_bytes` of a buffer of the pool, behind its headroom | whole buffers of the payload pool |
 
 use ferrocx_core::wq::put_data;
 use ferrocx_core::{ConfigError, Device, DeviceError, RegionKeys};
 use ferrocx_mempool::{Pool, PoolCache};
+use ferrocx_prm::cqe::Cqe64;
 use ferrocx_prm::wqe::INVALID_LKEY;
 
-use super::{L2_BYTES, RxRing};
-use crate::config::{BufferSplit, RxQueueConfig};
+use super::{L2_BYTES, RxRing, strides};
+use crate::config::{BufferSplit, RxQueueConfig, Striding};
 
 /// Sizes of a receive queue, checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    pub(crate) log_size: u8,
-    pub(crate) log_segs: u8,
+    /// Completions.
+    pub(super) log_cq: u8,
+    /// Work requests.
+    pub(super) log_size: u8,
+    /// Units of 16 bytes of a work request: its buffers, but of a striding queue.
+    pub(super) log_segs: u8,
+    is_striding: bool,
 }
 
 impl Shape {
@@ -31,13 +38,12 @@ impl Shape {
         config: &RxQueueConfig,
     ) -> Result<Self, ConfigError> {
         let limits = device.limits();
-        let log_size = ConfigError::log2(
-            "receive descriptors",
-            config.descriptors,
-            limits.min_descriptors,
-            limits.max_descriptors,
-            "",
-        )?;
+        let (least, hint) = match config.striding {
+            Some(_) => (2 * Striding::STRIDES, ", strides of 64 bytes of a striding queue"),
+            None => (limits.min_descriptors, ""),
+        };
+        let (descriptors, most) = (config.descriptors, limits.max_descriptors);
+        let log_cq = ConfigError::log2("receive descriptors", descriptors, least, most, hint)?;
         let mtu = u32::from(device.mtu());
         let frame = config.max_frame_bytes.unwrap_or(mtu + L2_BYTES);
         ConfigError::range("largest frame in bytes", frame.into(), 64, 65535, "")?;
@@ -47,6 +53,14 @@ impl Shape {
             return Err(ConfigError::Conflict { what });
         }
         let first = room - headroom;
+        if let Some(Striding { copy_bytes, .. }) = config.striding {
+            let hint = "; give the queue's pool larger buffers, or copy less";
+            ConfigError::range("bytes to copy", copy_bytes.into(), 0, first.into(), hint)?;
+            let (most, hint) = (Striding::BUFFER_BYTES, ", what a large buffer holds");
+            ConfigError::range("largest frame in bytes", frame.into(), 64, most.into(), hint)?;
+            let (log_size, log_segs) = (log_cq - Striding::LOG_STRIDES, strides::LOG_UNITS);
+            return Ok(Self { log_cq, log_size, log_segs, is_striding: true });
+        }
         let segs = match &config.split {
             None => 1 + frame.saturating_sub(first).div_ceil(room),
             Some(BufferSplit { header_bytes, payload }) => {
@@ -62,7 +76,25 @@ impl Shape {
         let max = RxQueueConfig::MAX_SEGMENTS;
         let hint = "; use a pool with larger buffers, or a smaller max_frame_bytes";
         ConfigError::range("buffers for the largest frame", segs.into(), 1, max.into(), hint)?;
-        Ok(Self { log_size, log_segs: segs.trailing_zeros() as u8 })
+        let log_segs = segs.trailing_zeros() as u8;
+        Ok(Self { log_cq, log_size: log_cq, log_segs, is_striding: false })
+    }
+
+    /// Buffers of the queue's pool that it holds, log2 of those to a received frame.
+    pub(crate) fn log_buffers(self) -> u8 {
+        if self.is_striding { 0 } else { self.log_segs }
+    }
+
+    /// Places for buffers of the queue's pool.
+    pub(super) fn elts(self) -> usize {
+        if self.is_striding { strides::AT_HAND } else { 1 << (self.log_size + self.log_segs) }
+    }
+
+    /// Bits of a completion's counter that must be as expected: those that name a work request, of
+    /// a striding queue a stride.
+    pub(super) fn counter_mask(self) -> u32 {
+        let log = if self.is_striding { u16::BITS } else { self.log_size.into() };
+        Cqe64::WQE_COUNTER.of((1 << log) - 1)
     }
 }
 
@@ -126,7 +158,10 @@ impl SegmentShape {
 
 impl RxRing {
     /// Writes length and key of every descriptor, once.
-    pub(super) fn stamp(&self) {
+    pub(super) fn stamp_segments(&self) {
+        if let Some(strides) = &self.strides {
+            return strides.stamp(&self.ring);
+        }
         let view = self.ring.view();
         for index in 0..self.ring.entries() << self.ring.log_segments() {
             let SegmentShape { room, lkey_be, .. } =
@@ -139,6 +174,10 @@ impl RxRing {
     /// Why [`RxRing::fill`] could not fill the ring: which pool has too few buffers for it.
     #[cold]
     pub(super) fn too_small(&mut self) -> DeviceError {
+        if let Some(strides) = &self.strides {
+            let (need, pool) = (self.ring.entries() as usize, strides.pool().name().to_owned());
+            return DeviceError::PoolTooSmall { pool, need, got: strides.posted() };
+        }
         let segs = 1 << self.ring.log_segments();
         let (pool, of_each) = match (self.cache.get(), &self.split) {
             (Some(header), Some(split)) => {

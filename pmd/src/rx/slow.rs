@@ -1,68 +1,36 @@
-//! The rare paths of receiving: scattered frames, compressed completions, faults, refilling from
-//! a pool that runs dry.
+//! The rare paths of receiving: scattered frames, faults, refilling from a pool that runs dry.
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::Slot;
 use ferrocx_core::{Odd, QueueFault};
 use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
-use ferrocx_prm::Layout;
-use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
+use ferrocx_prm::cqe::Cqe64;
 use ferrocx_prm::wqe::Data;
 
+use super::compressed::Mini;
+use super::meta::meta;
 use super::shape::SegmentShape;
-use super::{REFILL, RESPONDER_SEND, RxRing, meta};
+use super::{Kind, REFILL, RESPONDER_SEND, RxRing};
 use crate::config::RxQueueConfig;
 
 /// Most buffers of a work request.
 const MAX_SEGS: usize = RxQueueConfig::MAX_SEGMENTS as usize;
 
-/// Hash and length of a completion of a block whose title says `meta`.
-#[inline(always)]
-fn hash_and_len(mini: &Slot<'_, { MiniCqe::SIZE_BYTES }>, meta: RxMeta) -> (u32, u32) {
-    let hash = mini.load_be32::<{ MiniCqe::RX_HASH_RESULT.offset }>();
-    let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
-    (if has_hash { hash } else { 0 }, mini.load_be32::<{ MiniCqe::BYTE_CNT.offset }>())
-}
-
-/// A compressed block that is being read.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Mini {
-    /// Completions of the block, and how many of them were read.
-    count: u32,
-    done: u32,
-    /// What the title says about all of them.
-    meta: RxMeta,
-}
-
-impl Mini {
-    /// Whether completions of a block are left.
-    #[inline(always)]
-    pub(super) fn is_active(&self) -> bool {
-        self.done != self.count
-    }
-}
-
 impl RxRing {
-    /// Looks at a completion that is not the expected one; goes on with the burst if it can.
+    /// Looks at a completion that is not the expected one, of a queue that was made for no other.
     #[cold]
     #[inline(never)]
-    pub(super) fn look_closer<const N: usize>(
-        &mut self,
-        last: u32,
-        out: &mut ArrayVec<Mbuf, N>,
-    ) -> usize {
+    pub(super) fn look_closer(&mut self, last: u32) {
         match self.cq.odd(last, self.ring.ci as u16) {
-            Odd::Compressed => return self.burst_slowly(out),
+            // Nobody asked for them.
+            Odd::Compressed => self.stop(QueueFault::COMPRESSED),
             Odd::Fault(fault) => self.stop(fault),
             Odd::Empty => {}
         }
-        self.refill();
-        0
     }
 
     /// Stops the queue for good, until it is reset.
     #[cold]
-    fn stop(&mut self, fault: QueueFault) {
+    pub(super) fn stop(&mut self, fault: QueueFault) {
         if self.stats.fault.is_none() {
             self.stats.errors += 1;
             self.stats.fault = Some(fault);
@@ -90,23 +58,17 @@ impl RxRing {
         self.stop(QueueFault::TooLong { len_bytes, room_bytes });
     }
 
-    /// Receives scattered and split packets, and those of compressed blocks.
+    /// Receives scattered and split packets.
     #[inline(never)]
-    pub(super) fn burst_slowly<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+    pub(super) fn burst_scattered<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let before = out.len();
-        let is_single = self.ring.log_segments() == 0;
         let mut bytes = 0;
         while out.len() < N && self.stats.fault.is_none() {
-            if is_single && self.mini.is_active() {
-                if self.take_block(out) == 0 {
-                    break;
-                }
-                continue;
+            let Some((len, meta, ticks)) = self.next_completion() else { break };
+            let Some(mut mbuf) = self.take_packet(len, meta) else { continue };
+            if self.is_stamped {
+                mbuf.set_rx_timestamp(ticks);
             }
-            let Some((len, meta)) = self.next_completion() else { break };
-            // A title, whose packets are to be taken together.
-            let Some(len) = len else { continue };
-            let Some(mbuf) = self.take_packet(len, meta) else { continue };
             bytes += u64::from(len);
             out.push(mbuf);
         }
@@ -119,54 +81,8 @@ impl RxRing {
         received
     }
 
-    /// Moves packets of the open block to `out`, as far as its next array goes; returns how many.
-    /// One buffer a packet.
-    fn take_block<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
-        let Mini { count, done, meta } = self.mini;
-        let (headroom, minis) = (self.headroom, self.minis.view());
-        let mut at = self.place_of_mini();
-        let (mut bytes, mut too_long) = (0, None);
-        let most = (MINI_CQES_PER_ENTRY - done % MINI_CQES_PER_ENTRY).min(count - done);
-        let taken = self.elts.pop_while(out, most as usize, |mbuf| {
-            let (rss_hash, len) = hash_and_len(&minis.at_byte(at), meta);
-            if !mbuf.init_rx(headroom, len, RxMeta { rss_hash, ..meta }) {
-                too_long = Some(len);
-                return false;
-            }
-            at = at.wrapping_add(MiniCqe::SIZE_BYTES as u32);
-            bytes += u64::from(len);
-            true
-        });
-        self.ring.ci = self.ring.ci.wrapping_add(taken as u32);
-        self.stats.bytes += bytes;
-        self.mini_done(taken as u32);
-        if let Some(len) = too_long {
-            self.too_long(len);
-        }
-        taken
-    }
-
-    /// Place of the next completion of the open block, in bytes from the start of the ring.
-    fn place_of_mini(&self) -> u32 {
-        let (array, place) =
-            (self.mini.done / MINI_CQES_PER_ENTRY, self.mini.done % MINI_CQES_PER_ENTRY);
-        // The first array stands behind the title, the others at multiples of eight from it.
-        let entry = if array == 0 { 1 } else { array * MINI_CQES_PER_ENTRY };
-        let entry = self.cq.ci.wrapping_add(entry).wrapping_mul(Cqe64::SIZE_BYTES as u32);
-        entry.wrapping_add(place * MiniCqe::SIZE_BYTES as u32)
-    }
-
-    /// Counts completions of the open block that were read; closes it behind the last.
-    fn mini_done(&mut self, count: u32) {
-        self.mini.done += count;
-        if count != 0 && !self.mini.is_active() {
-            self.cq.skip_block(self.mini.count);
-        }
-    }
-
-    /// Length and metadata of the next completion, which is consumed; no length if it is the
-    /// title of a block of single buffers.
-    fn next_completion(&mut self) -> Option<(Option<u32>, RxMeta)> {
+    /// Length, metadata and timestamp of the next completion, which is consumed.
+    fn next_completion(&mut self) -> Option<(u32, RxMeta, u64)> {
         if !self.mini.is_active() {
             if self.ring.outstanding() == 0 {
                 self.look_for_overrun();
@@ -177,40 +93,18 @@ impl RxRing {
             let expected =
                 Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
             if (last ^ expected) & self.last_mask == 0 {
-                let found = (Some(cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>()), meta(&cqe));
+                let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+                let found = (len, meta(&cqe), cqe.load_be64::<{ Cqe64::TIMESTAMP.offset }>());
                 self.cq.ci = self.cq.ci.wrapping_add(1);
                 return Some(found);
             }
-            match self.cq.odd(last, self.ring.ci as u16) {
-                Odd::Empty => return None,
-                Odd::Fault(fault) => {
-                    self.stop(fault);
-                    return None;
-                }
-                Odd::Compressed => self.open_block()?,
+            if !self.take_title(last, self.ring.ci as u16, self.ring.outstanding()) {
+                return None;
             }
         }
-        let meta = self.mini.meta;
-        if self.ring.log_segments() == 0 {
-            return Some((None, meta));
-        }
-        let at = self.place_of_mini();
-        let (rss_hash, len) = hash_and_len(&self.minis.view().at_byte(at), meta);
-        self.mini_done(1);
-        Some((Some(len), RxMeta { rss_hash, ..meta }))
-    }
-
-    /// Reads the title of a compressed block.
-    fn open_block(&mut self) -> Option<()> {
-        let title = self.cq.ring.at(self.cq.ci);
-        let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-        // A block cannot be longer than what was posted.
-        if count == 0 || count > self.ring.outstanding() {
-            self.stop(QueueFault::BadCqe { opcode: 2, format: 3 });
-            return None;
-        }
-        self.mini = Mini { count, done: 0, meta: meta(&title) };
-        Some(())
+        let (hash, len, meta) = self.next_mini();
+        let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
+        Some((len, RxMeta { rss_hash: if has_hash { hash } else { 0 }, ..meta }, 0))
     }
 
     /// Takes the packet of the next work request out of the ring. Buffers that it did not need go
@@ -256,7 +150,7 @@ impl RxRing {
             return self.refill_split();
         }
         let offset = self.post_offset;
-        let (log_segs, headroom) = (self.ring.log_segments(), u64::from(self.headroom));
+        let (log_segs, headroom) = (self.ring.log_segments(), u64::from(self.shapes[0].headroom));
         let mut is_scarce = false;
         while self.ring.missing() > 0 {
             let requests = if is_scarce { 1 } else { (self.ring.missing() as usize).min(REFILL) };
@@ -321,10 +215,13 @@ impl RxRing {
         }
     }
 
-    /// Puts buffers into every slot; returns how many slots have one.
-    pub(crate) fn fill(&mut self) -> usize {
+    /// Puts buffers into every slot; whether all have one.
+    pub(crate) fn fill(&mut self) -> bool {
+        if self.kind == Kind::Striding {
+            return self.fill_strides();
+        }
         self.refill_segments();
-        self.elts.len()
+        self.ring.missing() == 0
     }
 
     /// Tells the device what is posted.
@@ -335,12 +232,16 @@ impl RxRing {
 
     /// After the device's queue went through RST: counts from 0, with fresh buffers.
     pub(super) fn restart(&mut self) {
+        self.end_line();
         self.cq.drain();
         self.ring.restart();
         self.mini = Mini::default();
         self.stats.fault = None;
         self.stats.resets += 1;
         self.elts.free(self.elts.len(), &mut self.cache);
+        if let Some(strides) = &mut self.strides {
+            strides.restart();
+        }
         self.fill();
     }
 
@@ -348,6 +249,9 @@ impl RxRing {
     #[cold]
     pub(super) fn leak(&mut self) {
         self.elts.leak();
+        if let Some(strides) = &mut self.strides {
+            strides.leak();
+        }
         std::mem::forget(self._keys.clone());
         std::mem::forget(self.split.as_ref().map(|split| split.keys.clone()));
     }

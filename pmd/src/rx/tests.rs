@@ -5,8 +5,8 @@ use ferrocx_mempool::{Mbuf, OlFlags, PacketType, PageSize, Pool, PoolConfig, Reg
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use super::FLAGS;
-use crate::{BufferSplit, RxQueue, RxQueueConfig};
+use super::meta::FLAGS;
+use crate::{BufferSplit, RxQueue, RxQueueConfig, Striding};
 use ferrocx_core::{Device, DeviceConfig, QueueFault};
 use ferrocx_model::NicConfig;
 use ferrocx_model::played::{PlayedRx, Still};
@@ -31,6 +31,10 @@ fn fixture() -> Fixture {
     fixture_with(512, |_| RxQueueConfig::default())
 }
 
+fn compressing() -> Fixture {
+    fixture_with(512, |_| RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() })
+}
+
 /// A queue of 64 over a pool of `count`, and as `config` says.
 fn fixture_with(count: usize, config: fn(&Device) -> RxQueueConfig) -> Fixture {
     let pool = pool(count);
@@ -38,13 +42,31 @@ fn fixture_with(count: usize, config: fn(&Device) -> RxQueueConfig) -> Fixture {
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
     let device = Device::open(still.transport(), &settings).unwrap();
     device.register_pool(&pool).unwrap();
-    let config = RxQueueConfig { descriptors: 64, ..config(&device) };
+    let config = config(&device);
+    let descriptors = if config.striding.is_some() { config.descriptors } else { 64 };
+    let config = RxQueueConfig { descriptors, ..config };
     let rx = RxQueue::new(&device, &pool, &config).unwrap();
     let played = still.receiver(rx.queue_ref().rqn());
     Fixture { rx, played, pool }
 }
 
 type Burst = ArrayVec<Mbuf, 16>;
+
+/// Two large buffers in the ring, of a pool of four.
+fn strided(device: &Device) -> RxQueueConfig {
+    let buffers = Pool::new(&PoolConfig {
+        name: "large".into(),
+        count: 4,
+        data_room_bytes: Striding::BUFFER_BYTES as usize,
+        headroom_bytes: 0,
+        cache_size: 0,
+        region: RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() },
+    });
+    let buffers = buffers.unwrap();
+    device.register_pool(&buffers).unwrap();
+    let striding = Some(Striding::new(buffers));
+    RxQueueConfig { descriptors: 1024, striding, ..RxQueueConfig::default() }
+}
 
 fn cqe(counter: u32, len: u32) -> Cqe64 {
     Cqe64::zeroed()
@@ -179,7 +201,7 @@ fn block(rx: &mut PlayedRx, lengths: &[u32]) {
 
 #[test]
 fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
-    let mut fixture = fixture();
+    let mut fixture = compressing();
     let mut expected = Vec::new();
     let mut got = Vec::new();
     for round in 0..200u32 {
@@ -213,29 +235,90 @@ fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
 
 #[test]
 fn packets_come_one_by_one_as_in_bursts() {
-    let mut fixture = fixture();
-    for round in 0..300u32 {
-        if round % 3 == 2 {
-            block(&mut fixture.played, &[60 + round % 64, 61, 62]);
-        } else {
-            fixture.played.complete(3, 60 + round % 64);
+    for (mut fixture, has_blocks) in [(fixture(), false), (compressing(), true)] {
+        for round in 0..300u32 {
+            if has_blocks && round % 3 == 2 {
+                block(&mut fixture.played, &[60 + round % 64, 61, 62]);
+            } else {
+                fixture.played.complete(3, 60 + round % 64);
+            }
+            let first = fixture.rx.rx_one().unwrap();
+            assert_eq!(first.pkt_len() as u32, 60 + round % 64);
+            assert!(first.rss_hash().is_some(), "round {round}");
+            let mut out = Burst::new();
+            if round % 2 == 0 {
+                assert_eq!(fixture.rx.rx_burst(&mut out), 2);
+            } else {
+                out.extend([fixture.rx.rx_one().unwrap(), fixture.rx.rx_one().unwrap()]);
+            }
+            assert!(fixture.rx.rx_one().is_none(), "round {round}");
         }
-        let first = fixture.rx.rx_one().unwrap();
-        assert_eq!(first.pkt_len() as u32, 60 + round % 64);
-        assert!(first.rss_hash().is_some(), "round {round}");
-        let mut out = Burst::new();
-        if round % 2 == 0 {
-            assert_eq!(fixture.rx.rx_burst(&mut out), 2);
-        } else {
-            out.extend([fixture.rx.rx_one().unwrap(), fixture.rx.rx_one().unwrap()]);
-        }
-        assert!(fixture.rx.rx_one().is_none(), "round {round}");
+        assert_eq!(fixture.rx.stats().packets, 900);
+        fixture.played.complete(1, 2049);
+        assert!(fixture.rx.rx_one().is_none());
+        let wanted = QueueFault::TooLong { len_bytes: 2049, room_bytes: 2048 };
+        assert_eq!(fixture.rx.fault(), Some(wanted));
     }
-    assert_eq!(fixture.rx.stats().packets, 900);
-    fixture.played.complete(1, 2049);
+}
+
+#[test]
+fn packets_one_by_one_starve_and_go_on_when_buffers_come_back() {
+    let mut fixture = fixture_with(100, |_| RxQueueConfig::default());
+    let mut held = Vec::new();
+    for round in 0..10 {
+        fixture.played.complete(fixture.rx.hot.elts.len() as u32, 60);
+        while let Some(mbuf) = fixture.rx.rx_one() {
+            held.push(mbuf);
+        }
+        assert_eq!(fixture.rx.fault(), None, "round {round}");
+        assert!(held.len() >= 32, "round {round}: {}", held.len());
+        held.clear();
+        assert!(fixture.rx.rx_one().is_none());
+    }
+    assert!(fixture.rx.stats().no_mbuf > 0);
+}
+
+#[test]
+fn timestamps_come_with_every_kind_of_packet() {
+    let plain =
+        fixture_with(512, |_| RxQueueConfig { timestamps: true, ..RxQueueConfig::default() });
+    let scattering = fixture_with(512, |_| RxQueueConfig {
+        timestamps: true,
+        max_frame_bytes: Some(4000),
+        ..RxQueueConfig::default()
+    });
+    let striding =
+        fixture_with(512, |device| RxQueueConfig { timestamps: true, ..strided(device) });
+    for (mut fixture, first) in [(plain, 0), (scattering, 0), (striding, 1 << 16)] {
+        for round in 0..100 {
+            for at in 0..3 {
+                let ticks = (round * 3 + at) << 33 | 5;
+                let cqe = cqe(fixture.played.counter() % 512, first | 60).with_timestamp(ticks);
+                fixture.played.complete_with(cqe);
+            }
+            let mut out = Burst::new();
+            out.extend(fixture.rx.rx_one());
+            fixture.rx.rx_burst(&mut out);
+            for (at, mbuf) in out.iter().enumerate() {
+                assert_eq!(mbuf.rx_timestamp(), Some((round * 3 + at as u64) << 33 | 5));
+                let clone = mbuf.clone_ref(&mut fixture.pool.cache()).unwrap();
+                assert_eq!(clone.rx_timestamp(), mbuf.rx_timestamp());
+            }
+            assert_eq!(out.len(), 3, "{:?}", fixture.rx.fault());
+        }
+    }
+    // Not asked for, not there; and whoever took a stamped buffer before is not asked.
+    let mut fixture = fixture();
+    fixture.played.complete_with(cqe(0, 60).with_timestamp(7));
+    assert_eq!(fixture.rx.rx_one().unwrap().rx_timestamp(), None);
+}
+
+#[test]
+fn a_block_that_nobody_asked_for_stops_the_queue() {
+    let mut fixture = fixture();
+    block(&mut fixture.played, &[60, 61, 62]);
     assert!(fixture.rx.rx_one().is_none());
-    let wanted = QueueFault::TooLong { len_bytes: 2049, room_bytes: 2048 };
-    assert_eq!(fixture.rx.fault(), Some(wanted));
+    assert_eq!(fixture.rx.fault(), Some(QueueFault::BadCqe { opcode: 2, format: 3 }));
 }
 
 fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {
@@ -267,7 +350,7 @@ fn reset_steps_over_compressed_blocks_that_were_not_read() {
     // None of the block read, some of it, and a second block behind it; lengths whose low byte,
     // the last of an array entry, has either owner bit.
     for (read, blocks) in [(false, 1), (true, 1), (true, 2)] {
-        let mut fixture = fixture();
+        let mut fixture = compressing();
         fixture.played.complete(40, 60);
         let mut out = ArrayVec::<Mbuf, 40>::new();
         assert_eq!(fixture.rx.rx_burst(&mut out), 40);
@@ -289,4 +372,88 @@ fn reset_steps_over_compressed_blocks_that_were_not_read() {
         }
         assert_eq!(fixture.rx.fault(), None);
     }
+}
+
+#[test]
+fn strides_that_cannot_be_stop_the_queue() {
+    const FILLER: u32 = 1 << 31;
+    let too_long = |len_bytes, room_bytes| QueueFault::TooLong { len_bytes, room_bytes };
+    for (stride, byte_cnt, wanted) in [
+        (1, 1 << 16 | 60, QueueFault::WrongIndex { expected: 0, got: 1 }),
+        (512, 1 << 16 | 60, QueueFault::WrongIndex { expected: 0, got: 512 }),
+        (0, 60, too_long(0, 32768)),
+        (0, 513 << 16 | 60, too_long(513 * 64, 32768)),
+        (0, FILLER | 513 << 16, too_long(513 * 64, 32768)),
+        (0, 1 << 16 | 65, too_long(65, 64)),
+        (0, 2 << 16 | 129, too_long(129, 128)),
+        (0, 512 << 16 | 0xffff, too_long(0xffff, 32768)),
+    ] {
+        let mut fixture = fixture_with(512, strided);
+        fixture.played.complete_with(cqe(stride, byte_cnt));
+        for _ in 0..3 {
+            assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+        }
+        assert_eq!(fixture.rx.fault(), Some(wanted));
+        assert_eq!(fixture.rx.stats().errors, 1, "counted once");
+        drop(fixture.rx);
+        assert_eq!(fixture.pool.stats().in_use, 0);
+    }
+}
+
+#[test]
+fn a_striding_queue_is_reset_in_the_middle_of_a_buffer() {
+    let mut fixture = fixture_with(512, strided);
+    let buffers = fixture.rx.hot.strides.as_ref().unwrap().pool().clone();
+    let mut kept = Burst::new();
+    for round in 0..5 {
+        // A packet that is copied, one that is not, and one that nobody reads.
+        fixture.played.complete_with(cqe(0, 1 << 16 | 60));
+        fixture.played.complete_with(cqe(1, 3 << 16 | 130));
+        let mut out = Burst::new();
+        assert_eq!(fixture.rx.rx_burst(&mut out), 2, "round {round}: {:?}", fixture.rx.stats());
+        assert_eq!((out[0].headroom(), out[1].headroom()), (128, 0));
+        assert_eq!((out[1].data_len(), out[1].tailroom()), (130, 62));
+        if round == 0 {
+            kept.extend(out.pop());
+        }
+        fixture.played.complete_with(cqe(4, 1 << 16 | 60));
+        drop(out);
+        fixture.rx.reset().unwrap();
+        fixture.played.restart();
+        assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+        assert_eq!(buffers.stats().in_use, 3, "two in the ring, one under a packet");
+    }
+    drop(fixture.rx);
+    assert_eq!((buffers.stats().in_use, kept[0].data_len()), (1, 130));
+    drop(kept);
+    assert_eq!((buffers.stats().in_use, fixture.pool.stats().in_use), (0, 0));
+}
+
+#[test]
+fn a_striding_queue_waits_for_buffers_and_loses_nothing() {
+    let mut fixture = fixture_with(70, strided);
+    let buffers = fixture.rx.hot.strides.as_ref().unwrap().pool().clone();
+    // Four packets to each large buffer, all kept: two buffers are in the ring, two in the pool.
+    let mut held = Vec::new();
+    for packet in 0..16 {
+        fixture.played.complete_with(cqe(packet % 4 * 128, 128 << 16 | 8000));
+        held.extend(fixture.rx.rx_one());
+    }
+    assert_eq!((held.len(), buffers.stats().in_use, fixture.rx.fault()), (16, 4, None));
+    assert!(fixture.rx.stats().no_mbuf > 0, "the ring is empty");
+    held.truncate(12);
+    assert!(fixture.rx.rx_one().is_none());
+    // No buffer to name a packet: it stays where it is.
+    for packet in 0..60 {
+        fixture.played.complete_with(cqe(packet, 1 << 16 | 60));
+        held.extend(fixture.rx.rx_one());
+    }
+    assert!(held.len() < 72 && fixture.rx.rx_one().is_none());
+    held.truncate(1);
+    while let Some(mbuf) = fixture.rx.rx_one() {
+        held.push(mbuf);
+    }
+    assert_eq!((fixture.rx.stats().packets, fixture.rx.fault()), (76, None));
+    drop((held, fixture.rx));
+    assert_eq!((buffers.stats().in_use, fixture.pool.stats().in_use), (0, 0));
 }

@@ -228,7 +228,7 @@ impl TxQueue {
         ConfigError::range("inline bytes", config.inline_bytes.into(), 0, max_inline, "")?;
         let uar = Uar::new(device)?;
         // Every request may end in a completion when the queue is flushed.
-        let attr = CqAttr { log_size, compression: false, events: None };
+        let attr = CqAttr { log_size, compression: None, events: None };
         let (cq, cq_handle) = CqRing::new(device, &attr)?;
         let attr = SqAttr {
             uar: &uar,

@@ -141,7 +141,9 @@ impl Plan<'_> {
         let (send, sq) = SendRing::create(device, &attr)?;
         let (log_entries, log_segments) = (sizes.log_rq_entries, sizes.log_rq_units);
         let (cqn, keeps_vlan) = (recv_cqn, true);
-        let attr = RqAttr { pd, rlky, keeps_vlan, cqn, user_index, log_entries, log_segments };
+        let strides = None;
+        let attr =
+            RqAttr { pd, rlky, keeps_vlan, cqn, user_index, log_entries, log_segments, strides };
         let (recv, rq) = RecvRing::create(device, &attr)?;
         let raw = RawObjects { flows: Vec::new(), rq: Arc::new(rq), sq, next_flow: 0 };
         Ok((send, Some(recv), Objects::Raw(Box::new(raw))))

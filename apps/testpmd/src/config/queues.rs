@@ -2,6 +2,7 @@
 
 use ferrocx_app_common::{option::ConfigError, peer::PeerSpec};
 use ferrocx_mempool::DEFAULT_HEADROOM_BYTES;
+use ferrocx_pmd::Striding;
 
 use crate::{cli::Args, ether::HEADER_BYTES};
 
@@ -64,6 +65,11 @@ pub struct QueueSettings {
     pub inline_bytes: u16,
     /// Whether completions are compressed.
     pub cqe_compression: bool,
+    /// Whether received packets share large buffers, and if so, up to how many bytes of each are
+    /// copied.
+    pub striding: Option<u16>,
+    /// Strides of the ring of such a queue.
+    pub strides: u32,
     /// Whether ports take part in the RSS hash.
     pub rss_l4: bool,
     /// Whether the device checks and writes checksums.
@@ -97,7 +103,16 @@ pub(super) fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigE
     let mbuf_cache = within("mbuf-cache", args.mbuf_cache, 0, 4096)?;
     let mbuf_bytes = within("mbuf-size", args.mbuf_size, 256, 65535)?;
     let split = Split::of(args, mbuf_bytes)?;
-    let segments = segments(usize::from(args.mtu) + L2_TAGGED_BYTES, mbuf_bytes, split);
+    let frame_bytes = usize::from(args.mtu) + L2_TAGGED_BYTES;
+    let segments = match args.striding {
+        // What is longer than a buffer stays where it is.
+        Some(copy_bytes) => {
+            let most = (mbuf_bytes - DEFAULT_HEADROOM_BYTES) as u64;
+            ConfigError::check("striding", copy_bytes.into(), 0, most)?;
+            1
+        }
+        None => segments(frame_bytes, mbuf_bytes, split),
+    };
     let most = ferrocx_pmd::RxQueueConfig::MAX_SEGMENTS as usize;
     if segments > most {
         let what =
@@ -138,10 +153,29 @@ pub(super) fn queues(args: &Args, ports: usize) -> Result<QueueSettings, ConfigE
         multi_packet: !args.single_packet,
         inline_bytes: args.inline,
         cqe_compression: args.cqe_compression,
+        striding: args.striding,
+        strides: strides(rxd, frame_bytes),
         rss_l4,
         checksum: args.checksum,
         vlan: args.vlan,
     })
+}
+
+/// Strides that a queue of so many descriptors posts: enough for as many frames of the largest
+/// size, as far as a ring goes.
+fn strides(rxd: u32, frame_bytes: usize) -> u32 {
+    let of_each = (frame_bytes as u32).div_ceil(Striding::STRIDE_BYTES);
+    let most = ferrocx_core::MAX_DESCRIPTORS;
+    rxd.saturating_mul(of_each).clamp(2 * Striding::STRIDES, most).next_power_of_two()
+}
+
+impl QueueSettings {
+    /// Large buffers of a port: thrice what its rings hold, since packets on their way out keep
+    /// those in which they came.
+    #[must_use]
+    pub fn large_buffers(&self) -> usize {
+        self.count * (3 * self.strides / Striding::STRIDES + 8) as usize
+    }
 }
 
 /// Buffers that a receive queue posts for each frame: its first one keeps headroom free, and the

@@ -80,6 +80,8 @@ pub struct Limits {
     pub cqe_compression: bool,
     /// Whether several packets fit one work request.
     pub multi_packet: bool,
+    /// Whether received packets can share large buffers.
+    pub striding: bool,
     /// Whether flow rules can count.
     pub flow_counters: bool,
     /// Bytes of each packet that the device wants inline in the work request.
@@ -536,6 +538,7 @@ fn limits(caps: &Caps, port: &Port) -> Limits {
         vlan_insert: eth.wqe_vlan_insert(),
         cqe_compression: hca.cqe_compression(),
         multi_packet: eth.enhanced_multi_pkt_send_wqe() && port.min_inline_bytes(eth) == 0,
+        striding: hca.striding_rq(),
         flow_counters: caps.nic_receive.flow_counter(),
         min_inline_bytes: port.min_inline_bytes(eth),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrocx_bus::{BusError, DmaBuf, DmaWord, Ring, RingView};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateRq;
-use ferrocx_prm::wqc::{Rqc, Wq, wq_type};
+use ferrocx_prm::wqc::{LOG_STRIDE_BYTES_BASE, LOG_STRIDES_BASE, Rqc, Wq, wq_type};
 use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES};
 
 use super::Wqe;
@@ -29,8 +29,19 @@ pub struct RqAttr {
     pub user_index: u32,
     /// log2 of its entries.
     pub log_entries: u8,
-    /// log2 of the data segments of an entry.
+    /// log2 of the units of 16 bytes of an entry: data segments, of a striding queue also a link.
     pub log_segments: u8,
+    /// Of a striding queue, whose entries are buffers for many packets each: what they look like.
+    pub strides: Option<Strides>,
+}
+
+/// Entries of a striding receive queue: a packet takes whole strides, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// log2 of the strides of an entry, at least 9.
+    pub log_count: u8,
+    /// log2 of the bytes of a stride, at least 6.
+    pub log_bytes: u8,
 }
 
 /// The ring of a receive queue, of Ethernet or of a queue pair.
@@ -73,11 +84,17 @@ impl RecvRing {
         let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_segments), 4096)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let wq = Wq::zeroed()
-            .with_wq_type(wq_type::CYCLIC)
             .with_pd(attr.pd)
             .with_dbr_addr(record.iova())
             .with_log_wq_stride(LOG_DS_BYTES + u32::from(log_segments))
             .with_log_wq_sz(log_entries.into());
+        let wq = match attr.strides {
+            None => wq.with_wq_type(wq_type::CYCLIC),
+            Some(Strides { log_count, log_bytes }) => wq
+                .with_wq_type(wq_type::CYCLIC_STRIDING)
+                .with_log_wqe_num_of_strides(u32::from(log_count) - LOG_STRIDES_BASE)
+                .with_log_wqe_stride_size(u32::from(log_bytes) - LOG_STRIDE_BYTES_BASE),
+        };
         let rqc = Rqc::zeroed()
             .with_rlky(attr.rlky)
             .with_vsd(attr.keeps_vlan)
