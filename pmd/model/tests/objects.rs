@@ -776,6 +776,27 @@ fn a_page_among_many_is_looked_at_in_turn_and_then_in_every_step() {
 }
 
 #[test]
+fn a_page_is_looked_at_when_others_that_were_rung_are_gone() {
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+    let others: Vec<u32> = (0..3).map(|_| host.short(0x802, 0)).collect();
+    for &page in others.iter().chain(&[base.uar]) {
+        ring(&host, page, sqn);
+        host.step();
+    }
+    for page in others {
+        host.short(0x803, page);
+    }
+    let rung = host.nic.state().counters.send_doorbells;
+    ring(&host, base.uar, sqn);
+    host.step();
+    assert_eq!(host.nic.state().counters.send_doorbells, rung + 1);
+}
+
+#[test]
 fn all_queues_of_a_rung_page_are_looked_at_and_only_some_in_a_step() {
     const QUEUES: usize = 150;
     let mut host = Host::up();

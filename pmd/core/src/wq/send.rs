@@ -57,13 +57,19 @@ impl Bell {
         Ok(Self { doorbell: uar.doorbell().clone(), record, blueflame: None })
     }
 
-    /// The device reads the record when the doorbell rings, so that it comes first. Of the counter
-    /// the low 16 bits are significant. Source: reference 6.6.
+    /// The device reads the record when the doorbell rings, so that it comes first.
     #[inline(always)]
     fn ring(&self, counter: u64, control: u64) {
-        self.record.store_release_be32(counter as u32);
+        self.record.store_release_be32(record_of(counter));
         self.doorbell.ring(control);
     }
+}
+
+/// What the record says of a position: its low 16 bits, as every driver writes them. Source:
+/// reference 6.6.
+#[inline(always)]
+fn record_of(position: u64) -> u32 {
+    u32::from(position as u16)
 }
 
 /// Blocks that [`SendRing::post_ready`] writes as one piece, in bytes.
@@ -359,7 +365,7 @@ impl SendRing {
         let end = pi + u64::from(blocks_of(ds));
         let Bell { doorbell, record, blueflame } = &mut self.bell;
         // The record first, as for every doorbell: the device believes it.
-        record.store_release_be32(end as u32);
+        record.store_release_be32(record_of(end));
         let is_copied = match blueflame {
             Some(blueflame) => blueflame.ring(&run, blocks_of(ds)),
             None => false,

@@ -119,10 +119,11 @@ impl Watch {
 pub(crate) fn poll(ctx: &mut Ctx<'_>, datapath: &mut DataPath, watch: &mut Watch) -> bool {
     let live = ctx.state.objects.live_uars.len();
     let mut found = false;
-    for at in 0..watch.hot.len().min(live) {
+    watch.hot.retain(|page| ctx.state.objects.uars.contains(*page));
+    for at in 0..watch.hot.len() {
         // A page that rings moves to the end; all are looked at all the same, now or next time.
         let page = watch.hot[at];
-        found |= ctx.state.objects.uars.contains(page) && look(ctx, datapath, watch, page);
+        found |= look(ctx, datapath, watch, page);
     }
     for _ in 0..live.min(PAGES_PER_STEP) {
         watch.next = if watch.next + 1 < live { watch.next + 1 } else { 0 };
