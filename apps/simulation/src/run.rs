@@ -445,6 +445,8 @@ impl Run {
         }
         // What was planned for the life before is of no interest any more.
         self.stage.world.nic(host).set_faults(FaultPlan::default());
+        self.stage.hosts[host].transport.lies().registers.clear();
+        self.heals.retain(|(_, heal)| !matches!(heal, Heal::Truth(liar) if *liar == host));
         let opened = self.stage.hosts[host].open();
         if self.stage.planted.is(Bug::HeldHandle)
             && let Some(up) = &self.stage.hosts[host].up

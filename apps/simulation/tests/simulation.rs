@@ -5,7 +5,7 @@ use ferrocx_simulation::{Counts, Options, Plan, flood, run};
 #[test]
 fn a_range_of_seeds_has_nothing_wrong() {
     let mut counts = Counts::default();
-    for seed in 0..60 {
+    for seed in 0..30 {
         let outcome = run(&Plan::draw(seed, 1_000), &Options::default());
         assert_eq!(outcome.violation, None, "simulation --seed {seed} --messages 1000");
         counts.add(&outcome.counts);
@@ -14,7 +14,7 @@ fn a_range_of_seeds_has_nothing_wrong() {
     // All of it took place.
     let Counts { messages, connections, breaks, keys, attacks, kills, weather, hostile, .. } =
         counts;
-    assert!(messages > 30_000 && connections > 60, "{messages} {connections}");
+    assert!(messages > 15_000 && connections > 30, "{messages} {connections}");
     for (what, count) in [
         ("breaks", breaks),
         ("keys", keys),
@@ -40,7 +40,7 @@ fn a_seed_replays_exactly() {
 
 #[test]
 fn an_honest_peer_connects_through_a_card_during_a_flood() {
-    let done = flood(30_000, 1).unwrap();
+    let done = flood(10_000, 1).unwrap();
     println!("{done}");
     assert!(done.connections >= 2, "{done}");
     assert!(done.stats.limits.pushed_out + done.stats.limits.refused > 0, "{done}");
