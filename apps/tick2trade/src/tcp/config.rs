@@ -29,7 +29,8 @@ pub struct Config {
     pub min_probe_ns: u64,
     /// How long an acknowledgment may wait for data to go with, ns. Default 0: it goes at once.
     pub ack_delay_ns: u64,
-    /// Time without any acknowledgment after which the peer is given up, ns. Default 15 s.
+    /// Time without any acknowledgment, or of a peer that does not close after we did without any
+    /// bytes, after which it is given up, ns. Default 15 s.
     pub give_up_ns: u64,
     /// How long the end of a connection is remembered, ns. Default 1 s.
     pub time_wait_ns: u64,

@@ -587,6 +587,9 @@ impl Client {
         }
         deliver(fresh);
         self.expected = self.expected.add(fresh.len() as u32);
+        if self.state == State::FinWait {
+            self.silent_since = now_ns;
+        }
         if !self.reassembly.is_empty() {
             self.reassembly.advance(fresh.len());
             let more = self.reassembly.take(deliver);
@@ -629,13 +632,18 @@ impl Client {
         }
     }
 
+    /// Whether the peer owes us something: an answer, or its end after ours.
+    fn is_waiting(&self) -> bool {
+        matches!(self.state, State::SynSent | State::FinWait) || !self.sent.is_empty()
+    }
+
     /// Does what is due: sends again, probes, acknowledges, gives up.
     pub fn poll(&mut self, now_ns: u64, mut emit: impl FnMut(&[u8])) {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= now_ns);
         if due(self.ends_at) {
             self.end(Closed::Done);
         }
-        let waiting = self.state == State::SynSent || !self.sent.is_empty();
+        let waiting = self.is_waiting();
         let silent = now_ns.saturating_sub(self.silent_since) >= self.config.give_up_ns;
         if waiting && silent && !matches!(self.state, State::Closed(_)) {
             if self.state != State::SynSent {
@@ -676,8 +684,8 @@ impl Client {
 
     /// When [`Client::poll`] has something to do, if nothing comes before.
     pub fn poll_at(&self) -> Option<u64> {
-        let waiting = self.state == State::SynSent || !self.sent.is_empty();
-        let gives_up = waiting.then(|| self.silent_since.saturating_add(self.config.give_up_ns));
+        let gives_up =
+            self.is_waiting().then(|| self.silent_since.saturating_add(self.config.give_up_ns));
         let timers = [
             self.resend_at,
             self.probe_at,
