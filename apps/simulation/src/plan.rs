@@ -210,12 +210,6 @@ impl Plan {
         faults.sort_by_key(|planned| planned.at_ppm);
         Self { seed, hosts, talks, faults, planted: None }
     }
-
-    /// Two hosts that do nothing by themselves.
-    pub(crate) fn quiet(seed: u64) -> Self {
-        Self { seed, hosts: 2, talks: Vec::new(), faults: Vec::new(), planted: None }
-    }
-
     /// The same with half of the messages; `None` if there is nothing to halve.
     pub(crate) fn with_half_the_work(&self) -> Option<Self> {
         let mut smaller = self.clone();
