@@ -210,6 +210,7 @@ impl Plan {
         faults.sort_by_key(|planned| planned.at_ppm);
         Self { seed, hosts, talks, faults, planted: None }
     }
+
     /// The same with half of the messages; `None` if there is nothing to halve.
     pub(crate) fn with_half_the_work(&self) -> Option<Self> {
         let mut smaller = self.clone();
