@@ -119,7 +119,7 @@ pub enum Closed {
     /// Nothing was acknowledged for too long.
     #[error("the peer did not answer")]
     Silent,
-    /// [`Client::abort`].
+    /// [`Client::abort`](super::Client::abort).
     #[error("aborted")]
     Aborted,
 }
@@ -131,7 +131,7 @@ pub enum Refused {
     /// The connection is not open for sending.
     #[error("the connection is not open for sending")]
     NotOpen,
-    /// More than one segment takes: [`Client::max_segment`].
+    /// More than one segment takes: [`Client::max_segment`](super::Client::max_segment).
     #[error("{0} bytes do not fit one segment")]
     TooLong(usize),
     /// The peer has no room: try again when it acknowledged.
