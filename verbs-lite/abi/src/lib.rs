@@ -8,9 +8,9 @@
 //! # Architecture
 //!
 //! - `symbols.txt` names every function and version that rdma-core 44 to 65 export; `build.rs`
-//!   makes the table of it. [`abi`] has the structures that programs compile in.
-//! - [`face`] has the functions. `unsafe` is there, and nowhere else but one socket option.
-//! - [`node`] is the process's device, its wires, and what makes a model run.
+//!   makes the table of it. `abi` has the structures that programs compile in.
+//! - `face` has the functions. `unsafe` is there, and nowhere else but one socket option.
+//! - `node` is the process's device, its wires, and what makes a model run.
 //!
 //! # Settings
 //!
