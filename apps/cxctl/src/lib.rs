@@ -6,7 +6,7 @@
 //! - [`bind`] hands functions to vfio-pci and back; [`hugepages`] reserves and releases memory;
 //!   [`doctor`] says what is wrong before the first packet; [`commands`] prints.
 //! - [`serve`]: `cxctl model serve`, the model behind vfio-user sockets, for QEMU guests.
-//! - [`run`]: `cxctl run`, stock RDMA programs on the model by our `libibverbs.so.1`.
+//! - [`mod@run`]: `cxctl run`, stock RDMA programs on the model by our `libibverbs.so.1`.
 //!
 //! # What it does not do
 //!
