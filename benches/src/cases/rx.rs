@@ -206,7 +206,7 @@ impl RxOne {
 
 impl Work for RxOne {
     fn prepare(&mut self) {
-        self.received += self.held.len() as u32;
+        self.received = self.received.wrapping_add(self.held.len() as u32);
         self.queue.cache().put_bulk(&mut self.held);
         self.played.complete(RUN, FRAME_BYTES);
     }
@@ -218,7 +218,8 @@ impl Work for RxOne {
     }
 
     fn verify(&mut self) {
-        self.received += self.held.len() as u32;
-        verify(&self.queue, &self.played, self.received, FRAME_BYTES);
+        // What is held is counted when it is given back.
+        let received = self.received.wrapping_add(self.held.len() as u32);
+        verify(&self.queue, &self.played, received, FRAME_BYTES);
     }
 }
