@@ -25,6 +25,10 @@ pub struct Args {
     /// What to do with frames: io, mac, macswap, icmpecho, rxonly or txonly
     #[arg(long, value_name = "MODE", default_value = "io")]
     pub forward_mode: String,
+    /// Bursts that each queue of io, mac and macswap sends of its own before it forwards, 0 to
+    /// 1024: on a cable between two ports they go round for ever
+    #[arg(long, value_name = "BURSTS", default_value_t = 0)]
+    pub tx_first: u64,
 
     /// Receive and send queues of each port, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1)]

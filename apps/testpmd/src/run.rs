@@ -215,14 +215,17 @@ fn engine(config: &Config, from: &Port, to: &Port) -> Engine {
     }
 }
 
-/// The frames that stream `number` of `total` makes in txonly.
+/// The frames that stream `number` of `total` makes in txonly, or before it forwards.
 fn source(config: &Config, port: &Port, number: usize, total: usize) -> Option<Source> {
-    if config.mode != Mode::TxOnly {
+    if config.mode != Mode::TxOnly && config.tx_first == 0 {
         return None;
     }
     let peer = config.peer.unwrap_or(default_peer(port.index));
     let stream = u8::try_from(number % 256).unwrap_or(0);
     let frames = Frames::new(&config.load, port.mac(), peer, stream);
+    if config.mode != Mode::TxOnly {
+        return Some(Source::first(frames, config.tx_first * config.queues.burst as u64));
+    }
     let share = |all: u64| {
         let (number, total) = (number as u64, total as u64);
         all / total + u64::from(number < all % total)

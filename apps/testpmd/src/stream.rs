@@ -36,6 +36,8 @@ pub struct Source {
     /// Frames that are still to be made; `None` for no end.
     left: Option<u64>,
     pace: Option<Pace>,
+    /// What it made goes before what is forwarded; then it is of no more use.
+    is_first: bool,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,13 @@ impl Source {
     pub fn new(frames: Frames, count: Option<u64>, rate: Option<u64>) -> Self {
         let start = Instant::now();
         let pace = rate.map(|frames_per_second| Pace { frames_per_second, start, made: 0 });
-        Self { frames, left: count, pace }
+        Self { frames, left: count, pace, is_first: false }
+    }
+
+    /// `count` frames at once, behind which the stream only forwards.
+    #[must_use]
+    pub fn first(frames: Frames, count: u64) -> Self {
+        Self { frames, left: Some(count), pace: None, is_first: true }
     }
 
     /// How many of `room` frames are due now.
@@ -157,6 +165,9 @@ impl<R: Receive, T: Transmit, const N: usize> Stream<R, T, N> {
         let mut moved = false;
         if self.source.is_some() {
             moved |= self.generate();
+            if self.is_done() && self.source.as_ref().is_some_and(|source| source.is_first) {
+                self.source = None;
+            }
             watch.lap(Part::Work);
         }
         if !self.held.is_empty() {

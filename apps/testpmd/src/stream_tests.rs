@@ -155,6 +155,23 @@ fn a_source_makes_its_count_and_ends() {
 }
 
 #[test]
+fn what_goes_first_is_sent_once_and_then_frames_are_forwarded() {
+    let pool = pool(16);
+    let first = Source { is_first: true, ..source(Some(6), None) };
+    let queues = (frames(&pool, 3), To { room: [2, 4, 4, 4].into(), ..To::default() });
+    let offloads = Offloads::default();
+    let mut stream: Stream<_, _, 4> =
+        Stream::new(0, queues, Engine::Io, offloads, Some(first), pool.cache());
+    for _ in 0..20 {
+        stream.turn();
+    }
+    assert!(!stream.is_done(), "forwarding has no end");
+    let Finished { counts, .. } = stream.finish();
+    assert_eq!((counts.generated.frames, counts.forwarded.frames), (6, 3));
+    assert_eq!(counts.check(), Ok(()));
+}
+
+#[test]
 fn an_empty_pool_is_a_count() {
     let pool = pool(3);
     let queues = (frames(&pool, 0), To::default());

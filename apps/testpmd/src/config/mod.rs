@@ -29,6 +29,8 @@ pub use wire::WireSpec;
 pub const MAX_PORTS: usize = 16;
 /// Most flows that are generated.
 pub const MAX_FLOWS: u16 = 1024;
+/// Most bursts that are sent before forwarding.
+pub const MAX_TX_FIRST: u64 = 1024;
 /// Shortest frame: the least that Ethernet carries, without FCS.
 pub const MIN_FRAME_BYTES: usize = 60;
 /// Bytes that a generated frame has besides its layer-3 packet.
@@ -117,6 +119,8 @@ pub struct Config {
     pub ports: Vec<PortSpec>,
     /// What is done.
     pub mode: Mode,
+    /// Bursts that each queue sends before it forwards.
+    pub tx_first: u64,
     /// Cores that poll, one worker each; empty for one worker that is not pinned.
     pub cores: Vec<usize>,
     /// Core of the software model.
@@ -193,6 +197,7 @@ impl Config {
         let config = Self {
             ports,
             mode,
+            tx_first: args.tx_first,
             cores,
             model_core: args.model_core,
             wait: args.wait.as_deref().map(str::parse).transpose()?,
@@ -230,6 +235,18 @@ impl Config {
         let conflict = |what: String| Err(ConfigError::Conflict(what));
         if self.count == Some(0) {
             return Err(ConfigError::range("count", 0, "at least 1"));
+        }
+        if self.tx_first > MAX_TX_FIRST {
+            let range = format!("0 to {MAX_TX_FIRST}");
+            return Err(ConfigError::range("tx-first", self.tx_first, range));
+        }
+        if self.tx_first > 0 && !matches!(self.mode, Mode::Io | Mode::Mac | Mode::MacSwap) {
+            let mode = self.mode.name();
+            return conflict(format!(
+                "--tx-first {} is for what forwards frames, which {mode} does not; choose io, mac \
+                 or macswap, or leave it out",
+                self.tx_first
+            ));
         }
         if self.pcap.is_some() && !self.has_model() {
             return conflict(

@@ -118,6 +118,17 @@ fn numbers_are_checked_at_both_ends() {
 }
 
 #[test]
+fn only_what_forwards_sends_first() {
+    assert_eq!(config("--tx-first 8").expect("good").tx_first, 8);
+    assert!(refused("--tx-first 1025").contains("0 to 1024"));
+    assert_eq!(
+        refused("--tx-first 8 --forward-mode rxonly"),
+        "--tx-first 8 is for what forwards frames, which rxonly does not; choose io, mac or \
+         macswap, or leave it out"
+    );
+}
+
+#[test]
 fn sizes_fit_the_mtu() {
     assert!(config("--size 64,1514").is_ok());
     assert_eq!(
