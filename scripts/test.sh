@@ -37,6 +37,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# Nothing is built twice here: what incremental builds write is time and disk lost.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 logs=$CARGO_TARGET_DIR/test-logs
 readonly SKIP=77
 
@@ -177,7 +179,11 @@ step_simulate() {
         --out "$logs/simulation" 2>/dev/null
 }
 
-step_release() { cargo build -q --locked --release -p ferrocx-testpmd; }
+# All that later steps want optimised, in one build that keeps every core busy.
+step_release() {
+    cargo build -q --locked --release -p ferrocx-testpmd -p ferrocx-benches -p ferrocx \
+        -p ferrocx-verbs-lite --bin testpmd --bin cost --example multicast --example raw_on_model
+}
 step_net-ping() { scripts/net/ping.sh; }
 step_net-raw() { scripts/net/raw.sh; }
 step_net-tcp() { scripts/net/tcp.sh; }
