@@ -9,7 +9,8 @@
 //!
 //! [`ConnectionManager`] has no thread of its own. Each call of a handle's `poll` or `wait` does
 //! what is due for all of its connections, and so does [`ConnectionManager::poll`]; a program that
-//! waits for something else for long has a [`Background`] thread do it.
+//! waits for something else for long has a [`Background`] thread do it. [`ConnId`] is a connection
+//! without its queue pair, for those who keep that elsewhere.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -56,14 +57,19 @@ pub mod engine;
 mod flood_tests;
 mod gsi;
 mod handles;
+mod id;
+mod links;
 mod manager;
 pub mod message;
 mod outbox;
 mod reason;
+mod terms;
 
 pub use crate::background::Background;
 pub use config::{CmConfig, CmLimitStats, CmLimits, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
+pub use id::ConnId;
+pub use links::Links;
 pub use manager::{CmError, CmStats, ConnectionManager};
 pub use reason::{End, RejectReason};
