@@ -45,8 +45,17 @@ impl ConnectionManager {
     /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
+        self.listen_with(port, 128)
+    }
+
+    /// Takes requests like [`ConnectionManager::listen`], of which up to `backlog` wait.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ConnectionManager::listen`].
+    pub fn listen_with(&self, port: u16, backlog: usize) -> Result<CmListener, CmError> {
         VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
-        if !self.lock().engine.listen(service_id(port), 128) {
+        if !self.lock().engine.listen(service_id(port), backlog) {
             return Err(CmError::PortInUse(port));
         }
         Ok(CmListener { manager: self.clone(), port })

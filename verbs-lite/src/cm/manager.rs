@@ -14,6 +14,7 @@ use super::gsi::Gsi;
 use super::links::Links;
 use super::outbox::{Outbox, Sent};
 use super::reason::End;
+use super::sidr::Sidr;
 use crate::background::Background;
 use crate::context::RdmaContext;
 use crate::error::VerbsError;
@@ -74,6 +75,7 @@ pub(super) struct Inner {
     links: Box<dyn Links>,
     gsi: Gsi,
     pub(super) engine: Engine,
+    pub(super) sidr: Sidr,
     outbox: Outbox,
     device: Device,
     epoch: Instant,
@@ -98,24 +100,27 @@ impl Inner {
             if let Some(received) = received {
                 self.received += 1;
                 let ends = Ends { local: received.local, remote: received.remote };
-                self.engine.receive(ends, &received.mad, now);
+                if !self.sidr.receive(ends, &received.mad) {
+                    self.engine.receive(ends, &received.mad, now);
+                }
                 self.collect();
             }
         }
         self.engine.poll(now);
+        self.sidr.poll(now);
         self.collect();
         self.flush(now) || moved
     }
 
     fn collect(&mut self) {
-        while let Some(out) = self.engine.next_out() {
+        while let Some(out) = self.engine.next_out().or_else(|| self.sidr.out.pop_front()) {
             self.outbox.push(out);
         }
     }
 
     /// Sends what can be sent.
     fn flush(&mut self, now: Duration) -> bool {
-        let Self { links, gsi, engine, outbox, sent, .. } = self;
+        let Self { links, gsi, engine, sidr, outbox, sent, .. } = self;
         outbox.flush(|out| match links.resolve(out.ends.local, out.ends.remote, out.is_stranger) {
             Ok(Some(path)) if gsi.send(&path, &out.mad) => {
                 *sent += 1;
@@ -125,8 +130,9 @@ impl Inner {
             Ok(None) => Sent::Later,
             Err(error) => {
                 tracing::debug!(%error, message = out.mad.message.name(), "not sent");
-                if let Some(id) = out.id {
-                    engine.unreachable(id, &error.to_string(), now);
+                match out.id {
+                    Some(id) => engine.unreachable(id, &error.to_string(), now),
+                    None => sidr.unreachable(out.ends),
                 }
                 Sent::Done
             }
@@ -137,6 +143,11 @@ impl Inner {
     pub(super) fn path(&mut self, id: u32) -> Result<Option<Path>, NetError> {
         let Some(conn) = self.engine.conn(id) else { return Ok(None) };
         self.links.resolve(conn.ends.local, conn.ends.remote, conn.is_stranger)
+    }
+
+    /// The way between two addresses, once it is known.
+    pub(super) fn way(&mut self, ends: Ends) -> Result<Option<Path>, NetError> {
+        self.links.resolve(ends.local, ends.remote, false)
     }
 
     fn ephemeral_port(&mut self) -> u16 {
@@ -201,6 +212,7 @@ impl ConnectionManager {
             links,
             gsi,
             engine,
+            sidr: Sidr::new(config, device.random() as u32),
             outbox: Outbox::new(config.limits.unsent),
             epoch: device.now(),
             next_port: FIRST_EPHEMERAL | device.random() as u16 >> 2,

@@ -47,11 +47,12 @@
 //!
 //! # What it does not do
 //!
-//! No path migration (LAP, APR), no service resolution for datagrams (SIDR), reliable connections
-//! only. Requests without `rdma_cm`'s IP header are refused.
+//! No path migration (LAP, APR); connections are reliable ones, and datagram services are found by
+//! port ([`ConnectionManager::ask_datagrams`]). Requests without `rdma_cm`'s IP header are refused.
 
 mod config;
 mod conn;
+mod datagram;
 pub mod engine;
 #[cfg(test)]
 mod flood_tests;
@@ -63,13 +64,16 @@ mod manager;
 pub mod message;
 mod outbox;
 mod reason;
+mod sidr;
 mod terms;
 
 pub use crate::background::Background;
 pub use config::{CmConfig, CmLimitStats, CmLimits, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
+pub use datagram::{DatagramListener, DatagramQuestion, DatagramRequest};
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
 pub use id::ConnId;
 pub use links::Links;
 pub use manager::{CmError, CmStats, ConnectionManager};
 pub use reason::{End, RejectReason};
+pub use sidr::DatagramAnswer;

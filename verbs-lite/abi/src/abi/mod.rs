@@ -551,6 +551,31 @@ pub(crate) struct ibv_gid_entry {
     pub(crate) ndev_ifindex: u32,
 }
 
+/// A path as librdmacm hands it out (`infiniband/sa.h`).
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ibv_sa_path_rec {
+    pub(crate) dgid: [u8; 16],
+    pub(crate) sgid: [u8; 16],
+    pub(crate) dlid: u16,
+    pub(crate) slid: u16,
+    pub(crate) raw_traffic: c_int,
+    pub(crate) flow_label: u32,
+    pub(crate) hop_limit: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) reversible: c_int,
+    pub(crate) numb_path: u8,
+    pub(crate) pkey: u16,
+    pub(crate) sl: u8,
+    pub(crate) mtu_selector: u8,
+    pub(crate) mtu: u8,
+    pub(crate) rate_selector: u8,
+    pub(crate) rate: u8,
+    pub(crate) packet_life_time_selector: u8,
+    pub(crate) packet_life_time: u8,
+    pub(crate) preference: u8,
+}
+
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ibv_async_event {
