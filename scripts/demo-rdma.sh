@@ -34,9 +34,10 @@ cd "$root"
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 need_rust
-install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest setpriv:util-linux pgrep:procps
-for program in ibv_devinfo ib_send_lat; do
-    have "$program" || skip "$program is not installed (apt-get install ibverbs-utils perftest)"
+install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
+    setpriv:util-linux pgrep:procps
+for program in ibv_devinfo ib_send_lat rping; do
+    have "$program" || skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
 done
 
 cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
@@ -97,6 +98,24 @@ interrupted() {
     ended $status "$@" "(stopped for 2 s)"
 }
 
+# apart SERVER... -- CLIENT...: runs the ends of a program that have arguments of their own. The client
+# calls the server by an address that every machine has.
+apart() {
+    local status=0 run server=()
+    while [ "$1" != -- ]; do server+=("$1") && shift; done
+    shift
+    (ordinary timeout $limit "$folder/cxctl" run -- "${server[@]}") >"$folder/server" 2>&1 &
+    run=$!
+    # It is there when it listens.
+    until grep -q '@ferrocx-cm/' /proc/net/unix || ! kill -0 $run 2>/dev/null; do sleep 0.05; done
+    (ordinary timeout $limit "$folder/cxctl" run -- "$@") >"$folder/log" 2>&1 || status=$?
+    # A server whose client has failed waits for the next one.
+    [ $status -eq 0 ] || kill $run 2>/dev/null || true
+    wait $run || status=$?
+    cat "$folder/server" >>"$folder/log"
+    ended $status "${server[*]}, $*"
+}
+
 echo "== result"
 (ordinary "$folder/cxctl" run -- ibv_devinfo) | sed -n '1,4p'
 for options in '' -e -N; do
@@ -110,5 +129,12 @@ both ib_send_lat -F -e -n 1000
 both ib_send_lat -F -c UD -n 1000
 both ib_send_bw -F --use-srq -n 500
 both ib_write_bw -F -q 8 -n 200
+# What follows finds its peer by librdmacm, the stock one.
+both ib_send_lat -R -F -n 1000
+apart rping -s -V -C 20 -- rping -c -V -C 20 -a 127.0.0.1
+apart ucmatose -c 4 -- ucmatose -c 4 -s 127.0.0.1
+apart udaddy -- udaddy -s 127.0.0.1
+apart rdma_server -- rdma_client -s 127.0.0.1
+apart rstream -S 4096 -C 200 -T v -- rstream -S 4096 -C 200 -T v -s 127.0.0.1
 interrupted ib_write_bw -F -D 5
 exit $failed

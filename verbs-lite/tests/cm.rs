@@ -299,3 +299,94 @@ fn connections_come_and_go_on_a_bad_cable() {
     let stats = world.b.stats();
     assert!(stats.received > 60, "nothing was repeated: {stats:?}");
 }
+
+#[test]
+fn ids_without_queue_pairs_lead_those_of_others() {
+    let mut world = world(Two::new());
+    let mut listener = world.b.listen(PORT).unwrap();
+    // The rights are granted later, as librdmacm does: in INIT with receives posted, and in RTS.
+    let none = InitAttr::default();
+    let (mut qa, mut qb) = (world.two.a.qp(&small()), world.two.b.qp(&small()));
+    qa.init(&none).unwrap();
+    qb.init(&none).unwrap();
+    let (ma, mb) = (world.two.a.mr(), world.two.b.mr());
+    qb.post_recv(1, mb.buf(4096..8192).unwrap()).unwrap();
+    let params = ConnParams { private_data: b"hello", ..USUAL };
+    let active = world.a.ask(qa.qpn(), world.address(), Some(4000), &params).unwrap();
+    assert_eq!((active.state(), active.attributes().unwrap()), (State::ReqSent, None));
+    let request = world.until(|| listener.poll());
+    assert_eq!((request.peer().port(), request.remote_qpn()), (4000, qa.qpn()));
+    let passive = request.into_id();
+    assert_eq!(passive.private_data()[..6], *b"hello\0");
+    let access = Some(Access::REMOTE);
+    qb.change(&Changes { access, ..Changes::default() }).unwrap();
+    let (rtr, rts) = world.until(|| passive.attributes().unwrap());
+    qb.connect(&rtr).unwrap();
+    qb.activate(&rts).unwrap();
+    assert!(passive.accept(qb.qpn(), &USUAL).unwrap());
+    world.until(|| (active.state() == State::RepRcvd).then_some(()));
+    let (rtr, rts) = world.until(|| active.attributes().unwrap());
+    assert_eq!(active.remote().unwrap().0, qb.qpn());
+    qa.connect(&rtr).unwrap();
+    qa.activate(&rts).unwrap();
+    qa.change(&Changes { access, min_rnr_timer: Some(12), ..Changes::default() }).unwrap();
+    assert!(active.establish() && !active.establish());
+    world.until(|| (passive.state() == State::Established).then_some(()));
+
+    // Each end writes into the other, and a message takes the receive of before.
+    let text = pattern(3000, 1);
+    world.two.a.fill(0, &text);
+    let to = mb.buf(0..4096).unwrap().remote().unwrap();
+    let write = SendWr::signaled(2, SendOp::Write(to));
+    qa.post_send(&write, Some(ma.buf(0..3000).unwrap())).unwrap();
+    qa.post_send(&SendWr::signaled(3, SendOp::Send), Some(ma.buf(0..3000).unwrap())).unwrap();
+    let back = SendOp::Write(ma.buf(4096..8192).unwrap().remote().unwrap());
+    world.two.world.settle();
+    qb.post_send(&SendWr::signaled(4, back), Some(mb.buf(0..3000).unwrap())).unwrap();
+    world.two.world.settle();
+    for (side, qp, count) in [(&mut world.two.a, &mut qa, 2), (&mut world.two.b, &mut qb, 2)] {
+        let done = take(&mut side.cq, qp);
+        assert_eq!(done.len(), count);
+        done.iter().for_each(|wc| assert!(wc.result.is_ok(), "{:?}", wc.result));
+    }
+    assert_eq!(world.two.b.read(0, 3000), text);
+    assert_eq!(world.two.b.read(4096, 3000), text);
+    assert_eq!(world.two.a.read(4096, 3000), text);
+
+    active.disconnect();
+    world.until(|| matches!(passive.end(), Some(End::ByPeer(_))).then_some(()));
+    world.until(|| matches!(active.end(), Some(End::ByUs)).then_some(()));
+    // A refusal is seen at the other end, with what was said.
+    let active = world.a.ask(Qpn(0x77), world.address(), None, &USUAL).unwrap();
+    world.until(|| listener.poll()).into_id().reject(b"no");
+    let end = world.until(|| active.end());
+    let End::Rejected { reason: RejectReason::CONSUMER_DEFINED, private_data } = end else {
+        panic!("{end}")
+    };
+    assert_eq!(private_data[..3], *b"no\0");
+    world.two.world.assert_clean();
+}
+
+#[test]
+fn datagram_services_are_found_by_their_port() {
+    let world = world(Two::new());
+    let mut listener = world.b.listen_datagrams(PORT).unwrap();
+    assert!(matches!(world.b.listen_datagrams(PORT), Err(CmError::PortInUse(PORT))));
+    let question = world.a.ask_datagrams(world.address(), 4000, b"who").unwrap();
+    let request = world.until(|| listener.poll());
+    assert_eq!(request.peer(), SocketAddr::new(world.two.a.ip.into(), 4000));
+    assert_eq!(request.private_data()[..4], *b"who\0");
+    request.accept(Qpn(0x55), 7, b"me");
+    let answer = world.until(|| question.poll());
+    let DatagramAnswer::Found { qpn: 0x55, qkey: 7, private_data } = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(private_data[..3], *b"me\0");
+    assert!(question.path().unwrap().is_some());
+    let question = world.a.ask_datagrams(world.address(), 4000, &[]).unwrap();
+    world.until(|| listener.poll()).reject(&[]);
+    assert_eq!(world.until(|| question.poll()), DatagramAnswer::Refused(2));
+    drop(listener);
+    let question = world.a.ask_datagrams(world.address(), 4000, &[]).unwrap();
+    assert_eq!(world.until(|| question.poll()), DatagramAnswer::Refused(1), "nobody listens");
+}

@@ -15,7 +15,7 @@ use clap::Args;
 
 /// File of the library, as cargo names it, beside this program.
 const LIBRARY: &str = "libibverbs.so";
-/// Time that the first node has to listen for TCP connections before the second calls it anyway:
+/// Time that the first node has to listen for connections before the second calls it anyway:
 /// not every program listens, and on a machine with much to do, those that do take seconds.
 const HEAD_START: Duration = Duration::from_secs(10);
 /// Time between looks whether it listens.
@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What `run` starts, and how.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// 1 runs the program. 2 runs it as it is and then, when it listens for TCP connections or ten
-    /// seconds later, once more with `localhost` behind its arguments: server and client, as most
+    /// 1 runs the program. 2 runs it as it is and then, when it listens for connections (TCP,
+    /// `rdma_cm`) or ten seconds later, once more with `localhost` behind its arguments: server and client, as most
     /// RDMA test programs are called.
     #[arg(short = 'n', long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
@@ -116,14 +116,30 @@ fn has_listener(table: &str, links: &[PathBuf]) -> bool {
     })
 }
 
-/// Whether a process, or one that it started, listens for TCP connections.
+/// Whether a table of the system's Unix sockets has one behind one of `links` that says that its
+/// process listens by `rdma_cm`.
+fn has_place(table: &str, links: &[PathBuf]) -> bool {
+    table.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [.., inode, name] = words[..] else { return false };
+        name.starts_with("@ferrocx-cm/") && links.contains(&format!("socket:[{inode}]").into())
+    })
+}
+
+/// Whether a process, or one that it started, listens for connections: TCP's, or `rdma_cm`'s.
 fn listens(process: u32) -> bool {
     let folders = family(process).into_iter().map(|process| format!("/proc/{process}/fd"));
     let entries = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let links: Vec<_> = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let mut tables = tables.iter().filter_map(|path| std::fs::read_to_string(path).ok());
-    tables.any(|table| has_listener(&table, &links))
+    type Look = fn(&str, &[PathBuf]) -> bool;
+    let tables: [(&str, Look); 3] = [
+        ("/proc/net/tcp", has_listener),
+        ("/proc/net/tcp6", has_listener),
+        ("/proc/net/unix", has_place),
+    ];
+    tables
+        .iter()
+        .any(|(path, look)| std::fs::read_to_string(path).is_ok_and(|table| look(&table, &links)))
 }
 
 /// Waits until a node listens, has ended, or had its time.
@@ -211,6 +227,11 @@ mod tests {
              1: 0100007F:4854 0100007F:4855 01 00000000:00000000 00:00000000 00000000 0 0 78 1 0";
         assert!(has_listener(table, &["socket:[77]".into()]));
         assert!(!has_listener(table, &["socket:[78]".into()]), "it is connected");
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+             0: 00000002 00000000 00000000 0002 01 79 @ferrocx-cm/106/7174/127.88.0.1\n\
+             0: 00000002 00000000 00000000 0002 01 80 @ferrocx-roce/127.88.0.1";
+        assert!(has_place(table, &["socket:[79]".into()]));
+        assert!(!has_place(table, &["socket:[80]".into()]), "that is its wire");
         drop(listener);
     }
 }

@@ -9,7 +9,9 @@
 //!
 //! - `symbols.txt` names every function and version that rdma-core 44 to 65 export; `build.rs`
 //!   makes the table of it. `abi` has the structures that programs compile in.
-//! - `face` has the functions. `unsafe` is there, and nowhere else but one socket option.
+//! - `face` has the functions. `unsafe` is there, and nowhere else but one socket option. Its
+//!   `rdma_cm` answers what stock librdmacm asks the kernel, which needs no other library and no
+//!   preloading: connections by address, datagram services, groups, rsockets.
 //! - `node` is the process's device, its wires, and what makes a model run.
 //!
 //! # Settings
@@ -24,7 +26,7 @@
 //!
 //! Adapters behind VFIO, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
 //! ECE, resizing of queues, migration of paths, SQD: functions of these are null, or answer
-//! `EOPNOTSUPP`. `docs/SUPPORT.md` says which programs run.
+//! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.
 //!
 //! # Limits
 //!

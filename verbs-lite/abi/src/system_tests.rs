@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::process::Command;
 
 use crate::abi::*;
+use crate::face::rdma_cm::kernel::*;
 
 /// Where Debian puts the library and its header, and the packages that have them.
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1";
@@ -56,22 +57,67 @@ macro_rules! layout {
         if $size {
             let bytes = size_of::<$name>();
             let name = stringify!($name);
-            $out += &format!("_Static_assert(sizeof(struct {name}) == {bytes}, \"{name}\");\n");
+            $out.push_str(&format!("_Static_assert(sizeof(struct {name}) == {bytes}, \"{name}\");\n"));
         }
         $(
             let (name, at) = (stringify!($name), offset_of!($name, $field));
             #[allow(unused_assignments, unused_mut, reason = "only some have another name")]
             let mut field = stringify!($field);
             $(field = $theirs;)?
-            $out += &format!(
+            $out.push_str(&format!(
                 "_Static_assert(offsetof(struct {name}, {field}) == {at}, \"{name} {field}\");\n"
-            );
+            ));
         )*
     };
 }
 
+/// The commands of `rdma_cm`.
+fn rdma_cm_layouts(out: &mut String) {
+    *out += "#include <rdma/rdma_user_cm.h>\n";
+    layout!(out, rdma_ucm_cmd_hdr, true: cmd, input = "in", output = "out");
+    layout!(out, rdma_ucm_create_id, true: uid, response, ps, qp_type);
+    layout!(out, rdma_ucm_create_id_resp, true: id);
+    layout!(out, rdma_ucm_destroy_id, true: response, id);
+    layout!(out, rdma_ucm_destroy_id_resp, true: events_reported);
+    layout!(out, rdma_ucm_bind_ip, false: response, addr, id);
+    layout!(out, rdma_ucm_resolve_ip, true: src_addr, dst_addr, id, timeout_ms);
+    layout!(out, rdma_ucm_resolve_route, true: id, timeout_ms);
+    layout!(out, rdma_ucm_query, true: response, id, option);
+    layout!(out, ib_user_path_rec, true: dgid, sgid, dlid, slid, raw_traffic, flow_label,
+        reversible, mtu, pkey, hop_limit, traffic_class, numb_path, sl, mtu_selector,
+        rate_selector, rate, packet_life_time_selector, packet_life_time, preference);
+    layout!(out, rdma_ucm_query_route_resp, true: node_guid, ib_route, src_addr, dst_addr,
+        num_paths, port_num, ibdev_index);
+    layout!(out, rdma_ucm_conn_param, true: qp_num, qkey, private_data, private_data_len, srq,
+        responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, valid);
+    layout!(out, rdma_ucm_ud_param, true: qp_num, qkey, ah_attr, private_data, private_data_len);
+    layout!(out, rdma_ucm_connect, true: conn_param, id, ece);
+    layout!(out, rdma_ucm_listen, true: id, backlog);
+    layout!(out, rdma_ucm_accept, true: uid, conn_param, id, ece);
+    layout!(out, rdma_ucm_reject, true: id, private_data_len, reason, private_data);
+    layout!(out, rdma_ucm_disconnect, true: id);
+    layout!(out, rdma_ucm_init_qp_attr, true: response, id, qp_state);
+    layout!(out, ib_uverbs_global_route, true: dgid, flow_label, sgid_index, hop_limit,
+        traffic_class);
+    layout!(out, ib_uverbs_ah_attr, true: grh, dlid, sl, src_path_bits, static_rate, is_global,
+        port_num);
+    layout!(out, ib_uverbs_qp_attr, true: qp_attr_mask, qp_state, cur_qp_state, path_mtu,
+        path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags, ah_attr, alt_ah_attr,
+        cap = "max_send_wr", pkey_index, alt_pkey_index, en_sqd_async_notify, sq_draining,
+        max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry,
+        alt_port_num, alt_timeout);
+    layout!(out, rdma_ucm_notify, true: id, event);
+    layout!(out, rdma_ucm_join_ip_mcast, false: response, uid, addr, id);
+    layout!(out, rdma_ucm_get_event, true: response);
+    layout!(out, rdma_ucm_event_resp, true: uid, id, event, status, param, ece);
+    layout!(out, rdma_ucm_set_option, true: optval, id, level, optname, optlen);
+    layout!(out, rdma_ucm_migrate_id, true: response, id, fd);
+}
+
 fn layouts() -> String {
-    let mut out = format!("#include <stddef.h>\n#include \"{HEADER}\"\n");
+    let mut out =
+        format!("#include <stddef.h>\n#include \"{HEADER}\"\n#include <infiniband/sa.h>\n");
+    rdma_cm_layouts(&mut out);
     layout!(out, ibv_device, true: node_type, transport_type, name, dev_name, dev_path, ibdev_path);
     layout!(out, ibv_context_ops, true: alloc_mw, bind_mw, dealloc_mw, poll_cq, req_notify_cq,
         post_srq_recv, post_send, post_recv);
@@ -135,6 +181,9 @@ fn layouts() -> String {
         flags, port_cap_flags2);
     layout!(out, ibv_gid_entry, true: gid, gid_index, port_num, gid_type, ndev_ifindex);
     layout!(out, ibv_async_event, true: element, event_type);
+    layout!(out, ibv_sa_path_rec, true: dgid, sgid, dlid, slid, raw_traffic, flow_label, hop_limit,
+        traffic_class, reversible, numb_path, pkey, sl, mtu_selector, mtu, rate_selector, rate,
+        packet_life_time_selector, packet_life_time, preference);
     // Counted back from the context, which newer headers put further behind.
     for (field, at) in [
         ("sz", offset_of!(verbs_context, size)),

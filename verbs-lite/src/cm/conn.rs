@@ -277,7 +277,9 @@ pub(super) fn req(id: u32, request: &Request<'_>, config: &CmConfig, guid: u64) 
         .with_primary_traffic_class(request.traffic_class.into())
         .with_primary_hop_limit(request.hop_limit.into())
         .with_primary_local_ack_timeout(params.ack_timeout.into())
-        .with_private_data(filled(&[&ip_header(request).0, params.private_data].concat()))
+        .with_private_data(filled(
+            &[&header(ends, request.source_port).0, params.private_data].concat(),
+        ))
 }
 
 /// The acceptance of a request, under a number of ours, from a device with that number.
@@ -324,23 +326,28 @@ pub(super) fn drep(dreq: &CmDreq) -> Message {
 }
 
 /// The header that `rdma_cm` wants to see in front of the private data.
-fn ip_header(request: &Request<'_>) -> CmaHeader {
+pub(super) fn header(ends: Ends, source_port: u16) -> CmaHeader {
     let field = |ip| match ip {
         // Behind zeros, without the mark of a mapped address.
         IpAddr::V4(ip) => Ipv6Addr::from(u128::from(ip.to_bits())).octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
     CmaHeader::zeroed()
-        .with_ip_version(if request.ends.local.is_ipv4() { 4 } else { 6 })
-        .with_port(request.source_port.into())
-        .with_source(field(request.ends.local))
-        .with_destination(field(request.ends.remote))
+        .with_ip_version(if ends.local.is_ipv4() { 4 } else { 6 })
+        .with_port(source_port.into())
+        .with_source(field(ends.local))
+        .with_destination(field(ends.remote))
 }
 
-/// The header in front of a request's private data; `None` if it is not one of `rdma_cm`'s.
-pub(super) fn cma_header(req: &CmReq) -> Option<CmaHeader> {
-    let header = CmaHeader::read_from(&req.private_data())?;
+/// The header in front of private data; `None` if it is not one of `rdma_cm`'s.
+pub(super) fn read_header(private_data: &[u8]) -> Option<CmaHeader> {
+    let header = CmaHeader::read_from(private_data)?;
     (header.cma_version() == 0 && [4, 6].contains(&header.ip_version())).then_some(header)
+}
+
+/// The header of a request.
+pub(super) fn cma_header(req: &CmReq) -> Option<CmaHeader> {
+    read_header(&req.private_data())
 }
 
 /// What a caller's program says in its request: 56 bytes, filled up with zeros.

@@ -4,24 +4,23 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ferrocx_prm::mad::{CmRep, CmReq};
+use ferrocx_prm::mad::CmReq;
 use thiserror::Error;
 
 use super::config::ConnParams;
-use super::conn::{Answer, Conn, State, caller_data, service_id};
+use super::conn::{Answer, State, caller_data, service_id};
 use super::manager::{ANSWER_BYTES, CmError, ConnectionManager, can_connect};
 use super::reason::{End, RejectReason};
+use super::terms::Terms;
 use crate::error::VerbsError;
-use crate::gid::Path;
 use crate::mr::{Buf, Buffers};
-use crate::qp::{Qp, RtrAttr, RtsAttr};
-use crate::types::{Mtu, Psn, Qpn};
+use crate::qp::Qp;
 
 /// A connection's place in the manager; dropping it ends, refuses or takes back the connection.
 #[derive(Debug)]
-struct Held {
-    manager: ConnectionManager,
-    id: u32,
+pub(super) struct Held {
+    pub(super) manager: ConnectionManager,
+    pub(super) id: u32,
 }
 
 impl Drop for Held {
@@ -46,8 +45,17 @@ impl ConnectionManager {
     /// [`CmError::PortInUse`]; [`CmError::Verbs`] for port 0.
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, port: u16) -> Result<CmListener, CmError> {
+        self.listen_with(port, 128)
+    }
+
+    /// Takes requests like [`ConnectionManager::listen`], of which up to `backlog` wait.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ConnectionManager::listen`].
+    pub fn listen_with(&self, port: u16, backlog: usize) -> Result<CmListener, CmError> {
         VerbsError::range("port", port.into(), 1, u16::MAX.into())?;
-        if !self.lock().engine.listen(service_id(port), 128) {
+        if !self.lock().engine.listen(service_id(port), backlog) {
             return Err(CmError::PortInUse(port));
         }
         Ok(CmListener { manager: self.clone(), port })
@@ -68,7 +76,7 @@ impl ConnectionManager {
         peer: SocketAddr,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
-        match can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, params)) {
+        match can_connect(&qp).and_then(|()| self.request(qp.qpn().0, peer, None, params)) {
             Ok(request) => {
                 let id = self.with(|engine, now| engine.connect(&request, now));
                 Ok(Connecting { making: Some((Held { manager: self.clone(), id }, qp)) })
@@ -122,9 +130,9 @@ impl Drop for CmListener {
 /// A peer wants a connection: accept or reject it. Dropping it rejects it.
 #[derive(Debug)]
 pub struct ConnRequest {
-    held: Held,
+    pub(super) held: Held,
     peer: SocketAddr,
-    req: Box<CmReq>,
+    pub(super) req: Box<CmReq>,
 }
 
 impl ConnRequest {
@@ -222,61 +230,6 @@ impl<B: Buffers> fmt::Debug for NotConnected<B> {
 pub struct Connecting<B: Buffers = Buf> {
     /// `None` once it was handed out. The peer is told before the queue pair goes.
     making: Option<(Held, Qp<B>)>,
-}
-
-/// What both ends have said.
-struct Terms {
-    is_active: bool,
-    req: CmReq,
-    rep: CmRep,
-}
-
-impl Terms {
-    /// `None` until the called end has said something.
-    fn of(conn: &Conn) -> Option<Self> {
-        let (req, rep) = (*conn.request, **conn.reply.as_ref()?);
-        Some(Self { is_active: conn.is_active, req, rep })
-    }
-
-    /// READs and atomics that this end serves, and that it starts.
-    fn reads(&self) -> (u8, u8) {
-        let (req, rep) = (&self.req, &self.rep);
-        let (serves, starts) = match self.is_active {
-            true => {
-                (req.responder_resources(), req.initiator_depth().min(rep.responder_resources()))
-            }
-            false => (rep.responder_resources(), rep.initiator_depth()),
-        };
-        (serves as u8, starts as u8)
-    }
-
-    /// Parameters of this end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler` and
-    /// `cm_rep_handler`.
-    fn attributes(&self, path: Path) -> (RtrAttr, RtsAttr) {
-        let (req, rep) = (&self.req, &self.rep);
-        let (of_req, of_rep) =
-            ((req.local_qpn(), req.starting_psn()), (rep.local_qpn(), rep.starting_psn()));
-        let ack_timeout = req.primary_local_ack_timeout();
-        let (remote, own_psn, rnr_retry, timeout) = match self.is_active {
-            true => {
-                let timeout = ack_timeout.max(rep.target_ack_delay() + 1).min(31);
-                (of_rep, of_req.1, rep.rnr_retry_count(), timeout)
-            }
-            false => (of_req, of_rep.1, req.rnr_retry_count(), ack_timeout),
-        };
-        let mtu = Mtu::from_code(req.path_packet_payload_mtu()).unwrap_or(Mtu::B256);
-        let (max_dest_rd_atomic, max_rd_atomic) = self.reads();
-        let rtr =
-            RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(path, Qpn(remote.0), Psn(own_psn), mtu) };
-        let rts = RtsAttr {
-            timeout: timeout as u8,
-            retry_count: req.retry_count() as u8,
-            rnr_retry: rnr_retry as u8,
-            max_rd_atomic,
-            ..RtsAttr::new(Psn(remote.1))
-        };
-        (rtr, rts)
-    }
 }
 
 impl<B: Buffers> Connecting<B> {

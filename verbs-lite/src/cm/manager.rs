@@ -11,8 +11,10 @@ use super::config::{CmConfig, CmLimitStats, ConnParams};
 use super::conn::{Ends, Request};
 use super::engine::{Engine, EngineConfig};
 use super::gsi::Gsi;
+use super::links::Links;
 use super::outbox::{Outbox, Sent};
 use super::reason::End;
+use super::sidr::Sidr;
 use crate::background::Background;
 use crate::context::RdmaContext;
 use crate::error::VerbsError;
@@ -70,9 +72,10 @@ pub struct CmStats {
 /// State that all handles share.
 #[derive(Debug)]
 pub(super) struct Inner {
-    net: Network,
+    links: Box<dyn Links>,
     gsi: Gsi,
     pub(super) engine: Engine,
+    pub(super) sidr: Sidr,
     outbox: Outbox,
     device: Device,
     epoch: Instant,
@@ -89,7 +92,7 @@ impl Inner {
 
     /// Does what is due. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
-        let mut moved = self.net.poll();
+        let mut moved = self.links.poll();
         let now = self.now();
         for _ in 0..BUDGET {
             let Some(received) = self.gsi.receive() else { break };
@@ -97,25 +100,28 @@ impl Inner {
             if let Some(received) = received {
                 self.received += 1;
                 let ends = Ends { local: received.local, remote: received.remote };
-                self.engine.receive(ends, &received.mad, now);
+                if !self.sidr.receive(ends, &received.mad) {
+                    self.engine.receive(ends, &received.mad, now);
+                }
                 self.collect();
             }
         }
         self.engine.poll(now);
+        self.sidr.poll(now);
         self.collect();
         self.flush(now) || moved
     }
 
     fn collect(&mut self) {
-        while let Some(out) = self.engine.next_out() {
+        while let Some(out) = self.engine.next_out().or_else(|| self.sidr.out.pop_front()) {
             self.outbox.push(out);
         }
     }
 
     /// Sends what can be sent.
     fn flush(&mut self, now: Duration) -> bool {
-        let Self { net, gsi, engine, outbox, sent, .. } = self;
-        outbox.flush(|out| match net.resolve_as(out.ends.local, out.ends.remote, out.is_stranger) {
+        let Self { links, gsi, engine, sidr, outbox, sent, .. } = self;
+        outbox.flush(|out| match links.resolve(out.ends.local, out.ends.remote, out.is_stranger) {
             Ok(Some(path)) if gsi.send(&path, &out.mad) => {
                 *sent += 1;
                 Sent::Done
@@ -124,8 +130,9 @@ impl Inner {
             Ok(None) => Sent::Later,
             Err(error) => {
                 tracing::debug!(%error, message = out.mad.message.name(), "not sent");
-                if let Some(id) = out.id {
-                    engine.unreachable(id, &error.to_string(), now);
+                match out.id {
+                    Some(id) => engine.unreachable(id, &error.to_string(), now),
+                    None => sidr.unreachable(out.ends),
                 }
                 Sent::Done
             }
@@ -135,7 +142,12 @@ impl Inner {
     /// The way to the peer of a connection, once it is known.
     pub(super) fn path(&mut self, id: u32) -> Result<Option<Path>, NetError> {
         let Some(conn) = self.engine.conn(id) else { return Ok(None) };
-        self.net.resolve_as(conn.ends.local, conn.ends.remote, conn.is_stranger)
+        self.links.resolve(conn.ends.local, conn.ends.remote, conn.is_stranger)
+    }
+
+    /// The way between two addresses, once it is known.
+    pub(super) fn way(&mut self, ends: Ends) -> Result<Option<Path>, NetError> {
+        self.links.resolve(ends.local, ends.remote, false)
     }
 
     fn ephemeral_port(&mut self) -> u16 {
@@ -174,6 +186,20 @@ impl ConnectionManager {
     #[doc(alias = "rdma_create_event_channel")]
     pub fn open(context: &RdmaContext, config: &CmConfig) -> Result<Self, CmError> {
         config.check()?;
+        Self::over(context, config, Box::new(Network::open(context, &config.net)?))
+    }
+
+    /// Takes queue pair 1 of a port, whose peers' MAC addresses `links` finds.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::Verbs`]; nothing is left behind then.
+    pub fn over(
+        context: &RdmaContext,
+        config: &CmConfig,
+        links: Box<dyn Links>,
+    ) -> Result<Self, CmError> {
+        config.check()?;
         let device = context.device();
         let engine = Engine::new(EngineConfig {
             cm: *config,
@@ -181,12 +207,12 @@ impl ConnectionManager {
             max_mtu: context.port_attr()?.active_mtu as u32,
             first_id: device.random() as u32,
         });
-        let net = Network::open(context, &config.net)?;
         let gsi = Gsi::open(context, config.page)?;
         let inner = Inner {
-            net,
+            links,
             gsi,
             engine,
+            sidr: Sidr::new(config, device.random() as u32),
             outbox: Outbox::new(config.limits.unsent),
             epoch: device.now(),
             next_port: FIRST_EPHEMERAL | device.random() as u16 >> 2,
@@ -252,7 +278,7 @@ impl ConnectionManager {
             ignored: inner.gsi.ignored,
             connections: inner.engine.len(),
             limits: CmLimitStats { unsent: inner.outbox.unsent, ..inner.engine.limit_stats() },
-            net: inner.net.stats(),
+            net: inner.links.stats(),
         }
     }
 
@@ -264,9 +290,10 @@ impl ConnectionManager {
     /// Those of [`Network::resolve`].
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve(&self, remote: IpAddr) -> Result<Option<Path>, NetError> {
+        let local = self.context.route(Gid::from(remote))?.source.gid.ip();
         let mut inner = self.lock();
         inner.progress();
-        inner.net.resolve(remote)
+        inner.links.resolve(local, remote, false)
     }
 
     /// Finds the way to a peer and waits for the answer.
@@ -287,9 +314,11 @@ impl ConnectionManager {
         &self,
         qpn: u32,
         peer: SocketAddr,
+        source_port: Option<u16>,
         params: &ConnParams<'a>,
     ) -> Result<Request<'a>, CmError> {
         params.check(&self.context, REQUEST_BYTES)?;
+        let source_port = source_port.unwrap_or_else(|| self.lock().ephemeral_port());
         VerbsError::range("port", peer.port().into(), 1, u16::MAX.into())?;
         let remote = peer.ip().to_canonical();
         let route = self.context.route(Gid::from(remote))?;
@@ -297,7 +326,7 @@ impl ConnectionManager {
         Ok(Request {
             ends: Ends { local: route.source.gid.ip(), remote },
             port: peer.port(),
-            source_port: self.lock().ephemeral_port(),
+            source_port,
             qpn,
             psn: self.context.device().random() as u32 & 0xff_ffff,
             mtu: self.context.port_attr()?.active_mtu as u32,

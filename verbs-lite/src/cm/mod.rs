@@ -9,7 +9,8 @@
 //!
 //! [`ConnectionManager`] has no thread of its own. Each call of a handle's `poll` or `wait` does
 //! what is due for all of its connections, and so does [`ConnectionManager::poll`]; a program that
-//! waits for something else for long has a [`Background`] thread do it.
+//! waits for something else for long has a [`Background`] thread do it. [`ConnId`] is a connection
+//! without its queue pair, for those who keep that elsewhere.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -46,24 +47,33 @@
 //!
 //! # What it does not do
 //!
-//! No path migration (LAP, APR), no service resolution for datagrams (SIDR), reliable connections
-//! only. Requests without `rdma_cm`'s IP header are refused.
+//! No path migration (LAP, APR); connections are reliable ones, and datagram services are found by
+//! port ([`ConnectionManager::ask_datagrams`]). Requests without `rdma_cm`'s IP header are refused.
 
 mod config;
 mod conn;
+mod datagram;
 pub mod engine;
 #[cfg(test)]
 mod flood_tests;
 mod gsi;
 mod handles;
+mod id;
+mod links;
 mod manager;
 pub mod message;
 mod outbox;
 mod reason;
+mod sidr;
+mod terms;
 
 pub use crate::background::Background;
 pub use config::{CmConfig, CmLimitStats, CmLimits, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
+pub use datagram::{DatagramListener, DatagramQuestion, DatagramRequest};
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
+pub use id::ConnId;
+pub use links::Links;
 pub use manager::{CmError, CmStats, ConnectionManager};
 pub use reason::{End, RejectReason};
+pub use sidr::DatagramAnswer;

@@ -29,6 +29,7 @@
 //! [`Device::mtu`](ferrocx_core::Device::mtu) and 18 bytes. FCS and preamble are the device's.
 
 mod attr;
+mod change;
 mod complete;
 mod end;
 mod modify;
@@ -56,6 +57,7 @@ pub(crate) use slots::{Receive, Slots};
 pub(crate) use wqe::scatter;
 
 pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
+pub use change::Changes;
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
 pub use raw::FlowId;

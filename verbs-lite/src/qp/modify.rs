@@ -34,11 +34,11 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// What the context of every step says.
-    fn context(&self) -> Qpc {
+    pub(super) fn context(&self) -> Qpc {
         Qpc::zeroed().with_st(self.st).with_pm_state(PM_STATE_MIGRATED)
     }
 
-    fn execute<C: Command>(&self, input: &C::In) -> Result<C::Out, VerbsError> {
+    pub(super) fn execute<C: Command>(&self, input: &C::In) -> Result<C::Out, VerbsError> {
         Ok(self.pd.core.device().execute::<C>(input, &[], &mut [])?)
     }
 

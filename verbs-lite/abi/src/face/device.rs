@@ -80,6 +80,8 @@ fn start_log() {
 
 pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     start_log();
+    super::rdma_cm::serve_librdmacm();
+    super::tree::show_to_ucx();
     if !count.is_null() {
         promised!(count.write(1));
     }
@@ -102,7 +104,7 @@ pub(crate) extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int
 
 pub(crate) extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
     start_log();
-    Node::open().map_or(0, |node| node.context.attr().node_guid.to_be())
+    Node::open_and_keep().map_or(0, |node| node.context.attr().node_guid.to_be())
 }
 
 /// The functions that programs find in the context itself.

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_uint};
 
-use ferrocx_verbs_lite::{InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr};
+use ferrocx_verbs_lite::{
+    Changes, InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr,
+};
 
 use super::address::path_of;
 use super::memory::access_of;
@@ -132,6 +134,25 @@ fn send(pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno> {
     Ok(pair.qp.activate(&rts)?)
 }
 
+/// What a step changes besides the state.
+fn changes_of(attr: &ibv_qp_attr, given: u32) -> Result<Changes, Errno> {
+    let has = |bit: u32| given & bit != 0;
+    let access = has(mask::ACCESS_FLAGS)
+        .then(|| access_of(attr.qp_access_flags).ok_or(Errno::INVALID))
+        .transpose()?;
+    let qkey = has(mask::QKEY).then_some(attr.qkey);
+    let min_rnr_timer = has(mask::MIN_RNR_TIMER).then_some(attr.min_rnr_timer);
+    Ok(Changes { access, qkey, min_rnr_timer })
+}
+
+/// Makes changes, if there are any: saying again what holds already is no work for the device.
+fn change(pair: &mut Pair, changes: &Changes) -> Result<(), Errno> {
+    if *changes == Changes::default() {
+        return Ok(());
+    }
+    Ok(pair.qp.change(changes)?)
+}
+
 /// Carries a step out. `attr` has what was set before, too.
 fn carry_out(
     node: &Node,
@@ -141,22 +162,19 @@ fn carry_out(
     given: u32,
 ) -> Result<(), Errno> {
     let from = pair.qp.state();
-    if from == QpState::Init && to == qps::INIT {
-        // Nothing may be posted yet that a second life would lose.
-        if pair.qp.has_outstanding() {
-            return Err(Errno::NOT_SUPPORTED);
-        }
-        pair.qp.reset()?;
-        return Ok(pair.qp.init(&init_attr(attr)?)?);
-    }
+    let changes = changes_of(attr, given)?;
+    // The timer is among what a step to RTR needs.
+    let rights = Changes { min_rnr_timer: None, ..changes };
     match (from, to) {
         (QpState::Reset, qps::INIT) => Ok(pair.qp.init(&init_attr(attr)?)?),
-        (QpState::Init, qps::RTR) => receive(node, pair, attr),
-        (QpState::Rtr, qps::RTS) => send(pair, attr),
-        (QpState::SqError, qps::RTS) => Ok(pair.qp.resume()?),
-        // Saying again what holds already changes nothing.
-        (QpState::Rts, qps::RTS) if given & !(mask::STATE | mask::CUR_STATE) == 0 => Ok(()),
-        (QpState::Rts, qps::RTS) => Err(Errno::NOT_SUPPORTED),
+        (QpState::Init, qps::INIT) => change(pair, &rights),
+        (QpState::Init, qps::RTR) => change(pair, &rights).and_then(|()| receive(node, pair, attr)),
+        (QpState::Rtr, qps::RTS) => send(pair, attr).and_then(|()| change(pair, &changes)),
+        (QpState::SqError, qps::RTS) => {
+            pair.qp.resume()?;
+            change(pair, &changes)
+        }
+        (QpState::Rts, qps::RTS) => change(pair, &changes),
         _ => Err(Errno::INVALID),
     }
 }

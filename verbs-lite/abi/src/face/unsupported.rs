@@ -68,9 +68,6 @@ nothing! {
     ibv_unimport_mr, ibv_unimport_pd, ibv_unimport_dm, ibv_free_buf, ibv_register_driver,
     // Threads of this process reach its own memory: copies on write do no harm.
     ibv_fork_init, ibv_dofork_range, ibv_dontfork_range,
-    // The kernel's structures, which only stock librdmacm has, without the kernel's commands.
-    ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern,
-    ibv_copy_ah_attr_from_kern,
 }
 
 /// Forking needs no preparation.

@@ -4,8 +4,11 @@
 //! peers that read and write this process's memory, waiters for events, retransmissions. It sleeps
 //! until a frame comes, or for a millisecond, and stays out of the way of callers that poll.
 
+mod links;
 mod udp;
 mod wire;
+
+pub(crate) use links::Known;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
@@ -85,6 +88,14 @@ pub(crate) struct Node {
     vectors: Mutex<Vec<u16>>,
     /// Where asynchronous events go.
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
+    /// Who has work to do whenever the model has made steps.
+    turns: Mutex<Option<Weak<dyn Turn>>>,
+}
+
+/// Somebody who has work to do now and then.
+pub(crate) trait Turn: Send + Sync + std::fmt::Debug {
+    /// Does what is due.
+    fn turn(&self);
 }
 
 /// Somebody who wants asynchronous events.
@@ -155,6 +166,25 @@ impl Node {
         Ok(opened)
     }
 
+    /// The node of this process, which stays until the process ends: what is said of it now, its
+    /// number and its address, holds when it is opened again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Node::open`].
+    pub(crate) fn open_and_keep() -> io::Result<Arc<Self>> {
+        static KEPT: Mutex<Option<(u32, Arc<Node>)>> = Mutex::new(None);
+        let node = Self::open()?;
+        let kept = lock(&KEPT).replace((process::id(), Arc::clone(&node)));
+        if let Some((owner, kept)) = kept
+            && owner != process::id()
+        {
+            // The parent's: a child has neither its threads nor its locks.
+            std::mem::forget(kept);
+        }
+        Ok(node)
+    }
+
     fn open_model() -> io::Result<Arc<Self>> {
         let sockets = Arc::new(take_address()?);
         let (address, mtu) = (sockets.address, mtu_of(sockets.address)?);
@@ -209,6 +239,7 @@ impl Node {
             sleepers: AtomicUsize::new(0),
             vectors: Mutex::new(vectors),
             listeners: Mutex::default(),
+            turns: Mutex::default(),
         }))
     }
 
@@ -246,6 +277,7 @@ impl Node {
                 break;
             }
         }
+        self.take_turns();
         is_readable(fds, &[], Some(Duration::ZERO))
     }
 
@@ -306,6 +338,18 @@ impl Node {
         listeners.push(listener);
     }
 
+    /// Gives `turn` work to do whenever the model has made steps, as long as it lives.
+    pub(crate) fn give_turns(&self, turn: Weak<dyn Turn>) {
+        *lock(&self.turns) = Some(turn);
+    }
+
+    fn take_turns(&self) {
+        let turn = lock(&self.turns).as_ref().and_then(Weak::upgrade);
+        if let Some(turn) = turn {
+            turn.turn();
+        }
+    }
+
     fn tell_events(&self) {
         while let Some(event) = self.context.poll_async_event() {
             let listeners: Vec<_> =
@@ -334,6 +378,7 @@ fn serve(node: &Weak<Node>) -> bool {
     node.tell_events();
     let polls = node.empty_polls.swap(0, Ordering::Relaxed);
     if polls >= POLLERS || node.sleepers.load(Ordering::Relaxed) > 0 {
+        node.take_turns();
         drop(node);
         std::thread::sleep(NAP);
     } else {

@@ -2,8 +2,15 @@
 //! lays them out on 64-bit machines. Source: reference 9.3; `system_tests` compares them with the
 //! header of the system.
 //!
-//! Long file: it is one header, and readers look for all of it in one place.
+//! Structures stand here, as the header has them in one place; [`numbers`] has the enumerations,
+//! `layout` the sizes and offsets that programs rely on.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
+
+#[cfg(target_arch = "x86_64")]
+mod layout;
+mod numbers;
+
+pub(crate) use numbers::*;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -544,6 +551,31 @@ pub(crate) struct ibv_gid_entry {
     pub(crate) ndev_ifindex: u32,
 }
 
+/// A path as librdmacm hands it out (`infiniband/sa.h`).
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ibv_sa_path_rec {
+    pub(crate) dgid: [u8; 16],
+    pub(crate) sgid: [u8; 16],
+    pub(crate) dlid: u16,
+    pub(crate) slid: u16,
+    pub(crate) raw_traffic: c_int,
+    pub(crate) flow_label: u32,
+    pub(crate) hop_limit: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) reversible: c_int,
+    pub(crate) numb_path: u8,
+    pub(crate) pkey: u16,
+    pub(crate) sl: u8,
+    pub(crate) mtu_selector: u8,
+    pub(crate) mtu: u8,
+    pub(crate) rate_selector: u8,
+    pub(crate) rate: u8,
+    pub(crate) packet_life_time_selector: u8,
+    pub(crate) packet_life_time: u8,
+    pub(crate) preference: u8,
+}
+
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ibv_async_event {
@@ -551,148 +583,3 @@ pub(crate) struct ibv_async_event {
     pub(crate) element: u64,
     pub(crate) event_type: c_int,
 }
-
-/// `enum ibv_qp_attr_mask`.
-pub(crate) mod mask {
-    pub(crate) const STATE: u32 = 1;
-    pub(crate) const CUR_STATE: u32 = 1 << 1;
-    pub(crate) const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
-    pub(crate) const ACCESS_FLAGS: u32 = 1 << 3;
-    pub(crate) const PKEY_INDEX: u32 = 1 << 4;
-    pub(crate) const PORT: u32 = 1 << 5;
-    pub(crate) const QKEY: u32 = 1 << 6;
-    pub(crate) const AV: u32 = 1 << 7;
-    pub(crate) const PATH_MTU: u32 = 1 << 8;
-    pub(crate) const TIMEOUT: u32 = 1 << 9;
-    pub(crate) const RETRY_CNT: u32 = 1 << 10;
-    pub(crate) const RNR_RETRY: u32 = 1 << 11;
-    pub(crate) const RQ_PSN: u32 = 1 << 12;
-    pub(crate) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
-    pub(crate) const ALT_PATH: u32 = 1 << 14;
-    pub(crate) const MIN_RNR_TIMER: u32 = 1 << 15;
-    pub(crate) const SQ_PSN: u32 = 1 << 16;
-    pub(crate) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    pub(crate) const PATH_MIG_STATE: u32 = 1 << 18;
-    pub(crate) const CAP: u32 = 1 << 19;
-    pub(crate) const DEST_QPN: u32 = 1 << 20;
-    pub(crate) const RATE_LIMIT: u32 = 1 << 25;
-}
-
-/// `enum ibv_qp_state`.
-pub(crate) mod qps {
-    pub(crate) const RESET: i32 = 0;
-    pub(crate) const INIT: i32 = 1;
-    pub(crate) const RTR: i32 = 2;
-    pub(crate) const RTS: i32 = 3;
-    pub(crate) const SQE: i32 = 5;
-    pub(crate) const ERR: i32 = 6;
-}
-
-/// `enum ibv_qp_type`.
-pub(crate) mod qpt {
-    pub(crate) const RC: i32 = 2;
-    pub(crate) const UC: i32 = 3;
-    pub(crate) const UD: i32 = 4;
-}
-
-/// `enum ibv_wr_opcode`.
-pub(crate) mod wr_op {
-    pub(crate) const RDMA_WRITE: i32 = 0;
-    pub(crate) const RDMA_WRITE_WITH_IMM: i32 = 1;
-    pub(crate) const SEND: i32 = 2;
-    pub(crate) const SEND_WITH_IMM: i32 = 3;
-    pub(crate) const RDMA_READ: i32 = 4;
-    pub(crate) const ATOMIC_CMP_AND_SWP: i32 = 5;
-    pub(crate) const ATOMIC_FETCH_AND_ADD: i32 = 6;
-    pub(crate) const SEND_WITH_INV: i32 = 9;
-}
-
-/// `enum ibv_send_flags`.
-pub(crate) mod send {
-    pub(crate) const FENCE: u32 = 1;
-    pub(crate) const SIGNALED: u32 = 1 << 1;
-    pub(crate) const SOLICITED: u32 = 1 << 2;
-    pub(crate) const INLINE: u32 = 1 << 3;
-}
-
-/// `enum ibv_wc_opcode` and `enum ibv_wc_flags`.
-pub(crate) mod wc {
-    pub(crate) const SEND: i32 = 0;
-    pub(crate) const RDMA_WRITE: i32 = 1;
-    pub(crate) const RDMA_READ: i32 = 2;
-    pub(crate) const COMP_SWAP: i32 = 3;
-    pub(crate) const FETCH_ADD: i32 = 4;
-    pub(crate) const BIND_MW: i32 = 5;
-    pub(crate) const LOCAL_INV: i32 = 6;
-    pub(crate) const RECV: i32 = 1 << 7;
-    pub(crate) const RECV_RDMA_WITH_IMM: i32 = (1 << 7) + 1;
-
-    pub(crate) const GRH: u32 = 1;
-    pub(crate) const WITH_IMM: u32 = 1 << 1;
-    pub(crate) const IP_CSUM_OK: u32 = 1 << 2;
-    pub(crate) const WITH_INV: u32 = 1 << 3;
-}
-
-/// `enum ibv_access_flags`.
-pub(crate) mod access {
-    pub(crate) const LOCAL_WRITE: u32 = 1;
-    pub(crate) const REMOTE_WRITE: u32 = 1 << 1;
-    pub(crate) const REMOTE_READ: u32 = 1 << 2;
-    pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
-    pub(crate) const ZERO_BASED: u32 = 1 << 5;
-    pub(crate) const HUGETLB: u32 = 1 << 7;
-    /// Flags that a device may leave aside, relaxed ordering for one: this one does.
-    pub(crate) const OPTIONAL: u32 = 0x3ff0_0000;
-}
-
-/// `enum ibv_event_type`.
-pub(crate) mod event {
-    pub(crate) const CQ_ERR: i32 = 0;
-    pub(crate) const QP_FATAL: i32 = 1;
-    pub(crate) const QP_REQ_ERR: i32 = 2;
-    pub(crate) const QP_ACCESS_ERR: i32 = 3;
-    pub(crate) const COMM_EST: i32 = 4;
-    pub(crate) const SQ_DRAINED: i32 = 5;
-    pub(crate) const PORT_ACTIVE: i32 = 9;
-    pub(crate) const PORT_ERR: i32 = 10;
-    pub(crate) const SRQ_ERR: i32 = 14;
-    pub(crate) const SRQ_LIMIT_REACHED: i32 = 15;
-    pub(crate) const QP_LAST_WQE_REACHED: i32 = 16;
-}
-
-// Source: reference 9.3, for x86-64; other machines have other sizes of locks.
-#[cfg(target_arch = "x86_64")]
-const _: () = {
-    use std::mem::offset_of;
-    assert!(size_of::<ibv_device>() == 664 && offset_of!(ibv_device, name) == 24);
-    assert!(size_of::<ibv_context>() == 328 && offset_of!(ibv_context, abi_compat) == 320);
-    assert!(offset_of!(ibv_context, ops.alloc_mw) == 64);
-    assert!(offset_of!(ibv_context, ops.poll_cq) == 96);
-    assert!(offset_of!(ibv_context, ops.post_srq_recv) == 168);
-    assert!(offset_of!(ibv_context, ops.post_send) == 208);
-    assert!(size_of::<verbs_context>() == 648);
-    let at = offset_of!(verbs_context, context);
-    assert!(at - offset_of!(verbs_context, size) == 8);
-    assert!(at - offset_of!(verbs_context, create_srq_ex) == 40);
-    assert!(at - offset_of!(verbs_context, create_qp_ex) == 56);
-    assert!(at - offset_of!(verbs_context, query_device_ex) == 104);
-    assert!(at - offset_of!(verbs_context, create_cq_ex) == 120);
-    assert!(at - offset_of!(verbs_context, query_port) == 320);
-    assert!(size_of::<ibv_pd>() == 16 && size_of::<ibv_mr>() == 48 && size_of::<ibv_ah>() == 24);
-    assert!(size_of::<ibv_cq>() == 128 && size_of::<ibv_cq_ex>() == 288);
-    assert!(offset_of!(ibv_cq_ex, status) == 132 && offset_of!(ibv_cq_ex, start_poll) == 144);
-    assert!(size_of::<ibv_qp>() == 160 && size_of::<ibv_qp_ex>() == 360);
-    assert!(offset_of!(ibv_qp_ex, wr_start) == 320 && offset_of!(ibv_qp_ex, wr_flags) == 176);
-    assert!(size_of::<ibv_send_wr>() == 128 && offset_of!(ibv_send_wr, wr) == 40);
-    assert!(size_of::<ibv_recv_wr>() == 32 && size_of::<ibv_wc>() == 48);
-    assert!(size_of::<ibv_device_attr>() == 232 && size_of::<ibv_device_attr_ex>() == 400);
-    assert!(offset_of!(ibv_device_attr_ex, phys_port_cnt_ex) == 396);
-    assert!(size_of::<ibv_port_attr>() == 52 && offset_of!(ibv_port_attr, link_layer) == 46);
-    assert!(size_of::<ibv_qp_attr>() == 144 && offset_of!(ibv_qp_attr, ah_attr) == 56);
-    assert!(offset_of!(ibv_qp_attr, max_rd_atomic) == 126);
-    assert!(size_of::<ibv_qp_init_attr>() == 64 && size_of::<ibv_qp_init_attr_ex>() == 136);
-    assert!(offset_of!(ibv_qp_init_attr_ex, comp_mask) == 60);
-    assert!(offset_of!(ibv_qp_init_attr_ex, send_ops_flags) == 128);
-    assert!(size_of::<ibv_srq>() == 128 && size_of::<ibv_srq_init_attr>() == 24);
-    assert!(size_of::<ibv_gid_entry>() == 32 && size_of::<ibv_async_event>() == 16);
-};

@@ -1,0 +1,502 @@
+//! The commands, one function each. What they answer with goes to a place in the program.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use ferrocx_verbs_lite::cm::{CmError, ConnParams, State};
+use ferrocx_verbs_lite::{Gid, Path, Qpn};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::id::{Id, Life, about, ah_attr};
+use super::kernel::*;
+use super::{Service, Table, places};
+use crate::abi::{access, mask, qps, qpt};
+use crate::face::Errno;
+use crate::node::{Turn as _, lock};
+
+/// Key of datagrams that programs agree on by port space. Source: `RDMA_UDP_QKEY` of rdma_cma.h.
+const UDP_QKEY: u32 = 0x0123_4567;
+/// Ports for programs that ask for any. Source: Linux, `ip_local_port_range`.
+const FIRST_PORT: u16 = 32768;
+const LAST_PORT: u16 = 60999;
+/// Requests that wait for a listener. Source: Linux `ucma.c`, `max_backlog`.
+const MAX_BACKLOG: u32 = 1024;
+/// Bytes of a request for the program, of an acceptance, of a refusal.
+const REQUEST_BYTES: usize = 56;
+const ANSWER_BYTES: usize = 196;
+const REFUSAL_BYTES: usize = 148;
+const QUESTION_BYTES: usize = 180;
+/// The one partition, and the rate of a path: 100 Gbit/s.
+const PKEY: u16 = 0xffff;
+const RATE: u8 = 16;
+/// Life time of packets on Ethernet, as a power of two of 4 us. Source: Linux `cma.c`.
+const LIFE_TIME: u8 = 18;
+
+impl From<CmError> for Errno {
+    fn from(error: CmError) -> Self {
+        tracing::info!(%error, "refused");
+        match error {
+            CmError::Verbs(error) => error.into(),
+            CmError::PortInUse(_) => Self(libc::EADDRINUSE),
+            _ => Self(libc::ENETUNREACH),
+        }
+    }
+}
+
+/// A command of a form.
+fn read<T: FromBytes + KnownLayout + Immutable>(command: &[u8]) -> Result<T, Errno> {
+    T::read_from_prefix(command).map(|(command, _)| command).map_err(|_| Errno::INVALID)
+}
+
+/// An answer, as much of it as the program has room for.
+fn answer<T: IntoBytes + Immutable>(place: u64, room: u16, value: &T) -> Result<(), Errno> {
+    if place == 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    let bytes = value.as_bytes();
+    let to: *mut u8 = std::ptr::with_exposed_provenance_mut(place as usize);
+    let len = bytes.len().min(room.into());
+    promised!(to.copy_from_nonoverlapping(bytes.as_ptr(), len));
+    Ok(())
+}
+
+/// What the program says with a request or an answer, of so many bytes at most.
+fn said(bytes: &[u8; MAX_PRIVATE], len: u8, most: usize) -> Result<&[u8], Errno> {
+    bytes.get(..len.into()).filter(|said| said.len() <= most).ok_or(Errno::INVALID)
+}
+
+/// What both ends say when they connect, in verbs-lite's words.
+fn params(service: &Service, conn: &rdma_ucm_conn_param) -> ConnParams<'static> {
+    let most = service.node.context.attr().max_qp_rd_atom.min(255) as u8;
+    ConnParams {
+        responder_resources: conn.responder_resources.min(most),
+        initiator_depth: conn.initiator_depth.min(most),
+        retry_count: conn.retry_count.min(7),
+        rnr_retry_count: conn.rnr_retry_count.min(7),
+        ..ConnParams::default()
+    }
+}
+
+impl Service {
+    /// Carries out what the program wrote to a channel.
+    pub(super) fn command(&self, fd: c_int, bytes: &[u8]) -> Result<(), Errno> {
+        let header: rdma_ucm_cmd_hdr = read(bytes)?;
+        let (command, room) = (&bytes[size_of_val(&header)..], header.output);
+        if command.len() < header.input.into() {
+            return Err(Errno::INVALID);
+        }
+        tracing::trace!(command = header.cmd, fd, "rdma_cm");
+        match header.cmd {
+            cmd::CREATE_ID => self.create_id(fd, &read(command)?, room),
+            cmd::DESTROY_ID => self.destroy_id(&read(command)?, room),
+            cmd::BIND_IP => self.bind(&read(command)?),
+            cmd::RESOLVE_IP => self.resolve(&read(command)?),
+            cmd::RESOLVE_ROUTE => self.resolve_route(&read(command)?),
+            cmd::QUERY_ROUTE => self.query_route(&read(command)?, room),
+            cmd::CONNECT => self.connect(&read(command)?),
+            cmd::LISTEN => self.listen(&read(command)?),
+            cmd::ACCEPT => self.accept(&read(command)?),
+            cmd::REJECT => self.reject(&read(command)?),
+            cmd::DISCONNECT => self.disconnect(&read(command)?),
+            cmd::INIT_QP_ATTR => self.init_qp_attr(&read(command)?, room),
+            cmd::GET_EVENT => {
+                let place = read::<rdma_ucm_get_event>(command)?.response;
+                answer(place, room, &self.next_event(fd)?)
+            }
+            cmd::SET_OPTION => self.set_option(&read(command)?),
+            // A peer's first message shows by itself that it is there.
+            cmd::NOTIFY => self.with(read::<rdma_ucm_notify>(command)?.id, |_| Ok(())),
+            cmd::JOIN_IP_MCAST => self.join(&read(command)?, room),
+            cmd::LEAVE_MCAST => self.leave(&read(command)?, room),
+            cmd::MIGRATE_ID => self.migrate(fd, &read(command)?, room),
+            _ => Err(Errno(libc::ENOSYS)),
+        }
+    }
+
+    /// Does something with an id.
+    fn with<T>(
+        &self,
+        number: u32,
+        run: impl FnOnce(&mut Id) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        run(lock(&self.table).ids.get_mut(&number).ok_or(Errno(libc::ENOENT))?)
+    }
+
+    /// Tells the program of an id what was done at once.
+    fn push(&self, number: u32, kind: u32) -> Result<(), Errno> {
+        let mut table = lock(&self.table);
+        let Table { channels, ids, .. } = &mut *table;
+        let id = ids.get(&number).ok_or(Errno(libc::ENOENT))?;
+        channels.get_mut(&id.channel).ok_or(Errno(libc::EBADF))?.push(about(number, kind));
+        Ok(())
+    }
+
+    fn create_id(&self, fd: c_int, new: &rdma_ucm_create_id, room: u16) -> Result<(), Errno> {
+        let is_datagram = i32::from(new.qp_type) == qpt::UD;
+        let mut table = lock(&self.table);
+        let number = table.new_number();
+        answer(new.response, room, &rdma_ucm_create_id_resp { id: number })?;
+        table.ids.insert(number, Id::new(new.uid, fd, new.ps, is_datagram));
+        Ok(())
+    }
+
+    fn destroy_id(&self, old: &rdma_ucm_destroy_id, room: u16) -> Result<(), Errno> {
+        let mut table = lock(&self.table);
+        let id = table.ids.remove(&old.id).ok_or(Errno(libc::ENOENT))?;
+        let mut ended = Vec::new();
+        if let Some(channel) = table.channels.get_mut(&id.channel) {
+            // What the program was not told it need not know; requests are refused.
+            let untold = channel.take(|event| event.about == old.id);
+            let requests = untold.iter().filter_map(|event| event.makes);
+            ended.extend(requests.filter_map(|number| table.ids.remove(&number)));
+        }
+        drop(table);
+        let events_reported = id.reported;
+        drop((id, ended));
+        answer(old.response, room, &rdma_ucm_destroy_id_resp { events_reported })
+    }
+
+    /// The node's own address.
+    fn local(&self) -> IpAddr {
+        self.node.address.gid.ip()
+    }
+
+    /// A port that nobody here has, or the one that is asked for.
+    fn take_port(&self, wanted: u16) -> u16 {
+        if wanted != 0 {
+            return wanted;
+        }
+        let table = lock(&self.table);
+        let is_taken = |port: u16| {
+            let mut sources = table.ids.values().filter_map(|id| id.source);
+            sources.any(|source| source.port() == port)
+        };
+        let start = FIRST_PORT + self.node.context.device().random() as u16 % 8192;
+        (start..=LAST_PORT).find(|port| !is_taken(*port)).unwrap_or(FIRST_PORT)
+    }
+
+    fn bind(&self, command: &rdma_ucm_bind_ip) -> Result<(), Errno> {
+        let wanted = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
+        let is_any = wanted.ip().is_unspecified();
+        if !is_any && wanted.ip() != self.local() && !places::is_of_machine(wanted.ip()) {
+            return Err(Errno(libc::EADDRNOTAVAIL));
+        }
+        let port = self.take_port(wanted.port());
+        self.with(command.id, |id| {
+            if id.source.is_some() {
+                return Err(Errno::INVALID);
+            }
+            (id.source, id.has_device) = (Some(SocketAddr::new(wanted.ip(), port)), !is_any);
+            Ok(())
+        })
+    }
+
+    fn resolve(&self, command: &rdma_ucm_resolve_ip) -> Result<(), Errno> {
+        let peer = command.dst_addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
+        let space = self.with(command.id, |id| Ok(id.space))?;
+        let node = if peer.ip().is_multicast() { peer.ip() } else { places::find(peer, space) };
+        self.path(node).ok_or(Errno(libc::ENETUNREACH))?;
+        let wanted = command.src_addr.get().map_or(0, |source| source.port());
+        let port = self.take_port(wanted);
+        let local = self.local();
+        self.with(command.id, |id| {
+            let port = id.source.map_or(port, |source| source.port());
+            id.source = Some(SocketAddr::new(local, port));
+            (id.peer, id.node, id.has_device) = (Some(peer), Some(node), true);
+            Ok(())
+        })?;
+        self.push(command.id, event::ADDR_RESOLVED)
+    }
+
+    /// The path to a node or a group.
+    fn path(&self, to: IpAddr) -> Option<Path> {
+        // Programs' first entry is the address that nodes reach each other by.
+        let to = Gid::from(to);
+        self.node.path(0, to).or_else(|| self.node.path(1, to))
+    }
+
+    fn resolve_route(&self, command: &rdma_ucm_resolve_route) -> Result<(), Errno> {
+        self.with(command.id, |id| {
+            id.is_routed = true;
+            id.node.map(drop).ok_or(Errno::INVALID)
+        })?;
+        self.push(command.id, event::ROUTE_RESOLVED)
+    }
+
+    fn query_route(&self, command: &rdma_ucm_query, room: u16) -> Result<(), Errno> {
+        let mtu = self.node.context.port_attr()?.active_mtu as u32;
+        let local = self.local();
+        let route = self.with(command.id, |id| {
+            let mut route = rdma_ucm_query_route_resp {
+                src_addr: Address::of(id.source),
+                dst_addr: Address::of(id.peer),
+                ..Default::default()
+            };
+            if id.has_device {
+                route.node_guid = self.node.context.attr().node_guid.to_be();
+                route.port_num = 1;
+                route.ib_route[0].sgid = Gid::from(local).0;
+                route.ib_route[0].pkey = PKEY;
+            }
+            if let (Some(node), true) = (id.node, id.is_routed) {
+                route.num_paths = 1;
+                route.ib_route[0] = ib_user_path_rec {
+                    dgid: Gid::from(node).0,
+                    reversible: 1,
+                    mtu,
+                    hop_limit: 64,
+                    numb_path: 1,
+                    // Exactly.
+                    mtu_selector: 2,
+                    rate_selector: 2,
+                    rate: RATE,
+                    packet_life_time_selector: 2,
+                    packet_life_time: LIFE_TIME,
+                    ..route.ib_route[0]
+                };
+            } else if let Some(node) = id.node {
+                route.ib_route[0].dgid = Gid::from(node).0;
+            }
+            Ok(route)
+        })?;
+        answer(command.response, room, &route)
+    }
+
+    fn connect(&self, command: &rdma_ucm_connect) -> Result<(), Errno> {
+        let conn = &command.conn_param;
+        self.with(command.id, |id| {
+            let (Some(node), Some(peer), Life::New) = (id.node, id.peer, &id.life) else {
+                return Err(Errno::INVALID);
+            };
+            let to = SocketAddr::new(node, peer.port());
+            let port = id.source.map(|source| source.port());
+            if id.is_datagram {
+                let private = said(&conn.private_data, conn.private_data_len, QUESTION_BYTES)?;
+                let asked = self.manager.ask_datagrams(to, port.unwrap_or(0), private)?;
+                id.life = Life::Asking(asked);
+                return Ok(());
+            }
+            let private_data = said(&conn.private_data, conn.private_data_len, REQUEST_BYTES)?;
+            let params = ConnParams { private_data, ..params(self, conn) };
+            let asked = self.manager.ask(Qpn(conn.qp_num & 0xff_ffff), to, port, &params)?;
+            (id.life, id.is_active, id.told) = (Life::Conn(asked), true, State::ReqSent);
+            Ok(())
+        })?;
+        self.turn();
+        Ok(())
+    }
+
+    fn listen(&self, command: &rdma_ucm_listen) -> Result<(), Errno> {
+        let source = self.with(command.id, |id| Ok(id.source))?;
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let source = source.unwrap_or(any);
+        let port = self.take_port(source.port());
+        let local = self.local();
+        let backlog = match command.backlog {
+            0 => MAX_BACKLOG,
+            backlog => backlog.min(MAX_BACKLOG),
+        };
+        self.with(command.id, |id| {
+            let Life::New = id.life else { return Err(Errno::INVALID) };
+            let life = |place| {
+                Ok::<_, Errno>(match id.is_datagram {
+                    true => Life::Serving {
+                        listener: self.manager.listen_datagrams(port)?,
+                        _place: place,
+                    },
+                    false => Life::Listening {
+                        listener: self.manager.listen_with(port, backlog as usize)?,
+                        _place: place,
+                    },
+                })
+            };
+            id.life = life(places::announce(id.space, port, local))?;
+            id.source = Some(SocketAddr::new(source.ip(), port));
+            Ok(())
+        })
+    }
+
+    fn accept(&self, command: &rdma_ucm_accept) -> Result<(), Errno> {
+        let conn = &command.conn_param;
+        let private_data = said(&conn.private_data, conn.private_data_len, ANSWER_BYTES)?;
+        let params = ConnParams { private_data, ..params(self, conn) };
+        self.with(command.id, |id| {
+            if let Life::Asked(asked) = &id.life {
+                let qkey = if conn.qkey == 0 { UDP_QKEY } else { conn.qkey };
+                asked.accept(Qpn(conn.qp_num & 0xff_ffff), qkey, private_data);
+                id.uid = command.uid;
+                return Ok(());
+            }
+            let Life::Conn(made) = &id.life else { return Err(Errno::INVALID) };
+            let is_done = if conn.valid == 0 {
+                made.establish()
+            } else {
+                id.uid = command.uid;
+                made.accept(Qpn(conn.qp_num & 0xff_ffff), &params)?
+            };
+            if is_done { Ok(()) } else { Err(Errno::INVALID) }
+        })
+    }
+
+    fn reject(&self, command: &rdma_ucm_reject) -> Result<(), Errno> {
+        let private_data = said(&command.private_data, command.private_data_len, REFUSAL_BYTES)?;
+        self.with(command.id, |id| {
+            match &id.life {
+                Life::Conn(conn) => conn.reject(private_data),
+                Life::Asked(asked) => asked.reject(private_data),
+                _ => return Err(Errno::INVALID),
+            }
+            Ok(())
+        })
+    }
+
+    fn disconnect(&self, command: &rdma_ucm_disconnect) -> Result<(), Errno> {
+        self.with(command.id, |id| {
+            let Life::Conn(conn) = &id.life else { return Err(Errno::INVALID) };
+            conn.disconnect();
+            Ok(())
+        })?;
+        self.turn();
+        Ok(())
+    }
+
+    fn init_qp_attr(&self, command: &rdma_ucm_init_qp_attr, room: u16) -> Result<(), Errno> {
+        let to = command.qp_state as c_int;
+        let attr = self.with(command.id, |id| match (to, &id.life) {
+            (qps::INIT, life) => Ok(init_attr(id.is_datagram, matches!(life, Life::Conn(_)))),
+            (qps::RTR | qps::RTS, Life::Conn(conn)) => {
+                let (rtr, rts) = conn.attributes()?.ok_or(Errno::INVALID)?;
+                Ok(if to == qps::RTS {
+                    ib_uverbs_qp_attr {
+                        qp_attr_mask: mask::STATE
+                            | mask::SQ_PSN
+                            | mask::TIMEOUT
+                            | mask::RETRY_CNT
+                            | mask::RNR_RETRY
+                            | mask::MAX_QP_RD_ATOMIC,
+                        sq_psn: rts.psn.0,
+                        timeout: rts.timeout,
+                        retry_cnt: rts.retry_count,
+                        rnr_retry: rts.rnr_retry,
+                        max_rd_atomic: rts.max_rd_atomic,
+                        ..Default::default()
+                    }
+                } else {
+                    ib_uverbs_qp_attr {
+                        qp_attr_mask: mask::STATE
+                            | mask::AV
+                            | mask::PATH_MTU
+                            | mask::DEST_QPN
+                            | mask::RQ_PSN
+                            | mask::MAX_DEST_RD_ATOMIC
+                            | mask::MIN_RNR_TIMER,
+                        path_mtu: rtr.mtu as u32,
+                        rq_psn: rtr.psn.0,
+                        dest_qp_num: rtr.remote_qpn.0,
+                        ah_attr: ah_attr(&self.node, &rtr.path),
+                        max_dest_rd_atomic: rtr.max_dest_rd_atomic,
+                        ..Default::default()
+                    }
+                })
+            }
+            _ => Err(Errno::INVALID),
+        })?;
+        let attr = ib_uverbs_qp_attr {
+            qp_state: command.qp_state,
+            // The state that the step starts from is the queue pair's own.
+            port_num: 1,
+            ..attr
+        };
+        answer(command.response, room, &attr)
+    }
+
+    fn set_option(&self, command: &rdma_ucm_set_option) -> Result<(), Errno> {
+        /// `RDMA_OPTION_ID`, whose options (type of service, address reuse, families, the time that
+        /// acknowledgements take) change nothing on wires of this machine.
+        const ID: u32 = 0;
+        self.with(
+            command.id,
+            |_| if command.level == ID { Ok(()) } else { Err(Errno(libc::ENOSYS)) },
+        )
+    }
+
+    /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue pair.
+    fn join(&self, command: &rdma_ucm_join_ip_mcast, room: u16) -> Result<(), Errno> {
+        let group = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?.ip();
+        let path = self.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;
+        let mut table = lock(&self.table);
+        let number = table.new_number();
+        let Table { channels, ids, .. } = &mut *table;
+        let id = ids.get_mut(&command.id).ok_or(Errno(libc::ENOENT))?;
+        let channel = channels.get_mut(&id.channel).ok_or(Errno(libc::EBADF))?;
+        answer(command.response, room, &rdma_ucm_create_id_resp { id: number })?;
+        id.groups.insert(number, 0);
+        let mut joined = about(command.id, event::MULTICAST_JOIN);
+        (joined.is_group, joined.response.id) = (true, number);
+        joined.response.uid = command.uid;
+        joined.response.param = rdma_ucm_ud_param {
+            qp_num: Qpn::MULTICAST.0,
+            qkey: UDP_QKEY,
+            ah_attr: ah_attr(&self.node, &path),
+            ..Default::default()
+        };
+        channel.push(joined);
+        Ok(())
+    }
+
+    fn leave(&self, command: &rdma_ucm_destroy_id, room: u16) -> Result<(), Errno> {
+        let mut table = lock(&self.table);
+        let Table { channels, ids, .. } = &mut *table;
+        let left = ids
+            .values_mut()
+            .find_map(|id| id.groups.remove(&command.id).map(|reported| (id.channel, reported)));
+        let (channel, events_reported) = left.ok_or(Errno(libc::ENOENT))?;
+        if let Some(channel) = channels.get_mut(&channel) {
+            channel.take(|event| event.is_group && event.response.id == command.id);
+        }
+        drop(table);
+        answer(command.response, room, &rdma_ucm_destroy_id_resp { events_reported })
+    }
+
+    /// Moves an id and what it has to tell to the channel that is written to.
+    fn migrate(&self, to: c_int, command: &rdma_ucm_migrate_id, room: u16) -> Result<(), Errno> {
+        let mut table = lock(&self.table);
+        let Table { channels, ids, .. } = &mut *table;
+        let id = ids.get_mut(&command.id).ok_or(Errno(libc::ENOENT))?;
+        let from = channels.get_mut(&id.channel).ok_or(Errno(libc::EBADF))?;
+        let events = from.take(|event| event.about == command.id);
+        id.channel = to;
+        let requests: Vec<u32> = events.iter().filter_map(|event| event.makes).collect();
+        let channel = channels.get_mut(&to).ok_or(Errno(libc::EBADF))?;
+        events.into_iter().for_each(|event| channel.push(event));
+        let events_reported = id.reported;
+        for number in requests {
+            if let Some(id) = ids.get_mut(&number) {
+                id.channel = to;
+            }
+        }
+        drop(table);
+        answer(command.response, room, &rdma_ucm_destroy_id_resp { events_reported })
+    }
+}
+
+/// What a queue pair is set to first; its peer may write and read once there is one.
+fn init_attr(is_datagram: bool, has_peer: bool) -> ib_uverbs_qp_attr {
+    let attr = ib_uverbs_qp_attr {
+        qp_attr_mask: mask::STATE | mask::PKEY_INDEX | mask::PORT,
+        ..Default::default()
+    };
+    if is_datagram {
+        return ib_uverbs_qp_attr {
+            qp_attr_mask: attr.qp_attr_mask | mask::QKEY,
+            qkey: UDP_QKEY,
+            ..attr
+        };
+    }
+    let rights = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+    ib_uverbs_qp_attr {
+        qp_attr_mask: attr.qp_attr_mask | mask::ACCESS_FLAGS,
+        qp_access_flags: if has_peer { rights } else { 0 },
+        ..attr
+    }
+}

@@ -1,0 +1,316 @@
+//! [`Id`]: an id of the program's, and the events that its connection makes.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+
+use ferrocx_verbs_lite::cm::{
+    CmListener, ConnId, ConnRequest, DatagramAnswer, DatagramListener, DatagramQuestion,
+    DatagramRequest, End, State,
+};
+use ferrocx_verbs_lite::{Path, Qpn};
+
+use super::kernel::{
+    event, filled, ib_uverbs_ah_attr, ib_uverbs_global_route, rdma_ucm_conn_param,
+    rdma_ucm_event_resp, rdma_ucm_ud_param,
+};
+use super::places::Place;
+use super::{Event, Table};
+use crate::node::Node;
+
+/// What an id is.
+#[derive(Debug)]
+pub(super) enum Life {
+    /// Neither end of anything yet.
+    New,
+    Listening {
+        listener: CmListener,
+        _place: Option<Place>,
+    },
+    Conn(ConnId),
+    /// The same for datagrams: services are found, and nothing is kept.
+    Serving {
+        listener: DatagramListener,
+        _place: Option<Place>,
+    },
+    Asking(DatagramQuestion),
+    Asked(DatagramRequest),
+    /// A question that was answered.
+    Found,
+}
+
+/// An id.
+#[derive(Debug)]
+pub(super) struct Id {
+    /// The program's number of it; 0 until a request is accepted.
+    pub(super) uid: u64,
+    /// The descriptor of its channel.
+    pub(super) channel: c_int,
+    pub(super) space: u16,
+    pub(super) is_datagram: bool,
+    /// Its address, as far as the program or a peer has said.
+    pub(super) source: Option<SocketAddr>,
+    /// It is bound to the device, not only to a port.
+    pub(super) has_device: bool,
+    /// The peer as the program calls it, and the node that this leads to.
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) node: Option<IpAddr>,
+    pub(super) is_routed: bool,
+    pub(super) life: Life,
+    /// It was asked for here.
+    pub(super) is_active: bool,
+    /// The state of its connection that events were made for.
+    pub(super) told: State,
+    /// Events that the program has taken.
+    pub(super) reported: u32,
+    /// Groups that it has joined, and the events about each that the program has taken.
+    pub(super) groups: HashMap<u32, u32>,
+}
+
+/// An event about an id, without what it says besides.
+pub(super) fn about(number: u32, kind: u32) -> Event {
+    let response = rdma_ucm_event_resp { id: number, event: kind, ..Default::default() };
+    Event { about: number, makes: None, is_group: false, response }
+}
+
+impl Id {
+    pub(super) fn new(uid: u64, channel: c_int, space: u16, is_datagram: bool) -> Self {
+        Self {
+            uid,
+            channel,
+            space,
+            is_datagram,
+            source: None,
+            has_device: false,
+            peer: None,
+            node: None,
+            is_routed: false,
+            life: Life::New,
+            is_active: false,
+            told: State::Ended,
+            reported: 0,
+            groups: HashMap::new(),
+        }
+    }
+
+    /// Makes events of what has become of the connection.
+    pub(super) fn tell(&mut self, number: u32, node: &Node, mut push: impl FnMut(Event)) {
+        if let Life::Asking(question) = &self.life
+            && let Some(answer) = question.poll()
+        {
+            let path = question.path().ok().flatten();
+            push(found(number, node, answer, path));
+            self.life = Life::Found;
+        }
+        let Life::Conn(conn) = &self.life else { return };
+        let (was, is) = (self.told, conn.state());
+        if was == is {
+            return;
+        }
+        self.told = is;
+        let was_made = matches!(was, State::Established | State::DreqSent);
+        match is {
+            State::RepRcvd => push(response(number, conn)),
+            State::Established if !self.is_active => push(about(number, event::ESTABLISHED)),
+            State::TimeWait | State::Ended if was == State::TimeWait => {
+                push(about(number, event::TIMEWAIT_EXIT));
+            }
+            State::TimeWait | State::Ended => {
+                // The peer may end it as soon as it is made.
+                let end = conn.end();
+                let is_by_peer = matches!(end, Some(End::ByPeer(_)));
+                if was == State::RepSent && is_by_peer {
+                    push(about(number, event::ESTABLISHED));
+                }
+                if let Some(ended) = ended(number, end, was, was_made) {
+                    push(ended);
+                }
+                if was_made && is == State::Ended {
+                    push(about(number, event::TIMEWAIT_EXIT));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts an event about a group, too.
+    pub(super) fn count_group(&mut self, group: u32) {
+        if let Some(reported) = self.groups.get_mut(&group) {
+            *reported += 1;
+        }
+    }
+}
+
+/// The event of a connection that has ended, or was not made.
+fn ended(number: u32, end: Option<End>, was: State, was_made: bool) -> Option<Event> {
+    match end {
+        Some(End::Rejected { reason, private_data }) => {
+            let mut rejected = about(number, event::REJECTED);
+            let (private_data, private_data_len) = filled(&private_data);
+            let said = rdma_ucm_conn_param { private_data, private_data_len, ..Default::default() };
+            rejected.response.set_conn(&said);
+            rejected.response.status = reason.0.into();
+            Some(rejected)
+        }
+        _ if was_made => Some(about(number, event::DISCONNECTED)),
+        Some(End::ByPeer(_)) => Some(about(number, event::DISCONNECTED)),
+        // Nobody here said yes in time: the program still holds a request that is gone.
+        _ if was == State::ReqRcvd => None,
+        Some(End::NoAnswer { .. } | End::Unreachable(_) | End::GivenUp(_)) => {
+            let mut unreachable = about(number, event::UNREACHABLE);
+            unreachable.response.status = (-libc::ETIMEDOUT) as u32;
+            Some(unreachable)
+        }
+        _ => None,
+    }
+}
+
+/// A datagram service was found, or was not.
+fn found(number: u32, node: &Node, answer: DatagramAnswer, path: Option<Path>) -> Event {
+    let mut event = about(number, event::UNREACHABLE);
+    let response = &mut event.response;
+    match (answer, path) {
+        (DatagramAnswer::Found { qpn, qkey, private_data }, Some(path)) => {
+            response.event = event::ESTABLISHED;
+            let (private_data, private_data_len) = filled(&private_data);
+            response.param = rdma_ucm_ud_param {
+                qp_num: qpn,
+                qkey,
+                ah_attr: ah_attr(node, &path),
+                private_data,
+                private_data_len,
+                ..Default::default()
+            };
+        }
+        (DatagramAnswer::Refused(status), _) => response.status = status,
+        _ => response.status = (-libc::ETIMEDOUT) as u32,
+    }
+    event
+}
+
+/// The address of a path, as programs name it.
+pub(super) fn ah_attr(node: &Node, path: &Path) -> ib_uverbs_ah_attr {
+    let index = node.gids().iter().position(|entry| *entry == path.route.source);
+    ib_uverbs_ah_attr {
+        grh: ib_uverbs_global_route {
+            dgid: path.route.destination.0,
+            sgid_index: index.unwrap_or(0) as u8,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+            ..Default::default()
+        },
+        is_global: 1,
+        port_num: 1,
+        ..Default::default()
+    }
+}
+
+/// The peer has accepted.
+fn response(number: u32, conn: &ConnId) -> Event {
+    let mut event = about(number, event::CONNECT_RESPONSE);
+    let (private_data, private_data_len) = filled(&conn.private_data());
+    let (qpn, rnr_retry_count) = conn.remote().unwrap_or((Qpn(0), 0));
+    let (rtr, rts) = conn.attributes().ok().flatten().unzip();
+    event.response.set_conn(&rdma_ucm_conn_param {
+        qp_num: qpn.0,
+        private_data,
+        private_data_len,
+        responder_resources: rtr.map_or(0, |rtr| rtr.max_dest_rd_atomic),
+        initiator_depth: rts.map_or(0, |rts| rts.max_rd_atomic),
+        flow_control: 1,
+        rnr_retry_count,
+        ..Default::default()
+    });
+    event
+}
+
+/// The id of a peer's request.
+fn requested(listener: &Id, local: IpAddr, peer: SocketAddr, life: Life) -> Id {
+    let port = listener.source.map_or(0, |source| source.port());
+    Id {
+        source: Some(SocketAddr::new(local, port)),
+        has_device: true,
+        peer: Some(peer),
+        node: Some(peer.ip()),
+        is_routed: true,
+        life,
+        told: State::ReqRcvd,
+        ..Id::new(0, listener.channel, listener.space, listener.is_datagram)
+    }
+}
+
+/// A peer asks for a connection: what it is, the peer, and what the listener is told.
+fn connection(request: ConnRequest) -> (Life, SocketAddr, rdma_ucm_event_resp) {
+    let mut response = rdma_ucm_event_resp::default();
+    let (private_data, private_data_len) = filled(&request.private_data());
+    let (retry_count, rnr_retry_count) = request.retry_counts();
+    response.set_conn(&rdma_ucm_conn_param {
+        qp_num: request.remote_qpn().0,
+        private_data,
+        private_data_len,
+        // What the peer starts is served here, and the other way round.
+        responder_resources: request.initiator_depth(),
+        initiator_depth: request.responder_resources(),
+        flow_control: 1,
+        retry_count,
+        rnr_retry_count,
+        ..Default::default()
+    });
+    let peer = request.peer();
+    (Life::Conn(request.into_id()), peer, response)
+}
+
+/// A peer asks for a queue pair, likewise.
+fn question(request: DatagramRequest) -> (Life, SocketAddr, rdma_ucm_event_resp) {
+    let mut response = rdma_ucm_event_resp::default();
+    (response.param.private_data, response.param.private_data_len) =
+        filled(&request.private_data());
+    let peer = request.peer();
+    (Life::Asked(request), peer, response)
+}
+
+impl Id {
+    /// What a peer asks this listener for.
+    fn take_request(&mut self) -> Option<(Life, SocketAddr, rdma_ucm_event_resp)> {
+        match &mut self.life {
+            Life::Listening { listener, .. } => listener.poll().map(connection),
+            Life::Serving { listener, .. } => listener.poll().map(question),
+            _ => None,
+        }
+    }
+}
+
+impl Table {
+    /// A number that no id and no group has.
+    pub(super) fn new_number(&mut self) -> u32 {
+        loop {
+            let number = self.next_id;
+            // librdmacm keeps ids in a table of 2^26 places at most.
+            self.next_id = (number + 1) & 0xffff;
+            let is_group = |id: &Id| id.groups.contains_key(&number);
+            if !self.ids.contains_key(&number) && !self.ids.values().any(is_group) {
+                return number;
+            }
+        }
+    }
+
+    /// Takes what peers ask listeners for.
+    pub(super) fn take_requests(&mut self, local: IpAddr) {
+        let listens = |id: &Id| matches!(id.life, Life::Listening { .. } | Life::Serving { .. });
+        let listening: Vec<u32> =
+            self.ids.iter().filter(|(_, id)| listens(id)).map(|(number, _)| *number).collect();
+        for of in listening {
+            while let Some(listener) = self.ids.get_mut(&of)
+                && let Some((life, peer, response)) = listener.take_request()
+            {
+                let id = requested(listener, local, peer, life);
+                let number = self.new_number();
+                let Some(channel) = self.channels.get_mut(&id.channel) else { continue };
+                let response =
+                    rdma_ucm_event_resp { id: number, event: event::CONNECT_REQUEST, ..response };
+                channel.push(Event { about: of, makes: Some(number), is_group: false, response });
+                self.ids.insert(number, id);
+            }
+        }
+    }
+}

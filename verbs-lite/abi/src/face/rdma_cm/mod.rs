@@ -1,0 +1,221 @@
+//! What the kernel's half of `rdma_cm` does, for stock librdmacm: its commands are answered here.
+//!
+//! Stock librdmacm touches the kernel in one place: it opens `/dev/infiniband/rdma_cm`, writes
+//! commands, and waits for the file to become readable. [`hooks`](super::hooks) leads these calls to [`calls`],
+//! [`commands`] answers them over verbs-lite's connection manager. Everything else, rsockets and
+//! `rdma_getaddrinfo` included, stays the stock library's own code. A library of our own would be
+//! the same functions once more, and rsockets besides.
+//!
+//! # Architecture
+//!
+//! - A [`Service`] is the process's; a file is a [`Channel`]: events in order, and an eventfd.
+//! - [`id`] has the ids, and makes events of what becomes of their connections.
+//! - [`places`] finds the node behind an address of this machine that is no node's own.
+//!
+//! # What it does not do
+//!
+//! Addresses of InfiniBand (`AF_IB`), service records, path migration, enhanced connection
+//! establishment.
+
+mod calls;
+mod commands;
+mod copy;
+mod id;
+pub(crate) mod kernel;
+mod places;
+
+pub(super) use calls::serve_librdmacm;
+pub(crate) use copy::*;
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use ferrocx_mempool::PageSize;
+use ferrocx_verbs_lite::cm::{CmConfig, CmLimits, ConnectionManager};
+
+use self::id::Id;
+use self::kernel::rdma_ucm_event_resp;
+use super::Errno;
+use crate::files;
+use crate::node::{Known, Node, Turn, lock};
+
+/// Longest that an ended connection is remembered: on one machine no packet is late for long.
+const TIME_WAIT: Duration = Duration::from_secs(1);
+
+/// An event that the program has not taken.
+#[derive(Debug)]
+struct Event {
+    /// The id that it is counted for, and the one that a request made.
+    about: u32,
+    makes: Option<u32>,
+    /// The id in it is a group's.
+    is_group: bool,
+    response: rdma_ucm_event_resp,
+}
+
+/// An event channel: a file that is readable as long as an event waits.
+#[derive(Debug)]
+struct Channel {
+    /// Ours; the program has another descriptor of the same file.
+    file: OwnedFd,
+    events: VecDeque<Event>,
+}
+
+impl Channel {
+    fn push(&mut self, event: Event) {
+        self.events.push_back(event);
+        files::signal(&self.file);
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        let event = self.events.pop_front();
+        self.settle();
+        event
+    }
+
+    /// Takes out what `is_taken` says.
+    fn take(&mut self, is_taken: impl Fn(&Event) -> bool) -> Vec<Event> {
+        let (taken, rest) = self.events.drain(..).partition(is_taken);
+        self.events = VecDeque::from_iter::<Vec<_>>(rest);
+        self.settle();
+        taken
+    }
+
+    fn settle(&self) {
+        if self.events.is_empty() {
+            files::clear(&self.file);
+        }
+    }
+}
+
+/// What the lock of a service guards.
+#[derive(Debug, Default)]
+struct Table {
+    /// By the program's descriptors.
+    channels: HashMap<c_int, Channel>,
+    ids: HashMap<u32, Id>,
+    next_id: u32,
+}
+
+/// The kernel's half, in this process.
+#[derive(Debug)]
+struct Service {
+    node: Arc<Node>,
+    manager: ConnectionManager,
+    table: Mutex<Table>,
+}
+
+/// The service of this process: a child after a fork has none.
+static SERVICE: OnceLock<(u32, Arc<Service>)> = OnceLock::new();
+/// Held while it is made.
+static MAKING: Mutex<()> = Mutex::new(());
+
+impl Service {
+    /// The service, which is made when it is first asked for.
+    fn get() -> Result<&'static Arc<Self>, Errno> {
+        let _making = lock(&MAKING);
+        if SERVICE.get().is_none() {
+            let service = Self::open()?;
+            // Nobody else makes one.
+            let _ = SERVICE.set((std::process::id(), service));
+        }
+        let (process, service) = SERVICE.get().ok_or(Errno(libc::ENODEV))?;
+        if *process == std::process::id() { Ok(service) } else { Err(Errno(libc::ENODEV)) }
+    }
+
+    fn open() -> Result<Arc<Self>, Errno> {
+        let refused = |error: &dyn std::fmt::Display| {
+            tracing::error!(%error, "rdma_cm cannot be served");
+            Errno(libc::ENODEV)
+        };
+        let node = Node::open().map_err(|error| refused(&error))?;
+        let limits = CmLimits { time_wait: TIME_WAIT, ..CmLimits::default() };
+        let config = CmConfig { limits, page: PageSize::Base4K, ..CmConfig::default() };
+        let links = Box::new(Known(Arc::clone(&node)));
+        let manager = ConnectionManager::over(&node.context, &config, links)
+            .map_err(|error| refused(&error))?;
+        let service = Arc::new(Self { node, manager, table: Mutex::default() });
+        let turn: Arc<dyn Turn> = Arc::<Self>::clone(&service);
+        service.node.give_turns(Arc::downgrade(&turn) as Weak<dyn Turn>);
+        Ok(service)
+    }
+
+    /// The service, if `fd` is a channel of it.
+    fn of(fd: c_int) -> Option<&'static Self> {
+        let (process, service) = SERVICE.get()?;
+        if *process != std::process::id() {
+            return None;
+        }
+        lock(&service.table).channels.contains_key(&fd).then_some(service)
+    }
+
+    /// A new channel; its descriptor for the program.
+    fn open_channel(&self) -> Result<OwnedFd, Errno> {
+        let file = files::new().map_err(|_| Errno(libc::EMFILE))?;
+        let given = file.try_clone().map_err(|_| Errno(libc::EMFILE))?;
+        let channel = Channel { file, events: VecDeque::new() };
+        lock(&self.table).channels.insert(given.as_raw_fd(), channel);
+        Ok(given)
+    }
+
+    fn close_channel(&self, fd: c_int) {
+        let mut table = lock(&self.table);
+        table.channels.remove(&fd);
+        let orphans: Vec<u32> = table
+            .ids
+            .iter()
+            .filter(|(_, id)| id.channel == fd)
+            .map(|(number, _)| *number)
+            .collect();
+        let ended: Vec<_> = orphans.iter().filter_map(|number| table.ids.remove(number)).collect();
+        // Their connections end under another lock.
+        drop(table);
+        drop(ended);
+    }
+
+    /// The next event of a channel, which is waited for if its file blocks.
+    fn next_event(&self, fd: c_int) -> Result<rdma_ucm_event_resp, Errno> {
+        loop {
+            self.turn();
+            let mut table = lock(&self.table);
+            let Table { channels, ids, .. } = &mut *table;
+            let channel = channels.get_mut(&fd).ok_or(Errno(libc::EBADF))?;
+            if let Some(event) = channel.pop() {
+                let mut response = event.response;
+                if let Some(id) = ids.get_mut(&event.about) {
+                    id.reported += 1;
+                    if event.is_group {
+                        id.count_group(response.id);
+                    } else {
+                        response.uid = id.uid;
+                    }
+                }
+                return Ok(response);
+            }
+            if !files::is_blocking(channel.file.as_fd()) {
+                return Err(Errno(libc::EAGAIN));
+            }
+            let file = channel.file.try_clone().map_err(|_| Errno(libc::EMFILE))?;
+            drop(table);
+            if !self.node.wait(file.as_fd()) {
+                return Err(Errno(libc::EINTR));
+            }
+        }
+    }
+}
+
+impl Turn for Service {
+    fn turn(&self) {
+        self.manager.poll();
+        let mut table = lock(&self.table);
+        table.take_requests(self.node.address.gid.ip());
+        let Table { channels, ids, .. } = &mut *table;
+        for (number, id) in ids.iter_mut() {
+            let Some(channel) = channels.get_mut(&id.channel) else { continue };
+            id.tell(*number, &self.node, |event| channel.push(event));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! [`Sidr`]: who answers for a datagram service, sans I/O: questions, and answers to those of
+//! peers.
+//!
+//! Source: IBTA vol. 1, 12.11; the private data begin as those of connections do.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ferrocx_prm::Layout;
+use ferrocx_prm::mad::{CmSidrRep, CmSidrReq, CmaHeader, DEFAULT_PKEY};
+
+use super::config::CmConfig;
+use super::conn::{Ends, header, read_header, time_of};
+use super::engine::Out;
+use super::message::{Mad, Message};
+
+/// Service ids of UDP ports: `RDMA_PS_UDP`. Source: Linux `cma.c`.
+const UDP_SERVICES: u64 = 0x0111_0000;
+/// Questions that wait for a service, and answers that are remembered in case they get lost.
+const MAX_WAITING: usize = 128;
+const MAX_REMEMBERED: usize = 1024;
+/// `status` of an answer: no such service.
+const NO_SERVICE: u32 = 1;
+/// `status` of an answer: the service does not want to.
+pub(super) const REFUSED: u32 = 2;
+
+/// What was answered to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatagramAnswer {
+    /// Here it is.
+    Found {
+        /// The peer's queue pair.
+        qpn: u32,
+        /// The key of its datagrams.
+        qkey: u32,
+        /// What its program says: 136 bytes, filled up with zeros.
+        private_data: Vec<u8>,
+    },
+    /// There is none. 1: no such service, 2: it refused, 3: no queue pair.
+    Refused(u32),
+    /// Nobody answered.
+    NoAnswer,
+}
+
+/// A question of ours.
+#[derive(Debug)]
+struct Question {
+    ends: Ends,
+    mad: Mad,
+    left: u8,
+    due: Duration,
+    answer: Option<DatagramAnswer>,
+}
+
+/// A peer, and its number of a question.
+type Key = (Ends, u32);
+
+/// A question of a peer's.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) ends: Ends,
+    transaction_id: u64,
+    pub(super) request: Box<CmSidrReq>,
+}
+
+impl Asked {
+    fn key(&self) -> Key {
+        (self.ends, self.request.request_id())
+    }
+
+    /// Who asks.
+    pub(super) fn peer(&self) -> SocketAddr {
+        let header = read_header(&self.request.private_data());
+        SocketAddr::new(self.ends.remote, header.map_or(0, |header| header.port() as u16))
+    }
+
+    /// What its program says: 180 bytes, filled up with zeros.
+    pub(super) fn private_data(&self) -> Vec<u8> {
+        self.request.private_data()[CmaHeader::SIZE_BYTES..].to_vec()
+    }
+}
+
+/// Questions and answers of a port.
+#[derive(Debug)]
+pub(super) struct Sidr {
+    next_id: u32,
+    interval: Duration,
+    retries: u8,
+    questions: HashMap<u32, Question>,
+    listeners: HashMap<u64, VecDeque<Asked>>,
+    /// Questions that were taken and not answered yet.
+    open: HashSet<Key>,
+    answered: VecDeque<(Key, Out)>,
+    pub(super) out: VecDeque<Out>,
+}
+
+/// The service of a UDP port.
+pub(super) fn service_of(port: u16) -> u64 {
+    UDP_SERVICES | u64::from(port)
+}
+
+impl Sidr {
+    pub(super) fn new(config: &CmConfig, first_id: u32) -> Self {
+        Self {
+            next_id: first_id,
+            interval: time_of(config.response_timeout.into()),
+            retries: config.max_retries,
+            questions: HashMap::new(),
+            listeners: HashMap::new(),
+            open: HashSet::new(),
+            answered: VecDeque::new(),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Takes questions for a port from now on; `false` if it does already.
+    pub(super) fn listen(&mut self, port: u16) -> bool {
+        let is_new = !self.listeners.contains_key(&service_of(port));
+        self.listeners.entry(service_of(port)).or_default();
+        is_new
+    }
+
+    /// Takes no more questions; those that nobody has taken get no answer but the next one.
+    pub(super) fn unlisten(&mut self, port: u16) {
+        self.listeners.remove(&service_of(port));
+    }
+
+    /// The oldest question for a port that nobody has taken.
+    pub(super) fn take(&mut self, port: u16) -> Option<Asked> {
+        let asked = self.listeners.get_mut(&service_of(port))?.pop_front()?;
+        self.open.insert(asked.key());
+        Some(asked)
+    }
+
+    /// Asks a peer, from a port of ours; the number of the question.
+    pub(super) fn ask(
+        &mut self,
+        ends: Ends,
+        (source_port, port): (u16, u16),
+        private_data: &[u8],
+        now: Duration,
+    ) -> u32 {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        let mut said = [0; 216];
+        let head = header(ends, source_port).0;
+        let rest = private_data.iter().take(said.len() - head.len());
+        for (to, from) in said.iter_mut().zip(head.iter().chain(rest)) {
+            *to = *from;
+        }
+        let request = CmSidrReq::zeroed()
+            .with_request_id(id)
+            .with_partition_key(DEFAULT_PKEY)
+            .with_service_id(service_of(port))
+            .with_private_data(said);
+        let mad = Mad { transaction_id: u64::from(id), message: Message::SidrReq(request) };
+        let (left, due) = (self.retries, now.saturating_add(self.interval));
+        self.questions.insert(id, Question { ends, mad, left, due, answer: None });
+        self.out.push_back(Out { ends, mad, id: None, is_stranger: false });
+        id
+    }
+
+    /// What was answered to a question of ours, if anything was.
+    pub(super) fn answer_of(&self, id: u32) -> Option<&DatagramAnswer> {
+        self.questions.get(&id)?.answer.as_ref()
+    }
+
+    /// Nobody wants to know the answer any more.
+    pub(super) fn forget(&mut self, id: u32) {
+        self.questions.remove(&id);
+    }
+
+    /// A peer cannot be reached.
+    pub(super) fn unreachable(&mut self, ends: Ends) {
+        for question in self.questions.values_mut().filter(|question| question.ends == ends) {
+            question.answer.get_or_insert(DatagramAnswer::NoAnswer);
+        }
+    }
+
+    /// Answers a question: status 0 with the queue pair and its key.
+    pub(super) fn reply(
+        &mut self,
+        asked: &Asked,
+        (status, qpn, qkey): (u32, u32, u32),
+        said: &[u8],
+    ) {
+        let mut private_data = [0; 136];
+        for (to, from) in private_data.iter_mut().zip(said) {
+            *to = *from;
+        }
+        let reply = CmSidrRep::zeroed()
+            .with_request_id(asked.request.request_id())
+            .with_status(status)
+            .with_qpn(qpn)
+            .with_service_id(asked.request.service_id())
+            .with_q_key(qkey)
+            .with_private_data(private_data);
+        let mad = Mad { transaction_id: asked.transaction_id, message: Message::SidrRep(reply) };
+        let out = Out { ends: asked.ends, mad, id: None, is_stranger: true };
+        self.out.push_back(out);
+        self.open.remove(&asked.key());
+        if self.answered.len() == MAX_REMEMBERED {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((asked.key(), out));
+    }
+
+    /// Takes a message; `false` if it is another one's.
+    pub(super) fn receive(&mut self, ends: Ends, mad: &Mad) -> bool {
+        match &mad.message {
+            Message::SidrReq(request) => self.on_request(ends, mad.transaction_id, request),
+            Message::SidrRep(reply) => self.on_reply(ends, reply),
+            _ => return false,
+        }
+        true
+    }
+
+    fn on_request(&mut self, ends: Ends, transaction_id: u64, request: &CmSidrReq) {
+        let asked = Asked { ends, transaction_id, request: Box::new(*request) };
+        let key = asked.key();
+        if let Some((_, out)) = self.answered.iter().find(|(known, _)| *known == key) {
+            return self.out.push_back(*out);
+        }
+        let has_header = read_header(&request.private_data()).is_some();
+        let Some(queue) = self.listeners.get_mut(&request.service_id()).filter(|_| has_header)
+        else {
+            return self.reply(&asked, (NO_SERVICE, 0, 0), &[]);
+        };
+        let is_known = self.open.contains(&key) || queue.iter().any(|asked| asked.key() == key);
+        // One too many asks again.
+        if !is_known && queue.len() < MAX_WAITING && self.open.len() < MAX_REMEMBERED {
+            queue.push_back(asked);
+        }
+    }
+
+    fn on_reply(&mut self, ends: Ends, reply: &CmSidrRep) {
+        let Some(question) = self.questions.get_mut(&reply.request_id()) else { return };
+        if question.ends != ends {
+            return;
+        }
+        question.answer.get_or_insert(match reply.status() {
+            0 => DatagramAnswer::Found {
+                qpn: reply.qpn(),
+                qkey: reply.q_key(),
+                private_data: reply.private_data().to_vec(),
+            },
+            status => DatagramAnswer::Refused(status),
+        });
+    }
+
+    /// Asks again what was not answered in time.
+    pub(super) fn poll(&mut self, now: Duration) {
+        for question in self.questions.values_mut() {
+            if question.answer.is_some() || now < question.due {
+                continue;
+            }
+            if question.left == 0 {
+                question.answer = Some(DatagramAnswer::NoAnswer);
+                continue;
+            }
+            question.left -= 1;
+            question.due = now.saturating_add(self.interval);
+            let Question { ends, mad, .. } = *question;
+            self.out.push_back(Out { ends, mad, id: None, is_stranger: false });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(local: u8, remote: u8) -> Ends {
+        Ends { local: [10, 0, 0, local].into(), remote: [10, 0, 0, remote].into() }
+    }
+
+    fn two() -> (Sidr, Sidr) {
+        (Sidr::new(&CmConfig::default(), 5), Sidr::new(&CmConfig::default(), 900))
+    }
+
+    /// Hands over what `from` sends.
+    fn carry(from: &mut Sidr, to: &mut Sidr, as_seen_by_to: Ends) -> usize {
+        let sent: Vec<_> = from.out.drain(..).collect();
+        for out in &sent {
+            assert!(to.receive(as_seen_by_to, &Mad::parse(&out.mad.to_bytes()).unwrap()));
+        }
+        sent.len()
+    }
+
+    #[test]
+    fn a_question_is_answered_once_and_its_repetition_again() {
+        let (mut a, mut b) = two();
+        let (of_a, of_b) = (ends(1, 2), ends(2, 1));
+        assert!(b.listen(7174) && !b.listen(7174));
+        let id = a.ask(of_a, (4000, 7174), b"who", Duration::ZERO);
+        let first = a.out[0];
+        assert_eq!(carry(&mut a, &mut b, of_b), 1);
+        let asked = b.take(7174).unwrap();
+        assert_eq!(asked.peer(), "10.0.0.1:4000".parse().unwrap());
+        assert_eq!((&asked.private_data()[..4], asked.private_data().len()), (&b"who\0"[..], 180));
+        // While it is open, it is not taken again.
+        assert!(b.receive(of_b, &first.mad) && b.take(7174).is_none() && b.out.is_empty());
+        b.reply(&asked, (0, 0x1234, 0x0123_4567), b"me");
+        assert_eq!(carry(&mut b, &mut a, of_a), 1);
+        let Some(DatagramAnswer::Found { qpn: 0x1234, qkey: 0x0123_4567, private_data }) =
+            a.answer_of(id)
+        else {
+            panic!("{:?}", a.answer_of(id));
+        };
+        assert_eq!((&private_data[..3], private_data.len()), (&b"me\0"[..], 136));
+        assert!(b.receive(of_b, &first.mad));
+        assert_eq!((b.out.len(), b.take(7174).is_none()), (1, true), "the answer was lost");
+        // A third party's answer is none.
+        a.forget(id);
+        assert!(a.answer_of(id).is_none());
+    }
+
+    #[test]
+    fn nobody_there_and_nobody_listening_are_told_apart() {
+        let (mut a, mut b) = two();
+        let id = a.ask(ends(1, 2), (1, 9), &[], Duration::ZERO);
+        assert_eq!(carry(&mut a, &mut b, ends(2, 1)), 1);
+        let refusal = b.out[0].mad;
+        assert!(a.receive(ends(1, 3), &refusal) && a.answer_of(id).is_none(), "of another peer");
+        carry(&mut b, &mut a, ends(1, 2));
+        assert_eq!(a.answer_of(id), Some(&DatagramAnswer::Refused(NO_SERVICE)));
+        let id = a.ask(ends(1, 2), (1, 9), &[], Duration::ZERO);
+        let mut asked = 0;
+        for second in 0..100 {
+            a.poll(Duration::from_secs(second));
+            asked += a.out.drain(..).count();
+        }
+        assert_eq!(asked, 1 + usize::from(CmConfig::default().max_retries));
+        assert_eq!(a.answer_of(id), Some(&DatagramAnswer::NoAnswer));
+    }
+}

@@ -1,0 +1,64 @@
+//! [`Terms`]: what the two ends of a connection have agreed on, and so what their queue pairs are
+//! set to.
+
+use ferrocx_prm::mad::{CmRep, CmReq};
+
+use super::conn::Conn;
+use crate::gid::Path;
+use crate::qp::{RtrAttr, RtsAttr};
+use crate::types::{Mtu, Psn, Qpn};
+
+/// What both ends have said.
+pub(super) struct Terms {
+    pub(super) is_active: bool,
+    pub(super) req: CmReq,
+    pub(super) rep: CmRep,
+}
+
+impl Terms {
+    /// `None` until the called end has said something.
+    pub(super) fn of(conn: &Conn) -> Option<Self> {
+        let (req, rep) = (*conn.request, **conn.reply.as_ref()?);
+        Some(Self { is_active: conn.is_active, req, rep })
+    }
+
+    /// READs and atomics that this end serves, and that it starts.
+    pub(super) fn reads(&self) -> (u8, u8) {
+        let (req, rep) = (&self.req, &self.rep);
+        let (serves, starts) = match self.is_active {
+            true => {
+                (req.responder_resources(), req.initiator_depth().min(rep.responder_resources()))
+            }
+            false => (rep.responder_resources(), rep.initiator_depth()),
+        };
+        (serves as u8, starts as u8)
+    }
+
+    /// Parameters of this end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler` and
+    /// `cm_rep_handler`.
+    pub(super) fn attributes(&self, path: Path) -> (RtrAttr, RtsAttr) {
+        let (req, rep) = (&self.req, &self.rep);
+        let (of_req, of_rep) =
+            ((req.local_qpn(), req.starting_psn()), (rep.local_qpn(), rep.starting_psn()));
+        let ack_timeout = req.primary_local_ack_timeout();
+        let (remote, own_psn, rnr_retry, timeout) = match self.is_active {
+            true => {
+                let timeout = ack_timeout.max(rep.target_ack_delay() + 1).min(31);
+                (of_rep, of_req.1, rep.rnr_retry_count(), timeout)
+            }
+            false => (of_req, of_rep.1, req.rnr_retry_count(), ack_timeout),
+        };
+        let mtu = Mtu::from_code(req.path_packet_payload_mtu()).unwrap_or(Mtu::B256);
+        let (max_dest_rd_atomic, max_rd_atomic) = self.reads();
+        let rtr =
+            RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(path, Qpn(remote.0), Psn(own_psn), mtu) };
+        let rts = RtsAttr {
+            timeout: timeout as u8,
+            retry_count: req.retry_count() as u8,
+            rnr_retry: rnr_retry as u8,
+            max_rd_atomic,
+            ..RtsAttr::new(Psn(remote.1))
+        };
+        (rtr, rts)
+    }
+}
