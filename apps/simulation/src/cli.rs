@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use ferrocx_model::wire::CaptureFile;
 
-use crate::{Counts, Options, Plan, run, shrink};
+use crate::{Counts, Options, Plan, flood, run, shrink};
 
 /// Simulates hosts, cards, cables and their faults, from seeds.
 #[derive(Debug, Clone, Parser)]
@@ -29,6 +29,9 @@ pub struct Args {
     /// Messages of each seed.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub messages: u64,
+    /// Send so many hostile messages to a server, 10^6 in a simulated minute, and nothing else.
+    #[arg(long, value_name = "MESSAGES", conflicts_with_all = ["seed", "seeds", "seconds"])]
+    pub flood: Option<u64>,
     /// Say more of what the library does: -v, -vv, -vvv. What it warns of is expected.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -53,6 +56,10 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 ///
 /// A seed that fails, or a file that cannot be written.
 pub fn main(args: &Args) -> anyhow::Result<()> {
+    if let Some(messages) = args.flood {
+        println!("{}", flood(messages, 1)?);
+        return Ok(());
+    }
     if let Some(seed) = args.seed {
         return show(args, &Plan::draw(seed, args.messages), true);
     }

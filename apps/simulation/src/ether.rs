@@ -91,6 +91,8 @@ struct Port {
     weather: Weather,
     arriving: BinaryHeap<Reverse<Flight>>,
     is_dark: bool,
+    /// Its cable is out.
+    is_out: bool,
 }
 
 #[derive(Debug)]
@@ -110,7 +112,7 @@ impl State {
         for to in 0..self.ports.len() {
             let port = &mut self.ports[to];
             let is_meant = group || bytes.get(..6) == Some(&port.mac[..]);
-            if from == Some(to) || !is_meant || port.is_dark {
+            if from == Some(to) || !is_meant || port.is_dark || port.is_out {
                 continue;
             }
             if port.arriving.len() >= MAX_WAITING {
@@ -129,6 +131,9 @@ impl State {
     fn send(&mut self, from: usize, now_ns: u64, frame: &mut [u8], mut fcs: Fcs) {
         self.stats.sent += 1;
         let weather = self.ports[from].weather;
+        if self.ports[from].is_out {
+            return;
+        }
         let mut due_ns = now_ns + FLIGHT_NS;
         let is_planted = self.planted != Planted::default();
         if weather == Weather::default() && !is_planted {
@@ -234,6 +239,15 @@ impl Ether {
         change(&mut lock(&self.state).ports[port].weather);
     }
 
+    /// Takes the cable of a port out, and with it all that is on its way there; or puts it back.
+    pub(crate) fn set_cable(&self, port: usize, is_in: bool) {
+        let port = &mut lock(&self.state).ports[port];
+        port.is_out = !is_in;
+        if port.is_out {
+            port.arriving.clear();
+        }
+    }
+
     /// Sends a frame that no port has sent.
     pub(crate) fn inject(&self, now_ns: u64, frame: &[u8]) {
         let mut state = lock(&self.state);
@@ -285,6 +299,10 @@ impl Wire for EtherPort {
         Some(Received { bytes: &self.arrived.bytes, fcs: self.arrived.fcs })
     }
 
+    fn carrier(&self) -> bool {
+        !lock(&self.state).ports[self.index].is_out
+    }
+
     fn set_transmitter(&mut self, is_on: bool) {
         let mut state = lock(&self.state);
         let port = &mut state.ports[self.index];
@@ -322,6 +340,20 @@ mod tests {
         assert_eq!(tags(&mut b, FLIGHT_NS - 1), []);
         assert_eq!(tags(&mut b, FLIGHT_NS + 10), [1, 2, 3]);
         assert_eq!((tags(&mut c, 1 << 20), tags(&mut a, 1 << 20)), (vec![2], vec![]));
+    }
+
+    #[test]
+    fn a_port_without_its_cable_hears_nothing_and_is_not_heard() {
+        let ether = Ether::new(1, Planted::default());
+        let [mut a, mut b, _] = MACS.map(|mac| ether.port(mac));
+        send(&mut a, MACS[1], 1, 0);
+        ether.set_cable(1, false);
+        assert!(a.carrier() && !b.carrier());
+        send(&mut a, MACS[1], 2, 0);
+        send(&mut b, MACS[0], 3, 0);
+        ether.set_cable(1, true);
+        send(&mut a, MACS[1], 4, 0);
+        assert_eq!((tags(&mut b, 1 << 20), tags(&mut a, 1 << 20)), (vec![4], vec![]));
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(crate) struct Host {
     pub(crate) open_at_ns: u64,
     /// What the simulation did to it.
     pub(crate) doom: Option<Doom>,
+    /// How its connection manager speaks to peers.
+    pub(crate) cm: CmConfig,
     /// Its device may have lost completions or answers, or keep memory: by a fault of ours.
     pub(crate) is_tainted: bool,
     /// Memory that it has lent, to see that all of it goes.
@@ -85,6 +87,7 @@ impl Host {
             life: 0,
             open_at_ns: 0,
             doom: None,
+            cm: short_waits(),
             is_tainted: false,
             memories: Vec::new(),
         }
@@ -108,7 +111,7 @@ impl Host {
         let address = ip_of(self.index).into();
         context.add_gid(GidConfig { address, prefix_len: 24, gateway: None, vlan: None })?;
         let pd = context.alloc_pd()?;
-        let cm = ConnectionManager::open(&context, &cm_config())?;
+        let cm = ConnectionManager::open(&context, &self.cm)?;
         self.life += 1;
         self.up = Some(Up { cm, pd, context });
         Ok(())
@@ -168,7 +171,7 @@ impl Host {
 }
 
 /// Short waits, so that a run has many of them.
-fn cm_config() -> CmConfig {
+fn short_waits() -> CmConfig {
     let neighbours = neighbours();
     let net = NetConfig { neighbours, page: PageSize::Base4K, ..NetConfig::default() };
     let limits = CmLimits {

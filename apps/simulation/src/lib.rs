@@ -17,6 +17,7 @@
 //!   that do not exist, `host` what stands on one card.
 //! - `link` makes a connection between two hosts again and again; `stream` and `keys` use it, each
 //!   with its oracle. What is to join implements `link::Traffic`.
+//! - `flood` is a run of its own: a connection manager under strangers' messages.
 //! - `planted` has bugs that are planted to see how soon they are found.
 //!
 //! # What it does not do
@@ -42,6 +43,7 @@
 
 pub mod cli;
 mod ether;
+mod flood;
 mod host;
 mod intruder;
 mod keys;
@@ -57,6 +59,7 @@ mod stream;
 mod sync;
 mod world;
 
+pub use flood::{Flood, flood};
 pub use plan::{Fault, Intruder, Plan, Planned, Storm};
 pub use planted::Bug;
 pub use run::{Options, Outcome, run};

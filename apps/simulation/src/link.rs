@@ -338,9 +338,8 @@ impl Link {
             if *is_flushed {
                 continue;
             }
-            moved = true;
             match end.qp.to_error() {
-                Ok(()) => *is_flushed = true,
+                Ok(()) => (moved, *is_flushed) = (true, true),
                 Err(error) => stage.named("not flushed", &error),
             }
         }

@@ -8,6 +8,15 @@ use crate::place::{KeysPlan, Source};
 use crate::planted::Bug;
 use crate::stream::StreamPlan;
 
+/// Operations on keys of one connection at most: they are slow, and a longer run has more messages.
+const MAX_OPERATIONS: u64 = 2_000;
+/// A stream of more messages than these has so many receives at least: a sender that waits for each
+/// receive takes a hundred steps for a message.
+const LONG_STREAM: u64 = 5_000;
+const RECEIVES_OF_LONG: usize = 32;
+/// A run has one more fault for so many messages.
+const MESSAGES_PER_FAULT: u64 = 20_000;
+
 /// Kind of a wire's bad weather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storm {
@@ -205,10 +214,15 @@ impl Plan {
             };
             talks.push(Talk { hosts: [a, b], kind });
         }
-        let count = random.below(9);
+        let count = random.below(9) + messages / MESSAGES_PER_FAULT;
         let mut faults: Vec<_> = (0..count).map(|_| draw_fault(&mut random, hosts)).collect();
         faults.sort_by_key(|planned| planned.at_ppm);
         Self { seed, hosts, talks, faults, planted: None }
+    }
+
+    /// Two hosts that do nothing by themselves.
+    pub(crate) fn quiet(seed: u64) -> Self {
+        Self { seed, hosts: 2, talks: Vec::new(), faults: Vec::new(), planted: None }
     }
 
     /// The same with half of the messages; `None` if there is nothing to halve.
@@ -226,13 +240,14 @@ impl Plan {
 
 fn draw_stream(random: &mut SplitMix64, messages: u64) -> StreamPlan {
     let slot_bytes = [64, 256, 1500, 4096][random.below(4) as usize];
+    let least = if messages > LONG_STREAM { RECEIVES_OF_LONG } else { 1 };
     StreamPlan {
         seed: random.next_u64(),
         messages: messages.max(1),
         slot_bytes,
         long_permille: [0, 10, 100][random.below(3) as usize],
         signal_every: 1 + random.below(16),
-        receives: 1 + random.below(63) as usize,
+        receives: (1 + random.below(63) as usize).max(least),
     }
 }
 
@@ -242,7 +257,7 @@ fn draw_keys(random: &mut SplitMix64, operations: u64) -> KeysPlan {
     KeysPlan {
         seed: random.next_u64(),
         source: sources[random.below(5) as usize],
-        operations: operations.max(1),
+        operations: operations.clamp(1, MAX_OPERATIONS),
         per_key: 1 + random.below(64),
     }
 }

@@ -60,7 +60,7 @@ pub struct Outcome {
 /// Something that ends by itself.
 enum Heal {
     Weather(usize, Storm),
-    Carrier(usize),
+    Cable(usize),
     Device(usize),
     Truth(usize),
 }
@@ -231,8 +231,8 @@ impl Run {
                 self.heals.push((now_ns + for_ns, Heal::Weather(host, storm)));
             }
             Fault::LinkFlap { for_ns } => {
-                self.stage.world.nic(host).set_carrier(false);
-                self.heals.push((now_ns + for_ns, Heal::Carrier(host)));
+                self.stage.ether.set_cable(host, false);
+                self.heals.push((now_ns + for_ns, Heal::Cable(host)));
             }
             Fault::StuckCommand { after } => self.command(host, after, CommandFault::Stuck),
             Fault::FailedCommand { after } => {
@@ -342,8 +342,8 @@ impl Run {
                 Heal::Weather(host, storm) => {
                     self.stage.ether.set_weather(host, |weather| set(weather, storm, 0));
                 }
-                Heal::Carrier(_) if self.stage.planted.is(Bug::DeadLink) => {}
-                Heal::Carrier(host) => self.stage.world.nic(host).set_carrier(true),
+                Heal::Cable(_) if self.stage.planted.is(Bug::DeadLink) => {}
+                Heal::Cable(host) => self.stage.ether.set_cable(host, true),
                 Heal::Device(host) => self.stage.world.nic(host).side().set_gone(false),
                 Heal::Truth(host) => {
                     let host = &mut self.stage.hosts[host];

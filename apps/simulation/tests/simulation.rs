@@ -1,6 +1,6 @@
-//! A short range of seeds, the same each time; seeds that replay; planted bugs.
+//! A short range of seeds, the same each time; seeds that replay; a flood; planted bugs.
 
-use ferrocx_simulation::{Counts, Options, Plan, run};
+use ferrocx_simulation::{Counts, Options, Plan, flood, run};
 
 #[test]
 fn a_range_of_seeds_has_nothing_wrong() {
@@ -36,6 +36,14 @@ fn a_seed_replays_exactly() {
         assert_eq!(one.counts, other.counts, "seed {seed}");
         assert!(!one.timeline.is_empty());
     }
+}
+
+#[test]
+fn an_honest_peer_connects_through_a_card_during_a_flood() {
+    let done = flood(20_000, 1).unwrap();
+    println!("{done}");
+    assert!(done.connections >= 2, "{done}");
+    assert!(done.stats.limits.pushed_out > 0 && done.stats.limits.unsent > 0, "{done}");
 }
 
 /// Plans of a seed with a bug.

@@ -56,7 +56,7 @@ pub(crate) fn start(options: &ModelOptions) -> Result<Arc<dyn Transport>, OpenEr
         }
         None => {
             let switch = network(&options.net);
-            (Box::new(switch.port()), Some(switch))
+            (Box::new(switch.port_of(mac)), Some(switch))
         }
     };
     let config = NicConfig { mac, ..NicConfig::default() };

@@ -249,6 +249,42 @@ impl Honest {
 }
 
 #[test]
+fn a_turn_tries_some_of_the_strangers_and_all_of_them_in_time() {
+    let mut outbox = Outbox::new(100);
+    let out = |number: u16, is_stranger| {
+        let message = Message::Dreq(CmDreq::zeroed());
+        let mad = Mad { transaction_id: number.into(), message };
+        let ends = Ends { local: ip(1), remote: ip(number) };
+        Out { ends, mad, id: None, is_stranger }
+    };
+    (0..100).for_each(|number| outbox.push(out(number, true)));
+    (0..50).for_each(|number| outbox.push(out(number, false)));
+    let mut tried = vec![0; 100];
+    // The first turn tries all of them; the later ones some, in turn.
+    for turn in 0..4_usize {
+        let mut known = 0;
+        let moved = outbox.flush(|out| {
+            known += usize::from(!out.is_stranger);
+            tried[out.mad.transaction_id as usize] += usize::from(out.is_stranger);
+            Sent::Later
+        });
+        assert_eq!((known, moved), (50, false));
+        assert_eq!(tried.iter().sum::<usize>(), 100 + 32 * turn);
+    }
+    assert!(tried.iter().all(|count| (1..=2).contains(count)), "{tried:?}");
+    // A new one is tried at once, and when the send queue is full all wait.
+    outbox.push(out(99, true));
+    let mut asked = Vec::new();
+    assert!(!outbox.flush(|out| {
+        asked.push((out.is_stranger, out.mad.transaction_id));
+        if asked.len() <= 50 { Sent::Later } else { Sent::Full }
+    }));
+    assert_eq!((asked.len(), asked[50], outbox.len()), (51, (true, 99), 150));
+    assert!(outbox.flush(|_| Sent::Done));
+    assert_eq!(outbox.len(), 100 - 32);
+}
+
+#[test]
 fn an_honest_peer_connects_during_a_flood_and_nothing_grows() {
     let mut server = Server::new();
     let mut rng = SplitMix64::new(11);

@@ -5,6 +5,9 @@
 //! a frame whose check sequence is wrong, one for a bridge itself, and one that a port with a full
 //! queue should send.
 //!
+//! An address that a port owns is that port's alone, as behind an embedded switch that checks for
+//! spoofing: a frame that claims it elsewhere is dropped, so that nobody takes over its traffic.
+//!
 //! # Source
 //! IEEE 802.1D-2004, §7.7 to §7.9 (forwarding, learning), §7.12.6 (reserved addresses).
 
@@ -34,6 +37,8 @@ pub struct SwitchStats {
     pub dropped: u64,
     /// Frames from the device that no port may have: wrong check sequence, too short, reserved.
     pub filtered: u64,
+    /// Frames from the device whose source is the address of another port.
+    pub spoofed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +54,8 @@ struct Egress {
 struct Fabric {
     ports: Vec<Egress>,
     addresses: HashMap<[u8; 6], usize>,
+    /// Addresses that are not learned: each is its port's for as long as that exists.
+    owned: HashMap<[u8; 6], usize>,
     capacity_bytes: usize,
     spare: Vec<Vec<u8>>,
 }
@@ -83,6 +90,7 @@ impl Switch {
         let fabric = Fabric {
             ports: Vec::new(),
             addresses: HashMap::new(),
+            owned: HashMap::new(),
             capacity_bytes: capacity_bytes.max(MAX_FRAME_BYTES),
             spare: Vec::new(),
         };
@@ -98,6 +106,19 @@ impl Switch {
         let fabric = Arc::clone(&self.fabric);
         SwitchPort { index, fabric, outgoing: Vec::new(), incoming: Vec::new() }
     }
+
+    /// Adds a port that owns an address: frames from other ports that claim it are dropped.
+    ///
+    /// It may send from other addresses too. An address that a port owns already stays that one's.
+    #[must_use]
+    pub fn port_of(&self, mac: [u8; 6]) -> SwitchPort {
+        let port = self.port();
+        let mut fabric = port.lock();
+        fabric.addresses.remove(&mac);
+        fabric.owned.entry(mac).or_insert(port.index);
+        drop(fabric);
+        port
+    }
 }
 
 /// Makes a switch with `count` ports: see [`Switch::new`].
@@ -112,6 +133,7 @@ impl Drop for SwitchPort {
         let index = self.index;
         let mut fabric = self.lock();
         fabric.addresses.retain(|_, port| *port != index);
+        fabric.owned.retain(|_, port| *port != index);
         let port = &mut fabric.ports[index];
         (port.is_dark, port.queued_bytes) = (true, 0);
         port.queue.clear();
@@ -128,12 +150,18 @@ impl Fabric {
             return;
         }
         let source: [u8; 6] = frame[6..ADDRESSES_BYTES].try_into().unwrap_or_default();
+        let owner = self.owned.get(&source);
+        if owner.is_some_and(|owner| *owner != from) {
+            stats.spoofed += 1;
+            return;
+        }
         let has_room = self.addresses.len() < MAX_ADDRESSES;
-        if !is_group(source) && (has_room || self.addresses.contains_key(&source)) {
+        let may_learn = owner.is_none() && !is_group(source);
+        if may_learn && (has_room || self.addresses.contains_key(&source)) {
             self.addresses.insert(source, from);
         }
-        let known = self.addresses.get(&destination).filter(|_| !is_group(destination));
-        match known.copied() {
+        let known = self.owned.get(&destination).or_else(|| self.addresses.get(&destination));
+        match known.filter(|_| !is_group(destination)).copied() {
             // Where it was heard is where it comes from: nothing to do.
             Some(to) if to == from => {}
             Some(to) => self.enqueue(to, frame),
@@ -271,6 +299,32 @@ mod tests {
         let mut answer = frame(0, 9);
         answer[..6].copy_from_slice(&forged[6..12]);
         send(&mut ports[2], &answer, Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0, 1]);
+    }
+
+    #[test]
+    fn an_address_that_a_port_owns_cannot_be_claimed_by_another() {
+        let switch = Switch::new(1 << 16);
+        let mut ports = vec![switch.port(), switch.port_of([2, 0, 0, 0, 0, 5]), switch.port()];
+        // It is known before it was heard, whoever claimed it before.
+        send(&mut ports[0], &frame(5, 1), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [1]);
+        send(&mut ports[2], &frame(1, 5), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [0; 0]);
+        assert_eq!((ports[2].stats().spoofed, ports[2].stats().filtered), (1, 0));
+        send(&mut ports[0], &frame(5, 1), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [1]);
+        // Its owner sends from it, and from others. A second owner is none.
+        send(&mut ports[1], &frame(1, 5), Fcs::Good);
+        send(&mut ports[1], &frame(1, 6), Fcs::Good);
+        assert_eq!((arrivals(&mut ports), arrivals(&mut ports)), (vec![0], vec![0]));
+        ports.push(switch.port_of([2, 0, 0, 0, 0, 5]));
+        send(&mut ports[3], &frame(1, 5), Fcs::Good);
+        assert_eq!(ports[3].stats().spoofed, 1);
+        // With its port it is free.
+        drop(ports.remove(1));
+        send(&mut ports[1], &frame(1, 5), Fcs::Good);
+        send(&mut ports[0], &frame(5, 1), Fcs::Good);
         assert_eq!(arrivals(&mut ports), [0, 1]);
     }
 

@@ -70,10 +70,11 @@ struct Report {
 }
 
 impl Bystander {
-    /// Starts pinging; returns once it is known what a ping takes, with the guest's port.
-    pub(crate) fn start() -> (Self, SwitchPort) {
+    /// Starts pinging; returns once it is known what a ping takes, with the port of the guest of
+    /// this number.
+    pub(crate) fn start(guest: u8) -> (Self, SwitchPort) {
         let switch = Switch::new(SWITCH_BYTES);
-        let guest = switch.port();
+        let guest = switch.port_of(mac_of(guest));
         let (known, wait): (_, Receiver<()>) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -120,7 +121,7 @@ struct Pair {
 
 impl Pair {
     fn new(switch: &Switch) -> Self {
-        let [a, b] = NUMBERS.map(|number| Peer::new(number, switch.port()));
+        let [a, b] = NUMBERS.map(|number| Peer::new(number, switch.port_of(mac_of(number))));
         let mut two = Two { a, b };
         let (qa, qb) = two.connected(RC);
         Self { two, qa, qb }
@@ -153,5 +154,10 @@ impl Pair {
 
 /// Addresses of the bystanders, for a guest that means them.
 pub(crate) fn addresses() -> [[u8; 6]; 2] {
-    NUMBERS.map(|number| [2, 0, 0, 0, 0, number])
+    NUMBERS.map(mac_of)
+}
+
+/// Address of the peer with this number.
+fn mac_of(number: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, number]
 }

@@ -85,15 +85,16 @@ impl Guest {
         self.step();
     }
 
-    /// Sends a frame to the bystanders, or to everybody. It does not claim a bystander's address as
-    /// its own: a switch would believe that, as switches do.
+    /// Sends a frame to the bystanders, or to everybody; at times it claims to be one of them.
     fn flood(&mut self, mut frame: Vec<u8>) {
-        if let Some(source) = frame.get_mut(6..12) {
-            source.copy_from_slice(&self.peer.mac);
-        }
+        let [a, b] = addresses();
         if let Some(destination) = frame.first_chunk_mut() {
-            let [a, b] = addresses();
             *destination = self.pick(&[a, b, [0xff; 6], *destination]);
+        }
+        if self.chance(8)
+            && let Some(source) = frame.get_mut(6..12)
+        {
+            source.copy_from_slice(&self.pick(&[a, b]));
         }
         let now = self.peer.host.now_ns;
         if let Some(room) = self.uplink.reserve(frame.len().max(1)) {

@@ -480,7 +480,7 @@ fn nothing_that_a_guest_does_harms_the_device() {
     });
     let (mut sent, mut received, mut refused, mut commands) = (0, 0, 0, 0);
     let (mut most_work, mut most_bytes, mut short, mut longest) = (0, 0, 0, Duration::ZERO);
-    let (bystander, mut uplink) = Bystander::start();
+    let (bystander, mut uplink) = Bystander::start(NUMBER);
     let mut round = seed;
     while done.load(Ordering::Relaxed) < ops {
         running.store(round, Ordering::Relaxed);
@@ -512,13 +512,15 @@ fn nothing_that_a_guest_does_harms_the_device() {
         std::mem::forget(guard);
         round += 1;
     }
+    let spoofed = uplink.stats().spoofed;
     let pings = bystander.judge(ops / 20);
     println!(
         "{ops} operations: {commands} commands, {sent} frames sent, {received} received, \
         {refused} refusals, {short} of them for want of memory; at most {most_work} accesses and \
-        {longest:?} in a step, {} MiB held; {pings}",
+        {longest:?} in a step, {} MiB held; {pings}; {spoofed} frames claimed their addresses",
         most_bytes >> 20
     );
+    assert!(spoofed > ops / 200, "only {spoofed} frames claimed the address of a bystander");
     // A guest that is only refused tests little. Most of what it sends comes back to itself.
     assert!(sent > ops / 1000 && received > ops / 20, "{sent} sent, {received} received");
 }

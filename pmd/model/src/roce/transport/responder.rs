@@ -164,13 +164,20 @@ impl Responder {
         self.replies.pop_front();
     }
 
-    /// The reply that is due first cannot be given: a NAK takes its place, and ends it all.
-    pub fn refuse_reply(&mut self, syndrome: AckSyndrome) {
-        let front = self.replies.pop_front().map(|waiting| waiting.reply);
-        if let Some(Reply::Read { psn, number, .. }) = front {
+    /// The reply that is due first cannot be given: a NAK takes its place, and ends it all. `false`
+    /// if it was given before: then it goes without a word, because a NAK answers nothing but the
+    /// packet that was expected, and the peer may have asked before it was content.
+    ///
+    /// # Source
+    ///
+    /// IBTA vol. 1, 9.7.5.1: no NAK but for a sequence error answers any other packet.
+    pub fn refuse_reply(&mut self, syndrome: AckSyndrome) -> bool {
+        let Some(Waiting { reply, is_repeat }) = self.replies.pop_front() else { return false };
+        if let (Reply::Read { psn, number, .. }, false) = (reply, is_repeat) {
             self.replies.clear();
             self.push_ack(psn.plus(number), syndrome);
         }
+        !is_repeat
     }
 
     /// Classifies a packet of a reliable connection.

@@ -138,6 +138,32 @@ fn a_read_is_answered_packet_by_packet_and_again_from_any_of_them() {
 }
 
 #[test]
+fn a_read_whose_key_went_is_refused_and_its_repetition_dropped() {
+    let mut responder = responder();
+    for offset in [0, 1] {
+        let header = read(offset, 0x1000, MTU);
+        assert_eq!(responder.receive(&header, 0), Arrival::New);
+        responder.accept_read(header.psn, header.reth, 3);
+    }
+    responder.replied(1);
+    responder.replied(1);
+    // The network brings the first again, and then something that is acknowledged.
+    assert_eq!(responder.receive(&read(0, 0x1000, MTU), 0), Arrival::Duplicate);
+    accept(&mut responder, Op::SendOnly, 2, 0);
+    responder.acknowledge(START.plus(2));
+    assert!(!responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS));
+    assert_eq!(replies(&mut responder), [ack(2, AckSyndrome::ACK, 3)]);
+    // One that was never answered is refused, and nothing follows it.
+    let header = read(3, 0x1000, 2 * MTU);
+    assert_eq!(responder.receive(&header, 0), Arrival::New);
+    responder.accept_read(header.psn, header.reth, 3);
+    responder.acknowledge(START.plus(5));
+    responder.replied(1);
+    assert!(responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS));
+    assert_eq!(replies(&mut responder), [ack(4, AckSyndrome::NAK_REMOTE_ACCESS, 4)]);
+}
+
+#[test]
 fn an_atomic_is_remembered_and_forgotten_in_turn() {
     let mut responder = responder();
     for offset in 0..3 {

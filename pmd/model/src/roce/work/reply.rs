@@ -37,12 +37,13 @@ pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>)
             Ok(Sent::Yes) => qp.responder.replied(packets),
             Ok(Sent::Full) => break,
             Err(why) => {
-                // The key of a READ was taken away while it was answered.
+                // The key of a READ was taken away before it was answered, or answered again.
                 env.refuse("rdma read", 0, why);
-                qp.responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS);
-                let qpn = env.qpn;
-                env.event(EventType::WQ_ACCESS_ERROR, qpn);
-                fail(qp, env);
+                if qp.responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS) {
+                    let qpn = env.qpn;
+                    env.event(EventType::WQ_ACCESS_ERROR, qpn);
+                    fail(qp, env);
+                }
             }
         }
         busy = true;
