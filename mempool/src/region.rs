@@ -175,6 +175,25 @@ impl Region {
         Ok(())
     }
 
+    /// Copies `len_bytes` bytes from `offset` on to `to_offset` of a region, which may be this one.
+    /// Where the two ranges overlap, the copy may be of bytes that it has just written.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`], [`AccessError::Pooled`]; nothing is written then.
+    #[inline]
+    pub fn copy_to(
+        &self,
+        offset: usize,
+        to: &Self,
+        to_offset: usize,
+        len_bytes: usize,
+    ) -> Result<(), AccessError> {
+        let (src, dst) = (self.check(offset, len_bytes)?, to.check(to_offset, len_bytes)?);
+        // SAFETY: as in `copy_in`, for both.
+        unsafe { access::copy_across(src, dst, len_bytes) };
+        Ok(())
+    }
+
     /// Writes `byte` to `len_bytes` bytes.
     ///
     /// # Errors

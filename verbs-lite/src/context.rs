@@ -304,6 +304,11 @@ impl RdmaContext {
         self.core.gids().iter().copied().collect()
     }
 
+    /// A number that goes up whenever an address of the port comes or goes.
+    pub(crate) fn gid_changes(&self) -> u64 {
+        self.core.gids().changes
+    }
+
     /// The address that reaches a peer, and the neighbour that packets go to.
     ///
     /// # Errors

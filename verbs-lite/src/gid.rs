@@ -69,12 +69,14 @@ pub struct Route {
 #[derive(Debug)]
 pub(crate) struct GidTable {
     entries: Vec<Option<GidEntry>>,
+    /// Goes up whenever an address comes or goes.
+    pub(crate) changes: u64,
 }
 
 impl GidTable {
     pub(crate) fn new(size: u32) -> Self {
         // Address paths name an entry with eight bits. Source: reference 5.3.
-        Self { entries: vec![None; size.min(256) as usize] }
+        Self { entries: vec![None; size.min(256) as usize], changes: 0 }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &GidEntry> {
@@ -101,6 +103,7 @@ impl GidTable {
         let entry = GidEntry { index: at as u8, gid, config, mac };
         set_address(device, at as u32, address_of(&entry))?;
         self.entries[at] = Some(entry);
+        self.changes += 1;
         Ok(entry)
     }
 
@@ -110,6 +113,7 @@ impl GidTable {
             let none = RoceAddress::zeroed().with_roce_version(roce_version::V2);
             set_address(device, u32::from(index), none)?;
             self.entries[usize::from(index)] = None;
+            self.changes += 1;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ fn table() -> GidTable {
             entry(4, "fd00:18::1", 64, None),
             entry(5, "169.254.1.1", 16, None),
         ],
+        changes: 0,
     }
 }
 

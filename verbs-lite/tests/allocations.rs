@@ -1,48 +1,16 @@
 //! Nothing is allocated on the data path: posting, completing, registering, and a pipeline's turn,
 //! counted in the thread that does it. The models run in another.
 
-#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
-
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
+use ferrocx_heapcount::allocations;
 use ferrocx_mempool::Mbuf;
 use ferrocx_model::runner::{Runner, RunnerConfig};
 use ferrocx_model::wire::link;
 use ferrocx_verbs_lite::registrar::*;
 use ferrocx_verbs_lite::*;
-
-/// Counts what the calling thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local of
-// constant initial value, which neither allocates nor needs a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `alloc` above, that is from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations() -> u64 {
-    ALLOCATIONS.with(Cell::get)
-}
 
 const ROUNDS: u64 = 20_000;
 

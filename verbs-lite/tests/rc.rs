@@ -37,7 +37,7 @@ fn immediate_inline_and_solicited_arrive_as_sent() {
     let mut two = Two::new();
     let mb = two.b.mr();
     let (mut qa, mut qb) = two.connected::<Buf>();
-    for (at, len) in [0, 1, 8, 11, 12, 13, 28, 29, 64].into_iter().enumerate() {
+    for (at, len) in [0, 1, 8, 11, 12, 13, 16, 28, 29, 64].into_iter().enumerate() {
         let bytes = pattern(len, at as u8);
         qb.post_recv(1, mb.buf(0..64).unwrap()).unwrap();
         let wr = signaled(2, SendOp::SendImm(0xdead_0000 + at as u32)).with(SendFlags::SOLICITED);
@@ -48,6 +48,11 @@ fn immediate_inline_and_solicited_arrive_as_sent() {
         assert_eq!(info.imm, Some(0xdead_0000 + at as u32));
         assert!(info.is_solicited && !info.has_grh);
         assert_eq!(two.b.read(0, len), bytes, "{len} bytes inline");
+        // Behind an address, and behind what ends a key, which is of the peer's here and no other.
+        let remote = RemoteAddr { addr: mb.addr() + 512, rkey: mb.rkey().unwrap() };
+        qa.post_send_inline(&signaled(3, SendOp::Write(remote)), &bytes).unwrap();
+        assert_eq!(ids(&two.run(&mut qa, &mut qb).0), [(3, true)]);
+        assert_eq!(two.b.read(512, len), bytes, "{len} bytes inline");
     }
     let error = qa.post_send_inline(&signaled(1, SendOp::Send), &[0; 65]).unwrap_err();
     assert_eq!(error, PostError::InlineTooLong);
@@ -444,105 +449,6 @@ fn as_many_entries_as_requests_take_every_flush() {
         assert_eq!((ended, qa.has_outstanding(), qa.free_wr()), ([0, 16, 16], false, 16));
         two.world.assert_clean();
     }
-}
-
-#[test]
-fn a_table_finds_queue_pairs_by_their_completions() {
-    const COUNT: u32 = 40;
-    let mut two = Two::new();
-    let mut table = QpTable::<u64, ()>::new();
-    let mut peers = Vec::new();
-    for at in 0..COUNT {
-        assert_eq!(table.reserve(), at);
-        let (qa, mut qb) = two.rc(&QpConfig { user_index: at, ..small() });
-        for id in 0..5 {
-            qb.post_recv(id, ()).unwrap();
-        }
-        assert!(table.insert(qa, 0).is_none());
-        peers.push(qb);
-    }
-    for (qp, _) in table.iter_mut() {
-        for id in 0..2 {
-            qp.post_send_inline(&SendWr::unsignaled(id, SendOp::Send), &[]).unwrap();
-        }
-        qp.post_send_inline(&signaled(2, SendOp::Send), &[]).unwrap();
-    }
-    for expected in [3, 4] {
-        two.world.settle();
-        while let Some(Ended { qp, data: ended, wc }) = table.poll(&mut two.a.cq).unwrap() {
-            assert_eq!((wc.wr_id, wc.result), (*ended, Ok(())), "in order, to the right place");
-            *ended += 1;
-            if *ended == 3 {
-                // The queue pair is free while what has ended is given out.
-                qp.post_send_inline(&signaled(3, SendOp::Send), &[]).unwrap();
-            }
-        }
-        assert!(table.iter_mut().all(|(_, ended)| *ended == expected));
-    }
-    // At most as many as there is room for, until none is left.
-    let (mut batch, mut received) = (arrayvec::ArrayVec::<Completion, 7>::new(), 0);
-    while two.b.cq.poll_batch(&mut batch) > 0 {
-        received += batch.len();
-        for mut completion in batch.drain(..) {
-            let qp = &mut peers[completion.user_index() as usize];
-            assert_eq!(completion.qpn(), qp.qpn());
-            while let Some(wc) = qp.next_wc(&mut completion).unwrap() {
-                assert_eq!(wc.opcode, WcOpcode::Recv);
-            }
-            // There is no more to it.
-            assert!(qp.next_wc(&mut completion).unwrap().is_none());
-        }
-    }
-    assert_eq!(received, 4 * COUNT as usize);
-    // A queue pair that is out of the table.
-    let (qp, _) = table.get_mut(5).unwrap();
-    qp.post_send_inline(&signaled(9, SendOp::Send), &[]).unwrap();
-    two.world.settle();
-    let (qp, ended) = table.remove(5).unwrap();
-    assert_eq!((qp.user_index(), ended), (5, 4));
-    // Several that are under way at once have a place each, and one that comes to nothing has none.
-    assert_eq!([(); 3].map(|()| table.reserve()), [5, COUNT, COUNT + 1]);
-    assert!(table.remove(COUNT).is_none());
-    assert!(table.insert(qp, ended).is_none());
-    assert_eq!([(); 2].map(|()| table.reserve()), [COUNT, COUNT + 2]);
-    assert!(table.remove(5).is_some());
-    assert!(table.poll(&mut two.a.cq).unwrap().is_none());
-    assert_eq!(table.dropped(), 1);
-    two.world.assert_clean();
-}
-
-#[test]
-fn what_ends_before_its_queue_pair_is_in_the_table_waits_for_it() {
-    let mut two = Two::new();
-    let mut table = QpTable::<&str, ()>::new();
-    let mut pairs = Vec::new();
-    for _ in 0..3 {
-        let user_index = table.reserve();
-        let (mut qa, mut qb) = two.rc(&QpConfig { user_index, ..small() });
-        for id in 0..2 {
-            qa.post_recv(id, ()).unwrap();
-            qb.post_send_inline(&signaled(id, SendOp::Send), &[]).unwrap();
-        }
-        pairs.push((qa, qb));
-    }
-    two.world.settle();
-    let (third, second, first) = (pairs.pop().unwrap(), pairs.pop().unwrap(), pairs.pop().unwrap());
-    assert!(table.insert(first.0, "first").is_none());
-    let mut ended = Vec::new();
-    let mut poll = |table: &mut QpTable<&'static str, ()>| {
-        while let Some(Ended { data, wc, .. }) = table.poll(&mut two.a.cq).unwrap() {
-            ended.push((*data, wc.wr_id, wc.result));
-        }
-        std::mem::take(&mut ended)
-    };
-    assert_eq!(poll(&mut table), [("first", 0, Ok(())), ("first", 1, Ok(()))]);
-    assert!(table.insert(second.0, "second").is_none());
-    assert_eq!(poll(&mut table), [("second", 0, Ok(())), ("second", 1, Ok(()))]);
-    // The third comes to nothing.
-    assert!(table.remove(2).is_none());
-    assert_eq!((poll(&mut table), table.dropped()), (Vec::new(), 2));
-    drop(third);
-    two.world.assert_clean();
 }
 
 #[test]

@@ -16,6 +16,7 @@ struct Row {
 const LIBRARIES: &[Row] = &[
     Row { name: "ferrocx-prm", normal: &[], dev: &[] },
     Row { name: "ferrocx-mempool", normal: &[], dev: &[] },
+    Row { name: "ferrocx-heapcount", normal: &[], dev: &[] },
     Row { name: "ferrocx-net", normal: &[], dev: &[] },
     Row { name: "ferrocx-netdev", normal: &[], dev: &[] },
     Row { name: "ferrocx-bus", normal: &["ferrocx-mempool"], dev: &[] },
@@ -23,7 +24,7 @@ const LIBRARIES: &[Row] = &[
         name: "ferrocx-model",
         normal: &["ferrocx-prm", "ferrocx-bus", "ferrocx-netdev"],
         // The model takes regions from the bus; its tests have to make one first.
-        dev: &["ferrocx-mempool"],
+        dev: &["ferrocx-mempool", "ferrocx-heapcount"],
     },
     Row {
         name: "ferrocx-core",
@@ -39,7 +40,7 @@ const LIBRARIES: &[Row] = &[
     Row {
         name: "ferrocx-verbs-lite",
         normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
-        dev: &["ferrocx-model"],
+        dev: &["ferrocx-model", "ferrocx-heapcount"],
     },
     Row { name: "ferrocx-uring", normal: &["ferrocx-verbs-lite"], dev: &["ferrocx"] },
     // The C interface: it chooses the device at run time, as applications do.

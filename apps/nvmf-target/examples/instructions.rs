@@ -107,7 +107,7 @@ fn measured(server: &mut Server) -> Result<usize> {
 
 fn offer(server: &mut Server) -> Result<()> {
     let backend = server.add_ram(NAMESPACE_BYTES)?;
-    server.target.add_subsystem(Subsystem::new(NQN, "COST"))?;
+    server.target_mut().add_subsystem(Subsystem::new(NQN, "COST"))?;
     let shape = identify::Namespace {
         blocks: NAMESPACE_BYTES as u64 / 512,
         block_shift: 9,
@@ -116,7 +116,7 @@ fn offer(server: &mut Server) -> Result<()> {
         deallocates: false,
     };
     let namespace = Namespace { nsid: 1, shape, has_cache: false, backend };
-    Ok(server.target.put_namespace(NQN, namespace)?)
+    Ok(server.target_mut().put_namespace(NQN, namespace)?)
 }
 
 fn connect(base: &Base) -> Result<(Host, HostQueue)> {

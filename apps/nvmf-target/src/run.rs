@@ -101,7 +101,7 @@ pub fn serve(port: &Port, config: &Config) -> Result<Server> {
     for subsystem in &config.subsystems {
         let hosts = subsystem.hosts.clone();
         let offered = Subsystem::new(&subsystem.nqn, &subsystem.serial);
-        server.target.add_subsystem(offered.for_hosts(hosts))?;
+        server.target_mut().add_subsystem(offered.for_hosts(hosts))?;
         for namespace in &subsystem.namespaces {
             let place = || format!("namespace {} of {}", namespace.nsid, subsystem.nqn);
             offer(&mut server, &subsystem.nqn, namespace).with_context(place)?;
@@ -132,7 +132,7 @@ fn offer(server: &mut Server, nqn: &str, config: &NamespaceConfig) -> Result<()>
     };
     let has_cache = matches!(config.store, Store::File { .. });
     let namespace = Namespace { nsid: config.nsid, shape, has_cache, backend };
-    Ok(server.target.put_namespace(nqn, namespace)?)
+    Ok(server.target_mut().put_namespace(nqn, namespace)?)
 }
 
 /// Opens a file or a block device, for this process only; it and its length.

@@ -69,7 +69,7 @@ impl Snapshot {
             ended: stats.ended,
             failed: stats.failed,
             waits: stats.waits,
-            controllers: server.target.traffic().map(one).collect(),
+            controllers: server.target().traffic().map(one).collect(),
         }
     }
 

@@ -1,43 +1,15 @@
 //! Nothing is allocated on the way of a command to RAM: counted on the target's own thread, where
 //! only the turns of the connection manager allocate, a few for all of the commands.
 
-#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
-
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
 use common::with_target;
+use ferrocx_heapcount::allocations;
 use ferrocx_nvmf_target::host::keyed;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
-
-/// Counts what the calling thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local of
-// constant initial value, which neither allocates nor needs a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `alloc` above, that is from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 40;
 
@@ -68,7 +40,7 @@ fn reads_and_writes_of_ram_allocate_nothing() {
                 }
             }
         };
-        let count = || here.change(|_| ALLOCATIONS.with(Cell::get));
+        let count = || here.change(|_| allocations());
         commands(3);
         // What asking costs itself.
         let (before, again) = (count(), count());

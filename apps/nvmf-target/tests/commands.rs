@@ -192,7 +192,7 @@ fn hosts_are_told_of_namespaces_that_come_and_go() {
         assert_eq!(cqe.status(), Status::AER_LIMIT.dnr());
         let change = |nsid| {
             here.change(move |server| {
-                server.target.put_namespace(NQN, common::namespace(nsid, 8, 0)).unwrap();
+                server.target_mut().put_namespace(NQN, common::namespace(nsid, 8, 0)).unwrap();
             });
         };
         change(5);
@@ -202,7 +202,7 @@ fn hosts_are_told_of_namespaces_that_come_and_go() {
         change(7);
         let log = host.log(lid::CHANGED_NAMESPACES, 0, 4096).unwrap();
         assert_eq!(log[..12], [5, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
-        here.change(|server| server.target.remove_namespace(NQN, 5).unwrap());
+        here.change(|server| server.target_mut().remove_namespace(NQN, 5).unwrap());
         assert_eq!(host.admin.wait(LIMIT).unwrap().result.get(), 0x0004_0002);
         let log = host.log(lid::CHANGED_NAMESPACES, 0, 4096).unwrap();
         assert_eq!(log[..8], [5, 0, 0, 0, 0, 0, 0, 0]);
@@ -222,7 +222,7 @@ fn a_silent_host_is_dropped_and_its_controller_ends() {
         host.admin.wait_for_end(LIMIT).unwrap();
         queue.wait_for_end(LIMIT).unwrap();
         here.until_queues(0);
-        assert_eq!(here.change(|server| server.target.controllers()), 0);
+        assert_eq!(here.change(|server| server.target().controllers()), 0);
         // Another takes its place.
         drop((queue, host));
         here.host();

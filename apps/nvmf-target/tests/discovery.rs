@@ -43,7 +43,7 @@ fn a_host_sees_what_it_may_connect_to_and_hears_of_changes() {
         host.set_feature(0x0b, events::DISCOVERY).unwrap();
         host.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
         here.change(|server| {
-            server.target.add_subsystem(Subsystem::new("nqn.2014-08.a:new", "N")).unwrap();
+            server.target_mut().add_subsystem(Subsystem::new("nqn.2014-08.a:new", "N")).unwrap();
         });
         let cqe = host.admin.wait(Duration::from_secs(20)).unwrap();
         assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0070_f002));

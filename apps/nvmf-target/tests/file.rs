@@ -24,7 +24,7 @@ fn offer(here: &Here, file: File, blocks: u64) -> bool {
         let backend = server.add_file(file).map_err(|error| error.to_string())?;
         let namespace = common::namespace(NSID, blocks, backend);
         let namespace = Namespace { has_cache: true, ..namespace };
-        server.target.put_namespace(NQN, namespace).map_err(|error| error.to_string())
+        server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
     });
     match offered {
         Ok(()) => true,

@@ -455,7 +455,7 @@ fn connections_come_and_go_and_leave_nothing() {
             drop(host);
         }
         here.until_queues(0);
-        assert_eq!(here.change(|server| server.target.controllers()), 0);
+        assert_eq!(here.change(|server| server.target().controllers()), 0);
         here.host();
     });
 }

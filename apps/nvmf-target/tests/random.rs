@@ -97,8 +97,8 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
     if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f {
         if let Ok(command) = target.io(queue, &sqe, data.len()) {
             assert!(command.offset + command.len <= BLOCKS << 9);
-            if let Data::Capsule(range) = &command.data {
-                assert!(range.start <= range.end && range.end <= data.len());
+            if let Data::Capsule { start, len } = command.data {
+                assert!(start + len <= data.len());
             }
         }
         return;

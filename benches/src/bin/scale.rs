@@ -4,18 +4,18 @@
 //! `scale [QUEUE_PAIRS [KEYS]]`: the largest numbers, 10,000 and 1,000,000 unless told otherwise.
 //! Times are of this thread's processor, so that other programs do not stand in them. What the
 //! model does is counted apart: its lines say `model/`, and are no NIC's figures.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrocx_bus::PciIdentity;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_core::DeviceConfig;
+use ferrocx_heapcount::held_bytes;
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::registrar::looped_back;
@@ -33,42 +33,12 @@ const OPERATIONS: usize = 20_000;
 const DEPTH: usize = 256;
 const EACH: usize = 8;
 
-/// Counts the bytes that the library holds: not those that the model does.
-#[derive(Debug)]
-struct Counting;
-
-static HELD_BYTES: AtomicI64 = AtomicI64::new(0);
-static IN_MODEL: AtomicBool = AtomicBool::new(false);
-
-fn count(bytes: i64) {
-    if !IN_MODEL.load(Ordering::Relaxed) {
-        HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-#[expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: `ptr` came from `alloc` above, that is from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// The model and its clock.
 #[derive(Debug)]
 struct World {
     nic: Mutex<(Nic, u64)>,
+    /// What the model holds, which is none of the library's.
+    model_bytes: AtomicI64,
 }
 
 impl World {
@@ -77,9 +47,9 @@ impl World {
         let mut world = self.nic.lock().expect("no step panics");
         let (nic, now) = &mut *world;
         *now += STEP_NS;
-        IN_MODEL.store(true, Ordering::Relaxed);
+        let before = held_bytes();
         let busy = nic.step(*now);
-        IN_MODEL.store(false, Ordering::Relaxed);
+        self.model_bytes.fetch_add(held_bytes() - before, Ordering::Relaxed);
         busy
     }
 
@@ -110,7 +80,10 @@ fn port() -> Result<Port> {
         numa_node: None,
     };
     let (transport, side) = pair(LocalConfig { identity, ..LocalConfig::default() })?;
-    let world = Arc::new(World { nic: Mutex::new((Nic::new(side, config), 0)) });
+    let world = Arc::new(World {
+        nic: Mutex::new((Nic::new(side, config), 0)),
+        model_bytes: AtomicI64::new(0),
+    });
     let stepping = Arc::clone(&world);
     transport.set_idle_hook(Some(Arc::new(move || {
         stepping.step();
@@ -130,7 +103,7 @@ fn processor_time() -> Duration {
 /// What is held now: heap, and memory that the device reaches.
 fn held(port: &Port) -> (i64, i64) {
     let dma = i64::try_from(port.context.device().dma_bytes_used()).unwrap_or(i64::MAX);
-    (HELD_BYTES.load(Ordering::Relaxed), dma)
+    (held_bytes() - port.world.model_bytes.load(Ordering::Relaxed), dma)
 }
 
 /// Sizes from 1 to `most` by tens.

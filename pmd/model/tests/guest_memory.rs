@@ -1,20 +1,16 @@
 //! What a guest can make the model hold and do: at most its budget, counted by the allocator, and a
 //! bounded number of looks at its keys.
 
-#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
-
 mod common;
-#[path = "common/heap.rs"]
-mod heap;
 
 use common::objects::*;
 use common::roce::{ALL_RIGHTS, Peer, RC, Two, Work, data, inline, pattern, work};
 use common::{Host, input, words};
+use ferrocx_heapcount::Watch;
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
 use ferrocx_model::mkey::{MAX_STEPS, STEPS_PER_TURN};
 use ferrocx_model::wire::{Fcs, Wire, link};
-use heap::Watch;
 
 const EXCEED_LIM: u8 = 0x08;
 const BAD_BIND: u8 = 0x06;
@@ -70,7 +66,7 @@ fn keys_are_refused_when_the_budget_is_used_up_and_come_back() {
     assert!(first.len() > 30, "{} keys", first.len());
     let why = host.nic.log().last().expect("a refusal").why;
     assert_eq!(why, "the function's memory budget is used up");
-    assert!(watch.peak() <= budget.limit_bytes(), "{} bytes", watch.peak());
+    assert!(watch.peak_bytes() <= budget.limit_bytes(), "{} bytes", watch.peak_bytes());
     assert_eq!(budget.refusals(), 1);
     for index in &first {
         host.short(0x202, *index);
@@ -100,8 +96,12 @@ fn no_kind_of_object_takes_more_than_the_budget() {
         let watch = Watch::start();
         let made = until_refused(&mut host, &templates[template]);
         let budget = &host.nic.state().budget;
-        assert!(watch.peak() <= budget.limit_bytes(), "{opcode:#x}: {} bytes", watch.peak());
-        let used = (budget.used_bytes() >> 20, watch.peak() >> 20);
+        assert!(
+            watch.peak_bytes() <= budget.limit_bytes(),
+            "{opcode:#x}: {} bytes",
+            watch.peak_bytes()
+        );
+        let used = (budget.used_bytes() >> 20, watch.peak_bytes() >> 20);
         println!("{opcode:#x}: {} objects, {used:?} MiB charged and taken", made.len());
     }
 }
@@ -113,7 +113,11 @@ fn other_objects_take_no_more_either() {
         let mut host = Host::up_with(small());
         let watch = Watch::start();
         until_refused(&mut host, &words(&[opcode << 16, 0, 0, 0]));
-        assert!(watch.peak() <= MIN_MEMORY_BYTES, "{opcode:#x}: {} bytes", watch.peak());
+        assert!(
+            watch.peak_bytes() <= MIN_MEMORY_BYTES,
+            "{opcode:#x}: {} bytes",
+            watch.peak_bytes()
+        );
     }
     let (near, _far) = link(1 << 16);
     let mut peer = Peer::with(1, near, small());
@@ -122,7 +126,7 @@ fn other_objects_take_no_more_either() {
     create.extend(peer.host.ring(4096).to_be_bytes());
     let watch = Watch::start();
     let made = until_refused(&mut peer.host, &create);
-    assert!(watch.peak() <= MIN_MEMORY_BYTES, "{} bytes", watch.peak());
+    assert!(watch.peak_bytes() <= MIN_MEMORY_BYTES, "{} bytes", watch.peak_bytes());
     assert!(made.len() > 100, "{} queue pairs", made.len());
 }
 
@@ -161,7 +165,11 @@ fn steering_takes_no_more_than_the_budget() {
         frame[0] += 2;
     }
     assert_eq!(host.nic.state().port.counters.rx().packets, 2);
-    assert!(watch.peak() <= MIN_MEMORY_BYTES, "{} bytes of {set} entries", watch.peak());
+    assert!(
+        watch.peak_bytes() <= MIN_MEMORY_BYTES,
+        "{} bytes of {set} entries",
+        watch.peak_bytes()
+    );
 }
 
 #[test]
@@ -216,7 +224,7 @@ fn a_far_entry_of_a_key_is_paid_for_or_refused() {
         let log = two.a.host.nic.log().last();
         assert_eq!((done.len(), got), (1, syndrome), "{offset:#x}: {log:?}");
         let budget = &two.a.host.nic.state().budget;
-        assert!(watch.peak() <= budget.limit_bytes(), "{} bytes", watch.peak());
+        assert!(watch.peak_bytes() <= budget.limit_bytes(), "{} bytes", watch.peak_bytes());
     }
 }
 

@@ -70,6 +70,7 @@ impl Buf {
     /// # Errors
     ///
     /// [`AccessError::OutOfRange`].
+    #[inline]
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
         self.registration.memory.region().copy_in(at, bytes)
@@ -80,9 +81,29 @@ impl Buf {
     /// # Errors
     ///
     /// [`AccessError::OutOfRange`].
+    #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
         self.registration.memory.region().copy_out(at, bytes)
+    }
+
+    /// Copies `len` bytes from `from_offset` of another piece on to `offset` of this one. Where
+    /// their memory overlaps, the copy may be of bytes that it has just written.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError::OutOfRange`]; nothing is copied then.
+    #[inline]
+    pub fn copy_from(
+        &mut self,
+        offset: usize,
+        from: &Self,
+        from_offset: usize,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        let (at, source) = (self.at(offset, len)?, from.at(from_offset, len)?);
+        let (to, from) = (&self.registration.memory, &from.registration.memory);
+        from.region().copy_to(source, to.region(), at, len)
     }
 
     /// All bytes, copied.
@@ -107,6 +128,7 @@ impl Buf {
         Self::new(Arc::clone(&self.registration), self.addr + at as u64, len)
     }
 
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> Result<usize, AccessError> {
         let end = offset.checked_add(len).ok_or(AccessError::OutOfRange)?;
         if end > self.len() {

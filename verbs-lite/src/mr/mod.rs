@@ -69,6 +69,7 @@ pub(crate) struct Registration {
 
 impl Registration {
     /// Where in the region an address of the key lies; the key's memory is contiguous.
+    #[inline]
     fn offset_of(&self, addr: u64) -> usize {
         self.offset.unwrap_or(0) + addr.wrapping_sub(self.start) as usize
     }
@@ -123,6 +124,9 @@ impl Drop for WindowHold {
     }
 }
 
+/// Bytes of the longest [`Buf`]: what a data segment can describe.
+const MAX_BUF_BYTES: u64 = 1 << 31;
+
 /// A memory region: registered memory, reachable by one key.
 ///
 /// A handle: clones are the same region. The key lives until [`Mr::dereg`], or until the last
@@ -169,18 +173,30 @@ impl Mr {
     ///
     /// [`VerbsError::OutOfRange`] outside the region or above 2 GiB, [`VerbsError::Unsupported`]
     /// for a region whose pieces lie apart in memory.
+    #[inline]
     pub fn buf(&self, range: Range<usize>) -> Result<Buf, VerbsError> {
-        let len = self.inner.len;
-        VerbsError::range("start of the range", range.start as u64, 0, len)?;
-        VerbsError::range("end of the range", range.end as u64, range.start as u64, len)?;
-        let bytes = (range.end - range.start) as u64;
-        VerbsError::range("bytes of the buffer", bytes, 0, 1 << 31)?;
-        if self.inner.offset.is_none() {
-            let what = "contiguous memory behind this region";
-            return Err(VerbsError::Unsupported { what, way_out: "take buffers from reg_mr" });
+        let (start, end) = (range.start as u64, range.end as u64);
+        let is_inside = start <= end && end <= self.inner.len && end - start <= MAX_BUF_BYTES;
+        if !is_inside || self.inner.offset.is_none() {
+            return Err(self.no_buf(start, end));
         }
-        let addr = self.inner.start + range.start as u64;
-        Ok(Buf::new(Arc::clone(&self.inner), addr, bytes as u32))
+        let addr = self.inner.start + start;
+        Ok(Buf::new(Arc::clone(&self.inner), addr, (end - start) as u32))
+    }
+
+    /// Why a range is no piece of the region.
+    #[cold]
+    #[inline(never)]
+    fn no_buf(&self, start: u64, end: u64) -> VerbsError {
+        let len = self.inner.len;
+        VerbsError::range("start of the range", start, 0, len)
+            .and_then(|()| VerbsError::range("end of the range", end, start, len))
+            .and_then(|()| VerbsError::range("bytes of the buffer", end - start, 0, MAX_BUF_BYTES))
+            .err()
+            .unwrap_or(VerbsError::Unsupported {
+                what: "contiguous memory behind this region",
+                way_out: "take buffers from reg_mr",
+            })
     }
 
     /// The whole region.

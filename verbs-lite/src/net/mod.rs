@@ -132,6 +132,8 @@ pub struct Network {
     neighbours: Neighbours,
     /// The addresses that were last seen, and who answers for them.
     gids: Vec<GidEntry>,
+    /// Number of the change of addresses that `gids` is as of.
+    seen_changes: Option<u64>,
     station: Station,
     groups: Vec<MacAddr>,
     memberships: groups::Groups,
@@ -173,6 +175,7 @@ impl Network {
             scratch: Vec::with_capacity(buffer_bytes),
             neighbours: Neighbours::new(config.neighbours),
             gids: Vec::new(),
+            seen_changes: None,
             station: Station { mac: Mac(context.device().mac().0), addresses: Vec::new() },
             groups: Vec::new(),
             memberships: groups::Groups::new(config.membership),
@@ -343,10 +346,11 @@ impl Network {
 
     /// Takes over the addresses of the port, if they changed.
     fn refresh(&mut self) -> Result<(), NetError> {
-        let gids = self.context.gids();
-        if gids == self.gids {
+        let changes = self.context.gid_changes();
+        if self.seen_changes == Some(changes) {
             return Ok(());
         }
+        let gids = self.context.gids();
         let now = self.now();
         self.neighbours.set_own(gids.iter().map(own), now);
         self.memberships.set_hosts(&gids);
@@ -368,7 +372,7 @@ impl Network {
                 self.groups.push(group);
             }
         }
-        self.gids = gids;
+        (self.gids, self.seen_changes) = (gids, Some(changes));
         Ok(())
     }
 

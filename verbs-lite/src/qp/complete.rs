@@ -8,7 +8,24 @@ use super::{Qp, QpState, QpType, WrongCompletion};
 use crate::cq::Completion;
 use crate::mr::Buffers;
 use crate::srq::Srq;
-use crate::wc::Wc;
+use crate::wc::{Returned, Wc};
+
+/// Which requests that have ended are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Reports {
+    /// All of them.
+    #[default]
+    All,
+    /// Not those that asked for no report, went well, and hold nothing but a list.
+    Signaled,
+}
+
+impl Reports {
+    fn has<B>(self, wc: &Wc<B>) -> bool {
+        let is_plain = matches!(wc.returned, Returned::Nothing | Returned::Buffers(_));
+        self == Self::All || wc.is_signaled || wc.result.is_err() || !is_plain
+    }
+}
 
 impl<B: Buffers> Qp<B> {
     /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
@@ -92,6 +109,80 @@ impl<B: Buffers> Qp<B> {
         &mut self,
         completion: &mut Completion,
     ) -> Result<Option<Wc<B>>, WrongCompletion> {
+        self.next_of(completion, Reports::All)
+    }
+
+    /// The next request that a completion ends, of those that are reported.
+    #[inline(always)]
+    pub(super) fn next_of(
+        &mut self,
+        completion: &mut Completion,
+        reports: Reports,
+    ) -> Result<Option<Wc<B>>, WrongCompletion> {
+        if completion.is_taken {
+            return Ok(None);
+        }
+        let head = completion.head;
+        if completion.is_of(self.qpn_be) && head.is_requester() {
+            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
+            if reports == Reports::Signaled && self.sq.end_silent(counter) {
+                completion.is_taken = true;
+                return Ok(None);
+            }
+            if let Some((wc, is_last)) = self.sq.end_simple(counter, byte_cnt) {
+                completion.is_taken = is_last;
+                return Ok(Some(wc));
+            }
+        } else if let Some(wc) = self.take_received(completion) {
+            completion.is_taken = true;
+            return Ok(Some(wc));
+        }
+        self.next_rest(completion, reports)
+    }
+
+    /// Ends the receive of the queue pair's own that a completion says a message filled; `None` for
+    /// a completion of anything else.
+    #[inline(always)]
+    fn take_received(&mut self, completion: &Completion) -> Option<Wc<B>> {
+        if !completion.is_of(self.qpn_be) || !completion.head.is_received() {
+            return None;
+        }
+        self.rq.as_mut()?.complete(completion, None)
+    }
+
+    /// Gives `each` every request that a completion ends, of those that are reported, with what
+    /// the program keeps beside the queue pair; how many they were.
+    // A receive has a call of its own: what `each` does not look at is not even read.
+    #[inline(always)]
+    pub(super) fn give<T>(
+        &mut self,
+        completion: &mut Completion,
+        reports: Reports,
+        data: &mut T,
+        each: &mut impl FnMut(&mut Self, &mut T, Wc<B>),
+    ) -> Result<usize, WrongCompletion> {
+        if !completion.is_taken
+            && let Some(wc) = self.take_received(completion)
+        {
+            each(self, data, wc);
+            return Ok(1);
+        }
+        let mut count = 0;
+        while let Some(wc) = self.next_of(completion, reports)? {
+            each(self, data, wc);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// What [`Qp::next_of`] gives of failures, of requests that hold more than a list, and of
+    /// completions that cannot be.
+    #[inline(never)]
+    fn next_rest(
+        &mut self,
+        completion: &mut Completion,
+        reports: Reports,
+    ) -> Result<Option<Wc<B>>, WrongCompletion> {
         while !completion.is_taken {
             let head = completion.head;
             let (wc, is_last) = match head.opcode() {
@@ -106,8 +197,8 @@ impl<B: Buffers> Qp<B> {
             }
             .ok_or_else(|| self.wrong(completion))?;
             completion.is_taken = is_last;
-            if wc.is_some() {
-                return Ok(wc);
+            if let Some(wc) = wc.filter(|wc| reports.has(wc)) {
+                return Ok(Some(wc));
             }
         }
         Ok(None)
@@ -169,6 +260,17 @@ impl<B: Buffers> Qp<B> {
         completion: &mut Completion,
         srq: &mut Srq<B>,
     ) -> Result<Option<Wc<B>>, WrongCompletion> {
+        self.next_shared_of(completion, srq, Reports::All)
+    }
+
+    /// What [`Qp::next_of`] gives of a queue pair whose receives come from `srq`.
+    #[inline(always)]
+    pub(super) fn next_shared_of(
+        &mut self,
+        completion: &mut Completion,
+        srq: &mut Srq<B>,
+        reports: Reports,
+    ) -> Result<Option<Wc<B>>, WrongCompletion> {
         if completion.is_taken {
             return Ok(None);
         }
@@ -177,7 +279,7 @@ impl<B: Buffers> Qp<B> {
                 completion.is_taken = true;
                 Ok(Some(wc))
             }
-            None => self.next_wc(completion),
+            None => self.next_of(completion, reports),
         }
     }
 

@@ -55,6 +55,37 @@ impl<B: Buffers> Sq<B> {
         true
     }
 
+    /// Ends the oldest of the requests that a completion without error ends, and says whether it was
+    /// the last. `None` if it needs a closer look: [`Sq::end_next`] has it.
+    #[inline(always)]
+    pub(super) fn end_simple(&mut self, wqe_counter: u16, byte_cnt: u32) -> Option<(Wc<B>, bool)> {
+        let (last, ci) = (self.position_of(wqe_counter)?, self.ring.ci);
+        let slot = self.slots.at(ci);
+        if !slot.is_simple() {
+            return None;
+        }
+        self.ring.ci = ci + 1;
+        let returned = slot.buffers.take().map_or(Returned::Nothing, Returned::Buffers);
+        let byte_cnt = if ci == last { byte_cnt } else { 0 };
+        Some((slot.wc(byte_cnt, Ok(()), returned), ci == last))
+    }
+
+    /// Ends the oldest of the requests that a completion without error ends, as far as they asked
+    /// for no report and need no closer look; drops their lists. Whether these were all.
+    #[inline(always)]
+    pub(super) fn end_silent(&mut self, wqe_counter: u16) -> bool {
+        let Some(last) = self.position_of(wqe_counter) else { return false };
+        while self.ring.ci <= last {
+            let slot = self.slots.at(self.ring.ci);
+            if !slot.is_simple() || slot.flags.contains(SendFlags::SIGNALED) {
+                return false;
+            }
+            slot.buffers = None;
+            self.ring.ci += 1;
+        }
+        true
+    }
+
     /// Ends the oldest of the requests that a completion ends, and says whether it was the last,
     /// which the completion names. What is not reported, or not by itself, gives nothing. `failure`
     /// is the last one's: those before it succeeded. `None` if the completion cannot be right.

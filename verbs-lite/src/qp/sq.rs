@@ -8,8 +8,9 @@ use std::mem::{ManuallyDrop, forget, replace, take};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ferrocx_bus::Slot as Part;
 use ferrocx_core::wq::{
-    Control, SendRing, Unit, Written, blocks_of, put_data, put_inline_8, put_raddr,
+    Control, SendRing, Written, blocks_of, put_data, put_inline_8, put_inline_16, put_raddr,
 };
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
@@ -276,30 +277,37 @@ impl<B: Buffers> Sq<B> {
         Ok(())
     }
 
-    /// Posts a request of eight bytes that stand in it, if it needs no closer look.
+    /// Posts a request of 8 or 16 bytes that stand in it, if it needs no closer look.
     /// [`Sq::push_any`] posts any request. Whether it was posted.
     #[inline(always)]
     pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        let Ok(eight) = <[u8; 8]>::try_from(data) else { return false };
-        if !self.is_straight(wr) || self.max_inline < 8 {
+        if !self.is_straight(wr) || data.len() > self.max_inline as usize {
             return false;
         }
-        self.put(wr, || false, |unit| put_inline_8(unit, eight)).is_some()
+        let slot = if let Ok(eight) = <[u8; 8]>::try_from(data) {
+            self.put(wr, || false, |unit| put_inline_8(unit, eight))
+        } else if let Ok(sixteen) = data.try_into() {
+            self.put(wr, || false, |units| put_inline_16(units, sixteen))
+        } else {
+            None
+        };
+        slot.is_some()
     }
 
-    /// Posts a request of one block whose data `put` writes; `None` for operations that take more,
-    /// and for a READ that may not be.
+    /// Posts a request of one block whose data `put` writes, `BYTES` with what stands before them;
+    /// `None` for operations that take more, and for a READ that may not be.
     #[inline(always)]
-    fn put(
+    fn put<const BYTES: usize>(
         &mut self,
         wr: &SendWr<'_>,
         may_read: impl FnOnce() -> bool,
-        put: impl FnOnce(Unit<'_>),
+        put: impl FnOnce(Part<'_, BYTES>),
     ) -> Option<&mut Slot<B>> {
         // Each arm is a copy of its own, in which places and opcodes are constants.
         Some(match wr.op {
             SendOp::Send => self.put_as(Kind::of(&SendOp::Send), wr, put),
             SendOp::SendImm(imm) => self.put_as(Kind::of(&SendOp::SendImm(imm)), wr, put),
+            SendOp::SendInv(rkey) => self.put_as(Kind::of(&SendOp::SendInv(rkey)), wr, put),
             SendOp::Write(to) => self.put_as(Kind::of(&SendOp::Write(to)), wr, put),
             SendOp::WriteImm(to, imm) => self.put_as(Kind::of(&SendOp::WriteImm(to, imm)), wr, put),
             SendOp::Read(from) if may_read() => self.put_as(Kind::of(&SendOp::Read(from)), wr, put),
@@ -308,20 +316,25 @@ impl<B: Buffers> Sq<B> {
     }
 
     #[inline(always)]
-    fn put_as(&mut self, kind: Kind, wr: &SendWr<'_>, put: impl FnOnce(Unit<'_>)) -> &mut Slot<B> {
+    fn put_as<const BYTES: usize>(
+        &mut self,
+        kind: Kind,
+        wr: &SendWr<'_>,
+        put: impl FnOnce(Part<'_, BYTES>),
+    ) -> &mut Slot<B> {
         let ending = self.mark(wr.flags, 1);
         let control = kind.control(ending | take(&mut self.next_fence));
         let (at, block) = (self.ring.pi, self.ring.block(0));
-        let second = block.part::<DS_BYTES, DS_BYTES>();
+        let units = (BYTES / DS_BYTES) as u32;
         let ds = match kind.remote {
             None => {
-                put(second);
-                2
+                put(block.part::<DS_BYTES, BYTES>());
+                1 + units
             }
             Some(remote) => {
-                put_raddr(second, remote.addr, remote.rkey.0);
-                put(block.part::<{ 2 * DS_BYTES }, DS_BYTES>());
-                3
+                put_raddr(block.part::<DS_BYTES, DS_BYTES>(), remote.addr, remote.rkey.0);
+                put(block.part::<{ 2 * DS_BYTES }, BYTES>());
+                2 + units
             }
         };
         let written = self.ring.written((block, at), control, ds, 1);
@@ -367,7 +380,7 @@ impl<B: Buffers> Sq<B> {
         match data {
             Data::Inline(_) if kind.is.brings_bytes() => return Err(PostError::Operation),
             Data::Inline([]) => {}
-            Data::Inline(bytes) => wqe.inline(bytes.len(), [bytes]),
+            Data::Inline(bytes) => wqe.inline_one(bytes),
             Data::Held(held) => {
                 let (max, reach) = (self.max_sge, &self.reach);
                 let list = held.map(|held| gather(&mut wqe, max, reach, held.sges(), 0));

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 
+use super::complete::Reports;
 use super::{Qp, WrongCompletion};
 use crate::cq::{Completion, Cq};
 use crate::mr::{Buf, Buffers};
@@ -55,8 +56,10 @@ pub struct QpTable<T, B: Buffers = Buf> {
     entries: Vec<Option<Entry<T, B>>>,
     /// Places that were given out and not filled yet.
     reserved: Vec<u32>,
-    /// Completions that were taken from the queue, the oldest last.
+    /// Completions that were taken from the queue, and how many of them were given out.
     taken: ArrayVec<Completion, BATCH>,
+    given: usize,
+    reports: Reports,
     /// Completions of places that were reserved when they came, the oldest first.
     early: Vec<Completion>,
     /// Completions that were dropped.
@@ -76,8 +79,15 @@ pub struct Ended<'a, T, B: Buffers = Buf> {
 
 impl<T, B: Buffers> Default for QpTable<T, B> {
     fn default() -> Self {
-        let (entries, reserved, early) = Default::default();
-        Self { entries, reserved, taken: ArrayVec::new(), early, dropped: 0 }
+        Self {
+            entries: Vec::new(),
+            reserved: Vec::new(),
+            taken: ArrayVec::new(),
+            given: 0,
+            reports: Reports::All,
+            early: Vec::new(),
+            dropped: 0,
+        }
     }
 }
 
@@ -86,6 +96,15 @@ impl<T, B: Buffers> QpTable<T, B> {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The table, which gives out what asked for it: requests without
+    /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED) that went well are not, and the buffers
+    /// that they took are dropped. Failures, receives, and what brings a key or a page list back
+    /// are given out as always.
+    #[must_use]
+    pub fn only_signaled(self) -> Self {
+        Self { reports: Reports::Signaled, ..self }
     }
 
     /// Reserves the least index that has neither queue pair nor reservation, for the `user_index`
@@ -156,6 +175,68 @@ impl<T, B: Buffers> QpTable<T, B> {
         Ok(self.ended(next))
     }
 
+    /// Gives `each` the requests that have ended, of any queue pair, like [`QpTable::poll`] and at
+    /// less cost: until `most` were given out, or the completion queue is empty. A completion that
+    /// ends several gives them all. Returns how many they were.
+    ///
+    /// ```
+    /// use ferrocx_verbs_lite::*;
+    ///
+    /// /// Posts every receive again that a message has filled, and counts the bytes.
+    /// fn drain(table: &mut QpTable<u64>, cq: &mut Cq) -> Result<usize, WrongCompletion> {
+    ///     table.poll_each(cq, 64, |qp, bytes, wc| {
+    ///         *bytes += u64::from(wc.byte_len);
+    ///         drop(wc.into_buffers().map(|buf| qp.post_recv(0, buf)));
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`QpTable::poll`]; what was given out until then has ended.
+    #[inline]
+    pub fn poll_each(
+        &mut self,
+        cq: &mut Cq,
+        most: usize,
+        mut each: impl FnMut(&mut Qp<B>, &mut T, Wc<B>),
+    ) -> Result<usize, WrongCompletion> {
+        let mut count = 0;
+        while count < most {
+            if self.early.is_empty() {
+                let Some(completion) = self.taken.get_mut(self.given) else {
+                    if !self.refill(cq) {
+                        break;
+                    }
+                    continue;
+                };
+                let index = completion.user_index() as usize;
+                let entry = self.entries.get_mut(index).and_then(Option::as_mut);
+                if let Some(Entry { qp, data }) = entry
+                    && qp.is_named_by(completion)
+                {
+                    self.given += 1;
+                    count += qp.give(completion, self.reports, data, &mut each)?;
+                    continue;
+                }
+            }
+            // Completions of queue pairs that are not there, or were not when they came.
+            let next = self.next(cq, None)?;
+            let Some(Ended { qp, data, wc }) = self.ended(next) else { break };
+            each(qp, data, wc);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Takes completions from the queue when all were given out; whether there were any.
+    #[inline(always)]
+    fn refill(&mut self, cq: &mut Cq) -> bool {
+        self.taken.clear();
+        self.given = 0;
+        cq.poll_batch(&mut self.taken) > 0
+    }
+
     /// The next request that has ended, of queue pairs whose receives come from `srq`, like
     /// [`QpTable::poll`].
     ///
@@ -192,24 +273,23 @@ impl<T, B: Buffers> QpTable<T, B> {
             return Ok(Some(found));
         }
         loop {
-            let Some(completion) = self.taken.last_mut() else {
-                if cq.poll_batch(&mut self.taken) == 0 {
+            let Some(completion) = self.taken.get_mut(self.given) else {
+                if !self.refill(cq) {
                     return Ok(None);
                 }
-                self.taken.reverse();
                 continue;
             };
             let index = completion.user_index();
             let entry = self.entries.get_mut(index as usize).and_then(Option::as_mut);
             if entry.is_none() && self.reserved.contains(&index) {
-                self.early.extend(self.taken.pop());
+                self.early.push(self.taken.remove(self.given));
                 continue;
             }
-            match end(entry, completion, srq.as_deref_mut(), &mut self.dropped) {
+            match end(entry, completion, srq.as_deref_mut(), self.reports, &mut self.dropped) {
                 Ok(Some(wc)) => return Ok(Some((index as usize, wc))),
-                Ok(None) => drop(self.taken.pop()),
+                Ok(None) => self.given += 1,
                 Err(wrong) => {
-                    self.taken.pop();
+                    self.given += 1;
                     return Err(wrong);
                 }
             }
@@ -231,7 +311,8 @@ impl<T, B: Buffers> QpTable<T, B> {
                 continue;
             }
             let entry = self.entries.get_mut(index as usize).and_then(Option::as_mut);
-            let ended = end(entry, completion, srq.as_deref_mut(), &mut self.dropped);
+            let srq = srq.as_deref_mut();
+            let ended = end(entry, completion, srq, self.reports, &mut self.dropped);
             if let Ok(Some(wc)) = ended {
                 return Ok(Some((index as usize, wc)));
             }
@@ -248,13 +329,16 @@ fn end<T, B: Buffers>(
     entry: Option<&mut Entry<T, B>>,
     completion: &mut Completion,
     srq: Option<&mut Srq<B>>,
+    reports: Reports,
     dropped: &mut u64,
 ) -> Result<Option<Wc<B>>, WrongCompletion> {
     match (entry, srq) {
         (Some(Entry { qp, .. }), Some(srq)) if qp.is_named_by(completion) => {
-            qp.next_wc_shared(completion, srq)
+            qp.next_shared_of(completion, srq, reports)
         }
-        (Some(Entry { qp, .. }), None) if qp.is_named_by(completion) => qp.next_wc(completion),
+        (Some(Entry { qp, .. }), None) if qp.is_named_by(completion) => {
+            qp.next_of(completion, reports)
+        }
         (_, srq) => {
             *dropped += 1;
             // A receive that a queue pair took which is gone: its entry is free again.

@@ -68,23 +68,6 @@ pub fn memory(
     Memory::alloc(context, &RegionConfig { len_bytes, ..RegionConfig::default() })
 }
 
-/// Copies `len` bytes from one piece into another.
-///
-/// # Errors
-///
-/// Outside either.
-pub fn copy(from: &Buf, at: usize, to: &mut Buf, len: usize) -> Result<(), AccessError> {
-    let mut step = [0; STEP];
-    let mut done = 0;
-    while done < len {
-        let part = &mut step[..STEP.min(len - done)];
-        from.copy_out(at + done, part)?;
-        to.copy_in(done, part)?;
-        done += part.len();
-    }
-    Ok(())
-}
-
 /// Whether `len` bytes of two pieces are the same.
 ///
 /// # Errors

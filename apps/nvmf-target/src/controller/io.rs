@@ -1,7 +1,5 @@
 //! Commands of I/O queues, checked: [`IoCommand`].
 
-use std::ops::Range;
-
 use super::{Namespace, Queue, Role, Target};
 use crate::proto::sgl::{Keyed, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -13,14 +11,19 @@ pub const DSM_RANGE_BYTES: usize = 16;
 const DEALLOCATE: u32 = 1 << 2;
 
 /// Where the data of an I/O command are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     /// There are none.
     None,
     /// In the host's memory.
     Host(Keyed),
-    /// In the capsule, counted from behind the command.
-    Capsule(Range<usize>),
+    /// In the capsule.
+    Capsule {
+        /// Where they begin, counted from behind the command.
+        start: usize,
+        /// Bytes.
+        len: usize,
+    },
 }
 
 /// What an I/O command asks for.
@@ -51,7 +54,7 @@ pub enum Kind {
 }
 
 /// An I/O command, checked: whatever it names is inside the namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoCommand {
     /// What it asks for.
     pub kind: Kind,
@@ -138,7 +141,9 @@ impl Target {
             Sgl::InCapsule { .. } if kind == Kind::Read => {
                 return Err(Status::INVALID_FIELD.dnr());
             }
-            Sgl::InCapsule { offset, len } => Data::Capsule(in_capsule(offset, len, received)?),
+            Sgl::InCapsule { offset, len } => {
+                Data::Capsule { start: in_capsule(offset, len, received)?.start, len: len as usize }
+            }
         };
         if kind == Kind::Write {
             check_writable(namespace)?;
@@ -177,7 +182,7 @@ impl Target {
 }
 
 /// What commands without data and without a range have.
-const NOTHING: IoCommand =
+pub(crate) const NOTHING: IoCommand =
     IoCommand { kind: Kind::Nothing, backend: 0, offset: 0, len: 0, fua: false, data: Data::None };
 
 fn flush(namespace: &Namespace) -> IoCommand {
@@ -210,8 +215,7 @@ fn deallocate(namespace: &Namespace, sqe: &Sqe, received: usize) -> Result<IoCom
         sgl if (sgl.len() as usize) < needed => return Err(Status::DATA_LENGTH.dnr()),
         Sgl::Keyed(keyed) => Data::Host(Keyed { len: needed as u32, ..keyed }),
         Sgl::InCapsule { offset, len } => {
-            let all = in_capsule(offset, len, received)?;
-            Data::Capsule(all.start..all.start + needed)
+            Data::Capsule { start: in_capsule(offset, len, received)?.start, len: needed }
         }
     };
     check_writable(namespace)?;

@@ -1,26 +1,14 @@
 //! Private data of the connection manager: [`Request`], [`Accept`], [`Reject`].
 
 use zerocopy::little_endian::U16;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What a host says when it asks for a queue.
 ///
 /// # Source
 ///
 /// NVMe over RDMA transport, "Fabrics Dependent Settings"; reference 10.1.1.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Request {
     /// Format: 0.
@@ -38,19 +26,7 @@ pub struct Request {
 }
 
 /// What a target says when it accepts.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Accept {
     /// Format: 0.

@@ -1,7 +1,7 @@
 //! Commands and completions: [`Sqe`], [`Cqe`], and the numbers of commands.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::sgl::Sgl;
 use super::status::Status;
@@ -64,19 +64,7 @@ pub mod io {
 /// # Source
 ///
 /// NVM Express base, "Submission Queue Entry"; reference 10.1.3.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Sqe {
     /// Number of the command.
@@ -181,19 +169,7 @@ impl Sqe {
 /// # Source
 ///
 /// NVM Express base, "Completion Queue Entry"; reference 10.1.3.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Cqe {
     /// What the command brings.

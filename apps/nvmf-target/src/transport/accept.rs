@@ -74,7 +74,7 @@ impl Server {
     /// Accepts a request or refuses it.
     fn request(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
         let peer = request.peer().ip();
-        let entries = self.target.settings().entries;
+        let entries = self.work.target().settings().entries;
         let reads = request.responder_resources();
         let parsed = Request::parse(&request.private_data(), entries, reads);
         let made = parsed.and_then(|parsed| {
@@ -147,7 +147,7 @@ impl Server {
     ) -> Result<(Qp, u32, ferrocx::verbs::Mr, usize), ferrocx::verbs::VerbsError> {
         let entries = request.entries();
         let count = usize::from(entries);
-        let data_bytes = self.target.settings().in_capsule_bytes as usize;
+        let data_bytes = self.work.target().settings().in_capsule_bytes as usize;
         let page_bytes = if request.qid == 0 { ADMIN_PAGE_BYTES } else { IO_PAGE_BYTES };
         // A command ends where a page begins, so that the data behind it have pages of their own.
         let stride = session::STRIDE_PAGES + data_bytes;

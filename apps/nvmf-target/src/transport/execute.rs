@@ -1,6 +1,6 @@
 //! Commands carried out: [`Work`].
 
-use ferrocx::verbs::{Buf, Qp, Wc};
+use ferrocx::verbs::{Buf, Qp, Returned, Wc};
 use ferrocx_uring::Ring;
 
 use super::session::{Session, State, wr};
@@ -15,43 +15,91 @@ use crate::proto::status::Status;
 pub(super) type Why = &'static str;
 
 /// Everything that a command needs beside its queue.
-pub(super) struct Work<'a> {
-    pub(super) target: &'a mut Target,
-    pub(super) backends: &'a [Backend],
-    pub(super) buffers: &'a mut Buffers,
+#[derive(Debug)]
+pub(super) struct Work {
+    target: Target,
+    /// Counts what may have changed in the target.
+    version: u64,
+    pub(super) backends: Vec<Backend>,
+    pub(super) buffers: Buffers,
     /// Files, if a namespace is one.
-    pub(super) ring: &'a mut Option<Ring>,
+    pub(super) ring: Option<Ring>,
     /// What a command brings.
-    pub(super) page: &'a mut Vec<u8>,
-    pub(super) waits: &'a mut u64,
+    pub(super) page: Vec<u8>,
+    /// Times that a command had to wait for room.
+    pub(super) waits: u64,
 }
 
-impl Work<'_> {
-    /// A request has ended.
+impl Work {
+    pub(super) fn new(target: Target, buffers: Buffers) -> Self {
+        Self {
+            target,
+            version: 1,
+            backends: Vec::new(),
+            buffers,
+            ring: None,
+            page: Vec::with_capacity(16 << 10),
+            waits: 0,
+        }
+    }
+
+    /// What is offered to whom.
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// What is offered to whom, to be changed: commands under way are checked again.
+    pub(super) fn target_mut(&mut self) -> &mut Target {
+        self.version += 1;
+        &mut self.target
+    }
+
+    /// The I/O command in a slot, checked: once more, if anything may have changed meanwhile.
     #[inline]
+    pub(super) fn checked(&self, session: &Session, slot: u16) -> Result<IoCommand, Status> {
+        let it = &session.slots[usize::from(slot)];
+        match it.checked {
+            (version, command) if version == self.version => Ok(command),
+            _ => self.target.io(&session.queue, &it.sqe, it.received),
+        }
+    }
+
+    /// A request has ended.
+    #[inline(always)]
     pub(super) fn ended(
         &mut self,
         qp: &mut Qp,
         session: &mut Session,
         wc: Wc<Buf>,
     ) -> Result<(), Why> {
-        let (wr_id, len, opcode) = (wc.wr_id, wc.byte_len, wc.opcode);
-        if let Err(failure) = wc.result {
-            return self.failed(session, wr_id, failure);
-        }
-        if is_receive(opcode) {
-            let Some(recv) = wc.into_buffers() else { return Ok(()) };
-            if session.ending.is_some() {
-                return Ok(());
+        match (wc.result, wc.returned) {
+            (Ok(()), Returned::Buffers(recv)) if is_receive(wc.opcode) => {
+                self.received(qp, session, (wc.wr_id, wc.byte_len, recv))
             }
-            let slot = session.received(wr_id, len, recv).ok_or("a command was cut short")?;
-            if !session.waiting.is_empty() || !session.has_room(qp) {
-                *self.waits += 1;
-                session.wait(slot);
-                return Ok(());
-            }
-            return self.begin(qp, session, slot);
+            (Ok(()), _) => self.sent(qp, session, wc.wr_id),
+            (Err(failure), _) => self.failed(session, wc.wr_id, failure),
         }
+    }
+
+    /// A command has come.
+    fn received(
+        &mut self,
+        qp: &mut Qp,
+        session: &mut Session,
+        (wr_id, len, recv): (u64, u32, Buf),
+    ) -> Result<(), Why> {
+        if session.ending.is_some() {
+            return Ok(());
+        }
+        let slot = session.received(wr_id, len, recv).ok_or("a command was cut short")?;
+        if !session.waiting.is_empty() || !session.has_room(qp) {
+            return self.wait(session, slot);
+        }
+        self.begin(qp, session, slot)
+    }
+
+    /// A request of ours has ended well.
+    fn sent(&mut self, qp: &mut Qp, session: &mut Session, wr_id: u64) -> Result<(), Why> {
         match wr_id & wr::KIND {
             wr::READ => {
                 session.reads -= 1;
@@ -110,15 +158,19 @@ impl Work<'_> {
     /// Begins a command that has come.
     #[inline]
     fn begin(&mut self, qp: &mut Qp, session: &mut Session, slot: u16) -> Result<(), Why> {
-        let it = &session.slots[usize::from(slot)];
-        let (sqe, received) = (it.sqe, it.received);
-        if !is_io(&session.queue, sqe.opcode) {
+        if !is_io(&session.queue, session.slots[usize::from(slot)].sqe.opcode) {
             return self.command(qp, session, slot);
         }
-        match self.target.io(&session.queue, &sqe, received) {
-            Ok(command) => self.io(qp, session, slot, &command),
-            Err(status) => self.refuse(qp, session, slot, status),
+        let command = match self.checked(session, slot) {
+            Ok(command) => command,
+            Err(status) => return self.refuse(qp, session, slot, status),
+        };
+        self.io(qp, session, slot, &command)?;
+        let it = &mut session.slots[usize::from(slot)];
+        if it.state != State::Free {
+            it.checked = (self.version, command);
         }
+        Ok(())
     }
 
     /// Begins an I/O command.
@@ -144,7 +196,7 @@ impl Work<'_> {
                 };
                 session.queue.traffic.reads += 1;
                 session.queue.traffic.bytes_read += len;
-                session.write(qp, to, from, wr::ANSWER).map_err(|_| FULL)?;
+                session.write(qp, to, from).map_err(|_| FULL)?;
                 self.done(qp, session, slot)
             }
             (Kind::Write, Data::Host(from)) if session.can_read() => {
@@ -153,8 +205,8 @@ impl Work<'_> {
                 };
                 session.read(qp, slot, from, (to, None)).map_err(|_| FULL)
             }
-            (Kind::Write | Kind::Compare, Data::Capsule(range)) => {
-                let done = in_capsule(session, slot, command, store, range.start);
+            (Kind::Write | Kind::Compare, Data::Capsule { start, .. }) => {
+                let done = in_capsule(session, slot, command, store, *start);
                 match done {
                     Ok(()) => self.done(qp, session, slot),
                     Err(status) => self.refuse(qp, session, slot, status),
@@ -175,8 +227,8 @@ impl Work<'_> {
             (Kind::Write | Kind::Compare | Kind::Deallocate { .. }, Data::Host(_)) => {
                 self.wait(session, slot)
             }
-            (Kind::Deallocate { ranges }, Data::Capsule(range)) => {
-                let start = SQE_BYTES + range.start;
+            (Kind::Deallocate { ranges }, Data::Capsule { start, .. }) => {
+                let start = SQE_BYTES + start;
                 let piece = session.slots[usize::from(slot)].recv.as_ref();
                 let checked = match piece {
                     Some(piece) => self.check_ranges(session, slot, piece, start, ranges),
@@ -233,12 +285,11 @@ impl Work<'_> {
             self.buffers.give_back(session, slot);
             return Ok(());
         }
-        let (sqe, received) = (it.sqe, it.received);
-        if !is_io(&session.queue, sqe.opcode) {
+        if !is_io(&session.queue, it.sqe.opcode) {
             return self.fetched(qp, session, slot);
         }
-        // Checked again: the namespace may have changed while the data were on their way.
-        let command = match self.target.io(&session.queue, &sqe, received) {
+        // The namespace may have changed while the data were on their way.
+        let command = match self.checked(session, slot) {
             Ok(command) => command,
             Err(status) => {
                 self.buffers.give_back(session, slot);
@@ -289,7 +340,8 @@ impl Work<'_> {
         if let Some(recv) = &it.recv {
             recv.copy_out(SQE_BYTES, &mut data).map_err(|_| "a command was cut short")?;
         }
-        match self.target.command(&mut session.queue, slot, &sqe, &data, self.page) {
+        self.version += 1;
+        match self.target.command(&mut session.queue, slot, &sqe, &data, &mut self.page) {
             Action::Answer(cqe) => session.answer(qp, slot, &cqe).map_err(|_| FULL),
             Action::Hold => {
                 session.slots[usize::from(slot)].state = State::Held;
@@ -300,7 +352,7 @@ impl Work<'_> {
                     return self.refuse(qp, session, slot, NO_DATA);
                 };
                 page.copy_in(0, &self.page[..len as usize]).map_err(|_| "a page is too long")?;
-                session.write(qp, &to, page, wr::ANSWER).map_err(|_| FULL)?;
+                session.write(qp, &to, page).map_err(|_| FULL)?;
                 session.answer(qp, slot, &cqe).map_err(|_| FULL)
             }
             Action::Fetch { .. } if !session.can_read() => self.wait(session, slot),
@@ -322,7 +374,7 @@ impl Work<'_> {
             Err(_) => 0,
         };
         let data = session.page(slot, len).map_err(|_| "a page is too long")?.to_vec();
-        match self.target.fetched(&mut session.queue, &sqe, &data) {
+        match self.target_mut().fetched(&mut session.queue, &sqe, &data) {
             Action::Answer(cqe) => session.answer(qp, slot, &cqe).map_err(|_| FULL),
             _ => self.refuse(qp, session, slot, Status::INTERNAL),
         }
@@ -331,7 +383,7 @@ impl Work<'_> {
     /// Lets a command wait.
     #[cold]
     pub(super) fn wait(&mut self, session: &mut Session, slot: u16) -> Result<(), Why> {
-        *self.waits += 1;
+        self.waits += 1;
         session.wait(slot);
         Ok(())
     }
@@ -384,7 +436,7 @@ fn in_capsule(
             Err(_) => Err(NO_DATA),
         };
     }
-    backend::copy(given, at, &mut stored, len).map_err(|_| NO_DATA)?;
+    stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)?;
     session.queue.traffic.writes += 1;
     session.queue.traffic.bytes_written += command.len;
     Ok(())

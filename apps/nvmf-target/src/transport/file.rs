@@ -10,7 +10,7 @@
 
 use std::io;
 
-use ferrocx::verbs::{Buf, Qp};
+use ferrocx::verbs::{Buf, Qp, SendFlags};
 use ferrocx_uring::{FileId, Request};
 
 use super::execute::{Why, Work};
@@ -40,7 +40,7 @@ pub(super) fn token(queue: u32, slot: u16) -> u64 {
     u64::from(queue) << 16 | u64::from(slot)
 }
 
-impl Work<'_> {
+impl Work {
     /// Begins a command on a file.
     pub(super) fn begin_file(
         &mut self,
@@ -60,11 +60,11 @@ impl Work<'_> {
             (Kind::Zero { may_deallocate: true }, _) => {
                 self.push(qp, session, slot, (file, Request::Punch { offset, len }))
             }
-            (Kind::Deallocate { ranges }, Data::Capsule(range)) => {
+            (Kind::Deallocate { ranges }, Data::Capsule { start, .. }) => {
                 let Some(piece) = session.slots[at].recv.take() else {
                     return self.refuse(qp, session, slot, NO_DATA);
                 };
-                let parsed = self.ranges(session, slot, (&piece, SQE_BYTES + range.start), ranges);
+                let parsed = self.ranges(session, slot, (&piece, SQE_BYTES + start), ranges);
                 session.slots[at].recv = Some(piece);
                 self.punch(qp, session, slot, (file, parsed))
             }
@@ -86,11 +86,10 @@ impl Work<'_> {
                     (Kind::Write | Kind::Compare, Data::Host(from)) => {
                         session.read(qp, slot, from, (piece, Some(index))).map_err(|_| FULL)
                     }
-                    (Kind::Write, Data::Capsule(range)) => {
+                    (Kind::Write, Data::Capsule { start, .. }) => {
                         session.slots[at].state = State::Storing(index, None);
                         let copied = session.slots[at].recv.as_ref().is_some_and(|recv| {
-                            let start = SQE_BYTES + range.start;
-                            backend::copy(recv, start, &mut piece, range.len()).is_ok()
+                            piece.copy_from(0, recv, SQE_BYTES + start, len as usize).is_ok()
                         });
                         if !copied {
                             self.buffers.give_back(session, slot);
@@ -162,13 +161,12 @@ impl Work<'_> {
     ) -> Result<(), Why> {
         session.in_files -= 1;
         let Some(it) = session.slots.get(usize::from(slot)) else { return Ok(()) };
-        let (sqe, received, state) = (it.sqe, it.received, it.state);
+        let (cid, state) = (it.sqe.cid.get(), it.state);
         if session.ending.is_some() {
             self.buffers.give_back(session, slot);
             return Ok(());
         }
-        let found = self.target.io(&session.queue, &sqe, received);
-        let command = match found {
+        let command = match self.checked(session, slot) {
             Ok(command) => command,
             Err(status) => {
                 self.buffers.give_back(session, slot);
@@ -204,10 +202,11 @@ impl Work<'_> {
                 };
                 session.queue.traffic.reads += 1;
                 session.queue.traffic.bytes_read += command.len;
-                session.write(qp, to, from, wr::POOL | u64::from(index)).map_err(|_| FULL)?;
-                // The buffer is free when the WRITE has ended, so that is asked for.
-                session.signal_next();
-                self.done(qp, session, slot)
+                session.write(qp, to, from).map_err(|_| FULL)?;
+                // The buffer is free when the answer behind its WRITE has ended.
+                let cqe = session.queue.answer(cid, Status::SUCCESS, 0);
+                let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
+                session.answer_as(qp, slot, &cqe, signaled).map_err(|_| FULL)
             }
             (Kind::Compare, State::Storing(index, other)) => {
                 let compared = self.compared(session, slot, &command, (index, other));
@@ -247,9 +246,9 @@ impl Work<'_> {
                 let other = self.buffers.piece(other, len).ok_or(NO_DATA)?;
                 backend::is_same(&one, 0, &other, len)
             }
-            (None, Data::Capsule(range)) => {
+            (None, Data::Capsule { start, .. }) => {
                 let recv = session.slots[usize::from(slot)].recv.as_ref().ok_or(NO_DATA)?;
-                backend::is_same(recv, SQE_BYTES + range.start, &one, len)
+                backend::is_same(recv, SQE_BYTES + start, &one, len)
             }
             (None, _) => return Err(NO_DATA),
         };
@@ -294,7 +293,7 @@ impl Work<'_> {
         for at in (0..usize::from(count)).rev() {
             let mut bytes = [0; DSM_RANGE_BYTES];
             piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
-            let range = self.target.dsm_range(&session.queue, &sqe, &bytes)?;
+            let range = self.target().dsm_range(&session.queue, &sqe, &bytes)?;
             if range.1 > 0 {
                 found.push(range);
             }

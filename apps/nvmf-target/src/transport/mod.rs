@@ -25,9 +25,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use execute::Work;
 use ferrocx::verbs::cm::{CmConfig, CmError, CmListener, Connecting, ConnectionManager};
 use ferrocx::verbs::{
-    Cq, Ended, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WcOpcode, WrongCompletion,
+    Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WcOpcode, WrongCompletion,
 };
 use ferrocx_uring::{Done, Ring};
 use session::{Session, State};
@@ -117,22 +118,15 @@ pub(crate) struct Buffers {
 /// A target on a port.
 #[derive(Debug)]
 pub struct Server {
-    /// What is offered to whom.
-    pub target: Target,
-    backends: Vec<Backend>,
+    work: Work,
     sessions: QpTable<Session>,
     cq: Cq,
-    buffers: Buffers,
-    /// Files, if a namespace is one.
-    ring: Option<Ring>,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
     /// Queues with requests that the port was not told of.
     dirty: Vec<u32>,
     /// Queues with commands that wait.
     stalled: Vec<u32>,
-    /// What a command brings.
-    page: Vec<u8>,
     stats: ServerStats,
     round: u32,
     next_turn: Duration,
@@ -177,21 +171,18 @@ impl Server {
         let cm = ConnectionManager::open(context, &CmConfig::default())?;
         let listen = |service: &u16| cm.listen(*service);
         let listeners = config.services.iter().map(listen).collect::<Result<_, _>>()?;
+        let buffers = Buffers {
+            mr: pd.get_dma_mr()?.over(&pool)?,
+            each,
+            free: (0..config.buffers.max(1)).collect(),
+        };
         Ok(Self {
-            target,
-            backends: Vec::new(),
-            sessions: QpTable::new(),
+            work: Work::new(target, buffers),
+            sessions: QpTable::new().only_signaled(),
             cq,
-            buffers: Buffers {
-                mr: pd.get_dma_mr()?.over(&pool)?,
-                each,
-                free: (0..config.buffers.max(1)).collect(),
-            },
-            ring: None,
             coming: Vec::new(),
             dirty: Vec::with_capacity(config.queues as usize),
             stalled: Vec::with_capacity(config.queues as usize),
-            page: Vec::with_capacity(16 << 10),
             stats: ServerStats::default(),
             round: 0,
             next_turn: Duration::ZERO,
@@ -203,6 +194,17 @@ impl Server {
             pd,
             context: context.clone(),
         })
+    }
+
+    /// What is offered to whom.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        self.work.target()
+    }
+
+    /// What is offered to whom, to be changed.
+    pub fn target_mut(&mut self) -> &mut Target {
+        self.work.target_mut()
     }
 
     /// Adds a back end of `len_bytes` of RAM, all zeros; its place.
@@ -221,8 +223,8 @@ impl Server {
     ///
     /// The memory is another device's.
     pub fn add_memory(&mut self, memory: &Arc<Memory>) -> Result<usize, ServerError> {
-        self.backends.push(Backend::ram(&self.pd, memory)?);
-        Ok(self.backends.len() - 1)
+        self.work.backends.push(Backend::ram(&self.pd, memory)?);
+        Ok(self.work.backends.len() - 1)
     }
 
     /// Adds a back end that keeps nothing; its place.
@@ -231,10 +233,10 @@ impl Server {
     ///
     /// The system has no memory.
     pub fn add_null(&mut self) -> Result<usize, ServerError> {
-        let len = self.target.settings().max_transfer() as usize;
+        let len = self.work.target().settings().max_transfer() as usize;
         let memory = backend::memory(&self.context, len)?;
-        self.backends.push(Backend::null(&self.pd, &memory)?);
-        Ok(self.backends.len() - 1)
+        self.work.backends.push(Backend::null(&self.pd, &memory)?);
+        Ok(self.work.backends.len() - 1)
     }
 
     /// Adds a back end that is a file or a block device, open for what hosts may do; its place.
@@ -243,25 +245,25 @@ impl Server {
     ///
     /// [`ServerError::Ring`].
     pub fn add_file(&mut self, file: std::fs::File) -> Result<usize, ServerError> {
-        let ring = match self.ring.take() {
-            Some(ring) => self.ring.insert(ring),
-            None => self.ring.insert(Ring::new(RING_REQUESTS)?),
+        let ring = match self.work.ring.take() {
+            Some(ring) => self.work.ring.insert(ring),
+            None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
         };
         let id = ring.add(file);
-        self.backends.push(Backend::File(id));
-        Ok(self.backends.len() - 1)
+        self.work.backends.push(Backend::File(id));
+        Ok(self.work.backends.len() - 1)
     }
 
     /// Buffers that no command holds.
     #[must_use]
     pub fn free_buffers(&self) -> usize {
-        self.buffers.free.len()
+        self.work.buffers.free.len()
     }
 
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.stats
+        ServerStats { waits: self.work.waits, ..self.stats }
     }
 
     /// Does what is due; how many completions there were.
@@ -280,29 +282,12 @@ impl Server {
     /// Takes what has ended on all queues, and carries it on.
     #[inline(never)]
     fn poll_queues(&mut self) -> Result<usize, ServerError> {
-        let mut done = 0;
-        while done < BUDGET {
-            let Self { sessions, cq, .. } = self;
-            let Some(Ended { qp, data: session, wc }) = sessions.poll(cq)? else { break };
-            done += 1;
-            let mut work = execute::Work {
-                target: &mut self.target,
-                backends: &self.backends,
-                buffers: &mut self.buffers,
-                ring: &mut self.ring,
-                page: &mut self.page,
-                waits: &mut self.stats.waits,
-            };
-            let index = qp.user_index();
-            if let Err(why) = work.ended(qp, session, wc) {
-                session.fail(why);
-            }
-            if !session.is_dirty {
-                session.is_dirty = true;
-                self.dirty.push(index);
-            }
-        }
-        if self.ring.is_some() {
+        let Self { sessions, cq, work, dirty, .. } = self;
+        let mut done = sessions.poll_each(cq, BUDGET, |qp, session, wc| {
+            let outcome = work.ended(qp, session, wc);
+            session.touched(outcome, qp.user_index(), dirty);
+        })?;
+        if self.work.ring.is_some() {
             done += self.poll_files()?;
         }
         if !self.stalled.is_empty() {
@@ -323,28 +308,15 @@ impl Server {
     fn poll_files(&mut self) -> Result<usize, ServerError> {
         let mut count = 0;
         while count < BUDGET
-            && let Some(Done { token, result, .. }) = self.ring.as_mut().and_then(Ring::poll)
+            && let Some(Done { token, result, .. }) = self.work.ring.as_mut().and_then(Ring::poll)
         {
             count += 1;
             let (index, slot) = ((token >> 16) as u32, token as u16);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            let mut work = execute::Work {
-                target: &mut self.target,
-                backends: &self.backends,
-                buffers: &mut self.buffers,
-                ring: &mut self.ring,
-                page: &mut self.page,
-                waits: &mut self.stats.waits,
-            };
-            if let Err(why) = work.file_done(qp, session, slot, &result) {
-                session.fail(why);
-            }
-            if !session.is_dirty {
-                session.is_dirty = true;
-                self.dirty.push(index);
-            }
+            let outcome = self.work.file_done(qp, session, slot, &result);
+            session.touched(outcome, index, &mut self.dirty);
         }
-        if let Some(ring) = &mut self.ring {
+        if let Some(ring) = &mut self.work.ring {
             ring.submit()?;
         }
         Ok(count)
@@ -356,21 +328,8 @@ impl Server {
         for _ in 0..self.stalled.len() {
             let index = self.stalled.remove(0);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            let mut work = execute::Work {
-                target: &mut self.target,
-                backends: &self.backends,
-                buffers: &mut self.buffers,
-                ring: &mut self.ring,
-                page: &mut self.page,
-                waits: &mut self.stats.waits,
-            };
-            if let Err(why) = work.resume(qp, session) {
-                session.fail(why);
-            }
-            if !session.is_dirty {
-                session.is_dirty = true;
-                self.dirty.push(index);
-            }
+            let outcome = self.work.resume(qp, session);
+            session.touched(outcome, index, &mut self.dirty);
         }
     }
 
@@ -394,7 +353,7 @@ impl Server {
     fn tick(&mut self, now: Duration) {
         let mut gone = Vec::new();
         for (qp, session) in self.sessions.iter_mut() {
-            self.target.account(&mut session.queue);
+            self.work.target_mut().account(&mut session.queue);
             if session.connection.poll().is_some() {
                 session.end("its host has disconnected");
             }
@@ -402,7 +361,7 @@ impl Server {
             if session.queue.role == Role::Unconnected && is_late {
                 session.end("no Connect came");
             }
-            if session.is_over(qp, now, &mut self.buffers) {
+            if session.is_over(qp, now, &mut self.work.buffers) {
                 gone.push(qp.user_index());
             }
         }
@@ -412,13 +371,13 @@ impl Server {
                 drop(qp);
             }
         }
-        self.target.tick(now);
-        while let Some((index, why)) = self.target.next_doomed() {
+        self.work.target_mut().tick(now);
+        while let Some((index, why)) = self.work.target_mut().next_doomed() {
             if let Some((_, session)) = self.sessions.get_mut(index) {
                 session.end(why);
             }
         }
-        while let Some(held) = self.target.next_held() {
+        while let Some(held) = self.work.target_mut().next_held() {
             let Some((qp, session)) = self.sessions.get_mut(held.queue) else { continue };
             let cqe = session.queue.answer(held.cid, held.status, held.result);
             let is_held = |slot: &session::Slot| slot.state == State::Held;
@@ -435,7 +394,7 @@ impl Server {
 
     fn forget(&mut self, mut session: Session) {
         let why = session.ending.unwrap_or("the target stops");
-        let info = self.target.info(&session.queue);
+        let info = self.work.target().info(&session.queue);
         tracing::info!(
             peer = %session.connection.peer(),
             qid = session.queue.qid,
@@ -444,7 +403,7 @@ impl Server {
             why,
             "queue ended"
         );
-        self.target.closed(&mut session.queue);
+        self.work.target_mut().closed(&mut session.queue);
         self.stats.queues -= 1;
         self.stats.ended += 1;
         self.stats.failed += u64::from(session.has_failed);

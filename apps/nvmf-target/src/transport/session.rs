@@ -10,6 +10,7 @@ use ferrocx::verbs::{
 use zerocopy::IntoBytes;
 
 use crate::controller::Queue;
+use crate::controller::io::{self, IoCommand};
 use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe};
 
@@ -27,7 +28,7 @@ pub(super) mod wr {
     pub(in crate::transport) const READ: u64 = 1 << 16;
     /// An answer, or data before it.
     pub(in crate::transport) const ANSWER: u64 = 2 << 16;
-    /// Data before an answer, out of a buffer of the pool, whose number the low bits are.
+    /// An answer behind data out of a buffer of the pool, whose number the low bits are.
     pub(in crate::transport) const POOL: u64 = 3 << 16;
     /// All kinds.
     pub(in crate::transport) const KIND: u64 = 0xff << 16;
@@ -58,6 +59,8 @@ pub(super) struct Slot {
     /// Bytes behind the command.
     pub(super) received: usize,
     pub(super) sqe: Sqe,
+    /// What it asks for, as of a version of the target: of I/O commands that are under way.
+    pub(super) checked: (u64, IoCommand),
     pub(super) state: State,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
@@ -118,6 +121,7 @@ impl Session {
             recv: None,
             received: 0,
             sqe: Sqe::default(),
+            checked: (0, io::NOTHING),
             state: State::Free,
         };
         Self {
@@ -150,6 +154,7 @@ impl Session {
         recv.copy_out(0, slot.sqe.as_mut_bytes()).ok()?;
         slot.recv = Some(recv);
         slot.received = received;
+        slot.checked.0 = 0;
         self.queue.fetched();
         Some(wr_id as u16)
     }
@@ -170,6 +175,24 @@ impl Session {
     #[inline]
     pub(super) fn can_read(&self) -> bool {
         self.reads < self.max_reads
+    }
+
+    /// Notes that something was done on it, and how that went: its doorbell is rung when the round
+    /// ends.
+    #[inline]
+    pub(super) fn touched(
+        &mut self,
+        outcome: Result<(), &'static str>,
+        index: u32,
+        dirty: &mut Vec<u32>,
+    ) {
+        if let Err(why) = outcome {
+            self.fail(why);
+        }
+        if !self.is_dirty {
+            self.is_dirty = true;
+            dirty.push(index);
+        }
     }
 
     /// Lets a command wait.
@@ -195,25 +218,32 @@ impl Session {
 
     /// Writes the data of a command to the host; the answer follows.
     #[inline]
-    pub(super) fn write(
-        &mut self,
-        qp: &mut Qp,
-        to: &Keyed,
-        from: Buf,
-        wr_id: u64,
-    ) -> Result<(), PostError> {
-        let wr = SendWr::unsignaled(wr_id, SendOp::Write(remote(to)));
+    pub(super) fn write(&mut self, qp: &mut Qp, to: &Keyed, from: Buf) -> Result<(), PostError> {
+        let wr = SendWr::unsignaled(wr::ANSWER, SendOp::Write(remote(to)));
         qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|refused| refused.cause)
-    }
-
-    /// The next answer asks for a completion.
-    pub(super) fn signal_next(&mut self) {
-        self.unsignaled = SIGNAL_PERIOD;
     }
 
     /// Answers a command. Its receive is posted first, so that the host's next command finds one.
     #[inline]
     pub(super) fn answer(&mut self, qp: &mut Qp, slot: u16, cqe: &Cqe) -> Result<(), PostError> {
+        self.unsignaled += 1;
+        let is_signaled = self.unsignaled >= SIGNAL_PERIOD;
+        let signaled = if is_signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
+        self.answer_as(qp, slot, cqe, (wr::ANSWER, signaled))
+    }
+
+    /// Answers a command under this name; signaled or not.
+    #[inline]
+    pub(super) fn answer_as(
+        &mut self,
+        qp: &mut Qp,
+        slot: u16,
+        cqe: &Cqe,
+        (wr_id, signaled): (u64, SendFlags),
+    ) -> Result<(), PostError> {
+        if signaled.contains(SendFlags::SIGNALED) {
+            self.unsignaled = 0;
+        }
         let it = &mut self.slots[usize::from(slot)];
         it.state = State::Free;
         if let Some(recv) = it.recv.take() {
@@ -221,13 +251,8 @@ impl Session {
         }
         let key = if self.remote_invalidate { Sgl::key_to_end(&it.sqe.sgl) } else { None };
         let op = key.map_or(SendOp::Send, |key| SendOp::SendInv(Rkey(key)));
-        self.unsignaled += 1;
-        let mut flags = SendFlags::MORE;
-        if self.unsignaled >= SIGNAL_PERIOD {
-            self.unsignaled = 0;
-            flags |= SendFlags::SIGNALED;
-        }
-        qp.post_send_inline(&SendWr { wr_id: wr::ANSWER, flags, op }, cqe.as_bytes())
+        let wr = SendWr { wr_id, flags: signaled | SendFlags::MORE, op };
+        qp.post_send_inline(&wr, cqe.as_bytes())
     }
 }
 

@@ -87,6 +87,17 @@ pub fn put_inline_8(unit: Unit<'_>, [a, b, c, d, e, f, g, h]: [u8; 8]) {
     unit.store_raw64::<{ 2 * InlineHeader::SIZE_BYTES }>(pair(rest, 0));
 }
 
+/// Writes an inline data segment of 16 bytes. What its last unit holds behind them is not the
+/// device's business.
+#[inline(always)]
+pub fn put_inline_16(units: Slot<'_, { 2 * DS_BYTES }>, data: &[u8; 16]) {
+    let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+    let header = (INLINE_SEG | 16).to_be();
+    units.store_raw64::<{ InlineHeader::INLINE.offset }>(pair(header, word(0)));
+    units.store_raw64::<{ DS_BYTES / 2 }>(pair(word(4), word(8)));
+    units.store_raw64::<DS_BYTES>(pair(word(12), 0));
+}
+
 /// Writes an Ethernet segment without the headers behind its own bytes: checksum requests and
 /// segment size, and the word of inline header size and start.
 #[inline(always)]

@@ -11,14 +11,10 @@
 //! | `FERROCX_HOSTILE_OPS` | operations; a soak has 10 million and more | 60000 |
 //! | `FERROCX_HOSTILE_SEED` | seed of the first round; a failure names the seed of its round | 1 |
 
-#![expect(unsafe_code, reason = "an allocator that counts must implement GlobalAlloc")]
-
 mod bystander;
 #[path = "../common/mod.rs"]
 mod common;
 mod frames;
-#[path = "../common/heap.rs"]
-mod heap;
 mod requests;
 
 use std::sync::Arc;
@@ -36,7 +32,7 @@ use ferrocx_model::wire::{Link, SplitMix64, SwitchPort, link};
 use ferrocx_prm::cmd::Opcode;
 
 use bystander::{Bystander, thread_time};
-use heap::Watch;
+use ferrocx_heapcount::Watch;
 
 /// Operations before a device is thrown away for a fresh one.
 const ROUND_OPS: u64 = 1000;
@@ -492,7 +488,7 @@ fn nothing_that_a_guest_does_harms_the_device() {
             if op >= HOARD_FROM && op % HOARD_OPS == 0 {
                 guest.hoard();
             }
-            let peak = watch.peak();
+            let peak = watch.peak_bytes();
             assert!(peak <= MIN_MEMORY_BYTES, "{peak} bytes are held");
             done.fetch_add(1, Ordering::Relaxed);
             if guest.is_over {
@@ -500,7 +496,8 @@ fn nothing_that_a_guest_does_harms_the_device() {
             }
         }
         guest.check();
-        (most_work, most_bytes) = (most_work.max(guest.most_work), most_bytes.max(watch.peak()));
+        (most_work, most_bytes) =
+            (most_work.max(guest.most_work), most_bytes.max(watch.peak_bytes()));
         let state = guest.peer.host.nic.state();
         sent += state.port.counters.tx().packets;
         received += state.port.counters.rx().packets;
