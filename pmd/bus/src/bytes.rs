@@ -8,8 +8,6 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::wide::copy_lines;
-
 /// Bytes before `ptr` reaches an 8-byte boundary, at most `len`.
 #[inline]
 fn head_len(ptr: *const u8, len: usize) -> usize {
@@ -119,6 +117,52 @@ unsafe fn small_out(src: *mut u8, dst: &mut [u8]) {
             }
         }
     }
+}
+
+/// Copies the whole lines of 64 bytes among `len` bytes between private and shared memory, first to
+/// last: who sees a byte of the copy sees all before it. Returns the bytes copied, 0 on processors
+/// for which it is not written.
+///
+/// # Safety
+///
+/// `from` is valid for reads and `to` for writes of `len` bytes, which do not overlap; all
+/// concurrent accesses to what of them is shared are atomic.
+#[inline]
+unsafe fn copy_lines(to: *mut u8, from: *const u8, len: usize) -> usize {
+    let lines = if cfg!(all(target_arch = "x86_64", not(miri))) { len / 64 } else { 0 };
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if lines != 0 {
+        // SAFETY: as the caller promises. Assembly, because Rust has no atomic access of sixteen
+        // bytes: to others these are relaxed loads and stores, which the processor keeps in order.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "movups {a}, xmmword ptr [{from}]",
+                "movups {b}, xmmword ptr [{from} + 16]",
+                "movups {c}, xmmword ptr [{from} + 32]",
+                "movups {d}, xmmword ptr [{from} + 48]",
+                "movups xmmword ptr [{to}], {a}",
+                "movups xmmword ptr [{to} + 16], {b}",
+                "movups xmmword ptr [{to} + 32], {c}",
+                "movups xmmword ptr [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {lines}",
+                "jnz 2b",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                lines = inout(reg) lines => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack)
+            );
+        }
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    let _ = (to, from);
+    lines * 64
 }
 
 /// Sets `len_bytes` bytes of shared memory to `byte`.

@@ -1,5 +1,5 @@
-//! Accesses of sixteen bytes, for bytes that stand in memory: half the instructions of words. The
-//! other side may see such a store in halves, so that nobody polls on more of it than a word.
+//! Stores of sixteen bytes into rings, for bytes that stand in memory: half the instructions of
+//! words. The device may see such a store in halves, so that nobody polls on what it writes.
 #![expect(unsafe_code, reason = "raw pointers into shared memory")]
 
 use std::ptr::NonNull;
@@ -84,50 +84,4 @@ unsafe fn store_anywhere(to: NonNull<u8>, bytes: &[u8; WIDE_BYTES]) {
     unsafe {
         crate::bytes::copy_in(to, bytes);
     }
-}
-
-/// Copies the whole lines of 64 bytes among `len` bytes between private and shared memory, first to
-/// last: who sees a byte of the copy sees all before it. Returns the bytes copied, 0 on processors
-/// for which it is not written.
-///
-/// # Safety
-///
-/// `from` is valid for reads and `to` for writes of `len` bytes, which do not overlap; all
-/// concurrent accesses to what of them is shared are atomic.
-#[inline]
-pub(crate) unsafe fn copy_lines(to: *mut u8, from: *const u8, len: usize) -> usize {
-    let lines = if cfg!(all(target_arch = "x86_64", not(miri))) { len / 64 } else { 0 };
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if lines != 0 {
-        // SAFETY: as the caller promises. Assembly, because Rust has no atomic access of sixteen
-        // bytes: to others these are relaxed loads and stores, which the processor keeps in order.
-        unsafe {
-            std::arch::asm!(
-                "2:",
-                "movups {a}, xmmword ptr [{from}]",
-                "movups {b}, xmmword ptr [{from} + 16]",
-                "movups {c}, xmmword ptr [{from} + 32]",
-                "movups {d}, xmmword ptr [{from} + 48]",
-                "movups xmmword ptr [{to}], {a}",
-                "movups xmmword ptr [{to} + 16], {b}",
-                "movups xmmword ptr [{to} + 32], {c}",
-                "movups xmmword ptr [{to} + 48], {d}",
-                "add {from}, 64",
-                "add {to}, 64",
-                "dec {lines}",
-                "jnz 2b",
-                from = inout(reg) from => _,
-                to = inout(reg) to => _,
-                lines = inout(reg) lines => _,
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                options(nostack)
-            );
-        }
-    }
-    #[cfg(any(miri, not(target_arch = "x86_64")))]
-    let _ = (to, from);
-    lines * 64
 }
