@@ -1,8 +1,8 @@
 //! Copies to and from memory that a device or another core may access at the same time.
 //!
 //! Such memory is touched with relaxed atomics only: eight bytes where the address allows, four or
-//! one elsewhere. That is a plain `mov` per word, never a data race, and Miri can follow it. What is
-//! long goes by [`copy_lines`], in the same order and four times as fast.
+//! one elsewhere. That is a plain `mov` per word, never a data race, and Miri can follow it. What
+//! is long goes by [`copy_lines`], in the same order and faster.
 #![expect(unsafe_code, reason = "raw pointers into shared memory")]
 
 use std::ptr::NonNull;
