@@ -9,12 +9,11 @@ fn signaled(wr_id: u64, op: SendOp<'_>) -> SendWr<'_> {
     SendWr::signaled(wr_id, op)
 }
 
+/// A table of queue pairs, each with the requests that were given out of it.
+type Table = QpTable<Vec<(u64, WcOpcode)>, ()>;
+
 /// A table of `COUNT` queue pairs, and their peers, with `receives` on either side.
-fn filled<const COUNT: u32>(
-    two: &Two,
-    mut table: QpTable<Vec<(u64, WcOpcode)>, ()>,
-    receives: u64,
-) -> (QpTable<Vec<(u64, WcOpcode)>, ()>, Vec<Qp<()>>) {
+fn filled<const COUNT: u32>(two: &Two, mut table: Table, receives: u64) -> (Table, Vec<Qp<()>>) {
     let mut peers = Vec::new();
     for _ in 0..COUNT {
         let user_index = table.reserve();

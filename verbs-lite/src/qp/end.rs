@@ -55,8 +55,8 @@ impl<B: Buffers> Sq<B> {
         true
     }
 
-    /// Ends the oldest of the requests that a completion without error ends, and says whether it was
-    /// the last. `None` if it needs a closer look: [`Sq::end_next`] has it.
+    /// Ends the oldest of the requests that a completion without error ends, and says whether it
+    /// was the last. `None` if it needs a closer look: [`Sq::end_next`] has it.
     #[inline(always)]
     pub(super) fn end_simple(&mut self, wqe_counter: u16, byte_cnt: u32) -> Option<(Wc<B>, bool)> {
         let (last, ci) = (self.position_of(wqe_counter)?, self.ring.ci);
