@@ -30,8 +30,10 @@
 //!
 //! # Limits
 //!
-//! Memory that a program unmaps before it deregisters it crashes the process, where an adapter
-//! would have pinned it. A child after `fork` has to open a device of its own.
+//! Memory that a program unmaps before it deregisters it reads as zero to its peers, where an
+//! adapter would have pinned it; what they write there is lost. A program that replaces the handler
+//! of SIGSEGV after it has registered memory, and unmaps it then, is ended by that signal. A child
+//! after `fork` has to open a device of its own.
 #![deny(unsafe_code)]
 // The table of names leads to most functions, and a test has none.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
