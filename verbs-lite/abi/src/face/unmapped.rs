@@ -3,9 +3,9 @@
 //! An adapter has pinned its pages, and goes on with them, whatever the program does. The model
 //! reads and writes the program's own addresses, and would bring the process down. So a fault at an
 //! address that is registered and that nothing is mapped at any more gets a fresh page: what is
-//! written there reaches nobody, as it would reach nobody in pages that only the adapter knows; what
-//! is read is zero. Faults of all other kinds go on to whoever handled them before, the program's
-//! own handler or the system.
+//! written there reaches nobody, as it would reach nobody in pages that only the adapter knows;
+//! what is read is zero. Faults of all other kinds go on to whoever handled them before, the
+//! program's own handler or the system.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

@@ -211,8 +211,8 @@ impl Service {
         self.push(command.id, event::ADDR_RESOLVED)
     }
 
-    /// The node, or the group, that a peer's address leads to right now; this one, which refuses, if
-    /// the service is not there.
+    /// The node, or the group, that a peer's address leads to right now; this one, which refuses,
+    /// if the service is not there.
     fn node_of(&self, peer: SocketAddr, space: u16) -> IpAddr {
         match peer.ip() {
             group if group.is_multicast() => group,
@@ -451,7 +451,8 @@ impl Service {
         )
     }
 
-    /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue pair.
+    /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue
+    /// pair.
     fn join(&self, command: &rdma_ucm_join_ip_mcast, room: u16) -> Result<(), Errno> {
         let group = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?.ip();
         let path = self.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;

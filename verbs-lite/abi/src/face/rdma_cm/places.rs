@@ -34,8 +34,8 @@ fn behind<'a>(sockets: &'a str, prefix: &str) -> Option<&'a str> {
     sockets.lines().find_map(|line| line.split_once('@')?.1.strip_prefix(prefix))
 }
 
-/// The node that a peer's address leads to, for a service there; `None` if it is one of this machine
-/// and nobody here offers the service.
+/// The node that a peer's address leads to, for a service there; `None` if it is one of this
+/// machine and nobody here offers the service.
 pub(super) fn find(peer: SocketAddr, space: u16) -> Option<IpAddr> {
     let ip = peer.ip().to_canonical();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
