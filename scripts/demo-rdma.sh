@@ -8,6 +8,7 @@ demo-rdma.sh: install what is missing, build libibverbs.so.1, and run stock RDMA
 
   scripts/demo-rdma.sh
   scripts/demo-rdma.sh --debug     build without optimisation: for checks, not for figures
+  scripts/demo-rdma.sh --all       also UCX, Open MPI, libfabric and the rest of librdmacm's tools
   scripts/demo-rdma.sh --help
 
 Each program is run twice, as server and as client, by processes that share nothing but sockets. As
@@ -22,12 +23,15 @@ USAGE
 
 profile=(--release)
 built=release
-case ${1-} in
-'') ;;
---debug) profile=() built=debug ;;
--h | --help) usage; exit 0 ;;
-*) usage >&2; exit 2 ;;
-esac
+all=0
+for option in "$@"; do
+    case $option in
+    --debug) profile=() built=debug ;;
+    --all) all=1 ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+    esac
+done
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -36,8 +40,11 @@ source scripts/lib.sh
 need_rust
 install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
     setpriv:util-linux pgrep:procps
+[ $all -eq 0 ] || install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
+    mpirun:openmpi-bin mpicc:libopenmpi-dev
 for program in ibv_devinfo ib_send_lat rping; do
-    have "$program" || skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
+    have "$program" ||
+        skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
 done
 
 cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
@@ -63,7 +70,7 @@ ended() {
     local status=$1 figures
     shift
     if [ "$status" -eq 0 ]; then
-        figures=$(grep -E '^ *[0-9]' "$folder/log" | tail -n 1 | tr -s ' \t' ' ')
+        figures=$(grep -E '^ *[0-9]' "$folder/log" | tail -n 1 | tr -s ' \t' ' ' || true)
         printf 'passed  %-44s %s\n' "$*" "$figures"
     else
         tail -n 20 "$folder/log"
@@ -98,16 +105,19 @@ interrupted() {
     ended $status "$@" "(stopped for 2 s)"
 }
 
-# apart SERVER... -- CLIENT...: runs the ends of a program that have arguments of their own. The client
-# calls the server by an address that every machine has.
+# apart SERVER... -- CLIENT...: runs the ends of a program that have arguments of their own. The
+# client calls the server by an address that every machine has.
 apart() {
-    local status=0 run server=()
+    local status=0 run server=() looks=0
     while [ "$1" != -- ]; do server+=("$1") && shift; done
     shift
     (ordinary timeout $limit "$folder/cxctl" run -- "${server[@]}") >"$folder/server" 2>&1 &
     run=$!
-    # It is there when it listens.
-    until grep -q '@ferrocx-cm/' /proc/net/unix || ! kill -0 $run 2>/dev/null; do sleep 0.05; done
+    # It is there when it listens, or after ten seconds: a member of a group does not.
+    until grep -q '@ferrocx-cm/' /proc/net/unix || ! kill -0 $run 2>/dev/null ||
+        [ $((looks += 1)) -gt 200 ]; do
+        sleep 0.05
+    done
     (ordinary timeout $limit "$folder/cxctl" run -- "$@") >"$folder/log" 2>&1 || status=$?
     # A server whose client has failed waits for the next one.
     [ $status -eq 0 ] || kill $run 2>/dev/null || true
@@ -137,4 +147,37 @@ apart udaddy -- udaddy -s 127.0.0.1
 apart rdma_server -- rdma_client -s 127.0.0.1
 apart rstream -S 4096 -C 200 -T v -- rstream -S 4096 -C 200 -T v -s 127.0.0.1
 interrupted ib_write_bw -F -D 5
+[ $all -eq 1 ] || exit $failed
+
+apart ucmatose -c 10 -C 20 -- ucmatose -c 10 -C 20 -s 127.0.0.1
+apart mckey -m 239.1.1.1 -p 0x0111 -b 127.0.0.1 -- mckey -m 239.1.1.1 -b 127.0.0.1 -s
+for endpoint in 'verbs -e msg' 'verbs -e dgram' 'verbs;ofi_rxm -e rdm' 'verbs;ofi_rxd -e rdm'; do
+    # shellcheck disable=SC2086 # Provider, option and endpoint are words of their own.
+    both fi_pingpong -I 50 -p $endpoint
+done
+for test in tag_lat tag_bw stream_lat ucp_put_lat ucp_get ucp_fadd; do
+    UCX_TLS=rc_verbs,ud_verbs:aux both ucx_perftest -t $test -n 1000 -w 100
+done
+for test in tag_lat tag_bw stream_lat; do
+    UCX_TLS=ud_verbs both ucx_perftest -t $test -n 1000 -w 100
+done
+# ranks COUNT TRANSPORTS: collectives over so many processes.
+ranks() {
+    local status=0
+    (
+        # A rank's way to the others, and nothing else: no shared memory, no TCP.
+        export UCX_TLS=$2 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        ordinary timeout $limit mpirun -np "$1" --oversubscribe --mca pml ucx --mca btl ^openib \
+            -x UCX_TLS "$folder/cxctl" run -- "$folder/collectives"
+    ) >"$folder/log" 2>&1 || status=$?
+    ended $status "Open MPI, collectives.c, $1 ranks, $2"
+}
+if have mpicc; then
+    mpicc -O1 -Wall -Werror -o "$folder/collectives" scripts/rdma/collectives.c
+    chmod a+rx "$folder/collectives"
+    for count in 2 4; do
+        ranks $count rc_verbs,ud_verbs:aux,self
+        ranks $count ud_verbs,self
+    done
+fi
 exit $failed

@@ -15,8 +15,8 @@ use clap::Args;
 
 /// File of the library, as cargo names it, beside this program.
 const LIBRARY: &str = "libibverbs.so";
-/// Time that the first node has to listen for connections before the second calls it anyway:
-/// not every program listens, and on a machine with much to do, those that do take seconds.
+/// Time that the first node has to listen for connections before the second calls it anyway: not
+/// every program listens, and on a machine with much to do, those that do take seconds.
 const HEAD_START: Duration = Duration::from_secs(10);
 /// Time between looks whether it listens.
 const LOOK: Duration = Duration::from_millis(20);
@@ -24,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What `run` starts, and how.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// 1 runs the program. 2 runs it as it is and then, when it listens for connections (TCP,
-    /// `rdma_cm`) or ten seconds later, once more with `localhost` behind its arguments: server and client, as most
-    /// RDMA test programs are called.
+    /// 1 runs the program. 2 runs it as it is and then, when it listens for connections (TCP's or
+    /// `rdma_cm`'s) or ten seconds later, once more with `localhost` behind its arguments: server
+    /// and client, as most RDMA test programs are called.
     #[arg(short = 'n', long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: u8,

@@ -26,12 +26,15 @@
 //!
 //! Adapters behind VFIO, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
 //! ECE, resizing of queues, migration of paths, SQD: functions of these are null, or answer
-//! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.
+//! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones.
+//! `docs/SUPPORT.md` says which programs run.
 //!
 //! # Limits
 //!
-//! Memory that a program unmaps before it deregisters it crashes the process, where an adapter
-//! would have pinned it. A child after `fork` has to open a device of its own.
+//! Memory that a program unmaps before it deregisters it reads as zero to its peers, where an
+//! adapter would have pinned it; what they write there is lost. A program that replaces the handler
+//! of SIGSEGV after it has registered memory, and unmaps it then, is ended by that signal. A child
+//! after `fork` has to open a device of its own.
 #![deny(unsafe_code)]
 // The table of names leads to most functions, and a test has none.
 #![cfg_attr(test, allow(dead_code, unused_imports))]

@@ -57,7 +57,9 @@ macro_rules! layout {
         if $size {
             let bytes = size_of::<$name>();
             let name = stringify!($name);
-            $out.push_str(&format!("_Static_assert(sizeof(struct {name}) == {bytes}, \"{name}\");\n"));
+            $out.push_str(&format!(
+                "_Static_assert(sizeof(struct {name}) == {bytes}, \"{name}\");\n"
+            ));
         }
         $(
             let (name, at) = (stringify!($name), offset_of!($name, $field));

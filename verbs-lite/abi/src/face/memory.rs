@@ -9,6 +9,7 @@ use ferrocx_verbs_lite::mr::PhysBuf;
 use ferrocx_verbs_lite::{Access, Mr, Pd};
 
 use super::context::Context;
+use super::unmapped::Watched;
 use super::{Errno, give_out, object, take_back};
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
 
@@ -34,6 +35,7 @@ struct Registered {
     face: ibv_mr,
     mr: Mr,
     access: u32,
+    _watched: Watched,
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -88,7 +90,8 @@ fn register(
     if !is_mapped(base, bytes) {
         return Err(Errno(libc::EFAULT));
     }
-    // The program's promise is the interface's: the memory stays until it is deregistered.
+    // The program's promise is the interface's: the memory stays until it is deregistered. One that
+    // breaks it is caught, see `unmapped`.
     let region = promised!(Region::adopt(base, bytes, Box::new(()))).map_err(|error| {
         tracing::info!(%error, "refused");
         Errno::INVALID
@@ -98,7 +101,9 @@ fn register(
     let mr = domain.pd.reg_phys_mr(&[piece], start, access)?;
     let lkey = mr.lkey().0;
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
-    Ok(Registered { face, mr, access: flags })
+    // The device's view begins and ends with whole pages.
+    let _watched = Watched::new(base.addr().get(), bytes);
+    Ok(Registered { face, mr, access: flags, _watched })
 }
 
 /// Whether the system knows all of a range, as one that a driver would pin.

@@ -38,6 +38,7 @@ pub(crate) mod refused;
 mod srq;
 mod text;
 mod tree;
+mod unmapped;
 mod unsupported;
 mod wr;
 

@@ -165,6 +165,10 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // qperf destroys the queue pair of an id that has none.
+    if qp.is_null() {
+        return libc::EINVAL;
+    }
     let pair = promised!(QueuePair::of(qp));
     pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
     pair.purge(|| {

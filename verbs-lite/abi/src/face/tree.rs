@@ -1,5 +1,5 @@
-//! Files of the kernel's drivers that programs look for besides the library: UCX leaves out a device
-//! without a character device, and asks sysfs for the version of RoCE.
+//! Files of the kernel's drivers that programs look for besides the library: UCX leaves out a
+//! device without a character device, and asks sysfs for the version of RoCE.
 //!
 //! There is no such file, and an ordinary user can make none. So UCX's own look at these paths is
 //! led to files that say what the kernel's would.

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use ferrocx_verbs_lite::cm::{CmError, ConnParams, State};
 use ferrocx_verbs_lite::{Gid, Path, Qpn};
@@ -26,6 +27,8 @@ const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 196;
 const REFUSAL_BYTES: usize = 148;
 const QUESTION_BYTES: usize = 180;
+/// Longest that a caller waits for a service of this machine before it is refused.
+const SERVICE_WAIT: Duration = Duration::from_millis(500);
 /// The one partition, and the rate of a path: 100 Gbit/s.
 const PKEY: u16 = 0xffff;
 const RATE: u8 = 16;
@@ -194,7 +197,7 @@ impl Service {
     fn resolve(&self, command: &rdma_ucm_resolve_ip) -> Result<(), Errno> {
         let peer = command.dst_addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
         let space = self.with(command.id, |id| Ok(id.space))?;
-        let node = if peer.ip().is_multicast() { peer.ip() } else { places::find(peer, space) };
+        let node = self.node_of(peer, space);
         self.path(node).ok_or(Errno(libc::ENETUNREACH))?;
         let wanted = command.src_addr.get().map_or(0, |source| source.port());
         let port = self.take_port(wanted);
@@ -206,6 +209,30 @@ impl Service {
             Ok(())
         })?;
         self.push(command.id, event::ADDR_RESOLVED)
+    }
+
+    /// The node, or the group, that a peer's address leads to right now; this one, which refuses,
+    /// if the service is not there.
+    fn node_of(&self, peer: SocketAddr, space: u16) -> IpAddr {
+        match peer.ip() {
+            group if group.is_multicast() => group,
+            _ => places::find(peer, space).unwrap_or_else(|| self.local()),
+        }
+    }
+
+    /// Waits a moment for a service of this machine. Programs call their peer when it has said that
+    /// it will listen, perftest for one, and count on the time that resolving takes elsewhere.
+    fn wait_for_service(&self, number: u32) -> Result<(), Errno> {
+        let (peer, space) = self.with(number, |id| Ok((id.peer, id.space)))?;
+        let start = Instant::now();
+        while let Some(peer) = peer
+            && !peer.ip().is_multicast()
+            && places::find(peer, space).is_none()
+            && start.elapsed() < SERVICE_WAIT
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// The path to a node or a group.
@@ -264,10 +291,14 @@ impl Service {
 
     fn connect(&self, command: &rdma_ucm_connect) -> Result<(), Errno> {
         let conn = &command.conn_param;
+        self.wait_for_service(command.id)?;
         self.with(command.id, |id| {
-            let (Some(node), Some(peer), Life::New) = (id.node, id.peer, &id.life) else {
+            let (Some(peer), Life::New) = (id.peer, &id.life) else {
                 return Err(Errno::INVALID);
             };
+            // The service may have come since the address was asked for.
+            let node = self.node_of(peer, id.space);
+            id.node = Some(node);
             let to = SocketAddr::new(node, peer.port());
             let port = id.source.map(|source| source.port());
             if id.is_datagram {
@@ -420,7 +451,8 @@ impl Service {
         )
     }
 
-    /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue pair.
+    /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue
+    /// pair.
     fn join(&self, command: &rdma_ucm_join_ip_mcast, room: u16) -> Result<(), Errno> {
         let group = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?.ip();
         let path = self.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;

@@ -1,10 +1,10 @@
 //! What the kernel's half of `rdma_cm` does, for stock librdmacm: its commands are answered here.
 //!
 //! Stock librdmacm touches the kernel in one place: it opens `/dev/infiniband/rdma_cm`, writes
-//! commands, and waits for the file to become readable. [`hooks`](super::hooks) leads these calls to [`calls`],
-//! [`commands`] answers them over verbs-lite's connection manager. Everything else, rsockets and
-//! `rdma_getaddrinfo` included, stays the stock library's own code. A library of our own would be
-//! the same functions once more, and rsockets besides.
+//! commands, and waits for the file to become readable. [`hooks`](super::hooks) leads these calls
+//! to [`calls`], [`commands`] answers them over verbs-lite's connection manager. Everything else,
+//! rsockets and `rdma_getaddrinfo` included, stays the stock library's own code. A library of our
+//! own would be the same functions once more, and rsockets besides.
 //!
 //! # Architecture
 //!
@@ -30,7 +30,7 @@ pub(crate) use copy::*;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ferrocx_mempool::PageSize;
@@ -108,22 +108,21 @@ struct Service {
     table: Mutex<Table>,
 }
 
-/// The service of this process: a child after a fork has none.
-static SERVICE: OnceLock<(u32, Arc<Service>)> = OnceLock::new();
-/// Held while it is made.
-static MAKING: Mutex<()> = Mutex::new(());
+/// The service of this process, and the process: a child after a fork makes one of its own.
+static SERVICE: Mutex<Option<(u32, &'static Service)>> = Mutex::new(None);
 
 impl Service {
-    /// The service, which is made when it is first asked for.
-    fn get() -> Result<&'static Arc<Self>, Errno> {
-        let _making = lock(&MAKING);
-        if SERVICE.get().is_none() {
-            let service = Self::open()?;
-            // Nobody else makes one.
-            let _ = SERVICE.set((std::process::id(), service));
+    /// The service, which is made when it is first asked for, and stays.
+    fn get() -> Result<&'static Self, Errno> {
+        let mut service = lock(&SERVICE);
+        match *service {
+            Some((process, service)) if process == std::process::id() => Ok(service),
+            _ => {
+                let made: &'static Arc<Self> = Box::leak(Box::new(Self::open()?));
+                *service = Some((std::process::id(), made));
+                Ok(made)
+            }
         }
-        let (process, service) = SERVICE.get().ok_or(Errno(libc::ENODEV))?;
-        if *process == std::process::id() { Ok(service) } else { Err(Errno(libc::ENODEV)) }
     }
 
     fn open() -> Result<Arc<Self>, Errno> {
@@ -145,8 +144,8 @@ impl Service {
 
     /// The service, if `fd` is a channel of it.
     fn of(fd: c_int) -> Option<&'static Self> {
-        let (process, service) = SERVICE.get()?;
-        if *process != std::process::id() {
+        let (process, service) = (*lock(&SERVICE))?;
+        if process != std::process::id() {
             return None;
         }
         lock(&service.table).channels.contains_key(&fd).then_some(service)

@@ -34,16 +34,17 @@ fn behind<'a>(sockets: &'a str, prefix: &str) -> Option<&'a str> {
     sockets.lines().find_map(|line| line.split_once('@')?.1.strip_prefix(prefix))
 }
 
-/// The node that a peer's address leads to, for a service there.
-pub(super) fn find(peer: SocketAddr, space: u16) -> IpAddr {
+/// The node that a peer's address leads to, for a service there; `None` if it is one of this
+/// machine and nobody here offers the service.
+pub(super) fn find(peer: SocketAddr, space: u16) -> Option<IpAddr> {
     let ip = peer.ip().to_canonical();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let is_node = sockets.lines().any(|line| line.ends_with(&format!("@ferrocx-roce/{ip}")));
     if is_node || !is_of_machine(ip) {
-        return ip;
+        return Some(ip);
     }
     let found = behind(&sockets, &name(space, peer.port()));
-    found.and_then(|node| node.parse::<Ipv4Addr>().ok()).map_or(ip, IpAddr::V4)
+    found?.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
 }
 
 #[cfg(test)]
@@ -54,13 +55,13 @@ mod tests {
     fn a_listener_is_found_by_any_address_of_the_machine() {
         let node = IpAddr::from([127, 89, 3, 7]);
         let peer = SocketAddr::from(([127, 0, 0, 1], 7174));
-        assert_eq!(find(peer, 0x7fff), peer.ip(), "nobody listens");
+        assert_eq!(find(peer, 0x7fff), None, "nobody listens");
         let place = announce(0x7fff, 7174, node).unwrap();
-        assert_eq!(find(peer, 0x7fff), node);
-        assert_eq!(find(SocketAddr::new(peer.ip(), 7175), 0x7fff), peer.ip(), "another port");
+        assert_eq!(find(peer, 0x7fff), Some(node));
+        assert_eq!(find(SocketAddr::new(peer.ip(), 7175), 0x7fff), None, "another port");
         drop(place);
-        assert_eq!(find(peer, 0x7fff), peer.ip());
+        assert_eq!(find(peer, 0x7fff), None);
         let far = SocketAddr::from(([192, 0, 2, 1], 7174));
-        assert_eq!(find(far, 0x7fff), far.ip(), "of another machine");
+        assert_eq!(find(far, 0x7fff), Some(far.ip()), "of another machine");
     }
 }
