@@ -340,11 +340,10 @@ impl Keys {
             self.shadow[start..start + len].copy_from_slice(found);
         }
         self.operations = operations;
-        if now == self.shadow {
-            return Ok(());
-        }
-        let wrong = now.iter().zip(&self.shadow).position(|(now, shadow)| now != shadow);
-        Err(Violation(format!("{}: byte {wrong:?} of the memory was changed by nobody", self.name)))
+        ensure(now == self.shadow, || {
+            let wrong = now.iter().zip(&self.shadow).position(|(now, shadow)| now != shadow);
+            format!("{}: byte {wrong:?} of the memory was changed by nobody", self.name)
+        })
     }
 
     /// Tries a key that has ended.
@@ -526,12 +525,11 @@ impl Traffic for Keys {
                     Ok(())
                 }
             }
+            // Time passes while those in flight when the key ended are waited for.
+            Step::Attack if self.operations.iter().any(Option::is_some) => Ok(()),
             Step::Attack => {
-                // Time passes while those in flight when the key ended are waited for.
-                if self.operations.iter().all(Option::is_none) {
-                    moved = true;
-                    self.attack(ends, stage);
-                }
+                moved = true;
+                self.attack(ends, stage);
                 Ok(())
             }
             Step::Making | Step::Ending | Step::Attacked => Ok(()),
