@@ -105,6 +105,10 @@ pub struct Measure {
     #[arg(long, value_name = "US", default_value_t = 50,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub interval_us: u64,
+    /// Offer only when the last offer was taken: every one is, however busy the machine, and the
+    /// figures do not show what a queue would do
+    #[arg(long)]
+    pub closed: bool,
     /// Seed of the crowd and of what is lost
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -13,6 +13,7 @@
 //! with the orders that it has, and sends none of them twice. Source: reference 11.1.7, 1.
 
 use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 
 use ferrocx::TxQueue;
@@ -93,7 +94,7 @@ impl Gateway {
     pub fn new(config: GatewayConfig, tx: TxQueue, now_ns: u64) -> Result<Self, tcp::ConfigError> {
         let key = RandomState::new();
         // Behind a restart the exchange may still remember the last connection's port.
-        let port = PORTS.start + (now_ns / 1_000_000 % PORTS.len() as u64) as u16;
+        let port = PORTS.start + (key.hash_one(now_ns) % PORTS.len() as u64) as u16;
         let tcp = connection(&config, port);
         let initial = tcp::initial_sequence(&key, tcp.local, tcp.remote, now_ns);
         let line = OrderLine::connect(tcp, initial, tx, now_ns)?;

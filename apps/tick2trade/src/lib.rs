@@ -125,7 +125,7 @@ fn measure(args: &cli::Measure) -> Result<()> {
         ticks: args.ticks,
         warm_up: args.ticks / 10,
         interval_ns: args.interval_us * 1_000,
-        waits: false,
+        waits: args.closed,
         seed: args.seed,
         loss_ppm: args.loss_ppm,
         pcap: args.pcap.clone(),

@@ -17,8 +17,8 @@ use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
 use ferrocx::verbs::net::{NetConfig, NetError, Network};
 use ferrocx::verbs::{GidConfig, RdmaContext, VerbsError};
 use ferrocx::{
-    Clock, ClockSource, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match,
-    Mbuf, OlFlags, Port, RxQueue, RxQueueConfig, TimeBase, TxQueue, TxQueueConfig,
+    Clock, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Mbuf, OlFlags,
+    Port, RxQueue, RxQueueConfig, TimeBase, TxQueue, TxQueueConfig,
 };
 use thiserror::Error;
 use zerocopy::IntoBytes;
@@ -183,7 +183,7 @@ impl<S: Strategy> Trader<S> {
         let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
         let mut gateway = Gateway::new(gateway, tx, now_ns())?;
         gateway.line().set_timed(config.measure);
-        let clock = config.measure.then(|| device.clock(ClockSource::Monotonic)).transpose()?;
+        let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
             engine,
             gateway,
