@@ -26,6 +26,8 @@ struct End {
     heard: Vec<u8>,
     /// The next frame of ours is lost.
     loses: bool,
+    /// The longest time from one poll to the next since this was reset: the core was elsewhere.
+    away: Duration,
 }
 
 fn transmit(wire: &mut impl Wire, loses: &mut bool, frame: &[u8]) {
@@ -54,11 +56,17 @@ impl End {
         let client = Client::connect(config, Seq(u32::MAX - 5_000), now_ns(), |frame| {
             transmit(&mut wire, &mut false, frame);
         });
-        Self { wire, client: client.unwrap(), heard: Vec::new(), loses: false }
+        Self {
+            wire,
+            client: client.unwrap(),
+            heard: Vec::new(),
+            loses: false,
+            away: Duration::ZERO,
+        }
     }
 
     fn poll(&mut self) {
-        let Self { wire, client, heard, loses } = self;
+        let Self { wire, client, heard, loses, .. } = self;
         // What the kernel sent, copied: the wire is needed for the answer.
         while let Some(frame) = wire.receive(now_ns()).map(|frame| frame.bytes.to_vec()) {
             let Ok(packet) = Packet::parse(&frame) else { continue };
@@ -75,8 +83,12 @@ impl End {
 
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
+        let mut before = start;
         while !done(self) {
             self.poll();
+            let now = Instant::now();
+            self.away = self.away.max(now - before);
+            before = now;
             let (state, stats) = (self.client.state(), self.client.stats());
             assert!(start.elapsed() < PATIENCE, "{what}: {state:?} {stats:?}");
         }
@@ -161,11 +173,11 @@ fn lone_lost_orders(tap: &str) {
     let slow = ImpairConfig { delay_ns: 100_000, ..ImpairConfig::default() };
     let (mut end, heard, server) = ends(tap, 5001, slow, tell);
     end.open();
-    let mut worst = Duration::ZERO;
+    let (mut worst, mut counted) = (Duration::ZERO, 0);
     for order in 0..100_u8 {
         // One that arrives, so that the round trip is known, and one that does not.
         for loses in [false, true] {
-            end.loses = loses;
+            (end.loses, end.away) = (loses, Duration::ZERO);
             let start = Instant::now();
             end.send(&[order; 50]).unwrap();
             let mut came = Vec::new();
@@ -175,15 +187,20 @@ fn lone_lost_orders(tap: &str) {
             });
             assert_eq!(came, [order; 50]);
             end.until("its acknowledgment", |end| end.client.unacknowledged() == 0);
-            if loses {
+            // What a busy machine adds is not the protocol's: such orders do not count.
+            if loses && end.away < Duration::from_millis(1) {
                 worst = worst.max(start.elapsed());
+                counted += 1;
             }
         }
     }
     end.close();
     end.until("to close", |end| end.client.unacknowledged() == 0);
     server.join().unwrap();
-    println!("a lone lost order        sent again and acknowledged within {worst:.1?}, of 100");
+    println!(
+        "a lone lost order        sent again and acknowledged within {worst:.1?}, {counted} of 100"
+    );
+    assert!(counted >= 20, "the machine is too busy to say: {counted} of 100 orders count");
     assert!(worst <= Duration::from_millis(5), "{worst:?}");
 }
 
