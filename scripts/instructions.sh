@@ -15,7 +15,7 @@ packet buffers are measured in the same run and compared.
 Limits are those of the issues that asked for them where they are met: buffers get+put at most 1.0
 of rte_pktmbuf_alloc_bulk+free_bulk, rx_burst 64, tx_single_requests 60, a send of 8 bytes 0.3 of
 libmlx5's 371. All others are a little above what the case came down to, so that none grows
-unnoticed.
+unnoticed; tick_to_doorbell has not reached its goal of 1200.
 The exit status is 1 if one is exceeded.
 EOF
 }
@@ -136,6 +136,7 @@ for name in "${cases[@]}"; do
         tx_external) limit=155 ;;
         tx_other_pool) limit=120 ;;
         send_one_128) limit=96 ;;
+        tick_to_doorbell) limit=1480 ;;
         mbuf_get_put_32) limit=$peer_instructions ;;
         verbs_post_send_inline_8) limit=98 ;;
         verbs_post_send_inline_8_32) limit=53 ;;

@@ -1,7 +1,8 @@
 //! Market data in, orders out: what a trading engine on ferrocx starts from.
 //!
-//! Everything here is sans I/O: packets and the time come in, packets and orders go out. So a day
-//! that is played again gives the same orders, and every part is tested without a network.
+//! What decides is sans I/O: packets and the time come in, packets and orders go out. So a day that
+//! is played again gives the same orders, and every part is tested without a network. Around it are
+//! our queues, and to compare with, the kernel's sockets.
 //!
 //! # Architecture
 //! - [`proto`]: the wire formats: MoldUDP64, SoupBinTCP, ITCH 5.0, OUCH 5.0 and 4.2.
@@ -10,12 +11,17 @@
 //! - [`strategy`]: what a trader writes, and two examples.
 //! - [`orders`] and [`risk`]: what was sent, what became of it, and what may be sent.
 //! - [`engine`]: all of these, put together.
-//! - [`tcp`]: the client that orders travel by.
-//! - [`exchange`]: something to trade with: matching, feed, accounts.
+//! - [`tcp`]: the client that orders travel by; [`order_line`] puts it on a send queue, [`gateway`]
+//!   keeps its session.
+//! - [`trader`]: an engine on the queues of a port; [`kernel`]: the same on sockets.
+//! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
+//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`]: what of it is the
+//!   machine's doing.
+//! - [`programs`]: exchange and trader as processes of their own; [`day`]: a day for strangers to
+//!   judge; [`cli`]: the command line.
 //!
 //! # What it does not do yet
-//! **It is a library: no program runs it on queues yet**, so there are no timestamps, no replay of
-//! captures and no comparison with the kernel's sockets. Nothing here has met an exchange.
+//! No replay of captures. Nothing here has met an exchange or an adapter.
 //!
 //! # Limits
 //!
@@ -27,12 +33,115 @@
 //! | bytes and segments on their way | [`tcp::Config`] |
 #![forbid(unsafe_code)]
 
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use ferrocx_app_common::{report::JsonTarget, signal::Stop};
+
 pub mod book;
+pub mod cli;
+pub mod day;
 pub mod engine;
 pub mod exchange;
 pub mod feed;
+pub mod gateway;
+pub mod kernel;
+pub mod latency;
+pub mod machine;
+pub mod measure;
+pub mod order_line;
 pub mod orders;
+pub mod programs;
 pub mod proto;
 pub mod risk;
 pub mod strategy;
 pub mod tcp;
+pub mod timed;
+pub mod trader;
+
+/// Does what the command line says.
+///
+/// # Errors
+/// One sentence about the first thing that went wrong.
+pub fn main(args: &cli::Args) -> Result<()> {
+    match &args.command {
+        cli::Command::Measure(args) => measure(args),
+        cli::Command::Check(args) => check(args),
+        cli::Command::Day(args) => day(args),
+        cli::Command::Exchange(args) => programs::exchange(args, &Stop::on_signals()?),
+        cli::Command::Trade(args) => programs::trade(args, &Stop::on_signals()?),
+    }
+}
+
+fn day(args: &cli::Day) -> Result<()> {
+    let create = |path: &Path| -> Result<_> {
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        Ok(std::io::BufWriter::with_capacity(1 << 20, file))
+    };
+    let (file, bests) = (create(&args.file)?, create(&args.bests)?);
+    let stats = day::write(args.messages, args.seed, file, bests)?;
+    println!(
+        "{} messages of {} kinds, {} changes of the best prices",
+        stats.messages, stats.kinds, stats.changes
+    );
+    Ok(())
+}
+
+fn check(args: &cli::Check) -> Result<()> {
+    let core = core_affinity::CoreId { id: args.core };
+    let known = core_affinity::get_core_ids().unwrap_or_default();
+    if !known.contains(&core) || !core_affinity::set_for_current(core) {
+        bail!("core {} is not one that this process may use; give one of {}", args.core, {
+            known.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ")
+        });
+    }
+    for finding in machine::findings(Path::new("/"), args.core) {
+        let mark = if finding.costs.is_some() { "costs" } else { "ok" };
+        println!("{mark:<6} {}: {}", finding.what, finding.is);
+        if let Some(costs) = finding.costs {
+            println!("       {costs}");
+        }
+    }
+    let absences = machine::jitter(std::time::Duration::from_secs(args.seconds));
+    let away =
+        absences.iter_recorded().map(|step| step.value_iterated_to() * step.count_at_value());
+    println!(
+        "core {} was away {} times in {} s, {:.3} % of the time:",
+        args.core,
+        absences.len(),
+        args.seconds,
+        away.sum::<u64>() as f64 / 1e7 / args.seconds as f64,
+    );
+    print!("{}", latency::table(&[latency::Row::new("away", &absences)]));
+    Ok(())
+}
+
+fn measure(args: &cli::Measure) -> Result<()> {
+    if let Some(target) = &args.json {
+        target.check()?;
+    }
+    let report = measure::run(&measure::Plan {
+        ticks: args.ticks,
+        warm_up: args.ticks / 10,
+        interval_ns: args.interval_us * 1_000,
+        waits: args.closed,
+        seed: args.seed,
+        loss_ppm: args.loss_ppm,
+        pcap: args.pcap.clone(),
+        baseline: args.baseline.clone(),
+    })?;
+    if args.json == Some(JsonTarget::Stdout) {
+        eprint!("{}", report.text());
+    } else {
+        // A closed pipe is no reason to lose the files.
+        let _ = std::io::stdout().write_all(report.text().as_bytes());
+    }
+    if let Some(path) = &args.svg {
+        std::fs::write(path, report.svg()).with_context(|| format!("{}", path.display()))?;
+    }
+    if let Some(target) = &args.json {
+        target.write(&report.rows())?;
+    }
+    Ok(())
+}

@@ -138,12 +138,30 @@ pub struct Taker {
     /// Shares of one order, at most.
     pub shares: u32,
     waiting: Option<u32>,
+    /// The best offer changed while an answer was awaited.
+    missed: bool,
 }
 
 impl Taker {
     /// A taker with nothing on its way.
     pub const fn new(security: usize, at_most: u32, shares: u32) -> Self {
-        Self { security, at_most, shares, waiting: None }
+        Self { security, at_most, shares, waiting: None, missed: false }
+    }
+}
+
+// ANCHOR: taker
+impl Taker {
+    #[inline]
+    fn take(&mut self, desk: &mut Desk<'_>) {
+        self.missed = self.waiting.is_some();
+        let offer = desk.book(self.security).and_then(|book| book.best(Side::Sell));
+        let Some(offer) = offer.filter(|offer| offer.price <= self.at_most && !self.missed) else {
+            return;
+        };
+        let shares = offer.shares.min(self.shares.into()) as u32;
+        let entered =
+            desk.enter(self.security, Side::Buy, shares, offer.price, Stands::Immediately);
+        self.waiting = entered.ok().flatten();
     }
 }
 
@@ -154,22 +172,21 @@ impl Strategy for Taker {
         else {
             return;
         };
-        if self.waiting.is_some() || desk.locate(self.security) != Some(locate) {
-            return;
+        if desk.locate(self.security) == Some(locate) {
+            self.take(desk);
         }
-        let offer = desk.book(self.security).and_then(|book| book.best(Side::Sell));
-        let Some(offer) = offer.filter(|offer| offer.price <= self.at_most) else { return };
-        let shares = offer.shares.min(self.shares.into()) as u32;
-        let entered =
-            desk.enter(self.security, Side::Buy, shares, offer.price, Stands::Immediately);
-        self.waiting = entered.ok().flatten();
     }
 
     fn on_order(&mut self, event: OrderEvent, desk: &mut Desk<'_>) {
         let _ = event;
         self.waiting = self.waiting.filter(|&urn| desk.left(urn).is_some());
+        // Not before the feed said more: what was taken may still stand in the book.
+        if self.waiting.is_none() && self.missed {
+            self.take(desk);
+        }
     }
 }
+// ANCHOR_END: taker
 
 /// Price of a quote whose cancel is on its way.
 const LEAVING: u32 = u32::MAX;

@@ -5,6 +5,7 @@ mod pool;
 mod queues;
 mod ring;
 mod rx;
+mod tick;
 mod tx;
 mod verbs;
 
@@ -30,7 +31,13 @@ pub trait Work {
 
 /// Every case.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
-    rx::CASES.iter().chain(&tx::CASES).chain(&one::CASES).chain(CASES).chain(&verbs::CASES)
+    rx::CASES
+        .iter()
+        .chain(&tx::CASES)
+        .chain(&one::CASES)
+        .chain(&tick::CASES)
+        .chain(CASES)
+        .chain(&verbs::CASES)
 }
 
 const CASES: &[Case] = &[queues::FORWARD_BURST, pool::MBUF_GET_PUT_32, ring::SPSC_32];

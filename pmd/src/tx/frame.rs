@@ -241,7 +241,8 @@ mod tests {
         PrebuiltFrame::new(&bytes)
     }
 
-    const TCP: Transport = Transport::Tcp { sequence: 1, acknowledgment: 2, flags: 24, window: 9 };
+    const TCP: Transport =
+        Transport::Tcp { sequence: 1, acknowledgment: 2, flags: 24, window: 9, max_segment: None };
 
     #[test]
     fn the_units_hold_the_frame_as_the_device_reads_it() {

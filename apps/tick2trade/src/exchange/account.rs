@@ -119,6 +119,13 @@ impl Account {
         server.poll(now_ns, out)
     }
 
+    /// Adds the end of the session to `out`, if somebody is connected.
+    pub fn end_session(&mut self, out: &mut Vec<u8>) {
+        if let Some(connection) = &mut self.connection {
+            connection.server.end_session(out);
+        }
+    }
+
     /// Every answer of the day.
     pub fn answers(&self) -> &[Vec<u8>] {
         &self.answers

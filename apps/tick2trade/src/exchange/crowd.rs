@@ -1,5 +1,7 @@
 //! Everybody else: orders around a price that wanders, from a seed.
 
+use ferrocx::model::wire::SplitMix64;
+
 use super::matching::{Exchange, Output};
 use crate::proto::Side;
 
@@ -26,7 +28,7 @@ impl Default for CrowdConfig {
 #[derive(Debug)]
 pub struct Crowd {
     config: CrowdConfig,
-    state: u64,
+    rng: SplitMix64,
     /// Per security: what it is worth to the crowd, and the crowd's orders.
     securities: Vec<(u32, Vec<u64>)>,
 }
@@ -34,19 +36,13 @@ pub struct Crowd {
 impl Crowd {
     /// A crowd for `securities` securities.
     pub fn new(config: CrowdConfig, securities: usize) -> Self {
-        let state = config.seed;
+        let rng = SplitMix64::new(config.seed);
         let securities = vec![(config.price, Vec::new()); securities];
-        Self { config, state, securities }
+        Self { config, rng, securities }
     }
 
-    /// A number below `end`. Source of the generator: Steele, Lea and Flood, "Fast splittable
-    /// pseudorandom number generators" (SplitMix64).
     fn below(&mut self, end: u32) -> u32 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u64::from(end) * ((z ^ (z >> 31)) >> 32)) >> 32) as u32
+        self.rng.below(end.into()) as u32
     }
 
     /// Does one thing.

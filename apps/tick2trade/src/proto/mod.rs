@@ -21,10 +21,10 @@ mod text;
 
 pub use text::Text;
 
-/// Structures of a byte-aligned protocol, each a row of its table: letter, length, and the offset
-/// of every field, which the compiler compares with where the field lies.
+/// Structures of a byte-aligned protocol, each a row of its table: letter if it has one, length,
+/// and the offset of every field, which the compiler compares with where the field lies.
 macro_rules! wire_structs {
-    ($($(#[$meta:meta])* $kind:literal [$len:literal] $name:ident {
+    ($($(#[$meta:meta])* $($kind:literal)? [$len:literal] $name:ident {
         $($(#[$doc:meta])* $at:literal $field:ident: $type:ty,)*
     })*) => { $(
         $(#[$meta])*
@@ -36,8 +36,10 @@ macro_rules! wire_structs {
         pub struct $name { $($(#[$doc])* pub $field: $type,)* }
 
         impl $name {
-            /// The letter that says what message this is.
-            pub const KIND: u8 = $kind;
+            $(
+                /// The letter that says what message this is.
+                pub const KIND: u8 = $kind;
+            )?
             /// Bytes of it on the wire, what may follow at the end not included.
             pub const LEN: usize = $len;
         }

@@ -22,37 +22,25 @@ use thiserror::Error;
 use zerocopy::big_endian::{U16, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Text;
+use super::{Text, wire_structs};
 
 /// Name of a session: a day of a feed, as a rule.
 pub type Session = Text<10>;
 
-/// What every packet, downstream and upstream, starts with. Source: reference 11.1.1.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    zerocopy::FromBytes,
-    zerocopy::IntoBytes,
-    zerocopy::Immutable,
-    zerocopy::KnownLayout,
-    zerocopy::Unaligned,
-)]
-#[repr(C)]
-pub struct Header {
-    /// Session that the numbers belong to.
-    pub session: Session,
-    /// Number of the first message in the packet; in a heartbeat and at the end, of the next one.
-    pub sequence: U64,
-    /// Messages in the packet, or [`END_OF_SESSION`]; in a request, messages wanted.
-    pub count: U16,
+wire_structs! {
+    /// What every packet, downstream and upstream, starts with. Source: reference 11.1.1.
+    [20] Header {
+        /// Session that the numbers belong to.
+        0 session: Session,
+        /// Number of the first message in the packet; in a heartbeat and at the end, of the next.
+        10 sequence: U64,
+        /// Messages in the packet, or [`END_OF_SESSION`]; in a request, messages wanted.
+        18 count: U16,
+    }
 }
 
 /// Bytes of a [`Header`].
-pub const HEADER_LEN: usize = size_of::<Header>();
-const _: () = assert!(HEADER_LEN == 20);
+pub const HEADER_LEN: usize = Header::LEN;
 
 /// Count of a packet that ends its session.
 pub const END_OF_SESSION: u16 = 0xffff;

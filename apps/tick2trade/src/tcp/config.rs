@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ferrocx_net::ether::Mac;
+use ferrocx_net::packet::{Headers, Transport};
 use thiserror::Error;
 
 /// One connection's ends and its patience.
@@ -11,6 +13,12 @@ pub struct Config {
     pub local: SocketAddr,
     /// The peer's end, of the same family.
     pub remote: SocketAddr,
+    /// Our station on the Ethernet.
+    pub local_mac: Mac,
+    /// The station that leads to the peer.
+    pub remote_mac: Mac,
+    /// Control information of a VLAN tag. Default: no tag.
+    pub vlan_tci: Option<u16>,
     /// The largest payload of a segment that we take and send. Default 1,460.
     pub max_segment: u16,
     /// Bytes that the peer may send ahead. Default 65,535.
@@ -37,11 +45,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// A connection between two ends, with the defaults.
-    pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+    /// A connection from a station and an address of ours to those of the peer, with the defaults.
+    pub const fn new(local: (Mac, SocketAddr), remote: (Mac, SocketAddr)) -> Self {
         Self {
-            local,
-            remote,
+            local: local.1,
+            remote: remote.1,
+            local_mac: local.0,
+            remote_mac: remote.0,
+            vlan_tci: None,
             max_segment: 1460,
             window: u16::MAX,
             send_bytes: 65_536,
@@ -53,6 +64,20 @@ impl Config {
             ack_delay_ns: 0,
             give_up_ns: 15_000_000_000,
             time_wait_ns: 1_000_000_000,
+        }
+    }
+
+    /// The headers of what is sent, up to those of TCP.
+    pub fn headers(&self) -> Headers {
+        Headers {
+            destination_mac: self.remote_mac,
+            source_mac: self.local_mac,
+            vlan_tci: self.vlan_tci,
+            source: self.local,
+            destination: self.remote,
+            hop_limit: 64,
+            traffic_class: 0,
+            transport: Transport::Udp,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::segment::Seq;
+use super::seq::Seq;
 
 /// One segment that is on its way. A FIN counts as a byte, and has none.
 #[derive(Debug, Clone, Copy)]

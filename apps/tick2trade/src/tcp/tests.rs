@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use etherparse::{IpNumber, Ipv4Header};
+use ferrocx_net::ether::Mac;
+use ferrocx_net::packet::{Headers, Packet, Transport};
 use proptest::prelude::*;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{self, DeviceCapabilities, Medium};
+use smoltcp::phy::Medium;
 use smoltcp::socket::tcp as stranger;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
 use super::*;
+use crate::exchange::card::Card;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -23,8 +25,12 @@ fn ends() -> (SocketAddr, SocketAddr) {
     ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:9000".parse().unwrap())
 }
 
+const MACS: (Mac, Mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+/// Bytes in front of an IP packet.
+const ETHERNET: usize = 14;
+
 fn config() -> Config {
-    Config::new(ends().0, ends().1)
+    Config::new((MACS.0, ends().0), (MACS.1, ends().1))
 }
 
 /// What a network does to the nth segment of a direction.
@@ -64,67 +70,13 @@ impl Pipe {
     }
 }
 
-fn ip(segment: &[u8]) -> Vec<u8> {
-    let len = segment.len() as u16;
-    let header = Ipv4Header::new(len, 64, IpNumber::TCP, [192, 0, 2, 1], [192, 0, 2, 2]).unwrap();
-    let mut packet = Vec::new();
-    header.write(&mut packet).unwrap();
-    packet.extend(segment);
-    packet
-}
-
-/// smoltcp's end of the wire: a packet to take, and those that it sent.
-#[derive(Default)]
-struct Device {
-    arrived: Option<Vec<u8>>,
-    sent: Vec<Vec<u8>>,
-}
-
-struct Taken(Vec<u8>);
-struct Given<'a>(&'a mut Vec<Vec<u8>>);
-
-impl phy::RxToken for Taken {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(&self.0)
-    }
-}
-
-impl phy::TxToken for Given<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut packet = vec![0; len];
-        let result = f(&mut packet);
-        self.0.push(packet);
-        result
-    }
-}
-
-impl phy::Device for Device {
-    type RxToken<'a> = Taken;
-    type TxToken<'a> = Given<'a>;
-
-    fn receive(&mut self, _: Instant) -> Option<(Taken, Given<'_>)> {
-        Some((Taken(self.arrived.take()?), Given(&mut self.sent)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Given<'_>> {
-        Some(Given(&mut self.sent))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = 1500;
-        capabilities
-    }
-}
-
 /// A client of ours, a server of smoltcp's, and what each has received.
 struct World {
     now: u64,
     client: Client,
     there: Pipe,
     back: Pipe,
-    device: Device,
+    device: Card,
     interface: Interface,
     sockets: SocketSet<'static>,
     server: SocketHandle,
@@ -136,7 +88,7 @@ struct World {
 
 impl World {
     fn new(config: Config, there: Vec<Fate>, back: Vec<Fate>, server_window: usize) -> Self {
-        let mut device = Device::default();
+        let mut device = Card::new(Medium::Ip);
         let setup = smoltcp::iface::Config::new(HardwareAddress::Ip);
         let mut interface = Interface::new(setup, &mut device, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
@@ -151,7 +103,8 @@ impl World {
         let server = sockets.add(socket);
         let mut there = Pipe { fates: there, ..Pipe::default() };
         let client =
-            Client::connect(config, Seq(u32::MAX - 500), 0, |s| there.send(0, ip(s))).unwrap();
+            Client::connect(config, Seq(u32::MAX - 500), 0, |frame| there.send(0, frame.to_vec()))
+                .unwrap();
         Self {
             now: 0,
             client,
@@ -176,11 +129,12 @@ impl World {
         let now = self.now;
         let instant = Instant::from_micros((now / US) as i64);
         loop {
-            self.device.arrived = self.there.receive(now);
+            self.device.arrived = self.there.receive(now).map(|mut f| f.split_off(ETHERNET));
             let arrived = self.device.arrived.is_some();
             self.interface.poll(instant, &mut self.device, &mut self.sockets);
             for packet in self.device.sent.drain(..) {
-                self.back.send(now, packet);
+                let header = [&MACS.0.0[..], &MACS.1.0, &[0x08, 0x00]].concat();
+                self.back.send(now, [header, packet].concat());
             }
             if !arrived {
                 break;
@@ -192,20 +146,20 @@ impl World {
         while reads && socket.can_recv() {
             socket.recv(|bytes| (bytes.len(), heard.extend_from_slice(bytes))).unwrap();
         }
-        while let Some(packet) = self.back.receive(now) {
+        while let Some(frame) = self.back.receive(now) {
             let there = &mut self.there;
             let heard = &mut self.client_heard;
-            let (ends, segment) = ((ends().1.ip(), ends().0.ip()), &packet[20..]);
-            assert!(checksum_is_right(segment, ends));
+            let packet = Packet::parse(&frame).unwrap();
+            assert!(packet.is_intact());
             self.client.receive(
-                &Segment::parse(segment).unwrap(),
+                &packet,
                 now,
                 |bytes| heard.extend_from_slice(bytes),
-                |segment| there.send(now, ip(segment)),
+                |frame| there.send(now, frame.to_vec()),
             );
         }
         let there = &mut self.there;
-        self.client.poll(now, |segment| there.send(now, ip(segment)));
+        self.client.poll(now, |frame| there.send(now, frame.to_vec()));
     }
 
     /// Goes on to the next time at which anything happens; at most a millisecond on.
@@ -233,12 +187,12 @@ impl World {
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         let (now, there) = (self.now, &mut self.there);
-        self.client.send(bytes, now, |segment| there.send(now, ip(segment)))
+        self.client.send(bytes, now, |frame| there.send(now, frame.to_vec()))
     }
 
     fn close(&mut self) {
         let (now, there) = (self.now, &mut self.there);
-        self.client.close(now, |segment| there.send(now, ip(segment)));
+        self.client.close(now, |frame| there.send(now, frame.to_vec()));
     }
 
     fn open(&mut self) {
@@ -385,17 +339,28 @@ fn a_peer_that_says_nothing_is_given_up() {
 
 /// A segment of the server's, with its number and acknowledgment relative to what is expected.
 fn forge(client: &Client, flags: u8, sequence: i32, acknowledgment: i32, bytes: &[u8]) -> Vec<u8> {
-    let fields = Fields {
-        ports: (9000, 40000),
-        sequence: Seq(client.expected.0.wrapping_add_signed(sequence)),
-        acknowledgment: Seq(client.next.0.wrapping_add_signed(acknowledgment)),
-        flags,
-        window: 1000,
-        max_segment: None,
+    let acknowledgment = client.next.0.wrapping_add_signed(acknowledgment);
+    let headers = Headers {
+        source: ends().1,
+        destination: ends().0,
+        transport: Transport::Tcp {
+            sequence: client.expected.0.wrapping_add_signed(sequence),
+            acknowledgment: if flags & ACK == 0 { 0 } else { acknowledgment },
+            flags,
+            window: 1000,
+            max_segment: None,
+        },
+        ..config().headers()
     };
-    let mut out = Vec::new();
-    write(&fields, (ends().1.ip(), ends().0.ip()), bytes, &mut out);
-    out
+    let mut frame = vec![0; headers.len_bytes()];
+    frame.extend(bytes);
+    headers.write(&mut frame).unwrap();
+    frame
+}
+
+/// The flags of a frame.
+fn flags_of(frame: &[u8]) -> u8 {
+    frame[Packet::parse(frame).unwrap().transport_at() + 13]
 }
 
 /// What an open client says to a forged segment: flags of its answers, and its state.
@@ -405,10 +370,10 @@ fn answers(flags: u8, sequence: i32, acknowledgment: i32, bytes: &[u8]) -> (Vec<
     let segment = forge(&world.client, flags, sequence, acknowledgment, bytes);
     let mut said = Vec::new();
     world.client.receive(
-        &Segment::parse(&segment).unwrap(),
+        &Packet::parse(&segment).unwrap(),
         world.now,
         |bytes| panic!("{bytes:?} delivered"),
-        |segment| said.push(segment[13]),
+        |frame| said.push(flags_of(frame)),
     );
     (said, world.client.state())
 }
@@ -438,7 +403,7 @@ fn challenges_are_ten_a_second() {
     let segment = forge(&world.client, SYN, 0, 0, b"");
     for now in [world.now, world.now, world.now + S] {
         for _ in 0..20 {
-            let segment = Segment::parse(&segment).unwrap();
+            let segment = Packet::parse(&segment).unwrap();
             world.client.receive(&segment, now, |_| (), |_| said += 1);
         }
     }
@@ -485,7 +450,7 @@ proptest! {
     ) {
         let mut world = World::new(config(), there, back, window);
         world.open();
-        let mut expected = Vec::new();
+        let mut expected: Vec<u8> = Vec::new();
         for (byte, len) in (0_u8..).zip(pieces) {
             let len = len.min(window);
             let bytes: Vec<u8> = (0..len).map(|at| byte.wrapping_add(at as u8)).collect();
@@ -512,15 +477,20 @@ proptest! {
     fn any_bytes_are_taken_or_refused(segments: Vec<Vec<u8>>, flags: Vec<(u8, i32, i32)>) {
         let mut world = World::new(config(), vec![], vec![], 1000);
         world.open();
-        for segment in &segments {
-            if let Some(segment) = Segment::parse(segment) {
-                world.client.receive(&segment, world.now, |_| (), |_| ());
+        for bytes in &segments {
+            // Headers of ours, and behind them anything.
+            let mut frame = forge(&world.client, ACK, 0, 0, b"");
+            frame.splice(ETHERNET + 20 + 12.., bytes.iter().copied());
+            let len = frame.len() as u16 - ETHERNET as u16;
+            frame[ETHERNET + 2..][..2].copy_from_slice(&len.to_be_bytes());
+            if let Ok(packet) = Packet::parse(&frame) {
+                world.client.receive(&packet, world.now, |_| (), |_| ());
             }
         }
         for (flags, sequence, acknowledgment) in flags {
             let (sequence, acknowledgment) = (sequence % 100_000, acknowledgment % 1000);
             let segment = forge(&world.client, flags, sequence, acknowledgment, b"bytes");
-            let segment = Segment::parse(&segment).unwrap();
+            let segment = Packet::parse(&segment).unwrap();
             world.client.receive(&segment, world.now, |_| (), |_| ());
         }
     }

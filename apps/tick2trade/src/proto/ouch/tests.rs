@@ -1,4 +1,5 @@
 use super::*;
+use crate::proto::Side;
 
 const ID: [u8; 14] = *b"ID            ";
 

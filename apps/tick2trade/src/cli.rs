@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use ferrocx_app_common::report::JsonTarget;
+
+/// Market data in, orders out, on our queues: an engine, an exchange to trade with, and what lies
+/// between, measured.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "tick2trade", version, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Say more; twice for all
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Measure tick to trade: exchange and engine in this process, on the software ConnectX
+    Measure(Measure),
+    /// Say what of this machine will cost time, and measure how long its cores are away
+    Check(Check),
+    /// Write a synthetic day of ITCH, and what our books say of it, for strangers to judge
+    Day(Day),
+    /// Be an exchange at the end of a TAP interface: 198.18.0.1, for one member
+    Exchange(Exchange),
+    /// Trade with such an exchange on a device: 198.18.0.2
+    Trade(Trade),
+}
+
+/// What to look at.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Check {
+    /// Core that will poll
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub core: usize,
+    /// Seconds to measure, 1 to 3600
+    #[arg(long, value_name = "S", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub seconds: u64,
+}
+
+/// Which day.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Day {
+    /// Messages, 1 to 1000000000
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub messages: u64,
+    /// Seed of the day
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Where the messages go, each behind its length
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Where the changes of the best prices go, rows of eight little-endian 64-bit numbers
+    #[arg(long, value_name = "FILE")]
+    pub bests: PathBuf,
+}
+
+/// What an exchange does.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Exchange {
+    /// TAP interface whose other end it is
+    #[arg(long, value_name = "NAME")]
+    pub tap: String,
+    /// Offers, 1 to 100000000; then the day is over
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub ticks: u64,
+    /// Microseconds from one offer to the next, 1 to 1000000
+    #[arg(long, value_name = "US", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub interval_us: u64,
+    /// Seed of the crowd and of what is lost
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Packets of each line that are lost on purpose, in a million, 0 to 1000000
+    #[arg(long, value_name = "PPM", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub loss_ppm: u32,
+}
+
+/// Where to trade.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Trade {
+    /// Device: model, model:tap=NAME, or a PCI address such as 0000:3b:00.0
+    #[arg(long, value_name = "DEVICE", default_value = "model")]
+    pub device: String,
+}
+
+/// What to measure.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Measure {
+    /// Offers that are taken, 1 to 100000000
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub ticks: u64,
+    /// Microseconds from one offer to the next, 1 to 1000000
+    #[arg(long, value_name = "US", default_value_t = 50,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub interval_us: u64,
+    /// Offer only when the last offer was taken: every one is, however busy the machine, and the
+    /// figures do not show what a queue would do
+    #[arg(long)]
+    pub closed: bool,
+    /// Seed of the crowd and of what is lost
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Packets of each line that are lost on purpose, in a million, 0 to 1000000
+    #[arg(long, value_name = "PPM", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub loss_ppm: u32,
+    /// Draw the histograms into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write percentiles for programs to this file, - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<JsonTarget>,
+    /// Write every frame on the model's wire to a pcapng file; costs time that is in the figures
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Do the same over the kernel's sockets, on this TAP interface, which has 198.18.0.2/24
+    #[arg(long, value_name = "NAME")]
+    pub baseline: Option<String>,
+}

@@ -1,0 +1,452 @@
+//! An exchange at the end of a wire: its feed on two groups, a server of lost messages, and order
+//! entry over TCP.
+//!
+//! Its own protocols, ARP and TCP included, are smoltcp's: a stranger's, so that what trades with
+//! it has met code that was written by others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use ferrocx::model::wire::{Fcs, SplitMix64, Wire};
+use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::packet::tcp::{ACK, SYN};
+use ferrocx_net::packet::{Headers, Packet, Transport};
+use hdrhistogram::Histogram;
+use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::Medium;
+use smoltcp::socket::tcp;
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
+use zerocopy::FromBytes;
+
+use super::card::Card;
+use super::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, Output, Publisher};
+use crate::latency;
+use crate::proto::itch::{self, Message};
+use crate::proto::{Side, Text, mold};
+
+/// The longest packet of the feed: what fits an Ethernet frame behind IP and UDP.
+const MAX_PACKET: usize = 1472;
+/// Silence of the feed after which a heartbeat goes out, ns.
+const HEARTBEAT_NS: u64 = 1_000_000_000;
+/// Bytes of a connection that wait in each direction.
+const SOCKET_BYTES: usize = 1 << 20;
+
+/// Where an exchange is found, and what it does.
+#[derive(Debug, Clone)]
+pub struct VenueConfig {
+    /// Its station on the Ethernet.
+    pub mac: Mac,
+    /// Its address, on a subnet of 24 bits.
+    pub address: Ipv4Addr,
+    /// TCP port of order entry.
+    pub orders_port: u16,
+    /// UDP port that lost messages are asked for at.
+    pub requests_port: u16,
+    /// Groups and ports of line A and line B.
+    pub lines: [SocketAddrV4; 2],
+    /// Name of the session.
+    pub session: mold::Session,
+    /// The member.
+    pub user: Text<6>,
+    /// Its password.
+    pub password: Text<10>,
+    /// Securities that are listed. The crowd trades in all but the last, in which
+    /// [`Venue::offer`] offers.
+    pub symbols: Vec<itch::Stock>,
+    /// What the crowd does.
+    pub crowd: CrowdConfig,
+    /// Packets of each line that are lost on purpose, in a million.
+    pub loss_ppm: [u32; 2],
+}
+
+impl Default for VenueConfig {
+    /// 198.18.0.1, orders at 9000, requests at 9001, lines at 239.1.1.1:26400 and 239.1.1.2:26401,
+    /// member `ferro`, nothing lost.
+    fn default() -> Self {
+        Self {
+            mac: Mac([0x02, 0xe0, 0, 0, 0, 1]),
+            address: Ipv4Addr::new(198, 18, 0, 1),
+            orders_port: 9000,
+            requests_port: 9001,
+            lines: [
+                SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 1), 26_400),
+                SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 2), 26_401),
+            ],
+            session: Text(*b"20261122  "),
+            user: Text(*b"ferro "),
+            password: Text::BLANK,
+            symbols: [*b"AAPL    ", *b"MSFT    ", *b"NVDA    "].map(Text).to_vec(),
+            crowd: CrowdConfig::default(),
+            loss_ppm: [0; 2],
+        }
+    }
+}
+
+/// What an exchange counted.
+#[derive(Debug, Clone)]
+pub struct VenueStats {
+    /// Messages of the feed.
+    pub messages: u64,
+    /// Packets of the feed that were lost on purpose.
+    pub dropped: u64,
+    /// Requests for lost messages that were answered.
+    pub requests: u64,
+    /// Orders and other requests of the member.
+    pub orders: u64,
+    /// Offers that were taken, wholly or in part.
+    pub taken: u64,
+    /// From an offer's packet on the wire to the frame with the order that takes it, ns.
+    pub wire_to_wire: Histogram<u64>,
+}
+
+/// An exchange at the end of a wire. It has no thread and no clock: [`Venue::poll`] does what is
+/// due.
+pub struct Venue<W> {
+    config: VenueConfig,
+    wire: W,
+    exchange: Exchange,
+    crowd: Crowd,
+    publisher: Publisher,
+    account: Account,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    socket: SocketHandle,
+    card: Card,
+    is_connected: bool,
+    /// The member was told that the session is over.
+    is_over: bool,
+    /// Bytes for the member that its connection has not taken yet.
+    to_member: Vec<u8>,
+    received: Vec<u8>,
+    rng: [SplitMix64; 2],
+    /// When each offer's packet went out.
+    offers: HashMap<u64, u64>,
+    spoke_ns: u64,
+    stats: VenueStats,
+}
+
+impl<W: fmt::Debug> fmt::Debug for Venue<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wire, exchange, stats, .. } = self;
+        f.debug_struct("Venue")
+            .field("wire", wire)
+            .field("exchange", exchange)
+            .field("stats", stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Wire> Venue<W> {
+    /// An exchange whose day starts now.
+    pub fn new(config: VenueConfig, wire: W, now_ns: u64) -> Self {
+        let mut card = Card::new(Medium::Ethernet);
+        let station = HardwareAddress::Ethernet(EthernetAddress(config.mac.0));
+        let mut interface = Interface::new(iface::Config::new(station), &mut card, at(now_ns));
+        interface.update_ip_addrs(|addresses| {
+            let address = IpCidr::new(IpAddress::Ipv4(config.address), 24);
+            // There is room for one.
+            let _ = addresses.push(address);
+        });
+        let buffer = || tcp::SocketBuffer::new(vec![0; SOCKET_BYTES]);
+        let mut socket = tcp::Socket::new(buffer(), buffer());
+        socket.set_ack_delay(None);
+        socket.set_nagle_enabled(false);
+        let mut sockets = SocketSet::new(Vec::new());
+        let listed = config.symbols.iter().map(|&stock| ListedSecurity { stock }).collect();
+        let crowded = config.symbols.len().saturating_sub(1).max(1);
+        let seed = config.crowd.seed;
+        let mut venue = Self {
+            exchange: Exchange::new(listed),
+            crowd: Crowd::new(config.crowd.clone(), crowded),
+            publisher: Publisher::new(config.session, MAX_PACKET),
+            account: Account::new(config.user, config.password, config.session),
+            socket: sockets.add(socket),
+            interface,
+            sockets,
+            card,
+            is_connected: false,
+            is_over: false,
+            to_member: Vec::new(),
+            received: Vec::new(),
+            rng: [1, 2].map(|line| SplitMix64::new(seed.wrapping_add(line))),
+            offers: HashMap::new(),
+            spoke_ns: now_ns,
+            stats: VenueStats {
+                messages: 0,
+                dropped: 0,
+                requests: 0,
+                orders: 0,
+                taken: 0,
+                wire_to_wire: latency::histogram(),
+            },
+            config,
+            wire,
+        };
+        let mut out = Output::default();
+        venue.exchange.open(1, now_ns, &mut out);
+        venue.publish(out, now_ns);
+        venue
+    }
+
+    /// The crowd does one thing.
+    pub fn step(&mut self, now_ns: u64) {
+        let mut out = Output::default();
+        self.crowd.step(&mut self.exchange, now_ns, &mut out);
+        self.publish(out, now_ns);
+    }
+
+    /// Somebody offers shares in the last security; when they are taken, it is known how long that
+    /// took.
+    pub fn offer(&mut self, shares: u32, price: u32, clock: impl Fn() -> u64) {
+        let (locate, now_ns) = (self.config.symbols.len() as u16, clock());
+        let mut out = Output::default();
+        let reference =
+            self.exchange.crowd_order(locate, Side::Sell, shares, price, now_ns, &mut out);
+        // Read again: what the exchange does is not on the way.
+        let now_ns = clock();
+        self.offers.extend(reference.map(|reference| (reference, now_ns)));
+        self.publish(out, now_ns);
+    }
+
+    /// Takes what arrived and does what is due; returns whether anything arrived.
+    pub fn poll(&mut self, now_ns: u64) -> bool {
+        let mut is_busy = false;
+        self.listen(now_ns);
+        while let Some(frame) = self.wire.receive(now_ns) {
+            is_busy = true;
+            self.received.clear();
+            if frame.fcs == Fcs::Bad {
+                continue;
+            }
+            self.received.extend_from_slice(frame.bytes);
+            if !self.take_request(now_ns) {
+                self.make_room();
+                self.card.arrived = Some(std::mem::take(&mut self.received));
+                self.exchange_bytes(now_ns);
+            }
+        }
+        self.exchange_bytes(now_ns);
+        if now_ns.saturating_sub(self.spoke_ns) >= HEARTBEAT_NS {
+            let heartbeat = self.publisher.heartbeat();
+            self.send_on_lines(&heartbeat, now_ns);
+        }
+        is_busy
+    }
+
+    /// Says that the day is over.
+    pub fn end(&mut self, now_ns: u64) {
+        let end = self.publisher.end_of_session();
+        self.send_on_lines(&end, now_ns);
+    }
+
+    /// Tells the member that the session is over; its connection is closed behind that.
+    pub fn dismiss(&mut self) {
+        self.account.end_session(&mut self.to_member);
+        self.is_over = true;
+    }
+
+    /// Where it is, and what it does.
+    pub const fn config(&self) -> &VenueConfig {
+        &self.config
+    }
+
+    /// Whether the member is connected.
+    pub const fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// The market behind it.
+    pub const fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    /// Every answer of the day.
+    pub fn answers(&self) -> &[Vec<u8>] {
+        self.account.answers()
+    }
+
+    /// Messages that were sent.
+    pub const fn sent(&self) -> usize {
+        self.publisher.sent()
+    }
+
+    /// Forgets the times so far.
+    pub fn forget_times(&mut self) {
+        self.stats.wire_to_wire.reset();
+    }
+
+    /// What happened so far.
+    pub const fn stats(&self) -> &VenueStats {
+        &self.stats
+    }
+
+    /// Answers a request for lost messages, if the frame is one.
+    fn take_request(&mut self, now_ns: u64) -> bool {
+        let Ok(packet) = Packet::parse(&self.received) else { return false };
+        let ours = SocketAddr::from((self.config.address, self.config.requests_port));
+        if !packet.is_udp() || packet.destination() != ours {
+            return false;
+        }
+        let header = mold::Header::read_from_bytes(packet.payload()).ok();
+        let answer = header.and_then(|request| self.publisher.answer(&request));
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&self.received[6..12]);
+        if let Some(answer) = answer {
+            let (from, to) = (packet.destination(), packet.source());
+            self.stats.requests += 1;
+            self.send_datagram(Mac(mac), from, to, &answer, now_ns);
+        }
+        true
+    }
+
+    /// A member that connects anew, because it was killed or its cable pulled, takes the place of
+    /// its old connection.
+    fn make_room(&mut self) {
+        let Ok(packet) = Packet::parse(&self.received) else { return };
+        let (from, to) = (packet.source(), packet.destination());
+        let is_first = packet.tcp().is_some_and(|segment| segment.has(SYN) && !segment.has(ACK));
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
+        let is_other = socket
+            .remote_endpoint()
+            .is_some_and(|end| SocketAddr::new(end.addr.into(), end.port) != from);
+        if is_first && is_other && to.port() == self.config.orders_port {
+            socket.abort();
+            self.account.disconnected();
+            self.to_member.clear();
+            self.is_connected = false;
+        }
+    }
+
+    /// One member at a time: when its connection is over, the next one is waited for.
+    fn listen(&mut self, now_ns: u64) {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
+        if !socket.is_open() {
+            // The port is not 0, and the socket is not open.
+            let _ = socket.listen(self.config.orders_port);
+        }
+        let is_connected = socket.may_recv() && socket.may_send();
+        match (self.is_connected, is_connected) {
+            (false, true) => self.account.connected(now_ns),
+            (true, false) => {
+                self.account.disconnected();
+                self.to_member.clear();
+                socket.close();
+            }
+            _ => {}
+        }
+        self.is_connected = is_connected;
+    }
+
+    /// Lets smoltcp take its frame, and the exchange what came in it.
+    fn exchange_bytes(&mut self, now_ns: u64) {
+        self.interface.poll(at(now_ns), &mut self.card, &mut self.sockets);
+        self.listen(now_ns);
+        let mut out = Output::default();
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
+        while self.is_connected && socket.can_recv() {
+            let Self { account, exchange, stats, to_member, offers, .. } = self;
+            let goes_on = socket.recv(|bytes| {
+                let goes_on = account.receive(bytes, now_ns, to_member, |request| {
+                    let before = out.feed.len();
+                    exchange.request(0, request, now_ns, &mut out);
+                    stats.orders += 1;
+                    for message in &out.feed[before..] {
+                        if let Ok(Message::Executed(trade)) = Message::parse(message)
+                            && let Some(since) = offers.remove(&trade.reference.get())
+                        {
+                            let took = now_ns.saturating_sub(since);
+                            stats.taken += 1;
+                            stats.wire_to_wire.saturating_record(took);
+                        }
+                    }
+                });
+                (bytes.len(), goes_on)
+            });
+            if goes_on != Ok(true) {
+                socket.close();
+                break;
+            }
+        }
+        self.publish(out, now_ns);
+        if self.is_connected {
+            let goes_on = self.account.poll(now_ns, &mut self.to_member);
+            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
+            let taken = socket.send_slice(&self.to_member).unwrap_or(0);
+            self.to_member.drain(..taken);
+            if (!goes_on || self.is_over) && self.to_member.is_empty() {
+                socket.close();
+            }
+        }
+        self.interface.poll(at(now_ns), &mut self.card, &mut self.sockets);
+        for frame in std::mem::take(&mut self.card.sent) {
+            self.send_frame(&frame, now_ns);
+        }
+        self.wire.flush(now_ns);
+    }
+
+    /// What the exchange said goes its ways.
+    fn publish(&mut self, out: Output, now_ns: u64) {
+        self.stats.messages += out.feed.len() as u64;
+        out.feed.into_iter().for_each(|message| self.publisher.push(message));
+        out.answers.into_iter().for_each(|(_, answer)| self.account.push(answer));
+        while let Some(packet) = self.publisher.next_packet(usize::MAX) {
+            self.send_on_lines(&packet, now_ns);
+        }
+    }
+
+    fn send_on_lines(&mut self, packet: &[u8], now_ns: u64) {
+        self.spoke_ns = now_ns;
+        let from = SocketAddr::from((self.config.address, self.config.requests_port));
+        for line in 0..2 {
+            if self.rng[line].chance(self.config.loss_ppm[line]) {
+                self.stats.dropped += 1;
+                continue;
+            }
+            let to = self.config.lines[line];
+            self.send_datagram(group_mac((*to.ip()).into()), from, to.into(), packet, now_ns);
+        }
+        self.wire.flush(now_ns);
+    }
+
+    fn send_datagram(
+        &mut self,
+        mac: Mac,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: &[u8],
+        now_ns: u64,
+    ) {
+        let headers = Headers {
+            destination_mac: mac,
+            source_mac: self.config.mac,
+            vlan_tci: None,
+            source: from,
+            destination: to,
+            hop_limit: 16,
+            traffic_class: 0,
+            transport: Transport::Udp,
+        };
+        let mut frame = vec![0; headers.len_bytes()];
+        frame.extend(payload);
+        if headers.write(&mut frame).is_ok() {
+            self.send_frame(&frame, now_ns);
+            self.wire.flush(now_ns);
+        }
+    }
+
+    /// Sends a frame, padded to what an Ethernet carries; a wire that is full loses it.
+    fn send_frame(&mut self, frame: &[u8], now_ns: u64) {
+        let len = frame.len().max(60);
+        if let Some(room) = self.wire.reserve(len) {
+            room[..frame.len()].copy_from_slice(frame);
+            room[frame.len()..len].fill(0);
+            self.wire.commit(now_ns, Fcs::Good);
+        }
+    }
+}
+
+fn at(now_ns: u64) -> Instant {
+    Instant::from_micros((now_ns / 1_000) as i64)
+}

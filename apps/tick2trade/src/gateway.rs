@@ -1,0 +1,266 @@
+//! Order entry: a SoupBinTCP session over an [`OrderLine`], and what follows when either is lost.
+//!
+//! | state | what it means | how it ends |
+//! |---|---|---|
+//! | connecting | the TCP connection is being opened | it is open |
+//! | logging in | the login went out, for the first answer that was not seen | it is taken |
+//! | replaying | the day's answers come; the exchange was asked for the next number | it answers |
+//! | open | orders pass | the connection or the session ends |
+//! | waiting | either ended | [`GatewayConfig::retry_ns`] pass: connecting |
+//! | done | the exchange said that the day is over, or refused the login | - |
+//!
+//! No order passes before every answer of the day is known: so a program that was killed comes back
+//! with the orders that it has, and sends none of them twice. Source: reference 11.1.7, 1.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
+
+use ferrocx::TxQueue;
+use ferrocx_net::ether::Mac;
+use ferrocx_net::packet::Packet;
+use zerocopy::IntoBytes;
+
+use crate::engine::Engine;
+use crate::order_line::OrderLine;
+use crate::proto::Text;
+use crate::proto::ouch::{AccountQuery, answers::AccountQueryAnswered};
+use crate::proto::soup::{self, Client, ClientConfig, ClientEvent, Ended, Splitter};
+use crate::strategy::Strategy;
+use crate::tcp;
+
+/// The longest packet that an exchange sends, letter and payload: no answer is near it.
+const MAX_PACKET: usize = 1024;
+/// Bytes of answers that come in one frame.
+const MAX_BYTES: usize = 2048;
+/// Ports that connections leave from, one after the other.
+const PORTS: std::ops::Range<u16> = 40_000..60_000;
+
+/// Where the exchange is, and who asks.
+#[derive(Debug, Clone)]
+pub struct GatewayConfig {
+    /// Our station and address; the port is chosen for each connection.
+    pub local: (Mac, SocketAddr),
+    /// The exchange's order entry, and the station that leads to it.
+    pub remote: (Mac, SocketAddr),
+    /// The member.
+    pub user: Text<6>,
+    /// Its password.
+    pub password: Text<10>,
+    /// Time between the end of a connection and the next attempt, ns. Default 100 ms.
+    pub retry_ns: u64,
+}
+
+/// Where order entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatewayState {
+    /// The TCP connection is being opened.
+    Connecting,
+    /// The login went out.
+    LoggingIn,
+    /// The day's answers come.
+    Replaying,
+    /// Orders pass.
+    Open,
+    /// The connection is gone; the next attempt comes at this time.
+    Waiting(u64),
+    /// It is over for today, and why.
+    Done(Ended),
+}
+
+/// Order entry on a send queue.
+#[derive(Debug)]
+pub struct Gateway {
+    config: GatewayConfig,
+    line: OrderLine,
+    state: GatewayState,
+    soup: Client,
+    splitter: Splitter,
+    /// Bytes of one frame.
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// The session and the first answer that was not seen.
+    resume: (soup::Session, u64),
+    key: RandomState,
+    port: u16,
+    connections: u64,
+}
+
+impl Gateway {
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// A [`tcp::ConfigError`] for ends that are no pair.
+    pub fn new(config: GatewayConfig, tx: TxQueue, now_ns: u64) -> Result<Self, tcp::ConfigError> {
+        let key = RandomState::new();
+        // Behind a restart the exchange may still remember the last connection's port.
+        let port = PORTS.start + (key.hash_one(now_ns) % PORTS.len() as u64) as u16;
+        let tcp = connection(&config, port);
+        let initial = tcp::initial_sequence(&key, tcp.local, tcp.remote, now_ns);
+        let line = OrderLine::connect(tcp, initial, tx, now_ns)?;
+        let mut outbox = Vec::with_capacity(MAX_PACKET);
+        // Replaced before it says anything.
+        let soup = Client::new(ClientConfig::default(), now_ns, &mut outbox);
+        outbox.clear();
+        Ok(Self {
+            config,
+            line,
+            state: GatewayState::Connecting,
+            soup,
+            splitter: Splitter::new(MAX_PACKET),
+            inbox: Vec::with_capacity(MAX_BYTES),
+            outbox,
+            resume: (Text::BLANK, 1),
+            key,
+            port,
+            connections: 1,
+        })
+    }
+
+    /// Where it stands.
+    pub const fn state(&self) -> GatewayState {
+        self.state
+    }
+
+    /// The way that orders leave by.
+    pub const fn line(&mut self) -> &mut OrderLine {
+        &mut self.line
+    }
+
+    /// Connections so far.
+    pub const fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// Takes a frame of the connection, whose checksums are right.
+    pub fn receive<S: Strategy>(
+        &mut self,
+        packet: &Packet<'_>,
+        now_ns: u64,
+        engine: &mut Engine<S>,
+    ) {
+        let Self { line, inbox, .. } = self;
+        line.set_now(now_ns);
+        inbox.clear();
+        line.receive(packet, |bytes| inbox.extend_from_slice(bytes));
+        self.follow(now_ns);
+        let Self { line, inbox, splitter, soup, state, .. } = self;
+        let mut input = &inbox[..];
+        loop {
+            let packet = match splitter.next(&mut input) {
+                Ok(Some(packet)) => packet,
+                Ok(None) => return,
+                Err(_) => break,
+            };
+            match soup.receive(packet, now_ns) {
+                ClientEvent::LoggedIn { .. } => {
+                    *state = GatewayState::Replaying;
+                    let query = AccountQuery { kind: AccountQuery::KIND };
+                    self.outbox.clear();
+                    if soup.send(query.as_bytes(), now_ns, &mut self.outbox) {
+                        line.send_bytes(&self.outbox);
+                    }
+                }
+                ClientEvent::Sequenced { number, payload } => {
+                    self.resume.1 = number + 1;
+                    if payload.first() == Some(&AccountQueryAnswered::KIND)
+                        && *state == GatewayState::Replaying
+                    {
+                        *state = GatewayState::Open;
+                        line.open(true);
+                    }
+                    engine.answer(payload, now_ns, line);
+                }
+                ClientEvent::Unsequenced(_) | ClientEvent::Alive => {}
+                ClientEvent::Ended(ended) => {
+                    self.end(ended, now_ns);
+                    return;
+                }
+            }
+        }
+        // What follows a length that cannot be is no packet any more.
+        self.end(Ended::Silent, now_ns);
+    }
+
+    /// Does what is due: sends again, beats, connects anew.
+    pub fn poll(&mut self, now_ns: u64) {
+        self.line.set_now(now_ns);
+        self.line.poll();
+        self.follow(now_ns);
+        match self.state {
+            GatewayState::LoggingIn | GatewayState::Replaying | GatewayState::Open => {
+                self.outbox.clear();
+                if let Some(ended) = self.soup.poll(now_ns, &mut self.outbox) {
+                    self.end(ended, now_ns);
+                } else if !self.outbox.is_empty() {
+                    self.line.send_bytes(&self.outbox);
+                }
+            }
+            GatewayState::Waiting(until) if until <= now_ns => self.connect(now_ns),
+            _ => {}
+        }
+    }
+
+    /// Follows the state of the connection.
+    fn follow(&mut self, now_ns: u64) {
+        match (self.state, self.line.state()) {
+            (GatewayState::Connecting, tcp::State::Established) => self.log_in(now_ns),
+            (GatewayState::Waiting(_) | GatewayState::Done(_), _) => {}
+            (_, tcp::State::Closed(_) | tcp::State::CloseWait) => {
+                // Answers that came with the end were delivered before.
+                self.wait(now_ns);
+            }
+            _ => {}
+        }
+    }
+
+    fn log_in(&mut self, now_ns: u64) {
+        let config = ClientConfig {
+            user: self.config.user,
+            password: self.config.password,
+            session: self.resume.0,
+            next: self.resume.1,
+            ..ClientConfig::default()
+        };
+        self.outbox.clear();
+        self.soup = Client::new(config, now_ns, &mut self.outbox);
+        self.splitter = Splitter::new(MAX_PACKET);
+        self.state = GatewayState::LoggingIn;
+        self.line.send_bytes(&self.outbox);
+    }
+
+    fn end(&mut self, ended: Ended, now_ns: u64) {
+        match ended {
+            Ended::EndOfSession | Ended::Rejected(_) => {
+                self.line.open(false);
+                self.line.close();
+                self.state = GatewayState::Done(ended);
+            }
+            _ => self.wait(now_ns),
+        }
+    }
+
+    fn wait(&mut self, now_ns: u64) {
+        self.line.open(false);
+        self.line.close();
+        self.state = GatewayState::Waiting(now_ns.saturating_add(self.config.retry_ns));
+    }
+
+    fn connect(&mut self, now_ns: u64) {
+        self.port = if self.port + 1 < PORTS.end { self.port + 1 } else { PORTS.start };
+        let tcp = connection(&self.config, self.port);
+        let initial = tcp::initial_sequence(&self.key, tcp.local, tcp.remote, now_ns);
+        self.connections += 1;
+        // The same ends as before: they were taken once.
+        self.state = match self.line.reconnect(tcp, initial, now_ns) {
+            Ok(()) => GatewayState::Connecting,
+            Err(_) => GatewayState::Waiting(now_ns.saturating_add(self.config.retry_ns)),
+        };
+    }
+}
+
+fn connection(config: &GatewayConfig, port: u16) -> tcp::Config {
+    let (mac, mut local) = config.local;
+    local.set_port(port);
+    tcp::Config::new((mac, local), config.remote)
+}

@@ -1,0 +1,235 @@
+//! The same engine on the kernel's sockets, to compare with: two multicast sockets, one for lost
+//! messages, one TCP connection.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use zerocopy::IntoBytes;
+
+use crate::engine::Engine;
+use crate::feed::{Request, Source};
+use crate::latency::now_ns;
+use crate::proto::ouch::{AccountQuery, answers::AccountQueryAnswered};
+use crate::proto::soup::{Client, ClientConfig, ClientEvent, Splitter};
+use crate::strategy::{Outbox, Strategy};
+use crate::timed::{SendTimes, Stages, Timed};
+use crate::trader::TraderConfig;
+
+/// Bytes of the longest datagram or read.
+const BYTES: usize = 65_536;
+/// How long a wait is, at most: the session's heartbeats are due.
+const WAIT: Duration = Duration::from_millis(1);
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How the core waits for the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// It asks each socket in turn, and never sleeps.
+    Busy,
+    /// It sleeps until the kernel says which socket has something.
+    Epoll,
+}
+
+/// Orders leave by a socket.
+#[derive(Debug)]
+struct SocketLine {
+    stream: TcpStream,
+    is_open: bool,
+    times: SendTimes,
+}
+
+impl Outbox for SocketLine {
+    fn send(&mut self, packet: &[u8]) -> bool {
+        let asked_ns = now_ns();
+        let is_sent = self.is_open && self.stream.write(packet).is_ok_and(|n| n == packet.len());
+        self.times = SendTimes { asked_ns, rung_ns: now_ns() };
+        is_sent
+    }
+}
+
+/// A trader on the kernel's sockets.
+#[derive(Debug)]
+pub struct KernelTrader<S> {
+    engine: Engine<Timed<S>>,
+    lines: [UdpSocket; 2],
+    answers: UdpSocket,
+    requests: SocketAddrV4,
+    line: SocketLine,
+    soup: Client,
+    splitter: Splitter,
+    epoll: Option<rustix::fd::OwnedFd>,
+    buffer: Box<[u8]>,
+    outbox: Vec<u8>,
+    stages: Stages,
+}
+
+impl<S: Strategy> KernelTrader<S> {
+    /// Joins both groups, connects, and logs in.
+    ///
+    /// # Errors
+    /// The system's, with what was tried.
+    pub fn new(config: &TraderConfig, strategy: S, waiting: Waiting) -> io::Result<Self> {
+        let why = |what: String| {
+            move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
+        };
+        let engine = Engine::new(config.engine.clone(), Timed::new(strategy));
+        let engine = engine.map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let socket = |at: SocketAddrV4| -> io::Result<UdpSocket> {
+            let socket = UdpSocket::bind(at).map_err(why(format!("bind to {at}")))?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let line = |at: SocketAddrV4| -> io::Result<UdpSocket> {
+            let socket = socket(at)?;
+            let joined = socket.join_multicast_v4(at.ip(), &config.address);
+            joined.map_err(why(format!("join {} on {}", at.ip(), config.address)))?;
+            Ok(socket)
+        };
+        let lines = [line(config.lines[0])?, line(config.lines[1])?];
+        let answers = socket(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, config.answers_port))?;
+        let stream = TcpStream::connect_timeout(&config.orders.into(), CONNECT);
+        let stream = stream.map_err(why(format!("connect to {}", config.orders)))?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut outbox = Vec::with_capacity(1024);
+        let login = ClientConfig {
+            user: config.user,
+            password: config.password,
+            ..ClientConfig::default()
+        };
+        let soup = Client::new(login, now_ns(), &mut outbox);
+        let mut line = SocketLine { stream, is_open: false, times: SendTimes::default() };
+        line.stream.write_all(&outbox)?;
+        let epoll = match waiting {
+            Waiting::Busy => None,
+            Waiting::Epoll => {
+                let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                let data = epoll::EventData::new_u64(0);
+                for socket in lines.iter().chain([&answers]) {
+                    epoll::add(&set, socket, data, epoll::EventFlags::IN)?;
+                }
+                epoll::add(&set, &line.stream, data, epoll::EventFlags::IN)?;
+                Some(set)
+            }
+        };
+        Ok(Self {
+            engine,
+            lines,
+            answers,
+            requests: config.requests,
+            line,
+            soup,
+            splitter: Splitter::new(1024),
+            epoll,
+            buffer: vec![0; BYTES].into(),
+            outbox,
+            stages: Stages::default(),
+        })
+    }
+
+    /// Waits as it was told to, and takes what came.
+    ///
+    /// # Errors
+    /// The system's; a session that ended.
+    pub fn poll(&mut self) -> io::Result<()> {
+        if let Some(set) = &self.epoll {
+            let mut events: [std::mem::MaybeUninit<epoll::Event>; 4] =
+                [const { std::mem::MaybeUninit::uninit() }; 4];
+            let wait = Timespec { tv_sec: 0, tv_nsec: WAIT.as_nanos() as _ };
+            epoll::wait(set, &mut events[..], Some(&wait))?;
+        }
+        for source in [Source::A, Source::B, Source::Retransmission] {
+            self.datagrams(source)?;
+        }
+        self.bytes()?;
+        let now = now_ns();
+        if let Some(Request { packet, .. }) = self.engine.poll(now, &mut self.line) {
+            self.answers.send_to(packet.as_bytes(), self.requests)?;
+        }
+        self.outbox.clear();
+        if let Some(ended) = self.soup.poll(now, &mut self.outbox) {
+            return Err(io::Error::other(ended));
+        }
+        if !self.outbox.is_empty() {
+            self.line.stream.write_all(&self.outbox)?;
+        }
+        Ok(())
+    }
+
+    fn datagrams(&mut self, source: Source) -> io::Result<()> {
+        // As on the queues, nothing is looked at before the day's answers are known.
+        if !self.line.is_open {
+            return Ok(());
+        }
+        let socket = match source {
+            Source::Retransmission => &self.answers,
+            line => &self.lines[line as usize],
+        };
+        while let Some(len) = there(socket.recv(&mut self.buffer))? {
+            let now = now_ns();
+            self.line.times = SendTimes::default();
+            self.engine.feed(source, &self.buffer[..len], now, &mut self.line);
+            if self.line.times.rung_ns != 0 {
+                self.stages.record(now, self.engine.strategy().told_ns(), self.line.times);
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> io::Result<()> {
+        while let Some(len) = there(self.line.stream.read(&mut self.buffer))? {
+            if len == 0 {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the exchange closed"));
+            }
+            let now = now_ns();
+            let mut input = &self.buffer[..len];
+            while let Some(packet) = self.splitter.next(&mut input).map_err(io::Error::other)? {
+                match self.soup.receive(packet, now) {
+                    ClientEvent::LoggedIn { .. } => {
+                        self.outbox.clear();
+                        let query = AccountQuery { kind: AccountQuery::KIND };
+                        if self.soup.send(query.as_bytes(), now, &mut self.outbox) {
+                            self.line.stream.write_all(&self.outbox)?;
+                        }
+                    }
+                    ClientEvent::Sequenced { payload, .. } => {
+                        self.line.is_open |= payload.first() == Some(&AccountQueryAnswered::KIND);
+                        self.engine.answer(payload, now, &mut self.line);
+                    }
+                    ClientEvent::Ended(ended) => return Err(io::Error::other(ended)),
+                    ClientEvent::Unsequenced(_) | ClientEvent::Alive => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether orders pass.
+    pub const fn is_open(&self) -> bool {
+        self.line.is_open
+    }
+
+    /// Forgets the times so far.
+    pub fn forget_times(&mut self) {
+        self.stages = Stages::default();
+    }
+
+    /// Where the time went.
+    pub const fn stages(&self) -> &Stages {
+        &self.stages
+    }
+}
+
+/// What a socket that never blocks gave, if it had anything.
+fn there(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Ok(len) => Ok(Some(len)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

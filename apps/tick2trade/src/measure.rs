@@ -1,0 +1,432 @@
+//! Tick to trade, measured: an exchange at one end of a wire, an engine at the other.
+//!
+//! The exchange has a thread of its own. Every interval it offers shares at the price that the
+//! engine takes, and between two offers its crowd trades something else. From the moment when the
+//! offer's frame goes onto the wire to the moment when the order's frame comes off it is one
+//! measurement, taken at the exchange, the same for queues and for sockets. The next offer does not
+//! wait for the last order: what is late delays what follows, and that counts.
+//!
+//! The engine's thread also steps the model that it drives: the model's time is in the figures.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+use ferrocx::bus::local::{LocalConfig, pair};
+use ferrocx::model::runner::{Runner, RunnerConfig};
+use ferrocx::model::wire::{Capture, CaptureFile, TapWire, Wire, link};
+use ferrocx::model::{Nic, NicConfig};
+use ferrocx::{Port, PortConfig};
+use serde::Serialize;
+
+use crate::book::BooksConfig;
+use crate::engine::EngineConfig;
+use crate::exchange::{Venue, VenueConfig, VenueStats};
+use crate::feed::ArbiterConfig;
+use crate::gateway::GatewayState;
+use crate::kernel::{KernelTrader, Waiting};
+use crate::latency::{Row, now_ns, svg, table};
+use crate::orders::OrdersConfig;
+use crate::risk::Limits;
+use crate::strategy::Taker;
+use crate::timed::Stages;
+use crate::trader::{Trader, TraderConfig};
+
+/// Bytes that the wire holds.
+const WIRE_BYTES: usize = 4 << 20;
+/// Price and shares of an offer.
+pub(crate) const PRICE: u32 = 1_500_000;
+pub(crate) const SHARES: u32 = 100;
+/// How long the parts may take to find each other.
+const PATIENCE_NS: u64 = 20_000_000_000;
+/// How long the last orders may take.
+const LINGER_NS: u64 = 100_000_000;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Offers.
+    pub ticks: u64,
+    /// Offers before them that do not count.
+    pub warm_up: u64,
+    /// Time from one offer to the next, ns.
+    pub interval_ns: u64,
+    /// An offer waits until the one before it was taken: for tests, whose machine may be busy.
+    pub waits: bool,
+    /// Seed of the crowd and of what is lost.
+    pub seed: u64,
+    /// Packets of each line that are lost, in a million.
+    pub loss_ppm: u32,
+    /// Everything on the model's wire goes here, with its times.
+    pub pcap: Option<PathBuf>,
+    /// A TAP interface of 198.18.0.2/24, for the same over the kernel's sockets.
+    pub baseline: Option<String>,
+}
+
+/// How far a run is: what exchange and engine tell each other.
+#[derive(Debug, Default)]
+struct Phase(AtomicU8);
+
+impl Phase {
+    /// The engine may send orders.
+    const OPEN: u8 = 1;
+    /// What happens from here on counts.
+    const MEASURED: u8 = 2;
+    const OVER: u8 = 3;
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn set(&self, phase: u8) {
+        self.0.fetch_max(phase, Ordering::AcqRel);
+    }
+}
+
+/// What a run on one kind of transport gave.
+#[derive(Debug)]
+struct Run {
+    venue: VenueStats,
+    stages: Stages,
+    feed: Option<FeedReport>,
+}
+
+/// What the feed went through.
+#[derive(Debug, Clone, Serialize)]
+pub struct FeedReport {
+    /// Messages that the exchange sent.
+    pub messages: u64,
+    /// Packets that were lost on purpose.
+    pub dropped: u64,
+    /// Times that messages were missing.
+    pub gaps: u64,
+    /// Requests for them.
+    pub requests: u64,
+    /// Messages given up.
+    pub lost: u64,
+    /// Longest time from a gap's first sign to its end, ns.
+    pub longest_recovery_ns: u64,
+    /// Orders.
+    pub orders: u64,
+}
+
+/// One row of the table, for programs; times in nanoseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct RowReport {
+    /// What was measured.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// Percentiles.
+    pub p50: u64,
+    /// 99 of 100 took no longer.
+    pub p99: u64,
+    /// 999 of 1000.
+    pub p999: u64,
+    /// 99,999 of 100,000.
+    pub p99999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Report {
+    rows: Vec<Row>,
+    feed: FeedReport,
+    interval_ns: u64,
+    without_baseline: bool,
+}
+
+impl Report {
+    /// The rows, for programs.
+    pub fn rows(&self) -> Vec<RowReport> {
+        let row = |Row { name, times }: &Row| RowReport {
+            name: name.clone(),
+            count: times.len(),
+            p50: times.value_at_percentile(50.0),
+            p99: times.value_at_percentile(99.0),
+            p999: times.value_at_percentile(99.9),
+            p99999: times.value_at_percentile(99.999),
+            max: times.max(),
+        };
+        self.rows.iter().map(row).collect()
+    }
+
+    /// What the feed of the run on queues went through.
+    pub const fn feed(&self) -> &FeedReport {
+        &self.feed
+    }
+
+    /// The histograms as an SVG document.
+    pub fn svg(&self) -> String {
+        svg(
+            "tick to trade: our queues on the model, and kernel sockets (neither is a NIC's)",
+            &self.rows,
+        )
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let feed = &self.feed;
+        let mut text = format!(
+            "tick to trade, an offer every {} us, {} orders\n\n{}\n",
+            self.interval_ns / 1_000,
+            feed.orders,
+            table(&self.rows),
+        );
+        text += "Our code and the software model on this machine, or the kernel's sockets: no row \
+                 is a NIC's.\n";
+        text += &format!(
+            "feed: {} messages, {} packets lost on purpose, {} gaps, {} requests, {} messages \
+             given up, longest recovery {:.1} us\n",
+            feed.messages,
+            feed.dropped,
+            feed.gaps,
+            feed.requests,
+            feed.lost,
+            feed.longest_recovery_ns as f64 / 1_000.0,
+        );
+        let whole = |name: &str| {
+            let row = self.rows.iter().find(|row| row.name == name)?;
+            Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
+        };
+        for kernel in [KERNEL_BUSY, KERNEL_EPOLL] {
+            if let (Some(ours), Some(theirs)) = (whole(WHOLE), whole(kernel)) {
+                let [p50, p999] = [0, 1].map(|at| theirs[at] as f64 / ours[at].max(1) as f64);
+                text += &format!("{kernel}: {p50:.1} times ours at p50, {p999:.1} at p99.9\n");
+            }
+        }
+        if self.without_baseline {
+            text += "skipped: no comparison with the kernel's sockets (as root: \
+                     scripts/net/trading.sh)\n";
+        }
+        text
+    }
+}
+
+const WHOLE: &str = "wire to wire, our queues";
+const KERNEL_BUSY: &str = "wire to wire, kernel busy";
+const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
+
+/// Measures, on the model and if asked for on the kernel's sockets.
+///
+/// # Errors
+/// One sentence about what did not work.
+pub fn run(plan: &Plan) -> Result<Report> {
+    let ours = on_queues(plan)?;
+    let mut rows =
+        ours.stages.rows(["wire to book", "book to decision", "decision to doorbell"]).to_vec();
+    rows.push(Row::new(WHOLE, &ours.venue.wire_to_wire));
+    if let Some(tap) = &plan.baseline {
+        for (name, waiting) in [(KERNEL_BUSY, Waiting::Busy), (KERNEL_EPOLL, Waiting::Epoll)] {
+            let kernel = on_sockets(plan, tap, waiting)?;
+            rows.push(Row::new(name, &kernel.venue.wire_to_wire));
+            if waiting == Waiting::Busy {
+                let names = [
+                    "kernel: read to book",
+                    "kernel: book to decision",
+                    "kernel: decision to send",
+                ];
+                rows.extend(kernel.stages.rows(names));
+            }
+        }
+    }
+    let feed = ours.feed.context("the run on queues counts its feed")?;
+    let without_baseline = plan.baseline.is_none();
+    Ok(Report { rows, feed, interval_ns: plan.interval_ns, without_baseline })
+}
+
+fn venue_config(plan: &Plan) -> VenueConfig {
+    let mut config = VenueConfig { loss_ppm: [plan.loss_ppm; 2], ..VenueConfig::default() };
+    config.crowd.seed = plan.seed;
+    config
+}
+
+/// The trader of a venue, at the next address.
+pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
+    let at = |port| std::net::SocketAddrV4::new(venue.address, port);
+    let limits = Limits {
+        rate: 65_536,
+        position_shares: u32::MAX,
+        credit: u64::MAX / 4,
+        ..Limits::default()
+    };
+    let traded = venue.symbols.last().copied().into_iter().collect();
+    TraderConfig {
+        address: std::net::Ipv4Addr::from(u32::from(venue.address) + 1),
+        prefix_len: 24,
+        gateway: None,
+        lines: venue.lines,
+        orders: at(venue.orders_port),
+        requests: at(venue.requests_port),
+        answers_port: 26_500,
+        user: venue.user,
+        password: venue.password,
+        engine: EngineConfig {
+            // The exchange answers every request, if it is given the time.
+            feed: ArbiterConfig { attempts: 1_000, ..ArbiterConfig::default() },
+            books: BooksConfig { stocks: venue.symbols.clone(), ..BooksConfig::default() },
+            orders: OrdersConfig { symbols: traded, limits, ..OrdersConfig::default() },
+        },
+        measure: true,
+    }
+}
+
+/// Takes every offer of a venue's.
+pub const fn taker() -> Taker {
+    Taker::new(0, PRICE, SHARES)
+}
+
+fn on_queues(plan: &Plan) -> Result<Run> {
+    let (near, far) = link(WIRE_BYTES);
+    let mut near: Box<dyn Wire> = Box::new(near);
+    let mut file = None;
+    if let Some(path) = &plan.pcap {
+        let out = std::fs::File::create(path).with_context(|| format!("{}", path.display()))?;
+        let now = ferrocx::ClockSource::Realtime.now_ns();
+        let capture = CaptureFile::new(std::io::BufWriter::new(out), now)?;
+        near = Box::new(Capture::new(near, &capture, "trader")?);
+        file = Some(capture);
+    }
+    let (local, side) = pair(LocalConfig { seed: plan.seed, ..LocalConfig::default() })?;
+    let mut nic = Nic::new(side, NicConfig::default());
+    nic.datapath_mut().plug(near);
+    let runner = Runner::start(vec![nic], RunnerConfig::default())?;
+    // One for the whole thread: of two, each would leave the steps to the other.
+    let helper = Arc::new(runner.helper());
+    let clock_helper = Arc::clone(&helper);
+    local.keep(runner);
+    let phase = Phase::default();
+    let config = venue_config(plan);
+    let run = thread::scope(|scope| {
+        let exchange = scope.spawn(|| exchange(plan, config.clone(), far, &phase));
+        let run = (|| -> Result<_> {
+            let port = Port::from_transport(local, PortConfig::default())?;
+            let mut trader = Trader::new(&port, &trader_config(&config), taker())?;
+            // The model's timer stands still between its steps: one is done with each reading.
+            trader.set_clock(port.device().clock_by(move || {
+                clock_helper.help();
+                now_ns()
+            })?);
+            let mut seen = 0;
+            let until = now_ns() + PATIENCE_NS;
+            while phase.get() != Phase::OVER {
+                trader.poll();
+                // What was sent leaves, and what came arrives, without another thread's help.
+                helper.help();
+                if trader.gateway().state() == GatewayState::Open {
+                    phase.set(Phase::OPEN);
+                } else if phase.get() < Phase::OPEN && now_ns() > until {
+                    bail!("order entry did not open: {:?}", trader.gateway().state());
+                }
+                if phase.get() == Phase::MEASURED && seen != Phase::MEASURED {
+                    seen = Phase::MEASURED;
+                    trader.forget_times();
+                }
+            }
+            let stages = trader.stages().cloned().unwrap_or_default();
+            let feed = trader.engine().arbiter().stats().clone();
+            Ok((stages, feed))
+        })();
+        phase.set(Phase::OVER);
+        let venue = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
+        let (stages, feed) = run?;
+        let feed = FeedReport {
+            messages: venue.messages,
+            dropped: venue.dropped,
+            gaps: feed.gaps,
+            requests: feed.requests,
+            lost: feed.lost,
+            longest_recovery_ns: feed.recovery_ns.max(),
+            orders: venue.taken,
+        };
+        Ok(Run { venue, stages, feed: Some(feed) })
+    });
+    if let Some(file) = file {
+        file.flush()?;
+    }
+    run
+}
+
+fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
+    let wire = TapWire::open(tap)?;
+    let phase = Phase::default();
+    let config = venue_config(plan);
+    thread::scope(|scope| {
+        let exchange = scope.spawn(|| exchange(plan, config.clone(), wire, &phase));
+        let run = (|| -> Result<_> {
+            let mut trader = KernelTrader::new(&trader_config(&config), taker(), waiting)?;
+            let mut seen = 0;
+            while phase.get() != Phase::OVER {
+                trader.poll()?;
+                if trader.is_open() {
+                    phase.set(Phase::OPEN);
+                }
+                if phase.get() == Phase::MEASURED && seen != Phase::MEASURED {
+                    seen = Phase::MEASURED;
+                    trader.forget_times();
+                }
+            }
+            Ok(trader.stages().clone())
+        })();
+        phase.set(Phase::OVER);
+        let venue = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
+        Ok(Run { venue, stages: run?, feed: None })
+    })
+}
+
+/// The exchange's thread: waits for the engine, offers, and says when it is over.
+fn exchange(
+    plan: &Plan,
+    config: VenueConfig,
+    wire: impl Wire,
+    phase: &Phase,
+) -> Result<VenueStats> {
+    let mut venue = Venue::new(config, wire, now_ns());
+    let until = now_ns() + PATIENCE_NS;
+    while phase.get() < Phase::OPEN {
+        venue.poll(now_ns());
+        if now_ns() > until {
+            phase.set(Phase::OVER);
+            bail!("nobody traded within {} s", PATIENCE_NS / 1_000_000_000);
+        }
+    }
+    let start = now_ns();
+    for tick in 0..plan.warm_up + plan.ticks {
+        if tick == plan.warm_up {
+            venue.forget_times();
+            phase.set(Phase::MEASURED);
+        }
+        let at = start + tick * plan.interval_ns;
+        for (due, is_offer) in [(at, true), (at + plan.interval_ns / 2, false)] {
+            while now_ns() < due {
+                venue.poll(now_ns());
+            }
+            if is_offer {
+                venue.offer(SHARES, PRICE, now_ns);
+                let until = now_ns() + PATIENCE_NS;
+                while plan.waits && venue.stats().taken <= tick {
+                    venue.poll(now_ns());
+                    if now_ns() > until || phase.get() == Phase::OVER {
+                        phase.set(Phase::OVER);
+                        bail!("offer {tick} was not taken");
+                    }
+                }
+            } else {
+                venue.step(now_ns());
+            }
+        }
+        if phase.get() == Phase::OVER {
+            break;
+        }
+    }
+    let until = now_ns() + LINGER_NS;
+    while now_ns() < until {
+        venue.poll(now_ns());
+    }
+    phase.set(Phase::OVER);
+    Ok(venue.stats().clone())
+}

@@ -1,0 +1,120 @@
+//! Exchange and trader as programs of their own: at the end of a TAP interface, and on any device.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use ferrocx::Port;
+use ferrocx::model::wire::TapWire;
+use ferrocx_app_common::signal::Stop;
+
+use crate::cli;
+use crate::exchange::{Venue, VenueConfig};
+use crate::gateway::GatewayState;
+use crate::latency::now_ns;
+use crate::measure::{PRICE, SHARES, taker, trader_config};
+use crate::proto::ouch::Answer;
+use crate::trader::{Trader, TraderConfig};
+
+/// How long the end of the day is said again, to the feed's hearers and then to the member, ns.
+const END_NS: u64 = 1_000_000_000;
+/// Time from one saying to the next, ns.
+const SAY_NS: u64 = 100_000_000;
+
+/// Runs an exchange at the end of a TAP interface: it waits for its member, trades for so many
+/// offers, says that the day is over, and prints what it knows of the member's orders.
+///
+/// # Errors
+/// One sentence: the interface cannot be had.
+pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
+    let mut config = VenueConfig { loss_ppm: [args.loss_ppm; 2], ..VenueConfig::default() };
+    config.crowd.seed = args.seed;
+    let mut venue = Venue::new(config, TapWire::open(&args.tap)?, now_ns());
+    println!("waiting for {} at {}", venue.config().user, venue.config().address);
+    while !venue.is_connected() && !stop.is_raised() {
+        venue.poll(now_ns());
+    }
+    let (mut next, interval_ns) = (now_ns(), args.interval_us * 1_000);
+    for _ in 0..args.ticks {
+        while now_ns() < next && !stop.is_raised() {
+            venue.poll(now_ns());
+        }
+        next += interval_ns;
+        venue.step(now_ns());
+        venue.offer(SHARES, PRICE, now_ns);
+    }
+    // First the feed, for a second; then the member.
+    for is_over in [false, true] {
+        let end = now_ns() + END_NS;
+        let mut say = 0;
+        while now_ns() < end {
+            venue.poll(now_ns());
+            if now_ns() >= say {
+                say = now_ns() + SAY_NS;
+                venue.end(now_ns());
+            }
+        }
+        if !is_over {
+            venue.dismiss();
+        }
+    }
+    let (mut accepted, mut urns, mut executed) = (0_u64, BTreeSet::new(), 0_u64);
+    for answer in venue.answers() {
+        match Answer::parse(answer) {
+            Ok((Answer::Accepted(order), _)) => {
+                accepted += 1;
+                urns.insert(order.urn.get());
+            }
+            Ok((Answer::Executed(trade), _)) => executed += u64::from(trade.quantity.get()),
+            _ => {}
+        }
+    }
+    println!(
+        "{} messages; {accepted} orders of {} numbers up to {}, {executed} shares",
+        venue.sent(),
+        urns.len(),
+        urns.last().copied().unwrap_or(0),
+    );
+    Ok(())
+}
+
+/// Trades on a device until the exchange says that the day is over, or until Ctrl-C, and prints
+/// what it has then.
+///
+/// # Errors
+/// One sentence: the device, the exchange or a group cannot be had.
+pub fn trade(args: &cli::Trade, stop: &Stop) -> Result<()> {
+    let mut config: TraderConfig = trader_config(&VenueConfig::default());
+    config.measure = false;
+    let port = Port::open(&args.device).with_context(|| args.device.clone())?;
+    let mut trader = Trader::new(&port, &config, taker())?;
+    let mut is_open = false;
+    while !stop.is_raised() {
+        if !trader.poll() {
+            port.device().relax();
+        }
+        match trader.gateway().state() {
+            GatewayState::Open if !is_open => {
+                is_open = true;
+                let next = trader.engine().orders().next_urn();
+                println!("order entry is open, the next order is {next}");
+            }
+            GatewayState::Done(why) => {
+                println!("{why}");
+                break;
+            }
+            _ => {}
+        }
+    }
+    let orders = trader.engine().orders();
+    let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
+    println!(
+        "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; {position} \
+         shares",
+        trader.engine().arbiter().next().saturating_sub(1),
+        trader.engine().arbiter().stats().lost,
+        orders.next_urn(),
+        orders.count(),
+        orders.mismatches(),
+    );
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Where the time between a frame and its order goes.
+
+use std::cell::Cell;
+
+use hdrhistogram::Histogram;
+
+use crate::latency::{Row, histogram, now_ns};
+use crate::orders::OrderEvent;
+use crate::strategy::{Desk, MarketEvent, Strategy};
+
+/// A strategy that notes when it was told of the market.
+#[derive(Debug)]
+pub struct Timed<S> {
+    inner: S,
+    told_ns: Cell<u64>,
+}
+
+impl<S> Timed<S> {
+    /// Times `inner`.
+    pub const fn new(inner: S) -> Self {
+        Self { inner, told_ns: Cell::new(0) }
+    }
+
+    /// When it was told last: its books were up to date by then.
+    pub const fn told_ns(&self) -> u64 {
+        self.told_ns.get()
+    }
+
+    /// The strategy.
+    pub const fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S: Strategy> Strategy for Timed<S> {
+    #[inline]
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
+        self.told_ns.set(now_ns());
+        self.inner.on_market(event, desk);
+    }
+
+    fn on_order(&mut self, event: OrderEvent, desk: &mut Desk<'_>) {
+        self.inner.on_order(event, desk);
+    }
+}
+
+/// When an order was handed over for sending, and when its doorbell had rung.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SendTimes {
+    /// The order is written, and every check let it pass.
+    pub asked_ns: u64,
+    /// The device was told.
+    pub rung_ns: u64,
+}
+
+/// How long each stage took, of frames that led to an order.
+#[derive(Debug, Clone)]
+pub struct Stages {
+    /// From the frame's time stamp, or from when it was read where there is none, to the book.
+    pub wire_to_book: Histogram<u64>,
+    /// From the book to an order that is decided, checked and written.
+    pub book_to_decision: Histogram<u64>,
+    /// From there to the doorbell.
+    pub decision_to_doorbell: Histogram<u64>,
+}
+
+impl Default for Stages {
+    fn default() -> Self {
+        Self {
+            wire_to_book: histogram(),
+            book_to_decision: histogram(),
+            decision_to_doorbell: histogram(),
+        }
+    }
+}
+
+impl Stages {
+    /// Adds one order's way.
+    pub fn record(&mut self, wire_ns: u64, book_ns: u64, sent: SendTimes) {
+        self.wire_to_book.saturating_record(book_ns.saturating_sub(wire_ns));
+        self.book_to_decision.saturating_record(sent.asked_ns.saturating_sub(book_ns));
+        self.decision_to_doorbell.saturating_record(sent.rung_ns.saturating_sub(sent.asked_ns));
+    }
+
+    /// The stages as rows of a table; `names` are those of start and end.
+    pub fn rows(&self, names: [&str; 3]) -> [Row; 3] {
+        let times = [&self.wire_to_book, &self.book_to_decision, &self.decision_to_doorbell];
+        let mut rows = names.into_iter().zip(times).map(|(name, times)| Row::new(name, times));
+        std::array::from_fn(|_| rows.next().expect("three names, three histograms"))
+    }
+}

@@ -1,0 +1,384 @@
+//! The engine on queues: both lines of a feed, lost messages, order entry, on one core.
+//!
+//! | queue | what its rule takes |
+//! |---|---|
+//! | line A, line B | UDP to the line's group and port |
+//! | answers | UDP to our port for lost messages |
+//! | orders | TCP from the exchange's order entry |
+//!
+//! Nothing else reaches them. [`Trader::poll`] looks at each in turn; what a frame leads to is done
+//! before the next is looked at. ARP and the reports that keep the groups coming are
+//! [`Network`]'s, whose turn comes when there is time.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use ferrocx::net::ether::Mac;
+use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
+use ferrocx::verbs::net::{NetConfig, NetError, Network};
+use ferrocx::verbs::{GidConfig, RdmaContext, VerbsError};
+use ferrocx::{
+    Clock, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Mbuf, OlFlags,
+    Port, RxQueue, RxQueueConfig, TimeBase, TxQueue, TxQueueConfig,
+};
+use thiserror::Error;
+use zerocopy::IntoBytes;
+
+use crate::engine::{self, Engine, EngineConfig};
+use crate::feed::{Request, Source};
+use crate::gateway::{Gateway, GatewayConfig, GatewayState};
+use crate::latency::now_ns;
+use crate::order_line::OrderLine;
+use crate::proto::Text;
+use crate::strategy::Strategy;
+use crate::tcp;
+use crate::timed::{Stages, Timed};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Time between two looks of the network and the clock, ns.
+const HOUSE_NS: u64 = 1_000_000;
+const CLOCK_NS: u64 = 1_000_000_000;
+
+/// Who trades where.
+#[derive(Debug, Clone)]
+pub struct TraderConfig {
+    /// Our address.
+    pub address: Ipv4Addr,
+    /// Bits of it that name the subnet.
+    pub prefix_len: u8,
+    /// Where packets go that leave the subnet.
+    pub gateway: Option<Ipv4Addr>,
+    /// Groups and ports of line A and line B.
+    pub lines: [SocketAddrV4; 2],
+    /// The exchange's order entry.
+    pub orders: SocketAddrV4,
+    /// The exchange's server of lost messages.
+    pub requests: SocketAddrV4,
+    /// Our UDP port, that its answers come to.
+    pub answers_port: u16,
+    /// The member.
+    pub user: Text<6>,
+    /// Its password.
+    pub password: Text<10>,
+    /// Feed, books, orders.
+    pub engine: EngineConfig,
+    /// Measure where the time goes; costs some reads of the clock for each order.
+    pub measure: bool,
+}
+
+/// Why a trader was not made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TraderError {
+    /// The engine's part.
+    #[error(transparent)]
+    Engine(#[from] engine::ConfigError),
+    /// What the device refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The port has no RDMA context, which ARP and groups go by, or does not take the address.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The exchange's station was not found, or a group cannot be joined.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The connection's part.
+    #[error(transparent)]
+    Tcp(#[from] tcp::ConfigError),
+    /// Addresses that are no pair.
+    #[error(transparent)]
+    Headers(#[from] HeadersError),
+}
+
+// ANCHOR: fed
+/// A receive queue, and the rule that leads to it.
+#[derive(Debug)]
+struct Fed {
+    // It goes before the queue that it leads to.
+    _rule: FlowRuleHandle,
+    rx: RxQueue,
+    address: SocketAddr,
+}
+
+impl Fed {
+    fn new(
+        port: &Port,
+        matches: FlowMatch,
+        address: SocketAddr,
+        config: &RxQueueConfig,
+    ) -> Result<Self, DeviceError> {
+        let rx = RxQueue::new(port.device(), port.pool(), config)?;
+        let action = FlowAction::Queue(rx.queue_ref());
+        let rule = FlowRule { matches, action, mark: None, count: false };
+        Ok(Self { _rule: port.device().add_flow_rule(&rule)?, rx, address })
+    }
+}
+// ANCHOR_END: fed
+
+/// A feed, an engine and an order entry on one port. Belongs to one core; nothing is allocated by
+/// [`Trader::poll`], but by the network's part of it, for an ARP request or a query.
+#[derive(Debug)]
+pub struct Trader<S> {
+    engine: Engine<Timed<S>>,
+    gateway: Gateway,
+    lines: [Fed; 2],
+    answers: Fed,
+    orders: Fed,
+    network: Network,
+    request: Headers,
+    clock: Option<Clock>,
+    time_base: Option<TimeBase>,
+    stages: Option<Stages>,
+    house_ns: u64,
+    clock_ns: u64,
+    dropped: u64,
+}
+
+impl<S: Strategy> Trader<S> {
+    /// Finds the exchange, joins both groups, leads them to queues, and starts to connect.
+    ///
+    /// # Errors
+    /// A [`TraderError`]: one sentence about what is wrong. Rules and groups are gone again then.
+    pub fn new(port: &Port, config: &TraderConfig, strategy: S) -> Result<Self, TraderError> {
+        let engine = Engine::new(config.engine.clone(), Timed::new(strategy))?;
+        let device = port.device();
+        let context = RdmaContext::open(device)?;
+        context.add_gid(GidConfig {
+            address: config.address.into(),
+            prefix_len: config.prefix_len,
+            gateway: config.gateway.map(IpAddr::from),
+            vlan: None,
+        })?;
+        let mut network = Network::open(&context, &NetConfig::default())?;
+        let mac = |path: ferrocx::verbs::Path| Mac(path.dmac.0);
+        let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
+        let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
+        let feed = RxQueueConfig { timestamps: config.measure, ..RxQueueConfig::default() };
+        let line = |at: SocketAddrV4| Fed::new(port, udp_to(at), at.into(), &feed);
+        let lines = [line(config.lines[0])?, line(config.lines[1])?];
+        for line in config.lines {
+            network.join((*line.ip()).into(), None, None)?;
+        }
+        let own = SocketAddrV4::new(config.address, config.answers_port);
+        let orders = FlowMatch {
+            ipv4: Some(Ipv4Match {
+                source: Some((*config.orders.ip()).into()),
+                destination: Some(config.address.into()),
+            }),
+            ip_protocol: Some(TCP),
+            source_port: Some(config.orders.port().into()),
+            ..FlowMatch::default()
+        };
+        let plain = RxQueueConfig::default();
+        let local_mac = Mac(device.mac().0);
+        let gateway = GatewayConfig {
+            local: (local_mac, SocketAddrV4::new(config.address, 0).into()),
+            remote: (orders_mac, config.orders.into()),
+            user: config.user,
+            password: config.password,
+            retry_ns: 100_000_000,
+        };
+        let answers = Fed::new(port, udp_to(own), own.into(), &plain)?;
+        let orders = Fed::new(port, orders, config.orders.into(), &plain)?;
+        let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
+        let mut gateway = Gateway::new(gateway, tx, now_ns())?;
+        gateway.line().set_timed(config.measure);
+        let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
+        Ok(Self {
+            engine,
+            gateway,
+            lines,
+            answers,
+            orders,
+            network,
+            request: Headers {
+                destination_mac: requests_mac,
+                source_mac: local_mac,
+                vlan_tci: None,
+                source: own.into(),
+                destination: config.requests.into(),
+                hop_limit: 64,
+                traffic_class: 0,
+                transport: Transport::Udp,
+            },
+            time_base: clock.as_ref().map(Clock::time_base),
+            clock,
+            stages: config.measure.then(Stages::default),
+            house_ns: 0,
+            clock_ns: 0,
+            dropped: 0,
+        })
+    }
+
+    // ANCHOR: poll
+    /// Looks at every queue once, and does what came; returns whether anything did.
+    pub fn poll(&mut self) -> bool {
+        let mut is_busy = false;
+        if let Some(mbuf) = self.orders.rx.rx_one() {
+            is_busy = true;
+            self.order_frame(mbuf);
+        }
+        // Before the day's answers are known no order may leave: the feed waits in its rings, and
+        // what does not fit them is asked for again.
+        if self.gateway.state() == GatewayState::Open {
+            for source in [Source::A, Source::B, Source::Retransmission] {
+                let fed = match source {
+                    Source::Retransmission => &mut self.answers,
+                    line => &mut self.lines[line as usize],
+                };
+                if let Some(mbuf) = fed.rx.rx_one() {
+                    is_busy = true;
+                    self.feed_frame(source, mbuf);
+                }
+            }
+        }
+        let now = now_ns();
+        if self.engine.poll_at().is_some_and(|at| at <= now) {
+            self.ask(now);
+        }
+        self.gateway.poll(now);
+        if !is_busy && now >= self.house_ns {
+            self.keep_house(now);
+        }
+        is_busy
+    }
+    // ANCHOR_END: poll
+
+    /// A frame of a line, or with messages that were asked for.
+    #[inline]
+    fn feed_frame(&mut self, source: Source, mbuf: Mbuf) {
+        let fed = match source {
+            Source::Retransmission => &mut self.answers,
+            line => &mut self.lines[line as usize],
+        };
+        let (now, line) = (now_ns(), self.gateway.line());
+        let is_taken = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now);
+        self.dropped += u64::from(!is_taken);
+        if let Some(stages) = &mut self.stages
+            && let Some(times) = self.gateway.line().take_times()
+        {
+            let stamp = mbuf.rx_timestamp().zip(self.time_base);
+            let wire_ns = stamp.map_or(now, |(ticks, base)| base.to_ns(ticks));
+            stages.record(wire_ns, self.engine.strategy().told_ns(), times);
+        }
+        fed.rx.cache().put(mbuf);
+    }
+
+    /// A frame of the order entry.
+    fn order_frame(&mut self, mbuf: Mbuf) {
+        match Packet::parse(mbuf.data()) {
+            Ok(packet) if packet.source() == self.orders.address && is_intact(&mbuf, &packet) => {
+                self.gateway.receive(&packet, now_ns(), &mut self.engine);
+            }
+            _ => self.dropped += 1,
+        }
+        // An order that followed an answer is not one that followed a frame of the feed.
+        let _ = self.gateway.line().take_times();
+        self.orders.rx.cache().put(mbuf);
+    }
+
+    /// Asks for messages that are lost.
+    fn ask(&mut self, now: u64) {
+        let line = self.gateway.line();
+        line.set_now(now);
+        let Some(Request { packet, .. }) = self.engine.poll(now, line) else { return };
+        let mut frame = [0; 14 + 20 + 8 + crate::proto::mold::HEADER_LEN];
+        let at = self.request.len_bytes();
+        frame[at..].copy_from_slice(packet.as_bytes());
+        // The addresses are of one family, and the frame has room: it is that long.
+        if self.request.write(&mut frame).is_ok() {
+            self.gateway.line().send_frame(&frame);
+        }
+    }
+
+    fn keep_house(&mut self, now: u64) {
+        self.house_ns = now.saturating_add(HOUSE_NS);
+        self.network.poll();
+        if let Some(clock) = &mut self.clock
+            && now >= self.clock_ns
+        {
+            self.clock_ns = now.saturating_add(CLOCK_NS);
+            // A device that is gone says so elsewhere; its time stamps stay as they were.
+            let _ = clock.update();
+            self.time_base = Some(clock.time_base());
+        }
+    }
+
+    /// Compares time stamps by another clock, whose nanoseconds are those of
+    /// [`now_ns`](crate::latency::now_ns).
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.time_base = Some(clock.time_base());
+        self.clock = Some(clock);
+    }
+
+    /// Throws the kill switch; `false` if the exchange did not hear of it.
+    pub fn kill(&mut self) -> bool {
+        let line = self.gateway.line();
+        line.set_now(now_ns());
+        self.engine.kill(line)
+    }
+
+    /// Feed, books, orders.
+    pub const fn engine(&self) -> &Engine<Timed<S>> {
+        &self.engine
+    }
+
+    /// Order entry.
+    pub const fn gateway(&mut self) -> &mut Gateway {
+        &mut self.gateway
+    }
+
+    /// Where the time went, if it was to be measured.
+    pub const fn stages(&self) -> Option<&Stages> {
+        self.stages.as_ref()
+    }
+
+    /// Forgets the times so far.
+    pub fn forget_times(&mut self) {
+        self.stages = self.stages.take().map(|_| Stages::default());
+    }
+
+    /// Frames that a rule led here and that are not what they should be.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+// ANCHOR: feed_frame
+/// Leads a received frame of the feed to the engine, and what that decides to the doorbell;
+/// `false`, and nothing happened, if it is no intact datagram to `group`. What is hot in
+/// [`Trader::poll`].
+#[inline]
+pub fn feed_frame<S: Strategy>(
+    engine: &mut Engine<S>,
+    line: &mut OrderLine,
+    source: Source,
+    group: SocketAddr,
+    mbuf: &Mbuf,
+    now_ns: u64,
+) -> bool {
+    let Ok(packet) = Packet::parse(mbuf.data()) else { return false };
+    if !packet.is_udp() || packet.destination() != group || !is_intact(mbuf, &packet) {
+        return false;
+    }
+    line.set_now(now_ns);
+    engine.feed(source, packet.payload(), now_ns, line);
+    true
+}
+// ANCHOR_END: feed_frame
+
+fn udp_to(at: SocketAddrV4) -> FlowMatch {
+    FlowMatch {
+        ipv4: Some(Ipv4Match { source: None, destination: Some((*at.ip()).into()) }),
+        ip_protocol: Some(UDP),
+        destination_port: Some(at.port().into()),
+        ..FlowMatch::default()
+    }
+}
+
+/// Whether the checksums are right, by the device's word where it has one.
+#[inline]
+fn is_intact(mbuf: &Mbuf, packet: &Packet<'_>) -> bool {
+    let good = OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD;
+    mbuf.flags().contains(good) || packet.is_intact()
+}

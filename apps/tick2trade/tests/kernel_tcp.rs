@@ -1,0 +1,294 @@
+//! Our TCP against the kernel's, through a TAP interface and a wire that loses, repeats and
+//! reorders. `scripts/net/trading.sh` makes the interface, names it in `FERROCX_TAP`, and gives it
+//! 198.18.1.2/24 and our neighbour's entry.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferrocx::model::wire::{Fcs, Impair, ImpairConfig, SplitMix64, TapWire, Wire};
+use ferrocx_net::ether::Mac;
+use ferrocx_net::packet::Packet;
+use ferrocx_tick2trade::latency::now_ns;
+use ferrocx_tick2trade::tcp::{Client, Closed, Config, Refused, Seq, State};
+
+const OURS: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
+const OUR_MAC: Mac = Mac([0x02, 0xe0, 0, 0, 1, 1]);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client of ours on the wire.
+struct End {
+    wire: Impair<TapWire>,
+    client: Client,
+    heard: Vec<u8>,
+    /// The next frame of ours is lost.
+    loses: bool,
+    /// The longest time from one poll to the next since this was reset: the core was elsewhere.
+    away: Duration,
+}
+
+fn transmit(wire: &mut impl Wire, loses: &mut bool, frame: &[u8]) {
+    if std::mem::take(loses) {
+        return;
+    }
+    let len = frame.len().max(60);
+    if let Some(room) = wire.reserve(len) {
+        room[..frame.len()].copy_from_slice(frame);
+        room[frame.len()..].fill(0);
+        wire.commit(now_ns(), Fcs::Good);
+        wire.flush(now_ns());
+    }
+}
+
+impl End {
+    fn new(tap: &str, port: u16, remote: SocketAddr, bad: ImpairConfig, seed: u64) -> Self {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{tap}/address")).unwrap();
+        let bytes: Vec<u8> =
+            text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        let kernel_mac = Mac(bytes.try_into().unwrap());
+        let wire = TapWire::open(tap).unwrap();
+        let mut wire = Impair::new(wire, bad, SplitMix64::new(seed));
+        let local = SocketAddr::from((OURS, port));
+        let config = Config::new((OUR_MAC, local), (kernel_mac, remote));
+        let client = Client::connect(config, Seq(u32::MAX - 5_000), now_ns(), |frame| {
+            transmit(&mut wire, &mut false, frame);
+        });
+        Self {
+            wire,
+            client: client.unwrap(),
+            heard: Vec::new(),
+            loses: false,
+            away: Duration::ZERO,
+        }
+    }
+
+    fn poll(&mut self) {
+        let Self { wire, client, heard, loses, .. } = self;
+        // What the kernel sent, copied: the wire is needed for the answer.
+        while let Some(frame) = wire.receive(now_ns()).map(|frame| frame.bytes.to_vec()) {
+            let Ok(packet) = Packet::parse(&frame) else { continue };
+            if packet.is_udp() || packet.destination().ip() != OURS {
+                continue;
+            }
+            assert!(packet.is_intact(), "the kernel's checksums");
+            let deliver = |bytes: &[u8]| heard.extend_from_slice(bytes);
+            client.receive(&packet, now_ns(), deliver, |frame| transmit(wire, loses, frame));
+        }
+        client.poll(now_ns(), |frame| transmit(wire, loses, frame));
+        wire.flush(now_ns());
+    }
+
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        let mut before = start;
+        while !done(self) {
+            self.poll();
+            let now = Instant::now();
+            self.away = self.away.max(now - before);
+            before = now;
+            let (state, stats) = (self.client.state(), self.client.stats());
+            assert!(start.elapsed() < PATIENCE, "{what}: {state:?} {stats:?}");
+        }
+    }
+
+    fn open(&mut self) {
+        self.until("to open", |end| end.client.state() == State::Established);
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let Self { wire, client, loses, .. } = self;
+        client.send(bytes, now_ns(), |frame| transmit(wire, loses, frame))
+    }
+
+    fn close(&mut self) {
+        let Self { wire, client, loses, .. } = self;
+        client.close(now_ns(), |frame| transmit(wire, loses, frame));
+    }
+}
+
+/// What the kernel's end does with a connection.
+type Server = fn(TcpStream, mpsc::Sender<Vec<u8>>);
+
+/// A listener of the kernel's, what it will do, and our end.
+fn ends(
+    tap: &str,
+    port: u16,
+    bad: ImpairConfig,
+    server: Server,
+) -> (End, mpsc::Receiver<Vec<u8>>, thread::JoinHandle<()>) {
+    let listener = TcpListener::bind((KERNEL, 0)).unwrap();
+    let remote = listener.local_addr().unwrap();
+    let (to_test, heard) = mpsc::channel();
+    let thread = thread::spawn(move || server(listener.accept().unwrap().0, to_test));
+    (End::new(tap, port, remote, bad, port.into()), heard, thread)
+}
+
+/// Sends back what comes, and closes when the peer does.
+fn echo(mut stream: TcpStream, _: mpsc::Sender<Vec<u8>>) {
+    stream.set_nodelay(true).unwrap();
+    let mut bytes = [0; 4096];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        stream.write_all(&bytes[..len]).unwrap();
+    }
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+/// Tells the test of each piece that comes.
+fn tell(mut stream: TcpStream, to_test: mpsc::Sender<Vec<u8>>) {
+    let mut bytes = [0; 4096];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        to_test.send(bytes[..len].to_vec()).unwrap();
+    }
+}
+
+/// Every byte there and back, and both ends closed.
+fn every_byte(tap: &str, name: &str, port: u16, bad: ImpairConfig) {
+    let (mut end, _, server) = ends(tap, port, bad, echo);
+    end.open();
+    let bytes: Vec<u8> = (0..400_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let start = Instant::now();
+    let mut sizes = SplitMix64::new(port.into());
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let len = (1 + sizes.below(1400) as usize).min(bytes.len() - sent);
+        end.until("to send", |end| end.send(&bytes[sent..sent + len]).is_ok());
+        sent += len;
+    }
+    end.until("to hear all", |end| end.heard.len() >= bytes.len());
+    assert!(end.heard == bytes, "{name}: other bytes came back");
+    end.close();
+    end.until("to close", |end| {
+        matches!(end.client.state(), State::TimeWait | State::Closed(Closed::Done))
+    });
+    server.join().unwrap();
+    let (stats, took) = (end.client.stats(), start.elapsed());
+    println!("{name:<24} 400000 B there and back in {took:.1?}: {stats:?}");
+}
+
+/// Orders of which the first copy is lost, one at a time.
+fn lone_lost_orders(tap: &str) {
+    let slow = ImpairConfig { delay_ns: 100_000, ..ImpairConfig::default() };
+    let (mut end, heard, server) = ends(tap, 5001, slow, tell);
+    end.open();
+    let (mut worst, mut counted) = (Duration::ZERO, 0);
+    for order in 0..100_u8 {
+        // One that arrives, so that the round trip is known, and one that does not.
+        for loses in [false, true] {
+            (end.loses, end.away) = (loses, Duration::ZERO);
+            let start = Instant::now();
+            end.send(&[order; 50]).unwrap();
+            let mut came = Vec::new();
+            end.until("the order", |_| {
+                heard.try_iter().for_each(|bytes| came.extend(bytes));
+                came.len() >= 50
+            });
+            assert_eq!(came, [order; 50]);
+            end.until("its acknowledgment", |end| end.client.unacknowledged() == 0);
+            // What a busy machine adds is not the protocol's: such orders do not count.
+            if loses && end.away < Duration::from_millis(1) {
+                worst = worst.max(start.elapsed());
+                counted += 1;
+            }
+        }
+    }
+    end.close();
+    end.until("to close", |end| end.client.unacknowledged() == 0);
+    server.join().unwrap();
+    println!(
+        "a lone lost order        sent again and acknowledged within {worst:.1?}, {counted} of 100"
+    );
+    assert!(counted >= 20, "the machine is too busy to say: {counted} of 100 orders count");
+    assert!(worst <= Duration::from_millis(5), "{worst:?}");
+}
+
+/// A peer that does not read: its window closes, opens, and no byte is lost.
+fn zero_window(tap: &str) {
+    fn lazy(mut stream: TcpStream, to_test: mpsc::Sender<Vec<u8>>) {
+        thread::sleep(Duration::from_millis(700));
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        to_test.send(all).unwrap();
+    }
+    let (mut end, heard, server) = ends(tap, 5002, ImpairConfig::default(), lazy);
+    end.open();
+    let (mut sent, mut refused) = (Vec::new(), 0_u64);
+    for piece in 0..600_u32 {
+        let bytes = [piece as u8; 1000];
+        end.until("room", |end| {
+            let result = end.send(&bytes);
+            refused += u64::from(result == Err(Refused::Window));
+            result.is_ok()
+        });
+        sent.extend(bytes);
+    }
+    end.close();
+    end.until("to be heard", |end| end.client.unacknowledged() == 0);
+    let all = heard.recv_timeout(PATIENCE).unwrap();
+    assert!(all == sent && refused > 0, "{} of {}, {refused} refused", all.len(), sent.len());
+    server.join().unwrap();
+    println!("zero window              600000 B, refused {refused} times while it was closed");
+}
+
+/// A peer that goes away in the middle, and a port that nobody listens on.
+fn resets(tap: &str) {
+    fn rude(mut stream: TcpStream, _: mpsc::Sender<Vec<u8>>) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        // Dropped with bytes unread: the kernel resets.
+        thread::sleep(Duration::from_millis(50));
+    }
+    let (mut end, _, server) = ends(tap, 5003, ImpairConfig::default(), rude);
+    end.open();
+    end.send(b"two").unwrap();
+    end.until("a reset", |end| end.client.state() == State::Closed(Closed::Reset));
+    server.join().unwrap();
+    let nobody = SocketAddr::from((KERNEL, 9));
+    drop(end);
+    let mut end = End::new(tap, 5004, nobody, ImpairConfig::default(), 1);
+    end.until("a refusal", |end| end.client.state() == State::Closed(Closed::Refused));
+    println!("RST                      in the middle: reset; at the start: refused");
+}
+
+/// The peer is done first, and hears the rest.
+fn half_closed(tap: &str) {
+    fn done(mut stream: TcpStream, to_test: mpsc::Sender<Vec<u8>>) {
+        stream.write_all(b"last words").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        to_test.send(all).unwrap();
+    }
+    let (mut end, heard, server) = ends(tap, 5005, ImpairConfig::default(), done);
+    end.until("its end", |end| end.client.state() == State::CloseWait);
+    assert_eq!(end.heard, b"last words");
+    end.send(b"still here").unwrap();
+    end.close();
+    end.until("to close", |end| end.client.state() == State::Closed(Closed::Done));
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), b"still here");
+    server.join().unwrap();
+    println!("FIN                      of the peer first, of ours last: both heard");
+}
+
+#[test]
+fn every_byte_and_every_end_against_the_kernel() {
+    let Ok(tap) = std::env::var("FERROCX_TAP") else {
+        println!("skipped: FERROCX_TAP is not set; scripts/net/trading.sh does");
+        return;
+    };
+    let clean = ImpairConfig::default();
+    every_byte(&tap, "clean", 4001, clean);
+    every_byte(&tap, "1 % lost", 4002, ImpairConfig { loss_ppm: 10_000, ..clean });
+    every_byte(&tap, "5 % lost", 4003, ImpairConfig { loss_ppm: 50_000, ..clean });
+    let reordered = ImpairConfig { reorder_ppm: 50_000, reorder_frames: 3, ..clean };
+    every_byte(&tap, "5 % reordered by 3", 4004, reordered);
+    every_byte(&tap, "5 % twice", 4005, ImpairConfig { duplicate_ppm: 50_000, ..clean });
+    let all = ImpairConfig { loss_ppm: 10_000, duplicate_ppm: 10_000, ..reordered };
+    every_byte(&tap, "all of it", 4006, all);
+    lone_lost_orders(&tap);
+    zero_window(&tap);
+    resets(&tap);
+    half_closed(&tap);
+}

@@ -1,0 +1,44 @@
+//! Exchange and engine on the model, through queues, lines that lose, and a connection.
+
+use ferrocx_tick2trade::measure::{Plan, run};
+
+fn plan() -> Plan {
+    Plan {
+        ticks: 400,
+        warm_up: 10,
+        interval_ns: 100_000,
+        waits: true,
+        seed: 1,
+        loss_ppm: 0,
+        pcap: None,
+        baseline: None,
+    }
+}
+
+#[test]
+fn every_offer_is_taken_once_and_each_stage_has_its_time() {
+    let report = run(&plan()).unwrap();
+    let rows = report.rows();
+    let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
+    let expected =
+        ["wire to book", "book to decision", "decision to doorbell", "wire to wire, our queues"];
+    assert_eq!(names, expected);
+    // An order that follows an answer is no answer to a frame of the feed.
+    for (row, least) in rows.iter().zip([200, 200, 200, 400]) {
+        assert!(row.count >= least && row.p50 <= row.p99 && row.p99 <= row.max, "{row:?}");
+    }
+    assert!(rows[3].p50 > rows[2].p50 && rows[2].p50 > 0, "{rows:?}");
+    assert_eq!((report.feed().dropped, report.feed().lost, report.feed().orders), (0, 0, 410));
+    assert!(report.svg().contains("<polyline") && report.text().contains("no row is a NIC's"));
+}
+
+/// Of each line one packet in twenty is lost: what both lose is asked for, over the same queues.
+#[test]
+fn what_both_lines_lose_is_asked_for_and_no_offer_is_missed() {
+    let plan = Plan { loss_ppm: 50_000, ticks: 2_000, ..plan() };
+    let report = run(&plan).unwrap();
+    let feed = report.feed();
+    assert!(feed.dropped > 100 && feed.gaps > 1 && feed.requests > 1, "{feed:?}");
+    assert_eq!(feed.lost, 0, "{feed:?}");
+    assert_eq!(feed.orders, 2_010);
+}

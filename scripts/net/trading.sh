@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# tick2trade beside the kernel: our TCP against the kernel's, tick to trade over both, and what
+# tshark says of every packet.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+trading.sh: tick2trade against the kernel's sockets, and before tshark's eyes.
+
+  scripts/net/trading.sh [--ticks N] [--svg FILE]
+
+  1. Our TCP talks to the kernel's through a wire that loses, repeats and reorders: every byte must
+     arrive; zero window, RST, FIN; a lone lost order again within 5 ms. All twice, the second time
+     with SYN cookies.
+  2. tshark reads a capture of exchange and engine: every MoldUDP64, SoupBinTCP and IGMP packet, and
+     not one complaint.
+  3. The trader is killed in the middle and started again: at the end it has the shares that the
+     exchange executed, no order was doubled, and none is open. A bridge with a querier lies between
+     the two: the feed comes because the trader joined, and not before.
+  4. Tick to trade over our queues on the model and over the kernel's sockets, same exchange, same
+     engine (default: 20000 orders each). No figure is a NIC's.
+Needs root. Exit status: 0 passed, 1 something is wrong, 77 skipped.
+USAGE
+}
+
+# shellcheck source=scripts/net/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+ticks=20000 svg=
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --ticks) ticks=${2:?--ticks needs a number}; shift ;;
+    --svg) svg=$(realpath "${2:?--svg needs a file}"); shift ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+need_net tshark jq
+need_tap
+start_work
+need_rust
+cd "$net_root"
+cargo build -q --release --locked -p ferrocx-tick2trade --bin tick2trade
+tick2trade=${CARGO_TARGET_DIR:-$net_root/target}/release/tick2trade
+# The tests of CI are built in this profile, too.
+kernel_tcp=$(cargo test -q --locked -p ferrocx-tick2trade --test kernel_tcp --no-run \
+    --message-format json | jq -r 'select(.executable != null) | .executable')
+
+kernel=''
+namespace kernel trade
+for tap in fx0:198.18.0.2 fx1:198.18.1.2; do
+    ip -n "$kernel" tuntap add "${tap%:*}" mode tap
+    ip -n "$kernel" addr add "${tap#*:}/24" dev "${tap%:*}"
+    ip -n "$kernel" link set "${tap%:*}" up
+done
+ip -n "$kernel" neigh add 198.18.1.1 lladdr 02:e0:00:00:01:01 dev fx1
+
+echo "== result"
+for cookies in 0 2; do
+    echo "---- our TCP against the kernel's, tcp_syncookies=$cookies"
+    ip netns exec "$kernel" bash -c "echo $cookies >/proc/sys/net/ipv4/tcp_syncookies"
+    FERROCX_TAP=fx1 ip netns exec "$kernel" "$kernel_tcp" --nocapture | grep -v '^$'
+done
+
+echo "---- tshark reads 500 orders, 1 % of each line lost"
+"$tick2trade" measure --closed --ticks 500 --interval-us 100 --loss-ppm 10000 \
+    --pcap "$work/trade.pcapng" >/dev/null
+as=(-d udp.port==26400,moldudp64 -d udp.port==26401,moldudp64 -d udp.port==26500,moldudp64
+    -d tcp.port==9000,soupbintcp -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE
+    -o tcp.check_checksum:TRUE)
+# frames FILTER: how many frames of the capture match.
+frames() { tshark -r "$work/trade.pcapng" "${as[@]}" -Y "$1" 2>/dev/null | wc -l; }
+for wanted in moldudp64:1000 soupbintcp:1000 igmp:2 arp:2; do
+    count=$(frames "${wanted%:*}")
+    echo "${wanted%:*}: $count frames"
+    [ "$count" -ge "${wanted#*:}" ] || die "at least ${wanted#*:} expected"
+done
+requests=$(frames 'moldudp64 && udp.dstport == 9001')
+[ "$requests" -ge 1 ] || die "no request for lost messages in the capture"
+complaint='_ws.malformed || _ws.expert.severity == error || ip.checksum.status == bad'
+complaint+=' || udp.checksum.status == bad || tcp.checksum.status == bad'
+complaint+=' || igmp.checksum.status == bad || (igmp && (ip.ttl != 1 || !ip.opt.ra))'
+complaint+=' || udp && !moldudp64 || tcp.len > 0 && !soupbintcp && !tcp.analysis.retransmission'
+bad=$(frames "$complaint")
+[ "$bad" -eq 0 ] || {
+    tshark -r "$work/trade.pcapng" "${as[@]}" -Y "$complaint" 2>/dev/null | head -n 20
+    die "tshark complains about $bad frames"
+}
+echo "complaints: none"
+
+echo "---- killed in the middle, and back"
+ip -n "$kernel" link add br0 type bridge mcast_snooping 1 mcast_query_response_interval 50 \
+    mcast_query_interval 100 mcast_startup_query_interval 100
+for tap in fx2 fx3; do
+    ip -n "$kernel" tuntap add "$tap" mode tap
+    ip -n "$kernel" link set "$tap" master br0
+    ip -n "$kernel" link set "$tap" up
+done
+ip -n "$kernel" addr add 198.18.2.9/24 dev br0
+ip -n "$kernel" link set br0 up
+ip -n "$kernel" link set br0 type bridge mcast_querier 1
+sleep 3
+in_kernel() { ip netns exec "$kernel" "$@"; }
+in_kernel "$tick2trade" exchange --tap fx2 --ticks 4000 --interval-us 2000 >"$work/exchange.out" &
+exchange=$!
+sleep 0.5
+ip netns exec "$kernel" "$tick2trade" trade --device model:tap=fx3 >"$work/first.out" 2>&1 &
+first=$!
+until_true 20 grep -q open "$work/first.out" || die "order entry did not open"
+sleep 3
+in_kernel bridge mdb show dev br0 | grep -q 239.1.1.1 || die "the bridge knows of no member"
+kill -KILL $first
+wait $first 2>/dev/null || true
+in_kernel "$tick2trade" trade --device model:tap=fx3 >"$work/second.out"
+wait $exchange || die "the exchange ended badly"
+sed 's/^/exchange: /' "$work/exchange.out"
+sed 's/^/trader: /' "$work/second.out"
+# numbers FILE: those of its last line, in their order.
+numbers() { tail -n 1 "$1" | grep -o '[0-9]*' | tr '\n' ' '; }
+read -r _ orders numbers highest executed < <(numbers "$work/exchange.out")
+read -r _ _ next stand unfit position < <(numbers "$work/second.out")
+resumed=$(sed -n 's/.*the next order is //p' "$work/second.out")
+[ "$orders" -eq "$numbers" ] || die "$orders orders of $numbers numbers: some were doubled"
+[ "$resumed" -gt 1 ] && [ "$highest" -gt "$resumed" ] || die "it did not trade before and after"
+[ "$next" -eq $((highest + 1)) ] || die "the next order would be $next, behind $highest"
+[ "$position" -eq "$executed" ] || die "$position shares held, $executed executed"
+[ "$stand" -eq 0 ] && [ "$unfit" -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
+
+echo "---- tick to trade"
+ip netns exec "$kernel" "$tick2trade" measure --ticks "$ticks" --interval-us 200 --baseline fx0 \
+    ${svg:+--svg "$svg"}
