@@ -46,7 +46,8 @@ readonly SKIP=77
 source scripts/lib.sh
 
 steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz simulate
-    release net-ping net-raw net-tcp net-igmp net-capture net-rate rdma instructions lab)
+    release net-ping net-raw net-tcp net-igmp net-capture net-rate net-trading rdma instructions
+    lab)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -180,7 +181,8 @@ step_simulate() {
 # All that later steps want optimised, in one build that keeps every core busy.
 step_release() {
     cargo build -q --locked --release -p ferrocx-testpmd -p ferrocx-benches -p ferrocx \
-        -p ferrocx-verbs-lite --bin testpmd --bin cost --example multicast --example raw_on_model
+        -p ferrocx-verbs-lite -p ferrocx-tick2trade --bin testpmd --bin cost --bin tick2trade \
+        --example multicast --example raw_on_model
 }
 step_net-ping() { scripts/net/ping.sh; }
 step_net-raw() { scripts/net/raw.sh; }
@@ -188,6 +190,7 @@ step_net-tcp() { scripts/net/tcp.sh; }
 step_net-igmp() { scripts/net/igmp.sh; }
 step_net-capture() { scripts/net/capture.sh; }
 step_net-rate() { scripts/net/rate.sh; }
+step_net-trading() { scripts/net/trading.sh; }
 # Stock RDMA programs as an ordinary user, on our libibverbs.so.1.
 step_rdma() { scripts/demo-rdma.sh --debug; }
 
@@ -272,8 +275,8 @@ skipped_tests() {
 summary() {
     local line
     echo
-    for log in fuzz simulate net-ping net-raw net-tcp net-igmp net-capture net-rate rdma \
-        instructions lab; do
+    for log in fuzz simulate net-ping net-raw net-tcp net-igmp net-capture net-rate \
+        net-trading rdma instructions lab; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"
