@@ -67,8 +67,8 @@ done
 echo "---- tshark reads 500 orders, 1 % of each line lost"
 "$tick2trade" measure --closed --ticks 500 --interval-us 100 --loss-ppm 10000 \
     --pcap "$work/trade.pcapng" >/dev/null
-as=(-d udp.port==26400,moldudp64 -d udp.port==26401,moldudp64 -d udp.port==26500,moldudp64
-    -d tcp.port==9000,soupbintcp -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE
+as=(-d "udp.port==26400,moldudp64" -d "udp.port==26401,moldudp64"
+    -d "udp.port==26500,moldudp64" -d "tcp.port==9000,soupbintcp" -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE
     -o tcp.check_checksum:TRUE)
 # frames FILTER: how many frames of the capture match.
 frames() { tshark -r "$work/trade.pcapng" "${as[@]}" -Y "$1" 2>/dev/null | wc -l; }
@@ -123,10 +123,12 @@ read -r _ orders numbers highest executed < <(numbers "$work/exchange.out")
 read -r _ _ next stand unfit position < <(numbers "$work/second.out")
 resumed=$(sed -n 's/.*the next order is //p' "$work/second.out")
 [ "$orders" -eq "$numbers" ] || die "$orders orders of $numbers numbers: some were doubled"
-[ "$resumed" -gt 1 ] && [ "$highest" -gt "$resumed" ] || die "it did not trade before and after"
+if [ "$resumed" -le 1 ] || [ "$highest" -le "$resumed" ]; then
+    die "it did not trade before and after"
+fi
 [ "$next" -eq $((highest + 1)) ] || die "the next order would be $next, behind $highest"
 [ "$position" -eq "$executed" ] || die "$position shares held, $executed executed"
-[ "$stand" -eq 0 ] && [ "$unfit" -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
+[ $((stand + unfit)) -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
 
 echo "---- tick to trade"
 ip netns exec "$kernel" "$tick2trade" measure --ticks "$ticks" --interval-us 200 --baseline fx0 \
