@@ -2,12 +2,16 @@
 //! take or refuse them, exposures never go below nothing, and nothing panics.
 #![no_main]
 
+use std::net::SocketAddr;
+
+use ferrocx_net::ether::Mac;
+use ferrocx_net::packet::{Headers, Packet, Transport};
 use ferrocx_tick2trade::orders::{ENTER_LEN, OrderEntry, OrdersConfig};
 use ferrocx_tick2trade::proto::ouch::Answer;
 use ferrocx_tick2trade::proto::soup::{Client, ClientConfig, ClientEvent, Splitter};
 use ferrocx_tick2trade::proto::{Side, Text};
 use ferrocx_tick2trade::risk::Intent;
-use ferrocx_tick2trade::tcp::{self, Config, Segment, Seq};
+use ferrocx_tick2trade::tcp::{self, Config, Seq};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, arbitrary::Arbitrary)]
@@ -15,7 +19,7 @@ enum Step {
     /// A segment: flags, distance from what is expected, distance from what was sent, window,
     /// payload.
     Segment(u8, i8, i8, u16, Vec<u8>),
-    /// A segment of any bytes.
+    /// A frame of any bytes.
     Raw(Vec<u8>),
     /// Time passes, in ms.
     Wait(u8),
@@ -25,11 +29,11 @@ enum Step {
 }
 
 fuzz_target!(|steps: Vec<Step>| {
-    let config = Config {
-        window: 4096,
-        send_bytes: 2048,
-        ..Config::new("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:9000".parse().unwrap())
-    };
+    let (local, remote): (SocketAddr, SocketAddr) =
+        ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:9000".parse().unwrap());
+    let ends = ((Mac([2, 0, 0, 0, 0, 1]), local), (Mac([2, 0, 0, 0, 0, 2]), remote));
+    let config = Config { window: 4096, send_bytes: 2048, ..Config::new(ends.0, ends.1) };
+    let back = Headers { source: remote, destination: local, ..config.headers() };
     let mut now = 0;
     let mut sent = 0_u32;
     let mut tcp = tcp::Client::connect(config, Seq(u32::MAX - 9), now, |_| sent += 1).unwrap();
@@ -44,21 +48,25 @@ fuzz_target!(|steps: Vec<Step>| {
         match step {
             Step::Segment(flags, ahead, acknowledged, window, payload) => {
                 let template = tcp.template();
-                let mut bytes = vec![0x23, 0x28, 0x9c, 0x40];
-                let sequence = template.acknowledgment.wrapping_add_signed(ahead.into());
-                let acknowledged = template.sequence.wrapping_add_signed(acknowledged.into());
-                bytes.extend(sequence.to_be_bytes());
-                bytes.extend(acknowledged.to_be_bytes());
-                bytes.extend([0x50, flags & 0x1f]);
-                bytes.extend(window.to_be_bytes());
-                bytes.extend([0; 4]);
-                bytes.extend(payload);
-                let segment = Segment::parse(&bytes).unwrap();
-                tcp.receive(&segment, now, |bytes| stream.extend(bytes), |_| sent += 1);
+                let headers = Headers {
+                    transport: Transport::Tcp {
+                        sequence: template.acknowledgment.wrapping_add_signed(ahead.into()),
+                        acknowledgment: template.sequence.wrapping_add_signed(acknowledged.into()),
+                        flags: flags & 0x1f,
+                        window,
+                        max_segment: (flags & 0x20 != 0).then_some(window),
+                    },
+                    ..back
+                };
+                let mut frame = vec![0; headers.len_bytes()];
+                frame.extend(payload);
+                headers.write(&mut frame).unwrap();
+                let packet = Packet::parse(&frame).unwrap();
+                tcp.receive(&packet, now, |bytes| stream.extend(bytes), |_| sent += 1);
             }
             Step::Raw(bytes) => {
-                if let Some(segment) = Segment::parse(&bytes) {
-                    tcp.receive(&segment, now, |bytes| stream.extend(bytes), |_| sent += 1);
+                if let Ok(packet) = Packet::parse(&bytes) {
+                    tcp.receive(&packet, now, |bytes| stream.extend(bytes), |_| sent += 1);
                 }
                 // As if it had come in the stream.
                 stream.extend(bytes);
