@@ -68,8 +68,8 @@ echo "---- tshark reads 500 orders, 1 % of each line lost"
 "$tick2trade" measure --closed --ticks 500 --interval-us 100 --loss-ppm 10000 \
     --pcap "$work/trade.pcapng" >/dev/null
 as=(-d "udp.port==26400,moldudp64" -d "udp.port==26401,moldudp64"
-    -d "udp.port==26500,moldudp64" -d "tcp.port==9000,soupbintcp" -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE
-    -o tcp.check_checksum:TRUE)
+    -d "udp.port==26500,moldudp64" -d "tcp.port==9000,soupbintcp"
+    -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -o tcp.check_checksum:TRUE)
 # frames FILTER: how many frames of the capture match.
 frames() { tshark -r "$work/trade.pcapng" "${as[@]}" -Y "$1" 2>/dev/null | wc -l; }
 for wanted in moldudp64:1000 soupbintcp:1000 igmp:2 arp:2; do

@@ -304,8 +304,7 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// Compares time stamps by another clock, whose nanoseconds are those of
-    /// [`now_ns`](crate::latency::now_ns).
+    /// Compares time stamps by another clock, whose nanoseconds are those of [`now_ns`].
     pub fn set_clock(&mut self, clock: Clock) {
         self.time_base = Some(clock.time_base());
         self.clock = Some(clock);
