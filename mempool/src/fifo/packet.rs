@@ -6,8 +6,8 @@ use crate::{
     mbuf::Mbuf,
 };
 
-/// A packet as a [`HandOver`] shows it: enough to describe it to a device, and no handle by which
-/// it could be shared.
+/// A packet as a [`HandOver`](super::HandOver) shows it: enough to describe it to a device, and no
+/// handle by which it could be shared.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
     pub(super) mbuf: &'a Mbuf,
