@@ -136,7 +136,7 @@ for name in "${cases[@]}"; do
         tx_external) limit=155 ;;
         tx_other_pool) limit=120 ;;
         send_one_128) limit=96 ;;
-        tick_to_doorbell) limit=1480 ;;
+        tick_to_doorbell) limit=1530 ;;
         mbuf_get_put_32) limit=$peer_instructions ;;
         verbs_post_send_inline_8) limit=98 ;;
         verbs_post_send_inline_8_32) limit=53 ;;

@@ -46,7 +46,7 @@ cargo build -q --release --locked -p ferrocx-tick2trade --bin tick2trade
 tick2trade=${CARGO_TARGET_DIR:-$net_root/target}/release/tick2trade
 # The tests of CI are built in this profile, too.
 kernel_tcp=$(cargo test -q --locked -p ferrocx-tick2trade --test kernel_tcp --no-run \
-    --message-format json | jq -r 'select(.executable != null) | .executable')
+    --message-format json | jq -r 'select(.target.name == "kernel_tcp") | .executable')
 
 kernel=''
 namespace kernel trade
@@ -118,7 +118,7 @@ wait $exchange || die "the exchange ended badly"
 sed 's/^/exchange: /' "$work/exchange.out"
 sed 's/^/trader: /' "$work/second.out"
 # numbers FILE: those of its last line, in their order.
-numbers() { tail -n 1 "$1" | grep -o '[0-9]*' | tr '\n' ' '; }
+numbers() { tail -n 1 "$1" | grep -o '[0-9]*' | paste -s -d ' '; }
 read -r _ orders numbers highest executed < <(numbers "$work/exchange.out")
 read -r _ _ next stand unfit position < <(numbers "$work/second.out")
 resumed=$(sed -n 's/.*the next order is //p' "$work/second.out")

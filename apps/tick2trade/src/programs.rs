@@ -15,8 +15,10 @@ use crate::measure::{PRICE, SHARES, taker, trader_config};
 use crate::proto::ouch::Answer;
 use crate::trader::{Trader, TraderConfig};
 
-/// How long the end of the day is said again, to the feed's hearers and then to the member, ns.
+/// How long the end of the day is said again, to the feed's hearers and then to the member, ns. The
+/// first begins again with each order that still comes, from a member who is behind, up to a limit.
 const END_NS: u64 = 1_000_000_000;
+const LATE_NS: u64 = 60_000_000_000;
 /// Time from one saying to the next, ns.
 const SAY_NS: u64 = 100_000_000;
 
@@ -44,10 +46,14 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
     }
     // First the feed, for a second; then the member.
     for is_over in [false, true] {
-        let end = now_ns() + END_NS;
-        let mut say = 0;
+        let limit = now_ns() + LATE_NS;
+        let (mut end, mut say, mut answered) = (now_ns() + END_NS, 0, venue.answers().len());
         while now_ns() < end {
             venue.poll(now_ns());
+            if venue.answers().len() != answered {
+                answered = venue.answers().len();
+                end = (now_ns() + END_NS).min(limit);
+            }
             if now_ns() >= say {
                 say = now_ns() + SAY_NS;
                 venue.end(now_ns());
