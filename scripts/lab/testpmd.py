@@ -9,6 +9,8 @@ import time
 PORTS = ("0000:01:00.0", "0000:02:00.0")
 PROMPT = b"testpmd> "
 KILL_S = 10
+# So long it says nothing only when it waits for a command, or has much to do.
+QUIET_S = 15
 
 
 class Failure(Exception):
@@ -38,15 +40,23 @@ class Testpmd:
     def _answer(self, limit_s):
         """What it says until it waits for the next command."""
         text, end = b"", time.monotonic() + limit_s
+        quiet_since, asked = time.monotonic(), False
         # Packets that it shows may come behind the prompt.
         while PROMPT not in text:
             piece = self._read()
             text += piece
+            if piece:
+                quiet_since = time.monotonic()
+            elif not asked and time.monotonic() > quiet_since + QUIET_S:
+                # A packet that it showed may stand in the middle of the prompt: "testpmport 0d> ".
+                os.write(self.terminal, b"\n")
+                asked = True
             if not piece and self.process.poll() is not None:
                 raise Failure(f"testpmd ended with {self.process.returncode}: {text[-500:]!r}")
             if not piece and time.monotonic() > end:
                 raise Failure(f"no answer in {limit_s} s: {text[-500:]!r}")
-        return text.decode(errors="replace")
+        # If it was busy and not torn, there are two.
+        return text.decode(errors="replace") + (self.listen(1) if asked else "")
 
     def _read(self):
         """What it has said since."""
