@@ -32,8 +32,10 @@ WHAT = (
     "DMA reads",
     "DMA writes",
 )
-# What the later columns are is the device's own doing, not the driver's.
-JUDGED = WHAT[:3]
+# What the later columns are is the device's own doing, not the driver's. Doorbells lie in shared
+# memory where the model looks for them, so two in quick succession are one to it: of a thousand
+# it has missed six.
+JUDGED = ((WHAT[0], 0.01), (WHAT[1], 0), (WHAT[2], 0))
 
 # Modes of both testpmds.
 FORWARDED = (("64 B forwarded", "io"), ("64 B with checksums", "csum"))
@@ -209,8 +211,8 @@ def table():
         print(f"{row:22}" + "".join(f"{a:10.3f}{b:10.3f}" for a, b in pairs))
         # A count cuts through what is on its way as it begins and as it ends.
         cut = IN_FLIGHT * (1 / ours["count"] + 1 / theirs["count"])
-        for what, (mine, other) in zip(JUDGED, pairs):
-            if mine > other * (1 + cut):
+        for (what, unseen), (mine, other) in zip(JUDGED, pairs):
+            if mine > other * (1 + cut + unseen):
                 worse.append(f"{row}: {mine:.3f} {what}, theirs {other:.3f}")
     for line in worse:
         print(f"ours costs more: {line}")
