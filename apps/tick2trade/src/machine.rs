@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use ferrocx_app_common::list::{MAX_CORE, numbers};
 use hdrhistogram::Histogram;
 
 use crate::latency::{histogram, now_ns};
@@ -30,13 +31,7 @@ fn read(root: &Path, path: &str) -> String {
 
 /// Whether a list such as `0,2-5` has a core.
 fn lists(list: &str, core: usize) -> bool {
-    list.split(',').any(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
-            (Ok(first), Ok(last)) => (first..=last).contains(&core),
-            _ => false,
-        }
-    })
+    numbers(list, 0, MAX_CORE).is_ok_and(|cores| cores.contains(&core))
 }
 
 /// What the kernel's files below `root`, `/` as a rule, say of a core that polls.

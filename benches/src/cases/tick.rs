@@ -144,23 +144,7 @@ impl Tick {
 
     /// The security is listed: the engine learns its locate.
     fn list(&mut self) {
-        let directory = itch::StockDirectory {
-            header: itch::Header::new(itch::StockDirectory::KIND, LOCATE, 0),
-            stock: Text::new("AAPL").expect("a name"),
-            market_category: b'Q',
-            financial_status: b'N',
-            round_lot_size: 100.into(),
-            round_lots_only: b'N',
-            issue_classification: b'C',
-            issue_subtype: Text(*b"Z "),
-            authenticity: b'P',
-            short_sale_threshold: b'N',
-            ipo: b'N',
-            luld_tier: b'1',
-            etp: b'N',
-            etp_leverage: 0.into(),
-            inverse: b'N',
-        };
+        let directory = itch::StockDirectory::common(LOCATE, Text::new("AAPL").expect("a name"), 0);
         let packet = self.packet(directory.as_bytes());
         self.engine.feed(Source::A, &packet, 0, &mut self.line);
     }

@@ -106,23 +106,7 @@ impl Exchange {
         };
         out.feed.push(event(b'O').as_bytes().to_vec());
         for (locate, security) in (1..).zip(&self.securities) {
-            let directory = itch::StockDirectory {
-                header: itch::Header::new(itch::StockDirectory::KIND, locate, now_ns),
-                stock: security.stock,
-                market_category: b'Q',
-                financial_status: b'N',
-                round_lot_size: 100.into(),
-                round_lots_only: b'N',
-                issue_classification: b'C',
-                issue_subtype: Text(*b"Z "),
-                authenticity: b'P',
-                short_sale_threshold: b'N',
-                ipo: b'N',
-                luld_tier: b'1',
-                etp: b'N',
-                etp_leverage: 0.into(),
-                inverse: b'N',
-            };
+            let directory = itch::StockDirectory::common(locate, security.stock, now_ns);
             out.feed.push(directory.as_bytes().to_vec());
             let trading = itch::TradingAction {
                 header: itch::Header::new(itch::TradingAction::KIND, locate, now_ns),

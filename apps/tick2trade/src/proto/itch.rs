@@ -444,6 +444,29 @@ message_enum! {
     Cancelled Deleted Replaced Trade CrossTrade BrokenTrade Imbalance RetailInterest DirectListing
 }
 
+impl StockDirectory {
+    /// A common share as most are: in order, live, in round lots of 100, in the first tier.
+    pub fn common(locate: u16, stock: Stock, timestamp_ns: u64) -> Self {
+        Self {
+            header: Header::new(Self::KIND, locate, timestamp_ns),
+            stock,
+            market_category: b'Q',
+            financial_status: b'N',
+            round_lot_size: 100.into(),
+            round_lots_only: b'N',
+            issue_classification: b'C',
+            issue_subtype: Text(*b"Z "),
+            authenticity: b'P',
+            short_sale_threshold: b'N',
+            ipo: b'N',
+            luld_tier: b'1',
+            etp: b'N',
+            etp_leverage: 0.into(),
+            inverse: b'N',
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use zerocopy::IntoBytes;
