@@ -24,15 +24,31 @@ struct End {
     wire: Impair<TapWire>,
     client: Client,
     heard: Vec<u8>,
-    /// The next frame of ours is lost.
-    loses: bool,
+    lost: Lost,
     /// The longest time from one poll to the next since this was reset: the core was elsewhere.
     away: Duration,
 }
 
-fn transmit(wire: &mut impl Wire, loses: &mut bool, frame: &[u8]) {
-    if std::mem::take(loses) {
-        return;
+/// A frame of ours that the wire swallows.
+#[derive(Default)]
+enum Lost {
+    #[default]
+    Nothing,
+    Next,
+    /// It was; what follows it has not left yet.
+    Once,
+    /// When the frame after it left.
+    Again(Instant),
+}
+
+fn transmit(wire: &mut impl Wire, lost: &mut Lost, frame: &[u8]) {
+    match lost {
+        Lost::Next => {
+            *lost = Lost::Once;
+            return;
+        }
+        Lost::Once => *lost = Lost::Again(Instant::now()),
+        Lost::Nothing | Lost::Again(_) => {}
     }
     let len = frame.len().max(60);
     if let Some(room) = wire.reserve(len) {
@@ -54,19 +70,19 @@ impl End {
         let local = SocketAddr::from((OURS, port));
         let config = Config::new((OUR_MAC, local), (kernel_mac, remote));
         let client = Client::connect(config, Seq(u32::MAX - 5_000), now_ns(), |frame| {
-            transmit(&mut wire, &mut false, frame);
+            transmit(&mut wire, &mut Lost::Nothing, frame);
         });
         Self {
             wire,
             client: client.unwrap(),
             heard: Vec::new(),
-            loses: false,
+            lost: Lost::Nothing,
             away: Duration::ZERO,
         }
     }
 
     fn poll(&mut self) {
-        let Self { wire, client, heard, loses, .. } = self;
+        let Self { wire, client, heard, lost, .. } = self;
         // What the kernel sent, copied: the wire is needed for the answer.
         while let Some(frame) = wire.receive(now_ns()).map(|frame| frame.bytes.to_vec()) {
             let Ok(packet) = Packet::parse(&frame) else { continue };
@@ -75,9 +91,9 @@ impl End {
             }
             assert!(packet.is_intact(), "the kernel's checksums");
             let deliver = |bytes: &[u8]| heard.extend_from_slice(bytes);
-            client.receive(&packet, now_ns(), deliver, |frame| transmit(wire, loses, frame));
+            client.receive(&packet, now_ns(), deliver, |frame| transmit(wire, lost, frame));
         }
-        client.poll(now_ns(), |frame| transmit(wire, loses, frame));
+        client.poll(now_ns(), |frame| transmit(wire, lost, frame));
         wire.flush(now_ns());
     }
 
@@ -99,13 +115,13 @@ impl End {
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Refused> {
-        let Self { wire, client, loses, .. } = self;
-        client.send(bytes, now_ns(), |frame| transmit(wire, loses, frame))
+        let Self { wire, client, lost, .. } = self;
+        client.send(bytes, now_ns(), |frame| transmit(wire, lost, frame))
     }
 
     fn close(&mut self) {
-        let Self { wire, client, loses, .. } = self;
-        client.close(now_ns(), |frame| transmit(wire, loses, frame));
+        let Self { wire, client, lost, .. } = self;
+        client.close(now_ns(), |frame| transmit(wire, lost, frame));
     }
 }
 
@@ -176,8 +192,8 @@ fn lone_lost_orders(tap: &str) {
     let (mut worst, mut counted) = (Duration::ZERO, 0);
     for order in 0..100_u8 {
         // One that arrives, so that the round trip is known, and one that does not.
-        for loses in [false, true] {
-            (end.loses, end.away) = (loses, Duration::ZERO);
+        for lost in [Lost::Nothing, Lost::Next] {
+            (end.lost, end.away) = (lost, Duration::ZERO);
             let start = Instant::now();
             end.send(&[order; 50]).unwrap();
             let mut came = Vec::new();
@@ -187,19 +203,23 @@ fn lone_lost_orders(tap: &str) {
             });
             assert_eq!(came, [order; 50]);
             end.until("its acknowledgment", |end| end.client.unacknowledged() == 0);
-            // What a busy machine adds is not the protocol's: such orders do not count.
-            if loses && end.away < Duration::from_millis(1) {
-                worst = worst.max(start.elapsed());
-                counted += 1;
+            // What a busy machine adds is not the protocol's: such orders do not count. Nor is when
+            // the kernel answers, which may wait for 40 ms with it.
+            match end.lost {
+                Lost::Nothing => {}
+                Lost::Again(at) if end.away < Duration::from_millis(1) => {
+                    worst = worst.max(at - start);
+                    counted += 1;
+                }
+                Lost::Again(_) => {}
+                Lost::Next | Lost::Once => panic!("an order that was lost was not sent again"),
             }
         }
     }
     end.close();
     end.until("to close", |end| end.client.unacknowledged() == 0);
     server.join().unwrap();
-    println!(
-        "a lone lost order        sent again and acknowledged within {worst:.1?}, {counted} of 100"
-    );
+    println!("a lone lost order        sent again within {worst:.1?}, {counted} of 100 counted");
     assert!(counted >= 20, "the machine is too busy to say: {counted} of 100 orders count");
     assert!(worst <= Duration::from_millis(5), "{worst:?}");
 }
