@@ -1,29 +1,42 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::Parser;
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
 
 /// Serves NVMe over RDMA: hosts connect, and read and write namespaces.
 ///
 /// On the model, which is the default device, whoever is on the same model network can connect:
 /// with `model:tap=NAME`, Linux on that TAP interface. SIGINT and SIGTERM end it in good order.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "nvmf-target", version, max_term_width = 100)]
+#[command(
+    name = "nvmf-target",
+    version,
+    max_term_width = 100,
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Args {
+    /// Ask a running target, or look at the machine, instead of serving
+    #[command(subcommand)]
+    pub command: Option<Ask>,
     /// What to offer, and where: see examples/ram.toml
-    #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    pub config: Option<PathBuf>,
     /// Device, instead of the file's: `model`, `model:tap=NAME` or a PCI address
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Address of the port and its prefix length, instead of the file's
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub address: Option<String>,
+    /// Unix socket for `nvmf-target rpc` and `stats`, instead of the file's
+    #[arg(long, value_name = "SOCKET")]
+    pub socket: Option<PathBuf>,
     /// Only check the file
     #[arg(long)]
     pub check: bool,
-    /// What the core does when there is nothing to do: busy, spin, yield or sleep
+    /// What a core does when there is nothing to do: busy, spin, yield or sleep
     #[arg(long, value_name = "WAIT", default_value = "busy")]
     pub wait: String,
     /// Seconds between lines of statistics, 0 for none but the last
@@ -35,4 +48,71 @@ pub struct Args {
     /// More of the log; twice for still more
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+impl Args {
+    /// The file to be served.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn path(&self) -> Result<&Path> {
+        self.config.as_deref().context("there is no --config; give the file to be served")
+    }
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Ask {
+    /// Send a JSON-RPC request to a running target, and print its result
+    #[command(after_help = crate::rpc::HELP)]
+    Rpc {
+        /// The target's socket
+        #[arg(long, value_name = "SOCKET")]
+        socket: PathBuf,
+        /// What is asked for, such as subsystem.list
+        method: String,
+        /// Its parameters, an object of JSON
+        #[arg(default_value = "{}")]
+        params: String,
+    },
+    /// Print the statistics of a running target
+    Stats {
+        /// The target's socket
+        #[arg(long, value_name = "SOCKET")]
+        socket: PathBuf,
+        /// As a line of JSON
+        #[arg(long, conflicts_with = "prometheus")]
+        json: bool,
+        /// As Prometheus reads it
+        #[arg(long)]
+        prometheus: bool,
+        /// Again every so many seconds
+        #[arg(long, value_name = "SECONDS")]
+        watch: Option<u64>,
+    },
+    /// Say what of this machine is not as a target of this file needs it, and how to mend it
+    Doctor {
+        /// The file to be served
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_right() {
+        Args::command().debug_assert();
+        let parse = |line: &str| Args::try_parse_from(line.split(' '));
+        assert!(parse("nvmf-target --config a.toml").unwrap().command.is_none());
+        assert!(parse("nvmf-target").is_err());
+        assert!(parse("nvmf-target rpc --socket s subsystem.list").unwrap().config.is_none());
+        assert!(parse("nvmf-target stats --socket s --json --prometheus").is_err());
+        assert!(parse("nvmf-target --config a.toml doctor --config b.toml").is_err());
+    }
 }

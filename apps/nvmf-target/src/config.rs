@@ -19,13 +19,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde::Deserialize;
+use ferrocx_app_common::list::MAX_CORE;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::controller::Settings;
 use crate::controller::subsystem::MAX_NSID;
 use crate::proto::connect::is_nqn;
-use crate::transport::ServerConfig;
+use crate::transport::{MAX_POLLERS, ServerConfig};
 
 /// The file, as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -42,6 +43,13 @@ pub struct File {
     /// Ports of the connection manager: the first is the one that discovery names.
     #[serde(default = "services")]
     pub services: Vec<u16>,
+    /// The processor's cores that poll, one thread on each; without any, one thread goes where the
+    /// system puts it. With `--wait busy`, which is the default, a core has nothing else to do.
+    #[serde(default)]
+    pub cores: Vec<usize>,
+    /// Unix socket for `nvmf-target rpc` and `nvmf-target stats`: see [`crate::rpc`]. Without it
+    /// the target listens to nobody.
+    pub socket: Option<PathBuf>,
     /// Sizes.
     #[serde(default)]
     pub limits: Limits,
@@ -149,7 +157,7 @@ fn block_bytes() -> u32 {
 }
 
 /// What is behind a namespace, as the file has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
     /// Memory, zeros at the start.
@@ -188,6 +196,10 @@ pub struct Config {
     pub prefix_len: u8,
     /// Largest layer-3 packet.
     pub mtu: u16,
+    /// The cores that poll; none for a thread that is not pinned.
+    pub cores: Vec<usize>,
+    /// Where requests of people and programs come in.
+    pub socket: Option<PathBuf>,
     /// Sizes that hosts are told.
     pub settings: Settings,
     /// What the server may use.
@@ -296,8 +308,19 @@ impl Config {
             subsystems.push(checked);
         }
         let (device, mtu) = (file.device, in_range("mtu", file.mtu, 1280, 9978)?);
-        Ok(Self { device, address, prefix_len, mtu, settings, server, subsystems })
+        let (cores, socket) = (cores(file.cores)?, file.socket);
+        Ok(Self { device, address, prefix_len, mtu, cores, socket, settings, server, subsystems })
     }
+}
+
+fn cores(cores: Vec<usize>) -> Result<Vec<usize>> {
+    let count = cores.len();
+    ensure!(count <= MAX_POLLERS, "{count} cores are listed; give {MAX_POLLERS} at most");
+    for (at, core) in cores.iter().enumerate() {
+        ensure!(!cores[..at].contains(core), "core {core} is listed twice; leave one out");
+        in_range("core", *core, 0, MAX_CORE)?;
+    }
+    Ok(cores)
 }
 
 fn in_capsule(bytes: u32) -> Result<u32> {
@@ -313,9 +336,19 @@ fn mdts(text: &str) -> Result<u8> {
     found.ok_or_else(|| anyhow!("max_transfer is {text}; give 4KiB, 8KiB and so on to 1MiB"))
 }
 
-fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
+/// The identifier that those of a subsystem's namespaces are made from.
+fn uuid_of(nqn: &str) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, nqn.as_bytes())
+}
+
+/// Checks a subsystem with its namespaces.
+///
+/// # Errors
+///
+/// One sentence that names the value, its limit and the way out.
+pub fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
     ensure!(is_nqn(&file.nqn), "that is no name; give one like nqn.2014-08.org.example:disk");
-    let made = Uuid::new_v5(&Uuid::NAMESPACE_URL, file.nqn.as_bytes());
+    let made = uuid_of(&file.nqn);
     let serial = file.serial.unwrap_or_else(|| made.simple().to_string()[..20].to_uppercase());
     let is_printable = serial.chars().all(|c| c.is_ascii_graphic());
     let is_serial = (1..=20).contains(&serial.len()) && is_printable;
@@ -331,11 +364,10 @@ fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
     let mut namespaces: Vec<NamespaceConfig> = Vec::new();
     for namespace in file.namespaces {
         let next = namespaces.last().map_or(1, |before| before.nsid + 1);
-        let nsid = in_range("nsid", namespace.nsid.unwrap_or(next), 1, MAX_NSID)?;
+        let nsid = namespace.nsid.unwrap_or(next);
         let taken = namespaces.iter().any(|before| before.nsid == nsid);
         ensure!(!taken, "namespace {nsid} is there twice; give another number");
-        let place = || format!("namespace {nsid}");
-        namespaces.push(self::namespace(&made, nsid, &namespace).with_context(place)?);
+        namespaces.push(self::namespace(&file.nqn, nsid, &namespace)?);
     }
     Ok(SubsystemConfig { nqn: file.nqn, serial, hosts, namespaces })
 }
@@ -369,7 +401,17 @@ fn store(file: &NamespaceFile) -> Result<Store> {
     })
 }
 
-fn namespace(subsystem: &Uuid, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
+/// Checks a namespace that is to have this number in a subsystem.
+///
+/// # Errors
+///
+/// One sentence that names the value, its limit and the way out.
+pub fn namespace(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
+    let nsid = in_range("nsid", nsid, 1, MAX_NSID)?;
+    checked(nqn, nsid, file).with_context(|| format!("namespace {nsid}"))
+}
+
+fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
     let block_shift = match file.block_bytes {
         512 => 9,
         4096 => 12,
@@ -382,7 +424,7 @@ fn namespace(subsystem: &Uuid, nsid: u32, file: &NamespaceFile) -> Result<Namesp
     ensure!(len_bytes.is_some() || is_file, "there is no size; give one, such as size = \"1GiB\"");
     let uuid = match &file.uuid {
         Some(text) => Uuid::parse_str(text).with_context(|| format!("uuid `{text}`"))?,
-        None => Uuid::new_v5(subsystem, &nsid.to_le_bytes()),
+        None => Uuid::new_v5(&uuid_of(nqn), &nsid.to_le_bytes()),
     };
     ensure!(!uuid.is_nil(), "uuid is all zeros; leave it out, or give another");
     let (read_only, uuid) = (file.read_only, uuid.into_bytes());
@@ -431,6 +473,8 @@ mod tests {
             ("limits = { in_capsule_bytes = 5000 }", "give 4096, 8192 or 16384"),
             ("limits = { max_transfer = \"2MiB\" }", "to 1MiB"),
             ("colour = 1", "colour"),
+            ("cores = [1, 1]", "core 1 is listed twice"),
+            ("cores = [5000]", "core is 5000; give 0 to 1023"),
             ("[[subsystem]]\nnqn = \"disk\"", "no name"),
             (&sub("serial = \"012345678901234567890\""), "1 to 20 visible"),
             (&sub("hosts = [\"me\"]"), "host `me`"),

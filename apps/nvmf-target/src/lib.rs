@@ -6,15 +6,18 @@
 //! - [`proto`] has the layouts: commands, completions, pages, private data. Nothing in it panics.
 //! - [`controller`] is the target without a wire: who may connect, what each command does.
 //! - [`backend`] is what is behind a namespace.
-//! - [`transport`] is the target on a port: queue pairs, READ and WRITE, one core.
+//! - [`transport`] is the target on a port: queue pairs, READ and WRITE, a poller for each core.
 //! - [`host`] is the other end: a small polled initiator, for tests and load.
-//! - [`config`] is the file that a target is started with; [`run`] starts it.
+//! - [`config`] is the file that a target is started with; [`run`] starts it, [`doctor`] says what
+//!   of the machine it lacks.
+//! - [`control`] changes a running target, [`rpc`] lets people and programs do so, and [`stats`]
+//!   says what it has done.
 //!
 //! # What it does not do
 //!
 //! No authentication, no reservations, no asymmetric namespace access, no fused commands, no
-//! metadata, no SGL lists: hosts are not told of any, and those who ask are refused. One port, one
-//! core. Back ends are RAM, files by io_uring, and nothing.
+//! metadata, no SGL lists: hosts are not told of any, and those who ask are refused. One port. Back
+//! ends are RAM, files by io_uring, and nothing.
 //!
 //! # Limits
 //!
@@ -25,16 +28,23 @@
 //! | a transfer | 1 MiB | [`controller::Settings::mdts`] |
 //! | queues of all hosts | 64, to 1024 | [`transport::ServerConfig::queues`] |
 //! | controllers | 64, to 4096 | [`controller::Settings::controllers`] |
+//! | polling cores | 64 | [`transport::MAX_POLLERS`] |
+//! | subsystems, and hosts that one lists | 256, 1024 | [`controller::subsystem`] |
 //! | namespaces of a subsystem | 1024 | [`controller::subsystem::MAX_NSID`] |
+//! | namespaces added since the start | 65,536 | [`transport::MAX_BACKENDS`] |
+//! | clients and requests of the socket | 8, of 64 KiB | [`rpc`] |
 //! | what an admin command brings | 16 KiB | – |
 #![forbid(unsafe_code)]
 
 pub mod backend;
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod controller;
+pub mod doctor;
 pub mod host;
 pub mod proto;
+pub mod rpc;
 pub mod run;
 pub mod stats;
 pub mod transport;

@@ -1,31 +1,29 @@
-//! A target from its file to its end.
+//! A target from its file to its end: [`Running`].
 
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
+use ferrocx::lcore::{Lcores, StopFlag, Worker};
 use ferrocx::verbs::GidConfig;
 use ferrocx::{DeviceConfig, Port, PortConfig};
 use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
-
 use crate::cli::Args;
-use crate::config::{Config, File, NamespaceConfig, Store, length};
-use crate::controller::{Namespace, Settings, Subsystem, Target};
-use crate::proto::identify;
-use crate::stats::Snapshot;
-use crate::transport::Server;
+use crate::config::{Config, File};
+use crate::control::{About, Control};
+use crate::controller::{Settings, Target};
+use crate::rpc;
+use crate::stats::Registry;
+use crate::transport::{Server, ServerConfig, ServerError};
 
 /// How long hosts are told that the target goes.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Rounds between looks at the clock for statistics.
-const LOOK_EVERY: u32 = 4096;
+/// Time between looks at the cores and at the signals.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves until it is told to stop.
 ///
@@ -33,46 +31,68 @@ const LOOK_EVERY: u32 = 4096;
 ///
 /// One sentence about the first thing that went wrong.
 pub fn run(args: &Args, stop: &Stop) -> Result<()> {
-    let place = || format!("{}", args.config.display());
-    let text = std::fs::read_to_string(&args.config).with_context(place)?;
-    let mut file: File = toml::from_str(&text).with_context(place)?;
-    file.device = args.device.clone().unwrap_or(file.device);
-    file.address = args.address.clone().unwrap_or(file.address);
-    let config = Config::check(file).with_context(place)?;
-    let wait: Wait = args.wait.parse()?;
+    let (config, wait) = (read_config(args)?, args.wait.parse()?);
     if args.check {
-        println!("{}: {} subsystems, all right", args.config.display(), config.subsystems.len());
+        let count = config.subsystems.len();
+        println!("{}: {count} subsystems, all right", args.path()?.display());
         return Ok(());
     }
     let settings = DeviceConfig { mtu: config.mtu, ..DeviceConfig::default() };
     let port =
         Port::open_with(&config.device, PortConfig { device: settings, ..PortConfig::default() })
             .with_context(|| format!("device {}", config.device))?;
-    let mut server = serve(&port, &config)?;
+    let mut running = Running::start(&port, &config, wait)?;
+    let registry = running.registry.clone();
+    let control = running.control.take().ok_or_else(|| anyhow!("the target has no control"))?;
+    let service = match &config.socket {
+        Some(path) => rpc::Service::start(path, control, stop.clone()),
+        None => Ok(rpc::Service::none(control)),
+    };
+    let service = match service {
+        Ok(service) => service,
+        Err(error) => {
+            running.stop()?;
+            return Err(error);
+        }
+    };
     say_where(&config);
     let every = Duration::from_secs(args.stats);
-    let (mut last, mut round) = (Instant::now(), 0u32);
-    while !stop.is_raised() {
-        if server.poll()? == 0 {
-            wait.idle();
-        }
-        round = round.wrapping_add(1);
-        if args.stats > 0 && round.is_multiple_of(LOOK_EVERY) && last.elapsed() >= every {
+    let mut last = Instant::now();
+    while !stop.is_raised() && !running.has_ended() {
+        thread::sleep(LOOK);
+        if args.stats > 0 && last.elapsed() >= every {
             last = Instant::now();
-            print(&server, args.json);
+            print(&registry, args.json);
         }
     }
-    print(&server, args.json);
-    server.stop(FAREWELL)?;
-    drop(server);
+    print(&registry, args.json);
+    // Nobody changes a target that goes.
+    service.end();
+    running.stop()?;
     Ok(port.close()?)
 }
 
-fn print(server: &Server, is_json: bool) {
-    let snapshot = Snapshot::of(server);
+/// The file of a command line, checked.
+///
+/// # Errors
+///
+/// One sentence that names the value, its limit and the way out.
+pub fn read_config(args: &Args) -> Result<Config> {
+    let path = args.path()?;
+    let place = || format!("{}", path.display());
+    let text = std::fs::read_to_string(path).with_context(place)?;
+    let mut file: File = toml::from_str(&text).with_context(place)?;
+    file.device = args.device.clone().unwrap_or(file.device);
+    file.address = args.address.clone().unwrap_or(file.address);
+    file.socket = args.socket.clone().or(file.socket);
+    Config::check(file).with_context(place)
+}
+
+fn print(registry: &Registry, is_json: bool) {
+    let snapshot = registry.snapshot();
     match is_json {
         true => println!("{}", snapshot.json()),
-        false => print!("{}", snapshot.text()),
+        false => println!("{}", snapshot.text()),
     }
 }
 
@@ -85,76 +105,138 @@ fn say_where(config: &Config) {
     }
 }
 
-/// A server on a port that offers what a file says.
-///
-/// # Errors
-///
-/// What the system or the device refused.
-pub fn serve(port: &Port, config: &Config) -> Result<Server> {
-    let context = port.rdma()?;
-    let (address, prefix_len) = (config.address, config.prefix_len);
-    context.add_gid(GidConfig { address, prefix_len, gateway: None, vlan: None })?;
-    // Another one each time: see Settings.
-    let first_cntlid = RandomState::new().hash_one(address) as u16 & 0x7fff | 1;
-    let settings = Settings { first_cntlid, ..config.settings };
-    let mut server = Server::new(&context, Target::new(settings), &config.server)?;
+/// A polling core's thread.
+#[derive(Debug)]
+enum Thread {
+    Pinned(Worker<Result<(), ServerError>>),
+    Free(JoinHandle<Result<(), ServerError>>),
+}
+
+impl Thread {
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Pinned(worker) => worker.is_finished(),
+            Self::Free(thread) => thread.is_finished(),
+        }
+    }
+
+    fn join(self) -> Result<()> {
+        Ok(match self {
+            Self::Pinned(worker) => worker.join()?,
+            Self::Free(thread) => thread.join().map_err(|_| anyhow!("the target panicked"))?,
+        }?)
+    }
+}
+
+/// A target whose cores run.
+#[derive(Debug)]
+pub struct Running {
+    /// What asks and changes it, until somebody takes that.
+    pub control: Option<Control>,
+    /// Counters of all cores.
+    pub registry: Arc<Registry>,
+    stop: StopFlag,
+    threads: Vec<Thread>,
+}
+
+impl Running {
+    /// Starts the cores, offers what a file says, and then listens: hosts that try again meanwhile
+    /// find nobody, rather than a target that does not know what they want.
+    ///
+    /// # Errors
+    ///
+    /// What the system or the device refused.
+    pub fn start(port: &Port, config: &Config, wait: Wait) -> Result<Self> {
+        let context = port.rdma()?;
+        let (address, prefix_len) = (config.address, config.prefix_len);
+        context.add_gid(GidConfig { address, prefix_len, gateway: None, vlan: None })?;
+        // Another one each time: see Settings.
+        let first_cntlid = RandomState::new().hash_one(address) as u16 & 0x7fff | 1;
+        let settings = Settings { first_cntlid, ..config.settings };
+        let deaf = ServerConfig { services: Vec::new(), ..config.server.clone() };
+        let mut servers = vec![Server::new(&context, Target::new(settings), &deaf)?];
+        for _ in 1..config.cores.len() {
+            let another = servers[0].another()?;
+            servers.push(another);
+        }
+        let about = About {
+            version: env!("CARGO_PKG_VERSION"),
+            device: config.device.clone(),
+            address,
+            cores: config.cores.clone(),
+        };
+        let mut control = Control::new(&mut servers, &context, about);
+        let (registry, stop) = (control.registry().clone(), StopFlag::new());
+        let threads = launch(servers, &config.cores, &stop, wait)?;
+        let mut running = Self { control: None, registry, stop, threads };
+        let offered = offer(&mut control, config);
+        running.control = Some(control);
+        match offered {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                running.stop()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a core has ended by itself, which [`Running::stop`] gives the reason of.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().any(Thread::has_ended)
+    }
+
+    /// Ends every queue in good order, and the cores.
+    ///
+    /// # Errors
+    ///
+    /// Why a core has ended by itself.
+    pub fn stop(self) -> Result<()> {
+        drop(self.control);
+        self.stop.stop();
+        let ended: Vec<Result<()>> = self.threads.into_iter().map(Thread::join).collect();
+        ended.into_iter().collect()
+    }
+}
+
+fn offer(control: &mut Control, config: &Config) -> Result<()> {
     for subsystem in &config.subsystems {
-        let hosts = subsystem.hosts.clone();
-        let offered = Subsystem::new(&subsystem.nqn, &subsystem.serial);
-        server.target_mut().add_subsystem(offered.for_hosts(hosts))?;
-        for namespace in &subsystem.namespaces {
-            let place = || format!("namespace {} of {}", namespace.nsid, subsystem.nqn);
-            offer(&mut server, &subsystem.nqn, namespace).with_context(place)?;
-        }
+        control.add_subsystem(subsystem)?;
     }
-    Ok(server)
+    for service in &config.server.services {
+        control.add_port(*service)?;
+    }
+    Ok(())
 }
 
-fn offer(server: &mut Server, nqn: &str, config: &NamespaceConfig) -> Result<()> {
-    let (backend, len_bytes) = match &config.store {
-        Store::Ram => {
-            let len_bytes = config.len_bytes.unwrap_or(0);
-            (server.add_ram(usize::try_from(len_bytes)?)?, len_bytes)
-        }
-        Store::Null => (server.add_null()?, config.len_bytes.unwrap_or(0)),
-        Store::File { path, is_direct } => {
-            let place = || format!("file {}", path.display());
-            let (file, len) = open_file(path, *is_direct, config).with_context(place)?;
-            (server.add_file(file)?, len)
-        }
-    };
-    let shape = identify::Namespace {
-        blocks: len_bytes >> config.block_shift,
-        block_shift: config.block_shift,
-        uuid: config.uuid,
-        is_read_only: config.read_only,
-        deallocates: false,
-    };
-    let has_cache = matches!(config.store, Store::File { .. });
-    let namespace = Namespace { nsid: config.nsid, shape, has_cache, backend };
-    Ok(server.target_mut().put_namespace(nqn, namespace)?)
+fn launch(
+    servers: Vec<Server>,
+    cores: &[usize],
+    stop: &StopFlag,
+    wait: Wait,
+) -> Result<Vec<Thread>> {
+    if cores.is_empty() {
+        let one = |server: Server| {
+            let flag = stop.clone();
+            let builder = thread::Builder::new().name("nvmf-poller".into());
+            Ok(Thread::Free(builder.spawn(move || poll(server, &flag, wait))?))
+        };
+        return servers.into_iter().map(one).collect();
+    }
+    let lcores = Lcores::detect()?;
+    let mut threads = Vec::with_capacity(cores.len());
+    for (server, core) in servers.into_iter().zip(cores) {
+        let run = move |flag: &StopFlag| poll(server, flag, wait);
+        threads.push(Thread::Pinned(lcores.launch(*core, stop.clone(), run)?));
+    }
+    Ok(threads)
 }
 
-/// Opens a file or a block device, for this process only; it and its length.
-fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) -> Result<(fs::File, u64)> {
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(!config.read_only);
-    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
-    if is_direct {
-        options.custom_flags(OFlags::DIRECT.bits() as i32);
-    }
-    let mut file = options.open(path)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
-    let mut len = file.seek(SeekFrom::End(0))?;
-    if let Some(wanted) = config.len_bytes {
-        if len < wanted && file.metadata()?.is_file() && !config.read_only {
-            file.set_len(wanted)?;
-            len = wanted;
+fn poll(mut server: Server, stop: &StopFlag, wait: Wait) -> Result<(), ServerError> {
+    while !stop.is_set() {
+        if server.poll()? == 0 {
+            wait.idle();
         }
-        ensure!(len >= wanted, "it has {len} bytes, and size is {wanted}; make size smaller");
-        len = wanted;
     }
-    // What is behind the last whole block is nobody's.
-    let len = len >> config.block_shift << config.block_shift;
-    Ok((file, length(len, 1 << config.block_shift)?))
+    server.stop(FAREWELL)
 }

@@ -47,7 +47,8 @@ fn reads_and_writes_of_ram_allocate_nothing() {
         commands(ROUNDS);
         let after = count();
         let (commands, asked) = (ROUNDS as u64 * 127, again - before);
-        let allocated = after - again - asked;
+        // Asking takes a turn of the connection manager or two, which may allocate more once.
+        let allocated = (after - again).saturating_sub(asked);
         assert!(allocated < commands / 100, "{allocated} allocations in {commands} commands");
     });
 }

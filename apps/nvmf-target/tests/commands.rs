@@ -214,7 +214,7 @@ fn hosts_are_told_of_namespaces_that_come_and_go() {
 fn a_silent_host_is_dropped_and_its_controller_ends() {
     use ferrocx_nvmf_target::host::{Host, HostConfig};
     with_target(|here| {
-        let config = HostConfig { keep_alive_ms: 1000, ..HostConfig::new(NQN) };
+        let config = HostConfig { keep_alive_ms: 3000, ..HostConfig::new(NQN) };
         let mut host = Host::connect(&here.base, &config).unwrap();
         let mut queue = host.open_queue(1, 16, 0).unwrap();
         host.keep_alive().unwrap();

@@ -136,8 +136,8 @@ fn run(random: &mut Random, steps: u64) -> u64 {
             2 => {
                 now += Duration::from_millis(random.below(5_000));
                 target.tick(now);
-                while target.next_doomed().is_some() {}
-                while target.next_held().is_some() {}
+                while target.next_doomed(|_| true).is_some() {}
+                while target.next_held(|_| true).is_some() {}
             }
             3 if !queues.is_empty() => {
                 let at = random.below(queues.len() as u64) as usize;

@@ -59,8 +59,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             1 => {
                 now += Duration::from_millis(u.int_in_range(0..=100_000)?);
                 target.tick(now);
-                while target.next_doomed().is_some() {}
-                while target.next_held().is_some() {}
+                while target.next_doomed(|_| true).is_some() {}
+                while target.next_held(|_| true).is_some() {}
             }
             2 if !queues.is_empty() => {
                 let at = u.choose_index(queues.len())?;

@@ -79,10 +79,20 @@ pub struct Done {
     pub result: io::Result<()>,
 }
 
+/// A file, and how many requests are under way on it.
+#[derive(Debug)]
+struct Opened {
+    /// `None` once it was removed and has nothing under way: its place is free.
+    file: Option<File>,
+    under_way: usize,
+    is_leaving: bool,
+}
+
 /// A request under way.
 #[derive(Debug)]
 struct Held {
     token: u64,
+    file: usize,
     buf: Option<Buf>,
     /// Bytes that must be moved.
     len: u32,
@@ -95,10 +105,20 @@ pub struct Ring {
     queue: Queue,
     held: Vec<Option<Held>>,
     free: Vec<usize>,
-    files: Vec<File>,
+    files: Vec<Opened>,
     under_way: usize,
     /// Requests that the kernel was not told of.
     unsubmitted: usize,
+}
+
+impl Opened {
+    /// The kernel has the file's number in its requests, so that must not be another's before they
+    /// have ended.
+    fn close_if_unused(&mut self) {
+        if self.is_leaving && self.under_way == 0 {
+            self.file = None;
+        }
+    }
 }
 
 impl Ring {
@@ -120,10 +140,29 @@ impl Ring {
         })
     }
 
-    /// Adds a file, which the ring keeps open.
+    /// Adds a file, which the ring keeps open until [`Ring::remove`].
     pub fn add(&mut self, file: File) -> FileId {
-        self.files.push(file);
-        FileId(self.files.len() - 1)
+        let opened = Opened { file: Some(file), under_way: 0, is_leaving: false };
+        let free = self.files.iter().position(|it| it.file.is_none());
+        match free {
+            Some(place) => {
+                self.files[place] = opened;
+                FileId(place)
+            }
+            None => {
+                self.files.push(opened);
+                FileId(self.files.len() - 1)
+            }
+        }
+    }
+
+    /// Takes a file away: requests for it are refused from now on, and it is closed when those
+    /// under way have ended. Its name may be another file's afterwards.
+    pub fn remove(&mut self, file: FileId) {
+        if let Some(opened) = self.files.get_mut(file.0) {
+            opened.is_leaving = true;
+            opened.close_if_unused();
+        }
     }
 
     /// Takes a request; it is given back when all places are taken.
@@ -133,11 +172,13 @@ impl Ring {
     /// The request.
     pub fn push(&mut self, token: u64, file: FileId, request: Request) -> Result<(), Request> {
         let Some(place) = self.free.pop() else { return Err(request) };
-        let Some(file) = self.files.get(file.0) else {
+        let opened = self.files.get_mut(file.0).filter(|it| !it.is_leaving);
+        let Some(Opened { file: Some(opened), under_way, .. }) = opened else {
             self.free.push(place);
             return Err(request);
         };
-        self.queue.push(file.as_raw_fd(), place as u64, &request);
+        *under_way += 1;
+        self.queue.push(opened.as_raw_fd(), place as u64, &request);
         let (buf, len) = match request {
             Request::Read { to: buf, .. } | Request::Write { from: buf, .. } => {
                 let len = buf.len() as u32;
@@ -145,7 +186,7 @@ impl Ring {
             }
             Request::Flush | Request::Zero { .. } | Request::Punch { .. } => (None, 0),
         };
-        self.held[place] = Some(Held { token, buf, len });
+        self.held[place] = Some(Held { token, file: file.0, buf, len });
         self.under_way += 1;
         self.unsubmitted += 1;
         Ok(())
@@ -177,7 +218,11 @@ impl Ring {
         }
         let (place, result) = self.queue.next()?;
         let place = usize::try_from(place).ok()?;
-        let Held { token, buf, len } = self.held.get_mut(place)?.take()?;
+        let Held { token, file, buf, len } = self.held.get_mut(place)?.take()?;
+        if let Some(opened) = self.files.get_mut(file) {
+            opened.under_way -= 1;
+            opened.close_if_unused();
+        }
         self.free.push(place);
         self.under_way -= 1;
         let result = match u32::try_from(result) {

@@ -46,6 +46,18 @@ fn bytes_go_to_the_file_and_come_back() {
     ring.push(1, id, Request::Write { from, offset: 4096, is_durable: true }).unwrap();
     let done = wait(&mut ring);
     assert!(done.token == 1 && done.result.is_ok() && done.buf.is_some());
+    // A file that is taken away while a request is under way is there until that has ended.
+    let mut other = tempfile::tempfile().unwrap();
+    other.write_all(&[9; 4096]).unwrap();
+    let leaving = ring.add(other);
+    ring.push(9, leaving, Request::Read { to: mr.buf(0..4096).unwrap(), offset: 0 }).unwrap();
+    ring.remove(leaving);
+    assert!(ring.push(10, leaving, Request::Flush).is_err());
+    let done = wait(&mut ring);
+    assert!(done.token == 9 && done.result.is_ok());
+    assert_eq!(done.buf.unwrap().to_vec(), [9; 4096]);
+    assert!(ring.push(10, leaving, Request::Flush).is_err());
+    assert_eq!(ring.add(tempfile::tempfile().unwrap()), leaving, "the place is free");
     let mut bytes = [0; 8192];
     seen.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!((bytes[4095], bytes[4096], bytes[8191]), (1, 7, 7));

@@ -157,7 +157,7 @@ impl Target {
             (false, 4) => cap >> 32,
             (false, property::VS) => property::VERSION.into(),
             (false, property::CC) => controller.cc.into(),
-            (false, property::CSTS) => controller.csts.into(),
+            (false, property::CSTS) => controller.csts().into(),
             _ => return Err(Status::INVALID_FIELD.dnr()),
         };
         Ok((value, None))
@@ -174,19 +174,17 @@ impl Target {
         let before = std::mem::replace(&mut controller.cc, cc);
         let (was_on, is_on) = (before & property::CC_EN != 0, cc & property::CC_EN != 0);
         if is_on && !was_on {
-            controller.csts = match property::can_enable(cc, controller.subsystem.is_none()) {
-                true => property::CSTS_RDY,
-                false => property::CSTS_CFS,
-            };
+            let can_enable = property::can_enable(cc, controller.subsystem.is_none());
+            controller.set_csts(if can_enable { property::CSTS_RDY } else { property::CSTS_CFS });
         } else if was_on && !is_on {
-            controller.csts = 0;
+            controller.set_csts(0);
             controller.granted = 0;
             controller.abort_requests(&mut self.outbox);
             let ended = |(_, queue)| (queue, "its controller was disabled");
             self.doomed.extend(controller.io_queues.drain(..).map(ended));
         }
         if property::asks_for_shutdown(cc) && !property::asks_for_shutdown(before) {
-            controller.csts |= property::CSTS_SHST_COMPLETE;
+            controller.set_csts(controller.csts() | property::CSTS_SHST_COMPLETE);
             controller.abort_requests(&mut self.outbox);
         }
         Ok((0, None))
@@ -226,7 +224,7 @@ impl Target {
         if kind == cns::CONTROLLER {
             return Ok(self.describe(controller).page());
         }
-        let Some(subsystem) = controller.subsystem.and_then(|at| self.subsystems.get(at)) else {
+        let Some(subsystem) = controller.subsystem.and_then(|at| self.offer.subsystem(at)) else {
             return unknown;
         };
         let namespace = || match subsystem.namespace(nsid) {
@@ -262,7 +260,7 @@ impl Target {
 
     /// What a controller says of itself.
     fn describe(&self, controller: &Controller) -> identify::Controller<'_> {
-        let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
+        let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
         identify::Controller {
             serial: subsystem.map_or("discovery", |it| &it.serial),
             model: subsystem.map_or("ferrocx nvmf-target", |it| &it.model),

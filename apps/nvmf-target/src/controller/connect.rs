@@ -95,7 +95,11 @@ impl Target {
         let role = if qid == 0 { Role::Admin(at) } else { Role::Io(at) };
         let has_flow_control = cattr & NO_FLOW_CONTROL == 0;
         queue.connected(role, entries as u16, has_flow_control);
-        Ok(self.controller(at).map_or(0, |controller| controller.cntlid))
+        let Some(controller) = self.controller(at) else { return Err((Status::INTERNAL, 0)) };
+        if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
+            queue.joined(subsystem, controller.ready.clone());
+        }
+        Ok(controller.cntlid)
     }
 
     /// Makes a controller; its place.
@@ -114,7 +118,7 @@ impl Target {
             DISCOVERY_NQN => None,
             nqn => {
                 let at = self.position(nqn).ok_or(in_data(ConnectData::SUBNQN_AT))?;
-                if !self.subsystems[at].allows(host.0) {
+                if !self.offer.subsystem(at).is_some_and(|it| it.allows(host.0)) {
                     let at = u64::from(ConnectData::HOSTNQN_AT) | 1 << 16;
                     return Err((Status::CONNECT_HOST.dnr(), at));
                 }

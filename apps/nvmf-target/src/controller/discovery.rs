@@ -20,7 +20,7 @@ impl Target {
         let entry = |subnqn, is_discovery| {
             DiscoveryEntry { subnqn, address, service, portid: PORT_ID, is_discovery }.encode()
         };
-        let allowed = self.subsystems.iter().filter(|subsystem| subsystem.allows(hostnqn));
+        let allowed = self.subsystems().filter(|subsystem| subsystem.allows(hostnqn));
         let mut entries = vec![entry(DISCOVERY_NQN, true)];
         entries.extend(allowed.map(|subsystem| entry(&subsystem.nqn, false)));
         let records = entries.len() as u64;

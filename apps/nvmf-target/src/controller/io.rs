@@ -1,5 +1,6 @@
 //! Commands of I/O queues, checked: [`IoCommand`].
 
+use super::subsystem::Offer;
 use super::{Namespace, Queue, Role, Target};
 use crate::proto::sgl::{Keyed, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -70,7 +71,7 @@ pub struct IoCommand {
     pub data: Data,
 }
 
-impl Target {
+impl Offer {
     /// Checks a command of an I/O queue; `received` bytes came behind it.
     ///
     /// # Errors
@@ -78,13 +79,11 @@ impl Target {
     /// The status to answer with.
     #[inline]
     pub fn io(&self, queue: &Queue, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
-        let Role::Io(at) = queue.role else { return Err(Status::SEQUENCE.dnr()) };
-        let Some(controller) = self.controller(at) else { return Err(Status::SEQUENCE.dnr()) };
-        if !controller.is_ready() {
+        if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
             return Err(Status::SEQUENCE.dnr());
         }
         sqe.check_flags()?;
-        let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
+        let subsystem = self.subsystem(queue.subsystem);
         let namespace = subsystem.and_then(|subsystem| subsystem.namespace(sqe.nsid.get()));
         let Some(namespace) = namespace else {
             // Nor is there a Flush for all of them.
@@ -117,7 +116,7 @@ impl Target {
     fn limited(&self, namespace: &Namespace, sqe: &Sqe) -> Result<(u64, u64), Status> {
         let (slba, count) = (sqe.slba(), u64::from(sqe.block_count()));
         let (offset, len) = blocks(namespace, slba, count)?;
-        let most = u64::from(self.settings.max_transfer());
+        let most = u64::from(self.max_transfer);
         if len > most { Err(Status::INVALID_FIELD.dnr()) } else { Ok((offset, len)) }
     }
 
@@ -151,15 +150,6 @@ impl Target {
         Ok(IoCommand { kind, backend: namespace.backend, offset, len, fua: sqe.fua(), data })
     }
 
-    /// Notes an I/O command that failed.
-    pub fn note_io_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
-        if let Role::Io(at) = queue.role
-            && let Some(controller) = self.controller_mut(at)
-        {
-            controller.note_error(queue, sqe, status);
-        }
-    }
-
     /// A range of Dataset Management in bytes of the namespace; `bytes` are its 16.
     ///
     /// # Errors
@@ -171,13 +161,23 @@ impl Target {
         sqe: &Sqe,
         bytes: &[u8; DSM_RANGE_BYTES],
     ) -> Result<(u64, u64), Status> {
-        let gone = Status::INVALID_NAMESPACE.dnr();
-        let Role::Io(at) = queue.role else { return Err(gone) };
-        let subsystem = self.controller(at).and_then(|it| self.subsystems.get(it.subsystem?));
-        let namespace = subsystem.and_then(|it| it.namespace(sqe.nsid.get())).ok_or(gone)?;
+        let subsystem = self.subsystem(queue.subsystem);
+        let namespace = subsystem.and_then(|it| it.namespace(sqe.nsid.get()));
+        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.dnr())?;
         let [_, _, _, _, a, b, c, d, rest @ ..] = bytes;
         let count = u32::from_le_bytes([*a, *b, *c, *d]);
         blocks(namespace, u64::from_le_bytes(*rest), u64::from(count))
+    }
+}
+
+impl Target {
+    /// Notes an I/O command that failed.
+    pub fn note_io_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
+        if let Role::Io(at) = queue.role
+            && let Some(controller) = self.controller_mut(at)
+        {
+            controller.note_error(queue, sqe, status);
+        }
     }
 }
 

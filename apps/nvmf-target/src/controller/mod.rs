@@ -21,19 +21,21 @@ pub mod queue;
 mod state;
 pub mod subsystem;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use io::IoCommand;
 pub use queue::{Queue, Role};
 use state::Controller;
 pub use state::ControllerInfo;
-pub use subsystem::{Namespace, Subsystem};
+pub use subsystem::{Namespace, Offer, Subsystem};
 use thiserror::Error;
 
 use crate::proto::connect::is_nqn;
 use crate::proto::identify::events;
-use crate::proto::log::Traffic;
 use crate::proto::sgl::Keyed;
-use crate::proto::sqe::Cqe;
+use crate::proto::sqe::{Cqe, Sqe};
 use crate::proto::status::Status;
 
 /// Sizes that hosts are told. They must stay the same over a restart: hosts keep what they saw.
@@ -99,8 +101,22 @@ pub enum OfferError {
         why: &'static str,
     },
     /// A name of no subsystem.
-    #[error("there is no subsystem `{0}`")]
+    #[error("there is no subsystem `{0}`; `subsystem.list` names those that there are")]
     Unknown(String),
+    /// Too many of something.
+    #[error("there are {limit} {what} already, the most that can be; remove one first")]
+    Full {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there can be.
+        limit: usize,
+    },
+    /// The name of no host.
+    #[error("host `{0}` is no name; give one like nqn.2014-08.org.nvmexpress:uuid:...")]
+    HostName(String),
+    /// A host that is not listed.
+    #[error("host `{0}` is not on the list; `subsystem.list` shows it")]
+    NotListed(String),
 }
 
 /// What the transport is to do with a command.
@@ -147,7 +163,9 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Target {
     settings: Settings,
-    subsystems: Vec<Subsystem>,
+    offer: Arc<Offer>,
+    /// The version of the offer, for cores that have a copy of it.
+    version: Arc<AtomicU64>,
     controllers: Vec<Option<Controller>>,
     next_cntlid: u16,
     /// Changes of what discovery tells.
@@ -166,7 +184,12 @@ impl Target {
         Self {
             next_cntlid: settings.first_cntlid.clamp(1, Self::LAST_CNTLID),
             settings,
-            subsystems: Vec::new(),
+            offer: Arc::new(Offer {
+                version: 0,
+                max_transfer: settings.max_transfer(),
+                subsystems: Vec::new(),
+            }),
+            version: Arc::default(),
             controllers: Vec::new(),
             generation: 1,
             outbox: Vec::new(),
@@ -185,9 +208,38 @@ impl Target {
     }
 
     /// What is offered.
+    pub fn subsystems(&self) -> impl Iterator<Item = &Subsystem> {
+        self.offer.subsystems.iter().flatten()
+    }
+
+    /// What is offered, to be kept by a core until [`Target::version`] says that it is old.
     #[must_use]
-    pub fn subsystems(&self) -> &[Subsystem] {
-        &self.subsystems
+    pub fn offer(&self) -> Arc<Offer> {
+        self.offer.clone()
+    }
+
+    /// The version of what is offered now.
+    #[must_use]
+    pub fn version(&self) -> Arc<AtomicU64> {
+        self.version.clone()
+    }
+
+    /// Changes what is offered. Cores see it from their next round on.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Vec<Option<Subsystem>>) -> T) -> T {
+        let offer = Arc::make_mut(&mut self.offer);
+        let done = change(&mut offer.subsystems);
+        offer.version += 1;
+        self.version.store(offer.version, Ordering::Release);
+        done
+    }
+
+    /// Checks a command of an I/O queue by what is offered now: see [`Offer::io`].
+    ///
+    /// # Errors
+    ///
+    /// The status to answer with.
+    pub fn io(&self, queue: &Queue, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
+        self.offer.io(queue, sqe, received)
     }
 
     /// Offers a subsystem. Hosts that stay connected to the discovery service are told.
@@ -202,13 +254,101 @@ impl Target {
         if self.position(&subsystem.nqn).is_some() {
             return Err(OfferError::Taken(subsystem.nqn));
         }
-        self.subsystems.push(subsystem);
+        let limit = subsystem::MAX_SUBSYSTEMS;
+        if self.subsystems().count() >= limit {
+            return Err(OfferError::Full { what: "subsystems", limit });
+        }
+        // A place that a controller names is still its own.
+        let is_named = |at| self.controllers.iter().flatten().any(|it| it.subsystem == Some(at));
+        let places = self.offer.subsystems.iter().enumerate();
+        let mut free = places.filter(|(at, slot)| slot.is_none() && !is_named(*at));
+        let free = free.next().map(|(at, _)| at);
+        self.change(|all| match free {
+            Some(at) => all[at] = Some(subsystem),
+            None => all.push(Some(subsystem)),
+        });
         self.discovery_changed();
         Ok(())
     }
 
+    /// Takes a subsystem away, and ends the controllers that hosts have of it; its namespaces.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Unknown`].
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<Vec<Namespace>, OfferError> {
+        let at = self.place_of(nqn)?;
+        let removed = self.change(|all| all[at].take());
+        self.doom_where(|it| it.subsystem == Some(at), "its subsystem was removed");
+        self.discovery_changed();
+        Ok(removed.map_or(Vec::new(), |removed| removed.namespaces().copied().collect()))
+    }
+
+    /// Says which hosts may connect to a subsystem, `None` for any, and ends the controllers of
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Unknown`], [`OfferError::HostName`], [`OfferError::Full`].
+    pub fn set_hosts(&mut self, nqn: &str, hosts: Option<Vec<String>>) -> Result<(), OfferError> {
+        let at = self.place_of(nqn)?;
+        if let Some(wrong) = hosts.iter().flatten().find(|host| !is_nqn(host)) {
+            return Err(OfferError::HostName(wrong.clone()));
+        }
+        let limit = subsystem::MAX_HOSTS;
+        if hosts.as_ref().is_some_and(|hosts| hosts.len() > limit) {
+            return Err(OfferError::Full { what: "hosts on the list", limit });
+        }
+        let allowed = hosts.clone();
+        self.change(|all| {
+            if let Some(subsystem) = &mut all[at] {
+                subsystem.hosts = hosts;
+            }
+        });
+        let is_out = |host: &String| allowed.as_ref().is_some_and(|all| !all.contains(host));
+        self.doom_where(
+            |it| it.subsystem == Some(at) && is_out(&it.hostnqn),
+            "its host is not on the list any more",
+        );
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Ends a controller; whether it was there.
+    pub fn end_controller(&mut self, cntlid: u16, why: &'static str) -> bool {
+        self.doom_where(|it| it.cntlid == cntlid, why)
+    }
+
+    /// Ends controllers; whether there were any.
+    fn doom_where(&mut self, is_it: impl Fn(&Controller) -> bool, why: &'static str) -> bool {
+        let is_doomed = |at: &usize| self.controller(*at).is_some_and(&is_it);
+        let doomed: Vec<usize> = (0..self.controllers.len()).filter(is_doomed).collect();
+        for at in &doomed {
+            if let Some(controller) = self.controller_mut(*at) {
+                controller.fail();
+            }
+            self.doom(*at, why);
+        }
+        !doomed.is_empty()
+    }
+
     fn position(&self, nqn: &str) -> Option<usize> {
-        self.subsystems.iter().position(|subsystem| subsystem.nqn == nqn)
+        let is_it = |slot: &Option<Subsystem>| slot.as_ref().is_some_and(|it| it.nqn == nqn);
+        self.offer.subsystems.iter().position(is_it)
+    }
+
+    fn place_of(&self, nqn: &str) -> Result<usize, OfferError> {
+        self.position(nqn).ok_or_else(|| OfferError::Unknown(nqn.into()))
+    }
+
+    /// A subsystem by its name.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Unknown`].
+    pub fn subsystem(&self, nqn: &str) -> Result<&Subsystem, OfferError> {
+        let at = self.place_of(nqn)?;
+        self.offer.subsystem(at).ok_or_else(|| OfferError::Unknown(nqn.into()))
     }
 
     /// Offers a namespace, or changes one of the same number. Hosts are told.
@@ -222,8 +362,8 @@ impl Target {
             let why = "is out of range; give a number from 1 to 1024";
             return Err(OfferError::Nsid { nsid, nqn: nqn.into(), why });
         }
-        let Some(at) = self.position(nqn) else { return Err(OfferError::Unknown(nqn.into())) };
-        self.subsystems[at].put(namespace);
+        let at = self.place_of(nqn)?;
+        self.change(|all| all[at].as_mut().and_then(|subsystem| subsystem.put(namespace)));
         self.namespace_changed(at, nsid);
         Ok(())
     }
@@ -234,8 +374,9 @@ impl Target {
     ///
     /// [`OfferError::Unknown`], [`OfferError::Nsid`].
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Namespace, OfferError> {
-        let Some(at) = self.position(nqn) else { return Err(OfferError::Unknown(nqn.into())) };
-        let Some(namespace) = self.subsystems[at].take(nsid) else {
+        let at = self.place_of(nqn)?;
+        let taken = self.change(|all| all[at].as_mut().and_then(|it| it.take(nsid)));
+        let Some(namespace) = taken else {
             return Err(OfferError::Nsid { nsid, nqn: nqn.into(), why: "does not exist" });
         };
         self.namespace_changed(at, nsid);
@@ -277,13 +418,23 @@ impl Target {
     pub fn info(&self, queue: &Queue) -> Option<ControllerInfo<'_>> {
         let (Role::Admin(at) | Role::Io(at)) = queue.role else { return None };
         let controller = self.controller(at)?;
-        let subsystem = controller.subsystem.and_then(|at| self.subsystems.get(at));
-        Some(ControllerInfo {
+        Some(self.info_of(controller))
+    }
+
+    fn info_of<'a>(&'a self, controller: &'a Controller) -> ControllerInfo<'a> {
+        let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
+        ControllerInfo {
             cntlid: controller.cntlid,
             hostnqn: &controller.hostnqn,
             subnqn: subsystem.map_or(crate::proto::connect::DISCOVERY_NQN, |s| &s.nqn),
             keep_alive: controller.keep_alive,
-        })
+            io_queues: controller.io_queues.len(),
+        }
+    }
+
+    /// Controllers that hosts have, for people.
+    pub fn infos(&self) -> impl Iterator<Item = ControllerInfo<'_>> {
+        self.controllers.iter().flatten().map(|it| self.info_of(it))
     }
 
     /// Controllers that hosts have.
@@ -320,14 +471,16 @@ impl Target {
         }
     }
 
-    /// An answer to a held command that is due.
-    pub fn next_held(&mut self) -> Option<Held> {
-        self.outbox.pop()
+    /// An answer to a held command that is due, of a queue that the caller knows by its name.
+    pub fn next_held(&mut self, is_mine: impl Fn(u32) -> bool) -> Option<Held> {
+        let at = self.outbox.iter().position(|held| is_mine(held.queue))?;
+        Some(self.outbox.remove(at))
     }
 
-    /// A queue that is to end, and why.
-    pub fn next_doomed(&mut self) -> Option<(u32, &'static str)> {
-        self.doomed.pop()
+    /// A queue that is to end, and why, of those that the caller knows by their names.
+    pub fn next_doomed(&mut self, is_mine: impl Fn(u32) -> bool) -> Option<(u32, &'static str)> {
+        let at = self.doomed.iter().position(|(queue, _)| is_mine(*queue))?;
+        Some(self.doomed.swap_remove(at))
     }
 
     /// Dooms every queue of a controller.
@@ -351,19 +504,10 @@ impl Target {
                 self.doom(at, "its controller has ended");
                 self.doomed.retain(|(id, _)| *id != queue.id);
                 self.outbox.retain(|held| held.queue != queue.id);
-                if let Some(slot) = self.controllers.get_mut(at) {
-                    *slot = None;
+                if let Some(mut controller) = self.controllers.get_mut(at).and_then(Option::take) {
+                    controller.set_csts(0);
                 }
             }
         }
-    }
-
-    /// Traffic of every controller that is there, by host.
-    pub fn traffic<'a>(&'a self) -> impl Iterator<Item = (u16, &'a str, &'a Traffic)> {
-        let one = |controller: &'a Controller| {
-            let Controller { cntlid, hostnqn, traffic, .. } = controller;
-            (*cntlid, hostnqn.as_str(), traffic)
-        };
-        self.controllers.iter().flatten().map(one)
     }
 }

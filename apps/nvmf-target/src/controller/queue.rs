@@ -1,6 +1,8 @@
 //! [`Queue`]: a queue of a host, from its connection to its end.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::proto::cm::Request;
 use crate::proto::log::Traffic;
@@ -36,6 +38,10 @@ pub struct Queue {
     pub traffic: Traffic,
     /// A command came since the last look.
     pub(super) is_alive: bool,
+    /// Place of the subsystem of an I/O queue.
+    pub(super) subsystem: usize,
+    /// Whether the controller of an I/O queue takes commands: it may be another core's.
+    ready: Arc<AtomicBool>,
     entries: u16,
     head: u16,
     has_flow_control: bool,
@@ -52,6 +58,8 @@ impl Queue {
             role: Role::Unconnected,
             traffic: Traffic::default(),
             is_alive: false,
+            subsystem: usize::MAX,
+            ready: Arc::default(),
             entries: request.entries(),
             head: 0,
             has_flow_control: true,
@@ -81,6 +89,17 @@ impl Queue {
         self.entries = entries.clamp(1, self.entries);
         self.head = if self.entries > 1 { 1 } else { 0 };
         self.has_flow_control = has_flow_control;
+    }
+
+    /// The I/O queue is one of a controller of this subsystem, which says whether it is ready.
+    pub(super) fn joined(&mut self, subsystem: usize, ready: Arc<AtomicBool>) {
+        (self.subsystem, self.ready) = (subsystem, ready);
+    }
+
+    /// Whether the controller of an I/O queue takes commands.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// The completion of a command.

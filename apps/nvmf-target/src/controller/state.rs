@@ -1,6 +1,8 @@
 //! [`Controller`]: what a host has of a subsystem.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -29,6 +31,8 @@ pub struct ControllerInfo<'a> {
     pub subnqn: &'a str,
     /// How long the host may be silent; `None` for ever.
     pub keep_alive: Option<Duration>,
+    /// I/O queues that it has.
+    pub io_queues: usize,
 }
 
 /// What a host has of a subsystem.
@@ -43,7 +47,9 @@ pub(super) struct Controller {
     pub(super) last_seen: Duration,
     pub(super) since: Duration,
     pub(super) cc: u32,
-    pub(super) csts: u32,
+    csts: u32,
+    /// What the status says, for the cores of its I/O queues.
+    pub(super) ready: Arc<AtomicBool>,
     pub(super) admin_queue: u32,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
@@ -84,6 +90,7 @@ impl Controller {
             since: now,
             cc: 0,
             csts: 0,
+            ready: Arc::default(),
             admin_queue,
             io_queues: Vec::new(),
             granted: 0,
@@ -100,13 +107,23 @@ impl Controller {
     }
 
     /// Takes commands other than those of fabrics.
-    #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.csts & (property::CSTS_RDY | property::CSTS_CFS) == property::CSTS_RDY
     }
 
+    /// The status register.
+    pub(super) fn csts(&self) -> u32 {
+        self.csts
+    }
+
+    /// Sets the status register, and tells the I/O queues.
+    pub(super) fn set_csts(&mut self, csts: u32) {
+        self.csts = csts;
+        self.ready.store(self.is_ready(), Ordering::Relaxed);
+    }
+
     pub(super) fn fail(&mut self) {
-        self.csts |= property::CSTS_CFS;
+        self.set_csts(self.csts | property::CSTS_CFS);
     }
 
     /// Sets the keep-alive time, rounded up to the second.

@@ -18,6 +18,38 @@ pub struct Namespace {
     pub backend: usize,
 }
 
+/// Subsystems that can be offered at a time.
+pub const MAX_SUBSYSTEMS: usize = 256;
+/// Hosts that a subsystem can list.
+pub const MAX_HOSTS: usize = 1024;
+
+/// All that is offered, as one core sees it: a copy that nobody changes, so that I/O commands are
+/// checked without a lock. Whoever changes an offer makes another one with a higher version.
+#[derive(Debug, Clone, Default)]
+pub struct Offer {
+    /// Counts changes.
+    pub(super) version: u64,
+    /// Bytes of the largest transfer.
+    pub(super) max_transfer: u32,
+    /// Places stay as they are while a controller names them.
+    pub(super) subsystems: Vec<Option<Subsystem>>,
+}
+
+impl Offer {
+    /// Counts changes of what is offered.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The subsystem at a place.
+    #[inline]
+    pub(super) fn subsystem(&self, at: usize) -> Option<&Subsystem> {
+        self.subsystems.get(at)?.as_ref()
+    }
+}
+
 /// Namespaces under a name, and the hosts that may use them.
 #[derive(Debug, Clone)]
 pub struct Subsystem {

@@ -62,7 +62,7 @@ impl ErrorEntry {
 }
 
 /// What hosts have moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Traffic {
     /// Commands that read.
     pub reads: u64,

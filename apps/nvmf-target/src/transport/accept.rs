@@ -1,14 +1,16 @@
 //! Hosts come: their requests are checked, and their queues made.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferrocx::verbs::cm::{ConnParams, ConnRequest};
 use ferrocx::verbs::{InitAttr, Qp, QpConfig};
+use rtrb::PushError;
 use zerocopy::IntoBytes;
 
 use super::session::{self, Parts, Session, wr};
-use super::{CONNECT_PATIENCE, Coming, Server, ServerError};
+use super::{CONNECT_PATIENCE, Coming, Server, ServerError, name};
 use crate::backend;
 use crate::controller::{Queue, Role};
 use crate::proto::cm::{Accept, Reject, Request};
@@ -16,7 +18,7 @@ use crate::proto::sqe::{CQE_BYTES, SQE_BYTES};
 
 /// READs under way at most: what devices of the family have.
 const MAX_READS: u8 = 16;
-/// Queues without Connect that one address may have: hosts make one after the other.
+/// Queues without Connect that one address may have on a core: hosts make one after the other.
 const MAX_UNCONNECTED: usize = 16;
 /// Bytes of a page of the admin queue, and of an I/O queue, where ranges and Connect's data go.
 const ADMIN_PAGE_BYTES: usize = 16 << 10;
@@ -27,8 +29,11 @@ impl Server {
     pub(super) fn accept(&mut self, now: Duration) -> Result<(), ServerError> {
         for at in 0..self.listeners.len() {
             while let Some(request) = self.listeners[at].poll() {
-                self.request(request, now)?;
+                self.dispatch(request, now)?;
             }
+        }
+        while let Some(request) = self.requests.as_mut().and_then(|it| it.pop().ok()) {
+            self.request(request, now)?;
         }
         let mut coming = std::mem::take(&mut self.coming);
         coming.retain_mut(|it| self.is_still_coming(it, now));
@@ -44,7 +49,7 @@ impl Server {
             }
             // Its host has asked, and says no more.
             self.sessions.remove(it.place);
-            self.stats.queues -= 1;
+            self.gone();
             return false;
         };
         let connected = match done {
@@ -52,13 +57,13 @@ impl Server {
             Err(refused) => {
                 tracing::debug!(cause = %refused.cause, "no connection");
                 self.sessions.remove(it.place);
-                self.stats.queues -= 1;
+                self.gone();
                 return false;
             }
         };
         let local = connected.connection.local();
         let session = Session::new(Parts {
-            queue: Queue::new(it.place, &it.request, local),
+            queue: Queue::new(name(self.poller, it.place), &it.request, local),
             connection: connected.connection,
             pages: it.pages.clone(),
             page_bytes: it.page_bytes,
@@ -71,14 +76,43 @@ impl Server {
         false
     }
 
-    /// Accepts a request or refuses it.
+    /// Gives a request to the core with the fewest queues, this one among them.
+    fn dispatch(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
+        let all = std::iter::once(&self.load).chain(self.others.iter().map(|it| &it.load));
+        let loads = all.map(|load| load.load(Ordering::Relaxed)).enumerate();
+        let total: u32 = loads.clone().map(|(_, load)| load).sum();
+        let least = loads.min_by_key(|(_, load)| *load).map_or(0, |(poller, _)| poller);
+        if total >= self.config.queues {
+            return self.reject(request, Reject::Resources);
+        }
+        let Some(other) = least.checked_sub(1).and_then(|at| self.others.get_mut(at)) else {
+            self.load.fetch_add(1, Ordering::Relaxed);
+            return self.request(request, now);
+        };
+        other.load.fetch_add(1, Ordering::Relaxed);
+        match other.requests.push(request) {
+            Ok(()) => Ok(()),
+            Err(PushError::Full(request)) => {
+                other.load.fetch_sub(1, Ordering::Relaxed);
+                self.reject(request, Reject::Resources)
+            }
+        }
+    }
+
+    fn reject(&mut self, request: ConnRequest, why: Reject) -> Result<(), ServerError> {
+        tracing::info!(peer = %request.peer(), ?why, "queue refused");
+        self.stats.rejected += 1;
+        Ok(request.reject(&why.encode())?)
+    }
+
+    /// Accepts a request that counts as a queue of this core, or refuses it.
     fn request(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
         let peer = request.peer().ip();
-        let entries = self.work.target().settings().entries;
+        let entries = self.work.settings.entries;
         let reads = request.responder_resources();
         let parsed = Request::parse(&request.private_data(), entries, reads);
         let made = parsed.and_then(|parsed| {
-            if self.stats.queues >= self.config.queues || self.is_flooded_by(peer) {
+            if self.is_flooded_by(peer) {
                 return Err(Reject::Resources);
             }
             self.make(&parsed).map(|made| (parsed, made)).map_err(|error| {
@@ -89,9 +123,8 @@ impl Server {
         let (parsed, (qp, place, pages, page_bytes)) = match made {
             Ok(made) => made,
             Err(why) => {
-                tracing::info!(peer = %request.peer(), ?why, "queue refused");
-                self.stats.rejected += 1;
-                return Ok(request.reject(&why.encode())?);
+                self.load.fetch_sub(1, Ordering::Relaxed);
+                return self.reject(request, why);
             }
         };
         let accept = Accept { crqsize: parsed.entries().into(), ..Accept::default() };
@@ -117,6 +150,7 @@ impl Server {
             Err(refused) => {
                 tracing::debug!(cause = %refused.cause, "no connection");
                 self.sessions.remove(place);
+                self.load.fetch_sub(1, Ordering::Relaxed);
             }
         }
         Ok(())
@@ -147,7 +181,7 @@ impl Server {
     ) -> Result<(Qp, u32, ferrocx::verbs::Mr, usize), ferrocx::verbs::VerbsError> {
         let entries = request.entries();
         let count = usize::from(entries);
-        let data_bytes = self.work.target().settings().in_capsule_bytes as usize;
+        let data_bytes = self.work.settings.in_capsule_bytes as usize;
         let page_bytes = if request.qid == 0 { ADMIN_PAGE_BYTES } else { IO_PAGE_BYTES };
         // A command ends where a page begins, so that the data behind it have pages of their own.
         let stride = session::STRIDE_PAGES + data_bytes;

@@ -1,15 +1,20 @@
 //! Commands carried out: [`Work`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
+
 use ferrocx::verbs::{Buf, Qp, Returned, Wc};
 use ferrocx_uring::Ring;
 
-use super::session::{Session, State, wr};
-use super::{Backend, Buffers, FULL, NO_DATA, is_io, is_receive};
+use super::session::{NEVER, Session, State, wr};
+use super::{Backend, Buffers, FULL, NO_DATA, Shared, is_io, is_receive};
 use crate::backend;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
-use crate::controller::{Action, Target};
+use crate::controller::{Action, Offer, Settings, Target};
+use crate::proto::log::Traffic;
 use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
+use crate::stats::NamespaceStats;
 
 /// Why a queue ends.
 pub(super) type Why = &'static str;
@@ -17,10 +22,13 @@ pub(super) type Why = &'static str;
 /// Everything that a command needs beside its queue.
 #[derive(Debug)]
 pub(super) struct Work {
-    target: Target,
-    /// Counts what may have changed in the target.
-    version: u64,
-    pub(super) backends: Vec<Backend>,
+    shared: Arc<Shared>,
+    pub(super) settings: Settings,
+    /// What is offered, as this core sees it, and the version of what there is.
+    pub(super) offer: Arc<Offer>,
+    version: Arc<AtomicU64>,
+    /// By the places that namespaces name; a place is used once.
+    pub(super) backends: Vec<Option<Store>>,
     pub(super) buffers: Buffers,
     /// Files, if a namespace is one.
     pub(super) ring: Option<Ring>,
@@ -28,13 +36,29 @@ pub(super) struct Work {
     pub(super) page: Vec<u8>,
     /// Times that a command had to wait for room.
     pub(super) waits: u64,
+    /// Commands that come are left alone: the target stops.
+    pub(super) is_stopping: bool,
+}
+
+/// A back end, and what this core has moved into and out of it.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) backend: Backend,
+    pub(super) moved: Traffic,
+    pub(super) stats: Arc<NamespaceStats>,
 }
 
 impl Work {
-    pub(super) fn new(target: Target, buffers: Buffers) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers) -> Self {
+        let target = shared.lock();
+        let (settings, offer, version) = (*target.settings(), target.offer(), target.version());
+        drop(target);
         Self {
-            target,
-            version: 1,
+            shared,
+            settings,
+            offer,
+            version,
+            is_stopping: false,
             backends: Vec::new(),
             buffers,
             ring: None,
@@ -43,24 +67,62 @@ impl Work {
         }
     }
 
-    /// What is offered to whom.
-    pub(super) fn target(&self) -> &Target {
-        &self.target
+    /// What is offered to whom, which all cores share: never locked for a command of I/O.
+    pub(super) fn target(&self) -> MutexGuard<'_, Target> {
+        self.shared.lock()
     }
 
-    /// What is offered to whom, to be changed: commands under way are checked again.
-    pub(super) fn target_mut(&mut self) -> &mut Target {
-        self.version += 1;
-        &mut self.target
+    /// Takes note of a change of what is offered.
+    #[inline]
+    pub(super) fn look_at_offer(&mut self) {
+        if self.version.load(Ordering::Acquire) != self.offer.version() {
+            self.offer = self.shared.lock().offer();
+        }
     }
 
-    /// The I/O command in a slot, checked: once more, if anything may have changed meanwhile.
+    /// The back end at a place.
+    #[inline]
+    pub(super) fn backend(&self, at: usize) -> Option<&Backend> {
+        Some(&self.backends.get(at)?.as_ref()?.backend)
+    }
+
+    /// The I/O command in a slot, checked: once more, if what is offered has changed meanwhile.
     #[inline]
     pub(super) fn checked(&self, session: &Session, slot: u16) -> Result<IoCommand, Status> {
         let it = &session.slots[usize::from(slot)];
         match it.checked {
-            (version, command) if version == self.version => Ok(command),
-            _ => self.target.io(&session.queue, &it.sqe, it.received),
+            (version, command) if version == self.offer.version() => Ok(command),
+            (version, before) => {
+                let command = self.offer.io(&session.queue, &it.sqe, it.received)?;
+                // Of a namespace that was taken away and came back as another.
+                let is_other = version != NEVER && before.backend != command.backend;
+                if is_other { Err(Status::INVALID_NAMESPACE.dnr()) } else { Ok(command) }
+            }
+        }
+    }
+
+    /// Counts what a command of I/O has moved.
+    #[inline]
+    pub(super) fn moved(&mut self, session: &mut Session, slot: u16, command: &IoCommand) {
+        let Some(Some(store)) = self.backends.get_mut(command.backend) else { return };
+        let traffic = [&mut session.queue.traffic, &mut store.moved];
+        let is_read = command.kind == Kind::Read;
+        for it in traffic {
+            if is_read {
+                it.reads += 1;
+                it.bytes_read += command.len;
+            } else {
+                it.writes += 1;
+                it.bytes_written += command.len;
+            }
+        }
+        store.moved.commands += 1;
+        if let Some(began) = session.slots[usize::from(slot)].began.take() {
+            let (took, which) = (began.elapsed(), usize::from(!is_read));
+            store.stats.times[which].record(took);
+            if let Some(stats) = &session.stats {
+                stats.times[which].record(took);
+            }
         }
     }
 
@@ -88,7 +150,7 @@ impl Work {
         session: &mut Session,
         (wr_id, len, recv): (u64, u32, Buf),
     ) -> Result<(), Why> {
-        if session.ending.is_some() {
+        if session.ending.is_some() || self.is_stopping {
             return Ok(());
         }
         let slot = session.received(wr_id, len, recv).ok_or("a command was cut short")?;
@@ -168,7 +230,7 @@ impl Work {
         self.io(qp, session, slot, &command)?;
         let it = &mut session.slots[usize::from(slot)];
         if it.state != State::Free {
-            it.checked = (self.version, command);
+            it.checked = (self.offer.version(), command);
         }
         Ok(())
     }
@@ -182,7 +244,7 @@ impl Work {
         slot: u16,
         command: &IoCommand,
     ) -> Result<(), Why> {
-        let Some(store) = self.backends.get(command.backend) else {
+        let Some(store) = self.backend(command.backend) else {
             return self.refuse(qp, session, slot, Status::INTERNAL);
         };
         if let Backend::File(file) = store {
@@ -194,9 +256,8 @@ impl Work {
                 let Ok(from) = store.direct(offset, len) else {
                     return self.refuse(qp, session, slot, NO_DATA);
                 };
-                session.queue.traffic.reads += 1;
-                session.queue.traffic.bytes_read += len;
                 session.write(qp, to, from).map_err(|_| FULL)?;
+                self.moved(session, slot, command);
                 self.done(qp, session, slot)
             }
             (Kind::Write, Data::Host(from)) if session.can_read() => {
@@ -208,7 +269,12 @@ impl Work {
             (Kind::Write | Kind::Compare, Data::Capsule { start, .. }) => {
                 let done = in_capsule(session, slot, command, store, *start);
                 match done {
-                    Ok(()) => self.done(qp, session, slot),
+                    Ok(()) => {
+                        if command.kind == Kind::Write {
+                            self.moved(session, slot, command);
+                        }
+                        self.done(qp, session, slot)
+                    }
                     Err(status) => self.refuse(qp, session, slot, status),
                 }
             }
@@ -271,7 +337,7 @@ impl Work {
         for at in 0..usize::from(ranges) {
             let mut bytes = [0; DSM_RANGE_BYTES];
             piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
-            self.target.dsm_range(&session.queue, sqe, &bytes)?;
+            self.offer.dsm_range(&session.queue, sqe, &bytes)?;
         }
         Ok(())
     }
@@ -296,13 +362,20 @@ impl Work {
                 return self.refuse(qp, session, slot, status);
             }
         };
-        if let Some(Backend::File(file)) = self.backends.get(command.backend) {
-            return self.has_file_data(qp, session, slot, (&command, *file));
+        match self.backend(command.backend) {
+            Some(Backend::File(file)) => {
+                let file = *file;
+                return self.has_file_data(qp, session, slot, (&command, file));
+            }
+            Some(_) => {}
+            None => {
+                self.buffers.give_back(session, slot);
+                return self.refuse(qp, session, slot, NO_DATA);
+            }
         }
         let checked = match (command.kind, buffer) {
             (Kind::Write, _) => {
-                session.queue.traffic.writes += 1;
-                session.queue.traffic.bytes_written += command.len;
+                self.moved(session, slot, &command);
                 Ok(())
             }
             (Kind::Compare, Some(index)) => self.compare(&command, index),
@@ -321,7 +394,7 @@ impl Work {
 
     fn compare(&self, command: &IoCommand, index: u16) -> Result<(), Status> {
         let len = command.len as usize;
-        let store = self.backends.get(command.backend).ok_or(NO_DATA)?;
+        let store = self.backend(command.backend).ok_or(NO_DATA)?;
         let stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
         let given = self.buffers.piece(index, len).ok_or(NO_DATA)?;
         match backend::is_same(&given, 0, &stored, len) {
@@ -340,8 +413,11 @@ impl Work {
         if let Some(recv) = &it.recv {
             recv.copy_out(SQE_BYTES, &mut data).map_err(|_| "a command was cut short")?;
         }
-        self.version += 1;
-        match self.target.command(&mut session.queue, slot, &sqe, &data, &mut self.page) {
+        let done = {
+            let mut target = self.shared.lock();
+            target.command(&mut session.queue, slot, &sqe, &data, &mut self.page)
+        };
+        match done {
             Action::Answer(cqe) => session.answer(qp, slot, &cqe).map_err(|_| FULL),
             Action::Hold => {
                 session.slots[usize::from(slot)].state = State::Held;
@@ -374,7 +450,8 @@ impl Work {
             Err(_) => 0,
         };
         let data = session.page(slot, len).map_err(|_| "a page is too long")?.to_vec();
-        match self.target_mut().fetched(&mut session.queue, &sqe, &data) {
+        let done = self.target().fetched(&mut session.queue, &sqe, &data);
+        match done {
             Action::Answer(cqe) => session.answer(qp, slot, &cqe).map_err(|_| FULL),
             _ => self.refuse(qp, session, slot, Status::INTERNAL),
         }
@@ -411,7 +488,7 @@ impl Work {
         status: Status,
     ) -> Result<(), Why> {
         let sqe = session.slots[usize::from(slot)].sqe;
-        self.target.note_io_error(&session.queue, &sqe, status);
+        self.target().note_io_error(&session.queue, &sqe, status);
         let cqe = session.queue.answer(sqe.cid.get(), status, 0);
         session.answer(qp, slot, &cqe).map_err(|_| FULL)
     }
@@ -419,7 +496,7 @@ impl Work {
 
 /// A Write or a Compare whose data came in its capsule.
 fn in_capsule(
-    session: &mut Session,
+    session: &Session,
     slot: u16,
     command: &IoCommand,
     store: &Backend,
@@ -436,10 +513,7 @@ fn in_capsule(
             Err(_) => Err(NO_DATA),
         };
     }
-    stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)?;
-    session.queue.traffic.writes += 1;
-    session.queue.traffic.bytes_written += command.len;
-    Ok(())
+    stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)
 }
 
 impl Buffers {

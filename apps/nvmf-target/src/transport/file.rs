@@ -173,7 +173,7 @@ impl Work {
                 return self.refuse(qp, session, slot, status);
             }
         };
-        let Some(backend::Backend::File(file)) = self.backends.get(command.backend) else {
+        let Some(backend::Backend::File(file)) = self.backend(command.backend) else {
             self.buffers.give_back(session, slot);
             return self.refuse(qp, session, slot, NO_DATA);
         };
@@ -200,9 +200,8 @@ impl Work {
                     self.buffers.give_back(session, slot);
                     return self.refuse(qp, session, slot, NO_DATA);
                 };
-                session.queue.traffic.reads += 1;
-                session.queue.traffic.bytes_read += command.len;
                 session.write(qp, to, from).map_err(|_| FULL)?;
+                self.moved(session, slot, &command);
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = session.queue.answer(cid, Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
@@ -221,8 +220,7 @@ impl Work {
             }
             (kind, _) => {
                 if kind == Kind::Write {
-                    session.queue.traffic.writes += 1;
-                    session.queue.traffic.bytes_written += command.len;
+                    self.moved(session, slot, &command);
                 }
                 self.buffers.give_back(session, slot);
                 self.done(qp, session, slot)
@@ -293,7 +291,7 @@ impl Work {
         for at in (0..usize::from(count)).rev() {
             let mut bytes = [0; DSM_RANGE_BYTES];
             piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
-            let range = self.target().dsm_range(&session.queue, &sqe, &bytes)?;
+            let range = self.offer.dsm_range(&session.queue, &sqe, &bytes)?;
             if range.1 > 0 {
                 found.push(range);
             }

@@ -1,9 +1,13 @@
 //! The target on a port: queues of hosts as queue pairs, commands as messages, data by READ and
 //! WRITE.
 //!
-//! A [`Server`] has all of it on one core: [`Server::poll`] takes what has ended, carries commands
-//! out, and rings each doorbell once. On the way of a command to RAM it allocates nothing, takes no
-//! lock and makes no system call.
+//! A [`Server`] is one polling core: [`Server::poll`] takes what has ended, carries commands out,
+//! and rings each doorbell once. On the way of a command to RAM it allocates nothing, takes no lock
+//! and makes no system call. [`Server::another`] makes another core of the same port: the first
+//! listens, and gives each queue to the core that has the fewest. A core has its own completion
+//! queue, queue pairs, buffers and io_uring. What cores share ([`Target`]) is locked when a queue
+//! comes or goes, for commands that are none of I/O, and every 20 ms; I/O commands are checked by a
+//! copy of what is offered. Other threads give a core work by a ring ([`Server::commands`]).
 //!
 //! | command | posted |
 //! |---|---|
@@ -16,27 +20,36 @@
 //! send queue is full, the host serves no more READs, or no buffer is free, commands wait in order.
 
 mod accept;
+mod clock;
 mod ending;
 mod execute;
 mod file;
 mod session;
 
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use execute::Work;
-use ferrocx::verbs::cm::{CmConfig, CmError, CmListener, Connecting, ConnectionManager};
+use execute::{Store, Work};
+use ferrocx::verbs::cm::{
+    CmConfig, CmError, CmListener, ConnRequest, Connecting, ConnectionManager,
+};
 use ferrocx::verbs::{
     Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WcOpcode, WrongCompletion,
 };
 use ferrocx_uring::{Done, Ring};
-use session::{Session, State};
+use rtrb::{Consumer, Producer, RingBuffer};
+use session::Session;
 use thiserror::Error;
 
 use crate::backend::{self, Backend};
 use crate::controller::{Queue, Role, Target};
+use crate::proto::log::Traffic;
 use crate::proto::status::Status;
+pub use crate::stats::ServerStats;
+use crate::stats::{NamespaceStats, PollerStats, Registry};
 
 /// Completions that are taken in a round.
 const BUDGET: usize = 64;
@@ -44,22 +57,26 @@ const BUDGET: usize = 64;
 const CLOCK_EVERY: u32 = 64;
 /// Requests for files under way.
 const RING_REQUESTS: u32 = 1024;
-/// Time between turns of the connection manager, and between looks at timers.
-const TURN: Duration = Duration::from_millis(1);
-const TICK: Duration = Duration::from_millis(20);
 /// How long a queue may be without a Connect, and how long one that ends may keep its memory.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(2);
+/// Cores of a target at most, requests on their way to one, and commands on their way to one.
+pub const MAX_POLLERS: usize = 64;
+const REQUESTS: usize = 64;
+const COMMANDS: usize = 64;
+/// Back ends that a target may have been given since it was started: places are used once.
+pub const MAX_BACKENDS: usize = 1 << 16;
 
 /// What a server may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Ports to listen on.
     pub services: Vec<u16>,
-    /// Queues of all hosts together: 1 to 1024. Each takes `entries` times 8 KiB, or 20 KiB on an
-    /// admin queue.
+    /// Queues of all hosts on all cores together: 1 to 1024. Each takes `entries` times 8 KiB, or
+    /// 20 KiB on an admin queue.
     pub queues: u32,
-    /// Buffers of the largest transfer, for commands whose data do not go straight to the back end.
+    /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
+    /// the back end.
     pub buffers: u16,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
     pub remote_invalidate: bool,
@@ -87,24 +104,11 @@ pub enum ServerError {
     /// The device gave an answer that cannot be.
     #[error(transparent)]
     Device(#[from] WrongCompletion),
-}
-
-/// Counters of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ServerStats {
-    /// Queues that are connected.
-    pub queues: u32,
-    /// Queues that were accepted.
-    pub accepted: u64,
-    /// Queues that were refused.
-    pub rejected: u64,
-    /// Queues that have ended.
-    pub ended: u64,
-    /// Of these, those that ended by a failure.
-    pub failed: u64,
-    /// Times that a command had to wait for room.
-    pub waits: u64,
+    /// Too many namespaces came and went.
+    #[error(
+        "{MAX_BACKENDS} namespaces were added since the start, the most that can be; restart it"
+    )]
+    Places,
 }
 
 /// Buffers for data that do not go straight to a back end.
@@ -115,10 +119,76 @@ pub(crate) struct Buffers {
     free: Vec<u16>,
 }
 
-/// A target on a port.
+/// What the cores of a target share.
+#[derive(Debug)]
+struct Shared {
+    target: Mutex<Target>,
+    registry: Arc<Registry>,
+    epoch: Instant,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Target> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that another thread wants a core to do, between two rounds.
+pub struct Command(Box<dyn FnOnce(&mut Server) + Send>);
+
+impl Command {
+    /// What is to be done. It runs on the polling core, so it must be short.
+    #[must_use]
+    pub fn new(run: impl FnOnce(&mut Server) + Send + 'static) -> Self {
+        Self(Box::new(run))
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Command")
+    }
+}
+
+/// A back end for one core.
+#[derive(Debug)]
+pub enum Ready {
+    /// Memory of the port.
+    Direct(Backend),
+    /// A file, for the core's own io_uring.
+    File(std::fs::File),
+}
+
+/// Another core, as the first sees it.
+#[derive(Debug)]
+struct Other {
+    load: Arc<AtomicU32>,
+    requests: Producer<ConnRequest>,
+}
+
+/// Name of a queue for all cores: the core, and the place in its table, which has 24 bits.
+fn name(poller: usize, place: u32) -> u32 {
+    (poller as u32) << 24 | place
+}
+
+/// The place of a queue in the table of its core.
+fn place(name: u32) -> u32 {
+    name & 0xff_ffff
+}
+
+/// A polling core of a target on a port.
 #[derive(Debug)]
 pub struct Server {
     work: Work,
+    shared: Arc<Shared>,
+    /// Which core this is; the first listens.
+    poller: usize,
+    /// Queues of this core, those on their way to it among them.
+    load: Arc<AtomicU32>,
+    others: Vec<Other>,
+    requests: Option<Consumer<ConnRequest>>,
+    commands: Option<Consumer<Command>>,
+    shown: Arc<PollerStats>,
     sessions: QpTable<Session>,
     cq: Cq,
     /// Queues that are being accepted.
@@ -131,7 +201,6 @@ pub struct Server {
     round: u32,
     next_turn: Duration,
     next_tick: Duration,
-    epoch: Instant,
     config: ServerConfig,
     listeners: Vec<CmListener>,
     cm: ConnectionManager,
@@ -152,7 +221,8 @@ struct Coming {
 }
 
 impl Server {
-    /// A server on a port whose addresses the context has.
+    /// The first core of a server on a port whose addresses the context has. It listens on the
+    /// services that `config` names.
     ///
     /// # Errors
     ///
@@ -162,22 +232,59 @@ impl Server {
         target: Target,
         config: &ServerConfig,
     ) -> Result<Self, ServerError> {
-        let pd = context.alloc_pd()?;
-        let each = target.settings().max_transfer() as usize;
-        let pool = backend::memory(context, each * usize::from(config.buffers.max(1)))?;
-        let per_queue = session::send_requests(target.settings().entries)
-            + u32::from(target.settings().entries);
-        let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
+        let (registry, epoch) = (Arc::default(), Instant::now());
+        let shared = Arc::new(Shared { target: Mutex::new(target), registry, epoch });
         let cm = ConnectionManager::open(context, &CmConfig::default())?;
-        let listen = |service: &u16| cm.listen(*service);
-        let listeners = config.services.iter().map(listen).collect::<Result<_, _>>()?;
+        let mut server = Self::on(context, &context.alloc_pd()?, &cm, shared, config, 0)?;
+        for service in &config.services {
+            server.listen(*service)?;
+        }
+        Ok(server)
+    }
+
+    /// Another core of the same server, for another thread: it is given a share of the queues.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError`]: memory or queues that could not be had.
+    pub fn another(&mut self) -> Result<Self, ServerError> {
+        let poller = self.others.len() + 1;
+        let Self { context, pd, cm, shared, config, .. } = &*self;
+        let mut server = Self::on(context, pd, cm, shared.clone(), config, poller)?;
+        let (producer, consumer) = RingBuffer::new(REQUESTS);
+        server.requests = Some(consumer);
+        self.others.push(Other { load: server.load.clone(), requests: producer });
+        Ok(server)
+    }
+
+    fn on(
+        context: &RdmaContext,
+        pd: &Pd,
+        cm: &ConnectionManager,
+        shared: Arc<Shared>,
+        config: &ServerConfig,
+        poller: usize,
+    ) -> Result<Self, ServerError> {
+        let settings = *shared.lock().settings();
+        let each = settings.max_transfer() as usize;
+        let pool = backend::memory(context, each * usize::from(config.buffers.max(1)))?;
+        let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
+        let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
         let buffers = Buffers {
             mr: pd.get_dma_mr()?.over(&pool)?,
             each,
             free: (0..config.buffers.max(1)).collect(),
         };
+        let shown = shared.registry.add_poller();
         Ok(Self {
-            work: Work::new(target, buffers),
+            work: Work::new(shared.clone(), buffers),
+            shared,
+            poller,
+            load: Arc::default(),
+            others: Vec::new(),
+            requests: None,
+            commands: None,
+            shown,
             sessions: QpTable::new().only_signaled(),
             cq,
             coming: Vec::new(),
@@ -187,24 +294,65 @@ impl Server {
             round: 0,
             next_turn: Duration::ZERO,
             next_tick: Duration::ZERO,
-            epoch: Instant::now(),
             config: config.clone(),
-            listeners,
-            cm,
-            pd,
+            listeners: Vec::new(),
+            cm: cm.clone(),
+            pd: pd.clone(),
             context: context.clone(),
         })
     }
 
-    /// What is offered to whom.
-    #[must_use]
-    pub fn target(&self) -> &Target {
+    /// What is offered to whom. Other cores wait while this is held.
+    pub fn target(&self) -> MutexGuard<'_, Target> {
         self.work.target()
     }
 
-    /// What is offered to whom, to be changed.
-    pub fn target_mut(&mut self) -> &mut Target {
-        self.work.target_mut()
+    /// What is offered to whom, to be changed. Other cores wait while this is held.
+    pub fn target_mut(&mut self) -> MutexGuard<'_, Target> {
+        self.work.target()
+    }
+
+    /// Whose counters there are, of all cores.
+    #[must_use]
+    pub fn registry(&self) -> Arc<Registry> {
+        self.shared.registry.clone()
+    }
+
+    /// The way for work of another thread. There is one; another call makes the one before
+    /// useless.
+    pub fn commands(&mut self) -> Producer<Command> {
+        let (producer, consumer) = RingBuffer::new(COMMANDS);
+        self.commands = Some(consumer);
+        producer
+    }
+
+    /// The protection domain of its queues, for back ends.
+    #[must_use]
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// Listens on a port of the connection manager. Only the first core does.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Cm`]: somebody else has it.
+    pub fn listen(&mut self, service: u16) -> Result<(), ServerError> {
+        self.listeners.push(self.cm.listen(service)?);
+        Ok(())
+    }
+
+    /// Listens no more on a port; whether it did. Queues that came by it stay.
+    pub fn listen_no_more(&mut self, service: u16) -> bool {
+        let before = self.listeners.len();
+        self.listeners.retain(|it| it.port() != service);
+        self.listeners.len() < before
+    }
+
+    /// The ports that it listens on.
+    #[must_use]
+    pub fn services(&self) -> Vec<u16> {
+        self.listeners.iter().map(CmListener::port).collect()
     }
 
     /// Adds a back end of `len_bytes` of RAM, all zeros; its place.
@@ -223,8 +371,8 @@ impl Server {
     ///
     /// The memory is another device's.
     pub fn add_memory(&mut self, memory: &Arc<Memory>) -> Result<usize, ServerError> {
-        self.work.backends.push(Backend::ram(&self.pd, memory)?);
-        Ok(self.work.backends.len() - 1)
+        let backend = Backend::ram(&self.pd, memory)?;
+        self.add(Ready::Direct(backend))
     }
 
     /// Adds a back end that keeps nothing; its place.
@@ -233,10 +381,10 @@ impl Server {
     ///
     /// The system has no memory.
     pub fn add_null(&mut self) -> Result<usize, ServerError> {
-        let len = self.work.target().settings().max_transfer() as usize;
+        let len = self.work.settings.max_transfer() as usize;
         let memory = backend::memory(&self.context, len)?;
-        self.work.backends.push(Backend::null(&self.pd, &memory)?);
-        Ok(self.work.backends.len() - 1)
+        let backend = Backend::null(&self.pd, &memory)?;
+        self.add(Ready::Direct(backend))
     }
 
     /// Adds a back end that is a file or a block device, open for what hosts may do; its place.
@@ -245,13 +393,63 @@ impl Server {
     ///
     /// [`ServerError::Ring`].
     pub fn add_file(&mut self, file: std::fs::File) -> Result<usize, ServerError> {
-        let ring = match self.work.ring.take() {
-            Some(ring) => self.work.ring.insert(ring),
-            None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
+        self.add(Ready::File(file))
+    }
+
+    fn add(&mut self, ready: Ready) -> Result<usize, ServerError> {
+        let place = self.next_place();
+        self.put_backend(place, ready, ("", 0))?;
+        Ok(place)
+    }
+
+    /// A place where no back end was ever put.
+    #[must_use]
+    pub fn next_place(&self) -> usize {
+        self.work.backends.len()
+    }
+
+    /// Puts a back end at a place, which is the same on all cores, for a namespace of a subsystem.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Ring`], [`ServerError::Places`].
+    pub fn put_backend(
+        &mut self,
+        place: usize,
+        ready: Ready,
+        (nqn, nsid): (&str, u32),
+    ) -> Result<(), ServerError> {
+        if place >= MAX_BACKENDS {
+            return Err(ServerError::Places);
+        }
+        let backend = match ready {
+            Ready::Direct(backend) => backend,
+            Ready::File(file) => {
+                let ring = match self.work.ring.take() {
+                    Some(ring) => self.work.ring.insert(ring),
+                    None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
+                };
+                Backend::File(ring.add(file))
+            }
         };
-        let id = ring.add(file);
-        self.work.backends.push(Backend::File(id));
-        Ok(self.work.backends.len() - 1)
+        let stats = Arc::new(NamespaceStats::new(nqn, nsid));
+        self.shared.registry.add_namespace(&stats);
+        let store = Store { backend, moved: Traffic::default(), stats };
+        if place >= self.work.backends.len() {
+            self.work.backends.resize_with(place + 1, || None);
+        }
+        self.work.backends[place] = Some(store);
+        Ok(())
+    }
+
+    /// Takes a back end away that no namespace names any more. What is under way on it ends first.
+    pub fn drop_backend(&mut self, place: usize) {
+        self.work.look_at_offer();
+        let Some(store) = self.work.backends.get_mut(place).and_then(Option::take) else { return };
+        self.shared.registry.remove_namespace(&store.stats);
+        if let (Backend::File(file), Some(ring)) = (&store.backend, &mut self.work.ring) {
+            ring.remove(*file);
+        }
     }
 
     /// Buffers that no command holds.
@@ -276,6 +474,7 @@ impl Server {
             self.look_at_clock()?;
         }
         self.round = self.round.wrapping_add(1);
+        self.work.look_at_offer();
         self.poll_queues()
     }
 
@@ -311,7 +510,7 @@ impl Server {
             && let Some(Done { token, result, .. }) = self.work.ring.as_mut().and_then(Ring::poll)
         {
             count += 1;
-            let (index, slot) = ((token >> 16) as u32, token as u16);
+            let (index, slot) = (place((token >> 16) as u32), token as u16);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
             let outcome = self.work.file_done(qp, session, slot, &result);
             session.touched(outcome, index, &mut self.dirty);
@@ -331,104 +530,6 @@ impl Server {
             let outcome = self.work.resume(qp, session);
             session.touched(outcome, index, &mut self.dirty);
         }
-    }
-
-    /// Timers, and the connection manager's turn.
-    fn look_at_clock(&mut self) -> Result<(), ServerError> {
-        let now = self.epoch.elapsed();
-        if now < self.next_turn {
-            return Ok(());
-        }
-        self.next_turn = now + TURN;
-        self.cm.poll();
-        self.accept(now)?;
-        if now >= self.next_tick {
-            self.next_tick = now + TICK;
-            self.tick(now);
-        }
-        Ok(())
-    }
-
-    /// Looks after every queue: its connection, its deadline, its end.
-    fn tick(&mut self, now: Duration) {
-        let mut gone = Vec::new();
-        for (qp, session) in self.sessions.iter_mut() {
-            self.work.target_mut().account(&mut session.queue);
-            if session.connection.poll().is_some() {
-                session.end("its host has disconnected");
-            }
-            let is_late = now.saturating_sub(session.since) > CONNECT_PATIENCE;
-            if session.queue.role == Role::Unconnected && is_late {
-                session.end("no Connect came");
-            }
-            if session.is_over(qp, now, &mut self.work.buffers) {
-                gone.push(qp.user_index());
-            }
-        }
-        for index in gone {
-            if let Some((qp, session)) = self.sessions.remove(index) {
-                self.forget(session);
-                drop(qp);
-            }
-        }
-        self.work.target_mut().tick(now);
-        while let Some((index, why)) = self.work.target_mut().next_doomed() {
-            if let Some((_, session)) = self.sessions.get_mut(index) {
-                session.end(why);
-            }
-        }
-        while let Some(held) = self.work.target_mut().next_held() {
-            let Some((qp, session)) = self.sessions.get_mut(held.queue) else { continue };
-            let cqe = session.queue.answer(held.cid, held.status, held.result);
-            let is_held = |slot: &session::Slot| slot.state == State::Held;
-            if session.slots.get(usize::from(held.slot)).is_some_and(is_held)
-                && session.ending.is_none()
-            {
-                if session.answer(qp, held.slot, &cqe).is_err() {
-                    session.fail("its send queue is full");
-                }
-                qp.ring_doorbell();
-            }
-        }
-    }
-
-    fn forget(&mut self, mut session: Session) {
-        let why = session.ending.unwrap_or("the target stops");
-        let info = self.work.target().info(&session.queue);
-        tracing::info!(
-            peer = %session.connection.peer(),
-            qid = session.queue.qid,
-            host = info.map_or("", |info| info.hostnqn),
-            cntlid = info.map_or(0, |info| info.cntlid),
-            why,
-            "queue ended"
-        );
-        self.work.target_mut().closed(&mut session.queue);
-        self.stats.queues -= 1;
-        self.stats.ended += 1;
-        self.stats.failed += u64::from(session.has_failed);
-    }
-
-    /// Ends every queue, and tells the hosts; up to `limit`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Server::poll`].
-    pub fn stop(&mut self, limit: Duration) -> Result<(), ServerError> {
-        self.listeners.clear();
-        for it in self.coming.drain(..) {
-            self.sessions.remove(it.place);
-            self.stats.queues -= 1;
-        }
-        for (_, session) in self.sessions.iter_mut() {
-            session.end("the target stops");
-        }
-        let start = Instant::now();
-        while self.stats.queues > 0 && start.elapsed() < limit {
-            self.poll()?;
-            std::thread::yield_now();
-        }
-        Ok(())
     }
 }
 

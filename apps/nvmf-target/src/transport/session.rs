@@ -1,7 +1,8 @@
 //! [`Session`]: a queue of a host on its queue pair, and the commands that are under way.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ferrocx::verbs::cm::Connection;
 use ferrocx::verbs::{
@@ -9,14 +10,19 @@ use ferrocx::verbs::{
 };
 use zerocopy::IntoBytes;
 
-use crate::controller::Queue;
 use crate::controller::io::{self, IoCommand};
+use crate::controller::{Queue, Role};
+use crate::proto::log::Traffic;
 use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe};
+use crate::stats::{QueueStats, TIMED_EVERY};
 
 /// Bytes between receives: the command ends where the second page begins, so that data behind it
 /// are a page of their own.
 pub(super) const STRIDE_PAGES: usize = 4096;
+/// The version of a command that was not checked yet.
+pub(super) const NEVER: u64 = u64::MAX;
+
 /// Answers of which one asks for a completion.
 const SIGNAL_PERIOD: u16 = 16;
 
@@ -64,6 +70,8 @@ pub(super) struct Slot {
     pub(super) state: State,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
+    /// When it came, of those that are timed.
+    pub(super) began: Option<Instant>,
 }
 
 /// A queue of a host on its queue pair.
@@ -98,6 +106,9 @@ pub(super) struct Session {
     pub(super) since: Duration,
     /// Answers end keys of the host.
     pub(super) remote_invalidate: bool,
+    /// What it has moved, and where others see that, once it has a controller.
+    pub(super) moved: Traffic,
+    pub(super) stats: Option<Arc<QueueStats>>,
 }
 
 /// What a session is made of.
@@ -118,10 +129,11 @@ impl Session {
         let entries = queue.entries();
         let slot = |_| Slot {
             ranges: Vec::new(),
+            began: None,
             recv: None,
             received: 0,
             sqe: Sqe::default(),
-            checked: (0, io::NOTHING),
+            checked: (NEVER, io::NOTHING),
             state: State::Free,
         };
         Self {
@@ -140,6 +152,8 @@ impl Session {
             has_failed: false,
             since,
             remote_invalidate,
+            moved: Traffic::default(),
+            stats: None,
             queue,
             connection,
         }
@@ -154,9 +168,30 @@ impl Session {
         recv.copy_out(0, slot.sqe.as_mut_bytes()).ok()?;
         slot.recv = Some(recv);
         slot.received = received;
-        slot.checked.0 = 0;
+        slot.checked.0 = NEVER;
+        let is_timed = self.queue.traffic.commands.is_multiple_of(TIMED_EVERY);
+        slot.began = if is_timed && self.stats.is_some() { Some(Instant::now()) } else { None };
         self.queue.fetched();
         Some(wr_id as u16)
+    }
+
+    /// Whether a command is under way: those that wait for an event are not.
+    pub(super) fn is_busy(&self) -> bool {
+        let is_under_way = |slot: &Slot| !matches!(slot.state, State::Free | State::Held);
+        self.slots.iter().any(is_under_way)
+    }
+
+    /// Shows others what it has moved.
+    pub(super) fn publish(&mut self) {
+        self.moved.add(&self.queue.traffic);
+        if let Some(stats) = &self.stats {
+            stats.moved.publish(&self.moved);
+        }
+    }
+
+    /// Whether others are to see what it moves: it has a controller since a moment.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.stats.is_none() && self.queue.role != Role::Unconnected
     }
 
     /// The page of a command.

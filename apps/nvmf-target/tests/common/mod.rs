@@ -78,7 +78,7 @@ pub fn namespace(nsid: u32, blocks: u64, backend: usize) -> Namespace {
 fn offer(server: &mut Server) {
     let ram = server.add_ram(BLOCKS as usize * BLOCK).unwrap();
     let null = server.add_null().unwrap();
-    let target = server.target_mut();
+    let mut target = server.target_mut();
     target.add_subsystem(Subsystem::new(NQN, "SN-1")).unwrap();
     let hosts = Some(vec!["nqn.2026-11.org.ferrocx:nobody".to_owned()]);
     target.add_subsystem(Subsystem::new(PRIVATE, "SN-2").for_hosts(hosts)).unwrap();

@@ -1,0 +1,515 @@
+//! Changes of a running target: [`Control`] checks them, gets ready what they need, and gives them
+//! to the polling cores, one ring to each. It runs on a thread that polls nothing.
+//!
+//! Files are opened and memory is allocated here; a core only notes the result. A change is made on
+//! all cores or on none: what fails half-way is taken back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Seek, SeekFrom};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use ferrocx::verbs::{Pd, RdmaContext};
+use rtrb::Producer;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::backend::{self, Backend};
+use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
+use crate::controller::{Namespace, Subsystem};
+use crate::proto::identify;
+use crate::stats::Registry;
+use crate::transport::{Command, Ready, Server, ServerError};
+
+/// How long a core may take for a command: it looks every millisecond.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running target, to be asked and changed.
+#[derive(Debug)]
+pub struct Control {
+    pollers: Vec<Producer<Command>>,
+    context: RdmaContext,
+    pd: Pd,
+    max_transfer: usize,
+    registry: Arc<Registry>,
+    about: About,
+    /// What is behind each namespace, by subsystem and number.
+    stores: BTreeMap<(String, u32), Kept>,
+}
+
+/// What a target is, for people.
+#[derive(Debug, Clone, Serialize)]
+pub struct About {
+    /// Version of this program.
+    pub version: &'static str,
+    /// The device.
+    pub device: String,
+    /// Address of the port.
+    pub address: IpAddr,
+    /// Cores that poll; none for a thread that is not pinned.
+    pub cores: Vec<usize>,
+}
+
+/// What is behind a namespace.
+#[derive(Debug)]
+struct Kept {
+    store: Store,
+    /// Bytes that it can grow to: of RAM, what was allocated.
+    capacity: u64,
+    /// The open file, which holds the lock on it.
+    file: Option<fs::File>,
+}
+
+/// A subsystem, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SubsystemInfo {
+    /// Its name.
+    pub nqn: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Hosts that may connect; `null` for any.
+    pub hosts: Option<Vec<String>>,
+    /// Its namespaces, by number.
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// A namespace, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NamespaceInfo {
+    /// Its number.
+    pub nsid: u32,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Its identifier.
+    pub uuid: String,
+    /// Whether hosts can only read it.
+    pub read_only: bool,
+    /// What is behind it.
+    pub backend: StoreKind,
+    /// The file or block device.
+    pub path: Option<PathBuf>,
+}
+
+/// A controller that a host has, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ControllerLine {
+    /// Its number.
+    pub cntlid: u16,
+    /// Name of the host.
+    pub host: String,
+    /// Name of the subsystem, or of the discovery service.
+    pub nqn: String,
+    /// How long the host may be silent, in ms; `null` for ever.
+    pub keep_alive_ms: Option<u64>,
+    /// I/O queues that it has.
+    pub io_queues: usize,
+}
+
+impl Control {
+    /// Control of servers that are about to run, the first of them first.
+    #[must_use]
+    pub fn new(servers: &mut [Server], context: &RdmaContext, about: About) -> Self {
+        let pd = servers[0].pd().clone();
+        let max_transfer = servers[0].target().settings().max_transfer() as usize;
+        let registry = servers[0].registry();
+        Self {
+            pollers: servers.iter_mut().map(Server::commands).collect(),
+            context: context.clone(),
+            pd,
+            max_transfer,
+            registry,
+            about,
+            stores: BTreeMap::new(),
+        }
+    }
+
+    /// What the target is.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Counters of all cores.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Lets a core do something, and waits for the result.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        poller: usize,
+        run: impl FnOnce(&mut Server) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (answer, wait) = sync_channel(1);
+        let command = Command::new(move |server| drop(answer.send(run(server))));
+        let busy = || anyhow!("core {poller} has too much to do; try again");
+        self.pollers[poller].push(command).map_err(|_| busy())?;
+        let silent = || format!("core {poller} did not answer within {PATIENCE:?}: it has ended");
+        wait.recv_timeout(PATIENCE).with_context(silent)
+    }
+
+    /// Lets the first core, which all changes of the offer go through, do something.
+    fn first<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
+        &mut self,
+        run: impl FnOnce(&mut Server) -> Result<T, E> + Send + 'static,
+    ) -> Result<T> {
+        Ok(self.ask(0, run)??)
+    }
+
+    /// Lists what is offered.
+    ///
+    /// # Errors
+    ///
+    /// A core that has ended.
+    pub fn subsystems(&mut self) -> Result<Vec<SubsystemInfo>> {
+        let all = self
+            .ask(0, |server| server.target().subsystems().cloned().collect::<Vec<Subsystem>>())?;
+        Ok(all.into_iter().map(|it| self.describe(&it)).collect())
+    }
+
+    fn describe(&self, subsystem: &Subsystem) -> SubsystemInfo {
+        let one = |it: &Namespace| {
+            let kept = self.stores.get(&(subsystem.nqn.clone(), it.nsid));
+            let (backend, path) = match kept.map(|kept| &kept.store) {
+                Some(Store::Null) => (StoreKind::Null, None),
+                Some(Store::File { path, .. }) => (StoreKind::File, Some(path.clone())),
+                Some(Store::Ram) | None => (StoreKind::Ram, None),
+            };
+            NamespaceInfo {
+                nsid: it.nsid,
+                size: it.shape.blocks << it.shape.block_shift,
+                block_bytes: 1 << it.shape.block_shift,
+                uuid: Uuid::from_bytes(it.shape.uuid).to_string(),
+                read_only: it.shape.is_read_only,
+                backend,
+                path,
+            }
+        };
+        SubsystemInfo {
+            nqn: subsystem.nqn.clone(),
+            serial: subsystem.serial.clone(),
+            hosts: subsystem.hosts.clone(),
+            namespaces: subsystem.namespaces().map(one).collect(),
+        }
+    }
+
+    /// Offers a subsystem with its namespaces, all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// A name or a number that is taken, and what the system refused.
+    pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<()> {
+        let offered = Subsystem::new(&config.nqn, &config.serial).for_hosts(config.hosts.clone());
+        self.first(move |server| server.target_mut().add_subsystem(offered))?;
+        for namespace in &config.namespaces {
+            if let Err(error) = self.add_namespace(&config.nqn, namespace) {
+                self.remove_subsystem(&config.nqn)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a subsystem away. Hosts that are connected to it are disconnected.
+    ///
+    /// # Errors
+    ///
+    /// A name of no subsystem.
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<()> {
+        let name = nqn.to_owned();
+        let removed = self.first(move |server| server.target_mut().remove_subsystem(&name))?;
+        for namespace in removed {
+            self.drop_backend(namespace.backend)?;
+            self.stores.remove(&(nqn.into(), namespace.nsid));
+        }
+        Ok(())
+    }
+
+    /// Offers a namespace. Hosts are told.
+    ///
+    /// # Errors
+    ///
+    /// A number that is taken, and what the system refused.
+    pub fn add_namespace(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<()> {
+        let place = || format!("namespace {} of {nqn}", config.nsid);
+        self.try_add(nqn, config).with_context(place)
+    }
+
+    fn try_add(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<()> {
+        let (name, nsid) = (nqn.to_owned(), config.nsid);
+        let place = self.first(move |server| {
+            let is_taken = server.target().subsystem(&name)?.namespace(nsid).is_some();
+            Ok::<_, crate::controller::OfferError>((!is_taken).then(|| server.next_place()))
+        })?;
+        let place = place.ok_or_else(|| anyhow!("it is there already; give another number"))?;
+        let (mut kept, len_bytes, ready) = self.prepare(config)?;
+        kept.capacity = kept.capacity.max(len_bytes);
+        for (poller, ready) in ready.into_iter().enumerate() {
+            let name = nqn.to_owned();
+            let put = move |server: &mut Server| server.put_backend(place, ready, (&name, nsid));
+            if let Err(error) = self.ask(poller, put).and_then(|done| Ok(done?)) {
+                self.drop_backend(place)?;
+                return Err(error);
+            }
+        }
+        let namespace = Namespace {
+            nsid,
+            shape: identify::Namespace {
+                blocks: len_bytes >> config.block_shift,
+                block_shift: config.block_shift,
+                uuid: config.uuid,
+                is_read_only: config.read_only,
+                deallocates: false,
+            },
+            has_cache: matches!(config.store, Store::File { .. }),
+            backend: place,
+        };
+        let name = nqn.to_owned();
+        let put = move |server: &mut Server| server.target_mut().put_namespace(&name, namespace);
+        if let Err(error) = self.first(put) {
+            self.drop_backend(place)?;
+            return Err(error);
+        }
+        self.stores.insert((nqn.into(), nsid), kept);
+        Ok(())
+    }
+
+    /// Gets ready what is behind a namespace: once for each core.
+    fn prepare(&self, config: &NamespaceConfig) -> Result<(Kept, u64, Vec<Ready>)> {
+        let cores = 0..self.pollers.len();
+        let store = config.store.clone();
+        let len_bytes = config.len_bytes.unwrap_or(0);
+        let memory = |len: u64| -> Result<_> {
+            Ok(backend::memory(&self.context, usize::try_from(len)?).map_err(ServerError::from)?)
+        };
+        let (len_bytes, file, ready) = match &config.store {
+            Store::Ram => {
+                let memory = memory(len_bytes)?;
+                let one = |_| Ok(Ready::Direct(Backend::ram(&self.pd, &memory)?));
+                (len_bytes, None, cores.map(one).collect::<Result<_, ServerError>>()?)
+            }
+            Store::Null => {
+                let memory = memory(self.max_transfer as u64)?;
+                let one = |_| Ok(Ready::Direct(Backend::null(&self.pd, &memory)?));
+                (len_bytes, None, cores.map(one).collect::<Result<_, ServerError>>()?)
+            }
+            Store::File { path, is_direct } => {
+                let place = || format!("file {}", path.display());
+                let (file, len) = open_file(path, *is_direct, config).with_context(place)?;
+                let one = |_| Ok(Ready::File(file.try_clone()?));
+                let ready = cores.map(one).collect::<std::io::Result<_>>().with_context(place)?;
+                (len, Some(file), ready)
+            }
+        };
+        Ok((Kept { store, capacity: len_bytes, file }, len_bytes, ready))
+    }
+
+    fn drop_backend(&mut self, place: usize) -> Result<()> {
+        for poller in 0..self.pollers.len() {
+            self.ask(poller, move |server| server.drop_backend(place))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a namespace away; commands under way on it fail. Hosts are told.
+    ///
+    /// # Errors
+    ///
+    /// A name or a number of none.
+    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<()> {
+        let name = nqn.to_owned();
+        let remove = move |server: &mut Server| server.target_mut().remove_namespace(&name, nsid);
+        let removed = self.first(remove)?;
+        self.drop_backend(removed.backend)?;
+        self.stores.remove(&(nqn.into(), nsid));
+        Ok(())
+    }
+
+    /// Gives a namespace another size. Hosts are told. A file grows with it, and keeps its length
+    /// when the namespace shrinks; RAM grows up to what it had at first.
+    ///
+    /// # Errors
+    ///
+    /// A name or a number of none, a size that cannot be.
+    pub fn resize_namespace(&mut self, nqn: &str, nsid: u32, bytes: u64) -> Result<()> {
+        let name = nqn.to_owned();
+        let found = self.first(move |server| {
+            Ok::<_, crate::controller::OfferError>(
+                server.target().subsystem(&name)?.namespace(nsid).copied(),
+            )
+        })?;
+        let none = || anyhow!("namespace {nsid} of {nqn} does not exist");
+        let mut namespace = found.ok_or_else(none)?;
+        let bytes = length(bytes, 1 << namespace.shape.block_shift)?;
+        let kept = self.stores.get(&(nqn.into(), nsid)).ok_or_else(none)?;
+        match (&kept.store, &kept.file) {
+            (Store::Ram, _) => ensure!(
+                bytes <= kept.capacity,
+                "size is {bytes}, and RAM of {} bytes cannot grow while hosts use it; remove the \
+                 namespace and add a larger one",
+                kept.capacity
+            ),
+            (Store::File { path, .. }, Some(file)) => {
+                let place = || format!("file {}", path.display());
+                grow(file, bytes, namespace.shape.is_read_only).with_context(place)?;
+            }
+            _ => {}
+        }
+        namespace.shape.blocks = bytes >> namespace.shape.block_shift;
+        let name = nqn.to_owned();
+        self.first(move |server| server.target_mut().put_namespace(&name, namespace))
+    }
+
+    /// Lets a host connect to a subsystem; one that any host could use is for this one only then.
+    ///
+    /// # Errors
+    ///
+    /// Names of none.
+    pub fn allow(&mut self, nqn: &str, host: &str) -> Result<()> {
+        let (name, host) = (nqn.to_owned(), host.to_owned());
+        self.first(move |server| {
+            let mut target = server.target_mut();
+            let mut hosts = target.subsystem(&name)?.hosts.clone().unwrap_or_default();
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+            target.set_hosts(&name, Some(hosts))
+        })
+    }
+
+    /// Lets a host connect no more, and disconnects it.
+    ///
+    /// # Errors
+    ///
+    /// Names of none.
+    pub fn disallow(&mut self, nqn: &str, host: &str) -> Result<()> {
+        let (name, host) = (nqn.to_owned(), host.to_owned());
+        self.first(move |server| {
+            let mut target = server.target_mut();
+            let mut hosts = target.subsystem(&name)?.hosts.clone().unwrap_or_default();
+            let before = hosts.len();
+            hosts.retain(|it| *it != host);
+            if hosts.len() == before {
+                return Err(crate::controller::OfferError::NotListed(host));
+            }
+            target.set_hosts(&name, Some(hosts))
+        })
+    }
+
+    /// Lets any host connect to a subsystem, or nobody.
+    ///
+    /// # Errors
+    ///
+    /// A name of no subsystem.
+    pub fn allow_any(&mut self, nqn: &str, any: bool) -> Result<()> {
+        let (name, hosts) = (nqn.to_owned(), (!any).then(Vec::new));
+        self.first(move |server| server.target_mut().set_hosts(&name, hosts))
+    }
+
+    /// Lists the controllers that hosts have.
+    ///
+    /// # Errors
+    ///
+    /// A core that has ended.
+    pub fn controllers(&mut self) -> Result<Vec<ControllerLine>> {
+        self.ask(0, |server| {
+            let one = |it: crate::controller::ControllerInfo<'_>| ControllerLine {
+                cntlid: it.cntlid,
+                host: it.hostnqn.into(),
+                nqn: it.subnqn.into(),
+                keep_alive_ms: it.keep_alive.and_then(|it| u64::try_from(it.as_millis()).ok()),
+                io_queues: it.io_queues,
+            };
+            server.target().infos().map(one).collect()
+        })
+    }
+
+    /// Disconnects a host from a controller; it may come back.
+    ///
+    /// # Errors
+    ///
+    /// A number of none.
+    pub fn end_controller(&mut self, cntlid: u16) -> Result<()> {
+        let why = "its controller was ended by hand";
+        let done = self.ask(0, move |server| server.target_mut().end_controller(cntlid, why))?;
+        ensure!(done, "there is no controller {cntlid}; `controller.list` names those there are");
+        Ok(())
+    }
+
+    /// The ports of the connection manager that the target listens on.
+    ///
+    /// # Errors
+    ///
+    /// A core that has ended.
+    pub fn ports(&mut self) -> Result<Vec<u16>> {
+        self.ask(0, |server| server.services())
+    }
+
+    /// Listens on another port.
+    ///
+    /// # Errors
+    ///
+    /// One that is taken.
+    pub fn add_port(&mut self, service: u16) -> Result<()> {
+        ensure!(service > 0, "port is 0; give 1 to 65535");
+        ensure!(!self.ports()?.contains(&service), "it listens on port {service} already");
+        self.first(move |server| server.listen(service))
+    }
+
+    /// Listens on a port no more. Hosts that came by it stay.
+    ///
+    /// # Errors
+    ///
+    /// One that it does not listen on.
+    pub fn remove_port(&mut self, service: u16) -> Result<()> {
+        let ports = self.ports()?;
+        ensure!(ports.contains(&service), "it does not listen on port {service}");
+        ensure!(ports.len() > 1, "port {service} is the last one; add another before");
+        self.ask(0, move |server| server.listen_no_more(service)).map(drop)
+    }
+}
+
+/// Makes a file as long as a namespace is to be.
+fn grow(file: &fs::File, bytes: u64, is_read_only: bool) -> Result<()> {
+    let mut file = file;
+    let len = file.seek(SeekFrom::End(0))?;
+    if len >= bytes {
+        return Ok(());
+    }
+    let can_grow = !is_read_only && file.metadata()?.is_file();
+    ensure!(can_grow, "it has {len} bytes and cannot grow, and size is {bytes}; make size smaller");
+    Ok(file.set_len(bytes)?)
+}
+
+/// Opens a file or a block device, for this process only; it and its length.
+fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) -> Result<(fs::File, u64)> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(!config.read_only);
+    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
+    if is_direct {
+        options.custom_flags(OFlags::DIRECT.bits() as i32);
+    }
+    let mut file = options.open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        bail!("it is a folder; give a file or a block device");
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
+    if let Some(wanted) = config.len_bytes {
+        grow(&file, wanted, config.read_only)?;
+    }
+    let len = config.len_bytes.map_or_else(|| file.seek(SeekFrom::End(0)), Ok)?;
+    // What is behind the last whole block is nobody's.
+    let len = len >> config.block_shift << config.block_shift;
+    Ok((file, length(len, 1 << config.block_shift)?))
+}

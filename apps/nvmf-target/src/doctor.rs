@@ -1,0 +1,274 @@
+//! `nvmf-target doctor`: what of this machine is not as a target of a file needs it, and how to
+//! mend it. It opens no device and changes nothing.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use ferrocx::lcore::Lcores;
+use ferrocx_app_common::exit::sentence;
+use ferrocx_app_common::host::Host;
+use ferrocx_uring::Ring;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::config::{Config, Store};
+
+/// How a thing is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// As it should be.
+    Right(String),
+    /// The target works, and could work better.
+    Could(String),
+    /// The target does not work.
+    Wrong(String),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Right(text) => write!(f, "ok    {text}"),
+            Self::Could(text) => write!(f, "note  {text}"),
+            Self::Wrong(text) => write!(f, "WRONG {text}"),
+        }
+    }
+}
+
+/// Looks at the machine for a target of a file, and says what it finds.
+///
+/// # Errors
+///
+/// Something is wrong.
+pub fn run(path: &Path) -> Result<()> {
+    let place = || format!("{}", path.display());
+    let text = fs::read_to_string(path).with_context(place)?;
+    let config = Config::parse(&text).with_context(place)?;
+    let found = examine(&config, &Host::read());
+    for finding in &found {
+        println!("{finding}");
+    }
+    let wrong = found.iter().filter(|it| matches!(it, Finding::Wrong(_))).count();
+    ensure!(wrong == 0, "{wrong} of {} things are wrong; mend what is named above", found.len());
+    Ok(())
+}
+
+/// Looks at the machine for a target of a file.
+#[must_use]
+pub fn examine(config: &Config, host: &Host) -> Vec<Finding> {
+    let mut found = vec![device(&config.device)];
+    found.extend(memory(config, host));
+    found.extend(cores(&config.cores));
+    found.extend(config.socket.iter().map(|path| socket(path)));
+    let mut has_file = false;
+    for subsystem in &config.subsystems {
+        for namespace in &subsystem.namespaces {
+            let Store::File { path, is_direct } = &namespace.store else { continue };
+            has_file = true;
+            let least = 1u64 << namespace.block_shift;
+            found.push(file(path, *is_direct, least, namespace.len_bytes));
+        }
+    }
+    if has_file {
+        found.push(match Ring::new(1) {
+            Ok(_) => Finding::Right("io_uring is there, for files".into()),
+            Err(error) => Finding::Wrong(format!(
+                "io_uring: {error}; files need it: set kernel.io_uring_disabled to 0"
+            )),
+        });
+    }
+    if config.subsystems.is_empty() {
+        found.push(Finding::Could("no subsystem is offered; add [[subsystem]]".into()));
+    }
+    for it in config.subsystems.iter().filter(|it| it.hosts.as_deref() == Some(&[])) {
+        found.push(Finding::Could(format!(
+            "nobody may connect to {}; set allow_any_host, or list hosts",
+            it.nqn
+        )));
+    }
+    found
+}
+
+fn device(device: &str) -> Finding {
+    if device.starts_with("model") {
+        return Finding::Right("the device is the software model".into());
+    }
+    let place = Path::new("/sys/bus/pci/devices").join(device);
+    if !place.exists() {
+        return Finding::Wrong(format!("there is no device {device}; see `cxctl status`"));
+    }
+    let driver = fs::read_link(place.join("driver")).ok();
+    let driver = driver.as_deref().and_then(Path::file_name).map(|it| it.to_string_lossy());
+    match driver.as_deref() {
+        Some("vfio-pci") => Finding::Right(format!("{device} is bound to vfio-pci")),
+        other => Finding::Wrong(format!(
+            "{device} is bound to {}; run `cxctl bind {device} --apply`",
+            other.unwrap_or("no driver")
+        )),
+    }
+}
+
+/// Bytes that a target of a file keeps for the port to read and write.
+fn needed_bytes(config: &Config) -> u64 {
+    let namespaces = config.subsystems.iter().flat_map(|it| &it.namespaces);
+    let ram = namespaces.filter(|it| it.store == Store::Ram).filter_map(|it| it.len_bytes);
+    let pollers = config.cores.len().max(1) as u64;
+    let buffers = u64::from(config.settings.max_transfer()) * u64::from(config.server.buffers);
+    let per_entry = 4096 + 4096 + u64::from(config.settings.in_capsule_bytes);
+    let queues = u64::from(config.server.queues) * u64::from(config.settings.entries) * per_entry;
+    ram.sum::<u64>() + buffers * pollers + queues
+}
+
+fn memory(config: &Config, host: &Host) -> Vec<Finding> {
+    let need = needed_bytes(config);
+    let mib = need.div_ceil(1 << 20);
+    let mut found = vec![match host.hugepage_hint(need) {
+        None => Finding::Right(format!("{mib} MiB fit into the free hugepages")),
+        Some(hint) => Finding::Could(hint),
+    }];
+    if config.device.starts_with("model") {
+        return found;
+    }
+    if !host.iommu {
+        let what = "the kernel has no IOMMU groups; add intel_iommu=on or amd_iommu=on to its \
+                    command line";
+        found.push(Finding::Wrong(what.into()));
+    }
+    if let Some(limit) = host.memlock_bytes.filter(|limit| *limit < need && !host.root) {
+        found.push(Finding::Wrong(format!(
+            "{limit} bytes may be locked, and {need} are wanted; raise `ulimit -l` or LimitMEMLOCK="
+        )));
+    }
+    found
+}
+
+fn cores(cores: &[usize]) -> Option<Finding> {
+    if cores.is_empty() {
+        let what = "no cores are listed: one thread polls, wherever the system puts it";
+        return Some(Finding::Could(what.into()));
+    }
+    let known: Vec<usize> = match Lcores::detect() {
+        Ok(lcores) => lcores.ids().collect(),
+        Err(error) => return Some(Finding::Wrong(error.to_string())),
+    };
+    let missing = cores.iter().find(|core| !known.contains(core));
+    Some(match missing {
+        None => Finding::Right(format!("{} cores are there", cores.len())),
+        Some(core) => Finding::Wrong(format!(
+            "core {core} is not among those that this process may use, {known:?}; list others"
+        )),
+    })
+}
+
+fn socket(path: &Path) -> Finding {
+    let name = path.display();
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            Finding::Wrong(format!("{name} is there and is no socket; give another path"))
+        }
+        Ok(_) if UnixStream::connect(path).is_ok() => {
+            Finding::Wrong(format!("another target answers at {name}; give another path"))
+        }
+        Ok(_) => Finding::Right(format!("{name} was left by an earlier target")),
+        Err(_) if path.parent().is_some_and(|it| it.as_os_str().is_empty() || it.is_dir()) => {
+            Finding::Right(format!("{name} can be made"))
+        }
+        Err(_) => Finding::Wrong(format!("the folder of {name} is not there; make it")),
+    }
+}
+
+fn file(path: &Path, is_direct: bool, least: u64, len_bytes: Option<u64>) -> Finding {
+    let name = path.display();
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(_) if len_bytes.is_some() => {
+            return Finding::Right(format!("file {name} will be made"));
+        }
+        Err(error) => return Finding::Wrong(format!("file {name}: {error}; give its size")),
+    };
+    if found.is_dir() {
+        return Finding::Wrong(format!("{name} is a folder; give a file or a block device"));
+    }
+    let opened = OpenOptions::new().read(true).open(path);
+    let locked = opened.map_err(anyhow::Error::from).and_then(|file| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")
+    });
+    if let Err(error) = locked {
+        return Finding::Wrong(format!("file {name}: {}", sentence(&error)));
+    }
+    if is_direct && found.is_file() && found.blksize() > least && least < 512 {
+        return Finding::Wrong(format!("file {name}: blocks of {least} bytes are too small"));
+    }
+    Finding::Right(format!("file {name} is there, and nobody else has it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Host = Host {
+        hugepages_2m: 1024,
+        hugepages_2m_free: 1024,
+        memlock_bytes: None,
+        iommu: true,
+        root: false,
+    };
+
+    fn of(text: &str, host: &Host) -> Vec<String> {
+        let config = Config::parse(&format!("address = \"192.0.2.1/24\"\n{text}")).unwrap();
+        examine(&config, host).iter().map(ToString::to_string).collect()
+    }
+
+    fn has(found: &[String], kind: &str, what: &str) -> bool {
+        found.iter().any(|it| it.starts_with(kind) && it.contains(what))
+    }
+
+    #[test]
+    fn a_good_machine_has_nothing_wrong() {
+        let config = Config::parse(include_str!("../examples/ram.toml")).unwrap();
+        let found: Vec<String> = examine(&config, &HOST).iter().map(ToString::to_string).collect();
+        assert!(!found.iter().any(|it| it.starts_with("WRONG")), "{found:?}");
+    }
+
+    #[test]
+    fn each_fault_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("plain"), "x").unwrap();
+        let held = fs::File::create(path("held")).unwrap();
+        held.set_len(4096).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let namespace = |rest: &str| {
+            format!(
+                "[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\nallow_any_host = true\n\
+                 [[subsystem.namespace]]\n{rest}"
+            )
+        };
+        let file = |path: &str| namespace(&format!("backend = \"file\"\npath = \"{path}\""));
+        for (text, kind, what) in [
+            ("device = \"ffff:ff:1f.7\"".to_owned(), "WRONG", "no device ffff:ff:1f.7"),
+            ("cores = [1023]".to_owned(), "WRONG", "core 1023 is not among"),
+            (format!("socket = \"{}\"", path("plain")), "WRONG", "is no socket"),
+            (format!("socket = \"{}\"", path("none/s")), "WRONG", "the folder of"),
+            (format!("socket = \"{}\"", path("s")), "ok", "can be made"),
+            (file(&path("none")), "WRONG", "give its size"),
+            (file(&path("held")), "WRONG", "somebody else has it"),
+            (file(&path("")), "WRONG", "is a folder"),
+            (file(&path("plain")), "ok", "nobody else has it"),
+            (String::new(), "note", "no subsystem is offered"),
+            ("[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"".to_owned(), "note", "nobody may connect"),
+            (namespace("size = \"100GiB\""), "note", "free hugepages"),
+        ] {
+            let found = of(&text, &HOST);
+            assert!(has(&found, kind, what), "{text}: {found:?}");
+        }
+        let poor = Host { memlock_bytes: Some(4096), iommu: false, ..HOST };
+        let found = of("device = \"0000:3b:00.0\"", &poor);
+        assert!(
+            has(&found, "WRONG", "IOMMU") && has(&found, "WRONG", "may be locked"),
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! What a core does beside commands: timers, the connection manager's turn, what other threads
+//! want, and its end.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::session::{self, Session, State};
+use super::{CONNECT_PATIENCE, Server, ServerError, place};
+use crate::controller::{Held, Role, Target};
+use crate::stats::QueueName;
+
+/// Time between turns of the connection manager, and between looks at timers.
+const TURN: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(20);
+
+impl Server {
+    /// Timers, the connection manager's turn, and what other threads want.
+    pub(super) fn look_at_clock(&mut self) -> Result<(), ServerError> {
+        let now = self.shared.epoch.elapsed();
+        if now < self.next_turn {
+            return Ok(());
+        }
+        self.next_turn = now + TURN;
+        if self.poller == 0 {
+            self.cm.poll();
+        }
+        self.accept(now)?;
+        while let Some(command) = self.commands.as_mut().and_then(|it| it.pop().ok()) {
+            command.0(self);
+        }
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
+            self.tick(now);
+        }
+        Ok(())
+    }
+
+    /// Looks after every queue: its connection, its deadline, its end.
+    fn tick(&mut self, now: Duration) {
+        let shared = self.shared.clone();
+        let mut target = shared.lock();
+        let mut gone = Vec::new();
+        for (qp, session) in self.sessions.iter_mut() {
+            if session.is_unknown() {
+                session.stats = target.info(&session.queue).map(|info| {
+                    shared.registry.add_queue(QueueName {
+                        host: info.hostnqn.into(),
+                        nqn: info.subnqn.into(),
+                        cntlid: info.cntlid,
+                        qid: session.queue.qid,
+                        peer: session.connection.peer(),
+                        poller: self.poller,
+                    })
+                });
+            }
+            session.publish();
+            target.account(&mut session.queue);
+            if session.connection.poll().is_some() {
+                session.end("its host has disconnected");
+            }
+            let is_late = now.saturating_sub(session.since) > CONNECT_PATIENCE;
+            if session.queue.role == Role::Unconnected && is_late {
+                session.end("no Connect came");
+            }
+            if session.is_over(qp, now, &mut self.work.buffers) {
+                gone.push(qp.user_index());
+            }
+        }
+        for index in gone {
+            if let Some((qp, session)) = self.sessions.remove(index) {
+                self.forget(session, &mut target);
+                drop(qp);
+            }
+        }
+        if self.poller == 0 {
+            target.tick(now);
+        }
+        let poller = self.poller as u32;
+        let is_mine = |queue: u32| queue >> 24 == poller;
+        while let Some((queue, why)) = target.next_doomed(is_mine) {
+            if let Some((_, session)) = self.sessions.get_mut(place(queue)) {
+                session.end(why);
+            }
+        }
+        while let Some(held) = target.next_held(is_mine) {
+            self.answer_held(held);
+        }
+        drop(target);
+        for store in self.work.backends.iter().flatten() {
+            store.stats.moved.publish(&store.moved);
+        }
+        self.shown.publish(&self.stats(), self.free_buffers());
+    }
+
+    /// Answers a command that was held.
+    fn answer_held(&mut self, held: Held) {
+        let Some((qp, session)) = self.sessions.get_mut(place(held.queue)) else { return };
+        let cqe = session.queue.answer(held.cid, held.status, held.result);
+        let is_held = |slot: &session::Slot| slot.state == State::Held;
+        if session.slots.get(usize::from(held.slot)).is_some_and(is_held)
+            && session.ending.is_none()
+        {
+            if session.answer(qp, held.slot, &cqe).is_err() {
+                session.fail("its send queue is full");
+            }
+            qp.ring_doorbell();
+        }
+    }
+
+    /// A queue is no more.
+    pub(super) fn gone(&mut self) {
+        self.stats.queues -= 1;
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn forget(&mut self, mut session: Session, target: &mut Target) {
+        let why = session.ending.unwrap_or("the target stops");
+        let info = target.info(&session.queue);
+        tracing::info!(
+            peer = %session.connection.peer(),
+            qid = session.queue.qid,
+            host = info.map_or("", |info| info.hostnqn),
+            cntlid = info.map_or(0, |info| info.cntlid),
+            why,
+            "queue ended"
+        );
+        session.publish();
+        if let Some(stats) = &session.stats {
+            self.shared.registry.remove_queue(stats);
+        }
+        target.closed(&mut session.queue);
+        self.gone();
+        self.stats.ended += 1;
+        self.stats.failed += u64::from(session.has_failed);
+    }
+
+    /// Ends every queue in good order, and tells the hosts; up to `limit`. No other queue is
+    /// accepted, commands that have begun end, those that come are left to the hosts, which take
+    /// them to another path or to this target when it is there again.
+    ///
+    /// The first core goes on until the others have ended their queues, too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Server::poll`].
+    pub fn stop(&mut self, limit: Duration) -> Result<(), ServerError> {
+        self.listeners.clear();
+        self.work.is_stopping = true;
+        for it in std::mem::take(&mut self.coming) {
+            self.sessions.remove(it.place);
+            self.gone();
+        }
+        let start = Instant::now();
+        while start.elapsed() < limit / 2 && self.is_busy() {
+            self.poll()?;
+            std::thread::yield_now();
+        }
+        // The last answers leave.
+        let answered = start.elapsed() + TICK;
+        while start.elapsed() < answered {
+            self.poll()?;
+            std::thread::yield_now();
+        }
+        for (_, session) in self.sessions.iter_mut() {
+            session.end("the target stops");
+        }
+        while self.is_anyone_there() && start.elapsed() < limit {
+            self.poll()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn is_busy(&mut self) -> bool {
+        self.sessions.iter_mut().any(|(_, session)| session.is_busy())
+    }
+
+    fn is_anyone_there(&self) -> bool {
+        let all = std::iter::once(&self.load).chain(self.others.iter().map(|it| &it.load));
+        self.stats.queues > 0 || all.map(|it| it.load(Ordering::Relaxed)).sum::<u32>() > 0
+    }
+}

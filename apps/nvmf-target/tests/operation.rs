@@ -1,0 +1,392 @@
+//! A running target, asked and changed through its socket while a host of ours uses it.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use common::NQN;
+use ferrocx::lcore::Lcores;
+use ferrocx::verbs::GidConfig;
+use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
+use ferrocx::{Port, PortConfig};
+use ferrocx_app_common::signal::Stop;
+use ferrocx_app_common::wait::Wait;
+use ferrocx_nvmf_target::config::Config;
+use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::identify::{cns, events};
+use ferrocx_nvmf_target::proto::log::lid;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
+use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::rpc::client::Client;
+use ferrocx_nvmf_target::rpc::{MAX_BYTES, MAX_CLIENTS, Service};
+use ferrocx_nvmf_target::run::Running;
+use ferrocx_nvmf_target::stats::Registry;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:f0e0d0c0-0000-4000-8000-000000000001";
+
+/// A target that runs, and a port to connect to it from.
+struct Here {
+    base: Base,
+    socket: PathBuf,
+    stop: Stop,
+    registry: std::sync::Arc<Registry>,
+}
+
+impl Here {
+    fn client(&self) -> Client {
+        Client::connect(&self.socket).unwrap()
+    }
+
+    fn ask(&self, method: &str, params: Value) -> Value {
+        self.client().ask(method, &params).unwrap()
+    }
+
+    fn refused(&self, method: &str, params: Value) -> String {
+        self.client().ask(method, &params).unwrap_err().to_string()
+    }
+
+    fn host(&self) -> Host {
+        Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
+    }
+}
+
+/// Runs a test against a target of this file: more lines for its head, and for its subsystem.
+fn with_target(head: &str, more: &str, test: impl FnOnce(&Here)) {
+    static NUMBER: AtomicU16 = AtomicU16::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let net = format!("operation{}-{number}", std::process::id());
+    let open = |seed: u8| {
+        let name = format!("model:net={net},seed={seed}");
+        Port::open_with(&name, PortConfig::default()).unwrap()
+    };
+    let (far, near) = (open(1), open(2));
+    let text = format!(
+        "address = \"10.9.0.1/24\"\nservices = [4420]\n{head}\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+         allow_any_host = true\n[[subsystem.namespace]]\nsize = \"1MiB\"\n{more}"
+    );
+    let config = Config::parse(&text).unwrap();
+    let mut running = Running::start(&far, &config, Wait::Yield).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, stop) = (folder.path().join("socket"), Stop::new());
+    let control = running.control.take().unwrap();
+    let service = Service::start(&socket, control, stop.clone()).unwrap();
+    let context = near.rdma().unwrap();
+    let address = [10, 9, 0, 2].into();
+    context.add_gid(GidConfig { address, prefix_len: 24, gateway: None, vlan: None }).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
+    let target = "10.9.0.1:4420".parse().unwrap();
+    let registry = running.registry.clone();
+    test(&Here { base: Base { context, pd, cm, target }, socket: socket.clone(), stop, registry });
+    service.end();
+    assert!(!socket.exists(), "the socket goes with its service");
+    running.stop().unwrap();
+    drop(near);
+    far.close().unwrap();
+}
+
+fn status(queue: &mut HostQueue, opcode: u8, (nsid, slba): (u32, u64), sgl: Sgl) -> Status {
+    one(queue, Sqe::blocks(opcode, 0, nsid, (slba, 8), sgl)).unwrap().status()
+}
+
+#[test]
+fn namespaces_come_change_and_go_while_a_host_is_there() {
+    with_target("", "", |here| {
+        let mut host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_, mr) = host.memory(4096).unwrap();
+        let sgl = keyed(&mr.buf(0..4096).unwrap());
+        host.set_feature(0x0b, events::NAMESPACE_ATTRIBUTES).unwrap();
+        let told = |host: &mut Host, nsid: u32| {
+            let log = host.log(lid::CHANGED_NAMESPACES, 0, 4096).unwrap();
+            assert_eq!(log[..8], [nsid.to_le_bytes(), [0; 4]].concat());
+        };
+        let change = |host: &mut Host, method: &str, params: Value| {
+            host.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
+            assert_eq!(here.ask(method, params), json!(true));
+            let cqe = host.admin.wait(LIMIT).unwrap();
+            assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0004_0002));
+            told(host, 7);
+        };
+        let size = |size: &str| json!({"nqn": NQN, "nsid": 7, "size": size});
+        let added = json!({"nqn": NQN, "namespace": {"nsid": 7, "size": "64KiB"}});
+        change(&mut host, "namespace.add", added.clone());
+        assert!(here.refused("namespace.add", added).contains("give another number"));
+        assert_eq!(host.identify(cns::NAMESPACE, 7).unwrap()[..8], 128u64.to_le_bytes());
+        assert_eq!(status(&mut queue, io::WRITE, (7, 120), sgl), Status::SUCCESS);
+        change(&mut host, "namespace.resize", size("32KiB"));
+        assert_eq!(host.identify(cns::NAMESPACE, 7).unwrap()[..8], 64u64.to_le_bytes());
+        assert_eq!(status(&mut queue, io::READ, (7, 120), sgl), Status::LBA_RANGE.dnr());
+        assert!(here.refused("namespace.resize", size("128KiB")).contains("cannot grow"));
+        assert!(here.refused("namespace.resize", size("1000")).contains("no multiple"));
+        change(&mut host, "namespace.resize", size("64KiB"));
+        assert_eq!(status(&mut queue, io::READ, (7, 120), sgl), Status::SUCCESS);
+        let named = json!({"nqn": NQN, "nsid": 7});
+        change(&mut host, "namespace.remove", named.clone());
+        let gone = Status::INVALID_NAMESPACE.dnr();
+        assert_eq!(status(&mut queue, io::READ, (7, 0), sgl), gone);
+        assert!(here.refused("namespace.remove", named).contains("does not exist"));
+        // The others were not touched, and the number can be another's.
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::SUCCESS);
+        let again =
+            json!({"nqn": NQN, "namespace": {"nsid": 7, "size": "1MiB", "backend": "null"}});
+        change(&mut host, "namespace.add", again);
+        assert_eq!(status(&mut queue, io::WRITE, (7, 2000), sgl), Status::SUCCESS);
+        let list = here.ask("subsystem.list", json!({}));
+        assert_eq!(list[0]["namespaces"][1]["backend"], "null");
+        assert_eq!(list[0]["namespaces"][1]["size"], 1 << 20);
+    });
+}
+
+#[test]
+fn a_file_is_let_go_with_its_namespace() {
+    with_target("", "", |here| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let namespace = json!({"nsid": 2, "backend": "file", "path": path, "size": "64KiB",
+            "direct": false});
+        let added = json!({"nqn": NQN, "namespace": namespace});
+        match here.client().ask("namespace.add", &added) {
+            Ok(_) => {}
+            Err(error) if error.to_string().contains("io_uring") => {
+                println!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let other = json!({"nsid": 3, "backend": "file", "path": path, "direct": false});
+        let other = json!({"nqn": NQN, "namespace": other});
+        assert!(here.refused("namespace.add", other.clone()).contains("somebody else has it"));
+        let grown = json!({"nqn": NQN, "nsid": 2, "size": "128KiB"});
+        here.ask("namespace.resize", grown);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 128 << 10);
+        here.ask("namespace.remove", json!({"nqn": NQN, "nsid": 2}));
+        // The lock is free at once, since nothing was under way.
+        here.ask("namespace.add", other);
+    });
+}
+
+#[test]
+fn hosts_and_subsystems_come_and_go() {
+    with_target("", "", |here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        let named = json!({"nqn": NQN, "host": HOST});
+        here.ask("host.allow", named.clone());
+        assert_eq!(here.ask("subsystem.list", json!({}))[0]["hosts"], json!([HOST]));
+        assert_eq!(here.ask("controller.list", json!({}))[0]["host"], HOST);
+        assert_eq!(here.ask("controller.list", json!({}))[0]["io_queues"], 1);
+        // A host that goes off the list is disconnected, and does not come in again.
+        here.ask("host.disallow", named.clone());
+        queue.wait_for_end(LIMIT).unwrap();
+        assert!(Host::connect(&here.base, &HostConfig::new(NQN)).is_err());
+        assert!(here.refused("host.disallow", named).contains("is not on the list"));
+        assert!(here.refused("host.allow", json!({"nqn": NQN, "host": "me"})).contains("`me`"));
+        here.ask("host.allow_any", json!({"nqn": NQN, "any": true}));
+        let host = here.host();
+        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        let cntlid = json!({"cntlid": host.cntlid});
+        here.ask("controller.remove", cntlid);
+        queue.wait_for_end(LIMIT).unwrap();
+        assert!(here.refused("controller.remove", json!({"cntlid": 0})).contains("controller 0"));
+        drop((queue, host));
+        // All of a subsystem or nothing of it.
+        let other = "nqn.2026-11.org.ferrocx:other";
+        let with = |them: Value| json!({"nqn": other, "allow_any_host": true, "namespace": them});
+        let wrong = json!([{"size": "64KiB"}, {"backend": "file", "path": "/none/of/it"}]);
+        assert!(here.refused("subsystem.add", with(wrong)).contains("/none/of/it"));
+        assert_eq!(here.ask("subsystem.list", json!({})).as_array().unwrap().len(), 1);
+        here.ask("subsystem.add", with(json!([{"size": "64KiB"}])));
+        let host = Host::connect(&here.base, &HostConfig::new(other)).unwrap();
+        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        here.ask("subsystem.remove", json!({"nqn": other}));
+        queue.wait_for_end(LIMIT).unwrap();
+        let said = here.refused("subsystem.remove", json!({"nqn": other}));
+        assert!(said.contains("there is no subsystem"), "{said}");
+    });
+}
+
+#[test]
+fn ports_come_and_go() {
+    with_target("", "", |here| {
+        here.ask("port.add", json!({"port": 4421}));
+        assert_eq!(here.ask("port.list", json!({})), json!([4420, 4421]));
+        assert!(here.refused("port.add", json!({"port": 4421})).contains("already"));
+        assert!(here.refused("port.add", json!({"port": 0})).contains("give 1 to 65535"));
+        let base = Base { target: "10.9.0.1:4421".parse().unwrap(), ..here.base.clone() };
+        let host = Host::connect(&base, &HostConfig::new(NQN)).unwrap();
+        here.ask("port.remove", json!({"port": 4421}));
+        // Whoever is there stays; nobody else comes.
+        let mut queue = Host::connect(&here.base, &HostConfig::new(NQN)).unwrap();
+        queue.identify(cns::CONTROLLER, 0).unwrap();
+        assert!(Host::connect(&base, &HostConfig::new(NQN)).is_err());
+        drop(host);
+        assert!(here.refused("port.remove", json!({"port": 4420})).contains("the last one"));
+    });
+}
+
+/// Waits until the cores have shown what they counted.
+fn until(here: &Here, is_there: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..1000 {
+        let stats = here.ask("stats", json!({}));
+        if is_there(&stats) {
+            return stats;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it is not shown: {}", here.registry.snapshot().text());
+}
+
+#[test]
+fn what_is_moved_is_counted_by_queue_host_and_namespace() {
+    with_target("", "", |here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        until(here, |stats| stats["queues"].as_array().is_some_and(|it| it.len() == 2));
+        let (_, mr) = host.memory(4096).unwrap();
+        let sgl = keyed(&mr.buf(0..4096).unwrap());
+        for _ in 0..20 {
+            assert_eq!(status(&mut queue, io::WRITE, (1, 0), sgl), Status::SUCCESS);
+            assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::SUCCESS);
+        }
+        assert_ne!(status(&mut queue, io::READ, (9, 0), sgl), Status::SUCCESS);
+        let stats = until(here, |stats| stats["namespaces"][0]["reads"] == 20);
+        let stats = if stats["queues"][1]["errors"] == 1 {
+            stats
+        } else {
+            until(here, |stats| stats["queues"][1]["errors"] == 1)
+        };
+        assert_eq!(stats["queues"][1]["bytes_written"], 20 * 4096);
+        assert_eq!(stats["hosts"][0]["reads"], 20);
+        let times = &stats["namespaces"][0]["times"];
+        let timed = |it: &Value| it["count"].as_u64().unwrap();
+        assert!(timed(&times["reads"]) + timed(&times["writes"]) > 0, "{times}");
+        let text = here.ask("stats", json!({"format": "prometheus"}));
+        let line = format!("nvmf_target_namespace_reads_total{{nqn=\"{NQN}\",nsid=\"1\"}} 20");
+        assert!(text.as_str().unwrap().contains(&line), "{text}");
+        assert!(here.ask("stats", json!({"format": "text"})).as_str().unwrap().contains(HOST));
+        // A host keeps its sums when its queues have ended.
+        drop((queue, host));
+        let stats = until(here, |stats| stats["queues"].as_array().is_some_and(Vec::is_empty));
+        assert_eq!(
+            (&stats["hosts"][0]["reads"], &stats["hosts"][0]["queues"]),
+            (&json!(20), &json!(0))
+        );
+    });
+}
+
+#[test]
+fn the_socket_is_its_users_and_has_limits() {
+    with_target("", "", |here| {
+        let mode = fs::metadata(&here.socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut client = here.client();
+        let answer = client.exchange(b"{\"jsonrpc\"\n").unwrap();
+        assert!(String::from_utf8(answer).unwrap().contains("-32700"));
+        // The same client goes on.
+        assert_eq!(client.ask("target.show", &json!({})).unwrap()["address"], "10.9.0.1");
+        let mut long = vec![b' '; MAX_BYTES + 1];
+        long.push(b'\n');
+        let answer = client.exchange(&long).unwrap();
+        assert!(String::from_utf8(answer).unwrap().contains("make it shorter"));
+        drop(client);
+        let mut clients: Vec<Client> = (0..MAX_CLIENTS).map(|_| here.client()).collect();
+        // Each has its place: the one before may be leaving.
+        for client in &mut clients {
+            while client.ask("port.list", &json!({})).is_err() {
+                *client = here.client();
+            }
+        }
+        let mut one_more = here.client();
+        let said = one_more.ask("port.list", &json!({}));
+        assert!(said.is_err(), "{said:?}");
+        drop(clients);
+        let is_stopping = |here: &Here| here.client().ask("stop", &json!({})).is_ok();
+        while !is_stopping(here) {
+            std::thread::yield_now();
+        }
+        assert!(here.stop.is_raised());
+    });
+}
+
+#[test]
+fn what_stands_where_the_socket_should_be_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("plain"), "x").unwrap();
+    with_target("", "", |here| {
+        let client = |path: &Path| Client::connect(path).unwrap_err().to_string();
+        assert!(client(&folder.path().join("none")).contains("is the target running"));
+        assert!(here.socket.exists());
+    });
+}
+
+/// The cores that two pollers can have; `None` where there is one.
+fn two_cores() -> Option<(usize, usize)> {
+    let ids: Vec<usize> = Lcores::detect().unwrap().ids().collect();
+    Some((*ids.first()?, *ids.get(1)?))
+}
+
+#[test]
+fn two_cores_share_the_queues_of_a_host() {
+    let Some((one, two)) = two_cores() else {
+        println!("skipped: one core");
+        return;
+    };
+    with_target(&format!("cores = [{one}, {two}]"), "", |here| {
+        let mut host = here.host();
+        let mut queues: Vec<HostQueue> =
+            (1..=3).map(|qid| host.open_queue(qid, 32, 0).unwrap()).collect();
+        let loads: Vec<u64> = until(here, |stats| {
+            let queues = stats["queues"].as_array().map_or(0, Vec::len);
+            queues == 4
+        })["pollers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["queues"].as_u64().unwrap())
+            .collect();
+        assert_eq!(loads, [2, 2], "the admin queue and three of I/O");
+        let (memory, mr) = host.memory(16 << 10).unwrap();
+        let buf = |at: usize| keyed(&mr.buf(at * 4096..(at + 1) * 4096).unwrap());
+        // What is written by one core is read by the others.
+        for (at, queue) in queues.iter_mut().enumerate() {
+            memory.region().copy_in(at * 4096, &[at as u8 + 1; 4096]).unwrap();
+            let slba = at as u64 * 8;
+            assert_eq!(status(queue, io::WRITE, (1, slba), buf(at)), Status::SUCCESS);
+        }
+        for at in 0..3 {
+            let other = &mut queues[(at + 1) % 3];
+            let slba = at as u64 * 8;
+            assert_eq!(status(other, io::READ, (1, slba), buf(3)), Status::SUCCESS);
+            let read = mr.buf(3 * 4096..4 * 4096).unwrap().to_vec();
+            assert_eq!(read, [at as u8 + 1; 4096]);
+        }
+        // Both see a change at once: when it is answered, it holds.
+        let namespace = json!({"nsid": 5, "size": "64KiB"});
+        here.ask("namespace.add", json!({"nqn": NQN, "namespace": namespace}));
+        for queue in &mut queues {
+            assert_eq!(status(queue, io::WRITE, (5, 0), buf(0)), Status::SUCCESS);
+        }
+        here.ask("namespace.remove", json!({"nqn": NQN, "nsid": 5}));
+        for queue in &mut queues {
+            let gone = Status::INVALID_NAMESPACE.dnr();
+            assert_eq!(status(queue, io::READ, (5, 0), buf(0)), gone);
+        }
+        // An event reaches the host whichever core has its admin queue, and a controller that is
+        // reset ends the queues of both.
+        host.set_feature(0x0b, events::NAMESPACE_ATTRIBUTES).unwrap();
+        host.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
+        assert_eq!(host.admin.wait(LIMIT).unwrap().result.get(), 0x0004_0002);
+        host.set_property(0x14, 0x0046_0000).unwrap();
+        for queue in &mut queues {
+            queue.wait_for_end(LIMIT).unwrap();
+        }
+    });
+}
