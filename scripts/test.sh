@@ -47,8 +47,8 @@ readonly SKIP=77
 source scripts/lib.sh
 
 steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz simulate
-    release net-ping net-raw net-tcp net-igmp net-capture net-rate net-trading rdma instructions
-    lab)
+    release net-ping net-raw net-tcp net-igmp net-capture net-rate net-trading rdma rdma-abi
+    instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -198,6 +198,8 @@ step_net-rate() { scripts/net/rate.sh; }
 step_net-trading() { scripts/net/trading.sh; }
 # Stock RDMA programs as an ordinary user, on our libibverbs.so.1.
 step_rdma() { scripts/demo-rdma.sh --debug; }
+# Names and layouts of our libibverbs.so.1, compared with the newest rdma-core of Debian.
+step_rdma-abi() { scripts/rdma/abi.sh; }
 
 # Instructions of the driver's own code, counted by callgrind.
 step_instructions() {
@@ -281,7 +283,7 @@ summary() {
     local line
     echo
     for log in fuzz simulate net-ping net-raw net-tcp net-igmp net-capture net-rate \
-        net-trading rdma instructions lab; do
+        net-trading rdma rdma-abi instructions lab; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"
