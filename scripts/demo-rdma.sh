@@ -104,7 +104,8 @@ ordinary() {
     cd /
     local user=(setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all
         --no-new-privs)
-    [ -z "$tree" ] || exec chroot "$tree" "${user[@]}" "$@"
+    # Its own programs, wherever this machine has its.
+    [ -z "$tree" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin exec chroot "$tree" "${user[@]}" "$@"
     [ "$(id -u)" -eq 0 ] || exec "$@"
     exec "${user[@]}" "$@"
 }
@@ -242,7 +243,7 @@ ranks() {
 if [ -n "$tree" ] || have mpicc; then
     cp scripts/rdma/collectives.c "$folder"
     compile=(mpicc -O1 -Wall -Werror -o "$there/collectives" "$there/collectives.c")
-    if [ -n "$tree" ]; then chroot "$tree" "${compile[@]}"; else "${compile[@]}"; fi
+    if [ -n "$tree" ]; then PATH=/usr/bin chroot "$tree" "${compile[@]}"; else "${compile[@]}"; fi
     chmod a+rx "$folder/collectives"
     for count in 2 4; do
         ranks $count rc_verbs,ud_verbs:aux,self
