@@ -25,6 +25,7 @@ Environment:
   FERROCX_REG_CYCLES    register, use, invalidate in the step tests, that often; default 20000
   FERROCX_WAKE_UPS      switches between sleeping and polling in the step tests; default 20000
   FERROCX_INVALIDATIONS peer memory taken back under load in the step tests; default 300
+  FERROCX_CALLS         sequences of calls of libibverbs in the steps tests and asan; default 12
   FERROCX_LAB_DIR       cache of the step lab, see scripts/vm-lab --help
   FERROCX_FUZZ_SECONDS  how long each fuzz target runs; default: 5
   FERROCX_FUZZ_SEED     seed of the fuzz targets, as a failed run printed it; default: a fresh one
@@ -49,8 +50,8 @@ readonly SKIP=77
 source scripts/lib.sh
 
 steps=(fmt clippy build tests docs arrows tidy shellcheck loom miri asan fuzz simulate
-    release net-ping net-raw net-tcp net-igmp net-capture net-rate net-trading rdma instructions
-    lab)
+    release net-ping net-raw net-tcp net-igmp net-capture net-rate net-trading rdma rdma-abi
+    instructions lab)
 
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
@@ -105,10 +106,14 @@ step_asan() {
     # Programs whose tests leak on purpose what a device may still own.
     printf 'leak:%s-\n' lying_device local ferrocx_bus >"$asan/leaks"
     # The flood of messages takes minutes here, and waits of two ports on a thread go by the clock.
-    LSAN_OPTIONS="suppressions=$asan/leaks:print_suppressions=0" CARGO_TARGET_DIR=$asan \
-        RUSTFLAGS="-Zsanitizer=address" timeout 1800 cargo +nightly test -q --locked \
+    export LSAN_OPTIONS="suppressions=$asan/leaks:print_suppressions=0" CARGO_TARGET_DIR=$asan
+    # A library that a test loads finds the sanitizer in the program.
+    export RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic"
+    timeout 1800 cargo +nightly test -q --locked \
         --target "$host" -p ferrocx-mempool -p ferrocx-bus -p ferrocx-core -p ferrocx-verbs-lite \
         --lib "${asan_tests[@]/#/--test=}" -- --skip flood
+    # libibverbs.so.1, called at random by several threads.
+    timeout 600 cargo +nightly test -q --locked --target "$host" -p ferrocx-verbs-abi --test calls
 }
 asan_tests=(local ring lying_device memory peer fastreg rc srq net)
 
@@ -201,6 +206,8 @@ step_net-rate() { scripts/net/rate.sh; }
 step_net-trading() { scripts/net/trading.sh; }
 # Stock RDMA programs as an ordinary user, on our libibverbs.so.1.
 step_rdma() { scripts/demo-rdma.sh --debug; }
+# Names and layouts of our libibverbs.so.1, compared with the newest rdma-core of Debian.
+step_rdma-abi() { scripts/rdma/abi.sh; }
 
 # Instructions of the driver's own code, counted by callgrind.
 step_instructions() {
@@ -326,7 +333,7 @@ summary() {
     local line
     echo
     for log in fuzz simulate net-ping net-raw net-tcp net-igmp net-capture net-rate \
-        net-trading rdma instructions lab; do
+        net-trading rdma rdma-abi instructions lab; do
         [[ " ${passed[*]-} " == *" $log "* ]] || continue
         echo "---- $log"
         sed -n '/^== result/,$p' "$logs/$log.log"

@@ -61,6 +61,8 @@ pub(super) struct Id {
     pub(super) is_active: bool,
     /// The state of its connection that events were made for.
     pub(super) told: State,
+    /// How long its queue pair waits for acknowledgements, where the program has said it.
+    pub(super) ack_timeout: Option<u8>,
     /// Events that the program has taken.
     pub(super) reported: u32,
     /// Groups that it has joined, and the events about each that the program has taken.
@@ -88,6 +90,7 @@ impl Id {
             life: Life::New,
             is_active: false,
             told: State::Ended,
+            ack_timeout: None,
             reported: 0,
             groups: HashMap::new(),
         }
