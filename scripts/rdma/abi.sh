@@ -65,6 +65,7 @@ for package in *.deb; do dpkg-deb -x "$package" "$folder/root"; done
 
 cd "$root"
 echo "== result"
-printf '%s\n' "$folder"/packages/libibverbs1_*.deb | sed 's/.*libibverbs1_/Debian '"$suite"': rdma-core /'
+printf '%s\n' "$folder"/packages/libibverbs1_*.deb |
+    sed 's/.*libibverbs1_/Debian '"$suite"': rdma-core /'
 FERROCX_RDMA_CORE=$folder/root cargo test -q --locked "$(selection ferrocx-verbs-abi)" --lib \
     system_tests -- --show-output | grep -vE '^(running 0 tests|test result: ok. 0 passed.*|)$'

@@ -18,9 +18,10 @@ use crate::name::ModelOptions;
 
 /// Bytes that a switch port holds for its device.
 const SWITCH_BYTES: usize = 4 << 20;
-/// The start of a model port's permanent address, locally administered. On a network of this process
-/// the port's number follows, from 1. On a TAP interface, where other processes' ports may be
-/// neighbours, the end of the host's address on that interface does: the kernel drew it at random.
+/// The start of a model port's permanent address, locally administered. On a network of this
+/// process the port's number follows, from 1. On a TAP interface, where other processes' ports may
+/// be neighbours, the end of the host's address on that interface does: the kernel drew it at
+/// random.
 const MAC_PREFIX: [u8; 3] = [0x02, 0xfe, 0x0c];
 
 /// The networks that model ports hang on, by name.
