@@ -38,10 +38,10 @@
 //! Memory that a program unmaps before it deregisters it reads as zero to its peers, where an
 //! adapter would have pinned it; what they write there is lost. A program that replaces the handler
 //! of SIGSEGV after it has registered memory, and unmaps it then, is ended by that signal. A child
-//! after `fork` has to open a device of its own.
+//! after `fork` has to open a device of its own: its parent's objects answer `ENODEV` there.
 #![deny(unsafe_code)]
 // The table of names leads to most functions, and a test has none.
-#![cfg_attr(test, allow(dead_code, unused_imports))]
+#![cfg_attr(any(test, fuzzing), allow(dead_code, unused_imports))]
 
 mod abi;
 mod face;
@@ -51,8 +51,16 @@ mod node;
 mod system_tests;
 
 /// The names of the table, which lead to the functions of [`face`].
-#[cfg(not(test))]
+#[cfg(not(any(test, fuzzing)))]
 #[expect(unsafe_code, reason = "each name and version is a jump in assembly")]
 mod exports {
     include!(concat!(env!("OUT_DIR"), "/exports.rs"));
+}
+
+/// The function of a name, or null: for a fuzz target, into which this library is linked, so that
+/// names have no versions.
+#[cfg(fuzzing)]
+#[must_use]
+pub fn function(name: &str) -> *const std::ffi::c_void {
+    include!(concat!(env!("OUT_DIR"), "/found.rs"))
 }

@@ -63,6 +63,8 @@ pub(super) struct Id {
     pub(super) told: State,
     /// The process of its peer has ended without a word, and the program was told so.
     pub(super) is_orphan: bool,
+    /// How long its queue pair waits for acknowledgements, where the program has said it.
+    pub(super) ack_timeout: Option<u8>,
     /// Events that the program has taken.
     pub(super) reported: u32,
     /// Groups that it has joined, and the events about each that the program has taken.
@@ -91,6 +93,7 @@ impl Id {
             is_active: false,
             told: State::Ended,
             is_orphan: false,
+            ack_timeout: None,
             reported: 0,
             groups: HashMap::new(),
         }
