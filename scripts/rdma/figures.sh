@@ -33,8 +33,12 @@ while [ $# -gt 0 ]; do
 done
 [ -x "$cxctl" ] || { echo "skipped: $cxctl is not built (cargo build --release)"; exit 77; }
 
-near=ferrocx-figures-$$
-cleanup() { ip netns delete "$near" 2>/dev/null || true; }
+near=ferrocx-near-$$
+far=ferrocx-far-$$
+cleanup() {
+    ip netns delete "$near" 2>/dev/null || true
+    ip netns delete "$far" 2>/dev/null || true
+}
 trap cleanup EXIT
 
 # best lowest|highest COMMAND...: the best of the figures that a command prints in some runs.
@@ -62,16 +66,16 @@ memory_send_lat() { both ib_send_lat -F -s 8 -n 20000 | typical | tail -n 1; }
 memory_write_bw() { both ib_write_bw -F -s 65536 -n 10000 | rate | tail -n 1; }
 memory_send_bw() { both ib_send_bw -F -s 65536 -n 10000 | rate | tail -n 1; }
 
-# apart PROGRAM...: its server in a network namespace of its own, its client here.
+# apart PROGRAM...: its server in one network namespace, its client in the other.
 apart() {
     local status=0 server
-    timeout 60 ip netns exec "$near" "$cxctl" run --address 192.0.2.2 -- "$@" >/dev/null 2>&1 &
+    timeout 60 ip netns exec "$near" "$cxctl" run --address 192.0.2.1 -- "$@" >/dev/null 2>&1 &
     server=$!
     until ip netns exec "$near" grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6; do
         kill -0 "$server" 2>/dev/null || break
         sleep 0.05
     done
-    timeout 60 "$cxctl" run --address 192.0.2.1 -- "$@" 192.0.2.2 || status=$?
+    timeout 60 ip netns exec "$far" "$cxctl" run --address 192.0.2.2 -- "$@" 192.0.2.1 || status=$?
     kill "$server" 2>/dev/null || true
     wait "$server" || true
     return $status
@@ -138,11 +142,11 @@ printf '%-44s %10s %10s\n' "best of $runs runs, $(nproc) processors" 'us, 8 B' '
 row 'ib_write on the model, shared memory' memory_write_lat memory_write_bw
 row 'ib_send on the model, shared memory' memory_send_lat memory_send_bw
 if [ "$(id -u)" -eq 0 ] && have ip && ip netns add "$near" 2>/dev/null; then
-    ip link add "fx$$" type veth peer name veth0 netns "$near"
-    ip address add 192.0.2.1/24 dev "fx$$"
-    ip link set "fx$$" up
-    ip -n "$near" address add 192.0.2.2/24 dev veth0
-    ip -n "$near" link set veth0 up
+    ip netns add "$far"
+    ip -n "$near" link add veth0 type veth peer name veth0 netns "$far"
+    ip -n "$near" address add 192.0.2.1/24 dev veth0
+    ip -n "$far" address add 192.0.2.2/24 dev veth0
+    for host in "$near" "$far"; do ip -n "$host" link set veth0 up; done
     row 'ib_write on the model, UDP over veth' udp_write_lat udp_write_bw
 fi
 ! have ucx_perftest || row 'ucp_put, UCX over TCP' ucx_tcp_lat ucx_tcp_bw

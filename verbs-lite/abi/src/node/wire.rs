@@ -33,6 +33,8 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const FULL_FRAMES: usize = 16;
 /// How long the way to a peer is believed in, in nanoseconds, when nothing shows that it is right.
 const BELIEF_NS: u64 = 500_000_000;
+/// When a peer is asked again that had too many datagrams to read, in nanoseconds.
+const ASK_AGAIN_NS: u64 = 100_000;
 /// How often the sockets are looked into, in nanoseconds, while there are rings to look into.
 const LOOK_NS: u64 = 20_000;
 
@@ -166,7 +168,8 @@ impl Peer {
             Way::Unknown | Way::Remote => self.offer_ring(sockets),
             Way::Ring(_) | Way::Datagrams => {}
         }
-        self.until_ns = now_ns + BELIEF_NS;
+        let is_found = !matches!(self.way, Way::Unknown);
+        self.until_ns = now_ns + if is_found { BELIEF_NS } else { ASK_AGAIN_NS };
     }
 
     fn offer_ring(&mut self, sockets: &Sockets) {
