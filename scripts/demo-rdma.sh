@@ -65,9 +65,7 @@ for program in ibv_devinfo ib_send_lat rping; do
         skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
 done
 
-# What scripts/test.sh has built it has built with the features of the whole workspace.
-[[ " ${FERROCX_BUILT-} " == *" $built/ "* ]] ||
-    cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
+is_built "$built" || cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
 
 # make_tree: unpacks the release, unless that was done before.
 make_tree() {

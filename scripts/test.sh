@@ -262,9 +262,10 @@ begin() {
 
 # ended NAME: runs a step, or waits for its end if it has begun; the status is the step's.
 ended() {
-    if [ -n "${early[$1]-}" ]; then
-        wait "${early[$1]}"
+    local process=${early[$1]-}
+    if [ -n "$process" ]; then
         unset "early[$1]"
+        wait "$process"
     else
         begun[$1]=1
         in_step "$1"
@@ -293,7 +294,7 @@ run_step() {
     set +e
     ended "$name"
     status=$?
-    if [[ $name == @(net-*|rdma) && $status -ne 0 && $status -ne $SKIP ]]; then
+    if [[ $name == @(net-*|rdma|rdma-abi) && $status -ne 0 && $status -ne $SKIP ]]; then
         mv "$log" "$logs/$name.first.log"
         mv "$logs/$name.times" "$logs/$name.first.times"
         printf 'failed with %s, log %s; again: ' "$status" "$logs/$name.first.log"
@@ -370,11 +371,13 @@ need_rust
 install_missing ip:iproute2 ping:iputils-ping iperf3:iperf3 tshark:tshark ethtool:ethtool \
     valgrind:valgrind shellcheck:shellcheck jq:jq python3:python3 c++:g++ pkg-config:pkg-config \
     libdpdk.pc:libdpdk-dev libibverbs.pc:libibverbs-dev ibv_devinfo:ibverbs-utils \
-    ib_send_lat:perftest rping:rdmacm-utils pgrep:procps mmdebstrap:mmdebstrap mke2fs:e2fsprogs
+    ib_send_lat:perftest rping:rdmacm-utils pgrep:procps objdump:binutils cc:gcc \
+    mmdebstrap:mmdebstrap mke2fs:e2fsprogs
 [[ " ${wanted[*]} " != *" "@(miri|asan|fuzz)" "* ]] || install_nightly miri rust-src
 reserve_hugepages 64
 for name in "${wanted[@]}"; do
-    [ -z "${beside[$name]-}" ] || begin "${beside[$name]}"
+    # Not behind ||, where a step would go on after a command that failed.
+    if [ -n "${beside[$name]-}" ]; then begin "${beside[$name]}"; fi
     run_step "$name"
 done
 summary

@@ -44,8 +44,7 @@ need_rust
 cd "$net_root"
 tick2trade=''
 program tick2trade release ferrocx-tick2trade bin tick2trade
-# As the tests of CI are built: asked for its package alone, cargo would build it again.
-kernel_tcp=$(cargo test -q --locked --workspace --test kernel_tcp --no-run \
+kernel_tcp=$(cargo test -q --locked "$(selection ferrocx-tick2trade)" --test kernel_tcp --no-run \
     --message-format json | jq -r 'select(.target.name == "kernel_tcp") | .executable')
 
 kernel=''

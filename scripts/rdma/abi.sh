@@ -66,5 +66,5 @@ for package in *.deb; do dpkg-deb -x "$package" "$folder/root"; done
 cd "$root"
 echo "== result"
 printf '%s\n' "$folder"/packages/libibverbs1_*.deb | sed 's/.*libibverbs1_/Debian '"$suite"': rdma-core /'
-FERROCX_RDMA_CORE=$folder/root cargo test -q --locked -p ferrocx-verbs-abi --lib system_tests -- \
-    --show-output
+FERROCX_RDMA_CORE=$folder/root cargo test -q --locked "$(selection ferrocx-verbs-abi)" --lib \
+    system_tests -- --show-output | grep -vE '^(running 0 tests|test result: ok. 0 passed.*|)$'
