@@ -139,6 +139,23 @@ both() {
     ended $status "$@"
 }
 
+# impaired PROGRAM...: the same on a wire that loses, repeats and reorders, and is captured; tshark,
+# where it is installed, must find nothing in the captures to complain of.
+impaired() {
+    local status=0 frames
+    frames=$(mktemp -d "$folder/frames.XXXX")
+    chmod a+rwx "$frames"
+    (ordinary timeout $limit "$folder/cxctl" run -n 2 --loss 10000 --duplicate 10000 \
+        --reorder 10000 --capture "$frames" -- "$@") >"$folder/log" 2>&1 || status=$?
+    for capture in "$frames"/*.pcapng; do
+        have tshark || break
+        tshark -r "$capture" -T fields -e _ws.malformed -e infiniband.bth.opcode \
+            >"$folder/dissected" 2>>"$folder/log" && grep -q '[0-9]' "$folder/dissected" || status=1
+        ! grep -i malformed "$folder/dissected" >>"$folder/log" || status=1
+    done
+    ended $status "$@" '(1 % lost, captured)'
+}
+
 # interrupted PROGRAM...: the same, while the server has no processor for two seconds.
 interrupted() {
     local status=0 run server=
@@ -192,6 +209,7 @@ both ib_send_lat -F "${perf[@]}" -e -n 1000
 both ib_send_lat -F "${perf[@]}" -c UD -n 1000
 both ib_send_bw -F "${perf[@]}" --use-srq -n 500
 both ib_write_bw -F "${perf[@]}" -q 8 -n 200
+impaired ibv_rc_pingpong -g 0 -c -n 100
 # What follows finds its peer by librdmacm, the stock one.
 both ib_send_lat -R -F "${perf[@]}" -n 1000
 apart rping -s -V -C 20 -- rping -c -V -C 20 -a 127.0.0.1
