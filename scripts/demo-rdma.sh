@@ -9,14 +9,19 @@ demo-rdma.sh: install what is missing, build libibverbs.so.1, and run stock RDMA
   scripts/demo-rdma.sh
   scripts/demo-rdma.sh --debug     build without optimisation: for checks, not for figures
   scripts/demo-rdma.sh --all       also UCX, Open MPI, libfabric and the rest of librdmacm's tools
+  scripts/demo-rdma.sh --debian SUITE   the programs of another release of Debian, trixie or sid
   scripts/demo-rdma.sh --help
 
 Each program is run twice, as server and as client, by processes that share nothing but sockets. As
 root it installs Debian's packages of the programs and then runs them as user 65534, without
 capabilities. A program counts as passed when both of its ends exit with 0.
 
+Another release is unpacked into a folder by mmdebstrap, once (minutes, 1 GB), and its programs run
+with it as their root; that needs root, and mounts that nobody else sees.
+
 Environment:
   CARGO_TARGET_DIR      build folder; default: target
+  FERROCX_RDMA_ROOTS    where other releases are unpacked; default: ~/.cache/ferrocx-rdma
   FERROCX_NO_INSTALL    set to 1 to install nothing
 USAGE
 }
@@ -24,41 +29,86 @@ USAGE
 profile=(--release)
 built=release
 all=0
-for option in "$@"; do
-    case $option in
+suite=
+options=("$@")
+while [ $# -gt 0 ]; do
+    case $1 in
     --debug) profile=() built=debug ;;
     --all) all=1 ;;
+    --debian) suite=${2-} && shift ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
     esac
+    shift
 done
+[[ $suite =~ ^[a-z]*$ ]] || { usage >&2; exit 2; }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 need_rust
-install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
+# Of another release, everything is in its folder, and what is mounted there nobody else sees.
+if [ -n "$suite" ]; then
+    is_root || skip "the programs of another release run in a root of their own, which needs root"
+    if [ -z "${FERROCX_RDMA_UNSHARED-}" ]; then
+        FERROCX_RDMA_UNSHARED=1 exec unshare -m "$0" "${options[@]}"
+    fi
+    install_missing mmdebstrap:mmdebstrap
+fi
+[ -n "$suite" ] || install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
     setpriv:util-linux pgrep:procps
-[ $all -eq 0 ] || install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
+[ $all -eq 0 ] || [ -n "$suite" ] || install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
     mpirun:openmpi-bin mpicc:libopenmpi-dev
 for program in ibv_devinfo ib_send_lat rping; do
-    have "$program" ||
+    [ -n "$suite" ] || have "$program" ||
         skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
 done
 
-cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
-# An ordinary user need not be able to read the build folder.
-folder=$(mktemp -d)
+is_built "$built" || cargo build "${profile[@]}" --locked -q -p ferrocx-verbs-abi -p ferrocx-cxctl
+
+# make_tree: unpacks the release, unless that was done before.
+make_tree() {
+    local roots=${FERROCX_RDMA_ROOTS:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrocx-rdma}
+    tree=$roots/$suite
+    [ ! -e "$tree/.done" ] || return 0
+    say "unpacking Debian $suite into $tree (minutes, once)"
+    rm -rf "$tree"
+    mkdir -p "$tree"
+    apt-config dump 2>/dev/null | grep '^Acquire::' >"$roots/apt.conf" || true
+    local packages=ibverbs-utils,ibverbs-providers,perftest,rdmacm-utils,procps,gcc,libc6-dev
+    packages+=,ucx-utils,libfabric-bin,openmpi-bin,libopenmpi-dev,qperf
+    mmdebstrap --variant=minbase --format=tar --include="$packages" --aptopt="$roots/apt.conf" \
+        --dpkgopt=force-unsafe-io "$suite" - 2>"$roots/$suite.log" |
+        tar -x -C "$tree" --exclude='./dev/*' ||
+        skip "no Debian $suite could be unpacked; see $roots/$suite.log"
+    touch "$tree/.done"
+}
+
+# An ordinary user need not be able to read the build folder. `there` is `folder` as programs of
+# another release see it.
+tree=
+if [ -n "$suite" ]; then
+    make_tree
+    for mount in proc dev sys; do mount --rbind "/$mount" "$tree/$mount"; done
+    folder=$(mktemp -d -p "$tree/tmp")
+else
+    folder=$(mktemp -d)
+fi
 trap 'rm -rf "$folder"' EXIT
+there=${folder#"$tree"}
 cp "${CARGO_TARGET_DIR:-target}/$built"/{cxctl,libibverbs.so} "$folder"
 chmod -R a+rX "$folder"
 
 # ordinary COMMAND...: runs it as an ordinary user, in a folder of nobody's.
 ordinary() {
     cd /
+    local user=(setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all
+        --no-new-privs)
+    # Its own programs, wherever this machine has its.
+    [ -z "$tree" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin exec chroot "$tree" "${user[@]}" "$@"
     [ "$(id -u)" -eq 0 ] || exec "$@"
-    exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all --no-new-privs "$@"
+    exec "${user[@]}" "$@"
 }
 
 failed=0
@@ -80,13 +130,30 @@ ended() {
 }
 
 # start PROGRAM...: runs both ends of a program.
-start() { (ordinary timeout $limit "$folder/cxctl" run -n 2 -- "$@") >"$folder/log" 2>&1; }
+start() { (ordinary timeout $limit "$there/cxctl" run -n 2 -- "$@") >"$folder/log" 2>&1; }
 
 # both PROGRAM...: runs both ends, and prints how they ended.
 both() {
     local status=0
     start "$@" || status=$?
     ended $status "$@"
+}
+
+# impaired PROGRAM...: the same on a wire that loses, repeats and reorders, and is captured; tshark,
+# where it is installed, must find nothing in the captures to complain of.
+impaired() {
+    local status=0 frames
+    frames=$(mktemp -d "$folder/frames.XXXX")
+    chmod a+rwx "$frames"
+    (ordinary timeout $limit "$folder/cxctl" run -n 2 --loss 10000 --duplicate 10000 \
+        --reorder 10000 --capture "$frames" -- "$@") >"$folder/log" 2>&1 || status=$?
+    for capture in "$frames"/*.pcapng; do
+        have tshark || break
+        tshark -r "$capture" -T fields -e _ws.malformed -e infiniband.bth.opcode \
+            >"$folder/dissected" 2>>"$folder/log" && grep -q '[0-9]' "$folder/dissected" || status=1
+        ! grep -i malformed "$folder/dissected" >>"$folder/log" || status=1
+    done
+    ended $status "$@" '(1 % lost, captured)'
 }
 
 # interrupted PROGRAM...: the same, while the server has no processor for two seconds.
@@ -111,14 +178,14 @@ apart() {
     local status=0 run server=() looks=0
     while [ "$1" != -- ]; do server+=("$1") && shift; done
     shift
-    (ordinary timeout $limit "$folder/cxctl" run -- "${server[@]}") >"$folder/server" 2>&1 &
+    (ordinary timeout $limit "$there/cxctl" run -- "${server[@]}") >"$folder/server" 2>&1 &
     run=$!
     # It is there when it listens, or after ten seconds: a member of a group does not.
     until grep -q '@ferrocx-cm/' /proc/net/unix || ! kill -0 $run 2>/dev/null ||
         [ $((looks += 1)) -gt 200 ]; do
         sleep 0.05
     done
-    (ordinary timeout $limit "$folder/cxctl" run -- "$@") >"$folder/log" 2>&1 || status=$?
+    (ordinary timeout $limit "$there/cxctl" run -- "$@") >"$folder/log" 2>&1 || status=$?
     # A server whose client has failed waits for the next one.
     [ $status -eq 0 ] || kill $run 2>/dev/null || true
     wait $run || status=$?
@@ -127,28 +194,48 @@ apart() {
 }
 
 echo "== result"
-(ordinary "$folder/cxctl" run -- ibv_devinfo) | sed -n '1,4p'
+(ordinary "$there/cxctl" run -- ibv_devinfo) | sed -n '1,4p'
+# perftest of 2025 asks for a capability of mlx5's own library first, and gives up without it.
+perf=()
+if (ordinary ib_send_lat --help 2>&1 || true) | grep -q no_ddp; then perf=(--no_ddp); fi
 for options in '' -e -N; do
     # shellcheck disable=SC2086 # No option is none.
     both ibv_rc_pingpong -g 0 -c $options
 done
 for service in uc ud srq; do both "ibv_${service}_pingpong" -g 0 -c; done
-for verb in send write read atomic; do both "ib_${verb}_lat" -F -n 1000; done
-for verb in send write read; do both "ib_${verb}_bw" -F -n 500; done
-both ib_send_lat -F -e -n 1000
-both ib_send_lat -F -c UD -n 1000
-both ib_send_bw -F --use-srq -n 500
-both ib_write_bw -F -q 8 -n 200
+for verb in send write read atomic; do both "ib_${verb}_lat" -F "${perf[@]}" -n 1000; done
+for verb in send write read; do both "ib_${verb}_bw" -F "${perf[@]}" -n 500; done
+both ib_send_lat -F "${perf[@]}" -e -n 1000
+both ib_send_lat -F "${perf[@]}" -c UD -n 1000
+both ib_send_bw -F "${perf[@]}" --use-srq -n 500
+both ib_write_bw -F "${perf[@]}" -q 8 -n 200
+impaired ibv_rc_pingpong -g 0 -c -n 100
 # What follows finds its peer by librdmacm, the stock one.
-both ib_send_lat -R -F -n 1000
+both ib_send_lat -R -F "${perf[@]}" -n 1000
 apart rping -s -V -C 20 -- rping -c -V -C 20 -a 127.0.0.1
 apart ucmatose -c 4 -- ucmatose -c 4 -s 127.0.0.1
 apart udaddy -- udaddy -s 127.0.0.1
 apart rdma_server -- rdma_client -s 127.0.0.1
 apart rstream -S 4096 -C 200 -T v -- rstream -S 4096 -C 200 -T v -s 127.0.0.1
-interrupted ib_write_bw -F -D 5
+interrupted ib_write_bw -F "${perf[@]}" -D 5
 [ $all -eq 1 ] || exit $failed
 
+# Options of perftest, each with the tests that have it.
+for test in {send,write,read,atomic}_bw; do
+    both "ib_$test" -F "${perf[@]}" -q 8 -n 200
+    both "ib_$test" -F "${perf[@]}" -b -n 300
+done
+for test in {send,write,read,atomic}_{bw,lat}; do both "ib_$test" -F "${perf[@]}" -R -n 300; done
+for test in {send,read,atomic}_{bw,lat}; do both "ib_$test" -F "${perf[@]}" -e -n 300; done
+for test in {send,write}_{bw,lat}; do
+    both "ib_$test" -F "${perf[@]}" -I 64 -s 32 -n 300
+    both "ib_$test" -F "${perf[@]}" -c UC -n 300
+done
+for test in send_{bw,lat}; do
+    both "ib_$test" -F "${perf[@]}" -c UD -n 300
+    both "ib_$test" -F "${perf[@]}" --use-srq -q 4 -n 200
+done
+for test in {send,write,read}_bw; do both "ib_$test" -F "${perf[@]}" -a -n 50; done
 apart ucmatose -c 10 -C 20 -- ucmatose -c 10 -C 20 -s 127.0.0.1
 apart mckey -m 239.1.1.1 -p 0x0111 -b 127.0.0.1 -- mckey -m 239.1.1.1 -b 127.0.0.1 -s
 for endpoint in 'verbs -e msg' 'verbs -e dgram' 'verbs;ofi_rxm -e rdm' 'verbs;ofi_rxd -e rdm'; do
@@ -168,12 +255,14 @@ ranks() {
         # A rank's way to the others, and nothing else: no shared memory, no TCP.
         export UCX_TLS=$2 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         ordinary timeout $limit mpirun -np "$1" --oversubscribe --mca pml ucx --mca btl ^openib \
-            -x UCX_TLS "$folder/cxctl" run -- "$folder/collectives"
+            -x UCX_TLS "$there/cxctl" run -- "$there/collectives"
     ) >"$folder/log" 2>&1 || status=$?
     ended $status "Open MPI, collectives.c, $1 ranks, $2"
 }
-if have mpicc; then
-    mpicc -O1 -Wall -Werror -o "$folder/collectives" scripts/rdma/collectives.c
+if [ -n "$tree" ] || have mpicc; then
+    cp scripts/rdma/collectives.c "$folder"
+    compile=(mpicc -O1 -Wall -Werror -o "$there/collectives" "$there/collectives.c")
+    if [ -n "$tree" ]; then PATH=/usr/bin chroot "$tree" "${compile[@]}"; else "${compile[@]}"; fi
     chmod a+rx "$folder/collectives"
     for count in 2 4; do
         ranks $count rc_verbs,ud_verbs:aux,self

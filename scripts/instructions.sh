@@ -37,9 +37,9 @@ if ! command -v valgrind >/dev/null; then
 fi
 
 cd "$(dirname "$0")/.."
-target=${CARGO_TARGET_DIR:-target}
-cargo build --quiet --release -p ferrocx-benches --bin cost
-cost=$target/release/cost
+# shellcheck source=scripts/program.sh
+source scripts/program.sh
+program cost release ferrocx-benches bin cost
 [ ${#cases[@]} -gt 0 ] || mapfile -t cases < <("$cost" list)
 
 scratch=$(mktemp -d)

@@ -7,6 +7,9 @@ skip() { say "skipped: $*"; exit 77; }
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
+# shellcheck source=scripts/program.sh
+source "$(dirname "${BASH_SOURCE[0]}")/program.sh"
+
 # Debian keeps ip, ethtool and sysctl in folders that a user's PATH may lack.
 PATH=$PATH:/usr/sbin:/sbin
 

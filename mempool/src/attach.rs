@@ -96,6 +96,7 @@ impl Mbuf {
             (*self.cold().as_ptr()).attachment =
                 Attachment::External(ExternalFree { free, ptr, opaque, domain });
             (*h).refs.set_attached(true);
+            (*h).home.mark_shared();
             (*h).buf = ptr.as_ptr();
             (*h).iova = iova;
             (*h).lkey_be = lkey.to_be();
@@ -133,10 +134,12 @@ unsafe fn clone_segment(header: NonNull<Header>, cache: &mut PoolCache) -> Optio
         }
         let from = header.as_ptr();
         (*clone.cold().as_ptr()).attachment = Attachment::Indirect(parent);
-        let cold = (*from).pool.as_ref().cold(header).as_ptr();
+        let cold = (*from).home.pool().as_ref().cold(header).as_ptr();
         (*clone.cold().as_ptr()).lengths = (*cold).lengths;
         (*clone.cold().as_ptr()).rx_ticks = (*cold).rx_ticks;
+        (*parent.as_ptr()).home.mark_shared();
         (*to).refs.set_attached(true);
+        (*to).home.mark_shared();
         (*to).buf = (*from).buf;
         (*to).iova = (*from).iova;
         (*to).lkey_be = (*from).lkey_be;

@@ -144,15 +144,19 @@ impl PoolCache {
                 // once a clone may hold it alone, nothing of it is touched.
                 unsafe {
                     next = NonNull::new((*h).next);
-                    (*h).next = ptr::null_mut();
+                    if next.is_some() {
+                        (*h).next = ptr::null_mut();
+                        (*h).home.set_chained(false);
+                    }
                     (*h).nb_segs = 1;
                     if !release(header) {
                         continue;
                     }
-                    if (*h).pool != home {
+                    if (*h).home.pool() != home {
                         put_home(header);
                         continue;
                     }
+                    (*h).home.unmark_of(home);
                 }
                 if free.try_push(RawMbuf(header)).is_err() {
                     // SAFETY: free and single, of this pool, and used no more.

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     access,
-    header::{Header, header, set_header},
+    header::{Header, header, home, set_header},
     holders::{domain_of, is_alone},
     mbuf::Mbuf,
 };
@@ -45,6 +45,7 @@ impl Mbuf {
         unsafe {
             (*tail).nb_segs = 1;
             (*last).next = tail;
+            (*last).home.set_chained(true);
         }
         Ok(())
     }
@@ -55,6 +56,7 @@ impl Mbuf {
         let rest_len = header!(self, pkt_len).wrapping_sub(u32::from(header!(self, data_len)));
         let segs = header!(self, nb_segs);
         set_header!(self, next, ptr::null_mut());
+        home!(self).set_chained(false);
         set_header!(self, nb_segs, 1);
         set_header!(self, pkt_len, u32::from(header!(self, data_len)));
         let rest = Self(next);

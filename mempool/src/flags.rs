@@ -3,6 +3,10 @@
 
 use bitflags::bitflags;
 
+/// Position of the packet type in the word of flags that a header holds.
+pub(crate) const PACKET_TYPE_SHIFT: u32 = 24;
+const _: () = assert!(OlFlags::all().bits() < 1 << PACKET_TYPE_SHIFT);
+
 bitflags! {
     /// Flags of a packet: results of receiving in the low half, requests for sending in the high
     /// half: what DPDK calls `ol_flags`. Without a `GOOD` or `BAD` bit, the device did not check
@@ -88,6 +92,23 @@ pub struct RxMeta {
     pub vlan_tci: u16,
     /// Layers that the device recognised.
     pub packet_type: PacketType,
+}
+
+/// Mark, flags and packet type of received packets that have them in common, as a header holds
+/// them: see [`crate::Mbuf::set_marks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Marks(u64);
+
+impl Marks {
+    /// Those of what is known about a packet.
+    #[must_use]
+    pub fn of(meta: &RxMeta) -> Self {
+        let packet_type = u32::from(meta.packet_type.0) << PACKET_TYPE_SHIFT;
+        let [a, b, c, d] = meta.flow_mark.to_be_bytes();
+        let [e, f, g, h] = (meta.flags.bits() | packet_type).to_ne_bytes();
+        Self(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+    }
 }
 
 /// Lengths that segmentation offload needs, in bytes.

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "headers and their pool point to each other")]
 
 use std::{
+    mem::offset_of,
     ops::Range,
     ptr::{self, NonNull},
     sync::{
@@ -12,7 +13,8 @@ use std::{
 };
 
 use crate::{
-    flags::{OlFlags, TxLengths},
+    flags::TxLengths,
+    home::Home,
     keys::{INVALID_LKEY, PoolKeys},
     objects::Core,
     refcount::RefCount,
@@ -25,7 +27,8 @@ use crate::{
 ///
 /// In the pool `refs` is plain, `next` null, `nb_segs` 1, and `buf`, `iova`, `lkey_be`, `buf_len`,
 /// `foreign` are the pool's own; the other fields are what the last user left. Always
-/// `data_off + data_len <= buf_len`.
+/// `data_off + data_len <= buf_len`, and `home` has no mark unless `refs` is not plain or was not
+/// once, or `next` is not null.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     /// First byte of the data room.
@@ -34,8 +37,8 @@ pub(crate) struct Header {
     pub(crate) iova: u64,
     /// Next segment of the packet.
     pub(crate) next: *mut Header,
-    /// The pool that this header belongs to, wherever its data lies.
-    pub(crate) pool: NonNull<PoolInner>,
+    /// The pool that this header belongs to, and whether it may be other than simple.
+    pub(crate) home: Home<PoolInner>,
     /// Key of the memory at `buf`, big-endian, ready for a WQE.
     pub(crate) lkey_be: u32,
     /// Bytes at `buf`.
@@ -56,13 +59,12 @@ pub(crate) struct Header {
     pub(crate) rss_hash_be: u32,
     /// The same; its highest byte, the first in memory, means nothing.
     pub(crate) flow_mark_be: u32,
-    /// [`OlFlags`] in bits 23 to 0, packet type above.
+    /// `OlFlags` in bits 23 to 0, packet type above.
     pub(crate) flags: u32,
 }
 
-/// Position of the packet type in `flags`.
-pub(crate) const PACKET_TYPE_SHIFT: u32 = 24;
-const _: () = assert!(OlFlags::all().bits() < 1 << PACKET_TYPE_SHIFT);
+// `Marks` are written over both.
+const _: () = assert!(offset_of!(Header, flags) == offset_of!(Header, flow_mark_be) + 4);
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 64 && align_of::<Header>() == 64);
@@ -77,7 +79,7 @@ impl Header {
             buf,
             iova: 0,
             next: ptr::null_mut(),
-            pool,
+            home: Home::new(pool),
             lkey_be: INVALID_LKEY.to_be(),
             buf_len,
             refs: RefCount::new(),
@@ -214,6 +216,14 @@ macro_rules! header {
     };
 }
 
+/// Where the first header notes its pool.
+macro_rules! home {
+    ($mbuf:expr) => {
+        // SAFETY: as in `header!`; a word that is accessed atomically.
+        unsafe { &(*$mbuf.0.as_ptr()).home }
+    };
+}
+
 /// Writes a field of the first header.
 macro_rules! set_header {
     ($mbuf:expr, $field:ident, $value:expr) => {{
@@ -223,4 +233,4 @@ macro_rules! set_header {
     }};
 }
 
-pub(crate) use {header, set_header};
+pub(crate) use {header, home, set_header};

@@ -39,7 +39,7 @@ unsafe fn attachment_is_unique(header: *mut Header) -> bool {
     // SAFETY: as the caller promises; a parent lives as long as this header counts on it, and the
     // pool as long as its buffers are out.
     unsafe {
-        let cold = (*header).pool.as_ref().cold(NonNull::new_unchecked(header));
+        let cold = (*header).home.pool().as_ref().cold(NonNull::new_unchecked(header));
         match &(*cold.as_ptr()).attachment {
             Attachment::Indirect(parent) => (*parent.as_ptr()).refs.is_unique(),
             Attachment::External(_) | Attachment::Slice(_) | Attachment::None => true,
@@ -56,7 +56,7 @@ pub(crate) unsafe fn owner_of(header: NonNull<Header>) -> NonNull<Header> {
     // SAFETY: as the caller promises; the pool lives as long as its buffers are out.
     unsafe {
         if (*header.as_ptr()).refs.is_attached() {
-            let cold = (*header.as_ptr()).pool.as_ref().cold(header);
+            let cold = (*header.as_ptr()).home.pool().as_ref().cold(header);
             if let Attachment::Indirect(parent) = &(*cold.as_ptr()).attachment {
                 return *parent;
             }
@@ -76,13 +76,17 @@ pub(crate) unsafe fn domain_of(header: NonNull<Header>) -> u32 {
     // slice whose own parent is attached to none, lives and keeps its attachment as long as this
     // header counts on it, and a pool lives as long as its buffers are out.
     unsafe {
+        // The usual case: nothing is shared or attached.
+        if let Some(pool) = (*header.as_ptr()).home.unmarked() {
+            return pool.as_ref().domain.load(Relaxed);
+        }
         let owner = owner_of(header);
-        let pool = (*owner.as_ptr()).pool.as_ref();
+        let pool = (*owner.as_ptr()).home.pool().as_ref();
         if (*owner.as_ptr()).refs.is_attached() {
             match &(*pool.cold(owner).as_ptr()).attachment {
                 Attachment::External(external) => return external.domain,
                 Attachment::Slice(parent) => {
-                    return (*parent.as_ptr()).pool.as_ref().domain.load(Relaxed);
+                    return (*parent.as_ptr()).home.pool().as_ref().domain.load(Relaxed);
                 }
                 Attachment::Indirect(_) | Attachment::None => {}
             }
@@ -122,7 +126,7 @@ unsafe fn detach(header: NonNull<Header>) {
     // SAFETY: header and cold half are the caller's; the pool lives as long as its buffers are
     // out. A parent was counted on, so it is live until it is released here, once.
     unsafe {
-        let pool = (*header.as_ptr()).pool;
+        let pool = (*header.as_ptr()).home.pool();
         let cold = pool.as_ref().cold(header);
         let attachment = mem::take(&mut (*cold.as_ptr()).attachment);
         (*header.as_ptr()).refs.set_attached(false);
@@ -147,7 +151,8 @@ unsafe fn detach(header: NonNull<Header>) {
 pub(crate) unsafe fn put_home(header: NonNull<Header>) {
     // SAFETY: the pool lives until this header is in its list; the last of all is told to end it.
     unsafe {
-        let pool: NonNull<PoolInner> = (*header.as_ptr()).pool;
+        (*header.as_ptr()).home.unmark();
+        let pool: NonNull<PoolInner> = (*header.as_ptr()).home.pool();
         let core = &raw const (*pool.as_ptr()).core;
         (*core).mark_home(header);
         if Core::put_shared(core, &[header]) {

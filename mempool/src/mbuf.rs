@@ -7,11 +7,10 @@ use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice};
 
 use crate::{
     all_same::AllSame,
-    flags::{OlFlags, PacketType, RxMeta, TxLengths},
-    header::{Cold, Header, PACKET_TYPE_SHIFT, PoolInner, header, set_header},
+    flags::{Marks, OlFlags, PACKET_TYPE_SHIFT, PacketType, RxMeta, TxLengths},
+    header::{Cold, Header, PoolInner, header, home, set_header},
     holders::{is_writable, put_home, release},
     pool::Pool,
-    refcount::RefCount,
 };
 
 /// Bits of a flow mark. Source: reference 6.7, `sop_drop_qpn`.
@@ -71,7 +70,7 @@ impl Mbuf {
     #[inline]
     pub fn reset(&mut self) {
         drop(self.take_next());
-        let pool = header!(self, pool);
+        let pool = home!(self).pool();
         // SAFETY: the pool lives as long as its buffers are out.
         let headroom = unsafe { pool.as_ref().headroom };
         // SAFETY: as in `header!`.
@@ -137,6 +136,15 @@ impl Mbuf {
     #[inline(always)]
     pub fn set_flow_mark_be(&mut self, raw: u32) {
         set_header!(self, flow_mark_be, raw);
+    }
+
+    /// Sets mark, flags and packet type at once: those of packets that have them in common.
+    #[inline(always)]
+    pub fn set_marks(&mut self, marks: Marks) {
+        // SAFETY: `&mut self`, and mark and flags are eight bytes of the header, side by side.
+        unsafe {
+            (&raw mut (*self.0.as_ptr()).flow_mark_be).cast::<Marks>().write_unaligned(marks)
+        };
     }
 
     /// Notes when the packet came, in ticks of the device that received it, and that it is known:
@@ -389,10 +397,17 @@ impl Mbuf {
         OlFlags::from_bits_truncate(header!(self, flags))
     }
 
-    /// The flags, and the packet type above them.
+    /// Whether any of these flags is set.
     #[inline(always)]
-    pub(crate) fn raw_flags(&self) -> u32 {
-        header!(self, flags)
+    pub(crate) fn wants(&self, any_of: OlFlags) -> bool {
+        let [a, b, of_sending, c] = any_of.bits().to_le_bytes();
+        if cfg!(target_endian = "little") && [a, b, c] == [0; 3] {
+            // SAFETY: a byte of the flags. A load of its own, so that the processor tests it where
+            // it stands.
+            let byte = unsafe { (&raw const (*self.0.as_ptr()).flags).cast::<u8>().add(2).read() };
+            return byte & of_sending != 0;
+        }
+        header!(self, flags) & any_of.bits() != 0
     }
 
     /// Replaces the flags.
@@ -468,7 +483,7 @@ impl Mbuf {
 
     #[inline]
     pub(crate) fn cold(&self) -> NonNull<Cold> {
-        let pool = header!(self, pool);
+        let pool = home!(self).pool();
         // SAFETY: the pool lives as long as its buffers are out.
         unsafe { pool.as_ref() }.cold(self.0)
     }
@@ -495,36 +510,33 @@ impl Mbuf {
     /// The same, for whom has looked up the pool.
     #[inline(always)]
     pub(crate) fn is_simple_in(&self, pool: NonNull<PoolInner>) -> bool {
-        header!(self, pool) == pool && self.is_simple()
+        let home = home!(self);
+        // A mark of sharing that nobody took away asks for a closer look.
+        home.is_unmarked(pool) || home.is_only_shared(pool) && self.is_simple()
     }
 
-    /// Whether all are [`Mbuf::is_simple_of`] `pool`, with no branch per packet.
+    /// Whether all are [`Mbuf::is_simple_of`] `pool`, with no branch per packet. `false` also for
+    /// those that were shared once, see [`Home`](crate::home::Home).
     #[inline(always)]
     pub(crate) fn all_simple(mbufs: &[Mbuf], pool: &Pool) -> bool {
-        let home = pool.inner_ptr().as_ptr() as usize;
-        let (mut pools, mut refs, mut next) =
-            (AllSame::new(home), AllSame::new(RefCount::PLAIN), 0);
-        let mut look = |mbuf: &Mbuf| {
-            pools.add(header!(mbuf, pool).as_ptr() as usize);
-            // SAFETY: as in `header!`.
-            refs.add(unsafe { &(*mbuf.0.as_ptr()).refs }.raw());
-            next |= header!(mbuf, next) as usize;
-        };
+        let mut homes = AllSame::new(pool.inner_ptr().addr().get());
+        let mut look = |mbuf: &Mbuf| homes.add(home!(mbuf).raw());
         let (fours, rest) = mbufs.as_chunks::<4>();
         fours.iter().for_each(|four| four.iter().for_each(&mut look));
         rest.iter().for_each(look);
-        pools.is_so() && refs.is_so() && next == 0
+        homes.is_so()
     }
 
+    /// Whether it is a single buffer that nobody shares and that nothing is attached to.
     #[inline]
     pub(crate) fn is_simple(&self) -> bool {
         // SAFETY: as in `header!`.
         let refs = unsafe { &(*self.0.as_ptr()).refs };
-        refs.is_plain() && header!(self, next).is_null()
+        home!(self).has_no_mark() || refs.is_plain() && header!(self, next).is_null()
     }
 
-    /// The headers of a chain of `K` segments that are each what [`Mbuf::is_simple_of`] says of a
-    /// packet. `None` for anything else.
+    /// The headers of a chain of `K` segments of `pool` that nobody shares and that nothing is
+    /// attached to. `None` for anything else, and for segments that were shared once.
     #[inline(always)]
     pub(crate) fn simple_chain<const K: usize>(
         &self,
@@ -534,16 +546,17 @@ impl Mbuf {
         for at in 0..K {
             let h = headers[at].as_ptr();
             // SAFETY: a header of the chain that this Mbuf owns.
-            let (home, is_plain, next) =
-                unsafe { ((*h).pool, (*h).refs.is_plain(), NonNull::new((*h).next)) };
-            if home != pool || !is_plain || next.is_some() != (at + 1 < K) {
+            let home = unsafe { &(*h).home };
+            let Some(place) = headers.get_mut(at + 1) else {
+                return home.is_unmarked(pool).then_some(headers);
+            };
+            if !home.is_only_chained(pool) {
                 return None;
             }
-            if let (Some(next), Some(place)) = (next, headers.get_mut(at + 1)) {
-                *place = next;
-            }
+            // SAFETY: as above. The mark says that a segment follows.
+            *place = unsafe { NonNull::new_unchecked((*h).next) };
         }
-        Some(headers)
+        None
     }
 
     /// Hands the packet over to a device or a ring. Nothing is freed.
@@ -582,7 +595,7 @@ impl Mbuf {
     /// Whether `self` is `pool`'s, wherever its data lies.
     #[must_use]
     pub fn is_of(&self, pool: &Pool) -> bool {
-        header!(self, pool) == pool.inner_ptr()
+        home!(self).pool() == pool.inner_ptr()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Buffers cut into packets, over heap memory; all of it runs under Miri.
 
+use std::ops::Range;
+
 use crate::{Mbuf, Pool, PoolCache, PoolConfig, RegionConfig, Sliced};
 
 /// Bytes of a buffer that is cut up.
@@ -123,5 +125,44 @@ fn what_is_given_away_or_not_there_is_refused() {
     let two = Sliced::new(two, 1).expect_err("shared");
     drop((clone, one, sliced));
     assert!(Sliced::new(two, Sliced::MAX_SLICES + 1).is_err());
+    f.assert_home();
+}
+
+#[test]
+fn a_copier_goes_through_its_bytes_once() {
+    let mut f = Fixture::new();
+    let mut sliced = f.sliced(1);
+    let mut cut = f.packet();
+    assert!(sliced.cut(&mut cut, 0, 64, 64));
+    for bytes in [(0, 128), (64, 1025), (128, 64)].map(|(start, end)| Range { start, end }) {
+        assert!(sliced.copier(&f.headers, bytes.clone()).is_none(), "{bytes:?}");
+    }
+    let mut copier = sliced.copier(&f.headers, 64..512).expect("not given away");
+    assert!(copier.next_part(0).is_none() && copier.next_part(449).is_none());
+    assert_eq!(copier.at(), 64);
+    for (headroom, room, len) in [(32, 64, 60), (200, 64, 50), (32, 128, 128), (0, 192, 130)] {
+        let (mut packet, at) = (f.cache.get().unwrap(), copier.at());
+        let part = copier.next_part(room).expect("so many are left");
+        assert!(packet.reset_rx(headroom, len) && copier.copy(part, &mut packet), "{at}");
+        assert_eq!(packet.data(), (at..at + len).map(|n| (n / 4) as u8).collect::<Vec<_>>());
+        assert_eq!(copier.at(), at + room);
+    }
+    assert!(copier.next_part(1).is_none(), "none is left");
+    drop(copier);
+    assert!(sliced.copier(&f.headers, 511..600).is_none(), "given away");
+    let mut copier = sliced.copier(&f.headers, 512..1024).unwrap();
+    let part = copier.next_part(64).unwrap();
+    // What is shared, attached, of another pool, or too long is left alone; what was shared is not.
+    let mut packet = f.cache.get().unwrap();
+    assert!(packet.reset_rx(0, 65) && !copier.copy(part, &mut packet));
+    assert!(packet.reset_rx(0, 64));
+    let clone = packet.clone_ref(&mut f.cache).unwrap();
+    assert!(!copier.copy(part, &mut packet) && !copier.copy(part, &mut cut));
+    let mut other = f.buffers.get().unwrap();
+    assert!(other.reset_rx(0, 1) && !copier.copy(part, &mut other));
+    drop((clone, other));
+    assert!(copier.copy(part, &mut packet) && packet.data()[0] == 128);
+    drop((cut, packet, copier));
+    drop(sliced);
     f.assert_home();
 }

@@ -41,29 +41,21 @@ new_run() {
     trap cleanup EXIT
     trap 'exit 130' INT TERM
     cp -r "$lab" "$RUN/lab"
-    echo "FERROCX_DPDK_PACKETS=${FERROCX_DPDK_PACKETS:-0}" >"$RUN/lab/settings"
+    printf '%s\n' "FERROCX_DPDK_PACKETS=${FERROCX_DPDK_PACKETS:-0}" \
+        "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" >"$RUN/lab/settings"
 }
 
-# The path of a cxctl, built if need be.
+# Sets CXCTL, which is built if need be.
 find_cxctl() {
-    if [ -n "${FERROCX_CXCTL:-}" ]; then
-        printf '%s\n' "$FERROCX_CXCTL"
-        return
-    fi
-    command -v cargo >/dev/null || skip "cargo is missing and FERROCX_CXCTL names no cxctl"
+    CXCTL=${FERROCX_CXCTL:-}
     # The guest is emulated and sets the pace; the debug build checks the model's own arithmetic.
-    nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p ferrocx-cxctl >&2 ||
-        die "cxctl does not build"
-    printf '%s/debug/cxctl\n' "${CARGO_TARGET_DIR:-$root/target}"
+    [ -n "$CXCTL" ] || built CXCTL ferrocx-cxctl bin cxctl
 }
 
-# add_example PACKAGE NAME: builds an example of the workspace and puts it into the scenario's
-# folder.
-add_example() {
-    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs example $2"
-    nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --example "$2" >&2 ||
-        die "example $2 does not build"
-    give "${CARGO_TARGET_DIR:-$root/target}/debug/examples/$2"
+# built VARIABLE PACKAGE KIND NAME: stores the path of a debug build of a program of the workspace.
+built() {
+    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $4"
+    program "$1" dev "${@:2}" || die "$4 does not build"
 }
 
 # give PROGRAM: puts it into the scenario's folder, without what only a debugger reads: a guest
@@ -76,29 +68,23 @@ give() {
     ln "$shared" "$DIR/"
 }
 
-# add_programs [PACKAGE NAME]...: builds programs of the workspace, and puts them into the
+# add KIND [PACKAGE NAME]...: builds programs or examples of the workspace, and puts them into the
 # scenario's folder.
-add_programs() {
+add() {
+    local kind=$1 path
+    shift
     while [ $# -gt 1 ]; do
-        add_program "$1" "$2"
+        built path "$1" "$kind" "$2"
+        give "$path"
         shift 2
     done
 }
 
-# add_program PACKAGE NAME: one of them.
-add_program() {
-    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $2"
-    nice cargo build --quiet --manifest-path "$root/Cargo.toml" -p "$1" --bin "$2" >&2 ||
-        die "$2 does not build"
-    give "${CARGO_TARGET_DIR:-$root/target}/debug/$2"
-}
-
 # start_model PORTS [option...]: a model process with one socket per port.
 start_model() {
-    local ports=$1 cxctl port sockets=() deadline; shift
-    cxctl=$(find_cxctl)
+    local ports=$1 port sockets=() deadline; shift
+    find_cxctl
     for ((port = 0; port < ports; port++)); do sockets+=(--socket "$SOCKETS/port$port"); done
-    CXCTL=$cxctl
     "$CXCTL" -v model serve "${sockets[@]}" --status "$SOCKETS/status" \
         --control "$SOCKETS/control" "$@" \
         >"$RUN/model.log" 2>&1 &
@@ -195,12 +181,19 @@ device() {
     printf '"socket":{"type":"unix","path":"%s"}}' "$SOCKETS/port$1"
 }
 
+# All that QEMU emulates, but what costs an emulator more than it gives the guest: with erms and
+# fsrm the kernel clears and copies pages byte by byte; each change of protection keys empties the
+# TLB, as between a program and a kernel thread; smap ends a translated block at each access to a
+# program's memory, mpx makes more registers to save, and la57 a fifth level of page tables.
+readonly CPU=max,erms=off,fsrm=off,pku=off,smap=off,mpx=off,la57=off
+
 # qemu_command PORTS MEMORY CPUS IOMMU CMDLINE [KERNEL]: fills the array COMMAND. The drivers that a
 # scenario loads itself are not loaded at boot.
 qemu_command() {
     local ports=$1 memory=$2 cpus=$3 iommu=$4 cmdline=$5 port machine=q35,memory-backend=mem
     local kernel=$IMAGE/${6:-stable} extra=()
-    cmdline="modprobe.blacklist=mlx5_core,mlx5_ib $cmdline"
+    # An emulated processor speculates about nothing that a kernel would have to hide.
+    cmdline="modprobe.blacklist=mlx5_core,mlx5_ib mitigations=off $cmdline"
     # A kernel that is not of the image.
     [ -d "$kernel" ] || kernel=$cache/kernel-$6
     [ -s "$kernel/vmlinuz" ] || skip "there is no kernel $6; \`vm-lab kernel\` makes it"
@@ -217,7 +210,7 @@ qemu_command() {
         cmdline="intel_iommu=on $cmdline"
     fi
     # shellcheck disable=SC2054 # commas are QEMU's
-    COMMAND=("${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu max
+    COMMAND=("${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu "$CPU"
         -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
         -nographic -nic none -vga none
@@ -369,9 +362,9 @@ start_machine() {
         mkdir "$DIR"
         cp -rl "$RUN/lab" "$DIR/lab"
         read -ra options <<<"$(header "$name" program '')"
-        add_programs "${options[@]}"
+        add bin "${options[@]}"
         read -ra options <<<"$(header "$name" example '')"
-        [ ${#options[@]} -eq 0 ] || add_example "${options[@]}"
+        add example "${options[@]}"
         [ "$(header "$name" capture no)" = no ] || capture=(--capture "$RUN/wire.pcapng")
     done
     ports=$(header "$1" ports 0)

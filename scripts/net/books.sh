@@ -33,8 +33,8 @@ have python3 || skip "python3 is not installed"
 start_work
 need_rust
 cd "$net_root"
-cargo build -q --release --locked -p ferrocx-tick2trade --bin tick2trade
-tick2trade=${CARGO_TARGET_DIR:-$net_root/target}/release/tick2trade
+tick2trade=''
+program tick2trade release ferrocx-tick2trade bin tick2trade
 python3 -m venv "$work/venv" 2>/dev/null || skip "python3 makes no venv (python3-venv)"
 "$work/venv/bin/pip" install -q itch-book==0.2.1 itchfeed==1.6.4 2>/dev/null ||
     skip "itch-book 0.2.1 and itchfeed 1.6.4 cannot be had from PyPI"

@@ -37,9 +37,8 @@ end() {
 }
 trap end EXIT
 need_rust
-cargo build -q --release --locked --manifest-path "$net_root/Cargo.toml" -p ferrocx \
-    --example multicast
-multicast=${CARGO_TARGET_DIR:-$net_root/target}/release/examples/multicast
+multicast=''
+program multicast dev ferrocx example multicast
 switch='' sender=''
 namespace switch igmp
 namespace sender feed

@@ -68,10 +68,7 @@ namespace() {
 build_testpmd() {
     need_rust
     testpmd=${FERROCX_TESTPMD:-}
-    if [ -z "$testpmd" ]; then
-        cargo build -q --release --locked --manifest-path "$net_root/Cargo.toml" -p ferrocx-testpmd
-        testpmd=${CARGO_TARGET_DIR:-$net_root/target}/release/testpmd
-    fi
+    [ -n "$testpmd" ] || program testpmd release ferrocx-testpmd bin testpmd
     [ -x "$testpmd" ] || die "no testpmd at $testpmd"
 }
 

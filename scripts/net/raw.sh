@@ -33,9 +33,8 @@ need_net ping
 need_tap
 start_work
 need_rust
-cargo build -q --release --locked --manifest-path "$net_root/Cargo.toml" -p ferrocx-verbs-lite \
-    --example raw_on_model
-program=${CARGO_TARGET_DIR:-$net_root/target}/release/examples/raw_on_model
+raw_on_model=''
+program raw_on_model dev ferrocx-verbs-lite example raw_on_model
 ns=
 namespace ns raw
 ip -n "$ns" tuntap add fx0 mode tap
@@ -43,7 +42,7 @@ ip -n "$ns" addr add 198.18.0.1/24 dev fx0
 ip -n "$ns" addr add fd00:18::1/64 dev fx0 nodad
 ip -n "$ns" link set fx0 up
 # What clean_up ends and shows.
-ip netns exec "$ns" "$program" fx0 >"$work/testpmd.out" 2>"$work/testpmd.err" &
+ip netns exec "$ns" "$raw_on_model" fx0 >"$work/testpmd.out" 2>"$work/testpmd.err" &
 testpmd_pid=$!
 until_true 20 ip netns exec "$ns" ping -c 1 -W 1 198.18.0.2 || die "no answer to ping"
 until_true 20 ip netns exec "$ns" ping -c 1 -W 1 fd00:18::2 || die "no answer to ping -6"

@@ -42,10 +42,9 @@ need_tap
 start_work
 need_rust
 cd "$net_root"
-cargo build -q --release --locked -p ferrocx-tick2trade --bin tick2trade
-tick2trade=${CARGO_TARGET_DIR:-$net_root/target}/release/tick2trade
-# The tests of CI are built in this profile, too.
-kernel_tcp=$(cargo test -q --locked -p ferrocx-tick2trade --test kernel_tcp --no-run \
+tick2trade=''
+program tick2trade release ferrocx-tick2trade bin tick2trade
+kernel_tcp=$(cargo test -q --locked "$(selection ferrocx-tick2trade)" --test kernel_tcp --no-run \
     --message-format json | jq -r 'select(.target.name == "kernel_tcp") | .executable')
 
 kernel=''

@@ -1,6 +1,9 @@
 //! Makes the table of exported names from `symbols.txt`: the linker's version script, and for each
 //! name and version a symbol in assembly that jumps to its function.
 //!
+//! A fuzz target links the functions into a program, where no name has a version: it gets a
+//! function that finds them by their names instead.
+//!
 //! The jump is needed: a default version cannot be given to a symbol of another object, and a name
 //! that rustc exports has no version, which `dlvsym` does not find.
 
@@ -20,7 +23,7 @@ fn main() {
     println!("cargo:rerun-if-changed=symbols.txt");
     let table = fs::read_to_string("symbols.txt").expect("symbols.txt is readable");
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    let (mut map, mut code) = (String::new(), String::new());
+    let (mut map, mut code, mut found) = (String::new(), String::new(), String::new());
     let (mut node, mut is_open) = (String::new(), false);
     // A name is of its newest public version by default; the older ones are there for old binaries.
     let newer: Vec<&str> = table.lines().skip_while(|line| *line != "IBVERBS_1.1:").collect();
@@ -39,6 +42,10 @@ fn main() {
         let at = if is_old || node.contains("PRIVATE") { "@" } else { "@@" };
         let alias = format!("ferrocx_{}_{name}", node.replace('.', "_"));
         let versioned = format!(".symver {alias}, {name}{at}{node}");
+        if kind.is_empty() && !node.contains("PRIVATE") {
+            writeln!(found, "{name:?} => crate::face::{name} as *const core::ffi::c_void,")
+                .expect("a string takes it");
+        }
         let entry = match kind {
             "$" => format!(
                 "core::arch::global_asm!(\".pushsection .data.{alias},\\\"aw\\\",@progbits\", \
@@ -63,6 +70,12 @@ fn main() {
     let script = Path::new(&out).join("libibverbs.map");
     fs::write(&script, map).expect("OUT_DIR is writable");
     fs::write(Path::new(&out).join("exports.rs"), code).expect("OUT_DIR is writable");
+    let found = format!("match name {{ {found} _ => core::ptr::null() }}");
+    fs::write(Path::new(&out).join("found.rs"), found).expect("OUT_DIR is writable");
+    println!("cargo:rustc-check-cfg=cfg(fuzzing)");
+    if env::var_os("CARGO_CFG_FUZZING").is_some() {
+        return;
+    }
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
 }

@@ -19,6 +19,7 @@ pub mod commands;
 pub mod doctor;
 pub mod host;
 pub mod hugepages;
+pub mod impairment;
 #[cfg(test)]
 mod recorded;
 pub mod run;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use ferrocx_model::wire::ImpairConfig;
+
+use crate::impairment::Impairment;
 
 /// File of the library, as cargo names it, beside this program.
 const LIBRARY: &str = "libibverbs.so";
@@ -37,6 +40,13 @@ pub struct Options {
     /// The largest IP packet: 352 to 9978. Default: 4200 on a loopback address, 1500 on others.
     #[arg(long)]
     pub mtu: Option<u16>,
+    /// Write what each process sends and receives to a pcapng file in this folder, named after its
+    /// address: 127.88.0.1.pcapng.
+    #[arg(long, value_name = "FOLDER")]
+    pub capture: Option<PathBuf>,
+    /// What goes wrong on the way, in both directions, so that error paths can be tried.
+    #[command(flatten)]
+    pub impairment: Impairment,
     /// The library. Default: the one beside this program.
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
@@ -82,6 +92,16 @@ fn node(options: &Options, library: &Path, index: u8) -> anyhow::Result<Command>
     }
     if let Some(mtu) = options.mtu {
         command.env("FERROCX_MTU", mtu.to_string());
+    }
+    if let Some(folder) = &options.capture {
+        let path = folder.canonicalize();
+        let path = path.with_context(|| format!("the folder {} for captures", folder.display()))?;
+        command.env("FERROCX_CAPTURE", path);
+    }
+    let config = options.impairment.config();
+    if config != ImpairConfig::default() {
+        command.env("FERROCX_IMPAIR", config.to_string());
+        command.env("FERROCX_SEED", options.impairment.seed.to_string());
     }
     tracing::info!(node = index, ?command, "starting");
     Ok(command)
@@ -186,6 +206,8 @@ mod tests {
             address: Some(Ipv4Addr::new(127, 88, 0, 255)),
             mtu: Some(1500),
             library: Some("/dev/null".into()),
+            capture: Some("/".into()),
+            impairment: Impairment { loss: 5, delay: 7, seed: 9, ..Impairment::default() },
             program: program.iter().map(ToString::to_string).collect(),
         }
     }
@@ -202,6 +224,11 @@ mod tests {
         };
         assert_eq!(value("FERROCX_IP"), "127.88.1.0");
         assert_eq!(value("FERROCX_MTU"), "1500");
+        assert_eq!(
+            (value("FERROCX_IMPAIR"), value("FERROCX_SEED")),
+            ("loss=5,delay=7000".into(), "9".into())
+        );
+        assert_eq!(value("FERROCX_CAPTURE"), "/");
         assert!(value("LD_PRELOAD").starts_with("/x/libibverbs.so"));
     }
 

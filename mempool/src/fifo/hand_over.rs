@@ -141,7 +141,8 @@ impl<const N: usize> HandOver<'_, N> {
     }
 
     /// As [`HandOver::take_chains`], slot by slot: at most `max` chains, for which there is room.
-    #[cold]
+    // Not a function of its own: what `each` changes would then have to stand in memory.
+    #[inline(always)]
     fn take_chains_at<const K: usize>(
         &mut self,
         max: usize,
@@ -194,7 +195,10 @@ unsafe fn offer<const K: usize>(
     // SAFETY: the packet and its chain are the caller's, who alone uses them: all segments are
     // plain. What is not last loses its successor, and the first its count.
     unsafe {
-        headers[..K - 1].iter().for_each(|header| (*header.as_ptr()).next = ptr::null_mut());
+        for header in &headers[..K - 1] {
+            (*header.as_ptr()).next = ptr::null_mut();
+            (*header.as_ptr()).home.unmark_of(pool);
+        }
         (*headers[0].as_ptr()).nb_segs = 1;
     }
     Some(headers.map(|header| MaybeUninit::new(Mbuf(header))))

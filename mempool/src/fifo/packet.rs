@@ -27,7 +27,7 @@ impl<'a> Packet<'a> {
     #[inline(always)]
     #[must_use]
     pub fn wants(&self, any_of: OlFlags) -> bool {
-        self.mbuf.raw_flags() & any_of.bits() != 0
+        self.mbuf.wants(any_of)
     }
 
     /// Its requests to the device.

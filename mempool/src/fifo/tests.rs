@@ -170,6 +170,59 @@ fn chains_are_taken_apart_across_the_wrap_and_freed_in_bulk() {
     assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
 }
 
+/// A packet whose clones are gone is as good as new, and so is its buffer.
+#[test]
+fn what_was_shared_once_is_simple_again() {
+    let own = pool(64);
+    let mut cache = own.cache();
+    let mut fifo = MbufFifo::new(&own, 8);
+    let unshare = |mbuf: Mbuf, cache: &mut PoolCache| {
+        drop(mbuf.clone_ref(cache).unwrap());
+        assert!(mbuf.is_simple_of(&own) == (mbuf.nb_segs() == 1));
+        mbuf
+    };
+    for round in 0..3 {
+        let single = unshare(packet(&own, 1), &mut cache);
+        let mut chain = packet(&own, 2);
+        chain.chain(packet(&own, 3)).unwrap();
+        let mut chain = unshare(chain, &mut cache);
+        let mut packets = ArrayVec::<Mbuf, 2>::new();
+        packets.push(single);
+        match round {
+            0 => {
+                cache.put_bulk(&mut packets);
+                cache.put(chain);
+            }
+            1 => {
+                let tail = chain.take_next().unwrap();
+                assert!(chain.is_simple_of(&own) && tail.is_simple_of(&own));
+                packets.push(chain);
+                assert_eq!(fifo.hand_over(&mut packets).take_while(9, |p| p.is_simple()), 2);
+                fifo.push(tail).unwrap();
+                assert!(fifo.all_simple());
+                fifo.free(3, &mut cache);
+            }
+            _ => {
+                let mut run = fifo.hand_over(&mut packets);
+                assert_eq!(run.take_while(9, |packet| packet.is_simple()), 1);
+                drop(run);
+                drop(chain);
+                drop(fifo.pop());
+            }
+        }
+        // They come out again, and make chains that are taken apart.
+        let mut again = ArrayVec::<Mbuf, 64>::new();
+        assert!(cache.get_bulk(&mut again, 64));
+        let mut last = again.pop().unwrap();
+        last.chain(again.pop().unwrap()).unwrap();
+        assert!(again.iter().all(|mbuf| mbuf.is_simple_of(&own)) && !last.is_simple_of(&own));
+        cache.put_bulk(&mut again);
+        cache.put(last);
+    }
+    drop((cache, fifo));
+    assert_eq!(own.stats().shared, 64);
+}
+
 #[test]
 fn full_and_empty_and_refusals() {
     let pool = pool(8);

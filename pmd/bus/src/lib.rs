@@ -77,7 +77,7 @@ pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
 pub use inherited::inherited_file;
 pub use iova::IovaAllocator;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
-pub use ring::{DmaWord, Ring, RingView, Slot};
+pub use ring::{DmaWord, Ring, RingView, Slot, Span};
 pub use transport::{
     BarClaim, Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport,
 };

@@ -162,6 +162,17 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
         Slot { ptr, ring: PhantomData }
     }
 
+    /// The entries from `index` on, modulo the number of entries: at most `most`, and as many as
+    /// lie side by side.
+    #[inline(always)]
+    #[must_use]
+    pub fn span(&self, index: u32, most: usize) -> Span<'r, STRIDE> {
+        let first = self.at(index);
+        let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
+        let to_end = (self.byte_mask - offset) / Ring::<STRIDE>::STRIDE32 + 1;
+        Span { first: first.ptr, len: most.min(to_end as usize), ring: PhantomData }
+    }
+
     /// Copies 16 to 256 bytes to `position`, modulo the bytes of the ring, with few wide stores
     /// that overlap. `false`, and nothing done, for another length, and where the ring ends within
     /// the bytes. They may start anywhere: nobody polls on a word of theirs.
@@ -194,6 +205,33 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
         // The mask is the offset of the last entry.
         let last = offset as usize + (LEN - STRIDE);
         (last <= self.byte_mask as usize).then_some(Slot { ptr: first.ptr, ring: PhantomData })
+    }
+}
+
+/// Entries of a [`Ring`] side by side: a loop over them needs no mask.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'r, const STRIDE: usize> {
+    first: NonNull<u8>,
+    len: usize,
+    ring: PhantomData<&'r Ring<STRIDE>>,
+}
+
+impl<'r, const STRIDE: usize> Span<'r, STRIDE> {
+    /// Entries of it.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The entry `at` behind the first; `None` past the end.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, at: usize) -> Option<Slot<'r, STRIDE>> {
+        // SAFETY: below `len`, so that the entry lies in the ring, which is borrowed for `'r`.
+        let ptr = (at < self.len).then(|| unsafe { self.first.add(at * STRIDE) })?;
+        Some(Slot { ptr, ring: PhantomData })
     }
 }
 
@@ -262,6 +300,24 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
     #[inline(always)]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.ptr
+    }
+
+    /// The `at`th of the parts of `LEN` bytes that the entry is made of; `None` past its end.
+    #[inline(always)]
+    #[must_use]
+    pub fn piece<const LEN: usize>(&self, at: usize) -> Option<Slot<'r, LEN>> {
+        const {
+            assert!(
+                LEN.is_multiple_of(Ring::<LEN>::ALIGN)
+                    && LEN != 0
+                    && STRIDE.is_multiple_of(Ring::<LEN>::ALIGN),
+                "the parts are not made of whole aligned words of the entry"
+            );
+        }
+        // SAFETY: `(at + 1) * LEN <= STRIDE`, so the part lies in the entry that `ptr` starts. It
+        // is aligned as an entry of its length is.
+        let ptr = (at < STRIDE / LEN).then(|| unsafe { self.ptr.add(at * LEN) })?;
+        Some(Slot { ptr, ring: PhantomData })
     }
 
     #[inline(always)]

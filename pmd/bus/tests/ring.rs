@@ -132,3 +132,24 @@ fn bad_lengths_and_alignments_are_refused() {
     }
     assert!(matches!(heap.alloc(4097, 64), Err(BusError::HeapExhausted { .. })));
 }
+
+#[test]
+fn spans_end_with_the_ring_and_pieces_with_the_entry() {
+    let (buf, _device) = buffer(256);
+    let ring = Ring::<64>::new(Arc::clone(&buf), 0, 2).expect("fits");
+    let lens = [(0, 9), (3, 9), (4, 2), (u32::MAX, 5), (6, 0)].map(|(index, most)| {
+        let span = ring.view().span(index, most);
+        assert!(span.get(span.len()).is_none() && span.get(usize::MAX).is_none());
+        span.len()
+    });
+    assert_eq!(lens, [4, 1, 2, 1, 0]);
+    ring.view().span(5, 3).get(2).expect("the last").store_be32::<0>(0x0102_0304);
+    let mut bytes = [0; 256];
+    buf.copy_out(0, &mut bytes);
+    assert_eq!(bytes[192..196], [1, 2, 3, 4], "entry 7 of 4 is number 3");
+    let entry = ring.at(3);
+    assert_eq!(entry.piece::<16>(0).expect("inside").load_be32::<0>(), 0x0102_0304);
+    entry.piece::<16>(3).expect("the last").store_be32::<12>(5);
+    assert_eq!(entry.load_be32::<60>(), 5);
+    assert!(entry.piece::<16>(4).is_none() && entry.piece::<16>(usize::MAX).is_none());
+}

@@ -197,13 +197,13 @@ impl CqRing {
     pub fn skip_block(&mut self, count: u32) {
         let (view, mut left) = (self.ring.view(), count);
         while left != 0 {
-            let run = left.min(self.left_of_lap(self.ci) as u32);
+            let lap = view.span(self.ci, left as usize);
             let last = INVALID_OPCODE | self.owner_at(self.ci);
-            for at in 0..run {
-                view.at(self.ci.wrapping_add(at)).store_be32::<{ Cqe64::OWNER.offset }>(last);
+            for entry in (0..lap.len()).filter_map(|at| lap.get(at)) {
+                entry.store_be32::<{ Cqe64::OWNER.offset }>(last);
             }
-            self.ci = self.ci.wrapping_add(run);
-            left -= run;
+            self.ci = self.ci.wrapping_add(lap.len() as u32);
+            left -= lap.len() as u32;
         }
     }
 }

@@ -18,9 +18,11 @@ use crate::name::ModelOptions;
 
 /// Bytes that a switch port holds for its device.
 const SWITCH_BYTES: usize = 4 << 20;
-/// The permanent address of a model port, whose last byte is the port's number, from 1: locally
-/// administered.
-const MAC_PREFIX: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 0];
+/// The start of a model port's permanent address, locally administered. On a network of this
+/// process the port's number follows, from 1. On a TAP interface, where other processes' ports may
+/// be neighbours, the end of the host's address on that interface does: the kernel drew it at
+/// random.
+const MAC_PREFIX: [u8; 3] = [0x02, 0xfe, 0x0c];
 
 /// The networks that model ports hang on, by name.
 static NETWORKS: Mutex<Option<HashMap<String, Weak<Switch>>>> = Mutex::new(None);
@@ -47,16 +49,16 @@ fn network(name: &str) -> Arc<Switch> {
 /// [`OpenError::Wire`] for a TAP that cannot be had, [`OpenError::Bus`], [`OpenError::Thread`].
 pub(crate) fn start(options: &ModelOptions) -> Result<Arc<dyn Transport>, OpenError> {
     let number = PORTS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    let mut mac = MAC_PREFIX;
-    mac[5] = number;
-    let (wire, network): (Box<dyn Wire>, _) = match &options.tap {
+    let mac_of = |end: [u8; 3]| std::array::from_fn(|at| [MAC_PREFIX, end].as_flattened()[at]);
+    let (wire, network, mac): (Box<dyn Wire>, _, _) = match &options.tap {
         Some(name) => {
             let tap = TapWire::open(name).map_err(|source| OpenError::Wire(source.to_string()))?;
-            (Box::new(tap), None)
+            let host = tap.host_mac().map_err(|source| OpenError::Wire(source.to_string()))?;
+            (Box::new(tap), None, mac_of([host[3], host[4], host[5]]))
         }
         None => {
-            let switch = network(&options.net);
-            (Box::new(switch.port_of(mac)), Some(switch))
+            let (switch, mac) = (network(&options.net), mac_of([0, 0, number]));
+            (Box::new(switch.port_of(mac)), Some(switch), mac)
         }
     };
     let config = NicConfig { mac, ..NicConfig::default() };

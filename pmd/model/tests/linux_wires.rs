@@ -71,6 +71,12 @@ fn the_host_answers_arp_through_a_tap_interface() {
     if !ip("addr add 198.18.77.1/24 dev fcxt0") {
         return;
     }
+    let host = wire.host_mac().expect("an interface of ours").map(|byte| format!("{byte:02x}"));
+    let system = std::fs::read_to_string("/sys/class/net/fcxt0/address");
+    // Another network namespace may have mounted /sys.
+    if let Ok(system) = system {
+        assert_eq!(system.trim(), host.join(":"));
+    }
     netdev::set_up("fcxt0", true).expect("an interface of ours");
     let mut request = vec![0xff; 6];
     request.extend(PEER_MAC);

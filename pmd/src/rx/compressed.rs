@@ -2,9 +2,9 @@
 //! each. Source: reference 6.8.
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::RingView;
+use ferrocx_bus::{RingView, Span};
 use ferrocx_core::Odd;
-use ferrocx_mempool::{Arrivals, Mbuf, OlFlags, RxMeta};
+use ferrocx_mempool::{Arrivals, Marks, Mbuf, OlFlags, RxMeta};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::mini_cqe_format;
 use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
@@ -12,15 +12,6 @@ use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
 use super::meta::{describe, meta};
 use super::{Kind, RESPONDER_SEND, RxRing};
 use ferrocx_core::QueueFault;
-
-/// Bytes of a completion queue's entry, and of an array of compressed completions.
-const ENTRY: u32 = Cqe64::SIZE_BYTES as u32;
-/// Bytes from one compressed completion to the next.
-const MINI: u32 = MiniCqe::SIZE_BYTES as u32;
-/// Bytes from the end of an array to the next. The first array stands behind the title, the others
-/// at multiples of eight entries from it.
-const JUMP: u32 = (MINI_CQES_PER_ENTRY - 1) * ENTRY;
-const FIRST_JUMP: u32 = JUMP - ENTRY;
 
 /// What compressed completions say besides the length: the hash, or where in its buffer a packet
 /// lies.
@@ -48,68 +39,94 @@ impl Mini {
         self.done != self.count
     }
 
-    /// Place of the next completion in bytes from the start of the ring, whose block starts at
-    /// `title`, and how far it is from the end of its array to the next.
+    /// Place of the next completion in its array.
     #[inline(always)]
-    fn place(&self, title: u32) -> (u32, u32) {
-        let (array, place) = (self.done / MINI_CQES_PER_ENTRY, self.done % MINI_CQES_PER_ENTRY);
-        let (entry, jump) =
-            if array == 0 { (1, FIRST_JUMP) } else { (array * MINI_CQES_PER_ENTRY, JUMP) };
-        let at = title.wrapping_add(entry).wrapping_mul(ENTRY).wrapping_add(place * MINI);
-        (at, jump)
+    fn place(&self) -> u32 {
+        self.done % MINI_CQES_PER_ENTRY
+    }
+
+    /// Entry of its array behind that of the title. The first array stands in the next one, the
+    /// others at multiples of eight.
+    #[inline(always)]
+    fn entry(&self) -> u32 {
+        (self.done - self.place()).max(1)
     }
 }
 
-/// Place of the array behind the one that ends at `at`, and how far it is from its end to the
-/// next. Apart, so that its place in the loop is a branch and not work for every packet.
-#[cold]
-#[inline(never)]
-fn next_array(at: u32, jump: u32) -> (u32, u32) {
-    (at.wrapping_add(jump), JUMP)
+/// The array of compressed completions in an entry of their queue.
+#[inline(always)]
+fn array(minis: Minis<'_>, entry: u32) -> Array<'_> {
+    minis.span(entry.wrapping_mul(MINI_CQES_PER_ENTRY), MINI_CQES_PER_ENTRY as usize)
+}
+
+type Minis<'r> = RingView<'r, { MiniCqe::SIZE_BYTES }>;
+type Array<'r> = Span<'r, { MiniCqe::SIZE_BYTES }>;
+
+/// What is the same for all packets of a block.
+#[derive(Clone, Copy)]
+struct Title {
+    vlan_tci: u16,
+    marks: Marks,
 }
 
 /// Completions of a block, one after the other.
 struct Block<'r> {
-    minis: RingView<'r, { MiniCqe::SIZE_BYTES }>,
-    /// Place of the next one, and how far it is from the end of its array to the next array.
-    at: u32,
-    jump: u32,
+    minis: Minis<'r>,
+    /// The array that is being read, the place of the next one in it, and the entry of the next
+    /// array.
+    array: Array<'r>,
+    place: usize,
+    next_entry: u32,
     /// What is the same for all packets, and which bits of their hashes count.
-    meta: RxMeta,
+    title: Title,
     hash_mask: u32,
     /// The one that was found.
     hash_be: u32,
-    len: u32,
     /// Of all so far.
     bytes: u64,
     too_long: Option<u32>,
 }
 
+impl<'r> Block<'r> {
+    /// The first completion of the next array. Apart, so that its place in the loop is a branch
+    /// and not work for every packet.
+    #[cold]
+    #[inline(never)]
+    fn next_array(minis: Minis<'r>, entry: u32) -> Array<'r> {
+        array(minis, entry)
+    }
+}
+
 impl Arrivals for Block<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
-        let mini = self.minis.at_byte(self.at);
+        let mini = match self.array.get(self.place) {
+            Some(mini) => mini,
+            None => {
+                self.array = Self::next_array(self.minis, self.next_entry);
+                self.next_entry = self.next_entry.wrapping_add(MINI_CQES_PER_ENTRY);
+                self.place = 0;
+                self.array.get(0)?
+            }
+        };
+        self.place += 1;
         self.hash_be = mini.load_raw32::<{ MiniCqe::RX_HASH_RESULT.offset }>();
-        self.len = mini.load_be32::<{ MiniCqe::BYTE_CNT.offset }>();
-        self.at = self.at.wrapping_add(MINI);
-        if self.at.is_multiple_of(ENTRY) {
-            (self.at, self.jump) = next_array(self.at, self.jump);
-        }
-        Some(self.len)
+        let len = mini.load_be32::<{ MiniCqe::BYTE_CNT.offset }>();
+        self.bytes += u64::from(len);
+        Some(len)
     }
 
     #[inline(always)]
     fn too_long(&mut self, len: u32) {
+        self.bytes -= u64::from(len);
         self.too_long = Some(len);
     }
 
     #[inline(always)]
     fn describe(&mut self, mbuf: &mut Mbuf) {
-        mbuf.set_vlan_tci(self.meta.vlan_tci);
+        mbuf.set_vlan_tci(self.title.vlan_tci);
         mbuf.set_rss_hash_be(self.hash_be & self.hash_mask);
-        mbuf.set_flow_mark_be(self.meta.flow_mark.to_be());
-        mbuf.set_rx_flags(self.meta.flags, self.meta.packet_type);
-        self.bytes += u64::from(self.len);
+        mbuf.set_marks(self.title.marks);
     }
 }
 
@@ -184,16 +201,18 @@ impl RxRing {
     #[inline(always)]
     fn take_block<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let Mini { count, done, meta } = self.mini;
-        let (at, jump) = self.mini.place(self.cq.ci);
+        let entry = self.mini.entry();
         let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
+        let minis = self.minis.view();
         let mut block = Block {
-            minis: self.minis.view(),
-            at,
-            jump,
-            meta,
+            minis,
+            array: array(minis, self.cq.ci.wrapping_add(entry)),
+            place: self.mini.place() as usize,
+            // Behind the first entry, which is 1, comes 8.
+            next_entry: self.cq.ci.wrapping_add((entry & !1) + MINI_CQES_PER_ENTRY),
+            title: Title { vlan_tci: meta.vlan_tci, marks: Marks::of(&meta) },
             hash_mask: if has_hash { u32::MAX } else { 0 },
             hash_be: 0,
-            len: 0,
             bytes: 0,
             too_long: None,
         };
@@ -234,8 +253,9 @@ impl RxRing {
     /// title says.
     pub(super) fn next_mini(&mut self) -> (u32, u32, RxMeta) {
         let meta = self.mini.meta;
-        let (at, _) = self.mini.place(self.cq.ci);
-        let mini = self.minis.view().at_byte(at);
+        let entry = self.cq.ci.wrapping_add(self.mini.entry());
+        let at = entry.wrapping_mul(MINI_CQES_PER_ENTRY).wrapping_add(self.mini.place());
+        let mini = self.minis.view().at(at);
         let first = mini.load_be32::<{ MiniCqe::RX_HASH_RESULT.offset }>();
         let byte_cnt = mini.load_be32::<{ MiniCqe::BYTE_CNT.offset }>();
         self.mini_done(1);

@@ -147,7 +147,6 @@ struct Completions<'r, const STAMPED: bool> {
     last_mask: u32,
     /// The one that was found.
     cqe: Slot<'r, 64>,
-    len: u32,
     /// Of all so far.
     bytes: u64,
     stop: Stop,
@@ -165,12 +164,14 @@ impl<const STAMPED: bool> Arrivals for Completions<'_, STAMPED> {
         self.at = self.at.wrapping_add(Cqe64::SIZE_BYTES as u32);
         self.wanted = self.wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
         self.cqe = cqe;
-        self.len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-        Some(self.len)
+        let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+        self.bytes += u64::from(len);
+        Some(len)
     }
 
     #[inline(always)]
     fn too_long(&mut self, len: u32) {
+        self.bytes -= u64::from(len);
         self.stop = Stop::TooLong(len);
     }
 
@@ -180,7 +181,6 @@ impl<const STAMPED: bool> Arrivals for Completions<'_, STAMPED> {
         if STAMPED {
             stamp(mbuf, &self.cqe);
         }
-        self.bytes += u64::from(self.len);
     }
 }
 
@@ -211,7 +211,6 @@ impl RxRing {
             wanted: 0,
             last_mask: self.last_mask,
             cqe: cqes.at(0),
-            len: 0,
             bytes: 0,
             stop: Stop::Full,
         };

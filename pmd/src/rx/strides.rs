@@ -17,7 +17,9 @@ use arrayvec::ArrayVec;
 use ferrocx_bus::{RingView, Slot};
 use ferrocx_core::wq::{RecvRing, put_data};
 use ferrocx_core::{ConfigError, Device, DeviceError, QueueFault, RegionKeys};
-use ferrocx_mempool::{Arrivals, Mbuf, MbufFifo, OlFlags, Pool, PoolCache, RxMeta, Sliced};
+use ferrocx_mempool::{
+    Arrivals, Copier, Mbuf, MbufFifo, OlFlags, Part, Pool, PoolCache, RxMeta, Sliced,
+};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, striding};
 use ferrocx_prm::wqe::Data;
@@ -62,9 +64,10 @@ impl Used {
         striding::FILLER.get(self.0) != 0
     }
 
+    /// Bytes of the strides. With the bit of a filler they are more than any buffer has.
     #[inline(always)]
-    fn strides_and_filler(self) -> u32 {
-        self.0 >> 16
+    fn room_or_filler(self) -> u32 {
+        (self.0 >> 16) * Striding::STRIDE_BYTES
     }
 
     #[inline(always)]
@@ -232,44 +235,40 @@ impl Strides {
 }
 
 /// Completions of packets that are copied out of one large buffer, one after the other.
-struct Copies<'a> {
+struct Copies<'a, const STAMPED: bool> {
     cqes: RingView<'a, 64>,
-    /// Of the next completion: its place in bytes, and its last dword but for the stride.
+    /// Of the next completion: its place in bytes, and its last dword.
     at: u32,
     wanted: u32,
     last_mask: u32,
-    from: &'a mut Sliced,
-    next: u32,
+    from: Copier<'a>,
     copy_bytes: u32,
-    is_stamped: bool,
-    /// The one that was found.
+    /// The one that was found, and the strides of its packet.
     cqe: Slot<'a, 64>,
-    strides: u32,
+    part: Option<Part<'a>>,
+    room: u32,
     len: u32,
     /// Of all so far.
     bytes: u64,
     is_refused: bool,
 }
 
-impl Arrivals for Copies<'_> {
+impl<const STAMPED: bool> Arrivals for Copies<'_, STAMPED> {
     /// `None` for all but a packet that is to be copied: the caller looks again.
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
         let cqe = self.cqes.at_byte(self.at);
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        let wanted = Cqe64::WQE_COUNTER.of(self.next) | self.wanted;
-        if (last ^ wanted) & self.last_mask != 0 {
+        if (last ^ self.wanted) & self.last_mask != 0 {
             return None;
         }
         let used = Used(cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>());
-        // With the bit of a filler they are too many.
-        let strides = used.strides_and_filler();
-        let is_there = strides.wrapping_sub(1) < Striding::STRIDES - self.next;
-        let len = used.bytes();
-        if !is_there || len > self.copy_bytes || len > strides * Striding::STRIDE_BYTES {
+        let (len, room) = (used.bytes(), used.room_or_filler());
+        if len > self.copy_bytes || len > room {
             return None;
         }
-        (self.cqe, self.strides, self.len) = (cqe, strides, len);
+        self.part = Some(self.from.next_part(room)?);
+        (self.cqe, self.room, self.len) = (cqe, room, len);
         Some(len)
     }
 
@@ -279,14 +278,15 @@ impl Arrivals for Copies<'_> {
 
     #[inline(always)]
     fn describe(&mut self, mbuf: &mut Mbuf) {
-        let (at, room) =
-            (self.next * Striding::STRIDE_BYTES, self.strides * Striding::STRIDE_BYTES);
-        self.is_refused |= !self.from.copy(mbuf, at, room);
+        if !self.part.take().is_some_and(|part| self.from.copy(part, mbuf)) {
+            self.is_refused = true;
+        }
         describe(mbuf, &self.cqe);
-        if self.is_stamped {
+        if STAMPED {
             stamp(mbuf, &self.cqe);
         }
-        self.next += self.strides;
+        let strides = self.room / Striding::STRIDE_BYTES;
+        self.wanted = self.wanted.wrapping_add(Cqe64::WQE_COUNTER.of(strides));
         self.at = self.at.wrapping_add(Cqe64::SIZE_BYTES as u32);
         self.bytes += u64::from(self.len);
     }
@@ -358,26 +358,43 @@ impl RxRing {
         out: &mut ArrayVec<Mbuf, N>,
         bytes: &mut u64,
     ) -> usize {
-        let Some(from) = &mut strides.open else { return 0 };
+        if self.is_stamped {
+            self.copy_strides_as::<N, true>(strides, out, bytes)
+        } else {
+            self.copy_strides_as::<N, false>(strides, out, bytes)
+        }
+    }
+
+    #[inline(never)]
+    fn copy_strides_as<const N: usize, const STAMPED: bool>(
+        &mut self,
+        strides: &mut Strides,
+        out: &mut ArrayVec<Mbuf, N>,
+        bytes: &mut u64,
+    ) -> usize {
+        let left = strides.next * Striding::STRIDE_BYTES..Striding::BUFFER_BYTES;
+        let from = strides.open.as_mut().and_then(|open| open.copier(self.elts.pool(), left));
+        let Some(from) = from else { return 0 };
         let (cqes, cq_ci) = (self.cq.ring.view(), self.cq.ci);
-        let mut copies = Copies {
+        let counter = Cqe64::WQE_COUNTER.of(strides.next);
+        let mut copies = Copies::<STAMPED> {
             cqes,
             at: cq_ci.wrapping_mul(Cqe64::SIZE_BYTES as u32),
-            wanted: RESPONDER_SEND | self.cq.owner_at(cq_ci),
+            wanted: counter | RESPONDER_SEND | self.cq.owner_at(cq_ci),
             last_mask: self.last_mask,
             from,
-            next: strides.next,
             copy_bytes: strides.copy_bytes,
-            is_stamped: self.is_stamped,
             cqe: cqes.at(0),
-            strides: 0,
+            part: None,
+            room: 0,
             len: 0,
             bytes: 0,
             is_refused: false,
         };
         let taken = self.elts.pop_filled(out, self.cq.left_of_lap(cq_ci), &mut copies);
-        let Copies { next, bytes: copied, len, is_refused, .. } = copies;
-        strides.next = next;
+        let (copied, len, is_refused) = (copies.bytes, copies.len, copies.is_refused);
+        strides.next = copies.from.at() / Striding::STRIDE_BYTES;
+        drop(copies);
         *bytes += copied;
         self.cq.ci = cq_ci.wrapping_add(taken as u32);
         if is_refused {

@@ -3,10 +3,13 @@
 use arrayvec::ArrayVec;
 use ferrocx_core::RegionKeys;
 use ferrocx_core::wq::{
-    Control, SendRing, Wqe, blocks_of, header_units, inline_units, put_data, put_eth,
+    Control, SendRing, Unit, Wqe, blocks_of, header_units, inline_units, put_data, put_eth,
 };
 use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment, TxLengths};
-use ferrocx_prm::wqe::{DS_BYTES, DS_PER_BLOCK, ETH_VLAN_INSERT, Eth, MAX_DS, Opcode};
+use ferrocx_prm::wqe::{
+    BASIC_BLOCK_BYTES, DS_BYTES, DS_PER_BLOCK, ETH_INLINE_BYTES, ETH_VLAN_INSERT, Eth, MAX_DS,
+    Opcode,
+};
 
 use crate::stats::TxStats;
 
@@ -23,6 +26,8 @@ const ALONE: OlFlags = OlFlags::TX_VLAN_INSERT.union(OlFlags::TX_TSO);
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
 /// TCP with options.
 const MAX_HEADER_BYTES: usize = 256;
+/// Headers up to here are copied with no loop: Ethernet, IPv6, and TCP with timestamps.
+const USUAL_BYTES: usize = ETH_INLINE_BYTES + 6 * DS_BYTES;
 /// Blocks of a request with the longest headers and one data segment.
 const MAX_HEADED_BLOCKS: u32 = blocks_of(HEADER_DS + header_units(MAX_HEADER_BYTES) + 1);
 /// Bytes of the two MAC addresses.
@@ -126,7 +131,10 @@ impl Requests {
                 3 => self.post_chains::<N, 3>(packets, stats),
                 _ => self.post_chains::<N, 4>(packets, stats),
             },
-            Kind::Headed => self.post_headed(packets, stats),
+            Kind::Headed if first.wants(OlFlags::TX_TSO) => {
+                self.post_headed::<N, true>(packets, stats)
+            }
+            Kind::Headed => self.post_headed::<N, false>(packets, stats),
             Kind::Other => 0,
         };
         // What the quick ways do not take, this one does, or says why not.
@@ -275,9 +283,13 @@ impl Requests {
         let most = self.ring.free_blocks() / blocks;
         let count = packets.take_chains::<K>(most as usize, |packet, segments| {
             let len = packet.pkt_len();
-            let is_whole = segments.iter().all(|segment| segment.data_len() != 0);
-            if packet.wants(ALONE) || len <= inline_bytes || !is_whole {
+            if packet.wants(ALONE) || len <= inline_bytes {
                 return false;
+            }
+            for segment in &segments {
+                if segment.data_len() == 0 {
+                    return false;
+                }
             }
             let put = |unit, at: usize| {
                 let addr = (segments[at].data_address() as u64).wrapping_add(va_to_iova);
@@ -303,43 +315,47 @@ impl Requests {
         count
     }
 
-    /// Posts a request with the headers of each simple packet at the front: those to be cut into
-    /// segments, and all of a queue that wants headers inline.
+    /// Posts a request with the headers of each simple packet at the front: those that are `LARGE`,
+    /// to be cut into segments, or all of a queue that wants headers inline.
     #[inline(never)]
-    fn post_headed<const N: usize>(
+    fn post_headed<const N: usize, const LARGE: bool>(
         &mut self,
         packets: &mut HandOver<'_, N>,
         stats: &mut TxStats,
     ) -> usize {
+        let alone = if LARGE { OlFlags::TX_TSO } else { OlFlags::empty() };
+        let opcode = if LARGE { Opcode::LSO } else { Opcode::SEND };
         let mut bytes = 0;
-        let count = packets.take_while(usize::MAX, |packet| {
-            let alone = packet.flags() & ALONE;
-            let is_large = alone == OlFlags::TX_TSO;
-            if !packet.is_simple() || !(is_large || (alone.is_empty() && self.min_inline != 0)) {
+        // As many as fit if all are long. One that might just fit goes the way of [`Kind::Other`].
+        let most = self.ring.free_blocks() / MAX_HEADED_BLOCKS;
+        let count = packets.take_while(most as usize, |packet| {
+            if !packet.is_simple() || packet.flags() & ALONE != alone {
                 return false;
             }
-            let (mut headers, mut word) = (self.min_inline, checksums(packet.flags()));
-            let mut opcode = Opcode::SEND;
-            if is_large {
-                let Some(large) = self.large(&packet) else { return false };
-                ((headers, word), opcode) = (large, Opcode::LSO);
-            }
+            let (headers, word) = match self.large(&packet) {
+                _ if !LARGE => (self.min_inline, checksums(packet.flags())),
+                Some(large) => large,
+                None => return false,
+            };
             let len = packet.data_len();
             let Some(first) = packet.segments().next() else { return false };
-            let is_copied = !is_large && len <= self.inline_bytes;
+            let is_copied = !LARGE && len <= self.inline_bytes;
             if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES || is_copied {
                 return false;
             }
-            // One that might just fit goes the way of [`Kind::Other`].
-            if self.ring.free_blocks() < MAX_HEADED_BLOCKS {
-                return false;
-            }
-            let mut wqe = self.ring.begin();
-            wqe.eth(word, &first.data()[..headers]);
+            let data = first.data();
             let addr = (packet.data_address() + headers) as u64;
-            wqe.data((len - headers) as u32, self.lkey_be, addr.wrapping_add(self.va_to_iova));
-            let ds = wqe.ds();
-            self.ring.close(Control::new(opcode), ds, blocks_of(ds));
+            let rest = ((len - headers) as u32, addr.wrapping_add(self.va_to_iova));
+            let is_usual = post_usual(&mut self.ring, opcode, word, (data, headers), |unit| {
+                put_data(unit, rest.0, self.lkey_be, rest.1);
+            });
+            if !is_usual {
+                let mut wqe = self.ring.begin();
+                wqe.eth(word, &data[..headers]);
+                wqe.data(rest.0, self.lkey_be, rest.1);
+                let ds = wqe.ds();
+                self.ring.close(Control::new(opcode), ds, blocks_of(ds));
+            }
             bytes += len;
             true
         });
@@ -526,6 +542,39 @@ impl Requests {
             None => (segment.lkey_be(), segment.data_iova()),
         }
     }
+}
+
+/// Posts a request with headers of a usual length, which one copy of a constant length takes; `put`
+/// writes the data segment behind them. What is copied beside the headers is overwritten, or not the
+/// device's business. `false`, and nothing posted, for others, and where the ring ends.
+#[inline(always)]
+fn post_usual(
+    ring: &mut SendRing,
+    opcode: Opcode,
+    flags_mss: u32,
+    (data, headers): (&[u8], usize),
+    put: impl FnOnce(Unit<'_>),
+) -> bool {
+    let (Some(run), Some(copied)) = (ring.run(), data.first_chunk::<USUAL_BYTES>()) else {
+        return false;
+    };
+    let Some(behind) = headers.checked_sub(ETH_INLINE_BYTES + 1) else { return false };
+    // The control segment, the Ethernet segment, and the headers behind its two bytes.
+    let ds = HEADER_DS as usize + 1 + behind / DS_BYTES;
+    let Some(unit) = run.piece::<DS_BYTES>(ds).filter(|_| headers <= USUAL_BYTES) else {
+        return false;
+    };
+    let [first, second, behind @ ..] = copied;
+    let start = u16::from_be_bytes([*first, *second]);
+    let word = Eth::INLINE_HDR_SZ.of(headers as u32) | u32::from(start);
+    put_eth(run.part::<DS_BYTES, DS_BYTES>(), flags_mss, word);
+    run.copy_units::<{ HEADER_DS as usize * DS_BYTES }>(behind.as_chunks().0);
+    put(unit);
+    let ds = ds as u32 + 1;
+    let block = run.part::<0, BASIC_BLOCK_BYTES>();
+    let written = ring.written((block, ring.pi), Control::new(opcode), ds, blocks_of(ds));
+    ring.post(written);
+    true
 }
 
 /// What is left of a segment behind its first `skipped` bytes; never empty.

@@ -179,6 +179,40 @@ fn large_send_request_is_literal() {
     assert_eq!(fixture.data(96), data_segment(146, address + 54));
 }
 
+/// Headers of every length, with short and long payloads, wherever the ring ends.
+#[test]
+fn headers_of_every_length_stand_in_the_request() {
+    let mut fixture = fixture();
+    fixture.tx.hot.requests.max_tso_bytes = 1 << 18;
+    let bytes: Vec<u8> = (0..600).map(|at| (at * 7) as u8).collect();
+    let mut block = 0;
+    for headers in 16..=256 {
+        for payload in [1, 90, 300] {
+            let mut mbuf = fixture.packet(&bytes[..headers + payload]);
+            let address = mbuf.data_iova() + headers as u64;
+            mbuf.set_flags(OlFlags::TX_TSO);
+            let (l2_len, l3_len) = (14, headers as u16 - 15);
+            mbuf.set_tx_lengths(TxLengths { l2_len, l3_len, l4_len: 1, tso_mss: 100 });
+            assert_eq!(fixture.send([mbuf]), 1);
+            let units = (headers - 2).div_ceil(16);
+            let unit = |at: usize| (block * 64 + at * 16) % 4096;
+            let place = (block as u16).to_be_bytes();
+            let ctrl = [0, place[0], place[1], 0x0e, 0x00, 0x01, 0x23, units as u8 + 3];
+            assert_eq!(fixture.ctrl(unit(0))[..8], ctrl);
+            assert_eq!(fixture.bytes::<8>(unit(1) + 4), [0xc0, 0, 0, 100, 0, 0, 0, 0]);
+            let start = [(headers >> 8) as u8, headers as u8, bytes[0], bytes[1]];
+            assert_eq!(fixture.bytes::<4>(unit(1) + 12), start);
+            for (at, part) in bytes[2..headers].chunks(16).enumerate() {
+                assert_eq!(fixture.bytes::<16>(unit(2 + at))[..part.len()], *part, "{headers}");
+            }
+            assert_eq!(fixture.data(unit(2 + units)), data_segment(payload as u32, address));
+            block += (units + 3).div_ceil(4);
+            fixture.played.complete();
+        }
+    }
+    assert_eq!(fixture.tx.stats().dropped, 0);
+}
+
 #[test]
 fn copied_packet_is_literal() {
     let mut fixture = fixture();

@@ -1,7 +1,7 @@
 # about: a disk of a target outside the guest: run by scripts/demo-nvmf.sh, which starts the target
 # ci: no
-# ports: 2
-# model: --wire tap:fxspare --wire tap:fxguest
+# ports: 1
+# model: --wire tap:fxguest
 # boot: own, its wire leads out of the lab
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
@@ -9,12 +9,8 @@ source /host/lab/rdma.sh
 readonly AT=192.0.2.1 NQN=nqn.2026-11.org.ferrocx:ram
 has_disk() { [ -b /dev/nvme0n1 ]; }
 
-load_rdma 2
-# The first port of every model has the same address, that of the target, too.
-for dev in $(mlx5_netdevs); do
-    [ "$(cat "/sys/class/net/$dev/address")" = 02:fe:0c:00:00:02 ] || continue
-    must ip addr add 192.0.2.2/24 dev "$dev"
-done
+load_rdma 1
+must ip addr add 192.0.2.2/24 dev "$(mlx5_netdevs)"
 must modprobe nvme-rdma
 until_true 20 ping -c 1 -W 1 "$AT" || fail "no target at $AT; scripts/demo-nvmf.sh starts one"
 must timeout 120 nvme discover -t rdma -a "$AT" -s 4420

@@ -3,15 +3,16 @@
 //!
 //! Put first by `LD_LIBRARY_PATH` or `LD_PRELOAD` (`cxctl run` does), it takes the place of the
 //! system's library. Each process has a device of its own; devices of one machine are joined by
-//! sockets that need no daemon, those of different machines by RoCEv2 in UDP.
+//! memory that they share, those of different machines by RoCEv2 in UDP; neither needs a daemon.
 //!
 //! # Architecture
 //!
 //! - `symbols.txt` names every function and version that rdma-core 44 to 65 export; `build.rs`
 //!   makes the table of it. `abi` has the structures that programs compile in.
-//! - `face` has the functions. `unsafe` is there, and nowhere else but one socket option. Its
-//!   `rdma_cm` answers what stock librdmacm asks the kernel, which needs no other library and no
-//!   preloading: connections by address, datagram services, groups, rsockets.
+//! - `face` has the functions. `unsafe` is there, and nowhere else but one socket option and the
+//!   words of shared memory. Its `rdma_cm` answers what stock librdmacm asks the kernel, which
+//!   needs no other library and no preloading: connections by address, datagram services, groups,
+//!   rsockets.
 //! - `node` is the process's device, its wires, and what makes a model run.
 //!
 //! # Settings
@@ -20,6 +21,9 @@
 //! |---|---|
 //! | `FERROCX_IP` | the IPv4 address of the port: one of this machine; else the first free one from 127.88.0.1 on |
 //! | `FERROCX_MTU` | the largest IP packet, 352 to 9978; else 4200 on a loopback address, 1500 on others |
+//! | `FERROCX_IMPAIR` | what goes wrong with what this process sends: `loss=10000,duplicate=100,reorder=500,overtakers=3,delay=5000`; chances in parts in a million, times in nanoseconds |
+//! | `FERROCX_SEED` | a number: the same one, and the same frames go wrong |
+//! | `FERROCX_CAPTURE` | a folder: what this process sends and receives is written there, `ADDRESS.pcapng` |
 //! | `FERROCX_LOG` | what is logged to standard error: `info` says why something was refused |
 //!
 //! # What it does not do
@@ -34,10 +38,10 @@
 //! Memory that a program unmaps before it deregisters it reads as zero to its peers, where an
 //! adapter would have pinned it; what they write there is lost. A program that replaces the handler
 //! of SIGSEGV after it has registered memory, and unmaps it then, is ended by that signal. A child
-//! after `fork` has to open a device of its own.
+//! after `fork` has to open a device of its own: its parent's objects answer `ENODEV` there.
 #![deny(unsafe_code)]
 // The table of names leads to most functions, and a test has none.
-#![cfg_attr(test, allow(dead_code, unused_imports))]
+#![cfg_attr(any(test, fuzzing), allow(dead_code, unused_imports))]
 
 mod abi;
 mod face;
@@ -47,8 +51,16 @@ mod node;
 mod system_tests;
 
 /// The names of the table, which lead to the functions of [`face`].
-#[cfg(not(test))]
+#[cfg(not(any(test, fuzzing)))]
 #[expect(unsafe_code, reason = "each name and version is a jump in assembly")]
 mod exports {
     include!(concat!(env!("OUT_DIR"), "/exports.rs"));
+}
+
+/// The function of a name, or null: for a fuzz target, into which this library is linked, so that
+/// names have no versions.
+#[cfg(fuzzing)]
+#[must_use]
+pub fn function(name: &str) -> *const std::ffi::c_void {
+    include!(concat!(env!("OUT_DIR"), "/found.rs"))
 }

@@ -1,15 +1,25 @@
-//! The interface compared with that of the system's rdma-core, where it is installed.
+//! The interface compared with that of the system's rdma-core, where it is installed, or of one
+//! that was unpacked into the folder `FERROCX_RDMA_CORE`: `scripts/rdma/abi.sh` fetches the newest.
 
 use std::collections::HashSet;
 use std::mem::offset_of;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::abi::*;
 use crate::face::rdma_cm::kernel::*;
 
-/// Where Debian puts the library and its header, and the packages that have them.
-const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1";
-const HEADER: &str = "/usr/include/infiniband/verbs.h";
+/// Where Debian puts the library and its header.
+const LIBRARY: &str = "usr/lib/x86_64-linux-gnu/libibverbs.so.1";
+const HEADER: &str = "usr/include/infiniband/verbs.h";
+
+/// Where the rdma-core to compare with is; and whether it is one that was asked for, which has to
+/// be there.
+fn place(file: &str) -> (PathBuf, bool) {
+    let root = std::env::var_os("FERROCX_RDMA_CORE");
+    let is_asked_for = root.is_some();
+    (Path::new(&root.unwrap_or_else(|| "/".into())).join(file), is_asked_for)
+}
 
 /// Names and versions of a table in the form of `symbols.txt`.
 fn ours() -> HashSet<(String, String)> {
@@ -29,11 +39,14 @@ fn ours() -> HashSet<(String, String)> {
 
 #[test]
 fn every_name_and_version_of_the_system_is_there() {
-    let Ok(listed) = Command::new("objdump").args(["-T", LIBRARY]).output() else {
+    let (library, is_asked_for) = place(LIBRARY);
+    let Ok(listed) = Command::new("objdump").arg("-T").arg(&library).output() else {
+        assert!(!is_asked_for, "no objdump");
         return println!("skipped: no objdump (apt-get install binutils)");
     };
     if !listed.status.success() {
-        return println!("skipped: no {LIBRARY} (apt-get install libibverbs1)");
+        assert!(!is_asked_for, "no {}", library.display());
+        return println!("skipped: no {} (apt-get install libibverbs1)", library.display());
     }
     let ours = ours();
     let text = String::from_utf8_lossy(&listed.stdout);
@@ -47,6 +60,7 @@ fn every_name_and_version_of_the_system_is_there() {
             count += 1;
         }
     }
+    println!("{count} names and versions are there");
     assert!(count > 150, "{count} names were found");
 }
 
@@ -116,9 +130,10 @@ fn rdma_cm_layouts(out: &mut String) {
     layout!(out, rdma_ucm_migrate_id, true: response, id, fd);
 }
 
-fn layouts() -> String {
+fn layouts(header: &Path) -> String {
+    let header = header.display();
     let mut out =
-        format!("#include <stddef.h>\n#include \"{HEADER}\"\n#include <infiniband/sa.h>\n");
+        format!("#include <stddef.h>\n#include \"{header}\"\n#include <infiniband/sa.h>\n");
     rdma_cm_layouts(&mut out);
     layout!(out, ibv_device, true: node_type, transport_type, name, dev_name, dev_path, ibdev_path);
     layout!(out, ibv_context_ops, true: alloc_mw, bind_mw, dealloc_mw, poll_cq, req_notify_cq,
@@ -207,15 +222,22 @@ fn layouts() -> String {
 
 #[test]
 fn structures_are_those_of_the_system_header() {
-    if !std::path::Path::new(HEADER).exists() {
-        return println!("skipped: no {HEADER} (apt-get install libibverbs-dev)");
+    let (header, is_asked_for) = place(HEADER);
+    if !header.exists() {
+        assert!(!is_asked_for, "no {}", header.display());
+        return println!("skipped: no {} (apt-get install libibverbs-dev)", header.display());
     }
     let file = std::env::temp_dir().join(format!("ferrocx-layouts-{}.c", std::process::id()));
-    std::fs::write(&file, layouts()).unwrap();
-    let checked = Command::new("cc").arg("-fsyntax-only").arg(&file).output();
+    let layouts = layouts(&header);
+    std::fs::write(&file, &layouts).unwrap();
+    let includes = place("usr/include").0;
+    let mut compiler = Command::new("cc");
+    let checked = compiler.arg("-I").arg(includes).arg("-fsyntax-only").arg(&file).output();
     std::fs::remove_file(&file).unwrap();
     let Ok(checked) = checked else {
+        assert!(!is_asked_for, "no C compiler");
         return println!("skipped: no C compiler (apt-get install gcc)");
     };
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    println!("{} sizes and places are the header's", layouts.matches("_Static_assert").count());
 }

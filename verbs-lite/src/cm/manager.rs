@@ -127,7 +127,12 @@ impl Inner {
                 Sent::Done
             }
             Ok(Some(_)) => Sent::Full,
-            Ok(None) => Sent::Later,
+            Ok(None) => {
+                let message = &out.mad.message;
+                let is_wanted =
+                    out.id.map_or_else(|| sidr.wants(message), |id| engine.wants(id, message));
+                if is_wanted { Sent::Later } else { Sent::Done }
+            }
             Err(error) => {
                 tracing::debug!(%error, message = out.mad.message.name(), "not sent");
                 match out.id {

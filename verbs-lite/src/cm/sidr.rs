@@ -249,6 +249,14 @@ impl Sidr {
         });
     }
 
+    /// Whether a message that could not be sent yet is still of use: an answer is, and a question
+    /// that somebody waits for.
+    pub(super) fn wants(&self, message: &Message) -> bool {
+        let Message::SidrReq(request) = message else { return true };
+        let question = self.questions.get(&request.request_id());
+        question.is_some_and(|question| question.answer.is_none())
+    }
+
     /// Asks again what was not answered in time.
     pub(super) fn poll(&mut self, now: Duration) {
         for question in self.questions.values_mut() {
@@ -295,6 +303,7 @@ mod tests {
         assert!(b.listen(7174) && !b.listen(7174));
         let id = a.ask(of_a, (4000, 7174), b"who", Duration::ZERO);
         let first = a.out[0];
+        assert!(a.wants(&first.mad.message) && !b.wants(&first.mad.message));
         assert_eq!(carry(&mut a, &mut b, of_b), 1);
         let asked = b.take(7174).unwrap();
         assert_eq!(asked.peer(), "10.0.0.1:4000".parse().unwrap());
@@ -311,6 +320,7 @@ mod tests {
         assert_eq!((&private_data[..3], private_data.len()), (&b"me\0"[..], 136));
         assert!(b.receive(of_b, &first.mad));
         assert_eq!((b.out.len(), b.take(7174).is_none()), (1, true), "the answer was lost");
+        assert!(!a.wants(&first.mad.message), "it is answered");
         // A third party's answer is none.
         a.forget(id);
         assert!(a.answer_of(id).is_none());

@@ -61,6 +61,12 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
+    /// The groups that it is attached to.
+    #[must_use]
+    pub fn groups(&self) -> &[Gid] {
+        &self.groups
+    }
+
     /// Leaves every group, before the queue pair goes.
     pub(super) fn detach_all(&mut self) {
         while let Some(group) = self.groups.last().copied() {

@@ -13,11 +13,10 @@ use ferrocx_model::wire::{
     Wire, link, switch,
 };
 
+use crate::impairment::Impairment;
+
 /// Bytes that can be on a cable in each direction; a sender waits while it is full.
 const CABLE_BYTES: usize = 1 << 20;
-
-/// Parts in a million: the largest value of a chance.
-const MILLION: i64 = 1_000_000;
 
 /// Where a port leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,39 +60,9 @@ pub struct WireOptions {
     /// Write every frame on the wires to a pcapng file.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Frames lost, in a million.
-    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
-    loss: u32,
-    /// Frames that arrive twice, in a million.
-    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
-    duplicate: u32,
-    /// Frames overtaken by three others, in a million.
-    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
-    reorder: u32,
-    /// Frames with a changed bit and a frame check sequence that shows it, in a million.
-    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
-    corrupt: u32,
-    /// Frames with a changed bit and a frame check sequence that is right, in a million.
-    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
-    silent_corrupt: u32,
-    /// IP packets that meet congestion and are marked, if they can be, in a million.
-    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = chance())]
-    congestion: u32,
-    /// Microseconds that every frame takes, up to 10 seconds.
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
-    delay: u32,
-    /// Seed of what goes wrong: same seed, same frames.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    impairment: Impairment,
 }
-
-fn chance() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(0..=MILLION)
-}
-
-/// Frames that overtake one that is held back.
-const OVERTAKERS: u32 = 3;
 
 impl WireOptions {
     /// Makes one wire for each named port.
@@ -165,22 +134,16 @@ impl WireOptions {
     }
 
     fn impair(&self, wire: impl Wire + 'static, index: usize) -> Box<dyn Wire> {
-        let config = ImpairConfig {
-            loss_ppm: self.loss,
-            duplicate_ppm: self.duplicate,
-            corrupt_ppm: self.corrupt,
-            silent_corrupt_ppm: self.silent_corrupt,
-            reorder_ppm: self.reorder,
-            reorder_frames: if self.reorder == 0 { 0 } else { OVERTAKERS },
-            congestion_ppm: self.congestion,
-            delay_ns: u64::from(self.delay) * 1000,
-            ..ImpairConfig::default()
-        };
+        let config = self.impairment.config();
         if config == ImpairConfig::default() {
             return Box::new(wire);
         }
         // Both directions of a cable go wrong at different frames.
-        Box::new(Impair::new(wire, config, SplitMix64::new(self.seed ^ (index as u64) << 32)))
+        Box::new(Impair::new(
+            wire,
+            config,
+            SplitMix64::new(self.impairment.seed ^ (index as u64) << 32),
+        ))
     }
 }
 

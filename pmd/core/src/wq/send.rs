@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Ring, RingView};
+use ferrocx_bus::{
+    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Ring, RingView, Slot,
+};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
 use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
@@ -343,11 +345,18 @@ impl SendRing {
         self.bell.ring(self.pi, self.last);
     }
 
+    /// The next [`ONE_RUN_BYTES`] of the ring, if they lie in one piece.
+    #[inline(always)]
+    #[must_use]
+    pub fn run(&self) -> Option<Slot<'_, ONE_RUN_BYTES>> {
+        self.blocks.view().run::<ONE_RUN_BYTES>(self.pi as u32)
+    }
+
     /// Whether the next [`ONE_RUN_BYTES`] of the ring lie in one piece.
     #[inline(always)]
     #[must_use]
     pub fn has_run(&self) -> bool {
-        self.blocks.view().run::<ONE_RUN_BYTES>(self.pi as u32).is_some()
+        self.run().is_some()
     }
 
     /// Writes a request whose segments stand ready, tells the device, and counts both; the caller

@@ -46,6 +46,22 @@ impl TapDevice {
         &self.name
     }
 
+    /// The host's own address on the interface.
+    ///
+    /// # Errors
+    ///
+    /// What ioctl(2) says.
+    pub fn host_mac(&self) -> io::Result<[u8; 6]> {
+        let mut request = ifreq(&self.name).map_err(io::Error::other)?;
+        // SAFETY: SIOCGIFHWADDR takes an `ifreq`, which lives across the call.
+        if unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel filled in the address, and any bytes are one.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+        Ok(std::array::from_fn(|at| address[at] as u8))
+    }
+
     /// Takes a frame that the host sent; `None` when there is none.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ type Writer = PcapNgWriter<Box<dyn Write + Send>>;
 struct Shared {
     writer: Mutex<Writer>,
     start_ns: u64,
+    /// Each block is flushed.
+    is_live: bool,
     frames: AtomicU64,
     lost: AtomicU64,
 }
@@ -68,10 +70,29 @@ impl CaptureFile {
     ///
     /// [`CaptureError`] when the header cannot be written.
     pub fn new(out: impl Write + Send + 'static, start_ns: u64) -> Result<Self, CaptureError> {
+        Self::start(out, start_ns, false)
+    }
+
+    /// As [`CaptureFile::new`], and flushes the writer behind each frame: for files that somebody
+    /// reads while they grow, or whose process may be killed.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError`] when the header cannot be written.
+    pub fn live(out: impl Write + Send + 'static, start_ns: u64) -> Result<Self, CaptureError> {
+        Self::start(out, start_ns, true)
+    }
+
+    fn start(
+        out: impl Write + Send + 'static,
+        start_ns: u64,
+        is_live: bool,
+    ) -> Result<Self, CaptureError> {
         let out: Box<dyn Write + Send> = Box::new(out);
         let shared = Shared {
             writer: Mutex::new(PcapNgWriter::new(out)?),
             start_ns,
+            is_live,
             frames: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         };
@@ -102,7 +123,10 @@ impl CaptureFile {
             data: Cow::Borrowed(bytes),
             options: vec![EnhancedPacketOption::Flags(flags)],
         });
-        let is_written = self.lock().write_block(&block).is_ok();
+        let mut writer = self.lock();
+        let is_written = writer.write_block(&block).is_ok()
+            && (!self.shared.is_live || writer.get_mut().flush().is_ok());
+        drop(writer);
         let count = if is_written { &self.shared.frames } else { &self.shared.lost };
         count.fetch_add(1, Ordering::Relaxed);
     }

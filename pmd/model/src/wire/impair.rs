@@ -1,5 +1,8 @@
 //! A bad cable: loses, delays, reorders, repeats and damages frames, by chance from a seed.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::frame::offload::sum16;
 
 use super::{Fcs, Received, SplitMix64, Wire, room};
@@ -28,6 +31,79 @@ pub struct ImpairConfig {
     pub congestion_ppm: u32,
     /// Frames on the way at most; more are lost, as in a full switch. 0 for 65,536.
     pub max_frames: usize,
+}
+
+/// Text that is not what [`ImpairConfig`] prints.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` says nothing about a wire; give loss, duplicate, corrupt, silent_corrupt, reorder or \
+     congestion with 0 to 1000000 parts in a million, overtakers with frames, delay or jitter \
+     with nanoseconds: loss=10000,delay=5000"
+)]
+pub struct ImpairError(String);
+
+impl ImpairConfig {
+    /// What text calls each number that may be set, with its limit.
+    fn numbers(&mut self) -> [(&'static str, Number<'_>); 9] {
+        [
+            ("loss", Number::Chance(&mut self.loss_ppm)),
+            ("duplicate", Number::Chance(&mut self.duplicate_ppm)),
+            ("corrupt", Number::Chance(&mut self.corrupt_ppm)),
+            ("silent_corrupt", Number::Chance(&mut self.silent_corrupt_ppm)),
+            ("reorder", Number::Chance(&mut self.reorder_ppm)),
+            ("congestion", Number::Chance(&mut self.congestion_ppm)),
+            ("overtakers", Number::Count(&mut self.reorder_frames)),
+            ("delay", Number::Time(&mut self.delay_ns)),
+            ("jitter", Number::Time(&mut self.jitter_ns)),
+        ]
+    }
+}
+
+/// A number of an [`ImpairConfig`], by what it counts.
+enum Number<'a> {
+    Chance(&'a mut u32),
+    Count(&'a mut u32),
+    Time(&'a mut u64),
+}
+
+impl fmt::Display for ImpairConfig {
+    /// Numbers that are not 0, as `name=number`, with commas between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for (name, number) in (*self).clone().numbers() {
+            let value = match number {
+                Number::Chance(value) | Number::Count(value) => u64::from(*value),
+                Number::Time(value) => *value,
+            };
+            if value != 0 {
+                write!(f, "{comma}{name}={value}")?;
+                comma = ",";
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ImpairConfig {
+    type Err = ImpairError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut config = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let wrong = || ImpairError(part.to_owned());
+            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            let found = config.numbers().into_iter().find(|(known, _)| *known == name);
+            match found.ok_or_else(wrong)?.1 {
+                Number::Chance(into) => {
+                    let chance = value.parse().ok().filter(|chance| *chance <= 1_000_000);
+                    *into = chance.ok_or_else(wrong)?;
+                }
+                Number::Count(into) => *into = value.parse().map_err(|_| wrong())?,
+                Number::Time(into) => *into = value.parse().map_err(|_| wrong())?,
+            }
+        }
+        Ok(config)
+    }
 }
 
 /// Frames that were impaired, by kind.

@@ -139,3 +139,32 @@ fn congestion_marks_who_can_tell_of_it() {
     assert_eq!(send(&[0x5a; 60]), (vec![0x5a; 60], 0), "no IP");
     assert_eq!(send(&[0x81; 13]).1, 0, "cut short");
 }
+
+#[test]
+fn text_says_what_goes_wrong_and_nothing_else() {
+    let config = ImpairConfig {
+        loss_ppm: 10_000,
+        duplicate_ppm: 1,
+        corrupt_ppm: 2,
+        silent_corrupt_ppm: 3,
+        reorder_ppm: 1_000_000,
+        reorder_frames: 4,
+        delay_ns: 5_000_000_000,
+        jitter_ns: 6,
+        congestion_ppm: 7,
+        max_frames: 0,
+    };
+    let text = config.to_string();
+    assert_eq!(text.parse(), Ok(config), "{text}");
+    assert!(text.starts_with("loss=10000,") && text.contains("delay=5000000000"), "{text}");
+    assert_eq!(
+        ("".parse(), ImpairConfig::default().to_string()),
+        (Ok(ImpairConfig::default()), String::new())
+    );
+    for wrong in
+        ["loss", "loss=", "loss=1%", "loss=1000001", "lose=1", "delay=-1", "loss=1;delay=2"]
+    {
+        let error = wrong.parse::<ImpairConfig>().unwrap_err().to_string();
+        assert!(error.contains(wrong), "{error}");
+    }
+}

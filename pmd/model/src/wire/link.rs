@@ -245,7 +245,7 @@ impl Wire for Link {
         self.near().is_device.store(true, Ordering::Release);
     }
 
-    fn is_private(&self) -> bool {
+    fn is_private(&self, _to: &[u8; 6]) -> bool {
         self.far().is_device.load(Ordering::Acquire)
     }
 }
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn a_cable_is_private_when_a_device_has_the_other_end() {
         let (mut a, mut b) = link(0);
-        assert!(!a.is_private() && !b.is_private());
+        assert!(!a.is_private(&[0; 6]) && !b.is_private(&[0; 6]));
         b.adopt();
-        assert!(a.is_private() && !b.is_private());
+        assert!(a.is_private(&[0; 6]) && !b.is_private(&[0; 6]));
         let train = Train { frames: 3, bytes: 3210, longest: 1078 };
         assert!(send(&mut a, &[7; 3074], Fcs::Inside(train)));
         a.flush(0);

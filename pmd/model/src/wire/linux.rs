@@ -90,6 +90,15 @@ impl TapWire {
         })
     }
 
+    /// The host's own address on the interface.
+    ///
+    /// # Errors
+    ///
+    /// As [`TapDevice::host_mac`].
+    pub fn host_mac(&self) -> std::io::Result<[u8; 6]> {
+        self.device.host_mac()
+    }
+
     /// Frames that passed, and that did not, since the wire was opened.
     #[must_use]
     pub fn stats(&self) -> LinuxWireStats {

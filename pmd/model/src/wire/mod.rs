@@ -12,7 +12,7 @@
 //! # What nobody can see
 //!
 //! A frame is as real as somebody can tell. On a *private* wire ([`Wire::is_private`]) both ends
-//! are devices of this process and nothing stands between them that looks, loses or damages: there
+//! are devices of this machine and nothing stands between them that looks, loses or damages: there
 //! a frame is [`Fcs::Inside`], its ICRC is not computed, and consecutive packets of an RDMA message
 //! go as one. Everywhere else, the other end of a [`Link`] that a program holds itself included,
 //! every byte is what a device sends.
@@ -26,7 +26,7 @@ mod switch;
 
 pub use capture::{Capture, CaptureError, CaptureFile};
 pub use generator::{Generator, GeneratorConfig, GeneratorHandle, GeneratorStats, Pace};
-pub use impair::{Impair, ImpairConfig, ImpairStats};
+pub use impair::{Impair, ImpairConfig, ImpairError, ImpairStats};
 pub use link::{Link, link};
 pub use linux::{LinuxWireStats, PacketWire, TapWire};
 pub use switch::{Switch, SwitchPort, SwitchStats, switch};
@@ -48,7 +48,7 @@ pub enum Fcs {
     Good,
     /// A bit changed on the way: a port drops the frame and counts it.
     Bad,
-    /// The frame has not left the process, and no bit of it can have changed. Only on a wire that
+    /// The frame has not left the machine, and no bit of it can have changed. Only on a wire that
     /// is private: see [`Wire::is_private`].
     Inside(Train),
 }
@@ -65,7 +65,7 @@ impl Fcs {
     }
 }
 
-/// What a frame that stays inside the process stands for.
+/// What a frame that stays inside the machine stands for.
 ///
 /// Its payload is that of all of them, one behind the other; its headers are those of the first,
 /// except that the operation also says whether the last one ends the message. It has no ICRC.
@@ -131,9 +131,11 @@ pub trait Wire: Send + fmt::Debug {
     /// A wire that looks at frames, or changes what becomes of them, keeps it from the wire behind.
     fn adopt(&mut self) {}
 
-    /// Whether what is sent here reaches a device of this process that has the other end, and
-    /// nothing on the way looks at it: then a frame may be [`Fcs::Inside`].
-    fn is_private(&self) -> bool {
+    /// Whether a frame to this MAC address reaches nobody but a device of this program, or of one
+    /// that it trusts on this machine, and nothing on the way looks at it: then it may be
+    /// [`Fcs::Inside`].
+    fn is_private(&self, to: &[u8; 6]) -> bool {
+        let _ = to;
         false
     }
 }
@@ -167,8 +169,8 @@ impl Wire for Box<dyn Wire> {
         (**self).adopt();
     }
 
-    fn is_private(&self) -> bool {
-        (**self).is_private()
+    fn is_private(&self, to: &[u8; 6]) -> bool {
+        (**self).is_private(to)
     }
 }
 

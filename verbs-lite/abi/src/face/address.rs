@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use ferrocx_verbs_lite::{AddressHandle, Gid, Path, Qpn};
 
 use super::context::Context;
+use super::life::Users;
 use super::memory::Domain;
 use super::{Errno, give_out, object, set_errno, take_back};
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc};
@@ -15,6 +16,7 @@ use crate::node::Node;
 pub(super) struct Address {
     face: ibv_ah,
     handle: AddressHandle,
+    _domain: Users,
 }
 
 impl Address {
@@ -50,11 +52,10 @@ pub(super) fn path_of(node: &Node, attr: &ibv_ah_attr) -> Result<Path, Errno> {
 
 fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let context = promised!((*pd).context);
-    // A domain that is gone is the program's mistake; it is only looked at.
-    let _ = promised!(Domain::of(pd));
-    let path = path_of(promised!(&Context::of(context).shared.node), attr)?;
+    let path = path_of(&promised!(Context::here(context))?.node, attr)?;
     let handle = AddressHandle::new(&path, Qpn(0), 0);
-    Ok(give_out(Address { face: ibv_ah { context, pd, handle: 0 }, handle }))
+    let _domain = promised!(Domain::of(pd)).users.clone();
+    Ok(give_out(Address { face: ibv_ah { context, pd, handle: 0 }, handle, _domain }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_create_ah(

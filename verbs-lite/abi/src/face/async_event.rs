@@ -94,6 +94,10 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     let shared = promised!(&Context::of(context).shared);
+    if let Err(errno) = shared.here() {
+        set_errno(errno);
+        return -1;
+    }
     loop {
         let mut events = lock(&shared.events);
         if let Some(Queued { event: next, about }) = events.waiting.pop_front() {
@@ -129,6 +133,9 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
     // The first member of each of these objects is its context.
     let face: *mut *mut ibv_context = std::ptr::with_exposed_provenance_mut(event.element as usize);
     let shared = promised!(&Context::of(*face).shared);
+    if shared.here().is_err() {
+        return;
+    }
     let mut events = lock(&shared.events);
     let told = events.objects.iter_mut();
     if let Some((_, told)) =

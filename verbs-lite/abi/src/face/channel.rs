@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use ferrocx_verbs_lite::CompletionChannel;
 
 use super::context::{Context, Shared};
-use super::{Errno, give_out, object, take_back};
+use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::files;
 use crate::node::lock;
@@ -86,7 +86,7 @@ impl Channel {
 }
 
 fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
-    let shared = promised!(&Context::of(context).shared);
+    let shared = promised!(Context::here(context))?;
     let vector = shared.node.take_vector().ok_or(Errno(libc::EMFILE))?;
     let made = shared.node.context.create_comp_channel(vector).map_err(Errno::from);
     let mut channel = made.inspect_err(|_| shared.node.give_vector(vector))?;
@@ -110,6 +110,7 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
 
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     let open = promised!(Channel::of(channel));
+    tried!(open.shared.here());
     if !lock(&open.inner).queues.is_empty() {
         return libc::EBUSY;
     }

@@ -5,6 +5,8 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::Errno;
+use super::life::Process;
 use super::pair::Member;
 use crate::abi::{ibv_async_event, ibv_context, verbs_context};
 use crate::node::{Node, lock};
@@ -12,6 +14,7 @@ use crate::node::{Node, lock};
 /// What all objects of an open device share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    pub(super) process: Process,
     pub(super) node: Arc<Node>,
     /// Queue pairs, by the number that their completions carry.
     pub(super) members: RwLock<Vec<Option<Arc<Member>>>>,
@@ -98,6 +101,14 @@ pub(super) struct Context {
     pub(super) shared: Arc<Shared>,
 }
 
+impl Shared {
+    /// Fails in a child of the process that opened the device.
+    #[inline]
+    pub(super) fn here(&self) -> Result<(), Errno> {
+        self.process.here()
+    }
+}
+
 impl Context {
     /// The place in it that the program knows.
     pub(super) const FACE: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
@@ -111,5 +122,14 @@ impl Context {
     /// The module's: `face` is of an open device.
     pub(super) unsafe fn of<'a>(face: *mut ibv_context) -> &'a Self {
         promised!(&*Self::whole(face))
+    }
+
+    /// What its objects share, in the process that opened it.
+    ///
+    /// # Safety
+    /// The module's: `face` is of an open device.
+    pub(super) unsafe fn here<'a>(face: *mut ibv_context) -> Result<&'a Arc<Shared>, Errno> {
+        let shared = &promised!(Self::of(face)).shared;
+        shared.here().map(|()| shared)
     }
 }

@@ -13,7 +13,8 @@ use ferrocx_verbs_lite::Notify;
 
 use super::channel::Channel;
 use super::context::{Context, Kind, Shared};
-use super::{Errno, give_out, set_errno, take_back};
+use super::life::Users;
+use super::{Errno, give_out, set_errno, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::files;
 use crate::node::lock;
@@ -30,6 +31,8 @@ pub(super) struct Queue {
     /// Somebody is between `start_poll` and `end_poll`, and what they read.
     pub(super) is_polled: AtomicBool,
     pub(super) current: ibv_wc,
+    /// Queue pairs that complete here.
+    pub(super) users: Users,
 }
 
 /// What the lock of a queue guards.
@@ -117,7 +120,7 @@ pub(super) fn create(
     channel: *mut ibv_comp_channel,
     make: fn(ibv_cq) -> ibv_cq_ex,
 ) -> Result<*mut ibv_cq, Errno> {
-    let shared = promised!(&Context::of(context).shared);
+    let shared = promised!(Context::here(context))?;
     if cqe == 0 {
         return Err(Errno::INVALID);
     }
@@ -148,6 +151,7 @@ pub(super) fn create(
         acknowledged: AtomicU32::new(0),
         is_polled: AtomicBool::new(false),
         current: ibv_wc::default(),
+        users: Users::default(),
     });
     shared.enlist(Kind::Cq, number, queue);
     if let Some(channel) = channel {
@@ -158,6 +162,8 @@ pub(super) fn create(
 
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     let queue = promised!(Queue::of(cq));
+    tried!(queue.shared.here());
+    tried!(queue.users.none());
     let number = lock(&queue.inner).cq.number();
     let channel = queue.face.base.channel;
     if !channel.is_null() {
@@ -188,6 +194,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
         return 0;
     }
     let queue = promised!(Queue::of(cq));
+    if queue.shared.here().is_err() {
+        return -1;
+    }
     let out = promised!(std::slice::from_raw_parts_mut(out, count));
     let mut found = queue.poll(out);
     if found == 0 {
@@ -199,6 +208,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     let queue = promised!(Queue::of(cq));
+    tried!(queue.shared.here());
     let mut inner = lock(&queue.inner);
     // Only what comes from here on is news: the device would report what is there at once.
     queue.take_all(&mut inner);
@@ -212,6 +222,10 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     let channel = promised!(Channel::of(channel));
+    if let Err(errno) = channel.shared.here() {
+        set_errno(errno);
+        return -1;
+    }
     loop {
         let mut inner = lock(&channel.inner);
         if let Some(place) = inner.next() {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
 use super::cq::{self, Queue};
-use super::{Errno, object};
+use super::{Errno, object, tried};
 use crate::abi::{ABSENT, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
 
 /// `IBV_WC_STANDARD_FLAGS`: what [`ibv_wc`](crate::abi::ibv_wc) has, and nothing else.
@@ -74,6 +74,7 @@ unsafe extern "C" fn start_poll(face: *mut ibv_cq_ex, attr: *mut c_void) -> c_in
     if !attr.is_null() && promised!(attr.cast::<u32>().read()) != 0 {
         return libc::EINVAL;
     }
+    tried!(promised!(Queue::of(face.cast())).shared.here());
     let is_polled = &promised!(Queue::of(face.cast())).is_polled;
     while is_polled.swap(true, Ordering::Acquire) {
         std::thread::yield_now();

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
 use ferrocx_verbs_lite::{DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
+use super::life::Process;
 use super::pair::MAX_SGE;
-use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, unsupported};
+use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, unsupported};
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
@@ -133,6 +134,7 @@ fn open(device: *mut ibv_device) -> std::io::Result<*mut ibv_context> {
     let async_fd = event_fd.as_raw_fd();
     let vectors = node.context.device().interrupt_vectors();
     let shared = Arc::new(Shared {
+        process: Process::this(),
         node: Arc::clone(&node),
         members: RwLock::default(),
         indices: Mutex::default(),
@@ -180,6 +182,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 }
 
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    tried!(promised!(Context::here(context)));
     drop(promised!(Box::from_raw(Context::whole(context))));
     0
 }

@@ -8,9 +8,10 @@ use ferrocx_mempool::Region;
 use ferrocx_verbs_lite::mr::PhysBuf;
 use ferrocx_verbs_lite::{Access, Mr, Pd};
 
-use super::context::Context;
+use super::context::{Context, Shared};
+use super::life::Users;
 use super::unmapped::Watched;
-use super::{Errno, give_out, object, take_back};
+use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
 
 /// Unit of what a device can reach.
@@ -20,6 +21,8 @@ const PAGE_BYTES: usize = 4096;
 pub(super) struct Domain {
     face: ibv_pd,
     pub(super) pd: Pd,
+    /// Regions, queues and addresses of it.
+    pub(super) users: Users,
 }
 
 impl Domain {
@@ -35,22 +38,24 @@ struct Registered {
     face: ibv_mr,
     mr: Mr,
     access: u32,
+    shared: Arc<Shared>,
+    _domain: Users,
     _watched: Watched,
 }
 
+fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
+    let pd = promised!(Context::here(context))?.node.context.alloc_pd()?;
+    let face = ibv_pd { context, handle: pd.number() };
+    Ok(give_out(Domain { face, pd, users: Users::default() }))
+}
+
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    let shared = promised!(&Context::of(context).shared);
-    object(
-        shared
-            .node
-            .context
-            .alloc_pd()
-            .map_err(Errno::from)
-            .map(|pd| give_out(Domain { face: ibv_pd { context, handle: pd.number() }, pd })),
-    )
+    object(alloc_pd(context))
 }
 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    tried!(promised!(Context::here((*pd).context)));
+    tried!(promised!(Domain::of(pd)).users.none());
     drop(promised!(take_back::<Domain, _>(pd)));
     0
 }
@@ -81,7 +86,7 @@ fn register(
 ) -> Result<Registered, Errno> {
     let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
-    let node = promised!(&Context::of(context).shared.node);
+    let shared = promised!(Context::here(context))?;
     let start = if access.contains(Access::ZERO_BASED) { 0 } else { start };
     let offset = addr.addr() % PAGE_BYTES;
     let bytes = length.checked_add(offset).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
@@ -96,14 +101,15 @@ fn register(
         tracing::info!(%error, "refused");
         Errno::INVALID
     })?;
-    let memory = node.context.map_memory(region)?;
+    let memory = shared.node.context.map_memory(region)?;
     let piece = PhysBuf { memory: Arc::clone(&memory), range: offset..offset + length };
     let mr = domain.pd.reg_phys_mr(&[piece], start, access)?;
     let lkey = mr.lkey().0;
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
     // The device's view begins and ends with whole pages.
     let _watched = Watched::new(base.addr().get(), bytes);
-    Ok(Registered { face, mr, access: flags, _watched })
+    let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
+    Ok(Registered { face, mr, access: flags, shared, _domain, _watched })
 }
 
 /// Whether the system knows all of a range, as one that a driver would pin.
@@ -144,6 +150,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
 
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let registered = promised!(&*mr.cast::<Registered>());
+    tried!(registered.shared.here());
     if let Err(error) = registered.mr.dereg() {
         return Errno::from(error).0;
     }

@@ -27,6 +27,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod hooks;
+mod life;
 mod memory;
 mod modify;
 mod pair;
@@ -92,6 +93,17 @@ impl From<VerbsError> for Errno {
         })
     }
 }
+
+/// Leaves a function with an error number if there is one.
+macro_rules! tried {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(errno) => return errno.0,
+        }
+    };
+}
+use tried;
 
 /// The result of a function that returns an error number, or 0.
 fn number(result: Result<(), Errno>) -> c_int {

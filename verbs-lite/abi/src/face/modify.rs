@@ -181,6 +181,7 @@ fn carry_out(
 
 /// Checks a step against the table and the limits of the port, and makes it.
 fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_int, Errno> {
+    queue_pair.shared.here()?;
     let member = &queue_pair.member;
     let from = lock(&member.pair).qp.state();
     let to = if given & mask::STATE != 0 { attr.qp_state } else { state_of(from) };

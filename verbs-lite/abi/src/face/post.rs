@@ -128,14 +128,21 @@ unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
     promised!(post_one(pair, wr, Carried::Inline(&bytes), more))
 }
 
-/// Reports a request as flushed that came after the queue pair had failed.
-unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) {
+/// Reports a request as flushed that came after the queue pair had failed, as many as its queue has
+/// room for.
+unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) -> Result<(), Errno> {
     let queue = promised!(Queue::of(queue_pair.face.base.send_cq));
     let mut inner = lock(&queue.inner);
     queue.take_all(&mut inner);
     let qp_num = queue_pair.face.base.qp_num;
+    let is_send = |wc: &&ibv_wc| wc.qp_num == qp_num && wc.opcode & wc::RECV == 0;
+    let waiting = inner.waiting.iter().filter(is_send).count();
+    if waiting >= queue_pair.init.cap.max_send_wr.max(1) as usize {
+        return Err(Errno::NO_MEMORY);
+    }
     let flushed = ibv_wc { wr_id, status: FLUSHED, opcode, qp_num, ..ibv_wc::default() };
     inner.waiting.push_back(flushed);
+    Ok(())
 }
 
 pub(crate) unsafe extern "C" fn post_send(
@@ -144,16 +151,24 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     let queue_pair = promised!(QueuePair::of(qp));
+    if let Err(errno) = queue_pair.shared.here() {
+        promised!(bad.write(first));
+        return errno.0;
+    }
     let mut pair = lock(&queue_pair.member.pair);
     let mut next = first;
     let mut result = 0;
     while !next.is_null() {
         let wr = promised!(&*next);
-        if pair.is_flushing() {
+        let posted = if pair.is_flushing() {
             drop(pair);
-            promised!(flush(queue_pair, wr.wr_id, wc::SEND));
+            let flushed = promised!(flush(queue_pair, wr.wr_id, wc::SEND));
             pair = lock(&queue_pair.member.pair);
-        } else if let Err(errno) = promised!(post_listed(&mut pair, wr)) {
+            flushed
+        } else {
+            promised!(post_listed(&mut pair, wr))
+        };
+        if let Err(errno) = posted {
             pair.qp.ring_doorbell();
             promised!(bad.write(next));
             result = errno.0;
@@ -194,6 +209,10 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let queue_pair = promised!(QueuePair::of(qp));
+    if let Err(errno) = queue_pair.shared.here() {
+        promised!(bad.write(first));
+        return errno.0;
+    }
     let mut pair = lock(&queue_pair.member.pair);
     let domain = pair.domain;
     promised!(post_receives(first, bad, domain, |wr_id, list| {

@@ -8,12 +8,13 @@ use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 use super::batch::Batch;
 use super::context::{Context, Kind};
 use super::cq::{Inner, Queue};
+use super::life::Users;
 use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
 use super::srq::SharedQueue;
 use super::wr;
-use super::{Errno, give_out, number, object, take_back};
+use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
     ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     qps, qpt,
@@ -53,7 +54,7 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
         return Err(Errno::INVALID);
     }
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
-    let shared = promised!(&Context::of(context).shared);
+    let shared = promised!(Context::here(context))?;
     let srq = if init.srq.is_null() { None } else { Some(promised!(SharedQueue::of(init.srq))) };
     if srq.is_some() {
         (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
@@ -94,8 +95,9 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
     };
     let batch = Batch::new(&init.cap);
     let (face, shared) = (wr::face(base), Arc::clone(shared));
-    let pair =
-        give_out(QueuePair { face, shared: Arc::clone(&shared), member, batch, init: *init });
+    let _needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
+    let (shared_too, init) = (Arc::clone(&shared), *init);
+    let pair = give_out(QueuePair { face, shared: shared_too, member, batch, init, _needs });
     shared.enlist(Kind::Qp, qp_num, pair);
     Ok(pair)
 }
@@ -170,6 +172,10 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         return libc::EINVAL;
     }
     let pair = promised!(QueuePair::of(qp));
+    tried!(pair.shared.here());
+    if !lock(&pair.member.pair).qp.groups().is_empty() {
+        return libc::EBUSY;
+    }
     pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
     pair.purge(|| {
         // The device lets go of it first: what it has written is then taken into account.
@@ -192,6 +198,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     let queue_pair = promised!(QueuePair::of(qp));
+    tried!(queue_pair.shared.here());
     let pair = lock(&queue_pair.member.pair);
     number(pair.qp.query().map_err(Errno::from).map(|now| {
         let state = state_of(now.state);
@@ -225,6 +232,7 @@ unsafe fn with_group(
     run: impl FnOnce(&mut Pair, Gid) -> Result<(), Errno>,
 ) -> c_int {
     let (queue_pair, gid) = promised!((QueuePair::of(qp), Gid(*gid)));
+    tried!(queue_pair.shared.here());
     let mut pair = lock(&queue_pair.member.pair);
     number(run(&mut pair, gid))
 }

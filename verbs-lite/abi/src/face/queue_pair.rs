@@ -8,6 +8,7 @@ use ferrocx_verbs_lite::QpState;
 use super::batch::Batch;
 use super::context::Shared;
 use super::cq::Queue;
+use super::life::Users;
 use super::pair::Member;
 use crate::abi::{ibv_qp, ibv_qp_ex, ibv_qp_init_attr, qps};
 use crate::node::lock;
@@ -20,6 +21,8 @@ pub(super) struct QueuePair {
     pub(super) member: Arc<Member>,
     pub(super) batch: Batch,
     pub(super) init: ibv_qp_init_attr,
+    /// Its domain and its completion queues are there as long as it is.
+    pub(super) _needs: [Users; 3],
 }
 
 impl QueuePair {

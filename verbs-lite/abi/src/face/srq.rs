@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use ferrocx_verbs_lite::{Srq, SrqConfig};
 
 use super::context::{Context, Kind, Shared};
+use super::life::Users;
 use super::memory::Domain;
 use super::pair::List;
 use super::post::post_receives;
-use super::{Errno, give_out, number, object, take_back};
+use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
     ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,
@@ -25,6 +26,7 @@ pub(super) struct SharedQueue {
     shared: Arc<Shared>,
     domain: u32,
     max_sge: u32,
+    _domain: Users,
     limit: AtomicU32,
 }
 
@@ -43,7 +45,7 @@ fn create(
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, Errno> {
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
-    let shared = promised!(&Context::of(context).shared);
+    let shared = promised!(Context::here(context))?;
     let config = SrqConfig { max_wr: attr.max_wr.max(1), max_sge: attr.max_sge.max(1) };
     let srq = domain.pd.create_srq::<List>(&config)?;
     let srqn = srq.number();
@@ -56,6 +58,7 @@ fn create(
         shared: Arc::clone(shared),
         domain: domain.pd.domain(),
         max_sge: config.max_sge,
+        _domain: domain.users.clone(),
         limit: AtomicU32::new(0),
     });
     shared.enlist(Kind::Srq, srqn, queue);
@@ -92,13 +95,13 @@ pub(super) unsafe extern "C" fn create_srq_ex(
 }
 
 pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, out: *mut u32) -> c_int {
-    let srqn = lock(&promised!(SharedQueue::of(srq)).srq).number();
-    promised!(out.write(srqn));
+    promised!(out.write(SharedQueue::of(srq).face.handle));
     0
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     let queue = promised!(SharedQueue::of(srq));
+    tried!(queue.shared.here());
     // A queue pair that takes receives from it holds it, too.
     if Arc::strong_count(&queue.srq) > 1 {
         return libc::EBUSY;
@@ -116,6 +119,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     /// `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`.
     const LIMIT: c_int = 1 << 1;
     let (queue, attr) = promised!((SharedQueue::of(srq), &*attr));
+    tried!(queue.shared.here());
     if given & !LIMIT != 0 {
         return libc::EOPNOTSUPP;
     }
@@ -130,6 +134,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
 
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     let queue = promised!(SharedQueue::of(srq));
+    tried!(queue.shared.here());
     let max_wr = lock(&queue.srq).max_wr();
     let srq_limit = queue.limit.load(Ordering::Relaxed);
     promised!(attr.write(ibv_srq_attr { max_wr, max_sge: queue.max_sge, srq_limit }));
@@ -142,6 +147,10 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let queue = promised!(SharedQueue::of(srq));
+    if let Err(errno) = queue.shared.here() {
+        promised!(bad.write(first));
+        return errno.0;
+    }
     let mut srq = lock(&queue.srq);
     promised!(post_receives(first, bad, queue.domain, |wr_id, list| {
         srq.post_recv(wr_id, list).map_err(|refused| refused.cause)

@@ -129,6 +129,7 @@ unsafe extern "C" fn wr_start(face: *mut ibv_qp_ex) {
 unsafe fn post_all(face: *mut ibv_qp_ex) -> Result<(), Errno> {
     let queue_pair = promised!(QueuePair::of(face.cast()));
     let batch = &queue_pair.batch;
+    queue_pair.shared.here()?;
     let mut pair = lock(&queue_pair.member.pair);
     batch.error.map_or(Ok(()), Err)?;
     if pair.qp.state() != QpState::Rts && !batch.requests.is_empty() {

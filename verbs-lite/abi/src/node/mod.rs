@@ -2,29 +2,35 @@
 //!
 //! Whoever polls and finds nothing steps the model; a thread of the library serves everybody else:
 //! peers that read and write this process's memory, waiters for events, retransmissions. It sleeps
-//! until a frame comes, or for a millisecond, and stays out of the way of callers that poll.
+//! until a peer calls, or for a millisecond; a peer calls only when nobody looks into its ring.
 
 mod links;
+mod local;
+mod ring;
 mod udp;
 mod wire;
 
 pub(crate) use links::Known;
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, io, process};
 
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{Device, DeviceConfig, Event, MacAddr};
 use ferrocx_mempool::PageSize;
+use ferrocx_model::wire::{Capture, CaptureFile, Impair, ImpairConfig, SplitMix64, Wire};
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext, VerbsError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use ring::now_ns;
 use udp::mac_of;
 use wire::{HostWire, Sockets};
 
@@ -39,9 +45,15 @@ const LOCALS: u32 = 0xffe;
 /// still for eight seconds. Programs ask for 67 ms, which a process that shares its processor with
 /// others can be without one, again and again; what a wire of one machine carries is rarely lost.
 const MIN_ACK_TIMEOUT_NS: u64 = 1_000_000_000;
-/// Longest sleep of the thread while nobody polls, and its naps while somebody does.
+/// Longest sleep of the thread while nobody polls, its naps while somebody does, and how soon it
+/// looks again when there is something that somebody is at already.
 const SLEEP: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(500);
+const GLANCE: Duration = Duration::from_micros(50);
+/// How long a caller polls for nothing, in nanoseconds, before it sleeps for a glance instead of
+/// giving its turn away: who sleeps is woken as soon as a peer calls, who yields waits until all
+/// others on its core had a turn.
+const KEEN_NS: u64 = 50_000;
 /// Empty polls during a nap that mean that somebody polls all the time.
 const POLLERS: u32 = 8;
 /// Steps of the thread in a row, so that callers get their turn.
@@ -56,20 +68,35 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 struct Model {
     nic: Mutex<Nic>,
-    start: Instant,
     sockets: Arc<Sockets>,
+    /// Since when callers have polled for nothing, and when the last one did; 0 when something has
+    /// been done since.
+    idle_ns: AtomicU64,
+    polled_ns: AtomicU64,
 }
 
 impl Model {
-    /// Device time.
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
     /// One step, unless somebody else is making one. Whether anything was done.
     fn step(&self) -> bool {
         let Ok(mut nic) = self.nic.try_lock() else { return false };
-        nic.step(self.now_ns())
+        let is_busy = nic.step(now_ns());
+        if is_busy && self.idle_ns.load(Ordering::Relaxed) != 0 {
+            self.idle_ns.store(0, Ordering::Relaxed);
+        }
+        is_busy
+    }
+
+    /// Whether a caller that polls for nothing has not done so for long.
+    fn is_keen(&self) -> bool {
+        let now_ns = now_ns();
+        let last_ns = self.polled_ns.swap(now_ns, Ordering::Relaxed);
+        let idle_ns = self.idle_ns.load(Ordering::Relaxed);
+        // One that did something else meanwhile starts anew.
+        if idle_ns == 0 || now_ns.saturating_sub(last_ns) > KEEN_NS {
+            self.idle_ns.store(now_ns, Ordering::Relaxed);
+            return true;
+        }
+        now_ns.saturating_sub(idle_ns) < KEEN_NS
     }
 }
 
@@ -143,6 +170,44 @@ fn mtu_of(address: Ipv4Addr) -> io::Result<u16> {
     })
 }
 
+/// The wire of a port, with what the environment says goes wrong on it, and who looks.
+fn wire_of(sockets: &Arc<Sockets>) -> io::Result<Box<dyn Wire>> {
+    let address = sockets.address;
+    let mut wire: Box<dyn Wire> = Box::new(HostWire::new(Arc::clone(sockets)));
+    if let Some(folder) = setting("FERROCX_CAPTURE") {
+        let path = std::path::Path::new(&folder).join(format!("{address}.pcapng"));
+        let unwritten = |error: &dyn std::fmt::Display| {
+            let path = path.display();
+            invalid(format!(
+                "the capture {path} cannot be written ({error}); FERROCX_CAPTURE must be a folder \
+                 of yours"
+            ))
+        };
+        let file = File::create(&path).map_err(|error| unwritten(&error))?;
+        // Device time is the machine's since it was started; a capture's is the clock's.
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let start_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0) - now_ns();
+        let file = CaptureFile::live(BufWriter::new(file), start_ns);
+        let file = file.map_err(|error| unwritten(&error))?;
+        let capture = Capture::new(wire, &file, &address.to_string());
+        wire = Box::new(capture.map_err(|error| unwritten(&error))?);
+    }
+    let config: ImpairConfig = setting("FERROCX_IMPAIR")
+        .unwrap_or_default()
+        .parse()
+        .map_err(|error| invalid(format!("FERROCX_IMPAIR: {error}")))?;
+    if config == ImpairConfig::default() {
+        return Ok(wire);
+    }
+    let seed = setting("FERROCX_SEED").unwrap_or_else(|| "1".into());
+    let seed: u64 = seed
+        .parse()
+        .map_err(|_| invalid(format!("FERROCX_SEED is {seed}; it must be a number")))?;
+    // Each port's frames go wrong in an order of their own.
+    let seed = SplitMix64::new(seed ^ u64::from(address.to_bits()) << 32);
+    Ok(Box::new(Impair::new(wire, config, seed)))
+}
+
 /// A refusal of a layer below, as the system's kind of error.
 fn refused(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
@@ -201,8 +266,13 @@ impl Node {
         let local = LocalConfig { identity, seed, ..LocalConfig::default() };
         let (transport, side) = pair(local).map_err(refused)?;
         let mut nic = Nic::new(side, config);
-        nic.datapath_mut().plug(HostWire::new(Arc::clone(&sockets)));
-        let model = Arc::new(Model { nic: Mutex::new(nic), start: Instant::now(), sockets });
+        nic.datapath_mut().plug(wire_of(&sockets)?);
+        let model = Arc::new(Model {
+            nic: Mutex::new(nic),
+            sockets,
+            idle_ns: AtomicU64::new(0),
+            polled_ns: AtomicU64::new(0),
+        });
         let stepped = Arc::clone(&model);
         transport.set_idle_hook(Some(Arc::new(move || {
             if !stepped.step() {
@@ -250,13 +320,19 @@ impl Node {
 
     /// One step of the model for a caller that polled and found nothing.
     pub(crate) fn turn(&self) {
-        if let Some(model) = &self.model {
-            self.empty_polls.fetch_add(1, Ordering::Relaxed);
-            if !model.step() {
-                // The peer may need this core.
-                std::thread::yield_now();
-            }
+        let Some(model) = &self.model else { return };
+        self.empty_polls.fetch_add(1, Ordering::Relaxed);
+        if model.step() {
+            return;
         }
+        if model.is_keen() {
+            // The peer may need this core.
+            std::thread::yield_now();
+            return;
+        }
+        // A signal is the program's business.
+        let _ = self.sleep(&[], true, GLANCE);
+        model.polled_ns.store(now_ns(), Ordering::Relaxed);
     }
 
     /// Sleeps until `fd` is readable, stepping the model meanwhile. `false` if a signal came.
@@ -264,7 +340,7 @@ impl Node {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         let mut ready = self.step_all(&[fd]);
         while ready == Ok(false) {
-            ready = self.sleep(&[fd], self.model.is_some().then_some(SLEEP));
+            ready = self.sleep(&[fd], true, SLEEP);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
         ready.is_ok()
@@ -281,17 +357,27 @@ impl Node {
         is_readable(fds, &[], Some(Duration::ZERO))
     }
 
-    /// Sleeps until one of `fds` is readable or a frame came, and then makes the model work;
-    /// whether one of `fds` is readable.
+    /// Sleeps until one of `fds` is readable or a frame came, from another machine if
+    /// `hears_remote`, and then makes the model work; whether one of `fds` is readable.
     fn sleep(
         &self,
         fds: &[BorrowedFd<'_>],
-        timeout: Option<Duration>,
+        hears_remote: bool,
+        longest: Duration,
     ) -> Result<bool, rustix::io::Errno> {
-        let wire: Vec<_> = self.model.iter().flat_map(|model| model.sockets.fds()).collect();
-        if is_readable(fds, &wire, timeout)? {
+        let Some(model) = &self.model else { return is_readable(fds, &[], None) };
+        let timeout = match model.sockets.sleep() {
+            false => longest,
+            true if model.step() => Duration::ZERO,
+            true => GLANCE,
+        };
+        let (local, remote) = model.sockets.fds();
+        let wire: Vec<_> =
+            [Some(local), remote.filter(|_| hears_remote)].into_iter().flatten().collect();
+        if is_readable(fds, &wire, Some(timeout))? {
             return Ok(true);
         }
+        model.sockets.look();
         self.step_all(fds)
     }
 
@@ -320,6 +406,12 @@ impl Node {
                 ip.is_unicast_link_local().then_some(MacAddr([a ^ 2, b, c, d, e, f]))
             }
         }
+    }
+
+    /// Whether the process that had an address of this machine alone has ended.
+    pub(crate) fn is_gone(&self, ip: IpAddr) -> bool {
+        let (IpAddr::V4(ip), Some(model)) = (ip, &self.model) else { return false };
+        ip.is_loopback() && !model.sockets.knows(ip)
     }
 
     /// An interrupt vector that nobody else has.
@@ -377,13 +469,16 @@ fn serve(node: &Weak<Node>) -> bool {
     let Some(node) = node.upgrade() else { return false };
     node.tell_events();
     let polls = node.empty_polls.swap(0, Ordering::Relaxed);
-    if polls >= POLLERS || node.sleepers.load(Ordering::Relaxed) > 0 {
+    if node.sleepers.load(Ordering::Relaxed) > 0 {
         node.take_turns();
         drop(node);
         std::thread::sleep(NAP);
-    } else {
-        // A signal is the program's business.
-        let _ = node.sleep(&[], Some(SLEEP));
+        return true;
     }
+    // Who polls takes what comes from other machines, and what comes from this one; if it stops,
+    // this one's processes call.
+    let is_polled = polls >= POLLERS;
+    // A signal is the program's business.
+    let _ = node.sleep(&[], !is_polled, if is_polled { NAP } else { SLEEP });
     true
 }

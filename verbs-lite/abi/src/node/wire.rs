@@ -1,51 +1,60 @@
-//! [`HostWire`]: frames between processes, by datagrams that need no privilege, daemon or file.
+//! [`HostWire`]: frames between processes, without privilege, daemon or file.
 //!
 //! A port is reached by its IPv4 address, of which its MAC address is made (`02:00`, then the
 //! address): neither ARP nor a registry is needed. To hold an address is to be bound to it:
 //!
-//! - On one machine, by a Unix datagram socket with an abstract name, which belongs to the network
-//!   namespace and ends with the process. It carries whole frames, many at a time, and pushes back
-//!   when the receiver is slow: nothing is lost, unless it stands still for a second.
+//! - On one machine, by a Unix socket ([`local`]), over which a port hands each peer that it sends
+//!   to a [`ring`] in shared memory. It pushes back when the receiver is slow: nothing is lost,
+//!   unless the receiver stands still for a second. Where the receiver has another user, each
+//!   frame is a datagram of that socket.
 //! - Beyond it, by UDP port 4791, where what follows the UDP header is RoCEv2 as any adapter or
 //!   rdma_rxe speaks it. A full receive buffer loses packets, as networks do.
 //!
 //! Source: reference 9.7.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
+use super::local::{self, Came, LocalSocket, Told};
+use super::lock;
+use super::ring::{Receiver, Ring, Sender};
 use super::udp::{self, Sent, mac_of};
 
 /// How long frames wait for a receiver before they are lost, in nanoseconds: one that stands still
 /// must not hold up everybody else's for ever.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Bytes that wait for a receiver before the port has to wait, and the longest datagram: one more
-/// frame may have been added, and one for a group.
-const FULL_BYTES: usize = 48 << 10;
-const INBOX_BYTES: usize = FULL_BYTES + 3 * (MAX_FRAME_BYTES + 2);
-/// How long the way to a peer is believed in, in nanoseconds.
+/// Frames that wait for one receiver before the port has to wait.
+const FULL_FRAMES: usize = 16;
+/// How long the way to a peer is believed in, in nanoseconds, when nothing shows that it is right.
 const BELIEF_NS: u64 = 500_000_000;
-
-/// The abstract name of a port.
-fn name_of(ip: Ipv4Addr) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("ferrocx-roce/{ip}"))
-}
+/// When a peer is asked again that had too many datagrams to read, in nanoseconds.
+const ASK_AGAIN_NS: u64 = 100_000;
+/// How often the sockets are looked into, in nanoseconds, while there are rings to look into.
+const LOOK_NS: u64 = 20_000;
 
 /// What an address is bound to.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) address: Ipv4Addr,
-    local: UnixDatagram,
+    local: LocalSocket,
     /// `None` where another program has the port, rdma_rxe for one: then this machine is all.
     remote: Option<UdpSocket>,
+    /// The rings of the wire, for whoever sleeps until something comes.
+    rings: Mutex<Rings>,
+    /// Something has come to a socket.
+    has_come: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Rings {
+    inbound: Vec<Arc<Ring>>,
+    outbound: Vec<Arc<Ring>>,
 }
 
 impl Sockets {
@@ -55,34 +64,196 @@ impl Sockets {
     ///
     /// [`ErrorKind::AddrInUse`] when another process has it, or the system's reason.
     pub(crate) fn bind(address: Ipv4Addr) -> io::Result<Self> {
-        let local = UnixDatagram::bind_addr(&name_of(address)?)?;
-        local.set_nonblocking(true)?;
+        let local = LocalSocket::bind(address)?;
         let remote = match udp::bind(address) {
             Ok(socket) => Some(socket),
             Err(error) if address.is_loopback() && error.kind() == ErrorKind::AddrInUse => None,
             Err(error) => return Err(error),
         };
-        Ok(Self { address, local, remote })
+        let (rings, has_come) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { address, local, remote, rings, has_come })
     }
 
-    /// Descriptors that are readable when a frame has come.
-    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.local.as_fd()).chain(self.remote.iter().map(AsFd::as_fd))
+    /// The descriptor that is readable when a process of this machine calls, and the one that is
+    /// when a packet has come from another machine.
+    pub(crate) fn fds(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {
+        (self.local.as_fd(), self.remote.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Whether a process of this machine has an address.
+    pub(crate) fn knows(&self, ip: Ipv4Addr) -> bool {
+        self.local.knows(ip)
+    }
+
+    /// Has peers call when there is something to do; whether there is already.
+    pub(crate) fn sleep(&self) -> bool {
+        let rings = lock(&self.rings);
+        let is_there = rings.inbound.iter().filter(|ring| ring.sleeps()).count() > 0;
+        rings.outbound.iter().filter(|ring| ring.wants_room()).count() > 0 || is_there
+    }
+
+    /// Has the wire look into the sockets.
+    pub(crate) fn look(&self) {
+        self.has_come.store(true, Ordering::Release);
     }
 }
 
-/// The way to a peer, and what waits to go there.
+/// The way to a peer.
+#[derive(Debug)]
+enum Way {
+    /// Not looked for yet.
+    Unknown,
+    /// A ring that the peer was offered.
+    Ring(Sender),
+    /// Datagrams of this machine.
+    Datagrams,
+    /// Not on this machine.
+    Remote,
+}
+
+/// A peer, and what waits to go there.
 #[derive(Debug)]
 struct Peer {
-    /// `None` for one that is not on this machine.
-    local: Option<SocketAddr>,
-    /// When to look again.
+    ip: Ipv4Addr,
+    way: Way,
+    /// When to look whether the way is right.
     until_ns: u64,
-    /// Frames, each behind its length in two bytes: one datagram takes as many as there are,
-    /// because the system lets a receiver have few datagrams, but long ones.
-    batch: Vec<u8>,
-    /// When its oldest frame was sent.
+    waiting: VecDeque<(Vec<u8>, Fcs)>,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+    /// Since when the oldest frame waits.
     since_ns: u64,
+}
+
+impl Peer {
+    fn new([_, _, a, b, c, d]: [u8; 6]) -> Self {
+        Self {
+            ip: Ipv4Addr::new(a, b, c, d),
+            way: Way::Unknown,
+            until_ns: 0,
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            since_ns: 0,
+        }
+    }
+
+    /// Whether a frame needs no checksum on the way there.
+    fn is_private(&self) -> bool {
+        matches!(&self.way, Way::Ring(ring) if ring.is_private())
+    }
+
+    /// Forgets the way, and what was only fit for it.
+    fn lose_way(&mut self, sockets: &Sockets, way: Way) {
+        if let Way::Ring(sender) = &self.way {
+            lock(&sockets.rings).outbound.retain(|ring| !Arc::ptr_eq(ring, &sender.ring));
+            self.waiting.retain(|(_, fcs)| *fcs == Fcs::Good);
+        }
+        self.way = way;
+        self.until_ns = 0;
+    }
+
+    /// Finds a way, and sees from time to time whether it still leads to somebody.
+    fn find_way(&mut self, sockets: &Sockets, now_ns: u64) {
+        if now_ns < self.until_ns {
+            return;
+        }
+        let is_there = match &self.way {
+            // What is read shows that somebody reads.
+            Way::Ring(ring) if ring.is_taken() && ring.is_drained() => true,
+            Way::Ring(_) => sockets.local.call(self.ip) != Told::Nobody,
+            Way::Unknown | Way::Datagrams | Way::Remote => sockets.local.knows(self.ip),
+        };
+        match &self.way {
+            _ if !is_there => self.lose_way(sockets, Way::Remote),
+            Way::Unknown | Way::Remote => self.offer_ring(sockets),
+            Way::Ring(_) | Way::Datagrams => {}
+        }
+        let is_found = !matches!(self.way, Way::Unknown);
+        self.until_ns = now_ns + if is_found { BELIEF_NS } else { ASK_AGAIN_NS };
+    }
+
+    fn offer_ring(&mut self, sockets: &Sockets) {
+        let Ok((ring, file)) = Ring::new() else {
+            self.way = Way::Datagrams;
+            return;
+        };
+        // Frames wait until the peer has read the offer: they must not overtake each other.
+        self.way = match sockets.local.offer(self.ip, &file) {
+            Told::Done => {
+                lock(&sockets.rings).outbound.push(Arc::clone(&ring));
+                Way::Ring(Sender::new(ring))
+            }
+            Told::Full => Way::Unknown,
+            Told::Nobody => Way::Remote,
+        };
+    }
+
+    /// Sends a frame, or says that it has to wait.
+    fn send(&mut self, sockets: &Sockets, frame: &[u8], fcs: Fcs) -> Sent {
+        let told = match &mut self.way {
+            Way::Unknown => Told::Full,
+            Way::Ring(ring) if !ring.is_taken() => Told::Full,
+            Way::Ring(ring) => match ring.push(frame, fcs) {
+                Ok(true) => Told::Done,
+                Ok(false) => Told::Full,
+                Err(_) => Told::Nobody,
+            },
+            // It was made for a ring that is no more.
+            Way::Datagrams | Way::Remote if fcs != Fcs::Good => Told::Done,
+            Way::Datagrams => sockets.local.send(self.ip, frame),
+            Way::Remote => match &sockets.remote {
+                Some(remote) => return udp::send(remote, frame),
+                None => Told::Done,
+            },
+        };
+        match told {
+            Told::Done => Sent::Done,
+            Told::Full => Sent::Full,
+            Told::Nobody => {
+                self.lose_way(sockets, Way::Unknown);
+                Sent::Done
+            }
+        }
+    }
+
+    /// Sends what waits, as far as there is room; how many frames were lost.
+    fn send_waiting(&mut self, sockets: &Sockets, now_ns: u64) -> u64 {
+        if self.waiting.is_empty() {
+            return 0;
+        }
+        self.find_way(sockets, now_ns);
+        while let Some((frame, fcs)) = self.waiting.pop_front() {
+            if let Sent::Full = self.send(sockets, &frame, fcs) {
+                self.waiting.push_front((frame, fcs));
+                break;
+            }
+            self.since_ns = now_ns;
+            self.spare.push(frame);
+        }
+        if self.waiting.is_empty() || now_ns.saturating_sub(self.since_ns) <= PATIENCE_NS {
+            return 0;
+        }
+        let lost = self.waiting.len() as u64;
+        self.waiting.clear();
+        lost
+    }
+
+    /// Ends a burst; whether there was anything in it.
+    fn flush(&mut self, sockets: &Sockets, now_ns: u64) -> bool {
+        let Way::Ring(ring) = &mut self.way else { return false };
+        let is_new = ring.show();
+        if ring.must_call(now_ns) && sockets.local.call(self.ip) == Told::Nobody {
+            self.lose_way(sockets, Way::Unknown);
+        }
+        is_new
+    }
+}
+
+/// A ring that a peer sends by.
+#[derive(Debug)]
+struct Inbound {
+    from: Ipv4Addr,
+    receiver: Receiver,
 }
 
 /// One port's end of all wires.
@@ -93,67 +264,20 @@ pub(crate) struct HostWire {
     /// The frame that is being built.
     out: Vec<u8>,
     len: usize,
-    /// A peer's batch is as long as it may get.
+    /// Frames wait, and of some peer as many as may.
+    has_waiting: bool,
     is_full: bool,
-    /// A batch is not sent yet.
-    has_batches: bool,
     now_ns: u64,
-    /// A datagram that came, and the part of it that was not given out.
+    inbound: Vec<Inbound>,
+    /// Whose turn it is.
+    turn: usize,
+    /// What arrives goes nowhere but into a device.
+    is_device: bool,
+    /// When to look into the sockets.
+    look_ns: u64,
+    /// What came last.
     inbox: Vec<u8>,
-    rest: Range<usize>,
     lost: u64,
-}
-
-impl Peer {
-    fn new(mac: [u8; 6], now_ns: u64) -> Self {
-        let mut peer = Self { local: None, until_ns: 0, batch: Vec::new(), since_ns: 0 };
-        peer.look(mac, now_ns);
-        peer
-    }
-
-    /// Believes again that the peer is on this machine.
-    fn look(&mut self, [_, _, a, b, c, d]: [u8; 6], now_ns: u64) {
-        self.local = name_of(Ipv4Addr::new(a, b, c, d)).ok();
-        self.until_ns = now_ns + BELIEF_NS;
-    }
-
-    /// Sends what waits.
-    fn send(&mut self, sockets: &Sockets) -> Sent {
-        if let Some(local) = &self.local {
-            match sockets.local.send_to_addr(&self.batch, local) {
-                Ok(_) => {
-                    self.batch.clear();
-                    return Sent::Done;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Sent::Full,
-                // The system is short of memory for a moment.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Sent::Full,
-                // Nobody is there, or not on this machine.
-                Err(_) => self.local = None,
-            }
-        }
-        if let Some(remote) = &sockets.remote {
-            let mut sent = 0;
-            while let Some(frame) = frame_at(&self.batch, sent..self.batch.len()) {
-                if let Sent::Full = udp::send(remote, &self.batch[frame.clone()]) {
-                    self.batch.drain(..sent);
-                    return Sent::Full;
-                }
-                sent = frame.end;
-            }
-        }
-        self.batch.clear();
-        Sent::Done
-    }
-}
-
-/// Where the next frame of a batch stands, behind its length. What another process wrote may be
-/// anything.
-fn frame_at(batch: &[u8], rest: Range<usize>) -> Option<Range<usize>> {
-    let length = batch.get(rest.clone())?.first_chunk::<2>()?;
-    let start = rest.start + 2;
-    let end = start + usize::from(u16::from_ne_bytes(*length));
-    (end <= rest.end).then_some(start..end)
 }
 
 impl HostWire {
@@ -163,69 +287,145 @@ impl HostWire {
             peers: HashMap::new(),
             out: vec![0; MAX_FRAME_BYTES],
             len: 0,
+            has_waiting: false,
             is_full: false,
-            has_batches: false,
             now_ns: 0,
-            inbox: vec![0; INBOX_BYTES],
-            rest: 0..0,
+            inbound: Vec::new(),
+            turn: 0,
+            is_device: false,
+            look_ns: 0,
+            inbox: vec![0; local::DATAGRAM_BYTES],
             lost: 0,
         }
     }
 
     /// Sends a frame for a group to every port of this machine, and by UDP to none.
     fn send_to_all(&mut self) {
-        let Ok(table) = std::fs::read_to_string("/proc/net/unix") else { return };
         let own = self.sockets.address;
-        let ports = table.lines().filter_map(|line| line.split("@ferrocx-roce/").nth(1));
-        for ip in ports.filter_map(|name| name.parse().ok()).filter(|ip| *ip != own) {
-            self.add_to(mac_of(ip));
+        for ip in local::ports().into_iter().filter(|ip| *ip != own) {
+            self.send_to(mac_of(ip), Fcs::Good);
         }
     }
 
-    /// Lets the frame that was built wait for a peer.
-    fn add_to(&mut self, mac: [u8; 6]) {
-        let now_ns = self.now_ns;
-        let peer = self.peers.entry(mac).or_insert_with(|| Peer::new(mac, now_ns));
-        if peer.until_ns <= now_ns {
-            peer.look(mac, now_ns);
+    /// Sends the frame that was built to a peer, or lets it wait.
+    fn send_to(&mut self, mac: [u8; 6], fcs: Fcs) {
+        let (sockets, now_ns) = (&*self.sockets, self.now_ns);
+        let peer = self.peers.entry(mac).or_insert_with(|| Peer::new(mac));
+        peer.find_way(sockets, now_ns);
+        let frame = &self.out[..self.len];
+        if peer.waiting.is_empty() && matches!(peer.send(sockets, frame, fcs), Sent::Done) {
+            return;
         }
-        if peer.batch.is_empty() {
+        if peer.waiting.is_empty() {
             peer.since_ns = now_ns;
         }
-        peer.batch.extend_from_slice(&(self.len as u16).to_ne_bytes());
-        peer.batch.extend_from_slice(&self.out[..self.len]);
-        self.has_batches = true;
-        self.is_full |= peer.batch.len() >= FULL_BYTES;
+        let mut kept = peer.spare.pop().unwrap_or_default();
+        kept.clear();
+        kept.extend_from_slice(frame);
+        peer.waiting.push_back((kept, fcs));
+        self.has_waiting = true;
+        self.is_full |= peer.waiting.len() >= FULL_FRAMES;
     }
 
-    /// Sends every batch that its receiver has room for. Whether one went out.
-    fn send_batches(&mut self) -> bool {
-        if !self.has_batches {
+    /// Sends what waits and has room, and ends the burst. Whether anything went out.
+    fn send_all(&mut self) -> bool {
+        let (mut sent, mut waits, mut is_full) = (false, false, false);
+        for peer in self.peers.values_mut() {
+            if self.has_waiting {
+                self.lost += peer.send_waiting(&self.sockets, self.now_ns);
+                waits |= !peer.waiting.is_empty();
+                is_full |= peer.waiting.len() >= FULL_FRAMES;
+            }
+            sent |= peer.flush(&self.sockets, self.now_ns);
+        }
+        (self.has_waiting, self.is_full) = (waits, is_full);
+        sent
+    }
+
+    /// The next frame of a ring, in the inbox; each ring has its turn.
+    fn take_from_rings(&mut self) -> Option<(usize, Fcs)> {
+        let mut broken = None;
+        for _ in 0..self.inbound.len() {
+            self.turn = if self.turn + 1 < self.inbound.len() { self.turn + 1 } else { 0 };
+            let Inbound { from, receiver } = self.inbound.get_mut(self.turn)?;
+            receiver.see(self.now_ns);
+            let popped = receiver.pop(&mut self.inbox);
+            if receiver.show() {
+                let _ = self.sockets.local.call_for_room(*from);
+            }
+            match popped {
+                Ok(Some(found)) => return Some(found),
+                Ok(None) => {}
+                Err(_) => broken = Some(*from),
+            }
+        }
+        if let Some(from) = broken {
+            tracing::info!(%from, "its ring has what no sender writes: it is not read on");
+            self.drop_inbound(from);
+        }
+        None
+    }
+
+    /// Reads no more of a peer's ring.
+    fn drop_inbound(&mut self, peer: Ipv4Addr) {
+        self.inbound.retain(|inbound| inbound.from != peer);
+        let rings = self.inbound.iter().map(|inbound| Arc::clone(&inbound.receiver.ring));
+        lock(&self.sockets.rings).inbound = rings.collect();
+    }
+
+    /// Takes the ring that a peer offers, in place of one that it offered before.
+    fn take_ring(&mut self, from: Ipv4Addr, ring: Arc<Ring>) {
+        let gone = |ip: Ipv4Addr| !self.sockets.local.knows(ip);
+        // Those that ended are not heard of any more.
+        let dead: Vec<_> = self.inbound.iter().map(|old| old.from).filter(|ip| gone(*ip)).collect();
+        dead.into_iter().chain([from]).for_each(|ip| self.drop_inbound(ip));
+        lock(&self.sockets.rings).inbound.push(Arc::clone(&ring));
+        let receiver = Receiver::new(ring, self.is_device);
+        self.inbound.push(Inbound { from, receiver });
+    }
+
+    /// The next frame that came to the Unix socket, in the inbox, behind its kind.
+    fn take_from_datagrams(&mut self) -> Option<usize> {
+        let sockets = Arc::clone(&self.sockets);
+        loop {
+            match sockets.local.receive(&mut self.inbox)? {
+                Came::Frame(len) => return Some(len),
+                Came::Offer(from, file) => match Ring::open(file) {
+                    Ok(ring) => self.take_ring(from, ring),
+                    Err(_) => drop(sockets.local.refuse(from)),
+                },
+                Came::Refused(from) => self.lose_way_to(from, Way::Datagrams),
+                Came::Forgotten(from) => self.lose_way_to(from, Way::Unknown),
+                Came::Call(from) if self.inbound.iter().all(|known| known.from != from) => {
+                    let _ = sockets.local.forget(from);
+                }
+                Came::Call(_) => {}
+            }
+        }
+    }
+
+    fn lose_way_to(&mut self, peer: Ipv4Addr, way: Way) {
+        if let Some(peer) = self.peers.get_mut(&mac_of(peer)) {
+            peer.lose_way(&self.sockets, way);
+        }
+    }
+
+    /// Whether the sockets are to be looked into.
+    fn is_time_to_look(&mut self) -> bool {
+        let has_come = self.sockets.has_come.load(Ordering::Relaxed)
+            && self.sockets.has_come.swap(false, Ordering::Acquire);
+        if !has_come && !self.inbound.is_empty() && self.now_ns < self.look_ns {
             return false;
         }
-        (self.is_full, self.has_batches) = (false, false);
-        let mut sent = false;
-        for peer in self.peers.values_mut().filter(|peer| !peer.batch.is_empty()) {
-            if let Sent::Done = peer.send(&self.sockets) {
-                sent = true;
-                continue;
-            }
-            if self.now_ns.saturating_sub(peer.since_ns) > PATIENCE_NS {
-                peer.batch.clear();
-                self.lost += 1;
-                continue;
-            }
-            self.has_batches = true;
-            self.is_full |= peer.batch.len() >= FULL_BYTES;
-        }
-        sent
+        self.look_ns = self.now_ns + LOOK_NS;
+        true
     }
 }
 
 impl Wire for HostWire {
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.is_full {
-            self.send_batches();
+            self.send_all();
         }
         if self.is_full {
             return None;
@@ -237,91 +437,47 @@ impl Wire for HostWire {
     fn commit(&mut self, now_ns: u64, fcs: Fcs) {
         self.now_ns = now_ns;
         let to = self.out[..self.len].first_chunk::<6>().copied();
-        match to.filter(|_| fcs == Fcs::Good) {
+        match to.filter(|_| fcs != Fcs::Bad) {
             Some(group) if group[0] & 1 != 0 => self.send_to_all(),
-            Some(to) => self.add_to(to),
+            Some(to) => self.send_to(to, fcs),
             None => {}
         }
     }
 
     fn flush(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
-        self.send_batches()
+        self.send_all()
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
         self.now_ns = now_ns;
-        // What waits for a slow receiver goes out as soon as there is room, burst or not.
-        self.send_batches();
-        let mut next = frame_at(&self.inbox, self.rest.clone());
-        if next.is_none()
-            && let Ok(len) = self.sockets.local.recv(&mut self.inbox)
-        {
-            self.rest = 0..len;
-            next = frame_at(&self.inbox, self.rest.clone());
+        if let Some((len, fcs)) = self.take_from_rings() {
+            return Some(Received { bytes: &self.inbox[..len], fcs });
         }
-        let frame = match (next, &self.sockets.remote) {
-            (Some(frame), _) => {
-                self.rest.start = frame.end;
-                frame
-            }
-            (None, Some(remote)) => {
-                self.rest = 0..0;
-                0..udp::receive(remote, self.sockets.address, &mut self.inbox)?
-            }
+        // What waits for a slow receiver goes out as soon as there is room, burst or not.
+        self.send_all();
+        if !self.is_time_to_look() {
+            return None;
+        }
+        let frame = match (self.take_from_datagrams(), &self.sockets.remote) {
+            (Some(len), _) => 1..1 + len,
+            (None, Some(remote)) => 0..udp::receive(remote, self.sockets.address, &mut self.inbox)?,
             (None, None) => return None,
         };
+        // There may be more.
+        self.look_ns = 0;
         Some(Received { bytes: &self.inbox[frame], fcs: Fcs::Good })
+    }
+
+    fn adopt(&mut self) {
+        self.is_device = true;
+    }
+
+    fn is_private(&self, to: &[u8; 6]) -> bool {
+        self.peers.get(to).is_some_and(Peer::is_private)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: Ipv4Addr = Ipv4Addr::new(127, 89, 0, 1);
-    const B: Ipv4Addr = Ipv4Addr::new(127, 89, 0, 2);
-
-    fn port(ip: Ipv4Addr) -> HostWire {
-        HostWire::new(Arc::new(Sockets::bind(ip).unwrap()))
-    }
-
-    fn frame(number: u16) -> Vec<u8> {
-        let mut frame = vec![0x5a; 4096];
-        frame[..6].copy_from_slice(&mac_of(B));
-        frame[6..8].copy_from_slice(&number.to_be_bytes());
-        frame
-    }
-
-    #[test]
-    fn a_slow_receiver_is_waited_for_and_loses_nothing() {
-        let (mut a, mut b) = (port(A), port(B));
-        assert!(Sockets::bind(A).is_err(), "an address is one process's");
-        let (mut sent, mut got) = (0_u16, 0);
-        while got < 2000 {
-            while sent < 2000
-                && let Some(room) = a.reserve(4096)
-            {
-                room.copy_from_slice(&frame(sent));
-                a.commit(0, Fcs::Good);
-                sent += 1;
-            }
-            a.flush(0);
-            assert!(sent == 2000 || sent > got, "the sender goes on when there is room");
-            for _ in 0..7 {
-                let Some(received) = b.receive(0) else { break };
-                assert_eq!(received.bytes, frame(got));
-                got += 1;
-            }
-        }
-        assert_eq!((a.lost, b.receive(0).is_none()), (0, true));
-    }
-
-    #[test]
-    fn lengths_of_others_are_not_believed() {
-        assert_eq!(frame_at(&[2, 0, 7, 7], 0..4), Some(2..4));
-        assert_eq!(frame_at(&[3, 0, 7, 7], 0..4), None);
-        assert_eq!(frame_at(&[2], 0..1), None);
-        assert_eq!(frame_at(&[2, 0, 7, 7], 4..4), None);
-    }
-}
+#[path = "wire_tests.rs"]
+mod tests;

@@ -141,6 +141,17 @@ impl Engine {
         self.conns.get(&id)
     }
 
+    /// Whether a message that could not be sent yet is still of use: what asks for something is not
+    /// once nobody here waits for the answer.
+    pub(super) fn wants(&self, id: u32, message: &Message) -> bool {
+        let state = self.conns.get(&id).map_or(State::Ended, |conn| conn.state);
+        match message {
+            Message::Rej(_) | Message::Drep(_) => true,
+            Message::Dreq(_) => state == State::DreqSent,
+            _ => !matches!(state, State::TimeWait | State::Ended),
+        }
+    }
+
     /// How often limits were reached so far.
     #[must_use]
     pub fn limit_stats(&self) -> CmLimitStats {

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRep, CmReq, CmRtu};
+use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu};
 use proptest::prelude::*;
 
 use super::super::config::{CmLimits, ConnParams};
@@ -189,6 +189,29 @@ fn a_request_is_literal() {
     body[172..176].copy_from_slice(&[10, 0, 0, 2]);
     body[176..181].copy_from_slice(b"hello");
     assert_eq!(bytes, expected);
+}
+
+#[test]
+fn what_could_not_be_sent_is_wanted_as_long_as_its_connection() {
+    let mut engine = Engine::new(config(1));
+    let id = engine.connect(&request(), Duration::ZERO);
+    let asked = Two::take(&mut engine, "REQ").message;
+    let [refusal, farewell] = [Message::Rej(CmRej::zeroed()), Message::Drep(CmDrep::zeroed())];
+    assert!(engine.wants(id, &asked) && engine.wants(id, &refusal));
+    engine.forget(id, Duration::ZERO);
+    assert!(!engine.wants(id, &asked), "nobody waits for the answer");
+    assert!(engine.wants(id, &refusal) && engine.wants(id, &farewell), "the peer waits for these");
+    let mut two = Two::new();
+    let (id, _) = two.established();
+    two.a.disconnect(id, &[], two.now);
+    let ended = Two::take(&mut two.a, "DREQ").message;
+    assert!(two.a.wants(id, &ended));
+    two.pass(INTERVAL * 100);
+    two.pass(INTERVAL * 100);
+    two.pass(INTERVAL * 100);
+    two.pass(INTERVAL * 100);
+    assert_ne!(two.a.state(id), State::DreqSent);
+    assert!(!two.a.wants(id, &ended), "it was given up");
 }
 
 #[test]

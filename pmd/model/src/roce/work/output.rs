@@ -35,8 +35,6 @@ impl Loopback {
 pub(super) struct Output<'a> {
     wire: &'a mut dyn Wire,
     loopback: &'a mut Loopback,
-    /// See [`Wire::is_private`].
-    is_private: bool,
 }
 
 /// A packet to send, or several of a message: as many as its header says.
@@ -80,8 +78,7 @@ pub(super) enum Sent {
 
 impl<'a> Output<'a> {
     pub(super) fn new(wire: &'a mut dyn Wire, loopback: &'a mut Loopback) -> Self {
-        let is_private = wire.is_private();
-        Self { wire, loopback, is_private }
+        Self { wire, loopback }
     }
 
     /// Packets of a message that may go together: more than one on a reliable connection where
@@ -90,7 +87,9 @@ impl<'a> Output<'a> {
     /// A step stays bounded: a message whose memory is in pieces of other keys goes packet by
     /// packet, and who has such memory for what arrives takes the packets apart.
     pub(super) fn most_together(&self, qp: &Qp, env: &Env<'_>, path: Option<&Path>) -> u32 {
-        let is_seen = |path: &Path| !self.is_private || is_own(env.port, env.gids, &path.dmac);
+        let is_seen = |path: &Path| {
+            !self.wire.is_private(&path.dmac) || is_own(env.port, env.gids, &path.dmac)
+        };
         if !qp.qp_type.is_reliable() || path.is_none_or(is_seen) {
             return 1;
         }
@@ -130,10 +129,15 @@ impl<'a> Output<'a> {
             self.loopback.frames.push_back((frame, Fcs::Inside(train)));
             return Ok(Sent::Yes);
         }
+        // What goes together needs a way that is still private; else it is lost, and goes again.
+        let is_private = self.wire.is_private(&path.dmac);
+        if header.packets > 1 && !is_private {
+            return Ok(Sent::Yes);
+        }
         let Some(frame) = self.wire.reserve(bytes) else { return Ok(Sent::Full) };
         let at = path.write(header, len, frame);
         fill(env, &mut frame[at.clone()])?;
-        let fcs = if self.is_private {
+        let fcs = if is_private {
             Fcs::Inside(train)
         } else {
             seal(path, frame, at);

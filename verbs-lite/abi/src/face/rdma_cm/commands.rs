@@ -406,7 +406,7 @@ impl Service {
                             | mask::RNR_RETRY
                             | mask::MAX_QP_RD_ATOMIC,
                         sq_psn: rts.psn.0,
-                        timeout: rts.timeout,
+                        timeout: id.ack_timeout.unwrap_or(rts.timeout),
                         retry_cnt: rts.retry_count,
                         rnr_retry: rts.rnr_retry,
                         max_rd_atomic: rts.max_rd_atomic,
@@ -442,13 +442,29 @@ impl Service {
     }
 
     fn set_option(&self, command: &rdma_ucm_set_option) -> Result<(), Errno> {
-        /// `RDMA_OPTION_ID`, whose options (type of service, address reuse, families, the time that
-        /// acknowledgements take) change nothing on wires of this machine.
+        /// `RDMA_OPTION_ID`, whose options but the next (type of service, address reuse, families)
+        /// change nothing on wires of this machine.
         const ID: u32 = 0;
-        self.with(
-            command.id,
-            |_| if command.level == ID { Ok(()) } else { Err(Errno(libc::ENOSYS)) },
-        )
+        /// `RDMA_OPTION_ID_ACK_TIMEOUT`: a byte, as queue pairs have it.
+        const ACK_TIMEOUT: u32 = 3;
+        if command.level != ID {
+            return Err(Errno(libc::ENOSYS));
+        }
+        let ack_timeout = match (command.optname, command.optlen) {
+            (ACK_TIMEOUT, 1) => {
+                let value: *const u8 = std::ptr::with_exposed_provenance(command.optval as usize);
+                Some(promised!(value.read()))
+            }
+            (ACK_TIMEOUT, _) => return Err(Errno::INVALID),
+            _ => None,
+        };
+        if ack_timeout.is_some_and(|timeout| timeout > 31) {
+            return Err(Errno::INVALID);
+        }
+        self.with(command.id, |id| {
+            id.ack_timeout = ack_timeout.or(id.ack_timeout);
+            Ok(())
+        })
     }
 
     /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue

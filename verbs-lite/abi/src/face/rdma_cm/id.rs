@@ -61,6 +61,10 @@ pub(super) struct Id {
     pub(super) is_active: bool,
     /// The state of its connection that events were made for.
     pub(super) told: State,
+    /// The process of its peer has ended without a word, and the program was told so.
+    pub(super) is_orphan: bool,
+    /// How long its queue pair waits for acknowledgements, where the program has said it.
+    pub(super) ack_timeout: Option<u8>,
     /// Events that the program has taken.
     pub(super) reported: u32,
     /// Groups that it has joined, and the events about each that the program has taken.
@@ -88,6 +92,8 @@ impl Id {
             life: Life::New,
             is_active: false,
             told: State::Ended,
+            is_orphan: false,
+            ack_timeout: None,
             reported: 0,
             groups: HashMap::new(),
         }
@@ -122,7 +128,9 @@ impl Id {
                 if was == State::RepSent && is_by_peer {
                     push(about(number, event::ESTABLISHED));
                 }
-                if let Some(ended) = ended(number, end, was, was_made) {
+                if let Some(ended) = ended(number, end, was, was_made)
+                    && !self.is_orphan
+                {
                     push(ended);
                 }
                 if was_made && is == State::Ended {
@@ -130,6 +138,26 @@ impl Id {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Ends the connection if the process of its peer is gone, by `is_gone`: where a kernel has the
+    /// connection, it says goodbye for a process that was killed.
+    pub(super) fn look_after(
+        &mut self,
+        number: u32,
+        is_gone: impl FnOnce(IpAddr) -> bool,
+        push: impl FnOnce(Event),
+    ) {
+        let Life::Conn(conn) = &self.life else { return };
+        if self.told == State::Established
+            && conn.state() == State::Established
+            && self.node.is_some_and(is_gone)
+        {
+            // Nobody will answer that; the program need not wait until it is given up.
+            conn.disconnect();
+            self.is_orphan = true;
+            push(about(number, event::DISCONNECTED));
         }
     }
 

@@ -31,7 +31,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrocx_mempool::PageSize;
 use ferrocx_verbs_lite::cm::{CmConfig, CmLimits, ConnectionManager};
@@ -44,6 +44,8 @@ use crate::node::{Known, Node, Turn, lock};
 
 /// Longest that an ended connection is remembered: on one machine no packet is late for long.
 const TIME_WAIT: Duration = Duration::from_secs(1);
+/// How often it is seen whether the peers' processes are there.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 /// An event that the program has not taken.
 #[derive(Debug)]
@@ -98,6 +100,8 @@ struct Table {
     channels: HashMap<c_int, Channel>,
     ids: HashMap<u32, Id>,
     next_id: u32,
+    /// When it was last seen whether the peers' processes are there.
+    looked: Option<Instant>,
 }
 
 /// The kernel's half, in this process.
@@ -211,10 +215,17 @@ impl Turn for Service {
         self.manager.poll();
         let mut table = lock(&self.table);
         table.take_requests(self.node.address.gid.ip());
-        let Table { channels, ids, .. } = &mut *table;
+        let Table { channels, ids, looked, .. } = &mut *table;
+        let looks_after = looked.is_none_or(|looked| looked.elapsed() > LOOK_AFTER);
+        if looks_after {
+            *looked = Some(Instant::now());
+        }
         for (number, id) in ids.iter_mut() {
             let Some(channel) = channels.get_mut(&id.channel) else { continue };
             id.tell(*number, &self.node, |event| channel.push(event));
+            if looks_after {
+                id.look_after(*number, |ip| self.node.is_gone(ip), |event| channel.push(event));
+            }
         }
     }
 }

@@ -1,0 +1,408 @@
+//! [`Ring`]: frames from one process to another, in memory that both have mapped.
+//!
+//! The sender makes the memory and hands it over; nothing has a name, so nothing stays behind
+//! when a process is killed. Memory that another process writes is never borrowed: it is words
+//! that are loaded and stored one by one, what is read there is read once, and no length or
+//! position is used before it was checked. The size is sealed, so that nobody can cut it off.
+//!
+//! A record is two words of header and the frame, in whole words. Positions count words and only
+//! grow. Each side writes lines of the processor's cache of its own:
+//!
+//! | word | written by | says |
+//! |---|---|---|
+//! | [`TAIL`] | sender | where the records end |
+//! | [`WANTS_ROOM`] | sender, cleared by the receiver | the sender sleeps until there is room |
+//! | [`HEAD`] | receiver | what was taken |
+//! | [`STATE`] | receiver | [`TAKEN`] when it reads the ring, [`PRIVATE`] when nobody else looks |
+//! | [`SLEEPS`] | receiver, cleared by the sender | the receiver sleeps until it is called |
+//! | [`SEEN_NS`] | receiver | when somebody of the receiver's last looked, by the machine's clock |
+#![expect(unsafe_code, reason = "a mapping as atomic words, the clock")]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Train};
+use memmap2::MmapRaw;
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+
+/// Words of the records: what fits the cache of a core, and several long messages.
+const ROOM: u64 = 32 << 10;
+/// Words before them: two lines that are fetched together for each side.
+const FRONT: usize = 32;
+const WORDS: usize = FRONT + ROOM as usize;
+const BYTES: u64 = WORDS as u64 * 8;
+
+const TAIL: usize = 0;
+const WANTS_ROOM: usize = 1;
+const HEAD: usize = 16;
+const STATE: usize = 17;
+const SLEEPS: usize = 18;
+const SEEN_NS: usize = 19;
+
+/// The receiver reads the ring.
+const TAKEN: u64 = 1;
+/// It does, and what it reads goes nowhere but into its device.
+const PRIVATE: u64 = 3;
+
+/// Words of a record's header.
+const HEADER: u64 = 2;
+/// Records of so many words are shown to the receiver before the burst ends, so that both work.
+const EARLY: u64 = 4 << 10;
+/// A receiver that nobody has looked for in so many nanoseconds has to be called.
+const STALE_NS: u64 = 1_000;
+/// Verdicts, in the two upper bits of a length.
+const BAD_FCS: u32 = 1 << 31;
+const INSIDE: u32 = 1 << 30;
+/// Frames that one may stand for: those of 256 bytes that fit the longest.
+const MOST_FRAMES: u32 = (MAX_FRAME_BYTES / 256) as u32;
+
+/// The mapping.
+#[derive(Debug)]
+enum Memory {
+    File(MmapRaw),
+    #[cfg(test)]
+    Heap(Box<[AtomicU64]>),
+}
+
+/// The machine's clock, in nanoseconds: every process has the same.
+pub(super) fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is written to a place of this function's. By libc and not by rustix, which
+    // reads the vDSO by itself and ends a program under valgrind.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0)
+}
+
+/// The memory that two processes share.
+#[derive(Debug)]
+pub(super) struct Ring(Memory);
+
+/// The other process wrote what no sender or receiver writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Broken;
+
+impl Ring {
+    /// An empty ring, and the file to hand over.
+    pub(super) fn new() -> io::Result<(Arc<Self>, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("ferrocx-ring", flags)?;
+        ftruncate(&file, BYTES)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let ring = Self(Memory::File(MmapRaw::map_raw(&file)?));
+        Ok((Arc::new(ring), file))
+    }
+
+    /// The ring of a file that somebody handed over.
+    pub(super) fn open(file: impl AsFd) -> io::Result<Arc<Self>> {
+        let file = file.as_fd();
+        let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        if !is_sealed || u64::try_from(fstat(file)?.st_size) != Ok(BYTES) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Arc::new(Self(Memory::File(MmapRaw::map_raw(&file)?))))
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        match &self.0 {
+            // SAFETY: (1) the mapping has BYTES bytes, for reading and writing, as long as `self`
+            // lives, and the seal keeps the file as long as the mapping; (2) it starts at a page,
+            // so words are aligned; (3) any bytes are an AtomicU64, and this process accesses them
+            // only as such; another one can do no more than store other values.
+            Memory::File(map) => unsafe {
+                std::slice::from_raw_parts(map.as_mut_ptr().cast::<AtomicU64>(), WORDS)
+            },
+            #[cfg(test)]
+            Memory::Heap(words) => words,
+        }
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.words()[index]
+    }
+
+    /// Where `count` words at a position stand: the part to the end, and the part at the start.
+    fn parts(&self, position: u64, count: usize) -> (&[AtomicU64], &[AtomicU64]) {
+        let records = &self.words()[FRONT..];
+        let start = (position % ROOM) as usize;
+        let first = count.min(records.len() - start);
+        (&records[start..start + first], &records[..count - first])
+    }
+
+    fn write(&self, position: u64, bytes: &[u8]) {
+        let (first, second) = self.parts(position, bytes.len().div_ceil(8));
+        let (to_first, to_second) = bytes.split_at(bytes.len().min(first.len() * 8));
+        store(first, to_first);
+        store(second, to_second);
+    }
+
+    fn read(&self, position: u64, bytes: &mut [u8]) {
+        let (first, second) = self.parts(position, bytes.len().div_ceil(8));
+        let (from_first, from_second) = bytes.split_at_mut(bytes.len().min(first.len() * 8));
+        load(first, from_first);
+        load(second, from_second);
+    }
+
+    /// The receiver is about to sleep, and wants to be called. Whether there is something to read,
+    /// so that it must not.
+    pub(super) fn sleeps(&self) -> bool {
+        self.word(SLEEPS).store(1, Relaxed);
+        // Pairs with the fence of `must_call`: the sender sees the wish, or this its records.
+        fence(SeqCst);
+        self.has_records()
+    }
+
+    /// Whether there is something to read.
+    fn has_records(&self) -> bool {
+        self.word(TAIL).load(Acquire) != self.word(HEAD).load(Relaxed)
+    }
+
+    /// The sender is about to sleep. Whether it has something to wait for, and room already.
+    pub(super) fn wants_room(&self) -> bool {
+        let is_half_full = || {
+            let taken = self.word(HEAD).load(Acquire);
+            self.word(TAIL).load(Relaxed).wrapping_sub(taken) > ROOM / 2
+        };
+        if !is_half_full() {
+            return false;
+        }
+        self.word(WANTS_ROOM).store(1, Relaxed);
+        // Pairs with the fence of `Receiver::show`.
+        fence(SeqCst);
+        !is_half_full()
+    }
+}
+
+/// Stores bytes in words; the last one is filled up with zeros.
+#[inline]
+fn store(words: &[AtomicU64], bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for (word, bytes) in words.iter().zip(whole) {
+        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+    }
+    if let Some(word) = words.get(whole.len()).filter(|_| !rest.is_empty()) {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        word.store(u64::from_ne_bytes(last), Relaxed);
+    }
+}
+
+#[inline]
+fn load(words: &[AtomicU64], bytes: &mut [u8]) {
+    let (whole, rest) = bytes.as_chunks_mut::<8>();
+    for (word, bytes) in words.iter().zip(&mut *whole) {
+        *bytes = word.load(Relaxed).to_ne_bytes();
+    }
+    if let Some(word) = words.get(whole.len()).filter(|_| !rest.is_empty()) {
+        let last = word.load(Relaxed).to_ne_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// The header of a record.
+fn header(len: usize, fcs: Fcs) -> [u64; 2] {
+    let word = len as u32;
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    match fcs {
+        Fcs::Good => [pair(word, 0), 0],
+        Fcs::Bad => [pair(word | BAD_FCS, 0), 0],
+        Fcs::Inside(Train { frames, bytes, longest }) => {
+            [pair(word | INSIDE, frames), pair(bytes, longest)]
+        }
+    }
+}
+
+/// Length and verdict of a record, if any sender would have written them.
+fn read_header([first, second]: [u64; 2]) -> Result<(usize, Fcs), Broken> {
+    let (word, frames) = (first as u32, (first >> 32) as u32);
+    let len = (word & !(BAD_FCS | INSIDE)) as usize;
+    if !(1..=MAX_FRAME_BYTES).contains(&len) {
+        return Err(Broken);
+    }
+    if word & INSIDE == 0 {
+        return Ok((len, if word & BAD_FCS == 0 { Fcs::Good } else { Fcs::Bad }));
+    }
+    let (bytes, longest) = (second as u32, (second >> 32) as u32);
+    // All frames have headers of their own, and none is longer than the longest.
+    let is_possible = (1..=MOST_FRAMES).contains(&frames)
+        && longest as usize <= MAX_FRAME_BYTES
+        && bytes <= frames * longest;
+    if is_possible { Ok((len, Fcs::Inside(Train { frames, bytes, longest }))) } else { Err(Broken) }
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) ring: Arc<Ring>,
+    /// Where the next record goes, and up to where the receiver was told.
+    tail: u64,
+    shown: u64,
+    /// What the receiver had taken when this last looked.
+    head: u64,
+    /// The receiver may not know yet that there is something.
+    is_uncalled: bool,
+}
+
+impl Sender {
+    pub(super) fn new(ring: Arc<Ring>) -> Self {
+        Self { ring, tail: 0, shown: 0, head: 0, is_uncalled: false }
+    }
+
+    /// Whether the receiver reads the ring.
+    pub(super) fn is_taken(&self) -> bool {
+        self.ring.word(STATE).load(Acquire) & TAKEN != 0
+    }
+
+    /// Whether the receiver's device is the only one that looks.
+    #[inline]
+    pub(super) fn is_private(&self) -> bool {
+        self.ring.word(STATE).load(Acquire) == PRIVATE
+    }
+
+    /// Looks at what the receiver has taken.
+    fn look(&mut self) -> Result<(), Broken> {
+        let head = self.ring.word(HEAD).load(Acquire);
+        if self.tail.wrapping_sub(head) > ROOM {
+            return Err(Broken);
+        }
+        self.head = head;
+        Ok(())
+    }
+
+    /// Adds a frame; `false` when there is no room.
+    pub(super) fn push(&mut self, frame: &[u8], fcs: Fcs) -> Result<bool, Broken> {
+        let words = HEADER + frame.len().div_ceil(8) as u64;
+        if self.tail.wrapping_sub(self.head) + words > ROOM {
+            self.look()?;
+            if self.tail.wrapping_sub(self.head) + words > ROOM {
+                return Ok(false);
+            }
+        }
+        let [first, second] = header(frame.len(), fcs);
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&first.to_ne_bytes());
+        head[8..].copy_from_slice(&second.to_ne_bytes());
+        self.ring.write(self.tail, &head);
+        self.ring.write(self.tail.wrapping_add(HEADER), frame);
+        self.tail = self.tail.wrapping_add(words);
+        if self.tail.wrapping_sub(self.shown) >= EARLY {
+            self.show();
+        }
+        Ok(true)
+    }
+
+    /// Shows the receiver what was added; whether there was something.
+    pub(super) fn show(&mut self) -> bool {
+        if self.tail == self.shown {
+            return false;
+        }
+        self.ring.word(TAIL).store(self.tail, Release);
+        self.shown = self.tail;
+        self.is_uncalled = true;
+        true
+    }
+
+    /// Whether everything that was shown is taken.
+    pub(super) fn is_drained(&self) -> bool {
+        self.ring.word(HEAD).load(Acquire) == self.shown
+    }
+
+    /// Whether the receiver has to be called: it sleeps, and nobody of its process looks. Who is
+    /// told so calls.
+    #[inline]
+    pub(super) fn must_call(&mut self, now_ns: u64) -> bool {
+        if !self.is_uncalled {
+            return false;
+        }
+        // Pairs with the fence of `Ring::sleeps`.
+        fence(SeqCst);
+        if self.is_drained() {
+            self.is_uncalled = false;
+            return false;
+        }
+        let seen_ns = self.ring.word(SEEN_NS).load(Relaxed);
+        if now_ns.saturating_sub(seen_ns) < STALE_NS {
+            return false;
+        }
+        // One that is awake looks before it sleeps.
+        self.is_uncalled = false;
+        self.ring.word(SLEEPS).swap(0, Relaxed) != 0
+    }
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pub(super) ring: Arc<Ring>,
+    /// Where the next record starts, and up to where the sender was told.
+    head: u64,
+    shown: u64,
+    /// Where the records ended when this last looked.
+    tail: u64,
+}
+
+impl Receiver {
+    /// Takes a ring; `is_private` says that what arrives goes nowhere but into the device.
+    pub(super) fn new(ring: Arc<Ring>, is_private: bool) -> Self {
+        // A ring that was read before goes on where it was.
+        let head = ring.word(HEAD).load(Relaxed);
+        ring.word(STATE).store(if is_private { PRIVATE } else { TAKEN }, Release);
+        Self { ring, head, shown: head, tail: head }
+    }
+
+    /// Says that somebody looks.
+    #[inline]
+    pub(super) fn see(&self, now_ns: u64) {
+        self.ring.word(SEEN_NS).store(now_ns, Relaxed);
+    }
+
+    /// Takes the next frame; its bytes and verdict.
+    #[inline]
+    pub(super) fn pop(&mut self, frame: &mut [u8]) -> Result<Option<(usize, Fcs)>, Broken> {
+        if self.head == self.tail {
+            let tail = self.ring.word(TAIL).load(Acquire);
+            if tail.wrapping_sub(self.head) > ROOM {
+                return Err(Broken);
+            }
+            self.tail = tail;
+            if self.head == self.tail {
+                return Ok(None);
+            }
+        }
+        let left = self.tail.wrapping_sub(self.head);
+        let mut head = [0; 16];
+        self.ring.read(self.head, &mut head);
+        let ([first, second], _) = head.as_chunks::<8>() else { return Err(Broken) };
+        let (len, fcs) = read_header([u64::from_ne_bytes(*first), u64::from_ne_bytes(*second)])?;
+        let words = HEADER + len.div_ceil(8) as u64;
+        let room = frame.get_mut(..len).filter(|_| words <= left).ok_or(Broken)?;
+        self.ring.read(self.head.wrapping_add(HEADER), room);
+        self.head = self.head.wrapping_add(words);
+        Ok(Some((len, fcs)))
+    }
+
+    /// Shows the sender what was taken, when that is worth a line of the cache or nothing is left;
+    /// whether the sender sleeps until then, and must be called.
+    pub(super) fn show(&mut self) -> bool {
+        let taken = self.head.wrapping_sub(self.shown);
+        if taken == 0 || (taken < ROOM / 8 && self.head != self.tail) {
+            return false;
+        }
+        self.ring.word(HEAD).store(self.head, Release);
+        self.shown = self.head;
+        // Pairs with the fence of `Ring::wants_room`.
+        fence(SeqCst);
+        self.ring.word(WANTS_ROOM).load(Relaxed) != 0
+            && self.ring.word(WANTS_ROOM).swap(0, Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

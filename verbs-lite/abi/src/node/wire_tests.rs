@@ -1,0 +1,108 @@
+//! Two ports of one machine, each in a process of its own as far as the wire can tell.
+
+use super::*;
+
+fn port(ip: Ipv4Addr) -> HostWire {
+    let mut wire = HostWire::new(Arc::new(Sockets::bind(ip).unwrap()));
+    wire.adopt();
+    wire
+}
+
+/// Two ports, and the address of the second; each test has addresses of its own.
+fn pair(test: u8) -> (HostWire, HostWire, Ipv4Addr) {
+    let ip = Ipv4Addr::new(127, 89, test, 2);
+    (port(Ipv4Addr::new(127, 89, test, 1)), port(ip), ip)
+}
+
+/// A frame to a port that says its number.
+fn frame_to(to: Ipv4Addr, number: u16) -> Vec<u8> {
+    let mut frame = vec![0x5a; 4096];
+    frame[..6].copy_from_slice(&mac_of(to));
+    frame[6..8].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+fn send(wire: &mut HostWire, to: Ipv4Addr, number: u16, now_ns: u64) -> bool {
+    let Some(room) = wire.reserve(4096) else { return false };
+    room.copy_from_slice(&frame_to(to, number));
+    wire.commit(now_ns, Fcs::Good);
+    true
+}
+
+/// What arrived, as numbers.
+fn receive(wire: &mut HostWire, now_ns: u64) -> Vec<u16> {
+    let (mut out, ip) = (Vec::new(), wire.sockets.address);
+    while let Some(received) = wire.receive(now_ns) {
+        let number = u16::from_be_bytes([received.bytes[6], received.bytes[7]]);
+        assert_eq!((received.bytes, received.fcs), (&frame_to(ip, number)[..], Fcs::Good));
+        out.push(number);
+    }
+    out
+}
+
+#[test]
+fn a_slow_receiver_is_waited_for_and_loses_nothing() {
+    let (mut a, mut b, to) = pair(1);
+    assert!(Sockets::bind(to).is_err(), "an address is one process's");
+    let (mut sent, mut got) = (0_u16, 0);
+    while got < 2000 {
+        while sent < 2000 && send(&mut a, to, sent, 0) {
+            sent += 1;
+        }
+        a.flush(0);
+        assert!(sent == 2000 || sent > got, "the sender goes on when there is room");
+        for _ in 0..7 {
+            let Some(received) = b.receive(0) else { break };
+            assert_eq!(received.bytes, frame_to(to, got));
+            got += 1;
+        }
+    }
+    assert_eq!((a.lost, b.receive(0).is_none()), (0, true));
+    assert!(a.is_private(&mac_of(to)), "by the ring");
+}
+
+#[test]
+fn a_process_that_takes_the_place_of_another_gets_a_ring_of_its_own() {
+    let (mut a, mut b, to) = pair(2);
+    assert!(send(&mut a, to, 1, 0));
+    assert_eq!(receive(&mut b, 0), [0; 0]);
+    a.flush(0);
+    assert_eq!(receive(&mut b, 0), [1]);
+    drop(b);
+    let mut b = port(to);
+    // This one goes to the ring that nobody reads, and shows that later.
+    assert!(send(&mut a, to, 2, 1));
+    a.flush(1);
+    let mut now_ns = BELIEF_NS;
+    for number in 3..6 {
+        now_ns += BELIEF_NS;
+        assert!(send(&mut a, to, number, now_ns));
+        a.flush(now_ns);
+        assert_eq!(receive(&mut b, now_ns).len() + receive(&mut a, now_ns).len(), 0);
+        a.receive(now_ns);
+        a.flush(now_ns);
+        let got = receive(&mut b, now_ns);
+        if got == [number] {
+            return;
+        }
+    }
+    panic!("the new process never got a frame");
+}
+
+#[test]
+fn a_peer_that_is_gone_loses_its_frames_and_holds_nobody_up() {
+    let (mut a, mut b, to) = pair(3);
+    assert!(send(&mut a, to, 1, 0));
+    a.flush(0);
+    receive(&mut b, 0);
+    a.flush(0);
+    drop(b);
+    let mut sent = 0;
+    for round in 1..400 {
+        // Ten milliseconds each.
+        sent += u32::from(send(&mut a, to, 2, round * 10_000_000));
+        a.flush(round * 10_000_000);
+    }
+    assert!(sent > 200, "the port stood still: {sent} frames in four seconds");
+    assert!(lock(&a.sockets.rings).outbound.is_empty(), "the ring is given back");
+}

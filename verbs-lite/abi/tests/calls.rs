@@ -1,0 +1,192 @@
+//! Random calls of the C interface by several threads, through the library as programs load it:
+//! nothing that a correct program may do ends it, and what is not possible is an error number.
+//!
+//! The sequences follow from seeds. `FERROCX_CALLS=N` runs N of them instead of a few,
+//! `FERROCX_CALLS_SEED=N` begins with another seed.
+#![allow(unsafe_code)]
+
+#[path = "calls/mod.rs"]
+mod calls;
+
+use std::ffi::{CStr, CString, c_int};
+use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use calls::{Api, Choices, World, c};
+
+/// Threads of a sequence, and the choices that each makes.
+const THREADS: usize = 4;
+const CHOICE_BYTES: usize = 20_000;
+
+/// The library that was built beside this test, loaded as a program does.
+fn api() -> &'static Api {
+    static API: OnceLock<Api> = OnceLock::new();
+    API.get_or_init(|| {
+        let program = env::current_exe().unwrap();
+        let library = program.with_file_name("libibverbs.so");
+        assert!(fs::exists(&library).unwrap(), "{} was not built", library.display());
+        let name = CString::new(library.to_str().unwrap()).unwrap();
+        let library = c!(libc::dlopen(name.as_ptr(), libc::RTLD_NOW));
+        assert!(!library.is_null(), "{:?}", c!(CStr::from_ptr(libc::dlerror())));
+        let find = |name: &str| {
+            let name = CString::new(name).unwrap();
+            c!(libc::dlsym(library, name.as_ptr())).cast_const()
+        };
+        c!(Api::load(find))
+    })
+}
+
+/// Numbers that follow from a seed. Source: Marsaglia, "Xorshift RNGs", 2003.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| (self.next() >> 24) as u8).collect()
+    }
+}
+
+/// Opens the device and lets several threads do something with it, until their choices end.
+fn begin(seed: u64) -> World<'static> {
+    let mut random = Random::new(seed);
+    let world = World::open(api(), seed % 2 == 1);
+    world.furnish(&mut Choices::new(&random.bytes(2000)));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (world, bytes) = (&world, random.bytes(CHOICE_BYTES));
+            scope.spawn(move || {
+                let mut choices = Choices::new(&bytes);
+                while !choices.is_empty() {
+                    world.act(&mut choices);
+                }
+            });
+        }
+    });
+    world
+}
+
+/// A number from the environment.
+fn setting(name: &str, usual: u64) -> u64 {
+    env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
+#[test]
+fn threads_that_call_anything_get_what_is_documented() {
+    let first = setting("FERROCX_CALLS_SEED", 1);
+    let mut ended = [0; 2];
+    for seed in first..first + setting("FERROCX_CALLS", 12) {
+        println!("seed {seed}");
+        let world = begin(seed);
+        ended = [0, 1].map(|kind| ended[kind] + world.ended[kind].load(Ordering::Relaxed));
+        world.close();
+    }
+    let [good, failed] = ended;
+    println!("{good} completions, and {failed} of failures");
+    assert!(good > 0 && failed > 0, "the sequences did nothing");
+}
+
+/// Runs one of the tests below in a process of its own, with something to tell it apart.
+fn alone(test: &str, value: &str) -> ExitStatus {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env("FERROCX_CALLS_ALONE", value)
+        // A process that ends in the middle holds what it holds.
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if start.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("{test} {value} hangs");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lets a failed check in any thread be seen in how the process ends.
+fn end_with_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        usual(info);
+        std::process::abort();
+    }));
+}
+
+#[test]
+fn a_program_may_end_in_the_middle() {
+    const NAME: &str = "a_program_may_end_in_the_middle";
+    let Ok(seed) = env::var("FERROCX_CALLS_ALONE") else {
+        for seed in 0..6 {
+            assert!(alone(NAME, &seed.to_string()).success(), "seed {seed}");
+        }
+        return;
+    };
+    let seed = seed.parse().unwrap();
+    end_with_panics();
+    // The threads go on while this one ends the process, in one of the ways that there are.
+    thread::spawn(move || begin(seed));
+    thread::sleep(Duration::from_millis(30 + 40 * seed));
+    match seed % 3 {
+        0 => std::process::exit(0),
+        1 => c!(libc::_exit(0)),
+        _ => {}
+    }
+}
+
+/// What a child says by its status.
+fn in_child(run: impl FnOnce()) -> c_int {
+    match c!(libc::fork()) {
+        0 => {
+            // A child that waits for what its parent's threads hold is ended by the alarm.
+            c!(libc::alarm(60));
+            run();
+            c!(libc::_exit(0));
+        }
+        child => {
+            let mut status = -1;
+            assert_eq!(c!(libc::waitpid(child, &raw mut status, 0)), child);
+            status
+        }
+    }
+}
+
+#[test]
+fn a_child_of_a_fork_is_refused_and_harms_nobody() {
+    const NAME: &str = "a_child_of_a_fork_is_refused_and_harms_nobody";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        // Other tests' threads hold locks when this process forks.
+        return assert!(alone(NAME, "1").success());
+    }
+    end_with_panics();
+    let world = begin(7);
+    let bytes = Random::new(8).bytes(3000);
+    // Whatever the parent's objects are asked for: the child has no device, and does not hang.
+    let status = in_child(|| world.look_around(&mut Choices::new(&bytes)));
+    assert_eq!(status, 0, "a child that uses its parent's objects");
+    let status = in_child(|| begin(9).close());
+    assert_eq!(status, 0, "a child that opens a device of its own");
+    let status = in_child(|| std::process::exit(0));
+    assert_eq!(status, 0, "a child that ends as programs do");
+    let mut choices = Choices::new(&bytes);
+    while !choices.is_empty() {
+        world.act(&mut choices);
+    }
+    world.close();
+}
