@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# From a fresh machine with a Rust toolchain to the main job running, on the software ConnectX.
+# From a fresh machine with a Rust toolchain to the main jobs running, on the software ConnectX.
 set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-demo.sh: install what is missing, build, let the kernel ping our driver, and print packet rates.
+demo.sh: install what is missing, build, let the kernel ping our driver, print packet rates and how
+long an order takes from its tick.
 
   scripts/demo.sh
   scripts/demo.sh --help
 
 As root on Debian it installs missing packages with apt-get, reserves 64 hugepages of 2 MiB, and
-runs everything; it says what it changed. Without root it changes nothing, runs the part that needs
-no network interface, and says what it skipped and what to install.
+runs everything; it says what it changed. Without root it changes nothing, runs the parts that need
+no network interface, and says what it skipped and what to install. The histogram of tick to trade
+is left in tick-to-trade.svg, in the build folder.
 
 Environment:
   CARGO_TARGET_DIR      build folder; default: target
@@ -57,11 +59,17 @@ echo "processors: $(nproc), $(cargo --version)"
 
 echo
 echo "==== build (release)"
-cargo build --release --locked -p ferrocx-testpmd
+cargo build --release --locked -p ferrocx-testpmd -p ferrocx-tick2trade --bins
 export FERROCX_TESTPMD=${CARGO_TARGET_DIR:-$root/target}/release/testpmd
 
 part "the kernel pings, our driver on the software ConnectX answers" scripts/net/ping.sh --quick
 part "64-byte packet rates over the in-memory wire" scripts/net/rate.sh
+
+picture=${CARGO_TARGET_DIR:-$root/target}/tick-to-trade.svg
+part "tick to trade: an exchange simulator and our engine, on queues of the software ConnectX" \
+    "${CARGO_TARGET_DIR:-$root/target}/release/tick2trade" measure --ticks 20000 --interval-us 100 \
+    --svg "$picture"
+echo "histograms: $picture"
 
 echo
 echo "==== what happened"

@@ -136,7 +136,13 @@ for name in "${cases[@]}"; do
         tx_external) limit=155 ;;
         tx_other_pool) limit=120 ;;
         send_one_128) limit=96 ;;
-        tick_to_doorbell) limit=1530 ;;
+        tick_to_doorbell | tick_attributed) limit=1400 ;;
+        tick_executed | tick_executed_at_price | tick_deleted) limit=1450 ;;
+        tick_cancelled) limit=1370 ;;
+        tick_replaced) limit=1740 ;;
+        tick_to_cancel) limit=1250 ;;
+        tick_to_replace) limit=1540 ;;
+        tick_beside_books | tick_other_line) limit=570 ;;
         mbuf_get_put_32) limit=$peer_instructions ;;
         verbs_post_send_inline_8) limit=98 ;;
         verbs_post_send_inline_8_32) limit=53 ;;

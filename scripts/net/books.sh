@@ -11,8 +11,10 @@ books.sh: a synthetic day, read by strangers.
 tick2trade writes a day of N messages (default 10000000) of every kind, and what our books say after
 each. itch-book builds its own books from the same file: every change of a best price, its shares
 and its orders must be the same. itchfeed reads the first 200000 messages and writes each again:
-the same bytes. Both come from PyPI, into a folder that is removed. Needs about 40 bytes of disk for
-each message. Exit status: 0 passed, 1 something differs, 77 skipped.
+the same bytes. Then itchfeed writes a day of its own, of 100000 messages of every kind: itch5 (a
+crate, by a test) finds in each the numbers that we find, and our engine trades on it three times
+with the same orders. Both come from PyPI, into a folder that is removed. Needs about 40 bytes of
+disk for each message. Exit status: 0 passed, 1 something differs, 77 skipped.
 USAGE
 }
 
@@ -83,3 +85,85 @@ with open(day, "rb") as file:
         read += 1
 print(f"itchfeed: {read} messages read and written again, each the same bytes")
 PYTHON
+
+"$work/venv/bin/python" - "$work/stranger.itch" <<'PYTHON'
+import random
+import sys
+
+from itch.messages import create_message, messages
+
+chance = random.Random(1)
+common = {"stock_locate": 1, "tracking_number": 0, "stock": b"STRANGER"}
+standing, reference, now, worth = {}, 0, 34_200_000_000_000, 1_500_000
+books = b"AFECXDU"
+
+
+def encoded(kind, **fields):
+    return create_message(kind, timestamp=now, **common, **fields).to_bytes()
+
+
+def any_bytes(kind):
+    """A message whose fields mean nothing: the security's number is not one that has a book."""
+    body = bytes(chance.randrange(48, 58) for _ in range(messages[kind].message_size - 1))
+    return messages[kind](kind + body).to_bytes()
+
+
+def flow():
+    """What changes a book: mostly orders around a price that wanders."""
+    global reference, worth
+    worth += chance.choice((-100, 0, 0, 0, 100))
+    kinds = b"A" if len(standing) < 20 else b"AAAAFECXDU" if len(standing) < 500 else b"ECXDU"
+    kind = chance.choice(kinds)
+    if kind in b"AF":
+        reference += 1
+        side = chance.choice((b"B", b"S"))
+        away = 100 * chance.randrange(1, 12)
+        price = worth - away if side == b"B" else worth + away
+        shares = standing[reference] = chance.randrange(100, 1000)
+        owner = {"attribution": b"FXCX"} if kind == b"F"[0] else {}
+        return encoded(
+            bytes([kind]), order_reference_number=reference, buy_sell_indicator=side,
+            shares=shares, price=price, **owner,
+        )
+    old = chance.choice(list(standing))
+    if kind == b"D"[0]:
+        del standing[old]
+        return encoded(b"D", order_reference_number=old)
+    if kind == b"U"[0]:
+        reference += 1
+        del standing[old]
+        standing[reference] = shares = chance.randrange(100, 1000)
+        return encoded(
+            b"U", order_reference_number=old, new_order_reference_number=reference, shares=shares,
+            price=worth - 100 * chance.randrange(1, 12),
+        )
+    taken = chance.randrange(1, standing[old] + 1)
+    standing[old] -= taken
+    if standing[old] == 0:
+        del standing[old]
+    if kind == b"X"[0]:
+        return encoded(b"X", order_reference_number=old, cancelled_shares=taken)
+    fields = {"order_reference_number": old, "executed_shares": taken, "match_number": reference}
+    if kind == b"C"[0]:
+        fields |= {"printable": b"Y", "execution_price": worth}
+    return encoded(bytes([kind]), **fields)
+
+
+others = [kind for kind in messages if kind not in [bytes([book]) for book in books]]
+with open(sys.argv[1], "wb") as file:
+    listed = bytearray(any_bytes(b"R"))
+    listed[1:3], listed[11:19] = (1).to_bytes(2, "big"), b"STRANGER"
+    file.write(len(listed).to_bytes(2, "big") + messages[b"R"](bytes(listed)).to_bytes())
+    for count in range(100_000):
+        now += 2_000
+        message = any_bytes(others[count // 50 % len(others)]) if count % 50 == 0 else flow()
+        file.write(len(message).to_bytes(2, "big") + message)
+PYTHON
+FERROCX_ITCH_DAY=$work/stranger.itch cargo test -q --locked -p ferrocx-tick2trade --test strangers \
+    itch5_reads_a_strangers_day -- --nocapture | grep '^itch5:'
+for strategy in taker quoter; do
+    "$tick2trade" replay --runs 3 --symbol STRANGER --strategy "$strategy" --json "$work/played" \
+        "$work/stranger.itch" | tail -n 1
+    grep -q '"refused": 0,' "$work/played" || die "we refuse what itchfeed wrote"
+    ! grep -q '"orders": 0,' "$work/played" || die "no order"
+done

@@ -14,10 +14,14 @@ trading.sh: tick2trade against the kernel's sockets, and before tshark's eyes.
      with SYN cookies.
   2. tshark reads a capture of exchange and engine: every MoldUDP64, SoupBinTCP and IGMP packet, and
      not one complaint.
-  3. The trader is killed in the middle and started again: at the end it has the shares that the
+  3. Our capture is played again, three times and at its own pace: the same orders, to the byte.
+  4. The trader is killed in the middle and started again: at the end it has the shares that the
      exchange executed, no order was doubled, and none is open. A bridge with a querier lies between
-     the two: the feed comes because the trader joined, and not before.
-  4. Tick to trade over our queues on the model and over the kernel's sockets, same exchange, same
+     the two: no datagram of the feed goes the trader's way before it joins, and none after it left.
+     What tshark captured there is played again, too.
+  5. 1 % of each line is lost, 1 % comes late, and 10,000 messages at a time are lost on both lines:
+     in the end the books are the exchange's, and the table has the times of recovery.
+  6. Tick to trade over our queues on the model and over the kernel's sockets, same exchange, same
      engine (default: 20000 orders each). No figure is a NIC's.
 Needs root. Exit status: 0 passed, 1 something is wrong, 77 skipped.
 USAGE
@@ -89,22 +93,43 @@ bad=$(frames "$complaint")
 }
 echo "complaints: none"
 
+# same_orders FILE: plays a capture three times and at four times its pace; its orders are the same.
+same_orders() {
+    "$tick2trade" replay --runs 3 --symbol NVDA --orders "$work/orders" "$1" | tail -n 1
+    "$tick2trade" replay --pace 4 --symbol NVDA --orders "$work/orders.paced" "$1" >/dev/null
+    cmp "$work/orders" "$work/orders.paced" || die "other orders at another pace"
+    [ -s "$work/orders" ] || die "the capture led to no order"
+}
+
+echo "---- a capture of ours is played again"
+same_orders "$work/trade.pcapng"
+
 echo "---- killed in the middle, and back"
 ip -n "$kernel" link add br0 type bridge mcast_snooping 1 mcast_query_response_interval 50 \
-    mcast_query_interval 100 mcast_startup_query_interval 100
-for tap in fx2 fx3; do
-    ip -n "$kernel" tuntap add "$tap" mode tap
-    ip -n "$kernel" link set "$tap" master br0
-    ip -n "$kernel" link set "$tap" up
+    mcast_query_interval 100 mcast_startup_query_interval 100 \
+    mcast_last_member_interval 20 mcast_last_member_count 2
+# The trader's port of the bridge is a cable to another one, which floods: it is up, and may be
+# listened to, while the trader is not.
+ip -n "$kernel" link add br1 type bridge mcast_snooping 0
+ip -n "$kernel" link add up0 type veth peer name down0
+for port in fx2:br0 up0:br0 down0:br1 fx3:br1; do
+    case $port in fx*) ip -n "$kernel" tuntap add "${port%:*}" mode tap ;; esac
+    ip -n "$kernel" link set "${port%:*}" master "${port#*:}"
+    ip -n "$kernel" link set "${port%:*}" up
 done
+ip -n "$kernel" link set br1 up
 ip -n "$kernel" addr add 198.18.2.9/24 dev br0
 ip -n "$kernel" link set br0 up
 ip -n "$kernel" link set br0 type bridge mcast_querier 1
 sleep 3
 in_kernel() { ip netns exec "$kernel" "$@"; }
+in_kernel tshark -q -i fx2 -i down0 -w "$work/bridge.pcapng" >/dev/null 2>&1 &
+capture=$!
+until_true 20 test -s "$work/bridge.pcapng" || die "tshark does not capture"
 in_kernel "$tick2trade" exchange --tap fx2 --ticks 4000 --interval-us 2000 >"$work/exchange.out" &
 exchange=$!
-sleep 0.5
+# Heartbeats of both lines, that nobody asked for.
+sleep 2.5
 ip netns exec "$kernel" "$tick2trade" trade --device model:tap=fx3 >"$work/first.out" 2>&1 &
 first=$!
 until_true 20 grep -q open "$work/first.out" || die "order entry did not open"
@@ -128,6 +153,49 @@ fi
 [ "$next" -eq $((highest + 1)) ] || die "the next order would be $next, behind $highest"
 [ "$position" -eq "$executed" ] || die "$position shares held, $executed executed"
 [ $((stand + unfit)) -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
+
+echo "---- the feed goes the trader's way while it is a member, and only then"
+sleep 1
+left_at=$(date +%s.%N)
+in_kernel "$tick2trade" exchange --tap fx2 --ticks 1 >/dev/null &
+exchange=$!
+sleep 2.5
+kill -INT $exchange
+wait $exchange || die "the second exchange ended badly"
+kill -INT $capture
+wait $capture || true
+# seen PORT FILTER: datagrams of the feed's groups that passed a port.
+seen() {
+    tshark -r "$work/bridge.pcapng" -Y "frame.interface_name == \"$1\" && udp && ip.dst == $2" \
+        2>/dev/null | wc -l
+}
+for group in 239.1.1.1 239.1.1.2; do
+    joined=$(tshark -r "$work/bridge.pcapng" -T fields -e frame.number -Y \
+        "frame.interface_name == \"down0\" && igmp.type in {0x16, 0x22} && igmp.maddr == $group" \
+        2>/dev/null | head -n 1)
+    [ -n "$joined" ] || die "no report of $group in the capture"
+    before=$(seen down0 "$group && frame.number < $joined")
+    sent_before=$(seen fx2 "$group && frame.number < $joined")
+    within=$(seen down0 "$group")
+    after=$(seen down0 "$group && frame.time_epoch >= $left_at")
+    sent_after=$(seen fx2 "$group && frame.time_epoch >= $left_at")
+    echo "$group: $before of $sent_before datagrams before the join, $within as a member," \
+        "$after of $sent_after after the leave"
+    if [ "$sent_before" -lt 2 ] || [ "$sent_after" -lt 2 ]; then
+        die "nothing was sent that could have been kept away"
+    fi
+    [ $((before + after)) -eq 0 ] || die "the feed came to a port without a member"
+    [ "$within" -ge 1000 ] || die "at least 1000 datagrams expected while it was a member"
+done
+tshark -r "$work/bridge.pcapng" -Y 'frame.interface_name == "down0"' -w "$work/down0.pcapng" \
+    2>/dev/null
+same_orders "$work/down0.pcapng"
+
+echo "---- losses, late packets, and 10000 messages of both lines at a time"
+"$tick2trade" measure --closed --ticks 2000 --interval-us 200 --loss-ppm 10000 \
+    --reorder-ppm 10000 --burst 10000 --json "$work/burst.json"
+jq -e '.[] | select(.name == "recovery of gaps") | .count >= 1' "$work/burst.json" >/dev/null ||
+    die "no recovery was measured"
 
 echo "---- tick to trade"
 ip netns exec "$kernel" "$tick2trade" measure --ticks "$ticks" --interval-us 200 --baseline fx0 \

@@ -1,9 +1,12 @@
 //! The command line.
 
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use ferrocx_app_common::report::JsonTarget;
+
+use crate::replay::Pace;
 
 /// Market data in, orders out, on our queues: an engine, an exchange to trade with, and what lies
 /// between, measured.
@@ -27,6 +30,8 @@ pub enum Command {
     Check(Check),
     /// Write a synthetic day of ITCH, and what our books say of it, for strangers to judge
     Day(Day),
+    /// Play a recorded day to the engine: the same day gives the same orders, to the byte
+    Replay(Replay),
     /// Be an exchange at the end of a TAP interface: 198.18.0.1, for one member
     Exchange(Exchange),
     /// Trade with such an exchange on a device: 198.18.0.2
@@ -61,6 +66,61 @@ pub struct Day {
     /// Where the changes of the best prices go, rows of eight little-endian 64-bit numbers
     #[arg(long, value_name = "FILE")]
     pub bests: PathBuf,
+}
+
+/// Which of the example strategies trades.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Trades {
+    /// Takes what is offered at a price or below
+    Taker,
+    /// Stands on both sides of the book
+    Quoter,
+}
+
+/// What is played.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Replay {
+    /// Recording: pcapng or pcap of a feed's lines, or ITCH messages, each behind its length
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// How fast: max, or 1 for the recorded pace, or another factor from 0.001 to 1000000
+    #[arg(long, value_name = "PACE", default_value = "max")]
+    pub pace: Pace,
+    /// Times that it is played; orders that differ from one time to another are an error
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub runs: u32,
+    /// Security that is traded
+    #[arg(long, value_name = "NAME", default_value = "AAPL")]
+    pub symbol: String,
+    /// Strategy that trades
+    #[arg(long, value_enum, default_value = "taker")]
+    pub strategy: Trades,
+    /// Highest price that the taker pays, in ten thousandths; 1500000 is 150.0000
+    #[arg(long, value_name = "PRICE", default_value_t = 1_500_000)]
+    pub at_most: u32,
+    /// Least distance of the quoter's prices, in ten thousandths
+    #[arg(long, value_name = "PRICE", default_value_t = 300)]
+    pub spread: u32,
+    /// Shares of an order, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub shares: u32,
+    /// Group and port of line A in a capture
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "239.1.1.1:26400")]
+    pub line_a: SocketAddrV4,
+    /// Group and port of line B in a capture
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "239.1.1.2:26401")]
+    pub line_b: SocketAddrV4,
+    /// UDP port that answers to requests for lost messages came to in a capture
+    #[arg(long, value_name = "PORT", default_value_t = 26_500)]
+    pub answers_port: u16,
+    /// Write what was sent to this file: SoupBinTCP packets with OUCH, one behind the other
+    #[arg(long, value_name = "FILE")]
+    pub orders: Option<PathBuf>,
+    /// Write the counts for programs to this file, - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<JsonTarget>,
 }
 
 /// What an exchange does.
@@ -116,6 +176,14 @@ pub struct Measure {
     #[arg(long, value_name = "PPM", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub loss_ppm: u32,
+    /// Packets of each line that come behind the next one, in a million, 0 to 1000000
+    #[arg(long, value_name = "PPM", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub reorder_ppm: u32,
+    /// Messages that both lines lose at a time, in the middle of the run, 0 to 1000000
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub burst: u64,
     /// Draw the histograms into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

@@ -114,6 +114,9 @@ impl<S: Strategy> Engine<S> {
             return;
         };
         let market = &mut self.market;
+        if let Some(message) = self.arbiter.receive_next(source, &packet, now_ns) {
+            return market.message(message, now_ns, outbox);
+        }
         self.arbiter.receive(source, &packet, now_ns, |event| market.event(event, now_ns, outbox));
     }
 

@@ -17,11 +17,13 @@
 //! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
 //! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`]: what of it is the
 //!   machine's doing.
-//! - [`programs`]: exchange and trader as processes of their own; [`day`]: a day for strangers to
-//!   judge; [`cli`]: the command line.
+//! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
+//! - [`programs`]: exchange and trader as processes of their own; [`cli`]: the command line.
 //!
 //! # What it does not do yet
-//! No replay of captures. Nothing here has met an exchange or an adapter.
+//! No late join by a snapshot: who starts in the middle of a day asks for all of it. Orders stand
+//! when their connection is lost, as the exchange's option has it. Nothing here has met an exchange or
+//! an adapter.
 //!
 //! # Limits
 //!
@@ -54,6 +56,7 @@ pub mod order_line;
 pub mod orders;
 pub mod programs;
 pub mod proto;
+pub mod replay;
 pub mod risk;
 pub mod strategy;
 pub mod tcp;
@@ -69,6 +72,7 @@ pub fn main(args: &cli::Args) -> Result<()> {
         cli::Command::Measure(args) => measure(args),
         cli::Command::Check(args) => check(args),
         cli::Command::Day(args) => day(args),
+        cli::Command::Replay(args) => programs::replay(args),
         cli::Command::Exchange(args) => programs::exchange(args, &Stop::on_signals()?),
         cli::Command::Trade(args) => programs::trade(args, &Stop::on_signals()?),
     }
@@ -128,6 +132,13 @@ fn measure(args: &cli::Measure) -> Result<()> {
         waits: args.closed,
         seed: args.seed,
         loss_ppm: args.loss_ppm,
+        reorder_ppm: args.reorder_ppm,
+        burst: args.burst,
+        // Two threads spin: on one core, each would wait for the other's turn to end.
+        cores: match core_affinity::get_core_ids().unwrap_or_default()[..] {
+            [engine, .., exchange] => Some([engine, exchange]),
+            _ => None,
+        },
         pcap: args.pcap.clone(),
         baseline: args.baseline.clone(),
     })?;

@@ -7,21 +7,26 @@
 //! wait for the last order: what is late delays what follows, and that counts.
 //!
 //! The engine's thread also steps the model that it drives: the model's time is in the figures.
+//!
+//! At the end the engine's books are compared with the exchange's, level by level: whatever was lost
+//! or came late on the way, nothing may be missing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
+use core_affinity::CoreId;
 use ferrocx::bus::local::{LocalConfig, pair};
 use ferrocx::model::runner::{Runner, RunnerConfig};
 use ferrocx::model::wire::{Capture, CaptureFile, TapWire, Wire, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{Port, PortConfig};
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::book::BooksConfig;
+use crate::book::{Books, BooksConfig, Health};
 use crate::engine::EngineConfig;
 use crate::exchange::{Venue, VenueConfig, VenueStats};
 use crate::feed::ArbiterConfig;
@@ -29,6 +34,7 @@ use crate::gateway::GatewayState;
 use crate::kernel::{KernelTrader, Waiting};
 use crate::latency::{Row, now_ns, svg, table};
 use crate::orders::OrdersConfig;
+use crate::proto::Side;
 use crate::risk::Limits;
 use crate::strategy::Taker;
 use crate::timed::Stages;
@@ -59,6 +65,12 @@ pub struct Plan {
     pub seed: u64,
     /// Packets of each line that are lost, in a million.
     pub loss_ppm: u32,
+    /// Packets of each line that come behind the next one, in a million.
+    pub reorder_ppm: u32,
+    /// Messages that both lines lose at a time, in the middle of the run.
+    pub burst: u64,
+    /// Cores of engine and exchange; `None` lets both wander.
+    pub cores: Option<[CoreId; 2]>,
     /// Everything on the model's wire goes here, with its times.
     pub pcap: Option<PathBuf>,
     /// A TAP interface of 198.18.0.2/24, for the same over the kernel's sockets.
@@ -67,7 +79,11 @@ pub struct Plan {
 
 /// How far a run is: what exchange and engine tell each other.
 #[derive(Debug, Default)]
-struct Phase(AtomicU8);
+struct Phase {
+    phase: AtomicU8,
+    /// Number of the message that the engine expects next.
+    next: AtomicU64,
+}
 
 impl Phase {
     /// The engine may send orders.
@@ -77,11 +93,11 @@ impl Phase {
     const OVER: u8 = 3;
 
     fn get(&self) -> u8 {
-        self.0.load(Ordering::Acquire)
+        self.phase.load(Ordering::Acquire)
     }
 
     fn set(&self, phase: u8) {
-        self.0.fetch_max(phase, Ordering::AcqRel);
+        self.phase.fetch_max(phase, Ordering::AcqRel);
     }
 }
 
@@ -90,7 +106,18 @@ impl Phase {
 struct Run {
     venue: VenueStats,
     stages: Stages,
-    feed: Option<FeedReport>,
+    feed: Option<(FeedReport, Histogram<u64>)>,
+}
+
+/// The levels of one side of a book, the best first: price, shares and orders.
+type Depth = Vec<(u32, u64, u32)>;
+
+/// What an exchange has in the end.
+#[derive(Debug)]
+struct Closed {
+    stats: VenueStats,
+    /// Of each security, bids and offers.
+    books: Vec<[Depth; 2]>,
 }
 
 /// What the feed went through.
@@ -100,6 +127,10 @@ pub struct FeedReport {
     pub messages: u64,
     /// Packets that were lost on purpose.
     pub dropped: u64,
+    /// Packets that came behind the next one on purpose.
+    pub reordered: u64,
+    /// Messages that both lines lost at a time.
+    pub burst: u64,
     /// Times that messages were missing.
     pub gaps: u64,
     /// Requests for them.
@@ -110,6 +141,8 @@ pub struct FeedReport {
     pub longest_recovery_ns: u64,
     /// Orders.
     pub orders: u64,
+    /// Levels of the engine's books in the end, each as the exchange has it.
+    pub levels: usize,
 }
 
 /// One row of the table, for programs; times in nanoseconds.
@@ -137,6 +170,7 @@ pub struct Report {
     rows: Vec<Row>,
     feed: FeedReport,
     interval_ns: u64,
+    cores: Option<[CoreId; 2]>,
     without_baseline: bool,
 }
 
@@ -177,17 +211,24 @@ impl Report {
             feed.orders,
             table(&self.rows),
         );
+        if let Some([engine, exchange]) = self.cores {
+            text += &format!("engine on core {}, exchange on core {}\n", engine.id, exchange.id);
+        }
         text += "Our code and the software model on this machine, or the kernel's sockets: no row \
                  is a NIC's.\n";
         text += &format!(
-            "feed: {} messages, {} packets lost on purpose, {} gaps, {} requests, {} messages \
-             given up, longest recovery {:.1} us\n",
+            "feed: {} messages, {} packets lost on purpose and a burst of {} messages, {} \
+             reordered; {} gaps, {} requests, {} messages given up, longest recovery {:.1} us; in \
+             the end {} price levels, each as the exchange has it\n",
             feed.messages,
             feed.dropped,
+            feed.burst,
+            feed.reordered,
             feed.gaps,
             feed.requests,
             feed.lost,
             feed.longest_recovery_ns as f64 / 1_000.0,
+            feed.levels,
         );
         let whole = |name: &str| {
             let row = self.rows.iter().find(|row| row.name == name)?;
@@ -207,6 +248,7 @@ impl Report {
     }
 }
 
+const RECOVERY: &str = "recovery of gaps";
 const WHOLE: &str = "wire to wire, our queues";
 const KERNEL_BUSY: &str = "wire to wire, kernel busy";
 const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
@@ -220,6 +262,10 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let mut rows =
         ours.stages.rows(["wire to book", "book to decision", "decision to doorbell"]).to_vec();
     rows.push(Row::new(WHOLE, &ours.venue.wire_to_wire));
+    let (feed, recovery) = ours.feed.context("the run on queues counts its feed")?;
+    if !recovery.is_empty() {
+        rows.push(Row::new(RECOVERY, &recovery));
+    }
     if let Some(tap) = &plan.baseline {
         for (name, waiting) in [(KERNEL_BUSY, Waiting::Busy), (KERNEL_EPOLL, Waiting::Epoll)] {
             let kernel = on_sockets(plan, tap, waiting)?;
@@ -234,13 +280,17 @@ pub fn run(plan: &Plan) -> Result<Report> {
             }
         }
     }
-    let feed = ours.feed.context("the run on queues counts its feed")?;
     let without_baseline = plan.baseline.is_none();
-    Ok(Report { rows, feed, interval_ns: plan.interval_ns, without_baseline })
+    let (interval_ns, cores) = (plan.interval_ns, plan.cores);
+    Ok(Report { rows, feed, interval_ns, cores, without_baseline })
 }
 
 fn venue_config(plan: &Plan) -> VenueConfig {
-    let mut config = VenueConfig { loss_ppm: [plan.loss_ppm; 2], ..VenueConfig::default() };
+    let mut config = VenueConfig {
+        loss_ppm: [plan.loss_ppm; 2],
+        reorder_ppm: [plan.reorder_ppm; 2],
+        ..VenueConfig::default()
+    };
     config.crowd.seed = plan.seed;
     config
 }
@@ -302,7 +352,7 @@ fn on_queues(plan: &Plan) -> Result<Run> {
     let phase = Phase::default();
     let config = venue_config(plan);
     let run = thread::scope(|scope| {
-        let exchange = scope.spawn(|| exchange(plan, config.clone(), far, &phase));
+        let exchange = scope.spawn(|| exchange(plan, config.clone(), far, &phase, true));
         let run = (|| -> Result<_> {
             let port = Port::from_transport(local, PortConfig::default())?;
             let mut trader = Trader::new(&port, &trader_config(&config), taker())?;
@@ -311,10 +361,13 @@ fn on_queues(plan: &Plan) -> Result<Run> {
                 clock_helper.help();
                 now_ns()
             })?);
+            // Not before: threads that are made inherit the core.
+            stay_on(plan.cores.map(|cores| cores[0]))?;
             let mut seen = 0;
             let until = now_ns() + PATIENCE_NS;
             while phase.get() != Phase::OVER {
                 trader.poll();
+                phase.next.store(trader.engine().arbiter().next(), Ordering::Release);
                 // What was sent leaves, and what came arrives, without another thread's help.
                 helper.help();
                 if trader.gateway().state() == GatewayState::Open {
@@ -329,21 +382,26 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             }
             let stages = trader.stages().cloned().unwrap_or_default();
             let feed = trader.engine().arbiter().stats().clone();
-            Ok((stages, feed))
+            Ok((stages, feed, depths(trader.engine().books())))
         })();
         phase.set(Phase::OVER);
-        let venue = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        let (stages, feed) = run?;
+        let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
+        let (stages, feed, books) = run?;
+        let (venue, levels) = (closed.stats, compare(&books?, &closed.books)?);
+        let recovery = feed.recovery_ns.clone();
         let feed = FeedReport {
             messages: venue.messages,
             dropped: venue.dropped,
+            reordered: venue.reordered,
+            burst: plan.burst,
             gaps: feed.gaps,
             requests: feed.requests,
             lost: feed.lost,
             longest_recovery_ns: feed.recovery_ns.max(),
             orders: venue.taken,
+            levels,
         };
-        Ok(Run { venue, stages, feed: Some(feed) })
+        Ok(Run { venue, stages, feed: Some((feed, recovery)) })
     });
     if let Some(file) = file {
         file.flush()?;
@@ -356,9 +414,10 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
     let phase = Phase::default();
     let config = venue_config(plan);
     thread::scope(|scope| {
-        let exchange = scope.spawn(|| exchange(plan, config.clone(), wire, &phase));
+        let exchange = scope.spawn(|| exchange(plan, config.clone(), wire, &phase, false));
         let run = (|| -> Result<_> {
             let mut trader = KernelTrader::new(&trader_config(&config), taker(), waiting)?;
+            stay_on(plan.cores.map(|cores| cores[0]))?;
             let mut seen = 0;
             while phase.get() != Phase::OVER {
                 trader.poll()?;
@@ -373,18 +432,55 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
             Ok(trader.stages().clone())
         })();
         phase.set(Phase::OVER);
-        let venue = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        Ok(Run { venue, stages: run?, feed: None })
+        let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
+        Ok(Run { venue: closed.stats, stages: run?, feed: None })
     })
 }
 
-/// The exchange's thread: waits for the engine, offers, and says when it is over.
+/// Keeps this thread on a core.
+fn stay_on(core: Option<CoreId>) -> Result<()> {
+    match core.filter(|&core| !core_affinity::set_for_current(core)) {
+        Some(core) => bail!("core {} is not one that this process may use", core.id),
+        None => Ok(()),
+    }
+}
+
+/// The engine's books, bids and offers of each in the order of their listing.
+fn depths(books: &Books) -> Result<Vec<[Depth; 2]>> {
+    if let Some(book) = books.iter().find(|book| book.health() != Health::Sound) {
+        bail!("the book of locate {} may be wrong, the engine says", book.locate());
+    }
+    let depth = |book: &crate::book::Book| {
+        [Side::Buy, Side::Sell].map(|side| {
+            book.levels(side).map(|level| (level.price, level.shares, level.orders)).collect()
+        })
+    };
+    Ok(books.iter().map(depth).collect())
+}
+
+/// How many levels there are, if ours are the exchange's.
+fn compare(ours: &[[Depth; 2]], theirs: &[[Depth; 2]]) -> Result<usize> {
+    let levels = |books: &[[Depth; 2]]| books.as_flattened().iter().map(Vec::len).sum::<usize>();
+    if ours != theirs {
+        bail!(
+            "the engine's books, of {} levels, are not those of the exchange, of {}",
+            levels(ours),
+            levels(theirs),
+        );
+    }
+    Ok(levels(ours))
+}
+
+/// The exchange's thread: waits for the engine, offers, and says when it is over. `until_heard`
+/// waits for the engine to have every message.
 fn exchange(
     plan: &Plan,
     config: VenueConfig,
     wire: impl Wire,
     phase: &Phase,
-) -> Result<VenueStats> {
+    until_heard: bool,
+) -> Result<Closed> {
+    stay_on(plan.cores.map(|cores| cores[1]))?;
     let mut venue = Venue::new(config, wire, now_ns());
     let until = now_ns() + PATIENCE_NS;
     while phase.get() < Phase::OPEN {
@@ -406,6 +502,9 @@ fn exchange(
                 venue.poll(now_ns());
             }
             if is_offer {
+                if plan.burst != 0 && tick == plan.warm_up + plan.ticks / 2 {
+                    venue.burst_loss(plan.burst, now_ns());
+                }
                 venue.offer(SHARES, PRICE, now_ns);
                 let until = now_ns() + PATIENCE_NS;
                 while plan.waits && venue.stats().taken <= tick {
@@ -423,10 +522,28 @@ fn exchange(
             break;
         }
     }
-    let until = now_ns() + LINGER_NS;
-    while now_ns() < until {
+    let (mut say, until, limit) = (0, now_ns() + LINGER_NS, now_ns() + PATIENCE_NS);
+    let is_heard = |sent: usize| {
+        !until_heard
+            || phase.next.load(Ordering::Acquire) > sent as u64
+            || phase.get() == Phase::OVER
+    };
+    while now_ns() < until || !is_heard(venue.sent()) {
         venue.poll(now_ns());
+        // The last packet may be one that was lost.
+        if now_ns() >= say {
+            say = now_ns() + LINGER_NS / 10;
+            venue.heartbeat(now_ns());
+        }
+        if now_ns() > limit {
+            phase.set(Phase::OVER);
+            bail!("the engine did not get the last of {} messages", venue.sent());
+        }
     }
     phase.set(Phase::OVER);
-    Ok(venue.stats().clone())
+    let depths = |locate: usize| {
+        [Side::Buy, Side::Sell].map(|side| venue.exchange().levels(locate as u16, side))
+    };
+    let books = (1..=venue.exchange().securities().len()).map(depths).collect();
+    Ok(Closed { stats: venue.stats().clone(), books })
 }

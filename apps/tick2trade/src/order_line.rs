@@ -1,87 +1,79 @@
 //! The way that orders leave by: a TCP connection on a send queue, with the next order's frame
 //! ready.
 //!
-//! [`OrderLine`] keeps a frame with all headers, of which an order changes its numbers and its
-//! payload: it is copied into the work request, and one doorbell sends it. Everything else, cancels
-//! and heartbeats and what has to be sent again, goes as [`tcp::Client`] builds it.
+//! [`OrderLine`] keeps a frame with all headers for a new order, one for a replacement and one for
+//! a cancel. A message changes its numbers and its payload; the frame is copied into the work
+//! request, and one doorbell sends it. Everything else, heartbeats and the kill switch's messages
+//! and what has to be sent again, goes as [`tcp::Client`] builds it.
 //!
 //! # Limits
 //! IPv4 without VLAN tags has the short way; other orders go by the long one.
 
-use ferrocx::{Field, FrameError, PrebuiltFrame, TxQueue};
+use ferrocx::{Field, PrebuiltFrame, TxQueue};
 use ferrocx_net::packet::{Headers, Packet, Transport, tcp as flags};
 
 use crate::latency::now_ns;
-use crate::orders::ENTER_LEN;
+use crate::orders::{CANCEL_LEN, ENTER_LEN, REPLACE_LEN};
 use crate::strategy::Outbox;
 use crate::tcp;
 use crate::timed::SendTimes;
 
 /// Bytes in front of an order: Ethernet, IPv4 and TCP.
 const HEADERS: usize = 14 + 20 + 20;
-/// Bytes of an order's frame.
-const FRAME: usize = HEADERS + ENTER_LEN;
-
-/// What changes from order to order.
-#[derive(Debug, Clone, Copy)]
-struct Fields {
-    sequence: Field<4>,
-    acknowledgment: Field<4>,
-    parts: [Field<16>; 3],
-    rest: Field<2>,
-}
-
-/// An order's frame, ready but for its numbers and its payload.
+/// A message's frame of `FRAME` bytes, ready but for its numbers and its `LEN` bytes of payload.
 #[derive(Debug)]
-struct Ready {
+struct Ready<const LEN: usize, const FRAME: usize> {
     frame: PrebuiltFrame<FRAME>,
-    fields: Fields,
+    /// Sequence number and acknowledgment, which stand side by side.
+    numbers: Field<8>,
+    payload: Field<LEN>,
 }
 
-impl Ready {
+impl<const LEN: usize, const FRAME: usize> Ready<LEN, FRAME> {
     /// `None` if the connection's headers have another length.
-    fn new(config: &tcp::Config) -> Option<Self> {
-        let headers = Headers {
-            transport: Transport::Tcp {
-                sequence: 0,
-                acknowledgment: 0,
-                flags: flags::ACK | flags::PSH,
-                window: config.window,
-                max_segment: None,
-            },
-            ..config.headers()
-        };
+    fn new(headers: &Headers) -> Option<Self> {
+        const { assert!(HEADERS + LEN == FRAME, "headers and payload fill the frame") };
         let mut bytes = [0; FRAME];
         headers.write(&mut bytes).ok().filter(|()| headers.len_bytes() == HEADERS)?;
         let frame = PrebuiltFrame::new(&bytes);
-        let fields = Self::fields(&frame).ok()?;
-        Some(Self { frame, fields })
-    }
-
-    fn fields(frame: &PrebuiltFrame<FRAME>) -> Result<Fields, FrameError> {
-        const { assert!(ENTER_LEN == 3 * 16 + 2, "an order is three fields and a rest") };
-        let tcp = HEADERS - 20;
-        let part = |index: usize| frame.field(HEADERS + 16 * index);
-        Ok(Fields {
-            sequence: frame.field(tcp + 4)?,
-            acknowledgment: frame.field(tcp + 8)?,
-            parts: [part(0)?, part(1)?, part(2)?],
-            rest: frame.field(HEADERS + 48)?,
-        })
+        let numbers = frame.field(HEADERS - 20 + 4).ok()?;
+        let payload = frame.field(HEADERS).ok()?;
+        Some(Self { frame, numbers, payload })
     }
 
     #[inline]
-    fn set(&mut self, template: tcp::Template, order: &[u8; ENTER_LEN]) {
-        let Fields { sequence, acknowledgment, parts, rest } = self.fields;
-        self.frame.set(sequence, template.sequence.to_be_bytes());
-        self.frame.set(acknowledgment, template.acknowledgment.to_be_bytes());
-        let (chunks, tail) = order.as_chunks();
-        for (field, chunk) in parts.into_iter().zip(chunks) {
-            self.frame.set(field, *chunk);
-        }
-        if let Some(tail) = tail.first_chunk() {
-            self.frame.set(rest, *tail);
-        }
+    fn set(&mut self, template: tcp::Template, payload: &[u8; LEN]) {
+        let [sequence, acknowledgment] = [template.sequence, template.acknowledgment];
+        let numbers = u64::from(sequence) << 32 | u64::from(acknowledgment);
+        self.frame.set(self.numbers, numbers.to_be_bytes());
+        self.frame.set(self.payload, *payload);
+    }
+}
+
+/// The frames that stand ready: what a strategy sends, each kind with its own length.
+#[derive(Debug)]
+struct Frames {
+    enter: Ready<ENTER_LEN, { HEADERS + ENTER_LEN }>,
+    replace: Ready<REPLACE_LEN, { HEADERS + REPLACE_LEN }>,
+    cancel: Ready<CANCEL_LEN, { HEADERS + CANCEL_LEN }>,
+}
+
+impl Frames {
+    /// `None` if the connection's headers have another length than the short way's.
+    fn new(config: &tcp::Config) -> Option<Self> {
+        let transport = Transport::Tcp {
+            sequence: 0,
+            acknowledgment: 0,
+            flags: flags::ACK | flags::PSH,
+            window: config.window,
+            max_segment: None,
+        };
+        let headers = Headers { transport, ..config.headers() };
+        Some(Self {
+            enter: Ready::new(&headers)?,
+            replace: Ready::new(&headers)?,
+            cancel: Ready::new(&headers)?,
+        })
     }
 }
 
@@ -90,7 +82,7 @@ impl Ready {
 pub struct OrderLine {
     tcp: tcp::Client,
     tx: TxQueue,
-    ready: Option<Ready>,
+    frames: Option<Frames>,
     is_open: bool,
     is_timed: bool,
     now_ns: u64,
@@ -109,10 +101,10 @@ impl OrderLine {
         mut tx: TxQueue,
         now_ns: u64,
     ) -> Result<Self, tcp::ConfigError> {
-        let ready = Ready::new(&config);
+        let frames = Frames::new(&config);
         let tcp = tcp::Client::connect(config, initial, now_ns, |frame| transmit(&mut tx, frame))?;
         let times = SendTimes::default();
-        Ok(Self { tcp, tx, ready, is_open: false, is_timed: false, now_ns, times, orders: 0 })
+        Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
     }
 
     /// Ends this connection, if it has not ended, and starts another on the same queue.
@@ -125,10 +117,10 @@ impl OrderLine {
         initial: tcp::Seq,
         now_ns: u64,
     ) -> Result<(), tcp::ConfigError> {
-        let (ready, tx) = (Ready::new(&config), &mut self.tx);
+        let (frames, tx) = (Frames::new(&config), &mut self.tx);
         let next = tcp::Client::connect(config, initial, now_ns, |frame| transmit(tx, frame))?;
         self.tcp.abort(|frame| transmit(tx, frame));
-        (self.tcp, self.ready, self.is_open) = (next, ready, false);
+        (self.tcp, self.frames, self.is_open) = (next, frames, false);
         Ok(())
     }
 
@@ -195,12 +187,17 @@ impl OrderLine {
         self.tcp.state()
     }
 
+    /// Place in the connection of what is sent next.
+    pub fn next_sequence(&self) -> tcp::Seq {
+        tcp::Seq(self.tcp.template().sequence)
+    }
+
     /// What the connection counted.
     pub const fn stats(&self) -> tcp::Stats {
         self.tcp.stats()
     }
 
-    /// Orders that went the short way.
+    /// Orders, replacements and cancels that went the short way.
     pub const fn orders(&self) -> u64 {
         self.orders
     }
@@ -211,16 +208,21 @@ impl OrderLine {
     }
 
     // ANCHOR: send_order
-    /// An order the short way. What the ring has no room for counts as lost on the wire: the
+    /// A message the short way. What the ring has no room for counts as lost on the wire: the
     /// connection repeats it.
     #[inline]
-    fn send_order(&mut self, order: &[u8; ENTER_LEN]) -> bool {
-        let Some(ready) = &mut self.ready else { return self.send_bytes(order) };
+    fn send_ready<const LEN: usize, const FRAME: usize>(
+        &mut self,
+        ready: impl FnOnce(&mut Frames) -> &mut Ready<LEN, FRAME>,
+        message: &[u8; LEN],
+    ) -> bool {
+        let Some(frames) = &mut self.frames else { return self.send_bytes(message) };
         let template = self.tcp.template();
-        if self.tcp.sent_beside(order, self.now_ns).is_err() {
+        if self.tcp.sent_beside(message, self.now_ns).is_err() {
             return false;
         }
-        ready.set(template, order);
+        let ready = ready(frames);
+        ready.set(template, message);
         self.tx.send_one(&ready.frame);
         self.orders += 1;
         true
@@ -235,9 +237,14 @@ impl Outbox for OrderLine {
             return false;
         }
         let asked_ns = if self.is_timed { now_ns() } else { 0 };
-        let is_sent = match packet.try_into() {
-            Ok(order) => self.send_order(order),
-            Err(_) => self.send_bytes(packet),
+        let is_sent = if let Ok(order) = packet.try_into() {
+            self.send_ready(|frames| &mut frames.enter, order)
+        } else if let Ok(cancel) = packet.try_into() {
+            self.send_ready(|frames| &mut frames.cancel, cancel)
+        } else if let Ok(replace) = packet.try_into() {
+            self.send_ready(|frames| &mut frames.replace, replace)
+        } else {
+            self.send_bytes(packet)
         };
         if self.is_timed {
             self.times = SendTimes { asked_ns, rung_ns: now_ns() };

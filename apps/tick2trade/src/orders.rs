@@ -6,7 +6,8 @@
 //! | state | how it is reached | what follows |
 //! |---|---|---|
 //! | sent | [`OrderEntry::enter`] | accepted (live or dead), rejected |
-//! | live | accepted; or replayed after a restart | executed, cancelled, self-match cancelled |
+//! | live | accepted; or replayed after a restart | executed, cancelled, replaced |
+//! | replacing | [`OrderEntry::replace`]; its successor is sent | replaced, or as before |
 //! | gone | no shares left, rejected, accepted dead | its place is free for another |
 //!
 //! After a restart the counted messages of the day are taken again from the first one: an
@@ -17,7 +18,8 @@ use thiserror::Error;
 use zerocopy::IntoBytes;
 
 use crate::proto::ouch::{
-    self, Answer, CancelOrder, DisableOrderEntry, EnterOrder, MassCancel, Symbol, write,
+    self, Answer, CancelOrder, DisableOrderEntry, EnterOrder, MassCancel, ReplaceOrder, Symbol,
+    answers, write,
 };
 use crate::proto::soup::{self, PacketType};
 use crate::proto::{Side, Text};
@@ -28,6 +30,9 @@ pub const ENTER_LEN: usize = soup::HEADER_LEN + EnterOrder::LEN + 2;
 
 /// Bytes of a cancel as it is sent.
 pub const CANCEL_LEN: usize = soup::HEADER_LEN + CancelOrder::LEN;
+
+/// Bytes of a replacement as it is sent: the packet's header, the replacement, an empty appendage.
+pub const REPLACE_LEN: usize = soup::HEADER_LEN + ReplaceOrder::LEN + 2;
 
 /// Whose orders these are, and how many may stand.
 #[derive(Debug, Clone)]
@@ -74,6 +79,9 @@ pub enum Refused {
     /// No such order stands.
     #[error("order {0} does not stand")]
     Unknown(u32),
+    /// The order is being replaced: the answer is not known.
+    #[error("order {0} is being replaced")]
+    Replacing(u32),
 }
 
 /// What became of an order.
@@ -82,6 +90,15 @@ pub enum OrderEvent {
     /// It stands in the book, under the feed's number.
     Live {
         /// Our number of it.
+        urn: u32,
+        /// The exchange's number of it.
+        reference: u64,
+    },
+    /// Another stands in its place.
+    Replaced {
+        /// Our number of the order that is no more.
+        old_urn: u32,
+        /// Our number of the one that it became.
         urn: u32,
         /// The exchange's number of it.
         reference: u64,
@@ -134,6 +151,27 @@ struct Standing {
     side: Side,
     price: u32,
     left: u32,
+    immediate: bool,
+    /// The order that shall take its place, 0 for none.
+    successor: u32,
+}
+
+/// What an answer says of an order that was taken.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    urn: u32,
+    symbol: Symbol,
+    side: u8,
+    shares: u32,
+    price: u64,
+    immediate: bool,
+}
+
+const fn time_in_force(immediate: bool) -> u8 {
+    match immediate {
+        true => ouch::time_in_force::IOC,
+        false => ouch::time_in_force::DAY,
+    }
 }
 
 /// Our orders, their risk, and the bytes that they are sent as. Nothing is allocated after
@@ -207,10 +245,7 @@ impl OrderEntry {
             quantity: intent.shares.into(),
             symbol,
             price: u64::from(intent.price).into(),
-            time_in_force: match immediate {
-                true => ouch::time_in_force::IOC,
-                false => ouch::time_in_force::DAY,
-            },
+            time_in_force: time_in_force(immediate),
             ..EnterOrder::new(intent.side)
         };
         const PAYLOAD: usize = ENTER_LEN - soup::HEADER_LEN;
@@ -224,15 +259,72 @@ impl OrderEntry {
             side: intent.side,
             price: intent.price,
             left: intent.shares,
+            immediate,
+            successor: 0,
         });
         self.count += 1;
         self.next_urn += 1;
         Ok(urn)
     }
 
-    /// Takes an order back that [`OrderEntry::enter`] made and the connection did not take: it
-    /// never left. Its number is used up, which the exchange allows.
+    /// Replaces an order that stands by one of so many shares at another price, at the back of its
+    /// level; writes the packet to `out` and returns the number of the new order. Until the answer
+    /// both count as able to trade, so that the new one has to pass every limit beside the old;
+    /// [`OrderEntry::not_sent`] takes that back.
+    ///
+    /// # Errors
+    /// A [`Refused`]; nothing is counted and `out` holds anything.
+    pub fn replace(
+        &mut self,
+        old_urn: u32,
+        (shares, price): (u32, u32),
+        collar: Option<u32>,
+        now_ns: u64,
+        out: &mut [u8; REPLACE_LEN],
+    ) -> Result<u32, Refused> {
+        let old = *self.get(old_urn).ok_or(Refused::Unknown(old_urn))?;
+        if old.successor != 0 {
+            return Err(Refused::Replacing(old_urn));
+        }
+        let (security, side) = (old.security as usize, old.side);
+        let urn = self.next_urn;
+        if urn == u32::MAX {
+            return Err(Refused::NoNumber);
+        }
+        let place = self.place(urn);
+        if self.standing[place].is_some() {
+            return Err(Refused::Full(self.count));
+        }
+        let intent = Intent { security, side, shares, price, reference: collar };
+        self.risk.take(&intent, now_ns)?;
+        let replace = ReplaceOrder {
+            kind: ReplaceOrder::KIND,
+            old_urn: old_urn.into(),
+            urn: urn.into(),
+            quantity: shares.into(),
+            price: u64::from(price).into(),
+            time_in_force: time_in_force(old.immediate),
+            display: b'Y',
+            intermarket_sweep: b'N',
+            client_order_id: Text::BLANK,
+        };
+        const PAYLOAD: usize = REPLACE_LEN - soup::HEADER_LEN;
+        let header = const { (PAYLOAD as u16 + 1).to_be_bytes() };
+        [out[0], out[1], out[2]] = [header[0], header[1], PacketType::UNSEQUENCED.0];
+        out[soup::HEADER_LEN..REPLACE_LEN - 2].copy_from_slice(replace.as_bytes());
+        out[REPLACE_LEN - 2..].fill(0);
+        self.standing[place] = Some(Standing { urn, price, left: shares, successor: 0, ..old });
+        let place = self.place(old_urn);
+        self.standing[place] = Some(Standing { successor: urn, ..old });
+        self.count += 1;
+        self.next_urn += 1;
+        Ok(urn)
+    }
+
+    /// Takes an order back that [`OrderEntry::enter`] or [`OrderEntry::replace`] made and the
+    /// connection did not take: it never left. Its number is used up, which the exchange allows.
     pub fn not_sent(&mut self, urn: u32) {
+        self.keep_predecessor(urn);
         if let Some(&mut order) = self.get(urn) {
             self.take_off(order, order.left);
         }
@@ -280,6 +372,7 @@ impl OrderEntry {
         let event = match *answer {
             Answer::SystemEvent(event) => OrderEvent::Day(event.event),
             Answer::Accepted(accepted) => self.accepted(accepted),
+            Answer::Replaced(replaced) => self.replaced(replaced),
             Answer::Executed(trade) => {
                 self.executed(trade.urn.get(), trade.quantity.get(), trade.price.get())
             }
@@ -294,22 +387,17 @@ impl OrderEntry {
         event
     }
 
-    fn accepted(&mut self, accepted: &ouch::answers::Accepted) -> OrderEvent {
-        let urn = accepted.urn.get();
-        let mismatch = OrderEvent::Mismatch { urn };
-        if self.get(urn).is_none() && !self.recover(accepted) {
-            return mismatch;
-        }
-        let (shares, price) = (accepted.quantity.get(), accepted.price.get());
-        let Some(&mut order) = self.get(urn) else { return mismatch };
-        // The exchange may take less, and at a better price, never more.
-        let Some(less) = order.left.checked_sub(shares) else { return mismatch };
-        let price = u32::try_from(price).unwrap_or(order.price);
-        self.risk.release(order.security as usize, order.side, order.left, order.price);
-        let order = Standing { left: order.left - less, price, ..order };
-        self.risk.restore(order.security as usize, order.side, order.left, order.price);
-        let place = self.place(urn);
-        self.standing[place] = Some(order);
+    fn accepted(&mut self, accepted: &answers::Accepted) -> OrderEvent {
+        let taken = Taken {
+            urn: accepted.urn.get(),
+            symbol: accepted.symbol,
+            side: accepted.side,
+            shares: accepted.quantity.get(),
+            price: accepted.price.get(),
+            immediate: accepted.time_in_force == ouch::time_in_force::IOC,
+        };
+        let Taken { urn, shares, .. } = taken;
+        let Some(order) = self.taken(&taken) else { return OrderEvent::Mismatch { urn } };
         if accepted.state == b'D' {
             self.take_off(order, order.left);
             return OrderEvent::Cancelled { urn, shares, left: 0, reason: accepted.state };
@@ -317,12 +405,54 @@ impl OrderEntry {
         OrderEvent::Live { urn, reference: accepted.reference.get() }
     }
 
+    /// The old order is gone, and the new one has what it says.
+    fn replaced(&mut self, replaced: &answers::Replaced) -> OrderEvent {
+        let (old_urn, urn) = (replaced.old_urn.get(), replaced.urn.get());
+        let Some(&mut old) = self.get(old_urn) else { return OrderEvent::Mismatch { urn } };
+        self.take_off(Standing { successor: 0, ..old }, old.left);
+        let taken = Taken {
+            urn,
+            symbol: replaced.symbol,
+            side: replaced.side,
+            shares: replaced.quantity.get(),
+            price: replaced.price.get(),
+            immediate: replaced.time_in_force == ouch::time_in_force::IOC,
+        };
+        let Some(order) = self.taken(&taken) else { return OrderEvent::Mismatch { urn } };
+        if replaced.state == b'D' {
+            self.take_off(order, order.left);
+            let (shares, reason) = (taken.shares, replaced.state);
+            return OrderEvent::Cancelled { urn, shares, left: 0, reason };
+        }
+        OrderEvent::Replaced { old_urn, urn, reference: replaced.reference.get() }
+    }
+
+    /// An order stands as the exchange took it; `None` if that cannot be ours.
+    fn taken(&mut self, taken: &Taken) -> Option<Standing> {
+        if self.get(taken.urn).is_none() && !self.recover(taken) {
+            return None;
+        }
+        let order = *self.get(taken.urn)?;
+        // The exchange may take less, and at a better price, never more.
+        let left = order.left.min(taken.shares);
+        if left != taken.shares {
+            return None;
+        }
+        let price = u32::try_from(taken.price).unwrap_or(order.price);
+        self.risk.release(order.security as usize, order.side, order.left, order.price);
+        let order = Standing { left, price, ..order };
+        self.risk.restore(order.security as usize, order.side, order.left, order.price);
+        let place = self.place(taken.urn);
+        self.standing[place] = Some(order);
+        Some(order)
+    }
+
     /// An order of before a restart stands again. `false` if it cannot: an unknown security, or a
     /// place that another order has.
-    fn recover(&mut self, accepted: &ouch::answers::Accepted) -> bool {
-        let urn = accepted.urn.get();
-        let security = self.symbols.iter().position(|&symbol| symbol == accepted.symbol);
-        let (Some(security), Some(side)) = (security, Side::from_letter(accepted.side)) else {
+    fn recover(&mut self, taken: &Taken) -> bool {
+        let &Taken { urn, shares: left, immediate, .. } = taken;
+        let security = self.symbols.iter().position(|&symbol| symbol == taken.symbol);
+        let (Some(security), Some(side)) = (security, Side::from_letter(taken.side)) else {
             return false;
         };
         let place = self.place(urn);
@@ -330,11 +460,11 @@ impl OrderEntry {
         if urn < self.next_urn || self.standing[place].is_some() {
             return false;
         }
-        let Ok(price) = u32::try_from(accepted.price.get()) else { return false };
-        let left = accepted.quantity.get();
+        let Ok(price) = u32::try_from(taken.price) else { return false };
         self.risk.restore(security, side, left, price);
         let security = security as u32;
-        self.standing[place] = Some(Standing { urn, security, side, price, left });
+        let order = Standing { urn, security, side, price, left, immediate, successor: 0 };
+        self.standing[place] = Some(order);
         self.count += 1;
         self.next_urn = urn.saturating_add(1);
         true
@@ -361,6 +491,7 @@ impl OrderEntry {
     }
 
     fn rejected(&mut self, urn: u32, reason: u16) -> OrderEvent {
+        self.keep_predecessor(urn);
         if let Some(&mut order) = self.get(urn) {
             self.take_off(order, order.left);
             return OrderEvent::Rejected { urn, reason };
@@ -379,11 +510,32 @@ impl OrderEntry {
         self.keep(order, order.left - shares);
     }
 
-    /// So many shares of an order are left; with none it goes.
+    /// So many shares of an order are left; with none it goes, and takes along the one that should
+    /// have replaced it: of an order that does not stand the exchange makes no other.
     fn keep(&mut self, order: Standing, left: u32) {
         let place = self.place(order.urn);
         self.standing[place] = (left != 0).then_some(Standing { left, ..order });
         self.count -= usize::from(left == 0);
+        if left == 0
+            && order.successor != 0
+            && let Some(&mut successor) = self.get(order.successor)
+        {
+            self.take_off(successor, successor.left);
+        }
+    }
+
+    /// The order that this one should have replaced stands as before.
+    fn keep_predecessor(&mut self, urn: u32) {
+        let replaced = |order: &&mut Standing| order.successor == urn;
+        if let Some(order) = self.standing.iter_mut().flatten().find(replaced) {
+            order.successor = 0;
+        }
+    }
+
+    /// Security and side of an order that stands.
+    pub fn place_of(&self, urn: u32) -> Option<(usize, Side)> {
+        let order = self.standing[self.place(urn)].filter(|order| order.urn == urn);
+        order.map(|order| (order.security as usize, order.side))
     }
 
     /// Shares of an order that may still trade; `None` if it does not stand.

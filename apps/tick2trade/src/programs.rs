@@ -1,24 +1,32 @@
 //! Exchange and trader as programs of their own: at the end of a TAP interface, and on any device.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferrocx::Port;
 use ferrocx::model::wire::TapWire;
-use ferrocx_app_common::signal::Stop;
+use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
+use crate::book::BooksConfig;
 use crate::cli;
 use crate::exchange::{Venue, VenueConfig};
 use crate::gateway::GatewayState;
 use crate::latency::now_ns;
 use crate::measure::{PRICE, SHARES, taker, trader_config};
+use crate::proto::Text;
 use crate::proto::ouch::Answer;
+use crate::replay;
+use crate::strategy::{Quoter, Taker};
 use crate::trader::{Trader, TraderConfig};
 
 /// How long the end of the day is said again, to the feed's hearers and then to the member, ns. The
 /// first begins again with each order that still comes, from a member who is behind, up to a limit.
 const END_NS: u64 = 1_000_000_000;
 const LATE_NS: u64 = 60_000_000_000;
+/// Orders and levels that the book of a replayed security holds.
+const REPLAY_ORDERS: usize = 1 << 18;
+const REPLAY_LEVELS: usize = 1 << 14;
 /// Time from one saying to the next, ns.
 const SAY_NS: u64 = 100_000_000;
 
@@ -80,6 +88,58 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
         urns.len(),
         urns.last().copied().unwrap_or(0),
     );
+    Ok(())
+}
+
+/// Plays a recorded day, as often as it was told to, and prints what came of it.
+///
+/// # Errors
+/// One sentence: a file, a name, or orders that differ from one time to another.
+pub fn replay(args: &cli::Replay) -> Result<()> {
+    if let Some(target) = &args.json {
+        target.check()?;
+    }
+    let symbol = Text::new(&args.symbol).with_context(|| {
+        format!("symbol {}; give 1 to 8 printable characters, such as AAPL", args.symbol)
+    })?;
+    let mut engine = trader_config(&VenueConfig::default()).engine;
+    engine.orders.symbols = vec![symbol];
+    engine.books = BooksConfig {
+        stocks: vec![symbol],
+        books: 1,
+        orders: REPLAY_ORDERS,
+        levels: REPLAY_LEVELS,
+    };
+    let plan = replay::Plan {
+        file: args.file.clone(),
+        lines: replay::Lines {
+            groups: [args.line_a, args.line_b],
+            answers_port: args.answers_port,
+        },
+        pace: args.pace,
+        engine,
+        orders: args.orders.clone(),
+    };
+    let show = |played: &replay::Played, took: Duration| {
+        let line = format!("{}; took {:.3} s", played.text(), took.as_secs_f64());
+        match args.json {
+            Some(JsonTarget::Stdout) => eprintln!("{line}"),
+            _ => println!("{line}"),
+        }
+    };
+    let played = match args.strategy {
+        cli::Trades::Taker => {
+            let taker = || Taker::new(0, args.at_most, args.shares);
+            replay::play_again(&plan, args.runs, taker, show)
+        }
+        cli::Trades::Quoter => {
+            let quoter = || Quoter::new(0, args.shares, args.spread);
+            replay::play_again(&plan, args.runs, quoter, show)
+        }
+    }?;
+    if let Some(target) = &args.json {
+        target.write(&played)?;
+    }
     Ok(())
 }
 

@@ -229,6 +229,7 @@ impl Risk {
     ///
     /// # Errors
     /// [`Refused::Rate`]; it was not counted.
+    #[inline]
     pub fn message(&mut self, now_ns: u64) -> Result<(), Refused> {
         let limit = self.sent.len();
         if self.sent_count == limit {
@@ -237,9 +238,10 @@ impl Risk {
                 return Err(Refused::Rate { limit });
             }
             self.sent_count -= 1;
-            self.oldest = (self.oldest + 1) % limit;
+            self.oldest = if self.oldest + 1 == limit { 0 } else { self.oldest + 1 };
         }
-        self.sent[(self.oldest + self.sent_count) % limit] = now_ns;
+        let at = self.oldest + self.sent_count;
+        self.sent[if at < limit { at } else { at - limit }] = now_ns;
         self.sent_count += 1;
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! here: [`Taker`] takes what is offered at a price, [`Quoter`] stands on both sides of the book.
 
 use crate::book::{Book, Books, Change, Health};
-use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, Refused};
+use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, REPLACE_LEN, Refused};
 use crate::proto::Side;
 use crate::risk::Intent;
 
@@ -92,6 +92,26 @@ impl Desk<'_> {
             return Ok(Some(urn));
         }
         self.entry.not_sent(urn);
+        *self.unsent += 1;
+        Ok(None)
+    }
+
+    /// Replaces an order that stands by one of so many shares at another price; returns its number,
+    /// or `Ok(None)` if the connection does not take it now. The old one may trade until the answer
+    /// comes, so that both have to fit every limit.
+    ///
+    /// # Errors
+    /// A [`Refused`].
+    pub fn replace(&mut self, urn: u32, shares: u32, price: u32) -> Result<Option<u32>, Refused> {
+        let (security, side) = self.entry.place_of(urn).ok_or(Refused::Unknown(urn))?;
+        let collar = self.book(security).and_then(|book| reference(book, side));
+        let mut packet = [0; REPLACE_LEN];
+        let to = (shares, price);
+        let new = self.entry.replace(urn, to, collar, self.now_ns, &mut packet)?;
+        if self.outbox.send(&packet) {
+            return Ok(Some(new));
+        }
+        self.entry.not_sent(new);
         *self.unsent += 1;
         Ok(None)
     }

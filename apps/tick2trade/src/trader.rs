@@ -357,7 +357,7 @@ pub fn feed_frame<S: Strategy>(
     now_ns: u64,
 ) -> bool {
     let Ok(packet) = Packet::parse(mbuf.data()) else { return false };
-    if !packet.is_udp() || packet.destination() != group || !is_intact(mbuf, &packet) {
+    if !packet.is_udp() || !packet.is_for(group) || !is_intact(mbuf, &packet) {
         return false;
     }
     line.set_now(now_ns);

@@ -140,46 +140,75 @@ compare! {
     }
 }
 
+/// itch5 takes a message of any kind but `F`, and finds in it the numbers that we find.
+fn compare_with_itch5(body: &[u8]) {
+    let framed = [&(body.len() as u16).to_be_bytes()[..], body].concat();
+    let mut compare = Compare { bytes: body, seen: 0 };
+    Parser::new(&framed).parse_stream(&mut compare).expect("itch5 takes it");
+    assert_eq!(compare.seen, 1);
+}
+
+/// The same of an `F`.
+fn compare_attributed_with_itch5(body: &[u8]) {
+    struct Attributed(Option<[u64; 4]>);
+    impl MessageHandler for Attributed {
+        fn on_add_order_with_mpid_attribution(
+            &mut self,
+            message: &theirs::AddOrderWithMPIDAttribution,
+        ) -> ControlFlow<()> {
+            let reference = message.order_reference_number();
+            let price = message.price().number();
+            let locate = message.stock_locate().into();
+            self.0 = Some([locate, reference, message.shares().into(), price]);
+            ControlFlow::Continue(())
+        }
+    }
+    let mut seen = Attributed(None);
+    let framed = [&[0, 40][..], body].concat();
+    Parser::new(&framed).parse_stream(&mut seen).expect("itch5 takes it");
+    let Ok(itch::Message::AddAttributed(ours)) = itch::Message::parse(body) else { panic!() };
+    let order = &ours.order;
+    let (locate, shares) = (order.header.locate.get(), order.shares.get());
+    let numbers = [locate.into(), order.reference.get(), shares.into(), order.price.get().into()];
+    assert_eq!(seen.0, Some(numbers));
+}
+
+/// A day that a stranger wrote, in the file that `FERROCX_ITCH_DAY` names: `scripts/net/books.sh`
+/// has itchfeed write one.
+#[test]
+fn itch5_reads_a_strangers_day_as_we_do() {
+    let Ok(path) = std::env::var("FERROCX_ITCH_DAY") else {
+        println!("skipped: FERROCX_ITCH_DAY names no day (scripts/net/books.sh does)");
+        return;
+    };
+    let day = std::fs::read(path).unwrap();
+    let (mut rest, mut read) = (&day[..], 0);
+    while let Some((length, behind)) = rest.split_first_chunk() {
+        let (body, behind) = behind.split_at(usize::from(u16::from_be_bytes(*length)));
+        match body[0] {
+            b'F' => compare_attributed_with_itch5(body),
+            _ => compare_with_itch5(body),
+        }
+        (rest, read) = (behind, read + 1);
+    }
+    assert!(rest.is_empty() && read > 0);
+    println!("itch5: {read} messages, in each the numbers that we find");
+}
+
 proptest! {
     /// Messages of every kind and of random bytes: itch5 takes each by its length, and finds in it
     /// the numbers that we find.
     #[test]
     fn itch5_reads_every_message_as_we_do(random in prop::collection::vec(any::<u8>(), 64)) {
         for &(kind, len) in itch::MESSAGES.iter().filter(|message| message.0 != b'F') {
-            let body = [&[kind][..], &random[1..len]].concat();
-            let framed = [&(len as u16).to_be_bytes()[..], &body].concat();
-            let mut compare = Compare { bytes: &body, seen: 0 };
-            Parser::new(&framed).parse_stream(&mut compare).expect("itch5 takes it");
-            prop_assert_eq!(compare.seen, 1);
+            compare_with_itch5(&[&[kind][..], &random[1..len]].concat());
         }
     }
 
     /// The attributed order, whose fields lie one level deeper with us.
     #[test]
     fn itch5_reads_an_attributed_order_as_we_do(random in prop::collection::vec(any::<u8>(), 39)) {
-        struct Attributed(Option<[u64; 4]>);
-        impl MessageHandler for Attributed {
-            fn on_add_order_with_mpid_attribution(
-                &mut self,
-                message: &theirs::AddOrderWithMPIDAttribution,
-            ) -> ControlFlow<()> {
-                let reference = message.order_reference_number();
-                let price = message.price().number();
-                let locate = message.stock_locate().into();
-                self.0 = Some([locate, reference, message.shares().into(), price]);
-                ControlFlow::Continue(())
-            }
-        }
-        let body = [&[b'F'][..], &random].concat();
-        let mut seen = Attributed(None);
-        let framed = [&[0, 40][..], &body].concat();
-        Parser::new(&framed).parse_stream(&mut seen).expect("itch5 takes it");
-        let Ok(itch::Message::AddAttributed(ours)) = itch::Message::parse(&body) else { panic!() };
-        let order = &ours.order;
-        let (locate, shares) = (order.header.locate.get(), order.shares.get());
-        let numbers =
-            [locate.into(), order.reference.get(), shares.into(), order.price.get().into()];
-        prop_assert_eq!(seen.0, Some(numbers));
+        compare_attributed_with_itch5(&[&[b'F'][..], &random].concat());
     }
 }
 

@@ -46,7 +46,7 @@ use thiserror::Error;
 use crate::proto::Side;
 use crate::proto::itch::{Message, Stock};
 use levels::Levels;
-use orders::{NONE, Order, Orders};
+use orders::{Found, NONE, Order, Orders};
 
 pub use levels::Level;
 
@@ -426,7 +426,8 @@ impl Books {
         if shares == 0 {
             return Err(BookError::BadOrder(reference));
         }
-        self.orders.check(reference).map_err(|why| refused(why, reference))?;
+        let vacancy = self.orders.vacancy(reference).map_err(|why| refused(why, reference))?;
+        let slot = vacancy.slot;
         let book = &mut self.books[book];
         let locate = book.locate;
         let levels = book.side_mut(side);
@@ -434,7 +435,7 @@ impl Books {
         let entry = levels.get_mut(index);
         let (prev, next) = (entry.last, NONE);
         let order = Order { reference, shares, price, next, prev, locate, side };
-        let slot = self.orders.insert(order).map_err(|why| refused(why, reference))?;
+        self.orders.enter(vacancy, order);
         match prev {
             NONE => entry.first = slot,
             prev => self.orders.get_mut(prev).next = slot,
@@ -452,11 +453,10 @@ impl Books {
         reference: u64,
         taken: Option<u32>,
     ) -> Result<(Side, bool), BookError> {
-        let book = &mut self.books[book];
-        let locate = book.locate;
+        let locate = self.books[book].locate;
         let unknown = BookError::UnknownOrder { reference, locate };
-        let slot = self.orders.slot(reference).ok_or(unknown)?;
-        let order = *self.orders.get(slot);
+        let found = self.orders.found(reference).ok_or(unknown)?;
+        let order = *self.orders.get(found.slot);
         if order.locate != locate {
             return Err(unknown);
         }
@@ -464,15 +464,24 @@ impl Books {
         let Some(left) = order.shares.checked_sub(taken) else {
             return Err(BookError::TooManyShares { reference, taken, left: order.shares });
         };
-        let levels = book.side_mut(order.side);
+        let levels = self.books[book].side_mut(order.side);
         let Ok(index) = levels.find(order.price) else { return Err(unknown) };
+        if left == 0 {
+            return Ok((order.side, self.leave(book, found, &order, index)));
+        }
+        levels.get_mut(index).level.shares -= u64::from(taken);
+        let best = levels.is_best(index);
+        self.orders.get_mut(found.slot).shares = left;
+        Ok((order.side, best))
+    }
+
+    /// An order leaves its level, which is at `index`. Says whether that was the best.
+    fn leave(&mut self, book: usize, found: Found, order: &Order, index: usize) -> bool {
+        let levels = self.books[book].side_mut(order.side);
         let best = levels.is_best(index);
         let entry = levels.get_mut(index);
-        entry.level.shares -= u64::from(taken);
-        if left != 0 {
-            self.orders.get_mut(slot).shares = left;
-            return Ok((order.side, best));
-        }
+        entry.level.shares -= u64::from(order.shares);
+        entry.level.orders -= 1;
         match order.prev {
             NONE => entry.first = order.next,
             prev => self.orders.get_mut(prev).next = order.next,
@@ -481,12 +490,11 @@ impl Books {
             NONE => entry.last = order.prev,
             next => self.orders.get_mut(next).prev = order.prev,
         }
-        entry.level.orders -= 1;
         if entry.level.orders == 0 {
             levels.remove(index);
         }
-        self.orders.remove(slot);
-        Ok((order.side, best))
+        self.orders.remove(found);
+        best
     }
 
     /// An order leaves and another, (number, shares, price), enters on its side.
@@ -499,8 +507,8 @@ impl Books {
         // What would refuse the new order is looked for first: nothing changes by halves.
         let locate = self.books[book].locate;
         let unknown = BookError::UnknownOrder { reference: old, locate };
-        let slot = self.orders.slot(old).ok_or(unknown)?;
-        let order = *self.orders.get(slot);
+        let found = self.orders.found(old).ok_or(unknown)?;
+        let order = *self.orders.get(found.slot);
         if order.locate != locate {
             return Err(unknown);
         }
@@ -514,8 +522,9 @@ impl Books {
         if !levels.has_room(price, order.price) {
             return Err(BookError::NoLevel { price, locate });
         }
-        let (side, left_best) = self.reduce(book, old, None)?;
-        let (_, entered_best) = self.add(book, reference, side.letter(), shares, price)?;
+        let Ok(index) = levels.find(order.price) else { return Err(unknown) };
+        let left_best = self.leave(book, found, &order, index);
+        let (side, entered_best) = self.add(book, reference, order.side.letter(), shares, price)?;
         Ok((side, left_best || entered_best))
     }
 

@@ -28,6 +28,21 @@ pub(super) enum Refused {
     Full,
 }
 
+/// An order's place in the index, and its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    place: usize,
+    pub(super) slot: u32,
+}
+
+/// Room for an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Vacancy {
+    /// Its place in the index.
+    place: usize,
+    pub(super) slot: u32,
+}
+
 /// Orders by number. Nothing is allocated after [`Orders::new`].
 #[derive(Debug)]
 pub(super) struct Orders {
@@ -75,6 +90,7 @@ impl Orders {
     }
 
     /// The place of an order in the index, or the empty place where it would stand.
+    #[inline]
     fn find(&self, reference: u64) -> Result<usize, usize> {
         let mut place = self.home(reference);
         loop {
@@ -89,7 +105,14 @@ impl Orders {
     /// The slot of an order.
     #[inline]
     pub(super) fn slot(&self, reference: u64) -> Option<u32> {
-        self.find(reference).ok().map(|place| self.index[place])
+        self.found(reference).map(|found| found.slot)
+    }
+
+    /// Where an order is.
+    #[inline]
+    pub(super) fn found(&self, reference: u64) -> Option<Found> {
+        let place = self.find(reference).ok()?;
+        Some(Found { place, slot: self.index[place] })
     }
 
     pub(super) fn get(&self, slot: u32) -> &Order {
@@ -100,31 +123,31 @@ impl Orders {
         &mut self.slots[slot as usize]
     }
 
-    /// True if an order of this number could enter.
-    pub(super) fn check(&self, reference: u64) -> Result<(), Refused> {
-        if self.find(reference).is_ok() {
-            return Err(Refused::Duplicate);
+    /// Where an order of this number could enter.
+    #[inline]
+    pub(super) fn vacancy(&self, reference: u64) -> Result<Vacancy, Refused> {
+        match self.find(reference) {
+            Ok(_) => Err(Refused::Duplicate),
+            Err(_) if self.free == NONE => Err(Refused::Full),
+            Err(place) => Ok(Vacancy { place, slot: self.free }),
         }
-        if self.free == NONE { Err(Refused::Full) } else { Ok(()) }
     }
 
-    /// Enters an order; its links are the caller's.
-    pub(super) fn insert(&mut self, order: Order) -> Result<u32, Refused> {
-        let Err(place) = self.find(order.reference) else { return Err(Refused::Duplicate) };
-        let slot = self.free;
-        if slot == NONE {
-            return Err(Refused::Full);
-        }
-        self.free = self.slots[slot as usize].next;
-        self.slots[slot as usize] = order;
-        self.index[place] = slot;
+    /// Enters an order where [`Orders::vacancy`] said, with nothing in between; its links are the
+    /// caller's.
+    #[inline]
+    pub(super) fn enter(&mut self, vacancy: Vacancy, order: Order) {
+        let slot = &mut self.slots[vacancy.slot as usize];
+        self.free = slot.next;
+        *slot = order;
+        self.index[vacancy.place] = vacancy.slot;
         self.len += 1;
-        Ok(slot)
     }
 
-    /// Takes an order out; its links are the caller's to mend first.
-    pub(super) fn remove(&mut self, slot: u32) {
-        let Ok(mut hole) = self.find(self.get(slot).reference) else { return };
+    /// Takes out the order that [`Orders::found`] found, with nothing in between; its links are the
+    /// caller's to mend first.
+    pub(super) fn remove(&mut self, found: Found) {
+        let Found { place: mut hole, slot } = found;
         self.slots[slot as usize].next = self.free;
         (self.free, self.len) = (slot, self.len - 1);
         // What stands behind moves up, unless it would come to stand before its home.
@@ -153,15 +176,21 @@ mod tests {
         Order { reference, shares: 1, price: 1, next, prev, locate: 1, side: Side::Buy }
     }
 
+    fn insert(orders: &mut Orders, reference: u64) -> Result<u32, Refused> {
+        let vacancy = orders.vacancy(reference)?;
+        orders.enter(vacancy, order(reference));
+        Ok(vacancy.slot)
+    }
+
     #[test]
     fn a_full_table_refuses_and_takes_again_what_left() {
         let mut orders = Orders::new(2);
-        let slot = orders.insert(order(1)).unwrap();
-        orders.insert(order(2)).unwrap();
-        assert_eq!(orders.insert(order(2)), Err(Refused::Duplicate));
-        assert_eq!(orders.insert(order(3)), Err(Refused::Full));
-        orders.remove(slot);
-        assert!(orders.insert(order(3)).is_ok());
+        insert(&mut orders, 1).unwrap();
+        insert(&mut orders, 2).unwrap();
+        assert_eq!(insert(&mut orders, 2), Err(Refused::Duplicate));
+        assert_eq!(insert(&mut orders, 3), Err(Refused::Full));
+        orders.remove(orders.found(1).unwrap());
+        assert!(insert(&mut orders, 3).is_ok());
         assert_eq!((orders.slot(1), orders.len()), (None, 2));
     }
 
@@ -174,9 +203,9 @@ mod tests {
             for (add, reference) in steps {
                 let reference = u64::from(reference % 64);
                 if add && map.len() < 40 && !map.contains_key(&reference) {
-                    map.insert(reference, orders.insert(order(reference)).unwrap());
-                } else if let Some(slot) = map.remove(&reference) {
-                    orders.remove(slot);
+                    map.insert(reference, insert(&mut orders, reference).unwrap());
+                } else if map.remove(&reference).is_some() {
+                    orders.remove(orders.found(reference).unwrap());
                 }
                 for reference in 0..64 {
                     assert_eq!(orders.slot(reference), map.get(&reference).copied());

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use super::*;
 use crate::book::Health;
 use crate::exchange::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, Output, Publisher};
+use crate::orders::OrderEvent;
 use crate::proto::ouch::Answer;
 use crate::proto::soup::{Client, ClientConfig, ClientEvent, Splitter};
 use crate::proto::{Side, Text};
 use crate::risk::Limits;
-use crate::strategy::{Quoter, Taker};
+use crate::strategy::{Quoter, Stands, Taker};
 
 const US: u64 = 1_000;
 
@@ -253,6 +254,44 @@ fn a_quoter_stands_on_both_sides_and_trades() {
     let answers = day.account.answers().iter();
     let executed = answers.filter(|answer| answer[0] == b'E').count();
     assert!(executed > 10, "{executed} trades");
+}
+
+/// Bids at the best price, and follows it by replacing its order.
+#[derive(Default)]
+struct Follower {
+    standing: Option<(u32, u32)>,
+    moved: u32,
+}
+
+impl Strategy for Follower {
+    fn on_market(&mut self, _: MarketEvent, desk: &mut Desk<'_>) {
+        let Some(best) = desk.book(0).and_then(|book| book.best(Side::Buy)) else { return };
+        self.standing = match self.standing.filter(|&(urn, _)| desk.left(urn).is_some()) {
+            None => {
+                let entered = desk.enter(0, Side::Buy, 100, best.price, Stands::AllDay);
+                entered.ok().flatten().map(|urn| (urn, best.price))
+            }
+            Some((urn, price)) if price != best.price => {
+                let new = desk.replace(urn, 100, best.price).ok().flatten();
+                Some(new.map_or((urn, price), |new| (new, best.price)))
+            }
+            standing => standing,
+        };
+    }
+
+    fn on_order(&mut self, event: OrderEvent, _: &mut Desk<'_>) {
+        self.moved += u32::from(matches!(event, OrderEvent::Replaced { .. }));
+    }
+}
+
+#[test]
+fn an_order_that_is_replaced_again_and_again_is_one_order() {
+    let mut day = Day::new(10, LOSSLESS, Follower::default());
+    day.run(20_000);
+    day.finish();
+    day.check();
+    assert!(day.engine.strategy().moved > 50, "{} moves", day.engine.strategy().moved);
+    assert!(day.engine.orders().count() <= 1, "{} orders", day.engine.orders().count());
 }
 
 #[test]

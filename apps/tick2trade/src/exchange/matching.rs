@@ -133,6 +133,20 @@ impl Exchange {
         self.books.get(usize::from(locate).checked_sub(1)?)?.best(side)
     }
 
+    /// The levels of a side, the best one first: price, shares and orders.
+    pub fn levels(&self, locate: u16, side: Side) -> Vec<(u32, u64, u32)> {
+        let book = usize::from(locate).checked_sub(1).and_then(|index| self.books.get(index));
+        let level = |(&price, queue): (&u32, &VecDeque<u64>)| {
+            let shares = queue.iter().map(|reference| u64::from(self.orders[reference].shares));
+            (price, shares.sum(), queue.len() as u32)
+        };
+        match (book, side) {
+            (None, _) => Vec::new(),
+            (Some(book), Side::Buy) => book.bids.iter().rev().map(level).collect(),
+            (Some(book), Side::Sell) => book.asks.iter().map(level).collect(),
+        }
+    }
+
     /// Securities that are listed.
     pub fn securities(&self) -> &[ListedSecurity] {
         &self.securities

@@ -59,11 +59,13 @@ pub struct VenueConfig {
     pub crowd: CrowdConfig,
     /// Packets of each line that are lost on purpose, in a million.
     pub loss_ppm: [u32; 2],
+    /// Packets of each line that come behind the next one, in a million.
+    pub reorder_ppm: [u32; 2],
 }
 
 impl Default for VenueConfig {
     /// 198.18.0.1, orders at 9000, requests at 9001, lines at 239.1.1.1:26400 and 239.1.1.2:26401,
-    /// member `ferro`, nothing lost.
+    /// member `ferro`, nothing lost and all in order.
     fn default() -> Self {
         Self {
             mac: Mac([0x02, 0xe0, 0, 0, 0, 1]),
@@ -80,6 +82,7 @@ impl Default for VenueConfig {
             symbols: [*b"AAPL    ", *b"MSFT    ", *b"NVDA    "].map(Text).to_vec(),
             crowd: CrowdConfig::default(),
             loss_ppm: [0; 2],
+            reorder_ppm: [0; 2],
         }
     }
 }
@@ -91,6 +94,8 @@ pub struct VenueStats {
     pub messages: u64,
     /// Packets of the feed that were lost on purpose.
     pub dropped: u64,
+    /// Packets of the feed that came behind the next one on purpose.
+    pub reordered: u64,
     /// Requests for lost messages that were answered.
     pub requests: u64,
     /// Orders and other requests of the member.
@@ -121,6 +126,10 @@ pub struct Venue<W> {
     to_member: Vec<u8>,
     received: Vec<u8>,
     rng: [SplitMix64; 2],
+    /// A packet of each line that goes behind the next one.
+    held: [Option<Vec<u8>>; 2],
+    /// Both lines lose everything.
+    is_cut: bool,
     /// When each offer's packet went out.
     offers: HashMap<u64, u64>,
     spoke_ns: u64,
@@ -171,11 +180,14 @@ impl<W: Wire> Venue<W> {
             to_member: Vec::new(),
             received: Vec::new(),
             rng: [1, 2].map(|line| SplitMix64::new(seed.wrapping_add(line))),
+            held: [None, None],
+            is_cut: false,
             offers: HashMap::new(),
             spoke_ns: now_ns,
             stats: VenueStats {
                 messages: 0,
                 dropped: 0,
+                reordered: 0,
                 requests: 0,
                 orders: 0,
                 taken: 0,
@@ -210,6 +222,24 @@ impl<W: Wire> Venue<W> {
         self.publish(out, now_ns);
     }
 
+    /// The crowd does so much at once that `messages` messages come of it at least, and both lines
+    /// lose every one.
+    pub fn burst_loss(&mut self, messages: u64, now_ns: u64) {
+        let mut out = Output::default();
+        while (out.feed.len() as u64) < messages {
+            self.crowd.step(&mut self.exchange, now_ns, &mut out);
+        }
+        self.is_cut = true;
+        self.publish(out, now_ns);
+        self.is_cut = false;
+    }
+
+    /// Says what the next message's number will be, as it does when nothing happens.
+    pub fn heartbeat(&mut self, now_ns: u64) {
+        let heartbeat = self.publisher.heartbeat();
+        self.send_on_lines(&heartbeat, now_ns);
+    }
+
     /// Takes what arrived and does what is due; returns whether anything arrived.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         let mut is_busy = false;
@@ -229,8 +259,7 @@ impl<W: Wire> Venue<W> {
         }
         self.exchange_bytes(now_ns);
         if now_ns.saturating_sub(self.spoke_ns) >= HEARTBEAT_NS {
-            let heartbeat = self.publisher.heartbeat();
-            self.send_on_lines(&heartbeat, now_ns);
+            self.heartbeat(now_ns);
         }
         is_busy
     }
@@ -398,16 +427,28 @@ impl<W: Wire> Venue<W> {
 
     fn send_on_lines(&mut self, packet: &[u8], now_ns: u64) {
         self.spoke_ns = now_ns;
-        let from = SocketAddr::from((self.config.address, self.config.requests_port));
         for line in 0..2 {
-            if self.rng[line].chance(self.config.loss_ppm[line]) {
+            let is_lost = self.rng[line].chance(self.config.loss_ppm[line]);
+            let is_late = self.rng[line].chance(self.config.reorder_ppm[line]);
+            if is_lost || self.is_cut {
                 self.stats.dropped += 1;
-                continue;
+            } else if is_late && self.held[line].is_none() {
+                self.stats.reordered += 1;
+                self.held[line] = Some(packet.to_vec());
+            } else {
+                self.send_on_line(line, packet, now_ns);
+                if let Some(late) = self.held[line].take() {
+                    self.send_on_line(line, &late, now_ns);
+                }
             }
-            let to = self.config.lines[line];
-            self.send_datagram(group_mac((*to.ip()).into()), from, to.into(), packet, now_ns);
         }
         self.wire.flush(now_ns);
+    }
+
+    fn send_on_line(&mut self, line: usize, packet: &[u8], now_ns: u64) {
+        let from = SocketAddr::from((self.config.address, self.config.requests_port));
+        let to = self.config.lines[line];
+        self.send_datagram(group_mac((*to.ip()).into()), from, to.into(), packet, now_ns);
     }
 
     fn send_datagram(

@@ -54,12 +54,32 @@ impl Feed {
 
     fn bytes(&mut self, source: Source, bytes: &[u8], now: u64) -> String {
         let packet = Packet::parse(bytes).unwrap();
+        self.short_way(source, &packet, now);
         self.arbiter.receive(source, &packet, now, |event| self.heard.note(event));
         self.heard.take()
     }
 
     fn receive(&mut self, source: Source, first: u64, count: u64, now: u64) -> String {
         self.bytes(source, &packet(first, count), now)
+    }
+
+    /// What the short way takes comes to the same by the long way.
+    fn short_way(&self, source: Source, packet: &Packet<'_>, now: u64) {
+        let (mut short, mut long) = (self.arbiter.clone(), self.arbiter.clone());
+        let Some(message) = short.receive_next(source, packet, now) else { return };
+        let mut heard = Vec::new();
+        long.receive(source, packet, now, |event| {
+            let Event::Message { bytes, .. } = event else { panic!("{event:?}") };
+            heard.push(bytes.to_vec());
+        });
+        assert_eq!(heard, [message]);
+        let state = |arbiter: &Arbiter| {
+            let Arbiter { session, next, known, ended, finished, gap, stats, .. } = arbiter;
+            let line = &stats.lines[source as usize];
+            let counts = (line.packets, line.messages, line.won, stats.gaps);
+            (*session, *next, *known, *ended, *finished, gap.is_some(), counts)
+        };
+        assert_eq!(state(&short), state(&long));
     }
 
     fn poll(&mut self, now: u64) -> Option<(u64, u16)> {

@@ -1,7 +1,7 @@
 //! Messages that came too early, kept by number in memory that was allocated at the start.
 
 /// A ring of messages by their numbers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Window {
     /// Number of the message in each slot; 0 for none.
     numbers: Vec<u64>,

@@ -174,3 +174,141 @@ fn a_table_that_cannot_be_is_refused() {
         "3 orders at a time; a power of two from 1 to 65536 is possible"
     );
 }
+
+fn replace(entry: &mut OrderEntry, old: u32, shares: u32, price: u32) -> Result<u32, Refused> {
+    entry.replace(old, (shares, price), Some(1_500_000), 0, &mut [0; REPLACE_LEN])
+}
+
+fn replaced(old: u32, urn: u32, shares: u32, price: u64, state: u8) -> answers::Replaced {
+    answers::Replaced {
+        kind: answers::Replaced::KIND,
+        timestamp_ns: 0.into(),
+        old_urn: old.into(),
+        urn: urn.into(),
+        side: b'B',
+        quantity: shares.into(),
+        symbol: Text::new("AAPL").unwrap(),
+        price: price.into(),
+        time_in_force: b'0',
+        display: b'Y',
+        reference: 78.into(),
+        capacity: b'P',
+        intermarket_sweep: b'N',
+        cross: b'N',
+        state,
+        client_order_id: Text::BLANK,
+    }
+}
+
+/// An entry whose order 1, of 100 shares, is to be replaced by order 2, of 80 at another price.
+fn replacing() -> OrderEntry {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let config = OrdersConfig { symbols, capacity: 4, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    enter(&mut entry, 100).unwrap();
+    assert_eq!(replace(&mut entry, 1, 80, 1_504_000), Ok(2));
+    entry
+}
+
+#[test]
+fn a_replacement_has_its_golden_bytes_and_both_orders_count() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    let mut bytes = [0xa5; REPLACE_LEN];
+    let collar = Some(1_500_000);
+    assert_eq!(entry.replace(1, (80, 1_504_000), collar, 0, &mut bytes), Ok(2));
+    let golden =
+        b"\0\x29UU\0\0\0\x01\0\0\0\x02\0\0\0\x50\0\0\0\0\0\x16\xf3\x000YN              \0\0";
+    assert_eq!(&bytes[..], golden);
+    assert_eq!(entry.risk().exposure(0).unwrap().buying, 180);
+    assert_eq!(replace(&mut entry, 1, 1, 1_500_000), Err(Refused::Replacing(1)));
+    assert_eq!(replace(&mut entry, 9, 1, 1_500_000), Err(Refused::Unknown(9)));
+}
+
+#[test]
+fn a_replacement_that_a_limit_refuses_changes_nothing() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    let refused = replace(&mut entry, 1, 80, 2_000_000).unwrap_err();
+    assert!(matches!(refused, Refused::Risk(risk::Refused::Collar { .. })), "{refused}");
+    assert_eq!((entry.count(), entry.next_urn(), entry.left(1)), (1, 2, Some(100)));
+    assert_eq!(replace(&mut entry, 1, 80, 1_504_000), Ok(2));
+}
+
+/// Every outcome of a replacement: reference 11.1.7, 3.
+#[test]
+fn each_answer_to_a_replacement_leaves_what_the_exchange_has() {
+    let left = |answer: &dyn Fn(&mut OrderEntry)| {
+        let mut entry = replacing();
+        answer(&mut entry);
+        assert_eq!(entry.mismatches(), 0);
+        let exposure = entry.risk().exposure(0).unwrap();
+        let stands = u64::from(entry.left(1).unwrap_or(0) + entry.left(2).unwrap_or(0));
+        assert_eq!(exposure.buying, stands);
+        (entry.left(1), entry.left(2), entry.count())
+    };
+    let replaced_by = |shares, state| {
+        move |entry: &mut OrderEntry| {
+            let replaced = replaced(1, 2, shares, 1_504_000, state);
+            let event = entry.answer(&Answer::Replaced(&replaced));
+            match state {
+                b'L' => {
+                    let expected = OrderEvent::Replaced { old_urn: 1, urn: 2, reference: 78 };
+                    assert_eq!(event, expected);
+                }
+                _ => assert!(matches!(event, OrderEvent::Cancelled { urn: 2, left: 0, .. })),
+            }
+        }
+    };
+    assert_eq!(left(&replaced_by(80, b'L')), (None, Some(80), 1));
+    assert_eq!(left(&replaced_by(80, b'D')), (None, None, 0));
+    // Shares of the old one traded on the way, and count into those of the new one.
+    let partly = |entry: &mut OrderEntry| {
+        entry.answer(&Answer::Executed(&executed(1, 30)));
+        replaced_by(50, b'L')(entry);
+    };
+    assert_eq!(left(&partly), (None, Some(50), 1));
+    // The old one traded in full: there is no answer.
+    let traded = |entry: &mut OrderEntry| {
+        entry.answer(&Answer::Executed(&executed(1, 100)));
+    };
+    assert_eq!(left(&traded), (None, None, 0));
+    // The new details cannot be: the old one is cancelled.
+    let off = |entry: &mut OrderEntry| {
+        entry.answer(&Answer::Cancelled(&cancelled(1, 100)));
+    };
+    assert_eq!(left(&off), (None, None, 0));
+    // It cannot be replaced now: the old one lives on, and may be replaced again.
+    let rejected = |entry: &mut OrderEntry| {
+        let rejected = Rejected {
+            kind: Rejected::KIND,
+            timestamp_ns: 0.into(),
+            urn: 2.into(),
+            reason: 0x15.into(),
+            client_order_id: Text::BLANK,
+        };
+        entry.answer(&Answer::Rejected(&rejected));
+    };
+    assert_eq!(left(&rejected), (Some(100), None, 1));
+    // The connection did not take it: the same.
+    assert_eq!(left(&|entry: &mut OrderEntry| entry.not_sent(2)), (Some(100), None, 1));
+    let mut entry = replacing();
+    rejected(&mut entry);
+    assert_eq!(replace(&mut entry, 1, 80, 1_504_000), Ok(3));
+}
+
+#[test]
+fn a_replaced_order_comes_back_after_a_restart() {
+    let day = |entry: &mut OrderEntry| {
+        entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+        entry.answer(&Answer::Replaced(&replaced(1, 2, 80, 1_504_000, b'L')));
+        entry.answer(&Answer::Executed(&executed(2, 30)));
+    };
+    let (mut lived, mut restarted) = (replacing(), entry());
+    for entry in [&mut lived, &mut restarted] {
+        day(entry);
+        assert_eq!((entry.left(1), entry.left(2), entry.count()), (None, Some(50), 1));
+        assert_eq!((entry.next_urn(), entry.mismatches()), (3, 0));
+    }
+    assert_eq!(lived.risk().owed(), restarted.risk().owed());
+}

@@ -50,6 +50,7 @@ impl Client {
     ///
     /// # Errors
     /// A [`Refused`] if the template allowed no such segment: it will not be repeated when lost.
+    #[inline(always)]
     pub fn sent_beside(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
         self.may_send(bytes.len(), now_ns)?;
         self.stats.sent += 1;
@@ -58,6 +59,7 @@ impl Client {
         Ok(())
     }
 
+    #[inline]
     fn may_send(&mut self, len: usize, now_ns: u64) -> Result<(), Refused> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.our_fin {
             return Err(Refused::NotOpen);
@@ -91,12 +93,14 @@ impl Client {
     }
 
     /// Bytes were sent at [`Self::next`].
+    #[inline]
     fn on_its_way(&mut self, bytes: &[u8], now_ns: u64) {
         let len = bytes.len() as u32;
         let flight = Flight { sequence: self.next, len, fin: false, sent_ns: now_ns, again: false };
         self.push(flight, bytes, now_ns);
     }
 
+    #[inline]
     pub(super) fn push(&mut self, flight: Flight, bytes: &[u8], now_ns: u64) {
         if self.sent.is_empty() {
             self.silent_since = now_ns;

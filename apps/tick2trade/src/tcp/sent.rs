@@ -46,6 +46,7 @@ impl Sent {
         self.bytes.len() + bytes <= self.max_bytes && self.flights.len() < self.max_flights
     }
 
+    #[inline]
     pub(super) fn push(&mut self, flight: Flight, payload: &[u8]) {
         self.bytes.extend(payload);
         self.flights.push_back(flight);

@@ -76,6 +76,38 @@ impl<'a> Packet<'a> {
     /// [`Unread`] says why the frame is no such packet.
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, Unread> {
+        match Self::plain_udp(frame) {
+            Some(packet) => Ok(packet),
+            None => Self::parse_any(frame),
+        }
+    }
+
+    /// UDP over IPv4 without tags, options and fragments, in one look; `None` for all others.
+    #[inline]
+    fn plain_udp(frame: &'a [u8]) -> Option<Self> {
+        const IP: usize = ether::HEADER_BYTES;
+        const AT: usize = IP + IPV4_BYTES;
+        let headers: &[u8; AT + UDP_BYTES] = frame.first_chunk()?;
+        let be16 = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
+        let is_plain = be16(IP - 2) == ether::IPV4
+            && headers[IP] == 0x45
+            && be16(IP + 6) & FRAGMENT == 0
+            && headers[IP + 9] == UDP;
+        let (packet_end, len) = (IP + usize::from(be16(IP + 2)), usize::from(be16(AT + 4)));
+        let (payload, end) = (AT + UDP_BYTES, AT + len);
+        let fits = len >= UDP_BYTES && end <= packet_end && packet_end <= frame.len();
+        (is_plain && fits).then_some(Self {
+            frame,
+            ip: IP,
+            transport: AT,
+            payload,
+            end,
+            protocol: UDP,
+        })
+    }
+
+    #[inline(never)]
+    fn parse_any(frame: &'a [u8]) -> Result<Self, Unread> {
         let (ethertype, ip) = ether::ethertype(frame).ok_or(Unread::Runt)?;
         let packet = frame.get(ip..).ok_or(Unread::Runt)?;
         let (protocol, header, len) = match ethertype {
@@ -133,6 +165,18 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn destination(&self) -> SocketAddr {
         self.end_point(1)
+    }
+
+    /// Whether it is for this address and port: as [`Packet::destination`] says, for less.
+    #[inline]
+    #[must_use]
+    pub fn is_for(&self, at: SocketAddr) -> bool {
+        let SocketAddr::V4(at) = at else { return self.destination() == at };
+        let address = self.frame.get(self.ip + 16..self.ip + 20);
+        let port = self.frame.get(self.transport + 2..self.transport + 4);
+        !self.is_ipv6()
+            && address == Some(&at.ip().octets())
+            && port == Some(&at.port().to_be_bytes())
     }
 
     fn end_point(&self, which: usize) -> SocketAddr {

@@ -161,6 +161,54 @@ proptest! {
             prop_assert_eq!(packet.source().is_ipv6(), packet.destination().is_ipv6());
         }
     }
+
+    /// The short way takes nothing but what the long way takes, and reads the same in it.
+    #[test]
+    fn plain_datagrams_are_read_as_all_others_are(
+        payload in 0usize..20,
+        pad in 0usize..4,
+        changes in prop::collection::vec((12usize..42, any::<u8>()), 0..4),
+        cut in 0usize..80,
+    ) {
+        let mut frame = built(&headers(false, None, Transport::Udp), &[7; 20][..payload]);
+        prop_assert!(Packet::plain_udp(&frame).is_some());
+        for (at, byte) in changes {
+            frame[at] = byte;
+        }
+        frame.resize(frame.len() + pad, 0);
+        frame.truncate(frame.len().max(cut));
+        if cut > 60 {
+            frame.truncate(cut - 40);
+        }
+        if let Some(plain) = Packet::plain_udp(&frame) {
+            let any = Packet::parse_any(&frame).map(|packet| format!("{packet:?}"));
+            prop_assert_eq!(Ok(format!("{plain:?}")), any);
+        }
+    }
+
+    #[test]
+    fn whom_a_packet_is_for_is_its_destination(
+        ipv6: bool,
+        at in 0usize..4,
+        change: u8,
+    ) {
+        let headers = headers(ipv6, None, Transport::Udp);
+        let frame = built(&headers, &[]);
+        let packet = Packet::parse(&frame).unwrap();
+        prop_assert!(packet.is_for(headers.destination));
+        let mut others = [headers.source, headers.destination, headers.destination];
+        others[1].set_port(headers.destination.port() ^ 1 << (change % 16));
+        if let IpAddr::V4(address) = others[2].ip() {
+            let mut octets = address.octets();
+            octets[at] ^= 1 << (change % 8);
+            others[2].set_ip(Ipv4Addr::from(octets).into());
+        } else {
+            others[2].set_ip(Ipv4Addr::from([192, 0, 2, 2]).into());
+        }
+        for other in others {
+            prop_assert!(!packet.is_for(other), "{}", other);
+        }
+    }
 }
 
 #[test]
