@@ -65,6 +65,7 @@ for package in *.deb; do dpkg-deb -x "$package" "$folder/root"; done
 
 cd "$root"
 echo "== result"
-printf '%s\n' "$folder"/packages/libibverbs1_*.deb | sed 's/.*libibverbs1_/Debian '"$suite"': rdma-core /'
+fetched=("$folder"/packages/libibverbs1_*.deb)
+echo "Debian $suite: ${fetched[0]##*/}"
 FERROCX_RDMA_CORE=$folder/root cargo test -q --locked -p ferrocx-verbs-abi --lib system_tests -- \
     --show-output

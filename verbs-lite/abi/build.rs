@@ -1,8 +1,8 @@
 //! Makes the table of exported names from `symbols.txt`: the linker's version script, and for each
 //! name and version a symbol in assembly that jumps to its function.
 //!
-//! A fuzz target links the functions into a program, where no name has a version: it gets a function
-//! that finds them by their names instead.
+//! A fuzz target links the functions into a program, where no name has a version: it gets a
+//! function that finds them by their names instead.
 //!
 //! The jump is needed: a default version cannot be given to a symbol of another object, and a name
 //! that rustc exports has no version, which `dlvsym` does not find.
