@@ -56,9 +56,11 @@ if [ -n "$suite" ]; then
     fi
     install_missing mmdebstrap:mmdebstrap
 fi
-[ -n "$suite" ] || install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
-    setpriv:util-linux pgrep:procps
-[ $all -eq 0 ] || [ -n "$suite" ] || install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
+[ -n "$suite" ] ||
+    install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
+        setpriv:util-linux pgrep:procps
+[ $all -eq 0 ] || [ -n "$suite" ] ||
+    install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
     mpirun:openmpi-bin mpicc:libopenmpi-dev
 for program in ibv_devinfo ib_send_lat rping; do
     [ -n "$suite" ] || have "$program" ||
@@ -233,7 +235,7 @@ for test in {send,write}_{bw,lat}; do
 done
 for test in send_{bw,lat}; do
     both "ib_$test" -F "${perf[@]}" -c UD -n 300
-    both "ib_$test" -F "${perf[@]}" --use-srq -q 4 -n 200
+    both "ib_$test" -F "${perf[@]}" --use-srq -n 200
 done
 for test in {send,write,read}_bw; do both "ib_$test" -F "${perf[@]}" -a -n 50; done
 apart ucmatose -c 10 -C 20 -- ucmatose -c 10 -C 20 -s 127.0.0.1
@@ -242,11 +244,14 @@ for endpoint in 'verbs -e msg' 'verbs -e dgram' 'verbs;ofi_rxm -e rdm' 'verbs;of
     # shellcheck disable=SC2086 # Provider, option and endpoint are words of their own.
     both fi_pingpong -I 50 -p $endpoint
 done
+# Some builds are MPI programs unless they are told not to be.
+ucx=()
+if (ordinary ucx_perftest -h 2>&1 || true) | grep -q -- '-P <0|1>'; then ucx=(-P 0); fi
 for test in tag_lat tag_bw stream_lat ucp_put_lat ucp_get ucp_fadd; do
-    UCX_TLS=rc_verbs,ud_verbs:aux both ucx_perftest -t $test -n 1000 -w 100
+    UCX_TLS=rc_verbs,ud_verbs:aux both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
 done
 for test in tag_lat tag_bw stream_lat; do
-    UCX_TLS=ud_verbs both ucx_perftest -t $test -n 1000 -w 100
+    UCX_TLS=ud_verbs both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
 done
 # ranks COUNT TRANSPORTS: collectives over so many processes.
 ranks() {
@@ -262,7 +267,8 @@ ranks() {
 if [ -n "$tree" ] || have mpicc; then
     cp scripts/rdma/collectives.c "$folder"
     compile=(mpicc -O1 -Wall -Werror -o "$there/collectives" "$there/collectives.c")
-    if [ -n "$tree" ]; then PATH=/usr/bin chroot "$tree" "${compile[@]}"; else "${compile[@]}"; fi
+    [ -z "$tree" ] || compile=(env PATH=/usr/sbin:/usr/bin chroot "$tree" "${compile[@]}")
+    "${compile[@]}"
     chmod a+rx "$folder/collectives"
     for count in 2 4; do
         ranks $count rc_verbs,ud_verbs:aux,self

@@ -1,5 +1,6 @@
-# Our NVMe over RDMA target on vfio-pci, the second port, with the guest's own nvme-rdma, nvme-cli,
-# fio and ext4 as its host on the first: the whole of scenarios nvmf-target and nvmf-backports.
+# Our NVMe over RDMA target on vfio-pci, the second port, on two cores, with the guest's own
+# nvme-rdma, nvme-cli, fio and ext4 as its host on the first: the whole of scenarios nvmf-target and
+# nvmf-backports.
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 
@@ -118,6 +119,38 @@ filed() {
     must umount /run/disk
 }
 
+# rpc METHOD [PARAMS]: of the running target.
+rpc() { /run/nvmf-target rpc --socket /run/nvmf.sock "$@"; }
+
+has_size() { [ "$(blockdev --getsize64 "$(disk "$1")" 2>/dev/null)" = "$2" ]; }
+
+# Namespaces come, change and go while the host is there: it hears of each by an event. Both cores
+# have queues, and statistics have what the host did.
+changed() {
+    local named="\"nqn\": \"$NQN\""
+    check rpc namespace.add "{$named, \"namespace\": {\"nsid\": 9, \"size\": \"8MiB\"}}"
+    until_true 20 has_disk 9 || fail 'the host did not find a new namespace'
+    fio_verify added "$(disk 9)" --rw=randwrite --bs=4k --iodepth=8 --size=2M
+    check rpc namespace.resize "{$named, \"nsid\": 9, \"size\": \"4MiB\"}"
+    until_true 20 has_size 9 4194304 || fail 'the host did not hear of another size'
+    check rpc namespace.remove "{$named, \"nsid\": 9}"
+    until_true 20 has_no_disk 9 || fail 'the host keeps a namespace that has gone'
+    ! rpc namespace.remove "{$named, \"nsid\": 9}" || fail 'a namespace was removed twice'
+    /run/nvmf-target stats --socket /run/nvmf.sock --json >/host/stats.json
+    python3 - /host/stats.json <<'PY' || fail 'the statistics are wrong'
+import json
+import sys
+
+stats = json.load(open(sys.argv[1]))
+cores = [core['queues'] for core in stats['pollers']]
+assert len(cores) == 2 and min(cores) >= 2, cores
+assert any(space['nsid'] == 1 and space['reads'] > 0 for space in stats['namespaces'])
+assert all(queue['commands'] > 0 for queue in stats['queues'])
+PY
+    /run/nvmf-target stats --socket /run/nvmf.sock --prometheus >/host/stats.prom
+    check grep -q '^nvmf_target_host_reads_total{host="nqn.2014-08.org.nvmexpress' /host/stats.prom
+}
+
 # The target is killed, and comes back: the host connects again by itself, and what it was told is
 # written is still in the file.
 killed() {
@@ -147,6 +180,8 @@ cat >/run/target.toml <<TOML
 address = "$OURS_AT/24"
 mtu = 4300
 services = [4420, 8009]
+cores = [0, 1]
+socket = "/run/nvmf.sock"
 [limits]
 queues = 24
 [[subsystem]]
@@ -165,6 +200,7 @@ size = "48MiB"
 nqn = "nqn.2026-11.org.ferrocx:private"
 hosts = ["nqn.2026-11.org.ferrocx:nobody"]
 TOML
+must /run/nvmf-target doctor --config /run/target.toml
 start_target
 must timeout 60 nvme discover -t rdma -a "$OURS_AT" -s 4420 | tee /host/discover.log
 grep -q "subnqn: *$NQN" /host/discover.log || fail 'discovery does not name the subsystem'
@@ -174,6 +210,7 @@ check timeout 60 nvme discover -t rdma -a "$OURS_AT" -s 8009
     fail 'a host that is not on the list was let in'
 connect -i 4 -W 1 -P 1 -k 5 -c 2
 asked
+changed
 for nsid in 1 3; do
     until_true 20 has_disk "$nsid" || fail "namespace $nsid did not appear"
     mixed "$nsid"

@@ -29,7 +29,7 @@
 //! # What it does not do
 //!
 //! Adapters behind VFIO, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
-//! ECE, resizing of queues, migration of paths, SQD: functions of these are null, or answer
+//! ECE, queues that grow, migration of paths, SQD: functions of these are null, or answer
 //! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones.
 //! `docs/SUPPORT.md` says which programs run.
 //!

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use calls::{Api, Choices, World, c};
+use calls::{Api, Choices, Pages, World, c};
 
 /// Threads of a sequence, and the choices that each makes.
 const THREADS: usize = 4;
@@ -96,6 +96,60 @@ fn threads_that_call_anything_get_what_is_documented() {
     let [good, failed] = ended;
     println!("{good} completions, and {failed} of failures");
     assert!(good > 0 && failed > 0, "the sequences did nothing");
+}
+
+#[test]
+fn what_is_open_is_found_by_its_command_file_and_numbers() {
+    let api = api();
+    let device = calls::open(api).0;
+    let pages = Pages::new(8192);
+    c!({
+        let pd = (api.ibv_alloc_pd)(device);
+        let mr = (api.ibv_reg_mr)(pd, pages.0.cast(), 8192, 7);
+        let again = (api.ibv_import_device)(libc::dup((*device).cmd_fd));
+        assert!(!pd.is_null() && !mr.is_null() && !again.is_null());
+        assert!((api.ibv_import_pd)(again, (*pd).handle + 1).is_null(), "there is no such domain");
+        let same = (api.ibv_import_pd)(again, (*pd).handle);
+        let keys = (api.ibv_import_mr)(same, (*mr).handle);
+        assert_eq!((*keys).length, 8192);
+        assert_eq!(((*keys).lkey, (*keys).rkey), ((*mr).lkey, (*mr).rkey));
+        assert!((*keys).addr.is_null() && (*keys).context == again);
+        (api.ibv_unimport_mr)(keys);
+        assert_eq!((api.ibv_dereg_mr)(mr), 0);
+        assert!((api.ibv_import_mr)(same, 0).is_null(), "it is gone");
+        (api.ibv_unimport_pd)(same);
+        assert_eq!((api.ibv_close_device)(again), 0);
+        assert_eq!((api.ibv_dealloc_pd)(pd), 0, "an import does not hold it");
+        assert_eq!((api.ibv_close_device)(device), 0);
+        // A file of another kind stays the program's.
+        let other = libc::dup(1);
+        assert!((api.ibv_import_device)(other).is_null());
+        assert_eq!(libc::close(other), 0);
+        assert!((api.ibv_import_device)(-1).is_null());
+    });
+}
+
+#[test]
+fn a_buffer_of_the_librarys_is_registered_within_its_bounds() {
+    let api = api();
+    let device = calls::open(api).0;
+    c!({
+        let [pd, other] = [(); 2].map(|()| (api.ibv_alloc_pd)(device));
+        let mut buf = std::ptr::null_mut();
+        assert!((api.ibv_alloc_buf)(pd, 0, &raw mut buf).is_null());
+        let start = (api.ibv_alloc_buf)(pd, 5000, &raw mut buf);
+        assert!(!start.is_null() && start.addr().is_multiple_of(4096));
+        start.cast::<u8>().write_bytes(7, 5000);
+        let register = |pd, at, len| (api.ibv_reg_buf_mr)(pd, buf, at, len, 7);
+        assert!(register(pd, start, 5001).is_null(), "past its end");
+        assert!(register(other, start, 5000).is_null(), "in another domain");
+        let mr = register(pd, start.wrapping_byte_add(100), 4900);
+        assert_eq!(((*mr).addr.addr(), (*mr).length), (start.addr() + 100, 4900));
+        assert_eq!((api.ibv_dereg_mr)(mr), 0);
+        (api.ibv_free_buf)(buf);
+        assert_eq!([pd, other].map(|pd| (api.ibv_dealloc_pd)(pd)), [0; 2]);
+        assert_eq!((api.ibv_close_device)(device), 0);
+    });
 }
 
 /// Runs one of the tests below in a process of its own, with something to tell it apart.

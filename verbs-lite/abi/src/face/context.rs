@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::Errno;
+use super::handles::Handles;
 use super::life::Process;
 use super::pair::Member;
 use crate::abi::{ibv_async_event, ibv_context, verbs_context};
@@ -21,6 +22,10 @@ pub(super) struct Shared {
     pub(super) indices: Mutex<Indices>,
     pub(super) events: Mutex<Events>,
     pub(super) event_fd: OwnedFd,
+    /// What the command file stands for.
+    pub(super) handles: Arc<Handles>,
+    #[expect(dead_code, reason = "open as long as the device is")]
+    pub(super) command_file: OwnedFd,
 }
 
 /// Asynchronous events, and whom they may be about.

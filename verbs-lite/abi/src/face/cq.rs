@@ -19,6 +19,9 @@ use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::files;
 use crate::node::lock;
 
+/// Entries of the smallest queue: a page of them, so that one that was asked to be small can grow.
+const LEAST_ENTRIES: u32 = 64;
+
 /// A completion queue as the program has it.
 #[repr(C)]
 pub(super) struct Queue {
@@ -125,20 +128,21 @@ pub(super) fn create(
         return Err(Errno::INVALID);
     }
     // One entry is never used by programs that fill their queue to the brim: overruns are fatal.
-    let entries = cqe.checked_add(1).ok_or(Errno::INVALID)?;
+    let wanted = cqe.checked_add(1).ok_or(Errno::INVALID)?;
+    let entries = wanted.max(LEAST_ENTRIES);
     let rdma = &shared.node.context;
     let channel = if channel.is_null() { None } else { Some(promised!(Channel::of(channel))) };
     let cq = match channel {
         Some(channel) => rdma.create_cq_unreserved(entries, Some(&lock(&channel.inner).channel))?,
         None => rdma.create_cq_unreserved(entries, None)?,
     };
-    let (number, entries) = (cq.number(), cq.entries());
+    let number = cq.number();
     let face = ibv_cq {
         context,
         channel: channel.map_or(null_mut(), Channel::face),
         cq_context,
         handle: number,
-        cqe: c_int::try_from(entries - 1).unwrap_or(c_int::MAX),
+        cqe: size_of_queue(wanted),
         locks: [0; _],
         comp_events_completed: 0,
         async_events_completed: 0,
@@ -158,6 +162,38 @@ pub(super) fn create(
         channel.add(number, queue);
     }
     Ok(queue)
+}
+
+/// Entries that the program may use of a queue that has `wanted`, as adapters round them up.
+fn size_of_queue(wanted: u32) -> c_int {
+    let entries = wanted.checked_next_power_of_two();
+    entries.and_then(|entries| c_int::try_from(entries - 1).ok()).unwrap_or(c_int::MAX)
+}
+
+/// Gives a queue another size, within what it was made with.
+fn resize(cq: *mut ibv_cq, cqe: c_int) -> Result<(), Errno> {
+    let queue = promised!(Queue::of(cq));
+    queue.shared.here()?;
+    let wanted = u32::try_from(cqe).ok().filter(|cqe| *cqe > 0).ok_or(Errno::INVALID)? + 1;
+    let mut inner = lock(&queue.inner);
+    if wanted > queue.shared.node.context.attr().max_cqe {
+        return Err(Errno::INVALID);
+    }
+    if wanted > inner.cq.entries() {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    queue.take_all(&mut inner);
+    // What was not polled has to have a place.
+    if inner.waiting.len() >= wanted as usize {
+        return Err(Errno::INVALID);
+    }
+    drop(inner);
+    promised!((*cq).cqe = size_of_queue(wanted));
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    super::number(resize(cq, cqe))
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {

@@ -1,12 +1,14 @@
 //! Devices: listed, opened, asked what they can do.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
 
 use ferrocx_verbs_lite::{DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
+use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
 use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, unsupported};
@@ -37,7 +39,7 @@ fn put_name(field: &mut [c_char], name: &str) {
 }
 
 /// The device of this process, which lives as long as the process does.
-fn device() -> *mut ibv_device {
+pub(super) fn device() -> *mut ibv_device {
     struct Place(*mut ibv_device);
     // SAFETY: what it points to is written before it is shared, and never after.
     unsafe impl Send for Place {}
@@ -127,11 +129,15 @@ fn operations() -> ibv_context_ops {
     }
 }
 
-fn open(device: *mut ibv_device) -> std::io::Result<*mut ibv_context> {
+/// Opens the device, with a command file and what that stands for.
+pub(super) fn open(
+    device: *mut ibv_device,
+    command_file: OwnedFd,
+    handles: Arc<Handles>,
+) -> std::io::Result<*mut ibv_context> {
     let node = Node::open()?;
     let event_fd = files::new()?;
-    use std::os::fd::AsRawFd;
-    let async_fd = event_fd.as_raw_fd();
+    let (async_fd, cmd_fd) = (event_fd.as_raw_fd(), command_file.as_raw_fd());
     let vectors = node.context.device().interrupt_vectors();
     let shared = Arc::new(Shared {
         process: Process::this(),
@@ -140,13 +146,15 @@ fn open(device: *mut ibv_device) -> std::io::Result<*mut ibv_context> {
         indices: Mutex::default(),
         events: Mutex::new(Events::default()),
         event_fd,
+        handles,
+        command_file,
     });
     let listener: Arc<dyn Listener> = Arc::<Shared>::clone(&shared);
     node.listen(Arc::downgrade(&listener));
     let context = ibv_context {
         device,
         ops: operations(),
-        cmd_fd: -1,
+        cmd_fd,
         async_fd,
         num_comp_vectors: vectors.into(),
         mutex: [0; _],
@@ -173,7 +181,8 @@ fn open(device: *mut ibv_device) -> std::io::Result<*mut ibv_context> {
 
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     start_log();
-    object(open(device).map_err(|error| {
+    let opened = handles::new_file().and_then(|(file, handles)| open(device, file, handles));
+    object(opened.map_err(|error| {
         // Nobody else says it: the caller has a null pointer.
         tracing::error!(%error, "the device cannot be opened");
         eprintln!("ferrocx: the device cannot be opened: {error}");

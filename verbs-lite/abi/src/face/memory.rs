@@ -13,13 +13,14 @@ use super::life::Users;
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
+use crate::node::lock;
 
 /// Unit of what a device can reach.
-const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE_BYTES: usize = 4096;
 
 #[repr(C)]
 pub(super) struct Domain {
-    face: ibv_pd,
+    pub(super) face: ibv_pd,
     pub(super) pd: Pd,
     /// Regions, queues and addresses of it.
     pub(super) users: Users,
@@ -30,6 +31,15 @@ impl Domain {
     /// The module's: `face` is a live domain.
     pub(super) unsafe fn of<'a>(face: *mut ibv_pd) -> &'a Self {
         promised!(&*face.cast::<Self>())
+    }
+}
+
+/// Leaves a region out of what can be imported.
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if self.shared.here().is_ok() {
+            lock(&self.shared.handles.regions).remove(&self.face.handle);
+        }
     }
 }
 
@@ -44,8 +54,10 @@ struct Registered {
 }
 
 fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
-    let pd = promised!(Context::here(context))?.node.context.alloc_pd()?;
+    let shared = promised!(Context::here(context))?;
+    let pd = shared.node.context.alloc_pd()?;
     let face = ibv_pd { context, handle: pd.number() };
+    lock(&shared.handles.domains).insert(face.handle, pd.clone());
     Ok(give_out(Domain { face, pd, users: Users::default() }))
 }
 
@@ -54,8 +66,9 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 }
 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    tried!(promised!(Context::here((*pd).context)));
+    let shared = tried!(promised!(Context::here((*pd).context)));
     tried!(promised!(Domain::of(pd)).users.none());
+    lock(&shared.handles.domains).remove(&promised!((*pd).handle));
     drop(promised!(take_back::<Domain, _>(pd)));
     0
 }
@@ -108,6 +121,7 @@ fn register(
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
     // The device's view begins and ends with whole pages.
     let _watched = Watched::new(base.addr().get(), bytes);
+    lock(&shared.handles.regions).insert(face.handle, (length, lkey));
     let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
     Ok(Registered { face, mr, access: flags, shared, _domain, _watched })
 }

@@ -21,12 +21,15 @@ macro_rules! promised {
 mod address;
 mod async_event;
 mod batch;
+mod buffer;
 mod channel;
 mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod handles;
 mod hooks;
+mod import;
 mod life;
 mod memory;
 mod modify;
@@ -45,10 +48,12 @@ mod wr;
 
 pub(crate) use address::*;
 pub(crate) use async_event::*;
+pub(crate) use buffer::*;
 pub(crate) use channel::*;
 pub(crate) use cq::*;
 pub(crate) use cq_ex::*;
 pub(crate) use device::*;
+pub(crate) use import::*;
 pub(crate) use memory::*;
 pub(crate) use modify::*;
 pub(crate) use qp::*;

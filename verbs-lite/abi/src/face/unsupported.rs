@@ -52,20 +52,18 @@ macro_rules! nothing {
 }
 
 numbers! {
-    ibv_resize_cq, ibv_query_ece, ibv_set_ece, ibv_dealloc_dmah,
-    ibv_dm_export_dmabuf_fd, ibv_query_port_speed, _ibv_query_comp_cntr_caps,
-    ibv_destroy_comp_cntr, ibv_export_buf_dmabuf_fd, ibv_inc_comp_cntr, ibv_inc_err_comp_cntr,
+    ibv_query_ece, ibv_set_ece, ibv_dealloc_dmah, ibv_dm_export_dmabuf_fd, ibv_query_port_speed,
+    _ibv_query_comp_cntr_caps, ibv_destroy_comp_cntr, ibv_inc_comp_cntr, ibv_inc_err_comp_cntr,
     ibv_qp_attach_comp_cntr, ibv_read_comp_cntr, ibv_read_err_comp_cntr, ibv_set_comp_cntr,
     ibv_set_err_comp_cntr,
 }
 
 objects! {
-    ibv_import_device, ibv_import_mr, ibv_import_pd, ibv_import_dm, ibv_reg_dmabuf_mr,
-    ibv_alloc_dmah, ibv_reg_mr_ex, ibv_alloc_buf, ibv_reg_buf_mr, ibv_create_comp_cntr,
+    ibv_import_dm, ibv_reg_dmabuf_mr, ibv_alloc_dmah, ibv_reg_mr_ex, ibv_create_comp_cntr,
 }
 
 nothing! {
-    ibv_unimport_mr, ibv_unimport_pd, ibv_unimport_dm, ibv_free_buf, ibv_register_driver,
+    ibv_unimport_dm, ibv_register_driver,
     // Threads of this process reach its own memory: copies on write do no harm.
     ibv_fork_init, ibv_dofork_range, ibv_dontfork_range,
 }

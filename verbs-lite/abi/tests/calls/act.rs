@@ -327,7 +327,6 @@ impl World<'_> {
                 rnr_retry: 1,
                 ..Default::default()
             };
-            let datagrams = pair.kind == 4;
             let (init, rtr, rts) = match pair.kind {
                 2 => (0x39, 0x12_9181, 0x1_2e01),
                 3 => (0x39, 0x10_1181, 0x1_0001),
@@ -340,7 +339,7 @@ impl World<'_> {
                     given ^= 1 << choices.below(26);
                 }
                 let modified = c!((self.api.ibv_modify_qp)(pair.qp.0, &raw mut attr, given));
-                assert!(modified == 0 || modified > 0, "errno, {datagrams}");
+                assert!(modified >= 0, "an error number is positive: {modified}");
             }
         }
     }

@@ -14,7 +14,7 @@ mod act;
 mod make;
 mod world;
 
-pub(crate) use world::World;
+pub(crate) use world::{Pages, World, open};
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -50,9 +50,10 @@ macro_rules! functions {
                 };
                 // SAFETY: the caller's promise; the types are those of the header, with which the
                 // tests of the library compare them.
-                unsafe { Self { $($name: std::mem::transmute::<*const c_void, _>(
-                    find(stringify!($name))
-                )),* } }
+                unsafe { Self { $($name: std::mem::transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn($($kind),*) $(-> $result)?,
+                >(find(stringify!($name)))),* } }
             }
         }
     };
@@ -65,6 +66,14 @@ functions! {
     ibv_free_device_list(Ref<Ref<ibv_device>>);
     ibv_open_device(Ref<ibv_device>) -> Ref<ibv_context>;
     ibv_close_device(Ref<ibv_context>) -> c_int;
+    ibv_import_device(c_int) -> Ref<ibv_context>;
+    ibv_import_pd(Ref<ibv_context>, u32) -> Ref<ibv_pd>;
+    ibv_import_mr(Ref<ibv_pd>, u32) -> Ref<ibv_mr>;
+    ibv_alloc_buf(Ref<ibv_pd>, usize, Ref<Ref<c_void>>) -> Ref<c_void>;
+    ibv_free_buf(Ref<c_void>);
+    ibv_reg_buf_mr(Ref<ibv_pd>, Ref<c_void>, Ref<c_void>, usize, c_int) -> Ref<ibv_mr>;
+    ibv_unimport_pd(Ref<ibv_pd>);
+    ibv_unimport_mr(Ref<ibv_mr>);
     ibv_query_device(Ref<ibv_context>, Ref<ibv_device_attr>) -> c_int;
     ibv_query_port(Ref<ibv_context>, u8, Ref<ibv_port_attr>) -> c_int;
     ibv_query_gid(Ref<ibv_context>, u8, c_int, Ref<[u8; 16]>) -> c_int;

@@ -1,0 +1,70 @@
+//! Objects of a device that this process has open already: a program finds them by the number of
+//! the device's command file and their own, and shares them between libraries that know nothing of
+//! each other. The file carries no command; it only says which device it is.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+
+use super::context::Context;
+use super::device::{device, open};
+use super::handles;
+use super::life::Users;
+use super::memory::Domain;
+use super::{Errno, give_out, object, take_back};
+use crate::abi::{ibv_context, ibv_mr, ibv_pd};
+use crate::node::lock;
+
+/// Opens a device again whose command file the program has.
+fn import_device(fd: c_int) -> Result<*mut ibv_context, Errno> {
+    if fd < 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    // SAFETY: the program gives the file away, as the interface says; where it is none of ours, it
+    // stays the program's.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    let Some(handles) = handles::of(&file) else {
+        std::mem::forget(file);
+        return Err(Errno::INVALID);
+    };
+    open(device(), file, handles).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+pub(crate) extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
+    object(import_device(fd))
+}
+
+fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Errno> {
+    let shared = promised!(Context::here(context))?;
+    let pd = lock(&shared.handles.domains).get(&handle).cloned().ok_or(Errno(libc::ENOENT))?;
+    Ok(give_out(Domain { face: ibv_pd { context, handle }, pd, users: Users::default() }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_import_pd(
+    context: *mut ibv_context,
+    handle: u32,
+) -> *mut ibv_pd {
+    object(import_pd(context, handle))
+}
+
+pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+    drop(promised!(take_back::<Domain, _>(pd)));
+}
+
+fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Errno> {
+    let context = promised!((*pd).context);
+    let shared = promised!(Context::here(context))?;
+    let found = lock(&shared.handles.regions).get(&handle).copied();
+    let (length, key) = found.ok_or(Errno(libc::ENOENT))?;
+    // Where it lies in whose memory, an import does not say.
+    let addr = null_mut();
+    Ok(give_out(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    object(import_mr(pd, handle))
+}
+
+pub(crate) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
+    drop(promised!(take_back::<ibv_mr, c_void>(mr.cast())));
+}
