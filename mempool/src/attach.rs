@@ -137,7 +137,8 @@ unsafe fn clone_segment(header: NonNull<Header>, cache: &mut PoolCache) -> Optio
         let cold = (*from).home.pool().as_ref().cold(header).as_ptr();
         (*clone.cold().as_ptr()).lengths = (*cold).lengths;
         (*clone.cold().as_ptr()).rx_ticks = (*cold).rx_ticks;
-        (*parent.as_ptr()).home.mark_shared();
+        (*clone.cold().as_ptr()).tx_id = (*cold).tx_id;
+        (*parent.as_ptr()).home.mark_shared_once();
         (*to).refs.set_attached(true);
         (*to).home.mark_shared();
         (*to).buf = (*from).buf;

@@ -38,6 +38,8 @@ bitflags! {
         const TX_VLAN_INSERT = 1 << 18;
         /// Cut the payload into TCP segments; the lengths say how.
         const TX_TSO = 1 << 19;
+        /// Note when the device has sent the packet, by the name that `tx_id` gives it.
+        const TX_TIMESTAMP = 1 << 20;
     }
 }
 
@@ -96,7 +98,7 @@ pub struct RxMeta {
 
 /// Mark, flags and packet type of received packets that have them in common, as a header holds
 /// them: see [`crate::Mbuf::set_marks`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Marks(u64);
 

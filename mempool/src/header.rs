@@ -123,6 +123,8 @@ pub(crate) struct Cold {
     pub(crate) lengths: TxLengths,
     /// When the packet came, in ticks of the device that received it.
     pub(crate) rx_ticks: u64,
+    /// Name of the packet, for its send timestamp.
+    pub(crate) tx_id: u64,
 }
 
 /// Where the data of a header lies, if not in its own room.

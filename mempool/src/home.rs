@@ -67,19 +67,30 @@ impl<P> Home<P> {
         self.raw() == pool.addr().get() | SHARED
     }
 
-    /// Notes that the header may have other holders or data that lie elsewhere.
+    /// Notes that the header may have other holders or data that lie elsewhere: for the only
+    /// holder.
+    #[inline(always)]
     pub(crate) fn mark_shared(&self) {
+        self.set(SHARED, MARKS);
+    }
+
+    /// The same, for whom has borrowed a packet that counts on this header. Once there is a mark,
+    /// the word is another's to write.
+    #[inline]
+    pub(crate) fn mark_shared_once(&self) {
         if self.raw() & SHARED == 0 {
-            self.set(SHARED, MARKS);
+            self.mark_shared();
         }
     }
 
     /// Notes whether a segment follows.
+    #[inline(always)]
     pub(crate) fn set_chained(&self, chained: bool) {
         self.set(if chained { CHAINED } else { 0 }, SHARED);
     }
 
     /// Takes all marks away: the count is plain, and nothing follows.
+    #[inline(always)]
     pub(crate) fn unmark(&self) {
         self.set(0, 0);
     }
@@ -99,6 +110,7 @@ impl<P> Home<P> {
     }
 
     /// Sets marks, and keeps those of others that are `kept`.
+    #[inline(always)]
     fn set(&self, marks: usize, kept: usize) {
         let word = self.0.load(Relaxed).map_addr(|word| word & (!MARKS | kept) | marks);
         self.0.store(word, Relaxed);

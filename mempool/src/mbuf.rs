@@ -451,6 +451,24 @@ impl Mbuf {
         is_valid.then(|| unsafe { (*self.cold().as_ptr()).rx_ticks })
     }
 
+    /// The name by which the packet's send timestamp is known, as [`Mbuf::set_tx_timestamp`] set
+    /// it; means something only with [`OlFlags::TX_TIMESTAMP`].
+    #[inline]
+    #[must_use]
+    pub fn tx_id(&self) -> u64 {
+        // SAFETY: as in `set_rx_timestamp`.
+        unsafe { (*self.cold().as_ptr()).tx_id }
+    }
+
+    /// Asks for the moment at which the device has sent the packet, and gives the packet a name by
+    /// which the send queue tells it: [`OlFlags::TX_TIMESTAMP`].
+    #[inline]
+    pub fn set_tx_timestamp(&mut self, id: u64) {
+        // SAFETY: as in `set_rx_timestamp`.
+        unsafe { (*self.cold().as_ptr()).tx_id = id };
+        set_header!(self, flags, header!(self, flags) | OlFlags::TX_TIMESTAMP.bits());
+    }
+
     /// VLAN tag control information: of the received tag, or of the one to insert. What it holds
     /// means something only with the flag of either.
     #[inline]

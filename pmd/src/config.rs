@@ -189,16 +189,31 @@ pub struct TxQueueConfig {
     /// BlueFlame register where that takes them whole, so that the device need not fetch them; see
     /// [`TxQueue::doorbell_kind`](crate::TxQueue::doorbell_kind).
     pub blueflame: bool,
+    /// Send timestamps that are kept until [`TxQueue::next_timestamp`] takes them: 1 to
+    /// [`TxQueueConfig::MAX_TIMESTAMPS`]; more are lost, and counted. 0 for none: packets that ask
+    /// for one are then dropped. A packet that asks takes a work request and a completion of its
+    /// own, others cost what they cost without.
+    ///
+    /// [`TxQueue::next_timestamp`]: crate::TxQueue::next_timestamp
+    pub timestamps: u32,
 }
 
 impl TxQueueConfig {
     /// Largest packet that can be copied into a work request.
     pub const MAX_INLINE_BYTES: u16 = 256;
+    /// Most send timestamps that are kept.
+    pub const MAX_TIMESTAMPS: u32 = 65536;
 }
 
 impl Default for TxQueueConfig {
     fn default() -> Self {
-        Self { descriptors: 512, multi_packet: true, inline_bytes: 0, blueflame: true }
+        Self {
+            descriptors: 512,
+            multi_packet: true,
+            inline_bytes: 0,
+            blueflame: true,
+            timestamps: 0,
+        }
     }
 }
 

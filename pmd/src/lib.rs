@@ -118,4 +118,4 @@ pub use lane::{Lane, LaneConfig};
 pub use rss::Rss;
 pub use rx::{RxQueue, sleep_on};
 pub use stats::{RxStats, TxStats};
-pub use tx::{Field, FrameError, PrebuiltFrame, TxQueue};
+pub use tx::{Field, FrameError, PrebuiltFrame, SendTimestamp, TxQueue};

@@ -34,6 +34,9 @@ pub struct TxStats {
     pub dropped: u64,
     /// Times that a burst found the ring full.
     pub full: u64,
+    /// Send timestamps lost because nobody took those before, see
+    /// [`TxQueueConfig::timestamps`](crate::TxQueueConfig::timestamps).
+    pub timestamps_lost: u64,
     /// Doorbells rung.
     pub doorbells: u64,
     /// Times that the queue was reset after a fault.

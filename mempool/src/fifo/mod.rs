@@ -172,19 +172,38 @@ impl MbufFifo {
     /// If `cache` is another pool's.
     #[inline(always)]
     pub fn fill(&mut self, cache: &mut PoolCache, n: usize, mut each: impl FnMut(u64)) -> usize {
+        let run = self.take_in(cache, n);
+        run.iter().for_each(|mbuf| each(mbuf.room_iova()));
+        run.len()
+    }
+
+    /// Does what [`MbufFifo::fill`] does, with a buffer for each of `places`, which `each` is shown
+    /// with the address.
+    #[inline(always)]
+    pub fn fill_each<P>(
+        &mut self,
+        cache: &mut PoolCache,
+        places: &[P],
+        mut each: impl FnMut(&P, u64),
+    ) -> usize {
+        let run = self.take_in(cache, places.len());
+        run.iter().zip(places).for_each(|(mbuf, place)| each(place, mbuf.room_iova()));
+        run.len()
+    }
+
+    /// Adds `n` buffers out of `cache`, as [`MbufFifo::fill`] says; those that were added.
+    #[inline(always)]
+    fn take_in(&mut self, cache: &mut PoolCache, n: usize) -> &[Mbuf] {
         assert!(*cache.pool() == self.pool, "the cache of another pool");
         let start = self.index(self.head);
         let n = n.min(self.free_slots()).min(self.slots.len() - start);
         let run = &mut self.slots[start..start + n];
         if !cache.get_raw_uninit(run) {
-            return 0;
+            return &[];
         }
         self.head = self.head.wrapping_add(n as u32);
-        for slot in run {
-            // SAFETY: a get that succeeds fills all of `run`.
-            each(unsafe { slot.assume_init_ref() }.room_iova());
-        }
-        n
+        // SAFETY: a get that succeeds fills all of `run`.
+        unsafe { slice::from_raw_parts(run.as_ptr().cast(), run.len()) }
     }
 
     /// Moves buffers that a device has filled to `out`, oldest first, at most `max` and as many as

@@ -86,6 +86,13 @@ impl<'a> Packet<'a> {
         self.mbuf.tx_lengths()
     }
 
+    /// The name for its send timestamp, see [`Mbuf::tx_id`].
+    #[inline(always)]
+    #[must_use]
+    pub fn tx_id(&self) -> u64 {
+        self.mbuf.tx_id()
+    }
+
     /// Copies bytes of the packet, see [`Mbuf::read`].
     #[must_use]
     pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {

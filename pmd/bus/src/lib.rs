@@ -69,6 +69,7 @@ pub mod sysfs;
 mod transport;
 pub mod vfio;
 mod wide;
+mod word;
 
 pub use blueflame::{BlueFlame, DoorbellKind};
 pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
@@ -77,10 +78,11 @@ pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
 pub use inherited::inherited_file;
 pub use iova::IovaAllocator;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
-pub use ring::{DmaWord, Ring, RingView, Slot, Span};
+pub use ring::{EntryCell, Ring, RingView, Slot, Span};
 pub use transport::{
     BarClaim, Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport,
 };
+pub use word::DmaWord;
 
 const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");
 

@@ -1,4 +1,4 @@
-//! Views of DMA memory for hot paths: rings of fixed-size entries, and single words.
+//! Views of DMA memory for hot paths: rings of entries of one length.
 //!
 //! A [`Ring`] masks the index inside, so any `u32` is a valid index and no bound is checked at run
 //! time; word offsets are constants checked at compile time. Each access is one atomic load or
@@ -8,9 +8,11 @@
 //! both sides. All other words are accessed only by whom the protocol says owns the entry.
 #![expect(unsafe_code, reason = "unchecked accesses behind a mask")]
 
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -170,7 +172,10 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
         let first = self.at(index);
         let offset = index.wrapping_mul(Ring::<STRIDE>::STRIDE32) & self.byte_mask;
         let to_end = (self.byte_mask - offset) / Ring::<STRIDE>::STRIDE32 + 1;
-        Span { first: first.ptr, len: most.min(to_end as usize), ring: PhantomData }
+        let len = most.min(to_end as usize);
+        // SAFETY: `len` entries from `first` on lie in the ring, which is borrowed for `'r`. Others
+        // may write to them meanwhile, and nobody borrows them but as cells.
+        Span { cells: unsafe { slice::from_raw_parts(first.ptr.cast().as_ptr(), len) } }
     }
 
     /// Copies 16 to 256 bytes to `position`, modulo the bytes of the ring, with few wide stores
@@ -211,9 +216,21 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
 /// Entries of a [`Ring`] side by side: a loop over them needs no mask.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'r, const STRIDE: usize> {
-    first: NonNull<u8>,
-    len: usize,
-    ring: PhantomData<&'r Ring<STRIDE>>,
+    cells: &'r [EntryCell<STRIDE>],
+}
+
+/// The memory of an entry, which others may write to.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct EntryCell<const STRIDE: usize>(UnsafeCell<[u8; STRIDE]>);
+
+impl<const STRIDE: usize> EntryCell<STRIDE> {
+    /// The entry.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(&self) -> Slot<'_, STRIDE> {
+        Slot { ptr: NonNull::from(self).cast(), ring: PhantomData }
+    }
 }
 
 impl<'r, const STRIDE: usize> Span<'r, STRIDE> {
@@ -222,16 +239,21 @@ impl<'r, const STRIDE: usize> Span<'r, STRIDE> {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
-        self.len
+        self.cells.len()
     }
 
     /// The entry `at` behind the first; `None` past the end.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, at: usize) -> Option<Slot<'r, STRIDE>> {
-        // SAFETY: below `len`, so that the entry lies in the ring, which is borrowed for `'r`.
-        let ptr = (at < self.len).then(|| unsafe { self.first.add(at * STRIDE) })?;
-        Some(Slot { ptr, ring: PhantomData })
+        self.cells.get(at).map(EntryCell::slot)
+    }
+
+    /// All of them.
+    #[inline(always)]
+    #[must_use]
+    pub fn cells(&self) -> &'r [EntryCell<STRIDE>] {
+        self.cells
     }
 }
 
@@ -504,82 +526,7 @@ impl<const STRIDE: usize> fmt::Debug for Slot<'_, STRIDE> {
 
 /// After an acquire load of DMA memory: widens the acquire to devices where Rust's is too narrow.
 #[inline(always)]
-fn acquired() {
+pub(crate) fn acquired() {
     #[cfg(target_arch = "aarch64")]
     crate::barrier::dma_rmb();
-}
-
-/// One 32-bit word of DMA memory that keeps its buffer alive: half of a doorbell record.
-pub struct DmaWord {
-    ptr: NonNull<AtomicU32>,
-    buf: Arc<DmaBuf>,
-}
-
-// SAFETY: `ptr` points into `buf`, which is `Send + Sync`, and is accessed atomically only.
-unsafe impl Send for DmaWord {}
-// SAFETY: as above.
-unsafe impl Sync for DmaWord {}
-
-impl DmaWord {
-    /// Views the word at `offset_bytes`.
-    ///
-    /// # Errors
-    ///
-    /// [`BusError::OutOfRange`] when the offset is not a multiple of 4 or past the buffer's end.
-    pub fn new(buf: Arc<DmaBuf>, offset_bytes: usize) -> Result<Self, BusError> {
-        let max = buf.len_bytes().saturating_sub(4);
-        if offset_bytes > max || buf.len_bytes() < 4 || !offset_bytes.is_multiple_of(4) {
-            return Err(BusError::OutOfRange {
-                what: "word offset (4-byte aligned)",
-                value: offset_bytes as u64,
-                min: 0,
-                max: max as u64,
-                hint: "; use a larger buffer",
-            });
-        }
-        // SAFETY: `offset_bytes + 4 <= buf.len_bytes()`, checked above.
-        let ptr = unsafe { buf.base().add(offset_bytes) }.cast();
-        Ok(Self { ptr, buf })
-    }
-
-    /// The I/O address of the word.
-    #[must_use]
-    pub fn iova(&self) -> u64 {
-        let offset = self.ptr.as_ptr().addr() - self.buf.base().as_ptr().addr();
-        self.buf.iova() + offset as u64
-    }
-
-    /// The buffer that the word lies in.
-    #[must_use]
-    pub fn buf(&self) -> &Arc<DmaBuf> {
-        &self.buf
-    }
-
-    #[inline(always)]
-    fn word(&self) -> &AtomicU32 {
-        // SAFETY: aligned and inside the buffer (`new`), which `buf` keeps alive.
-        unsafe { self.ptr.as_ref() }
-    }
-
-    /// Stores a big-endian value after all earlier stores to DMA memory.
-    #[inline(always)]
-    pub fn store_release_be32(&self, value: u32) {
-        crate::barrier::dma_wmb();
-        self.word().store(value.to_be(), Release);
-    }
-
-    /// Loads the big-endian value before any later access to DMA memory.
-    #[inline(always)]
-    #[must_use]
-    pub fn load_acquire_be32(&self) -> u32 {
-        let raw = self.word().load(Acquire);
-        acquired();
-        u32::from_be(raw)
-    }
-}
-
-impl fmt::Debug for DmaWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DmaWord").field("iova", &format_args!("{:#x}", self.iova())).finish()
-    }
 }

@@ -199,8 +199,8 @@ impl CqRing {
         while left != 0 {
             let lap = view.span(self.ci, left as usize);
             let last = INVALID_OPCODE | self.owner_at(self.ci);
-            for entry in (0..lap.len()).filter_map(|at| lap.get(at)) {
-                entry.store_be32::<{ Cqe64::OWNER.offset }>(last);
+            for entry in lap.cells() {
+                entry.slot().store_be32::<{ Cqe64::OWNER.offset }>(last);
             }
             self.ci = self.ci.wrapping_add(lap.len() as u32);
             left -= lap.len() as u32;

@@ -83,8 +83,8 @@ pub use ferrocx_model as model;
 pub use ferrocx_net as net;
 pub use ferrocx_pmd::{
     BufferSplit, DEFAULT_RSS_KEY, Field, FrameError, Lane, LaneConfig, PrebuiltFrame, Rss,
-    RssConfig, RxQueue, RxQueueConfig, RxStats, Striding, TxQueue, TxQueueConfig, TxStats,
-    sleep_on,
+    RssConfig, RxQueue, RxQueueConfig, RxStats, SendTimestamp, Striding, TxQueue, TxQueueConfig,
+    TxStats, sleep_on,
 };
 pub use ferrocx_verbs_lite as verbs;
 

@@ -28,8 +28,9 @@ pub(super) struct Mini {
     /// Completions of the block, and how many of them were read.
     count: u32,
     done: u32,
-    /// What the title says about all of them.
+    /// What the title says about all of them, and how their headers note it.
     meta: RxMeta,
+    title: Title,
 }
 
 impl Mini {
@@ -63,10 +64,20 @@ type Minis<'r> = RingView<'r, { MiniCqe::SIZE_BYTES }>;
 type Array<'r> = Span<'r, { MiniCqe::SIZE_BYTES }>;
 
 /// What is the same for all packets of a block.
-#[derive(Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Title {
     vlan_tci: u16,
     marks: Marks,
+    /// Which bits of their hashes count.
+    hash_mask: u32,
+}
+
+impl Title {
+    fn of(meta: &RxMeta) -> Self {
+        let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
+        let hash_mask = if has_hash { u32::MAX } else { 0 };
+        Self { vlan_tci: meta.vlan_tci, marks: Marks::of(meta), hash_mask }
+    }
 }
 
 /// Completions of a block, one after the other.
@@ -77,9 +88,7 @@ struct Block<'r> {
     array: Array<'r>,
     place: usize,
     next_entry: u32,
-    /// What is the same for all packets, and which bits of their hashes count.
     title: Title,
-    hash_mask: u32,
     /// The one that was found.
     hash_be: u32,
     /// Of all so far.
@@ -125,7 +134,7 @@ impl Arrivals for Block<'_> {
     #[inline(always)]
     fn describe(&mut self, mbuf: &mut Mbuf) {
         mbuf.set_vlan_tci(self.title.vlan_tci);
-        mbuf.set_rss_hash_be(self.hash_be & self.hash_mask);
+        mbuf.set_rss_hash_be(self.hash_be & self.title.hash_mask);
         mbuf.set_marks(self.title.marks);
     }
 }
@@ -200,9 +209,8 @@ impl RxRing {
     /// many.
     #[inline(always)]
     fn take_block<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
-        let Mini { count, done, meta } = self.mini;
+        let Mini { count, done, title, .. } = self.mini;
         let entry = self.mini.entry();
-        let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
         let minis = self.minis.view();
         let mut block = Block {
             minis,
@@ -210,8 +218,7 @@ impl RxRing {
             place: self.mini.place() as usize,
             // Behind the first entry, which is 1, comes 8.
             next_entry: self.cq.ci.wrapping_add((entry & !1) + MINI_CQES_PER_ENTRY),
-            title: Title { vlan_tci: meta.vlan_tci, marks: Marks::of(&meta) },
-            hash_mask: if has_hash { u32::MAX } else { 0 },
+            title,
             hash_be: 0,
             bytes: 0,
             too_long: None,
@@ -243,7 +250,8 @@ impl RxRing {
                     self.stop(QueueFault::COMPRESSED);
                     return false;
                 }
-                self.mini = Mini { count, done: 0, meta: meta(&title) };
+                let meta = meta(&title);
+                self.mini = Mini { count, done: 0, meta, title: Title::of(&meta) };
                 true
             }
         }

@@ -353,13 +353,12 @@ impl RxRing {
     /// 0 if the pool has too few.
     #[inline(always)]
     fn post(&mut self, n: usize) -> usize {
-        let (wqes, offset) = (self.ring.view(), self.post_offset);
-        let mut pi = self.ring.pi;
-        let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
-            wqes.at(pi).store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
-            pi = pi.wrapping_add(1);
+        let (wqes, offset) = (self.ring.view().span(self.ring.pi, n), self.post_offset);
+        let posted = self.elts.fill_each(&mut self.cache, wqes.cells(), |wqe, room_iova| {
+            let addr = room_iova.wrapping_add(offset);
+            wqe.slot().store_be64::<{ Data::ADDR.offset }>(addr);
         });
-        self.ring.pi = pi;
+        self.ring.pi = self.ring.pi.wrapping_add(posted as u32);
         posted
     }
 }

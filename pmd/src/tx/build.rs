@@ -3,18 +3,14 @@
 use arrayvec::ArrayVec;
 use ferrocx_core::RegionKeys;
 use ferrocx_core::wq::{
-    Control, SendRing, Unit, Wqe, blocks_of, header_units, inline_units, put_data, put_eth,
+    Control, SendRing, Wqe, blocks_of, header_units, inline_units, put_data, put_eth,
 };
 use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment, TxLengths};
-use ferrocx_prm::wqe::{
-    BASIC_BLOCK_BYTES, DS_BYTES, DS_PER_BLOCK, ETH_INLINE_BYTES, ETH_VLAN_INSERT, Eth, MAX_DS,
-    Opcode,
-};
+use ferrocx_prm::wqe::{DS_BYTES, DS_PER_BLOCK, ETH_VLAN_INSERT, Eth, MAX_DS, Opcode};
 
+use super::usual::{HEADER_DS, post_usual};
 use crate::stats::TxStats;
 
-/// Units that control and Ethernet segment take.
-const HEADER_DS: u32 = 2;
 /// Where a second block goes on.
 const BLOCK_START: usize = 0;
 /// Flags that say something about a request.
@@ -22,12 +18,12 @@ const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
 /// Requests that packets may share.
 const CHECKSUMS: OlFlags = OlFlags::TX_IP_CSUM.union(OlFlags::TX_L4_CSUM);
 /// Requests that concern one packet.
-const ALONE: OlFlags = OlFlags::TX_VLAN_INSERT.union(OlFlags::TX_TSO);
+const ALONE: OlFlags = CHANGES.union(OlFlags::TX_TIMESTAMP);
+/// Those of them that change what goes out.
+const CHANGES: OlFlags = OlFlags::TX_VLAN_INSERT.union(OlFlags::TX_TSO);
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
 /// TCP with options.
 const MAX_HEADER_BYTES: usize = 256;
-/// Headers up to here are copied with no loop: Ethernet, IPv6, and TCP with timestamps.
-const USUAL_BYTES: usize = ETH_INLINE_BYTES + 6 * DS_BYTES;
 /// Blocks of a request with the longest headers and one data segment.
 const MAX_HEADED_BLOCKS: u32 = blocks_of(HEADER_DS + header_units(MAX_HEADER_BYTES) + 1);
 /// Bytes of the two MAC addresses.
@@ -60,6 +56,10 @@ pub(super) struct Requests {
     /// Requests to which the device needs headers.
     pub(super) in_header: OlFlags,
     pub(super) max_tso_bytes: usize,
+    /// Packets may ask for a timestamp.
+    pub(super) takes_stamps: bool,
+    /// Name of the packet posted last, if it asked for one: its request is to be completed.
+    pub(super) stamp: Option<u64>,
     /// Turns an address of the own pool into one of the device.
     pub(super) va_to_iova: u64,
     pub(super) lkey_be: u32,
@@ -143,7 +143,7 @@ impl Requests {
 
     /// Requests that a device, which inserts tags or does not, carries out on headers only.
     pub(super) fn in_header(vlan_insert: bool) -> OlFlags {
-        if vlan_insert { OlFlags::TX_TSO } else { ALONE }
+        if vlan_insert { OlFlags::TX_TSO } else { CHANGES }
     }
 
     /// How a packet is sent, as a rule: one that the quick way refuses goes the way of
@@ -380,7 +380,8 @@ impl Requests {
         fits.then(|| (headers, checksums(CHECKSUMS) | u32::from(tso_mss)))
     }
 
-    /// Posts a request for each packet at the front that there is no quicker way for.
+    /// Posts a request for each packet at the front that there is no quicker way for, up to the
+    /// first that asks for a timestamp.
     #[inline(never)]
     fn post_others<const N: usize>(
         &mut self,
@@ -390,18 +391,21 @@ impl Requests {
         if packets.free_slots() == 0 {
             return Err(Refusal::Full);
         }
-        let (mut refusal, mut bytes) = (Ok(()), 0);
+        let (mut refusal, mut bytes, mut stamp) = (Ok(()), 0, None);
         let count = packets.take_while(usize::MAX, |packet| {
             // The first may have been refused by a quicker way.
-            if bytes != 0 && (packet.is_simple() || packet.nb_segs() == 1) {
+            let is_quick = packet.is_simple() || packet.nb_segs() == 1;
+            if stamp.is_some() || bytes != 0 && is_quick {
                 return false;
             }
             refusal = self.post_one(packet);
             if refusal.is_ok() {
                 bytes += packet.pkt_len();
+                stamp = packet.wants(OlFlags::TX_TIMESTAMP).then(|| packet.tx_id());
             }
             refusal.is_ok()
         });
+        self.stamp = stamp;
         stats.packets += count as u64;
         stats.bytes += bytes as u64;
         if count == 0 { refusal } else { Ok(()) }
@@ -410,6 +414,9 @@ impl Requests {
     /// Posts a request for one packet.
     #[inline(always)]
     fn post_one(&mut self, packet: Packet<'_>) -> Result<(), Refusal> {
+        if packet.wants(OlFlags::TX_TIMESTAMP) && !self.takes_stamps {
+            return Err(Refusal::Never);
+        }
         let has_header = self.min_inline != 0 || packet.pkt_len() <= self.inline_bytes;
         if has_header || packet.wants(self.in_header) {
             return self.post_with_header(packet);
@@ -542,39 +549,6 @@ impl Requests {
             None => (segment.lkey_be(), segment.data_iova()),
         }
     }
-}
-
-/// Posts a request with headers of a usual length, which one copy of a constant length takes; `put`
-/// writes the data segment behind them. What is copied beside the headers is overwritten, or not the
-/// device's business. `false`, and nothing posted, for others, and where the ring ends.
-#[inline(always)]
-fn post_usual(
-    ring: &mut SendRing,
-    opcode: Opcode,
-    flags_mss: u32,
-    (data, headers): (&[u8], usize),
-    put: impl FnOnce(Unit<'_>),
-) -> bool {
-    let (Some(run), Some(copied)) = (ring.run(), data.first_chunk::<USUAL_BYTES>()) else {
-        return false;
-    };
-    let Some(behind) = headers.checked_sub(ETH_INLINE_BYTES + 1) else { return false };
-    // The control segment, the Ethernet segment, and the headers behind its two bytes.
-    let ds = HEADER_DS as usize + 1 + behind / DS_BYTES;
-    let Some(unit) = run.piece::<DS_BYTES>(ds).filter(|_| headers <= USUAL_BYTES) else {
-        return false;
-    };
-    let [first, second, behind @ ..] = copied;
-    let start = u16::from_be_bytes([*first, *second]);
-    let word = Eth::INLINE_HDR_SZ.of(headers as u32) | u32::from(start);
-    put_eth(run.part::<DS_BYTES, DS_BYTES>(), flags_mss, word);
-    run.copy_units::<{ HEADER_DS as usize * DS_BYTES }>(behind.as_chunks().0);
-    put(unit);
-    let ds = ds as u32 + 1;
-    let block = run.part::<0, BASIC_BLOCK_BYTES>();
-    let written = ring.written((block, ring.pi), Control::new(opcode), ds, blocks_of(ds));
-    ring.post(written);
-    true
 }
 
 /// What is left of a segment behind its first `skipped` bytes; never empty.

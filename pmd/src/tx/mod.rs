@@ -9,6 +9,7 @@
 //! | the same, with checksums to fill in | shares a request with others that want the same |
 //! | chain, VLAN, device that wants headers inline | a SEND request of its own |
 //! | TSO | an LSO request of its own, headers inline |
+//! | with a [timestamp](TxQueue::next_timestamp) to note | a request and a completion of its own |
 //! | [`PrebuiltFrame`], by [`TxQueue::send_one`] | a SEND request of its own, all of it inline |
 //! | with a segment in [foreign](ferrocx_mempool::Mbuf::is_foreign) memory | the same, never copied: the processor reads of it only headers that a device wants inline |
 //! | cannot be described (too many segments, lengths that contradict each other) | none: it is freed and counted as dropped |
@@ -25,8 +26,10 @@ mod build;
 mod frame;
 mod one;
 mod slow;
+mod stamps;
 #[cfg(test)]
 mod tests;
+mod usual;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::DoorbellKind;
@@ -42,11 +45,15 @@ use crate::config::TxQueueConfig;
 use crate::stats::TxStats;
 use build::{Refusal, Requests};
 pub use frame::{Field, FrameError, PrebuiltFrame};
+pub use stamps::SendTimestamp;
+use stamps::Stamps;
 
 /// Packets after which a completion is asked for, or half of the ring.
 const SIGNAL_EVERY: u64 = 64;
 /// Completions read in one burst at most, so that a burst's length stays bounded.
-const COMPLETIONS_PER_BURST: usize = 4;
+const COMPLETIONS_PER_BURST: u32 = 4;
+/// The same, of a queue whose packets may each have one.
+const STAMPS_PER_BURST: u32 = 64;
 
 /// A completion that was asked for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,6 +66,8 @@ struct Signal {
     end: u64,
     /// Packets up to there.
     packets: u64,
+    /// Name of the last of them, if its timestamp is wanted.
+    stamp: Option<u64>,
 }
 
 /// A send queue. Belongs to one core at a time: bursts take `&mut self`.
@@ -93,6 +102,9 @@ pub(crate) struct TxRing {
     signalled_end: u64,
     /// Up to this position, a single frame needs no look at completions, and asks for none.
     one_until: u64,
+    /// Completions read in one burst at most.
+    completions_per_burst: u32,
+    stamps: Stamps,
     cache: PoolCache,
     /// Keep what packets may lie in mapped.
     regions: Vec<RegionKeys>,
@@ -123,10 +135,25 @@ impl TxRing {
         if packets.is_empty() || self.stats.fault.is_some() {
             return 0;
         }
+        let pi = self.requests.ring.pi;
+        let mut taken = self.post(packets);
+        while let Some(id) = self.requests.stamp.take() {
+            self.signal(Some(id));
+            taken += self.post(packets);
+        }
+        if self.requests.ring.pi != pi {
+            self.ring_doorbell();
+        }
+        taken
+    }
+
+    /// Posts packets from the front of `packets`, up to the first that asks for a timestamp;
+    /// returns how many were taken.
+    #[inline(always)]
+    fn post<const N: usize>(&mut self, packets: &mut ArrayVec<Mbuf, N>) -> usize {
         let Self { requests, elts, cache, stats, .. } = self;
-        let pi = requests.ring.pi;
         let mut packets = elts.hand_over(packets);
-        while !packets.is_done() {
+        while !packets.is_done() && requests.stamp.is_none() {
             match requests.post(&mut packets, stats) {
                 Ok(()) => {}
                 Err(Refusal::Full) => {
@@ -139,12 +166,7 @@ impl TxRing {
                 }
             }
         }
-        let taken = packets.taken();
-        drop(packets);
-        if self.requests.ring.pi != pi {
-            self.ring_doorbell();
-        }
-        taken
+        packets.taken()
     }
 
     /// Tells the device what was posted, and asks for a completion if it is time.
@@ -153,19 +175,20 @@ impl TxRing {
         let ring = &self.requests.ring;
         let unsignalled = self.stats.packets - self.signalled;
         if unsignalled >= self.signal_every || ring.outstanding() > ring.entries() / 2 {
-            self.signal();
+            self.signal(None);
         }
         self.requests.ring.ring_doorbell();
     }
 
-    /// Makes the last request ask for a completion, and notes what it will end.
+    /// Makes the last request ask for a completion, and notes what it will end, and of whom to
+    /// keep the timestamp.
     #[inline(always)]
-    fn signal(&mut self) {
+    fn signal(&mut self, stamp: Option<u64>) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
         let ring = &mut self.requests.ring;
         let (wqe_index, end) = (ring.signal_last(), ring.pi);
         let (elts_end, packets) = (self.elts.end(), self.stats.packets);
-        self.signals[at] = Signal { wqe_index, end, elts_end, packets };
+        self.signals[at] = Signal { wqe_index, end, elts_end, packets, stamp };
         self.signals_head = self.signals_head.wrapping_add(1);
         (self.signalled, self.signalled_end) = (packets, end);
     }
@@ -174,7 +197,7 @@ impl TxRing {
     #[inline(always)]
     fn reap(&mut self) {
         let before = self.cq.ci;
-        for _ in 0..COMPLETIONS_PER_BURST {
+        for _ in 0..self.completions_per_burst {
             if self.signals_head == self.signals_tail {
                 break;
             }
@@ -185,6 +208,12 @@ impl TxRing {
             if (last ^ expected) & (Cqe64::WQE_COUNTER.mask() | OP_OWN_MASK) != 0 {
                 self.look_closer(last, signal.wqe_index);
                 break;
+            }
+            if let Some(id) = signal.stamp {
+                let cqe = self.cq.ring.at(self.cq.ci);
+                let ticks = cqe.load_be64::<{ Cqe64::TIMESTAMP.offset }>();
+                let is_kept = self.stamps.keep(SendTimestamp { id, ticks });
+                self.stats.timestamps_lost += u64::from(!is_kept);
             }
             self.cq.ci = self.cq.ci.wrapping_add(1);
             self.signals_tail = self.signals_tail.wrapping_add(1);
@@ -226,6 +255,8 @@ impl TxQueue {
         )?;
         let max_inline = u64::from(TxQueueConfig::MAX_INLINE_BYTES);
         ConfigError::range("inline bytes", config.inline_bytes.into(), 0, max_inline, "")?;
+        let (kept, most) = (config.timestamps, TxQueueConfig::MAX_TIMESTAMPS);
+        ConfigError::range("send timestamps to keep", kept.into(), 0, most.into(), "")?;
         let uar = Uar::new(device)?;
         // Every request may end in a completion when the queue is flushed.
         let attr = CqAttr { log_size, compression: None, events: None };
@@ -248,6 +279,8 @@ impl TxQueue {
             vlan_insert: limits.vlan_insert,
             in_header: Requests::in_header(limits.vlan_insert),
             max_tso_bytes: limits.max_tso_bytes as usize,
+            takes_stamps: kept != 0,
+            stamp: None,
             va_to_iova: keys.va_to_iova,
             lkey_be: keys.lkey_be,
             elsewhere: device.region_keys_elsewhere(),
@@ -266,6 +299,8 @@ impl TxQueue {
             signal_every: SIGNAL_EVERY.min(1 << log_size >> 1),
             signalled_end: 0,
             one_until: 0,
+            completions_per_burst: if kept == 0 { COMPLETIONS_PER_BURST } else { STAMPS_PER_BURST },
+            stamps: Stamps::new(kept as usize),
             cache: pool.cache(),
             regions: device.all_region_keys(),
             stats: TxStats::default(),
@@ -299,6 +334,23 @@ impl TxQueue {
     pub fn reclaim(&mut self) -> u32 {
         self.hot.reap();
         self.hot.in_flight()
+    }
+
+    /// When the device had sent the next packet that asked for it, oldest first: by
+    /// [`Mbuf::set_tx_timestamp`] or [`TxQueue::send_one_stamped`]. `None` if no more are known
+    /// yet. Looks for completions when none is kept; nothing else of this queue waits for this
+    /// call, and what nobody takes is lost once [`TxQueueConfig::timestamps`] are kept.
+    ///
+    /// It is the time in the completion: the device had then read the packet and handed it to its
+    /// port. How much later the last bit leaves depends on the device.
+    #[doc(alias = "rte_eth_timesync_read_tx_timestamp")]
+    pub fn next_timestamp(&mut self) -> Option<SendTimestamp> {
+        let kept = self.hot.stamps.take();
+        if kept.is_some() {
+            return kept;
+        }
+        self.hot.reap();
+        self.hot.stamps.take()
     }
 
     /// The queue's stock of free buffers: those that it has sent, and where packets to send can

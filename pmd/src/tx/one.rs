@@ -19,6 +19,19 @@ impl TxQueue {
         self.hot.send_one(frame)
     }
 
+    /// Sends one prebuilt frame as [`TxQueue::send_one`] does, and has the device note when:
+    /// [`TxQueue::next_timestamp`] then tells it under this name. Takes longer, for a completion of
+    /// its own. `false` also of a queue without [`TxQueueConfig::timestamps`].
+    ///
+    /// [`TxQueueConfig::timestamps`]: crate::TxQueueConfig::timestamps
+    pub fn send_one_stamped<const BYTES: usize>(
+        &mut self,
+        frame: &PrebuiltFrame<BYTES>,
+        id: u64,
+    ) -> bool {
+        self.hot.stamps.is_on() && self.hot.send_one_slowly(frame.units(), BYTES, Some(id))
+    }
+
     /// Does what [`TxQueue::send_one`] does, in the same code and on the same memory, and sends
     /// nothing: the device is not told, and the next request takes the place. For programs that
     /// wait for long and want caches and branch predictors ready. `false`, and nothing exercised,
@@ -56,7 +69,7 @@ impl TxRing {
     #[inline(never)]
     fn send_one<const BYTES: usize>(&mut self, frame: &PrebuiltFrame<BYTES>) -> bool {
         if !self.is_ready_for(frame) {
-            return self.send_one_slowly(frame.units(), BYTES);
+            return self.send_one_slowly(frame.units(), BYTES, None);
         }
         let posted = self.requests.ring.post_ready(Opcode::SEND, frame.units());
         self.stats.packets += 1;
@@ -67,7 +80,12 @@ impl TxRing {
     /// Reads completions, posts a frame wherever it stands in the ring, and asks for a completion.
     #[cold]
     #[inline(never)]
-    fn send_one_slowly(&mut self, units: &[[u8; DS_BYTES]], bytes: usize) -> bool {
+    fn send_one_slowly(
+        &mut self,
+        units: &[[u8; DS_BYTES]],
+        bytes: usize,
+        stamp: Option<u64>,
+    ) -> bool {
         self.reap();
         let ring = &mut self.requests.ring;
         let ds = 1 + units.len() as u32;
@@ -83,7 +101,7 @@ impl TxRing {
         ring.close(Control::new(Opcode::SEND), ds, blocks_of(ds));
         self.stats.packets += 1;
         self.stats.bytes += bytes as u64;
-        self.signal();
+        self.signal(stamp);
         self.requests.ring.ring_doorbell();
         self.look_ahead();
         true
