@@ -246,8 +246,8 @@ mod tests {
     fn what_passes_is_captured_and_can_be_lost() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("wire.pcapng");
-        let options =
-            WireOptions { capture: Some(path.clone()), loss: 1_000_000, ..Default::default() };
+        let impairment = Impairment { loss: 1_000_000, ..Default::default() };
+        let options = WireOptions { capture: Some(path.clone()), impairment, ..Default::default() };
         let mut built = options.build(&names(2)).expect("wires");
         send(built.wires[0].as_mut().expect("a cable"), 7);
         assert!(built.wires[1].as_mut().expect("a cable").receive(0).is_none(), "all is lost");

@@ -177,7 +177,7 @@ impl Peer {
             self.way = Way::Datagrams;
             return;
         };
-        // Frames wait until the peer has read the offer: they must not overtake each other.
+        // Frames are in it before the peer has read the offer, and stay there if this process ends.
         self.way = match sockets.local.offer(self.ip, &file) {
             Told::Done => {
                 lock(&sockets.rings).outbound.push(Arc::clone(&ring));
@@ -192,7 +192,6 @@ impl Peer {
     fn send(&mut self, sockets: &Sockets, frame: &[u8], fcs: Fcs) -> Sent {
         let told = match &mut self.way {
             Way::Unknown => Told::Full,
-            Way::Ring(ring) if !ring.is_taken() => Told::Full,
             Way::Ring(ring) => match ring.push(frame, fcs) {
                 Ok(true) => Told::Done,
                 Ok(false) => Told::Full,

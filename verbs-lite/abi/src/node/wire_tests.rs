@@ -106,3 +106,13 @@ fn a_peer_that_is_gone_loses_its_frames_and_holds_nobody_up() {
     assert!(sent > 200, "the port stood still: {sent} frames in four seconds");
     assert!(lock(&a.sockets.rings).outbound.is_empty(), "the ring is given back");
 }
+
+#[test]
+fn what_was_sent_arrives_though_its_sender_has_ended_before_anybody_looked() {
+    let (mut a, mut b, to) = pair(4);
+    assert!(send(&mut a, to, 1, 0) && send(&mut a, to, 2, 0));
+    a.flush(0);
+    drop(a);
+    assert_eq!(receive(&mut b, 0), [0; 0], "that was the offer");
+    assert_eq!(receive(&mut b, 0), [1, 2]);
+}
