@@ -56,10 +56,10 @@ if [ -n "$suite" ]; then
     fi
     install_missing mmdebstrap:mmdebstrap
 fi
-[ -n "$suite" ] || install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
-    setpriv:util-linux pgrep:procps
-[ $all -eq 0 ] || [ -n "$suite" ] || install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
-    mpirun:openmpi-bin mpicc:libopenmpi-dev
+[ -n "$suite" ] || install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest \
+    rping:rdmacm-utils setpriv:util-linux pgrep:procps
+[ $all -eq 0 ] || [ -n "$suite" ] || install_missing ucx_perftest:ucx-utils \
+    fi_pingpong:libfabric-bin mpirun:openmpi-bin mpicc:libopenmpi-dev
 for program in ibv_devinfo ib_send_lat rping; do
     [ -n "$suite" ] || have "$program" ||
         skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
