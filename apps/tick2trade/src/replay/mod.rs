@@ -163,7 +163,9 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
     };
     let (mut paper, mut datagrams, start_ns) = (Paper::default(), 0, now_ns());
     let (mut first_ns, mut last_ns) = (None, 0);
-    while let Some(Recorded { at_ns, source, datagram }) = recording.next().with_context(name)? {
+    while let Some(Recorded { at_ns, source, datagram }) =
+        recording.next_datagram().with_context(name)?
+    {
         let first = *first_ns.get_or_insert(at_ns);
         (last_ns, datagrams) = (at_ns, datagrams + 1);
         if let Pace::Times(times) = plan.pace {

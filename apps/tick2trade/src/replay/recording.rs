@@ -109,7 +109,7 @@ impl Recording {
     ///
     /// # Errors
     /// One sentence: the file is damaged, and behind what.
-    pub fn next(&mut self) -> Result<Option<Recorded<'_>>> {
+    pub fn next_datagram(&mut self) -> Result<Option<Recorded<'_>>> {
         let Self { kind, datagram, at_ns, passed_over } = self;
         datagram.clear();
         let found = match kind {
@@ -263,7 +263,7 @@ mod tests {
             Lines { groups: crate::exchange::VenueConfig::default().lines, answers_port: 1 };
         let mut recording = Recording::open(file.path(), lines)?;
         let mut found = Vec::new();
-        while let Some(recorded) = recording.next()? {
+        while let Some(recorded) = recording.next_datagram()? {
             let packet = mold::Packet::parse(recorded.datagram)?;
             assert_eq!(packet.messages().count(), 1);
             found.push((packet.sequence(), recorded.at_ns));
