@@ -22,8 +22,8 @@
 //!
 //! # What it does not do yet
 //! No late join by a snapshot: who starts in the middle of a day asks for all of it. Orders stand
-//! when their connection is lost, as the exchange's option has it. Nothing here has met an exchange or
-//! an adapter.
+//! when their connection is lost, as the exchange's option has it. Nothing here has met an exchange
+//! or an adapter.
 //!
 //! # Limits
 //!

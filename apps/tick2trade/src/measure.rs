@@ -8,8 +8,8 @@
 //!
 //! The engine's thread also steps the model that it drives: the model's time is in the figures.
 //!
-//! At the end the engine's books are compared with the exchange's, level by level: whatever was lost
-//! or came late on the way, nothing may be missing.
+//! At the end the engine's books are compared with the exchange's, level by level: whatever was
+//! lost or came late on the way, nothing may be missing.
 
 use std::path::PathBuf;
 use std::sync::Arc;

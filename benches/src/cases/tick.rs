@@ -42,10 +42,10 @@ macro_rules! tick {
 }
 
 /// Every case: one ITCH message, whose frame is read and its addresses compared, the line
-/// arbitrated, the book changed; then the strategy sees the best offer change, every limit is asked,
-/// and OUCH in SoupBinTCP in a TCP segment, with its checksum, goes out in its request with one
-/// doorbell. The frame is put into its buffer here, as the device would: 128 bytes copied, which
-/// count. So does one reading of the clock.
+/// arbitrated, the book changed; then the strategy sees the best offer change, every limit is
+/// asked, and OUCH in SoupBinTCP in a TCP segment, with its checksum, goes out in its request with
+/// one doorbell. The frame is put into its buffer here, as the device would: 128 bytes copied,
+/// which count. So does one reading of the clock.
 pub(super) const CASES: [Case; 11] = [
     tick!("tick_to_doorbell", Add, Enter),
     tick!("tick_attributed", Attributed, Enter),

@@ -342,6 +342,8 @@ impl<W: Wire> Venue<W> {
             .is_some_and(|end| SocketAddr::new(end.addr.into(), end.port) != from);
         if is_first && is_other && to.port() == self.config.orders_port {
             socket.abort();
+            // The port is not 0, and the socket is closed: its first segment finds it listening.
+            let _ = socket.listen(self.config.orders_port);
             self.account.disconnected();
             self.to_member.clear();
             self.is_connected = false;
@@ -394,6 +396,9 @@ impl<W: Wire> Venue<W> {
                 (bytes.len(), goes_on)
             });
             if goes_on != Ok(true) {
+                // Behind what it is told: why its login was refused.
+                let _ = socket.send_slice(&self.to_member);
+                self.to_member.clear();
                 socket.close();
                 break;
             }
