@@ -123,7 +123,9 @@ ip -n "$kernel" link set br0 up
 ip -n "$kernel" link set br0 type bridge mcast_querier 1
 sleep 3
 in_kernel() { ip netns exec "$kernel" "$@"; }
-in_kernel tshark -q -i fx2 -i down0 -w "$work/bridge.pcapng" >/dev/null 2>&1 &
+# In the background a function would be a shell of its own, which takes the signals; and what starts
+# there ignores SIGINT.
+ip netns exec "$kernel" tshark -q -i fx2 -i down0 -w "$work/bridge.pcapng" >/dev/null 2>&1 &
 capture=$!
 until_true 20 test -s "$work/bridge.pcapng" || die "tshark does not capture"
 in_kernel "$tick2trade" exchange --tap fx2 --ticks 4000 --interval-us 2000 >"$work/exchange.out" &
@@ -157,12 +159,12 @@ fi
 echo "---- the feed goes the trader's way while it is a member, and only then"
 sleep 1
 left_at=$(date +%s.%N)
-in_kernel "$tick2trade" exchange --tap fx2 --ticks 1 >/dev/null &
+ip netns exec "$kernel" "$tick2trade" exchange --tap fx2 --ticks 1 >/dev/null &
 exchange=$!
 sleep 2.5
-kill -INT $exchange
+kill -TERM $exchange
 wait $exchange || die "the second exchange ended badly"
-kill -INT $capture
+kill -TERM $capture
 wait $capture || true
 # seen PORT FILTER: datagrams of the feed's groups that passed a port.
 seen() {

@@ -313,7 +313,7 @@ impl<const ACT: u8> Tick<ACT> {
     /// The message of a run's `tick`th frame.
     fn message(&mut self, tick: u64) -> Vec<u8> {
         // The best offer is the last that was made, and once it is gone the one before.
-        let best = self.reference - tick;
+        let best = || self.reference - tick;
         let header = |kind| itch::Header::new(kind, LOCATE, 0);
         let (shares, match_number) = (100.into(), 1.into());
         match self.message {
@@ -325,13 +325,13 @@ impl<const ACT: u8> Tick<ACT> {
                 itch::AddAttributed { order, attribution }.as_bytes().to_vec()
             }
             Feed::Executed => {
-                let (header, reference) = (header(itch::Executed::KIND), best.into());
+                let (header, reference) = (header(itch::Executed::KIND), best().into());
                 let executed = itch::Executed { header, reference, shares, match_number };
                 executed.as_bytes().to_vec()
             }
             Feed::ExecutedAtPrice => itch::ExecutedAtPrice {
                 header: header(itch::ExecutedAtPrice::KIND),
-                reference: best.into(),
+                reference: best().into(),
                 shares,
                 match_number,
                 printable: b'Y',
@@ -339,7 +339,7 @@ impl<const ACT: u8> Tick<ACT> {
             }
             .as_bytes()
             .to_vec(),
-            Feed::Deleted => deleted(best).as_bytes().to_vec(),
+            Feed::Deleted => deleted(best()).as_bytes().to_vec(),
             Feed::Cancelled => {
                 let reference = self.reference.into();
                 let header = header(itch::Cancelled::KIND);
