@@ -126,7 +126,7 @@ for name in "${cases[@]}"; do
         tx_tso) limit=150 ;;
         tx_inline_60) limit=105 ;;
         tx_inline_61) limit=105 ;;
-        tx_inline_128) limit=138 ;;
+        tx_inline_128) limit=140 ;;
         tx_mixed) limit=238 ;;
         tx_segments_2*) limit=83 ;;
         tx_segments_3) limit=150 ;;
