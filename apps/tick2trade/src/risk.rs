@@ -159,10 +159,10 @@ pub struct Risk {
     exposures: Box<[Exposure]>,
     /// Value of everything that stands, and of positions at what was paid.
     owed: u64,
-    /// When the last messages were sent, the oldest at `oldest`.
-    sent: Box<[u64]>,
-    oldest: usize,
-    sent_count: usize,
+    /// When each place of the window may hold another message, and the place that is next: the one
+    /// that was filled longest ago.
+    free_at_ns: Box<[u64]>,
+    next_place: usize,
     killed: bool,
 }
 
@@ -173,9 +173,8 @@ impl Risk {
         Self {
             exposures: vec![Exposure::default(); securities].into(),
             owed: 0,
-            sent: vec![0; rate].into(),
-            oldest: 0,
-            sent_count: 0,
+            free_at_ns: vec![0; rate].into(),
+            next_place: 0,
             killed: false,
             limits,
         }
@@ -229,20 +228,15 @@ impl Risk {
     ///
     /// # Errors
     /// [`Refused::Rate`]; it was not counted.
-    #[inline]
+    #[inline(always)]
     pub fn message(&mut self, now_ns: u64) -> Result<(), Refused> {
-        let limit = self.sent.len();
-        if self.sent_count == limit {
-            let oldest = self.sent[self.oldest];
-            if now_ns.saturating_sub(oldest) < self.limits.rate_window_ns {
-                return Err(Refused::Rate { limit });
-            }
-            self.sent_count -= 1;
-            self.oldest = if self.oldest + 1 == limit { 0 } else { self.oldest + 1 };
+        let place = &mut self.free_at_ns[self.next_place];
+        if now_ns < *place {
+            return Err(Refused::Rate { limit: self.free_at_ns.len() });
         }
-        let at = self.oldest + self.sent_count;
-        self.sent[if at < limit { at } else { at - limit }] = now_ns;
-        self.sent_count += 1;
+        *place = now_ns.saturating_add(self.limits.rate_window_ns);
+        let next = self.next_place + 1;
+        self.next_place = if next == self.free_at_ns.len() { 0 } else { next };
         Ok(())
     }
 

@@ -172,11 +172,10 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn is_for(&self, at: SocketAddr) -> bool {
         let SocketAddr::V4(at) = at else { return self.destination() == at };
-        let address = self.frame.get(self.ip + 16..self.ip + 20);
-        let port = self.frame.get(self.transport + 2..self.transport + 4);
+        let address = self.frame.get(self.ip + 16..).and_then(|rest| rest.first_chunk());
         !self.is_ipv6()
             && address == Some(&at.ip().octets())
-            && port == Some(&at.port().to_be_bytes())
+            && be16(self.frame, self.transport + 2) == Some(at.port())
     }
 
     fn end_point(&self, which: usize) -> SocketAddr {
