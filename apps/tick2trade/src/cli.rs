@@ -144,6 +144,13 @@ pub struct Exchange {
     #[arg(long, value_name = "PPM", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub loss_ppm: u32,
+    /// Things that the crowd does before the member may come, 0 to 1000000
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub before: u64,
+    /// Cancel what stands of the member when its connection is lost
+    #[arg(long)]
+    pub cancel_on_disconnect: bool,
 }
 
 /// Where to trade.
@@ -152,6 +159,9 @@ pub struct Trade {
     /// Device: model, model:tap=NAME, or a PCI address such as 0000:3b:00.0
     #[arg(long, value_name = "DEVICE", default_value = "model")]
     pub device: String,
+    /// Join late: take the books from the exchange's snapshot, not the day from its first message
+    #[arg(long)]
+    pub late: bool,
 }
 
 /// What to measure.

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | a datagram of a line | [`Engine::feed`] | orders |
 //! | a counted message of the exchange | [`Engine::answer`] | orders |
+//! | a message of a snapshot, for who is late | [`Engine::snapshot`] | orders, behind the last |
 //! | the time | [`Engine::poll`] | a request for lost messages |
 //! | the kill switch | [`Engine::kill`] | mass cancel; no order after it |
 //!
@@ -15,6 +16,7 @@
 use crate::book::{self, Books, BooksConfig};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
 use crate::orders::{BadCapacity, OrderEntry, OrdersConfig};
+use crate::proto::glimpse::SnapshotMessage;
 use crate::proto::itch::Message;
 use crate::proto::{mold, ouch};
 use crate::strategy::{Desk, MarketEvent, Outbox, Strategy};
@@ -132,6 +134,43 @@ impl<S: Strategy> Engine<S> {
         strategy.on_order(event, &mut desk);
     }
 
+    /// Takes a message of a snapshot, by its number in its session: the first one empties the
+    /// books, the last one goes on with the feed, of which everything was held. Returns whether it
+    /// was the last. Before that the strategy hears nothing; a feed that has begun takes no
+    /// snapshot.
+    ///
+    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held).
+    pub fn snapshot(
+        &mut self,
+        number: u64,
+        message: &[u8],
+        now_ns: u64,
+        outbox: &mut impl Outbox,
+    ) -> bool {
+        if self.arbiter.next() != 0 {
+            return true;
+        }
+        let market = &mut self.market;
+        if number == 1 {
+            market.empty();
+        }
+        match SnapshotMessage::parse(message) {
+            Ok(SnapshotMessage::Feed(bytes)) => {
+                market.take_in(bytes);
+                false
+            }
+            Ok(SnapshotMessage::End(next)) => {
+                market.tell(MarketEvent::Joined, now_ns, outbox);
+                self.arbiter.start_at(next, now_ns, |event| market.event(event, now_ns, outbox));
+                true
+            }
+            Err(_) => {
+                market.stats.malformed_messages += 1;
+                false
+            }
+        }
+    }
+
     /// Does what is due: says which messages to ask for, if any.
     pub fn poll(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> Option<Request> {
         let market = &mut self.market;
@@ -199,14 +238,40 @@ impl<S: Strategy> Market<S> {
                 self.tell(MarketEvent::Lost, now_ns, outbox);
             }
             Event::SessionStarted(_) => {
-                // Made anew once a day, and by the same configuration: it was right before.
-                if let Ok(books) = Books::new(self.config.clone()) {
-                    self.books = books;
-                }
-                self.locates.fill(0);
+                self.empty();
                 self.tell(MarketEvent::NewSession, now_ns, outbox);
             }
             Event::SessionEnded { .. } => {}
+        }
+    }
+
+    /// No books, as in the morning.
+    fn empty(&mut self) {
+        // Made anew once a day, and by the same configuration: it was right before.
+        if let Ok(books) = Books::new(self.config.clone()) {
+            self.books = books;
+        }
+        self.locates.fill(0);
+    }
+
+    /// Applies a message of a snapshot. One that cannot be makes every book suspect.
+    fn take_in(&mut self, bytes: &[u8]) {
+        let Ok(message) = Message::parse(bytes) else {
+            self.stats.malformed_messages += 1;
+            return self.books.suspect_all();
+        };
+        self.note_locate(&message);
+        // What does not fit makes its book suspect, and is counted there.
+        let _ = self.books.apply(&message);
+    }
+
+    /// Notes the locate of a security that is traded.
+    #[inline]
+    fn note_locate(&mut self, message: &Message<'_>) {
+        let Message::StockDirectory(directory) = message else { return };
+        let places = self.symbols.iter().zip(&mut self.locates);
+        for (_, locate) in places.filter(|(symbol, _)| **symbol == directory.stock) {
+            *locate = directory.header.locate.get();
         }
     }
 
@@ -222,16 +287,8 @@ impl<S: Strategy> Market<S> {
                 return;
             }
         };
-        match message {
-            Message::StockDirectory(directory) => {
-                let places = self.symbols.iter().zip(&mut self.locates);
-                for (_, locate) in places.filter(|(symbol, _)| **symbol == directory.stock) {
-                    *locate = directory.header.locate.get();
-                }
-            }
-            Message::Unknown(_) => self.stats.unknown_messages += 1,
-            _ => {}
-        }
+        self.note_locate(&message);
+        self.stats.unknown_messages += u64::from(matches!(message, Message::Unknown(_)));
         match self.books.apply(&message) {
             Ok(Some(change)) => self.tell(MarketEvent::Book(change), now_ns, outbox),
             Ok(None) => {}

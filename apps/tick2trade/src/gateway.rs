@@ -9,6 +9,9 @@
 //! | waiting | either ended | [`GatewayConfig::retry_ns`] pass: connecting |
 //! | done | the exchange said that the day is over, or refused the login | - |
 //!
+//! The same session with a server of snapshots, [`GatewayConfig::is_snapshot`], stays in
+//! "replaying" until the snapshot is whole, and is done then.
+//!
 //! No order passes before every answer of the day is known: so a program that was killed comes back
 //! with the orders that it has, and sends none of them twice. Source: reference 11.1.7, 1.
 
@@ -49,6 +52,8 @@ pub struct GatewayConfig {
     pub password: Text<10>,
     /// Time between the end of a connection and the next attempt, ns. Default 100 ms.
     pub retry_ns: u64,
+    /// It is a server of snapshots that is asked, for all of one.
+    pub is_snapshot: bool,
 }
 
 /// Where order entry stands.
@@ -139,6 +144,35 @@ impl Gateway {
         now_ns: u64,
         engine: &mut Engine<S>,
     ) {
+        self.take(packet, now_ns, |line, _, answer| {
+            engine.answer(answer, now_ns, line);
+            false
+        });
+    }
+
+    /// Takes a frame of the connection to a server of snapshots; with the last message of one the
+    /// engine goes on with the feed, whose orders go to `outbox`, and the session ends.
+    pub fn receive_snapshot<S: Strategy>(
+        &mut self,
+        packet: &Packet<'_>,
+        now_ns: u64,
+        engine: &mut Engine<S>,
+        outbox: &mut OrderLine,
+    ) {
+        outbox.set_now(now_ns);
+        self.take(packet, now_ns, |_, number, message| {
+            engine.snapshot(number, message, now_ns, outbox)
+        });
+    }
+
+    /// Takes a frame; counted messages go to `counted`, with their numbers and the line, until it
+    /// says that it has all.
+    fn take(
+        &mut self,
+        packet: &Packet<'_>,
+        now_ns: u64,
+        mut counted: impl FnMut(&mut OrderLine, u64, &[u8]) -> bool,
+    ) {
         let Self { line, inbox, .. } = self;
         line.set_now(now_ns);
         inbox.clear();
@@ -155,6 +189,9 @@ impl Gateway {
             match soup.receive(packet, now_ns) {
                 ClientEvent::LoggedIn { .. } => {
                     *state = GatewayState::Replaying;
+                    if self.config.is_snapshot {
+                        continue;
+                    }
                     let query = AccountQuery { kind: AccountQuery::KIND };
                     self.outbox.clear();
                     if soup.send(query.as_bytes(), now_ns, &mut self.outbox) {
@@ -162,14 +199,20 @@ impl Gateway {
                     }
                 }
                 ClientEvent::Sequenced { number, payload } => {
-                    self.resume.1 = number + 1;
+                    // A snapshot that broke off is worth nothing: the next one is asked for whole.
+                    if !self.config.is_snapshot {
+                        self.resume.1 = number + 1;
+                    }
                     if payload.first() == Some(&AccountQueryAnswered::KIND)
                         && *state == GatewayState::Replaying
                     {
                         *state = GatewayState::Open;
                         line.open(true);
                     }
-                    engine.answer(payload, now_ns, line);
+                    if counted(line, number, payload) {
+                        self.end(Ended::EndOfSession, now_ns);
+                        return;
+                    }
                 }
                 ClientEvent::Unsequenced(_) | ClientEvent::Alive => {}
                 ClientEvent::Ended(ended) => {

@@ -15,15 +15,14 @@
 //!   keeps its session.
 //! - [`trader`]: an engine on the queues of a port; [`kernel`]: the same on sockets.
 //! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
-//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`] and [`watch`]: what
-//!   of it is the machine's doing.
+//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`] and [`watch`]:
+//!   what of it is the machine's doing.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
 //! - [`programs`]: exchange and trader as processes of their own; [`cli`]: the command line.
 //!
 //! # What it does not do yet
-//! No late join by a snapshot: who starts in the middle of a day asks for all of it. Orders stand
-//! when their connection is lost, as the exchange's option has it. Nothing here has met an exchange
-//! or an adapter.
+//! Nothing here has met an exchange or an adapter. Auctions, hidden orders and orders at the market
+//! are not traded.
 //!
 //! # Limits
 //!
@@ -140,6 +139,7 @@ fn measure(args: &cli::Measure) -> Result<()> {
             [engine, .., exchange] => Some([engine, exchange]),
             _ => None,
         },
+        late: 0,
         realtime: args.realtime,
         pcap: args.pcap.clone(),
         baseline: args.baseline.clone(),

@@ -11,10 +11,14 @@
 //! At the end the engine's books are compared with the exchange's, level by level: whatever was
 //! lost or came late on the way, nothing may be missing.
 
+mod report;
+
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use core_affinity::CoreId;
@@ -24,7 +28,6 @@ use ferrocx::model::wire::{Capture, CaptureFile, TapWire, Wire, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{Port, PortConfig};
 use hdrhistogram::Histogram;
-use serde::Serialize;
 use thread_priority::{
     RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
@@ -36,7 +39,7 @@ use crate::exchange::{Venue, VenueConfig, VenueStats};
 use crate::feed::ArbiterConfig;
 use crate::gateway::GatewayState;
 use crate::kernel::{KernelTrader, Waiting};
-use crate::latency::{Row, histogram, now_ns, svg, table};
+use crate::latency::{Row, histogram, now_ns};
 use crate::orders::OrdersConfig;
 use crate::proto::Side;
 use crate::risk::Limits;
@@ -44,6 +47,9 @@ use crate::strategy::Taker;
 use crate::timed::Stages;
 use crate::trader::{Trader, TraderConfig};
 use crate::watch::{Absence, Watch, is_disturbed};
+
+pub use report::{FeedReport, Report, RowReport};
+use report::{KERNEL_BUSY, KERNEL_EPOLL, RECOVERY, UNDISTURBED, WHOLE};
 
 /// Bytes that the wire holds.
 const WIRE_BYTES: usize = 4 << 20;
@@ -76,6 +82,9 @@ pub struct Plan {
     pub burst: u64,
     /// Cores of engine and exchange; `None` lets both wander.
     pub cores: Option<[CoreId; 2]>,
+    /// Things that the crowd does before the engine may come, which takes a snapshot then. Not over
+    /// the kernel's sockets.
+    pub late: u64,
     /// The threads that poll have real-time priority.
     pub realtime: bool,
     /// Everything on the model's wire goes here, with its times.
@@ -165,151 +174,6 @@ struct Closed {
     absences: Vec<Absence>,
 }
 
-/// What the feed went through.
-#[derive(Debug, Clone, Serialize)]
-pub struct FeedReport {
-    /// Messages that the exchange sent.
-    pub messages: u64,
-    /// Packets that were lost on purpose.
-    pub dropped: u64,
-    /// Packets that came behind the next one on purpose.
-    pub reordered: u64,
-    /// Messages that both lines lost at a time.
-    pub burst: u64,
-    /// Times that messages were missing.
-    pub gaps: u64,
-    /// Requests for them.
-    pub requests: u64,
-    /// Messages given up.
-    pub lost: u64,
-    /// Longest time from a gap's first sign to its end, ns.
-    pub longest_recovery_ns: u64,
-    /// Orders.
-    pub orders: u64,
-    /// Levels of the engine's books in the end, each as the exchange has it.
-    pub levels: usize,
-}
-
-/// One row of the table, for programs; times in nanoseconds.
-#[derive(Debug, Clone, Serialize)]
-pub struct RowReport {
-    /// What was measured.
-    pub name: String,
-    /// How often.
-    pub count: u64,
-    /// Percentiles.
-    pub p50: u64,
-    /// 99 of 100 took no longer.
-    pub p99: u64,
-    /// 999 of 1000.
-    pub p999: u64,
-    /// 99,999 of 100,000.
-    pub p99999: u64,
-    /// The longest.
-    pub max: u64,
-}
-
-/// What was measured.
-#[derive(Debug)]
-pub struct Report {
-    rows: Vec<Row>,
-    feed: FeedReport,
-    /// What is said of the cores.
-    away: String,
-    interval_ns: u64,
-    cores: Option<[CoreId; 2]>,
-    realtime: bool,
-    without_baseline: bool,
-}
-
-impl Report {
-    /// The rows, for programs.
-    pub fn rows(&self) -> Vec<RowReport> {
-        let row = |Row { name, times }: &Row| RowReport {
-            name: name.clone(),
-            count: times.len(),
-            p50: times.value_at_percentile(50.0),
-            p99: times.value_at_percentile(99.0),
-            p999: times.value_at_percentile(99.9),
-            p99999: times.value_at_percentile(99.999),
-            max: times.max(),
-        };
-        self.rows.iter().map(row).collect()
-    }
-
-    /// What the feed of the run on queues went through.
-    pub const fn feed(&self) -> &FeedReport {
-        &self.feed
-    }
-
-    /// The histograms as an SVG document.
-    pub fn svg(&self) -> String {
-        svg(
-            "tick to trade: our queues on the model, and kernel sockets (neither is a NIC's)",
-            &self.rows,
-        )
-    }
-
-    /// The report for people.
-    pub fn text(&self) -> String {
-        let feed = &self.feed;
-        let mut text = format!(
-            "tick to trade, an offer every {} us, {} orders\n\n{}\n",
-            self.interval_ns / 1_000,
-            feed.orders,
-            table(&self.rows),
-        );
-        if let Some([engine, exchange]) = self.cores {
-            text += &format!("engine on core {}, exchange on core {}", engine.id, exchange.id);
-            text += if self.realtime { ", both of real-time priority\n" } else { "\n" };
-        }
-        text += &self.away;
-        text += "Our code and the software model on this machine, or the kernel's sockets: no row \
-                 is a NIC's.\n";
-        text += &format!(
-            "feed: {} messages, {} packets lost on purpose and a burst of {} messages, {} \
-             reordered; {} gaps, {} requests, {} messages given up, longest recovery {:.1} us; in \
-             the end {} price levels, each as the exchange has it\n",
-            feed.messages,
-            feed.dropped,
-            feed.burst,
-            feed.reordered,
-            feed.gaps,
-            feed.requests,
-            feed.lost,
-            feed.longest_recovery_ns as f64 / 1_000.0,
-            feed.levels,
-        );
-        let whole = |name: &str| {
-            let row = self.rows.iter().find(|row| row.name == name)?;
-            Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
-        };
-        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL]
-            .into_iter()
-            .flat_map(|kernel| ["", UNDISTURBED].map(|which| (kernel, which)))
-        {
-            let [ours, theirs] = [WHOLE, kernel].map(|name| whole(&format!("{name}{which}")));
-            if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                let [p50, p999] = [0, 1].map(|at| theirs[at] as f64 / ours[at].max(1) as f64);
-                text +=
-                    &format!("{kernel}{which}: {p50:.1} times ours at p50, {p999:.1} at p99.9\n");
-            }
-        }
-        if self.without_baseline {
-            text += "skipped: no comparison with the kernel's sockets (as root: \
-                     scripts/net/trading.sh)\n";
-        }
-        text
-    }
-}
-
-const RECOVERY: &str = "recovery of gaps";
-const WHOLE: &str = "wire to wire, our queues";
-/// What the name of a row of undisturbed orders ends in.
-const UNDISTURBED: &str = ", cores there";
-const KERNEL_BUSY: &str = "wire to wire, kernel busy";
-const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
-
 /// Measures, on the model and if asked for on the kernel's sockets.
 ///
 /// # Errors
@@ -356,7 +220,7 @@ fn venue_config(plan: &Plan) -> VenueConfig {
 
 /// The trader of a venue, at the next address.
 pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
-    let at = |port| std::net::SocketAddrV4::new(venue.address, port);
+    let at = |port| SocketAddrV4::new(venue.address, port);
     let limits = Limits {
         rate: 65_536,
         position_shares: u32::MAX,
@@ -370,6 +234,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         gateway: None,
         lines: venue.lines,
         orders: at(venue.orders_port),
+        snapshots: None,
         requests: at(venue.requests_port),
         answers_port: 26_500,
         user: venue.user,
@@ -382,6 +247,11 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         },
         measure: true,
     }
+}
+
+/// A venue's server of snapshots.
+pub(crate) const fn snapshots(venue: &VenueConfig) -> SocketAddrV4 {
+    SocketAddrV4::new(venue.address, venue.snapshots_port)
 }
 
 /// Takes every offer of a venue's.
@@ -413,8 +283,13 @@ fn on_queues(plan: &Plan) -> Result<Run> {
     let run = thread::scope(|scope| {
         let exchange = scope.spawn(|| exchange(plan, config.clone(), far, &phase, true));
         let run = (|| -> Result<_> {
-            let port = Port::from_transport(local, PortConfig::default())?;
-            let mut trader = Trader::new(&port, &trader_config(&config), taker())?;
+            // Each look of the port's own thread takes a core from a thread that polls.
+            let housekeeping = Some(Duration::from_secs(1));
+            let port = PortConfig { housekeeping, ..PortConfig::default() };
+            let port = Port::from_transport(local, port)?;
+            let mut trader = trader_config(&config);
+            trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
+            let mut trader = Trader::new(&port, &trader, taker())?;
             // The model's timer stands still between its steps: one is done with each reading.
             trader.set_clock(port.device().clock_by(move || {
                 clock_helper.help();
@@ -461,6 +336,7 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             gaps: feed.gaps,
             requests: feed.requests,
             lost: feed.lost,
+            joined_at: feed.joined_at,
             longest_recovery_ns: feed.recovery_ns.max(),
             orders: venue.taken,
             levels,
@@ -568,6 +444,9 @@ fn exchange(
 ) -> Result<Closed> {
     take_core(plan, 1)?;
     let mut venue = Venue::new(config, wire, now_ns());
+    for _ in 0..plan.late {
+        venue.step(now_ns());
+    }
     let mut watch = Watch::start(now_ns());
     let until = now_ns() + PATIENCE_NS;
     while phase.get() < Phase::OPEN {

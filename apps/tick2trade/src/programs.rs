@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ferrocx::Port;
 use ferrocx::model::wire::TapWire;
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
@@ -13,9 +13,10 @@ use crate::cli;
 use crate::exchange::{Venue, VenueConfig};
 use crate::gateway::GatewayState;
 use crate::latency::now_ns;
-use crate::measure::{PRICE, SHARES, taker, trader_config};
+use crate::measure::{PRICE, SHARES, snapshots, taker, trader_config};
 use crate::proto::Text;
 use crate::proto::ouch::Answer;
+use crate::proto::soup::Ended;
 use crate::replay;
 use crate::strategy::{Quoter, Taker};
 use crate::trader::{Trader, TraderConfig};
@@ -36,9 +37,16 @@ const SAY_NS: u64 = 100_000_000;
 /// # Errors
 /// One sentence: the interface cannot be had.
 pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
-    let mut config = VenueConfig { loss_ppm: [args.loss_ppm; 2], ..VenueConfig::default() };
+    let mut config = VenueConfig {
+        loss_ppm: [args.loss_ppm; 2],
+        cancels_on_disconnect: args.cancel_on_disconnect,
+        ..VenueConfig::default()
+    };
     config.crowd.seed = args.seed;
     let mut venue = Venue::new(config, TapWire::open(&args.tap)?, now_ns());
+    for _ in 0..args.before {
+        venue.step(now_ns());
+    }
     println!("waiting for {} at {}", venue.config().user, venue.config().address);
     while !venue.is_connected() && !stop.is_raised() {
         venue.poll(now_ns());
@@ -151,6 +159,9 @@ pub fn replay(args: &cli::Replay) -> Result<()> {
 pub fn trade(args: &cli::Trade, stop: &Stop) -> Result<()> {
     let mut config: TraderConfig = trader_config(&VenueConfig::default());
     config.measure = false;
+    if args.late {
+        config.snapshots = Some(snapshots(&VenueConfig::default()));
+    }
     let port = Port::open(&args.device).with_context(|| args.device.clone())?;
     let mut trader = Trader::new(&port, &config, taker())?;
     let mut is_open = false;
@@ -169,6 +180,9 @@ pub fn trade(args: &cli::Trade, stop: &Stop) -> Result<()> {
                 break;
             }
             _ => {}
+        }
+        if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = trader.joining() {
+            bail!("no snapshot to join by: {why}");
         }
     }
     let orders = trader.engine().orders();

@@ -20,6 +20,8 @@ pub enum MarketEvent {
     Lost,
     /// A new session: the books start anew.
     NewSession,
+    /// We came late, and the books are as a snapshot has them. What happened since follows.
+    Joined,
 }
 
 /// Decides what to send.
@@ -193,11 +195,14 @@ impl Taker {
 impl Strategy for Taker {
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
-        let MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true }) = event
-        else {
-            return;
+        let is_ours = match event {
+            MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true }) => {
+                desk.locate(self.security) == Some(locate)
+            }
+            // What stands may be what it takes.
+            event => event == MarketEvent::Joined,
         };
-        if desk.locate(self.security) == Some(locate) {
+        if is_ours {
             self.take(desk);
         }
     }

@@ -5,6 +5,7 @@
 //! | line A, line B | UDP to the line's group and port |
 //! | answers | UDP to our port for lost messages |
 //! | orders | TCP from the exchange's order entry |
+//! | snapshot | TCP from the exchange's server of snapshots, for a late join |
 //!
 //! Nothing else reaches them. [`Trader::poll`] looks at each in turn; what a frame leads to is done
 //! before the next is looked at. ARP and the reports that keep the groups coming are
@@ -24,7 +25,7 @@ use thiserror::Error;
 use zerocopy::IntoBytes;
 
 use crate::engine::{self, Engine, EngineConfig};
-use crate::feed::{Request, Source};
+use crate::feed::{Request, Source, Start};
 use crate::gateway::{Gateway, GatewayConfig, GatewayState};
 use crate::latency::now_ns;
 use crate::order_line::OrderLine;
@@ -52,6 +53,9 @@ pub struct TraderConfig {
     pub lines: [SocketAddrV4; 2],
     /// The exchange's order entry.
     pub orders: SocketAddrV4,
+    /// The exchange's server of snapshots, for who comes late: nothing of the day before is asked
+    /// for then. `None` takes the day from its first message.
+    pub snapshots: Option<SocketAddrV4>,
     /// The exchange's server of lost messages.
     pub requests: SocketAddrV4,
     /// Our UDP port, that its answers come to.
@@ -124,6 +128,7 @@ pub struct Trader<S> {
     lines: [Fed; 2],
     answers: Fed,
     orders: Fed,
+    snapshot: Option<(Fed, Gateway)>,
     network: Network,
     request: Headers,
     clock: Option<Clock>,
@@ -140,7 +145,11 @@ impl<S: Strategy> Trader<S> {
     /// # Errors
     /// A [`TraderError`]: one sentence about what is wrong. Rules and groups are gone again then.
     pub fn new(port: &Port, config: &TraderConfig, strategy: S) -> Result<Self, TraderError> {
-        let engine = Engine::new(config.engine.clone(), Timed::new(strategy))?;
+        let mut engine = config.engine.clone();
+        if config.snapshots.is_some() {
+            engine.feed.start = Start::Held;
+        }
+        let engine = Engine::new(engine, Timed::new(strategy))?;
         let device = port.device();
         let context = RdmaContext::open(device)?;
         context.add_gid(GidConfig {
@@ -160,28 +169,30 @@ impl<S: Strategy> Trader<S> {
             network.join((*line.ip()).into(), None, None)?;
         }
         let own = SocketAddrV4::new(config.address, config.answers_port);
-        let orders = FlowMatch {
-            ipv4: Some(Ipv4Match {
-                source: Some((*config.orders.ip()).into()),
-                destination: Some(config.address.into()),
-            }),
-            ip_protocol: Some(TCP),
-            source_port: Some(config.orders.port().into()),
-            ..FlowMatch::default()
-        };
         let plain = RxQueueConfig::default();
         let local_mac = Mac(device.mac().0);
-        let gateway = GatewayConfig {
-            local: (local_mac, SocketAddrV4::new(config.address, 0).into()),
-            remote: (orders_mac, config.orders.into()),
-            user: config.user,
-            password: config.password,
-            retry_ns: 100_000_000,
+        let session = |mac: Mac, at: SocketAddrV4, is_snapshot: bool| -> Result<_, TraderError> {
+            let gateway = GatewayConfig {
+                local: (local_mac, SocketAddrV4::new(config.address, 0).into()),
+                remote: (mac, at.into()),
+                user: config.user,
+                password: config.password,
+                retry_ns: 100_000_000,
+                is_snapshot,
+            };
+            let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
+            let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
+            Ok((fed, Gateway::new(gateway, tx, now_ns())?))
         };
         let answers = Fed::new(port, udp_to(own), own.into(), &plain)?;
-        let orders = Fed::new(port, orders, config.orders.into(), &plain)?;
-        let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
-        let mut gateway = Gateway::new(gateway, tx, now_ns())?;
+        let (orders, mut gateway) = session(orders_mac, config.orders, false)?;
+        let snapshot = match config.snapshots {
+            Some(at) => {
+                let station = mac(network.resolve_and_wait((*at.ip()).into())?);
+                Some(session(station, at, true)?)
+            }
+            None => None,
+        };
         gateway.line().set_timed(config.measure);
         let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
@@ -190,6 +201,7 @@ impl<S: Strategy> Trader<S> {
             lines,
             answers,
             orders,
+            snapshot,
             network,
             request: Headers {
                 destination_mac: requests_mac,
@@ -231,12 +243,16 @@ impl<S: Strategy> Trader<S> {
                     self.feed_frame(source, mbuf);
                 }
             }
+            is_busy |= self.snapshot_frame();
         }
         let now = now_ns();
         if self.engine.poll_at().is_some_and(|at| at <= now) {
             self.ask(now);
         }
         self.gateway.poll(now);
+        if let Some((_, session)) = &mut self.snapshot {
+            session.poll(now);
+        }
         if !is_busy && now >= self.house_ns {
             self.keep_house(now);
         }
@@ -275,6 +291,23 @@ impl<S: Strategy> Trader<S> {
         // An order that followed an answer is not one that followed a frame of the feed.
         let _ = self.gateway.line().take_times();
         self.orders.rx.cache().put(mbuf);
+    }
+
+    /// A frame of the server of snapshots, if there is one.
+    fn snapshot_frame(&mut self) -> bool {
+        let Some((fed, session)) = &mut self.snapshot else { return false };
+        let Some(mbuf) = fed.rx.rx_one() else { return false };
+        match Packet::parse(mbuf.data()) {
+            Ok(packet) if packet.source() == fed.address && is_intact(&mbuf, &packet) => {
+                let (engine, line) = (&mut self.engine, self.gateway.line());
+                session.receive_snapshot(&packet, now_ns(), engine, line);
+                // What followed the whole snapshot is not measured: it may be long ago.
+                let _ = line.take_times();
+            }
+            _ => self.dropped += 1,
+        }
+        fed.rx.cache().put(mbuf);
+        true
     }
 
     /// Asks for messages that are lost.
@@ -327,6 +360,11 @@ impl<S: Strategy> Trader<S> {
         &mut self.gateway
     }
 
+    /// Where a late join stands: done when the books are there. `None` for who came in time.
+    pub fn joining(&self) -> Option<GatewayState> {
+        self.snapshot.as_ref().map(|(_, session)| session.state())
+    }
+
     /// Where the time went, if it was to be measured.
     pub const fn stages(&self) -> Option<&Stages> {
         self.stages.as_ref()
@@ -365,6 +403,16 @@ pub fn feed_frame<S: Strategy>(
     true
 }
 // ANCHOR_END: feed_frame
+
+/// A connection that the exchange's server at an address answers on.
+fn tcp_from(at: SocketAddrV4, own: Ipv4Addr) -> FlowMatch {
+    FlowMatch {
+        ipv4: Some(Ipv4Match { source: Some((*at.ip()).into()), destination: Some(own.into()) }),
+        ip_protocol: Some(TCP),
+        source_port: Some(at.port().into()),
+        ..FlowMatch::default()
+    }
+}
 
 fn udp_to(at: SocketAddrV4) -> FlowMatch {
     FlowMatch {

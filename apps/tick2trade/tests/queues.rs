@@ -14,6 +14,7 @@ fn plan() -> Plan {
         burst: 0,
         cores: None,
         pcap: None,
+        late: 0,
         realtime: false,
         baseline: None,
     }
@@ -82,4 +83,15 @@ fn real_time_threads_that_would_share_a_core_are_refused() {
     let refused = run(&Plan { realtime: true, ..plan() }).unwrap_err();
     let expected = "--realtime needs two cores: of two such threads on one, one never runs";
     assert_eq!(refused.to_string(), expected);
+}
+
+/// The engine comes in the middle of the day: it takes the books as they stand, and the feed from
+/// there. The run itself compares the books, level by level.
+#[test]
+fn who_comes_late_has_the_exchanges_books_and_asks_for_nothing_that_was_before() {
+    let report = run(&Plan { late: 5_000, ..plan() }).unwrap();
+    let feed = report.feed();
+    assert!(feed.joined_at > 2_000, "{feed:?}");
+    assert_eq!((feed.lost, feed.orders), (0, 410), "{feed:?}");
+    assert!(feed.levels > 10 && feed.messages > feed.joined_at, "{feed:?}");
 }

@@ -419,3 +419,104 @@ fn malformed_input_is_counted_and_makes_books_suspect() {
     assert_eq!((stats.malformed_messages, stats.unknown_messages), (1, 1));
     assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Suspect);
 }
+
+impl<S: Strategy> Day<S> {
+    /// The member connects again, and hears every answer from this one on.
+    fn reconnect(&mut self, next: u64) {
+        let (mut login, user) = (Vec::new(), Text::new("ferro").unwrap());
+        let config = ClientConfig { user, next, ..ClientConfig::default() };
+        self.client = Client::new(config, self.now, &mut login);
+        self.splitter = Splitter::new(1000);
+        self.connect(login);
+        self.settle();
+    }
+}
+
+/// The end of a snapshot behind which the feed goes on from this message.
+fn snapshot_end(next: u64) -> Vec<u8> {
+    let mut end = b"G".to_vec();
+    end.extend(Text::<20>::number(next).unwrap().0);
+    end
+}
+
+#[test]
+fn who_joins_late_has_the_books_as_they_stand_and_what_happened_since() {
+    let mut day = Day::new(11, LOSSLESS, Quoter::new(0, 100, 300));
+    day.run(5_000);
+    day.finish();
+    let mut late = config();
+    late.feed.start = feed::Start::Held;
+    day.engine = Engine::new(late, Quoter::new(0, 100, 300)).unwrap();
+    day.reconnect(1);
+    let (snapshot, next) = (day.exchange.snapshot(day.now), day.publisher.sent() as u64 + 1);
+    // The feed goes on, and all of it is held: nobody trades on books that are not there.
+    let orders = day.orders.len();
+    day.run(500);
+    assert_eq!((day.orders.len(), day.engine.arbiter().next()), (orders, 0));
+    let take = |day: &mut Day<_>, number, message: &[u8]| {
+        day.engine.snapshot(number, message, day.now, &mut day.wire)
+    };
+    // One that breaks off is followed by another, from its first message.
+    for messages in [&snapshot[..snapshot.len() / 2], &snapshot] {
+        for (number, message) in (1..).zip(messages) {
+            assert!(!take(&mut day, number, message));
+        }
+    }
+    assert_eq!(day.orders.len(), orders);
+    assert!(take(&mut day, 0, &snapshot_end(next)));
+    assert_eq!(day.engine.arbiter().stats().joined_at, next);
+    day.settle();
+    day.finish();
+    day.check();
+    assert_eq!(day.engine.books().errors(), 0);
+    assert_eq!(day.engine.arbiter().stats().requests, 0, "nothing of before was asked for");
+    day.run(5_000);
+    day.finish();
+    day.check();
+    assert!(day.orders.len() > orders, "it trades");
+    assert!(take(&mut day, 1, &snapshot[0]), "what runs takes no snapshot");
+    day.check();
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_makes_the_books_suspect() {
+    let mut held = config();
+    held.feed.start = feed::Start::Held;
+    let (mut engine, mut wire) = (Engine::new(held, taker()).unwrap(), Wire::default());
+    let mut exchange = Day::new(13, LOSSLESS, taker()).exchange;
+    let mut out = Output::default();
+    exchange.crowd_order(1, Side::Sell, 100, 1_400_000, 0, &mut out).unwrap();
+    for (number, message) in (1..).zip(exchange.snapshot(0)) {
+        assert!(!engine.snapshot(number, &message, 0, &mut wire));
+    }
+    assert!(!engine.snapshot(90, b"A cut", 0, &mut wire));
+    assert!(!engine.snapshot(91, b"G cut", 0, &mut wire));
+    assert_eq!(engine.stats().malformed_messages, 2);
+    assert!(engine.snapshot(92, &snapshot_end(1), 0, &mut wire));
+    assert!(engine.books().iter().all(|book| book.health() == Health::Suspect));
+}
+
+#[test]
+fn what_stood_of_a_member_that_was_cut_off_is_gone_and_it_hears_so_when_it_is_back() {
+    let mut day = Day::new(12, LOSSLESS, Quoter::new(0, 100, 300));
+    while day.engine.orders().count() == 0 {
+        day.run(100);
+    }
+    let (heard, stood) = (day.account.answers().len(), day.engine.orders().count());
+    let mut out = Output::default();
+    day.account.disconnected();
+    day.exchange.disconnected(0, day.now, &mut out);
+    let reasons = out.answers.iter().map(|(_, answer)| match Answer::parse(answer).unwrap().0 {
+        Answer::Cancelled(off) => off.reason,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(reasons.collect::<Vec<_>>(), vec![b'Z'; stood]);
+    day.publish(out);
+    assert_eq!(day.engine.orders().count(), stood, "nothing is believed but an answer");
+    // What it would enter instead does not leave.
+    day.wire.refuses = true;
+    day.reconnect(heard as u64 + 1);
+    assert_eq!((day.engine.orders().count(), day.engine.orders().risk().owed()), (0, 0));
+    day.finish();
+    day.check();
+}

@@ -1,5 +1,7 @@
 //! Orders meet by price and time.
 
+mod snapshot;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use zerocopy::IntoBytes;
@@ -79,6 +81,8 @@ pub struct Exchange {
     books: Vec<Book>,
     orders: HashMap<u64, Resting>,
     known: HashMap<(MemberId, u32), Known>,
+    /// The highest number that each member has used.
+    last_urns: HashMap<MemberId, u32>,
     disabled: Vec<(MemberId, Text<4>)>,
     next_reference: u64,
     next_match: u64,
@@ -92,6 +96,7 @@ impl Exchange {
             securities,
             orders: HashMap::new(),
             known: HashMap::new(),
+            last_urns: HashMap::new(),
             disabled: Vec::new(),
             next_reference: 1,
             next_match: 1,
@@ -105,18 +110,7 @@ impl Exchange {
             event: code,
         };
         out.feed.push(event(b'O').as_bytes().to_vec());
-        for (locate, security) in (1..).zip(&self.securities) {
-            let directory = itch::StockDirectory::common(locate, security.stock, now_ns);
-            out.feed.push(directory.as_bytes().to_vec());
-            let trading = itch::TradingAction {
-                header: itch::Header::new(itch::TradingAction::KIND, locate, now_ns),
-                stock: security.stock,
-                state: b'T',
-                reserved: b' ',
-                reason: Text::BLANK,
-            };
-            out.feed.push(trading.as_bytes().to_vec());
-        }
+        out.feed.extend(self.listing(now_ns));
         out.feed.push(event(b'Q').as_bytes().to_vec());
         for member in 0..members {
             let start = answers::SystemEvent {
@@ -131,20 +125,6 @@ impl Exchange {
     /// The best price of a side.
     pub fn best(&self, locate: u16, side: Side) -> Option<u32> {
         self.books.get(usize::from(locate).checked_sub(1)?)?.best(side)
-    }
-
-    /// The levels of a side, the best one first: price, shares and orders.
-    pub fn levels(&self, locate: u16, side: Side) -> Vec<(u32, u64, u32)> {
-        let book = usize::from(locate).checked_sub(1).and_then(|index| self.books.get(index));
-        let level = |(&price, queue): (&u32, &VecDeque<u64>)| {
-            let shares = queue.iter().map(|reference| u64::from(self.orders[reference].shares));
-            (price, shares.sum(), queue.len() as u32)
-        };
-        match (book, side) {
-            (None, _) => Vec::new(),
-            (Some(book), Side::Buy) => book.bids.iter().rev().map(level).collect(),
-            (Some(book), Side::Sell) => book.asks.iter().map(level).collect(),
-        }
     }
 
     /// Securities that are listed.
@@ -235,20 +215,7 @@ impl Exchange {
                 }
             }
             Request::MassCancel(mass) => {
-                let mine = |order: &Resting| order.owner.is_some_and(|(owner, _)| owner == member);
-                let wanted = |order: &Resting| {
-                    mass.symbol.is_blank() || self.stock(order.locate) == mass.symbol
-                };
-                let mut references: Vec<_> = self
-                    .orders
-                    .iter()
-                    .filter(|(_, order)| mine(order) && wanted(order))
-                    .map(|(&reference, order)| (reference, order.shares))
-                    .collect();
-                references.sort_unstable();
-                for (reference, shares) in references {
-                    self.cancelled(reference, shares, b'U', now_ns, out);
-                }
+                self.cancel_all(member, mass.symbol, b'U', now_ns, out);
                 let answer = answers::MassCancelAnswered {
                     kind: answers::MassCancelAnswered::KIND,
                     timestamp_ns: now_ns.into(),
@@ -279,7 +246,7 @@ impl Exchange {
                 answered(member, &answer, out);
             }
             Request::AccountQuery(_) => {
-                let used = self.known.keys().filter(|key| key.0 == member).map(|key| key.1).max();
+                let used = self.last_urns.get(&member);
                 let answer = answers::AccountQueryAnswered {
                     kind: answers::AccountQueryAnswered::KIND,
                     timestamp_ns: now_ns.into(),
@@ -309,10 +276,10 @@ impl Exchange {
     fn enter(&mut self, member: MemberId, enter: &ouch::EnterOrder, now_ns: u64, out: &mut Output) {
         let urn = enter.urn.get();
         // A number that was used is a repetition, and is passed over.
-        if self.known.keys().any(|&(owner, used)| owner == member && used >= urn) {
+        if !self.is_new(member, urn) {
             return;
         }
-        self.known.insert((member, urn), Known { reference: 0 });
+        self.know(member, urn, 0);
         let mut reject = |reason: u16| {
             let rejected = Rejected {
                 kind: Rejected::KIND,
@@ -355,7 +322,7 @@ impl Exchange {
             client_order_id: enter.client_order_id,
         };
         answered(member, &accepted, out);
-        self.known.insert((member, urn), Known { reference });
+        self.know(member, urn, reference);
         let owner = Some((member, urn));
         let order = Resting { owner, locate, side, price: price as u32, shares };
         let stands = enter.time_in_force != time_in_force::IOC;
@@ -371,7 +338,7 @@ impl Exchange {
     ) {
         let Some(old) = self.standing(member, replace.old_urn.get()) else { return };
         let urn = replace.urn.get();
-        if self.known.keys().any(|&(owner, used)| owner == member && used >= urn) {
+        if !self.is_new(member, urn) {
             return;
         }
         let order = self.orders[&old];
@@ -389,7 +356,7 @@ impl Exchange {
         };
         out.feed.push(deleted.as_bytes().to_vec());
         let reference = self.number();
-        self.known.insert((member, urn), Known { reference });
+        self.know(member, urn, reference);
         let replaced = Replaced {
             kind: Replaced::KIND,
             timestamp_ns: now_ns.into(),
@@ -413,6 +380,45 @@ impl Exchange {
         let order = Resting { owner, shares, price: price as u32, ..order };
         let stands = replace.time_in_force != time_in_force::IOC;
         self.matched(reference, order, stands, now_ns, out);
+    }
+
+    /// Whether a member's number is above all that it has used.
+    fn is_new(&self, member: MemberId, urn: u32) -> bool {
+        self.last_urns.get(&member).is_none_or(|&last| urn > last)
+    }
+
+    fn know(&mut self, member: MemberId, urn: u32, reference: u64) {
+        self.known.insert((member, urn), Known { reference });
+        self.last_urns.insert(member, urn);
+    }
+
+    /// Cancels every order of a member, or of a member in one security.
+    fn cancel_all(
+        &mut self,
+        member: MemberId,
+        symbol: Stock,
+        reason: u8,
+        now_ns: u64,
+        out: &mut Output,
+    ) {
+        let mine = |order: &Resting| order.owner.is_some_and(|(owner, _)| owner == member);
+        let wanted = |order: &Resting| symbol.is_blank() || self.stock(order.locate) == symbol;
+        let mut references: Vec<_> = self
+            .orders
+            .iter()
+            .filter(|(_, order)| mine(order) && wanted(order))
+            .map(|(&reference, order)| (reference, order.shares))
+            .collect();
+        references.sort_unstable();
+        for (reference, shares) in references {
+            self.cancelled(reference, shares, reason, now_ns, out);
+        }
+    }
+
+    /// Cancels what stands of a member whose connection is lost, as its port has it. The member
+    /// hears of it when it is back.
+    pub fn disconnected(&mut self, member: MemberId, now_ns: u64, out: &mut Output) {
+        self.cancel_all(member, Text::BLANK, b'Z', now_ns, out);
     }
 
     const fn number(&mut self) -> u64 {

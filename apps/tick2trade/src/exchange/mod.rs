@@ -14,6 +14,7 @@ pub(crate) mod card;
 mod crowd;
 mod matching;
 mod publisher;
+mod seat;
 #[cfg(test)]
 mod tests;
 mod venue;

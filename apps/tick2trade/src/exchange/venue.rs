@@ -10,19 +10,19 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use ferrocx::model::wire::{Fcs, SplitMix64, Wire};
 use ferrocx_net::ether::{Mac, group_mac};
-use ferrocx_net::packet::tcp::{ACK, SYN};
 use ferrocx_net::packet::{Headers, Packet, Transport};
 use hdrhistogram::Histogram;
-use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
+use smoltcp::iface::{self, Interface, SocketSet};
 use smoltcp::phy::Medium;
-use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::card::Card;
-use super::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, Output, Publisher};
+use super::seat::{Change, Seat};
+use super::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, MemberId, Output, Publisher};
 use crate::latency;
+use crate::proto::glimpse::SnapshotEnd;
 use crate::proto::itch::{self, Message};
 use crate::proto::{Side, Text, mold};
 
@@ -30,8 +30,10 @@ use crate::proto::{Side, Text, mold};
 const MAX_PACKET: usize = 1472;
 /// Silence of the feed after which a heartbeat goes out, ns.
 const HEARTBEAT_NS: u64 = 1_000_000_000;
-/// Bytes of a connection that wait in each direction.
-const SOCKET_BYTES: usize = 1 << 20;
+/// Time between two looks at the connections while nothing comes, ns.
+const LOOK_NS: u64 = 10_000;
+/// The only member.
+const MEMBER: MemberId = 0;
 
 /// Where an exchange is found, and what it does.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub struct VenueConfig {
     pub address: Ipv4Addr,
     /// TCP port of order entry.
     pub orders_port: u16,
+    /// TCP port of the server of snapshots.
+    pub snapshots_port: u16,
     /// UDP port that lost messages are asked for at.
     pub requests_port: u16,
     /// Groups and ports of line A and line B.
@@ -61,17 +65,20 @@ pub struct VenueConfig {
     pub loss_ppm: [u32; 2],
     /// Packets of each line that come behind the next one, in a million.
     pub reorder_ppm: [u32; 2],
+    /// What stands of the member is cancelled when its connection is lost.
+    pub cancels_on_disconnect: bool,
 }
 
 impl Default for VenueConfig {
-    /// 198.18.0.1, orders at 9000, requests at 9001, lines at 239.1.1.1:26400 and 239.1.1.2:26401,
-    /// member `ferro`, nothing lost and all in order.
+    /// 198.18.0.1, orders at 9000, requests at 9001, snapshots at 9002, lines at 239.1.1.1:26400
+    /// and 239.1.1.2:26401, member `ferro`, nothing lost and all in order.
     fn default() -> Self {
         Self {
             mac: Mac([0x02, 0xe0, 0, 0, 0, 1]),
             address: Ipv4Addr::new(198, 18, 0, 1),
             orders_port: 9000,
             requests_port: 9001,
+            snapshots_port: 9002,
             lines: [
                 SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 1), 26_400),
                 SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 2), 26_401),
@@ -83,6 +90,7 @@ impl Default for VenueConfig {
             crowd: CrowdConfig::default(),
             loss_ppm: [0; 2],
             reorder_ppm: [0; 2],
+            cancels_on_disconnect: false,
         }
     }
 }
@@ -116,16 +124,11 @@ pub struct Venue<W> {
     exchange: Exchange,
     crowd: Crowd,
     publisher: Publisher,
-    account: Account,
     interface: Interface,
     sockets: SocketSet<'static>,
-    socket: SocketHandle,
+    orders: Seat,
+    snapshots: Seat,
     card: Card,
-    is_connected: bool,
-    /// The member was told that the session is over.
-    is_over: bool,
-    /// Bytes for the member that its connection has not taken yet.
-    to_member: Vec<u8>,
     received: Vec<u8>,
     rng: [SplitMix64; 2],
     /// A packet of each line that goes behind the next one.
@@ -135,6 +138,8 @@ pub struct Venue<W> {
     /// When each offer's packet went out.
     offers: HashMap<u64, u64>,
     spoke_ns: u64,
+    /// When the connections are looked at again although nothing came.
+    look_ns: u64,
     stats: VenueStats,
 }
 
@@ -160,11 +165,9 @@ impl<W: Wire> Venue<W> {
             // There is room for one.
             let _ = addresses.push(address);
         });
-        let buffer = || tcp::SocketBuffer::new(vec![0; SOCKET_BYTES]);
-        let mut socket = tcp::Socket::new(buffer(), buffer());
-        socket.set_ack_delay(None);
-        socket.set_nagle_enabled(false);
         let mut sockets = SocketSet::new(Vec::new());
+        let mut seat = |port| Seat::new(account(&config), port, &mut sockets);
+        let (orders, snapshots) = (seat(config.orders_port), seat(config.snapshots_port));
         let listed = config.symbols.iter().map(|&stock| ListedSecurity { stock }).collect();
         let crowded = config.symbols.len().saturating_sub(1).max(1);
         let seed = config.crowd.seed;
@@ -172,20 +175,18 @@ impl<W: Wire> Venue<W> {
             exchange: Exchange::new(listed),
             crowd: Crowd::new(config.crowd.clone(), crowded),
             publisher: Publisher::new(config.session, MAX_PACKET),
-            account: Account::new(config.user, config.password, config.session),
-            socket: sockets.add(socket),
             interface,
             sockets,
+            orders,
+            snapshots,
             card,
-            is_connected: false,
-            is_over: false,
-            to_member: Vec::new(),
             received: Vec::new(),
             rng: [1, 2].map(|line| SplitMix64::new(seed.wrapping_add(line))),
             held: [None, None],
             is_cut: false,
             offers: HashMap::new(),
             spoke_ns: now_ns,
+            look_ns: now_ns,
             stats: VenueStats {
                 messages: 0,
                 dropped: 0,
@@ -246,7 +247,6 @@ impl<W: Wire> Venue<W> {
     /// Takes what arrived and does what is due; returns whether anything arrived.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         let mut is_busy = false;
-        self.listen(now_ns);
         while let Some(frame) = self.wire.receive(now_ns) {
             is_busy = true;
             self.received.clear();
@@ -255,12 +255,16 @@ impl<W: Wire> Venue<W> {
             }
             self.received.extend_from_slice(frame.bytes);
             if !self.take_request(now_ns) {
-                self.make_room();
+                self.make_room(now_ns);
                 self.card.arrived = Some(std::mem::take(&mut self.received));
                 self.exchange_bytes(now_ns);
             }
         }
-        self.exchange_bytes(now_ns);
+        // Nearly always nothing came: then a look at the wire is all, and the next is soon.
+        if is_busy || now_ns >= self.look_ns {
+            self.look_ns = now_ns.saturating_add(LOOK_NS);
+            self.exchange_bytes(now_ns);
+        }
         if now_ns.saturating_sub(self.spoke_ns) >= HEARTBEAT_NS {
             self.heartbeat(now_ns);
         }
@@ -275,8 +279,7 @@ impl<W: Wire> Venue<W> {
 
     /// Tells the member that the session is over; its connection is closed behind that.
     pub fn dismiss(&mut self) {
-        self.account.end_session(&mut self.to_member);
-        self.is_over = true;
+        self.orders.dismiss();
     }
 
     /// Where it is, and what it does.
@@ -286,7 +289,7 @@ impl<W: Wire> Venue<W> {
 
     /// Whether the member is connected.
     pub const fn is_connected(&self) -> bool {
-        self.is_connected
+        self.orders.is_taken()
     }
 
     /// The market behind it.
@@ -296,7 +299,7 @@ impl<W: Wire> Venue<W> {
 
     /// Every answer of the day.
     pub fn answers(&self) -> &[Vec<u8>] {
-        self.account.answers()
+        self.orders.account.answers()
     }
 
     /// Messages that were sent.
@@ -334,44 +337,47 @@ impl<W: Wire> Venue<W> {
         true
     }
 
-    /// A member that connects anew, because it was killed or its cable pulled, takes the place of
-    /// its old connection.
-    fn make_room(&mut self) {
+    /// Gives a seat to who connects anew and has its old one still.
+    fn make_room(&mut self, now_ns: u64) {
         let Ok(packet) = Packet::parse(&self.received) else { return };
-        let (from, to) = (packet.source(), packet.destination());
-        let is_first = packet.tcp().is_some_and(|segment| segment.has(SYN) && !segment.has(ACK));
-        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-        let is_other = socket
-            .remote_endpoint()
-            .is_some_and(|end| SocketAddr::new(end.addr.into(), end.port) != from);
-        if is_first && is_other && to.port() == self.config.orders_port {
-            socket.abort();
-            // The port is not 0, and the socket is closed: its first segment finds it listening.
-            let _ = socket.listen(self.config.orders_port);
-            self.account.disconnected();
-            self.to_member.clear();
-            self.is_connected = false;
+        self.snapshots.make_room(&mut self.sockets, &packet);
+        if self.orders.make_room(&mut self.sockets, &packet) == Change::Left {
+            self.member_left(now_ns);
         }
     }
 
-    /// One member at a time: when its connection is over, the next one is waited for.
+    /// Looks who came and who went.
     fn listen(&mut self, now_ns: u64) {
-        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-        if !socket.is_open() {
-            // The port is not 0, and the socket is not open.
-            let _ = socket.listen(self.config.orders_port);
+        match self.orders.listen(&mut self.sockets) {
+            Change::Taken => self.orders.account.connected(now_ns),
+            Change::Left => self.member_left(now_ns),
+            Change::None => {}
         }
-        let is_connected = socket.may_recv() && socket.may_send();
-        match (self.is_connected, is_connected) {
-            (false, true) => self.account.connected(now_ns),
-            (true, false) => {
-                self.account.disconnected();
-                self.to_member.clear();
-                socket.close();
-            }
-            _ => {}
+        if self.snapshots.listen(&mut self.sockets) == Change::Taken {
+            // Each snapshot is a session of its own: its first message is number 1.
+            let mut account = account(&self.config);
+            self.snapshot(now_ns).into_iter().for_each(|message| account.push(message));
+            account.connected(now_ns);
+            self.snapshots.account = account;
         }
-        self.is_connected = is_connected;
+    }
+
+    /// The books as they stand, and the number of the feed's message that comes next.
+    fn snapshot(&self, now_ns: u64) -> Vec<Vec<u8>> {
+        let mut messages = self.exchange.snapshot(now_ns);
+        // 64 bits have 20 digits at most.
+        let next = Text::number(self.publisher.sent() as u64 + 1).unwrap_or_default();
+        messages.push(SnapshotEnd { kind: SnapshotEnd::KIND, next }.as_bytes().to_vec());
+        messages
+    }
+
+    /// The member's connection is lost.
+    fn member_left(&mut self, now_ns: u64) {
+        if self.config.cancels_on_disconnect {
+            let mut out = Output::default();
+            self.exchange.disconnected(MEMBER, now_ns, &mut out);
+            self.publish(out, now_ns);
+        }
     }
 
     /// Lets smoltcp take its frame, and the exchange what came in it.
@@ -379,44 +385,26 @@ impl<W: Wire> Venue<W> {
         self.interface.poll(at(now_ns), &mut self.card, &mut self.sockets);
         self.listen(now_ns);
         let mut out = Output::default();
-        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-        while self.is_connected && socket.can_recv() {
-            let Self { account, exchange, stats, to_member, offers, .. } = self;
-            let goes_on = socket.recv(|bytes| {
-                let goes_on = account.receive(bytes, now_ns, to_member, |request| {
-                    let before = out.feed.len();
-                    exchange.request(0, request, now_ns, &mut out);
-                    stats.orders += 1;
-                    for message in &out.feed[before..] {
-                        if let Ok(Message::Executed(trade)) = Message::parse(message)
-                            && let Some(since) = offers.remove(&trade.reference.get())
-                        {
-                            let took = now_ns.saturating_sub(since);
-                            stats.taken += 1;
-                            stats.wire_to_wire.saturating_record(took);
-                            stats.times.push((since, took));
-                        }
-                    }
-                });
-                (bytes.len(), goes_on)
-            });
-            if goes_on != Ok(true) {
-                // Behind what it is told: why its login was refused.
-                let _ = socket.send_slice(&self.to_member);
-                self.to_member.clear();
-                socket.close();
-                break;
+        let Self { orders, snapshots, sockets, exchange, stats, offers, .. } = self;
+        orders.receive(sockets, now_ns, |request| {
+            let before = out.feed.len();
+            exchange.request(MEMBER, request, now_ns, &mut out);
+            stats.orders += 1;
+            for message in &out.feed[before..] {
+                if let Ok(Message::Executed(trade)) = Message::parse(message)
+                    && let Some(since) = offers.remove(&trade.reference.get())
+                {
+                    let took = now_ns.saturating_sub(since);
+                    stats.taken += 1;
+                    stats.wire_to_wire.saturating_record(took);
+                    stats.times.push((since, took));
+                }
             }
-        }
+        });
+        snapshots.receive(sockets, now_ns, |_| ());
         self.publish(out, now_ns);
-        if self.is_connected {
-            let goes_on = self.account.poll(now_ns, &mut self.to_member);
-            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-            let taken = socket.send_slice(&self.to_member).unwrap_or(0);
-            self.to_member.drain(..taken);
-            if (!goes_on || self.is_over) && self.to_member.is_empty() {
-                socket.close();
-            }
+        for seat in [&mut self.orders, &mut self.snapshots] {
+            seat.send(&mut self.sockets, now_ns);
         }
         self.interface.poll(at(now_ns), &mut self.card, &mut self.sockets);
         for frame in std::mem::take(&mut self.card.sent) {
@@ -429,7 +417,7 @@ impl<W: Wire> Venue<W> {
     fn publish(&mut self, out: Output, now_ns: u64) {
         self.stats.messages += out.feed.len() as u64;
         out.feed.into_iter().for_each(|message| self.publisher.push(message));
-        out.answers.into_iter().for_each(|(_, answer)| self.account.push(answer));
+        out.answers.into_iter().for_each(|(_, answer)| self.orders.account.push(answer));
         while let Some(packet) = self.publisher.next_packet(usize::MAX) {
             self.send_on_lines(&packet, now_ns);
         }
@@ -496,6 +484,11 @@ impl<W: Wire> Venue<W> {
             self.wire.commit(now_ns, Fcs::Good);
         }
     }
+}
+
+/// The member's account, without answers.
+fn account(config: &VenueConfig) -> Account {
+    Account::new(config.user, config.password, config.session)
 }
 
 fn at(now_ns: u64) -> Instant {

@@ -437,6 +437,7 @@ impl Arbiter {
             return;
         }
         self.next = number.max(1);
+        self.stats.joined_at = self.next;
         self.window.forget_before(self.next);
         self.drain(&mut deliver);
         self.note_known(self.known, now_ns);

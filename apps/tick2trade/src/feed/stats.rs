@@ -40,6 +40,8 @@ pub struct ArbiterStats {
     pub lines: [LineStats; 3],
     /// Times that messages were missing.
     pub gaps: u64,
+    /// Number of the message that a late join went on from; 0 if there was none.
+    pub joined_at: u64,
     /// Requests that were due.
     pub requests: u64,
     /// Messages given up.
@@ -76,6 +78,7 @@ impl ArbiterStats {
         Self {
             lines: std::array::from_fn(|_| LineStats::new()),
             gaps: 0,
+            joined_at: 0,
             requests: 0,
             lost: 0,
             foreign: 0,

@@ -6,12 +6,14 @@
 //! | [`mold`] | MoldUDP64 1.00: numbered messages in datagrams, and requests for lost ones |
 //! | [`soup`] | SoupBinTCP 3.00 to 4.1: numbered messages in a TCP stream, both ends |
 //! | [`itch`] | ITCH 5.0: what happened on the market, every message |
+//! | [`glimpse`] | GLIMPSE 5.0: the books as they stand, for who comes late |
 //! | [`ouch`] | OUCH 5.0: orders and their answers, with appendages |
 //! | [`ouch42`] | OUCH 4.2: the older form of the same |
 //!
 //! Layouts are structures of bytes, written down as the tables of reference 11.1 print them:
 //! offset, name, type. The compiler checks every offset and every length.
 
+pub mod glimpse;
 pub mod itch;
 pub mod mold;
 pub mod ouch;

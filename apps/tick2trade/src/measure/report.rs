@@ -1,0 +1,153 @@
+//! What was measured, for people and for programs.
+
+use core_affinity::CoreId;
+use serde::Serialize;
+
+use crate::latency::{Row, svg, table};
+
+pub(super) const RECOVERY: &str = "recovery of gaps";
+pub(super) const WHOLE: &str = "wire to wire, our queues";
+/// What the name of a row of undisturbed orders ends in.
+pub(super) const UNDISTURBED: &str = ", cores there";
+pub(super) const KERNEL_BUSY: &str = "wire to wire, kernel busy";
+pub(super) const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
+
+/// What the feed went through.
+#[derive(Debug, Clone, Serialize)]
+pub struct FeedReport {
+    /// Messages that the exchange sent.
+    pub messages: u64,
+    /// Packets that were lost on purpose.
+    pub dropped: u64,
+    /// Packets that came behind the next one on purpose.
+    pub reordered: u64,
+    /// Messages that both lines lost at a time.
+    pub burst: u64,
+    /// Times that messages were missing.
+    pub gaps: u64,
+    /// Requests for them.
+    pub requests: u64,
+    /// Messages given up.
+    pub lost: u64,
+    /// Number of the message that a late join went on from; 0 if there was none.
+    pub joined_at: u64,
+    /// Longest time from a gap's first sign to its end, ns.
+    pub longest_recovery_ns: u64,
+    /// Orders.
+    pub orders: u64,
+    /// Levels of the engine's books in the end, each as the exchange has it.
+    pub levels: usize,
+}
+
+/// One row of the table, for programs; times in nanoseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct RowReport {
+    /// What was measured.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// Percentiles.
+    pub p50: u64,
+    /// 99 of 100 took no longer.
+    pub p99: u64,
+    /// 999 of 1000.
+    pub p999: u64,
+    /// 99,999 of 100,000.
+    pub p99999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Report {
+    pub(super) rows: Vec<Row>,
+    pub(super) feed: FeedReport,
+    /// What is said of the cores.
+    pub(super) away: String,
+    pub(super) interval_ns: u64,
+    pub(super) cores: Option<[CoreId; 2]>,
+    pub(super) realtime: bool,
+    pub(super) without_baseline: bool,
+}
+
+impl Report {
+    /// The rows, for programs.
+    pub fn rows(&self) -> Vec<RowReport> {
+        let row = |Row { name, times }: &Row| RowReport {
+            name: name.clone(),
+            count: times.len(),
+            p50: times.value_at_percentile(50.0),
+            p99: times.value_at_percentile(99.0),
+            p999: times.value_at_percentile(99.9),
+            p99999: times.value_at_percentile(99.999),
+            max: times.max(),
+        };
+        self.rows.iter().map(row).collect()
+    }
+
+    /// What the feed of the run on queues went through.
+    pub const fn feed(&self) -> &FeedReport {
+        &self.feed
+    }
+
+    /// The histograms as an SVG document.
+    pub fn svg(&self) -> String {
+        svg(
+            "tick to trade: our queues on the model, and kernel sockets (neither is a NIC's)",
+            &self.rows,
+        )
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let feed = &self.feed;
+        let mut text = format!(
+            "tick to trade, an offer every {} us, {} orders\n\n{}\n",
+            self.interval_ns / 1_000,
+            feed.orders,
+            table(&self.rows),
+        );
+        if let Some([engine, exchange]) = self.cores {
+            text += &format!("engine on core {}, exchange on core {}", engine.id, exchange.id);
+            text += if self.realtime { ", both of real-time priority\n" } else { "\n" };
+        }
+        text += &self.away;
+        text += "Our code and the software model on this machine, or the kernel's sockets: no row \
+                 is a NIC's.\n";
+        text += &format!(
+            "feed: {} messages, {} packets lost on purpose and a burst of {} messages, {} \
+             reordered; {} gaps, {} requests, {} messages given up, longest recovery {:.1} us; in \
+             the end {} price levels, each as the exchange has it\n",
+            feed.messages,
+            feed.dropped,
+            feed.burst,
+            feed.reordered,
+            feed.gaps,
+            feed.requests,
+            feed.lost,
+            feed.longest_recovery_ns as f64 / 1_000.0,
+            feed.levels,
+        );
+        let whole = |name: &str| {
+            let row = self.rows.iter().find(|row| row.name == name)?;
+            Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
+        };
+        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL]
+            .into_iter()
+            .flat_map(|kernel| ["", UNDISTURBED].map(|which| (kernel, which)))
+        {
+            let [ours, theirs] = [WHOLE, kernel].map(|name| whole(&format!("{name}{which}")));
+            if let (Some(ours), Some(theirs)) = (ours, theirs) {
+                let [p50, p999] = [0, 1].map(|at| theirs[at] as f64 / ours[at].max(1) as f64);
+                text +=
+                    &format!("{kernel}{which}: {p50:.1} times ours at p50, {p999:.1} at p99.9\n");
+            }
+        }
+        if self.without_baseline {
+            text += "skipped: no comparison with the kernel's sockets (as root: \
+                     scripts/net/trading.sh)\n";
+        }
+        text
+    }
+}
