@@ -7,7 +7,7 @@ source /host/lab/rdma.sh
 # Said by newer kernels when their flow tables grow.
 HEALTHY+=('Flow counters bulk query buffer size increased')
 readonly OURS=0000:02:00.0 OURS_AT=10.0.0.2 THEIRS_AT=10.0.0.1
-readonly NQN=nqn.2026-11.org.ferrocx:ram
+readonly NQN=nqn.2026-11.org.ferrocx:ram HOSTS=nqn.2026-11.org.ferrocx:host
 TARGET= # its process
 
 # Starts our target, and waits until it listens.
@@ -165,6 +165,66 @@ killed() {
     fio_verify again "$(disk 1)" --rw=randwrite --bs=4k --iodepth=8 --size=2M
 }
 
+# of_host HOST: the device that a host of this kernel has of the first namespace, where the paths of
+# several are not joined.
+of_host() {
+    local ctrl path
+    for ctrl in /sys/class/nvme/nvme*; do
+        [ "$(cat "$ctrl/hostnqn" 2>/dev/null)" = "$HOSTS$1" ] || continue
+        for path in "$ctrl"/nvme*n*; do
+            [ "$(cat "$path/nsid" 2>/dev/null)" = 1 ] && { echo "/dev/${path##*/}"; return; }
+        done
+    done
+    return 1
+}
+
+has_device() { [ -b "$(of_host "$1")" ]; }
+reads() { dd "if=$1" of=/dev/null bs=512 count=1 iflag=direct status=none; }
+writes() { dd if=/run/noise "of=$1" bs=512 count=1 oflag=direct conv=notrunc status=none; }
+
+# Two hosts of this kernel and a reservation between them, by nvme-cli.
+reserved() {
+    local host one two
+    must modprobe -r nvme-rdma
+    must modprobe nvme-core multipath=N
+    must modprobe nvme-rdma
+    for host in 1 2; do
+        must timeout 120 nvme connect -t rdma -a "$OURS_AT" -s 4420 -n "$NQN" -i 1 \
+            -q "$HOSTS$host" -I "00000000-0000-4000-8000-00000000000$host"
+        until_true 30 has_device "$host" || fail "host $host has no device"
+    done
+    one=$(of_host 1) two=$(of_host 2)
+    check nvme resv-register "$one" -n 1 --nrkey=0xa1 --rrega=0
+    check nvme resv-acquire "$one" -n 1 --crkey=0xa1 --rtype=3 --racqa=0
+    check writes "$one"
+    check reads "$two"
+    ! writes "$two" || fail 'a host without a registration wrote'
+    check nvme resv-register "$two" -n 1 --nrkey=0xb2 --rrega=0
+    check writes "$two"
+    nvme resv-report "$one" -n 1 -e -b >/host/resv-report
+    check nvme resv-acquire "$two" -n 1 --crkey=0xb2 --prkey=0xa1 --rtype=1 --racqa=1
+    ! writes "$one" || fail 'a host whose registration was preempted wrote'
+    check reads "$one"
+    nvme get-log "${one%n*}" --log-id=0x80 --log-len=64 -b >/host/resv-notice
+    ! nvme resv-register "$two" -n 1 --crkey=0xb2 --nrkey=0xb3 --rrega=2 --cptpl=3 ||
+        fail 'a registration is said to outlive the target'
+    check nvme resv-release "$two" -n 1 --crkey=0xb2 --rtype=1 --rrela=0
+    check writes "$one"
+    python3 - <<'PY' || fail 'what nvme-cli was told of the reservation is wrong'
+import struct
+
+report = open('/host/resv-report', 'rb').read()
+# Write exclusive for registrants; two of them; nothing outlives the target.
+assert struct.unpack_from('<IBHxxB', report) == (2, 3, 2, 0), report[:64]
+keys = {struct.unpack_from('<Q', report, at + 8)[0]: report[at + 2] for at in (64, 128)}
+assert keys == {0xa1: 1, 0xb2: 0}, keys
+notice = open('/host/resv-notice', 'rb').read()
+# The first, of a registration that was preempted; no more; namespace 1.
+assert struct.unpack_from('<QBBxxI', notice) == (1, 1, 0, 1), notice
+PY
+    must nvme disconnect -n "$NQN"
+}
+
 must modprobe vfio_iommu_type1
 must modprobe vfio-pci
 must /host/cxctl bind "$OURS" --apply
@@ -227,6 +287,7 @@ for queues in 1 2; do
     fio_verify "queues-$queues" "$(disk 1)" --rw=randwrite --bs=4k --iodepth=32 --size=2M
     must nvme disconnect -n "$NQN"
 done
+reserved
 stop_target TERM
 rm -f /var/tmp/nvmf.img
 check_dmesg

@@ -7,7 +7,7 @@ use crate::proto::identify::{self, PAGE_BYTES, cns, events};
 use crate::proto::log::{self, lid};
 use crate::proto::property;
 use crate::proto::sgl::{Keyed, Sgl};
-use crate::proto::sqe::{Sqe, admin, fabrics};
+use crate::proto::sqe::{Sqe, admin, fabrics, io};
 use crate::proto::status::Status;
 
 /// Bytes that an admin command can bring at most.
@@ -21,6 +21,8 @@ mod fid {
     pub(super) const EVENTS: u8 = 0x0b;
     pub(super) const KEEP_ALIVE: u8 = 0x0f;
     pub(super) const HOST_ID: u8 = 0x81;
+    pub(super) const RESERVATION_NOTICES: u8 = 0x82;
+    pub(super) const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// The log pages of an I/O controller, and of the discovery service.
@@ -31,6 +33,7 @@ const LOGS: &[u8] = &[
     lid::FIRMWARE,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::RESERVATION,
 ];
 const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
 
@@ -38,7 +41,7 @@ const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
 type Done = Result<(u64, Option<Keyed>), Status>;
 
 /// A command that brings a page of `len` bytes: the memory that the host describes has that size.
-fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
+pub(super) fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
     match Sgl::parse(&sqe.sgl)? {
         Sgl::InCapsule { .. } => Err(Status::INVALID_FIELD.dnr()),
         Sgl::Keyed(keyed) if u64::from(keyed.len) != len => Err(Status::DATA_LENGTH.dnr()),
@@ -48,7 +51,7 @@ fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
 }
 
 /// Puts the part of a page that was asked for behind what is there; zeros past its end.
-fn part(out: &mut Vec<u8>, page: &[u8], (offset, len): (u64, usize)) {
+pub(super) fn part(out: &mut Vec<u8>, page: &[u8], (offset, len): (u64, usize)) {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(page.len());
     out.extend_from_slice(&page[start..page.len().min(start.saturating_add(len))]);
     out.resize(len, 0);
@@ -80,6 +83,9 @@ impl Target {
             Role::Unconnected => Err(Status::SEQUENCE.dnr()),
             Role::Admin(at) | Role::Io(at) if sqe.opcode == admin::FABRICS => {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
+            }
+            Role::Io(_) if io::is_reservation(sqe.opcode) => {
+                return self.reservation(queue, sqe, data, out);
             }
             // The discovery service has no I/O queues, and I/O commands go elsewhere.
             Role::Io(_) => Err(Status::INVALID_OPCODE.dnr()),
@@ -113,7 +119,14 @@ impl Target {
 
     /// The data that an [`Action::Fetch`] asked for have come.
     pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
-        // Only Connect fetches.
+        if io::is_reservation(sqe.opcode) {
+            let status = self.reserve(queue, sqe, data).err().unwrap_or(Status::SUCCESS);
+            if !status.is_success() {
+                self.note_io_error(queue, sqe, status);
+            }
+            return Action::Answer(queue.answer(sqe.cid.get(), status, 0));
+        }
+        // Of the others only Connect fetches.
         Action::Answer(self.connect(queue, sqe, data))
     }
 
@@ -311,6 +324,12 @@ impl Target {
                 }
             }
             lid::EFFECTS => part(out, &log::effects(), range),
+            lid::RESERVATION => {
+                part(out, &controller.reservation_page(), range);
+                if !keeps {
+                    self.tell_again(at);
+                }
+            }
             _ => {
                 if !keeps {
                     controller.read_log(events::DISCOVERY);
@@ -355,6 +374,24 @@ impl Target {
             }
             // There is no temperature to compare with.
             fid::TEMPERATURE if !is_discovery => Ok((0, None)),
+            fid::RESERVATION_NOTICES if !is_discovery => {
+                if value & !0xe != 0 {
+                    return Err(Status::INVALID_FIELD.dnr());
+                }
+                match sqe.nsid.get() {
+                    u32::MAX => {
+                        let all = 1..=super::subsystem::MAX_NSID;
+                        controller.unwanted = all.map(|nsid| (nsid, value)).collect();
+                    }
+                    nsid if (1..=super::subsystem::MAX_NSID).contains(&nsid) => {
+                        controller.unwanted.insert(nsid, value);
+                    }
+                    _ => return Err(Status::INVALID_NAMESPACE.dnr()),
+                }
+                Ok((0, None))
+            }
+            // Nothing outlives the target.
+            fid::RESERVATION_PERSISTENCE if !is_discovery && value & 1 == 0 => Ok((0, None)),
             // Standard says: the host of a fabric is named when it connects.
             fid::HOST_ID if !is_discovery => Err(Status::SEQUENCE.dnr()),
             _ => Err(Status::INVALID_FIELD.dnr()),
@@ -381,6 +418,11 @@ impl Target {
             }
             fid::WRITE_CACHE if described.has_cache => Ok((1, None)),
             fid::TEMPERATURE if !described.is_discovery => Ok((0, None)),
+            fid::RESERVATION_NOTICES if !described.is_discovery => {
+                let unwanted = controller.unwanted.get(&sqe.nsid.get()).copied();
+                Ok((unwanted.unwrap_or(0).into(), None))
+            }
+            fid::RESERVATION_PERSISTENCE if !described.is_discovery => Ok((0, None)),
             fid::HOST_ID if !described.is_discovery && cdw11 & 1 != 0 => {
                 let to = destination(sqe, 16)?;
                 out.extend_from_slice(&controller.hostid);

@@ -97,7 +97,7 @@ impl Target {
         queue.connected(role, entries as u16, has_flow_control);
         let Some(controller) = self.controller(at) else { return Err((Status::INTERNAL, 0)) };
         if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
-            queue.joined(subsystem, controller.ready.clone());
+            queue.joined(subsystem, controller.hostid, controller.ready.clone());
         }
         Ok(controller.cntlid)
     }

@@ -10,6 +10,7 @@
 //! | `connect` | who may connect to what |
 //! | `state` | a controller: registers, features, events, errors |
 //! | `admin` | commands of the admin queue |
+//! | [`reservation`], `reserve` | reservations, and their commands |
 //! | `discovery` | the discovery service |
 //! | [`io`] | commands of I/O queues |
 
@@ -18,6 +19,8 @@ mod connect;
 mod discovery;
 pub mod io;
 pub mod queue;
+pub mod reservation;
+mod reserve;
 mod state;
 pub mod subsystem;
 

@@ -40,6 +40,8 @@ pub struct Queue {
     pub(super) is_alive: bool,
     /// Place of the subsystem of an I/O queue.
     pub(super) subsystem: usize,
+    /// Identifier of the host of an I/O queue.
+    pub(super) hostid: [u8; 16],
     /// Whether the controller of an I/O queue takes commands: it may be another core's.
     ready: Arc<AtomicBool>,
     entries: u16,
@@ -59,6 +61,7 @@ impl Queue {
             traffic: Traffic::default(),
             is_alive: false,
             subsystem: usize::MAX,
+            hostid: [0; 16],
             ready: Arc::default(),
             entries: request.entries(),
             head: 0,
@@ -92,8 +95,8 @@ impl Queue {
     }
 
     /// The I/O queue is one of a controller of this subsystem, which says whether it is ready.
-    pub(super) fn joined(&mut self, subsystem: usize, ready: Arc<AtomicBool>) {
-        (self.subsystem, self.ready) = (subsystem, ready);
+    pub(super) fn joined(&mut self, subsystem: usize, hostid: [u8; 16], ready: Arc<AtomicBool>) {
+        (self.subsystem, self.hostid, self.ready) = (subsystem, hostid, ready);
     }
 
     /// Whether the controller of an I/O queue takes commands.

@@ -34,6 +34,8 @@ pub mod events {
     pub const NAMESPACE_ATTRIBUTES: u32 = 1 << 8;
     /// The discovery log has changed.
     pub const DISCOVERY: u32 = 1 << 31;
+    /// A registrant of a reservation is told something: always wanted, and no bit of a register.
+    pub(crate) const RESERVATION: u32 = 1 << 30;
     /// SMART's, which may be asked for and never come.
     pub const SMART: u32 = 0x1f;
 }
@@ -112,8 +114,8 @@ impl Controller<'_> {
         page[512] = 0x66; // SQES
         page[513] = 0x44; // CQES
         put(&mut page, 516, &self.max_nsid.to_le_bytes());
-        // ONCS: Compare, Dataset Management, Write Zeroes, Verify.
-        put(&mut page, 520, &(1u16 | 1 << 2 | 1 << 3 | 1 << 7).to_le_bytes());
+        // ONCS: Compare, Dataset Management, Write Zeroes, reservations, Verify.
+        put(&mut page, 520, &(1u16 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7).to_le_bytes());
         // VWC: whether there is a cache; no Flush for all namespaces at once.
         page[525] = u8::from(self.has_cache) | 0b10 << 1;
         put(&mut page, 1792, &(4 + self.in_capsule_bytes / 16).to_le_bytes());
@@ -126,6 +128,9 @@ impl Controller<'_> {
         if self.is_discovery { events::DISCOVERY } else { events::NAMESPACE_ATTRIBUTES }
     }
 }
+
+/// RESCAP: all six kinds, keys ignored as of version 1.3; nothing outlives the target.
+pub const RESERVATIONS: u8 = 0xfe;
 
 /// KAS: a second, in units of 100 ms.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
@@ -158,6 +163,7 @@ impl Namespace {
             put(&mut page, at, &self.blocks.to_le_bytes());
         }
         page[30] = 1; // NMIC: shared.
+        page[31] = RESERVATIONS; // RESCAP
         page[33] = if self.deallocates { 0b1001 } else { 0 }; // DLFEAT
         page[99] = self.is_read_only.into(); // NSATTR
         put(&mut page, 104, &self.uuid); // NGUID
@@ -186,6 +192,7 @@ impl Namespace {
     pub fn common(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
         page[1] = 1; // NMIC
+        page[2] = RESERVATIONS; // RESCAP
         page[8] = self.is_read_only.into(); // NSATTR
         page[14] = 1; // NSTAT: ready.
         page
@@ -257,7 +264,7 @@ mod tests {
         assert_eq!(page[92..100], [0, 1, 0, 0, 0x41, 0, 0, 0]);
         assert_eq!((page[111], page[259], page[261]), (1, 3, 6));
         assert_eq!(page[320..322], [10, 0]);
-        assert_eq!(page[512..522], [0x66, 0x44, 128, 0, 16, 0, 0, 0, 0x8d, 0]);
+        assert_eq!(page[512..522], [0x66, 0x44, 128, 0, 16, 0, 0, 0, 0xad, 0]);
         assert_eq!(page[525], 0b101);
         assert_eq!(page[536..540], [5, 0, 0x10, 0]);
         assert_eq!(&page[768..784], b"nqn.2014-08.a:s\0");
@@ -287,7 +294,7 @@ mod tests {
         let page = ns.page();
         assert_eq!(page[..8], [0x34, 0x12, 0, 0, 0, 0, 0, 0]);
         assert_eq!(page[8..24], [page[..8].to_vec(), page[..8].to_vec()].concat());
-        assert_eq!((page[30], page[33], page[130]), (1, 9, 9));
+        assert_eq!((page[30], page[31], page[33], page[130]), (1, 0xfe, 9, 9));
         assert_eq!(page[104..120], uuid);
         let ids = ns.descriptors();
         assert_eq!((&ids[..4], &ids[4..20]), ([2, 16, 0, 0].as_slice(), uuid.as_slice()));

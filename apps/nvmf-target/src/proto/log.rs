@@ -21,6 +21,8 @@ pub mod lid {
     pub const EFFECTS: u8 = 0x05;
     /// Subsystems that a host may connect to.
     pub const DISCOVERY: u8 = 0x70;
+    /// What a registrant is told of reservations.
+    pub const RESERVATION: u8 = 0x80;
 }
 
 /// Bytes of an entry of the discovery log, and of its header.
@@ -140,6 +142,10 @@ pub fn effects() -> [u8; 4096] {
         (io::WRITE, SUPPORTED | CHANGES_CONTENT),
         (io::WRITE_ZEROES, SUPPORTED | CHANGES_CONTENT),
         (io::DSM, SUPPORTED | CHANGES_CONTENT),
+        (io::RESERVATION_REGISTER, SUPPORTED),
+        (io::RESERVATION_REPORT, SUPPORTED),
+        (io::RESERVATION_ACQUIRE, SUPPORTED),
+        (io::RESERVATION_RELEASE, SUPPORTED),
     ] {
         put(&mut page, 1024 + usize::from(opcode) * 4, &effect.to_le_bytes());
     }
@@ -168,6 +174,17 @@ pub fn changed_namespaces(nsids: Option<&[u32]>) -> [u8; 4096] {
         }
         None => page[..4].fill(0xff),
     }
+    page
+}
+
+/// The page of a notification of reservations: its number, its kind, how many follow, and the
+/// namespace. Source: NVM Express base 1.4, "Reservation Notification Log Page".
+#[must_use]
+pub fn reservation(count: u64, kind: u8, following: u8, nsid: u32) -> [u8; 64] {
+    let mut page = [0; 64];
+    put(&mut page, 0, &count.to_le_bytes());
+    put(&mut page, 8, &[kind, following]);
+    put(&mut page, 12, &nsid.to_le_bytes());
     page
 }
 

@@ -533,10 +533,12 @@ impl Server {
     }
 }
 
-/// Whether the command of a queue without Connect is one of I/O.
+/// Whether a command moves blocks, which a core does alone.
 #[inline]
 pub(crate) fn is_io(queue: &Queue, opcode: u8) -> bool {
-    matches!(queue.role, Role::Io(_)) && opcode != crate::proto::sqe::admin::FABRICS
+    matches!(queue.role, Role::Io(_))
+        && opcode != crate::proto::sqe::admin::FABRICS
+        && !crate::proto::sqe::io::is_reservation(opcode)
 }
 
 /// Why a queue ends whose requests cannot be posted.
