@@ -2,7 +2,7 @@
 //! past its namespace or past what came in its capsule, and nothing is left behind.
 //! `FERROCX_NVMF_STEPS` says how many; the seed is printed.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferrocx::model::wire::SplitMix64;
@@ -46,7 +46,7 @@ fn namespace(nsid: u32) -> Namespace {
         is_read_only: nsid == 2,
         deallocates: false,
     };
-    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0 }
+    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0, ana_group: nsid }
 }
 
 fn request(random: &mut Random) -> Option<Request> {
@@ -132,7 +132,11 @@ fn run(random: &mut Random, steps: u64) -> u64 {
             0 | 1 if queues.len() < 8 => {
                 if let Some(request) = request(random) {
                     next += 1;
-                    queues.push(Queue::new(next, &request, IpAddr::from([10, 0, 0, 1])));
+                    queues.push(Queue::new(
+                        next,
+                        &request,
+                        SocketAddr::from(([10, 0, 0, 1], 4420)),
+                    ));
                 }
             }
             2 => {

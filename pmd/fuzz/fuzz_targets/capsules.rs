@@ -2,7 +2,7 @@
 //! past its namespace or past what came in its capsule, and nothing is left behind.
 #![no_main]
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
@@ -33,7 +33,7 @@ fn namespace(nsid: u32) -> Namespace {
         is_read_only: nsid == 2,
         deallocates: false,
     };
-    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0 }
+    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0, ana_group: nsid }
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
@@ -53,7 +53,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 }
                 if let Ok(request) = Request::parse(&request, 128, u.arbitrary()?) {
                     next += 1;
-                    queues.push(Queue::new(next, &request, IpAddr::from([10, 0, 0, 1])));
+                    queues.push(Queue::new(next, &request, SocketAddr::from(([10, 0, 0, 1], 4420))));
                 }
             }
             1 => {

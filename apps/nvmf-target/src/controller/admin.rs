@@ -1,7 +1,7 @@
 //! Commands of the admin queue, and fabrics commands of every queue.
 
 use super::connect::{self, Place};
-use super::{Action, Controller, Queue, Role, Target};
+use super::{Action, Controller, Namespace, Offer, Queue, Role, Subsystem, Target};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::identify::{self, PAGE_BYTES, cns, events};
 use crate::proto::log::{self, lid};
@@ -33,6 +33,7 @@ const LOGS: &[u8] = &[
     lid::FIRMWARE,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::ANA,
     lid::RESERVATION,
 ];
 const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
@@ -246,9 +247,10 @@ impl Target {
             None => Err(Status::INVALID_NAMESPACE.dnr()),
         };
         let there = || namespace()?.ok_or(Status::INVALID_NAMESPACE.dnr());
+        let way = |ns: &Namespace| self.way(controller, ns);
         match kind {
             // One that is not there has the page of zeros.
-            cns::NAMESPACE => Ok(namespace()?.map_or([0; PAGE_BYTES], |ns| ns.shape.page())),
+            cns::NAMESPACE => Ok(namespace()?.map_or([0; PAGE_BYTES], |ns| ns.shape.page(way(ns)))),
             cns::ACTIVE_NAMESPACES if nsid >= 0xffff_fffe => Err(Status::INVALID_NAMESPACE.dnr()),
             cns::ACTIVE_NAMESPACES => {
                 let nsids = subsystem.namespaces().map(|namespace| namespace.nsid);
@@ -257,7 +259,7 @@ impl Target {
             cns::DESCRIPTORS => Ok(there()?.shape.descriptors()),
             cns::NVM_NAMESPACE if csi == 0 => there().map(|_| [0; PAGE_BYTES]),
             cns::NVM_CONTROLLER if csi == 0 => Ok(identify::nvm_controller(self.settings.mdts)),
-            cns::ANY_NAMESPACE => Ok(there()?.shape.common()),
+            cns::ANY_NAMESPACE => there().map(|ns| ns.shape.common(way(ns))),
             cns::NAMESPACE_CONTROLLERS | cns::CONTROLLERS => {
                 if kind == cns::NAMESPACE_CONTROLLERS {
                     there()?;
@@ -269,6 +271,27 @@ impl Target {
             }
             _ => unknown,
         }
+    }
+
+    /// What a namespace is by a controller's port.
+    fn way(&self, controller: &Controller, namespace: &Namespace) -> identify::Way {
+        let (ana, group) = (&self.offer.ana, namespace.ana_group);
+        if !ana.is_reported() {
+            return identify::Way::default();
+        }
+        let is_blocked = ana.check(controller.service, group).is_err();
+        identify::Way { ana_group: group, is_blocked }
+    }
+
+    /// The page of asymmetric access, as a controller's port has it.
+    fn ana_page(&self, controller: &Controller, groups_only: bool) -> Vec<u8> {
+        let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
+        let members = |group| {
+            let all = subsystem.into_iter().flat_map(Subsystem::namespaces);
+            all.filter(|ns| ns.ana_group == group).map(|ns| ns.nsid).collect()
+        };
+        let Offer { ana, version, .. } = &*self.offer;
+        ana.page(controller.service, *version, groups_only, members)
     }
 
     /// What a controller says of itself.
@@ -284,7 +307,11 @@ impl Target {
             entries: self.settings.entries,
             in_capsule_bytes: self.settings.in_capsule_bytes,
             max_nsid: super::subsystem::MAX_NSID,
-            has_cache: subsystem.is_some_and(super::Subsystem::has_cache),
+            has_cache: subsystem.is_some_and(Subsystem::has_cache),
+            ana_groups: match subsystem {
+                Some(_) if self.offer.ana.is_reported() => super::ana::MAX_GROUPS,
+                _ => 0,
+            },
         }
     }
 
@@ -294,10 +321,12 @@ impl Target {
         let dwords = u64::from(cdw11 & 0xffff) << 16 | u64::from(cdw10 >> 16);
         let len = (dwords + 1) * 4;
         let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
-        let now = self.now;
+        let (now, differs) = (self.now, self.offer.ana.is_reported());
         let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
         let is_discovery = controller.subsystem.is_none();
         let known = if is_discovery { DISCOVERY_LOGS } else { LOGS };
+        let known: Vec<u8> =
+            known.iter().copied().filter(|page| *page != lid::ANA || differs).collect();
         if !known.contains(&page) {
             return Err(Status::INVALID_LOG.dnr());
         }
@@ -307,7 +336,7 @@ impl Target {
         }
         let range = (offset, len as usize);
         match page {
-            lid::SUPPORTED => part(out, &log::supported(known), range),
+            lid::SUPPORTED => part(out, &log::supported(&known), range),
             lid::ERRORS => {
                 let entries = controller.errors.iter().flat_map(log::ErrorEntry::encode);
                 part(out, &entries.collect::<Vec<u8>>(), range);
@@ -324,6 +353,13 @@ impl Target {
                 }
             }
             lid::EFFECTS => part(out, &log::effects(), range),
+            lid::ANA => {
+                if !keeps {
+                    controller.read_log(events::ANA);
+                }
+                let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+                part(out, &self.ana_page(controller, cdw10 & 1 << 8 != 0), range);
+            }
             lid::RESERVATION => {
                 part(out, &controller.reservation_page(), range);
                 if !keeps {

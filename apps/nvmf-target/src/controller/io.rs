@@ -90,6 +90,7 @@ impl Offer {
             // Nor is there a Flush for all of them.
             return Err(Status::INVALID_NAMESPACE.dnr());
         };
+        self.ana.check(queue.local.port(), namespace.ana_group)?;
         subsystem.check_reservation(nsid, queue, sqe.opcode)?;
         match sqe.opcode {
             io::READ => self.transfer(namespace, sqe, Kind::Read, received),

@@ -1,6 +1,6 @@
 //! [`Queue`]: a queue of a host, from its connection to its end.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,8 +30,8 @@ pub struct Queue {
     pub id: u32,
     /// Its number in the connection manager's request.
     pub qid: u16,
-    /// Our address, which the host called.
-    pub local: IpAddr,
+    /// Our address and port, which the host called.
+    pub local: SocketAddr,
     /// What it is for.
     pub role: Role,
     /// What it has moved.
@@ -52,7 +52,7 @@ pub struct Queue {
 impl Queue {
     /// A queue that was asked for.
     #[must_use]
-    pub fn new(id: u32, request: &Request, local: IpAddr) -> Self {
+    pub fn new(id: u32, request: &Request, local: SocketAddr) -> Self {
         Self {
             id,
             qid: request.qid.get(),

@@ -3,7 +3,7 @@
 
 use super::admin::{destination, part};
 use super::reservation::{HostId, Told};
-use super::{Action, Queue, Target};
+use super::{Action, Queue, Subsystem, Target};
 use crate::proto::identify::PAGE_BYTES;
 use crate::proto::sgl::{Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -39,6 +39,15 @@ impl Target {
         }
     }
 
+    /// The subsystem of a queue, if there is a way to its namespace.
+    fn reservable(&self, queue: &Queue, nsid: u32) -> Result<&Subsystem, Status> {
+        let subsystem = self.offer.subsystem(queue.subsystem);
+        let found = subsystem.and_then(|it| Some((it, it.namespace(nsid)?)));
+        let (subsystem, namespace) = found.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+        self.offer.ana.check(queue.local.port(), namespace.ana_group)?;
+        Ok(subsystem)
+    }
+
     fn try_reservation(
         &mut self,
         queue: &mut Queue,
@@ -51,9 +60,7 @@ impl Target {
         }
         sqe.check_flags()?;
         let nsid = sqe.nsid.get();
-        let subsystem = self.offer.subsystem(queue.subsystem);
-        let subsystem = subsystem.filter(|it| it.namespace(nsid).is_some());
-        let subsystem = subsystem.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+        let subsystem = self.reservable(queue, nsid)?;
         if sqe.opcode == io::RESERVATION_REPORT {
             if sqe.cdw11.get() & 1 == 0 {
                 return Err(Status::HOST_ID_FORMAT.dnr());
@@ -97,10 +104,8 @@ impl Target {
         if data.len() < data_bytes(sqe.opcode) {
             return Err(Status::DATA_LENGTH.dnr());
         }
-        let gone = Status::INVALID_NAMESPACE.dnr();
-        let subsystem = self.offer.subsystem(at).filter(|it| it.namespace(nsid).is_some());
-        let mut changed =
-            subsystem.ok_or(gone)?.reservations.get(&nsid).cloned().unwrap_or_default();
+        let subsystem = self.reservable(queue, nsid)?;
+        let mut changed = subsystem.reservations.get(&nsid).cloned().unwrap_or_default();
         let (cdw10, keys) = (sqe.cdw10.get(), (key(data, 0), key(data, 8)));
         let told = match sqe.opcode {
             io::RESERVATION_REGISTER => changed.register(&hostid, cdw10, keys)?,

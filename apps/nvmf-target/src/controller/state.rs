@@ -54,6 +54,8 @@ pub(super) struct Controller {
     /// What the status says, for the cores of its I/O queues.
     pub(super) ready: Arc<AtomicBool>,
     pub(super) admin_queue: u32,
+    /// The port that its host called.
+    pub(super) service: u16,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
     /// I/O queues that the host was granted.
@@ -85,7 +87,7 @@ impl Controller {
         cntlid: u16,
         subsystem: Option<usize>,
         (hostnqn, hostid): (&str, [u8; 16]),
-        admin_queue: u32,
+        queue: &Queue,
         now: Duration,
     ) -> Self {
         Self {
@@ -99,7 +101,8 @@ impl Controller {
             cc: 0,
             csts: 0,
             ready: Arc::default(),
-            admin_queue,
+            admin_queue: queue.id,
+            service: queue.local.port(),
             io_queues: Vec::new(),
             granted: 0,
             traffic: Traffic::default(),
@@ -206,6 +209,7 @@ impl Controller {
         let enabled = self.enabled | events::RESERVATION;
         for (event, result) in [
             (events::NAMESPACE_ATTRIBUTES, 0x0004_0002),
+            (events::ANA, 0x000c_0302),
             (events::DISCOVERY, 0x0070_f002),
             (events::RESERVATION, 0x0080_0006),
         ] {

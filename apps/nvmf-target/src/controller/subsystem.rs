@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ana::Ana;
 use super::queue::Queue;
 use super::reservation::Reservation;
 use crate::proto::identify;
@@ -21,6 +22,8 @@ pub struct Namespace {
     pub has_cache: bool,
     /// Its place among the back ends.
     pub backend: usize,
+    /// Its group, for which ports may differ: 1 to [`MAX_GROUPS`](super::ana::MAX_GROUPS).
+    pub ana_group: u32,
 }
 
 /// Subsystems that can be offered at a time.
@@ -36,6 +39,8 @@ pub struct Offer {
     pub(super) version: u64,
     /// Bytes of the largest transfer.
     pub(super) max_transfer: u32,
+    /// How ports differ.
+    pub(super) ana: Ana,
     /// Places stay as they are while a controller names them.
     pub(super) subsystems: Vec<Option<Subsystem>>,
 }

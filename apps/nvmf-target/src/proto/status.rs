@@ -67,6 +67,12 @@ impl Status {
     pub const WRITE_FAULT: Self = Self(0x280);
     /// The back end could not read.
     pub const READ_ERROR: Self = Self(0x281);
+    /// There is no way to the namespace by this port, and none later.
+    pub const ANA_PERSISTENT_LOSS: Self = Self(0x301);
+    /// There is no way to the namespace by this port now.
+    pub const ANA_INACCESSIBLE: Self = Self(0x302);
+    /// The port is on its way to another state.
+    pub const ANA_TRANSITION: Self = Self(0x303);
     /// The data differ.
     pub const COMPARE_FAILURE: Self = Self(0x285);
 
@@ -118,6 +124,9 @@ impl Status {
             Self::HOST_ID_FORMAT => "host identifier inconsistent format",
             Self::RESERVATION_CONFLICT => "reservation conflict",
             Self::KEEP_ALIVE => "invalid keep-alive timeout",
+            Self::ANA_PERSISTENT_LOSS => "asymmetric access persistent loss",
+            Self::ANA_INACCESSIBLE => "asymmetric access inaccessible",
+            Self::ANA_TRANSITION => "asymmetric access transition",
             Self::INTERRUPTED => "interrupted",
             Self::WRITE_PROTECTED => "namespace is write-protected",
             Self::LBA_RANGE => "block out of range",
