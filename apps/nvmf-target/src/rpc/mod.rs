@@ -20,7 +20,7 @@
 //! | `port.list` | – | ports of the connection manager |
 //! | `port.add`, `port.remove` | `port` | listens on one, or no more |
 //! | `ana.list` | – | ports that differ, and what each is for the groups of namespaces |
-//! | `ana.set` | `port`, `state`, `group` [all] | changes that; the port's hosts are told |
+//! | `ana.set` | `port`, `state`, perhaps `group` | changes that; the port's hosts are told |
 //! | `controller.list` | – | what hosts have |
 //! | `controller.remove` | `cntlid` | disconnects a host, which may come back |
 //! | `stats` | `format`: `json`, `text` or `prometheus` | what was moved, and how fast |
