@@ -158,9 +158,10 @@ writes() { dd if=/run/noise "of=$1" bs=512 count=1 oflag=direct conv=notrunc sta
 # Two hosts of this kernel and a reservation between them, by nvme-cli.
 reserved() {
     local host one two
-    must modprobe -r nvme-rdma
+    must modprobe -r nvme-rdma nvme-fabrics nvme-core
     must modprobe nvme-core multipath=N
     must modprobe nvme-rdma
+    must grep -q N /sys/module/nvme_core/parameters/multipath
     for host in 1 2; do
         must timeout 120 nvme connect -t rdma -a "$OURS_AT" -s 4420 -n "$NQN" -i 1 \
             -q "$HOSTS$host" -I "00000000-0000-4000-8000-00000000000$host"
