@@ -17,6 +17,9 @@ of rte_pktmbuf_alloc_bulk+free_bulk, rx_burst 64, tx_single_requests 60, a send 
 libmlx5's 371, tick_to_doorbell 1200. All others are a little above what the case came down to, so
 that none grows unnoticed.
 The exit status is 1 if one is exceeded.
+
+nvmf_read_N and nvmf_write_N, for batches of N commands of 4 KiB, count the target of
+apps/nvmf-target with verbs and doorbells. They take ten seconds each, and run if they are named.
 EOF
 }
 
@@ -40,6 +43,9 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/program.sh
 source scripts/program.sh
 program cost release ferrocx-benches bin cost
+nvmf=
+[[ " ${cases[*]} " != *" nvmf_"* ]] ||
+    program nvmf release ferrocx-nvmf-target example instructions
 [ ${#cases[@]} -gt 0 ] || mapfile -t cases < <("$cost" list)
 
 scratch=$(mktemp -d)
@@ -49,7 +55,10 @@ trap 'rm -rf "$scratch"' EXIT
 # those of the measured part (benches/src/lib.rs).
 instructions() {
     local only=()
-    [ "$1" != "$cost" ] || only=(--toggle-collect='ferrocx_benches::measured*')
+    case "$1" in
+        "$cost") only=(--toggle-collect='ferrocx_benches::measured*') ;;
+        "$nvmf") only=(--toggle-collect='instructions::measured*') ;;
+    esac
     valgrind --tool=callgrind --callgrind-out-file=/dev/null "${only[@]}" "$@" 2>&1 >/dev/null |
         sed -n 's/.*Collected : //p'
 }
@@ -65,6 +74,27 @@ per_element() {
         return 1
     fi
     awk -v d=$((high - low)) -v e=$((n * elements)) 'BEGIN { printf "%.2f", d / e }'
+}
+
+# per_command CASE: instructions of nvmf-target per command. The target is polled by hand, its models
+# are not counted, so the difference of two runs has what a command costs and its share of timers.
+# shellcheck disable=SC2317 # the shell that xargs starts calls it
+per_command() {
+    local what batch rounds low high
+    IFS=_ read -r _ what batch <<<"$1"
+    rounds=$((batch < 8 ? 100 : 30))
+    low=$(instructions "$nvmf" "$what" "$batch" "$rounds")
+    high=$(instructions "$nvmf" "$what" "$batch" $((2 * rounds)))
+    awk -v d=$((high - low)) -v e=$((rounds * batch)) 'BEGIN { printf "%.2f", d / e }'
+}
+
+# counted CASE: instructions of a case per element.
+# shellcheck disable=SC2317 # the shell that xargs starts calls it
+counted() {
+    case "$1" in
+        nvmf_*) per_command "$1" ;;
+        *) per_element "$("$cost" elements "$1")" "$cost" run "$1" ;;
+    esac
 }
 
 failed=0
@@ -97,11 +127,11 @@ else
 fi
 
 # The counts do not depend on what else runs, so all cores count; the times below are taken alone.
-export cost scratch
-export -f instructions per_element
+export cost nvmf scratch
+export -f instructions per_element per_command counted
 # shellcheck disable=SC2016 # the shell that xargs starts expands it
 printf '%s\n' "${cases[@]}" | xargs -P "$(nproc)" -I '{}' bash -c \
-    'set -eo pipefail; per_element "$("$cost" elements {})" "$cost" run {} >"$scratch/{}"'
+    'set -eo pipefail; counted {} >"$scratch/{}"'
 
 for name in "${cases[@]}"; do
     limit=
@@ -157,8 +187,12 @@ for name in "${cases[@]}"; do
         verbs_local_inv_post) limit=95 ;;
         verbs_fast_reg_cycle) limit=751 ;;
         verbs_fast_reg_cycle_32) limit=629 ;;
+        nvmf_read_32) limit=1200 ;;
+        nvmf_write_32) limit=1700 ;;
     esac
-    report "$name" "$(cat "$scratch/$name")" "$("$cost" ns "$name")" "$limit"
+    ns=null
+    [[ $name == nvmf_* ]] || ns=$("$cost" ns "$name")
+    report "$name" "$(cat "$scratch/$name")" "$ns" "$limit"
 done
 
 if [ -n "$json" ]; then
