@@ -295,6 +295,11 @@ impl MkeyTable {
             return Ok(Spans { table: self, access: *access, direct: Some(whole) });
         }
         if access.len > 0 {
+            if let Some(iova) = key.translation.in_page(key.start, access) {
+                self.work(1);
+                let direct = Some(Span { iova, len: access.len });
+                return Ok(Spans { table: self, access: *access, direct });
+            }
             let first = self.walk(access, Want::Run)?;
             if first.len == access.len {
                 return Ok(Spans { table: self, access: *access, direct: Some(first) });
