@@ -320,7 +320,7 @@ mod tests {
     fn what_is_long_is_copied_as_what_is_short() {
         for len in [1023, 1024, 1025, 1151, 1152, 4096 + 77] {
             for start in [0, 1, 8, 20] {
-                let src: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+                let src: Vec<u8> = (0..=250).cycle().take(len).collect();
                 let mut memory = vec![0xa5_u8; start + len + 64];
                 let mut back = vec![0; len];
                 let base = NonNull::new(memory.as_mut_ptr()).expect("not null");
