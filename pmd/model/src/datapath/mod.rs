@@ -186,11 +186,14 @@ impl DataPath {
         }
         let mut taken = 0;
         while taken < RECEIVE_BURST {
-            let Some(frame) = wire.receive(ctx.now_ns) else { break };
+            // Where the wire wrote it: a copy made at once waits for all stores before it, those
+            // into lines that another core holds included.
+            let arrived = wire.receive(ctx.now_ns);
+            let Some(frame) = &arrived else { break };
             busy = true;
             taken += frame.fcs.frames();
             receive.follow(ctx, loopback);
-            take(ctx, receive, &frame, Origin::Wire);
+            take(ctx, receive, frame, Origin::Wire);
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;
             }
