@@ -193,6 +193,11 @@ pub struct Measure {
     /// Write every frame on the model's wire to a pcapng file; costs time that is in the figures
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+    /// Give the threads that poll, ours and the kernel's sockets' alike, real-time priority
+    /// (SCHED_FIFO 1): nothing of normal priority takes their cores, but for the share that the
+    /// kernel keeps for it (see check)
+    #[arg(long)]
+    pub realtime: bool,
     /// Do the same over the kernel's sockets, on this TAP interface, which has 198.18.0.2/24
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,

@@ -15,8 +15,8 @@
 //!   keeps its session.
 //! - [`trader`]: an engine on the queues of a port; [`kernel`]: the same on sockets.
 //! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
-//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`]: what of it is the
-//!   machine's doing.
+//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`] and [`watch`]: what
+//!   of it is the machine's doing.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
 //! - [`programs`]: exchange and trader as processes of their own; [`cli`]: the command line.
 //!
@@ -62,6 +62,7 @@ pub mod strategy;
 pub mod tcp;
 pub mod timed;
 pub mod trader;
+pub mod watch;
 
 /// Does what the command line says.
 ///
@@ -139,6 +140,7 @@ fn measure(args: &cli::Measure) -> Result<()> {
             [engine, .., exchange] => Some([engine, exchange]),
             _ => None,
         },
+        realtime: args.realtime,
         pcap: args.pcap.clone(),
         baseline: args.baseline.clone(),
     })?;

@@ -58,6 +58,7 @@ pub fn findings(root: &Path, core: usize) -> Vec<Finding> {
     let swaps = read(root, "proc/swaps").lines().count().saturating_sub(1);
     let nodes = read(root, "sys/devices/system/node/online");
     let interrupts = interrupts_of(root, core);
+    let shares = shares_of_others(root, core);
     let compaction = read(root, "sys/kernel/mm/transparent_hugepage/enabled");
     vec![
         finding(
@@ -121,6 +122,13 @@ pub fn findings(root: &Path, core: usize) -> Vec<Finding> {
             "a page that was swapped out takes milliseconds; swapoff, or lock all memory",
         ),
         finding(
+            "kept for others beside real time",
+            shares.clone(),
+            !shares.is_empty() && shares != "nothing",
+            "a thread of --realtime stops for so long in a second in which others wait for its \
+             core; move them away, or kernel.sched_rt_runtime_us=-1 and fair_server's runtime 0",
+        ),
+        finding(
             "transparent huge pages",
             compaction.clone(),
             compaction.contains("[always]"),
@@ -143,6 +151,25 @@ fn deepest_sleep(root: &Path, core: usize) -> (String, u64) {
         }
     }
     deepest
+}
+
+/// What a core keeps for threads of normal priority beside those of real-time priority: by the
+/// limit of all of those (of old kernels, and of groups), by the server of a core (from 6.12 on).
+fn shares_of_others(root: &Path, core: usize) -> String {
+    let number = |path: &str| read(root, path).parse::<i64>().ok();
+    let throttle = |file: &str| number(&format!("proc/sys/kernel/sched_rt_{file}_us"));
+    let server =
+        |file: &str| number(&format!("sys/kernel/debug/sched/fair_server/cpu{core}/{file}"));
+    let kept = throttle("runtime").zip(throttle("period")).map(|(runtime, period)| {
+        if runtime < 0 { 0 } else { (period - runtime).max(0) * 1_000 / period.max(1) }
+    });
+    let served = server("runtime").zip(server("period"));
+    let served = served.map(|(runtime, period)| runtime.max(0) * 1_000 / period.max(1));
+    match served.into_iter().chain(kept).max() {
+        None => String::new(),
+        Some(0) => "nothing".to_owned(),
+        Some(ms) => format!("{ms} ms of a second"),
+    }
 }
 
 /// Interrupts whose affinity names a core.
@@ -210,6 +237,11 @@ mod tests {
             ("sys/devices/system/node/online".into(), "0", "memory nodes"),
             ("proc/swaps".into(), "Filename Type", "swap devices"),
             (
+                "proc/sys/kernel/sched_rt_runtime_us".into(),
+                "-1",
+                "kept for others beside real time",
+            ),
+            (
                 "sys/kernel/mm/transparent_hugepage/enabled".into(),
                 "always [madvise] never",
                 "transparent huge pages",
@@ -226,9 +258,11 @@ mod tests {
             "hpet",
             "0-1",
             "Filename Type\n/dev/sda",
+            "950000",
             "[always] madvise never",
         ];
         write(root, &format!("{cpu}/cpu3/cpuidle/state0/name"), "C1");
+        write(root, "proc/sys/kernel/sched_rt_period_us", "1000000");
         good.iter().for_each(|(path, text, _)| write(root, path, text));
         assert_eq!(bad(root), [""; 0]);
         for ((path, text, what), wrong) in good.iter().zip(wrong) {

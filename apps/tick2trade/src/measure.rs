@@ -25,6 +25,10 @@ use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{Port, PortConfig};
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
 
 use crate::book::{Books, BooksConfig, Health};
 use crate::engine::EngineConfig;
@@ -32,13 +36,14 @@ use crate::exchange::{Venue, VenueConfig, VenueStats};
 use crate::feed::ArbiterConfig;
 use crate::gateway::GatewayState;
 use crate::kernel::{KernelTrader, Waiting};
-use crate::latency::{Row, now_ns, svg, table};
+use crate::latency::{Row, histogram, now_ns, svg, table};
 use crate::orders::OrdersConfig;
 use crate::proto::Side;
 use crate::risk::Limits;
 use crate::strategy::Taker;
 use crate::timed::Stages;
 use crate::trader::{Trader, TraderConfig};
+use crate::watch::{Absence, Watch, is_disturbed};
 
 /// Bytes that the wire holds.
 const WIRE_BYTES: usize = 4 << 20;
@@ -71,6 +76,8 @@ pub struct Plan {
     pub burst: u64,
     /// Cores of engine and exchange; `None` lets both wander.
     pub cores: Option<[CoreId; 2]>,
+    /// The threads that poll have real-time priority.
+    pub realtime: bool,
     /// Everything on the model's wire goes here, with its times.
     pub pcap: Option<PathBuf>,
     /// A TAP interface of 198.18.0.2/24, for the same over the kernel's sockets.
@@ -106,7 +113,43 @@ impl Phase {
 struct Run {
     venue: VenueStats,
     stages: Stages,
+    /// When the engine's thread and the exchange's were away.
+    absences: [Vec<Absence>; 2],
     feed: Option<(FeedReport, Histogram<u64>)>,
+}
+
+impl Run {
+    /// Times of the orders during which neither thread was away.
+    fn undisturbed(&self) -> Histogram<u64> {
+        let mut times = histogram();
+        for &(from_ns, took_ns) in &self.venue.times {
+            if !self.absences.iter().any(|absences| is_disturbed(absences, from_ns, took_ns)) {
+                times.saturating_record(took_ns);
+            }
+        }
+        times
+    }
+
+    /// Two rows, of all orders and of those whose threads were there, and a line about the others.
+    fn rows(&self, name: &str, text: &mut String) -> [Row; 2] {
+        let (all, undisturbed) = (&self.venue.wire_to_wire, self.undisturbed());
+        let away = |absences: &[Absence]| {
+            let waited = || absences.iter().map(|absence| absence.waited_ns);
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let (sum, longest) = (ms(waited().sum()), ms(waited().max().unwrap_or(0)));
+            format!("{} times, {sum:.2} ms in all, {longest:.2} ms at most", absences.len())
+        };
+        let [engine, exchange] = &self.absences;
+        *text += &format!(
+            "{name}: another thread had the engine's core {}, the exchange's {}; {} of {} orders \
+             were on their way then, and are not in \"{name}{UNDISTURBED}\"\n",
+            away(engine),
+            away(exchange),
+            all.len() - undisturbed.len(),
+            all.len(),
+        );
+        [Row::new(name, all), Row::new(format!("{name}{UNDISTURBED}"), &undisturbed)]
+    }
 }
 
 /// The levels of one side of a book, the best first: price, shares and orders.
@@ -118,6 +161,8 @@ struct Closed {
     stats: VenueStats,
     /// Of each security, bids and offers.
     books: Vec<[Depth; 2]>,
+    /// When its thread was away.
+    absences: Vec<Absence>,
 }
 
 /// What the feed went through.
@@ -169,8 +214,11 @@ pub struct RowReport {
 pub struct Report {
     rows: Vec<Row>,
     feed: FeedReport,
+    /// What is said of the cores.
+    away: String,
     interval_ns: u64,
     cores: Option<[CoreId; 2]>,
+    realtime: bool,
     without_baseline: bool,
 }
 
@@ -212,8 +260,10 @@ impl Report {
             table(&self.rows),
         );
         if let Some([engine, exchange]) = self.cores {
-            text += &format!("engine on core {}, exchange on core {}\n", engine.id, exchange.id);
+            text += &format!("engine on core {}, exchange on core {}", engine.id, exchange.id);
+            text += if self.realtime { ", both of real-time priority\n" } else { "\n" };
         }
+        text += &self.away;
         text += "Our code and the software model on this machine, or the kernel's sockets: no row \
                  is a NIC's.\n";
         text += &format!(
@@ -234,10 +284,15 @@ impl Report {
             let row = self.rows.iter().find(|row| row.name == name)?;
             Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
         };
-        for kernel in [KERNEL_BUSY, KERNEL_EPOLL] {
-            if let (Some(ours), Some(theirs)) = (whole(WHOLE), whole(kernel)) {
+        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL]
+            .into_iter()
+            .flat_map(|kernel| ["", UNDISTURBED].map(|which| (kernel, which)))
+        {
+            let [ours, theirs] = [WHOLE, kernel].map(|name| whole(&format!("{name}{which}")));
+            if let (Some(ours), Some(theirs)) = (ours, theirs) {
                 let [p50, p999] = [0, 1].map(|at| theirs[at] as f64 / ours[at].max(1) as f64);
-                text += &format!("{kernel}: {p50:.1} times ours at p50, {p999:.1} at p99.9\n");
+                text +=
+                    &format!("{kernel}{which}: {p50:.1} times ours at p50, {p999:.1} at p99.9\n");
             }
         }
         if self.without_baseline {
@@ -250,6 +305,8 @@ impl Report {
 
 const RECOVERY: &str = "recovery of gaps";
 const WHOLE: &str = "wire to wire, our queues";
+/// What the name of a row of undisturbed orders ends in.
+const UNDISTURBED: &str = ", cores there";
 const KERNEL_BUSY: &str = "wire to wire, kernel busy";
 const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
 
@@ -261,7 +318,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let ours = on_queues(plan)?;
     let mut rows =
         ours.stages.rows(["wire to book", "book to decision", "decision to doorbell"]).to_vec();
-    rows.push(Row::new(WHOLE, &ours.venue.wire_to_wire));
+    let mut away = String::new();
+    rows.extend(ours.rows(WHOLE, &mut away));
     let (feed, recovery) = ours.feed.context("the run on queues counts its feed")?;
     if !recovery.is_empty() {
         rows.push(Row::new(RECOVERY, &recovery));
@@ -269,7 +327,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
     if let Some(tap) = &plan.baseline {
         for (name, waiting) in [(KERNEL_BUSY, Waiting::Busy), (KERNEL_EPOLL, Waiting::Epoll)] {
             let kernel = on_sockets(plan, tap, waiting)?;
-            rows.push(Row::new(name, &kernel.venue.wire_to_wire));
+            rows.extend(kernel.rows(name, &mut away));
             if waiting == Waiting::Busy {
                 let names = [
                     "kernel: read to book",
@@ -282,7 +340,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
     }
     let without_baseline = plan.baseline.is_none();
     let (interval_ns, cores) = (plan.interval_ns, plan.cores);
-    Ok(Report { rows, feed, interval_ns, cores, without_baseline })
+    let realtime = plan.realtime;
+    Ok(Report { rows, feed, away, interval_ns, cores, realtime, without_baseline })
 }
 
 fn venue_config(plan: &Plan) -> VenueConfig {
@@ -361,11 +420,15 @@ fn on_queues(plan: &Plan) -> Result<Run> {
                 clock_helper.help();
                 now_ns()
             })?);
-            // Not before: threads that are made inherit the core.
-            stay_on(plan.cores.map(|cores| cores[0]))?;
+            // Not before: threads that are made inherit core and priority.
+            take_core(plan, 0)?;
+            // Nobody else steps the model from here on, and so nobody takes a core to do it.
+            let _taken_over = helper.take_over();
+            let mut watch = Watch::start(now_ns());
             let mut seen = 0;
             let until = now_ns() + PATIENCE_NS;
             while phase.get() != Phase::OVER {
+                watch.round(now_ns());
                 trader.poll();
                 phase.next.store(trader.engine().arbiter().next(), Ordering::Release);
                 // What was sent leaves, and what came arrives, without another thread's help.
@@ -378,15 +441,16 @@ fn on_queues(plan: &Plan) -> Result<Run> {
                 if phase.get() == Phase::MEASURED && seen != Phase::MEASURED {
                     seen = Phase::MEASURED;
                     trader.forget_times();
+                    watch.forget();
                 }
             }
             let stages = trader.stages().cloned().unwrap_or_default();
             let feed = trader.engine().arbiter().stats().clone();
-            Ok((stages, feed, depths(trader.engine().books())))
+            Ok((stages, feed, depths(trader.engine().books()), watch.into_absences()))
         })();
         phase.set(Phase::OVER);
         let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        let (stages, feed, books) = run?;
+        let (stages, feed, books, away) = run?;
         let (venue, levels) = (closed.stats, compare(&books?, &closed.books)?);
         let recovery = feed.recovery_ns.clone();
         let feed = FeedReport {
@@ -401,7 +465,8 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             orders: venue.taken,
             levels,
         };
-        Ok(Run { venue, stages, feed: Some((feed, recovery)) })
+        let absences = [away, closed.absences];
+        Ok(Run { venue, stages, absences, feed: Some((feed, recovery)) })
     });
     if let Some(file) = file {
         file.flush()?;
@@ -417,9 +482,11 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
         let exchange = scope.spawn(|| exchange(plan, config.clone(), wire, &phase, false));
         let run = (|| -> Result<_> {
             let mut trader = KernelTrader::new(&trader_config(&config), taker(), waiting)?;
-            stay_on(plan.cores.map(|cores| cores[0]))?;
+            take_core(plan, 0)?;
+            let mut watch = Watch::start(now_ns());
             let mut seen = 0;
             while phase.get() != Phase::OVER {
+                watch.round(now_ns());
                 trader.poll()?;
                 if trader.is_open() {
                     phase.set(Phase::OPEN);
@@ -427,22 +494,41 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
                 if phase.get() == Phase::MEASURED && seen != Phase::MEASURED {
                     seen = Phase::MEASURED;
                     trader.forget_times();
+                    watch.forget();
                 }
             }
-            Ok(trader.stages().clone())
+            Ok((trader.stages().clone(), watch.into_absences()))
         })();
         phase.set(Phase::OVER);
         let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        Ok(Run { venue: closed.stats, stages: run?, feed: None })
+        let (stages, away) = run?;
+        let absences = [away, closed.absences];
+        Ok(Run { venue: closed.stats, stages, absences, feed: None })
     })
 }
 
-/// Keeps this thread on a core.
-fn stay_on(core: Option<CoreId>) -> Result<()> {
-    match core.filter(|&core| !core_affinity::set_for_current(core)) {
-        Some(core) => bail!("core {} is not one that this process may use", core.id),
-        None => Ok(()),
+/// Keeps this thread on a core of the plan's, and nearly everything else away from there, if it
+/// says so.
+fn take_core(plan: &Plan, index: usize) -> Result<()> {
+    let core = plan.cores.map(|cores| cores[index]);
+    if let Some(core) = core.filter(|&core| !core_affinity::set_for_current(core)) {
+        bail!("core {} is not one that this process may use", core.id);
     }
+    if plan.realtime {
+        if core.is_none() {
+            bail!("--realtime needs two cores: of two such threads on one, one never runs");
+        }
+        let lowest =
+            ThreadPriority::Crossplatform(ThreadPriorityValue::try_from(1).unwrap_or_default());
+        let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+        set_thread_priority_and_policy(thread_native_id(), lowest, fifo).map_err(|error| {
+            anyhow!(
+                "--realtime: the kernel refuses SCHED_FIFO to this process ({error}); run it as \
+                 root, with CAP_SYS_NICE, or behind ulimit -r 1"
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// The engine's books, bids and offers of each in the order of their listing.
@@ -480,8 +566,9 @@ fn exchange(
     phase: &Phase,
     until_heard: bool,
 ) -> Result<Closed> {
-    stay_on(plan.cores.map(|cores| cores[1]))?;
+    take_core(plan, 1)?;
     let mut venue = Venue::new(config, wire, now_ns());
+    let mut watch = Watch::start(now_ns());
     let until = now_ns() + PATIENCE_NS;
     while phase.get() < Phase::OPEN {
         venue.poll(now_ns());
@@ -494,12 +581,18 @@ fn exchange(
     for tick in 0..plan.warm_up + plan.ticks {
         if tick == plan.warm_up {
             venue.forget_times();
+            watch.forget();
             phase.set(Phase::MEASURED);
         }
         let at = start + tick * plan.interval_ns;
         for (due, is_offer) in [(at, true), (at + plan.interval_ns / 2, false)] {
-            while now_ns() < due {
-                venue.poll(now_ns());
+            loop {
+                let now = now_ns();
+                watch.round(now);
+                if now >= due {
+                    break;
+                }
+                venue.poll(now);
             }
             if is_offer {
                 if plan.burst != 0 && tick == plan.warm_up + plan.ticks / 2 {
@@ -545,5 +638,5 @@ fn exchange(
         [Side::Buy, Side::Sell].map(|side| venue.exchange().levels(locate as u16, side))
     };
     let books = (1..=venue.exchange().securities().len()).map(depths).collect();
-    Ok(Closed { stats: venue.stats().clone(), books })
+    Ok(Closed { stats: venue.stats().clone(), books, absences: watch.into_absences() })
 }

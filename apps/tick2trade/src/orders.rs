@@ -270,23 +270,27 @@ impl OrderEntry {
     /// Replaces an order that stands by one of so many shares at another price, at the back of its
     /// level; writes the packet to `out` and returns the number of the new order. Until the answer
     /// both count as able to trade, so that the new one has to pass every limit beside the old;
-    /// [`OrderEntry::not_sent`] takes that back.
+    /// [`OrderEntry::not_sent`] takes that back. `collar` gives the price that the collar is drawn
+    /// around, of a security and a side.
     ///
     /// # Errors
     /// A [`Refused`]; nothing is counted and `out` holds anything.
+    #[inline]
     pub fn replace(
         &mut self,
         old_urn: u32,
         (shares, price): (u32, u32),
-        collar: Option<u32>,
+        collar: impl FnOnce(usize, Side) -> Option<u32>,
         now_ns: u64,
         out: &mut [u8; REPLACE_LEN],
     ) -> Result<u32, Refused> {
-        let old = *self.get(old_urn).ok_or(Refused::Unknown(old_urn))?;
-        if old.successor != 0 {
+        let old_place = self.place(old_urn);
+        let old = self.standing[old_place].as_ref().filter(|order| order.urn == old_urn);
+        let &Standing { security, side, immediate, successor, .. } =
+            old.ok_or(Refused::Unknown(old_urn))?;
+        if successor != 0 {
             return Err(Refused::Replacing(old_urn));
         }
-        let (security, side) = (old.security as usize, old.side);
         let urn = self.next_urn;
         if urn == u32::MAX {
             return Err(Refused::NoNumber);
@@ -295,7 +299,8 @@ impl OrderEntry {
         if self.standing[place].is_some() {
             return Err(Refused::Full(self.count));
         }
-        let intent = Intent { security, side, shares, price, reference: collar };
+        let reference = collar(security as usize, side);
+        let intent = Intent { security: security as usize, side, shares, price, reference };
         self.risk.take(&intent, now_ns)?;
         let replace = ReplaceOrder {
             kind: ReplaceOrder::KIND,
@@ -303,7 +308,7 @@ impl OrderEntry {
             urn: urn.into(),
             quantity: shares.into(),
             price: u64::from(price).into(),
-            time_in_force: time_in_force(old.immediate),
+            time_in_force: time_in_force(immediate),
             display: b'Y',
             intermarket_sweep: b'N',
             client_order_id: Text::BLANK,
@@ -313,9 +318,12 @@ impl OrderEntry {
         [out[0], out[1], out[2]] = [header[0], header[1], PacketType::UNSEQUENCED.0];
         out[soup::HEADER_LEN..REPLACE_LEN - 2].copy_from_slice(replace.as_bytes());
         out[REPLACE_LEN - 2..].fill(0);
-        self.standing[place] = Some(Standing { urn, price, left: shares, successor: 0, ..old });
-        let place = self.place(old_urn);
-        self.standing[place] = Some(Standing { successor: urn, ..old });
+        let (left, successor) = (shares, 0);
+        let new = Standing { urn, security, side, price, left, immediate, successor };
+        self.standing[place] = Some(new);
+        if let Some(old) = &mut self.standing[old_place] {
+            old.successor = urn;
+        }
         self.count += 1;
         self.next_urn += 1;
         Ok(urn)
@@ -530,12 +538,6 @@ impl OrderEntry {
         if let Some(order) = self.standing.iter_mut().flatten().find(replaced) {
             order.successor = 0;
         }
-    }
-
-    /// Security and side of an order that stands.
-    pub fn place_of(&self, urn: u32) -> Option<(usize, Side)> {
-        let order = self.standing[self.place(urn)].filter(|order| order.urn == urn);
-        order.map(|order| (order.security as usize, order.side))
     }
 
     /// Shares of an order that may still trade; `None` if it does not stand.

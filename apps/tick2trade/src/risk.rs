@@ -184,7 +184,7 @@ impl Risk {
     ///
     /// # Errors
     /// The first [`Refused`] in the order of its variants; nothing was counted.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, order: &Intent, now_ns: u64) -> Result<(), Refused> {
         if self.killed {
             return Err(Refused::Killed);

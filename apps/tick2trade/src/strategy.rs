@@ -102,9 +102,13 @@ impl Desk<'_> {
     ///
     /// # Errors
     /// A [`Refused`].
+    #[inline]
     pub fn replace(&mut self, urn: u32, shares: u32, price: u32) -> Result<Option<u32>, Refused> {
-        let (security, side) = self.entry.place_of(urn).ok_or(Refused::Unknown(urn))?;
-        let collar = self.book(security).and_then(|book| reference(book, side));
+        let (books, locates) = (self.books, self.locates);
+        let collar = |security: usize, side| {
+            let locate = locates.get(security).copied().filter(|&locate| locate != 0)?;
+            reference(books.get(locate)?, side)
+        };
         let mut packet = [0; REPLACE_LEN];
         let to = (shares, price);
         let new = self.entry.replace(urn, to, collar, self.now_ns, &mut packet)?;
@@ -139,6 +143,7 @@ impl Desk<'_> {
 }
 
 /// The price that an order is compared with: of a book that is sound and trades.
+#[inline]
 fn reference(book: &Book, side: Side) -> Option<u32> {
     if book.health() == Health::Suspect || book.trading() != b'T' {
         return None;

@@ -14,6 +14,7 @@ fn plan() -> Plan {
         burst: 0,
         cores: None,
         pcap: None,
+        realtime: false,
         baseline: None,
     }
 }
@@ -23,15 +24,25 @@ fn every_offer_is_taken_once_and_each_stage_has_its_time() {
     let report = run(&plan()).unwrap();
     let rows = report.rows();
     let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
-    let expected =
-        ["wire to book", "book to decision", "decision to doorbell", "wire to wire, our queues"];
+    let expected = [
+        "wire to book",
+        "book to decision",
+        "decision to doorbell",
+        "wire to wire, our queues",
+        "wire to wire, our queues, cores there",
+    ];
     // A machine that is away for long loses frames, too, and then has times of recovery.
-    assert_eq!(names[..4], expected);
+    assert_eq!(names[..5], expected);
     // An order that follows an answer is no answer to a frame of the feed.
     for (row, least) in rows.iter().zip([200, 200, 200, 400]) {
         assert!(row.count >= least && row.p50 <= row.p99 && row.p99 <= row.max, "{row:?}");
     }
     assert!(rows[3].p50 > rows[2].p50 && rows[2].p50 > 0, "{rows:?}");
+    // What fell into an absence is said apart, beside all of it.
+    assert!(rows[4].count <= rows[3].count && rows[4].max <= rows[3].max, "{rows:?}");
+    let (all, left_out) = (rows[3].count, rows[3].count - rows[4].count);
+    let said = format!("; {left_out} of {all} orders were on their way then");
+    assert!(report.text().contains(&said), "{}", report.text());
     assert_eq!((report.feed().dropped, report.feed().lost, report.feed().orders), (0, 0, 410));
     assert!(report.svg().contains("<polyline") && report.text().contains("no row is a NIC's"));
 }
@@ -64,4 +75,11 @@ fn after_a_burst_of_losses_the_books_are_the_exchanges() {
     let recovery = rows.iter().find(|row| row.name == "recovery of gaps").unwrap();
     assert!(recovery.count >= 1 && recovery.max >= recovery.p50 && recovery.p50 > 0);
     assert_eq!(recovery.count, feed.gaps, "every gap was closed");
+}
+
+#[test]
+fn real_time_threads_that_would_share_a_core_are_refused() {
+    let refused = run(&Plan { realtime: true, ..plan() }).unwrap_err();
+    let expected = "--realtime needs two cores: of two such threads on one, one never runs";
+    assert_eq!(refused.to_string(), expected);
 }

@@ -67,6 +67,7 @@ fn a_capture_gives_the_same_orders_three_times_with_what_was_lost_and_asked_for(
         burst: 300,
         cores: None,
         pcap: Some(file.clone()),
+        realtime: false,
         baseline: None,
     })
     .unwrap();

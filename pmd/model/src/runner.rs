@@ -2,10 +2,10 @@
 //! clock.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::Nic;
@@ -48,9 +48,12 @@ type Job = Box<dyn FnOnce(&mut [Nic]) + Send>;
 /// Time for which the helper that stepped last goes on alone: the devices stay in the cache of one
 /// core.
 const LEASE_NS: u64 = 2_000;
-/// Time for which the thread stands back once somebody has helped.
+/// Time for which the thread stands back once somebody has helped. It doubles with each look that
+/// finds that somebody still does, so that a core that polls is not taken from it all the time: who
+/// stops helping waits for the thread no longer than it has helped, and no longer than the longest.
 const STAND_BACK: Duration = Duration::from_micros(200);
 const STAND_BACK_NS: u64 = 200_000;
+const LONGEST_STAND_BACK: Duration = Duration::from_micros(3_200);
 
 /// Number of no helper: theirs start at 1.
 const THREAD: u64 = 0;
@@ -65,6 +68,9 @@ struct Shared {
     last_helper: AtomicU64,
     last_help_ns: AtomicU64,
     helpers: AtomicU64,
+    /// How many [`TakenOver`] there are.
+    taken_over: AtomicUsize,
+    thread: OnceLock<Thread>,
 }
 
 impl fmt::Debug for Shared {
@@ -83,6 +89,8 @@ impl Shared {
             last_helper: AtomicU64::new(THREAD),
             last_help_ns: AtomicU64::new(0),
             helpers: AtomicU64::new(0),
+            taken_over: AtomicUsize::new(0),
+            thread: OnceLock::new(),
         }
     }
 
@@ -98,6 +106,13 @@ impl Shared {
         last != THREAD && last != me && {
             let last_ns = self.last_help_ns.load(Ordering::Relaxed);
             self.now_ns().saturating_sub(last_ns) < moment_ns
+        }
+    }
+
+    /// Ends the pause of a thread that stands back. One that has not begun has no pause yet.
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 
@@ -146,6 +161,26 @@ impl Helper {
         shared.last_help_ns.store(shared.now_ns(), Ordering::Relaxed);
         shared.last_helper.store(self.number, Ordering::Relaxed);
         shared.nics.try_lock().is_ok_and(|mut nics| shared.step(&mut nics))
+    }
+
+    /// Keeps the devices' own thread away until what is returned is dropped: it takes no core, not
+    /// even for a look. For a thread that polls and calls [`Helper::help`] in every round; while it
+    /// does not, the devices stand still.
+    #[must_use = "the devices' own thread comes back when this is dropped"]
+    pub fn take_over(&self) -> TakenOver {
+        self.shared.taken_over.fetch_add(1, Ordering::AcqRel);
+        TakenOver(Arc::clone(&self.shared))
+    }
+}
+
+/// While it lives, devices are stepped by helpers alone: [`Helper::take_over`].
+#[derive(Debug)]
+pub struct TakenOver(Arc<Shared>);
+
+impl Drop for TakenOver {
+    fn drop(&mut self) {
+        self.0.taken_over.fetch_sub(1, Ordering::AcqRel);
+        self.0.wake();
     }
 }
 
@@ -204,7 +239,7 @@ impl Runner {
         });
         self.jobs.send(job).expect("the model's thread has panicked");
         self.shared.asked.store(true, Ordering::Release);
-        self.wake();
+        self.shared.wake();
         answered.recv().expect("the model's thread has panicked")
     }
 
@@ -228,16 +263,9 @@ impl Runner {
         Helper::new(Arc::clone(&self.shared))
     }
 
-    /// Ends the pause of a thread that stands back.
-    fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-
     fn halt(&mut self) -> Option<std::thread::Result<Vec<Nic>>> {
         self.shared.stop.store(true, Ordering::Release);
-        self.wake();
+        self.shared.wake();
         Some(self.thread.take()?.join())
     }
 }
@@ -250,18 +278,26 @@ impl Drop for Runner {
 }
 
 fn run(config: RunnerConfig, shared: &Shared, inbox: &Receiver<Job>) -> Vec<Nic> {
+    // Set once, and before the first look: who asks for something after that look wakes it.
+    let _ = shared.thread.set(std::thread::current());
     if let Some(on_start) = config.on_start {
         on_start();
     }
     let lock = || shared.nics.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut idle = 0_u32;
+    let (mut idle, mut pause) = (0_u32, STAND_BACK);
     while !shared.stop.load(Ordering::Acquire) {
         let is_served = shared.is_served(THREAD, STAND_BACK_NS);
         let is_asked = shared.asked.load(Ordering::Relaxed);
-        if is_served && !is_asked {
-            std::thread::park_timeout(STAND_BACK);
+        if !is_asked && shared.taken_over.load(Ordering::Acquire) != 0 {
+            std::thread::park();
             continue;
         }
+        if !is_asked && is_served {
+            std::thread::park_timeout(pause);
+            pause = (2 * pause).min(LONGEST_STAND_BACK);
+            continue;
+        }
+        pause = STAND_BACK;
         let mut nics = lock();
         let busy = shared.step(&mut nics);
         if is_asked && shared.asked.swap(false, Ordering::AcqRel) {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -97,6 +98,31 @@ fn who_waits_does_the_work_of_a_thread_that_sleeps() {
     by_second.join().expect("it stepped the device");
     assert_eq!(runner.with(|nics| nics[0].state().counters.commands), rounds + 2);
     assert_eq!(runner.stop().len(), 1, "the thread wakes to be stopped");
+}
+
+#[test]
+fn a_thread_that_was_taken_over_from_does_nothing_until_it_is_given_back() {
+    let (transport, nic) = device();
+    let runner = Runner::start(vec![nic], RunnerConfig::default()).expect("a thread");
+    let helper = runner.helper();
+    let taken = helper.take_over();
+    // A job is done all the same; behind it the thread has stepped for the last time.
+    assert_eq!(runner.with(|nics| nics[0].state().counters.commands), 0);
+    let rounds = Cell::new(0);
+    nop_while(&transport, || {
+        rounds.set(rounds.get() + 1);
+        if rounds.get() > 1_000 {
+            helper.help();
+        }
+    });
+    assert!(rounds.get() > 1_000, "nobody else did it");
+    drop(taken);
+    // Nobody helps any more.
+    nop(&transport);
+    assert_eq!(runner.with(|nics| nics[0].state().counters.commands), 2);
+    let taken = helper.take_over();
+    assert_eq!(runner.stop().len(), 1, "the thread wakes to be stopped");
+    drop(taken);
 }
 
 #[test]

@@ -46,7 +46,7 @@ use thiserror::Error;
 use crate::proto::Side;
 use crate::proto::itch::{Message, Stock};
 use levels::Levels;
-use orders::{Found, NONE, Order, Orders};
+use orders::{NONE, Order, Orders};
 
 pub use levels::Level;
 
@@ -341,7 +341,7 @@ impl Books {
     ///
     /// # Errors
     /// A [`BookError`]: nothing was changed but the book's health, which is suspect now.
-    #[inline]
+    #[inline(always)]
     pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Change>, BookError> {
         match *message {
             Message::AddOrder(m) => self.with(m.header.locate.get(), |books, book| {
@@ -432,17 +432,12 @@ impl Books {
         let locate = book.locate;
         let levels = book.side_mut(side);
         let index = levels.find_or_make(price).ok_or(BookError::NoLevel { price, locate })?;
-        let entry = levels.get_mut(index);
-        let (prev, next) = (entry.last, NONE);
+        let (prev, next) = (levels.append(index, slot, shares), NONE);
         let order = Order { reference, shares, price, next, prev, locate, side };
         self.orders.enter(vacancy, order);
-        match prev {
-            NONE => entry.first = slot,
-            prev => self.orders.get_mut(prev).next = slot,
+        if prev != NONE {
+            self.orders.get_mut(prev).next = slot;
         }
-        entry.last = slot;
-        entry.level.orders += 1;
-        entry.level.shares += u64::from(shares);
         Ok((side, levels.is_best(index)))
     }
 
@@ -466,35 +461,15 @@ impl Books {
         };
         let levels = self.books[book].side_mut(order.side);
         let Ok(index) = levels.find(order.price) else { return Err(unknown) };
+        let best = levels.is_best(index);
         if left == 0 {
-            return Ok((order.side, self.leave(book, found, &order, index)));
+            leave(levels, &mut self.orders, &order, index);
+            self.orders.remove(found);
+        } else {
+            levels.get_mut(index).level.shares -= u64::from(taken);
+            self.orders.get_mut(found.slot).shares = left;
         }
-        levels.get_mut(index).level.shares -= u64::from(taken);
-        let best = levels.is_best(index);
-        self.orders.get_mut(found.slot).shares = left;
         Ok((order.side, best))
-    }
-
-    /// An order leaves its level, which is at `index`. Says whether that was the best.
-    fn leave(&mut self, book: usize, found: Found, order: &Order, index: usize) -> bool {
-        let levels = self.books[book].side_mut(order.side);
-        let best = levels.is_best(index);
-        let entry = levels.get_mut(index);
-        entry.level.shares -= u64::from(order.shares);
-        entry.level.orders -= 1;
-        match order.prev {
-            NONE => entry.first = order.next,
-            prev => self.orders.get_mut(prev).next = order.next,
-        }
-        match order.next {
-            NONE => entry.last = order.prev,
-            next => self.orders.get_mut(next).prev = order.prev,
-        }
-        if entry.level.orders == 0 {
-            levels.remove(index);
-        }
-        self.orders.remove(found);
-        best
     }
 
     /// An order leaves and another, (number, shares, price), enters on its side.
@@ -512,20 +487,34 @@ impl Books {
         if order.locate != locate {
             return Err(unknown);
         }
-        if reference != old && self.orders.slot(reference).is_some() {
+        let place = self.orders.vacant(reference);
+        if reference != old && place.is_none() {
             return Err(BookError::DuplicateOrder(reference));
         }
         if shares == 0 {
             return Err(BookError::BadOrder(reference));
         }
-        let levels = self.books[book].side(order.side);
-        if !levels.has_room(price, order.price) {
-            return Err(BookError::NoLevel { price, locate });
+        let levels = self.books[book].side_mut(order.side);
+        let Ok(mut index) = levels.find(order.price) else { return Err(unknown) };
+        let mut best = levels.is_best(index);
+        let mut prev = NONE;
+        if !levels.move_alone(index, price, shares) {
+            if !levels.has_room(price, order.price) {
+                return Err(BookError::NoLevel { price, locate });
+            }
+            leave(levels, &mut self.orders, &order, index);
+            index = levels.find_or_make(price).ok_or(BookError::NoLevel { price, locate })?;
+            prev = levels.append(index, found.slot, shares);
+            if prev != NONE {
+                self.orders.get_mut(prev).next = found.slot;
+            }
         }
-        let Ok(index) = levels.find(order.price) else { return Err(unknown) };
-        let left_best = self.leave(book, found, &order, index);
-        let (side, entered_best) = self.add(book, reference, order.side.letter(), shares, price)?;
-        Ok((side, left_best || entered_best))
+        best |= levels.is_best(index);
+        *self.orders.get_mut(found.slot) = Order { shares, price, prev, next: NONE, ..order };
+        if let Some(place) = place {
+            self.orders.rename(found, place, reference);
+        }
+        Ok((order.side, best))
     }
 
     /// Checks what always holds, by going through everything: levels sorted, their sums right,
@@ -558,6 +547,25 @@ impl Books {
         } else {
             Err(format!("{} orders in the table, {found} in levels", self.orders.len()))
         }
+    }
+}
+
+/// An order leaves its level, which is at `index`; its slot is the caller's.
+#[inline]
+fn leave(levels: &mut Levels, orders: &mut Orders, order: &Order, index: usize) {
+    let entry = levels.get_mut(index);
+    entry.level.shares -= u64::from(order.shares);
+    entry.level.orders -= 1;
+    if entry.level.orders == 0 {
+        return levels.remove(index);
+    }
+    match order.prev {
+        NONE => entry.first = order.next,
+        prev => orders.get_mut(prev).next = order.next,
+    }
+    match order.next {
+        NONE => entry.last = order.prev,
+        next => orders.get_mut(next).prev = order.prev,
     }
 }
 

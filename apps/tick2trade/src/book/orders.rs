@@ -57,7 +57,8 @@ pub(super) struct Orders {
 
 impl Orders {
     pub(super) fn new(capacity: usize) -> Self {
-        let places = (2 * capacity).next_power_of_two().max(2);
+        // One place more than orders is never taken, while an order has two numbers, too.
+        let places = (2 * capacity).next_power_of_two().max(4);
         let empty = |slot: usize| Order {
             reference: 0,
             shares: 0,
@@ -102,12 +103,6 @@ impl Orders {
         }
     }
 
-    /// The slot of an order.
-    #[inline]
-    pub(super) fn slot(&self, reference: u64) -> Option<u32> {
-        self.found(reference).map(|found| found.slot)
-    }
-
     /// Where an order is.
     #[inline]
     pub(super) fn found(&self, reference: u64) -> Option<Found> {
@@ -133,6 +128,21 @@ impl Orders {
         }
     }
 
+    /// Where in the index an order of this number would stand; `None` if there is one.
+    #[inline]
+    pub(super) fn vacant(&self, reference: u64) -> Option<usize> {
+        self.find(reference).err()
+    }
+
+    /// Gives the order that [`Orders::found`] found another number, at the place that
+    /// [`Orders::vacant`] said, with nothing in between. All else of it is the caller's.
+    #[inline(always)]
+    pub(super) fn rename(&mut self, found: Found, place: usize, reference: u64) {
+        self.slots[found.slot as usize].reference = reference;
+        self.index[place] = found.slot;
+        self.close(found.place);
+    }
+
     /// Enters an order where [`Orders::vacancy`] said, with nothing in between; its links are the
     /// caller's.
     #[inline]
@@ -147,10 +157,15 @@ impl Orders {
     /// Takes out the order that [`Orders::found`] found, with nothing in between; its links are the
     /// caller's to mend first.
     pub(super) fn remove(&mut self, found: Found) {
-        let Found { place: mut hole, slot } = found;
+        let Found { place, slot } = found;
         self.slots[slot as usize].next = self.free;
         (self.free, self.len) = (slot, self.len - 1);
-        // What stands behind moves up, unless it would come to stand before its home.
+        self.close(place);
+    }
+
+    /// Empties a place: what stands behind moves up, unless it would come to stand before its home.
+    #[inline(always)]
+    fn close(&mut self, mut hole: usize) {
         let mut place = self.after(hole);
         while self.index[place] != NONE {
             let home = self.home(self.get(self.index[place]).reference);
@@ -191,24 +206,50 @@ mod tests {
         assert_eq!(insert(&mut orders, 3), Err(Refused::Full));
         orders.remove(orders.found(1).unwrap());
         assert!(insert(&mut orders, 3).is_ok());
-        assert_eq!((orders.slot(1), orders.len()), (None, 2));
+        assert_eq!((orders.found(1), orders.len()), (None, 2));
+    }
+
+    #[test]
+    fn an_order_of_a_full_table_takes_another_number() {
+        for capacity in 1..=4 {
+            let mut orders = Orders::new(capacity);
+            let slots: Vec<_> =
+                (0..capacity as u64).map(|n| insert(&mut orders, n).unwrap()).collect();
+            for (at, &slot) in slots.iter().enumerate() {
+                let (old, new) = (at as u64, at as u64 + 100);
+                let found = orders.found(old).unwrap();
+                let place = orders.vacant(new).unwrap();
+                orders.rename(found, place, new);
+                assert_eq!(orders.found(old), None);
+                assert_eq!(orders.found(new).map(|found| found.slot), Some(slot));
+            }
+            assert_eq!(orders.len(), capacity);
+        }
     }
 
     proptest::proptest! {
         /// The index against a map, with numbers whose homes collide.
         #[test]
-        fn it_finds_what_a_map_finds(steps: Vec<(bool, u8)>) {
+        fn it_finds_what_a_map_finds(steps: Vec<(bool, u8, Option<u8>)>) {
             let mut orders = Orders::new(40);
             let mut map = HashMap::new();
-            for (add, reference) in steps {
+            for (add, reference, other) in steps {
                 let reference = u64::from(reference % 64);
-                if add && map.len() < 40 && !map.contains_key(&reference) {
+                if let Some(other) = other.map(|other| u64::from(other % 64))
+                    && let Some(found) = orders.found(reference)
+                    && let Some(place) = orders.vacant(other)
+                {
+                    orders.rename(found, place, other);
+                    let slot = map.remove(&reference).unwrap();
+                    map.insert(other, slot);
+                } else if add && map.len() < 40 && !map.contains_key(&reference) {
                     map.insert(reference, insert(&mut orders, reference).unwrap());
                 } else if map.remove(&reference).is_some() {
                     orders.remove(orders.found(reference).unwrap());
                 }
                 for reference in 0..64 {
-                    assert_eq!(orders.slot(reference), map.get(&reference).copied());
+                    let slot = orders.found(reference).map(|found| found.slot);
+                    assert_eq!(slot, map.get(&reference).copied());
                 }
                 assert_eq!(orders.len(), map.len());
             }

@@ -151,6 +151,36 @@ fn an_order_moves_to_a_new_level_when_its_own_becomes_free() {
     assert_eq!(shown(&books, Side::Buy), [(90, 10, 1), (80, 10, 1), (70, 5, 1)]);
 }
 
+/// The only order of a level moves with it where that keeps its place, and else to another.
+#[test]
+fn an_order_that_stands_alone_takes_its_level_along() {
+    let mut books = books();
+    for (reference, price) in [(1, 100), (2, 110), (3, 120)] {
+        add(&mut books, reference, b'B', 10, price).unwrap();
+    }
+    let steps = [
+        // In place, in the middle: nothing is the best that was not.
+        (2, 4, 20, 115, false, [(120, 10), (115, 20), (100, 10)]),
+        // The best stays the best, at another price, then becomes the second.
+        (3, 5, 30, 130, true, [(130, 30), (115, 20), (100, 10)]),
+        (5, 6, 30, 105, true, [(115, 20), (105, 30), (100, 10)]),
+        // The last becomes the best; the same price and number again.
+        (1, 7, 40, 140, true, [(140, 40), (115, 20), (105, 30)]),
+        (7, 7, 50, 140, true, [(140, 50), (115, 20), (105, 30)]),
+    ];
+    for (old, new, shares, price, best, expected) in steps {
+        assert_eq!(replace(&mut books, old, new, shares, price), change(Side::Buy, best));
+        assert_eq!(shown(&books, Side::Buy), expected.map(|(price, sum)| (price, sum, 1)));
+        books.check().unwrap();
+    }
+    // Onto a level that another stands at: behind it.
+    assert_eq!(replace(&mut books, 7, 8, 5, 115), change(Side::Buy, true));
+    assert_eq!(shown(&books, Side::Buy), [(115, 25, 2), (105, 30, 1)]);
+    let there: Vec<_> = books.orders_at(7, Side::Buy, 115).map(|order| order.reference).collect();
+    assert_eq!(there, [4, 8]);
+    books.check().unwrap();
+}
+
 #[test]
 fn a_message_of_another_locate_does_not_reach_an_order() {
     let mut books = books();

@@ -104,6 +104,8 @@ pub struct VenueStats {
     pub taken: u64,
     /// From an offer's packet on the wire to the frame with the order that takes it, ns.
     pub wire_to_wire: Histogram<u64>,
+    /// When each of these began and how long it took, ns.
+    pub times: Vec<(u64, u64)>,
 }
 
 /// An exchange at the end of a wire. It has no thread and no clock: [`Venue::poll`] does what is
@@ -192,6 +194,7 @@ impl<W: Wire> Venue<W> {
                 orders: 0,
                 taken: 0,
                 wire_to_wire: latency::histogram(),
+                times: Vec::new(),
             },
             config,
             wire,
@@ -304,6 +307,7 @@ impl<W: Wire> Venue<W> {
     /// Forgets the times so far.
     pub fn forget_times(&mut self) {
         self.stats.wire_to_wire.reset();
+        self.stats.times.clear();
     }
 
     /// What happened so far.
@@ -390,6 +394,7 @@ impl<W: Wire> Venue<W> {
                             let took = now_ns.saturating_sub(since);
                             stats.taken += 1;
                             stats.wire_to_wire.saturating_record(took);
+                            stats.times.push((since, took));
                         }
                     }
                 });

@@ -93,14 +93,14 @@ impl Client {
     }
 
     /// Bytes were sent at [`Self::next`].
-    #[inline]
+    #[inline(always)]
     fn on_its_way(&mut self, bytes: &[u8], now_ns: u64) {
         let len = bytes.len() as u32;
         let flight = Flight { sequence: self.next, len, fin: false, sent_ns: now_ns, again: false };
         self.push(flight, bytes, now_ns);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, flight: Flight, bytes: &[u8], now_ns: u64) {
         if self.sent.is_empty() {
             self.silent_since = now_ns;
