@@ -45,11 +45,22 @@ program cost release ferrocx-benches bin cost
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# instructions PROGRAM ARG... N: instructions that PROGRAM ARG... N executes, of our `cost` only
-# those of the measured part (benches/src/lib.rs).
+# counted CASE: the function whose instructions count. Of one frame at a time it is the program's
+# own call, to its return: neither the loop around it nor what becomes of the frame. Of all others
+# it is the measured part (benches/src/lib.rs).
+counted() {
+    case "$1" in
+        send_one_*) echo 'ferrocx_benches::cases::one::send_one' ;;
+        rx_one*) echo 'ferrocx_benches::cases::queues::rx_one' ;;
+        *) echo 'ferrocx_benches::measured*' ;;
+    esac
+}
+
+# instructions PROGRAM ARG... N: instructions that PROGRAM ARG... N executes, of our `cost run CASE`
+# only those that are counted.
 instructions() {
     local only=()
-    [ "$1" != "$cost" ] || only=(--toggle-collect='ferrocx_benches::measured*')
+    [ "$1" != "$cost" ] || only=(--toggle-collect="$(counted "$3")")
     valgrind --tool=callgrind --callgrind-out-file=/dev/null "${only[@]}" "$@" 2>&1 >/dev/null |
         sed -n 's/.*Collected : //p'
 }
@@ -98,7 +109,7 @@ fi
 
 # The counts do not depend on what else runs, so all cores count; the times below are taken alone.
 export cost scratch
-export -f instructions per_element
+export -f counted instructions per_element
 # shellcheck disable=SC2016 # the shell that xargs starts expands it
 printf '%s\n' "${cases[@]}" | xargs -P "$(nproc)" -I '{}' bash -c \
     'set -eo pipefail; per_element "$("$cost" elements {})" "$cost" run {} >"$scratch/{}"'

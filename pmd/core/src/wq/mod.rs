@@ -27,7 +27,7 @@ use ferrocx_prm::wqe::{
 };
 
 pub use recv::{RecvRing, RqAttr, Strides};
-pub use send::{Bell, ONE_RUN_BYTES, Position, RunOfBlocks, SendRing, SqAttr, Written};
+pub use send::{Bell, ONE_RUN_BYTES, Position, Ready, RunOfBlocks, SendRing, SqAttr, Written};
 pub use shared::SharedRing;
 
 /// A unit of a work request: segments are made of these.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{
-    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Ring, RingView, Slot,
+    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Line, Ring, RingView, Slot,
+    WideStores,
 };
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
@@ -44,7 +45,34 @@ pub struct SqAttr<'a> {
 pub struct Bell {
     doorbell: Doorbell,
     record: DmaWord,
-    blueflame: Option<BlueFlame>,
+    way: Way,
+}
+
+/// How a request that stands ready comes into the ring and to the device.
+#[derive(Debug)]
+enum Way {
+    /// By wide stores, and the doorbell.
+    Wide(WideStores),
+    /// By stores that every processor has, and the doorbell.
+    Plain,
+    /// By the same, and a copy in the register.
+    BlueFlame(BlueFlame),
+}
+
+impl Way {
+    fn of(blueflame: Option<BlueFlame>) -> Self {
+        match blueflame {
+            Some(blueflame) => Self::BlueFlame(blueflame),
+            None => WideStores::detect().map_or(Self::Plain, Self::Wide),
+        }
+    }
+
+    fn blueflame(&self) -> Option<&BlueFlame> {
+        match self {
+            Self::BlueFlame(blueflame) => Some(blueflame),
+            Self::Wide(_) | Self::Plain => None,
+        }
+    }
 }
 
 /// Where the send counter stands in a doorbell record, behind that of receiving.
@@ -56,7 +84,7 @@ const UNREAD_COUNTER_AT: usize = 64;
 impl Bell {
     fn new(uar: &Uar, record: &Arc<DmaBuf>) -> Result<Self, BusError> {
         let record = DmaWord::new(Arc::clone(record), SEND_COUNTER_AT)?;
-        Ok(Self { doorbell: uar.doorbell().clone(), record, blueflame: None })
+        Ok(Self { doorbell: uar.doorbell().clone(), record, way: Way::of(None) })
     }
 
     /// The device reads the record when the doorbell rings, so that it comes first.
@@ -77,13 +105,18 @@ fn record_of(position: u64) -> u32 {
 /// Blocks that [`SendRing::post_ready`] writes as one piece, in bytes.
 pub const ONE_RUN_BYTES: usize = 5 * BASIC_BLOCK_BYTES;
 
+/// A request that stands ready, for [`SendRing::post_ready`].
+#[derive(Debug, Clone, Copy)]
+pub struct Ready<'a> {
+    /// Its units from the control segment on, which is zeros, two by two.
+    pub pairs: &'a [[u8; 2 * DS_BYTES]],
+    /// Its length in units.
+    pub ds: u32,
+}
+
 /// Where a ring stands.
 #[derive(Debug, Clone, Copy)]
-pub struct Position {
-    pi: u64,
-    last: u64,
-    doorbells: u64,
-}
+pub struct Position(u64);
 
 /// A request that is written and not counted yet.
 #[derive(Debug, Clone, Copy)]
@@ -130,15 +163,20 @@ pub struct SendRing {
     units: Ring<DS_BYTES>,
     blocks: Ring<BASIC_BLOCK_BYTES>,
     bell: Bell,
+    /// Where requests that stand ready go.
+    line: Line<BASIC_BLOCK_BYTES, ONE_RUN_BYTES>,
     /// The number, where it stands in its word of a control segment.
     qpn_word: u32,
+    /// The first half of the control segment of a send, without position and length.
+    send_words: u64,
     entries: u32,
     /// Position behind what was posted, in blocks since the queue was made. The device counts
     /// modulo 2^16.
     pub pi: u64,
     /// Position behind what has ended.
     pub ci: u64,
-    /// First half of the control segment of the last request, for the doorbell.
+    /// First half of the control segment of the last request, for the doorbell; of those that
+    /// stood ready, which rang themselves, it is not known.
     last: u64,
     doorbells: u64,
 }
@@ -162,7 +200,10 @@ impl SendRing {
             units: Ring::new(Arc::clone(buf), offset_bytes, log_units)?,
             blocks: Ring::new(Arc::clone(buf), offset_bytes, log_blocks)?,
             bell: Bell::new(uar, record)?,
+            line: Line::new(Ring::new(Arc::clone(buf), offset_bytes, log_blocks)?),
             qpn_word: Ctrl::QPN.of(number),
+            send_words: u64::from(Ctrl::OPCODE.of(Opcode::SEND.0.into())) << 32
+                | u64::from(Ctrl::QPN.of(number)),
             entries: 1 << log_blocks,
             pi: 0,
             ci: 0,
@@ -199,7 +240,7 @@ impl SendRing {
         let sqn = device.execute::<CreateSq>(&input, &page_list(&buf), &mut [])?.sqn();
         let mut ring = Self::over((&buf, 0), attr.log_blocks, &record, attr.uar, sqn)?;
         if attr.blueflame {
-            ring.bell.blueflame = attr.uar.blueflame()?;
+            ring.bell.way = Way::of(attr.uar.blueflame()?);
         }
         Ok((ring, Handle::new(device, Kind::Sq, sqn, vec![buf, record])))
     }
@@ -211,14 +252,14 @@ impl SendRing {
     /// [`BusError::OutOfRange`] for a ring that was not made by [`SendRing::create`].
     pub fn unheard(&self) -> Result<Bell, BusError> {
         let record = DmaWord::new(Arc::clone(self.bell.record.buf()), UNREAD_COUNTER_AT)?;
-        let blueflame = self.bell.blueflame.as_ref().and_then(BlueFlame::unread);
-        Ok(Bell { doorbell: Doorbell::unheard(), record, blueflame })
+        let blueflame = self.bell.way.blueflame().and_then(BlueFlame::unread);
+        Ok(Bell { doorbell: Doorbell::unheard(), record, way: Way::of(blueflame) })
     }
 
     /// How [`SendRing::post_ready`] tells the device.
     #[must_use]
     pub fn doorbell_kind(&self) -> DoorbellKind {
-        self.bell.blueflame.as_ref().map_or(DoorbellKind::Plain, BlueFlame::kind)
+        self.bell.way.blueflame().map_or(DoorbellKind::Plain, BlueFlame::kind)
     }
 
     /// Exchanges the bell that is rung.
@@ -352,50 +393,91 @@ impl SendRing {
         self.blocks.view().run::<ONE_RUN_BYTES>(self.pi as u32)
     }
 
-    /// Whether the next [`ONE_RUN_BYTES`] of the ring lie in one piece.
-    #[inline(always)]
-    #[must_use]
-    pub fn has_run(&self) -> bool {
-        self.run().is_some()
+    /// Lets requests that stand ready follow each other, as long as they start below a position,
+    /// up to the end of the ring: the caller makes sure of [`ONE_RUN_BYTES`] behind. Whether there
+    /// is room for one.
+    pub fn start_line(&mut self, until: u64) -> bool {
+        let blocks = until.saturating_sub(self.pi).min(self.entries.into());
+        self.line.start(self.pi as u32, blocks as u32);
+        self.has_line()
     }
 
-    /// Writes a request whose segments stand ready, tells the device, and counts both; the caller
-    /// made sure of its blocks. `false`, and nothing done, without [`SendRing::has_run`]: there, a
-    /// request is written unit by unit.
+    /// Ends that: requests of another kind were posted, or none may be.
+    #[inline(always)]
+    pub fn stop_line(&mut self) {
+        self.line.stop();
+    }
+
+    /// Whether a request that stands ready can be posted.
+    #[must_use]
+    pub fn has_line(&self) -> bool {
+        self.line.next().is_some()
+    }
+
+    /// Posts a send that stands ready and tells the device, which counts as no doorbell. `false`,
+    /// and nothing done, without [`SendRing::has_line`], where a request is written unit by unit;
+    /// and without wide stores or with a register that takes requests, which leaves
+    /// [`SendRing::post_ready_anyway`].
     #[inline(always)]
     #[must_use]
-    pub fn post_ready(&mut self, opcode: Opcode, units: &[[u8; DS_BYTES]]) -> bool {
-        let pi = self.pi;
-        let Some(run) = self.blocks.view().run::<ONE_RUN_BYTES>(pi as u32) else { return false };
-        let ds = 1 + units.len() as u32;
-        let unit = run.part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
-        let last = put_control(unit, self.qpn_word, pi, Control::new(opcode), ds);
-        run.copy_units::<DS_BYTES>(units);
-        let end = pi + u64::from(blocks_of(ds));
-        let Bell { doorbell, record, blueflame } = &mut self.bell;
-        // The record first, as for every doorbell: the device believes it.
-        record.store_release_be32(record_of(end));
-        let is_copied = match blueflame {
-            Some(blueflame) => blueflame.ring(&run, blocks_of(ds)),
-            None => false,
+    pub fn post_ready(&mut self, Ready { pairs, ds }: Ready<'_>) -> bool {
+        let Way::Wide(wide) = self.bell.way else { return false };
+        let copy = |run: &Slot<'_, ONE_RUN_BYTES>| run.copy_wide(wide, pairs);
+        self.post_run(ds, copy, |bell, _, last| bell.doorbell.ring(last))
+    }
+
+    /// Does what [`SendRing::post_ready`] does, however the device is told.
+    #[must_use]
+    pub fn post_ready_anyway(&mut self, Ready { pairs, ds }: Ready<'_>) -> bool {
+        let copy = |run: &Slot<'_, ONE_RUN_BYTES>| {
+            run.copy_units::<0>(pairs.as_flattened().as_chunks().0);
         };
-        if !is_copied {
-            doorbell.ring(last);
-        }
-        (self.pi, self.last) = (end, last);
-        self.doorbells += 1;
+        self.post_run(ds, copy, |Bell { doorbell, way, .. }, run, last| {
+            let is_copied = match way {
+                Way::BlueFlame(blueflame) => blueflame.ring(run, blocks_of(ds)),
+                Way::Wide(_) | Way::Plain => false,
+            };
+            if !is_copied {
+                doorbell.ring(last);
+            }
+        })
+    }
+
+    /// Writes a send of `ds` units, which `copy` copies, and rings by `ring`.
+    #[inline(always)]
+    fn post_run(
+        &mut self,
+        ds: u32,
+        copy: impl FnOnce(&Slot<'_, ONE_RUN_BYTES>),
+        ring: impl FnOnce(&mut Bell, &Slot<'_, ONE_RUN_BYTES>, u64),
+    ) -> bool {
+        let (pi, words) = (self.pi, self.send_words | u64::from(ds));
+        let Some(run) = self.line.next() else { return false };
+        let place = u64::from(Ctrl::WQE_INDEX.of(pi as u32)) << 32;
+        let last = (place | words).to_be();
+        copy(&run);
+        run.store_raw64::<{ Ctrl::OPCODE.offset }>(last);
+        let blocks = blocks_of(ds);
+        let end = pi + u64::from(blocks);
+        // The record first, as for every doorbell: the device believes it.
+        self.bell.record.store_release_be32(record_of(end));
+        ring(&mut self.bell, &run, last);
+        self.pi = end;
+        self.line.advance(blocks);
         true
     }
 
     /// Where the ring stands, for [`SendRing::take_back`].
     #[must_use]
     pub fn position(&self) -> Position {
-        Position { pi: self.pi, last: self.last, doorbells: self.doorbells }
+        Position(self.pi)
     }
 
-    /// Forgets what was posted behind a position, of which the device was not told.
-    pub fn take_back(&mut self, to: Position) {
-        (self.pi, self.last, self.doorbells) = (to.pi, to.last, to.doorbells);
+    /// Forgets what stood ready and was posted behind a position, of which the device was not told.
+    /// It also ends the line.
+    pub fn take_back(&mut self, Position(pi): Position) {
+        self.pi = pi;
+        self.stop_line();
     }
 
     /// Starts again at the beginning of the ring: the queue was reset, and all has ended. Positions
@@ -403,6 +485,7 @@ impl SendRing {
     pub fn restart(&mut self) {
         self.pi = self.pi.next_multiple_of(1 << 16);
         self.ci = self.pi;
+        self.stop_line();
         self.bell.record.store_release_be32(0);
     }
 }
