@@ -9,7 +9,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 
-use super::{Line, MbufFifo, Packet};
+use super::{MbufFifo, Packet};
 use crate::{chain::Segment, header::PoolInner, mbuf::Mbuf};
 
 /// Packets on their way into an [`MbufFifo`]: see [`MbufFifo::hand_over`].
@@ -67,6 +67,27 @@ impl<const N: usize> HandOver<'_, N> {
     /// the next call answers 0.
     #[inline(always)]
     pub fn take_while(&mut self, max: usize, mut each: impl FnMut(Packet<'_>) -> bool) -> usize {
+        self.take_at(max, |_, packet| each(packet))
+    }
+
+    /// Does what [`HandOver::take_while`] does, at most a packet for each of `places`, which `each`
+    /// is shown with it.
+    #[inline(always)]
+    pub fn take_while_each<P>(
+        &mut self,
+        places: &[P],
+        mut each: impl FnMut(Packet<'_>, &P) -> bool,
+    ) -> usize {
+        self.take_at(places.len(), |at, packet| {
+            // SAFETY: fewer than `max` packets were shown before.
+            each(packet, unsafe { places.get_unchecked(at) })
+        })
+    }
+
+    /// As [`HandOver::take_while`]; `each` is also told how many packets it was shown before, which
+    /// is below `max`.
+    #[inline(always)]
+    fn take_at(&mut self, max: usize, mut each: impl FnMut(usize, Packet<'_>) -> bool) -> usize {
         let start = self.fifo.index(self.fifo.head);
         let room = self.fifo.free_slots().min(self.fifo.slots.len() - start);
         let most = max.min(self.len - self.taken).min(room);
@@ -82,7 +103,7 @@ impl<const N: usize> HandOver<'_, N> {
             // forgotten.
             let mbuf = ManuallyDrop::new(unsafe { ptr::read(front.add(n)) });
             let is_simple = mbuf.is_simple_in(pool);
-            if !each(Packet { mbuf: &mbuf, is_simple }) {
+            if !each(n, Packet { mbuf: &mbuf, is_simple }) {
                 break;
             }
             slots[n].write(ManuallyDrop::into_inner(mbuf));
@@ -93,7 +114,6 @@ impl<const N: usize> HandOver<'_, N> {
         }
         if complex_end != 0 {
             self.fifo.complex_end = self.fifo.head.wrapping_add(complex_end as u32);
-            self.fifo.line = Line::default();
         }
         self.fifo.head = self.fifo.head.wrapping_add(n as u32);
         self.taken += n;

@@ -162,7 +162,7 @@ fn a_line_ends_where_its_entries_or_the_ring_do() {
     let mut line = Line::<64, 192>::new(Ring::new(Arc::clone(&buf), 0, 3).unwrap());
     assert!(line.next().is_none(), "none was begun");
     // Three entries from the sixth on are the last; a request of two entries, then there is none.
-    line.start(8 + 4, 100);
+    assert!(line.start(8 + 4, 100, true));
     line.next().unwrap().store_raw64::<0>(u64::from_ne_bytes([1; 8]));
     line.advance(1);
     line.next().unwrap().store_raw64::<184>(u64::from_ne_bytes([2; 8]));
@@ -172,21 +172,19 @@ fn a_line_ends_where_its_entries_or_the_ring_do() {
     assert_eq!((ring.at(4).load()[..9].to_vec()), [1, 1, 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!(ring.at(7).load()[55..], [0, 2, 2, 2, 2, 2, 2, 2, 2]);
     // Fewer entries than the ring has.
-    line.start(0, 3);
+    assert!(line.start(0, 3, false) && line.next_wide().is_none());
     line.advance(2);
     assert!(line.next().is_some());
     line.advance(1);
     assert!(line.next().is_none());
-    line.start(0, 0);
-    assert!(line.next().is_none());
-    line.start(1, 1);
-    assert!(line.next().is_some());
+    assert!(!line.start(0, 0, true) && line.next().is_none());
+    assert!(line.start(1, 1, true) && line.next().is_some());
+    assert_eq!(line.next_wide().is_some(), WideStores::detect().is_some());
     line.stop();
-    assert!(line.next().is_none());
+    assert!(line.next().is_none() && line.next_wide().is_none());
     // A ring that is shorter than what a line wants.
     let mut line = Line::<64, 192>::new(Ring::new(buf, 0, 1).unwrap());
-    line.start(0, 2);
-    assert!(line.next().is_none());
+    assert!(!line.start(0, 2, true) && line.next().is_none());
 }
 
 #[test]

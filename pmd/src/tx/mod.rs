@@ -24,11 +24,13 @@
 
 mod build;
 mod frame;
+mod many;
 mod one;
 mod slow;
 mod stamps;
 #[cfg(test)]
 mod tests;
+mod unlike;
 mod usual;
 
 use arrayvec::ArrayVec;
@@ -337,7 +339,7 @@ impl TxQueue {
     }
 
     /// Frees packets that the device has sent, without sending any; returns how many are still in
-    /// flight. Up to 63, or single frames in a quarter of the ring, stay in flight until more are
+    /// flight. Up to 63, or single frames in half of the ring, stay in flight until more are
     /// sent, because not every request asks for a completion.
     #[doc(alias = "rte_eth_tx_done_cleanup")]
     pub fn reclaim(&mut self) -> u32 {

@@ -11,7 +11,7 @@ impl TxQueue {
     /// [`TxStats::full`](crate::TxStats::full), or the queue has a fault.
     ///
     /// The way for a program that answers at once: what [`TxQueue::tx_burst`] shares among packets,
-    /// looking for completions and asking for them, is done here once in a quarter of the ring.
+    /// looking for completions and asking for them, is done here once in half of the ring.
     /// A fault shows as late. It allocates nothing, takes no lock and makes no system call. Both
     /// ways of sending may take turns.
     #[inline(always)]
@@ -111,7 +111,7 @@ impl TxRing {
         true
     }
 
-    /// Finds out how far single frames may go with nothing else to do: in the next quarter of the
+    /// Finds out how far single frames may go with nothing else to do: in the next half of the
     /// ring one asks for a completion, and there must be room. Whether there is any.
     fn look_ahead(&mut self) -> bool {
         const MOST: u64 = (ONE_RUN_BYTES / BASIC_BLOCK_BYTES) as u64;
@@ -120,7 +120,7 @@ impl TxRing {
             return false;
         }
         let entries = u64::from(ring.entries());
-        let end = (self.signalled_end + (entries / 4).max(MOST)).min(ring.ci + entries);
+        let end = (self.signalled_end + (entries / 2).max(MOST)).min(ring.ci + entries);
         // The last may be as long as any.
         ring.start_line((end + 1).saturating_sub(MOST))
     }

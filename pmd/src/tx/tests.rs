@@ -272,8 +272,9 @@ fn order() -> PrebuiltFrame<128> {
 fn single_frame_request_is_literal() {
     let mut fixture = fixture();
     let mut frame = order();
-    // In a quarter of the ring, one takes the longer way and asks for a completion.
-    for (block, completion) in [(0, 0), (3, 0), (6, 0), (9, 0), (12, 8)] {
+    // In half of the ring, one takes the longer way and asks for a completion.
+    for block in (0..=30).step_by(3) {
+        let completion = if block == 30 { 8 } else { 0 };
         let field = frame.field(50).unwrap();
         frame.set(field, [block; 8]);
         assert!(fixture.tx.send_one(&frame));
@@ -284,7 +285,7 @@ fn single_frame_request_is_literal() {
         assert_eq!(fixture.bytes::<128>(at + 30), frame.bytes());
     }
     let stats = fixture.tx.stats();
-    assert_eq!((stats.packets, stats.bytes, stats.doorbells), (5, 640, 5));
+    assert_eq!((stats.packets, stats.bytes, stats.doorbells), (11, 11 * 128, 11));
     assert_eq!(fixture.played.complete(), 1);
     assert_eq!(fixture.tx.reclaim(), 0);
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{
-    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Line, Ring, RingView, Slot,
-    WideStores,
+    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Line, Ring, RingView, Slot, Span,
 };
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
@@ -45,34 +44,7 @@ pub struct SqAttr<'a> {
 pub struct Bell {
     doorbell: Doorbell,
     record: DmaWord,
-    way: Way,
-}
-
-/// How a request that stands ready comes into the ring and to the device.
-#[derive(Debug)]
-enum Way {
-    /// By wide stores, and the doorbell.
-    Wide(WideStores),
-    /// By stores that every processor has, and the doorbell.
-    Plain,
-    /// By the same, and a copy in the register.
-    BlueFlame(BlueFlame),
-}
-
-impl Way {
-    fn of(blueflame: Option<BlueFlame>) -> Self {
-        match blueflame {
-            Some(blueflame) => Self::BlueFlame(blueflame),
-            None => WideStores::detect().map_or(Self::Plain, Self::Wide),
-        }
-    }
-
-    fn blueflame(&self) -> Option<&BlueFlame> {
-        match self {
-            Self::BlueFlame(blueflame) => Some(blueflame),
-            Self::Wide(_) | Self::Plain => None,
-        }
-    }
+    blueflame: Option<BlueFlame>,
 }
 
 /// Where the send counter stands in a doorbell record, behind that of receiving.
@@ -84,7 +56,7 @@ const UNREAD_COUNTER_AT: usize = 64;
 impl Bell {
     fn new(uar: &Uar, record: &Arc<DmaBuf>) -> Result<Self, BusError> {
         let record = DmaWord::new(Arc::clone(record), SEND_COUNTER_AT)?;
-        Ok(Self { doorbell: uar.doorbell().clone(), record, way: Way::of(None) })
+        Ok(Self { doorbell: uar.doorbell().clone(), record, blueflame: None })
     }
 
     /// The device reads the record when the doorbell rings, so that it comes first.
@@ -240,7 +212,7 @@ impl SendRing {
         let sqn = device.execute::<CreateSq>(&input, &page_list(&buf), &mut [])?.sqn();
         let mut ring = Self::over((&buf, 0), attr.log_blocks, &record, attr.uar, sqn)?;
         if attr.blueflame {
-            ring.bell.way = Way::of(attr.uar.blueflame()?);
+            ring.bell.blueflame = attr.uar.blueflame()?;
         }
         Ok((ring, Handle::new(device, Kind::Sq, sqn, vec![buf, record])))
     }
@@ -252,14 +224,14 @@ impl SendRing {
     /// [`BusError::OutOfRange`] for a ring that was not made by [`SendRing::create`].
     pub fn unheard(&self) -> Result<Bell, BusError> {
         let record = DmaWord::new(Arc::clone(self.bell.record.buf()), UNREAD_COUNTER_AT)?;
-        let blueflame = self.bell.way.blueflame().and_then(BlueFlame::unread);
-        Ok(Bell { doorbell: Doorbell::unheard(), record, way: Way::of(blueflame) })
+        let blueflame = self.bell.blueflame.as_ref().and_then(BlueFlame::unread);
+        Ok(Bell { doorbell: Doorbell::unheard(), record, blueflame })
     }
 
     /// How [`SendRing::post_ready`] tells the device.
     #[must_use]
     pub fn doorbell_kind(&self) -> DoorbellKind {
-        self.bell.way.blueflame().map_or(DoorbellKind::Plain, BlueFlame::kind)
+        self.bell.blueflame.as_ref().map_or(DoorbellKind::Plain, BlueFlame::kind)
     }
 
     /// Exchanges the bell that is rung.
@@ -315,6 +287,14 @@ impl SendRing {
     #[must_use]
     pub fn block(&self, ahead: u32) -> Block<'_> {
         self.blocks.at((self.pi as u32).wrapping_add(ahead))
+    }
+
+    /// The units of the next request from `skip` on, at most `most` and as many as lie side by side.
+    #[inline(always)]
+    #[must_use]
+    pub fn units_ahead(&self, skip: u32, most: u32) -> Span<'_, DS_BYTES> {
+        let first = (self.pi as u32).wrapping_mul(DS_PER_BLOCK).wrapping_add(skip);
+        self.units.view().span(first, most as usize)
     }
 
     /// Starts a run of requests of `ds` units each, without immediate data, fence and completion.
@@ -398,8 +378,8 @@ impl SendRing {
     /// is room for one.
     pub fn start_line(&mut self, until: u64) -> bool {
         let blocks = until.saturating_sub(self.pi).min(self.entries.into());
-        self.line.start(self.pi as u32, blocks as u32);
-        self.has_line()
+        // A register takes what stands in the ring, and there another way.
+        self.line.start(self.pi as u32, blocks as u32, self.bell.blueflame.is_none())
     }
 
     /// Ends that: requests of another kind were posted, or none may be.
@@ -421,50 +401,47 @@ impl SendRing {
     #[inline(always)]
     #[must_use]
     pub fn post_ready(&mut self, Ready { pairs, ds }: Ready<'_>) -> bool {
-        let Way::Wide(wide) = self.bell.way else { return false };
-        let copy = |run: &Slot<'_, ONE_RUN_BYTES>| run.copy_wide(wide, pairs);
-        self.post_run(ds, copy, |bell, _, last| bell.doorbell.ring(last))
+        let Some((run, wide)) = self.line.next_wide() else { return false };
+        run.copy_wide(wide, pairs);
+        let last = self.tell_of(&run, ds);
+        self.bell.doorbell.ring(last);
+        self.pass(ds);
+        true
     }
 
     /// Does what [`SendRing::post_ready`] does, however the device is told.
     #[must_use]
     pub fn post_ready_anyway(&mut self, Ready { pairs, ds }: Ready<'_>) -> bool {
-        let copy = |run: &Slot<'_, ONE_RUN_BYTES>| {
-            run.copy_units::<0>(pairs.as_flattened().as_chunks().0);
+        let Some(run) = self.line.next() else { return false };
+        run.copy_units::<0>(pairs.as_flattened().as_chunks().0);
+        let last = self.tell_of(&run, ds);
+        let is_copied = match &mut self.bell.blueflame {
+            Some(blueflame) => blueflame.ring(&run, blocks_of(ds)),
+            None => false,
         };
-        self.post_run(ds, copy, |Bell { doorbell, way, .. }, run, last| {
-            let is_copied = match way {
-                Way::BlueFlame(blueflame) => blueflame.ring(run, blocks_of(ds)),
-                Way::Wide(_) | Way::Plain => false,
-            };
-            if !is_copied {
-                doorbell.ring(last);
-            }
-        })
+        if !is_copied {
+            self.bell.doorbell.ring(last);
+        }
+        self.pass(ds);
+        true
     }
 
-    /// Writes a send of `ds` units, which `copy` copies, and rings by `ring`.
+    /// Writes the start of a send of `ds` units, and the doorbell record, which comes first as for
+    /// every doorbell: the device believes it. Gives what the doorbell is rung with.
     #[inline(always)]
-    fn post_run(
-        &mut self,
-        ds: u32,
-        copy: impl FnOnce(&Slot<'_, ONE_RUN_BYTES>),
-        ring: impl FnOnce(&mut Bell, &Slot<'_, ONE_RUN_BYTES>, u64),
-    ) -> bool {
-        let (pi, words) = (self.pi, self.send_words | u64::from(ds));
-        let Some(run) = self.line.next() else { return false };
-        let place = u64::from(Ctrl::WQE_INDEX.of(pi as u32)) << 32;
-        let last = (place | words).to_be();
-        copy(&run);
+    fn tell_of(&self, run: &Slot<'_, ONE_RUN_BYTES>, ds: u32) -> u64 {
+        let place = u64::from(Ctrl::WQE_INDEX.of(self.pi as u32)) << 32;
+        let last = (place | self.send_words | u64::from(ds)).to_be();
         run.store_raw64::<{ Ctrl::OPCODE.offset }>(last);
-        let blocks = blocks_of(ds);
-        let end = pi + u64::from(blocks);
-        // The record first, as for every doorbell: the device believes it.
-        self.bell.record.store_release_be32(record_of(end));
-        ring(&mut self.bell, &run, last);
-        self.pi = end;
-        self.line.advance(blocks);
-        true
+        self.bell.record.store_release_be32(record_of(self.pi + u64::from(blocks_of(ds))));
+        last
+    }
+
+    /// Moves past a send that stood ready.
+    #[inline(always)]
+    fn pass(&mut self, ds: u32) {
+        self.pi += u64::from(blocks_of(ds));
+        self.line.advance(blocks_of(ds));
     }
 
     /// Where the ring stands, for [`SendRing::take_back`].
