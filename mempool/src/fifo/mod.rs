@@ -50,8 +50,8 @@ pub struct MbufFifo {
     pool: Pool,
 }
 
-/// Slots of a list that hold its oldest packets, side by side and all simple. The list's tail stands
-/// at `start` until the line ends; slots in front of `front` were emptied since.
+/// Slots of a list that hold its oldest packets, side by side and all simple. The list's tail
+/// stands at `start` until the line ends; slots in front of `front` were emptied since.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     start: u32,
@@ -116,6 +116,19 @@ impl MbufFifo {
         self.head.wrapping_sub(self.tail).wrapping_sub(self.line.taken()) as usize
     }
 
+    /// Packets in the list, if there is no line.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        debug_assert_eq!(self.line.end, 0);
+        self.head.wrapping_sub(self.tail) as usize
+    }
+
+    /// Packets that can be added, if there is no line.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        self.slots.len() - self.count()
+    }
+
     /// Ends the line, with the tail where it belongs.
     #[inline(always)]
     fn end_line(&mut self) {
@@ -159,7 +172,8 @@ impl MbufFifo {
     /// The packet.
     #[inline]
     pub fn push(&mut self, mbuf: Mbuf) -> Result<(), Mbuf> {
-        if self.free_slots() == 0 {
+        self.end_line();
+        if self.room() == 0 {
             return Err(mbuf);
         }
         let simple = mbuf.is_simple_of(&self.pool);
@@ -167,7 +181,6 @@ impl MbufFifo {
         self.slots[at].write(mbuf);
         self.head = self.head.wrapping_add(1);
         if !simple {
-            self.end_line();
             self.complex_end = self.head;
         }
         Ok(())
@@ -219,8 +232,9 @@ impl MbufFifo {
     #[inline(always)]
     fn take_in(&mut self, cache: &mut PoolCache, n: usize) -> &[Mbuf] {
         assert!(*cache.pool() == self.pool, "the cache of another pool");
+        self.end_line();
         let start = self.index(self.head);
-        let n = n.min(self.free_slots()).min(self.slots.len() - start);
+        let n = n.min(self.room()).min(self.slots.len() - start);
         let run = &mut self.slots[start..start + n];
         if !cache.get_raw_uninit(run) {
             return &[];
@@ -250,7 +264,7 @@ impl MbufFifo {
             return 0;
         }
         let start = self.index(tail);
-        let most = max.min(N - before).min(self.len()).min(self.slots.len() - start);
+        let most = max.min(N - before).min(self.count()).min(self.slots.len() - start);
         // The list counts as empty while others' code runs, so that a panic leaves no packet to
         // two owners.
         (self.tail, self.complex_end) = (self.head, self.head);
@@ -297,11 +311,11 @@ impl MbufFifo {
 
     /// Lines packets up for [`MbufFifo::pop_lined_up`], at most `max`, and as many as lie side by
     /// side; returns how many. None while a packet that is not simple is in the list. Whatever else
-    /// takes packets out, or hands some over, breaks the line up.
+    /// adds or takes packets breaks the line up.
     pub fn line_up(&mut self, max: usize) -> usize {
         self.end_line();
         let at = self.index(self.tail);
-        let there = if self.all_simple() { self.len() } else { 0 };
+        let there = if self.all_simple() { self.count() } else { 0 };
         let n = max.min(there).min(self.slots.len() - at);
         if n != 0 {
             self.line = Line { start: at as u32, front: at as u32, end: (at + n) as u32 };
@@ -328,7 +342,7 @@ impl MbufFifo {
     #[inline]
     pub fn pop(&mut self) -> Option<Mbuf> {
         self.end_line();
-        if self.is_empty() {
+        if self.count() == 0 {
             return None;
         }
         let at = self.index(self.tail);
@@ -354,7 +368,22 @@ impl MbufFifo {
     #[inline(always)]
     pub fn free(&mut self, n: usize, cache: &mut PoolCache) {
         self.end_line();
-        assert!(n <= self.len());
+        self.free_oldest(n, cache);
+    }
+
+    /// Frees the packets that were added before the `end`th, see [`MbufFifo::end`], into `cache`.
+    ///
+    /// # Panics
+    /// If some of these are not in the list.
+    #[inline(always)]
+    pub fn free_until(&mut self, end: u32, cache: &mut PoolCache) {
+        self.end_line();
+        self.free_oldest(end.wrapping_sub(self.tail) as usize, cache);
+    }
+
+    #[inline(always)]
+    fn free_oldest(&mut self, n: usize, cache: &mut PoolCache) {
+        assert!(n <= self.count());
         if self.complex_end != self.tail || *cache.pool() != self.pool {
             return self.free_mixed(n, cache);
         }
@@ -391,7 +420,7 @@ impl MbufFifo {
     /// Forgets all packets without freeing them: a device may still use their memory.
     pub fn leak(&mut self) {
         self.end_line();
-        self.passed(self.len() as u32);
+        self.passed(self.count() as u32);
         // The buffers keep the pool, and so its memory, alive for ever.
     }
 }

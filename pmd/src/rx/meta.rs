@@ -60,7 +60,7 @@ pub(super) fn describe(mbuf: &mut Mbuf, cqe: &Slot<'_, 64>) {
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
     mbuf.set_rss_hash_be(cqe.load_raw32::<{ Cqe64::RX_HASH_RESULT.offset }>());
     mbuf.set_flow_mark_be(cqe.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>());
-    let flags = (known & 0x00ff_ffff) | is_hashed(cqe) * OlFlags::RX_RSS_HASH.bits();
+    let flags = (known & 0x00ff_ffff) | (is_hashed(cqe) * OlFlags::RX_RSS_HASH.bits());
     mbuf.set_rx_flags(OlFlags::from_bits_retain(flags), PacketType((known >> 24) as u8));
 }
 

@@ -80,9 +80,9 @@ pub(crate) struct RxRing {
     kind: Kind,
     /// Bits of a completion's last dword that must be as expected: counter, opcode, owner.
     last_mask: u32,
-    /// The last dword of the next completion while packets are lined up for [`RxQueue::rx_one`], and
-    /// how many they were, 0 if it is of no use. `ring` and `stats` learn of packets that were
-    /// taken when the line ends.
+    /// The last dword of the next completion while packets are lined up for
+    /// [`RxQueue::rx_one`], and how many they were, 0 if it is of no use. `ring` and `stats` learn
+    /// of packets that were taken when the line ends.
     wanted: u32,
     line: u32,
     /// What turns a buffer's stamped address into the one to post.
@@ -290,6 +290,10 @@ impl RxRing {
             }
         } else if self.line != 0 {
             self.end_line();
+            // Those of a whole line at once.
+            if self.ring.missing() as usize >= LINE && self.post(LINE) != 0 {
+                self.ring.tell();
+            }
             self.refill();
             self.line_up();
             if let Some(mbuf) = self.one_lined_up() {
@@ -342,13 +346,9 @@ impl RxRing {
         if missing < REFILL {
             return;
         }
-        let mut most = LINE;
         while missing >= REFILL {
-            let n = if missing < LINE { REFILL } else { most };
-            let posted = self.post(n);
-            if posted == 0 && n != REFILL {
-                most = REFILL;
-            } else if posted == 0 {
+            let posted = self.post(REFILL);
+            if posted == 0 {
                 self.refill_from_rest();
                 break;
             }

@@ -40,7 +40,9 @@ impl Requests {
             true
         });
         if count != 0 {
-            self.close_many(HEADER_DS + count as u32, flags_mss);
+            put_eth(self.ring.block(0).part::<DS_BYTES, DS_BYTES>(), flags_mss, 0);
+            let ds = HEADER_DS + count as u32;
+            self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
             stats.packets += count as u64;
             stats.bytes += bytes as u64;
         }
@@ -52,13 +54,6 @@ impl Requests {
     fn room(&self) -> u32 {
         let room = (self.ring.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
         room.min(MAX_DS - HEADER_DS)
-    }
-
-    /// Writes what a request for many packets has in front of them, and moves past it.
-    #[inline(always)]
-    fn close_many(&mut self, ds: u32, flags_mss: u32) {
-        put_eth(self.ring.block(0).part::<DS_BYTES, DS_BYTES>(), flags_mss, 0);
-        self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
     }
 
     /// Posts one request for the packets at the front, as [`Requests::post_pointers`] does, with
@@ -73,7 +68,7 @@ impl Requests {
     ) -> usize {
         let mut left = self.room();
         let mut wqe = self.ring.begin();
-        let _eth = wqe.unit();
+        let eth = wqe.unit();
         let (lkey_be, va_to_iova, inline_bytes) =
             (self.lkey_be, self.va_to_iova, self.inline_bytes);
         let mut bytes = 0;
@@ -111,8 +106,9 @@ impl Requests {
             true
         });
         if count != 0 {
+            put_eth(eth, flags_mss, 0);
             let ds = wqe.ds();
-            self.close_many(ds, flags_mss);
+            self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
             stats.packets += count as u64;
             stats.bytes += bytes as u64;
         }

@@ -240,8 +240,7 @@ impl TxRing {
     /// Gives completed buffers back to their pools: those added before the `end`th.
     #[inline(always)]
     fn free_until(&mut self, end: u32) {
-        let behind = self.elts.end().wrapping_sub(end) as usize;
-        self.elts.free(self.elts.len() - behind, &mut self.cache);
+        self.elts.free_until(end, &mut self.cache);
     }
 }
 

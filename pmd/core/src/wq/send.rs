@@ -289,7 +289,7 @@ impl SendRing {
         self.blocks.at((self.pi as u32).wrapping_add(ahead))
     }
 
-    /// The units of the next request from `skip` on, at most `most` and as many as lie side by side.
+    /// The units of the next request from `skip` on, at most `most`, as many as lie side by side.
     #[inline(always)]
     #[must_use]
     pub fn units_ahead(&self, skip: u32, most: u32) -> Span<'_, DS_BYTES> {
