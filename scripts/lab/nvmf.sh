@@ -1,6 +1,5 @@
-# Our NVMe over RDMA target on vfio-pci, the second port, on two cores, with the guest's own
-# nvme-rdma, nvme-cli, fio and ext4 as its host on the first: the whole of scenarios nvmf-target and
-# nvmf-backports.
+# Our NVMe over RDMA target on vfio-pci, the second port, with the guest's own nvme-rdma, nvme-cli
+# and fio as its host on the first.
 # shellcheck shell=bash source=scripts/lab/rdma.sh source-path=SCRIPTDIR
 source /host/lab/rdma.sh
 
@@ -60,175 +59,33 @@ fio_verify() {
         --ioengine=libaio --direct=1 --output="/host/fio-$name.log" "$@"
 }
 
-# Everything that the kernel and nvme-cli ask a controller and a namespace.
-asked() {
-    local ctrl namespace
-    namespace=$(disk 1)
-    ctrl=/dev/$(basename "$(echo /sys/class/nvme/nvme*)")
-    check nvme id-ctrl "$ctrl"
-    check nvme id-ns "$namespace"
-    check nvme ns-descs "$namespace"
-    check nvme list-ns "$ctrl"
-    check nvme smart-log "$ctrl"
-    check nvme error-log "$ctrl" -e 4
-    check nvme fw-log "$ctrl"
-    check nvme effects-log "$ctrl"
-    check nvme supported-log-pages "$ctrl"
-    check nvme list-ctrl "$ctrl"
-    check nvme get-feature "$ctrl" -f 7
-    check nvme flush "$namespace" -n 1
-    check nvme write-zeroes "$namespace" -n 1 -s 0 -c 7
-    check nvme verify "$namespace" -n 1 -s 0 -c 7
-    check nvme dsm "$namespace" -n 1 -d -s 0 -b 8
-    head -c 512 /dev/zero >/run/zeros
-    check nvme compare "$namespace" -n 1 -s 0 -c 0 -z 512 -d /run/zeros
-    head -c 512 /dev/urandom >/run/noise
-    ! nvme compare "$namespace" -n 1 -s 0 -c 0 -z 512 -d /run/noise ||
-        { echo 'other data compared equal' >>/host/reason; FAILURES=$((FAILURES + 1)); }
-    check blkdiscard -f -o 0 -l 1M "$namespace"
-    check blkdiscard -z -f -o 1M -l 1M "$namespace"
-}
-
-# mixed NSID: data of all sizes and depths, on the disk itself.
-mixed() {
-    local namespace
-    namespace=$(disk "$1")
-    fio_verify "$1-small" "$namespace" --rw=randwrite --bsrange=512-16k --iodepth=128 --size=8M
-    fio_verify "$1-large" "$namespace" --rw=randwrite --bsrange=64k-1M --iodepth=4 --size=32M
-    fio_verify "$1-mixed" "$namespace" --rw=randrw --bsrange=512-1M --iodepth=16 --size=24M \
-        --serialize_overlap=1
-    fio_verify "$1-jobs" "$namespace" --rw=randwrite --bs=4k --iodepth=32 --size=4M --numjobs=4 \
-        --offset_increment=8M
-    fio_verify "$1-sync" "$namespace" --rw=write --bs=4k --iodepth=1 --size=1M --fsync=16
-}
-
-# filed NSID: a file system, and what was put into it.
-filed() {
-    local namespace
-    namespace=$(disk "$1")
-    must mkfs.ext4 -q -F "$namespace"
-    mkdir -p /run/disk
-    must mount "$namespace" /run/disk
-    must cp -a /usr/lib/python3/dist-packages /run/disk/copy
-    fio_verify "$1-file" /run/disk/file --rw=randrw --bs=4k --iodepth=8 --size=4M
-    check fstrim -v /run/disk
-    must umount /run/disk
-    check fsck.ext4 -fn "$namespace"
-    must mount "$namespace" /run/disk
-    check diff -r /usr/lib/python3/dist-packages /run/disk/copy
-    must umount /run/disk
-}
-
 # rpc METHOD [PARAMS]: of the running target.
 rpc() { /run/nvmf-target rpc --socket /run/nvmf.sock "$@"; }
 
-has_size() { [ "$(blockdev --getsize64 "$(disk "$1")" 2>/dev/null)" = "$2" ]; }
-
-# Namespaces come, change and go while the host is there: it hears of each by an event. Both cores
-# have queues, and statistics have what the host did.
-changed() {
-    local named="\"nqn\": \"$NQN\""
-    check rpc namespace.add "{$named, \"namespace\": {\"nsid\": 9, \"size\": \"8MiB\"}}"
-    until_true 20 has_disk 9 || fail 'the host did not find a new namespace'
-    fio_verify added "$(disk 9)" --rw=randwrite --bs=4k --iodepth=8 --size=2M
-    check rpc namespace.resize "{$named, \"nsid\": 9, \"size\": \"4MiB\"}"
-    until_true 20 has_size 9 4194304 || fail 'the host did not hear of another size'
-    check rpc namespace.remove "{$named, \"nsid\": 9}"
-    until_true 20 has_no_disk 9 || fail 'the host keeps a namespace that has gone'
-    ! rpc namespace.remove "{$named, \"nsid\": 9}" || fail 'a namespace was removed twice'
-    /run/nvmf-target stats --socket /run/nvmf.sock --json >/host/stats.json
-    python3 - /host/stats.json <<'PY' || fail 'the statistics are wrong'
-import json
-import sys
-
-stats = json.load(open(sys.argv[1]))
-cores = [core['queues'] for core in stats['pollers']]
-assert len(cores) == 2 and min(cores) >= 2, cores
-assert any(space['nsid'] == 1 and space['reads'] > 0 for space in stats['namespaces'])
-assert all(queue['commands'] > 0 for queue in stats['queues'])
-PY
-    /run/nvmf-target stats --socket /run/nvmf.sock --prometheus >/host/stats.prom
-    check grep -q '^nvmf_target_host_reads_total{host="nqn.2014-08.org.nvmexpress' /host/stats.prom
+# namespace_of FILE TEXT: what a controller whose file says that has of the first namespace.
+namespace_of() {
+    local ctrl path
+    for ctrl in /sys/class/nvme/nvme*; do
+        grep -qsF "$2" "$ctrl/$1" || continue
+        for path in "$ctrl"/nvme*n*; do
+            [ "$(cat "$path/nsid" 2>/dev/null)" = 1 ] && { echo "$path"; return; }
+        done
+    done
+    return 1
 }
 
-# The target is killed, and comes back: the host connects again by itself, and what it was told is
-# written is still in the file.
-killed() {
-    local kept=(fio --name=kept --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16
-        --size=8M --verify=crc32c --verify_fatal=1 "--filename=$(disk 3)")
-    check "${kept[@]}" --do_verify=0 --output=/host/fio-kept.log
-    stop_target KILL
-    start_target
-    until_true 60 is_live || { nvme list-subsys; dmesg | tail -n 20; fail 'no reconnection'; }
-    until_true 30 has_disk 1 || fail 'the disk did not come back'
-    check "${kept[@]}" --verify_only --output=/host/fio-kept-after.log
-    fio_verify again "$(disk 1)" --rw=randwrite --bs=4k --iodepth=8 --size=2M
+# ready_for_nvmf: both ports, with the host's drivers and ours.
+ready_for_nvmf() {
+    local dev
+    must modprobe vfio_iommu_type1
+    must modprobe vfio-pci
+    must /host/cxctl bind "$OURS" --apply
+    must /host/cxctl hugepages reserve 96 --apply
+    must cp /host/nvmf-target /run/
+    without_key_cache
+    load_rdma 1
+    must modprobe nvme-rdma
+    dev=$(mlx5_netdevs)
+    must ip link set "$dev" mtu 4300
+    must ip addr add "$THEIRS_AT/24" dev "$dev"
 }
-
-must modprobe vfio_iommu_type1
-must modprobe vfio-pci
-must /host/cxctl bind "$OURS" --apply
-must /host/cxctl hugepages reserve 96 --apply
-must cp /host/nvmf-target /run/
-without_key_cache
-load_rdma 1
-must modprobe nvme-rdma
-dev=$(mlx5_netdevs)
-must ip link set "$dev" mtu 4300
-must ip addr add "$THEIRS_AT/24" dev "$dev"
-cat >/run/target.toml <<TOML
-address = "$OURS_AT/24"
-mtu = 4300
-services = [4420, 8009]
-cores = [0, 1]
-socket = "/run/nvmf.sock"
-[limits]
-queues = 24
-[[subsystem]]
-nqn = "$NQN"
-allow_any_host = true
-[[subsystem.namespace]]
-size = "64MiB"
-[[subsystem.namespace]]
-size = "1GiB"
-backend = "null"
-[[subsystem.namespace]]
-backend = "file"
-path = "/var/tmp/nvmf.img"
-size = "48MiB"
-[[subsystem]]
-nqn = "nqn.2026-11.org.ferrocx:private"
-hosts = ["nqn.2026-11.org.ferrocx:nobody"]
-TOML
-must /run/nvmf-target doctor --config /run/target.toml
-start_target
-must timeout 60 nvme discover -t rdma -a "$OURS_AT" -s 4420 | tee /host/discover.log
-grep -q "subnqn: *$NQN" /host/discover.log || fail 'discovery does not name the subsystem'
-! grep -q private /host/discover.log || fail 'discovery names what is not for this host'
-check timeout 60 nvme discover -t rdma -a "$OURS_AT" -s 8009
-! timeout 60 nvme connect -t rdma -a "$OURS_AT" -s 4420 -n nqn.2026-11.org.ferrocx:private ||
-    fail 'a host that is not on the list was let in'
-connect -i 4 -W 1 -P 1 -k 5 -c 2
-asked
-changed
-for nsid in 1 3; do
-    until_true 20 has_disk "$nsid" || fail "namespace $nsid did not appear"
-    mixed "$nsid"
-    filed "$nsid"
-done
-check nvme reset "/dev/$(basename "$(echo /sys/class/nvme/nvme*)")"
-until_true 30 is_live || fail 'not live after a reset'
-fio_verify reset "$(disk 1)" --rw=randwrite --bs=4k --iodepth=8 --size=2M
-killed
-must nvme disconnect -n "$NQN"
-until_true 20 has_no_disk 1 || fail 'the disk stayed'
-for queues in 1 2; do
-    connect -i "$queues" -Q 16 --disable-sqflow
-    fio_verify "queues-$queues" "$(disk 1)" --rw=randwrite --bs=4k --iodepth=32 --size=2M
-    must nvme disconnect -n "$NQN"
-done
-stop_target TERM
-rm -f /var/tmp/nvmf.img
-check_dmesg
-cat /host/target.log
-verdict

@@ -14,6 +14,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,8 +24,9 @@ use ferrocx_app_common::list::MAX_CORE;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::controller::Settings;
+use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
 use crate::controller::subsystem::MAX_NSID;
+use crate::controller::{AnaState, Settings};
 use crate::proto::connect::is_nqn;
 use crate::transport::{MAX_POLLERS, ServerConfig};
 
@@ -50,6 +52,10 @@ pub struct File {
     /// Unix socket for `nvmf-target rpc` and `nvmf-target stats`: see [`crate::rpc`]. Without it
     /// the target listens to nobody.
     pub socket: Option<PathBuf>,
+    /// Ports of `services` that differ as ways to namespaces, and how: discovery names them all.
+    /// Without it, hosts are told of no difference.
+    #[serde(default)]
+    pub ana: BTreeMap<String, AnaState>,
     /// Sizes.
     #[serde(default)]
     pub limits: Limits,
@@ -150,6 +156,13 @@ pub struct NamespaceFile {
     /// Hosts can only read it.
     #[serde(default)]
     pub read_only: bool,
+    /// Its group, for which the ports of `ana` can differ: 1 to 8.
+    #[serde(default = "ana_group")]
+    pub ana_group: u32,
+}
+
+fn ana_group() -> u32 {
+    1
 }
 
 fn block_bytes() -> u32 {
@@ -200,6 +213,8 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// Where requests of people and programs come in.
     pub socket: Option<PathBuf>,
+    /// Ports that differ.
+    pub ana: Vec<(u16, AnaState)>,
     /// Sizes that hosts are told.
     pub settings: Settings,
     /// What the server may use.
@@ -236,6 +251,8 @@ pub struct NamespaceConfig {
     pub uuid: [u8; 16],
     /// Hosts can only read it.
     pub read_only: bool,
+    /// Its group, for which ports can differ.
+    pub ana_group: u32,
 }
 
 /// Largest namespace of RAM that one key over memory reaches by 31-bit pieces and offsets.
@@ -309,7 +326,19 @@ impl Config {
         }
         let (device, mtu) = (file.device, in_range("mtu", file.mtu, 1280, 9978)?);
         let (cores, socket) = (cores(file.cores)?, file.socket);
-        Ok(Self { device, address, prefix_len, mtu, cores, socket, settings, server, subsystems })
+        let ana = ana(&file.ana, &server.services).context("ana")?;
+        Ok(Self {
+            device,
+            address,
+            prefix_len,
+            mtu,
+            cores,
+            socket,
+            ana,
+            settings,
+            server,
+            subsystems,
+        })
     }
 }
 
@@ -321,6 +350,20 @@ fn cores(cores: Vec<usize>) -> Result<Vec<usize>> {
         in_range("core", *core, 0, MAX_CORE)?;
     }
     Ok(cores)
+}
+
+fn ana(file: &BTreeMap<String, AnaState>, services: &[u16]) -> Result<Vec<(u16, AnaState)>> {
+    let count = file.len();
+    ensure!(count <= MAX_PORTS, "{count} ports are listed; give {MAX_PORTS} at most");
+    let mut ports = Vec::with_capacity(count);
+    for (text, state) in file {
+        let port = text.parse().ok().filter(|port| services.contains(port));
+        let place = || format!("port `{text}` is none of services; put it there, or leave it out");
+        ports.push((port.with_context(place)?, *state));
+    }
+    // In the order of `services`, which gives them their numbers.
+    ports.sort_by_key(|(port, _)| services.iter().position(|service| service == port));
+    Ok(ports)
 }
 
 fn in_capsule(bytes: u32) -> Result<u32> {
@@ -428,7 +471,8 @@ fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig
     };
     ensure!(!uuid.is_nil(), "uuid is all zeros; leave it out, or give another");
     let (read_only, uuid) = (file.read_only, uuid.into_bytes());
-    Ok(NamespaceConfig { nsid, len_bytes, block_shift, store, uuid, read_only })
+    let ana_group = in_range("ana_group", file.ana_group, 1, MAX_GROUPS)?;
+    Ok(NamespaceConfig { nsid, len_bytes, block_shift, store, uuid, read_only, ana_group })
 }
 
 #[cfg(test)]
@@ -463,6 +507,16 @@ mod tests {
     }
 
     #[test]
+    fn ports_that_differ_have_the_order_of_services() {
+        let config = with(
+            "services = [4430, 4420, 8009]\n\
+             ana = { 4420 = \"non-optimized\", 4430 = \"persistent-loss\" }",
+        );
+        let expected = [(4430, AnaState::PersistentLoss), (4420, AnaState::NonOptimized)];
+        assert_eq!(config.unwrap().ana, expected);
+    }
+
+    #[test]
     fn each_wrong_value_is_named_with_its_limit() {
         let sub = |rest: &str| format!("[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n{rest}");
         let ns = |rest: &str| sub(&format!("[[subsystem.namespace]]\n{rest}"));
@@ -473,6 +527,9 @@ mod tests {
             ("limits = { in_capsule_bytes = 5000 }", "give 4096, 8192 or 16384"),
             ("limits = { max_transfer = \"2MiB\" }", "to 1MiB"),
             ("colour = 1", "colour"),
+            ("ana = { 4421 = \"optimized\" }", "port `4421` is none of services"),
+            ("ana = { x = \"optimized\" }", "port `x` is none of services"),
+            ("ana = { 4420 = \"fast\" }", "fast"),
             ("cores = [1, 1]", "core 1 is listed twice"),
             ("cores = [5000]", "core is 5000; give 0 to 1023"),
             ("[[subsystem]]\nnqn = \"disk\"", "no name"),
@@ -487,6 +544,7 @@ mod tests {
             (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
             (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
             (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),
+            (&ns("size = \"1MiB\"\nana_group = 9"), "ana_group is 9; give 1 to 8"),
             (&ns("size = \"99999999999GiB\""), "no size"),
         ] {
             let error = format!("{:#}", with(text).unwrap_err());

@@ -23,7 +23,8 @@ use uuid::Uuid;
 
 use crate::backend::{self, Backend};
 use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
-use crate::controller::{Namespace, Subsystem};
+use crate::controller::ana::AnaPort;
+use crate::controller::{AnaState, Namespace, Subsystem};
 use crate::proto::identify;
 use crate::stats::Registry;
 use crate::transport::{Command, Ready, Server, ServerError};
@@ -93,6 +94,8 @@ pub struct NamespaceInfo {
     pub uuid: String,
     /// Whether hosts can only read it.
     pub read_only: bool,
+    /// Its group, for which ports can differ.
+    pub ana_group: u32,
     /// What is behind it.
     pub backend: StoreKind,
     /// The file or block device.
@@ -112,6 +115,15 @@ pub struct ControllerLine {
     pub keep_alive_ms: Option<u64>,
     /// I/O queues that it has.
     pub io_queues: usize,
+}
+
+/// A port that differs from others, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AnaLine {
+    /// Its number for the connection manager.
+    pub port: u16,
+    /// What it is for each group, from 1 on.
+    pub states: Vec<AnaState>,
 }
 
 impl Control {
@@ -191,6 +203,7 @@ impl Control {
                 block_bytes: 1 << it.shape.block_shift,
                 uuid: Uuid::from_bytes(it.shape.uuid).to_string(),
                 read_only: it.shape.is_read_only,
+                ana_group: it.ana_group,
                 backend,
                 path,
             }
@@ -273,6 +286,7 @@ impl Control {
             },
             has_cache: matches!(config.store, Store::File { .. }),
             backend: place,
+            ana_group: config.ana_group,
         };
         let name = nqn.to_owned();
         let put = move |server: &mut Server| server.target_mut().put_namespace(&name, namespace);
@@ -444,6 +458,26 @@ impl Control {
         let done = self.ask(0, move |server| server.target_mut().end_controller(cntlid, why))?;
         ensure!(done, "there is no controller {cntlid}; `controller.list` names those there are");
         Ok(())
+    }
+
+    /// Ports that differ, and what each is for the groups of namespaces.
+    ///
+    /// # Errors
+    ///
+    /// A core that has ended.
+    pub fn ana(&mut self) -> Result<Vec<AnaLine>> {
+        let all = self.ask(0, |server| server.target().ana_ports().to_vec())?;
+        let line = |it: AnaPort| AnaLine { port: it.service, states: it.states.to_vec() };
+        Ok(all.into_iter().map(line).collect())
+    }
+
+    /// Says what a port is for a group of namespaces, or for all. Its hosts are told.
+    ///
+    /// # Errors
+    ///
+    /// A port that `[ana]` does not name, a number of no group.
+    pub fn set_ana(&mut self, port: u16, group: Option<u32>, state: AnaState) -> Result<()> {
+        self.first(move |server| server.target_mut().set_ana(port, group, state))
     }
 
     /// The ports of the connection manager that the target listens on.

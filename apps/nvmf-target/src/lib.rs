@@ -15,9 +15,9 @@
 //!
 //! # What it does not do
 //!
-//! No authentication, no reservations, no asymmetric namespace access, no fused commands, no
-//! metadata, no SGL lists: hosts are not told of any, and those who ask are refused. One port. Back
-//! ends are RAM, files by io_uring, and nothing.
+//! No authentication, no reservations that outlive the target, no fused commands, no metadata, no
+//! SGL lists: hosts are not told of any, and those who ask are refused. One address, so ports that
+//! differ are numbers of the connection manager. Back ends are RAM, files by io_uring, and nothing.
 //!
 //! # Limits
 //!
@@ -31,6 +31,8 @@
 //! | polling cores | 64 | [`transport::MAX_POLLERS`] |
 //! | subsystems, and hosts that one lists | 256, 1024 | [`controller::subsystem`] |
 //! | namespaces of a subsystem | 1024 | [`controller::subsystem::MAX_NSID`] |
+//! | ports that differ, groups of namespaces | 8, 8 | [`controller::ana`] |
+//! | hosts registered with a namespace | 32 | [`controller::reservation::MAX_REGISTRANTS`] |
 //! | namespaces added since the start | 65,536 | [`transport::MAX_BACKENDS`] |
 //! | clients and requests of the socket | 8, of 64 KiB | [`rpc`] |
 //! | what an admin command brings | 16 KiB | – |

@@ -154,7 +154,9 @@ impl Running {
         let first_cntlid = RandomState::new().hash_one(address) as u16 & 0x7fff | 1;
         let settings = Settings { first_cntlid, ..config.settings };
         let deaf = ServerConfig { services: Vec::new(), ..config.server.clone() };
-        let mut servers = vec![Server::new(&context, Target::new(settings), &deaf)?];
+        let mut target = Target::new(settings);
+        target.report_ana(&config.ana);
+        let mut servers = vec![Server::new(&context, target, &deaf)?];
         for _ in 1..config.cores.len() {
             let another = servers[0].another()?;
             servers.push(another);

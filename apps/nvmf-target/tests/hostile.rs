@@ -224,7 +224,7 @@ fn wrong_io_commands_get_their_status_and_change_nothing() {
             (
                 Sqe { nsid: 1.into(), ..Sqe::new(0x0d, 0, Sgl::NONE) },
                 nothing,
-                Status::INVALID_OPCODE.dnr(),
+                Status::DATA_LENGTH.dnr(),
             ),
             (
                 Sqe { nsid: 1.into(), ..Sqe::new(0x80, 0, Sgl::NONE) },

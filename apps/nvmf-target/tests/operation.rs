@@ -59,6 +59,11 @@ impl Here {
 
 /// Runs a test against a target of this file: more lines for its head, and for its subsystem.
 fn with_target(head: &str, more: &str, test: impl FnOnce(&Here)) {
+    with_services("[4420]", head, more, test);
+}
+
+/// The same with these ports.
+fn with_services(services: &str, head: &str, more: &str, test: impl FnOnce(&Here)) {
     static NUMBER: AtomicU16 = AtomicU16::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let net = format!("operation{}-{number}", std::process::id());
@@ -68,7 +73,7 @@ fn with_target(head: &str, more: &str, test: impl FnOnce(&Here)) {
     };
     let (far, near) = (open(1), open(2));
     let text = format!(
-        "address = \"10.9.0.1/24\"\nservices = [4420]\n{head}\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+        "address = \"10.9.0.1/24\"\nservices = {services}\n{head}\n[[subsystem]]\nnqn = \"{NQN}\"\n\
          allow_any_host = true\n[[subsystem.namespace]]\nsize = \"1MiB\"\n{more}"
     );
     let config = Config::parse(&text).unwrap();
@@ -229,6 +234,33 @@ fn ports_come_and_go() {
         assert!(Host::connect(&base, &HostConfig::new(NQN)).is_err());
         drop(host);
         assert!(here.refused("port.remove", json!({"port": 4420})).contains("the last one"));
+    });
+}
+
+#[test]
+fn ports_are_other_ways_when_somebody_says_so() {
+    let head = "ana = { 4420 = \"optimized\", 4421 = \"non-optimized\" }";
+    with_services("[4420, 4421]", head, "ana_group = 2", |here| {
+        let states = |here: &Here, port: usize| here.ask("ana.list", json!({}))[port].clone();
+        assert_eq!(states(here, 1)["port"], 4421);
+        assert_eq!(states(here, 1)["states"], json!(vec!["non-optimized"; 8]));
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_, mr) = host.memory(4096).unwrap();
+        let sgl = keyed(&mr.buf(0..4096).unwrap());
+        let set = |group: u32| json!({"port": 4420, "state": "inaccessible", "group": group});
+        here.ask("ana.set", set(1));
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::SUCCESS, "another group");
+        here.ask("ana.set", set(2));
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::ANA_INACCESSIBLE);
+        assert_eq!(states(here, 0)["states"][1], "inaccessible");
+        here.ask("ana.set", json!({"port": 4420, "state": "optimized"}));
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::SUCCESS);
+        assert!(here.refused("ana.set", set(9)).contains("give 1 to 8"));
+        let none = json!({"port": 1, "state": "optimized"});
+        assert!(here.refused("ana.set", none).contains("`[ana]` in the file"));
+        let wrong = json!({"port": 4420, "state": "fast"});
+        assert!(here.refused("ana.set", wrong).contains("fast"));
     });
 }
 

@@ -2,7 +2,7 @@
 //! past its namespace or past what came in its capsule, and nothing is left behind.
 //! `FERROCX_NVMF_STEPS` says how many; the seed is printed.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferrocx::model::wire::SplitMix64;
@@ -15,7 +15,7 @@ use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
-use ferrocx_nvmf_target::proto::sqe::Sqe;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use zerocopy::{FromBytes, IntoBytes};
 
 const NQN: &str = "nqn.2014-08.a:s";
@@ -46,7 +46,7 @@ fn namespace(nsid: u32) -> Namespace {
         is_read_only: nsid == 2,
         deallocates: false,
     };
-    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0 }
+    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0, ana_group: nsid }
 }
 
 fn request(random: &mut Random) -> Option<Request> {
@@ -64,7 +64,8 @@ fn request(random: &mut Random) -> Option<Request> {
 fn sqe(random: &mut Random) -> Sqe {
     let mut bytes: [u8; 64] = std::array::from_fn(|_| random.0.next_u64() as u8);
     if random.below(8) > 0 {
-        bytes[0] = random.pick(&[0, 1, 2, 5, 6, 8, 9, 0x0a, 0x0c, 0x18, 0x7f]);
+        bytes[0] =
+            random.pick(&[0, 1, 2, 5, 6, 8, 9, 0x0a, 0x0c, 0x0d, 0x0e, 0x11, 0x15, 0x18, 0x7f]);
         bytes[1] = Sqe::SGL;
         bytes[4..8].copy_from_slice(&(random.below(5) as u32).to_le_bytes());
         bytes[39] = random.pick(&[0x01, 0x40, 0x4f]);
@@ -94,7 +95,7 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
         sqe = connect_command(queue.qid, 32, random.below(5000) as u32, sgl);
     }
     queue.fetched();
-    if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f {
+    if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f && !io::is_reservation(sqe.opcode) {
         if let Ok(command) = target.io(queue, &sqe, data.len()) {
             assert!(command.offset + command.len <= BLOCKS << 9);
             if let Data::Capsule { start, len } = command.data {
@@ -110,8 +111,9 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             assert!(len <= 16 << 10);
         }
         Action::Fetch { from, len } => {
-            assert_eq!((from.len, len), (1024, 1024));
-            let bytes = random.bytes(1024);
+            assert_eq!(from.len, len);
+            assert!(matches!(len, 8 | 16 | 1024), "{len}");
+            let bytes = random.bytes(u64::from(len));
             assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
@@ -130,7 +132,11 @@ fn run(random: &mut Random, steps: u64) -> u64 {
             0 | 1 if queues.len() < 8 => {
                 if let Some(request) = request(random) {
                     next += 1;
-                    queues.push(Queue::new(next, &request, IpAddr::from([10, 0, 0, 1])));
+                    queues.push(Queue::new(
+                        next,
+                        &request,
+                        SocketAddr::from(([10, 0, 0, 1], 4420)),
+                    ));
                 }
             }
             2 => {

@@ -9,7 +9,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 
-use super::{Line, MbufFifo, Packet};
+use super::{MbufFifo, Packet};
 use crate::{chain::Segment, header::PoolInner, mbuf::Mbuf};
 
 /// Packets on their way into an [`MbufFifo`]: see [`MbufFifo::hand_over`].
@@ -57,7 +57,7 @@ impl<const N: usize> HandOver<'_, N> {
     #[inline(always)]
     #[must_use]
     pub fn free_slots(&self) -> usize {
-        self.fifo.free_slots()
+        self.fifo.room()
     }
 
     /// Moves packets into the list, at most `max`, as long as `each` answers `true`. Returns how
@@ -68,7 +68,7 @@ impl<const N: usize> HandOver<'_, N> {
     #[inline(always)]
     pub fn take_while(&mut self, max: usize, mut each: impl FnMut(Packet<'_>) -> bool) -> usize {
         let start = self.fifo.index(self.fifo.head);
-        let room = self.fifo.free_slots().min(self.fifo.slots.len() - start);
+        let room = self.fifo.room().min(self.fifo.slots.len() - start);
         let most = max.min(self.len - self.taken).min(room);
         // SAFETY: `taken <= len`, and the array has as many elements.
         let front = unsafe { self.packets.as_ptr().add(self.taken) };
@@ -93,11 +93,27 @@ impl<const N: usize> HandOver<'_, N> {
         }
         if complex_end != 0 {
             self.fifo.complex_end = self.fifo.head.wrapping_add(complex_end as u32);
-            self.fifo.line = Line::default();
         }
         self.fifo.head = self.fifo.head.wrapping_add(n as u32);
         self.taken += n;
         n
+    }
+
+    /// Does what [`HandOver::take_while`] does, at most a packet for each of `places`, which `each`
+    /// is shown with it.
+    #[inline(always)]
+    pub fn take_while_each<P>(
+        &mut self,
+        places: &[P],
+        mut each: impl FnMut(Packet<'_>, &P) -> bool,
+    ) -> usize {
+        let mut at = 0;
+        self.take_while(places.len(), |packet| {
+            // SAFETY: it is asked no more often than there are places.
+            let place = unsafe { places.get_unchecked(at) };
+            at += 1;
+            each(packet, place)
+        })
     }
 
     /// Moves packets of `K` segments into the list, at most `max`, as long as `each` answers
@@ -118,10 +134,10 @@ impl<const N: usize> HandOver<'_, N> {
         let most = max.min(self.len - self.taken);
         if to_end < K {
             // The chain that goes on at the other end of the array.
-            let one = most.min(self.fifo.free_slots() / K).min(1);
+            let one = most.min(self.fifo.room() / K).min(1);
             return self.take_chains_at::<K>(one, each);
         }
-        let most = most.min(self.fifo.free_slots().min(to_end) / K);
+        let most = most.min(self.fifo.room().min(to_end) / K);
         // SAFETY: `taken <= len`, and the array has as many elements.
         let front = unsafe { self.packets.as_ptr().add(self.taken) };
         let pool = self.fifo.pool.inner_ptr();

@@ -35,7 +35,8 @@ const MAX_CAPACITY: usize = 1 << 24;
 /// Others are welcome and take longer. Nothing is allocated after it was made. Dropping it frees
 /// what is in it.
 pub struct MbufFifo {
-    /// A power of two of slots. Those from `tail` to `head`, modulo the length, hold packets.
+    /// A power of two of slots. Those from `tail` to `head`, modulo the length, hold packets, but
+    /// for the first of them that were taken out of `line`.
     slots: Box<[MaybeUninit<Mbuf>]>,
     head: u32,
     tail: u32,
@@ -49,11 +50,22 @@ pub struct MbufFifo {
     pool: Pool,
 }
 
-/// Slots of a list that hold its oldest packets, side by side and all simple.
+/// Slots of a list that hold its oldest packets, side by side and all simple. The list's tail
+/// stands at `start` until the line ends; slots in front of `front` were emptied since.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
+    start: u32,
     front: u32,
+    /// 0 if there is no line.
     end: u32,
+}
+
+impl Line {
+    /// Packets that were taken out.
+    #[inline(always)]
+    fn taken(self) -> u32 {
+        self.front - self.start
+    }
 }
 
 /// What a device says about the buffers that it has filled, oldest first: see
@@ -101,7 +113,31 @@ impl MbufFifo {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
+        self.head.wrapping_sub(self.tail).wrapping_sub(self.line.taken()) as usize
+    }
+
+    /// Packets in the list, if there is no line.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        debug_assert_eq!(self.line.end, 0);
         self.head.wrapping_sub(self.tail) as usize
+    }
+
+    /// Packets that can be added, if there is no line.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        self.slots.len() - self.count()
+    }
+
+    /// Ends the line, with the tail where it belongs.
+    #[inline(always)]
+    fn end_line(&mut self) {
+        if self.line.end != 0 {
+            // All are simple as long as there is a line.
+            self.tail = self.tail.wrapping_add(self.line.taken());
+            self.complex_end = self.tail;
+            self.line = Line::default();
+        }
     }
 
     /// Packets ever added, modulo 2^32.
@@ -115,7 +151,7 @@ impl MbufFifo {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.head == self.tail
+        self.len() == 0
     }
 
     /// Packets that can be added.
@@ -136,7 +172,8 @@ impl MbufFifo {
     /// The packet.
     #[inline]
     pub fn push(&mut self, mbuf: Mbuf) -> Result<(), Mbuf> {
-        if self.free_slots() == 0 {
+        self.end_line();
+        if self.room() == 0 {
             return Err(mbuf);
         }
         let simple = mbuf.is_simple_of(&self.pool);
@@ -145,7 +182,6 @@ impl MbufFifo {
         self.head = self.head.wrapping_add(1);
         if !simple {
             self.complex_end = self.head;
-            self.line = Line::default();
         }
         Ok(())
     }
@@ -157,6 +193,7 @@ impl MbufFifo {
         &'a mut self,
         packets: &'a mut ArrayVec<Mbuf, N>,
     ) -> HandOver<'a, N> {
+        self.end_line();
         let len = packets.len();
         // SAFETY: the hand-over owns the packets until its end.
         unsafe { packets.set_len(0) };
@@ -195,8 +232,9 @@ impl MbufFifo {
     #[inline(always)]
     fn take_in(&mut self, cache: &mut PoolCache, n: usize) -> &[Mbuf] {
         assert!(*cache.pool() == self.pool, "the cache of another pool");
+        self.end_line();
         let start = self.index(self.head);
-        let n = n.min(self.free_slots()).min(self.slots.len() - start);
+        let n = n.min(self.room()).min(self.slots.len() - start);
         let run = &mut self.slots[start..start + n];
         if !cache.get_raw_uninit(run) {
             return &[];
@@ -220,13 +258,13 @@ impl MbufFifo {
         max: usize,
         arrivals: &mut impl Arrivals,
     ) -> usize {
+        self.end_line();
         let (before, tail, headroom, room) = (out.len(), self.tail, self.headroom, self.room);
-        self.line = Line::default();
         if !self.all_simple() {
             return 0;
         }
         let start = self.index(tail);
-        let most = max.min(N - before).min(self.len()).min(self.slots.len() - start);
+        let most = max.min(N - before).min(self.count()).min(self.slots.len() - start);
         // The list counts as empty while others' code runs, so that a panic leaves no packet to
         // two owners.
         (self.tail, self.complex_end) = (self.head, self.head);
@@ -258,29 +296,30 @@ impl MbufFifo {
     /// [lined up](MbufFifo::line_up), or the buffer is shorter.
     #[inline(always)]
     pub fn pop_lined_up(&mut self, len: u32) -> Option<Mbuf> {
-        let Line { front, end } = self.line;
+        let Line { front, end, .. } = self.line;
         if front == end || len > self.room {
             return None;
         }
         // SAFETY: `line_up` saw slots `front..end` of the array with packets, the oldest of a list
-        // of simple ones; whatever takes packets from the front, or adds one that is not simple,
-        // clears the line. The list gives this one up with the lines below.
+        // of simple ones; whatever else takes packets from the front, or adds one that is not
+        // simple, ends the line first. The list gives this one up with the line below.
         let mut mbuf = unsafe { self.slots.get_unchecked(front as usize).assume_init_read() };
         self.line.front = front + 1;
-        self.tail = self.tail.wrapping_add(1);
-        self.complex_end = self.tail;
         mbuf.set_filled(self.headroom, len);
         Some(mbuf)
     }
 
     /// Lines packets up for [`MbufFifo::pop_lined_up`], at most `max`, and as many as lie side by
     /// side; returns how many. None while a packet that is not simple is in the list. Whatever else
-    /// takes packets out breaks the line up.
+    /// adds or takes packets breaks the line up.
     pub fn line_up(&mut self, max: usize) -> usize {
+        self.end_line();
         let at = self.index(self.tail);
-        let there = if self.all_simple() { self.len() } else { 0 };
+        let there = if self.all_simple() { self.count() } else { 0 };
         let n = max.min(there).min(self.slots.len() - at);
-        self.line = Line { front: at as u32, end: (at + n) as u32 };
+        if n != 0 {
+            self.line = Line { start: at as u32, front: at as u32, end: (at + n) as u32 };
+        }
         n
     }
 
@@ -302,7 +341,8 @@ impl MbufFifo {
     /// Takes the oldest packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Mbuf> {
-        if self.is_empty() {
+        self.end_line();
+        if self.count() == 0 {
             return None;
         }
         let at = self.index(self.tail);
@@ -312,10 +352,9 @@ impl MbufFifo {
         Some(mbuf)
     }
 
-    /// Moves the tail past `n` packets that were given up.
+    /// Moves the tail past `n` packets that were given up. There is no line.
     #[inline(always)]
     fn passed(&mut self, n: u32) {
-        self.line = Line::default();
         self.tail = self.tail.wrapping_add(n);
         if self.complex_end.wrapping_sub(self.tail) as i32 <= 0 {
             self.complex_end = self.tail;
@@ -328,7 +367,23 @@ impl MbufFifo {
     /// If there are fewer.
     #[inline(always)]
     pub fn free(&mut self, n: usize, cache: &mut PoolCache) {
-        assert!(n <= self.len());
+        self.end_line();
+        self.free_oldest(n, cache);
+    }
+
+    /// Frees the packets that were added before the `end`th, see [`MbufFifo::end`], into `cache`.
+    ///
+    /// # Panics
+    /// If some of these are not in the list.
+    #[inline(always)]
+    pub fn free_until(&mut self, end: u32, cache: &mut PoolCache) {
+        self.end_line();
+        self.free_oldest(end.wrapping_sub(self.tail) as usize, cache);
+    }
+
+    #[inline(always)]
+    fn free_oldest(&mut self, n: usize, cache: &mut PoolCache) {
+        assert!(n <= self.count());
         if self.complex_end != self.tail || *cache.pool() != self.pool {
             return self.free_mixed(n, cache);
         }
@@ -364,7 +419,8 @@ impl MbufFifo {
 
     /// Forgets all packets without freeing them: a device may still use their memory.
     pub fn leak(&mut self) {
-        self.passed(self.len() as u32);
+        self.end_line();
+        self.passed(self.count() as u32);
         // The buffers keep the pool, and so its memory, alive for ever.
     }
 }

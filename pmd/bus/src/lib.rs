@@ -62,6 +62,7 @@ mod error;
 mod heap;
 mod inherited;
 mod iova;
+mod line;
 pub mod local;
 mod mmio;
 mod ring;
@@ -77,11 +78,13 @@ pub use error::BusError;
 pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
 pub use inherited::inherited_file;
 pub use iova::IovaAllocator;
+pub use line::Line;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
 pub use ring::{EntryCell, Ring, RingView, Slot, Span};
 pub use transport::{
     BarClaim, Interrupts, KNOWN_DEVICES, KnownDevice, Notice, PciIdentity, Transport,
 };
+pub use wide::WideStores;
 pub use word::DmaWord;
 
 const _: () = assert!(usize::BITS == 64, "the device has 64-bit addresses; so must the host");

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::wide::{WIDE_BYTES, store_ends, store_wide};
+use crate::wide::{WIDE_BYTES, WIDEST_BYTES, WideStores, copy_widest, store_ends, store_wide};
 use crate::{BusError, DmaBuf};
 
 /// Compile-time proof that a word of `WIDTH` bytes at `OFF` lies inside `STRIDE`, aligned.
@@ -122,6 +122,17 @@ impl<const STRIDE: usize> Ring<STRIDE> {
     #[must_use]
     pub fn at(&self, index: u32) -> Slot<'_, STRIDE> {
         self.view().at(index)
+    }
+
+    /// `LEN` bytes at a byte offset.
+    ///
+    /// # Safety
+    ///
+    /// The offset is a multiple of the stride, and so many bytes of the ring follow it.
+    #[inline(always)]
+    pub(crate) unsafe fn slot_at<const LEN: usize>(&self, offset: u32) -> Slot<'_, LEN> {
+        // SAFETY: within the ring, which is borrowed (caller).
+        Slot { ptr: unsafe { self.base.add(offset as usize) }, ring: PhantomData }
     }
 
     /// The ring's base and mask as a value of their own, for a loop over entries.
@@ -491,6 +502,16 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
             // borrowed; it is 16-byte aligned (`Ring::new`, `Slot::part`), as is `OFF`.
             unsafe { store_wide(self.ptr.add(OFF + i * WIDE_BYTES), unit) };
         }
+    }
+
+    /// Copies pieces of 32 bytes to the start of the entry, up to ten and as many as it has room
+    /// for, each with one load and one store: for bytes that stand in memory.
+    #[inline(always)]
+    pub fn copy_wide(&self, _: WideStores, pieces: &[[u8; WIDEST_BYTES]]) {
+        let count = pieces.len().min(STRIDE / WIDEST_BYTES);
+        // SAFETY: as many bytes can be read, and written: the entry is alive while the ring is
+        // borrowed. The processor has such stores, as the argument proves.
+        unsafe { copy_widest(self.ptr, pieces, count) };
     }
 
     /// Copies another entry here, eight bytes at a time.

@@ -1,5 +1,5 @@
-//! Stores of sixteen bytes into rings, for bytes that stand in memory: half the instructions of
-//! words. The device may see such a store in halves, so that nobody polls on what it writes.
+//! Stores of sixteen and of 32 bytes into rings, for bytes that stand in memory: fewer instructions
+//! than words. The device may see such a store in parts, so that nobody polls on what it writes.
 #![expect(unsafe_code, reason = "raw pointers into shared memory")]
 
 use std::ptr::NonNull;
@@ -8,6 +8,87 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of the widest store that every processor of x86-64 and aarch64 has.
 pub(crate) const WIDE_BYTES: usize = 16;
+
+/// Bytes of the widest store that many processors have.
+pub(crate) const WIDEST_BYTES: usize = 32;
+
+/// Proof that the processor stores 32 bytes at once, and that the system keeps the registers that
+/// it does so with.
+#[derive(Debug, Clone, Copy)]
+pub struct WideStores(());
+
+impl WideStores {
+    /// For whom has asked before.
+    #[inline(always)]
+    pub(crate) fn known() -> Self {
+        Self(())
+    }
+
+    /// Asks the processor.
+    #[must_use]
+    pub fn detect() -> Option<Self> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return std::arch::is_x86_feature_detected!("avx").then_some(Self(()));
+        #[cfg(any(miri, not(target_arch = "x86_64")))]
+        None
+    }
+}
+
+/// Copies `count` pieces of 32 bytes, ten at most.
+///
+/// # Safety
+///
+/// So many pieces are there, `to` is valid for writes of as many bytes, which others access
+/// according to the protocol of the ring, and the processor has [`WideStores`].
+#[inline(always)]
+pub(crate) unsafe fn copy_widest(to: NonNull<u8>, pieces: &[[u8; WIDEST_BYTES]], count: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        /// One copy: offsets in text, because operands of assembly cannot be a place and an offset.
+        macro_rules! copy {
+            ($($at:literal)*) => {
+                // SAFETY: as the caller promises. Assembly, because only functions compiled for
+                // such processors may use these registers, and because the device is outside of
+                // the language's memory: exactly these stores.
+                unsafe {
+                    std::arch::asm!(
+                        $(
+                            concat!("vmovups ymm0, ymmword ptr [{from} + ", $at, "]"),
+                            concat!("vmovups ymmword ptr [{to} + ", $at, "], ymm0"),
+                        )*
+                        // Else each later instruction of the older kind would wait for these.
+                        "vzeroupper",
+                        from = in(reg) pieces.as_ptr(),
+                        to = in(reg) to.as_ptr(),
+                        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+                        out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+                        out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                        out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+                        options(nostack, preserves_flags)
+                    );
+                }
+            };
+        }
+        match count {
+            0 => {}
+            1 => copy!(0),
+            2 => copy!(0 32),
+            3 => copy!(0 32 64),
+            4 => copy!(0 32 64 96),
+            5 => copy!(0 32 64 96 128),
+            6 => copy!(0 32 64 96 128 160),
+            7 => copy!(0 32 64 96 128 160 192),
+            8 => copy!(0 32 64 96 128 160 192 224),
+            9 => copy!(0 32 64 96 128 160 192 224 256),
+            _ => copy!(0 32 64 96 128 160 192 224 256 288),
+        }
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    for (i, piece) in pieces.iter().take(count).enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { crate::bytes::copy_in(to.add(i * WIDEST_BYTES), piece) };
+    }
+}
 
 /// Stores sixteen bytes, which the device may see in halves: whoever stores an entry so hands it
 /// over by a later store.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ferrocx_bus::local::{self, DeviceSide, LocalConfig};
-use ferrocx_bus::{BusError, DmaAccess, DmaBuf, DmaHeap, MAX_ALIGN_BYTES, Ring, Transport};
+use ferrocx_bus::{
+    BusError, DmaAccess, DmaBuf, DmaHeap, Line, MAX_ALIGN_BYTES, Ring, Transport, WideStores,
+};
 use ferrocx_mempool::{Region, RegionConfig};
 
 /// A buffer of `len_bytes`, with the device that sees it.
@@ -152,4 +154,55 @@ fn spans_end_with_the_ring_and_pieces_with_the_entry() {
     entry.piece::<16>(3).expect("the last").store_be32::<12>(5);
     assert_eq!(entry.load_be32::<60>(), 5);
     assert!(entry.piece::<16>(4).is_none() && entry.piece::<16>(usize::MAX).is_none());
+}
+
+#[test]
+fn a_line_ends_where_its_entries_or_the_ring_do() {
+    let (buf, _side) = buffer(8 * 64);
+    let mut line = Line::<64, 192>::new(Ring::new(Arc::clone(&buf), 0, 3).unwrap());
+    assert!(line.next().is_none(), "none was begun");
+    // Three entries from the sixth on are the last; a request of two entries, then there is none.
+    assert!(line.start(8 + 4, 100, true));
+    line.next().unwrap().store_raw64::<0>(u64::from_ne_bytes([1; 8]));
+    line.advance(1);
+    line.next().unwrap().store_raw64::<184>(u64::from_ne_bytes([2; 8]));
+    line.advance(1);
+    assert!(line.next().is_none());
+    let ring = Ring::<64>::new(Arc::clone(&buf), 0, 3).unwrap();
+    assert_eq!((ring.at(4).load()[..9].to_vec()), [1, 1, 1, 1, 1, 1, 1, 1, 0]);
+    assert_eq!(ring.at(7).load()[55..], [0, 2, 2, 2, 2, 2, 2, 2, 2]);
+    // Fewer entries than the ring has.
+    assert!(line.start(0, 3, false) && line.next_wide().is_none());
+    line.advance(2);
+    assert!(line.next().is_some());
+    line.advance(1);
+    assert!(line.next().is_none());
+    assert!(!line.start(0, 0, true) && line.next().is_none());
+    assert!(line.start(1, 1, true) && line.next().is_some());
+    assert_eq!(line.next_wide().is_some(), WideStores::detect().is_some());
+    line.stop();
+    assert!(line.next().is_none() && line.next_wide().is_none());
+    // A ring that is shorter than what a line wants.
+    let mut line = Line::<64, 192>::new(Ring::new(buf, 0, 1).unwrap());
+    assert!(!line.start(0, 2, true) && line.next().is_none());
+}
+
+#[test]
+fn wide_stores_copy_what_fits_and_nothing_behind() {
+    let Some(wide) = WideStores::detect() else {
+        println!("skipped: no wide stores");
+        return;
+    };
+    let (buf, _side) = buffer(8 * 64);
+    let ring = Ring::<64>::new(buf, 0, 3).unwrap();
+    let pieces: [[u8; 32]; 12] = std::array::from_fn(|at| [at as u8 + 1; 32]);
+    for count in 0..=12 {
+        (0..8).for_each(|at| ring.at(at).store(&[0xa5; 64]));
+        ring.view().run::<320>(1).unwrap().copy_wide(wide, &pieces[..count]);
+        let all: Vec<u8> = (0..8).flat_map(|at| ring.at(at).load()).collect();
+        let copied = 32 * count.min(10);
+        assert!(all[..64].iter().all(|byte| *byte == 0xa5));
+        assert_eq!(all[64..][..copied], pieces.as_flattened()[..copied], "{count}");
+        assert!(all[64 + copied..].iter().all(|byte| *byte == 0xa5), "{count}");
+    }
 }

@@ -2,7 +2,7 @@
 //! past its namespace or past what came in its capsule, and nothing is left behind.
 #![no_main]
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
@@ -33,7 +33,7 @@ fn namespace(nsid: u32) -> Namespace {
         is_read_only: nsid == 2,
         deallocates: false,
     };
-    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0 }
+    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0, ana_group: nsid }
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
@@ -53,7 +53,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 }
                 if let Ok(request) = Request::parse(&request, 128, u.arbitrary()?) {
                     next += 1;
-                    queues.push(Queue::new(next, &request, IpAddr::from([10, 0, 0, 1])));
+                    queues.push(Queue::new(next, &request, SocketAddr::from(([10, 0, 0, 1], 4420))));
                 }
             }
             1 => {
@@ -90,7 +90,10 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
 fn sqe(u: &mut Unstructured<'_>) -> Result<Sqe> {
     let mut bytes: [u8; 64] = u.arbitrary()?;
     if u.ratio(7, 8)? {
-        bytes[0] = *u.choose(&[0x00, 0x01, 0x02, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f])?;
+        bytes[0] = *u.choose(&[
+            0x00, 0x01, 0x02, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x0d, 0x0e, 0x11, 0x15, 0x18,
+            0x7f,
+        ])?;
         bytes[1] = Sqe::SGL;
         bytes[4..8].copy_from_slice(&u.int_in_range(0..=4u32)?.to_le_bytes());
         bytes[39] = *u.choose(&[0x01, 0x40, 0x4f])?;
@@ -121,7 +124,8 @@ fn command(
         sqe = ferrocx_nvmf_target::host::connect_command(queue.qid, 32, u.arbitrary()?, sgl);
     }
     queue.fetched();
-    if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f {
+    let is_reservation = ferrocx_nvmf_target::proto::sqe::io::is_reservation(sqe.opcode);
+    if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f && !is_reservation {
         if let Ok(command) = target.io(queue, &sqe, data.len()) {
             assert!(command.offset + command.len <= BLOCKS << 9);
             if let Data::Capsule { start, len } = command.data {
@@ -137,7 +141,7 @@ fn command(
             assert!(len <= 16 << 10);
         }
         Action::Fetch { from, len } => {
-            assert!(len == 1024 && from.len == 1024);
+            assert!(matches!(len, 8 | 16 | 1024) && from.len == len);
             let bytes = ferrocx_fuzz::bytes(u, 1024)?;
             assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
         }

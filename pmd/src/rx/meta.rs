@@ -60,9 +60,17 @@ pub(super) fn describe(mbuf: &mut Mbuf, cqe: &Slot<'_, 64>) {
     let known = FLAGS[(word >> 16) as usize & 0x7ff];
     mbuf.set_rss_hash_be(cqe.load_raw32::<{ Cqe64::RX_HASH_RESULT.offset }>());
     mbuf.set_flow_mark_be(cqe.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>());
-    let hashed = u32::from(cqe.load_raw32::<{ Cqe64::RX_HASH_L4.offset }>() & HASHED.to_be() != 0);
-    let flags = (known & 0x00ff_ffff) | (hashed * OlFlags::RX_RSS_HASH.bits());
+    let flags = (known & 0x00ff_ffff) | (is_hashed(cqe) * OlFlags::RX_RSS_HASH.bits());
     mbuf.set_rx_flags(OlFlags::from_bits_retain(flags), PacketType((known >> 24) as u8));
+}
+
+/// 1 if headers were hashed, else 0: by a carry, because a comparison would take a register more.
+#[inline(always)]
+fn is_hashed(cqe: &Slot<'_, 64>) -> u32 {
+    const BITS_BE: u32 = HASHED.to_be();
+    const ABOVE: u32 = BITS_BE.ilog2() + 1;
+    let bits = u64::from(cqe.load_raw32::<{ Cqe64::RX_HASH_L4.offset }>() & BITS_BE);
+    ((bits + ((1 << ABOVE) - 1)) >> ABOVE) as u32
 }
 
 /// Notes when the packet of a completion came.

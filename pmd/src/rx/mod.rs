@@ -52,6 +52,10 @@ use wake::Wake;
 
 /// Buffers posted at once. A ring is refilled when this many are missing.
 pub(crate) const REFILL: usize = 32;
+/// Packets that are lined up for [`RxQueue::rx_one`] at most, in rings of so many times as many
+/// entries: their buffers are posted again together.
+const LINE: usize = 4 * REFILL;
+const LINE_OF_RING: u32 = 4;
 /// Bytes of Ethernet header and VLAN tag.
 const L2_BYTES: u32 = 18;
 /// An ordinary receive completion, in its last word: opcode and format.
@@ -76,9 +80,9 @@ pub(crate) struct RxRing {
     kind: Kind,
     /// Bits of a completion's last dword that must be as expected: counter, opcode, owner.
     last_mask: u32,
-    /// The last dword of the next completion while packets are lined up for [`RxRing::one`], and
-    /// how many they were, 0 if it is of no use. `ring` and `stats` learn of packets that were
-    /// taken when the line ends.
+    /// The last dword of the next completion while packets are lined up for
+    /// [`RxQueue::rx_one`], and how many they were, 0 if it is of no use. `ring` and `stats` learn
+    /// of packets that were taken when the line ends.
     wanted: u32,
     line: u32,
     /// What turns a buffer's stamped address into the one to post.
@@ -255,16 +259,16 @@ impl RxRing {
         received
     }
 
-    /// Receives one packet without what a burst sets up for many.
-    #[inline]
-    pub(crate) fn one(&mut self) -> Option<Mbuf> {
+    /// Receives one packet without what a burst sets up for many, if one is lined up and has come.
+    #[inline(always)]
+    fn one_lined_up(&mut self) -> Option<Mbuf> {
         let cqe = self.cq.ring.at(self.cq.ci);
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
         if (last ^ self.wanted) & self.last_mask != 0 {
-            return self.one_else();
+            return None;
         }
         let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-        let Some(mut mbuf) = self.elts.pop_lined_up(len) else { return self.one_else() };
+        let mut mbuf = self.elts.pop_lined_up(len)?;
         describe(&mut mbuf, &cqe);
         if self.is_stamped {
             stamp(&mut mbuf, &cqe);
@@ -277,7 +281,6 @@ impl RxRing {
 
     /// The next packet, if there is one, when it is not one of those lined up: nothing has come
     /// yet, the line is at its end, or the queue has none.
-    #[inline(never)]
     fn one_else(&mut self) -> Option<Mbuf> {
         if self.elts.lined_up() != 0 {
             let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
@@ -287,10 +290,14 @@ impl RxRing {
             }
         } else if self.line != 0 {
             self.end_line();
+            // Those of a whole line at once.
+            if self.ring.missing() as usize >= LINE && self.post(LINE) != 0 {
+                self.ring.tell();
+            }
             self.refill();
             self.line_up();
-            if self.line != 0 {
-                return self.one();
+            if let Some(mbuf) = self.one_lined_up() {
+                return Some(mbuf);
             }
         }
         let mut out = ArrayVec::<Mbuf, 1>::new();
@@ -299,12 +306,13 @@ impl RxRing {
         out.pop()
     }
 
-    /// Lines up the packets that [`RxRing::one`] takes with the least work: until there are
+    /// Lines up the packets that [`RxQueue::rx_one`] takes with the least work: until there are
     /// buffers to post, or a lap of the completion queue ends.
     fn line_up(&mut self) {
         let is_plain = matches!(self.kind, Kind::Plain | Kind::Stamped);
         if is_plain && self.stats.fault.is_none() {
-            let until_refill = REFILL.saturating_sub(self.ring.missing() as usize).max(1);
+            let most = if self.ring.entries() < LINE as u32 * LINE_OF_RING { REFILL } else { LINE };
+            let until_refill = most.saturating_sub(self.ring.missing() as usize).max(1);
             let lap = self.cq.left_of_lap(self.cq.ci);
             self.line = self.elts.line_up(until_refill.min(lap)) as u32;
             self.wanted =
@@ -498,7 +506,15 @@ impl RxQueue {
     /// on each packet as it comes.
     #[inline]
     pub fn rx_one(&mut self) -> Option<Mbuf> {
-        self.hot.one()
+        match self.hot.one_lined_up() {
+            None => self.one_else(),
+            some => some,
+        }
+    }
+
+    #[inline(never)]
+    fn one_else(&mut self) -> Option<Mbuf> {
+        self.hot.one_else()
     }
 
     /// The queue's stock of free buffers. Freeing packets into it, or taking packets to send out

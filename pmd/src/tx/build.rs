@@ -6,7 +6,7 @@ use ferrocx_core::wq::{
     Control, SendRing, Wqe, blocks_of, header_units, inline_units, put_data, put_eth,
 };
 use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment, TxLengths};
-use ferrocx_prm::wqe::{DS_BYTES, DS_PER_BLOCK, ETH_VLAN_INSERT, Eth, MAX_DS, Opcode};
+use ferrocx_prm::wqe::{DS_BYTES, ETH_VLAN_INSERT, Eth, MAX_DS, Opcode};
 
 use super::usual::{HEADER_DS, post_usual};
 use crate::stats::TxStats;
@@ -14,11 +14,11 @@ use crate::stats::TxStats;
 /// Where a second block goes on.
 const BLOCK_START: usize = 0;
 /// Flags that say something about a request.
-const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
+pub(super) const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
 /// Requests that packets may share.
 const CHECKSUMS: OlFlags = OlFlags::TX_IP_CSUM.union(OlFlags::TX_L4_CSUM);
 /// Requests that concern one packet.
-const ALONE: OlFlags = CHANGES.union(OlFlags::TX_TIMESTAMP);
+pub(super) const ALONE: OlFlags = CHANGES.union(OlFlags::TX_TIMESTAMP);
 /// Those of them that change what goes out.
 const CHANGES: OlFlags = OlFlags::TX_VLAN_INSERT.union(OlFlags::TX_TSO);
 /// Longest headers that are copied into a request: Ethernet with two tags, IPv6 with extensions,
@@ -69,7 +69,7 @@ pub(super) struct Requests {
 
 /// The word of checksum requests for a packet's flags.
 #[inline(always)]
-const fn checksums(flags: OlFlags) -> u32 {
+pub(super) const fn checksums(flags: OlFlags) -> u32 {
     const SHIFT: u32 =
         Eth::L3_CSUM.mask().trailing_zeros() - OlFlags::TX_IP_CSUM.bits().trailing_zeros();
     const { assert!(OlFlags::TX_IP_CSUM.bits() << SHIFT == Eth::L3_CSUM.mask()) };
@@ -94,7 +94,7 @@ enum Kind {
 
 /// The word that has a tag inserted.
 #[inline(always)]
-const fn insert_vlan(tci: u16) -> u32 {
+pub(super) const fn insert_vlan(tci: u16) -> u32 {
     Eth::INLINE_HDR_SZ.of(ETH_VLAN_INSERT) | tci as u32
 }
 
@@ -108,20 +108,23 @@ impl Requests {
         stats: &mut TxStats,
     ) -> Result<(), Refusal> {
         let Some(first) = packets.peek() else { return Ok(()) };
-        let count = match self.kind(&first) {
+        let (kind, flags) = (self.kind(&first), first.flags());
+        let count = match kind {
             Kind::Shared => {
                 let flags = first.flags() & OFFLOADS;
                 let word = checksums(flags);
                 let is_plain = |packet: &Packet<'_>| !packet.wants(OFFLOADS);
                 let is_alike = |packet: &Packet<'_>| packet.flags() & OFFLOADS == flags;
-                if !first.is_simple() {
-                    self.post_many::<N, false, true>(packets, stats, is_alike, word)
+                if !first.is_simple() && self.inline_bytes != 0 {
+                    self.post_many::<N, false>(packets, stats, is_alike, word)
+                } else if !first.is_simple() {
+                    self.post_pointers::<N, false>(packets, stats, is_alike, word)
                 } else if self.inline_bytes != 0 {
-                    self.post_many::<N, true, true>(packets, stats, is_alike, word)
+                    self.post_many::<N, true>(packets, stats, is_alike, word)
                 } else if word != 0 {
-                    self.post_many::<N, true, false>(packets, stats, is_alike, word)
+                    self.post_pointers::<N, true>(packets, stats, is_alike, word)
                 } else {
-                    self.post_many::<N, true, false>(packets, stats, is_plain, 0)
+                    self.post_pointers::<N, true>(packets, stats, is_plain, 0)
                 }
             }
             Kind::Single if first.wants(ALONE) => self.post_singles::<N, true>(packets, stats),
@@ -137,8 +140,15 @@ impl Requests {
             Kind::Headed => self.post_headed::<N, false>(packets, stats),
             Kind::Other => 0,
         };
-        // What the quick ways do not take, this one does, or says why not.
-        if count == 0 { self.post_others(packets, stats) } else { Ok(()) }
+        // What the quick ways do not take, the last one does, or says why not.
+        match count {
+            0 => return self.post_others(packets, stats),
+            1 if matches!(kind, Kind::Shared | Kind::Single) => {
+                self.post_unlike(packets, stats, flags);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Requests that a device, which inserts tags or does not, carries out on headers only.
@@ -171,69 +181,6 @@ impl Requests {
         } else {
             Kind::Other
         }
-    }
-
-    /// Posts one request for the packets at the front, as many as it holds: single segments with
-    /// like flags, all `SIMPLE` or of any kind. Those up to `inline_bytes` are copied, if the queue
-    /// `COPIES`. Source: reference 6.3, "Enhanced multi-packet WQE".
-    #[inline(never)]
-    fn post_many<const N: usize, const SIMPLE: bool, const COPIES: bool>(
-        &mut self,
-        packets: &mut HandOver<'_, N>,
-        stats: &mut TxStats,
-        is_alike: impl Fn(&Packet<'_>) -> bool,
-        flags_mss: u32,
-    ) -> usize {
-        let room = (self.ring.free_blocks() * DS_PER_BLOCK).saturating_sub(HEADER_DS);
-        let mut left = room.min(MAX_DS - HEADER_DS);
-        let mut wqe = self.ring.begin();
-        let eth = wqe.unit();
-        let (lkey_be, va_to_iova, inline_bytes) =
-            (self.lkey_be, self.va_to_iova, self.inline_bytes);
-        let mut bytes = 0;
-        let count = packets.take_while(left as usize, |packet| {
-            let len = packet.data_len();
-            let fits = if SIMPLE { packet.is_simple() } else { packet.nb_segs() == 1 };
-            if !fits || !is_alike(&packet) || len == 0 {
-                return false;
-            }
-            let first = packet.segments().next();
-            // Foreign memory is never read by the processor.
-            let is_copied = COPIES && len <= inline_bytes;
-            if let Some(data) = first.as_ref().filter(|data| is_copied && !data.is_foreign()) {
-                let units = inline_units(len);
-                if units > left {
-                    return false;
-                }
-                left -= units;
-                wqe.inline_one(data.data());
-                bytes += len;
-                return true;
-            }
-            if COPIES {
-                if left == 0 {
-                    return false;
-                }
-                left -= 1;
-            }
-            if SIMPLE {
-                let addr = (packet.data_address() as u64).wrapping_add(va_to_iova);
-                wqe.data(len as u32, lkey_be, addr);
-            } else if let Some(segment) = first {
-                let (lkey_be, addr) = self.place(&segment);
-                wqe.data(len as u32, lkey_be, addr);
-            }
-            bytes += len;
-            true
-        });
-        if count != 0 {
-            put_eth(eth, flags_mss, 0);
-            let ds = wqe.ds();
-            self.ring.close(Control::new(Opcode::ENHANCED_MPSW), ds, blocks_of(ds));
-            stats.packets += count as u64;
-            stats.bytes += bytes as u64;
-        }
-        count
     }
 
     /// Posts a request of one block for each simple packet at the front, with a tag to insert if
@@ -534,7 +481,7 @@ impl Requests {
     /// Key and address by which this device reaches a segment: those that stand in its buffer,
     /// unless another device stamped it.
     #[inline(always)]
-    fn place(&self, segment: &Segment<'_>) -> (u32, u64) {
+    pub(super) fn place(&self, segment: &Segment<'_>) -> (u32, u64) {
         if self.elsewhere.is_empty() {
             return (segment.lkey_be(), segment.data_iova());
         }

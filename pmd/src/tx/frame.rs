@@ -1,18 +1,18 @@
 //! [`PrebuiltFrame`]: a frame that stands ready, as the device reads it, and changes by fields.
 
-use ferrocx_core::wq::header_units;
+use ferrocx_core::wq::{Ready, header_units};
 use ferrocx_net::packet::{self, Packet};
 use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
 use thiserror::Error;
 
-/// Units of the longest frame: the Ethernet segment, which holds its first two bytes, the others,
-/// and one that is not sent.
-const UNITS: usize = 2 + MAX_FRAME_BYTES.div_ceil(DS_BYTES);
+/// Pairs of units of the longest frame: the control segment, the Ethernet segment, which holds its
+/// first two bytes, the others, and one that is not sent.
+const PAIRS: usize = (3 + MAX_FRAME_BYTES.div_ceil(DS_BYTES)).div_ceil(2);
 /// Longest frame. Offsets in it and of [`NOWHERE`] fit a byte, so that no field can reach past the
 /// units.
 const MAX_FRAME_BYTES: usize = 254;
 /// Where the frame starts: its first bytes end the Ethernet segment.
-const FRAME_AT: usize = DS_BYTES - ETH_INLINE_BYTES;
+const FRAME_AT: usize = 2 * DS_BYTES - ETH_INLINE_BYTES;
 /// Behind the longest frame: takes the checksum of frames that have none.
 const NOWHERE: u8 = MAX_FRAME_BYTES as u8;
 /// Longest field: an order, as a rule.
@@ -90,8 +90,8 @@ pub struct Field<const LEN: usize> {
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub struct PrebuiltFrame<const BYTES: usize> {
-    /// The Ethernet segment, and the frame from its third byte on.
-    units: [[u8; DS_BYTES]; UNITS],
+    /// Room for the control segment, the Ethernet segment, and the frame from its third byte on.
+    pairs: [[u8; 2 * DS_BYTES]; PAIRS],
     /// Offset of the UDP or TCP checksum in the frame.
     checksum_at: u8,
     /// First byte that can change.
@@ -102,7 +102,7 @@ impl<const BYTES: usize> PrebuiltFrame<BYTES> {
     const OK: () =
         assert!(BYTES >= 14 && BYTES <= MAX_FRAME_BYTES, "a prebuilt frame has 14 to 254 bytes");
     /// Units that the device reads.
-    const USED: usize = 1 + header_units(BYTES) as usize;
+    const DS: u32 = 2 + header_units(BYTES);
 
     /// Takes the bytes of a frame, and computes its checksums.
     #[must_use]
@@ -116,17 +116,17 @@ impl<const BYTES: usize> PrebuiltFrame<BYTES> {
             checksum_at = packet.checksum_at() as u8;
             first = packet.transport_at() as u8;
         }
-        let mut units = [[0; DS_BYTES]; UNITS];
+        let mut pairs = [[0; 2 * DS_BYTES]; PAIRS];
         let header = Eth::zeroed().with_inline_hdr_sz(BYTES as u32);
-        units[0].copy_from_slice(&header.0);
-        units.as_flattened_mut()[FRAME_AT..][..BYTES].copy_from_slice(&frame);
-        Self { units, checksum_at, first }
+        pairs[0][DS_BYTES..].copy_from_slice(&header.0);
+        pairs.as_flattened_mut()[FRAME_AT..][..BYTES].copy_from_slice(&frame);
+        Self { pairs, checksum_at, first }
     }
 
     /// The frame, as it would go out now.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.units.as_flattened()[FRAME_AT..][..BYTES]
+        &self.pairs.as_flattened()[FRAME_AT..][..BYTES]
     }
 
     /// A field of `LEN` bytes at an offset of the frame: of the UDP or TCP header, or of the
@@ -160,22 +160,23 @@ impl<const BYTES: usize> PrebuiltFrame<BYTES> {
     /// the sum of RFC 1071.
     #[inline(always)]
     pub fn set<const LEN: usize>(&mut self, field: Field<LEN>, bytes: [u8; LEN]) {
-        let units = self.units.as_flattened_mut();
+        let frame = self.pairs.as_flattened_mut();
         let at = FRAME_AT + usize::from(field.at);
-        let Some(place) = units[at..].first_chunk_mut::<LEN>() else { return };
+        let Some(place) = frame[at..].first_chunk_mut::<LEN>() else { return };
         // The checksum is the complement of the sum, so that it loses what the sum wins.
-        let difference = add(word_sum(place), !word_sum(&bytes));
+        let difference = subtract(word_sum(place), word_sum(&bytes));
         *place = bytes;
+        let difference = fold(difference.rotate_left(field.rotate.into()));
         let at = FRAME_AT + usize::from(self.checksum_at);
-        let before = u64::from(u16::from_le_bytes([units[at], units[at + 1]]));
-        let after = fold(add(difference.rotate_left(field.rotate.into()), before));
-        units[at..at + 2].copy_from_slice(&after.to_le_bytes());
+        let before = u16::from_le_bytes([frame[at], frame[at + 1]]);
+        let (after, carry) = difference.overflowing_add(before);
+        frame[at..at + 2].copy_from_slice(&(after + u16::from(carry)).to_le_bytes());
     }
 
-    /// What a request carries behind its control segment.
+    /// The request that sends it.
     #[inline(always)]
-    pub(super) fn units(&self) -> &[[u8; DS_BYTES]] {
-        &self.units[..Self::USED]
+    pub(super) fn ready(&self) -> Ready<'_> {
+        Ready { pairs: &self.pairs[..Self::DS.div_ceil(2) as usize], ds: Self::DS }
     }
 }
 
@@ -186,8 +187,15 @@ fn add(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// A ones' complement sum of sixteen bits; 0 only for 0, so that a checksum never becomes the 0
-/// that says that there is none.
+/// Ones' complement subtraction; 0 if both are the same.
+#[inline(always)]
+fn subtract(a: u64, b: u64) -> u64 {
+    let (difference, borrow) = a.overflowing_sub(b);
+    difference - u64::from(borrow)
+}
+
+/// A ones' complement sum of sixteen bits; 0 only for 0, so that a checksum, which is not 0, never
+/// becomes the 0 that says that there is none.
 #[inline(always)]
 fn fold(sum: u64) -> u16 {
     let halves = sum.wrapping_add(sum.rotate_left(32)) >> 32;
@@ -251,10 +259,12 @@ mod tests {
         let mut bytes = [0; 128];
         headers.write(&mut bytes).unwrap();
         let frame = PrebuiltFrame::new(&bytes);
-        let units = frame.units().as_flattened();
-        assert_eq!(units.len(), 9 * 16);
-        assert_eq!(units[..14], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128]);
-        assert_eq!((&units[14..142], &units[142..]), (&bytes[..], &[0; 2][..]));
+        let Ready { pairs, ds } = frame.ready();
+        let units = pairs.as_flattened();
+        assert_eq!((units.len(), ds), (10 * 16, 10));
+        assert_eq!(units[..29], [0; 29], "the control segment stands nowhere yet");
+        assert_eq!(units[29], 128);
+        assert_eq!((&units[30..158], &units[158..]), (&bytes[..], &[0; 2][..]));
         assert_eq!(frame.bytes(), bytes);
     }
 

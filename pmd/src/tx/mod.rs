@@ -24,11 +24,13 @@
 
 mod build;
 mod frame;
+mod many;
 mod one;
 mod slow;
 mod stamps;
 #[cfg(test)]
 mod tests;
+mod unlike;
 mod usual;
 
 use arrayvec::ArrayVec;
@@ -100,8 +102,9 @@ pub(crate) struct TxRing {
     signal_every: u64,
     /// Position of the ring behind the last request that asked for a completion.
     signalled_end: u64,
-    /// Up to this position, a single frame needs no look at completions, and asks for none.
-    one_until: u64,
+    /// Single frames sent with the least work, which `stats` and the ring do not count: each is a
+    /// packet and a doorbell.
+    ones: u64,
     /// Completions read in one burst at most.
     completions_per_burst: u32,
     stamps: Stamps,
@@ -125,7 +128,13 @@ impl TxRing {
     /// Packets in flight.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.stats.packets - self.completed) as u32
+        (self.packets() - self.completed) as u32
+    }
+
+    /// Packets handed to the device.
+    #[inline(always)]
+    fn packets(&self) -> u64 {
+        self.stats.packets + self.ones
     }
 
     /// Sends packets from the front of `packets`; returns how many were taken.
@@ -172,8 +181,9 @@ impl TxRing {
     /// Tells the device what was posted, and asks for a completion if it is time.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
+        self.requests.ring.stop_line();
         let ring = &self.requests.ring;
-        let unsignalled = self.stats.packets - self.signalled;
+        let unsignalled = self.packets() - self.signalled;
         if unsignalled >= self.signal_every || ring.outstanding() > ring.entries() / 2 {
             self.signal(None);
         }
@@ -185,9 +195,10 @@ impl TxRing {
     #[inline(always)]
     fn signal(&mut self, stamp: Option<u64>) {
         let at = self.signals_head as usize & (self.signals.len() - 1);
+        let packets = self.packets();
         let ring = &mut self.requests.ring;
         let (wqe_index, end) = (ring.signal_last(), ring.pi);
-        let (elts_end, packets) = (self.elts.end(), self.stats.packets);
+        let elts_end = self.elts.end();
         self.signals[at] = Signal { wqe_index, end, elts_end, packets, stamp };
         self.signals_head = self.signals_head.wrapping_add(1);
         (self.signalled, self.signalled_end) = (packets, end);
@@ -229,8 +240,7 @@ impl TxRing {
     /// Gives completed buffers back to their pools: those added before the `end`th.
     #[inline(always)]
     fn free_until(&mut self, end: u32) {
-        let behind = self.elts.end().wrapping_sub(end) as usize;
-        self.elts.free(self.elts.len() - behind, &mut self.cache);
+        self.elts.free_until(end, &mut self.cache);
     }
 }
 
@@ -298,7 +308,7 @@ impl TxQueue {
             completed: 0,
             signal_every: SIGNAL_EVERY.min(1 << log_size >> 1),
             signalled_end: 0,
-            one_until: 0,
+            ones: 0,
             completions_per_burst: if kept == 0 { COMPLETIONS_PER_BURST } else { STAMPS_PER_BURST },
             stamps: Stamps::new(kept as usize),
             cache: pool.cache(),
@@ -328,7 +338,7 @@ impl TxQueue {
     }
 
     /// Frees packets that the device has sent, without sending any; returns how many are still in
-    /// flight. Up to 63, or single frames in a quarter of the ring, stay in flight until more are
+    /// flight. Up to 63, or single frames in half of the ring, stay in flight until more are
     /// sent, because not every request asks for a completion.
     #[doc(alias = "rte_eth_tx_done_cleanup")]
     pub fn reclaim(&mut self) -> u32 {
@@ -362,7 +372,8 @@ impl TxQueue {
     /// Counts since the queue was made.
     #[must_use]
     pub fn stats(&self) -> TxStats {
-        TxStats { doorbells: self.hot.requests.ring.doorbells(), ..self.hot.stats }
+        let doorbells = self.hot.requests.ring.doorbells() + self.hot.ones;
+        TxStats { packets: self.hot.packets(), doorbells, ..self.hot.stats }
     }
 
     /// Why the queue stands still, if it does.

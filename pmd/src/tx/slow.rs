@@ -27,7 +27,7 @@ impl TxRing {
         if self.stats.fault.is_none() {
             self.stats.errors += u64::from(self.in_flight());
             self.stats.fault = Some(fault);
-            self.one_until = 0;
+            self.requests.ring.stop_line();
         }
     }
 
@@ -37,8 +37,8 @@ impl TxRing {
         self.free_until(self.elts.end());
         self.requests.ring.restart();
         self.signals_tail = self.signals_head;
-        (self.signalled_end, self.one_until) = (self.requests.ring.pi, 0);
-        (self.signalled, self.completed) = (self.stats.packets, self.stats.packets);
+        self.signalled_end = self.requests.ring.pi;
+        (self.signalled, self.completed) = (self.packets(), self.packets());
         self.stats.fault = None;
         self.stats.resets += 1;
     }

@@ -8,5 +8,6 @@
 # shellcheck shell=bash source=scripts/lab/lib.sh source-path=SCRIPTDIR
 source /host/lab/lib.sh
 [ "$(uname -r | cut -d . -f 1)" -ge 7 ] || fail 'this is not the kernel of the backports'
-# shellcheck source=scripts/lab/nvmf.sh source-path=SCRIPTDIR
-source /host/lab/nvmf.sh
+# shellcheck source=scripts/lab/nvmf-host.sh source-path=SCRIPTDIR
+source /host/lab/nvmf-host.sh
+judged

@@ -3,5 +3,6 @@
 # program: ferrocx-cxctl cxctl ferrocx-nvmf-target nvmf-target
 # refusals: none
 # timeout: 900
-# shellcheck shell=bash source=scripts/lab/nvmf.sh source-path=SCRIPTDIR
-source /host/lab/nvmf.sh
+# shellcheck shell=bash source=scripts/lab/nvmf-host.sh source-path=SCRIPTDIR
+source /host/lab/nvmf-host.sh
+judged

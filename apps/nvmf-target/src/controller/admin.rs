@@ -1,13 +1,13 @@
 //! Commands of the admin queue, and fabrics commands of every queue.
 
 use super::connect::{self, Place};
-use super::{Action, Controller, Queue, Role, Target};
+use super::{Action, Controller, Namespace, Offer, Queue, Role, Subsystem, Target};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::identify::{self, PAGE_BYTES, cns, events};
 use crate::proto::log::{self, lid};
 use crate::proto::property;
 use crate::proto::sgl::{Keyed, Sgl};
-use crate::proto::sqe::{Sqe, admin, fabrics};
+use crate::proto::sqe::{Sqe, admin, fabrics, io};
 use crate::proto::status::Status;
 
 /// Bytes that an admin command can bring at most.
@@ -21,6 +21,8 @@ mod fid {
     pub(super) const EVENTS: u8 = 0x0b;
     pub(super) const KEEP_ALIVE: u8 = 0x0f;
     pub(super) const HOST_ID: u8 = 0x81;
+    pub(super) const RESERVATION_NOTICES: u8 = 0x82;
+    pub(super) const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// The log pages of an I/O controller, and of the discovery service.
@@ -31,6 +33,8 @@ const LOGS: &[u8] = &[
     lid::FIRMWARE,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::ANA,
+    lid::RESERVATION,
 ];
 const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
 
@@ -38,7 +42,7 @@ const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
 type Done = Result<(u64, Option<Keyed>), Status>;
 
 /// A command that brings a page of `len` bytes: the memory that the host describes has that size.
-fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
+pub(super) fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
     match Sgl::parse(&sqe.sgl)? {
         Sgl::InCapsule { .. } => Err(Status::INVALID_FIELD.dnr()),
         Sgl::Keyed(keyed) if u64::from(keyed.len) != len => Err(Status::DATA_LENGTH.dnr()),
@@ -48,7 +52,7 @@ fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
 }
 
 /// Puts the part of a page that was asked for behind what is there; zeros past its end.
-fn part(out: &mut Vec<u8>, page: &[u8], (offset, len): (u64, usize)) {
+pub(super) fn part(out: &mut Vec<u8>, page: &[u8], (offset, len): (u64, usize)) {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(page.len());
     out.extend_from_slice(&page[start..page.len().min(start.saturating_add(len))]);
     out.resize(len, 0);
@@ -80,6 +84,9 @@ impl Target {
             Role::Unconnected => Err(Status::SEQUENCE.dnr()),
             Role::Admin(at) | Role::Io(at) if sqe.opcode == admin::FABRICS => {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
+            }
+            Role::Io(_) if io::is_reservation(sqe.opcode) => {
+                return self.reservation(queue, sqe, data, out);
             }
             // The discovery service has no I/O queues, and I/O commands go elsewhere.
             Role::Io(_) => Err(Status::INVALID_OPCODE.dnr()),
@@ -113,7 +120,14 @@ impl Target {
 
     /// The data that an [`Action::Fetch`] asked for have come.
     pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
-        // Only Connect fetches.
+        if io::is_reservation(sqe.opcode) {
+            let status = self.reserve(queue, sqe, data).err().unwrap_or(Status::SUCCESS);
+            if !status.is_success() {
+                self.note_io_error(queue, sqe, status);
+            }
+            return Action::Answer(queue.answer(sqe.cid.get(), status, 0));
+        }
+        // Of the others only Connect fetches.
         Action::Answer(self.connect(queue, sqe, data))
     }
 
@@ -233,9 +247,10 @@ impl Target {
             None => Err(Status::INVALID_NAMESPACE.dnr()),
         };
         let there = || namespace()?.ok_or(Status::INVALID_NAMESPACE.dnr());
+        let way = |ns: &Namespace| self.way(controller, ns);
         match kind {
             // One that is not there has the page of zeros.
-            cns::NAMESPACE => Ok(namespace()?.map_or([0; PAGE_BYTES], |ns| ns.shape.page())),
+            cns::NAMESPACE => Ok(namespace()?.map_or([0; PAGE_BYTES], |ns| ns.shape.page(way(ns)))),
             cns::ACTIVE_NAMESPACES if nsid >= 0xffff_fffe => Err(Status::INVALID_NAMESPACE.dnr()),
             cns::ACTIVE_NAMESPACES => {
                 let nsids = subsystem.namespaces().map(|namespace| namespace.nsid);
@@ -244,7 +259,7 @@ impl Target {
             cns::DESCRIPTORS => Ok(there()?.shape.descriptors()),
             cns::NVM_NAMESPACE if csi == 0 => there().map(|_| [0; PAGE_BYTES]),
             cns::NVM_CONTROLLER if csi == 0 => Ok(identify::nvm_controller(self.settings.mdts)),
-            cns::ANY_NAMESPACE => Ok(there()?.shape.common()),
+            cns::ANY_NAMESPACE => there().map(|ns| ns.shape.common(way(ns))),
             cns::NAMESPACE_CONTROLLERS | cns::CONTROLLERS => {
                 if kind == cns::NAMESPACE_CONTROLLERS {
                     there()?;
@@ -256,6 +271,27 @@ impl Target {
             }
             _ => unknown,
         }
+    }
+
+    /// What a namespace is by a controller's port.
+    fn way(&self, controller: &Controller, namespace: &Namespace) -> identify::Way {
+        let (ana, group) = (&self.offer.ana, namespace.ana_group);
+        if !ana.is_reported() {
+            return identify::Way::default();
+        }
+        let is_blocked = ana.check(controller.service, group).is_err();
+        identify::Way { ana_group: group, is_blocked }
+    }
+
+    /// The page of asymmetric access, as a controller's port has it.
+    fn ana_page(&self, controller: &Controller, groups_only: bool) -> Vec<u8> {
+        let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
+        let members = |group| {
+            let all = subsystem.into_iter().flat_map(Subsystem::namespaces);
+            all.filter(|ns| ns.ana_group == group).map(|ns| ns.nsid).collect()
+        };
+        let Offer { ana, version, .. } = &*self.offer;
+        ana.page(controller.service, *version, groups_only, members)
     }
 
     /// What a controller says of itself.
@@ -271,7 +307,11 @@ impl Target {
             entries: self.settings.entries,
             in_capsule_bytes: self.settings.in_capsule_bytes,
             max_nsid: super::subsystem::MAX_NSID,
-            has_cache: subsystem.is_some_and(super::Subsystem::has_cache),
+            has_cache: subsystem.is_some_and(Subsystem::has_cache),
+            ana_groups: match subsystem {
+                Some(_) if self.offer.ana.is_reported() => super::ana::MAX_GROUPS,
+                _ => 0,
+            },
         }
     }
 
@@ -281,10 +321,12 @@ impl Target {
         let dwords = u64::from(cdw11 & 0xffff) << 16 | u64::from(cdw10 >> 16);
         let len = (dwords + 1) * 4;
         let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
-        let now = self.now;
+        let (now, differs) = (self.now, self.offer.ana.is_reported());
         let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
         let is_discovery = controller.subsystem.is_none();
         let known = if is_discovery { DISCOVERY_LOGS } else { LOGS };
+        let known: Vec<u8> =
+            known.iter().copied().filter(|page| *page != lid::ANA || differs).collect();
         if !known.contains(&page) {
             return Err(Status::INVALID_LOG.dnr());
         }
@@ -294,7 +336,7 @@ impl Target {
         }
         let range = (offset, len as usize);
         match page {
-            lid::SUPPORTED => part(out, &log::supported(known), range),
+            lid::SUPPORTED => part(out, &log::supported(&known), range),
             lid::ERRORS => {
                 let entries = controller.errors.iter().flat_map(log::ErrorEntry::encode);
                 part(out, &entries.collect::<Vec<u8>>(), range);
@@ -311,6 +353,19 @@ impl Target {
                 }
             }
             lid::EFFECTS => part(out, &log::effects(), range),
+            lid::ANA => {
+                if !keeps {
+                    controller.read_log(events::ANA);
+                }
+                let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
+                part(out, &self.ana_page(controller, cdw10 & 1 << 8 != 0), range);
+            }
+            lid::RESERVATION => {
+                part(out, &controller.reservation_page(), range);
+                if !keeps {
+                    self.tell_again(at);
+                }
+            }
             _ => {
                 if !keeps {
                     controller.read_log(events::DISCOVERY);
@@ -355,6 +410,24 @@ impl Target {
             }
             // There is no temperature to compare with.
             fid::TEMPERATURE if !is_discovery => Ok((0, None)),
+            fid::RESERVATION_NOTICES if !is_discovery => {
+                if value & !0xe != 0 {
+                    return Err(Status::INVALID_FIELD.dnr());
+                }
+                match sqe.nsid.get() {
+                    u32::MAX => {
+                        let all = 1..=super::subsystem::MAX_NSID;
+                        controller.unwanted = all.map(|nsid| (nsid, value)).collect();
+                    }
+                    nsid if (1..=super::subsystem::MAX_NSID).contains(&nsid) => {
+                        controller.unwanted.insert(nsid, value);
+                    }
+                    _ => return Err(Status::INVALID_NAMESPACE.dnr()),
+                }
+                Ok((0, None))
+            }
+            // Nothing outlives the target.
+            fid::RESERVATION_PERSISTENCE if !is_discovery && value & 1 == 0 => Ok((0, None)),
             // Standard says: the host of a fabric is named when it connects.
             fid::HOST_ID if !is_discovery => Err(Status::SEQUENCE.dnr()),
             _ => Err(Status::INVALID_FIELD.dnr()),
@@ -381,6 +454,11 @@ impl Target {
             }
             fid::WRITE_CACHE if described.has_cache => Ok((1, None)),
             fid::TEMPERATURE if !described.is_discovery => Ok((0, None)),
+            fid::RESERVATION_NOTICES if !described.is_discovery => {
+                let unwanted = controller.unwanted.get(&sqe.nsid.get()).copied();
+                Ok((unwanted.unwrap_or(0).into(), None))
+            }
+            fid::RESERVATION_PERSISTENCE if !described.is_discovery => Ok((0, None)),
             fid::HOST_ID if !described.is_discovery && cdw11 & 1 != 0 => {
                 let to = destination(sqe, 16)?;
                 out.extend_from_slice(&controller.hostid);

@@ -88,16 +88,16 @@ impl Target {
         };
         let host = (hostnqn, data.hostid);
         let at = if qid == 0 {
-            self.new_controller(queue.id, data.cntlid.get(), subnqn, host, sqe.cdw12.get())?
+            self.new_controller(queue, data.cntlid.get(), subnqn, host, sqe.cdw12.get())?
         } else {
-            self.join(queue.id, qid, data.cntlid.get(), subnqn, host)?
+            self.join(queue, data.cntlid.get(), subnqn, host)?
         };
         let role = if qid == 0 { Role::Admin(at) } else { Role::Io(at) };
         let has_flow_control = cattr & NO_FLOW_CONTROL == 0;
         queue.connected(role, entries as u16, has_flow_control);
         let Some(controller) = self.controller(at) else { return Err((Status::INTERNAL, 0)) };
         if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
-            queue.joined(subsystem, controller.ready.clone());
+            queue.joined(subsystem, controller.hostid, controller.ready.clone());
         }
         Ok(controller.cntlid)
     }
@@ -105,7 +105,7 @@ impl Target {
     /// Makes a controller; its place.
     fn new_controller(
         &mut self,
-        queue: u32,
+        queue: &Queue,
         cntlid: u16,
         subnqn: &str,
         host: (&str, [u8; 16]),
@@ -157,8 +157,7 @@ impl Target {
     /// Joins an I/O queue to its controller; the controller's place.
     fn join(
         &mut self,
-        queue: u32,
-        qid: u16,
+        queue: &Queue,
         cntlid: u16,
         subnqn: &str,
         host: (&str, [u8; 16]),
@@ -167,6 +166,7 @@ impl Target {
         let is_it = |controller: &Controller| {
             controller.cntlid == cntlid
                 && controller.subsystem == Some(subsystem)
+                && controller.service == queue.local.port()
                 && (controller.hostnqn.as_str(), controller.hostid) == host
         };
         let at = self.controllers.iter().position(|slot| slot.as_ref().is_some_and(is_it));
@@ -174,14 +174,14 @@ impl Target {
         let Some(controller) = self.controller_mut(at) else {
             return Err(in_data(ConnectData::CNTLID_AT));
         };
-        if !controller.is_ready() || qid > controller.granted {
+        if !controller.is_ready() || queue.qid > controller.granted {
             return Err(in_command(QID_AT));
         }
-        if controller.io_queues.iter().any(|(taken, _)| *taken == qid) {
+        if controller.io_queues.iter().any(|(taken, _)| *taken == queue.qid) {
             // The one before may be going down.
             return Err((Status::SEQUENCE, 0));
         }
-        controller.io_queues.push((qid, queue));
+        controller.io_queues.push((queue.qid, queue.id));
         Ok(at)
     }
 }

@@ -4,9 +4,6 @@ use super::{Queue, Target};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::log::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, discovery_header};
 
-/// Number of the one port that there is.
-const PORT_ID: u16 = 1;
-
 impl Target {
     /// Bytes `offset` to `offset + len` of the log that a host sees; zeros past its end.
     pub(super) fn discovery_log(
@@ -16,13 +13,22 @@ impl Target {
         (offset, len): (u64, usize),
         out: &mut Vec<u8>,
     ) {
-        let (address, service) = (queue.local, self.settings.service);
-        let entry = |subnqn, is_discovery| {
-            DiscoveryEntry { subnqn, address, service, portid: PORT_ID, is_discovery }.encode()
+        let address = queue.local.ip();
+        let entry = |subnqn, (portid, service), is_discovery| {
+            DiscoveryEntry { subnqn, address, service, portid, is_discovery }.encode()
         };
+        // By their numbers, the first being 1: those that differ, or the one that there is.
+        let mut ports: Vec<u16> = self.offer.ana.ports().iter().map(|it| it.service).collect();
+        if ports.is_empty() {
+            ports.push(self.settings.service);
+        }
+        let ports = || (1u16..).zip(&ports).map(|(id, service)| (id, *service));
         let allowed = self.subsystems().filter(|subsystem| subsystem.allows(hostnqn));
-        let mut entries = vec![entry(DISCOVERY_NQN, true)];
-        entries.extend(allowed.map(|subsystem| entry(&subsystem.nqn, false)));
+        let mut entries: Vec<_> =
+            ports().take(1).map(|port| entry(DISCOVERY_NQN, port, true)).collect();
+        for subsystem in allowed {
+            entries.extend(ports().map(|port| entry(&subsystem.nqn, port, false)));
+        }
         let records = entries.len() as u64;
         let header = discovery_header(self.generation, records);
         let pages = std::iter::once(header).chain(entries);

@@ -84,11 +84,14 @@ impl Offer {
         }
         sqe.check_flags()?;
         let subsystem = self.subsystem(queue.subsystem);
-        let namespace = subsystem.and_then(|subsystem| subsystem.namespace(sqe.nsid.get()));
-        let Some(namespace) = namespace else {
+        let nsid = sqe.nsid.get();
+        let found = subsystem.and_then(|subsystem| Some((subsystem, subsystem.namespace(nsid)?)));
+        let Some((subsystem, namespace)) = found else {
             // Nor is there a Flush for all of them.
             return Err(Status::INVALID_NAMESPACE.dnr());
         };
+        self.ana.check(queue.local.port(), namespace.ana_group)?;
+        subsystem.check_reservation(nsid, queue, sqe.opcode)?;
         match sqe.opcode {
             io::READ => self.transfer(namespace, sqe, Kind::Read, received),
             io::WRITE => self.transfer(namespace, sqe, Kind::Write, received),

@@ -6,18 +6,23 @@
 //! | module | is |
 //! |---|---|
 //! | [`subsystem`] | what is offered |
+//! | [`ana`] | which port is which way to it |
 //! | [`queue`] | a queue of a host |
 //! | `connect` | who may connect to what |
 //! | `state` | a controller: registers, features, events, errors |
 //! | `admin` | commands of the admin queue |
+//! | [`reservation`], `reserve` | reservations, and their commands |
 //! | `discovery` | the discovery service |
 //! | [`io`] | commands of I/O queues |
 
 mod admin;
+pub mod ana;
 mod connect;
 mod discovery;
 pub mod io;
 pub mod queue;
+pub mod reservation;
+mod reserve;
 mod state;
 pub mod subsystem;
 
@@ -25,6 +30,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use ana::AnaState;
+use ana::{Ana, AnaPort};
 use io::IoCommand;
 pub use queue::{Queue, Role};
 use state::Controller;
@@ -114,6 +121,12 @@ pub enum OfferError {
     /// The name of no host.
     #[error("host `{0}` is no name; give one like nqn.2014-08.org.nvmexpress:uuid:...")]
     HostName(String),
+    /// A port that nothing is said of to hosts.
+    #[error("port {0} is none that hosts are told of; `[ana]` in the file names those that are")]
+    Port(u16),
+    /// A number of no group.
+    #[error("group is {0}; give 1 to {max}", max = ana::MAX_GROUPS)]
+    Group(u32),
     /// A host that is not listed.
     #[error("host `{0}` is not on the list; `subsystem.list` shows it")]
     NotListed(String),
@@ -187,6 +200,7 @@ impl Target {
             offer: Arc::new(Offer {
                 version: 0,
                 max_transfer: settings.max_transfer(),
+                ana: Ana::default(),
                 subsystems: Vec::new(),
             }),
             version: Arc::default(),
@@ -226,8 +240,12 @@ impl Target {
 
     /// Changes what is offered. Cores see it from their next round on.
     fn change<T>(&mut self, change: impl FnOnce(&mut Vec<Option<Subsystem>>) -> T) -> T {
+        self.change_offer(|offer| change(&mut offer.subsystems))
+    }
+
+    fn change_offer<T>(&mut self, change: impl FnOnce(&mut Offer) -> T) -> T {
         let offer = Arc::make_mut(&mut self.offer);
-        let done = change(&mut offer.subsystems);
+        let done = change(offer);
         offer.version += 1;
         self.version.store(offer.version, Ordering::Release);
         done
@@ -392,6 +410,46 @@ impl Target {
             }
         }
         self.outbox = outbox;
+    }
+
+    /// Tells hosts of ports that differ, and of what each is for every group of namespaces. Hosts
+    /// see it when they connect, so it is said before the first comes.
+    pub fn report_ana(&mut self, ports: &[(u16, AnaState)]) {
+        self.change_offer(|offer| offer.ana = Ana::new(ports));
+    }
+
+    /// Ports that differ.
+    #[must_use]
+    pub fn ana_ports(&self) -> &[AnaPort] {
+        self.offer.ana.ports()
+    }
+
+    /// Says what a port is for a group of namespaces, or for all. Its hosts are told.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Port`], [`OfferError::Group`].
+    pub fn set_ana(
+        &mut self,
+        service: u16,
+        group: Option<u32>,
+        state: AnaState,
+    ) -> Result<(), OfferError> {
+        if let Some(wrong) = group.filter(|group| !(1..=ana::MAX_GROUPS).contains(group)) {
+            return Err(OfferError::Group(wrong));
+        }
+        if !self.ana_ports().iter().any(|port| port.service == service) {
+            return Err(OfferError::Port(service));
+        }
+        self.change_offer(|offer| offer.ana.set(service, group, state));
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for controller in self.controllers.iter_mut().flatten() {
+            if controller.subsystem.is_some() && controller.service == service {
+                controller.note(events::ANA, &mut outbox);
+            }
+        }
+        self.outbox = outbox;
+        Ok(())
     }
 
     fn discovery_changed(&mut self) {

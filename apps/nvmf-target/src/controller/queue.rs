@@ -1,6 +1,6 @@
 //! [`Queue`]: a queue of a host, from its connection to its end.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,8 +30,8 @@ pub struct Queue {
     pub id: u32,
     /// Its number in the connection manager's request.
     pub qid: u16,
-    /// Our address, which the host called.
-    pub local: IpAddr,
+    /// Our address and port, which the host called.
+    pub local: SocketAddr,
     /// What it is for.
     pub role: Role,
     /// What it has moved.
@@ -40,6 +40,8 @@ pub struct Queue {
     pub(super) is_alive: bool,
     /// Place of the subsystem of an I/O queue.
     pub(super) subsystem: usize,
+    /// Identifier of the host of an I/O queue.
+    pub(super) hostid: [u8; 16],
     /// Whether the controller of an I/O queue takes commands: it may be another core's.
     ready: Arc<AtomicBool>,
     entries: u16,
@@ -50,7 +52,7 @@ pub struct Queue {
 impl Queue {
     /// A queue that was asked for.
     #[must_use]
-    pub fn new(id: u32, request: &Request, local: IpAddr) -> Self {
+    pub fn new(id: u32, request: &Request, local: SocketAddr) -> Self {
         Self {
             id,
             qid: request.qid.get(),
@@ -59,6 +61,7 @@ impl Queue {
             traffic: Traffic::default(),
             is_alive: false,
             subsystem: usize::MAX,
+            hostid: [0; 16],
             ready: Arc::default(),
             entries: request.entries(),
             head: 0,
@@ -92,8 +95,8 @@ impl Queue {
     }
 
     /// The I/O queue is one of a controller of this subsystem, which says whether it is ready.
-    pub(super) fn joined(&mut self, subsystem: usize, ready: Arc<AtomicBool>) {
-        (self.subsystem, self.ready) = (subsystem, ready);
+    pub(super) fn joined(&mut self, subsystem: usize, hostid: [u8; 16], ready: Arc<AtomicBool>) {
+        (self.subsystem, self.hostid, self.ready) = (subsystem, hostid, ready);
     }
 
     /// Whether the controller of an I/O queue takes commands.

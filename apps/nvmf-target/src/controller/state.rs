@@ -1,15 +1,16 @@
 //! [`Controller`]: what a host has of a subsystem.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
+use super::reservation::Notice;
 use super::{Held, Queue};
 use crate::proto::identify::{ERROR_ENTRIES, EVENT_REQUESTS, events};
-use crate::proto::log::{ErrorEntry, Traffic};
+use crate::proto::log::{self, ErrorEntry, Traffic};
 use crate::proto::property;
 use crate::proto::sqe::Sqe;
 use crate::proto::status::Status;
@@ -17,6 +18,8 @@ use crate::proto::status::Status;
 /// A discovery host that asked for no keep-alive is dropped after this silence. Source: reference
 /// 10.1.7, what Linux and SPDK do.
 const DISCOVERY_PATIENCE: Duration = Duration::from_secs(120);
+/// Notices of reservations that are kept; the oldest go first.
+const MAX_NOTICES: usize = 64;
 /// Changed namespaces that are listed; more are "any".
 const MAX_CHANGED: usize = 1024;
 
@@ -51,6 +54,8 @@ pub(super) struct Controller {
     /// What the status says, for the cores of its I/O queues.
     pub(super) ready: Arc<AtomicBool>,
     pub(super) admin_queue: u32,
+    /// The port that its host called.
+    pub(super) service: u16,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
     /// I/O queues that the host was granted.
@@ -70,6 +75,11 @@ pub(super) struct Controller {
     requests: ArrayVec<(u16, u16), EVENT_REQUESTS>,
     /// Namespaces that have changed; `None` when they are too many to list.
     changed: Option<Vec<u32>>,
+    /// What the host is to read of reservations, the oldest first, and how much there was.
+    notices: VecDeque<(u64, Notice, u32)>,
+    notice_count: u64,
+    /// Kinds of notices that the host does not want, by namespace: feature 82h.
+    pub(super) unwanted: BTreeMap<u32, u32>,
 }
 
 impl Controller {
@@ -77,7 +87,7 @@ impl Controller {
         cntlid: u16,
         subsystem: Option<usize>,
         (hostnqn, hostid): (&str, [u8; 16]),
-        admin_queue: u32,
+        queue: &Queue,
         now: Duration,
     ) -> Self {
         Self {
@@ -91,7 +101,8 @@ impl Controller {
             cc: 0,
             csts: 0,
             ready: Arc::default(),
-            admin_queue,
+            admin_queue: queue.id,
+            service: queue.local.port(),
             io_queues: Vec::new(),
             granted: 0,
             traffic: Traffic::default(),
@@ -103,6 +114,9 @@ impl Controller {
             masked: 0,
             requests: ArrayVec::new(),
             changed: Some(Vec::new()),
+            notices: VecDeque::new(),
+            notice_count: 0,
+            unwanted: BTreeMap::new(),
         }
     }
 
@@ -192,10 +206,14 @@ impl Controller {
     /// Tells what can be told. Results are those of reference 10.1.8: type "notice", what it is,
     /// and the log page to read.
     fn tell(&mut self, outbox: &mut Vec<Held>) {
-        for (event, result) in
-            [(events::NAMESPACE_ATTRIBUTES, 0x0004_0002), (events::DISCOVERY, 0x0070_f002)]
-        {
-            if self.pending & self.enabled & !self.masked & event == 0 {
+        let enabled = self.enabled | events::RESERVATION;
+        for (event, result) in [
+            (events::NAMESPACE_ATTRIBUTES, 0x0004_0002),
+            (events::ANA, 0x000c_0302),
+            (events::DISCOVERY, 0x0070_f002),
+            (events::RESERVATION, 0x0080_0006),
+        ] {
+            if self.pending & enabled & !self.masked & event == 0 {
                 continue;
             }
             let Some((slot, cid)) = self.requests.pop_at(0) else { return };
@@ -203,6 +221,37 @@ impl Controller {
             self.masked |= event;
             let (queue, status) = (self.admin_queue, Status::SUCCESS);
             outbox.push(Held { queue, slot, cid, status, result });
+        }
+    }
+
+    /// Notes what a registrant is told of a reservation, if it wants to know.
+    pub(super) fn note_reservation(&mut self, nsid: u32, notice: Notice, outbox: &mut Vec<Held>) {
+        let unwanted = self.unwanted.get(&nsid).copied().unwrap_or(0);
+        if unwanted & 1 << notice as u32 != 0 {
+            return;
+        }
+        self.notice_count += 1;
+        if self.notices.len() == MAX_NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back((self.notice_count, notice, nsid));
+        self.note(events::RESERVATION, outbox);
+    }
+
+    /// The oldest notice, as a page; zeros where there is none.
+    pub(super) fn reservation_page(&self) -> [u8; 64] {
+        let Some((count, notice, nsid)) = self.notices.front() else { return [0; 64] };
+        let following = (self.notices.len() - 1) as u8;
+        log::reservation(*count, *notice as u8, following, *nsid)
+    }
+
+    /// The host has read the oldest notice, and is told of the next.
+    pub(super) fn tell_next_reservation(&mut self, outbox: &mut Vec<Held>) {
+        self.notices.pop_front();
+        self.masked &= !events::RESERVATION;
+        self.pending &= !events::RESERVATION;
+        if !self.notices.is_empty() {
+            self.note(events::RESERVATION, outbox);
         }
     }
 

@@ -1,6 +1,12 @@
 //! What is offered: [`Subsystem`], and its [`Namespace`]s.
 
+use std::collections::BTreeMap;
+
+use super::ana::Ana;
+use super::queue::Queue;
+use super::reservation::Reservation;
 use crate::proto::identify;
+use crate::proto::status::Status;
 
 /// The highest number that a namespace can have.
 pub const MAX_NSID: u32 = 1024;
@@ -16,6 +22,8 @@ pub struct Namespace {
     pub has_cache: bool,
     /// Its place among the back ends.
     pub backend: usize,
+    /// Its group, for which ports may differ: 1 to [`MAX_GROUPS`](super::ana::MAX_GROUPS).
+    pub ana_group: u32,
 }
 
 /// Subsystems that can be offered at a time.
@@ -31,6 +39,8 @@ pub struct Offer {
     pub(super) version: u64,
     /// Bytes of the largest transfer.
     pub(super) max_transfer: u32,
+    /// How ports differ.
+    pub(super) ana: Ana,
     /// Places stay as they are while a controller names them.
     pub(super) subsystems: Vec<Option<Subsystem>>,
 }
@@ -63,6 +73,8 @@ pub struct Subsystem {
     pub hosts: Option<Vec<String>>,
     /// By number, the first being 1.
     namespaces: Vec<Option<Namespace>>,
+    /// Of namespaces that hosts have registered with, by number.
+    pub(super) reservations: BTreeMap<u32, Reservation>,
 }
 
 impl Subsystem {
@@ -75,6 +87,7 @@ impl Subsystem {
             model: "ferrocx nvmf-target".into(),
             hosts: None,
             namespaces: Vec::new(),
+            reservations: BTreeMap::new(),
         }
     }
 
@@ -97,6 +110,25 @@ impl Subsystem {
         self.namespaces.get(nsid.wrapping_sub(1) as usize)?.as_ref()
     }
 
+    /// Whether a reservation lets a queue's host carry an I/O command out.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::RESERVATION_CONFLICT`].
+    #[inline]
+    pub(super) fn check_reservation(
+        &self,
+        nsid: u32,
+        queue: &Queue,
+        opcode: u8,
+    ) -> Result<(), Status> {
+        if self.reservations.is_empty() {
+            return Ok(());
+        }
+        let reservation = self.reservations.get(&nsid);
+        reservation.map_or(Ok(()), |it| it.check(&queue.hostid, opcode))
+    }
+
     /// Every namespace, by number.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.namespaces.iter().flatten()
@@ -117,8 +149,9 @@ impl Subsystem {
         self.namespaces[at].replace(namespace)
     }
 
-    /// Takes a namespace out.
+    /// Takes a namespace out, and its reservation with it.
     pub(super) fn take(&mut self, nsid: u32) -> Option<Namespace> {
+        self.reservations.remove(&nsid);
         self.namespaces.get_mut(nsid.wrapping_sub(1) as usize)?.take()
     }
 }

@@ -329,6 +329,12 @@ impl Host {
         Ok((memory, mr))
     }
 
+    /// The same controller, whose queues from now on call another port: no host does that.
+    #[must_use]
+    pub fn moved_to(self, base: &Base) -> Self {
+        Self { base: base.clone(), ..self }
+    }
+
     /// Ends the controller in good order.
     ///
     /// # Errors

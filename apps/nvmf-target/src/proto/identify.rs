@@ -32,8 +32,12 @@ pub mod cns {
 pub mod events {
     /// Namespaces were added, changed or removed.
     pub const NAMESPACE_ATTRIBUTES: u32 = 1 << 8;
+    /// Ports have become other ways to namespaces.
+    pub const ANA: u32 = 1 << 11;
     /// The discovery log has changed.
     pub const DISCOVERY: u32 = 1 << 31;
+    /// A registrant of a reservation is told something: always wanted, and no bit of a register.
+    pub(crate) const RESERVATION: u32 = 1 << 30;
     /// SMART's, which may be asked for and never come.
     pub const SMART: u32 = 0x1f;
 }
@@ -61,6 +65,8 @@ pub struct Controller<'a> {
     pub max_nsid: u32,
     /// Whether a back end has a cache that Flush empties.
     pub has_cache: bool,
+    /// Groups of namespaces that ports differ for; 0 if the ports do not differ.
+    pub ana_groups: u32,
 }
 
 /// Version of this program, as the firmware revision: at most eight characters.
@@ -83,7 +89,8 @@ impl Controller<'_> {
         put_text(&mut page, 24, 40, self.model, b' ');
         put_text(&mut page, 64, 8, FIRMWARE, b' ');
         page[72] = 6; // RAB
-        page[76] = 1 << 1; // CMIC: several controllers of a subsystem.
+        // CMIC: several controllers of a subsystem; several ports, which differ.
+        page[76] = if self.ana_groups > 0 { 1 | 1 << 1 | 1 << 3 } else { 1 << 1 };
         page[77] = self.mdts;
         put(&mut page, 78, &self.cntlid.to_le_bytes());
         put(&mut page, 80, &property::VERSION.to_le_bytes());
@@ -109,11 +116,18 @@ impl Controller<'_> {
             page[1806] = 1; // DCTYPE
             return page;
         }
+        if self.ana_groups > 0 {
+            page[342] = ANA_TRANSITION_SECS;
+            page[343] = 0x5f; // ANACAP: all states; the group of a namespace stays.
+            put(&mut page, 344, &self.ana_groups.to_le_bytes()); // ANAGRPMAX
+            put(&mut page, 348, &self.ana_groups.to_le_bytes()); // NANAGRPID
+            put(&mut page, 540, &self.max_nsid.to_le_bytes()); // MNAN
+        }
         page[512] = 0x66; // SQES
         page[513] = 0x44; // CQES
         put(&mut page, 516, &self.max_nsid.to_le_bytes());
-        // ONCS: Compare, Dataset Management, Write Zeroes, Verify.
-        put(&mut page, 520, &(1u16 | 1 << 2 | 1 << 3 | 1 << 7).to_le_bytes());
+        // ONCS: Compare, Dataset Management, Write Zeroes, reservations, Verify.
+        put(&mut page, 520, &(1u16 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7).to_le_bytes());
         // VWC: whether there is a cache; no Flush for all namespaces at once.
         page[525] = u8::from(self.has_cache) | 0b10 << 1;
         put(&mut page, 1792, &(4 + self.in_capsule_bytes / 16).to_le_bytes());
@@ -123,12 +137,31 @@ impl Controller<'_> {
     /// Events that it can report: `OAES`.
     #[must_use]
     pub fn events(&self) -> u32 {
-        if self.is_discovery { events::DISCOVERY } else { events::NAMESPACE_ATTRIBUTES }
+        match (self.is_discovery, self.ana_groups > 0) {
+            (true, _) => events::DISCOVERY,
+            (false, false) => events::NAMESPACE_ATTRIBUTES,
+            (false, true) => events::NAMESPACE_ATTRIBUTES | events::ANA,
+        }
     }
 }
 
+/// RESCAP: all six kinds, keys ignored as of version 1.3; nothing outlives the target.
+pub const RESERVATIONS: u8 = 0xfe;
+
 /// KAS: a second, in units of 100 ms.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
+
+/// ANATT: how long a port may be on its way to another state.
+pub const ANA_TRANSITION_SECS: u8 = 10;
+
+/// What a namespace is by the port that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Way {
+    /// Its group; 0 where ports do not differ.
+    pub ana_group: u32,
+    /// Whether there is no way to its blocks.
+    pub is_blocked: bool,
+}
 
 /// What a namespace says of itself.
 #[derive(Debug, Clone, Copy)]
@@ -152,12 +185,15 @@ impl Namespace {
     ///
     /// NVM command set, "Identify Namespace"; reference 10.2.6.
     #[must_use]
-    pub fn page(&self) -> [u8; PAGE_BYTES] {
+    pub fn page(&self, way: Way) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
-        for at in [0, 8, 16] {
-            put(&mut page, at, &self.blocks.to_le_bytes());
+        // Size and capacity; and use, which nobody knows of without a way to it.
+        for at in if way.is_blocked { 0..2 } else { 0..3 } {
+            put(&mut page, at * 8, &self.blocks.to_le_bytes());
         }
+        put(&mut page, 92, &way.ana_group.to_le_bytes());
         page[30] = 1; // NMIC: shared.
+        page[31] = RESERVATIONS; // RESCAP
         page[33] = if self.deallocates { 0b1001 } else { 0 }; // DLFEAT
         page[99] = self.is_read_only.into(); // NSATTR
         put(&mut page, 104, &self.uuid); // NGUID
@@ -183,9 +219,11 @@ impl Namespace {
 
     /// The page of what holds for any command set: shared, ready.
     #[must_use]
-    pub fn common(&self) -> [u8; PAGE_BYTES] {
+    pub fn common(&self, way: Way) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
+        put(&mut page, 4, &way.ana_group.to_le_bytes());
         page[1] = 1; // NMIC
+        page[2] = RESERVATIONS; // RESCAP
         page[8] = self.is_read_only.into(); // NSATTR
         page[14] = 1; // NSTAT: ready.
         page
@@ -245,6 +283,7 @@ mod tests {
         in_capsule_bytes: 4096,
         max_nsid: 16,
         has_cache: true,
+        ana_groups: 0,
     };
 
     /// Every byte that is not zero, from the table by hand.
@@ -257,7 +296,7 @@ mod tests {
         assert_eq!(page[92..100], [0, 1, 0, 0, 0x41, 0, 0, 0]);
         assert_eq!((page[111], page[259], page[261]), (1, 3, 6));
         assert_eq!(page[320..322], [10, 0]);
-        assert_eq!(page[512..522], [0x66, 0x44, 128, 0, 16, 0, 0, 0, 0x8d, 0]);
+        assert_eq!(page[512..522], [0x66, 0x44, 128, 0, 16, 0, 0, 0, 0xad, 0]);
         assert_eq!(page[525], 0b101);
         assert_eq!(page[536..540], [5, 0, 0x10, 0]);
         assert_eq!(&page[768..784], b"nqn.2014-08.a:s\0");
@@ -284,16 +323,22 @@ mod tests {
             is_read_only: false,
             deallocates: true,
         };
-        let page = ns.page();
+        let page = ns.page(Way::default());
         assert_eq!(page[..8], [0x34, 0x12, 0, 0, 0, 0, 0, 0]);
         assert_eq!(page[8..24], [page[..8].to_vec(), page[..8].to_vec()].concat());
-        assert_eq!((page[30], page[33], page[130]), (1, 9, 9));
+        assert_eq!((page[30], page[31], page[33], page[130]), (1, 0xfe, 9, 9));
         assert_eq!(page[104..120], uuid);
         let ids = ns.descriptors();
         assert_eq!((&ids[..4], &ids[4..20]), ([2, 16, 0, 0].as_slice(), uuid.as_slice()));
         assert_eq!((&ids[20..24], &ids[24..40]), ([3, 16, 0, 0].as_slice(), uuid.as_slice()));
         assert_eq!(ids[40..48], [4, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(ns.common()[14], 1);
+        assert_eq!(page[92..96], [0; 4]);
+        let way = Way { ana_group: 0x0302, is_blocked: true };
+        let page = ns.page(way);
+        assert_eq!((&page[..2], &page[16..18]), (&[0x34, 0x12][..], &[0, 0][..]));
+        assert_eq!(page[92..96], [2, 3, 0, 0]);
+        assert_eq!(ns.common(way)[4..8], [2, 3, 0, 0]);
+        assert_eq!(ns.common(way)[14], 1);
     }
 
     #[test]

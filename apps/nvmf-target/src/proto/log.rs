@@ -19,8 +19,12 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands and their effects.
     pub const EFFECTS: u8 = 0x05;
+    /// What the port is for each group of namespaces.
+    pub const ANA: u8 = 0x0c;
     /// Subsystems that a host may connect to.
     pub const DISCOVERY: u8 = 0x70;
+    /// What a registrant is told of reservations.
+    pub const RESERVATION: u8 = 0x80;
 }
 
 /// Bytes of an entry of the discovery log, and of its header.
@@ -140,6 +144,10 @@ pub fn effects() -> [u8; 4096] {
         (io::WRITE, SUPPORTED | CHANGES_CONTENT),
         (io::WRITE_ZEROES, SUPPORTED | CHANGES_CONTENT),
         (io::DSM, SUPPORTED | CHANGES_CONTENT),
+        (io::RESERVATION_REGISTER, SUPPORTED),
+        (io::RESERVATION_REPORT, SUPPORTED),
+        (io::RESERVATION_ACQUIRE, SUPPORTED),
+        (io::RESERVATION_RELEASE, SUPPORTED),
     ] {
         put(&mut page, 1024 + usize::from(opcode) * 4, &effect.to_le_bytes());
     }
@@ -168,6 +176,39 @@ pub fn changed_namespaces(nsids: Option<&[u32]>) -> [u8; 4096] {
         }
         None => page[..4].fill(0xff),
     }
+    page
+}
+
+/// The header of the page of asymmetric access: `count` groups follow. Source: NVM Express base
+/// 1.4, "Asymmetric Namespace Access"; reference 10.1.10.
+#[must_use]
+pub fn ana_header(changes: u64, count: u16) -> [u8; 16] {
+    let mut header = [0; 16];
+    put(&mut header, 0, &changes.to_le_bytes());
+    put(&mut header, 8, &count.to_le_bytes());
+    header
+}
+
+/// A group of that page, with the namespaces that are listed.
+#[must_use]
+pub fn ana_group(group: u32, nsids: &[u32], changes: u64, state: u8) -> Vec<u8> {
+    let mut page = vec![0; 32];
+    put(&mut page, 0, &group.to_le_bytes());
+    put(&mut page, 4, &(nsids.len() as u32).to_le_bytes());
+    put(&mut page, 8, &changes.to_le_bytes());
+    put(&mut page, 16, &[state]);
+    page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
+    page
+}
+
+/// The page of a notification of reservations: its number, its kind, how many follow, and the
+/// namespace. Source: NVM Express base 1.4, "Reservation Notification Log Page".
+#[must_use]
+pub fn reservation(count: u64, kind: u8, following: u8, nsid: u32) -> [u8; 64] {
+    let mut page = [0; 64];
+    put(&mut page, 0, &count.to_le_bytes());
+    put(&mut page, 8, &[kind, following]);
+    put(&mut page, 12, &nsid.to_le_bytes());
     page
 }
 

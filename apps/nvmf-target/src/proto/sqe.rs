@@ -57,6 +57,24 @@ pub mod io {
     pub const DSM: u8 = 0x09;
     /// Verify.
     pub const VERIFY: u8 = 0x0c;
+    /// Reservation Register.
+    pub const RESERVATION_REGISTER: u8 = 0x0d;
+    /// Reservation Report.
+    pub const RESERVATION_REPORT: u8 = 0x0e;
+    /// Reservation Acquire.
+    pub const RESERVATION_ACQUIRE: u8 = 0x11;
+    /// Reservation Release.
+    pub const RESERVATION_RELEASE: u8 = 0x15;
+
+    /// Whether a command is one of reservations.
+    #[inline]
+    #[must_use]
+    pub const fn is_reservation(opcode: u8) -> bool {
+        matches!(
+            opcode,
+            RESERVATION_REGISTER | RESERVATION_REPORT | RESERVATION_ACQUIRE | RESERVATION_RELEASE
+        )
+    }
 }
 
 /// A command.

@@ -35,6 +35,8 @@ impl Status {
     pub const SGL_TYPE: Self = Self(0x11);
     /// In-capsule data lie outside the capsule.
     pub const SGL_OFFSET: Self = Self(0x16);
+    /// A report that has no room for identifiers of 128 bits, which hosts have here.
+    pub const HOST_ID_FORMAT: Self = Self(0x18);
     /// The keep-alive time is not one.
     pub const KEEP_ALIVE: Self = Self(0x1a);
     /// The target could not do it now; the host tries again.
@@ -45,6 +47,8 @@ impl Status {
     pub const LBA_RANGE: Self = Self(0x80);
     /// There is no room behind the namespace.
     pub const CAPACITY: Self = Self(0x81);
+    /// Another host's reservation is in the way, or the key is not the host's.
+    pub const RESERVATION_CONFLICT: Self = Self(0x83);
     /// More Asynchronous Event Requests than can wait.
     pub const AER_LIMIT: Self = Self(0x105);
     /// No such log page.
@@ -63,6 +67,12 @@ impl Status {
     pub const WRITE_FAULT: Self = Self(0x280);
     /// The back end could not read.
     pub const READ_ERROR: Self = Self(0x281);
+    /// There is no way to the namespace by this port, and none later.
+    pub const ANA_PERSISTENT_LOSS: Self = Self(0x301);
+    /// There is no way to the namespace by this port now.
+    pub const ANA_INACCESSIBLE: Self = Self(0x302);
+    /// The port is on its way to another state.
+    pub const ANA_TRANSITION: Self = Self(0x303);
     /// The data differ.
     pub const COMPARE_FAILURE: Self = Self(0x285);
 
@@ -111,7 +121,12 @@ impl Status {
             Self::DATA_LENGTH => "invalid data length",
             Self::SGL_TYPE => "invalid SGL descriptor type",
             Self::SGL_OFFSET => "invalid SGL offset",
+            Self::HOST_ID_FORMAT => "host identifier inconsistent format",
+            Self::RESERVATION_CONFLICT => "reservation conflict",
             Self::KEEP_ALIVE => "invalid keep-alive timeout",
+            Self::ANA_PERSISTENT_LOSS => "asymmetric access persistent loss",
+            Self::ANA_INACCESSIBLE => "asymmetric access inaccessible",
+            Self::ANA_TRANSITION => "asymmetric access transition",
             Self::INTERRUPTED => "interrupted",
             Self::WRITE_PROTECTED => "namespace is write-protected",
             Self::LBA_RANGE => "block out of range",

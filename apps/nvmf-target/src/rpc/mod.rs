@@ -19,6 +19,8 @@
 //! | `host.allow_any` | `nqn`, `any` | lets any host connect, or nobody |
 //! | `port.list` | – | ports of the connection manager |
 //! | `port.add`, `port.remove` | `port` | listens on one, or no more |
+//! | `ana.list` | – | ports that differ, and what each is for the groups of namespaces |
+//! | `ana.set` | `port`, `state`, perhaps `group` | changes that; the port's hosts are told |
 //! | `controller.list` | – | what hosts have |
 //! | `controller.remove` | `cntlid` | disconnects a host, which may come back |
 //! | `stats` | `format`: `json`, `text` or `prometheus` | what was moved, and how fast |
@@ -48,6 +50,7 @@ pub use wire::{Answer, Failure, Request};
 
 use crate::config::{self, NamespaceFile, SubsystemFile, bytes_of};
 use crate::control::Control;
+use crate::controller::AnaState;
 
 /// Clients at a time.
 pub const MAX_CLIENTS: usize = 8;
@@ -68,6 +71,9 @@ Methods and their parameters:
   host.allow, host.disallow  {\"nqn\": ..., \"host\": ...}
   host.allow_any    {\"nqn\": ..., \"any\": true}
   port.add, port.remove      {\"port\": ...}
+  ana.list
+  ana.set           {\"port\": ..., \"state\": \"optimized\", \"non-optimized\", \"inaccessible\",
+                     \"persistent-loss\" or \"change\", \"group\": 1 to 8, or left out for all}
   controller.remove {\"cntlid\": ...}
   stats             {\"format\": \"json\", \"text\" or \"prometheus\"}";
 
@@ -130,6 +136,10 @@ calls! {
     "port.add" AddPort { port: u16, }
     /// Listens on a port no more.
     "port.remove" RemovePort { port: u16, }
+    /// Ports that differ.
+    "ana.list" ListAna {}
+    /// Says what a port is for a group of namespaces, or for all.
+    "ana.set" SetAna { port: u16, state: AnaState, #[serde(default)] group: Option<u32>, }
     /// What hosts have.
     "controller.list" Controllers {}
     /// Disconnects a host.
@@ -150,6 +160,7 @@ pub fn carry_out(call: Call, control: &mut Control, stop: &Stop) -> Result<Value
         Call::Show {} => return Ok(serde_json::to_value(control.about())?),
         Call::Subsystems {} => return Ok(serde_json::to_value(control.subsystems()?)?),
         Call::Ports {} => return Ok(serde_json::to_value(control.ports()?)?),
+        Call::ListAna {} => return Ok(serde_json::to_value(control.ana()?)?),
         Call::Controllers {} => return Ok(serde_json::to_value(control.controllers()?)?),
         Call::Stats { format } => {
             let snapshot = control.registry().snapshot();
@@ -179,6 +190,7 @@ pub fn carry_out(call: Call, control: &mut Control, stop: &Stop) -> Result<Value
         Call::AllowAny { nqn, any } => control.allow_any(&nqn, any)?,
         Call::AddPort { port } => control.add_port(port)?,
         Call::RemovePort { port } => control.remove_port(port)?,
+        Call::SetAna { port, state, group } => control.set_ana(port, group, state)?,
         Call::RemoveController { cntlid } => control.end_controller(cntlid)?,
         Call::Stop {} => {
             stop.raise();

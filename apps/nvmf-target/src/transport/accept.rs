@@ -1,6 +1,6 @@
 //! Hosts come: their requests are checked, and their queues made.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rtrb::PushError;
 use zerocopy::IntoBytes;
 
 use super::session::{self, Parts, Session, wr};
-use super::{CONNECT_PATIENCE, Coming, Server, ServerError, name};
+use super::{Asked, CONNECT_PATIENCE, Coming, Server, ServerError, name};
 use crate::backend;
 use crate::controller::{Queue, Role};
 use crate::proto::cm::{Accept, Reject, Request};
@@ -28,12 +28,13 @@ impl Server {
     /// Takes requests, and goes on with those that are being accepted.
     pub(super) fn accept(&mut self, now: Duration) -> Result<(), ServerError> {
         for at in 0..self.listeners.len() {
+            let service = self.listeners[at].port();
             while let Some(request) = self.listeners[at].poll() {
-                self.dispatch(request, now)?;
+                self.dispatch((request, service), now)?;
             }
         }
-        while let Some(request) = self.requests.as_mut().and_then(|it| it.pop().ok()) {
-            self.request(request, now)?;
+        while let Some(asked) = self.requests.as_mut().and_then(|it| it.pop().ok()) {
+            self.request(asked, now)?;
         }
         let mut coming = std::mem::take(&mut self.coming);
         coming.retain_mut(|it| self.is_still_coming(it, now));
@@ -61,7 +62,7 @@ impl Server {
                 return false;
             }
         };
-        let local = connected.connection.local();
+        let local = SocketAddr::new(connected.connection.local(), it.service);
         let session = Session::new(Parts {
             queue: Queue::new(name(self.poller, it.place), &it.request, local),
             connection: connected.connection,
@@ -77,22 +78,22 @@ impl Server {
     }
 
     /// Gives a request to the core with the fewest queues, this one among them.
-    fn dispatch(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
+    fn dispatch(&mut self, asked: Asked, now: Duration) -> Result<(), ServerError> {
         let all = std::iter::once(&self.load).chain(self.others.iter().map(|it| &it.load));
         let loads = all.map(|load| load.load(Ordering::Relaxed)).enumerate();
         let total: u32 = loads.clone().map(|(_, load)| load).sum();
         let least = loads.min_by_key(|(_, load)| *load).map_or(0, |(poller, _)| poller);
         if total >= self.config.queues {
-            return self.reject(request, Reject::Resources);
+            return self.reject(asked.0, Reject::Resources);
         }
         let Some(other) = least.checked_sub(1).and_then(|at| self.others.get_mut(at)) else {
             self.load.fetch_add(1, Ordering::Relaxed);
-            return self.request(request, now);
+            return self.request(asked, now);
         };
         other.load.fetch_add(1, Ordering::Relaxed);
-        match other.requests.push(request) {
+        match other.requests.push(asked) {
             Ok(()) => Ok(()),
-            Err(PushError::Full(request)) => {
+            Err(PushError::Full((request, _))) => {
                 other.load.fetch_sub(1, Ordering::Relaxed);
                 self.reject(request, Reject::Resources)
             }
@@ -106,7 +107,7 @@ impl Server {
     }
 
     /// Accepts a request that counts as a queue of this core, or refuses it.
-    fn request(&mut self, request: ConnRequest, now: Duration) -> Result<(), ServerError> {
+    fn request(&mut self, (request, service): Asked, now: Duration) -> Result<(), ServerError> {
         let peer = request.peer().ip();
         let entries = self.work.settings.entries;
         let reads = request.responder_resources();
@@ -145,6 +146,7 @@ impl Server {
                     page_bytes,
                     since: now,
                     peer,
+                    service,
                 });
             }
             Err(refused) => {

@@ -159,11 +159,14 @@ pub enum Ready {
     File(std::fs::File),
 }
 
+/// A host's request, and the port that it called.
+type Asked = (ConnRequest, u16);
+
 /// Another core, as the first sees it.
 #[derive(Debug)]
 struct Other {
     load: Arc<AtomicU32>,
-    requests: Producer<ConnRequest>,
+    requests: Producer<Asked>,
 }
 
 /// Name of a queue for all cores: the core, and the place in its table, which has 24 bits.
@@ -186,7 +189,7 @@ pub struct Server {
     /// Queues of this core, those on their way to it among them.
     load: Arc<AtomicU32>,
     others: Vec<Other>,
-    requests: Option<Consumer<ConnRequest>>,
+    requests: Option<Consumer<Asked>>,
     commands: Option<Consumer<Command>>,
     shown: Arc<PollerStats>,
     sessions: QpTable<Session>,
@@ -218,6 +221,7 @@ struct Coming {
     page_bytes: usize,
     since: Duration,
     peer: IpAddr,
+    service: u16,
 }
 
 impl Server {
@@ -533,10 +537,12 @@ impl Server {
     }
 }
 
-/// Whether the command of a queue without Connect is one of I/O.
+/// Whether a command moves blocks, which a core does alone.
 #[inline]
 pub(crate) fn is_io(queue: &Queue, opcode: u8) -> bool {
-    matches!(queue.role, Role::Io(_)) && opcode != crate::proto::sqe::admin::FABRICS
+    matches!(queue.role, Role::Io(_))
+        && opcode != crate::proto::sqe::admin::FABRICS
+        && !crate::proto::sqe::io::is_reservation(opcode)
 }
 
 /// Why a queue ends whose requests cannot be posted.

@@ -26,6 +26,9 @@ const IOVA_RANGE: std::ops::RangeInclusive<u64> = 1 << 32..=(1 << 48) - 1;
 /// Unused addresses behind each mapping, so that an overrun faults.
 const GUARD_BYTES: u64 = 2 << 20;
 
+/// Places of a [`super::DmaView`] for the entries that it found last, by address.
+pub(super) const HINTS: usize = 16;
+
 /// Owner of an entry's memory.
 enum Backing {
     Region { _keep: Arc<Region> },
@@ -114,22 +117,27 @@ impl IovaMap {
         }
     }
 
-    /// The entry that holds `iova`, tried at the hints first.
+    /// The entry that holds `iova`, tried at its hint first.
     ///
-    /// There are two, since a device goes to and fro between descriptors and packets.
+    /// A device goes to and fro between rings, records and buffers; what is mapped apart from each
+    /// other mostly has hints of its own.
     #[inline]
-    pub(super) fn find(&self, iova: u64, hints: &[Cell<usize>; 2]) -> Option<&Entry> {
-        for hint in hints {
-            if let Some(entry) = self.entries.get(hint.get())
-                && iova.wrapping_sub(entry.iova) < entry.len_bytes
-            {
-                return Some(entry);
-            }
+    pub(super) fn find(&self, iova: u64, hints: &[Cell<u32>; HINTS]) -> Option<&Entry> {
+        let hint = &hints[to_usize(iova / GUARD_BYTES) % HINTS];
+        if let Some(entry) = self.entries.get(hint.get() as usize)
+            && iova.wrapping_sub(entry.iova) < entry.len_bytes
+        {
+            return Some(entry);
         }
+        self.search(iova, hint)
+    }
+
+    #[inline(never)]
+    fn search(&self, iova: u64, hint: &Cell<u32>) -> Option<&Entry> {
         let at = self.entries.partition_point(|other| other.end() <= iova);
         let entry = self.entries.get(at).filter(|entry| entry.iova <= iova)?;
-        hints[1].set(hints[0].get());
-        hints[0].set(at);
+        // One that does not fit is only never found here.
+        hint.set(u32::try_from(at).unwrap_or(u32::MAX));
         Some(entry)
     }
 }

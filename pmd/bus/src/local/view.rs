@@ -13,8 +13,12 @@ use super::counts::{
 };
 #[cfg(debug_assertions)]
 use super::held;
-use super::space::{IovaMap, SpaceShared};
+use super::space::{HINTS, IovaMap, SpaceShared};
 use crate::{bytes, to_usize};
+
+/// Entries of a ring between the one that [`DmaView::write_release`] writes and the one whose line
+/// it asks for: the driver has read what is there, on another core.
+const ENTRIES_AHEAD: usize = 8;
 
 /// Reason for which an access by I/O address was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +59,8 @@ pub struct DmaFault {
 /// that faults half-way has transferred the bytes before the fault, as on a real bus.
 pub struct DmaView<'a> {
     map: RwLockReadGuard<'a, IovaMap>,
-    /// Indexes of the entries that the last accesses hit.
-    hints: [Cell<usize>; 2],
+    /// Indexes of the entries that the last accesses hit, each at the place of its address.
+    hints: [Cell<u32>; HINTS],
     counts: [Cell<u64>; COUNTS],
     /// Whether the mapping hit last is watched.
     is_watched: Cell<bool>,
@@ -119,10 +123,11 @@ impl<'a> DmaView<'a> {
                 // SAFETY: `run` vouches for all of `src.len()` bytes at `at` while the view is
                 // held; the last word is aligned, since mappings and their memory start on pages.
                 unsafe {
-                    bytes::copy_in(at, head);
+                    bytes::copy_words_in(at, head);
                     let last_word = at.add(head.len()).cast().as_ptr();
                     AtomicU32::from_ptr(last_word).store(u32::from_ne_bytes(*last), Release);
                 }
+                fetch_for_writing(at.as_ptr().wrapping_add(ENTRIES_AHEAD * src.len()));
                 self.count(src.len(), true);
                 Ok(())
             }
@@ -319,6 +324,20 @@ impl<'a> DmaView<'a> {
         self.counts[FAULTS].update(|count| count + 1);
         DmaFault { iova, len_bytes: len as u64, is_write, cause }
     }
+}
+
+/// Says that the line of memory there will be written soon: the processor may fetch it from another
+/// core while something else is done.
+#[inline]
+fn fetch_for_writing(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a prefetch has no effect on memory and takes any address.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.cast()) }
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    let _ = at;
 }
 
 impl Drop for DmaView<'_> {

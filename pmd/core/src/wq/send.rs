@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{
-    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Ring, RingView, Slot,
+    BlueFlame, BusError, DmaBuf, DmaWord, Doorbell, DoorbellKind, Line, Ring, RingView, Slot, Span,
 };
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
@@ -77,13 +77,18 @@ fn record_of(position: u64) -> u32 {
 /// Blocks that [`SendRing::post_ready`] writes as one piece, in bytes.
 pub const ONE_RUN_BYTES: usize = 5 * BASIC_BLOCK_BYTES;
 
+/// A request that stands ready, for [`SendRing::post_ready`].
+#[derive(Debug, Clone, Copy)]
+pub struct Ready<'a> {
+    /// Its units from the control segment on, which is zeros, two by two.
+    pub pairs: &'a [[u8; 2 * DS_BYTES]],
+    /// Its length in units.
+    pub ds: u32,
+}
+
 /// Where a ring stands.
 #[derive(Debug, Clone, Copy)]
-pub struct Position {
-    pi: u64,
-    last: u64,
-    doorbells: u64,
-}
+pub struct Position(u64);
 
 /// A request that is written and not counted yet.
 #[derive(Debug, Clone, Copy)]
@@ -130,15 +135,20 @@ pub struct SendRing {
     units: Ring<DS_BYTES>,
     blocks: Ring<BASIC_BLOCK_BYTES>,
     bell: Bell,
+    /// Where requests that stand ready go.
+    line: Line<BASIC_BLOCK_BYTES, ONE_RUN_BYTES>,
     /// The number, where it stands in its word of a control segment.
     qpn_word: u32,
+    /// The first half of the control segment of a send, without position and length.
+    send_words: u64,
     entries: u32,
     /// Position behind what was posted, in blocks since the queue was made. The device counts
     /// modulo 2^16.
     pub pi: u64,
     /// Position behind what has ended.
     pub ci: u64,
-    /// First half of the control segment of the last request, for the doorbell.
+    /// First half of the control segment of the last request, for the doorbell; of those that
+    /// stood ready, which rang themselves, it is not known.
     last: u64,
     doorbells: u64,
 }
@@ -162,7 +172,10 @@ impl SendRing {
             units: Ring::new(Arc::clone(buf), offset_bytes, log_units)?,
             blocks: Ring::new(Arc::clone(buf), offset_bytes, log_blocks)?,
             bell: Bell::new(uar, record)?,
+            line: Line::new(Ring::new(Arc::clone(buf), offset_bytes, log_blocks)?),
             qpn_word: Ctrl::QPN.of(number),
+            send_words: u64::from(Ctrl::OPCODE.of(Opcode::SEND.0.into())) << 32
+                | u64::from(Ctrl::QPN.of(number)),
             entries: 1 << log_blocks,
             pi: 0,
             ci: 0,
@@ -276,6 +289,14 @@ impl SendRing {
         self.blocks.at((self.pi as u32).wrapping_add(ahead))
     }
 
+    /// The units of the next request from `skip` on, at most `most`, as many as lie side by side.
+    #[inline(always)]
+    #[must_use]
+    pub fn units_ahead(&self, skip: u32, most: u32) -> Span<'_, DS_BYTES> {
+        let first = (self.pi as u32).wrapping_mul(DS_PER_BLOCK).wrapping_add(skip);
+        self.units.view().span(first, most as usize)
+    }
+
     /// Starts a run of requests of `ds` units each, without immediate data, fence and completion.
     /// They are counted by [`SendRing::post_blocks`].
     #[inline(always)]
@@ -352,50 +373,88 @@ impl SendRing {
         self.blocks.view().run::<ONE_RUN_BYTES>(self.pi as u32)
     }
 
-    /// Whether the next [`ONE_RUN_BYTES`] of the ring lie in one piece.
-    #[inline(always)]
-    #[must_use]
-    pub fn has_run(&self) -> bool {
-        self.run().is_some()
+    /// Lets requests that stand ready follow each other, as long as they start below a position,
+    /// up to the end of the ring: the caller makes sure of [`ONE_RUN_BYTES`] behind. Whether there
+    /// is room for one.
+    pub fn start_line(&mut self, until: u64) -> bool {
+        let blocks = until.saturating_sub(self.pi).min(self.entries.into());
+        // A register takes what stands in the ring, and there another way.
+        self.line.start(self.pi as u32, blocks as u32, self.bell.blueflame.is_none())
     }
 
-    /// Writes a request whose segments stand ready, tells the device, and counts both; the caller
-    /// made sure of its blocks. `false`, and nothing done, without [`SendRing::has_run`]: there, a
-    /// request is written unit by unit.
+    /// Ends that: requests of another kind were posted, or none may be.
+    #[inline(always)]
+    pub fn stop_line(&mut self) {
+        self.line.stop();
+    }
+
+    /// Whether a request that stands ready can be posted.
+    #[must_use]
+    pub fn has_line(&self) -> bool {
+        self.line.next().is_some()
+    }
+
+    /// Posts a send that stands ready and tells the device, which counts as no doorbell. `false`,
+    /// and nothing done, without [`SendRing::has_line`], where a request is written unit by unit;
+    /// and without wide stores or with a register that takes requests, which leaves
+    /// [`SendRing::post_ready_anyway`].
     #[inline(always)]
     #[must_use]
-    pub fn post_ready(&mut self, opcode: Opcode, units: &[[u8; DS_BYTES]]) -> bool {
-        let pi = self.pi;
-        let Some(run) = self.blocks.view().run::<ONE_RUN_BYTES>(pi as u32) else { return false };
-        let ds = 1 + units.len() as u32;
-        let unit = run.part::<{ Ctrl::OPCODE.offset }, DS_BYTES>();
-        let last = put_control(unit, self.qpn_word, pi, Control::new(opcode), ds);
-        run.copy_units::<DS_BYTES>(units);
-        let end = pi + u64::from(blocks_of(ds));
-        let Bell { doorbell, record, blueflame } = &mut self.bell;
-        // The record first, as for every doorbell: the device believes it.
-        record.store_release_be32(record_of(end));
-        let is_copied = match blueflame {
+    pub fn post_ready(&mut self, Ready { pairs, ds }: Ready<'_>) -> bool {
+        let Some((run, wide)) = self.line.next_wide() else { return false };
+        run.copy_wide(wide, pairs);
+        let last = self.tell_of(&run, ds);
+        self.bell.doorbell.ring(last);
+        self.pass(ds);
+        true
+    }
+
+    /// Does what [`SendRing::post_ready`] does, however the device is told.
+    #[must_use]
+    pub fn post_ready_anyway(&mut self, Ready { pairs, ds }: Ready<'_>) -> bool {
+        let Some(run) = self.line.next() else { return false };
+        run.copy_units::<0>(pairs.as_flattened().as_chunks().0);
+        let last = self.tell_of(&run, ds);
+        let is_copied = match &mut self.bell.blueflame {
             Some(blueflame) => blueflame.ring(&run, blocks_of(ds)),
             None => false,
         };
         if !is_copied {
-            doorbell.ring(last);
+            self.bell.doorbell.ring(last);
         }
-        (self.pi, self.last) = (end, last);
-        self.doorbells += 1;
+        self.pass(ds);
         true
+    }
+
+    /// Writes the start of a send of `ds` units, and the doorbell record, which comes first as for
+    /// every doorbell: the device believes it. Gives what the doorbell is rung with.
+    #[inline(always)]
+    fn tell_of(&self, run: &Slot<'_, ONE_RUN_BYTES>, ds: u32) -> u64 {
+        let place = u64::from(Ctrl::WQE_INDEX.of(self.pi as u32)) << 32;
+        let last = (place | self.send_words | u64::from(ds)).to_be();
+        run.store_raw64::<{ Ctrl::OPCODE.offset }>(last);
+        self.bell.record.store_release_be32(record_of(self.pi + u64::from(blocks_of(ds))));
+        last
+    }
+
+    /// Moves past a send that stood ready.
+    #[inline(always)]
+    fn pass(&mut self, ds: u32) {
+        self.pi += u64::from(blocks_of(ds));
+        self.line.advance(blocks_of(ds));
     }
 
     /// Where the ring stands, for [`SendRing::take_back`].
     #[must_use]
     pub fn position(&self) -> Position {
-        Position { pi: self.pi, last: self.last, doorbells: self.doorbells }
+        Position(self.pi)
     }
 
-    /// Forgets what was posted behind a position, of which the device was not told.
-    pub fn take_back(&mut self, to: Position) {
-        (self.pi, self.last, self.doorbells) = (to.pi, to.last, to.doorbells);
+    /// Forgets what stood ready and was posted behind a position, of which the device was not told.
+    /// It also ends the line.
+    pub fn take_back(&mut self, Position(pi): Position) {
+        self.pi = pi;
+        self.stop_line();
     }
 
     /// Starts again at the beginning of the ring: the queue was reset, and all has ended. Positions
@@ -403,6 +462,7 @@ impl SendRing {
     pub fn restart(&mut self) {
         self.pi = self.pi.next_multiple_of(1 << 16);
         self.ci = self.pi;
+        self.stop_line();
         self.bell.record.store_release_be32(0);
     }
 }

@@ -20,16 +20,17 @@ use ferrocx_prm::init_seg::CqArm;
 
 use crate::device::state::Ctx;
 use crate::eth::loopback::{Loopback, Output};
-use crate::eth::receiver::{Origin, Receiver};
+use crate::eth::receiver::{self, Origin, Receiver};
 use crate::eth::rq;
 use crate::eth::sq::{self, Transmit};
 use crate::objects::{QueueMemory, QueueState};
 use crate::queue::completion;
 use crate::queue::cq::{self, Completions};
 use crate::roce::work::Roce;
-use crate::wire::{Fcs, Unplugged, Wire};
+use crate::wire::{Fcs, Received, Unplugged, Wire};
 
 pub use crate::eth::receiver::ReceiveDrops;
+use crate::frame::packet::Packet;
 pub use crate::frame::{offload, packet, rss};
 pub use crate::queue::cq::timestamp;
 pub use crate::queue::dma::Refused;
@@ -157,11 +158,14 @@ impl DataPath {
         let Self { wire, receive, loopback, roce, completions, .. } = self;
         receive.start_burst(ctx);
         completions.start_burst();
-        let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, bytes: &[u8], fcs, origin| {
-            if let Some(packet) = receive.accept(ctx, bytes, fcs)
-                && !roce.frame(ctx, completions, (bytes, fcs), &packet)
-            {
-                receive.deliver(ctx, completions, bytes, &packet, origin);
+        let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, frame: &Received<'_>, origin| {
+            if !receive.accepts(ctx, frame) {
+                return;
+            }
+            let packet = Packet::parse(frame.bytes);
+            receiver::count(ctx, &packet, frame);
+            if !roce.frame(ctx, completions, frame, &packet) {
+                receive.deliver(ctx, completions, frame.bytes, &packet, origin);
             }
         };
         let mut busy = false;
@@ -173,7 +177,8 @@ impl DataPath {
             // What went out as well leaves no trace where nobody takes it.
             let is_copy = frame.first().is_some_and(|first| first & 1 != 0);
             if !is_copy || receive.is_taken(ctx, frame, domain) {
-                take(ctx, receive, frame, Fcs::Good, Origin::Own(domain));
+                let frame = Received { bytes: frame, fcs: Fcs::Good };
+                take(ctx, receive, &frame, Origin::Own(domain));
             }
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;
@@ -181,11 +186,14 @@ impl DataPath {
         }
         let mut taken = 0;
         while taken < RECEIVE_BURST {
-            let Some(frame) = wire.receive(ctx.now_ns) else { break };
+            // Where the wire wrote it: a copy made at once waits for all stores before it, those
+            // into lines that another core holds included.
+            let arrived = wire.receive(ctx.now_ns);
+            let Some(frame) = &arrived else { break };
             busy = true;
             taken += frame.fcs.frames();
             receive.follow(ctx, loopback);
-            take(ctx, receive, frame.bytes, frame.fcs, Origin::Wire);
+            take(ctx, receive, frame, Origin::Wire);
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;
             }

@@ -7,7 +7,7 @@ use crate::device::state::Ctx;
 use crate::frame::offload::{self, Verified};
 use crate::frame::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
 use crate::queue::cq::Completions;
-use crate::wire::Fcs;
+use crate::wire::{Fcs, Received};
 
 /// Bytes of the FCS, which the port's MTU counts, too. Source: reference 4.7, PMTU.
 const FCS_BYTES: usize = 4;
@@ -76,17 +76,6 @@ impl Receiver {
         loopback.take_from(self.steering.loops_back());
     }
 
-    /// Looks at a frame as a port does; `None` drops it.
-    #[inline]
-    pub(crate) fn accept(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> Option<Packet> {
-        if !self.is_acceptable(ctx, frame, fcs) {
-            return None;
-        }
-        let packet = Packet::parse(frame);
-        count(ctx, &packet, frame.len(), fcs);
-        Some(packet)
-    }
-
     /// Takes one frame to the queues that want it.
     #[inline]
     pub(crate) fn deliver(
@@ -146,10 +135,11 @@ impl Receiver {
         tirs.iter().any(|tirn| steering.takes_own(*tirn, domain, packet.cast))
     }
 
-    /// Whether the port takes a frame, by link, FCS and length.
+    /// Whether the port takes a frame, by link, FCS and length; what it does not take is counted.
     #[inline]
-    fn is_acceptable(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], fcs: Fcs) -> bool {
+    pub(crate) fn accepts(&mut self, ctx: &mut Ctx<'_>, frame: &Received<'_>) -> bool {
         let port = &mut ctx.state.port;
+        let (frame, fcs) = (frame.bytes, &frame.fcs);
         let len = match fcs {
             Fcs::Good | Fcs::Bad => frame.len(),
             Fcs::Inside(train) => train.longest as usize,
@@ -160,7 +150,7 @@ impl Receiver {
         if !port.is_up() {
             port.counters.rx_link_down += 1;
             self.drops.link_down += 1;
-        } else if fcs == Fcs::Bad {
+        } else if *fcs == Fcs::Bad {
             port.counters.rx_fcs_errors += 1;
             port.counters.rx_errors.add(len as u64);
             self.drops.fcs += 1;
@@ -179,15 +169,15 @@ impl Receiver {
 
 /// Counts a frame that arrived in good order.
 #[inline]
-fn count(ctx: &mut Ctx<'_>, packet: &Packet, len: usize, fcs: Fcs) {
+pub(crate) fn count(ctx: &mut Ctx<'_>, packet: &Packet, frame: &Received<'_>) {
     let counters = &mut ctx.state.port.counters;
     let kind = match packet.cast {
         Cast::Unicast => &mut counters.rx_unicast,
         Cast::Multicast => &mut counters.rx_multicast,
         Cast::Broadcast => &mut counters.rx_broadcast,
     };
-    match fcs {
-        Fcs::Good | Fcs::Bad => kind.add(len as u64),
-        Fcs::Inside(train) => kind.add_train(&train),
+    match &frame.fcs {
+        Fcs::Good | Fcs::Bad => kind.add(frame.bytes.len() as u64),
+        Fcs::Inside(train) => kind.add_train(train),
     }
 }

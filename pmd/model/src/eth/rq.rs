@@ -201,8 +201,8 @@ fn finish(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32, entry: Cqe
     rq.stats.completions += 1;
     rq.stats.dma_writes += 1;
     let cqn = rq.cqn;
-    let entry = entry.with_srqn_uidx(rq.user_index);
-    completion::complete_received(ctx, completions, cqn, entry);
+    let mut entry = entry.with_srqn_uidx(rq.user_index);
+    completion::complete_received(ctx, completions, cqn, &mut entry);
 }
 
 #[cold]

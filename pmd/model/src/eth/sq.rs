@@ -238,7 +238,7 @@ fn complete(
     ctrl: &Ctrl,
     counter: u16,
 ) -> bool {
-    let entry = Cqe64::zeroed()
+    let mut entry = Cqe64::zeroed()
         .with_srqn_uidx(params.user_index)
         .with_timestamp(cq::timestamp(ctx.now_ns))
         .with_sop_qpn_opcode(ctrl.0[3].into())
@@ -251,7 +251,7 @@ fn complete(
         _ if ctrl.se() => Urgency::Solicited,
         _ => Urgency::Plain,
     };
-    completion::complete(ctx, completions, params.cqn, entry.0, urgency)
+    completion::complete(ctx, completions, params.cqn, &mut entry.0, urgency)
 }
 
 /// Ends the queue at a WQE: error completion, error state; [`flush`] does the rest.

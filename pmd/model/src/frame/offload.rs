@@ -18,26 +18,29 @@ pub fn sum16(bytes: &[u8]) -> u16 {
     fold(sum(bytes))
 }
 
-/// Unfolded sum. The ones' complement sum does not depend on the word size or, apart from a final
-/// swap, on the byte order (RFC 1071 2), so it adds native words.
+/// Sum of 16 bits, to be added to others. The ones' complement sum does not depend on the word size
+/// or, apart from a final swap, on the byte order (RFC 1071 2), so it adds native words; carries go
+/// back in at the low end.
 #[inline]
 fn sum(bytes: &[u8]) -> u64 {
     let mut total: u64 = 0;
+    let mut add = |word: u64| {
+        let (sum, carry) = total.overflowing_add(word);
+        // After a carry the sum is not all ones.
+        total = sum + u64::from(carry);
+    };
     let (words, mut rest) = bytes.as_chunks::<8>();
-    for word in words {
-        let word = u64::from_ne_bytes(*word);
-        total += (word >> 32) + (word & 0xffff_ffff);
-    }
+    words.iter().for_each(|word| add(u64::from_ne_bytes(*word)));
     if let Some((four, behind)) = rest.split_first_chunk::<4>() {
-        total += u64::from(u32::from_ne_bytes(*four));
+        add(u64::from(u32::from_ne_bytes(*four)));
         rest = behind;
     }
     if let Some((two, behind)) = rest.split_first_chunk::<2>() {
-        total += u64::from(u16::from_ne_bytes(*two));
+        add(u64::from(u16::from_ne_bytes(*two)));
         rest = behind;
     }
     if let [last] = rest {
-        total += u64::from(u16::from_ne_bytes([*last, 0]));
+        add(u64::from(u16::from_ne_bytes([*last, 0])));
     }
     // Fold to 16 bits in native order, then give it in big-endian order.
     u64::from(u16::from_be(fold(total)))

@@ -289,10 +289,9 @@ impl MkeyTable {
             }
             return Ok(Spans { table: self, access: *access, direct: Some(whole) });
         }
-        let key = self.keys.get(access.key >> 8).ok_or(MkeyFault::UnknownKey)?;
-        key.check(access)?;
-        if matches!(key.translation, Translation::Pa) {
-            return Ok(Spans { table: self, access: *access, direct: Some(whole) });
+        if let Some(iova) = self.direct(access)? {
+            let direct = Some(Span { iova, len: access.len });
+            return Ok(Spans { table: self, access: *access, direct });
         }
         if access.len > 0 {
             let first = self.walk(access, Want::Run)?;
@@ -302,6 +301,25 @@ impl MkeyTable {
         }
         self.check_all(access)?;
         Ok(Spans { table: self, access: *access, direct: None })
+    }
+
+    /// Checks an access through a key that is not reserved; its I/O address, if a look tells that
+    /// it lies in one piece.
+    ///
+    /// # Errors
+    ///
+    /// [`MkeyFault`], as far as the key itself tells. Without an address, the memory behind the key
+    /// was not looked at.
+    #[inline]
+    pub(crate) fn direct(&self, access: &MemAccess) -> Result<Option<u64>, MkeyFault> {
+        let key = self.keys.get(access.key >> 8).ok_or(MkeyFault::UnknownKey)?;
+        key.check(access)?;
+        if matches!(key.translation, Translation::Pa) {
+            return Ok(Some(access.addr));
+        }
+        let iova = key.translation.in_page(key.start, access).filter(|_| access.len > 0);
+        self.work(u64::from(iova.is_some()));
+        Ok(iova)
     }
 
     /// Walks the whole range once, so that an access is refused before its first byte moves.

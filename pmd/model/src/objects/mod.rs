@@ -17,7 +17,7 @@ pub use budget::{Budget, Footprint, PaidList};
 pub use memory::{Pin, QueueMemory, Umem};
 pub use qp::{
     CqeScatter, InlineData, Line, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState,
-    QpType, RoceGid, ScatterList, SendJob, TakenReceive, XrcSrq,
+    QpType, RoceGid, ScatterList, SendJob, TakenReceive, WqeBytes, XrcSrq,
 };
 pub use queues::{
     Cq, CqArmState, CqStatus, Eq, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq,

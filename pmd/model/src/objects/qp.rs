@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use ferrocx_prm::qpc::{Ads, Qpc};
 use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::vport::RoceAddress;
-use ferrocx_prm::wqe::{AddressVector, Ctrl, Data};
+use ferrocx_prm::wqe::{AddressVector, BASIC_BLOCK_BYTES, Ctrl, Data};
 
 use super::LISTED_BYTES;
 use super::budget::{Budget, Charge, Footprint};
@@ -204,11 +204,38 @@ pub struct TakenReceive {
     pub rlky: bool,
 }
 
+/// Bytes of a send WQE. Most fit one basic block, and take no memory of their own.
+#[derive(Debug, Clone)]
+pub enum WqeBytes {
+    /// Up to a basic block.
+    Short(ArrayVec<u8, BASIC_BLOCK_BYTES>),
+    /// More than that.
+    Long(Box<[u8]>),
+}
+
+impl From<&[u8]> for WqeBytes {
+    fn from(bytes: &[u8]) -> Self {
+        ArrayVec::try_from(bytes).map_or_else(|_| Self::Long(bytes.into()), Self::Short)
+    }
+}
+
+impl std::ops::Deref for WqeBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes) => bytes,
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
 /// A send WQE, decoded.
 #[derive(Debug, Clone)]
 pub struct SendJob {
     /// The whole WQE.
-    pub wqe: Box<[u8]>,
+    pub wqe: WqeBytes,
     /// Its control segment.
     pub ctrl: Ctrl,
     /// Counter of its first basic block.

@@ -210,6 +210,17 @@ impl Translation {
         }
     }
 
+    /// Address of an access that lies in one page whose low bits do not count: most accesses.
+    #[inline]
+    pub(super) fn in_page(&self, start: u64, access: &MemAccess) -> Option<u64> {
+        let Self::Mtt { pages, log_page_size, pg_access: false } = self else { return None };
+        let mask = (1 << log_page_size) - 1;
+        let at = access.addr.wrapping_sub(start).wrapping_add(start & mask);
+        let page = pages.get(usize::try_from(at >> log_page_size).ok()?)?;
+        let inside = at & mask;
+        (inside + u64::from(access.len) <= mask + 1).then_some((page & !7) + inside)
+    }
+
     /// Follows an offset into the key one level down; a list is searched from `near` on.
     ///
     /// Gives the step, the place in the list, and how many entries were looked at.
@@ -227,7 +238,7 @@ impl Translation {
             Self::Mtt { pages, log_page_size, pg_access } => {
                 let at = offset + (start & ((1 << log_page_size) - 1));
                 let (run, looked_at) = match want {
-                    Want::Run => (run(pages, *log_page_size, *pg_access, at, access), 1),
+                    Want::Run => run(pages, *log_page_size, *pg_access, at, access),
                     Want::Extent => extent(pages, *log_page_size, *pg_access, at, access),
                 };
                 (run.map(Step::Memory), near, looked_at)
@@ -261,7 +272,11 @@ fn piece(place: Place, inside: u64, piece_len: u64, len: u32) -> Step {
     Step::Key { at, len: shorter(len, piece_len - inside) }
 }
 
-/// The page with the first byte of an access.
+/// Pages that are one step: they stand in one cache line.
+const PAGES_PER_STEP: u64 = 8;
+
+/// The page with the first byte of an access, and those behind it as long as their addresses follow
+/// each other and permit it; and the steps it takes to see that.
 #[inline]
 fn run(
     pages: &[u64],
@@ -269,19 +284,31 @@ fn run(
     pg_access: bool,
     at: u64,
     access: &MemAccess,
-) -> Result<Span, MkeyFault> {
+) -> (Result<Span, MkeyFault>, u64) {
     let index = usize::try_from(at >> log_page_size).unwrap_or(usize::MAX);
-    let page = *pages.get(index).ok_or(MkeyFault::Bounds)?;
-    if pg_access && !page_permits(page, access.rights) {
-        return Err(MkeyFault::Rights);
+    let Some((first, behind)) = pages.get(index..).and_then(<[u64]>::split_first) else {
+        return (Err(MkeyFault::Bounds), 1);
+    };
+    let permits = |page: u64| !pg_access || page_permits(page, access.rights);
+    if !permits(*first) {
+        return (Err(MkeyFault::Rights), 1);
     }
     let page_bytes = 1_u64 << log_page_size;
     let inside = at & (page_bytes - 1);
-    Ok(Span { iova: (page & !7) + inside, len: shorter(access.len, page_bytes - inside) })
+    let (mut covered, mut last, mut looked_at) = (page_bytes - inside, *first, 1);
+    for page in behind {
+        let follows = (page & !7) == (last & !7).wrapping_add(page_bytes);
+        if covered >= u64::from(access.len) || !follows || !permits(*page) {
+            break;
+        }
+        (covered, last, looked_at) = (covered + page_bytes, *page, looked_at + 1);
+    }
+    let span = Span { iova: (first & !7) + inside, len: shorter(access.len, covered) };
+    (Ok(span), 1 + looked_at / PAGES_PER_STEP)
 }
 
 /// As much of an access as the pages cover, if all of them permit it, and the steps it takes to see
-/// that: eight pages are one, since they stand in one cache line.
+/// that.
 fn extent(
     pages: &[u64],
     log_page_size: u32,
@@ -289,7 +316,6 @@ fn extent(
     at: u64,
     access: &MemAccess,
 ) -> (Result<Span, MkeyFault>, u64) {
-    const PAGES_PER_STEP: u64 = 8;
     let covered = ((pages.len() as u64) << log_page_size).saturating_sub(at);
     if covered == 0 {
         return (Err(MkeyFault::Bounds), 1);

@@ -21,7 +21,7 @@ pub(crate) fn complete(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     cqn: u32,
-    entry: [u8; 64],
+    entry: &mut [u8; 64],
     urgency: Urgency,
 ) -> bool {
     complete_behind(ctx, completions, cqn, (&[], entry), urgency)
@@ -34,7 +34,7 @@ pub(crate) fn complete_behind(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     cqn: u32,
-    (front, entry): (&[u8], [u8; 64]),
+    (front, entry): (&[u8], &mut [u8; 64]),
     urgency: Urgency,
 ) -> bool {
     if !completions.blocks.is_empty() {
@@ -75,7 +75,7 @@ pub(crate) fn complete_error(
     completions: &mut Completions,
     report: &ErrorReport,
 ) -> bool {
-    complete(ctx, completions, report.cqn, report.entry(), Urgency::Solicited)
+    complete(ctx, completions, report.cqn, &mut report.entry(), Urgency::Solicited)
 }
 
 /// Moves a CQ to a new ring, after a last entry in the old one.
@@ -90,8 +90,8 @@ pub(crate) fn resize(
     memory: QueueMemory,
     log_size: u32,
 ) {
-    let entry = Cqe64::zeroed().with_opcode(CqeOpcode::RESIZE_CQ.0);
-    complete(ctx, completions, cqn, entry.0, Urgency::Plain);
+    let mut entry = Cqe64::zeroed().with_opcode(CqeOpcode::RESIZE_CQ.0);
+    complete(ctx, completions, cqn, &mut entry.0, Urgency::Plain);
     if let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) {
         cq.memory = memory;
         cq.log_size = log_size;
@@ -106,30 +106,30 @@ pub(crate) fn complete_received(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     cqn: u32,
-    entry: Cqe64,
+    entry: &mut Cqe64,
 ) -> bool {
     match ctx.state.objects.cqs.get(cqn) {
         Some(cq) if cq.compression => {}
-        _ => return complete(ctx, completions, cqn, entry.0, Urgency::Plain),
+        _ => return complete(ctx, completions, cqn, &mut entry.0, Urgency::Plain),
     }
     collect(ctx, completions, cqn, entry)
 }
 
-fn collect(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, entry: Cqe64) -> bool {
+fn collect(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, entry: &mut Cqe64) -> bool {
     let Some(cq) = ctx.state.objects.cqs.get(cqn).filter(|cq| can_compress(cq)) else {
-        return complete(ctx, completions, cqn, entry.0, Urgency::Plain);
+        return complete(ctx, completions, cqn, &mut entry.0, Urgency::Plain);
     };
     let (mini_format, room) = (cq.mini_cqe_format, cq.entries_to_end() as usize);
     let open = completions.blocks.iter_mut().find(|block| block.cqn == cqn);
     if let Some(block) = open
         && block.minis.len() < room
-        && block.accepts(&entry, mini_format)
+        && block.accepts(entry, mini_format)
     {
-        block.push(&entry, mini_format);
+        block.push(entry, mini_format);
         return true;
     }
     end(ctx, completions, cqn);
-    completions.blocks.push(Block::open(cqn, entry, mini_format));
+    completions.blocks.push(Block::open(cqn, *entry, mini_format));
     true
 }
 
@@ -153,7 +153,8 @@ pub(crate) fn end_all(ctx: &mut Ctx<'_>, completions: &mut Completions) {
 fn write(ctx: &mut Ctx<'_>, completions: &mut Completions, block: &Block) {
     let cqn = block.cqn;
     if block.minis.len() == 1 {
-        cq::complete_now(ctx, completions, cqn, (&[], block.title.0), Urgency::Plain);
+        let mut title = block.title;
+        cq::complete_now(ctx, completions, cqn, (&[], &mut title.0), Urgency::Plain);
         return;
     }
     let count = u32::try_from(block.minis.len()).unwrap_or(u32::MAX);

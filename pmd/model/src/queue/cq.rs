@@ -200,19 +200,19 @@ pub(crate) fn complete_now(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     cqn: u32,
-    (front, mut entry): (&[u8], [u8; 64]),
+    (front, entry): (&[u8], &mut [u8; 64]),
     urgency: Urgency,
 ) -> bool {
     if !has_room(ctx, cqn, 1) {
         return false;
     }
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
-    set_owner(cq, &mut entry);
+    set_owner(cq, entry);
     let at = cq.entry(0);
     let has_front =
         front.is_empty() || ctx.mem.write(at - u64::from(cq.cqe_bytes - 64), front).is_ok();
-    let is_held = has_front && completions.hold(cq, cqn, at, &entry);
-    if !has_front || (!is_held && ctx.mem.write_release(at, &entry).is_err()) {
+    let is_held = has_front && completions.hold(cq, cqn, at, entry);
+    if !has_front || (!is_held && ctx.mem.write_release(at, entry).is_err()) {
         fail(ctx, cqn, CqStatus::WriteFailure);
         return false;
     }
@@ -223,7 +223,11 @@ pub(crate) fn complete_now(
 /// Puts the owner bit of this lap into an entry that is written next.
 #[inline]
 pub(crate) fn set_owner(cq: &Cq, entry: &mut [u8; 64]) {
-    entry[OP_OWN] = entry[OP_OWN] & !1 | u8::from(cq.producer >> cq.log_size & 1 != 0);
+    // As a word, which is read next: a processor that has to put it together from parts waits until
+    // all stores before it are done.
+    let word = [entry[OP_OWN - 3], entry[OP_OWN - 2], entry[OP_OWN - 1], entry[OP_OWN]];
+    let word = u32::from_be_bytes(word) & !1 | cq.producer >> cq.log_size & 1;
+    entry[OP_OWN - 3..].copy_from_slice(&word.to_be_bytes());
 }
 
 /// Whether so many entries fit, by the consumer index in the doorbell record; if not the CQ fails.

@@ -74,6 +74,11 @@ pub(crate) fn fetch(
     if is_reserved(access) {
         return mem.read(access.addr, out).map_err(Refused::Bus);
     }
+    if access.key != RESERVED_LKEY
+        && let Some(iova) = keys.direct(access).map_err(Refused::Key)?
+    {
+        return mem.read(iova, out).map_err(Refused::Bus);
+    }
     let mut done = 0;
     for span in keys.translate(access).map_err(Refused::Key)? {
         let end = done + span.len as usize;
@@ -93,6 +98,13 @@ pub(crate) fn write(
 ) -> Result<(), Refused> {
     if is_reserved(access) {
         mem.write(access.addr, src).map_err(Refused::Bus)?;
+        mem.note_data(src.len(), true);
+        return Ok(());
+    }
+    if access.key != RESERVED_LKEY
+        && let Some(iova) = keys.direct(access).map_err(Refused::Key)?
+    {
+        mem.write(iova, src).map_err(Refused::Bus)?;
         mem.note_data(src.len(), true);
         return Ok(());
     }

@@ -2,10 +2,12 @@
 //!
 //! Each direction is a tray of records: a header (length, verdict, what the frame stands for), then
 //! the frame. The sender fills a batch of its own, and at the end of a burst puts it into the tray;
-//! the receiver takes the whole tray and reads the frames where the sender wrote them. So a frame
-//! is written once and read once, and two cores exchange a lock per batch and not per frame. Only
-//! when the receiver is behind are bytes copied, to join the batch to what waits in the tray.
+//! the receiver takes batch after batch and reads the frames where the sender wrote them. So a
+//! frame is written once and read once, and two cores exchange a lock per batch and not per frame.
+//! Only small batches are copied, to join one that waits in the tray. The batch emptied last is
+//! filled next: its bytes are still in the cache.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +21,14 @@ const INSIDE: u32 = 1 << 30;
 /// A batch that has grown to this is handed over without waiting for the end of the burst. What a
 /// queue pair sends in a turn fits, and all batches of a cable fit the cache of a core.
 const BATCH_BYTES: usize = 96 << 10;
+/// Two batches that are no longer than this together become one: a tray of many bursts of a frame
+/// each holds little more than their bytes.
+const JOINED_BYTES: usize = 16 << 10;
+/// Emptied batches that a cable keeps for each direction.
+const MAX_SPARE: usize = 16;
+/// Longest frame that stands for many: its length fits an IP header, and the cache of a core holds
+/// it beside the memory at both ends.
+const MAX_INSIDE_BYTES: usize = 62 << 10;
 /// Room of a batch grows in such steps.
 const ROOM_STEP_BYTES: usize = 4 << 10;
 
@@ -47,11 +57,49 @@ impl Batch {
     }
 }
 
+/// Batches on their way.
+#[derive(Default)]
+struct Tray {
+    /// In the order in which they were sent.
+    full: VecDeque<Batch>,
+    /// Emptied, to be filled again.
+    spare: Vec<Batch>,
+    /// Bytes in all full ones.
+    used: usize,
+}
+
+impl Tray {
+    /// Takes what the sender has filled, and leaves it an empty batch.
+    fn put(&mut self, batch: &mut Batch) {
+        self.used += batch.used;
+        if let Some(last) = self.full.back_mut()
+            && last.used + batch.used <= JOINED_BYTES
+        {
+            last.join(batch);
+            batch.used = 0;
+            return;
+        }
+        let spare = self.spare.pop().unwrap_or_default();
+        self.full.push_back(std::mem::replace(batch, spare));
+    }
+
+    /// Gives the batch that is longest on its way for one that is used up; an empty one if there is
+    /// none.
+    fn take(&mut self, spent: Batch) -> Batch {
+        if !spent.bytes.is_empty() && self.spare.len() < MAX_SPARE {
+            self.spare.push(Batch { used: 0, ..spent });
+        }
+        let full = self.full.pop_front().unwrap_or_default();
+        self.used -= full.used;
+        full
+    }
+}
+
 /// What one end does for the other to find. Aligned to what a core takes from another one.
 #[derive(Default)]
 #[repr(align(128))]
 struct Side {
-    tray: Mutex<Batch>,
+    tray: Mutex<Tray>,
     /// Bytes in the tray, to be looked at without its lock.
     waiting: AtomicUsize,
     /// The transmitter is off.
@@ -128,34 +176,31 @@ impl Link {
         }
         let side = &self.cable[self.end];
         let mut tray = side.tray.lock().unwrap_or_else(PoisonError::into_inner);
-        if tray.used == 0 {
-            std::mem::swap(&mut *tray, &mut self.batch);
-        } else {
-            tray.join(&self.batch);
-        }
+        tray.put(&mut self.batch);
         side.waiting.store(tray.used, Ordering::Release);
         self.free = self.capacity.saturating_sub(tray.used);
-        self.batch.used = 0;
         true
     }
 
-    /// Takes what waits in the other side's tray; the inbox is used up.
+    /// Takes the next batch from the other side's tray; the inbox is used up.
     fn refill(&mut self) -> bool {
         let side = &self.cable[1 - self.end];
-        if side.waiting.load(Ordering::Acquire) == 0 {
+        // A large one goes back at once, so that the next frames are written where these were read.
+        let is_large = self.inbox.bytes.len() > JOINED_BYTES;
+        if side.waiting.load(Ordering::Acquire) == 0 && !is_large {
             return false;
         }
-        (self.inbox.used, self.inbox_start) = (0, 0);
+        self.inbox_start = 0;
         let mut tray = side.tray.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut *tray, &mut self.inbox);
-        side.waiting.store(0, Ordering::Release);
+        self.inbox = tray.take(std::mem::take(&mut self.inbox));
+        side.waiting.store(tray.used, Ordering::Release);
         self.inbox.used > 0
     }
 }
 
 /// The header of a record.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "at most MAX_FRAME_BYTES")]
+#[expect(clippy::cast_possible_truncation, reason = "at most MAX_INSIDE_BYTES")]
 fn header(len: usize, fcs: Fcs) -> [u8; HEADER_BYTES] {
     let word = len as u32;
     let words = match fcs {
@@ -190,7 +235,7 @@ fn read_header(header: &[u8; HEADER_BYTES]) -> (usize, Fcs) {
 impl Wire for Link {
     #[inline]
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
-        debug_assert!((1..=MAX_FRAME_BYTES).contains(&len));
+        debug_assert!((1..=self.longest_inside()).contains(&len));
         let start = self.batch.used + HEADER_BYTES;
         let end = start + len;
         if end > self.free {
@@ -247,6 +292,11 @@ impl Wire for Link {
 
     fn is_private(&self, _to: &[u8; 6]) -> bool {
         self.far().is_device.load(Ordering::Acquire)
+    }
+
+    /// Two of them fit the cable.
+    fn longest_inside(&self) -> usize {
+        (self.capacity / 2 - HEADER_BYTES).min(MAX_INSIDE_BYTES)
     }
 }
 
@@ -339,6 +389,28 @@ mod tests {
         }
         assert_eq!(sent, received);
         assert!(sent > 50);
+    }
+
+    #[test]
+    fn batches_wait_one_behind_the_other_and_are_filled_again() {
+        let (mut a, mut b) = link(1 << 20);
+        for round in 0..3_u8 {
+            for burst in 0..10 {
+                for _ in 0..3 {
+                    assert!(send(&mut a, &[round * 10 + burst; 9000], Fcs::Good));
+                }
+                a.flush(0);
+            }
+            assert_eq!(a.near().waiting.load(Ordering::Relaxed), 30 * (9000 + HEADER_BYTES));
+            for at in 0..30 {
+                let frame = b.receive(0).expect("a frame");
+                assert_eq!(frame.bytes, [round * 10 + at / 3; 9000]);
+            }
+            assert_eq!(b.receive(0), None);
+            let tray = a.near().tray.lock().expect("no panic");
+            assert_eq!((tray.full.len(), tray.used), (0, 0));
+            assert!((1..=MAX_SPARE).contains(&tray.spare.len()));
+        }
     }
 
     #[test]

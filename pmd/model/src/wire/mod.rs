@@ -98,7 +98,8 @@ pub trait Wire: Send + fmt::Debug {
     /// Reserving again without a commit starts over.
     ///
     /// # Shape
-    /// `len` is 1 to [`MAX_FRAME_BYTES`]. The room holds bytes of earlier frames.
+    /// `len` is 1 to [`MAX_FRAME_BYTES`], or [`Wire::longest_inside`] for what is
+    /// [`Fcs::Inside`]. The room holds bytes of earlier frames.
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]>;
 
     /// Sends the frame that was reserved last.
@@ -138,6 +139,11 @@ pub trait Wire: Send + fmt::Debug {
         let _ = to;
         false
     }
+
+    /// Longest frame that may be [`Fcs::Inside`].
+    fn longest_inside(&self) -> usize {
+        MAX_FRAME_BYTES
+    }
 }
 
 impl Wire for Box<dyn Wire> {
@@ -171,6 +177,10 @@ impl Wire for Box<dyn Wire> {
 
     fn is_private(&self, to: &[u8; 6]) -> bool {
         (**self).is_private(to)
+    }
+
+    fn longest_inside(&self) -> usize {
+        (**self).longest_inside()
     }
 }
 

@@ -7,6 +7,7 @@
 mod links;
 mod local;
 mod ring;
+mod thread;
 mod udp;
 mod wire;
 
@@ -18,6 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::yield_now;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, io, process};
 
@@ -29,6 +31,7 @@ use ferrocx_model::wire::{Capture, CaptureFile, Impair, ImpairConfig, SplitMix64
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext, VerbsError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use ring::now_ns;
 use udp::mac_of;
@@ -54,8 +57,6 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// giving its turn away: who sleeps is woken as soon as a peer calls, who yields waits until all
 /// others on its core had a turn.
 const KEEN_NS: u64 = 50_000;
-/// Empty polls during a nap that mean that somebody polls all the time.
-const POLLERS: u32 = 8;
 /// Steps of the thread in a row, so that callers get their turn.
 const STEPS: u32 = 64;
 
@@ -276,7 +277,7 @@ impl Node {
         let stepped = Arc::clone(&model);
         transport.set_idle_hook(Some(Arc::new(move || {
             if !stepped.step() {
-                std::thread::yield_now();
+                yield_now();
             }
         })));
         let transport: Arc<dyn Transport> = transport;
@@ -284,10 +285,7 @@ impl Node {
         let device = Device::open(transport, &settings).map_err(refused)?;
         // Every peer is on the link: its MAC address follows from its IP address.
         let node = Self::of(&device, address.into(), Some(model)).map_err(refused)?;
-        let served = Arc::downgrade(&node);
-        std::thread::Builder::new()
-            .name("ferrocx-node".into())
-            .spawn(move || while serve(&served) {})?;
+        thread::start(&node)?;
         tracing::info!(%address, mtu, "the model is up");
         Ok(node)
     }
@@ -327,7 +325,7 @@ impl Node {
         }
         if model.is_keen() {
             // The peer may need this core.
-            std::thread::yield_now();
+            yield_now();
             return;
         }
         // A signal is the program's business.
@@ -338,47 +336,60 @@ impl Node {
     /// Sleeps until `fd` is readable, stepping the model meanwhile. `false` if a signal came.
     pub(crate) fn wait(&self, fd: BorrowedFd<'_>) -> bool {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        let mut ready = self.step_all(&[fd]);
+        self.step_all();
+        let mut ready = is_readable(fd);
         while ready == Ok(false) {
-            ready = self.sleep(&[fd], true, SLEEP);
+            ready = self.sleep(&[fd], true, SLEEP).map(|woken| woken.is_ready);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
         ready.is_ok()
     }
 
-    /// Steps the model until it has nothing to do; whether one of `fds` is readable.
-    fn step_all(&self, fds: &[BorrowedFd<'_>]) -> Result<bool, rustix::io::Errno> {
-        for _ in 0..STEPS {
-            if !self.step() {
-                break;
-            }
+    /// Steps the model until it has nothing to do; whether it had.
+    fn step_all(&self) -> bool {
+        let mut steps = 0;
+        while steps < STEPS && self.step() {
+            steps += 1;
         }
         self.take_turns();
-        is_readable(fds, &[], Some(Duration::ZERO))
+        steps > 0
     }
 
     /// Sleeps until one of `fds` is readable or a frame came, from another machine if
-    /// `hears_remote`, and then makes the model work; whether one of `fds` is readable.
+    /// `hears_remote`, and then makes the model work.
     fn sleep(
         &self,
         fds: &[BorrowedFd<'_>],
         hears_remote: bool,
         longest: Duration,
-    ) -> Result<bool, rustix::io::Errno> {
-        let Some(model) = &self.model else { return is_readable(fds, &[], None) };
-        let timeout = match model.sockets.sleep() {
-            false => longest,
-            true if model.step() => Duration::ZERO,
-            true => GLANCE,
+    ) -> Result<Woken, Errno> {
+        let sockets = self.model.as_ref().map(|model| &*model.sockets);
+        let timeout = match sockets.map(Sockets::sleep) {
+            None => None,
+            Some(false) => Some(longest),
+            Some(true) if self.step() => Some(Duration::ZERO),
+            Some(true) => Some(GLANCE),
         };
-        let (local, remote) = model.sockets.fds();
-        let wire: Vec<_> =
-            [Some(local), remote.filter(|_| hears_remote)].into_iter().flatten().collect();
-        if is_readable(fds, &wire, Some(timeout))? {
-            return Ok(true);
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let (local, remote) = sockets.map(Sockets::fds).unzip();
+        let remote = remote.flatten().filter(|_| hears_remote);
+        let all = fds.iter().copied().chain(local).chain(remote);
+        let mut polled: Vec<_> =
+            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let was_called = poll(&mut polled, timeout.as_ref())? > 0;
+        let is_ready = polled.iter().take(fds.len()).any(|fd| !fd.revents().is_empty());
+        let mut woken = Woken { is_ready, was_called, has_worked: false };
+        if woken.is_ready {
+            return Ok(woken);
         }
-        model.sockets.look();
-        self.step_all(fds)
+        if let Some(sockets) = sockets {
+            sockets.look();
+        }
+        woken.has_worked = self.step_all();
+        for fd in fds {
+            woken.is_ready |= is_readable(*fd)?;
+        }
+        Ok(woken)
     }
 
     /// The entries of the GID table as programs see it.
@@ -451,34 +462,19 @@ impl Node {
     }
 }
 
-/// Whether one of `fds` is readable within a time; what comes on `wire` ends the wait, too.
-fn is_readable(
-    fds: &[BorrowedFd<'_>],
-    wire: &[BorrowedFd<'_>],
-    timeout: Option<Duration>,
-) -> Result<bool, rustix::io::Errno> {
-    let mut polled: Vec<_> =
-        fds.iter().chain(wire).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    poll(&mut polled, timeout.as_ref())?;
-    Ok(polled.iter().take(fds.len()).any(|fd| !fd.revents().is_empty()))
+/// Why a sleep ended, and what came of it.
+#[derive(Debug, Clone, Copy)]
+struct Woken {
+    /// One of the descriptors is readable.
+    is_ready: bool,
+    /// Some descriptor or a peer ended the sleep, and not the time.
+    was_called: bool,
+    /// The model had something to do.
+    has_worked: bool,
 }
 
-/// One round of the thread that serves a node; `false` when the node is gone.
-fn serve(node: &Weak<Node>) -> bool {
-    let Some(node) = node.upgrade() else { return false };
-    node.tell_events();
-    let polls = node.empty_polls.swap(0, Ordering::Relaxed);
-    if node.sleepers.load(Ordering::Relaxed) > 0 {
-        node.take_turns();
-        drop(node);
-        std::thread::sleep(NAP);
-        return true;
-    }
-    // Who polls takes what comes from other machines, and what comes from this one; if it stops,
-    // this one's processes call.
-    let is_polled = polls >= POLLERS;
-    // A signal is the program's business.
-    let _ = node.sleep(&[], !is_polled, if is_polled { NAP } else { SLEEP });
-    true
+/// Whether a descriptor is readable now.
+fn is_readable(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let polled = &mut [PollFd::new(&fd, PollFlags::IN)];
+    Ok(poll(polled, Some(&Timespec::default()))? > 0)
 }

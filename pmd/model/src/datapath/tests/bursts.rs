@@ -26,7 +26,8 @@ fn ring(cq: &TestCq) -> Vec<u8> {
 
 fn complete(port: &mut Port, cq: &TestCq, tag: u8) -> bool {
     port.with(|datapath, ctx| {
-        completion::complete(ctx, &mut datapath.completions, cq.cqn, entry(tag), Urgency::Plain)
+        let (entry, urgency) = (&mut entry(tag), Urgency::Plain);
+        completion::complete(ctx, &mut datapath.completions, cq.cqn, entry, urgency)
     })
 }
 

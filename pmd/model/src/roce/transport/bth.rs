@@ -431,18 +431,17 @@ impl Header {
     /// Bytes of all headers together.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        let parts = [
-            (self.has_xrceth(), 4),
-            (self.transport == Transport::Ud, 8),
-            (self.op.has_reth(), 16),
-            (self.op.has_atomic(), 28),
-            (self.op.has_masked_atomic(), MASKED_ATOMIC_BYTES),
-            (self.op.has_aeth(), 4),
-            (self.op == Op::AtomicAcknowledge, 8),
-            (self.op.has_imm(), 4),
-            (self.op.has_ieth(), 4),
-        ];
-        BTH_BYTES + parts.iter().filter(|(here, _)| *here).map(|(_, len)| len).sum::<usize>()
+        let part = |is_here: bool, len: usize| if is_here { len } else { 0 };
+        BTH_BYTES
+            + part(self.has_xrceth(), 4)
+            + part(matches!(self.transport, Transport::Ud), 8)
+            + part(self.op.has_reth(), 16)
+            + part(self.op.has_atomic(), 28)
+            + part(self.op.has_masked_atomic(), MASKED_ATOMIC_BYTES)
+            + part(self.op.has_aeth(), 4)
+            + part(matches!(self.op, Op::AtomicAcknowledge), 8)
+            + part(self.op.has_imm(), 4)
+            + part(self.op.has_ieth(), 4)
     }
 
     /// Writes all headers to the start of `out`; returns how many bytes.
@@ -450,12 +449,17 @@ impl Header {
     /// # Panics
     /// If `out` is shorter than [`Self::len_bytes`].
     pub fn write_to(&self, out: &mut [u8]) -> usize {
+        self.write_padded(self.pad, out)
+    }
+
+    /// As [`Self::write_to`], with another pad count.
+    pub(super) fn write_padded(&self, pad: u8, out: &mut [u8]) -> usize {
         let mut out = Writer { out, at: 0 };
         let opcode = self.op.opcode(self.transport);
         // MigReq is set: the path is in its migrated (normal) state. Source: reference 7.1. Not in
         // a notification, which says BECN instead: see the source of `crate::device::congestion`.
         let is_cnp = self.op == Op::Notification;
-        let flags = u8::from(self.solicited) << 7 | u8::from(!is_cnp) << 6 | (self.pad & 3) << 4;
+        let flags = u8::from(self.solicited) << 7 | u8::from(!is_cnp) << 6 | (pad & 3) << 4;
         out.put(&[opcode, flags]);
         out.put(&self.pkey.to_be_bytes());
         out.put(&(u32::from(is_cnp) << 30 | self.dest_qpn & 0xff_ffff).to_be_bytes());

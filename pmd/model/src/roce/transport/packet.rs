@@ -95,8 +95,7 @@ impl Path {
     /// If `frame` is shorter than [`Self::frame_bytes`].
     pub fn write(&self, header: &Header, payload_bytes: usize, frame: &mut [u8]) -> Range<usize> {
         let padded = payload_bytes.next_multiple_of(4);
-        let mut header = *header;
-        header.pad = u8::try_from(padded - payload_bytes).unwrap_or(0);
+        let pad = u8::try_from(padded - payload_bytes).unwrap_or(0);
         let network = self.network();
         // What the network header counts: all behind it, the ICRC included.
         let len = network.udp_bytes() + header.len_bytes() + padded + ICRC_BYTES;
@@ -124,7 +123,7 @@ impl Path {
             udp[6..8].fill(0);
         }
         let start = l4 + network.udp_bytes();
-        let payload = start + header.write_to(&mut frame[start..]);
+        let payload = start + header.write_padded(pad, &mut frame[start..]);
         frame[payload + payload_bytes..].fill(0);
         payload..payload + payload_bytes
     }
@@ -194,7 +193,7 @@ pub fn seal(path: &Path, frame: &mut [u8], payload: Range<usize>) {
     frame[end..end + ICRC_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "frames are shorter than 16 KiB")]
+#[expect(clippy::cast_possible_truncation, reason = "frames are shorter than 64 KiB")]
 const fn low16(value: usize) -> u16 {
     value as u16
 }
@@ -272,14 +271,14 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// [`BadFrame`]: what is wrong with it.
     pub fn parse(bytes: &'a [u8], packet: &Packet) -> Result<Self, BadFrame> {
-        Self::parse_as(bytes, packet, Fcs::Good)
+        Self::parse_as(bytes, packet, &Fcs::Good)
     }
 
     /// As [`Frame::parse`]; what stays inside the process has no ICRC, and may be many packets.
     ///
     /// # Errors
     /// [`BadFrame`]: what is wrong with it.
-    pub fn parse_as(bytes: &'a [u8], packet: &Packet, fcs: Fcs) -> Result<Self, BadFrame> {
+    pub fn parse_as(bytes: &'a [u8], packet: &Packet, fcs: &Fcs) -> Result<Self, BadFrame> {
         if !is_roce(bytes, packet) {
             return Err(BadFrame::NotRoce);
         }

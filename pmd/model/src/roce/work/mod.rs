@@ -41,7 +41,7 @@ use crate::queue::cq::Completions;
 use crate::queue::eq::QueueKind;
 use crate::roce::transport::GSI_QPN;
 use crate::roce::transport::packet::{BadFrame, Frame, is_roce};
-use crate::wire::{Fcs, Wire};
+use crate::wire::{Received, Wire};
 
 /// Frames looped back that are taken in one step.
 const LOOPBACK_BURST: usize = 64;
@@ -116,9 +116,9 @@ impl Roce {
         let result = work(qp, &mut env, &mut self.loopback);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Complete { cqn, front, entry, urgency } => {
+                Effect::Complete { cqn, front, mut entry, urgency } => {
                     let front = front.as_ref().map_or(&[][..], |front| front);
-                    complete_behind(ctx, completions, cqn, (front, entry), urgency);
+                    complete_behind(ctx, completions, cqn, (front, &mut entry), urgency);
                 }
                 Effect::Event { event, number } => ctx.queue_event(event, QueueKind::Qp, number),
                 Effect::Refuse { field, value, why } => ctx.refuse_data(field, value, why),
@@ -165,7 +165,7 @@ impl Roce {
         &mut self,
         ctx: &mut Ctx<'_>,
         completions: &mut Completions,
-        (bytes, fcs): (&[u8], Fcs),
+        &Received { bytes, ref fcs }: &Received<'_>,
         packet: &Packet,
     ) -> bool {
         let state = &ctx.state;
@@ -240,7 +240,7 @@ impl Roce {
             let Some((bytes, fcs)) = self.loopback.frames.pop_front() else { break };
             busy = true;
             let packet = Packet::parse(&bytes);
-            self.frame(ctx, completions, (&bytes, fcs), &packet);
+            self.frame(ctx, completions, &Received { bytes: &bytes, fcs }, &packet);
             self.loopback.keep(bytes);
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;

@@ -7,13 +7,13 @@ use crate::frame::packet::Cast;
 use crate::objects::Qp;
 use crate::roce::transport::bth::Header;
 use crate::roce::transport::packet::{Path, seal};
-use crate::wire::{Fcs, MAX_FRAME_BYTES, Train, Wire};
+use crate::wire::{Fcs, Train, Wire};
 
 /// Frames that a port holds for itself at most.
 pub(super) const MAX_LOOPBACK: usize = 256;
 
-/// Payload of packets that go together at most: with its headers it fits the longest frame.
-const TRAIN_BYTES: usize = MAX_FRAME_BYTES - 256;
+/// Headers of packets that go together at most.
+const HEADERS_BYTES: usize = 256;
 
 /// Frames that a port sends to itself.
 #[derive(Debug, Default)]
@@ -51,15 +51,15 @@ pub(super) struct Parcel<'a> {
 }
 
 impl Parcel<'_> {
-    /// What it would have been on a cable.
-    fn train(&self) -> Train {
-        let frame = |op, len| self.path.frame_bytes(&Header { op, ..*self.header }, len);
-        let (frames, [first, middle, last]) = (self.header.packets, self.header.op.apart());
+    /// What it would have been on a cable, if it is `bytes` long as one.
+    fn train(&self, bytes: usize) -> Train {
         let number = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let frames = self.header.packets;
         if frames == 1 {
-            let bytes = number(frame(self.header.op, self.len));
-            return Train { frames, bytes, longest: bytes };
+            return Train { frames, bytes: number(bytes), longest: number(bytes) };
         }
+        let frame = |op, len| self.path.frame_bytes(&Header { op, ..*self.header }, len);
+        let [first, middle, last] = self.header.op.apart();
         let between = frames as usize - 2;
         let rest = self.len - (between + 1) * self.mtu;
         let (first, last) = (frame(first, self.mtu), frame(last, rest));
@@ -93,7 +93,8 @@ impl<'a> Output<'a> {
         if !qp.qp_type.is_reliable() || path.is_none_or(is_seen) {
             return 1;
         }
-        u32::try_from(TRAIN_BYTES).unwrap_or(0) / qp.mtu_bytes()
+        let payload = self.wire.longest_inside().saturating_sub(HEADERS_BYTES);
+        (u32::try_from(payload).unwrap_or(0) / qp.mtu_bytes()).max(1)
     }
 
     /// Builds a packet in place and sends it. `fill` writes the payload; when it fails, nothing is
@@ -106,7 +107,7 @@ impl<'a> Output<'a> {
     ) -> Result<Sent, E> {
         let Parcel { path, header, len, .. } = *parcel;
         let bytes = path.frame_bytes(header, len);
-        let train = parcel.train();
+        let train = parcel.train(bytes);
         if !env.port.is_up() {
             env.port.counters.tx_link_down += u64::from(train.frames);
             return Ok(Sent::Yes);

@@ -9,15 +9,13 @@ use super::error::fail;
 use super::output::{Output, Parcel, Sent};
 use super::path::connected_path;
 use super::receive::remote;
+use super::send::packets_per_turn;
 use crate::objects::Qp;
 use crate::objects::mkey::Rights;
 use crate::queue::dma;
 use crate::roce::transport::bth::{AckSyndrome, Aeth, Header, Op};
 use crate::roce::transport::packet::Path;
 use crate::roce::transport::responder::{Reply, packets_of};
-
-/// Replies of one queue pair in one step.
-const REPLIES_PER_TURN: u32 = 64;
 
 /// Sends what is due to the peer. Returns whether anything was sent.
 pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool {
@@ -26,7 +24,7 @@ pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>)
     }
     let path = connected_path(qp, env);
     let most = out.most_together(qp, env, path.as_ref());
-    let (mut busy, mut left) = (false, REPLIES_PER_TURN);
+    let (mut busy, mut left) = (false, packets_per_turn(qp.mtu_bytes()));
     while left > 0 {
         let Some(reply) = qp.responder.reply() else { break };
         let is_flat = matches!(reply, Reply::Read { reth, .. } if env.keys.is_flat(reth.rkey));

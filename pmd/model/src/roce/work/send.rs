@@ -28,6 +28,9 @@ use crate::roce::transport::requester::{Fault, Kind, Next, Outgoing};
 const MAX_QUEUED: usize = 64;
 /// Packets of one queue pair in one step, so that queue pairs take turns.
 const PACKETS_PER_TURN: u32 = 64;
+/// Bytes of payload of one queue pair in one step: what was written to a wire in memory is read
+/// from the cache of the core that wrote it.
+const BYTES_PER_TURN: u32 = 60 << 10;
 /// Q_Key of the general services interface. Source: reference 7.8.
 const GSI_QKEY: u32 = 0x8001_0000;
 /// Bit of a Q_Key in a WQE: take that of the context. Source: reference 7.8.
@@ -44,7 +47,7 @@ pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool 
     }
     let path = if qp.qp_type.is_connected() { connected_path(qp, env) } else { None };
     let most = out.most_together(qp, env, path.as_ref());
-    let mut left = PACKETS_PER_TURN;
+    let mut left = packets_per_turn(qp.mtu_bytes());
     while left > 0 {
         if qp.state != QpState::Rts {
             return true;
@@ -81,6 +84,11 @@ pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool 
     }
     busy |= complete_done(qp, env);
     busy
+}
+
+/// Packets of one queue pair in one step, each of at most `mtu` bytes of payload.
+pub(super) fn packets_per_turn(mtu: u32) -> u32 {
+    (BYTES_PER_TURN / mtu.max(1)).clamp(1, PACKETS_PER_TURN)
 }
 
 /// Reads WQEs that are posted and puts them into line.

@@ -11,7 +11,7 @@ use ferrocx_prm::wqe::{
 use super::env::Env;
 use crate::bits::low16;
 use crate::objects::mkey::{MemAccess, Rights};
-use crate::objects::{Qp, QpType, SendJob};
+use crate::objects::{Qp, QpType, SendJob, WqeBytes};
 use crate::queue::wqe::{Segment, Segments, WqeFault, check_ctrl};
 use crate::roce::transport::atomic::{Operands, Size};
 use crate::roce::transport::bth::Transport;
@@ -22,7 +22,7 @@ use crate::roce::transport::responder::packets_of;
 const MAX_WQE_BYTES: usize = 1024;
 
 /// Reads the next WQE; its length is what its control segment says, within what is posted.
-pub(super) fn read_wqe(qp: &mut Qp, env: &Env<'_>) -> Option<(Box<[u8]>, u16)> {
+pub(super) fn read_wqe(qp: &mut Qp, env: &Env<'_>) -> Option<(WqeBytes, u16)> {
     let log_size = qp.log_sq_size?;
     let mut first = [0; BASIC_BLOCK_BYTES];
     read_block(qp, env, log_size, qp.sq_fetched, &mut first)?;
@@ -32,7 +32,7 @@ pub(super) fn read_wqe(qp: &mut Qp, env: &Env<'_>) -> Option<(Box<[u8]>, u16)> {
     qp.stats.dma_reads += u64::from(blocks);
     let len = (ds.max(1) * DS_BYTES).min(usize::from(blocks) * BASIC_BLOCK_BYTES);
     if blocks <= 1 {
-        return Some((first[..len].into(), blocks));
+        return Some((WqeBytes::from(&first[..len]), blocks));
     }
     let mut bytes = [0; MAX_WQE_BYTES];
     bytes[..BASIC_BLOCK_BYTES].copy_from_slice(&first);
@@ -41,7 +41,7 @@ pub(super) fn read_wqe(qp: &mut Qp, env: &Env<'_>) -> Option<(Box<[u8]>, u16)> {
         let index = qp.sq_fetched.wrapping_add(block);
         read_block(qp, env, log_size, index, &mut bytes[at..at + BASIC_BLOCK_BYTES])?;
     }
-    Some((bytes[..len].into(), blocks))
+    Some((WqeBytes::from(&bytes[..len]), blocks))
 }
 
 fn read_block(qp: &Qp, env: &Env<'_>, log_size: u32, index: u16, out: &mut [u8]) -> Option<()> {
@@ -58,7 +58,7 @@ fn read_block(qp: &Qp, env: &Env<'_>, log_size: u32, index: u16, out: &mut [u8])
     Some(())
 }
 
-pub(super) fn job(wqe: Box<[u8]>, counter: u16) -> SendJob {
+pub(super) fn job(wqe: WqeBytes, counter: u16) -> SendJob {
     let ctrl = Ctrl::load(&wqe[..DS_BYTES]);
     SendJob {
         wqe,

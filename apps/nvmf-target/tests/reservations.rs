@@ -1,0 +1,92 @@
+//! Reservations as two hosts of ours make them over the wire.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{NQN, with_target};
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::identify::cns;
+use ferrocx_nvmf_target::proto::log::lid;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
+use ferrocx_nvmf_target::proto::status::Status;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
+/// Write exclusive, registrants only.
+const KIND: u32 = 3 << 8;
+
+fn reserve(queue: &mut HostQueue, opcode: u8, cdw10: u32, keys: &[u64]) -> Status {
+    let data: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+    let sgl = Sgl::InCapsule { offset: 0, len: data.len() as u32 };
+    let sqe = Sqe { nsid: 1.into(), cdw10: cdw10.into(), ..Sqe::new(opcode, 0, sgl) };
+    queue.submit_with(sqe, &data).unwrap();
+    queue.wait(LIMIT).unwrap().status()
+}
+
+#[test]
+fn a_reservation_keeps_another_host_from_writing() {
+    with_target(|here| {
+        let mut one_host = here.host();
+        let other = HostConfig {
+            hostnqn: "nqn.2014-08.org.nvmexpress:uuid:f0e0d0c0-0000-4000-8000-000000000002".into(),
+            hostid: [0x22; 16],
+            ..HostConfig::new(NQN)
+        };
+        let mut other_host = Host::connect(&here.base, &other).unwrap();
+        let page = one_host.identify(cns::NAMESPACE, 1).unwrap();
+        assert_eq!(page[31], 0xfe);
+        let (mut mine, mut his) =
+            (one_host.open_queue(1, 32, 0).unwrap(), other_host.open_queue(1, 32, 0).unwrap());
+        let (memory, mr) = one_host.memory(8192).unwrap();
+        let block = |at: usize, len: usize| keyed(&mr.buf(at..at + len).unwrap());
+        let blocks = |queue: &mut HostQueue, opcode| {
+            one(queue, Sqe::blocks(opcode, 0, 1, (0, 8), block(0, 4096))).unwrap().status()
+        };
+        let (register, acquire) = (io::RESERVATION_REGISTER, io::RESERVATION_ACQUIRE);
+        assert_eq!(reserve(&mut mine, acquire, KIND, &[1, 0]), CONFLICT, "not registered");
+        // By key as well as in the capsule.
+        memory.region().copy_in(0, &[[0; 8], 1u64.to_le_bytes()].concat()).unwrap();
+        let sqe = Sqe { nsid: 1.into(), ..Sqe::new(register, 0, block(0, 16)) };
+        assert_eq!(one(&mut mine, sqe).unwrap().status(), Status::SUCCESS);
+        assert_eq!(reserve(&mut mine, acquire, KIND, &[1, 0]), Status::SUCCESS);
+        assert_eq!(blocks(&mut his, io::WRITE), CONFLICT);
+        assert_eq!(blocks(&mut his, io::READ), Status::SUCCESS);
+        assert_eq!(blocks(&mut mine, io::WRITE), Status::SUCCESS);
+        // Whoever registers is let in.
+        assert_eq!(reserve(&mut his, register, 0, &[0, 2]), Status::SUCCESS);
+        assert_eq!(blocks(&mut his, io::WRITE), Status::SUCCESS);
+        assert_eq!(reserve(&mut his, acquire, KIND, &[2, 0]), CONFLICT);
+        let report = Sqe {
+            nsid: 1.into(),
+            cdw10: (192 / 4 - 1).into(),
+            cdw11: 1.into(),
+            ..Sqe::new(io::RESERVATION_REPORT, 0, block(4096, 192))
+        };
+        assert_eq!(one(&mut mine, report).unwrap().status(), Status::SUCCESS);
+        let page = mr.buf(4096..4096 + 192).unwrap().to_vec();
+        assert_eq!(page[..7], [2, 0, 0, 0, 3, 2, 0]);
+        assert_eq!(page[64..66], one_host.cntlid.to_le_bytes());
+        assert_eq!(
+            (page[66], &page[72..74], &page[80..96]),
+            (1, [1, 0].as_slice(), &[0x11; 16][..])
+        );
+        assert_eq!((page[128 + 2], page[128 + 8], &page[128 + 16..160]), (0, 2, &[0x22; 16][..]));
+        let short = Sqe { cdw11: 0.into(), ..report };
+        assert_eq!(one(&mut mine, short).unwrap().status(), Status::HOST_ID_FORMAT.dnr());
+        // A registrant hears of the release.
+        other_host.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
+        assert_eq!(reserve(&mut mine, io::RESERVATION_RELEASE, KIND, &[1]), Status::SUCCESS);
+        let cqe = other_host.admin.wait(LIMIT).unwrap();
+        assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0080_0006));
+        let log = other_host.log(lid::RESERVATION, 0, 64).unwrap();
+        assert_eq!(log[..16], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(other_host.log(lid::RESERVATION, 0, 64).unwrap(), [0; 64]);
+        assert_eq!(one_host.log(lid::RESERVATION, 0, 64).unwrap(), [0; 64]);
+        // A data length that is not the command's, and a namespace that is none.
+        assert_eq!(reserve(&mut mine, register, 0, &[0]), Status::DATA_LENGTH.dnr());
+        let none = Sqe { nsid: 9.into(), ..Sqe::new(register, 0, block(0, 16)) };
+        assert_eq!(one(&mut mine, none).unwrap().status(), Status::INVALID_NAMESPACE.dnr());
+    });
+}
