@@ -52,9 +52,9 @@ nvmf=
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# function_of CASE: the function whose instructions count. Of one frame at a time it is the program's
-# own call, to its return: neither the loop around it nor what becomes of the frame. Of all others
-# it is the measured part (benches/src/lib.rs).
+# function_of CASE: the function whose instructions count. Of one frame at a time it is the
+# program's own call, to its return: neither the loop around it nor what becomes of the frame. Of
+# all others it is the measured part (benches/src/lib.rs).
 function_of() {
     case "$1" in
         send_one_*) echo 'ferrocx_benches::cases::one::send_one' ;;
@@ -88,8 +88,9 @@ per_element() {
     awk -v d=$((high - low)) -v e=$((n * elements)) 'BEGIN { printf "%.2f", d / e }'
 }
 
-# per_command CASE: instructions of nvmf-target per command. The target is polled by hand, its models
-# are not counted, so the difference of two runs has what a command costs and its share of timers.
+# per_command CASE: instructions of nvmf-target per command. The target is polled by hand, its
+# models are not counted, so the difference of two runs has what a command costs and its share of
+# timers.
 # shellcheck disable=SC2317 # the shell that xargs starts calls it
 per_command() {
     local what batch rounds low high

@@ -53,7 +53,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 }
                 if let Ok(request) = Request::parse(&request, 128, u.arbitrary()?) {
                     next += 1;
-                    queues.push(Queue::new(next, &request, SocketAddr::from(([10, 0, 0, 1], 4420))));
+                    let host = SocketAddr::from(([10, 0, 0, 1], 4420));
+                    queues.push(Queue::new(next, &request, host));
                 }
             }
             1 => {

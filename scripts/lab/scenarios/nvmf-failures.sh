@@ -1,4 +1,4 @@
-# about: our NVMe over RDMA target is killed, cut off and attacked under load: stock Linux's data stay
+# about: our NVMe over RDMA target is killed, cut off and attacked under load: Linux's data stay
 # ci: no
 # machine: vfio
 # program: ferrocx-cxctl cxctl ferrocx-nvmf-target nvmf-target
