@@ -1,5 +1,5 @@
-//! Requests for packets of any kind: several pools, foreign memory, empty segments, tags that go into
-//! headers, timestamps.
+//! Requests for packets of any kind: several pools, foreign memory, empty segments, tags that go
+//! into headers, timestamps.
 
 use arrayvec::ArrayVec;
 use ferrocx_core::wq::{Control, Wqe, blocks_of, header_units, inline_units, put_eth};
