@@ -44,3 +44,12 @@ pub struct TxStats {
     /// Why the queue stands still, if it does.
     pub fault: Option<QueueFault>,
 }
+
+impl TxStats {
+    /// Counts packets handed to the device.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, packets: usize, bytes: usize) {
+        self.packets += packets as u64;
+        self.bytes += bytes as u64;
+    }
+}

@@ -22,8 +22,12 @@ pub struct Line<const STRIDE: usize, const LEN: usize> {
 
 impl<const STRIDE: usize, const LEN: usize> Line<STRIDE, LEN> {
     const OK: () = assert!(
-        LEN.is_multiple_of(STRIDE) && LEN != 0 && LEN <= 4096 && STRIDE.is_multiple_of(WIDE_BYTES),
-        "the bytes are not whole entries, or these not made of wide stores"
+        LEN.is_multiple_of(STRIDE)
+            && LEN != 0
+            && LEN <= 4096
+            && STRIDE.is_multiple_of(WIDE_BYTES)
+            && STRIDE << Ring::<STRIDE>::MAX_LOG_ENTRIES <= 1 << 31,
+        "the bytes are not whole entries, these not made of wide stores, or rings of them too long"
     );
     #[expect(clippy::cast_possible_truncation, reason = "at most 4096")]
     const STRIDE32: u32 = STRIDE as u32;
@@ -75,10 +79,9 @@ impl<const STRIDE: usize, const LEN: usize> Line<STRIDE, LEN> {
         if self.next >= self.wide_end {
             return None;
         }
-        // SAFETY: as in `next`: `wide_end` is `end`, or 0.
-        let slot = unsafe { self.ring.slot_at(self.next) };
-        // The processor was asked when the line was made, or `wide_end` would be 0.
-        Some((slot, WideStores::known()))
+        // SAFETY: as in `next`: `wide_end` is `end`, or 0. It is 0 unless the processor was asked
+        // when the line was made, and has wide stores (`start`).
+        Some(unsafe { (self.ring.slot_at(self.next), WideStores::known()) })
     }
 
     /// Goes on behind so many entries.

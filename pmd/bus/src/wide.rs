@@ -19,8 +19,12 @@ pub struct WideStores(());
 
 impl WideStores {
     /// For whom has asked before.
+    ///
+    /// # Safety
+    ///
+    /// [`WideStores::detect`] has given one.
     #[inline(always)]
-    pub(crate) fn known() -> Self {
+    pub(crate) unsafe fn known() -> Self {
         Self(())
     }
 

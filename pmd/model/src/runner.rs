@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Ends the pause of a thread that stands back. One that has not begun has no pause yet.
+    /// Ends the pause of a thread that stands back.
     fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -223,6 +223,8 @@ impl Runner {
         let thread = std::thread::Builder::new()
             .name("ferrocx-model".into())
             .spawn(move || run(config, &in_thread, &inbox))?;
+        // Before anybody else has `shared`: who asks for something finds the thread to wake.
+        let _ = shared.thread.set(thread.thread().clone());
         Ok(Self { shared, jobs, thread: Some(thread) })
     }
 
@@ -278,8 +280,6 @@ impl Drop for Runner {
 }
 
 fn run(config: RunnerConfig, shared: &Shared, inbox: &Receiver<Job>) -> Vec<Nic> {
-    // Set once, and before the first look: who asks for something after that look wakes it.
-    let _ = shared.thread.set(std::thread::current());
     if let Some(on_start) = config.on_start {
         on_start();
     }

@@ -21,17 +21,26 @@
 //! it. What is expected is noted: a completion for anything else stops the queue.
 //!
 //! Ring, requests and doorbell are those of [`ferrocx_core::wq`].
+//!
+//! # Files
+//!
+//! `build` decides which way the packets at the front of a burst go; each way, which writes the
+//! requests of packets that are alike, is a file: `many` those that packets share, `single` those
+//! that point to one packet, `headed` those that hold its headers, and `any` those for everything
+//! else. Single frames go past all of that: `frame` builds them, and `one` sends them. `stamps`
+//! keeps the timestamps of what was sent, and `slow` is what happens rarely: faults and restart.
 
+mod any;
 mod build;
 mod frame;
+mod headed;
 mod many;
 mod one;
+mod single;
 mod slow;
 mod stamps;
 #[cfg(test)]
 mod tests;
-mod unlike;
-mod usual;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::DoorbellKind;
@@ -45,7 +54,7 @@ use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
 
 use crate::config::TxQueueConfig;
 use crate::stats::TxStats;
-use build::{Refusal, Requests};
+use build::{OwnPool, Refusal, Requests};
 pub use frame::{Field, FrameError, PrebuiltFrame};
 pub use stamps::SendTimestamp;
 use stamps::Stamps;
@@ -291,8 +300,7 @@ impl TxQueue {
             max_tso_bytes: limits.max_tso_bytes as usize,
             takes_stamps: kept != 0,
             stamp: None,
-            va_to_iova: keys.va_to_iova,
-            lkey_be: keys.lkey_be,
+            own: OwnPool { va_to_iova: keys.va_to_iova, lkey_be: keys.lkey_be },
             elsewhere: device.region_keys_elsewhere(),
         };
         let hot = TxRing {

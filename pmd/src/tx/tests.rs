@@ -67,7 +67,7 @@ impl Fixture {
     /// A data segment, in which the key is made 0x700.
     fn data(&self, offset: usize) -> [u8; 16] {
         let mut bytes = self.bytes::<16>(offset);
-        assert_eq!(bytes[4..8], self.tx.hot.requests.lkey_be.to_ne_bytes());
+        assert_eq!(bytes[4..8], self.tx.hot.requests.own.lkey_be.to_ne_bytes());
         bytes[4..8].copy_from_slice(&[0, 0, 7, 0]);
         bytes
     }
