@@ -42,7 +42,7 @@ impl Sgl {
     /// # Errors
     ///
     /// [`Status::SGL_TYPE`], or [`Status::INVALID_FIELD`] for a known type of another subtype.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8; 16]) -> Result<Self, Status> {
         let low = u64::from_le_bytes([
             bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
