@@ -148,19 +148,10 @@ impl Offer {
         received: usize,
     ) -> Result<IoCommand, Status> {
         let (offset, len) = self.limited(namespace, sqe)?;
-        let sgl = Sgl::parse(&sqe.sgl)?;
-        if u64::from(sgl.len()) != len {
-            return Err(Status::DATA_LENGTH.dnr());
-        }
-        let data = match sgl {
-            Sgl::Keyed(keyed) => Data::Host(keyed),
-            // The host has no way to be given data in its own capsule.
-            Sgl::InCapsule { .. } if kind == Kind::Read => {
-                return Err(Status::INVALID_FIELD.dnr());
-            }
-            Sgl::InCapsule { offset, len } => {
-                Data::Capsule { start: in_capsule(offset, len, received)?.start, len: len as usize }
-            }
+        let data = match Keyed::parse(&sqe.sgl) {
+            Some(keyed) if u64::from(keyed.len) == len => Data::Host(keyed),
+            Some(_) => return Err(Status::DATA_LENGTH.dnr()),
+            None => capsule(sqe, kind, len, received)?,
         };
         if kind == Kind::Write {
             check_writable(namespace)?;
@@ -196,6 +187,19 @@ impl Target {
         {
             controller.note_error(queue, sqe, status);
         }
+    }
+}
+
+/// Data of a command that are in its capsule.
+#[inline(never)]
+fn capsule(sqe: &Sqe, kind: Kind, len: u64, received: usize) -> Result<Data, Status> {
+    match Sgl::parse(&sqe.sgl)? {
+        sgl if u64::from(sgl.len()) != len => Err(Status::DATA_LENGTH.dnr()),
+        // The host has no way to be given data in its own capsule.
+        Sgl::InCapsule { offset, len } if kind != Kind::Read => {
+            Ok(Data::Capsule { start: in_capsule(offset, len, received)?.start, len: len as usize })
+        }
+        _ => Err(Status::INVALID_FIELD.dnr()),
     }
 }
 

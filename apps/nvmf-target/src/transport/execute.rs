@@ -8,7 +8,7 @@ use ferrocx::AccessError;
 use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
-use super::session::{Link, NEVER, Session, Slot, State, wr};
+use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
 use crate::backend;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
@@ -18,9 +18,6 @@ use crate::proto::sgl::Sgl;
 use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
-
-/// Why a queue ends.
-pub(super) type Why = &'static str;
 
 /// Everything that a command needs beside its queue.
 #[derive(Debug)]
@@ -133,7 +130,7 @@ impl Work {
     fn check_again(&self, queue: &Queue, it: &mut Slot) -> Result<(), Status> {
         let command = self.offer.io(queue, &it.sqe, it.received)?;
         // Of a namespace that was taken away and came back as another.
-        if it.version != NEVER && it.command.backend != command.backend {
+        if it.command.backend != command.backend {
             return Err(Status::INVALID_NAMESPACE.dnr());
         }
         it.note(self.offer.version(), &command);
@@ -141,20 +138,18 @@ impl Work {
     }
 
     /// A request has ended.
-    // Receives have a function of their own: what a completion says and it does not ask for is not
-    // even read.
+    // What a completion says and neither of the two asks for is not even read.
     #[inline(always)]
     pub(super) fn ended(&mut self, qp: &mut Qp, session: &mut Session, wc: Wc<Buf>) {
-        match wc {
-            Wc {
-                result: Ok(()),
-                opcode: WcOpcode::Recv,
-                returned: Returned::Buffers(recv),
-                wr_id,
-                byte_len,
-                ..
-            } => self.received(qp, session, wr_id, byte_len, recv),
-            wc => self.sent(qp, session, &wc),
+        let Wc { wr_id, opcode, result, byte_len, returned, .. } = wc;
+        match returned {
+            Returned::Buffers(recv) if opcode == WcOpcode::Recv && result.is_ok() => {
+                self.received(qp, session, wr_id, byte_len, recv);
+            }
+            returned => {
+                drop(returned);
+                self.sent(qp, session, wr_id, result);
+            }
         }
     }
 
@@ -182,6 +177,12 @@ impl Work {
         if !link.waiting.is_empty() || !link.has_room(qp) {
             return self.wait(link, it);
         }
+        self.begin(qp, link, it)
+    }
+
+    /// Begins a command that was not looked at yet.
+    #[inline(always)]
+    fn begin(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         if !is_io(&link.queue, it.sqe.opcode) {
             return self.command(qp, link, it);
         }
@@ -193,16 +194,22 @@ impl Work {
 
     /// A request of ours has ended, or a receive has failed.
     #[inline(never)]
-    fn sent(&mut self, qp: &mut Qp, session: &mut Session, wc: &Wc<Buf>) {
+    fn sent(
+        &mut self,
+        qp: &mut Qp,
+        session: &mut Session,
+        wr_id: u64,
+        result: Result<(), Failure>,
+    ) {
         let Session { link, slots } = session;
-        let it = slots.get_mut(usize::from(wc.wr_id as u16));
-        let is_read = wc.wr_id & wr::KIND == wr::READ;
+        let it = slots.get_mut(usize::from(wr_id as u16));
+        let is_read = wr_id & wr::KIND == wr::READ;
         if is_read {
             link.reads -= 1;
-        } else if wc.wr_id & wr::KIND == wr::POOL {
-            self.buffers.free(wc.wr_id as u16);
+        } else if wr_id & wr::KIND == wr::POOL {
+            self.buffers.free(wr_id as u16);
         }
-        let outcome = match (wc.result, it) {
+        let outcome = match (result, it) {
             (Ok(()), Some(it)) if is_read => self.has_data(qp, link, it),
             (Ok(()), _) => Ok(()),
             (Err(failure), it) => {
@@ -269,8 +276,8 @@ impl Work {
 
     /// Begins a command that has waited.
     fn begin_late(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
-        if !is_io(&link.queue, it.sqe.opcode) {
-            return self.command(qp, link, it);
+        if it.version == NEVER {
+            return self.begin(qp, link, it);
         }
         match self.look_again(&link.queue, it) {
             Ok(()) => {
@@ -552,43 +559,5 @@ pub(super) fn same(is_same: Result<bool, AccessError>) -> Result<(), Status> {
         Ok(true) => Ok(()),
         Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
         Err(_) => Err(NO_DATA),
-    }
-}
-
-impl Buffers {
-    /// A buffer, cut to `len` bytes, and its number.
-    pub(super) fn take(&mut self, len: usize) -> Option<(u16, Buf)> {
-        let index = self.free.pop()?;
-        match self.piece(index, len) {
-            Some(piece) => Some((index, piece)),
-            None => {
-                self.free.push(index);
-                None
-            }
-        }
-    }
-
-    pub(super) fn piece(&self, index: u16, len: usize) -> Option<Buf> {
-        let start = usize::from(index) * self.each;
-        self.mr.buf(start..start + len.min(self.each)).ok()
-    }
-
-    /// Takes a buffer back.
-    pub(super) fn free(&mut self, index: u16) {
-        self.free.push(index);
-    }
-
-    /// Takes the buffers of a command back, if it has any.
-    pub(super) fn give_back(&mut self, it: &mut Slot) {
-        match it.state {
-            State::Reading(Some(index)) => self.free.push(index),
-            State::Storing(index, other) => {
-                self.free.push(index);
-                self.free.extend(other);
-            }
-            State::Reading(None) | State::Calling => {}
-            State::Free | State::Waiting | State::Held => return,
-        }
-        it.state = State::Reading(None);
     }
 }

@@ -13,8 +13,8 @@ use std::io;
 use ferrocx::verbs::{Buf, Qp, SendFlags};
 use ferrocx_uring::{FileId, Request};
 
-use super::execute::{Why, Work, same};
-use super::session::{Link, Session, Slot, State, wr};
+use super::execute::{Work, same};
+use super::session::{Link, Session, Slot, State, Why, wr};
 use super::{Backend, NO_DATA};
 use crate::backend;
 use crate::controller::Queue;

@@ -20,6 +20,7 @@
 //! send queue is full, the host serves no more READs, or no buffer is free, commands wait in order.
 
 mod accept;
+mod buffers;
 mod clock;
 mod ending;
 mod execute;
@@ -32,6 +33,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use buffers::Buffers;
 use execute::{Store, Work};
 use ferrocx::verbs::cm::{
     CmConfig, CmError, CmListener, ConnRequest, Connecting, ConnectionManager,
@@ -107,14 +109,6 @@ pub enum ServerError {
         "{MAX_BACKENDS} namespaces were added since the start, the most that can be; restart it"
     )]
     Places,
-}
-
-/// Buffers for data that do not go straight to a back end.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    mr: Mr,
-    each: usize,
-    free: Vec<u16>,
 }
 
 /// What the cores of a target share.
@@ -270,11 +264,7 @@ impl Server {
         let pool = backend::memory(context, each * usize::from(config.buffers.max(1)))?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
         let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
-        let buffers = Buffers {
-            mr: pd.get_dma_mr()?.over(&pool)?,
-            each,
-            free: (0..config.buffers.max(1)).collect(),
-        };
+        let buffers = Buffers::new(pd.get_dma_mr()?.over(&pool)?, each, config.buffers.max(1));
         let shown = shared.registry.add_poller();
         Ok(Self {
             work: Work::new(shared.clone(), buffers, config.queues as usize),
@@ -454,7 +444,7 @@ impl Server {
     /// Buffers that no command holds.
     #[must_use]
     pub fn free_buffers(&self) -> usize {
-        self.work.buffers.free.len()
+        self.work.buffers.count_free()
     }
 
     /// Counters.

@@ -10,7 +10,6 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
-use super::execute::Why;
 use crate::controller::io::{self, IoCommand};
 use crate::controller::{Queue, Role};
 use crate::proto::log::Traffic;
@@ -25,8 +24,11 @@ pub(super) const STRIDE_PAGES: usize = 4096;
 /// The version of a command that was not checked yet.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// Why a queue ends.
+pub(super) type Why = &'static str;
+
 /// Answers of which one asks for a completion.
-const SIGNAL_PERIOD: u16 = 16;
+const SIGNAL_PERIOD: u16 = 32;
 
 /// What a completed request was; the low bits of its name say of which command.
 pub(super) mod wr {
