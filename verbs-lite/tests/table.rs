@@ -76,6 +76,14 @@ fn each_request_is_given_out_once_and_its_queue_pair_is_free_meanwhile() {
     two.world.assert_clean();
 }
 
+/// Who takes completions.
+#[derive(Clone, Copy)]
+enum By {
+    Poll,
+    Each,
+    Pair,
+}
+
 #[test]
 fn a_table_of_signaled_requests_keeps_the_others_to_itself_and_no_failure() {
     let mut two = Two::new();
@@ -93,34 +101,45 @@ fn a_table_of_signaled_requests_keeps_the_others_to_itself_and_no_failure() {
             qp.post_send_inline(&wr, &[1; 60][..len]).unwrap();
         }
     };
-    let mut ended = |table: &mut QpTable<_, ()>, by_poll: bool| {
+    let mut ended = |table: &mut QpTable<_, ()>, by: By| {
         two.world.settle();
         let mut ended = Vec::new();
-        if by_poll {
-            while let Some(Ended { qp, wc, .. }) = table.poll(&mut two.a.cq).unwrap() {
-                ended.push((qp.user_index(), wc.wr_id, wc.result.is_ok()));
+        let mut add = |index, wc: Wc<()>| ended.push((index, wc.wr_id, wc.result.is_ok()));
+        match by {
+            By::Poll => {
+                while let Some(Ended { qp, wc, .. }) = table.poll(&mut two.a.cq).unwrap() {
+                    add(qp.user_index(), wc);
+                }
             }
-        } else {
-            let each = |qp: &mut Qp<()>, _: &mut Vec<_>, wc: Wc<()>| {
-                ended.push((qp.user_index(), wc.wr_id, wc.result.is_ok()));
-            };
-            table.poll_each(&mut two.a.cq, 64, each).unwrap();
+            By::Each => {
+                let each = |qp: &mut Qp<()>, _: &mut Vec<_>, wc| add(qp.user_index(), wc);
+                table.poll_each(&mut two.a.cq, 64, each).unwrap();
+            }
+            By::Pair => {
+                while let Some(completion) = two.a.cq.poll() {
+                    let index = completion.user_index();
+                    let (qp, _) = table.get_mut(index).unwrap();
+                    qp.complete_signaled(completion, |wc| add(index, wc)).unwrap();
+                }
+            }
         }
         ended
     };
-    for by_poll in [true, false] {
+    for by in [By::Poll, By::Each, By::Pair] {
         post(&mut table, 0, 0..5, SendFlags::SIGNALED);
         post(&mut table, 1, 0..5, SendFlags::empty());
-        assert_eq!(ended(&mut table, by_poll), [(0, 4, true)]);
+        assert_eq!(ended(&mut table, by), [(0, 4, true)]);
         assert_eq!(table.get_mut(0).unwrap().0.free_wr(), 16, "what they took is free again");
     }
     // The peer is gone: what fails and what is flushed is given out, whatever it asked for.
     drop(peers);
-    post(&mut table, 0, 5..8, SendFlags::empty());
-    table.get_mut(0).unwrap().0.to_error().unwrap();
-    let failed = ended(&mut table, false);
-    let sends = failed.iter().filter(|(_, id, is_ok)| !is_ok && (5..8).contains(id)).count();
-    assert_eq!(sends, 3, "{failed:?}");
+    for (at, by) in [(0, By::Each), (1, By::Pair)] {
+        post(&mut table, at, 5..8, SendFlags::empty());
+        table.get_mut(at).unwrap().0.to_error().unwrap();
+        let failed = ended(&mut table, by);
+        let sends = failed.iter().filter(|(_, id, is_ok)| !is_ok && (5..8).contains(id)).count();
+        assert_eq!(sends, 3, "{failed:?}");
+    }
 }
 
 #[test]

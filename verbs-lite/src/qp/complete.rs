@@ -62,7 +62,33 @@ impl<B: Buffers> Qp<B> {
             each(wc);
             return Ok(());
         }
-        self.complete_rest(completion, &mut each)
+        self.complete_rest(completion, Reports::All, &mut each)
+    }
+
+    /// Takes a completion like [`Qp::complete`], and gives `each` no request that did not ask for
+    /// it and went well, whose buffers are dropped: see
+    /// [`QpTable::only_signaled`](super::QpTable::only_signaled).
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline(always)]
+    pub fn complete_signaled(
+        &mut self,
+        completion: Completion,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        let head = completion.head;
+        if completion.is_of(self.qpn_be) && head.is_requester() {
+            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
+            if self.sq.end_signaled(counter, byte_cnt, &mut each) {
+                return Ok(());
+            }
+        } else if let Some(wc) = self.take_received(&completion) {
+            each(wc);
+            return Ok(());
+        }
+        self.complete_rest(completion, Reports::Signaled, &mut each)
     }
 
     /// Takes a completion of a failure, or one that cannot be.
@@ -71,9 +97,10 @@ impl<B: Buffers> Qp<B> {
     fn complete_rest(
         &mut self,
         mut completion: Completion,
+        reports: Reports,
         each: &mut impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        while let Some(wc) = self.next_wc(&mut completion)? {
+        while let Some(wc) = self.next_rest(&mut completion, reports)? {
             each(wc);
         }
         Ok(())
@@ -244,6 +271,26 @@ impl<B: Buffers> Qp<B> {
         match self.end_shared(&completion, srq)? {
             Some(wc) => each(wc),
             None => self.complete(completion, each)?,
+        }
+        Ok(())
+    }
+
+    /// Takes a completion of a queue pair whose receives come from `srq`, like
+    /// [`Qp::complete_signaled`].
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCompletion`]; then nothing has ended.
+    #[inline]
+    pub fn complete_signaled_shared(
+        &mut self,
+        completion: Completion,
+        srq: &mut Srq<B>,
+        mut each: impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        match self.end_shared(&completion, srq)? {
+            Some(wc) => each(wc),
+            None => self.complete_signaled(completion, each)?,
         }
         Ok(())
     }

@@ -86,6 +86,34 @@ impl<B: Buffers> Sq<B> {
         true
     }
 
+    /// Ends the oldest of the requests that a completion without error ends, as far as they need no
+    /// closer look; gives `each` those that asked for a report, and drops the lists of the others.
+    /// Whether these were all.
+    #[inline(always)]
+    pub(super) fn end_signaled(
+        &mut self,
+        wqe_counter: u16,
+        byte_cnt: u32,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> bool {
+        let Some(last) = self.position_of(wqe_counter) else { return false };
+        while self.ring.ci <= last {
+            let ci = self.ring.ci;
+            let slot = self.slots.at(ci);
+            if !slot.is_simple() {
+                return false;
+            }
+            self.ring.ci = ci + 1;
+            if !slot.flags.contains(SendFlags::SIGNALED) {
+                slot.buffers = None;
+                continue;
+            }
+            let returned = slot.buffers.take().map_or(Returned::Nothing, Returned::Buffers);
+            each(slot.wc(if ci == last { byte_cnt } else { 0 }, Ok(()), returned));
+        }
+        true
+    }
+
     /// Ends the oldest of the requests that a completion ends, and says whether it was the last,
     /// which the completion names. What is not reported, or not by itself, gives nothing. `failure`
     /// is the last one's: those before it succeeded. `None` if the completion cannot be right.

@@ -242,11 +242,11 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Whether a request needs no closer look: it may be posted and fits, need not be signaled if
-    /// it is not, and waits at most for the one before it.
+    /// Whether a request needs no closer look, if it fits: it may be posted, and waits at most for
+    /// the one before it.
     #[inline(always)]
-    fn is_straight(&self, wr: &SendWr<'_>) -> bool {
-        self.allows(wr.op.number()) && self.is_clear() && !wr.flags.contains(SendFlags::FENCE)
+    fn is_plain(&self, wr: &SendWr<'_>) -> bool {
+        self.allows(wr.op.number()) && !wr.flags.contains(SendFlags::FENCE)
     }
 
     /// Posts a request of one entry that needs no closer look. Gives back what it holds if it
@@ -257,9 +257,15 @@ impl<B: Buffers> Sq<B> {
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Option<B>> {
-        if !self.is_straight(wr) {
+        if !self.is_plain(wr) || !self.is_clear() {
             return Err(held);
         }
+        self.push_fitting(wr, held)
+    }
+
+    /// Does what [`Sq::push_straight`] does with a request that is plain and fits.
+    #[inline(always)]
+    fn push_fitting(&mut self, wr: &SendWr<'_>, held: Option<B>) -> Result<(), Option<B>> {
         let Some(sge) = held.as_ref().and_then(B::only_sge) else { return Err(held) };
         // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
         if sge.len == 0 || !self.reach.takes(&sge) {
@@ -281,7 +287,13 @@ impl<B: Buffers> Sq<B> {
     /// [`Sq::push_any`] posts any request. Whether it was posted.
     #[inline(always)]
     pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        if !self.is_straight(wr) || data.len() > self.max_inline as usize {
+        self.is_plain(wr) && self.is_clear() && self.push_inline_fitting(wr, data)
+    }
+
+    /// Does what [`Sq::push_inline_straight`] does with a request that is plain and fits.
+    #[inline(always)]
+    fn push_inline_fitting(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
+        if data.len() > self.max_inline as usize {
             return false;
         }
         let slot = if let Ok(eight) = <[u8; 8]>::try_from(data) {
@@ -347,8 +359,19 @@ impl<B: Buffers> Sq<B> {
         &mut self,
         wr: &SendWr<'_>,
         inline: Option<&[u8]>,
-        held: Option<B>,
+        mut held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
+        // In a queue that is as good as full, as those of one request are, none is clear.
+        if !self.is_clear() && self.is_plain(wr) && self.look_ahead() {
+            match inline {
+                Some(data) if self.push_inline_fitting(wr, data) => return Ok(()),
+                Some(_) => {}
+                None => match self.push_fitting(wr, held) {
+                    Ok(()) => return Ok(()),
+                    Err(back) => held = back,
+                },
+            }
+        }
         let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
         let kind = Kind::of(&wr.op);
         let ds = match self.check(wr.op.number()).and_then(|()| self.write(wr, kind, data)) {

@@ -5,14 +5,14 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
 use ferrocx_verbs_lite as verbs;
 use ferrocx_verbs_lite::Notify;
 
 use super::channel::Channel;
-use super::context::{Context, Kind, Shared};
+use super::context::{Context, Kind, Members, Shared};
 use super::life::Users;
 use super::{Errno, give_out, set_errno, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
@@ -56,13 +56,26 @@ impl Queue {
     /// Takes a completion from the device, if there is one, and gives out what it ends.
     #[inline]
     pub(super) fn take(&self, cq: &mut verbs::Cq, out: impl FnMut(ibv_wc)) -> bool {
-        let Some(mut completion) = cq.poll() else { return false };
-        let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(completion) = cq.poll() else { return false };
+        self.end(completion, &mut None, out);
+        true
+    }
+
+    /// Gives out what a completion ends. The table of queue pairs is locked once for several.
+    #[inline(always)]
+    fn end<'a>(
+        &'a self,
+        completion: verbs::Completion,
+        members: &mut Option<RwLockReadGuard<'a, Members>>,
+        out: impl FnMut(ibv_wc),
+    ) {
+        let table = &self.shared.members;
+        let members =
+            members.get_or_insert_with(|| table.read().unwrap_or_else(PoisonError::into_inner));
         // One whose queue pair is gone is of no use to anybody.
         if let Some(Some(member)) = members.get(completion.user_index() as usize) {
-            lock(&member.pair).end(&mut completion, out);
+            lock(&member.pair).end(completion, out);
         }
-        true
     }
 
     /// Takes everything that the device has written.
@@ -76,27 +89,22 @@ impl Queue {
     fn poll(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
         let mut inner = lock(&self.inner);
         let Inner { cq, waiting } = &mut *inner;
-        let mut count = 0;
+        let (mut count, mut members) = (0, None);
         while let Some(place) = out.get_mut(count) {
             if let Some(wc) = waiting.pop_front() {
                 place.write(wc);
                 count += 1;
                 continue;
             }
-            // One completion may end several requests, but rarely does.
-            let mut first = None;
-            let found = self.take(cq, |wc| match first {
-                None => first = Some(wc),
-                Some(_) => waiting.push_back(wc),
-            });
-            match first {
-                Some(wc) => {
+            let Some(completion) = cq.poll() else { break };
+            // It may end several requests, or none that is reported.
+            self.end(completion, &mut members, |wc| match out.get_mut(count) {
+                Some(place) => {
                     place.write(wc);
                     count += 1;
                 }
-                None if found => {}
-                None => break,
-            }
+                None => waiting.push_back(wc),
+            });
         }
         count
     }

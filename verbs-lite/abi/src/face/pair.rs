@@ -80,28 +80,17 @@ pub(super) struct Member {
 }
 
 impl Pair {
-    /// Gives out what a completion ends.
-    #[inline]
-    pub(super) fn end(&mut self, completion: &mut Completion, mut out: impl FnMut(ibv_wc)) {
+    /// Gives out what a completion ends; of sends without a flag only those that failed.
+    #[inline(always)]
+    pub(super) fn end(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
         let number = self.qp.qpn().0;
-        loop {
-            let ended = match &self.srq {
-                Some(srq) => self.qp.next_wc_shared(completion, &mut lock(srq)),
-                None => self.qp.next_wc(completion),
-            };
-            match ended {
-                Ok(Some(ended)) => {
-                    // Sends without a flag are reported only when they fail.
-                    if ended.is_signaled || ended.result.is_err() {
-                        out(report(&ended, number));
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::debug!(%error, "a completion of an earlier life");
-                    return;
-                }
-            }
+        let each = |ended: Wc<List>| out(report(&ended, number));
+        let ended = match &self.srq {
+            Some(srq) => self.qp.complete_signaled_shared(completion, &mut lock(srq), each),
+            None => self.qp.complete_signaled(completion, each),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a completion of an earlier life");
         }
     }
 
@@ -112,7 +101,7 @@ impl Pair {
 }
 
 /// A completion as programs read it.
-#[inline]
+#[inline(always)]
 fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
     let (opcode, is_receive) = match ended.opcode {
         WcOpcode::Send => (wc::SEND, false),
@@ -151,6 +140,7 @@ fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
 }
 
 /// `enum ibv_wc_status` of a failure.
+#[cold]
 fn status_of(failure: &Failure) -> i32 {
     match failure.syndrome {
         CqeSyndrome::LOCAL_LENGTH_ERR => 1,
