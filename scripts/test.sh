@@ -250,7 +250,7 @@ processors() {
 
 # Steps that run beside others, from the one on before which they stand here: they keep one core
 # busy, or mostly wait.
-declare -A beside=([clippy]=miri [docs]=simulate [loom]=net-igmp) early=() begun=()
+declare -A beside=([clippy]=miri [tests]=asan [docs]=simulate [loom]=net-igmp) early=() begun=()
 
 # begin NAME: starts a step beside others, if it was asked for and has not been its turn.
 begin() {

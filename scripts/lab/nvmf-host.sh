@@ -49,12 +49,12 @@ mixed() {
 
 # filed NSID: a file system, and what was put into it.
 filed() {
-    local namespace files=/usr/lib/python3/dist-packages
+    local namespace
     namespace=$(disk "$1")
-    filled "$namespace" "$files"
+    filled "$namespace" /etc
     fio_verify "$1-file" /run/disk/file --rw=randrw --bs=4k --iodepth=8 --size=4M
     check fstrim -v /run/disk
-    intact "$namespace" "$files"
+    intact "$namespace" /etc
 }
 
 has_size() { [ "$(blockdev --getsize64 "$(disk "$1")" 2>/dev/null)" = "$2" ]; }
