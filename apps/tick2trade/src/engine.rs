@@ -60,8 +60,21 @@ pub struct EngineStats {
     pub unknown_messages: u64,
     /// Answers that are none.
     pub malformed_answers: u64,
+    /// Snapshots whose end cannot be read, or names a message that the feed is not near.
+    pub broken_snapshots: u64,
     /// Orders and cancels that the connection did not take.
     pub unsent: u64,
+}
+
+/// How far a snapshot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Snapshot {
+    /// More is to come.
+    GoesOn,
+    /// The books are there, and the feed goes on.
+    Whole,
+    /// It cannot be read, or its end cannot be: another is needed, from its first message.
+    Broken,
 }
 
 /// Trades by a strategy. Nothing is allocated after [`Engine::new`], but by a strategy that does.
@@ -135,9 +148,8 @@ impl<S: Strategy> Engine<S> {
     }
 
     /// Takes a message of a snapshot, by its number in its session: the first one empties the
-    /// books, the last one goes on with the feed, of which everything was held. Returns whether it
-    /// was the last. Before that the strategy hears nothing; a feed that has begun takes no
-    /// snapshot.
+    /// books, the last one goes on with the feed, of which everything was held. Before that the
+    /// strategy hears nothing. A feed that has begun takes no snapshot: it is whole.
     ///
     /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held).
     pub fn snapshot(
@@ -146,9 +158,9 @@ impl<S: Strategy> Engine<S> {
         message: &[u8],
         now_ns: u64,
         outbox: &mut impl Outbox,
-    ) -> bool {
+    ) -> Snapshot {
         if self.arbiter.next() != 0 {
-            return true;
+            return Snapshot::Whole;
         }
         let market = &mut self.market;
         if number == 1 {
@@ -157,16 +169,16 @@ impl<S: Strategy> Engine<S> {
         match SnapshotMessage::parse(message) {
             Ok(SnapshotMessage::Feed(bytes)) => {
                 market.take_in(bytes);
-                false
+                Snapshot::GoesOn
             }
-            Ok(SnapshotMessage::End(next)) => {
+            Ok(SnapshotMessage::End(next)) if self.arbiter.may_start_at(next) => {
                 market.tell(MarketEvent::Joined, now_ns, outbox);
                 self.arbiter.start_at(next, now_ns, |event| market.event(event, now_ns, outbox));
-                true
+                Snapshot::Whole
             }
-            Err(_) => {
-                market.stats.malformed_messages += 1;
-                false
+            _ => {
+                market.stats.broken_snapshots += 1;
+                Snapshot::Broken
             }
         }
     }

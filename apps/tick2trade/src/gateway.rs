@@ -3,17 +3,22 @@
 //! | state | what it means | how it ends |
 //! |---|---|---|
 //! | connecting | the TCP connection is being opened | it is open |
-//! | logging in | the login went out, for the first answer that was not seen | it is taken |
+//! | logging in | the login went out | it is taken |
 //! | replaying | the day's answers come; the exchange was asked for the next number | it answers |
 //! | open | orders pass | the connection or the session ends |
 //! | waiting | either ended | [`GatewayConfig::retry_ns`] pass: connecting |
 //! | done | the exchange said that the day is over, or refused the login | - |
 //!
+//! The first login is for what is new only: its answer says how many answers there are. If any of
+//! them was not seen, another connection logs in for the first of those. What an earlier connection
+//! was told about the next number is among them, and means nothing.
+//!
 //! The same session with a server of snapshots, [`GatewayConfig::is_snapshot`], stays in
 //! "replaying" until the snapshot is whole, and is done then.
 //!
 //! No order passes before every answer of the day is known: so a program that was killed comes back
-//! with the orders that it has, and sends none of them twice. Source: reference 11.1.7, 1.
+//! with the orders that it has, and sends none of them twice. What was sent and never arrived is
+//! known by the next order's number, and is taken off. Source: reference 11.1.7, 1.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -24,13 +29,13 @@ use ferrocx_net::ether::Mac;
 use ferrocx_net::packet::Packet;
 use zerocopy::IntoBytes;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Snapshot};
 use crate::order_line::OrderLine;
 use crate::proto::Text;
 use crate::proto::ouch::{AccountQuery, answers::AccountQueryAnswered};
-use crate::proto::soup::{self, Client, ClientConfig, ClientEvent, Ended, Splitter};
+use crate::proto::soup::{self, Client, ClientConfig, ClientEvent, Ended, ProtocolError, Splitter};
 use crate::strategy::Strategy;
-use crate::tcp;
+use crate::tcp::{self, Closed};
 
 /// The longest packet that an exchange sends, letter and payload: no answer is near it.
 const MAX_PACKET: usize = 1024;
@@ -52,6 +57,8 @@ pub struct GatewayConfig {
     pub password: Text<10>,
     /// Time between the end of a connection and the next attempt, ns. Default 100 ms.
     pub retry_ns: u64,
+    /// Silence of the exchange after which its connection counts as dead, ms. Default 15,000.
+    pub timeout_ms: u64,
     /// It is a server of snapshots that is asked, for all of one.
     pub is_snapshot: bool,
 }
@@ -73,6 +80,26 @@ pub enum GatewayState {
     Done(Ended),
 }
 
+/// What a gateway saw: connections, and why they were given up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GatewayStats {
+    /// Connections that were started.
+    pub connections: u64,
+    /// The peer took no connection.
+    pub refused: u64,
+    /// The peer said that there is no such connection.
+    pub reset: u64,
+    /// The peer had no more to send, although the session was not over.
+    pub closed: u64,
+    /// Nothing was acknowledged, or said, for too long.
+    pub silent: u64,
+    /// The peer did what the protocol does not have, or lied about numbers: a
+    /// [`ProtocolError`], or a snapshot whose end cannot be.
+    pub broken: u64,
+    /// The login was refused.
+    pub rejected: u64,
+}
+
 /// Order entry on a send queue.
 #[derive(Debug)]
 pub struct Gateway {
@@ -86,9 +113,11 @@ pub struct Gateway {
     outbox: Vec<u8>,
     /// The session and the first answer that was not seen.
     resume: (soup::Session, u64),
+    /// One above the last answer that there was when this session began; `None` until it is known.
+    end: Option<u64>,
     key: RandomState,
     port: u16,
-    connections: u64,
+    stats: GatewayStats,
 }
 
 impl Gateway {
@@ -116,9 +145,10 @@ impl Gateway {
             inbox: Vec::with_capacity(MAX_BYTES),
             outbox,
             resume: (Text::BLANK, 1),
+            end: None,
             key,
             port,
-            connections: 1,
+            stats: GatewayStats { connections: 1, ..GatewayStats::default() },
         })
     }
 
@@ -132,9 +162,14 @@ impl Gateway {
         &mut self.line
     }
 
-    /// Connections so far.
-    pub const fn connections(&self) -> u64 {
-        self.connections
+    /// What happened so far.
+    pub const fn stats(&self) -> GatewayStats {
+        self.stats
+    }
+
+    /// Number of the first answer that was not seen.
+    pub const fn next_answer(&self) -> u64 {
+        self.resume.1
     }
 
     /// Takes a frame of the connection, whose checksums are right.
@@ -146,7 +181,7 @@ impl Gateway {
     ) {
         self.take(packet, now_ns, |line, _, answer| {
             engine.answer(answer, now_ns, line);
-            false
+            Snapshot::GoesOn
         });
     }
 
@@ -166,12 +201,12 @@ impl Gateway {
     }
 
     /// Takes a frame; counted messages go to `counted`, with their numbers and the line, until it
-    /// says that it has all.
+    /// says that it has all, or cannot go on.
     fn take(
         &mut self,
         packet: &Packet<'_>,
         now_ns: u64,
-        mut counted: impl FnMut(&mut OrderLine, u64, &[u8]) -> bool,
+        mut counted: impl FnMut(&mut OrderLine, u64, &[u8]) -> Snapshot,
     ) {
         let Self { line, inbox, .. } = self;
         line.set_now(now_ns);
@@ -184,13 +219,20 @@ impl Gateway {
             let packet = match splitter.next(&mut input) {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return,
-                Err(_) => break,
+                Err(error) => return self.end(ProtocolError::from(error).into(), now_ns),
             };
             match soup.receive(packet, now_ns) {
-                ClientEvent::LoggedIn { .. } => {
+                ClientEvent::LoggedIn { session, next } => {
                     *state = GatewayState::Replaying;
                     if self.config.is_snapshot {
                         continue;
+                    }
+                    self.resume.0 = session;
+                    if self.end.is_none() {
+                        self.end = Some(next);
+                        if next != self.resume.1 {
+                            return self.connect(now_ns);
+                        }
                     }
                     let query = AccountQuery { kind: AccountQuery::KIND };
                     self.outbox.clear();
@@ -201,28 +243,28 @@ impl Gateway {
                 ClientEvent::Sequenced { number, payload } => {
                     // A snapshot that broke off is worth nothing: the next one is asked for whole.
                     if !self.config.is_snapshot {
-                        self.resume.1 = number + 1;
+                        self.resume.1 = number.saturating_add(1);
                     }
                     if payload.first() == Some(&AccountQueryAnswered::KIND)
                         && *state == GatewayState::Replaying
+                        && self.end.is_some_and(|end| number >= end)
                     {
                         *state = GatewayState::Open;
                         line.open(true);
                     }
-                    if counted(line, number, payload) {
-                        self.end(Ended::EndOfSession, now_ns);
-                        return;
+                    match counted(line, number, payload) {
+                        Snapshot::GoesOn => {}
+                        Snapshot::Whole => return self.end(Ended::EndOfSession, now_ns),
+                        Snapshot::Broken => {
+                            self.stats.broken += 1;
+                            return self.wait(now_ns);
+                        }
                     }
                 }
                 ClientEvent::Unsequenced(_) | ClientEvent::Alive => {}
-                ClientEvent::Ended(ended) => {
-                    self.end(ended, now_ns);
-                    return;
-                }
+                ClientEvent::Ended(ended) => return self.end(ended, now_ns),
             }
         }
-        // What follows a length that cannot be is no packet any more.
-        self.end(Ended::Silent, now_ns);
     }
 
     /// Does what is due: sends again, beats, connects anew.
@@ -249,8 +291,18 @@ impl Gateway {
         match (self.state, self.line.state()) {
             (GatewayState::Connecting, tcp::State::Established) => self.log_in(now_ns),
             (GatewayState::Waiting(_) | GatewayState::Done(_), _) => {}
-            (_, tcp::State::Closed(_) | tcp::State::CloseWait) => {
-                // Answers that came with the end were delivered before.
+            // Answers that came with the end were delivered before.
+            (_, tcp::State::CloseWait) => {
+                self.stats.closed += 1;
+                self.wait(now_ns);
+            }
+            (_, tcp::State::Closed(how)) => {
+                *match how {
+                    Closed::Refused => &mut self.stats.refused,
+                    Closed::Reset => &mut self.stats.reset,
+                    Closed::Silent => &mut self.stats.silent,
+                    Closed::Done | Closed::Aborted => &mut self.stats.closed,
+                } += 1;
                 self.wait(now_ns);
             }
             _ => {}
@@ -262,7 +314,11 @@ impl Gateway {
             user: self.config.user,
             password: self.config.password,
             session: self.resume.0,
-            next: self.resume.1,
+            next: match self.end {
+                None if !self.config.is_snapshot => 0,
+                _ => self.resume.1,
+            },
+            timeout_ms: self.config.timeout_ms,
             ..ClientConfig::default()
         };
         self.outbox.clear();
@@ -273,6 +329,12 @@ impl Gateway {
     }
 
     fn end(&mut self, ended: Ended, now_ns: u64) {
+        match ended {
+            Ended::EndOfSession => {}
+            Ended::Rejected(_) => self.stats.rejected += 1,
+            Ended::Silent => self.stats.silent += 1,
+            Ended::Protocol(_) => self.stats.broken += 1,
+        }
         match ended {
             Ended::EndOfSession | Ended::Rejected(_) => {
                 self.line.open(false);
@@ -286,6 +348,7 @@ impl Gateway {
     fn wait(&mut self, now_ns: u64) {
         self.line.open(false);
         self.line.close();
+        self.end = None;
         self.state = GatewayState::Waiting(now_ns.saturating_add(self.config.retry_ns));
     }
 
@@ -293,7 +356,7 @@ impl Gateway {
         self.port = if self.port + 1 < PORTS.end { self.port + 1 } else { PORTS.start };
         let tcp = connection(&self.config, self.port);
         let initial = tcp::initial_sequence(&self.key, tcp.local, tcp.remote, now_ns);
-        self.connections += 1;
+        self.stats.connections += 1;
         // The same ends as before: they were taken once.
         self.state = match self.line.reconnect(tcp, initial, now_ns) {
             Ok(()) => GatewayState::Connecting,
@@ -305,5 +368,8 @@ impl Gateway {
 fn connection(config: &GatewayConfig, port: u16) -> tcp::Config {
     let (mac, mut local) = config.local;
     local.set_port(port);
-    tcp::Config::new((mac, local), config.remote)
+    tcp::Config {
+        give_up_ns: config.timeout_ms.saturating_mul(1_000_000),
+        ..tcp::Config::new((mac, local), config.remote)
+    }
 }

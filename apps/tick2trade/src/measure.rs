@@ -239,6 +239,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         answers_port: 26_500,
         user: venue.user,
         password: venue.password,
+        timeout_ms: 15_000,
         engine: EngineConfig {
             // The exchange answers every request, if it is given the time.
             feed: ArbiterConfig { attempts: 1_000, ..ArbiterConfig::default() },

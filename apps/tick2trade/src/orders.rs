@@ -134,6 +134,12 @@ pub enum OrderEvent {
     },
     /// The day starts (`S`) or ends (`E`).
     Day(u8),
+    /// A session begins, behind every answer of the day. What was asked on a connection that was
+    /// cut, and not answered, was not heard: orders are gone, cancels have to be asked for again.
+    Resumed {
+        /// Orders that stood here, and that the exchange never got.
+        lost: usize,
+    },
     /// An answer about an order that does not stand, or about more shares than it has: our books
     /// and the exchange's differ.
     Mismatch {
@@ -389,10 +395,24 @@ impl OrderEntry {
                 self.cancelled(off.urn.get(), off.quantity.get(), off.reason)
             }
             Answer::Rejected(rejected) => self.rejected(rejected.urn.get(), rejected.reason.get()),
+            Answer::AccountQueryAnswered(known) => self.resumed(known.next_urn.get()),
             _ => OrderEvent::Other,
         };
         self.mismatches += u64::from(matches!(event, OrderEvent::Mismatch { .. }));
         event
+    }
+
+    /// The exchange knows of no order from this number on: what was sent with one was lost with its
+    /// connection, before it arrived.
+    fn resumed(&mut self, next_urn: u32) -> OrderEvent {
+        let before = self.count;
+        for place in 0..self.standing.len() {
+            if let Some(order) = self.standing[place].filter(|order| order.urn >= next_urn) {
+                self.not_sent(order.urn);
+            }
+        }
+        self.next_urn = self.next_urn.max(next_urn);
+        OrderEvent::Resumed { lost: before - self.count }
     }
 
     fn accepted(&mut self, accepted: &answers::Accepted) -> OrderEvent {

@@ -178,6 +178,7 @@ pub fn trade(args: &cli::Trade, stop: &Stop) -> Result<()> {
                 let next = trader.engine().orders().next_urn();
                 println!("order entry is open, the next order is {next}");
             }
+            GatewayState::Done(why @ Ended::Rejected(_)) => bail!("no order entry: {why}"),
             GatewayState::Done(why) => {
                 println!("{why}");
                 break;

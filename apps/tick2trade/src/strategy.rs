@@ -218,8 +218,9 @@ impl Strategy for Taker {
 }
 // ANCHOR_END: taker
 
-/// Price of a quote whose cancel is on its way.
+/// Price of a quote whose cancel is on its way, and of one that is to leave in any case.
 const LEAVING: u32 = u32::MAX;
+const NOWHERE: u32 = 0;
 
 /// Stands on both sides of a book at its best prices, and moves when they move. Leaves the market
 /// when the book may be wrong.
@@ -287,9 +288,13 @@ impl Strategy for Quoter {
         }
     }
 
-    fn on_order(&mut self, _: OrderEvent, desk: &mut Desk<'_>) {
+    fn on_order(&mut self, event: OrderEvent, desk: &mut Desk<'_>) {
         for quote in &mut self.quotes {
             *quote = quote.filter(|&(urn, _)| desk.left(urn).is_some());
+            if let (OrderEvent::Resumed { .. }, Some((_, price @ LEAVING))) = (event, quote) {
+                // Its cancel may be lost: it stands where nobody wants it.
+                *price = NOWHERE;
+            }
         }
         self.stand(desk);
     }

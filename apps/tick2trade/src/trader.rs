@@ -64,6 +64,8 @@ pub struct TraderConfig {
     pub user: Text<6>,
     /// Its password.
     pub password: Text<10>,
+    /// Silence of the exchange after which a connection counts as dead, ms. Usual is 15,000.
+    pub timeout_ms: u64,
     /// Feed, books, orders.
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
@@ -136,7 +138,39 @@ pub struct Trader<S> {
     stages: Option<Stages>,
     house_ns: u64,
     clock_ns: u64,
-    dropped: u64,
+    dropped: Dropped,
+}
+
+/// Why a frame that a rule led here was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadFrame {
+    /// Its headers are no headers, or cut off.
+    Unreadable,
+    /// It is of another protocol, or between other ends.
+    Foreign,
+    /// A checksum is wrong.
+    Damaged,
+}
+
+/// Frames that a rule led here and that were not taken, by [`BadFrame`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Of no readable headers.
+    pub unreadable: u64,
+    /// Not ours.
+    pub foreign: u64,
+    /// Of a wrong checksum.
+    pub damaged: u64,
+}
+
+impl Dropped {
+    fn count(&mut self, why: BadFrame) {
+        *match why {
+            BadFrame::Unreadable => &mut self.unreadable,
+            BadFrame::Foreign => &mut self.foreign,
+            BadFrame::Damaged => &mut self.damaged,
+        } += 1;
+    }
 }
 
 impl<S: Strategy> Trader<S> {
@@ -179,6 +213,7 @@ impl<S: Strategy> Trader<S> {
                 user: config.user,
                 password: config.password,
                 retry_ns: 100_000_000,
+                timeout_ms: config.timeout_ms,
                 is_snapshot,
             };
             let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
@@ -217,7 +252,7 @@ impl<S: Strategy> Trader<S> {
             stages: config.measure.then(Stages::default),
             house_ns: 0,
             clock_ns: 0,
-            dropped: 0,
+            dropped: Dropped::default(),
         })
     }
 
@@ -260,8 +295,9 @@ impl<S: Strategy> Trader<S> {
     fn feed_frame(&mut self, source: Source, mbuf: Mbuf) {
         let fed = &mut self.feeds[source as usize];
         let (now, line) = (now_ns(), self.gateway.line());
-        let is_taken = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now);
-        self.dropped += u64::from(!is_taken);
+        if let Err(why) = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now) {
+            self.dropped.count(why);
+        }
         if let Some(stages) = &mut self.stages
             && let Some(times) = self.gateway.line().take_times()
         {
@@ -274,11 +310,9 @@ impl<S: Strategy> Trader<S> {
 
     /// A frame of the order entry.
     fn order_frame(&mut self, mbuf: Mbuf) {
-        match Packet::parse(mbuf.data()) {
-            Ok(packet) if packet.source() == self.orders.address && is_intact(&mbuf, &packet) => {
-                self.gateway.receive(&packet, now_ns(), &mut self.engine);
-            }
-            _ => self.dropped += 1,
+        match read(&mbuf, |packet| packet.source() == self.orders.address) {
+            Ok(packet) => self.gateway.receive(&packet, now_ns(), &mut self.engine),
+            Err(why) => self.dropped.count(why),
         }
         // An order that followed an answer is not one that followed a frame of the feed.
         let _ = self.gateway.line().take_times();
@@ -289,14 +323,14 @@ impl<S: Strategy> Trader<S> {
     fn snapshot_frame(&mut self) -> bool {
         let Some((fed, session)) = &mut self.snapshot else { return false };
         let Some(mbuf) = fed.rx.rx_one() else { return false };
-        match Packet::parse(mbuf.data()) {
-            Ok(packet) if packet.source() == fed.address && is_intact(&mbuf, &packet) => {
+        match read(&mbuf, |packet| packet.source() == fed.address) {
+            Ok(packet) => {
                 let (engine, line) = (&mut self.engine, self.gateway.line());
                 session.receive_snapshot(&packet, now_ns(), engine, line);
                 // What followed the whole snapshot is not measured: it may be long ago.
                 let _ = line.take_times();
             }
-            _ => self.dropped += 1,
+            Err(why) => self.dropped.count(why),
         }
         fed.rx.cache().put(mbuf);
         true
@@ -368,15 +402,17 @@ impl<S: Strategy> Trader<S> {
     }
 
     /// Frames that a rule led here and that are not what they should be.
-    pub const fn dropped(&self) -> u64 {
+    pub const fn dropped(&self) -> Dropped {
         self.dropped
     }
 }
 
 // ANCHOR: feed_frame
-/// Leads a received frame of the feed to the engine, and what that decides to the doorbell;
-/// `false`, and nothing happened, if it is no intact datagram to `group`. What is hot in
-/// [`Trader::poll`].
+/// Leads a received frame of the feed to the engine, and what that decides to the doorbell. What is
+/// hot in [`Trader::poll`].
+///
+/// # Errors
+/// A [`BadFrame`], and nothing happened, if it is no intact datagram to `group`.
 #[inline]
 pub fn feed_frame<S: Strategy>(
     engine: &mut Engine<S>,
@@ -385,14 +421,11 @@ pub fn feed_frame<S: Strategy>(
     group: SocketAddr,
     mbuf: &Mbuf,
     now_ns: u64,
-) -> bool {
-    let Ok(packet) = Packet::parse(mbuf.data()) else { return false };
-    if !packet.is_udp() || !packet.is_for(group) || !is_intact(mbuf, &packet) {
-        return false;
-    }
+) -> Result<(), BadFrame> {
+    let packet = read(mbuf, |packet| packet.is_udp() && packet.is_for(group))?;
     line.set_now(now_ns);
     engine.feed(source, packet.payload(), now_ns, line);
-    true
+    Ok(())
 }
 // ANCHOR_END: feed_frame
 
@@ -415,9 +448,16 @@ fn udp_to(at: SocketAddrV4) -> FlowMatch {
     }
 }
 
-/// Whether the checksums are right, by the device's word where it has one.
+/// Reads a frame whose checksums are right, by the device's word where it has one.
 #[inline]
-fn is_intact(mbuf: &Mbuf, packet: &Packet<'_>) -> bool {
+fn read(mbuf: &Mbuf, is_ours: impl Fn(&Packet<'_>) -> bool) -> Result<Packet<'_>, BadFrame> {
+    let packet = Packet::parse(mbuf.data()).map_err(|_| BadFrame::Unreadable)?;
+    if !is_ours(&packet) {
+        return Err(BadFrame::Foreign);
+    }
     let good = OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD;
-    mbuf.flags().contains(good) || packet.is_intact()
+    if !mbuf.flags().contains(good) && !packet.is_intact() {
+        return Err(BadFrame::Damaged);
+    }
+    Ok(packet)
 }

@@ -393,7 +393,8 @@ fn take<const ACT: u8>(rx: &mut RxQueue, frame: &Frame, tick: &mut Parts<'_, ACT
     if let Some(place) = mbuf.data_mut().and_then(|data| data.first_chunk_mut()) {
         *place = *frame;
     }
-    feed_frame(tick.engine, tick.line, Source::A, tick.feed.destination, &mbuf, now_ns());
+    // What was not taken would leave no order, and that is looked at afterwards.
+    let _ = feed_frame(tick.engine, tick.line, Source::A, tick.feed.destination, &mbuf, now_ns());
     rx.cache().put(mbuf);
 }
 

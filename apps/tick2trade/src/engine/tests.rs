@@ -7,7 +7,7 @@ use crate::book::Health;
 use crate::exchange::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, Output, Publisher};
 use crate::orders::OrderEvent;
 use crate::proto::ouch::Answer;
-use crate::proto::soup::{Client, ClientConfig, ClientEvent, Splitter};
+use crate::proto::soup::{Client, ClientConfig, ClientEvent, Ended, Splitter};
 use crate::proto::{Side, Text};
 use crate::risk::Limits;
 use crate::strategy::{Quoter, Stands, Taker};
@@ -459,11 +459,16 @@ fn who_joins_late_has_the_books_as_they_stand_and_what_happened_since() {
     // One that breaks off is followed by another, from its first message.
     for messages in [&snapshot[..snapshot.len() / 2], &snapshot] {
         for (number, message) in (1..).zip(messages) {
-            assert!(!take(&mut day, number, message));
+            assert_eq!(take(&mut day, number, message), Snapshot::GoesOn);
         }
     }
     assert_eq!(day.orders.len(), orders);
-    assert!(take(&mut day, 0, &snapshot_end(next)));
+    // An end that the feed is not near is a lie, and changes nothing.
+    for lie in [0, next + (1 << 20), u64::MAX] {
+        assert_eq!(take(&mut day, 0, &snapshot_end(lie)), Snapshot::Broken, "{lie}");
+    }
+    assert_eq!((day.engine.stats().broken_snapshots, day.engine.arbiter().next()), (3, 0));
+    assert_eq!(take(&mut day, 0, &snapshot_end(next)), Snapshot::Whole);
     assert_eq!(day.engine.arbiter().stats().joined_at, next);
     day.settle();
     day.finish();
@@ -474,7 +479,7 @@ fn who_joins_late_has_the_books_as_they_stand_and_what_happened_since() {
     day.finish();
     day.check();
     assert!(day.orders.len() > orders, "it trades");
-    assert!(take(&mut day, 1, &snapshot[0]), "what runs takes no snapshot");
+    assert_eq!(take(&mut day, 1, &snapshot[0]), Snapshot::Whole, "what runs takes no snapshot");
     day.check();
 }
 
@@ -483,16 +488,20 @@ fn a_snapshot_that_cannot_be_read_makes_the_books_suspect() {
     let mut held = config();
     held.feed.start = feed::Start::Held;
     let (mut engine, mut wire) = (Engine::new(held, taker()).unwrap(), Wire::default());
-    let mut exchange = Day::new(13, LOSSLESS, taker()).exchange;
+    let Day { mut exchange, publisher, .. } = Day::new(13, LOSSLESS, taker());
     let mut out = Output::default();
     exchange.crowd_order(1, Side::Sell, 100, 1_400_000, 0, &mut out).unwrap();
     for (number, message) in (1..).zip(exchange.snapshot(0)) {
-        assert!(!engine.snapshot(number, &message, 0, &mut wire));
+        assert_eq!(engine.snapshot(number, &message, 0, &mut wire), Snapshot::GoesOn);
     }
-    assert!(!engine.snapshot(90, b"A cut", 0, &mut wire));
-    assert!(!engine.snapshot(91, b"G cut", 0, &mut wire));
-    assert_eq!(engine.stats().malformed_messages, 2);
-    assert!(engine.snapshot(92, &snapshot_end(1), 0, &mut wire));
+    assert_eq!(engine.snapshot(90, b"A cut", 0, &mut wire), Snapshot::GoesOn);
+    for end in [&b"G cut"[..], b"", &snapshot_end(1)] {
+        assert_eq!(engine.snapshot(91, end, 0, &mut wire), Snapshot::Broken, "no feed was heard");
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.malformed_messages, stats.broken_snapshots), (1, 3));
+    engine.feed(Source::A, &publisher.heartbeat(), 0, &mut wire);
+    assert_eq!(engine.snapshot(92, &snapshot_end(1), 0, &mut wire), Snapshot::Whole);
     assert!(engine.books().iter().all(|book| book.health() == Health::Suspect));
 }
 
@@ -519,4 +528,29 @@ fn what_stood_of_a_member_that_was_cut_off_is_gone_and_it_hears_so_when_it_is_ba
     assert_eq!((day.engine.orders().count(), day.engine.orders().risk().owed()), (0, 0));
     day.finish();
     day.check();
+}
+
+/// Forward by an hour, as a machine that stood still: the session is dead, gaps are asked for at
+/// once. Back by a moment, which the clock of this program never does: nothing is worse than late.
+#[test]
+fn a_clock_that_jumps_costs_a_session_and_no_message_and_no_order() {
+    let loss: Loss = |line, packet| (packet * 7 + line * 31).is_multiple_of(37);
+    let mut day = Day::new(14, loss, Quoter::new(0, 100, 300));
+    day.run(3_000);
+    let mut heartbeat = Vec::new();
+    for _ in 0..2 {
+        day.now += 3_600_000_000 * US;
+        assert_eq!(day.client.poll(day.now, &mut heartbeat), Some(Ended::Silent));
+        day.reconnect(day.account.answers().len() as u64 + 1);
+        day.run(1_000);
+        day.now -= 100_000 * US;
+        day.run(1_000);
+    }
+    day.finish();
+    day.check();
+    assert_eq!(day.engine.arbiter().stats().lost, 0);
+    let urns = |kind| {
+        day.orders.iter().filter(move |packet| packet[3] == kind).map(|packet| &packet[4..8])
+    };
+    assert!(urns(b'O').is_sorted_by(|a, b| a < b), "no number twice");
 }

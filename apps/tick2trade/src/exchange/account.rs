@@ -53,6 +53,15 @@ impl Account {
         self.answers.push(answer);
     }
 
+    /// Forgets the last answers.
+    pub fn forget(&mut self, count: usize) {
+        self.answers.truncate(self.answers.len().saturating_sub(count));
+        let end = self.answers.len();
+        if let Some(Connection { next: Some(next), .. }) = &mut self.connection {
+            *next = end.min(*next);
+        }
+    }
+
     /// Takes bytes of the connection; requests go to `request`. `false` if the connection is to be
     /// closed, behind what is in `out`.
     #[must_use]

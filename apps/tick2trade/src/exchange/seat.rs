@@ -29,6 +29,8 @@ pub(super) struct Seat {
     pub(super) account: Account,
     socket: SocketHandle,
     port: u16,
+    /// Bytes that leave at a time.
+    answer_bytes: usize,
     is_taken: bool,
     /// The member was told that the session is over.
     is_over: bool,
@@ -38,13 +40,19 @@ pub(super) struct Seat {
 
 impl Seat {
     /// A seat at a port, which is not 0, that nobody has.
-    pub(super) fn new(account: Account, port: u16, sockets: &mut SocketSet<'static>) -> Self {
+    pub(super) fn new(
+        account: Account,
+        port: u16,
+        answer_bytes: usize,
+        sockets: &mut SocketSet<'static>,
+    ) -> Self {
         let buffer = || tcp::SocketBuffer::new(vec![0; SOCKET_BYTES]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
         let socket = sockets.add(socket);
-        Self { account, socket, port, is_taken: false, is_over: false, to_member: Vec::new() }
+        let (is_taken, is_over, to_member) = (false, false, Vec::new());
+        Self { account, socket, port, answer_bytes, is_taken, is_over, to_member }
     }
 
     /// Whether a member is connected.
@@ -56,6 +64,11 @@ impl Seat {
     pub(super) fn dismiss(&mut self) {
         self.account.end_session(&mut self.to_member);
         self.is_over = true;
+    }
+
+    /// Resets the connection.
+    pub(super) fn reset(&self, sockets: &mut SocketSet<'static>) {
+        sockets.get_mut::<tcp::Socket<'_>>(self.socket).abort();
     }
 
     /// A member that connects anew, because it was killed or its cable pulled, takes the place of
@@ -133,7 +146,8 @@ impl Seat {
         }
         let goes_on = self.account.poll(now_ns, &mut self.to_member);
         let socket = sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-        let taken = socket.send_slice(&self.to_member).unwrap_or(0);
+        let len = self.to_member.len().min(self.answer_bytes);
+        let taken = socket.send_slice(&self.to_member[..len]).unwrap_or(0);
         self.to_member.drain(..taken);
         if (!goes_on || self.is_over) && self.to_member.is_empty() {
             socket.close();

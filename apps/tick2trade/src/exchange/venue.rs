@@ -67,6 +67,8 @@ pub struct VenueConfig {
     pub reorder_ppm: [u32; 2],
     /// What stands of the member is cancelled when its connection is lost.
     pub cancels_on_disconnect: bool,
+    /// Bytes for a member that leave at a time, each time in a segment of their own.
+    pub answer_bytes: usize,
 }
 
 impl Default for VenueConfig {
@@ -91,6 +93,7 @@ impl Default for VenueConfig {
             loss_ppm: [0; 2],
             reorder_ppm: [0; 2],
             cancels_on_disconnect: false,
+            answer_bytes: usize::MAX,
         }
     }
 }
@@ -166,7 +169,7 @@ impl<W: Wire> Venue<W> {
             let _ = addresses.push(address);
         });
         let mut sockets = SocketSet::new(Vec::new());
-        let mut seat = |port| Seat::new(account(&config), port, &mut sockets);
+        let mut seat = |port| Seat::new(account(&config), port, config.answer_bytes, &mut sockets);
         let (orders, snapshots) = (seat(config.orders_port), seat(config.snapshots_port));
         let listed = config.symbols.iter().map(|&stock| ListedSecurity { stock }).collect();
         let crowded = config.symbols.len().saturating_sub(1).max(1);
@@ -280,6 +283,17 @@ impl<W: Wire> Venue<W> {
     /// Tells the member that the session is over; its connection is closed behind that.
     pub fn dismiss(&mut self) {
         self.orders.dismiss();
+    }
+
+    /// Resets the member's connection.
+    pub fn reset_member(&mut self, now_ns: u64) {
+        self.orders.reset(&mut self.sockets);
+        self.exchange_bytes(now_ns);
+    }
+
+    /// Forgets the last answers, as an exchange that went back to an older state of its own.
+    pub fn forget_answers(&mut self, count: usize) {
+        self.orders.account.forget(count);
     }
 
     /// Where it is, and what it does.

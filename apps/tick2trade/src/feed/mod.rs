@@ -430,6 +430,13 @@ impl Arbiter {
         self.gap.as_ref().map(|gap| due(gap, &self.config))
     }
 
+    /// Whether a snapshot may have ended in front of this message: the feed was heard, and the
+    /// message is no further ahead of it than what is held of a feed.
+    pub fn may_start_at(&self, number: u64) -> bool {
+        let furthest = self.known.saturating_add(self.config.window as u64);
+        self.known != 0 && (1..=furthest).contains(&number)
+    }
+
     /// Goes on behind a snapshot: delivers what was held from `number` on, and what comes then.
     /// What is older is dropped. Nothing happens after the first delivery.
     pub fn start_at(&mut self, number: u64, now_ns: u64, mut deliver: impl FnMut(Event<'_>)) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::proto::ouch::answers::{Accepted, Cancelled, Executed, Rejected};
+use crate::proto::ouch::answers::{Accepted, AccountQueryAnswered, Cancelled, Executed, Rejected};
 use crate::risk::Exposure;
 
 fn entry() -> OrderEntry {
@@ -311,4 +311,42 @@ fn a_replaced_order_comes_back_after_a_restart() {
         assert_eq!((entry.next_urn(), entry.mismatches()), (3, 0));
     }
     assert_eq!(lived.risk().owed(), restarted.risk().owed());
+}
+
+/// Orders 1 to 4: one that stands, one with a replacement that is on its way, one on its way.
+#[test]
+fn what_never_arrived_is_taken_off_when_the_session_begins_anew() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let config = OrdersConfig { symbols, capacity: 8, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    for urn in 1..=2 {
+        assert_eq!(enter(&mut entry, 100), Ok(urn));
+        entry.answer(&Answer::Accepted(&accepted(urn, 100, b'L')));
+    }
+    assert_eq!(replace(&mut entry, 2, 50, 1_504_000), Ok(3));
+    assert_eq!(enter(&mut entry, 100), Ok(4));
+    let exposure = entry.risk().exposure(0);
+    let known = |next_urn: u32| AccountQueryAnswered {
+        kind: AccountQueryAnswered::KIND,
+        timestamp_ns: 0.into(),
+        next_urn: next_urn.into(),
+    };
+    // All of them arrived: nothing changes.
+    assert_eq!(
+        entry.answer(&Answer::AccountQueryAnswered(&known(5))),
+        OrderEvent::Resumed { lost: 0 }
+    );
+    assert_eq!((entry.count(), entry.risk().exposure(0)), (4, exposure));
+    assert_eq!(
+        entry.answer(&Answer::AccountQueryAnswered(&known(3))),
+        OrderEvent::Resumed { lost: 2 }
+    );
+    assert_eq!((entry.count(), entry.next_urn()), (2, 5), "numbers are not used again");
+    assert_eq!([1, 2, 3, 4].map(|urn| entry.left(urn)), [Some(100), Some(100), None, None]);
+    // The second stands as before: it may be replaced, and cancelled.
+    assert_eq!(replace(&mut entry, 2, 50, 1_504_000), Ok(5));
+    // Of before a restart: the next number is the exchange's.
+    entry.answer(&Answer::AccountQueryAnswered(&known(90)));
+    assert_eq!(entry.next_urn(), 90);
+    assert_eq!(entry.mismatches(), 0);
 }

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::{
     IntoBytes, LoginAccepted, LoginRequest, LoginRequest41, Packet, PacketType, Reject, Session,
-    Text, push,
+    Text, TooLong, push,
 };
 
 /// Nanoseconds in a millisecond.
@@ -84,14 +84,26 @@ pub enum ProtocolError {
     /// A packet of the wrong length, or with a number that is none.
     #[error("a packet '{}' that cannot be read", .0.0.escape_ascii())]
     Malformed(PacketType),
-    /// The server starts behind the message that was asked for: those between are lost.
+    /// The server starts elsewhere than at the message that was asked for: behind it, and those
+    /// between are lost; or before it, and knows less than it has told.
     #[error("message {asked} was asked for, and the server starts at {got}")]
-    Skipped {
+    WrongStart {
         /// First message wanted.
         asked: u64,
         /// First message that comes.
         got: u64,
     },
+    /// The server has another session than the one that was asked for.
+    #[error("session {asked} was asked for, and the server has {got}")]
+    WrongSession {
+        /// Session wanted.
+        asked: Session,
+        /// Session of the server.
+        got: Session,
+    },
+    /// A length that no packet has: what follows cannot be read.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 }
 
 /// What a packet meant to a client.
@@ -176,7 +188,7 @@ impl Client {
             },
             PacketType::SEQUENCED if logged_in => {
                 let number = self.next;
-                self.next += 1;
+                self.next = number.saturating_add(1);
                 ClientEvent::Sequenced { number, payload: packet.payload }
             }
             PacketType::UNSEQUENCED if logged_in => ClientEvent::Unsequenced(packet.payload),
@@ -190,9 +202,12 @@ impl Client {
         let Some((answer, next)) = answer.and_then(|a| Some((a, a.next.to_number()?))) else {
             return self.end(ProtocolError::Malformed(packet.kind).into());
         };
-        let asked = self.config.next;
-        if asked != 0 && next > asked {
-            return self.end(ProtocolError::Skipped { asked, got: next }.into());
+        let (asked, wanted, got) = (self.config.next, self.config.session, answer.session);
+        if !wanted.is_blank() && wanted.trimmed() != got.trimmed() {
+            return self.end(ProtocolError::WrongSession { asked: wanted, got }.into());
+        }
+        if asked != 0 && next != asked {
+            return self.end(ProtocolError::WrongStart { asked, got: next }.into());
         }
         (self.session, self.next, self.state) = (answer.session, next, ClientState::LoggedIn);
         ClientEvent::LoggedIn { session: answer.session, next }

@@ -95,12 +95,36 @@ fn numbers_padded_on_the_right_are_read() {
 }
 
 #[test]
-fn a_server_that_starts_behind_what_was_asked_for_is_refused() {
-    let (mut client, _) = client(config(), 0);
-    let payload = b"         1                   8";
+fn a_server_that_starts_elsewhere_than_it_was_asked_to_is_refused() {
+    let session = Text::new("1").unwrap();
+    let answered = |payload| {
+        let (mut client, _) = client(ClientConfig { session, ..config() }, 0);
+        let packet = Packet { kind: PacketType::LOGIN_ACCEPTED, payload };
+        match client.receive(packet, 0) {
+            ClientEvent::Ended(Ended::Protocol(why)) => why.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let said = "message 7 was asked for, and the server starts at";
+    assert_eq!(answered(b"         1                   8"), format!("{said} 8"));
+    assert_eq!(answered(b"         1                   6"), format!("{said} 6"));
+    let said = "session 1 was asked for, and the server has 2";
+    assert_eq!(answered(b"         2                   7"), said);
+}
+
+/// The last number that there is: what follows it has none.
+#[test]
+fn a_server_whose_numbers_end_does_no_harm() {
+    let (mut client, _) = client(ClientConfig { next: 0, ..config() }, 0);
+    let payload = b"         118446744073709551615";
+    let next = u64::MAX;
     let packet = Packet { kind: PacketType::LOGIN_ACCEPTED, payload };
-    let skipped = Ended::Protocol(ProtocolError::Skipped { asked: 7, got: 8 });
-    assert_eq!(client.receive(packet, 0), ClientEvent::Ended(skipped));
+    assert!(matches!(client.receive(packet, 0), ClientEvent::LoggedIn { next: u64::MAX, .. }));
+    for _ in 0..2 {
+        let message = Packet { kind: PacketType::SEQUENCED, payload: b"m" };
+        let event = client.receive(message, 0);
+        assert_eq!(event, ClientEvent::Sequenced { number: next, payload: b"m" });
+    }
 }
 
 #[test]
@@ -149,11 +173,11 @@ fn login(bytes: &[u8]) -> Packet<'_> {
 
 #[test]
 fn both_ends_agree() {
-    let (mut client, out) = client(config(), 0);
+    let (mut client, out) = client(ClientConfig { next: 5, ..config() }, 0);
     let config = ServerConfig { session: Text::new("12").unwrap(), ..ServerConfig::default() };
     let mut server = Server::new(config, 0);
     let ServerEvent::Login(asked) = server.receive(login(&out), 0) else { panic!() };
-    assert_eq!((asked.user.trimmed(), asked.next.to_number()), (&b"user"[..], Some(7)));
+    assert_eq!((asked.user.trimmed(), asked.next.to_number()), (&b"user"[..], Some(5)));
     let mut out = Vec::new();
     assert_eq!(server.send(b"too early", 0, &mut out), None);
     server.accept(5, 0, &mut out);

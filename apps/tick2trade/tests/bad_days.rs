@@ -1,0 +1,536 @@
+//! What goes wrong on a day, on the model: connections that are cut, silent, slow or refused, an
+//! exchange that lies, frames that nobody should have sent, and a feed that is faster than we are.
+//!
+//! Trader, device and exchange take turns in one thread: whatever the machine does beside, each
+//! test waits for a state, and counts.
+
+use std::mem::take;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrocx::bus::local::{LocalConfig, pair};
+use ferrocx::model::wire::{Fcs, Received, Wire, link};
+use ferrocx::model::{Nic, NicConfig};
+use ferrocx::{Port, PortConfig};
+use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::packet::{Headers, Packet, Transport};
+use ferrocx_tick2trade::book::{Health, Level};
+use ferrocx_tick2trade::engine::{Engine, EngineConfig};
+use ferrocx_tick2trade::exchange::{Venue, VenueConfig};
+use ferrocx_tick2trade::gateway::{GatewayState, GatewayStats};
+use ferrocx_tick2trade::latency::now_ns;
+use ferrocx_tick2trade::measure::trader_config;
+use ferrocx_tick2trade::proto::ouch::Answer;
+use ferrocx_tick2trade::proto::soup::{Ended, Reject};
+use ferrocx_tick2trade::proto::{Side, Text, mold};
+use ferrocx_tick2trade::strategy::{Outbox, Quoter};
+use ferrocx_tick2trade::trader::{Dropped, Trader, TraderConfig};
+
+/// What happens to frames between exchange and device, beside what a cable does.
+#[derive(Debug, Default)]
+struct Meddler {
+    /// Frames of TCP do not pass.
+    cuts_tcp: bool,
+    /// Frames for the device.
+    more: Vec<Vec<u8>>,
+}
+
+/// The exchange's end of the cable.
+#[derive(Debug)]
+struct Meddled<W> {
+    wire: W,
+    meddler: Arc<Mutex<Meddler>>,
+    room: Vec<u8>,
+}
+
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_tcp(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|packet| packet.tcp().is_some())
+}
+
+impl<W: Wire> Meddled<W> {
+    fn send(&mut self, frame: &[u8], now_ns: u64) {
+        let len = frame.len().max(60);
+        let room = self.wire.reserve(len).expect("the cable holds more than a test sends");
+        room[..frame.len()].copy_from_slice(frame);
+        room[frame.len()..len].fill(0);
+        self.wire.commit(now_ns, Fcs::Good);
+    }
+}
+
+impl<W: Wire> Wire for Meddled<W> {
+    fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.room.resize(len, 0);
+        Some(&mut self.room)
+    }
+
+    fn commit(&mut self, now_ns: u64, _: Fcs) {
+        let frame = take(&mut self.room);
+        if !(lock(&self.meddler).cuts_tcp && is_tcp(&frame)) {
+            self.send(&frame, now_ns);
+        }
+        self.room = frame;
+    }
+
+    fn flush(&mut self, now_ns: u64) -> bool {
+        self.wire.flush(now_ns)
+    }
+
+    fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
+        let (more, cuts_tcp) = {
+            let mut meddler = lock(&self.meddler);
+            (take(&mut meddler.more), meddler.cuts_tcp)
+        };
+        for frame in more {
+            self.send(&frame, now_ns);
+        }
+        self.wire.flush(now_ns);
+        if cuts_tcp {
+            // Nothing else comes from a trader while its connection is cut.
+            while self.wire.receive(now_ns).is_some() {}
+        }
+        self.wire.receive(now_ns)
+    }
+}
+
+type Cable = Meddled<ferrocx::model::wire::Link>;
+
+/// The device, and the exchange at the other end of its cable.
+struct World {
+    nic: Nic,
+    venue: Venue<Cable>,
+}
+
+impl World {
+    fn step(&mut self) {
+        let now = now_ns();
+        self.nic.step(now);
+        self.venue.poll(now);
+    }
+}
+
+struct Day {
+    meddler: Arc<Mutex<Meddler>>,
+    trader: Trader<Quoter>,
+    config: TraderConfig,
+    port: Port,
+    /// The last to go: the device answers to the end of all others.
+    world: Arc<Mutex<World>>,
+}
+
+impl Day {
+    /// A quoter of the first security, in which the crowd trades, and an exchange as it is told.
+    fn new(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
+        let mut config = trader_config(&venue);
+        config.engine.orders.symbols = vec![venue.symbols[0]];
+        config.measure = false;
+        change(&mut config);
+        let meddler = Arc::<Mutex<Meddler>>::default();
+        let (near, wire) = link(4 << 20);
+        let (local, side) = pair(LocalConfig::default()).unwrap();
+        let mut nic = Nic::new(side, NicConfig::default());
+        nic.datapath_mut().plug(near);
+        let wire = Meddled { wire, meddler: Arc::clone(&meddler), room: Vec::new() };
+        let venue = Venue::new(venue, wire, now_ns());
+        let world = Arc::new(Mutex::new(World { nic, venue }));
+        let steps = Arc::downgrade(&world);
+        local.set_idle_hook(Some(Arc::new(move || {
+            if let Some(world) = steps.upgrade() {
+                lock(&world).step();
+            }
+        })));
+        let port = PortConfig { housekeeping: None, ..PortConfig::default() };
+        let port = Port::from_transport(local, port).unwrap();
+        let trader = Trader::new(&port, &config, Quoter::new(0, 100, 300)).unwrap();
+        Self { meddler, trader, config, port, world }
+    }
+
+    /// A day whose order entry is open, with orders that stand.
+    fn trading(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
+        let mut day = Self::new(venue, change);
+        day.until("to open", |day| day.trader.gateway().state() == GatewayState::Open);
+        day.trade();
+        day
+    }
+
+    /// The trader is killed, and another knows nothing.
+    fn restart(self) -> Self {
+        let Self { meddler, trader, config, port, world } = self;
+        drop(trader);
+        let trader = Trader::new(&port, &config, Quoter::new(0, 100, 300)).unwrap();
+        Self { meddler, trader, config, port, world }
+    }
+
+    /// Things happen until orders stand.
+    fn trade(&mut self) {
+        for _ in 0..100 {
+            self.run(50);
+            if self.trader.engine().orders().count() > 0 {
+                return;
+            }
+        }
+        panic!("no order stands");
+    }
+
+    fn round(&mut self) {
+        lock(&self.world).step();
+        self.trader.poll();
+    }
+
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let limit = now_ns() + 120_000_000_000;
+        while !done(self) {
+            self.round();
+            let state = self.trader.gateway().state();
+            assert!(now_ns() < limit, "{what}: {state:?} {:?}", self.stats());
+        }
+    }
+
+    fn venue<T>(&self, of: impl FnOnce(&mut Venue<Cable>) -> T) -> T {
+        of(&mut lock(&self.world).venue)
+    }
+
+    fn stats(&mut self) -> GatewayStats {
+        self.trader.gateway().stats()
+    }
+
+    /// Whether the trader has heard all that the exchange said.
+    fn has_heard_all(&mut self) -> bool {
+        let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answers().len()));
+        self.trader.engine().arbiter().next() == sent as u64 + 1
+            && self.trader.gateway().next_answer() == answers as u64 + 1
+    }
+
+    /// All is heard, and stays so for a while: nothing is on its way.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        self.until("to hear all", |day| {
+            quiet = if day.has_heard_all() { quiet + 1 } else { 0 };
+            quiet == 300
+        });
+    }
+
+    /// The crowd does so many things, and the trader what follows.
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.venue(|venue| venue.step(now_ns()));
+            self.round();
+        }
+        self.settle();
+    }
+
+    /// The member's connection works again, and the day goes on.
+    fn resume(&mut self) {
+        self.until("to open again", |day| day.trader.gateway().state() == GatewayState::Open);
+        self.trade();
+    }
+
+    /// Books are the exchange's, and orders what its answers say to one who hears all of them anew.
+    fn check(&mut self) {
+        self.settle();
+        let engine = self.trader.engine();
+        engine.books().check().unwrap();
+        let mut levels = 0;
+        for book in engine.books().iter() {
+            assert_eq!(book.health(), Health::Sound);
+            for side in [Side::Buy, Side::Sell] {
+                let level = |level: Level| (level.price, level.shares, level.orders);
+                let ours: Vec<_> = book.levels(side).map(level).collect();
+                let theirs = self.venue(|venue| venue.exchange().levels(book.locate(), side));
+                assert_eq!(ours, theirs);
+                levels += ours.len();
+            }
+        }
+        assert!(levels > 10, "{levels}");
+        let fresh = self.heard_anew();
+        let state = |orders: &ferrocx_tick2trade::orders::OrderEntry| {
+            (orders.count(), orders.risk().exposure(0), orders.mismatches())
+        };
+        assert_eq!(state(engine.orders()), state(fresh.orders()));
+        // No number twice: the exchange would have passed the second over.
+        let answers = self.venue(|venue| venue.answers().to_vec());
+        let urn = |answer: &Vec<u8>| match Answer::parse(answer).unwrap().0 {
+            Answer::Accepted(order) => Some(order.urn.get()),
+            _ => None,
+        };
+        assert!(answers.iter().filter_map(urn).is_sorted_by(|a, b| a < b));
+    }
+
+    /// What one knows who hears every answer of the day from the first on.
+    fn heard_anew(&self) -> Engine<Quoter> {
+        let orders = self.config.engine.orders.clone();
+        let config = EngineConfig { orders, ..EngineConfig::default() };
+        let mut fresh = Engine::new(config, Quoter::new(0, 0, 0)).unwrap();
+        let answers = self.venue(|venue| venue.answers().to_vec());
+        answers.iter().for_each(|answer| fresh.answer(answer, 0, &mut Nowhere));
+        fresh
+    }
+
+    /// Cancels of the exchange because the member was gone.
+    fn cut_off(&self) -> usize {
+        let is_one = |answer: &&Vec<u8>| match Answer::parse(answer).unwrap().0 {
+            Answer::Cancelled(off) => off.reason == b'Z',
+            _ => false,
+        };
+        self.venue(|venue| venue.answers().iter().filter(is_one).count())
+    }
+
+    fn inject(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
+        lock(&self.meddler).more.extend(frames);
+    }
+}
+
+/// Takes every packet, and nobody hears of it.
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&mut self, _: &[u8]) -> bool {
+        true
+    }
+}
+
+fn cancelling() -> VenueConfig {
+    VenueConfig { cancels_on_disconnect: true, ..VenueConfig::default() }
+}
+
+#[test]
+fn a_reset_in_the_middle_of_trading_costs_the_orders_that_stood_and_nothing_else() {
+    let mut day = Day::trading(cancelling(), |_| ());
+    for round in 1..=3 {
+        let stood = day.trader.engine().orders().count();
+        let before = day.cut_off();
+        day.venue(|venue| venue.reset_member(now_ns()));
+        assert_eq!(day.cut_off() - before, stood, "the exchange has cancelled what stood");
+        day.until("to hear of the reset", |day| day.stats().reset == round);
+        assert_eq!(day.trader.engine().orders().count(), stood, "until the exchange says so");
+        // The market goes on meanwhile.
+        (0..50).for_each(|_| day.venue(|venue| venue.step(now_ns())));
+        day.resume();
+        day.check();
+    }
+    let stats = day.stats();
+    assert_eq!((stats.reset, stats.silent, stats.broken, stats.rejected), (3, 0, 0, 0));
+}
+
+/// Orders stand at the exchange, and what is sent in the silence never arrives.
+#[test]
+fn silence_in_the_middle_of_trading_is_noticed_and_what_was_lost_is_taken_off() {
+    for cancels_on_disconnect in [false, true] {
+        let venue = VenueConfig { cancels_on_disconnect, ..VenueConfig::default() };
+        let mut day = Day::trading(venue, |config| config.timeout_ms = 2_000);
+        let heard = day.venue(|venue| venue.stats().orders);
+        lock(&day.meddler).cuts_tcp = true;
+        // The feed still comes: the strategy moves its quotes, on a line that is cut.
+        day.until("to send in vain", |day| {
+            day.venue(|venue| venue.step(now_ns()));
+            day.trader.gateway().line().orders() > heard
+        });
+        day.until("to notice", |day| day.stats().silent > 0);
+        assert_eq!(day.venue(|venue| venue.stats().orders), heard, "nothing arrived");
+        let stand = day.heard_anew().orders().count();
+        lock(&day.meddler).cuts_tcp = false;
+        day.resume();
+        day.check();
+        assert_eq!(day.cut_off(), if cancels_on_disconnect { stand } else { 0 });
+        assert_eq!(day.trader.engine().orders().mismatches(), 0);
+    }
+}
+
+/// A program that was killed hears the day anew, with what earlier sessions were told in it: none
+/// of that is taken for the end of the replay.
+#[test]
+fn no_order_leaves_before_the_whole_day_was_heard_again() {
+    let mut day = Day::trading(VenueConfig { answer_bytes: 7, ..VenueConfig::default() }, |_| ());
+    day.run(500);
+    let (next_urn, answers) =
+        (day.trader.engine().orders().next_urn(), day.venue(|venue| venue.answers().len()));
+    let requests = day.venue(|venue| venue.stats().orders);
+    assert!(next_urn > 5, "{next_urn}");
+    let mut day = day.restart();
+    let mut least = u64::MAX;
+    day.until("to open again", |day| {
+        let is_open = day.trader.gateway().state() == GatewayState::Open;
+        if is_open {
+            least = day.trader.gateway().next_answer();
+        }
+        is_open
+    });
+    assert!(least > answers as u64, "open at answer {least} of {answers}");
+    assert!(day.trader.engine().orders().next_urn() >= next_urn);
+    // The query itself, and nothing before it.
+    assert!(day.venue(|venue| venue.stats().orders) > requests);
+    day.resume();
+    day.check();
+}
+
+#[test]
+fn a_server_that_answers_byte_by_byte_is_heard_in_full() {
+    let mut day = Day::trading(VenueConfig { answer_bytes: 1, ..VenueConfig::default() }, |_| ());
+    day.run(300);
+    day.check();
+    let received = day.trader.gateway().line().stats().received;
+    let bytes: usize = day.venue(|venue| venue.answers().iter().map(Vec::len).sum());
+    assert!(received > bytes as u64, "{received} segments of {bytes} bytes");
+}
+
+#[test]
+fn a_refused_login_ends_the_day_and_no_order_leaves() {
+    let mut day = Day::new(VenueConfig::default(), |config| {
+        config.password = Text::new("wrong").unwrap();
+    });
+    day.until("to be refused", |day| matches!(day.trader.gateway().state(), GatewayState::Done(_)));
+    let refused = GatewayState::Done(Ended::Rejected(Reject::NotAuthorised));
+    assert_eq!(day.trader.gateway().state(), refused);
+    assert_eq!((day.stats().rejected, day.stats().connections), (1, 1));
+    (0..500).for_each(|_| day.round());
+    assert_eq!(day.venue(|venue| venue.stats().orders), 0);
+}
+
+/// An exchange that starts again with an older state of its own: its numbers are lies now.
+#[test]
+fn an_exchange_that_forgot_what_it_told_is_not_traded_with() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let orders = day.venue(|venue| venue.stats().orders);
+    day.venue(|venue| {
+        venue.forget_answers(3);
+        venue.reset_member(now_ns());
+    });
+    day.until("to see three lies", |day| day.stats().broken == 3);
+    assert_ne!(day.trader.gateway().state(), GatewayState::Open);
+    assert_eq!(day.venue(|venue| venue.stats().orders), orders, "no order left");
+}
+
+#[test]
+fn no_order_leaves_after_the_kill_switch_whatever_becomes_of_the_connection() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    assert!(day.trader.kill());
+    day.settle();
+    assert_eq!(day.trader.engine().orders().count(), 0);
+    let accepted = |day: &Day| {
+        let is_one = |answer: &&Vec<u8>| answer[0] == b'A';
+        day.venue(|venue| venue.answers().iter().filter(is_one).count())
+    };
+    let before = accepted(&day);
+    day.run(300);
+    day.venue(|venue| venue.reset_member(now_ns()));
+    day.until("to hear of the reset", |day| day.stats().reset == 1);
+    day.until("to open again", |day| day.trader.gateway().state() == GatewayState::Open);
+    day.run(300);
+    day.check();
+    assert_eq!((accepted(&day), day.trader.engine().orders().count()), (before, 0));
+}
+
+/// A datagram from the exchange to one of the trader's ends.
+fn datagram(day: &Day, to: std::net::SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let venue = VenueConfig::default();
+    let mac = match to.ip().is_multicast() {
+        true => group_mac((*to.ip()).into()),
+        false => Mac(day.port.device().mac().0),
+    };
+    let headers = Headers {
+        destination_mac: mac,
+        source_mac: venue.mac,
+        vlan_tci: None,
+        source: (venue.address, venue.requests_port).into(),
+        destination: to.into(),
+        hop_limit: 16,
+        traffic_class: 0,
+        transport: Transport::Udp,
+    };
+    let mut frame = vec![0; headers.len_bytes()];
+    frame.extend(payload);
+    headers.write(&mut frame).unwrap();
+    frame
+}
+
+#[test]
+fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let venue = VenueConfig::default();
+    let own = std::net::SocketAddrV4::new(day.config.address, day.config.answers_port);
+    let ends = [venue.lines[0], venue.lines[1], own];
+    let packet = |session: mold::Session, first: u64, message: &[u8]| {
+        let mut bytes = [0; 128];
+        let mut packet = mold::Builder::new(&mut bytes, session, first).unwrap();
+        assert!(packet.push(message));
+        packet.finish().to_vec()
+    };
+    let (session, other) = (venue.session, Text::new("YESTERDAY").unwrap());
+    let before = day.trader.engine().arbiter().stats().clone();
+    let known = day.trader.engine().arbiter().next();
+    for end in ends {
+        // Cut inside the header, and inside a message; repeated; stale; lies about numbers.
+        let whole = packet(session, known - 1, b"again");
+        let frames = [
+            datagram(&day, end, &whole[..11]),
+            datagram(&day, end, &whole[..whole.len() - 2]),
+            datagram(&day, end, &whole),
+            datagram(&day, end, &packet(other, 77, b"stale")),
+            datagram(&day, end, &packet(session, known + 200_000_000, b"lie")),
+            datagram(&day, end, &packet(session, u64::MAX, b"lie")),
+            // A byte turned over on the way, behind the Ethernet's own check.
+            {
+                let mut frame = datagram(&day, end, &whole);
+                *frame.last_mut().unwrap() ^= 1;
+                frame
+            },
+        ];
+        day.inject(frames);
+    }
+    // To the orders' end: another port of ours, and a segment that is none.
+    let segment = Headers {
+        source: (venue.address, venue.orders_port).into(),
+        destination: (day.config.address, 9).into(),
+        destination_mac: Mac(day.port.device().mac().0),
+        source_mac: venue.mac,
+        vlan_tci: None,
+        hop_limit: 64,
+        traffic_class: 0,
+        transport: Transport::Tcp {
+            sequence: 1,
+            acknowledgment: 1,
+            flags: 0x10,
+            window: 9,
+            max_segment: None,
+        },
+    };
+    let mut foreign = vec![0; segment.len_bytes()];
+    segment.write(&mut foreign).unwrap();
+    let mut damaged = foreign.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let refused = day.trader.gateway().line().stats().refused;
+    day.inject([foreign, damaged]);
+    day.until("to take all of it", |day| {
+        day.trader.dropped().damaged == 4
+            && day.trader.engine().arbiter().stats().malformed == before.malformed + 3
+    });
+    day.trade();
+    day.check();
+    let (stats, arbiter) = (day.trader.engine().stats(), day.trader.engine().arbiter().stats());
+    assert_eq!((stats.malformed_packets, stats.malformed_messages), (6, 0));
+    assert_eq!(arbiter.foreign - before.foreign, 3);
+    assert_eq!(arbiter.implausible - before.implausible, 3);
+    assert_eq!(day.trader.dropped(), Dropped { unreadable: 0, foreign: 0, damaged: 4 });
+    assert_eq!(day.trader.gateway().line().stats().refused, refused + 1);
+}
+
+/// The trader looks away while more comes than its rings hold.
+#[test]
+fn a_feed_that_is_faster_than_we_are_is_caught_up_with() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let before = day.trader.engine().arbiter().stats().clone();
+    for _ in 0..3_000 {
+        let mut world = lock(&day.world);
+        world.venue.step(now_ns());
+        world.step();
+    }
+    let lost = lock(&day.world).nic.state().port.counters.rx_out_of_buffer;
+    assert!(lost > 0, "the rings held all of it");
+    day.trade();
+    day.check();
+    let stats = day.trader.engine().arbiter().stats();
+    assert!(stats.gaps > before.gaps && stats.requests > before.requests);
+    assert_eq!(stats.lost, 0);
+}
