@@ -88,8 +88,10 @@ instructions() {
 
 # per_element ELEMENTS PROGRAM ARG...: instructions per element, set-up removed.
 per_element() {
-    local elements=$1 n=2000 low high
+    local elements=$1 n low high
     shift
+    # 2000 bursts of 32, or what comes to as much.
+    n=$((elements > 32 ? 64000 / elements : 2000))
     low=$(instructions "$@" $n)
     high=$(instructions "$@" $((2 * n)))
     if [ $((high - low)) -le 0 ]; then

@@ -49,19 +49,12 @@ mixed() {
 
 # filed NSID: a file system, and what was put into it.
 filed() {
-    local namespace
+    local namespace files=/usr/lib/python3/dist-packages
     namespace=$(disk "$1")
-    must mkfs.ext4 -q -F "$namespace"
-    mkdir -p /run/disk
-    must mount "$namespace" /run/disk
-    must cp -a /usr/lib/python3/dist-packages /run/disk/copy
+    filled "$namespace" "$files"
     fio_verify "$1-file" /run/disk/file --rw=randrw --bs=4k --iodepth=8 --size=4M
     check fstrim -v /run/disk
-    must umount /run/disk
-    check fsck.ext4 -fn "$namespace"
-    must mount "$namespace" /run/disk
-    check diff -r /usr/lib/python3/dist-packages /run/disk/copy
-    must umount /run/disk
+    intact "$namespace" "$files"
 }
 
 has_size() { [ "$(blockdev --getsize64 "$(disk "$1")" 2>/dev/null)" = "$2" ]; }
@@ -78,7 +71,7 @@ changed() {
     check rpc namespace.remove "{$named, \"nsid\": 9}"
     until_true 20 has_no_disk 9 || fail 'the host keeps a namespace that has gone'
     ! rpc namespace.remove "{$named, \"nsid\": 9}" || fail 'a namespace was removed twice'
-    /run/nvmf-target stats --socket /run/nvmf.sock --json >/host/stats.json
+    /run/nvmf-target stats --socket "$SOCKET" --json >/host/stats.json
     python3 - /host/stats.json <<'PY' || fail 'the statistics are wrong'
 import json
 import sys
@@ -89,7 +82,7 @@ assert len(cores) == 2 and min(cores) >= 2, cores
 assert any(space['nsid'] == 1 and space['reads'] > 0 for space in stats['namespaces'])
 assert all(queue['commands'] > 0 for queue in stats['queues'])
 PY
-    /run/nvmf-target stats --socket /run/nvmf.sock --prometheus >/host/stats.prom
+    /run/nvmf-target stats --socket "$SOCKET" --prometheus >/host/stats.prom
     check grep -q '^nvmf_target_host_reads_total{host="nqn.2014-08.org.nvmexpress' /host/stats.prom
 }
 
@@ -202,18 +195,8 @@ PY
 # Both ports, and our target, which offers RAM, nothing, and a file by two services.
 begun() {
     ready_for_nvmf
-    cat >/run/target.toml <<TOML
-address = "$OURS_AT/24"
-mtu = 4300
-services = [4420, 4421, 8009]
-ana = { 4420 = "optimized", 4421 = "non-optimized" }
-cores = [0, 1]
-socket = "/run/nvmf.sock"
-[limits]
-queues = 24
-[[subsystem]]
-nqn = "$NQN"
-allow_any_host = true
+    configure "socket = \"$SOCKET\"" 'services = [4420, 4421, 8009]' 'cores = [0, 1]' \
+        'ana = { 4420 = "optimized", 4421 = "non-optimized" }' <<TOML
 [[subsystem.namespace]]
 size = "64MiB"
 [[subsystem.namespace]]

@@ -6,13 +6,24 @@ source /host/lab/rdma.sh
 # Said by newer kernels when their flow tables grow.
 HEALTHY+=('Flow counters bulk query buffer size increased')
 readonly OURS=0000:02:00.0 OURS_AT=10.0.0.2 THEIRS_AT=10.0.0.1
-readonly NQN=nqn.2026-11.org.ferrocx:ram
+readonly NQN=nqn.2026-11.org.ferrocx:ram SOCKET=/run/nvmf.sock
 TARGET= # its process
+WAIT='sleep' # what it does when it has nothing to do
+
+# configure LINE...: the file of our target, with these lines for all of it. What any host may use
+# under NQN, and what else there is, comes on standard input.
+configure() {
+    {
+        printf '%s\n' "address = \"$OURS_AT/24\"" 'mtu = 4300' "$@" '[limits]' 'queues = 24' \
+            '[[subsystem]]' "nqn = \"$NQN\"" 'allow_any_host = true'
+        cat
+    } >/run/target.toml
+}
 
 # Starts our target, and waits until it listens.
 start_target() {
     step nvmf-target
-    /run/nvmf-target --config /run/target.toml --device "$OURS" --wait sleep --json -v \
+    /run/nvmf-target --config /run/target.toml --device "$OURS" --wait "$WAIT" --json -v \
         >/run/target.log 2>&1 &
     TARGET=$!
     until_true 60 grep -q '^listening' /run/target.log ||
@@ -59,8 +70,25 @@ fio_verify() {
         --ioengine=libaio --direct=1 --output="/host/fio-$name.log" "$@"
 }
 
+# filled DEVICE FILES: an ext4 on it, mounted, with a copy of these files.
+filled() {
+    must mkfs.ext4 -q -F "$1"
+    mkdir -p /run/disk
+    must mount "$1" /run/disk
+    must cp -a "$2" /run/disk/copy
+}
+
+# intact DEVICE FILES: it was filled with them, is without a fault, and has them still.
+intact() {
+    must umount /run/disk
+    check fsck.ext4 -fn "$1"
+    must mount "$1" /run/disk
+    check diff -r --no-dereference "$2" /run/disk/copy
+    must umount /run/disk
+}
+
 # rpc METHOD [PARAMS]: of the running target.
-rpc() { /run/nvmf-target rpc --socket /run/nvmf.sock "$@"; }
+rpc() { /run/nvmf-target rpc --socket "$SOCKET" "$@"; }
 
 # namespace_of FILE TEXT: what a controller whose file says that has of the first namespace.
 namespace_of() {

@@ -37,12 +37,16 @@ have apt-get || skip "apt-get is not there: the packages are Debian's"
 [ -r $keys ] || skip "no $keys (apt-get install debian-archive-keyring)"
 have objdump || skip "objdump is not installed (apt-get install binutils)"
 have cc || skip "cc is not installed (apt-get install gcc)"
+# The suite of the mirror that this machine uses.
+mirror=$(apt-get indextargets --format "\$(REPO_URI)" |
+    awk '/\/debian\/*$/ { mirror = $0 } END { print mirror }')
+[ -n "$mirror" ] || skip "apt's sources name no mirror of Debian"
 
 # A state of apt's of our own: the machine's lists stay as they are.
 rm -rf "$folder"
 mkdir -p "$folder"/{lists/partial,archives/partial,packages}
 touch "$folder/status"
-echo "deb [signed-by=$keys] http://deb.debian.org/debian $suite main" >"$folder/sources.list"
+echo "deb [signed-by=$keys] $mirror $suite main" >"$folder/sources.list"
 # How this machine reaches its mirror (proxy, time-outs) holds here too.
 apt-config dump | grep '^Acquire::' >"$folder/apt.conf" || true
 cat >>"$folder/apt.conf" <<CONF

@@ -6,7 +6,7 @@
 //! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
 //! - [`option`] says what is wrong with a command line; [`peer`] names another device's memory.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
-//!   locked memory, IOMMU.
+//!   locked memory, IOMMU; [`cores`] reads what costs a core that polls time.
 //! - [`privileges`] gives up the rights of the process once its devices are open.
 //! - [`signal`] turns Ctrl-C into a flag; [`exit`] turns a result into one sentence and a code.
 //! - [`report`] formats rates and tables for people and writes JSON for programs.
@@ -34,6 +34,7 @@
 
 pub use ferrocx::name as device;
 
+pub mod cores;
 pub mod exit;
 pub mod host;
 pub mod list;

@@ -37,6 +37,8 @@ impl Recorded {
         machine.file("sys/module/vfio_iommu_type1/parameters/dma_entry_limit", "65535");
         machine.file("sys/devices/system/cpu/isolated", "2-3");
         machine.file("sys/devices/system/cpu/nohz_full", "2-3");
+        let clock = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+        machine.file(clock, "tsc");
         for cpu in 0..4 {
             let governor = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
             machine.file(&governor, "performance");

@@ -15,8 +15,8 @@
 //!   keeps its session.
 //! - [`trader`]: an engine on the queues of a port; [`kernel`]: the same on sockets.
 //! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
-//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`machine`] and [`watch`]:
-//!   what of it is the machine's doing.
+//! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`watch`]: what of it is the
+//!   machine's doing.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
 //! - [`programs`]: exchange and trader as processes of their own; [`cli`]: the command line.
 //!
@@ -38,6 +38,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use ferrocx_app_common::cores::{self, Costs, Setting};
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
 pub mod book;
@@ -49,7 +50,6 @@ pub mod feed;
 pub mod gateway;
 pub mod kernel;
 pub mod latency;
-pub mod machine;
 pub mod measure;
 pub mod order_line;
 pub mod orders;
@@ -100,14 +100,14 @@ fn check(args: &cli::Check) -> Result<()> {
             known.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ")
         });
     }
-    for finding in machine::findings(Path::new("/"), args.core) {
-        let mark = if finding.costs.is_some() { "costs" } else { "ok" };
-        println!("{mark:<6} {}: {}", finding.what, finding.is);
-        if let Some(costs) = finding.costs {
-            println!("       {costs}");
+    for Setting { check, is, costs } in cores::settings(Path::new("/"), args.core) {
+        let mark = if costs.is_some() { "costs" } else { "ok" };
+        println!("{mark:<6} {check:<12} {is}");
+        if let Some(Costs { why, mend }) = costs {
+            println!("       {why}; mend: {mend}");
         }
     }
-    let absences = machine::jitter(std::time::Duration::from_secs(args.seconds));
+    let absences = watch::jitter(std::time::Duration::from_secs(args.seconds));
     let away =
         absences.iter_recorded().map(|step| step.value_iterated_to() * step.count_at_value());
     println!(

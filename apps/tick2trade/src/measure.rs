@@ -276,7 +276,10 @@ fn on_queues(plan: &Plan) -> Result<Run> {
     let runner = Runner::start(vec![nic], RunnerConfig::default())?;
     // One for the whole thread: of two, each would leave the steps to the other.
     let helper = Arc::new(runner.helper());
-    let clock_helper = Arc::clone(&helper);
+    let steps = Arc::clone(&helper);
+    local.set_idle_hook(Some(Arc::new(move || {
+        steps.help();
+    })));
     local.keep(runner);
     let phase = Phase::default();
     let config = venue_config(plan);
@@ -290,11 +293,6 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             let mut trader = trader_config(&config);
             trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
             let mut trader = Trader::new(&port, &trader, taker())?;
-            // The model's timer stands still between its steps: one is done with each reading.
-            trader.set_clock(port.device().clock_by(move || {
-                clock_helper.help();
-                now_ns()
-            })?);
             // Not before: threads that are made inherit core and priority.
             take_core(plan, 0)?;
             // Nobody else steps the model from here on, and so nobody takes a core to do it.
@@ -320,12 +318,14 @@ fn on_queues(plan: &Plan) -> Result<Run> {
                 }
             }
             let stages = trader.stages().cloned().unwrap_or_default();
+            let stamp_error_ns = trader.stamp_error_ns().unwrap_or(0);
             let feed = trader.engine().arbiter().stats().clone();
-            Ok((stages, feed, depths(trader.engine().books()), watch.into_absences()))
+            let books = depths(trader.engine().books());
+            Ok((stages, stamp_error_ns, feed, books, watch.into_absences()))
         })();
         phase.set(Phase::OVER);
         let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        let (stages, feed, books, away) = run?;
+        let (stages, stamp_error_ns, feed, books, away) = run?;
         let (venue, levels) = (closed.stats, compare(&books?, &closed.books)?);
         let recovery = feed.recovery_ns.clone();
         let feed = FeedReport {
@@ -340,6 +340,8 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             longest_recovery_ns: feed.recovery_ns.max(),
             orders: venue.taken,
             levels,
+            stamp_error_ns,
+            impossible_stamps: stages.impossible,
         };
         let absences = [away, closed.absences];
         Ok(Run { venue, stages, absences, feed: Some((feed, recovery)) })

@@ -56,6 +56,9 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
         while now_ns() < next && !stop.is_raised() {
             venue.poll(now_ns());
         }
+        if stop.is_raised() {
+            break;
+        }
         next += interval_ns;
         venue.step(now_ns());
         venue.offer(SHARES, PRICE, now_ns);

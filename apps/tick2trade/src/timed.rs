@@ -58,6 +58,9 @@ pub struct SendTimes {
 pub struct Stages {
     /// From the frame's time stamp, or from when it was read where there is none, to the book.
     pub wire_to_book: Histogram<u64>,
+    /// Frames whose time stamp lies behind the book that they changed: the device's clock is known
+    /// less well than the way is short. They are not in [`Stages::wire_to_book`].
+    pub impossible: u64,
     /// From the book to an order that is decided, checked and written.
     pub book_to_decision: Histogram<u64>,
     /// From there to the doorbell.
@@ -68,6 +71,7 @@ impl Default for Stages {
     fn default() -> Self {
         Self {
             wire_to_book: histogram(),
+            impossible: 0,
             book_to_decision: histogram(),
             decision_to_doorbell: histogram(),
         }
@@ -77,7 +81,10 @@ impl Default for Stages {
 impl Stages {
     /// Adds one order's way.
     pub fn record(&mut self, wire_ns: u64, book_ns: u64, sent: SendTimes) {
-        self.wire_to_book.saturating_record(book_ns.saturating_sub(wire_ns));
+        match book_ns.checked_sub(wire_ns) {
+            Some(took_ns) => self.wire_to_book.saturating_record(took_ns),
+            None => self.impossible += 1,
+        }
         self.book_to_decision.saturating_record(sent.asked_ns.saturating_sub(book_ns));
         self.decision_to_doorbell.saturating_record(sent.rung_ns.saturating_sub(sent.asked_ns));
     }
@@ -87,5 +94,20 @@ impl Stages {
         let times = [&self.wire_to_book, &self.book_to_decision, &self.decision_to_doorbell];
         let mut rows = names.into_iter().zip(times).map(|(name, times)| Row::new(name, times));
         std::array::from_fn(|_| rows.next().expect("three names, three histograms"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_behind_its_book_is_counted_and_is_no_time() {
+        let mut stages = Stages::default();
+        for wire_ns in [1_000, 2_000, 2_001] {
+            stages.record(wire_ns, 2_000, SendTimes { asked_ns: 2_100, rung_ns: 2_400 });
+        }
+        assert_eq!((stages.wire_to_book.len(), stages.impossible), (2, 1));
+        assert_eq!((stages.wire_to_book.max(), stages.book_to_decision.len()), (1_000, 3));
     }
 }

@@ -125,8 +125,8 @@ impl Fed {
 pub struct Trader<S> {
     engine: Engine<Timed<S>>,
     gateway: Gateway,
-    lines: [Fed; 2],
-    answers: Fed,
+    /// By [`Source`]: both lines, and answers to requests.
+    feeds: [Fed; 3],
     orders: Fed,
     snapshot: Option<(Fed, Gateway)>,
     network: Network,
@@ -163,13 +163,14 @@ impl<S: Strategy> Trader<S> {
         let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
         let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
         let feed = RxQueueConfig { timestamps: config.measure, ..RxQueueConfig::default() };
-        let line = |at: SocketAddrV4| Fed::new(port, udp_to(at), at.into(), &feed);
-        let lines = [line(config.lines[0])?, line(config.lines[1])?];
+        let plain = RxQueueConfig::default();
+        let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
+        let own = SocketAddrV4::new(config.address, config.answers_port);
+        let [a, b] = config.lines;
+        let feeds = [udp(a, &feed)?, udp(b, &feed)?, udp(own, &plain)?];
         for line in config.lines {
             network.join((*line.ip()).into(), None, None)?;
         }
-        let own = SocketAddrV4::new(config.address, config.answers_port);
-        let plain = RxQueueConfig::default();
         let local_mac = Mac(device.mac().0);
         let session = |mac: Mac, at: SocketAddrV4, is_snapshot: bool| -> Result<_, TraderError> {
             let gateway = GatewayConfig {
@@ -184,7 +185,6 @@ impl<S: Strategy> Trader<S> {
             let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
             Ok((fed, Gateway::new(gateway, tx, now_ns())?))
         };
-        let answers = Fed::new(port, udp_to(own), own.into(), &plain)?;
         let (orders, mut gateway) = session(orders_mac, config.orders, false)?;
         let snapshot = match config.snapshots {
             Some(at) => {
@@ -198,8 +198,7 @@ impl<S: Strategy> Trader<S> {
         Ok(Self {
             engine,
             gateway,
-            lines,
-            answers,
+            feeds,
             orders,
             snapshot,
             network,
@@ -234,11 +233,7 @@ impl<S: Strategy> Trader<S> {
         // what does not fit them is asked for again.
         if self.gateway.state() == GatewayState::Open {
             for source in [Source::A, Source::B, Source::Retransmission] {
-                let fed = match source {
-                    Source::Retransmission => &mut self.answers,
-                    line => &mut self.lines[line as usize],
-                };
-                if let Some(mbuf) = fed.rx.rx_one() {
+                if let Some(mbuf) = self.feeds[source as usize].rx.rx_one() {
                     is_busy = true;
                     self.feed_frame(source, mbuf);
                 }
@@ -263,10 +258,7 @@ impl<S: Strategy> Trader<S> {
     /// A frame of a line, or with messages that were asked for.
     #[inline]
     fn feed_frame(&mut self, source: Source, mbuf: Mbuf) {
-        let fed = match source {
-            Source::Retransmission => &mut self.answers,
-            line => &mut self.lines[line as usize],
-        };
+        let fed = &mut self.feeds[source as usize];
         let (now, line) = (now_ns(), self.gateway.line());
         let is_taken = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now);
         self.dropped += u64::from(!is_taken);
@@ -337,10 +329,10 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// Compares time stamps by another clock, whose nanoseconds are those of [`now_ns`].
-    pub fn set_clock(&mut self, clock: Clock) {
-        self.time_base = Some(clock.time_base());
-        self.clock = Some(clock);
+    /// How far time stamps may be off, ns: what the last comparison of the device's clock with ours
+    /// is good for. `None` if nothing is measured.
+    pub fn stamp_error_ns(&self) -> Option<u64> {
+        self.clock.as_ref().map(|clock| clock.stats().width_ns.div_ceil(2))
     }
 
     /// Throws the kill switch; `false` if the exchange did not hear of it.

@@ -2,10 +2,15 @@
 //!
 //! A round of a polling loop that takes long may be one in which another thread had the core. The
 //! kernel knows: it counts how long each thread stood ready while another ran. What an interrupt or
-//! a hypervisor takes is not in that count.
+//! a hypervisor takes is not in that count; [`jitter`] sees all of it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::latency::{histogram, now_ns};
 
 /// A round that takes so long makes the kernel be asked, ns.
 const SUSPICIOUS_NS: u64 = 20_000;
@@ -93,10 +98,28 @@ pub fn is_disturbed(absences: &[Absence], from_ns: u64, took_ns: u64) -> bool {
     absences.get(next).is_some_and(|absence| absence.from_ns <= from_ns.saturating_add(took_ns))
 }
 
+/// Gaps between two readings of the clock that are longer than this count as absence, ns.
+const GAP_NS: u64 = 1_000;
+
+/// How long the calling core was elsewhere, each time, while it did nothing but read the clock.
+pub fn jitter(duration: Duration) -> Histogram<u64> {
+    let mut absences = histogram();
+    let mut before = now_ns();
+    let end = before.saturating_add(duration.as_nanos() as u64);
+    while before < end {
+        let now = now_ns();
+        let gap = now.saturating_sub(before);
+        if gap >= GAP_NS {
+            absences.saturating_record(gap);
+        }
+        before = now;
+    }
+    absences
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::now_ns;
 
     #[test]
     fn what_overlaps_an_absence_is_disturbed_and_nothing_else() {
@@ -137,9 +160,16 @@ mod tests {
     }
 
     #[test]
+    fn absences_are_no_longer_than_the_measurement() {
+        let absences = jitter(Duration::from_millis(20));
+        assert!(absences.max() <= 10_000_000_000);
+        assert!(absences.is_empty() || absences.min() >= 990);
+    }
+
+    #[test]
     fn a_round_that_slept_was_not_away() {
         let mut watch = Watch::start(now_ns());
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         watch.round(now_ns());
         // On a busy machine it waits for its core behind its sleep, but not while it sleeps.
         for absence in watch.into_absences() {

@@ -13,6 +13,10 @@ use crate::error::{ConfigError, DeviceError};
 
 /// Readings of one update: the one during which least time passed counts.
 const READS: usize = 5;
+/// Readings of one update at most, of a counter that stands still now and then; and of the first,
+/// which has nothing to fall back on.
+const UPDATE_TRIES: usize = 100;
+const FIRST_TRIES: usize = 100_000;
 /// Comparisons that the rate is computed from, at most.
 const SAMPLES: usize = 16;
 /// An error above this is a clock that was set, not one that wanders.
@@ -108,6 +112,8 @@ pub struct ClockStats {
     pub error_ns: i64,
     /// Host time that passed during the last comparison: it may be wrong by half of that.
     pub width_ns: u64,
+    /// Updates that nothing was learnt from, because the counter stood still.
+    pub missed: u64,
     /// How much faster the counter runs than the capability page says, in parts in 10^9, negative
     /// for slower.
     pub drift_ppb: i64,
@@ -155,8 +161,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Unsupported`] for a device that does not say how fast its counter runs;
-    /// [`DeviceError::Dead`].
+    /// [`ConfigError::Unsupported`] for a device that does not say how fast its counter runs, or
+    /// whose counter stands still; [`DeviceError::Dead`].
     pub fn clock(&self, source: ClockSource) -> Result<Clock, DeviceError> {
         self.clock_by(move || source.now_ns())
     }
@@ -164,6 +170,10 @@ impl Device {
     /// Compares the device's counter with a clock of the caller's, which says nanoseconds and runs
     /// forward: another device's, a cycle counter, a simulated one. Otherwise it is
     /// [`Device::clock`].
+    ///
+    /// A software model's counter stands still between two steps: it shows when the last one began.
+    /// Then only a reading that differs from the one before is believed, and the steps are those of
+    /// [`Device::relax`]; `now_ns` has only to say the time.
     ///
     /// # Errors
     ///
@@ -178,7 +188,10 @@ impl Device {
             return Err(ConfigError::Unsupported { what, way_out }.into());
         }
         let mut now_ns = Box::new(now_ns);
-        let first = sample(self, &mut *now_ns)?;
+        let Some(first) = sample(self, &mut *now_ns, FIRST_TRIES)? else {
+            let (what, way_out) = ("clock that runs", "let something step the model, or reset it");
+            return Err(ConfigError::Unsupported { what, way_out }.into());
+        };
         Ok(Clock { device: self.clone(), now_ns, fit: Fit::new(khz, first) })
     }
 }
@@ -191,8 +204,10 @@ impl Clock {
     ///
     /// [`DeviceError::Dead`]; the conversion stays as it was.
     pub fn update(&mut self) -> Result<(), DeviceError> {
-        let sample = sample(&self.device, &mut *self.now_ns)?;
-        self.fit.add(sample);
+        match sample(&self.device, &mut *self.now_ns, UPDATE_TRIES)? {
+            Some(sample) => self.fit.add(sample),
+            None => self.fit.stats.missed += 1,
+        }
         Ok(())
     }
 
@@ -209,21 +224,67 @@ impl Clock {
     }
 }
 
-/// The best of some readings of both clocks.
-fn sample(device: &Device, now_ns: &mut dyn FnMut() -> u64) -> Result<Sample, DeviceError> {
+/// The best of some readings of both clocks; `None` if the counter stood still all the time.
+fn sample(
+    device: &Device,
+    now_ns: &mut dyn FnMut() -> u64,
+    tries: usize,
+) -> Result<Option<Sample>, DeviceError> {
     let bar = device.inner().bar.as_ref();
-    let mut read = || {
-        let before = now_ns();
+    let read = || {
+        let from_ns = now_ns();
         let ticks = read_counter(bar);
-        let width_ns = now_ns().saturating_sub(before);
-        Sample { ticks, ns: before + width_ns / 2, width_ns }
+        Reading { from_ns, ticks, until_ns: now_ns() }
     };
-    let samples: [Sample; READS] = std::array::from_fn(|_| read());
-    if samples.iter().any(|sample| sample.ticks == u64::MAX) {
-        return Err(DeadDevice::AllOnes.into());
+    Ok(best(read, || device.relax(), tries)?)
+}
+
+/// The counter, read at a moment between two readings of the host's clock.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    from_ns: u64,
+    ticks: u64,
+    until_ns: u64,
+}
+
+/// Of [`READS`] values of the counter, the one whose moment is known best.
+///
+/// A device's counter runs: its value is that of the moment at which it was read. A model's stands
+/// until somebody steps it: two equal readings tell so. A new value then came up behind the last
+/// reading of the old one, and what was read before the counter was known to stand counts for
+/// nothing.
+fn best(
+    mut read: impl FnMut() -> Reading,
+    relax: impl Fn(),
+    tries: usize,
+) -> Result<Option<Sample>, DeadDevice> {
+    let mut last = read();
+    let (mut best, mut count, mut stands): (Option<Sample>, _, _) = (None, 0, false);
+    for _ in 0..tries {
+        let reading = read();
+        if reading.ticks == u64::MAX {
+            return Err(DeadDevice::AllOnes);
+        }
+        if reading.ticks == last.ticks && reading.from_ns != last.from_ns {
+            if !stands {
+                (best, count, stands) = (None, 0, true);
+            }
+            relax();
+        } else {
+            let from_ns = if stands { last.from_ns } else { reading.from_ns };
+            let width_ns = reading.until_ns.saturating_sub(from_ns);
+            let sample = Sample { ticks: reading.ticks, ns: from_ns + width_ns / 2, width_ns };
+            if best.is_none_or(|best| width_ns < best.width_ns) {
+                best = Some(sample);
+            }
+            count += 1;
+            if count == READS {
+                break;
+            }
+        }
+        last = reading;
     }
-    let [first, ..] = samples;
-    Ok(samples.into_iter().min_by_key(|sample| sample.width_ns).unwrap_or(first))
+    Ok(best)
 }
 
 /// The counter, in two halves of which the high one did not change in between. It changes every 27
@@ -322,6 +383,7 @@ fn drift_ppb(nominal: u64, rate: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::f64::consts::TAU;
 
     use super::*;
@@ -427,6 +489,64 @@ mod tests {
         fit.add(sample(6, back + 1_000_000_000));
         assert_eq!(fit.stats.steps, 1);
         assert!(fit.stats.error_ns.abs() < 1000, "{:?}", fit.stats);
+    }
+
+    /// A clock of the host that goes on by 20 ns with each look, and a device's counter beside it,
+    /// one tick a nanosecond: one that runs, or one that shows when the last step began.
+    struct Clocks {
+        now: Cell<u64>,
+        /// When the last step began; `None` of a counter that runs.
+        stepped: Option<Cell<u64>>,
+    }
+
+    impl Clocks {
+        fn pass(&self, ns: u64) -> u64 {
+            self.now.set(self.now.get() + ns);
+            self.now.get()
+        }
+
+        fn read(&self) -> Reading {
+            let from_ns = self.pass(20);
+            let at = self.pass(30);
+            let ticks = self.stepped.as_ref().map_or(at, Cell::get);
+            Reading { from_ns, ticks, until_ns: self.pass(20) }
+        }
+
+        /// A step of the model: it takes 400 ns.
+        fn step(&self) {
+            if let Some(stepped) = &self.stepped {
+                stepped.set(self.now.get());
+            }
+            self.pass(400);
+        }
+    }
+
+    #[test]
+    fn what_a_model_shows_is_as_old_as_its_step_and_lies_within_the_width() {
+        for steps in [true, false] {
+            let stepped = steps.then(|| Cell::new(100));
+            let clocks = Clocks { now: Cell::new(5_000), stepped };
+            let sample = best(|| clocks.read(), || clocks.step(), 100).unwrap().unwrap();
+            // The counter says the host's time: what it is off by is the error.
+            let error_ns = sample.ns.abs_diff(sample.ticks);
+            assert!(error_ns <= sample.width_ns / 2, "{error_ns} ns, {sample:?}");
+            assert_eq!(sample.width_ns, if steps { 520 } else { 50 });
+        }
+    }
+
+    #[test]
+    fn a_counter_that_nobody_steps_and_a_device_that_is_gone_give_nothing() {
+        let clocks = Clocks { now: Cell::new(5_000), stepped: Some(Cell::new(100)) };
+        assert_eq!(best(|| clocks.read(), || (), 100), Ok(None));
+        // What it showed when nobody had seen it stand counts for nothing.
+        let shown = Cell::new(0);
+        let read = || {
+            shown.set(shown.get() + 1);
+            Reading { ticks: shown.get().min(3), ..clocks.read() }
+        };
+        assert_eq!(best(read, || (), 100), Ok(None));
+        let gone = || Reading { ticks: u64::MAX, ..clocks.read() };
+        assert!(best(gone, || (), 100).is_err());
     }
 
     #[test]

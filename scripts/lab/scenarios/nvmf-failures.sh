@@ -145,7 +145,7 @@ vanished() {
     until_true 60 hosts_are 0 || fail 'the controller of a host that has gone stays'
     step "nothing is left of it after $((SECONDS - silent)) s"
     [ $((SECONDS - silent)) -le $((KEEP_ALIVE + 10)) ] || fail 'that was too long'
-    /run/nvmf-target stats --socket /run/nvmf.sock --json >/host/stats.json
+    /run/nvmf-target stats --socket "$SOCKET" --json >/host/stats.json
     python3 - /host/stats.json <<'PY' || fail 'queues or buffers are left over'
 import json
 import sys
@@ -159,15 +159,7 @@ PY
 }
 
 ready_for_nvmf
-cat >/run/target.toml <<TOML
-address = "$OURS_AT/24"
-mtu = 4300
-socket = "/run/nvmf.sock"
-[limits]
-queues = 24
-[[subsystem]]
-nqn = "$NQN"
-allow_any_host = true
+configure "socket = \"$SOCKET\"" <<TOML
 [[subsystem.namespace]]
 backend = "file"
 path = "/var/tmp/nvmf.img"

@@ -173,7 +173,7 @@ impl Mr {
     ///
     /// [`VerbsError::OutOfRange`] outside the region or above 2 GiB, [`VerbsError::Unsupported`]
     /// for a region whose pieces lie apart in memory.
-    #[inline]
+    #[inline(always)]
     pub fn buf(&self, range: Range<usize>) -> Result<Buf, VerbsError> {
         let (start, end) = (range.start as u64, range.end as u64);
         let is_inside = start <= end && end <= self.inner.len && end - start <= MAX_BUF_BYTES;

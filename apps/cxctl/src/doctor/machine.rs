@@ -3,16 +3,16 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ferrocx_app_common::list::CoreList;
+use ferrocx_app_common::cores::{self, Costs, Setting};
 
-use super::{Finding, Need};
+use super::{Finding, Need, Severity};
 use crate::bind;
 use crate::host::{Nic, Tree};
 use crate::hugepages;
 
 /// All of them, in the order in which they should be mended.
 pub fn checks(tree: &Tree, nics: &[Nic], need: &Need) -> Vec<Finding> {
-    vec![
+    let mut found = vec![
         adapters(nics),
         iommu(tree),
         noiommu(tree),
@@ -23,10 +23,10 @@ pub fn checks(tree: &Tree, nics: &[Nic], need: &Need) -> Vec<Finding> {
         memlock(tree, need),
         hugepages(tree, nics, need),
         isolated(tree),
-        nohz(tree),
-        governor(tree),
         numa_balancing(tree),
-    ]
+    ];
+    found.extend(polling_cores(tree));
+    found
 }
 
 fn adapters(nics: &[Nic]) -> Finding {
@@ -197,15 +197,9 @@ fn hugepages(tree: &Tree, nics: &[Nic], need: &Need) -> Finding {
     Finding::ok(check, format!("{need_kib} KiB are needed and free"))
 }
 
-/// Cores of a list such as `2-7`.
-fn cores(tree: &Tree, path: &str) -> Vec<usize> {
-    let text = tree.text(path).unwrap_or_default();
-    text.parse::<CoreList>().map(|list| list.0).unwrap_or_default()
-}
-
 /// Cores that the scheduler leaves alone.
 pub(super) fn isolated_cores(tree: &Tree) -> Vec<usize> {
-    cores(tree, "sys/devices/system/cpu/isolated")
+    cores::isolated(&tree.path(""))
 }
 
 fn isolated(tree: &Tree) -> Finding {
@@ -218,31 +212,40 @@ fn isolated(tree: &Tree) -> Finding {
     Finding::ok(check, format!("cores {text}"))
 }
 
-/// Isolated cores without the timer's tick.
-fn nohz(tree: &Tree) -> Finding {
-    let check = "nohz";
-    let quiet = cores(tree, "sys/devices/system/cpu/nohz_full");
-    let ticking = isolated_cores(tree).into_iter().find(|core| !quiet.contains(core));
-    if let Some(core) = ticking {
-        let mend = "add nohz_full=LIST, the same as isolcpus, to the kernel command line";
-        let text = format!("the timer interrupts core {core}, which is isolated");
-        return Finding::warning(check, text, mend);
-    }
-    Finding::ok(check, "isolated cores have no tick")
+/// Every core.
+fn all_cores(tree: &Tree) -> Vec<usize> {
+    let names = tree.list("sys/devices/system/cpu");
+    names.iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok()).collect()
 }
 
-fn governor(tree: &Tree) -> Finding {
-    let check = "governor";
-    let cpu = "sys/devices/system/cpu";
-    let slow = tree.list(cpu).into_iter().find_map(|name| {
-        let governor = tree.text(format!("{cpu}/{name}/cpufreq/scaling_governor"))?;
-        (governor != "performance").then_some((name, governor))
-    });
-    if let Some((name, governor)) = slow {
-        let mend = "cpupower frequency-set -g performance";
-        return Finding::warning(check, format!("{name} is governed by {governor}"), mend);
+/// What costs time on the isolated cores, which are there to poll, and on any core that is slow:
+/// of each setting the first core that has it wrong.
+fn polling_cores(tree: &Tree) -> Vec<Finding> {
+    let isolated = isolated_cores(tree);
+    let mut found: Vec<Finding> = Vec::new();
+    for core in all_cores(tree) {
+        let settings = cores::settings(&tree.path(""), core).into_iter();
+        let is_asked = |setting: &Setting| match setting.check {
+            "governor" => true,
+            // Which cores are, and which node is near, is said apart.
+            "isolated" | "nodes" => false,
+            _ => isolated.contains(&core),
+        };
+        for Setting { check, is, costs } in settings.filter(is_asked) {
+            let finding = match costs {
+                Some(Costs { why, mend }) => {
+                    Finding::warning(check, format!("core {core}: {is}; {why}"), mend)
+                }
+                None => Finding::ok(check, "nothing that costs time"),
+            };
+            match found.iter_mut().find(|known| known.check == check) {
+                Some(known) if known.severity == Severity::Ok => *known = finding,
+                Some(_) => {}
+                None => found.push(finding),
+            }
+        }
     }
-    Finding::ok(check, "performance, or none")
+    found
 }
 
 fn numa_balancing(tree: &Tree) -> Finding {

@@ -54,7 +54,7 @@ use Severity::{Problem, Warning};
 fn a_good_machine_is_good() {
     let found = examined(&Recorded::good(), &need());
     assert_eq!(worst(&found), Severity::Ok, "{found:#?}");
-    assert_eq!(found.len(), 28);
+    assert_eq!(found.len(), 36);
     assert!(found.iter().all(|finding| finding.mend.is_none()));
     let line = found.iter().find(|finding| finding.check == "driver").unwrap().line();
     assert_eq!(line, format!("ok       driver       {NIC}: vfio-pci"));
@@ -171,12 +171,21 @@ fn cores_that_are_disturbed() {
     fault("isolated", Warning, "no core is isolated", "isolcpus=", &[], |machine| {
         machine.file("sys/devices/system/cpu/isolated", "");
     });
-    fault("nohz", Warning, "interrupts core 3", "nohz_full=", &[], |machine| {
+    fault("nohz", Warning, "core 3: cores without", "nohz_full=", &["rcu"], |machine| {
         machine.file("sys/devices/system/cpu/nohz_full", "2");
     });
-    fault("governor", Warning, "cpu1 is governed by powersave", "cpupower", &[], |machine| {
+    fault("governor", Warning, "core 1: powersave", "cpupower", &[], |machine| {
         machine.file("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave");
     });
+    // What one setting costs is the applications' common test.
+    fault("interrupts", Warning, "core 2: 2 may come", "smp_affinity_list", &[], |machine| {
+        for (irq, cores) in [(7, "0-1"), (8, "0-2"), (9, "2")] {
+            machine.file(&format!("proc/irq/{irq}/smp_affinity_list"), cores);
+        }
+    });
+    let machine = Recorded::good();
+    machine.file("proc/irq/7/smp_affinity_list", "0-1");
+    assert_eq!(complaints(&machine, &need()), [], "nobody polls there");
     fault("numa-balance", Warning, "moves pages", "numa_balancing=0", &[], |machine| {
         machine.file("proc/sys/kernel/numa_balancing", "1");
     });

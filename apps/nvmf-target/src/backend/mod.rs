@@ -37,12 +37,19 @@ impl Backend {
         Ok(Self::Null(pd.get_dma_mr()?.over(memory)?))
     }
 
+    /// Whether there is memory that the port reads and writes itself.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        !matches!(self, Self::File(_))
+    }
+
     /// The bytes of the namespace themselves, for the port to read and write.
     ///
     /// # Errors
     ///
     /// Outside the memory, which no checked command is; a file, which has none.
-    #[inline]
+    #[inline(always)]
     pub fn direct(&self, offset: u64, len: u64) -> Result<Buf, VerbsError> {
         let len = len as usize;
         match self {

@@ -121,26 +121,19 @@ impl Target {
     /// The data that an [`Action::Fetch`] asked for have come.
     pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
         if io::is_reservation(sqe.opcode) {
-            let status = self.reserve(queue, sqe, data).err().unwrap_or(Status::SUCCESS);
-            if !status.is_success() {
-                self.note_io_error(queue, sqe, status);
-            }
-            return Action::Answer(queue.answer(sqe.cid.get(), status, 0));
+            return self.reserved(queue, sqe, data);
         }
         // Of the others only Connect fetches.
         Action::Answer(self.connect(queue, sqe, data))
     }
 
     fn request_event(&mut self, at: usize, slot: u16, cid: u16) -> Result<(), Status> {
-        let mut outbox = std::mem::take(&mut self.outbox);
-        let done = match self.controller_mut(at) {
-            Some(controller) if controller.is_ready() => {
-                controller.request_event(slot, cid, &mut outbox)
+        match self.controllers.get_mut(at) {
+            Some(Some(controller)) if controller.is_ready() => {
+                controller.request_event(slot, cid, &mut self.outbox)
             }
             _ => Err(Status::SEQUENCE.dnr()),
-        };
-        self.outbox = outbox;
-        done
+        }
     }
 
     fn fabrics(&mut self, at: usize, queue: &Queue, sqe: &Sqe) -> Done {
@@ -322,7 +315,9 @@ impl Target {
         let len = (dwords + 1) * 4;
         let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
         let (now, differs) = (self.now, self.offer.ana.is_reported());
-        let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
+        let Some(Some(controller)) = self.controllers.get_mut(at) else {
+            return Err(Status::INTERNAL);
+        };
         let is_discovery = controller.subsystem.is_none();
         let known = if is_discovery { DISCOVERY_LOGS } else { LOGS };
         let known: Vec<u8> =
@@ -363,7 +358,7 @@ impl Target {
             lid::RESERVATION => {
                 part(out, &controller.reservation_page(), range);
                 if !keeps {
-                    self.tell_again(at);
+                    controller.tell_next_reservation(&mut self.outbox);
                 }
             }
             _ => {

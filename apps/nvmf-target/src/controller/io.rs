@@ -77,7 +77,9 @@ impl Offer {
     /// # Errors
     ///
     /// The status to answer with.
-    #[inline]
+    // Reads and Writes are checked where they are carried out, so that what they ask for need not
+    // be stored.
+    #[inline(always)]
     pub fn io(&self, queue: &Queue, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
         if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
             return Err(Status::SEQUENCE.dnr());
@@ -95,6 +97,19 @@ impl Offer {
         match sqe.opcode {
             io::READ => self.transfer(namespace, sqe, Kind::Read, received),
             io::WRITE => self.transfer(namespace, sqe, Kind::Write, received),
+            _ => self.other(namespace, sqe, received),
+        }
+    }
+
+    /// A command that is neither Read nor Write.
+    #[inline(never)]
+    fn other(
+        &self,
+        namespace: &Namespace,
+        sqe: &Sqe,
+        received: usize,
+    ) -> Result<IoCommand, Status> {
+        match sqe.opcode {
             io::COMPARE => self.transfer(namespace, sqe, Kind::Compare, received),
             io::FLUSH => Ok(flush(namespace)),
             io::WRITE_ZEROES => {
@@ -115,7 +130,7 @@ impl Offer {
     }
 
     /// The bytes that a command names: no more than the largest transfer.
-    #[inline]
+    #[inline(always)]
     fn limited(&self, namespace: &Namespace, sqe: &Sqe) -> Result<(u64, u64), Status> {
         let (slba, count) = (sqe.slba(), u64::from(sqe.block_count()));
         let (offset, len) = blocks(namespace, slba, count)?;
@@ -124,7 +139,7 @@ impl Offer {
     }
 
     /// A command that moves data.
-    #[inline]
+    #[inline(always)]
     fn transfer(
         &self,
         namespace: &Namespace,
@@ -133,19 +148,10 @@ impl Offer {
         received: usize,
     ) -> Result<IoCommand, Status> {
         let (offset, len) = self.limited(namespace, sqe)?;
-        let sgl = Sgl::parse(&sqe.sgl)?;
-        if u64::from(sgl.len()) != len {
-            return Err(Status::DATA_LENGTH.dnr());
-        }
-        let data = match sgl {
-            Sgl::Keyed(keyed) => Data::Host(keyed),
-            // The host has no way to be given data in its own capsule.
-            Sgl::InCapsule { .. } if kind == Kind::Read => {
-                return Err(Status::INVALID_FIELD.dnr());
-            }
-            Sgl::InCapsule { offset, len } => {
-                Data::Capsule { start: in_capsule(offset, len, received)?.start, len: len as usize }
-            }
+        let data = match Keyed::parse(&sqe.sgl) {
+            Some(keyed) if u64::from(keyed.len) == len => Data::Host(keyed),
+            Some(_) => return Err(Status::DATA_LENGTH.dnr()),
+            None => capsule(sqe, kind, len, received)?,
         };
         if kind == Kind::Write {
             check_writable(namespace)?;
@@ -184,6 +190,19 @@ impl Target {
     }
 }
 
+/// Data of a command that are in its capsule.
+#[inline(never)]
+fn capsule(sqe: &Sqe, kind: Kind, len: u64, received: usize) -> Result<Data, Status> {
+    match Sgl::parse(&sqe.sgl)? {
+        sgl if u64::from(sgl.len()) != len => Err(Status::DATA_LENGTH.dnr()),
+        // The host has no way to be given data in its own capsule.
+        Sgl::InCapsule { offset, len } if kind != Kind::Read => {
+            Ok(Data::Capsule { start: in_capsule(offset, len, received)?.start, len: len as usize })
+        }
+        _ => Err(Status::INVALID_FIELD.dnr()),
+    }
+}
+
 /// What commands without data and without a range have.
 pub(crate) const NOTHING: IoCommand =
     IoCommand { kind: Kind::Nothing, backend: 0, offset: 0, len: 0, fua: false, data: Data::None };
@@ -192,12 +211,13 @@ fn flush(namespace: &Namespace) -> IoCommand {
     IoCommand { kind: Kind::Flush, backend: namespace.backend, ..NOTHING }
 }
 
+#[inline(always)]
 fn check_writable(namespace: &Namespace) -> Result<(), Status> {
     if namespace.shape.is_read_only { Err(Status::WRITE_PROTECTED.dnr()) } else { Ok(()) }
 }
 
 /// Blocks as bytes, if they are all inside the namespace.
-#[inline]
+#[inline(always)]
 fn blocks(namespace: &Namespace, slba: u64, count: u64) -> Result<(u64, u64), Status> {
     let shape = &namespace.shape;
     match slba.checked_add(count) {

@@ -11,7 +11,7 @@
 //! | `connect` | who may connect to what |
 //! | `state` | a controller: registers, features, events, errors |
 //! | `admin` | commands of the admin queue |
-//! | [`reservation`], `reserve` | reservations, and their commands |
+//! | [`reservation`] | reservations, and their commands |
 //! | `discovery` | the discovery service |
 //! | [`io`] | commands of I/O queues |
 
@@ -22,7 +22,6 @@ mod discovery;
 pub mod io;
 pub mod queue;
 pub mod reservation;
-mod reserve;
 mod state;
 pub mod subsystem;
 
@@ -402,14 +401,12 @@ impl Target {
     }
 
     fn namespace_changed(&mut self, subsystem: usize, nsid: u32) {
-        let mut outbox = std::mem::take(&mut self.outbox);
         for controller in self.controllers.iter_mut().flatten() {
             if controller.subsystem == Some(subsystem) {
                 controller.note_namespace(nsid);
-                controller.note(events::NAMESPACE_ATTRIBUTES, &mut outbox);
+                controller.note(events::NAMESPACE_ATTRIBUTES, &mut self.outbox);
             }
         }
-        self.outbox = outbox;
     }
 
     /// Tells hosts of ports that differ, and of what each is for every group of namespaces. Hosts
@@ -442,25 +439,21 @@ impl Target {
             return Err(OfferError::Port(service));
         }
         self.change_offer(|offer| offer.ana.set(service, group, state));
-        let mut outbox = std::mem::take(&mut self.outbox);
         for controller in self.controllers.iter_mut().flatten() {
             if controller.subsystem.is_some() && controller.service == service {
-                controller.note(events::ANA, &mut outbox);
+                controller.note(events::ANA, &mut self.outbox);
             }
         }
-        self.outbox = outbox;
         Ok(())
     }
 
     fn discovery_changed(&mut self) {
         self.generation += 1;
-        let mut outbox = std::mem::take(&mut self.outbox);
         for controller in self.controllers.iter_mut().flatten() {
             if controller.subsystem.is_none() {
-                controller.note(events::DISCOVERY, &mut outbox);
+                controller.note(events::DISCOVERY, &mut self.outbox);
             }
         }
-        self.outbox = outbox;
     }
 
     fn controller(&self, at: usize) -> Option<&Controller> {

@@ -62,23 +62,6 @@ impl Reject {
     pub fn encode(self) -> [u8; 4] {
         [0, 0, self as u8, 0]
     }
-
-    /// For people.
-    #[must_use]
-    pub fn name(code: u8) -> &'static str {
-        match code {
-            1 => "private data too short",
-            2 => "unknown format of the private data",
-            3 => "invalid queue",
-            4 => "submission queue too long",
-            5 => "too few receives",
-            6 => "no room for another queue",
-            7 => "no READs served",
-            8 => "invalid number of READs",
-            9 => "invalid controller",
-            _ => "unknown reason",
-        }
-    }
 }
 
 impl Request {

@@ -33,6 +33,23 @@ pub enum Sgl {
     },
 }
 
+impl Keyed {
+    /// Reads a descriptor; `None` for one of another kind.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse(bytes: &[u8; 16]) -> Option<Self> {
+        let kind = bytes[15];
+        matches!(kind, 0x40 | 0x4f).then(|| Self {
+            addr: u64::from_le_bytes([
+                bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
+            ]),
+            len: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], 0]),
+            rkey: u32::from_le_bytes([bytes[11], bytes[12], bytes[13], bytes[14]]),
+            inv: kind == 0x4f,
+        })
+    }
+}
+
 impl Sgl {
     /// Of a command without data.
     pub const NONE: Self = Self::Keyed(Keyed { addr: 0, len: 0, rkey: 0, inv: false });
@@ -42,18 +59,14 @@ impl Sgl {
     /// # Errors
     ///
     /// [`Status::SGL_TYPE`], or [`Status::INVALID_FIELD`] for a known type of another subtype.
-    #[inline]
     pub fn parse(bytes: &[u8; 16]) -> Result<Self, Status> {
         let low = u64::from_le_bytes([
             bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
         ]);
+        if let Some(keyed) = Keyed::parse(bytes) {
+            return Ok(Self::Keyed(keyed));
+        }
         match bytes[15] {
-            kind @ (0x40 | 0x4f) => Ok(Self::Keyed(Keyed {
-                addr: low,
-                len: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], 0]),
-                rkey: u32::from_le_bytes([bytes[11], bytes[12], bytes[13], bytes[14]]),
-                inv: kind == 0x4f,
-            })),
             0x01 => {
                 let len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
                 Ok(Self::InCapsule { offset: low, len })

@@ -9,7 +9,7 @@ use ferrocx::verbs::{InitAttr, Qp, QpConfig};
 use rtrb::PushError;
 use zerocopy::IntoBytes;
 
-use super::session::{self, Parts, Session, wr};
+use super::session::{self, Link, Parts, Session, wr};
 use super::{Asked, CONNECT_PATIENCE, Coming, Server, ServerError, name};
 use crate::backend;
 use crate::controller::{Queue, Role};
@@ -160,10 +160,10 @@ impl Server {
 
     /// Whether an address has as many queues without Connect as it may.
     fn is_flooded_by(&mut self, peer: IpAddr) -> bool {
-        let is_his = |session: &Session| {
-            session.queue.role == Role::Unconnected && session.connection.peer().ip() == peer
+        let is_his = |link: &Link| {
+            link.queue.role == Role::Unconnected && link.connection.peer().ip() == peer
         };
-        let made = self.sessions.iter_mut().filter(|(_, session)| is_his(session)).count();
+        let made = self.sessions.iter_mut().filter(|(_, session)| is_his(&session.link)).count();
         made + self.coming.iter().filter(|it| it.peer == peer).count() >= MAX_UNCONNECTED
     }
 

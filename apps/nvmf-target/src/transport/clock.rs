@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::session::{self, Session, State};
+use super::session::{Session, State};
 use super::{CONNECT_PATIENCE, Server, ServerError, place};
 use crate::controller::{Held, Role, Target};
 use crate::stats::QueueName;
@@ -41,26 +41,27 @@ impl Server {
         let mut target = shared.lock();
         let mut gone = Vec::new();
         for (qp, session) in self.sessions.iter_mut() {
-            if session.is_unknown() {
-                session.stats = target.info(&session.queue).map(|info| {
+            let link = &mut session.link;
+            if link.is_unknown() {
+                link.stats = target.info(&link.queue).map(|info| {
                     shared.registry.add_queue(QueueName {
                         host: info.hostnqn.into(),
                         nqn: info.subnqn.into(),
                         cntlid: info.cntlid,
-                        qid: session.queue.qid,
-                        peer: session.connection.peer(),
+                        qid: link.queue.qid,
+                        peer: link.connection.peer(),
                         poller: self.poller,
                     })
                 });
             }
-            session.publish();
-            target.account(&mut session.queue);
-            if session.connection.poll().is_some() {
-                session.end("its host has disconnected");
+            link.publish();
+            target.account(&mut link.queue);
+            if link.connection.poll().is_some() {
+                link.end("its host has disconnected");
             }
-            let is_late = now.saturating_sub(session.since) > CONNECT_PATIENCE;
-            if session.queue.role == Role::Unconnected && is_late {
-                session.end("no Connect came");
+            let is_late = now.saturating_sub(link.since) > CONNECT_PATIENCE;
+            if link.queue.role == Role::Unconnected && is_late {
+                link.end("no Connect came");
             }
             if session.is_over(qp, now, &mut self.work.buffers) {
                 gone.push(qp.user_index());
@@ -79,7 +80,7 @@ impl Server {
         let is_mine = |queue: u32| queue >> 24 == poller;
         while let Some((queue, why)) = target.next_doomed(is_mine) {
             if let Some((_, session)) = self.sessions.get_mut(place(queue)) {
-                session.end(why);
+                session.link.end(why);
             }
         }
         while let Some(held) = target.next_held(is_mine) {
@@ -95,13 +96,14 @@ impl Server {
     /// Answers a command that was held.
     fn answer_held(&mut self, held: Held) {
         let Some((qp, session)) = self.sessions.get_mut(place(held.queue)) else { return };
-        let cqe = session.queue.answer(held.cid, held.status, held.result);
-        let is_held = |slot: &session::Slot| slot.state == State::Held;
-        if session.slots.get(usize::from(held.slot)).is_some_and(is_held)
-            && session.ending.is_none()
+        let Session { link, slots } = session;
+        let cqe = link.queue.answer(held.cid, held.status, held.result);
+        if let Some(it) = slots.get_mut(usize::from(held.slot))
+            && it.state == State::Held
+            && link.ending.is_none()
         {
-            if session.answer(qp, held.slot, &cqe).is_err() {
-                session.fail("its send queue is full");
+            if let Err(why) = link.answer(qp, it, &cqe) {
+                link.fail(why);
             }
             qp.ring_doorbell();
         }
@@ -113,25 +115,25 @@ impl Server {
         self.load.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn forget(&mut self, mut session: Session, target: &mut Target) {
-        let why = session.ending.unwrap_or("the target stops");
-        let info = target.info(&session.queue);
+    fn forget(&mut self, Session { mut link, .. }: Session, target: &mut Target) {
+        let why = link.ending.unwrap_or("the target stops");
+        let info = target.info(&link.queue);
         tracing::info!(
-            peer = %session.connection.peer(),
-            qid = session.queue.qid,
+            peer = %link.connection.peer(),
+            qid = link.queue.qid,
             host = info.map_or("", |info| info.hostnqn),
             cntlid = info.map_or(0, |info| info.cntlid),
             why,
             "queue ended"
         );
-        session.publish();
-        if let Some(stats) = &session.stats {
+        link.publish();
+        if let Some(stats) = &link.stats {
             self.shared.registry.remove_queue(stats);
         }
-        target.closed(&mut session.queue);
+        target.closed(&mut link.queue);
         self.gone();
         self.stats.ended += 1;
-        self.stats.failed += u64::from(session.has_failed);
+        self.stats.failed += u64::from(link.has_failed);
     }
 
     /// Ends every queue in good order, and tells the hosts; up to `limit`. No other queue is
@@ -162,7 +164,7 @@ impl Server {
             std::thread::yield_now();
         }
         for (_, session) in self.sessions.iter_mut() {
-            session.end("the target stops");
+            session.link.end("the target stops");
         }
         while self.is_anyone_there() && start.elapsed() < limit {
             self.poll()?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ferrocx::verbs::Qp;
 
-use super::session::Session;
+use super::session::{Link, Session};
 use super::{Buffers, END_PATIENCE};
 
-impl Session {
+impl Link {
     /// Ends it for a failure.
     #[cold]
     pub(super) fn fail(&mut self, why: &'static str) {
@@ -19,16 +19,19 @@ impl Session {
     pub(super) fn end(&mut self, why: &'static str) {
         self.ending.get_or_insert(why);
     }
+}
 
+impl Session {
     /// Goes on with its end: the host is told, the queue pair is led into its error state, and
     /// everything posted comes back. Whether that is done.
     pub(super) fn is_over(&mut self, qp: &mut Qp, now: Duration, buffers: &mut Buffers) -> bool {
-        if self.ending.is_none() {
+        let link = &mut self.link;
+        if link.ending.is_none() {
             return false;
         }
-        let Some(since) = self.ended_at else {
-            self.ended_at = Some(now);
-            if let Err(error) = self.connection.disconnect(&[]) {
+        let Some(since) = link.ended_at else {
+            link.ended_at = Some(now);
+            if let Err(error) = link.connection.disconnect(&[]) {
                 tracing::debug!(%error, "the host was not told");
             }
             if let Err(error) = qp.to_error() {
@@ -38,10 +41,10 @@ impl Session {
         };
         // Every READ ends before its buffer is anybody else's.
         let is_late = now.saturating_sub(since) > END_PATIENCE;
-        let is_done = self.in_files == 0 && (!qp.has_outstanding() || is_late);
+        let is_done = link.in_files == 0 && (!qp.has_outstanding() || is_late);
         if is_done {
-            for slot in 0..self.slots.len() as u16 {
-                buffers.give_back(self, slot);
+            for it in &mut self.slots {
+                buffers.give_back(it);
             }
         }
         is_done

@@ -2,22 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
 
-use ferrocx::verbs::{Buf, Qp, Returned, Wc};
+use ferrocx::AccessError;
+use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
-use super::session::{NEVER, Session, State, wr};
-use super::{Backend, Buffers, FULL, NO_DATA, Shared, is_io, is_receive};
+use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
+use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
 use crate::backend;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
-use crate::controller::{Action, Offer, Settings, Target};
+use crate::controller::{Action, Offer, Queue, Settings, Target};
 use crate::proto::log::Traffic;
+use crate::proto::sgl::Sgl;
 use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
-
-/// Why a queue ends.
-pub(super) type Why = &'static str;
 
 /// Everything that a command needs beside its queue.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Work {
     pub(super) ring: Option<Ring>,
     /// What a command brings.
     pub(super) page: Vec<u8>,
+    /// Queues with requests that the port was not told of.
+    pub(super) dirty: Vec<u32>,
     /// Times that a command had to wait for room.
     pub(super) waits: u64,
     /// Commands that come are left alone: the target stops.
@@ -48,8 +50,38 @@ pub(super) struct Store {
     pub(super) stats: Arc<NamespaceStats>,
 }
 
+impl Store {
+    /// Counts what a command of I/O has moved.
+    #[inline(always)]
+    pub(super) fn moved(&mut self, link: &mut Link, it: &mut Slot, command: &IoCommand) {
+        let is_read = command.kind == Kind::Read;
+        for traffic in [&mut link.queue.traffic, &mut self.moved] {
+            if is_read {
+                traffic.reads += 1;
+                traffic.bytes_read += command.len;
+            } else {
+                traffic.writes += 1;
+                traffic.bytes_written += command.len;
+            }
+        }
+        self.moved.commands += 1;
+        if let Some(began) = it.began.take() {
+            self.timed(link, began, is_read);
+        }
+    }
+
+    #[inline(never)]
+    fn timed(&self, link: &Link, began: Instant, is_read: bool) {
+        let (took, which) = (began.elapsed(), usize::from(!is_read));
+        self.stats.times[which].record(took);
+        if let Some(stats) = &link.stats {
+            stats.times[which].record(took);
+        }
+    }
+}
+
 impl Work {
-    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers, queues: usize) -> Self {
         let target = shared.lock();
         let (settings, offer, version) = (*target.settings(), target.offer(), target.version());
         drop(target);
@@ -63,6 +95,7 @@ impl Work {
             buffers,
             ring: None,
             page: Vec::with_capacity(16 << 10),
+            dirty: Vec::with_capacity(queues),
             waits: 0,
         }
     }
@@ -86,396 +119,410 @@ impl Work {
         Some(&self.backends.get(at)?.as_ref()?.backend)
     }
 
-    /// The I/O command in a slot, checked: once more, if what is offered has changed meanwhile.
-    #[inline]
-    pub(super) fn checked(&self, session: &Session, slot: u16) -> Result<IoCommand, Status> {
-        let it = &session.slots[usize::from(slot)];
-        match it.checked {
-            (version, command) if version == self.offer.version() => Ok(command),
-            (version, before) => {
-                let command = self.offer.io(&session.queue, &it.sqe, it.received)?;
-                // Of a namespace that was taken away and came back as another.
-                let is_other = version != NEVER && before.backend != command.backend;
-                if is_other { Err(Status::INVALID_NAMESPACE.dnr()) } else { Ok(command) }
-            }
-        }
+    /// Checks the I/O command in a slot once more, if what is offered has changed since.
+    #[inline(always)]
+    pub(super) fn look_again(&self, queue: &Queue, it: &mut Slot) -> Result<(), Status> {
+        if it.version == self.offer.version() { Ok(()) } else { self.check_again(queue, it) }
     }
 
-    /// Counts what a command of I/O has moved.
-    #[inline]
-    pub(super) fn moved(&mut self, session: &mut Session, slot: u16, command: &IoCommand) {
-        let Some(Some(store)) = self.backends.get_mut(command.backend) else { return };
-        let traffic = [&mut session.queue.traffic, &mut store.moved];
-        let is_read = command.kind == Kind::Read;
-        for it in traffic {
-            if is_read {
-                it.reads += 1;
-                it.bytes_read += command.len;
-            } else {
-                it.writes += 1;
-                it.bytes_written += command.len;
-            }
+    #[cold]
+    #[inline(never)]
+    fn check_again(&self, queue: &Queue, it: &mut Slot) -> Result<(), Status> {
+        let command = self.offer.io(queue, &it.sqe, it.received)?;
+        // Of a namespace that was taken away and came back as another.
+        if it.command.backend != command.backend {
+            return Err(Status::INVALID_NAMESPACE.dnr());
         }
-        store.moved.commands += 1;
-        if let Some(began) = session.slots[usize::from(slot)].began.take() {
-            let (took, which) = (began.elapsed(), usize::from(!is_read));
-            store.stats.times[which].record(took);
-            if let Some(stats) = &session.stats {
-                stats.times[which].record(took);
-            }
-        }
+        it.note(self.offer.version(), &command);
+        Ok(())
     }
 
     /// A request has ended.
+    // What a completion says and neither of the two asks for is not even read.
     #[inline(always)]
-    pub(super) fn ended(
-        &mut self,
-        qp: &mut Qp,
-        session: &mut Session,
-        wc: Wc<Buf>,
-    ) -> Result<(), Why> {
-        match (wc.result, wc.returned) {
-            (Ok(()), Returned::Buffers(recv)) if is_receive(wc.opcode) => {
-                self.received(qp, session, (wc.wr_id, wc.byte_len, recv))
+    pub(super) fn ended(&mut self, qp: &mut Qp, session: &mut Session, wc: Wc<Buf>) {
+        let Wc { wr_id, opcode, result, byte_len, returned, .. } = wc;
+        match returned {
+            Returned::Buffers(recv) if opcode == WcOpcode::Recv && result.is_ok() => {
+                self.received(qp, session, wr_id, byte_len, recv);
             }
-            (Ok(()), _) => self.sent(qp, session, wc.wr_id),
-            (Err(failure), _) => self.failed(session, wc.wr_id, failure),
+            returned => {
+                drop(returned);
+                self.sent(qp, session, wr_id, result);
+            }
         }
     }
 
     /// A command has come.
-    fn received(
+    #[inline(never)]
+    fn received(&mut self, qp: &mut Qp, session: &mut Session, wr_id: u64, len: u32, recv: Buf) {
+        let outcome = self.take(qp, session, wr_id, len, recv);
+        self.touched(&mut session.link, outcome);
+    }
+
+    #[inline(always)]
+    fn take(
+        &mut self,
+        qp: &mut Qp,
+        Session { link, slots }: &mut Session,
+        wr_id: u64,
+        len: u32,
+        recv: Buf,
+    ) -> Result<(), Why> {
+        if link.ending.is_some() || self.is_stopping {
+            return Ok(());
+        }
+        let it = slots.get_mut(wr_id as usize).ok_or(CUT_SHORT)?;
+        it.take(link, len, recv).ok_or(CUT_SHORT)?;
+        if !link.waiting.is_empty() || !link.has_room(qp) {
+            return self.wait(link, it);
+        }
+        self.begin(qp, link, it)
+    }
+
+    /// Begins a command that was not looked at yet.
+    #[inline(always)]
+    fn begin(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        if !is_io(&link.queue, it.sqe.opcode) {
+            return self.command(qp, link, it);
+        }
+        match self.offer.io(&link.queue, &it.sqe, it.received) {
+            Ok(command) => self.io(qp, link, it, &command),
+            Err(status) => self.refuse(qp, link, it, status),
+        }
+    }
+
+    /// A request of ours has ended, or a receive has failed.
+    #[inline(never)]
+    fn sent(
         &mut self,
         qp: &mut Qp,
         session: &mut Session,
-        (wr_id, len, recv): (u64, u32, Buf),
-    ) -> Result<(), Why> {
-        if session.ending.is_some() || self.is_stopping {
-            return Ok(());
+        wr_id: u64,
+        result: Result<(), Failure>,
+    ) {
+        let Session { link, slots } = session;
+        let it = slots.get_mut(usize::from(wr_id as u16));
+        let is_read = wr_id & wr::KIND == wr::READ;
+        if is_read {
+            link.reads -= 1;
+        } else if wr_id & wr::KIND == wr::POOL {
+            self.buffers.free(wr_id as u16);
         }
-        let slot = session.received(wr_id, len, recv).ok_or("a command was cut short")?;
-        if !session.waiting.is_empty() || !session.has_room(qp) {
-            return self.wait(session, slot);
-        }
-        self.begin(qp, session, slot)
-    }
-
-    /// A request of ours has ended well.
-    fn sent(&mut self, qp: &mut Qp, session: &mut Session, wr_id: u64) -> Result<(), Why> {
-        match wr_id & wr::KIND {
-            wr::READ => {
-                session.reads -= 1;
-                self.has_data(qp, session, wr_id as u16)
+        let outcome = match (result, it) {
+            (Ok(()), Some(it)) if is_read => self.has_data(qp, link, it),
+            (Ok(()), _) => Ok(()),
+            (Err(failure), it) => {
+                if let Some(it) = it.filter(|_| is_read) {
+                    self.buffers.give_back(it);
+                }
+                self.failed(link, failure)
             }
-            wr::POOL => {
-                self.buffers.free(wr_id as u16);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
+        };
+        self.touched(link, outcome);
     }
 
     /// A request has failed: the queue ends.
     #[cold]
-    fn failed(
-        &mut self,
-        session: &mut Session,
-        wr_id: u64,
-        failure: ferrocx::verbs::Failure,
-    ) -> Result<(), Why> {
-        match wr_id & wr::KIND {
-            wr::READ => {
-                session.reads -= 1;
-                self.buffers.give_back(session, wr_id as u16);
-            }
-            wr::POOL => self.buffers.free(wr_id as u16),
-            _ => {}
+    fn failed(&self, link: &Link, failure: Failure) -> Result<(), Why> {
+        if link.ending.is_some() || failure.is_flush() {
+            return if link.ending.is_some() { Ok(()) } else { Err("its queue pair failed") };
         }
-        if session.ending.is_some() || failure.is_flush() {
-            return if session.ending.is_some() { Ok(()) } else { Err("its queue pair failed") };
-        }
-        let (peer, qid) = (session.connection.peer(), session.queue.qid);
+        let (peer, qid) = (link.connection.peer(), link.queue.qid);
         tracing::info!(%peer, qid, %failure, "failed");
         Err("a transfer failed")
     }
 
+    /// Notes that something was done on a queue, and how that went: its doorbell is rung when the
+    /// round ends.
+    #[inline(always)]
+    pub(super) fn touched(&mut self, link: &mut Link, outcome: Result<(), Why>) {
+        if let Err(why) = outcome {
+            link.fail(why);
+        }
+        if !link.is_dirty {
+            link.is_dirty = true;
+            self.dirty.push(place(link.queue.id));
+        }
+    }
+
     /// Goes on with commands that wait, in order.
-    pub(super) fn resume(&mut self, qp: &mut Qp, session: &mut Session) -> Result<(), Why> {
-        for _ in 0..session.waiting.len() {
-            if session.ending.is_some() || !session.has_room(qp) {
+    pub(super) fn resume(&mut self, qp: &mut Qp, session: &mut Session) {
+        let outcome = self.try_resume(qp, session);
+        self.touched(&mut session.link, outcome);
+    }
+
+    fn try_resume(
+        &mut self,
+        qp: &mut Qp,
+        Session { link, slots }: &mut Session,
+    ) -> Result<(), Why> {
+        for _ in 0..link.waiting.len() {
+            if link.ending.is_some() || !link.has_room(qp) {
                 return Ok(());
             }
-            let Some(slot) = session.waiting.pop_front() else { return Ok(()) };
-            self.begin(qp, session, slot)?;
-            if session.slots[usize::from(slot)].state == State::Waiting {
+            let Some(index) = link.waiting.pop_front() else { return Ok(()) };
+            let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(()) };
+            self.begin_late(qp, link, it)?;
+            if it.state == State::Waiting {
                 // It keeps its place.
-                session.waiting.pop_back();
-                session.waiting.push_front(slot);
+                link.waiting.pop_back();
+                link.waiting.push_front(index);
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Begins a command that has come.
-    #[inline]
-    fn begin(&mut self, qp: &mut Qp, session: &mut Session, slot: u16) -> Result<(), Why> {
-        if !is_io(&session.queue, session.slots[usize::from(slot)].sqe.opcode) {
-            return self.command(qp, session, slot);
+    /// Begins a command that has waited.
+    fn begin_late(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        if it.version == NEVER {
+            return self.begin(qp, link, it);
         }
-        let command = match self.checked(session, slot) {
-            Ok(command) => command,
-            Err(status) => return self.refuse(qp, session, slot, status),
-        };
-        self.io(qp, session, slot, &command)?;
-        let it = &mut session.slots[usize::from(slot)];
-        if it.state != State::Free {
-            it.checked = (self.offer.version(), command);
+        match self.look_again(&link.queue, it) {
+            Ok(()) => {
+                let command = it.command;
+                self.io(qp, link, it, &command)
+            }
+            Err(status) => self.refuse(qp, link, it, status),
         }
-        Ok(())
     }
 
     /// Begins an I/O command.
-    #[inline]
+    // Twice in the program, so that what was checked stays in registers.
+    #[inline(always)]
     fn io(
         &mut self,
         qp: &mut Qp,
-        session: &mut Session,
-        slot: u16,
+        link: &mut Link,
+        it: &mut Slot,
         command: &IoCommand,
     ) -> Result<(), Why> {
-        let Some(store) = self.backend(command.backend) else {
-            return self.refuse(qp, session, slot, Status::INTERNAL);
+        let Some(Some(store)) = self.backends.get_mut(command.backend) else {
+            return self.refuse(qp, link, it, Status::INTERNAL);
         };
-        if let Backend::File(file) = store {
-            return self.begin_file(qp, session, slot, (command, *file));
+        match (command.kind, &command.data) {
+            (Kind::Read, Data::Host(to)) if store.backend.is_direct() => {
+                let Ok(from) = store.backend.direct(command.offset, command.len) else {
+                    return self.refuse(qp, link, it, NO_DATA);
+                };
+                link.write(qp, to, from)?;
+                store.moved(link, it, command);
+                link.done(qp, it)
+            }
+            (Kind::Write, Data::Host(from)) if store.backend.is_direct() && link.can_read() => {
+                let Ok(to) = store.backend.direct(command.offset, command.len) else {
+                    return self.refuse(qp, link, it, NO_DATA);
+                };
+                it.note(self.offer.version(), command);
+                link.read(qp, it, from, (to, None))
+            }
+            _ => {
+                it.note(self.offer.version(), command);
+                self.begin_other(qp, link, it)
+            }
+        }
+    }
+
+    /// Begins an I/O command that does not go straight between the port and a back end's memory.
+    #[inline(never)]
+    fn begin_other(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        let command = it.command;
+        let Some(Some(store)) = self.backends.get_mut(command.backend) else {
+            return self.refuse(qp, link, it, Status::INTERNAL);
+        };
+        if let Backend::File(file) = store.backend {
+            return self.begin_file(qp, link, it, file);
         }
         let (offset, len) = (command.offset, command.len);
-        match (command.kind, &command.data) {
-            (Kind::Read, Data::Host(to)) => {
-                let Ok(from) = store.direct(offset, len) else {
-                    return self.refuse(qp, session, slot, NO_DATA);
-                };
-                session.write(qp, to, from).map_err(|_| FULL)?;
-                self.moved(session, slot, command);
-                self.done(qp, session, slot)
+        let done = match (command.kind, &command.data) {
+            (Kind::Write | Kind::Compare | Kind::Deallocate { .. }, Data::Host(_))
+                if !link.can_read() =>
+            {
+                return self.wait(link, it);
             }
-            (Kind::Write, Data::Host(from)) if session.can_read() => {
-                let Ok(to) = store.direct(offset, len) else {
-                    return self.refuse(qp, session, slot, NO_DATA);
-                };
-                session.read(qp, slot, from, (to, None)).map_err(|_| FULL)
-            }
-            (Kind::Write | Kind::Compare, Data::Capsule { start, .. }) => {
-                let done = in_capsule(session, slot, command, store, *start);
-                match done {
-                    Ok(()) => {
-                        if command.kind == Kind::Write {
-                            self.moved(session, slot, command);
-                        }
-                        self.done(qp, session, slot)
-                    }
-                    Err(status) => self.refuse(qp, session, slot, status),
-                }
-            }
-            (Kind::Compare, Data::Host(from)) if session.can_read() => {
+            (Kind::Compare, Data::Host(from)) => {
                 let Some((index, to)) = self.buffers.take(len as usize) else {
-                    return self.wait(session, slot);
+                    return self.wait(link, it);
                 };
-                session.read(qp, slot, from, (to, Some(index))).map_err(|_| FULL)
+                return link.read(qp, it, from, (to, Some(index)));
             }
-            (Kind::Deallocate { .. }, Data::Host(from)) if session.can_read() => {
-                let Ok(to) = session.page(slot, from.len as usize) else {
-                    return self.refuse(qp, session, slot, NO_DATA);
-                };
-                session.read(qp, slot, from, (to, None)).map_err(|_| FULL)
-            }
-            (Kind::Write | Kind::Compare | Kind::Deallocate { .. }, Data::Host(_)) => {
-                self.wait(session, slot)
+            (Kind::Deallocate { .. }, Data::Host(from)) => match link.page(it, from.len as usize) {
+                Ok(to) => return link.read(qp, it, from, (to, None)),
+                Err(_) => Err(NO_DATA),
+            },
+            (Kind::Write | Kind::Compare, Data::Capsule { start, .. }) => {
+                let done = in_capsule(it, &store.backend, *start);
+                if command.kind == Kind::Write && done.is_ok() {
+                    store.moved(link, it, &command);
+                }
+                done
             }
             (Kind::Deallocate { ranges }, Data::Capsule { start, .. }) => {
                 let start = SQE_BYTES + start;
-                let piece = session.slots[usize::from(slot)].recv.as_ref();
-                let checked = match piece {
-                    Some(piece) => self.check_ranges(session, slot, piece, start, ranges),
-                    None => Err(NO_DATA),
-                };
-                match checked {
-                    Ok(()) => self.done(qp, session, slot),
-                    Err(status) => self.refuse(qp, session, slot, status),
-                }
+                let piece = it.recv.as_ref().ok_or(NO_DATA);
+                piece.and_then(|piece| self.check_ranges(&link.queue, it, piece, start, ranges))
             }
             (Kind::Zero { .. }, _) => {
-                let zeroed = store.direct(offset, len).map_err(|_| NO_DATA);
-                let zeroed = zeroed.and_then(|mut piece| {
+                let zeroed = store.backend.direct(offset, len).map_err(|_| NO_DATA);
+                zeroed.and_then(|mut piece| {
                     backend::zero(&mut piece, len as usize).map_err(|_| NO_DATA)
-                });
-                match zeroed {
-                    Ok(()) => self.done(qp, session, slot),
-                    Err(status) => self.refuse(qp, session, slot, status),
-                }
+                })
             }
             // RAM has no medium behind it.
-            (Kind::Flush | Kind::Verify | Kind::Nothing, _) => self.done(qp, session, slot),
+            (Kind::Flush | Kind::Verify | Kind::Nothing, _) => Ok(()),
             // Checked commands have no others.
             (Kind::Read | Kind::Write | Kind::Compare | Kind::Deallocate { .. }, _) => {
-                self.refuse(qp, session, slot, Status::INVALID_FIELD.dnr())
+                Err(Status::INVALID_FIELD.dnr())
             }
+        };
+        self.end(qp, link, it, done)
+    }
+
+    /// Answers a command that ended so.
+    #[inline(never)]
+    pub(super) fn end(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+        done: Result<(), Status>,
+    ) -> Result<(), Why> {
+        match done {
+            Ok(()) => link.done(qp, it),
+            Err(status) => self.refuse(qp, link, it, status),
         }
     }
 
     /// Ranges that may be deallocated are checked. RAM keeps them: hosts must not count on zeros.
     fn check_ranges(
         &self,
-        session: &Session,
-        slot: u16,
+        queue: &Queue,
+        it: &Slot,
         piece: &Buf,
         start: usize,
         ranges: u16,
     ) -> Result<(), Status> {
-        let sqe = &session.slots[usize::from(slot)].sqe;
         for at in 0..usize::from(ranges) {
             let mut bytes = [0; DSM_RANGE_BYTES];
             piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
-            self.offer.dsm_range(&session.queue, sqe, &bytes)?;
+            self.offer.dsm_range(queue, &it.sqe, &bytes)?;
         }
         Ok(())
     }
 
     /// The data of a command have come by READ.
     #[inline]
-    fn has_data(&mut self, qp: &mut Qp, session: &mut Session, slot: u16) -> Result<(), Why> {
-        let Some(it) = session.slots.get(usize::from(slot)) else { return Ok(()) };
+    fn has_data(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let State::Reading(buffer) = it.state else { return Ok(()) };
-        if session.ending.is_some() {
-            self.buffers.give_back(session, slot);
+        if link.ending.is_some() {
+            self.buffers.give_back(it);
             return Ok(());
         }
-        if !is_io(&session.queue, it.sqe.opcode) {
-            return self.fetched(qp, session, slot);
+        if !is_io(&link.queue, it.sqe.opcode) {
+            return self.fetched(qp, link, it);
         }
         // The namespace may have changed while the data were on their way.
-        let command = match self.checked(session, slot) {
-            Ok(command) => command,
-            Err(status) => {
-                self.buffers.give_back(session, slot);
-                return self.refuse(qp, session, slot, status);
-            }
-        };
-        match self.backend(command.backend) {
-            Some(Backend::File(file)) => {
-                let file = *file;
-                return self.has_file_data(qp, session, slot, (&command, file));
-            }
-            Some(_) => {}
-            None => {
-                self.buffers.give_back(session, slot);
-                return self.refuse(qp, session, slot, NO_DATA);
-            }
+        if let Err(status) = self.look_again(&link.queue, it) {
+            self.buffers.give_back(it);
+            return self.refuse(qp, link, it, status);
         }
-        let checked = match (command.kind, buffer) {
-            (Kind::Write, _) => {
-                self.moved(session, slot, &command);
-                Ok(())
-            }
-            (Kind::Compare, Some(index)) => self.compare(&command, index),
-            (Kind::Deallocate { ranges }, _) => match session.page(slot, 4096) {
-                Ok(piece) => self.check_ranges(session, slot, &piece, 0, ranges),
-                Err(_) => Err(NO_DATA),
-            },
-            _ => Err(NO_DATA),
-        };
-        self.buffers.give_back(session, slot);
-        match checked {
-            Ok(()) => self.done(qp, session, slot),
-            Err(status) => self.refuse(qp, session, slot, status),
+        if let Some(Some(store)) = self.backends.get_mut(it.command.backend)
+            && it.command.kind == Kind::Write
+            && store.backend.is_direct()
+        {
+            let command = it.command;
+            store.moved(link, it, &command);
+            return link.done(qp, it);
         }
+        self.has_other_data(qp, link, it, buffer)
     }
 
-    fn compare(&self, command: &IoCommand, index: u16) -> Result<(), Status> {
+    /// The data have come of a command that is not a Write to memory.
+    #[inline(never)]
+    fn has_other_data(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+        buffer: Option<u16>,
+    ) -> Result<(), Why> {
+        let command = it.command;
+        let done = match (self.backend(command.backend), command.kind, buffer) {
+            (Some(Backend::File(file)), ..) => {
+                let file = *file;
+                return self.has_file_data(qp, link, it, file);
+            }
+            (Some(store), Kind::Compare, Some(index)) => self.compare(&command, store, index),
+            (Some(_), Kind::Deallocate { ranges }, _) => {
+                let page = link.page(it, 4096).map_err(|_| NO_DATA);
+                page.and_then(|page| self.check_ranges(&link.queue, it, &page, 0, ranges))
+            }
+            _ => Err(NO_DATA),
+        };
+        self.buffers.give_back(it);
+        self.end(qp, link, it, done)
+    }
+
+    fn compare(&self, command: &IoCommand, store: &Backend, index: u16) -> Result<(), Status> {
         let len = command.len as usize;
-        let store = self.backend(command.backend).ok_or(NO_DATA)?;
         let stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
         let given = self.buffers.piece(index, len).ok_or(NO_DATA)?;
-        match backend::is_same(&given, 0, &stored, len) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
-            Err(_) => Err(NO_DATA),
-        }
+        same(backend::is_same(&given, 0, &stored, len))
     }
 
     /// A command that is none of I/O.
     #[cold]
-    fn command(&mut self, qp: &mut Qp, session: &mut Session, slot: u16) -> Result<(), Why> {
-        let it = &session.slots[usize::from(slot)];
+    fn command(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let sqe = it.sqe;
         let mut data = vec![0; it.received];
         if let Some(recv) = &it.recv {
-            recv.copy_out(SQE_BYTES, &mut data).map_err(|_| "a command was cut short")?;
+            recv.copy_out(SQE_BYTES, &mut data).map_err(|_| CUT_SHORT)?;
         }
         let done = {
             let mut target = self.shared.lock();
-            target.command(&mut session.queue, slot, &sqe, &data, &mut self.page)
+            target.command(&mut link.queue, it.index, &sqe, &data, &mut self.page)
         };
         match done {
-            Action::Answer(cqe) => session.answer(qp, slot, &cqe).map_err(|_| FULL),
+            Action::Answer(cqe) => link.answer(qp, it, &cqe),
             Action::Hold => {
-                session.slots[usize::from(slot)].state = State::Held;
+                it.state = State::Held;
                 Ok(())
             }
             Action::Bring { cqe, len, to } => {
-                let Ok(mut page) = session.page(slot, len as usize) else {
-                    return self.refuse(qp, session, slot, NO_DATA);
+                let Ok(mut page) = link.page(it, len as usize) else {
+                    return self.refuse(qp, link, it, NO_DATA);
                 };
                 page.copy_in(0, &self.page[..len as usize]).map_err(|_| "a page is too long")?;
-                session.write(qp, &to, page).map_err(|_| FULL)?;
-                session.answer(qp, slot, &cqe).map_err(|_| FULL)
+                link.write(qp, &to, page)?;
+                link.answer(qp, it, &cqe)
             }
-            Action::Fetch { .. } if !session.can_read() => self.wait(session, slot),
-            Action::Fetch { from, len } => {
-                let Ok(page) = session.page(slot, len as usize) else {
-                    return self.refuse(qp, session, slot, NO_DATA);
-                };
-                session.read(qp, slot, &from, (page, None)).map_err(|_| FULL)
-            }
+            Action::Fetch { .. } if !link.can_read() => self.wait(link, it),
+            Action::Fetch { from, len } => match link.page(it, len as usize) {
+                Ok(page) => link.read(qp, it, &from, (page, None)),
+                Err(_) => self.refuse(qp, link, it, NO_DATA),
+            },
         }
     }
 
     /// The data that a command other than I/O asked for have come.
     #[cold]
-    fn fetched(&mut self, qp: &mut Qp, session: &mut Session, slot: u16) -> Result<(), Why> {
-        let sqe = session.slots[usize::from(slot)].sqe;
-        let len = match crate::proto::sgl::Sgl::parse(&sqe.sgl) {
-            Ok(sgl) => sgl.len() as usize,
-            Err(_) => 0,
-        };
-        let data = session.page(slot, len).map_err(|_| "a page is too long")?.to_vec();
-        let done = self.target().fetched(&mut session.queue, &sqe, &data);
+    fn fetched(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        let len = Sgl::parse(&it.sqe.sgl).map_or(0, |sgl| sgl.len() as usize);
+        let data = link.page(it, len).map_err(|_| "a page is too long")?.to_vec();
+        let done = self.target().fetched(&mut link.queue, &it.sqe, &data);
         match done {
-            Action::Answer(cqe) => session.answer(qp, slot, &cqe).map_err(|_| FULL),
-            _ => self.refuse(qp, session, slot, Status::INTERNAL),
+            Action::Answer(cqe) => link.answer(qp, it, &cqe),
+            _ => self.refuse(qp, link, it, Status::INTERNAL),
         }
     }
 
     /// Lets a command wait.
     #[cold]
-    pub(super) fn wait(&mut self, session: &mut Session, slot: u16) -> Result<(), Why> {
+    pub(super) fn wait(&mut self, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         self.waits += 1;
-        session.wait(slot);
+        link.wait(it);
         Ok(())
-    }
-
-    /// A command did what it should.
-    #[inline]
-    pub(super) fn done(
-        &mut self,
-        qp: &mut Qp,
-        session: &mut Session,
-        slot: u16,
-    ) -> Result<(), Why> {
-        let cid = session.slots[usize::from(slot)].sqe.cid.get();
-        let cqe = session.queue.answer(cid, Status::SUCCESS, 0);
-        session.answer(qp, slot, &cqe).map_err(|_| FULL)
     }
 
     /// A command did not do what it should.
@@ -483,74 +530,34 @@ impl Work {
     pub(super) fn refuse(
         &mut self,
         qp: &mut Qp,
-        session: &mut Session,
-        slot: u16,
+        link: &mut Link,
+        it: &mut Slot,
         status: Status,
     ) -> Result<(), Why> {
-        let sqe = session.slots[usize::from(slot)].sqe;
-        self.target().note_io_error(&session.queue, &sqe, status);
-        let cqe = session.queue.answer(sqe.cid.get(), status, 0);
-        session.answer(qp, slot, &cqe).map_err(|_| FULL)
+        self.target().note_io_error(&link.queue, &it.sqe, status);
+        let cqe = link.queue.answer(it.sqe.cid.get(), status, 0);
+        link.answer(qp, it, &cqe)
     }
 }
 
 /// A Write or a Compare whose data came in its capsule.
-fn in_capsule(
-    session: &Session,
-    slot: u16,
-    command: &IoCommand,
-    store: &Backend,
-    start: usize,
-) -> Result<(), Status> {
+fn in_capsule(it: &Slot, store: &Backend, start: usize) -> Result<(), Status> {
+    let command = &it.command;
     let len = command.len as usize;
     let mut stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
-    let given = session.slots[usize::from(slot)].recv.as_ref().ok_or(NO_DATA)?;
+    let given = it.recv.as_ref().ok_or(NO_DATA)?;
     let at = SQE_BYTES + start;
     if command.kind == Kind::Compare {
-        return match backend::is_same(given, at, &stored, len) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
-            Err(_) => Err(NO_DATA),
-        };
+        return same(backend::is_same(given, at, &stored, len));
     }
     stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)
 }
 
-impl Buffers {
-    /// A buffer, cut to `len` bytes, and its number.
-    pub(super) fn take(&mut self, len: usize) -> Option<(u16, Buf)> {
-        let index = self.free.pop()?;
-        match self.piece(index, len) {
-            Some(piece) => Some((index, piece)),
-            None => {
-                self.free.push(index);
-                None
-            }
-        }
-    }
-
-    pub(super) fn piece(&self, index: u16, len: usize) -> Option<Buf> {
-        let start = usize::from(index) * self.each;
-        self.mr.buf(start..start + len.min(self.each)).ok()
-    }
-
-    /// Takes a buffer back.
-    pub(super) fn free(&mut self, index: u16) {
-        self.free.push(index);
-    }
-
-    /// Takes the buffers of a command back, if it has any.
-    pub(super) fn give_back(&mut self, session: &mut Session, slot: u16) {
-        let Some(it) = session.slots.get_mut(usize::from(slot)) else { return };
-        match it.state {
-            State::Reading(Some(index)) => self.free.push(index),
-            State::Storing(index, other) => {
-                self.free.push(index);
-                self.free.extend(other);
-            }
-            State::Reading(None) | State::Calling => {}
-            State::Free | State::Waiting | State::Held => return,
-        }
-        it.state = State::Reading(None);
+/// The status of a Compare.
+pub(super) fn same(is_same: Result<bool, AccessError>) -> Result<(), Status> {
+    match is_same {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
+        Err(_) => Err(NO_DATA),
     }
 }

@@ -20,6 +20,7 @@
 //! send queue is full, the host serves no more READs, or no buffer is free, commands wait in order.
 
 mod accept;
+mod buffers;
 mod clock;
 mod ending;
 mod execute;
@@ -32,13 +33,12 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use buffers::Buffers;
 use execute::{Store, Work};
 use ferrocx::verbs::cm::{
     CmConfig, CmError, CmListener, ConnRequest, Connecting, ConnectionManager,
 };
-use ferrocx::verbs::{
-    Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WcOpcode, WrongCompletion,
-};
+use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WrongCompletion};
 use ferrocx_uring::{Done, Ring};
 use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
@@ -109,14 +109,6 @@ pub enum ServerError {
         "{MAX_BACKENDS} namespaces were added since the start, the most that can be; restart it"
     )]
     Places,
-}
-
-/// Buffers for data that do not go straight to a back end.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    mr: Mr,
-    each: usize,
-    free: Vec<u16>,
 }
 
 /// What the cores of a target share.
@@ -196,8 +188,6 @@ pub struct Server {
     cq: Cq,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
-    /// Queues with requests that the port was not told of.
-    dirty: Vec<u32>,
     /// Queues with commands that wait.
     stalled: Vec<u32>,
     stats: ServerStats,
@@ -274,14 +264,10 @@ impl Server {
         let pool = backend::memory(context, each * usize::from(config.buffers.max(1)))?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
         let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
-        let buffers = Buffers {
-            mr: pd.get_dma_mr()?.over(&pool)?,
-            each,
-            free: (0..config.buffers.max(1)).collect(),
-        };
+        let buffers = Buffers::new(pd.get_dma_mr()?.over(&pool)?, each, config.buffers.max(1));
         let shown = shared.registry.add_poller();
         Ok(Self {
-            work: Work::new(shared.clone(), buffers),
+            work: Work::new(shared.clone(), buffers, config.queues as usize),
             shared,
             poller,
             load: Arc::default(),
@@ -292,7 +278,6 @@ impl Server {
             sessions: QpTable::new().only_signaled(),
             cq,
             coming: Vec::new(),
-            dirty: Vec::with_capacity(config.queues as usize),
             stalled: Vec::with_capacity(config.queues as usize),
             stats: ServerStats::default(),
             round: 0,
@@ -459,7 +444,7 @@ impl Server {
     /// Buffers that no command holds.
     #[must_use]
     pub fn free_buffers(&self) -> usize {
-        self.work.buffers.free.len()
+        self.work.buffers.count_free()
     }
 
     /// Counters.
@@ -485,22 +470,20 @@ impl Server {
     /// Takes what has ended on all queues, and carries it on.
     #[inline(never)]
     fn poll_queues(&mut self) -> Result<usize, ServerError> {
-        let Self { sessions, cq, work, dirty, .. } = self;
-        let mut done = sessions.poll_each(cq, BUDGET, |qp, session, wc| {
-            let outcome = work.ended(qp, session, wc);
-            session.touched(outcome, qp.user_index(), dirty);
-        })?;
+        let Self { sessions, cq, work, .. } = self;
+        let mut done =
+            sessions.poll_each(cq, BUDGET, |qp, session, wc| work.ended(qp, session, wc))?;
         if self.work.ring.is_some() {
             done += self.poll_files()?;
         }
         if !self.stalled.is_empty() {
             self.resume();
         }
-        while let Some(index) = self.dirty.pop() {
+        while let Some(index) = self.work.dirty.pop() {
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            session.is_dirty = false;
+            session.link.is_dirty = false;
             qp.ring_doorbell();
-            if !session.waiting.is_empty() && !self.stalled.contains(&index) {
+            if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
                 self.stalled.push(index);
             }
         }
@@ -516,8 +499,7 @@ impl Server {
             count += 1;
             let (index, slot) = (place((token >> 16) as u32), token as u16);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            let outcome = self.work.file_done(qp, session, slot, &result);
-            session.touched(outcome, index, &mut self.dirty);
+            self.work.file_done(qp, session, slot, &result);
         }
         if let Some(ring) = &mut self.work.ring {
             ring.submit()?;
@@ -531,14 +513,13 @@ impl Server {
         for _ in 0..self.stalled.len() {
             let index = self.stalled.remove(0);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            let outcome = self.work.resume(qp, session);
-            session.touched(outcome, index, &mut self.dirty);
+            self.work.resume(qp, session);
         }
     }
 }
 
 /// Whether a command moves blocks, which a core does alone.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_io(queue: &Queue, opcode: u8) -> bool {
     matches!(queue.role, Role::Io(_))
         && opcode != crate::proto::sqe::admin::FABRICS
@@ -547,12 +528,8 @@ pub(crate) fn is_io(queue: &Queue, opcode: u8) -> bool {
 
 /// Why a queue ends whose requests cannot be posted.
 pub(crate) const FULL: &str = "its send queue is full";
+/// Why one ends whose host sends what is no command.
+pub(crate) const CUT_SHORT: &str = "a command was cut short";
 
 /// The status of data that are not there.
 pub(crate) const NO_DATA: Status = Status::INTERNAL;
-
-/// Whether a completion is of a receive.
-#[inline]
-pub(crate) fn is_receive(opcode: WcOpcode) -> bool {
-    opcode == WcOpcode::Recv
-}

@@ -1,20 +1,21 @@
 //! [`Session`]: a queue of a host on its queue pair, and the commands that are under way.
 
 use std::collections::VecDeque;
+use std::mem::forget;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferrocx::verbs::cm::Connection;
-use ferrocx::verbs::{
-    Buf, Mr, PostError, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, VerbsError,
-};
+use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, VerbsError};
 use zerocopy::IntoBytes;
 
+use super::FULL;
 use crate::controller::io::{self, IoCommand};
 use crate::controller::{Queue, Role};
 use crate::proto::log::Traffic;
 use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe};
+use crate::proto::status::Status;
 use crate::stats::{QueueStats, TIMED_EVERY};
 
 /// Bytes between receives: the command ends where the second page begins, so that data behind it
@@ -23,8 +24,11 @@ pub(super) const STRIDE_PAGES: usize = 4096;
 /// The version of a command that was not checked yet.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// Why a queue ends.
+pub(super) type Why = &'static str;
+
 /// Answers of which one asks for a completion.
-const SIGNAL_PERIOD: u16 = 16;
+const SIGNAL_PERIOD: u16 = 32;
 
 /// What a completed request was; the low bits of its name say of which command.
 pub(super) mod wr {
@@ -60,13 +64,16 @@ pub(super) enum State {
 /// A command that may be under way.
 #[derive(Debug)]
 pub(super) struct Slot {
+    /// Its place: the name of its requests.
+    pub(super) index: u16,
     /// The receive that brought it; the port has it otherwise.
     pub(super) recv: Option<Buf>,
     /// Bytes behind the command.
     pub(super) received: usize,
     pub(super) sqe: Sqe,
-    /// What it asks for, as of a version of the target: of I/O commands that are under way.
-    pub(super) checked: (u64, IoCommand),
+    /// What it asks for, as of a version of what is offered: of I/O commands that are under way.
+    pub(super) command: IoCommand,
+    pub(super) version: u64,
     pub(super) state: State,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
@@ -74,12 +81,19 @@ pub(super) struct Slot {
     pub(super) began: Option<Instant>,
 }
 
-/// A queue of a host on its queue pair.
+/// A queue of a host on its queue pair, and its commands: each is carried out with its slot and the
+/// link at hand, so that neither is looked up again.
 #[derive(Debug)]
 pub(super) struct Session {
+    pub(super) link: Link,
+    pub(super) slots: Box<[Slot]>,
+}
+
+/// What the commands of a queue share.
+#[derive(Debug)]
+pub(super) struct Link {
     pub(super) queue: Queue,
     pub(super) connection: Connection,
-    pub(super) slots: Box<[Slot]>,
     /// Commands that wait, the oldest first.
     pub(super) waiting: VecDeque<u16>,
     /// Pages for what commands bring and fetch: one of `page_bytes` for each command.
@@ -127,17 +141,18 @@ impl Session {
         let Parts { queue, connection, pages, page_bytes, max_reads, since, remote_invalidate } =
             parts;
         let entries = queue.entries();
-        let slot = |_| Slot {
+        let slot = |index| Slot {
+            index,
             ranges: Vec::new(),
             began: None,
             recv: None,
             received: 0,
             sqe: Sqe::default(),
-            checked: (NEVER, io::NOTHING),
+            command: io::NOTHING,
+            version: NEVER,
             state: State::Free,
         };
-        Self {
-            slots: (0..entries).map(slot).collect(),
+        let link = Link {
             waiting: VecDeque::with_capacity(entries.into()),
             pages,
             page_bytes,
@@ -156,23 +171,8 @@ impl Session {
             stats: None,
             queue,
             connection,
-        }
-    }
-
-    /// Notes a command that has come; its place. `None` for one that is too short to be one, or
-    /// that came into no receive of ours.
-    #[inline]
-    pub(super) fn received(&mut self, wr_id: u64, len: u32, recv: Buf) -> Option<u16> {
-        let slot = self.slots.get_mut(wr_id as usize)?;
-        let received = (len as usize).checked_sub(SQE_BYTES)?;
-        recv.copy_out(0, slot.sqe.as_mut_bytes()).ok()?;
-        slot.recv = Some(recv);
-        slot.received = received;
-        slot.checked.0 = NEVER;
-        let is_timed = self.queue.traffic.commands.is_multiple_of(TIMED_EVERY);
-        slot.began = if is_timed && self.stats.is_some() { Some(Instant::now()) } else { None };
-        self.queue.fetched();
-        Some(wr_id as u16)
+        };
+        Self { link, slots: (0..entries).map(slot).collect() }
     }
 
     /// Whether a command is under way: those that wait for an event are not.
@@ -180,7 +180,32 @@ impl Session {
         let is_under_way = |slot: &Slot| !matches!(slot.state, State::Free | State::Held);
         self.slots.iter().any(is_under_way)
     }
+}
 
+impl Slot {
+    /// Notes a command that has come. `None` for one that is too short to be one.
+    #[inline(always)]
+    pub(super) fn take(&mut self, link: &mut Link, len: u32, recv: Buf) -> Option<()> {
+        self.received = (len as usize).checked_sub(SQE_BYTES)?;
+        recv.copy_out(0, self.sqe.as_mut_bytes()).ok()?;
+        // The receive that was there is posted, since this is its completion: saying so spares a
+        // check.
+        forget(self.recv.replace(recv));
+        self.version = NEVER;
+        let is_timed = link.queue.traffic.commands.is_multiple_of(TIMED_EVERY);
+        self.began = if is_timed && link.stats.is_some() { Some(Instant::now()) } else { None };
+        link.queue.fetched();
+        Some(())
+    }
+
+    /// Notes what a command under way asks for, as of a version of what is offered.
+    #[inline(always)]
+    pub(super) fn note(&mut self, version: u64, command: &IoCommand) {
+        (self.version, self.command) = (version, *command);
+    }
+}
+
+impl Link {
     /// Shows others what it has moved.
     pub(super) fn publish(&mut self) {
         self.moved.add(&self.queue.traffic);
@@ -195,103 +220,101 @@ impl Session {
     }
 
     /// The page of a command.
-    pub(super) fn page(&self, slot: u16, len: usize) -> Result<Buf, VerbsError> {
-        let at = usize::from(slot) * self.page_bytes;
+    pub(super) fn page(&self, it: &Slot, len: usize) -> Result<Buf, VerbsError> {
+        let at = usize::from(it.index) * self.page_bytes;
         self.pages.buf(at..at + len.min(self.page_bytes))
     }
 
     /// Whether another command can be begun.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&self, qp: &Qp) -> bool {
         qp.free_wr() > self.reserve
     }
 
     /// Whether another READ can be begun.
-    #[inline]
+    #[inline(always)]
     pub(super) fn can_read(&self) -> bool {
         self.reads < self.max_reads
     }
 
-    /// Notes that something was done on it, and how that went: its doorbell is rung when the round
-    /// ends.
-    #[inline]
-    pub(super) fn touched(
-        &mut self,
-        outcome: Result<(), &'static str>,
-        index: u32,
-        dirty: &mut Vec<u32>,
-    ) {
-        if let Err(why) = outcome {
-            self.fail(why);
-        }
-        if !self.is_dirty {
-            self.is_dirty = true;
-            dirty.push(index);
-        }
-    }
-
     /// Lets a command wait.
-    pub(super) fn wait(&mut self, slot: u16) {
-        self.slots[usize::from(slot)].state = State::Waiting;
-        self.waiting.push_back(slot);
+    pub(super) fn wait(&mut self, it: &mut Slot) {
+        it.state = State::Waiting;
+        self.waiting.push_back(it.index);
     }
 
-    /// Reads the data of a command into `to`.
-    #[inline]
+    /// Reads the data of a command into `to`, which is that buffer of the pool if one is named.
+    #[inline(always)]
     pub(super) fn read(
         &mut self,
         qp: &mut Qp,
-        slot: u16,
+        it: &mut Slot,
         from: &Keyed,
         (to, buffer): (Buf, Option<u16>),
-    ) -> Result<(), PostError> {
-        self.slots[usize::from(slot)].state = State::Reading(buffer);
+    ) -> Result<(), Why> {
+        it.state = State::Reading(buffer);
         self.reads += 1;
-        let wr = SendWr::signaled(wr::READ | u64::from(slot), SendOp::Read(remote(from)));
-        qp.post_send(&wr.with(SendFlags::MORE), Some(to)).map_err(|refused| refused.cause)
+        let wr = SendWr::signaled(wr::READ | u64::from(it.index), SendOp::Read(remote(from)));
+        qp.post_send(&wr.with(SendFlags::MORE), Some(to)).map_err(|_| FULL)
     }
 
     /// Writes the data of a command to the host; the answer follows.
-    #[inline]
-    pub(super) fn write(&mut self, qp: &mut Qp, to: &Keyed, from: Buf) -> Result<(), PostError> {
+    #[inline(always)]
+    pub(super) fn write(&mut self, qp: &mut Qp, to: &Keyed, from: Buf) -> Result<(), Why> {
         let wr = SendWr::unsignaled(wr::ANSWER, SendOp::Write(remote(to)));
-        qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|refused| refused.cause)
+        qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|_| FULL)
     }
 
-    /// Answers a command. Its receive is posted first, so that the host's next command finds one.
-    #[inline]
-    pub(super) fn answer(&mut self, qp: &mut Qp, slot: u16, cqe: &Cqe) -> Result<(), PostError> {
+    /// A command did what it should.
+    #[inline(always)]
+    pub(super) fn done(&mut self, qp: &mut Qp, it: &mut Slot) -> Result<(), Why> {
+        let cqe = self.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
+        self.answer(qp, it, &cqe)
+    }
+
+    /// Answers a command. One answer of many asks for a completion, which ends those before it.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, qp: &mut Qp, it: &mut Slot, cqe: &Cqe) -> Result<(), Why> {
         self.unsignaled += 1;
         let is_signaled = self.unsignaled >= SIGNAL_PERIOD;
         let signaled = if is_signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        self.answer_as(qp, slot, cqe, (wr::ANSWER, signaled))
+        self.answer_as(qp, it, cqe, (wr::ANSWER, signaled))
     }
 
-    /// Answers a command under this name; signaled or not.
-    #[inline]
+    /// Answers a command under this name; signaled or not. Its receive is posted first, so that
+    /// the host's next command finds one.
+    #[inline(always)]
     pub(super) fn answer_as(
         &mut self,
         qp: &mut Qp,
-        slot: u16,
+        it: &mut Slot,
         cqe: &Cqe,
         (wr_id, signaled): (u64, SendFlags),
-    ) -> Result<(), PostError> {
+    ) -> Result<(), Why> {
         if signaled.contains(SendFlags::SIGNALED) {
             self.unsignaled = 0;
         }
-        let it = &mut self.slots[usize::from(slot)];
         it.state = State::Free;
         if let Some(recv) = it.recv.take() {
-            qp.post_recv(wr::RECV | u64::from(slot), recv).map_err(|refused| refused.cause)?;
+            qp.post_recv(wr::RECV | u64::from(it.index), recv).map_err(|_| FULL)?;
         }
-        let key = if self.remote_invalidate { Sgl::key_to_end(&it.sqe.sgl) } else { None };
-        let op = key.map_or(SendOp::Send, |key| SendOp::SendInv(Rkey(key)));
-        let wr = SendWr { wr_id, flags: signaled | SendFlags::MORE, op };
-        qp.post_send_inline(&wr, cqe.as_bytes())
+        let flags = signaled | SendFlags::MORE;
+        // Either has a copy of its own, in which the operation is a constant.
+        let posted = match Sgl::key_to_end(&it.sqe.sgl) {
+            Some(key) if self.remote_invalidate => {
+                let wr = SendWr { wr_id, flags, op: SendOp::SendInv(Rkey(key)) };
+                qp.post_send_inline(&wr, cqe.as_bytes())
+            }
+            _ => {
+                let wr = SendWr { wr_id, flags, op: SendOp::Send };
+                qp.post_send_inline(&wr, cqe.as_bytes())
+            }
+        };
+        posted.map_err(|_| FULL)
     }
 }
 
-#[inline]
+#[inline(always)]
 fn remote(keyed: &Keyed) -> RemoteAddr {
     RemoteAddr { addr: keyed.addr, rkey: Rkey(keyed.rkey) }
 }

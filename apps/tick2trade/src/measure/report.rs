@@ -37,6 +37,10 @@ pub struct FeedReport {
     pub orders: u64,
     /// Levels of the engine's books in the end, each as the exchange has it.
     pub levels: usize,
+    /// How far the frames' time stamps may be off, ns.
+    pub stamp_error_ns: u64,
+    /// Time stamps behind the book that they led to: they are in no row.
+    pub impossible_stamps: u64,
 }
 
 /// One row of the table, for programs; times in nanoseconds.
@@ -115,6 +119,11 @@ impl Report {
         text += &self.away;
         text += "Our code and the software model on this machine, or the kernel's sockets: no row \
                  is a NIC's.\n";
+        text += &format!(
+            "wire to book: the device's clock is known to {} ns; {} time stamps lie behind their \
+             book, and are not in that row\n",
+            feed.stamp_error_ns, feed.impossible_stamps,
+        );
         text += &format!(
             "feed: {} messages, {} packets lost on purpose and a burst of {} messages, {} \
              reordered; {} gaps, {} requests, {} messages given up, longest recovery {:.1} us; in \

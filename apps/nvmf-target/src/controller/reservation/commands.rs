@@ -1,9 +1,10 @@
 //! Commands of reservations: they come on I/O queues, and are none of I/O: every core has to know
 //! what they change.
 
-use super::admin::{destination, part};
-use super::reservation::{HostId, Told};
-use super::{Action, Queue, Subsystem, Target};
+use super::super::admin::{destination, part};
+use super::super::state::Controller;
+use super::super::{Action, Queue, Subsystem, Target};
+use super::{HostId, Reservation, Told};
 use crate::proto::identify::PAGE_BYTES;
 use crate::proto::sgl::{Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -21,22 +22,35 @@ fn key(data: &[u8], at: usize) -> u64 {
 
 impl Target {
     /// Carries a command of reservations out; `data` came behind it.
-    pub(super) fn reservation(
+    pub(in crate::controller) fn reservation(
         &mut self,
         queue: &mut Queue,
         sqe: &Sqe,
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Action {
-        let cid = sqe.cid.get();
         match self.try_reservation(queue, sqe, data, out) {
-            Ok(Some(action)) => action,
-            Ok(None) => Action::Answer(queue.answer(cid, Status::SUCCESS, 0)),
-            Err(status) => {
-                self.note_io_error(queue, sqe, status);
-                Action::Answer(queue.answer(cid, status, 0))
-            }
+            Ok(action) => action,
+            Err(status) => self.refused(queue, sqe, status),
         }
+    }
+
+    /// Carries one out whose data have come, and answers.
+    pub(in crate::controller) fn reserved(
+        &mut self,
+        queue: &mut Queue,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Action {
+        match self.reserve(queue, sqe, data) {
+            Ok(()) => Action::Answer(queue.answer(sqe.cid.get(), Status::SUCCESS, 0)),
+            Err(status) => self.refused(queue, sqe, status),
+        }
+    }
+
+    fn refused(&mut self, queue: &mut Queue, sqe: &Sqe, status: Status) -> Action {
+        self.note_io_error(queue, sqe, status);
+        Action::Answer(queue.answer(sqe.cid.get(), status, 0))
     }
 
     /// The subsystem of a queue, if there is a way to its namespace.
@@ -54,7 +68,7 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Action>, Status> {
+    ) -> Result<Action, Status> {
         if !queue.is_ready() {
             return Err(Status::SEQUENCE.dnr());
         }
@@ -73,16 +87,16 @@ impl Target {
             let to = destination(sqe, len)?;
             let cntlids = |hostid: &HostId| {
                 let all = self.controllers.iter().flatten();
-                let is_his = |it: &&super::Controller| {
+                let is_his = |it: &&Controller| {
                     it.subsystem == Some(queue.subsystem) && it.hostid == *hostid
                 };
                 all.filter(is_his).map(|it| it.cntlid).collect()
             };
-            let none = super::reservation::Reservation::default();
+            let none = Reservation::default();
             let page = subsystem.reservations.get(&nsid).unwrap_or(&none).report(cntlids);
             part(out, &page, (0, len as usize));
             let cqe = queue.answer(sqe.cid.get(), Status::SUCCESS, 0);
-            return Ok(Some(Action::Bring { cqe, len: len as u32, to }));
+            return Ok(Action::Bring { cqe, len: len as u32, to });
         }
         let needed = data_bytes(sqe.opcode);
         let sgl = Sgl::parse(&sqe.sgl)?;
@@ -90,16 +104,15 @@ impl Target {
             return Err(Status::DATA_LENGTH.dnr());
         }
         match sgl {
-            Sgl::Keyed(from) => Ok(Some(Action::Fetch { from, len: from.len })),
+            Sgl::Keyed(from) => Ok(Action::Fetch { from, len: from.len }),
             Sgl::InCapsule { offset, len } => {
                 let range = in_capsule(offset, len, data.len())?;
-                self.reserve(queue, sqe, &data[range]).map(|()| None)
+                Ok(self.reserved(queue, sqe, &data[range]))
             }
         }
     }
 
-    /// Carries a command of reservations out whose data have come.
-    pub(super) fn reserve(&mut self, queue: &Queue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
+    fn reserve(&mut self, queue: &Queue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
         let (nsid, at, hostid) = (sqe.nsid.get(), queue.subsystem, queue.hostid);
         if data.len() < data_bytes(sqe.opcode) {
             return Err(Status::DATA_LENGTH.dnr());
@@ -122,23 +135,12 @@ impl Target {
     }
 
     fn tell_registrants(&mut self, subsystem: usize, nsid: u32, told: &Told) {
-        let mut outbox = std::mem::take(&mut self.outbox);
         for controller in self.controllers.iter_mut().flatten() {
             for (hostid, notice) in told {
                 if controller.subsystem == Some(subsystem) && controller.hostid == *hostid {
-                    controller.note_reservation(nsid, *notice, &mut outbox);
+                    controller.note_reservation(nsid, *notice, &mut self.outbox);
                 }
             }
         }
-        self.outbox = outbox;
-    }
-
-    /// A controller whose log was read is told of the next entry.
-    pub(super) fn tell_again(&mut self, at: usize) {
-        let mut outbox = std::mem::take(&mut self.outbox);
-        if let Some(controller) = self.controller_mut(at) {
-            controller.tell_next_reservation(&mut outbox);
-        }
-        self.outbox = outbox;
     }
 }

@@ -1,0 +1,61 @@
+//! [`Buffers`]: memory for data that do not go straight to a back end.
+
+use ferrocx::verbs::{Buf, Mr};
+
+use super::session::{Slot, State};
+
+/// Buffers of the largest transfer, by number.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    mr: Mr,
+    each: usize,
+    free: Vec<u16>,
+}
+
+impl Buffers {
+    /// Cuts a region into `count` buffers.
+    pub(super) fn new(mr: Mr, each: usize, count: u16) -> Self {
+        Self { mr, each, free: (0..count).collect() }
+    }
+
+    /// Buffers that no command holds.
+    pub(super) fn count_free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// A buffer, cut to `len` bytes, and its number.
+    pub(super) fn take(&mut self, len: usize) -> Option<(u16, Buf)> {
+        let index = self.free.pop()?;
+        match self.piece(index, len) {
+            Some(piece) => Some((index, piece)),
+            None => {
+                self.free.push(index);
+                None
+            }
+        }
+    }
+
+    pub(super) fn piece(&self, index: u16, len: usize) -> Option<Buf> {
+        let start = usize::from(index) * self.each;
+        self.mr.buf(start..start + len.min(self.each)).ok()
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn free(&mut self, index: u16) {
+        self.free.push(index);
+    }
+
+    /// Takes the buffers of a command back, if it has any.
+    pub(super) fn give_back(&mut self, it: &mut Slot) {
+        match it.state {
+            State::Reading(Some(index)) => self.free.push(index),
+            State::Storing(index, other) => {
+                self.free.push(index);
+                self.free.extend(other);
+            }
+            State::Reading(None) | State::Calling => {}
+            State::Free | State::Waiting | State::Held => return,
+        }
+        it.state = State::Reading(None);
+    }
+}
