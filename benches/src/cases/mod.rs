@@ -1,5 +1,6 @@
 //! The cases.
 
+mod model;
 mod one;
 mod pool;
 mod queues;
@@ -40,4 +41,5 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(&verbs::CASES)
 }
 
-const CASES: &[Case] = &[queues::FORWARD_BURST, pool::MBUF_GET_PUT_32, ring::SPSC_32];
+const CASES: &[Case] =
+    &[queues::FORWARD_BURST, pool::MBUF_GET_PUT_32, ring::SPSC_32, model::FORWARD];

@@ -22,24 +22,26 @@ fn head_len(ptr: *const u8, len: usize) -> usize {
 /// accesses to these bytes are atomic.
 #[inline]
 pub(crate) unsafe fn copy_in(dst: NonNull<u8>, src: &[u8]) {
-    let dst = dst.as_ptr();
-    let (head, rest) = src.split_at(head_len(dst, src.len()));
-    // SAFETY: the caller vouches for `src.len()` bytes from `dst`; `head`, the words and the tail
-    // cover them once. `dst + head.len()` is 8-byte aligned whenever `words` is not empty.
+    let mut dst = dst.as_ptr();
+    let (head, mut src) = src.split_at(head_len(dst, src.len()));
+    // SAFETY: the caller vouches for `src.len()` bytes from `dst`; `head`, the blocks, the words
+    // and the tail cover them once. Behind `head`, `dst` is 8-byte aligned if anything is left.
     unsafe {
-        small_in(dst, head);
-        let mut at = dst.add(head.len());
-        let done = copy_blocks(at, rest.as_ptr(), rest.len());
-        at = at.add(done);
-        let mut words = rest[done..].chunks_exact(8);
-        for word in &mut words {
-            let value = u64::from_ne_bytes([
-                word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7],
-            ]);
-            AtomicU64::from_ptr(at.cast()).store(value, Relaxed);
-            at = at.add(8);
+        if !head.is_empty() {
+            head_in(dst, head);
+            dst = dst.add(head.len());
         }
-        small_in(at, words.remainder());
+        let done = copy_blocks(dst, src.as_ptr(), src.len());
+        (dst, src) = (dst.add(done), src.get_unchecked(done..));
+        while let Some((word, rest)) = src.split_first_chunk::<8>() {
+            AtomicU64::from_ptr(dst.cast()).store(u64::from_ne_bytes(*word), Relaxed);
+            (dst, src) = (dst.add(8), rest);
+        }
+        if let Some((word, rest)) = src.split_first_chunk::<4>() {
+            AtomicU32::from_ptr(dst.cast()).store(u32::from_ne_bytes(*word), Relaxed);
+            (dst, src) = (dst.add(4), rest);
+        }
+        bytes_in(dst, src);
     }
 }
 
@@ -65,28 +67,35 @@ pub(crate) unsafe fn copy_words_in(dst: NonNull<u8>, src: &[u8]) {
     }
 }
 
-/// Copies fewer than eight bytes in; a 4-byte aligned word of them as one word.
+/// Copies the bytes in front of an 8-byte boundary, or fewer: their last four as one word.
+///
+/// # Safety
+///
+/// As for [`copy_in`]; fewer than eight bytes.
+#[cold]
+unsafe fn head_in(dst: *mut u8, src: &[u8]) {
+    // SAFETY: as the caller promises; the word is stored at an aligned address.
+    unsafe {
+        let (front, word) = src.split_at((dst.addr().wrapping_neg() & 3).min(src.len()));
+        bytes_in(dst, front);
+        let dst = dst.add(front.len());
+        match word.try_into() {
+            Ok(word) => AtomicU32::from_ptr(dst.cast()).store(u32::from_ne_bytes(word), Relaxed),
+            Err(_) => bytes_in(dst, word),
+        }
+    }
+}
+
+/// Copies bytes in, one by one.
 ///
 /// # Safety
 ///
 /// As for [`copy_in`].
 #[inline]
-unsafe fn small_in(dst: *mut u8, src: &[u8]) {
-    let mut i = 0;
-    while i < src.len() {
-        // SAFETY: `i < src.len()`, and the word store happens only with four bytes left and an
-        // aligned address.
-        unsafe {
-            let at = dst.add(i);
-            if at.addr() & 3 == 0 && src.len() - i >= 4 {
-                let value = u32::from_ne_bytes([src[i], src[i + 1], src[i + 2], src[i + 3]]);
-                AtomicU32::from_ptr(at.cast()).store(value, Relaxed);
-                i += 4;
-            } else {
-                AtomicU8::from_ptr(at).store(src[i], Relaxed);
-                i += 1;
-            }
-        }
+unsafe fn bytes_in(dst: *mut u8, src: &[u8]) {
+    for (at, byte) in src.iter().enumerate() {
+        // SAFETY: `at` is below the length, for which the caller vouches.
+        unsafe { AtomicU8::from_ptr(dst.add(at)).store(*byte, Relaxed) };
     }
 }
 
@@ -98,46 +107,59 @@ unsafe fn small_in(dst: *mut u8, src: &[u8]) {
 /// these bytes are atomic.
 #[inline]
 pub(crate) unsafe fn copy_out(src: NonNull<u8>, dst: &mut [u8]) {
-    let src = src.as_ptr();
-    let (head, rest) = dst.split_at_mut(head_len(src, dst.len()));
+    let mut src = src.as_ptr();
+    let (head, mut dst) = dst.split_at_mut(head_len(src, dst.len()));
     // SAFETY: as in `copy_in`, with the roles exchanged.
     unsafe {
-        small_out(src, head);
-        let mut at = src.add(head.len());
-        let done = copy_blocks(rest.as_mut_ptr(), at, rest.len());
-        at = at.add(done);
-        let mut words = rest[done..].chunks_exact_mut(8);
-        for word in &mut words {
-            let value = AtomicU64::from_ptr(at.cast()).load(Relaxed);
-            word.copy_from_slice(&value.to_ne_bytes());
-            at = at.add(8);
+        if !head.is_empty() {
+            head_out(src, head);
+            src = src.add(head.len());
         }
-        small_out(at, words.into_remainder());
+        let done = copy_blocks(dst.as_mut_ptr(), src, dst.len());
+        (src, dst) = (src.add(done), dst.get_unchecked_mut(done..));
+        while dst.len() >= 8 {
+            let (word, rest) = std::mem::take(&mut dst).split_at_mut(8);
+            word.copy_from_slice(&AtomicU64::from_ptr(src.cast()).load(Relaxed).to_ne_bytes());
+            (src, dst) = (src.add(8), rest);
+        }
+        if dst.len() >= 4 {
+            let (word, rest) = std::mem::take(&mut dst).split_at_mut(4);
+            word.copy_from_slice(&AtomicU32::from_ptr(src.cast()).load(Relaxed).to_ne_bytes());
+            (src, dst) = (src.add(4), rest);
+        }
+        bytes_out(src, dst);
     }
 }
 
-/// Copies fewer than eight bytes out; a 4-byte aligned word of them as one word.
+/// Copies the bytes in front of an 8-byte boundary, or fewer: their last four as one word.
+///
+/// # Safety
+///
+/// As for [`copy_out`]; fewer than eight bytes.
+#[cold]
+unsafe fn head_out(src: *mut u8, dst: &mut [u8]) {
+    // SAFETY: as the caller promises; the word is loaded from an aligned address.
+    unsafe {
+        let (front, word) = dst.split_at_mut((src.addr().wrapping_neg() & 3).min(dst.len()));
+        bytes_out(src, front);
+        let src = src.add(front.len());
+        match <&mut [u8; 4]>::try_from(&mut *word) {
+            Ok(word) => *word = AtomicU32::from_ptr(src.cast()).load(Relaxed).to_ne_bytes(),
+            Err(_) => bytes_out(src, word),
+        }
+    }
+}
+
+/// Copies bytes out, one by one.
 ///
 /// # Safety
 ///
 /// As for [`copy_out`].
 #[inline]
-unsafe fn small_out(src: *mut u8, dst: &mut [u8]) {
-    let mut i = 0;
-    while i < dst.len() {
-        // SAFETY: `i < dst.len()`, and the word load happens only with four bytes left and an
-        // aligned address.
-        unsafe {
-            let at = src.add(i);
-            if at.addr() & 3 == 0 && dst.len() - i >= 4 {
-                let value = AtomicU32::from_ptr(at.cast()).load(Relaxed);
-                dst[i..i + 4].copy_from_slice(&value.to_ne_bytes());
-                i += 4;
-            } else {
-                dst[i] = AtomicU8::from_ptr(at).load(Relaxed);
-                i += 1;
-            }
-        }
+unsafe fn bytes_out(src: *mut u8, dst: &mut [u8]) {
+    for (at, byte) in dst.iter_mut().enumerate() {
+        // SAFETY: `at` is below the length, for which the caller vouches.
+        *byte = unsafe { AtomicU8::from_ptr(src.add(at)).load(Relaxed) };
     }
 }
 
@@ -238,7 +260,21 @@ unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
                     options(nostack)
                 );
             }
-            for _ in 0..blocks {
+            if blocks & 2 != 0 {
+                std::arch::asm!(
+                    "movups {a}, xmmword ptr [{from}]",
+                    "movups {b}, xmmword ptr [{from} + 16]",
+                    "movups xmmword ptr [{to}], {a}",
+                    "movups xmmword ptr [{to} + 16], {b}",
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    a = out(xmm_reg) _,
+                    b = out(xmm_reg) _,
+                    options(nostack, preserves_flags)
+                );
+                (to, from) = (to.add(2 * BLOCK_BYTES), from.add(2 * BLOCK_BYTES));
+            }
+            if blocks & 1 != 0 {
                 std::arch::asm!(
                     "movups {a}, xmmword ptr [{from}]",
                     "movups xmmword ptr [{to}], {a}",
@@ -247,7 +283,6 @@ unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
                     a = out(xmm_reg) _,
                     options(nostack, preserves_flags)
                 );
-                (to, from) = (to.add(BLOCK_BYTES), from.add(BLOCK_BYTES));
             }
         }
     }

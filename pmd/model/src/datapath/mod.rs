@@ -30,7 +30,7 @@ use crate::roce::work::Roce;
 use crate::wire::{Fcs, Received, Unplugged, Wire};
 
 pub use crate::eth::receiver::ReceiveDrops;
-use crate::frame::packet::Packet;
+use crate::frame::recent::Recent;
 pub use crate::frame::{offload, packet, rss};
 pub use crate::queue::cq::timestamp;
 pub use crate::queue::dma::Refused;
@@ -53,6 +53,7 @@ pub struct DataPath {
     /// Send queues that were rung and are not done, in the order of their turns.
     active: VecDeque<u32>,
     transmit: Transmit,
+    recent: Recent,
     receive: Receiver,
     loopback: Loopback,
     roce: Roce,
@@ -67,6 +68,7 @@ impl Default for DataPath {
             transmits: true,
             active: VecDeque::new(),
             transmit: Transmit::default(),
+            recent: Recent::default(),
             receive: Receiver::default(),
             loopback: Loopback::default(),
             roce: Roce::default(),
@@ -155,24 +157,25 @@ impl DataPath {
     }
 
     fn take_frames(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        let Self { wire, receive, loopback, roce, completions, .. } = self;
+        let Self { wire, recent, receive, loopback, roce, completions, .. } = self;
         receive.start_burst(ctx);
         completions.start_burst();
         let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, frame: &Received<'_>, origin| {
             if !receive.accepts(ctx, frame) {
                 return;
             }
-            let packet = Packet::parse(frame.bytes);
-            receiver::count(ctx, &packet, frame);
-            if !roce.frame(ctx, completions, frame, &packet) {
-                receive.deliver(ctx, completions, frame.bytes, &packet, origin);
+            let packet = recent.parse(frame.bytes);
+            receiver::count(ctx, packet.packet, frame);
+            if !roce.frame(ctx, completions, frame, packet.packet) {
+                receive.deliver(ctx, completions, frame.bytes, packet, origin);
             }
         };
         let mut busy = false;
         for _ in 0..RECEIVE_BURST {
             let Some(looped) = loopback.arrival() else { break };
-            busy = true;
-            receive.follow(ctx, loopback);
+            if !std::mem::replace(&mut busy, true) {
+                receive.follow(ctx, loopback);
+            }
             let (frame, domain) = (&looped.frame, looped.domain);
             // What went out as well leaves no trace where nobody takes it.
             let is_copy = frame.first().is_some_and(|first| first & 1 != 0);
@@ -190,9 +193,10 @@ impl DataPath {
             // into lines that another core holds included.
             let arrived = wire.receive(ctx.now_ns);
             let Some(frame) = &arrived else { break };
-            busy = true;
+            if !std::mem::replace(&mut busy, true) {
+                receive.follow(ctx, loopback);
+            }
             taken += frame.fcs.frames();
-            receive.follow(ctx, loopback);
             take(ctx, receive, frame, Origin::Wire);
             if ctx.state.objects.mkeys.is_turn_over() {
                 break;

@@ -194,7 +194,13 @@ impl FaultPlan {
     /// Costs one comparison when the plan names no site.
     #[inline]
     pub fn strikes(&mut self, site: FaultSite) -> bool {
-        !self.sites.is_empty() && self.count(site)
+        self.has_sites() && self.count(site)
+    }
+
+    /// Whether the plan names a site, so that events are counted.
+    #[inline]
+    pub(crate) fn has_sites(&self) -> bool {
+        !self.sites.is_empty()
     }
 
     #[cold]

@@ -72,9 +72,11 @@ impl Loopback {
     /// of the vport, and does not go out then; of multicast a copy comes back.
     #[inline]
     pub(super) fn takes(&mut self, vport: &Vport, frame: &[u8], domain: u32) -> bool {
-        if !self.from.may_take(domain) {
-            return false;
-        }
+        self.from.may_take(domain) && self.take(vport, frame, domain)
+    }
+
+    #[inline(never)]
+    fn take(&mut self, vport: &Vport, frame: &[u8], domain: u32) -> bool {
         let is_multicast = frame.first().is_some_and(|first| first & 1 != 0);
         let is_disabled =
             if is_multicast { vport.disable_mc_local_lb } else { vport.disable_uc_local_lb };

@@ -12,4 +12,4 @@ pub(crate) mod rq;
 mod segment;
 mod send;
 pub(crate) mod sq;
-mod steering;
+pub(crate) mod steering;

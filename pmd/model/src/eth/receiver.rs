@@ -6,6 +6,7 @@ use super::steering::Steering;
 use crate::device::state::Ctx;
 use crate::frame::offload::{self, Verified};
 use crate::frame::packet::{Cast, ETH_HEADER_BYTES, MIN_FRAME_BYTES, Packet, VLAN_TAG_BYTES};
+use crate::frame::recent::Numbered;
 use crate::queue::cq::Completions;
 use crate::wire::{Fcs, Received};
 
@@ -44,8 +45,6 @@ pub(crate) struct Receiver {
     buffers: Receive,
     steering: Steering,
     drops: ReceiveDrops,
-    /// Interfaces of the packet at hand.
-    tirs: Vec<u32>,
 }
 
 impl Receiver {
@@ -83,11 +82,12 @@ impl Receiver {
         ctx: &mut Ctx<'_>,
         completions: &mut Completions,
         frame: &[u8],
-        packet: &Packet,
+        packet: Numbered<'_>,
         origin: Origin,
     ) {
-        let root = ctx.state.objects.rx_root;
-        let verdict = self.steering.evaluate(root, frame, packet);
+        let Self { steering, buffers, drops } = self;
+        steering.evaluate(ctx.state.objects.rx_root, frame, packet);
+        let (verdict, packet) = (steering.verdict(), packet.packet);
         for id in &verdict.counters {
             if let Some(counter) = ctx.state.objects.flow_counters.get_mut(*id) {
                 counter.packets += 1;
@@ -97,42 +97,38 @@ impl Receiver {
         if verdict.tirs.is_empty() {
             let counters = &mut ctx.state.port.counters;
             if verdict.is_dropped {
-                self.drops.steering += 1;
+                drops.steering += 1;
             } else {
-                self.drops.unwanted += 1;
+                drops.unwanted += 1;
                 counters.rx_steering_missed += 1;
             }
             return;
         }
         let flow_tag = verdict.flow_tag;
-        self.tirs.clear();
-        self.tirs.extend_from_slice(&verdict.tirs);
         let verified: Verified = offload::verify(frame, packet, false);
         let l4_hdr_type = rq::l4_hdr_type(frame, packet);
-        for tirn in &self.tirs {
+        for tirn in &verdict.tirs {
             if let Origin::Own(domain) = origin
-                && !self.steering.takes_own(*tirn, domain, packet.cast)
+                && !steering.takes_own(*tirn, domain, packet.cast)
             {
                 continue;
             }
-            let Some((rqn, hash)) = self.steering.queue(*tirn, frame, packet) else {
-                self.drops.unwanted += 1;
+            let Some((rqn, hash)) = steering.queue(*tirn, frame, packet) else {
+                drops.unwanted += 1;
                 ctx.state.port.counters.rx_steering_missed += 1;
                 continue;
             };
             let arrival = Arrival { packet, verified, flow_tag, hash, l4_hdr_type };
-            rq::deliver(ctx, &mut self.buffers, completions, rqn, frame, &arrival);
+            rq::deliver(ctx, buffers, completions, rqn, frame, &arrival);
         }
     }
 
     /// Whether the flow tables lead a frame of a transport domain to an interface that takes it.
     pub(crate) fn is_taken(&mut self, ctx: &Ctx<'_>, frame: &[u8], domain: u32) -> bool {
-        let Self { steering, tirs, .. } = self;
-        tirs.clear();
         let packet = Packet::parse(frame);
-        let verdict = steering.evaluate(ctx.state.objects.rx_root, frame, &packet);
-        tirs.extend_from_slice(&verdict.tirs);
-        tirs.iter().any(|tirn| steering.takes_own(*tirn, domain, packet.cast))
+        self.steering.evaluate(ctx.state.objects.rx_root, frame, Numbered::from(&packet));
+        let takes = |tirn: &u32| self.steering.takes_own(*tirn, domain, packet.cast);
+        self.steering.verdict().tirs.iter().any(takes)
     }
 
     /// Whether the port takes a frame, by link, FCS and length; what it does not take is counted.

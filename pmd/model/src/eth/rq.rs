@@ -70,7 +70,7 @@ impl Receive {
 }
 
 /// Delivers a frame to a queue.
-#[inline]
+#[inline(never)]
 pub(crate) fn deliver(
     ctx: &mut Ctx<'_>,
     receive: &mut Receive,
@@ -85,6 +85,7 @@ pub(crate) fn deliver(
     };
     let tag = if rq.vlan_strip_disable { None } else { offload::strippable(arrival.packet) };
     let is_pooled = matches!(rq.memory, RqMemory::Rmp(_));
+    let (cqn, user_index) = (rq.cqn, rq.user_index);
     let bytes = if tag.is_some() || rq.scatter_fcs {
         edit(&mut receive.edited, frame, tag.is_some(), rq.scatter_fcs)
     } else {
@@ -93,24 +94,26 @@ pub(crate) fn deliver(
     loop {
         match scatter(ctx, &mut receive.fetched, rqn, bytes) {
             Scattered::Done { wqe_counter, wqe_id, byte_cnt } => {
-                let entry = entry(ctx, arrival, tag)
+                let mut entry = entry(ctx, arrival, tag)
+                    .with_srqn_uidx(user_index)
                     .with_wqe_id(wqe_id.into())
                     .with_byte_cnt(byte_cnt)
                     .with_wqe_counter(wqe_counter.into());
-                finish(ctx, completions, rqn, entry, bytes.len());
+                completion::complete_received(ctx, completions, cqn, &mut entry);
                 if is_pooled {
                     check_limit(ctx, rqn);
                 }
                 return;
             }
             Scattered::Filler { wqe_id, first, strides } => {
-                let entry = Cqe64::zeroed()
+                let mut entry = Cqe64::zeroed()
+                    .with_srqn_uidx(user_index)
                     .with_timestamp(cq::timestamp(ctx.now_ns))
                     .with_wqe_id(wqe_id.into())
                     .with_byte_cnt(FILLER | strides << 16)
                     .with_wqe_counter(first.into())
                     .with_opcode(CqeOpcode::RESPONDER_SEND.0);
-                finish(ctx, completions, rqn, entry, 0);
+                completion::complete_received(ctx, completions, cqn, &mut entry);
             }
             Scattered::NoBuffer => return no_buffer(ctx, rqn),
             Scattered::Failed { wqe_counter, syndrome, value, why } => {
@@ -192,19 +195,6 @@ pub(crate) fn l4_hdr_type(frame: &[u8], packet: &Packet) -> u32 {
     }
 }
 
-/// Writes the completion and counts.
-#[inline]
-fn finish(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32, entry: Cqe64, len: usize) {
-    let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
-    rq.stats.packets += u64::from(len != 0);
-    rq.stats.payload_bytes += len as u64;
-    rq.stats.completions += 1;
-    rq.stats.dma_writes += 1;
-    let cqn = rq.cqn;
-    let mut entry = entry.with_srqn_uidx(rq.user_index);
-    completion::complete_received(ctx, completions, cqn, &mut entry);
-}
-
 #[cold]
 fn no_buffer(ctx: &mut Ctx<'_>, rqn: u32) {
     ctx.state.port.counters.rx_out_of_buffer += 1;
@@ -216,7 +206,7 @@ fn no_buffer(ctx: &mut Ctx<'_>, rqn: u32) {
     }
 }
 
-/// Puts the bytes into the next buffer of the queue.
+/// Puts the bytes into the next buffer of the queue, and counts them and the entry that says so.
 #[inline]
 fn scatter(ctx: &mut Ctx<'_>, fetched: &mut Fetched, rqn: u32, bytes: &[u8]) -> Scattered {
     let objects = &mut ctx.state.objects;
@@ -269,9 +259,19 @@ fn scatter(ctx: &mut Ctx<'_>, fetched: &mut Fetched, rqn: u32, bytes: &[u8]) -> 
     } else {
         into_list(wq, ring, (index, wqe), &target, bytes)
     };
-    if matches!(result, Scattered::Done { .. }) {
-        rq.stats.dma_writes += 1;
-        rq.stats.wqes += u64::from(ring.strides_used == 0);
+    match result {
+        Scattered::Done { .. } => {
+            rq.stats.packets += 1;
+            rq.stats.payload_bytes += bytes.len() as u64;
+            rq.stats.wqes += u64::from(ring.strides_used == 0);
+            rq.stats.dma_writes += 2;
+            rq.stats.completions += 1;
+        }
+        Scattered::Filler { .. } => {
+            rq.stats.dma_writes += 1;
+            rq.stats.completions += 1;
+        }
+        Scattered::NoBuffer | Scattered::Failed { .. } | Scattered::Lost => {}
     }
     result
 }

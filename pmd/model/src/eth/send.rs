@@ -8,6 +8,7 @@ use ferrocx_prm::wqe::{Ctrl, Opcode};
 use super::loopback::Output;
 use super::segment::EthSegment;
 use crate::device::fault::FaultSite;
+use crate::device::port::Port;
 use crate::device::state::Ctx;
 use crate::frame::offload::{self, Tso};
 use crate::frame::packet::{
@@ -32,13 +33,17 @@ pub(super) struct Params {
     pub(super) user_index: u32,
     pub(super) inline_mode: u32,
     pub(super) has_tis: bool,
+    /// Longest frame that goes out; 0 while the link is down.
+    limit: usize,
     /// Transport domain of its TIS.
     pub(super) domain: u32,
 }
 
 impl Params {
-    pub(super) fn of(sqn: u32, sq: &Sq, tiss: &Table<Tis>) -> Self {
+    pub(super) fn of(sqn: u32, sq: &Sq, tiss: &Table<Tis>, port: &Port) -> Self {
         let tis = sq.tisn.and_then(|tisn| tiss.get(tisn));
+        // The port's MTU counts the FCS too. Source: reference 4.7, PMTU.
+        let longest = (port.mtu as usize).saturating_sub(4).min(MAX_FRAME_BYTES);
         Self {
             sqn,
             cqn: sq.cqn,
@@ -47,6 +52,7 @@ impl Params {
             user_index: sq.user_index,
             inline_mode: sq.min_wqe_inline_mode,
             has_tis: sq.tisn.is_some(),
+            limit: if port.is_up() { longest } else { 0 },
             domain: tis.map_or(0, |tis| tis.transport_domain),
         }
     }
@@ -163,7 +169,8 @@ fn send_frame<'a>(
     if total < ETH_HEADER_BYTES {
         return Err(WqeFault::length("packet", total as u64, "shorter than an Ethernet header"));
     }
-    if !may_send(ctx, len) {
+    if len > params.limit {
+        drop_frame(ctx, len);
         return Ok(true);
     }
     let Some(room) = out.wire.reserve(len.max(MIN_FRAME_BYTES)) else { return Ok(false) };
@@ -212,7 +219,8 @@ fn send_large(
         }
         let (start, _) = tso.payload_of(index);
         let len = tso.frame_bytes(index);
-        if !may_send(ctx, len) {
+        if len > params.limit {
+            drop_frame(ctx, len);
             continue;
         }
         let Some(room) = out.wire.reserve(len.max(MIN_FRAME_BYTES)) else {
@@ -231,22 +239,17 @@ fn send_large(
     Ok(Outcome::Done)
 }
 
-/// Whether a frame of this length can go out now. If not it is counted, and gone.
-#[inline]
-fn may_send(ctx: &mut Ctx<'_>, len: usize) -> bool {
+/// Counts a frame that cannot go out: the link is down, or it is too long.
+#[cold]
+#[inline(never)]
+fn drop_frame(ctx: &mut Ctx<'_>, len: usize) {
     let port = &mut ctx.state.port;
-    if !port.is_up() {
-        port.counters.tx_link_down += 1;
-        return false;
-    }
-    // The port's MTU counts the FCS too. Source: reference 4.7, PMTU.
-    let limit = (port.mtu as usize).saturating_sub(4).min(MAX_FRAME_BYTES);
-    if len > limit {
+    if port.is_up() {
         port.counters.tx_errors.add(len as u64);
         ctx.refuse_data("packet", len as u64, "longer than the MTU of the port");
-        return false;
+    } else {
+        port.counters.tx_link_down += 1;
     }
-    true
 }
 
 /// Copies packet bytes from `skip` on, until `out` is full.

@@ -156,7 +156,7 @@ fn run_window(
     (sqn, blocks): (u32, usize),
 ) -> bool {
     let Some(sq) = ctx.state.objects.sqs.get(sqn) else { return false };
-    let params = Params::of(sqn, sq, &ctx.state.objects.tiss);
+    let params = Params::of(sqn, sq, &ctx.state.objects.tiss, &ctx.state.port);
     let pending = usize::from(sq.posted.wrapping_sub(sq.executed));
     let (mut counter, mut progress) = (sq.executed, sq.wqe_progress);
     let mut sent = Sent::default();
@@ -319,7 +319,7 @@ pub(crate) fn flush(
 ) {
     while let Some(blocks) = fetch(ctx, transmit, sqn).filter(|blocks| *blocks > 0) {
         let Some(sq) = ctx.state.objects.sqs.get(sqn).filter(|sq| sq.flush_in_error) else { break };
-        let params = Params::of(sqn, sq, &ctx.state.objects.tiss);
+        let params = Params::of(sqn, sq, &ctx.state.objects.tiss, &ctx.state.port);
         let mut counter = sq.executed;
         let mut error_reported = sq.error_reported;
         let mut at = 0;

@@ -14,6 +14,7 @@ use ferrocx_prm::Layout;
 
 use super::loopback::LoopsBack;
 use crate::frame::packet::{Cast, ETH_HEADER_BYTES, Fragment, L3, L4, Packet, TPID_CTAG};
+use crate::frame::recent::Numbered;
 use crate::frame::rss::{FieldSelector, FlowHash, FlowHasher, HashFunction};
 use crate::objects::{
     FlowDest, FlowEntry, FlowGroup, MissAction, Objects, RxHash, Tir, TirTarget, compiled,
@@ -32,7 +33,7 @@ const LINEAR_ENTRIES: usize = 8;
 const LOG_FLOWS: u32 = 5;
 
 /// The match fields of one packet, as big-endian words in the order of `fte_match_param`.
-pub(super) type Key = [u32; KEY_WORDS];
+pub(crate) type Key = [u32; KEY_WORDS];
 
 /// First bit of words that [`layer2`] does not fill.
 const LAYER2_WORDS: u32 = 1 << 4;
@@ -212,6 +213,10 @@ pub(super) struct Steering {
     compared: u32,
     /// Verdicts by [`slot`] of the key; empty as long as nothing was compiled.
     flows: Box<[Flow]>,
+    /// The packet evaluated last, by number and root, and where its verdict is; a number of 0 is no
+    /// packet's.
+    last: (u64, Option<u32>),
+    at: usize,
     /// For packets that no table sees.
     nowhere: Verdict,
 }
@@ -260,6 +265,7 @@ impl Steering {
         (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
         self.loops_back = self.tirs.iter().flatten().fold(LoopsBack::Never, Interface::widen);
         self.flows = (0..1 << LOG_FLOWS).map(|_| Flow::default()).collect();
+        self.last = Default::default();
         self.generation = Some(objects.steering_generation);
     }
 
@@ -277,27 +283,38 @@ impl Steering {
         tir.is_some_and(|tir| tir.as_ref().is_some_and(takes))
     }
 
-    /// Sends a packet through the tables from `root` on.
+    /// Sends a packet through the tables from `root` on; where it goes is [`Steering::verdict`].
     #[inline]
-    pub(super) fn evaluate(
-        &mut self,
-        root: Option<u32>,
-        frame: &[u8],
-        packet: &Packet,
-    ) -> &Verdict {
-        let Some(root) = root else { return &self.nowhere };
+    pub(super) fn evaluate(&mut self, root: Option<u32>, frame: &[u8], packet: Numbered<'_>) {
+        let now = (packet.number, root);
+        if packet.number == 0 || now != self.last {
+            self.last = now;
+            self.look_up(root, frame, packet.packet);
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, root: Option<u32>, frame: &[u8], packet: &Packet) {
+        self.at = usize::MAX;
+        let Some(root) = root else { return };
         let key = match self.compared {
             0 => NO_KEY,
             LAYER2_WORDS.. => key(frame, packet),
             _ => layer2(frame, packet),
         };
-        let Some(flow) = self.flows.get_mut(slot(&key)) else { return &self.nowhere };
+        self.at = slot(&key);
+        let Some(flow) = self.flows.get_mut(self.at) else { return };
         if flow.root != Some(root) || flow.key != key {
             flow.verdict.clear();
             self.tables.walk(root, &key, &mut flow.verdict);
             (flow.root, flow.key) = (Some(root), key);
         }
-        &flow.verdict
+    }
+
+    /// Where the packet evaluated last goes.
+    #[inline]
+    pub(super) fn verdict(&self) -> &Verdict {
+        self.flows.get(self.at).map_or(&self.nowhere, |flow| &flow.verdict)
     }
 
     /// The queue that an interface chooses for a packet, and the hash that chose it.
@@ -481,7 +498,7 @@ fn layer2(frame: &[u8], packet: &Packet) -> Key {
 
 /// Fills the match fields. Source: reference 5.12, `fte_match_set_lyr_2_4` and
 /// `fte_match_set_misc`.
-pub(super) fn key(frame: &[u8], packet: &Packet) -> Key {
+pub(crate) fn key(frame: &[u8], packet: &Packet) -> Key {
     let mut key = layer2(frame, packet);
     if frame.len() < ETH_HEADER_BYTES {
         return key;

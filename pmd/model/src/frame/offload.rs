@@ -18,7 +18,7 @@ pub fn sum16(bytes: &[u8]) -> u16 {
     fold(sum(bytes))
 }
 
-/// Sum of 16 bits, to be added to others. The ones' complement sum does not depend on the word size
+/// Sum of 33 bits, to be added to others. The ones' complement sum does not depend on the word size
 /// or, apart from a final swap, on the byte order (RFC 1071 2), so it adds native words; carries go
 /// back in at the low end.
 #[inline]
@@ -42,18 +42,23 @@ fn sum(bytes: &[u8]) -> u64 {
     if let [last] = rest {
         add(u64::from(u16::from_ne_bytes([*last, 0])));
     }
-    // Fold to 16 bits in native order, then give it in big-endian order.
-    u64::from(u16::from_be(fold(total)))
+    (total >> 32) + (total & 0xffff_ffff)
 }
 
-/// Adds the carries back in until 16 bits are left.
+/// What a number of 16 bits adds to a [`sum`].
+#[inline]
+fn addend(number: u64) -> u64 {
+    u64::from(low16(number).to_be())
+}
+
+/// Adds the carries of a [`sum`] back in until 16 bits are left: the checksum as a number.
 #[inline]
 fn fold(total: u64) -> u16 {
     let total = (total >> 32) + (total & 0xffff_ffff);
     let total = (total >> 16) + (total & 0xffff);
     let total = (total >> 16) + (total & 0xffff);
     // At most 0x10001 before the last step, so at most 0xffff after it.
-    low16((total >> 16) + (total & 0xffff))
+    u16::from_be(low16((total >> 16) + (total & 0xffff)))
 }
 
 /// Checksums of a received frame, as its completion reports them.
@@ -89,7 +94,7 @@ pub fn verify(frame: &[u8], packet: &Packet, full: bool) -> Verified {
     if full {
         let padding = sum(&frame[packet.l3_end..]);
         let odd = (packet.l3_end - packet.l3_offset) % 2 == 1;
-        total += if odd { u64::from(low16(padding).swap_bytes()) } else { padding };
+        total += if odd { addend(fold(padding).swap_bytes().into()) } else { padding };
     }
     // The sum over a header that contains its own right checksum is -0.
     let fits = packet.malformed != Some(Malformed::Ipv6Length);
@@ -134,9 +139,9 @@ fn pseudo_sum(frame: &[u8], packet: &Packet, end: usize) -> u64 {
     };
     let len_bytes = (end - packet.l4_offset) as u64;
     sum(&frame[addresses])
-        + u64::from(packet.ip_protocol)
-        + (len_bytes >> 16)
-        + (len_bytes & 0xffff)
+        + addend(packet.ip_protocol.into())
+        + addend(len_bytes >> 16)
+        + addend(len_bytes & 0xffff)
 }
 
 /// Fills in checksums of a frame to be sent: the IPv4 header's, the TCP or UDP one.

@@ -124,6 +124,11 @@ impl FlowHasher {
         if self.function == HashFunction::None {
             return FlowHash::default();
         }
+        self.hash_fields(frame, packet)
+    }
+
+    #[inline(never)]
+    fn hash_fields(&self, frame: &[u8], packet: &Packet) -> FlowHash {
         let mut input = [0; MAX_INPUT_BYTES];
         let Some((len, l3, l4)) = self.gather(frame, packet, &mut input) else {
             return FlowHash::default();

@@ -79,6 +79,20 @@ impl Cq {
         }
     }
 
+    /// Whether so many entries fit by what is known, so that nothing need be read.
+    #[inline]
+    fn surely_takes(&self, entries: u32) -> bool {
+        self.status == CqStatus::Ok && self.outstanding() + entries <= self.size()
+    }
+
+    /// Counts entries that were written; gives the index of the last.
+    #[inline]
+    fn produced(&mut self, entries: u32) -> u32 {
+        self.producer = self.producer.wrapping_add(entries);
+        self.completions += u64::from(entries);
+        self.producer.wrapping_sub(1) & INDEX_MASK
+    }
+
     /// Whether nobody waits for an event, now or later: the driver looks by itself.
     #[inline]
     fn is_polled(&self) -> bool {
@@ -203,10 +217,14 @@ pub(crate) fn complete_now(
     (front, entry): (&[u8], &mut [u8; 64]),
     urgency: Urgency,
 ) -> bool {
-    if !has_room(ctx, cqn, 1) {
-        return false;
+    let Some(mut cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
+    if !cq.surely_takes(1) || ctx.state.faults.has_sites() {
+        if !has_room(ctx, cqn, 1) {
+            return false;
+        }
+        let Some(again) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
+        cq = again;
     }
-    let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
     set_owner(cq, entry);
     let at = cq.entry(0);
     let has_front =
@@ -216,7 +234,10 @@ pub(crate) fn complete_now(
         fail(ctx, cqn, CqStatus::WriteFailure);
         return false;
     }
-    produce(ctx, completions, cqn, 1, urgency);
+    let last = cq.produced(1);
+    if !cq.is_polled() {
+        notify(ctx, completions, cqn, last, urgency);
+    }
     true
 }
 
@@ -231,7 +252,7 @@ pub(crate) fn set_owner(cq: &Cq, entry: &mut [u8; 64]) {
 }
 
 /// Whether so many entries fit, by the consumer index in the doorbell record; if not the CQ fails.
-#[inline]
+#[inline(never)]
 pub(crate) fn has_room(ctx: &mut Ctx<'_>, cqn: u32, entries: u32) -> bool {
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
     if cq.status != CqStatus::Ok {
@@ -241,7 +262,7 @@ pub(crate) fn has_room(ctx: &mut Ctx<'_>, cqn: u32, entries: u32) -> bool {
         fail(ctx, cqn, CqStatus::Overflow);
         return false;
     }
-    let is_full = |cq: &Cq| cq.outstanding() + entries > cq.size();
+    let is_full = |cq: &Cq| !cq.surely_takes(entries);
     if !cq.overrun_ignore && !cq.collapsed && is_full(cq) {
         if !read_consumer(ctx, cqn) {
             return false;
@@ -269,7 +290,6 @@ pub(super) fn read_consumer(ctx: &mut Ctx<'_>, cqn: u32) -> bool {
 }
 
 /// Counts entries that were written, and raises what is due for the last of them.
-#[inline]
 pub(crate) fn produce(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
@@ -278,10 +298,8 @@ pub(crate) fn produce(
     urgency: Urgency,
 ) {
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
-    cq.producer = cq.producer.wrapping_add(entries);
-    cq.completions += u64::from(entries);
+    let last = cq.produced(entries);
     if !cq.is_polled() {
-        let last = cq.producer.wrapping_sub(1) & INDEX_MASK;
         notify(ctx, completions, cqn, last, urgency);
     }
 }

@@ -74,6 +74,16 @@ pub(crate) fn fetch(
     if is_reserved(access) {
         return mem.read(access.addr, out).map_err(Refused::Bus);
     }
+    fetch_by_key(mem, keys, access, out)
+}
+
+#[inline(never)]
+fn fetch_by_key(
+    mem: &DmaView<'_>,
+    keys: &MkeyTable,
+    access: &MemAccess,
+    out: &mut [u8],
+) -> Result<(), Refused> {
     if access.key != RESERVED_LKEY
         && let Some(iova) = keys.direct(access).map_err(Refused::Key)?
     {
@@ -98,15 +108,24 @@ pub(crate) fn write(
 ) -> Result<(), Refused> {
     if is_reserved(access) {
         mem.write(access.addr, src).map_err(Refused::Bus)?;
-        mem.note_data(src.len(), true);
-        return Ok(());
+    } else {
+        write_by_key(mem, keys, access, src)?;
     }
+    mem.note_data(src.len(), true);
+    Ok(())
+}
+
+#[inline(never)]
+fn write_by_key(
+    mem: &DmaView<'_>,
+    keys: &MkeyTable,
+    access: &MemAccess,
+    src: &[u8],
+) -> Result<(), Refused> {
     if access.key != RESERVED_LKEY
         && let Some(iova) = keys.direct(access).map_err(Refused::Key)?
     {
-        mem.write(iova, src).map_err(Refused::Bus)?;
-        mem.note_data(src.len(), true);
-        return Ok(());
+        return mem.write(iova, src).map_err(Refused::Bus);
     }
     let mut done = 0;
     for span in keys.translate(access).map_err(Refused::Key)? {
@@ -114,6 +133,5 @@ pub(crate) fn write(
         mem.write(span.iova, &src[done..end]).map_err(Refused::Bus)?;
         done = end;
     }
-    mem.note_data(src.len(), true);
     Ok(())
 }

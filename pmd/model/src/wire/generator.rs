@@ -253,21 +253,22 @@ impl Generator {
     fn judge(&mut self, now_ns: u64, fcs: Fcs) {
         let frame = &self.scratch[..self.reserved];
         let stats = &mut self.stats;
-        let is_ours = frame.len() >= PATTERN
-            && frame[12..14] == [8, 0]
-            && frame[UDP + 2..UDP + 4] == PORT.to_be_bytes()
-            && frame[IPV4 + 9] == 17;
-        if !is_ours {
+        let is_ours = |frame: &[u8; PATTERN]| {
+            frame[12..14] == [8, 0]
+                && frame[UDP + 2..UDP + 4] == PORT.to_be_bytes()
+                && frame[IPV4 + 9] == 17
+        };
+        let Some(front) = frame.first_chunk::<PATTERN>().filter(|front| is_ours(front)) else {
             stats.foreign += 1;
             return;
-        }
+        };
         let number = |at: usize| {
-            frame[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+            front[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
         };
         let (sequence, sent_ns) = (number(SEQUENCE), number(SENT_NS));
-        let size = usize::from(u16::from_be_bytes([frame[IPV4 + 2], frame[IPV4 + 3]])) + IPV4;
+        let size = usize::from(u16::from_be_bytes([front[IPV4 + 2], front[IPV4 + 3]])) + IPV4;
         let is_whole = fcs == Fcs::Good
-            && frame[CHECK..CHECK + 2] == check(sequence, sent_ns).to_be_bytes()
+            && front[CHECK..CHECK + 2] == check(sequence, sent_ns).to_be_bytes()
             && size <= frame.len()
             && frame[PATTERN..size.max(PATTERN)] == self.pattern[..size.max(PATTERN) - PATTERN];
         if !is_whole {
@@ -364,11 +365,13 @@ impl Wire for Generator {
         let flow = self.flow;
         self.flow = if flow + 1 >= self.config.flows { 0 } else { flow + 1 };
         let frame = &mut self.frames[turn];
+        // All are longer.
+        let front = frame.first_chunk_mut::<PATTERN>()?;
         let sport = (FIRST_PORT + flow).to_be_bytes();
-        frame[SPORT..SPORT + 2].copy_from_slice(&sport[2..]);
-        frame[SEQUENCE..SEQUENCE + 8].copy_from_slice(&sequence.to_be_bytes());
-        frame[SENT_NS..SENT_NS + 8].copy_from_slice(&now_ns.to_be_bytes());
-        frame[CHECK..CHECK + 2].copy_from_slice(&check(sequence, now_ns).to_be_bytes());
+        front[SPORT..SPORT + 2].copy_from_slice(&sport[2..]);
+        front[SEQUENCE..SEQUENCE + 8].copy_from_slice(&sequence.to_be_bytes());
+        front[SENT_NS..SENT_NS + 8].copy_from_slice(&now_ns.to_be_bytes());
+        front[CHECK..CHECK + 2].copy_from_slice(&check(sequence, now_ns).to_be_bytes());
         if self.config.udp_checksums {
             frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
             let packet = Packet::parse(frame);

@@ -9,7 +9,6 @@ mod random;
 mod receiving;
 mod refused;
 mod sending;
-mod speed;
 
 use super::harness::Port;
 use crate::wire::{Fcs, Link, Wire, link};
