@@ -213,8 +213,9 @@ for name in "${cases[@]}"; do
         verbs_local_inv_post) limit=95 ;;
         verbs_fast_reg_cycle) limit=751 ;;
         verbs_fast_reg_cycle_32) limit=629 ;;
-        nvmf_read_32) limit=1200 ;;
-        nvmf_write_32) limit=1700 ;;
+        nvmf_read_1) limit=1500 ;;
+        nvmf_read_32) limit=700 ;;
+        nvmf_write_32) limit=1150 ;;
     esac
     ns=null
     [[ $name == nvmf_* ]] || ns=$("$cost" ns "$name")

@@ -49,13 +49,13 @@ new_run() {
 find_cxctl() {
     CXCTL=${FERROCX_CXCTL:-}
     # The guest is emulated and sets the pace; the debug build checks the model's own arithmetic.
-    [ -n "$CXCTL" ] || built CXCTL ferrocx-cxctl bin cxctl
+    [ -n "$CXCTL" ] || built CXCTL dev ferrocx-cxctl bin cxctl
 }
 
-# built VARIABLE PACKAGE KIND NAME: stores the path of a debug build of a program of the workspace.
+# built VARIABLE PROFILE PACKAGE KIND NAME: stores the path of a program of the workspace.
 built() {
-    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $4"
-    program "$1" dev "${@:2}" || die "$4 does not build"
+    command -v cargo >/dev/null || skip "cargo is missing and the scenario needs $5"
+    program "$@" || die "$5 does not build"
 }
 
 # give PROGRAM: puts it into the scenario's folder, without what only a debugger reads: a guest
@@ -68,13 +68,13 @@ give() {
     ln "$shared" "$DIR/"
 }
 
-# add KIND [PACKAGE NAME]...: builds programs or examples of the workspace, and puts them into the
-# scenario's folder.
+# add PROFILE KIND [PACKAGE NAME]...: builds programs or examples of the workspace, and puts them
+# into the scenario's folder.
 add() {
-    local kind=$1 path
-    shift
+    local profile=$1 kind=$2 path
+    shift 2
     while [ $# -gt 1 ]; do
-        built path "$1" "$kind" "$2"
+        built path "$profile" "$1" "$kind" "$2"
         give "$path"
         shift 2
     done
@@ -362,9 +362,11 @@ start_machine() {
         mkdir "$DIR"
         cp -rl "$RUN/lab" "$DIR/lab"
         read -ra options <<<"$(header "$name" program '')"
-        add bin "${options[@]}"
+        add dev bin "${options[@]}"
+        read -ra options <<<"$(header "$name" release '')"
+        add release bin "${options[@]}"
         read -ra options <<<"$(header "$name" example '')"
-        add example "${options[@]}"
+        add dev example "${options[@]}"
         [ "$(header "$name" capture no)" = no ] || capture=(--capture "$RUN/wire.pcapng")
     done
     ports=$(header "$1" ports 0)

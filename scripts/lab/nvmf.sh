@@ -70,18 +70,24 @@ fio_verify() {
         --ioengine=libaio --direct=1 --output="/host/fio-$name.log" "$@"
 }
 
-# filled DEVICE FILES: an ext4 on it, mounted, with a copy of these files.
+# filled DEVICE FILES [KIND]: a file system on it, ext4 or xfs, mounted, with a copy of these files.
 filled() {
-    must mkfs.ext4 -q -F "$1"
+    case ${3:-ext4} in
+        ext4) must mkfs.ext4 -q -F "$1" ;;
+        xfs) must mkfs.xfs -q -f "$1" ;;
+    esac
     mkdir -p /run/disk
     must mount "$1" /run/disk
     must cp -a "$2" /run/disk/copy
 }
 
-# intact DEVICE FILES: it was filled with them, is without a fault, and has them still.
+# intact DEVICE FILES [KIND]: it was filled so, is without a fault, and has the files still.
 intact() {
     must umount /run/disk
-    check fsck.ext4 -fn "$1"
+    case ${3:-ext4} in
+        ext4) check fsck.ext4 -fn "$1" ;;
+        xfs) check xfs_repair -n "$1" ;;
+    esac
     must mount "$1" /run/disk
     check diff -r --no-dereference "$2" /run/disk/copy
     must umount /run/disk

@@ -35,8 +35,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const NQN: &str = "nqn.2026-11.org.ferrocx:cost";
 const LEN: usize = 4096;
 const NAMESPACE_BYTES: usize = 16 << 20;
-/// Time for the models to move what was posted.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Time for the models to move what was posted, so that few rounds find nothing.
+const PAUSE: Duration = Duration::from_millis(20);
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -50,6 +50,23 @@ minute() {
     result 'a minute of fio, 512 bytes to 1 MiB, depth 1 to 128'
 }
 
+# Another file system than that of nvmf-target, which takes 300 MB at least.
+filed() {
+    local namespace files=/usr/lib/python3/dist-packages named="\"nqn\": \"$NQN\""
+    local file='"backend": "file", "path": "/var/tmp/xfs.img", "size": "320MiB"'
+    begin 'xfs on a file'
+    check rpc namespace.add "{$named, \"namespace\": {\"nsid\": 3, $file}}"
+    until_true 30 has_disk 3 || fail 'no namespace 3'
+    namespace=$(disk 3)
+    filled "$namespace" "$files" xfs
+    fio_verify xfs /run/disk/file --rw=randrw --bs=4k --iodepth=8 --size=4M
+    check fstrim -v /run/disk
+    intact "$namespace" "$files" xfs
+    check rpc namespace.remove "{$named, \"nsid\": 3}"
+    rm -f /var/tmp/xfs.img
+    result 'xfs: copied, fio, trimmed, repaired nothing, same files'
+}
+
 killed() {
     begin 'the target is killed under load, and comes back'
     loaded killed 1
@@ -172,6 +189,7 @@ size = "16MiB"
 TOML
 start_target
 connect -i 2 -k "$KEEP_ALIVE" -c 2 -l 300
+filed
 minute
 killed
 reset

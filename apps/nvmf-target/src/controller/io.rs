@@ -77,10 +77,18 @@ impl Offer {
     /// # Errors
     ///
     /// The status to answer with.
-    // Reads and Writes are checked where they are carried out, so that what they ask for need not
-    // be stored.
-    #[inline(always)]
     pub fn io(&self, queue: &Queue, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
+        let namespace = self.reachable(queue, sqe)?;
+        match sqe.opcode {
+            io::READ => self.transfer(namespace, sqe, Kind::Read, received),
+            io::WRITE => self.transfer(namespace, sqe, Kind::Write, received),
+            _ => self.other(namespace, sqe, received),
+        }
+    }
+
+    /// The namespace of an I/O command, if the queue's host may carry it out now.
+    #[inline(always)]
+    pub(crate) fn reachable(&self, queue: &Queue, sqe: &Sqe) -> Result<&Namespace, Status> {
         if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
             return Err(Status::SEQUENCE.dnr());
         }
@@ -94,16 +102,12 @@ impl Offer {
         };
         self.ana.check(queue.local.port(), namespace.ana_group)?;
         subsystem.check_reservation(nsid, queue, sqe.opcode)?;
-        match sqe.opcode {
-            io::READ => self.transfer(namespace, sqe, Kind::Read, received),
-            io::WRITE => self.transfer(namespace, sqe, Kind::Write, received),
-            _ => self.other(namespace, sqe, received),
-        }
+        Ok(namespace)
     }
 
     /// A command that is neither Read nor Write.
     #[inline(never)]
-    fn other(
+    pub(crate) fn other(
         &self,
         namespace: &Namespace,
         sqe: &Sqe,
@@ -140,7 +144,7 @@ impl Offer {
 
     /// A command that moves data.
     #[inline(always)]
-    fn transfer(
+    pub(crate) fn transfer(
         &self,
         namespace: &Namespace,
         sqe: &Sqe,

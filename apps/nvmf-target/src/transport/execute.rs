@@ -15,7 +15,7 @@ use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
 use crate::controller::{Action, Offer, Queue, Settings, Target};
 use crate::proto::log::Traffic;
 use crate::proto::sgl::Sgl;
-use crate::proto::sqe::SQE_BYTES;
+use crate::proto::sqe::{SQE_BYTES, io};
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
 
@@ -186,7 +186,41 @@ impl Work {
         if !is_io(&link.queue, it.sqe.opcode) {
             return self.command(qp, link, it);
         }
-        match self.offer.io(&link.queue, &it.sqe, it.received) {
+        let namespace = match self.offer.reachable(&link.queue, &it.sqe) {
+            Ok(namespace) => namespace,
+            Err(status) => return self.refuse(qp, link, it, status),
+        };
+        // Reads and Writes have a copy each of what carries them out: what they ask for stays in
+        // registers.
+        match it.sqe.opcode {
+            io::READ => {
+                let checked = self.offer.transfer(namespace, &it.sqe, Kind::Read, it.received);
+                self.checked(qp, link, it, checked)
+            }
+            io::WRITE => {
+                let checked = self.offer.transfer(namespace, &it.sqe, Kind::Write, it.received);
+                self.checked(qp, link, it, checked)
+            }
+            _ => match self.offer.other(namespace, &it.sqe, it.received) {
+                Ok(command) => {
+                    it.note(self.offer.version(), &command);
+                    self.begin_other(qp, link, it)
+                }
+                Err(status) => self.refuse(qp, link, it, status),
+            },
+        }
+    }
+
+    /// Begins a Read or a Write, or refuses it.
+    #[inline(always)]
+    fn checked(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+        checked: Result<IoCommand, Status>,
+    ) -> Result<(), Why> {
+        match checked {
             Ok(command) => self.io(qp, link, it, &command),
             Err(status) => self.refuse(qp, link, it, status),
         }
@@ -289,7 +323,6 @@ impl Work {
     }
 
     /// Begins an I/O command.
-    // Twice in the program, so that what was checked stays in registers.
     #[inline(always)]
     fn io(
         &mut self,

@@ -1,0 +1,126 @@
+# about: our NVMe over RDMA target beside the kernel's, nvmet-rdma: rate, latency, processor time
+# ci: no
+# machine: vfio
+# boot: own, the kernel's NVMe target keeps what it serves
+# program: ferrocx-cxctl cxctl
+# release: ferrocx-nvmf-target nvmf-target
+# timeout: 1800
+# shellcheck shell=bash source=scripts/lab/nvmf.sh source-path=SCRIPTDIR
+source /host/lab/nvmf.sh
+# shellcheck source=scripts/lab/two-ports.sh source-path=SCRIPTDIR
+source /host/lab/two-ports.sh
+
+readonly RUN_SECONDS=5
+# Rows of the table: what is read or written, bytes, depth.
+readonly CASES=(
+    'randread 4k 1' 'randwrite 4k 1' 'randrw 4k 1'
+    'randread 4k 32' 'randwrite 4k 32' 'randrw 4k 32'
+    'read 1M 4' 'write 1M 4'
+)
+
+# busy: hundredths of a second that the host's core and the target's were not idle.
+busy() { awk '/^cpu[01] / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat | tr '\n' ' '; }
+
+# interrupts_on CORE DEVICE: all of them.
+interrupts_on() {
+    local irq
+    for irq in /sys/bus/pci/devices/"$2"/msi_irqs/*; do
+        echo "$1" >"/proc/irq/${irq##*/}/smp_affinity_list" 2>/dev/null
+    done
+    return 0
+}
+
+# measured TARGET: every case on the disk that is connected; a line of JSON each.
+measured() {
+    local target=$1 case kind size depth before after
+    interrupts_on 0 0000:01:00.0
+    for case in "${CASES[@]}"; do
+        read -r kind size depth <<<"$case"
+        step "$target: $kind, $size, depth $depth"
+        before=$(busy)
+        fio --name=case --filename="$(disk 1)" --ioengine=libaio --direct=1 --rw="$kind" \
+            --bs="$size" --iodepth="$depth" --size=32M --time_based --runtime="$RUN_SECONDS" \
+            --cpus_allowed=0 --norandommap --randrepeat=1 --output-format=json \
+            --output=/run/fio.json || fail "fio $case"
+        after=$(busy)
+        python3 - "$target" "$kind $size $depth" "$before" "$after" <<'PY' >>/host/rows
+import json
+import sys
+
+target, case, before, after = sys.argv[1:]
+job = json.load(open('/run/fio.json'))['jobs'][0]
+both = [job['read'], job['write']]
+count = sum(it['total_ios'] for it in both)
+host, core = (10_000 * (b - a) / count for a, b in
+              zip(map(int, before.split()), map(int, after.split())))
+print(json.dumps({
+    'target': target, 'case': case, 'iops': sum(it['iops'] for it in both),
+    'mib_s': sum(it['bw'] for it in both) / 1024,
+    'mean_us': sum(it['clat_ns']['mean'] * it['total_ios'] for it in both) / count / 1000,
+    'p99_us': max(it['clat_ns'].get('percentile', {}).get('99.000000', 0) for it in both) / 1000,
+    'host_us': host, 'target_us': core}))
+PY
+    done
+}
+
+# ours WAIT: our target on core 1, which waits so when it has nothing to do.
+ours() {
+    WAIT=$1
+    start_target
+    connect -i 1 -w "$THEIRS_AT"
+    measured "ours, $1"
+    must nvme disconnect -n "$NQN"
+    stop_target TERM
+}
+
+# The second port goes to the kernel, whose target offers as much RAM under the same name.
+offer_by_the_kernel() {
+    local nvmet=/sys/kernel/config/nvmet devs dev
+    echo "$OURS" >/sys/bus/pci/drivers/vfio-pci/unbind
+    echo >"/sys/bus/pci/devices/$OURS/driver_override"
+    echo "$OURS" >/sys/bus/pci/drivers_probe
+    load_rdma 2
+    read -ra devs <<<"$(mlx5_netdevs | tr '\n' ' ')"
+    for dev in "${devs[@]}"; do
+        must ip addr flush dev "$dev"
+        must ip link set "$dev" mtu 4300
+    done
+    wire_ports "${devs[0]}" "$THEIRS_AT" "${devs[1]}" "$OURS_AT"
+    interrupts_on 1 "$OURS"
+    must modprobe brd rd_nr=1 rd_size=65536
+    must modprobe nvmet-rdma
+    mkdir "$nvmet/subsystems/$NQN" "$nvmet/subsystems/$NQN/namespaces/1" "$nvmet/ports/1"
+    echo 1 >"$nvmet/subsystems/$NQN/attr_allow_any_host"
+    echo /dev/ram0 >"$nvmet/subsystems/$NQN/namespaces/1/device_path"
+    echo 1 >"$nvmet/subsystems/$NQN/namespaces/1/enable"
+    echo rdma >"$nvmet/ports/1/addr_trtype"
+    echo ipv4 >"$nvmet/ports/1/addr_adrfam"
+    echo "$OURS_AT" >"$nvmet/ports/1/addr_traddr"
+    echo 4420 >"$nvmet/ports/1/addr_trsvcid"
+    ln -s "$nvmet/subsystems/$NQN" "$nvmet/ports/1/subsystems/$NQN" || fail 'nvmet does not listen'
+}
+
+ready_for_nvmf
+configure 'cores = [1]' <<TOML
+[[subsystem.namespace]]
+size = "64MiB"
+TOML
+ours busy
+ours sleep
+offer_by_the_kernel
+connect -i 1 -w "$THEIRS_AT"
+measured nvmet
+must nvme disconnect -n "$NQN"
+python3 - <<'PY' | tee /host/results
+import json
+
+rows = [json.loads(line) for line in open('/host/rows')]
+print(f"{'case':18}{'target':14}{'IOPS':>8}{'MiB/s':>8}{'mean us':>10}{'p99 us':>10}"
+      f"{'host us':>9}{'target us':>10}")
+for row in sorted(rows, key=lambda row: row['case']):
+    print(f"{row['case']:18}{row['target']:14}{row['iops']:8.0f}{row['mib_s']:8.1f}"
+          f"{row['mean_us']:10.0f}{row['p99_us']:10.0f}{row['host_us']:9.0f}"
+          f"{row['target_us']:10.0f}")
+PY
+check_dmesg
+verdict
