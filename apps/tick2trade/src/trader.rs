@@ -251,7 +251,8 @@ impl<S: Strategy> Trader<S> {
             clock,
             stages: config.measure.then(Stages::default),
             house_ns: 0,
-            clock_ns: 0,
+            // An update makes its error good in the time since the last one: not a moment later.
+            clock_ns: now_ns().saturating_add(CLOCK_NS),
             dropped: Dropped::default(),
         })
     }

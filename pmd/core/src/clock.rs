@@ -369,7 +369,13 @@ impl Fit {
         let from = self.samples.iter().rev().find(is_far_enough).or(self.samples.front());
         let from = from.copied().unwrap_or(last);
         let ns = u128::from(new.ns.saturating_sub(from.ns));
-        let rate = (ns << RATE_BITS) / u128::from(new.ticks - from.ticks);
+        let ticks = u128::from(new.ticks - from.ticks);
+        let rate = (ns << RATE_BITS) / ticks;
+        // Samples too close to each other for their widths prove nothing against the page.
+        let doubt = (u128::from((new.width_ns + from.width_ns) / 2) << RATE_BITS) / ticks;
+        if rate.abs_diff(self.nominal.into()) <= doubt {
+            return self.nominal;
+        }
         let allowed = self.nominal / MAX_DRIFT;
         rate.clamp((self.nominal - allowed).into(), (self.nominal + allowed).into()) as u64
     }
@@ -473,6 +479,19 @@ mod tests {
         assert!(fit.base.to_ns(ticks_at(late)).abs_diff(late) < 2_000, "{:?}", fit.stats);
         fit.add(sample(3_600_000_000_000, 0));
         assert_eq!(fit.stats.steps, 0, "{:?}", fit.stats);
+    }
+
+    /// What two samples a moment apart differ by is their widths: a second later it would be
+    /// microseconds.
+    #[test]
+    fn an_update_a_moment_after_the_first_does_not_make_the_rate() {
+        let exact = |ns: u64| ns * u64::from(KHZ) / 1_000_000;
+        let sample = |at, ns| Sample { ticks: exact(at), ns, width_ns: 240 };
+        let mut fit = Fit::new(KHZ, sample(5_000_000_000, 5_000_000_100));
+        fit.add(sample(5_010_000_000, 5_009_999_900));
+        assert_eq!(fit.stats.drift_ppb, 0);
+        let late = 6_000_000_000;
+        assert!(fit.base.to_ns(exact(late)).abs_diff(late) < 2_500, "{:?}", fit.stats);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! their sums, and nothing panics.
 #![no_main]
 
+use ferrocx_fuzz::{ItchFields, itch_message};
 use ferrocx_tick2trade::book::{Books, BooksConfig};
 use ferrocx_tick2trade::feed::{Arbiter, ArbiterConfig, Event, Source, Start};
 use ferrocx_tick2trade::proto::{Text, itch::Message, mold};
@@ -15,39 +16,9 @@ struct Input {
     other_session: bool,
     first: u16,
     /// Kind of each message, its reference, another one, shares and price, all small.
-    messages: Vec<(u8, u8, u8, u8, u8)>,
+    messages: Vec<ItchFields>,
     /// Bytes in place of all of that.
     raw: Option<Vec<u8>>,
-}
-
-/// The message of a kind that touches books, with its fields filled from small numbers.
-fn message((kind, a, b, shares, price): (u8, u8, u8, u8, u8)) -> Vec<u8> {
-    let kinds = b"AFECXDUR";
-    let kind = kinds.get(usize::from(kind)).copied().unwrap_or(kind);
-    let len = ferrocx_tick2trade::proto::itch::MESSAGES.iter().find(|m| m.0 == kind);
-    let mut bytes = vec![0; len.map_or(usize::from(a), |m| m.1)];
-    let mut put = |at: usize, value: u8| {
-        if let Some(byte) = bytes.get_mut(at) {
-            *byte = value;
-        }
-    };
-    put(0, kind);
-    put(2, 1);
-    put(18, a);
-    match kind {
-        b'A' | b'F' => {
-            put(19, if b % 2 == 0 { b'B' } else { b'S' });
-            put(23, shares);
-            put(35, price);
-        }
-        b'U' => {
-            put(26, b);
-            put(30, shares);
-            put(34, price);
-        }
-        _ => put(22, shares),
-    }
-    bytes
 }
 
 fuzz_target!(|inputs: Vec<Input>| {
@@ -85,7 +56,7 @@ fuzz_target!(|inputs: Vec<Input>| {
         let built = mold::Builder::new(&mut bytes, session, input.first.into());
         let mut built = built.expect("a header fits");
         for fields in input.messages {
-            let _ = built.push(&message(fields));
+            let _ = built.push(&itch_message(fields));
         }
         let datagram = input.raw.unwrap_or_else(|| built.finish().to_vec());
         if let Ok(packet) = mold::Packet::parse(&datagram) {

@@ -136,3 +136,36 @@ fn sum16(bytes: &[u8]) -> u16 {
     let folded = (sum & 0xffff) + (sum >> 16);
     u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap_or(0)
 }
+
+/// Kind of a message of ITCH, its reference, another one, shares and price, all small.
+pub type ItchFields = (u8, u8, u8, u8, u8);
+
+/// The message of a kind that touches books, with its fields filled from small numbers.
+pub fn itch_message((kind, a, b, shares, price): ItchFields) -> Vec<u8> {
+    let kinds = b"AFECXDUR";
+    let kind = kinds.get(usize::from(kind)).copied().unwrap_or(kind);
+    let len = ferrocx_tick2trade::proto::itch::MESSAGES.iter().find(|m| m.0 == kind);
+    let mut bytes = vec![0; len.map_or(usize::from(a), |m| m.1)];
+    let mut put = |at: usize, value: u8| {
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte = value;
+        }
+    };
+    put(0, kind);
+    put(2, 1);
+    put(18, a);
+    match kind {
+        b'A' | b'F' => {
+            put(19, if b % 2 == 0 { b'B' } else { b'S' });
+            put(23, shares);
+            put(35, price);
+        }
+        b'U' => {
+            put(26, b);
+            put(30, shares);
+            put(34, price);
+        }
+        _ => put(22, shares),
+    }
+    bytes
+}
