@@ -311,7 +311,7 @@ impl<S: Strategy> Trader<S> {
 
     /// A frame of the order entry.
     fn order_frame(&mut self, mbuf: Mbuf) {
-        match read(&mbuf, |packet| packet.source() == self.orders.address) {
+        match read(&mbuf, self.orders.address) {
             Ok(packet) => self.gateway.receive(&packet, now_ns(), &mut self.engine),
             Err(why) => self.dropped.count(why),
         }
@@ -324,7 +324,7 @@ impl<S: Strategy> Trader<S> {
     fn snapshot_frame(&mut self) -> bool {
         let Some((fed, session)) = &mut self.snapshot else { return false };
         let Some(mbuf) = fed.rx.rx_one() else { return false };
-        match read(&mbuf, |packet| packet.source() == fed.address) {
+        match read(&mbuf, fed.address) {
             Ok(packet) => {
                 let (engine, line) = (&mut self.engine, self.gateway.line());
                 session.receive_snapshot(&packet, now_ns(), engine, line);
@@ -423,7 +423,8 @@ pub fn feed_frame<S: Strategy>(
     mbuf: &Mbuf,
     now_ns: u64,
 ) -> Result<(), BadFrame> {
-    let packet = read(mbuf, |packet| packet.is_udp() && packet.is_for(group))?;
+    let Ok(packet) = Packet::parse(mbuf.data()) else { return Err(BadFrame::Unreadable) };
+    check(mbuf, &packet, packet.is_udp() && packet.is_for(group))?;
     line.set_now(now_ns);
     engine.feed(source, packet.payload(), now_ns, line);
     Ok(())
@@ -449,16 +450,22 @@ fn udp_to(at: SocketAddrV4) -> FlowMatch {
     }
 }
 
-/// Reads a frame whose checksums are right, by the device's word where it has one.
-#[inline]
-fn read(mbuf: &Mbuf, is_ours: impl Fn(&Packet<'_>) -> bool) -> Result<Packet<'_>, BadFrame> {
-    let packet = Packet::parse(mbuf.data()).map_err(|_| BadFrame::Unreadable)?;
-    if !is_ours(&packet) {
-        return Err(BadFrame::Foreign);
-    }
-    let good = OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD;
-    if !mbuf.flags().contains(good) && !packet.is_intact() {
-        return Err(BadFrame::Damaged);
-    }
+/// Reads a frame of a session whose peer is at `from`.
+fn read(mbuf: &Mbuf, from: SocketAddr) -> Result<Packet<'_>, BadFrame> {
+    let Ok(packet) = Packet::parse(mbuf.data()) else { return Err(BadFrame::Unreadable) };
+    check(mbuf, &packet, packet.source() == from)?;
     Ok(packet)
+}
+
+/// Whether a frame is ours and its checksums are right, by the device's word where it has one.
+#[inline(always)]
+fn check(mbuf: &Mbuf, packet: &Packet<'_>, is_ours: bool) -> Result<(), BadFrame> {
+    let good = OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD;
+    if !is_ours {
+        Err(BadFrame::Foreign)
+    } else if mbuf.flags().contains(good) || packet.is_intact() {
+        Ok(())
+    } else {
+        Err(BadFrame::Damaged)
+    }
 }

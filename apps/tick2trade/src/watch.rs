@@ -16,7 +16,7 @@ use crate::latency::{histogram, now_ns};
 const SUSPICIOUS_NS: u64 = 20_000;
 /// What the kernel says then is an absence from here on, ns.
 const ABSENCE_NS: u64 = 10_000;
-/// Absences that are kept at most.
+/// Absences that are told apart at most.
 const KEPT: usize = 1 << 16;
 
 /// A time in which another thread had the core for a while.
@@ -65,9 +65,20 @@ impl Watch {
         let waited_ns = self.waited();
         let since_ns = waited_ns.saturating_sub(self.waited_ns);
         self.waited_ns = waited_ns;
-        if since_ns >= ABSENCE_NS && self.absences.len() < KEPT {
-            let (from_ns, until_ns) = (self.round_ns, now_ns);
-            self.absences.push(Absence { from_ns, until_ns, waited_ns: since_ns });
+        if since_ns < ABSENCE_NS {
+            return;
+        }
+        let is_full = self.absences.len() == KEPT;
+        match self.absences.last_mut() {
+            // What lies between those that are too many is as good as disturbed.
+            Some(last) if is_full => {
+                last.until_ns = now_ns;
+                last.waited_ns += since_ns;
+            }
+            _ => {
+                let (from_ns, until_ns) = (self.round_ns, now_ns);
+                self.absences.push(Absence { from_ns, until_ns, waited_ns: since_ns });
+            }
         }
     }
 
