@@ -53,14 +53,6 @@ impl Queue {
         promised!(&*face.cast::<Self>())
     }
 
-    /// Takes a completion from the device, if there is one, and gives out what it ends.
-    #[inline]
-    pub(super) fn take(&self, cq: &mut verbs::Cq, out: impl FnMut(ibv_wc)) -> bool {
-        let Some(completion) = cq.poll() else { return false };
-        self.end(completion, &mut None, out);
-        true
-    }
-
     /// Gives out what a completion ends. The table of queue pairs is locked once for several.
     #[inline(always)]
     fn end<'a>(
@@ -81,7 +73,10 @@ impl Queue {
     /// Takes everything that the device has written.
     pub(super) fn take_all(&self, inner: &mut Inner) {
         let Inner { cq, waiting } = inner;
-        while self.take(cq, |wc| waiting.push_back(wc)) {}
+        let mut members = None;
+        while let Some(completion) = cq.poll() {
+            self.end(completion, &mut members, |wc| waiting.push_back(wc));
+        }
     }
 
     /// Fills `out` with completions, as many as there are; their number.
