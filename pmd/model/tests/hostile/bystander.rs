@@ -1,5 +1,7 @@
 //! Two ports beside the hostile guest's: on its switch, so that they get what it sends, and on a
-//! thread of the same process, as the ports of a server are. One pings the other all the time.
+//! thread of the same process, as the ports of a server are. One pings the other all the time, in
+//! turn with two ports of a switch that no guest is on: what a ping takes there, in the same
+//! minutes, is the machine's, whose host may take the processor away within any of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +23,7 @@ const SWITCH_BYTES: usize = 1 << 22;
 const IDLE_PINGS: usize = 500;
 /// Rest between two pings, so that these threads sleep and wake as those of a server do.
 const REST: Duration = Duration::from_micros(200);
-/// No ping may take more than so many times what the longest took while the guest was idle.
+/// No ping may take more than so many times what the longest took without a guest.
 const MOST: u32 = 10;
 
 /// Time that this thread has spent on a processor.
@@ -62,9 +64,9 @@ pub(crate) struct Bystander {
     thread: JoinHandle<Report>,
 }
 
-/// What happened to it: pings alone and beside the guest, and frames of the guest that came.
+/// What happened to it: pings without and beside the guest, and frames of the guest that came.
 struct Report {
-    idle: Pings,
+    idle: Vec<Ping>,
     beside: Vec<Ping>,
     heard: u64,
 }
@@ -81,15 +83,17 @@ impl Bystander {
         let thread = std::thread::spawn(move || {
             let mut pair = Pair::new(&switch);
             let before = pair.heard();
-            let idle: Vec<_> = (0..IDLE_PINGS).map(|_| pair.ping()).collect();
+            let mut idle: Vec<_> = (0..IDLE_PINGS).map(|_| pair.ping()).collect();
             let of_a_ping = (pair.heard() - before) / IDLE_PINGS as u64;
             known.send(()).expect("the guest waits");
+            let mut alone = Pair::new(&Switch::new(SWITCH_BYTES));
             let (before, mut beside) = (pair.heard(), vec![pair.ping()]);
             while !stopped.load(Ordering::Relaxed) {
+                idle.push(alone.ping());
                 beside.push(pair.ping());
             }
             let heard = pair.heard() - before - beside.len() as u64 * of_a_ping;
-            Report { idle: Pings::of(&idle), beside, heard }
+            Report { idle, beside, heard }
         });
         wait.recv().expect("the bystander works");
         (Self { stop, thread }, guest)
@@ -102,7 +106,7 @@ impl Bystander {
         let report = self.thread.join().expect("the bystander got all its answers");
         let Report { idle, beside: pings, heard } = report;
         assert!(heard >= least, "only {heard} frames of the guest came");
-        let beside = Pings::of(&pings);
+        let (idle, beside) = (Pings::of(&idle), Pings::of(&pings));
         assert!(beside.turns <= MOST * idle.turns, "turns of a ping: {beside:?}, idle {idle:?}");
         assert!(beside.busy <= MOST * idle.busy, "work of a ping: {beside:?}, idle {idle:?}");
         // How long a thread waits for a processor is up to the system: the usual ping counts.
