@@ -92,6 +92,26 @@ fn read32(client: &mut Client, region: u32, offset: u64) -> [u8; 4] {
     data
 }
 
+/// Has the device read a word at an I/O address, whose interrupt says that it has.
+fn asker(client: &mut Client) -> impl FnMut(&mut Client, u32) -> [u8; 4] + use<> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let fd = eventfd(0, flags).expect("an eventfd");
+    let trigger = abi::VFIO_IRQ_SET_DATA_EVENTFD | abi::VFIO_IRQ_SET_ACTION_TRIGGER;
+    client
+        .set_irqs(abi::VFIO_PCI_MSIX_IRQ_INDEX, trigger, 5, 1, &[fd.as_raw_fd()])
+        .expect("vector 5");
+    let mut interrupt = File::from(fd);
+    move |client, iova| {
+        client.region_write(BAR0, 4, &iova.to_be_bytes()).expect("written");
+        let mut count = [0; 8];
+        while interrupt.read_exact(&mut count).is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(u64::from_ne_bytes(count), 1);
+        read32(client, BAR0, 8)
+    }
+}
+
 /// Memory of a guest, as QEMU makes it: a memfd sealed in its size.
 fn memory(len_bytes: u64, at: u64, word: u32) -> File {
     use std::os::unix::fs::FileExt;
@@ -132,26 +152,54 @@ fn device_reaches_mapped_memory_only_and_interrupts_the_client() {
     let mut client = lab.client();
     let file = memory(8192, 4096 + 16, 0x0102_0304);
     client.dma_map(4096, 0x10_0000, 4096, file.as_raw_fd()).expect("mapped");
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let fd = eventfd(0, flags).expect("an eventfd");
-    let trigger = abi::VFIO_IRQ_SET_DATA_EVENTFD | abi::VFIO_IRQ_SET_ACTION_TRIGGER;
-    client
-        .set_irqs(abi::VFIO_PCI_MSIX_IRQ_INDEX, trigger, 5, 1, &[fd.as_raw_fd()])
-        .expect("vector 5");
-    let mut interrupt = File::from(fd);
-    let mut ask = |client: &mut Client, iova: u32| {
-        client.region_write(BAR0, 4, &iova.to_be_bytes()).expect("written");
-        let mut count = [0; 8];
-        while interrupt.read_exact(&mut count).is_err() {
-            std::thread::yield_now();
-        }
-        assert_eq!(u64::from_ne_bytes(count), 1);
-        read32(client, BAR0, 8)
-    };
+    let mut ask = asker(&mut client);
     assert_eq!(ask(&mut client, 0x10_0010), [1, 2, 3, 4]);
     assert_eq!(ask(&mut client, 0x10_1000), [0xde, 0xad, 0xbe, 0xef]);
     client.dma_unmap(0x10_0000, 4096).expect("unmapped");
     assert_eq!(ask(&mut client, 0x10_0010), [0xde, 0xad, 0xbe, 0xef]);
+}
+
+#[test]
+fn a_range_ends_every_mapping_that_it_touches() {
+    let lab = Lab::new();
+    let mut client = lab.client();
+    let file = memory(4 * 4096, 16, 0x0102_0304);
+    for page in 0..4 {
+        client.dma_map(0, 0x10_0000 + page * 4096, 4096, file.as_raw_fd()).expect("mapped");
+    }
+    client.dma_map(0, 0x20_0000, 8192, file.as_raw_fd()).expect("mapped");
+    let mut ask = asker(&mut client);
+    const NONE: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
+    client.dma_unmap(0x10_1000, 2 * 4096).expect("two of them");
+    let seen = [0, 1, 2, 3].map(|page| ask(&mut client, 0x10_0010 + page * 4096));
+    assert_eq!(seen, [[1, 2, 3, 4], NONE, NONE, [1, 2, 3, 4]]);
+    assert_eq!(ask(&mut client, 0x20_0010), [1, 2, 3, 4]);
+    // What a hypervisor says of an address space that is gone: all in front of its interrupts.
+    client.dma_unmap(0, 0xfee0_0000).expect("the rest");
+    assert_eq!(ask(&mut client, 0x10_0010), NONE);
+    assert_eq!(ask(&mut client, 0x20_0010), NONE);
+    // One that is cut in two ends as a whole, and its neighbours stay.
+    for (address, size) in [
+        (0x20_1000, 4096),
+        (0x1f_f000, 8192),
+        (0x20_0800, 16),
+        (0x20_0000, 1),
+        (0x20_1fff, u64::MAX),
+    ] {
+        for page in [0x1f_f000, 0x20_2000] {
+            client.dma_map(0, page, 4096, file.as_raw_fd()).expect("mapped");
+        }
+        client.dma_map(0, 0x20_0000, 8192, file.as_raw_fd()).expect("mapped");
+        client.dma_unmap(address, size).expect("answered");
+        assert_eq!(ask(&mut client, 0x20_0010), NONE, "{address:#x}, {size}");
+        let is_kept = |page: u64| page + 4096 <= address || page >= address.saturating_add(size);
+        for page in [0x1f_f000, 0x20_2000] {
+            let seen = ask(&mut client, page + 0x10);
+            let kept = is_kept(page.into());
+            assert_eq!(seen, if kept { [1, 2, 3, 4] } else { NONE }, "{address:#x}, {page:#x}");
+        }
+        client.dma_unmap(0, u64::MAX).expect("all");
+    }
 }
 
 #[test]
