@@ -196,6 +196,7 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         consumer: 0,
         arm: CqArmState::Idle,
         arm_sn: 0,
+        told: 0,
         moderation_since_ns: None,
         moderation_count: 0,
         status: CqStatus::Ok,

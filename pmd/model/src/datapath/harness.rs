@@ -213,6 +213,7 @@ impl Port {
             consumer: 0,
             arm: CqArmState::Idle,
             arm_sn: 0,
+            told: 0,
             moderation_since_ns: None,
             moderation_count: 0,
             status: CqStatus::Ok,

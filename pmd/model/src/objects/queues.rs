@@ -135,6 +135,8 @@ pub struct Cq {
     pub arm: CqArmState,
     /// 2-bit arm sequence number that the next arm must carry.
     pub arm_sn: u32,
+    /// CQEs that were written at the last event.
+    pub told: u64,
     /// Time at which the oldest CQE that waits for moderation was written.
     pub moderation_since_ns: Option<u64>,
     /// CQEs since the last event.

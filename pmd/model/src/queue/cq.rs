@@ -191,6 +191,7 @@ fn fire(ctx: &mut Ctx<'_>, cqn: u32) {
     if let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) {
         cq.arm = CqArmState::Idle;
         cq.arm_sn = (cq.arm_sn + 1) & 3;
+        cq.told = cq.completions;
         cq.moderation_count = 0;
         // The period runs from the last event, unless it is to start with the next CQE.
         cq.moderation_since_ns = if cq.period_from_cqe { None } else { Some(now_ns) };
@@ -400,10 +401,12 @@ pub(crate) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, ru
         _ if record.solicited_only() => CqArmState::Solicited { ci },
         _ => CqArmState::Next { ci },
     };
-    // An entry that the driver had not seen when it armed is there already.
+    // An entry that the driver had not seen when it armed is there already, and no event has told
+    // of it: one for each request, and not a second one of what was there at the first.
     let unseen = cq.producer.wrapping_sub(ci) & INDEX_MASK;
     let last = cq.producer.wrapping_sub(1) & INDEX_MASK;
-    if unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, Urgency::Plain) {
+    let is_new = cq.completions != cq.told;
+    if is_new && unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, Urgency::Plain) {
         if cq.moderation_over(ctx.now_ns) {
             fire(ctx, cqn);
         } else if !completions.waiting.contains(&cqn) {

@@ -67,6 +67,23 @@ fn arming_behind_a_completion_raises_the_event_at_once() {
     assert_eq!(events(&port, &cq), 1);
 }
 
+/// As stock ib_send_lat does with `-e`: event, arm, and only then one entry polled.
+#[test]
+fn arming_over_a_completion_that_an_event_told_of_waits_for_the_next() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    arm(&mut port, &cq, 0, 0, false);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 1);
+    arm(&mut port, &cq, 1, 0, false);
+    assert_eq!(events(&port, &cq), 1, "of the same entry");
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 2);
+    // One that came after the event, and before its request: both were there, one is news.
+    complete(&mut port, &mut sq, 2);
+    arm(&mut port, &cq, 2, 1, false);
+    assert_eq!(events(&port, &cq), 3);
+}
+
 #[test]
 fn an_arm_without_its_record_is_refused() {
     let (mut port, cq, mut sq) = start(|_| {});
