@@ -14,13 +14,16 @@ is_built() { [[ " ${FERROCX_BUILT-} " == *" $1/ "* || " ${FERROCX_BUILT-} " == *
 selection() { is_built debug && echo --workspace || echo "--package=$1"; }
 
 # program VARIABLE PROFILE PACKAGE KIND NAME: builds a program and stores its path. PROFILE is dev
-# or release, KIND bin or example.
+# or release, KIND bin, example, or lib, a library that programs load.
 program() {
-    local folder=${2/#dev/debug}
-    [ "$4" = bin ] || folder+=/examples
-    printf -v "$1" '%s' "${CARGO_TARGET_DIR:-$workspace/target}/$folder/$5"
-    ! is_built "$folder" "$5" || return 0
+    local folder=${2/#dev/debug} file=$5 selected=("--$4" "$5")
+    case $4 in
+        example) folder+=/examples ;;
+        lib) file=lib$5.so selected=(--lib) ;;
+    esac
+    printf -v "$1" '%s' "${CARGO_TARGET_DIR:-$workspace/target}/$folder/$file"
+    ! is_built "$folder" "$file" || return 0
     # Beside a guest that runs already, which has its deadlines.
     nice cargo build -q --locked --manifest-path "$workspace/Cargo.toml" --profile "$2" \
-        -p "$3" "--$4" "$5" >&2
+        -p "$3" "${selected[@]}" >&2
 }

@@ -7,7 +7,7 @@ readonly SUITE=trixie
 readonly GUEST_PACKAGES=linux-image-amd64,initramfs-tools,zstd,kmod,udev,busybox,iproute2,\
 iputils-ping,iputils-arping,ethtool,iperf3,tcpdump,pciutils,procps,rdma-core,ibverbs-utils,\
 ibverbs-providers,rdmacm-utils,perftest,python3-pyverbs,python3-scapy,nvme-cli,fio,\
-e2fsprogs,xfsprogs,\
+e2fsprogs,xfsprogs,ucx-utils,\
 nfs-kernel-server,nfs-common,\
 librte-net-mlx5-25,librte-mempool-ring25,librte-bitratestats25,librte-bpf25,librte-cmdline25,\
 librte-crypto-scheduler25,librte-gro25,librte-gso25,librte-latencystats25,librte-net-bnxt25,\

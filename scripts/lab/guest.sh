@@ -68,8 +68,8 @@ give() {
     ln "$shared" "$DIR/"
 }
 
-# add PROFILE KIND [PACKAGE NAME]...: builds programs or examples of the workspace, and puts them
-# into the scenario's folder.
+# add PROFILE KIND [PACKAGE NAME]...: builds programs, examples or libraries of the workspace, and
+# puts them into the scenario's folder.
 add() {
     local profile=$1 kind=$2 path
     shift 2
@@ -367,6 +367,8 @@ start_machine() {
         add release bin "${options[@]}"
         read -ra options <<<"$(header "$name" example '')"
         add dev example "${options[@]}"
+        read -ra options <<<"$(header "$name" library '')"
+        add dev lib "${options[@]}"
         [ "$(header "$name" capture no)" = no ] || capture=(--capture "$RUN/wire.pcapng")
     done
     ports=$(header "$1" ports 0)

@@ -1,10 +1,11 @@
-//! `cxctl run`: a stock RDMA program on the software ConnectX, by our `libibverbs.so.1`.
+//! `cxctl run`: a stock RDMA program on the software ConnectX, or on an adapter that is bound to
+//! vfio-pci, by our `libibverbs.so.1`.
 //!
 //! The library is preloaded. Its soname is the system library's, so it takes that one's place
 //! everywhere in the program, also where the program opens it at run time. Nothing is written to
 //! disk, and nothing stays behind.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -33,10 +34,18 @@ pub struct Options {
     #[arg(short = 'n', long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: u8,
-    /// Address of the first node's port, an IPv4 address of this machine; the second has the next
-    /// one. Default: the first free ones from 127.88.0.1 on.
+    /// PCI address of an adapter that is bound to vfio-pci, for this program alone. Default: the
+    /// software model.
+    #[arg(long, value_name = "PCI", requires = "address")]
+    pub device: Option<String>,
+    /// Address of the port. The model's is an IPv4 address of this machine, of the first node; the
+    /// second has the next one. Default: the first free ones from 127.88.0.1 on. An adapter's has
+    /// its subnet: 192.168.0.1/24 or fd00::1/64.
     #[arg(long)]
-    pub address: Option<Ipv4Addr>,
+    pub address: Option<String>,
+    /// Address that leads out of an adapter's subnet.
+    #[arg(long, value_name = "ADDRESS", requires = "device")]
+    pub gateway: Option<IpAddr>,
     /// The largest IP packet: 352 to 9978. Default: 4200 on a loopback address, 1500 on others.
     #[arg(long)]
     pub mtu: Option<u16>,
@@ -71,6 +80,36 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The address of node `index`, as the library wants it.
+fn address_of(options: &Options, index: u8) -> anyhow::Result<Option<String>> {
+    let Some(address) = &options.address else { return Ok(None) };
+    if options.device.is_some() {
+        return Ok(Some(address.clone()));
+    }
+    let first: Ipv4Addr = address.parse().ok().with_context(|| {
+        format!(
+            "--address is {address}; the model's must be an IPv4 address of this machine without a \
+             prefix length"
+        )
+    })?;
+    Ok(Some(Ipv4Addr::from_bits(first.to_bits().wrapping_add(index.into())).to_string()))
+}
+
+/// What an adapter cannot do and the model can.
+fn check(options: &Options) -> anyhow::Result<()> {
+    let Some(pci) = &options.device else { return Ok(()) };
+    if options.nodes > 1 {
+        bail!("-n 2 needs two devices, and {pci} is one: start each end by itself, with its own");
+    }
+    if options.capture.is_some() || options.impairment.config() != ImpairConfig::default() {
+        bail!(
+            "frames of the adapter {pci} cannot be captured or spoilt here: leave out --capture and \
+             what goes wrong, or --device"
+        );
+    }
+    Ok(())
+}
+
 /// The program as node `index`.
 fn node(options: &Options, library: &Path, index: u8) -> anyhow::Result<Command> {
     let [program, arguments @ ..] = options.program.as_slice() else { bail!("no program") };
@@ -86,9 +125,14 @@ fn node(options: &Options, library: &Path, index: u8) -> anyhow::Result<Command>
         preload.push(others);
     }
     command.env("LD_PRELOAD", &preload);
-    if let Some(first) = options.address {
-        let address = Ipv4Addr::from_bits(first.to_bits().wrapping_add(index.into()));
-        command.env("FERROCX_IP", address.to_string());
+    if let Some(pci) = &options.device {
+        command.env("FERROCX_DEVICE", pci);
+    }
+    if let Some(address) = address_of(options, index)? {
+        command.env("FERROCX_IP", address);
+    }
+    if let Some(gateway) = options.gateway {
+        command.env("FERROCX_GATEWAY", gateway.to_string());
     }
     if let Some(mtu) = options.mtu {
         command.env("FERROCX_MTU", mtu.to_string());
@@ -177,6 +221,7 @@ fn wait_for_listener(server: &mut Child) -> std::io::Result<()> {
 ///
 /// The library is not there, or the program cannot be started.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    check(options)?;
     let library = library(options.library.as_deref())?;
     let mut first = node(options, &library, 0)?;
     if options.nodes == 1 {
@@ -203,7 +248,9 @@ mod tests {
     fn options(nodes: u8, program: &[&str]) -> Options {
         Options {
             nodes,
-            address: Some(Ipv4Addr::new(127, 88, 0, 255)),
+            device: None,
+            address: Some("127.88.0.255".into()),
+            gateway: None,
             mtu: Some(1500),
             library: Some("/dev/null".into()),
             capture: Some("/".into()),
@@ -230,6 +277,34 @@ mod tests {
         );
         assert_eq!(value("FERROCX_CAPTURE"), "/");
         assert!(value("LD_PRELOAD").starts_with("/x/libibverbs.so"));
+    }
+
+    #[test]
+    fn an_adapter_has_its_address_and_nothing_of_the_models() {
+        let adapter = |nodes| Options {
+            device: Some("0000:3b:00.0".into()),
+            address: Some("fd00::1/64".into()),
+            gateway: Some("fd00::2".parse().unwrap()),
+            capture: None,
+            impairment: Impairment::default(),
+            ..options(nodes, &["ibv_devinfo"])
+        };
+        let command = node(&adapter(1), Path::new("/x/libibverbs.so"), 0).unwrap();
+        let values: Vec<_> = command.get_envs().collect();
+        for (name, value) in [
+            ("FERROCX_DEVICE", "0000:3b:00.0"),
+            ("FERROCX_IP", "fd00::1/64"),
+            ("FERROCX_GATEWAY", "fd00::2"),
+        ] {
+            assert!(values.contains(&(name.as_ref(), Some(value.as_ref()))), "{name}");
+        }
+        let refused = |options| run(&options).unwrap_err().to_string();
+        assert!(refused(adapter(2)).contains("-n 2"));
+        let lossy = Impairment { loss: 5, ..Impairment::default() };
+        assert!(refused(Options { impairment: lossy, ..adapter(1) }).contains("--device"));
+        assert!(refused(Options { capture: Some("/".into()), ..adapter(1) }).contains("--device"));
+        let foreign = Options { address: Some("10.0.0.1/8".into()), ..options(1, &["true"]) };
+        assert!(refused(foreign).contains("10.0.0.1/8"));
     }
 
     #[test]

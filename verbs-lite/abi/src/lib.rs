@@ -4,6 +4,7 @@
 //! Put first by `LD_LIBRARY_PATH` or `LD_PRELOAD` (`cxctl run` does), it takes the place of the
 //! system's library. Each process has a device of its own; devices of one machine are joined by
 //! memory that they share, those of different machines by RoCEv2 in UDP; neither needs a daemon.
+//! With `FERROCX_DEVICE` the device is an adapter that is bound to vfio-pci, for this process alone.
 //!
 //! # Architecture
 //!
@@ -19,7 +20,9 @@
 //!
 //! | variable | says |
 //! |---|---|
-//! | `FERROCX_IP` | the IPv4 address of the port: one of this machine; else the first free one from 127.88.0.1 on |
+//! | `FERROCX_DEVICE` | the PCI address of an adapter; else, or as `model`, the software model |
+//! | `FERROCX_IP` | of the model: the IPv4 address of the port, one of this machine; else the first free one from 127.88.0.1 on. Of an adapter: the address of the port and its subnet, 192.168.0.1/24 or fd00::1/64 |
+//! | `FERROCX_GATEWAY` | of an adapter: the address that leads out of the subnet |
 //! | `FERROCX_MTU` | the largest IP packet, 352 to 9978; else 4200 on a loopback address, 1500 on others |
 //! | `FERROCX_IMPAIR` | what goes wrong with what this process sends: `loss=10000,duplicate=100,reorder=500,overtakers=3,delay=5000`; chances in parts in a million, times in nanoseconds |
 //! | `FERROCX_SEED` | a number: the same one, and the same frames go wrong |
@@ -28,7 +31,7 @@
 //!
 //! # What it does not do
 //!
-//! Adapters behind VFIO, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
+//! Several devices in a process, VLANs, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
 //! ECE, queues that grow, migration of paths, SQD: functions of these are null, or answer
 //! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones.
 //! `docs/SUPPORT.md` says which programs run.
@@ -38,7 +41,9 @@
 //! Memory that a program unmaps before it deregisters it reads as zero to its peers, where an
 //! adapter would have pinned it; what they write there is lost. A program that replaces the handler
 //! of SIGSEGV after it has registered memory, and unmaps it then, is ended by that signal. A child
-//! after `fork` has to open a device of its own: its parent's objects answer `ENODEV` there.
+//! after `fork` has to open a device of its own: its parent's objects answer `ENODEV` there. Behind
+//! VFIO the registered pages are pinned, and count against the user's limit of locked memory; an
+//! adapter has room for one process.
 #![deny(unsafe_code)]
 // The table of names leads to most functions, and a test has none.
 #![cfg_attr(any(test, fuzzing), allow(dead_code, unused_imports))]

@@ -1,9 +1,13 @@
-//! [`Node`]: the one device of a process, whoever opens it, and what makes its model run.
+//! [`Node`]: the one device of a process, whoever opens it, and what makes its model run: the
+//! software model, or the adapter that the environment names.
 //!
 //! Whoever polls and finds nothing steps the model; a thread of the library serves everybody else:
 //! peers that read and write this process's memory, waiters for events, retransmissions. It sleeps
-//! until a peer calls, or for a millisecond; a peer calls only when nobody looks into its ring.
+//! until a peer calls, or for a millisecond; a peer calls only when nobody looks into its ring. An
+//! adapter works by itself: there the thread answers its firmware, its neighbours and the
+//! connection manager's peers.
 
+mod adapter;
 mod links;
 mod local;
 mod ring;
@@ -29,7 +33,8 @@ use ferrocx_core::{Device, DeviceConfig, Event, MacAddr};
 use ferrocx_mempool::PageSize;
 use ferrocx_model::wire::{Capture, CaptureFile, Impair, ImpairConfig, SplitMix64, Wire};
 use ferrocx_model::{Nic, NicConfig};
-use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext, VerbsError};
+use ferrocx_verbs_lite::net::Network;
+use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -108,6 +113,9 @@ pub(crate) struct Node {
     /// Index 0 of the GID table as programs see it: the address that they reach each other by.
     pub(crate) address: GidEntry,
     model: Option<Arc<Model>>,
+    /// The Ethernet side of an adapter's port. The model's peers need none: their MAC addresses
+    /// follow from their IP addresses.
+    network: Option<Mutex<Network>>,
     /// Polls that found nothing since the thread last looked.
     empty_polls: AtomicU32,
     /// Callers that sleep and step the model when they wake.
@@ -162,9 +170,8 @@ fn take_address() -> io::Result<Sockets> {
     Err(last)
 }
 
-/// The largest packet of the port.
-fn mtu_of(address: Ipv4Addr) -> io::Result<u16> {
-    let usual = if address.is_loopback() { LOCAL_MTU } else { ETHERNET_MTU };
+/// The largest packet of the port, where nothing says otherwise `usual`.
+fn mtu_of(usual: u16) -> io::Result<u16> {
     let Some(text) = setting("FERROCX_MTU") else { return Ok(usual) };
     text.parse().ok().filter(|mtu| (352..=9978).contains(mtu)).ok_or_else(|| {
         invalid(format!("FERROCX_MTU is {text}; it must be 352 to 9978, the bytes of an IP packet"))
@@ -227,7 +234,11 @@ impl Node {
         {
             return Ok(open);
         }
-        let opened = Self::open_model()?;
+        let opened = match setting("FERROCX_DEVICE").filter(|device| device != "model") {
+            Some(pci) => adapter::open(pci)?,
+            None => Self::open_model()?,
+        };
+        thread::start(&opened)?;
         *node = (process::id(), Arc::downgrade(&opened));
         Ok(opened)
     }
@@ -253,7 +264,8 @@ impl Node {
 
     fn open_model() -> io::Result<Arc<Self>> {
         let sockets = Arc::new(take_address()?);
-        let (address, mtu) = (sockets.address, mtu_of(sockets.address)?);
+        let address = sockets.address;
+        let mtu = mtu_of(if address.is_loopback() { LOCAL_MTU } else { ETHERNET_MTU })?;
         let mac = mac_of(address);
         let min_ack_timeout_ns = MIN_ACK_TIMEOUT_NS;
         let config = NicConfig { mac, roce: true, min_ack_timeout_ns, ..NicConfig::default() };
@@ -283,32 +295,37 @@ impl Node {
         let transport: Arc<dyn Transport> = transport;
         let settings = DeviceConfig { mtu, page: PageSize::Base4K, ..DeviceConfig::default() };
         let device = Device::open(transport, &settings).map_err(refused)?;
+        let context = RdmaContext::open(&device).map_err(refused)?;
         // Every peer is on the link: its MAC address follows from its IP address.
-        let node = Self::of(&device, address.into(), Some(model)).map_err(refused)?;
-        thread::start(&node)?;
+        let gid = GidConfig { address: address.into(), prefix_len: 0, gateway: None, vlan: None };
+        let entry = context.add_gid(gid).map_err(refused)?;
         tracing::info!(%address, mtu, "the model is up");
-        Ok(node)
+        Ok(Self::of(context, entry, Some(model), None))
     }
 
     fn of(
-        device: &Device,
-        address: IpAddr,
+        context: RdmaContext,
+        address: GidEntry,
         model: Option<Arc<Model>>,
-    ) -> Result<Arc<Self>, VerbsError> {
-        let context = RdmaContext::open(device)?;
-        let config = GidConfig { address, prefix_len: 0, gateway: None, vlan: None };
-        let address = context.add_gid(config)?;
-        let vectors = (1..device.interrupt_vectors()).rev().collect();
-        Ok(Arc::new(Self {
+        network: Option<Mutex<Network>>,
+    ) -> Arc<Self> {
+        let vectors = (1..context.device().interrupt_vectors()).rev().collect();
+        Arc::new(Self {
             context,
             address,
             model,
+            network,
             empty_polls: AtomicU32::new(0),
             sleepers: AtomicUsize::new(0),
             vectors: Mutex::new(vectors),
             listeners: Mutex::default(),
             turns: Mutex::default(),
-        }))
+        })
+    }
+
+    /// Whether the device is the software model, whose peers may be processes of this machine.
+    pub(crate) fn is_model(&self) -> bool {
+        self.model.is_some()
     }
 
     /// One step of the model, for a caller that has posted something. Whether anything was done.
@@ -335,6 +352,9 @@ impl Node {
 
     /// Sleeps until `fd` is readable, stepping the model meanwhile. `false` if a signal came.
     pub(crate) fn wait(&self, fd: BorrowedFd<'_>) -> bool {
+        if self.model.is_none() {
+            return poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).is_ok();
+        }
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         self.step_all();
         let mut ready = is_readable(fd);
@@ -351,8 +371,9 @@ impl Node {
         while steps < STEPS && self.step() {
             steps += 1;
         }
+        let has_moved = self.network.as_ref().is_some_and(|network| lock(network).poll());
         self.take_turns();
-        steps > 0
+        steps > 0 || has_moved
     }
 
     /// Sleeps until one of `fds` is readable or a frame came, from another machine if
@@ -365,12 +386,11 @@ impl Node {
     ) -> Result<Woken, Errno> {
         let sockets = self.model.as_ref().map(|model| &*model.sockets);
         let timeout = match sockets.map(Sockets::sleep) {
-            None => None,
-            Some(false) => Some(longest),
-            Some(true) if self.step() => Some(Duration::ZERO),
-            Some(true) => Some(GLANCE),
+            None | Some(false) => longest,
+            Some(true) if self.step() => Duration::ZERO,
+            Some(true) => GLANCE,
         };
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout = Timespec::try_from(timeout).ok();
         let (local, remote) = sockets.map(Sockets::fds).unzip();
         let remote = remote.flatten().filter(|_| hears_remote);
         let all = fds.iter().copied().chain(local).chain(remote);
@@ -403,6 +423,10 @@ impl Node {
         let from = *self.gids().get(usize::from(sgid_index))?;
         if to.multicast_mac().is_some() {
             return self.context.multicast_path(to).ok();
+        }
+        if let Some(network) = &self.network {
+            let found = adapter::resolve(network, from.gid.ip(), to.ip());
+            return found.inspect_err(|error| tracing::info!(%error, "no path")).ok();
         }
         let route = self.context.route_from(from.gid, to).ok()?;
         Some(Path::new(route, self.mac_of(to)?))
@@ -454,6 +478,7 @@ impl Node {
     }
 
     fn tell_events(&self) {
+        self.context.device().serve_events();
         while let Some(event) = self.context.poll_async_event() {
             let listeners: Vec<_> =
                 lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();

@@ -10,6 +10,8 @@ use crate::face::{Errno, set_errno};
 
 /// The file that the kernel would have.
 const FILE: &CStr = c"/dev/infiniband/rdma_cm";
+/// Where a kernel that serves `rdma_cm` says which device that is: librdmacm compares the two.
+const NUMBER: &str = "/sys/class/misc/rdma_cm/dev";
 
 /// Leads the calls of librdmacm here, if it is loaded.
 pub(crate) fn serve_librdmacm() {
@@ -45,9 +47,18 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_
 unsafe extern "C" fn fstat(fd: c_int, out: *mut libc::stat) -> c_int {
     let done = promised!(libc::fstat(fd, out));
     if done == 0 && Service::of(fd).is_some() {
-        promised!((*out).st_mode = libc::S_IFCHR | 0o666);
+        let out = promised!(&mut *out);
+        out.st_mode = libc::S_IFCHR | 0o666;
+        out.st_rdev = std::fs::read_to_string(NUMBER).map_or(0, |number| device_of(&number));
     }
     done
+}
+
+/// A device of the form `10:58`; 0 for what is none.
+fn device_of(number: &str) -> libc::dev_t {
+    let number = number.trim().split_once(':');
+    let both = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    both.map_or(0, |(major, minor)| libc::makedev(major, minor))
 }
 
 /// How `fstat` was called before version 2.33 of the C library.
@@ -73,4 +84,17 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         service.close_channel(fd);
     }
     promised!(libc::close(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_number_is_read_as_sysfs_writes_it() {
+        assert_eq!(device_of("10:58\n"), libc::makedev(10, 58));
+        for bad in ["", "10", "10:", ":58", "x:y"] {
+            assert_eq!(device_of(bad), 0, "{bad}");
+        }
+    }
 }

@@ -181,7 +181,9 @@ impl Service {
     fn bind(&self, command: &rdma_ucm_bind_ip) -> Result<(), Errno> {
         let wanted = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
         let is_any = wanted.ip().is_unspecified();
-        if !is_any && wanted.ip() != self.local() && !places::is_of_machine(wanted.ip()) {
+        let is_here = wanted.ip() == self.local()
+            || self.node.is_model() && places::is_of_machine(wanted.ip());
+        if !is_any && !is_here {
             return Err(Errno(libc::EADDRNOTAVAIL));
         }
         let port = self.take_port(wanted.port());
@@ -215,7 +217,7 @@ impl Service {
     /// if the service is not there.
     fn node_of(&self, peer: SocketAddr, space: u16) -> IpAddr {
         match peer.ip() {
-            group if group.is_multicast() => group,
+            ip if ip.is_multicast() || !self.node.is_model() => ip.to_canonical(),
             _ => places::find(peer, space).unwrap_or_else(|| self.local()),
         }
     }
@@ -226,6 +228,7 @@ impl Service {
         let (peer, space) = self.with(number, |id| Ok((id.peer, id.space)))?;
         let start = Instant::now();
         while let Some(peer) = peer
+            && self.node.is_model()
             && !peer.ip().is_multicast()
             && places::find(peer, space).is_none()
             && start.elapsed() < SERVICE_WAIT
@@ -341,8 +344,10 @@ impl Service {
                     },
                 })
             };
-            id.life = life(places::announce(id.space, port, local))?;
+            let is_found = self.node.is_model();
+            id.life = life(is_found.then(|| places::announce(id.space, port, local)).flatten())?;
             id.source = Some(SocketAddr::new(source.ip(), port));
+            tracing::info!(port, "listening");
             Ok(())
         })
     }
