@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
+use super::auth::Proof;
 use super::reservation::Notice;
 use super::{Held, Queue};
 use crate::proto::identify::{ERROR_ENTRIES, EVENT_REQUESTS, events};
@@ -36,6 +37,8 @@ pub struct ControllerInfo<'a> {
     pub keep_alive: Option<Duration>,
     /// I/O queues that it has.
     pub io_queues: usize,
+    /// How the host has shown who it is, if it had to.
+    pub proof: Option<Proof>,
 }
 
 /// What a host has of a subsystem.
@@ -46,6 +49,8 @@ pub(super) struct Controller {
     pub(super) subsystem: Option<usize>,
     pub(super) hostnqn: String,
     pub(super) hostid: [u8; 16],
+    /// How the host has shown who it is, if it had to.
+    pub(super) proof: Option<Proof>,
     pub(super) keep_alive: Option<Duration>,
     pub(super) last_seen: Duration,
     pub(super) since: Duration,
@@ -95,6 +100,7 @@ impl Controller {
             subsystem,
             hostnqn: hostnqn.into(),
             hostid,
+            proof: None,
             keep_alive: None,
             last_seen: now,
             since: now,
