@@ -42,7 +42,8 @@ new_run() {
     trap 'exit 130' INT TERM
     cp -r "$lab" "$RUN/lab"
     printf '%s\n' "FERROCX_DPDK_PACKETS=${FERROCX_DPDK_PACKETS:-0}" \
-        "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" >"$RUN/lab/settings"
+        "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" "FERROCX_NVMF_AUTH=${FERROCX_NVMF_AUTH:-}" \
+        >"$RUN/lab/settings"
 }
 
 # Sets CXCTL, which is built if need be.

@@ -31,6 +31,8 @@
 //! | controllers | 64, to 4096 | [`controller::Settings::controllers`] |
 //! | polling cores | 64 | [`transport::MAX_POLLERS`] |
 //! | subsystems, and hosts that one lists | 256, 1024 | [`controller::subsystem`] |
+//! | keys of hosts of a subsystem | 1024 | [`controller::subsystem::MAX_HOSTS`] |
+//! | an authentication | 30 s | – |
 //! | namespaces of a subsystem | 1024 | [`controller::subsystem::MAX_NSID`] |
 //! | ports that differ, groups of namespaces | 8, 8 | [`controller::ana`] |
 //! | hosts registered with a namespace | 32 | [`controller::reservation::MAX_REGISTRANTS`] |

@@ -154,7 +154,7 @@ fn nothing_is_done_before() {
         // A stranger's failure on it is its own end, and not that of the controller.
         queue.auth_send(&Message::Success2.encode(1)).unwrap();
         queue.wait_for_end(LIMIT).unwrap();
-        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        let mut queue = host.open_queue(2, 16, 0).unwrap();
         assert_eq!(write(&mut queue), Status::SUCCESS);
     });
 }
