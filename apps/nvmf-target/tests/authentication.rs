@@ -7,7 +7,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{BLOCKS, Here, NQN, with_target};
+use ferrocx::verbs::Access;
 use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
+use ferrocx_nvmf_target::backend;
 use ferrocx_nvmf_target::host::{
     AuthError, Host, HostConfig, HostError, HostKeys, HostQueue, Prover, QueueConfig, auth_command,
     connect_command, keyed, one,
@@ -71,7 +73,7 @@ fn whoever_knows_the_key_gets_in_with_each_hash_and_group() {
             ask_for_key(here, hash, group);
             let is_mutual = at % 2 == 0;
             let config = with_key(KEY, is_mutual.then_some(OTHER));
-            let mut host = Host::connect(&here.base, &config).unwrap();
+            let host = Host::connect(&here.base, &config).unwrap();
             let mut queue = host.open_queue(1, 16, 0).unwrap();
             assert_eq!(write(&mut queue), Status::SUCCESS);
             let proof = here.change(|server| server.target().infos().last().unwrap().proof);
@@ -156,6 +158,30 @@ fn nothing_is_done_before() {
         queue.wait_for_end(LIMIT).unwrap();
         let mut queue = host.open_queue(2, 16, 0).unwrap();
         assert_eq!(write(&mut queue), Status::SUCCESS);
+    });
+}
+
+/// A slow host sends nothing while it computes; its keep-alive time begins when it is inside.
+#[test]
+fn a_host_may_be_silent_while_it_computes() {
+    with_target(|here| {
+        ask_for_key(here, Hash::Sha256, Group::Ffdhe2048);
+        let config = QueueConfig { qid: 0, cntlid: 0, entries: 16, lent_pages: 0 };
+        let mut queue = HostQueue::new(&here.base, &config).unwrap();
+        let data = ConnectData::new([1; 16], ANY_CONTROLLER, NQN, &name());
+        let sqe = connect_command(0, 16, 1000, Sgl::InCapsule { offset: 0, len: 1024 });
+        queue.submit_with(sqe, data.as_bytes()).unwrap();
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+        std::thread::sleep(Duration::from_millis(2500));
+        let keys = HostKeys::new(secret(KEY));
+        let memory = backend::memory(&here.base.context, 4096).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let mr = here.base.pd.reg_mr(&memory, 0..4096, access).unwrap();
+        queue.authenticate(Prover::new(&keys, (&name(), NQN), 1), &mr).unwrap();
+        // From now on silence counts.
+        let why = queue.wait_for_end(LIMIT).unwrap();
+        println!("{why}");
+        here.until_queues(0);
     });
 }
 

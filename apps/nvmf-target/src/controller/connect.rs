@@ -110,6 +110,11 @@ impl Target {
         if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
             queue.joined(subsystem, controller.hostid, ready.unwrap_or_default());
         }
+        if let (Role::Admin(at), true) = (role, is_asked)
+            && let Some(controller) = self.controller_mut(at)
+        {
+            controller.is_strange = true;
+        }
         Ok(if is_asked { result | AUTH_REQUIRED } else { result })
     }
 

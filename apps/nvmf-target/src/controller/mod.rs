@@ -563,6 +563,7 @@ impl Target {
         match std::mem::replace(&mut queue.role, Role::Unconnected) {
             Role::Unconnected => {}
             Role::Io(at) => {
+                self.doomed.retain(|(id, _)| *id != queue.id);
                 if let Some(controller) = self.controller_mut(at) {
                     controller.io_queues.retain(|(_, id)| *id != queue.id);
                 }

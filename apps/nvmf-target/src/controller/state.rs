@@ -51,6 +51,8 @@ pub(super) struct Controller {
     pub(super) hostid: [u8; 16],
     /// How the host has shown who it is, if it had to.
     pub(super) proof: Option<Proof>,
+    /// It is about to: it may be silent, since the authentication has a time of its own.
+    pub(super) is_strange: bool,
     pub(super) keep_alive: Option<Duration>,
     pub(super) last_seen: Duration,
     pub(super) since: Duration,
@@ -101,6 +103,7 @@ impl Controller {
             hostnqn: hostnqn.into(),
             hostid,
             proof: None,
+            is_strange: false,
             keep_alive: None,
             last_seen: now,
             since: now,
@@ -155,7 +158,8 @@ impl Controller {
     pub(super) fn is_expired(&self, now: Duration) -> bool {
         let fallback = self.subsystem.is_none().then_some(DISCOVERY_PATIENCE);
         let Some(limit) = self.keep_alive.or(fallback) else { return false };
-        self.csts & property::CSTS_CFS == 0 && now.saturating_sub(self.last_seen) > limit
+        let is_judged = self.csts & property::CSTS_CFS == 0 && !self.is_strange;
+        is_judged && now.saturating_sub(self.last_seen) > limit
     }
 
     /// Notes a command that failed.

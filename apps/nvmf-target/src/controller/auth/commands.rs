@@ -137,7 +137,7 @@ impl Target {
         if let Role::Admin(at) = queue.role
             && let Some(controller) = self.controller_mut(at)
         {
-            controller.proof = Some(proof);
+            (controller.proof, controller.is_strange) = (Some(proof), false);
         }
     }
 

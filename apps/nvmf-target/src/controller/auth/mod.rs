@@ -320,16 +320,10 @@ impl Auth {
 
     /// The host asks for a message.
     fn receive(&mut self, names: Names<'_>, now: Duration) -> Received {
-        let is_late = |talk: &Talk| talk.power.as_ref().is_some_and(|it| it.value().is_none());
+        if self.lacks_power() {
+            return Received::Later;
+        }
         match std::mem::replace(&mut self.step, Step::End) {
-            Step::Challenge(talk) if is_late(&talk) => {
-                self.step = Step::Challenge(talk);
-                Received::Later
-            }
-            Step::Verdict(talk, reply) if is_late(&talk) => {
-                self.step = Step::Verdict(talk, reply);
-                Received::Later
-            }
             Step::Challenge(talk) => {
                 let message = Message::Challenge {
                     hash: talk.hash.id(),
@@ -397,17 +391,23 @@ impl Auth {
         Ok(message.encode(talk.transaction))
     }
 
+    /// Whether it cannot go on until a power is computed.
+    fn lacks_power(&self) -> bool {
+        let (Step::Challenge(talk) | Step::Verdict(talk, _)) = &self.step else { return false };
+        talk.power.as_ref().is_some_and(|it| it.value().is_none())
+    }
+
     /// The slot of a command that was held and can go on.
     fn take_slot(&mut self) -> Option<u16> {
-        let (Step::Challenge(talk) | Step::Verdict(talk, _)) = &self.step else {
-            return self.held.take();
-        };
-        let is_there = talk.power.as_ref().is_none_or(|it| it.value().is_some());
-        if is_there { self.held.take() } else { None }
+        if self.lacks_power() { None } else { self.held.take() }
     }
 
     /// Why the queue is to end; said once.
     fn take_end(&mut self, now: Duration) -> Option<&'static str> {
+        if self.lacks_power() {
+            // This time is ours, and not the host's.
+            self.since = now;
+        }
         let is_over = |since: Duration, limit| now.saturating_sub(since) > limit;
         let why = match (self.failed, &self.step) {
             (Some(failed), _) if is_over(failed, FAREWELL) => "its host failed to authenticate",

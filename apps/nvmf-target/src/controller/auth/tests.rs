@@ -200,6 +200,18 @@ fn a_host_that_takes_too_long_is_sent_away() {
 }
 
 #[test]
+fn the_time_that_a_power_takes_is_not_the_hosts() {
+    let mut auth = auth(&[Group::Ffdhe2048], &[Hash::Sha256]);
+    let negotiate = Prover::new(&keys(), BOTH, 7).negotiate();
+    let power = auth.send(&negotiate, None, Random::new().unwrap(), START).unwrap().unwrap();
+    let late = START + PATIENCE * 2;
+    assert_eq!(auth.take_end(late), None);
+    power.compute();
+    assert_eq!(auth.take_end(late + PATIENCE), None);
+    assert!(auth.take_end(late + PATIENCE + FAREWELL).is_some());
+}
+
+#[test]
 fn it_can_be_done_again_and_a_failure_then_counts() {
     let mut auth = auth(&[Group::Null], &[Hash::Sha256]);
     assert_eq!(talk(&mut auth, &keys(), START), Ok(()));
