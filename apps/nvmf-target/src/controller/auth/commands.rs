@@ -48,6 +48,9 @@ impl Target {
 
     fn place_auth(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Result<Action, Status> {
         let len = check(sqe)?;
+        if queue.auth.is_none() && self.names(queue)?.1.is_none() {
+            return Err(Status::INVALID_OPCODE.dnr());
+        }
         let sgl = Sgl::parse(&sqe.sgl)?;
         if sgl.len() as usize != len {
             return Err(Status::DATA_LENGTH.dnr());
