@@ -7,8 +7,8 @@
 source /host/lab/nvmf.sh
 
 # All that can have an external target: reference 10.6.3.
-readonly TESTS=(003 004 005 006 008 010 012 014 018 019 021 022 023 025 026 027 028 029 040 041
-    047 061 068)
+readonly TESTS=(014 018 019 021 022 023 025 026 027 028 029 041 003 004 005 006 008 040 047 061 068
+    010 012)
 readonly FOLDER=/run/blktests
 
 [ -s /host/lab/blktests.tar ] ||
@@ -23,8 +23,8 @@ size = "1MiB"
 TOML
 start_target
 export BLKTESTS_RPC="/run/nvmf-target rpc --socket $SOCKET" BLKTESTS_TRADDR=$OURS_AT
-export BLKTESTS_HOST_TRADDR=$THEIRS_AT BLKTESTS_FILE=/var/tmp/blktests.img BLKTESTS_SIZE=400MiB
-export NVME_TARGET_CONTROL=$FOLDER/control NVMET_TRTYPES=rdma NVME_IMG_SIZE=400M USE_RXE=1
+export BLKTESTS_HOST_TRADDR=$THEIRS_AT BLKTESTS_FILE=/var/tmp/blktests.img
+export NVME_TARGET_CONTROL=$FOLDER/control NVMET_TRTYPES=rdma USE_RXE=1
 cp /host/lab/blktests-control.py "$NVME_TARGET_CONTROL"
 chmod +x "$NVME_TARGET_CONTROL"
 must modprobe nvmet-rdma # is to be there, and does nothing
@@ -35,6 +35,10 @@ for test in "${TESTS[@]}"; do
         continue
     fi
     step "nvme/$test"
+    # An emulated guest writes all of it in 010; 012 makes a file system that wants more.
+    size=64
+    [ "$test" != 012 ] || size=400
+    export NVME_IMG_SIZE=${size}M BLKTESTS_SIZE=${size}MiB
     begun=$SECONDS
     outcome=failed
     said=$(cd "$FOLDER" && timeout 400 ./check "nvme/$test" 2>&1) && outcome=passed

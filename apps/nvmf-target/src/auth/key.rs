@@ -116,7 +116,8 @@ pub(crate) mod tests {
     pub(crate) const KEY_48: &str =
         "DHHC-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
     pub(crate) const KEY_64: &str = "DHHC-1:03:\
-        AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P4zODhA=:";
+        AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKiss\
+        LS4vMDEyMzQ1Njc4OTo7PD0+P4zODhA=:";
 
     #[test]
     fn keys_are_read() {

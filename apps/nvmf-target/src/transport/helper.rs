@@ -1,4 +1,4 @@
-//! [`Helper`]: a thread that computes for the authentication of hosts, so that no polling core does.
+//! [`Helper`]: a thread that computes for the authentication of hosts, so that no core has to.
 //!
 //! A power takes some milliseconds, at 8192 bits some tens of them. There is one thread for all, it
 //! serves addresses of hosts in turn, and a queue has at most one power under way, so a stranger
