@@ -1,4 +1,4 @@
-//! [`Hash`]: a hash that an authentication uses, and its HMAC.
+//! [`Hash`](enum@Hash): a hash that an authentication uses, and its HMAC.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};

@@ -47,10 +47,10 @@ impl Target {
     }
 
     fn place_auth(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Result<Action, Status> {
-        let len = check(sqe)?;
         if queue.auth.is_none() && self.names(queue)?.1.is_none() {
             return Err(Status::INVALID_OPCODE.dnr());
         }
+        let len = check(sqe)?;
         let sgl = Sgl::parse(&sqe.sgl)?;
         if sgl.len() as usize != len {
             return Err(Status::DATA_LENGTH.dnr());
@@ -112,11 +112,11 @@ impl Target {
         sqe: &Sqe,
         out: &mut Vec<u8>,
     ) -> Result<Action, Status> {
-        let len = check(sqe)?;
-        let to = destination(sqe, len as u64)?;
         let now = self.now;
         let (names, _) = self.names(queue)?;
         let auth = queue.auth.as_mut().ok_or(Status::INVALID_OPCODE.dnr())?;
+        let len = check(sqe)?;
+        let to = destination(sqe, len as u64)?;
         if auth.held.is_some_and(|held| held != slot) {
             return Err(Status::SEQUENCE.dnr());
         }
