@@ -21,6 +21,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::auth::HostKey;
 use crate::backend::{self, Backend};
 use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
 use crate::controller::ana::AnaPort;
@@ -77,8 +78,19 @@ pub struct SubsystemInfo {
     pub serial: String,
     /// Hosts that may connect; `null` for any.
     pub hosts: Option<Vec<String>>,
+    /// Hosts that have to authenticate themselves.
+    pub keys: Vec<KeyInfo>,
     /// Its namespaces, by number.
     pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// A host that has to authenticate itself, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyInfo {
+    /// Its name.
+    pub host: String,
+    /// Whether the target has a key of its own to show to it.
+    pub is_mutual: bool,
 }
 
 /// A namespace, for people and programs.
@@ -115,6 +127,9 @@ pub struct ControllerLine {
     pub keep_alive_ms: Option<u64>,
     /// I/O queues that it has.
     pub io_queues: usize,
+    /// How the host has authenticated itself, such as `sha512, ffdhe2048, both ways`; `null` if it
+    /// did not have to.
+    pub authentication: Option<String>,
 }
 
 /// A port that differs from others, for people and programs.
@@ -212,6 +227,10 @@ impl Control {
             nqn: subsystem.nqn.clone(),
             serial: subsystem.serial.clone(),
             hosts: subsystem.hosts.clone(),
+            keys: subsystem
+                .keys()
+                .map(|(host, is_mutual)| KeyInfo { host: host.into(), is_mutual })
+                .collect(),
             namespaces: subsystem.namespaces().map(one).collect(),
         }
     }
@@ -222,7 +241,9 @@ impl Control {
     ///
     /// A name or a number that is taken, and what the system refused.
     pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<()> {
-        let offered = Subsystem::new(&config.nqn, &config.serial).for_hosts(config.hosts.clone());
+        let offered = Subsystem::new(&config.nqn, &config.serial)
+            .for_hosts(config.hosts.clone())
+            .with_keys(config.keys.clone());
         self.first(move |server| server.target_mut().add_subsystem(offered))?;
         for namespace in &config.namespaces {
             if let Err(error) = self.add_namespace(&config.nqn, namespace) {
@@ -430,6 +451,17 @@ impl Control {
         self.first(move |server| server.target_mut().set_hosts(&name, hosts))
     }
 
+    /// Gives a host a key, so that it has to authenticate itself from its next Connect on, or takes
+    /// it away.
+    ///
+    /// # Errors
+    ///
+    /// Names of none.
+    pub fn set_key(&mut self, nqn: &str, host: &str, key: Option<HostKey>) -> Result<()> {
+        let (name, host) = (nqn.to_owned(), host.to_owned());
+        self.first(move |server| server.target_mut().set_key(&name, &host, key))
+    }
+
     /// Lists the controllers that hosts have.
     ///
     /// # Errors
@@ -443,6 +475,7 @@ impl Control {
                 nqn: it.subnqn.into(),
                 keep_alive_ms: it.keep_alive.and_then(|it| u64::try_from(it.as_millis()).ok()),
                 io_queues: it.io_queues,
+                authentication: it.proof.map(|proof| proof.to_string()),
             };
             server.target().infos().map(one).collect()
         })
