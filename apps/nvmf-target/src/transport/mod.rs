@@ -12,20 +12,23 @@
 //! | command | posted |
 //! |---|---|
 //! | read | WRITE from the namespace's memory, SEND of the answer behind it |
-//! | write | READ into the namespace's memory; when that has ended, SEND |
+//! | write | READ into the namespace's memory when the round ends; when that has ended, SEND |
 //! | write in the capsule, or without data | SEND |
 //!
 //! The SEND ends the host's key if the command asked for it. A receive is posted again before its
-//! command is answered, and a queue has one for each entry, so the host always finds one. Where the
-//! send queue is full, the host serves no more READs, or no buffer is free, commands wait in order.
+//! command is answered, and a queue has one for each entry, so the host always finds one. READs of a
+//! round share completions (`fetch`). Where the send queue is full or no buffer is free, commands
+//! wait in order; those for which the host serves no READ wait for one another alone.
 
 mod accept;
 mod buffers;
 mod clock;
 mod ending;
 mod execute;
+mod fetch;
 mod file;
 mod helper;
+mod line;
 mod session;
 
 use std::fmt;
@@ -489,6 +492,9 @@ impl Server {
         while let Some(index) = self.work.dirty.pop() {
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
             session.link.is_dirty = false;
+            if session.link.line.waiting() > 0 {
+                self.work.fetch(qp, session);
+            }
             qp.ring_doorbell();
             if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
                 self.stalled.push(index);
