@@ -15,7 +15,7 @@ use ferrocx::verbs::{Qp, SendFlags};
 
 use super::NO_DATA;
 use super::execute::Work;
-use super::session::{Link, Session, Slot, State, Why, wr};
+use super::session::{Link, Session, Slot, State, Why, post_read, wr};
 use crate::controller::io::{IoCommand, Kind};
 use crate::proto::sgl::Keyed;
 
@@ -55,8 +55,8 @@ impl Work {
             return Ok(());
         }
         let free = link.max_reads.saturating_sub(link.reads);
-        let half = u32::from(link.max_reads / 2).max(1);
-        let mut count = link.line.waiting().min(free.into());
+        let half = (link.max_reads / 2).max(1);
+        let mut count = free.min(u16::try_from(link.line.waiting()).unwrap_or(u16::MAX));
         while count > 0 {
             count -= self.fetch_group(qp, link, slots, count.min(half))?;
         }
@@ -71,8 +71,8 @@ impl Work {
         qp: &mut Qp,
         link: &mut Link,
         slots: &[Slot],
-        most: u32,
-    ) -> Result<u32, Why> {
+        most: u16,
+    ) -> Result<u16, Why> {
         let (mut count, mut bytes) = (0, 0);
         loop {
             let it = link.line.post().and_then(|place| slots.get(usize::from(place)));
@@ -84,8 +84,9 @@ impl Work {
             let Some(from) = Keyed::parse(&it.sqe.sgl) else { return Err(ASTRAY) };
             let Some(store) = self.backend(backend) else { return Err(ASTRAY) };
             let Ok(to) = store.direct(offset, len) else { return Err(ASTRAY) };
-            link.post_read(qp, (wr::READS | u64::from(count), signaled), &from, to)?;
+            post_read(qp, (wr::READS | u64::from(count), signaled), &from, to)?;
             if is_last {
+                link.reads += count;
                 return Ok(count);
             }
         }

@@ -6,6 +6,7 @@
 pub(super) struct Line {
     /// Places by position: a power of two of them, one for each command at least.
     places: Box<[u16]>,
+    mask: usize,
     /// Positions behind the last command whose READ has ended, whose READ is posted, that stands
     /// here, and that stood here when READs were posted last.
     ended: u32,
@@ -19,8 +20,8 @@ pub(super) struct Line {
 impl Line {
     /// For a queue of so many entries.
     pub(super) fn new(entries: u16) -> Self {
-        let places = vec![0; usize::from(entries).next_power_of_two()].into();
-        Self { places, ended: 0, posted: 0, end: 0, seen: 0, version: 0 }
+        let places: Box<[u16]> = vec![0; usize::from(entries).next_power_of_two()].into();
+        Self { mask: places.len() - 1, places, ended: 0, posted: 0, end: 0, seen: 0, version: 0 }
     }
 
     /// Commands that have no READ yet.
@@ -31,15 +32,13 @@ impl Line {
 
     #[inline(always)]
     fn at(&self, position: u32) -> Option<u16> {
-        let mask = self.places.len().wrapping_sub(1);
-        self.places.get(position as usize & mask).copied()
+        self.places.get(position as usize & self.mask).copied()
     }
 
     /// Puts a command in, behind all others. Each stands here once at most, so there is room.
     #[inline(always)]
     pub(super) fn push(&mut self, place: u16) {
-        let mask = self.places.len().wrapping_sub(1);
-        if let Some(at) = self.places.get_mut(self.end as usize & mask) {
+        if let Some(at) = self.places.get_mut(self.end as usize & self.mask) {
             *at = place;
         }
         self.end = self.end.wrapping_add(1);

@@ -199,12 +199,15 @@ impl Slot {
     pub(super) fn take(&mut self, link: &mut Link, len: u32, recv: Buf) -> Option<()> {
         // The receive that was there is posted, since this is its completion: saying so spares a
         // check.
-        forget(self.recv.replace(recv));
+        forget(self.recv.take());
+        let recv = self.recv.insert(recv);
         self.received = (len as usize).checked_sub(SQE_BYTES)?;
-        self.recv.as_ref()?.copy_out(0, self.sqe.as_mut_bytes()).ok()?;
+        recv.copy_out(0, self.sqe.as_mut_bytes()).ok()?;
         self.version = NEVER;
-        let is_timed = link.queue.traffic.commands.is_multiple_of(TIMED_EVERY);
-        self.began = if is_timed && link.stats.is_some() { Some(Instant::now()) } else { None };
+        self.began = None;
+        if link.queue.traffic.commands.is_multiple_of(TIMED_EVERY) && link.stats.is_some() {
+            self.began = Some(Instant::now());
+        }
         link.queue.fetched();
         Some(())
     }
@@ -272,23 +275,8 @@ impl Link {
         (to, buffer): (Buf, Option<u16>),
     ) -> Result<(), Why> {
         it.state = State::Reading(buffer);
-        let name = wr::READ | u64::from(it.index);
-        self.post_read(qp, (name, SendFlags::SIGNALED), from, to)
-    }
-
-    /// Posts a READ under this name; signaled or not.
-    #[inline(always)]
-    pub(super) fn post_read(
-        &mut self,
-        qp: &mut Qp,
-        (wr_id, signaled): (u64, SendFlags),
-        from: &Keyed,
-        to: Buf,
-    ) -> Result<(), Why> {
         self.reads += 1;
-        let flags = signaled | SendFlags::MORE;
-        let wr = SendWr { wr_id, flags, op: SendOp::Read(remote(from)) };
-        qp.post_send(&wr, Some(to)).map_err(|_| FULL)
+        post_read(qp, (wr::READ | u64::from(it.index), SendFlags::SIGNALED), from, to)
     }
 
     /// Writes the data of a command to the host; the answer follows.
@@ -345,6 +333,19 @@ impl Link {
         };
         posted.map_err(|_| FULL)
     }
+}
+
+/// Posts a READ under a name; signaled or not. It counts among [`Link::reads`].
+#[inline(always)]
+pub(super) fn post_read(
+    qp: &mut Qp,
+    (wr_id, signaled): (u64, SendFlags),
+    from: &Keyed,
+    to: Buf,
+) -> Result<(), Why> {
+    let flags = signaled | SendFlags::MORE;
+    let wr = SendWr { wr_id, flags, op: SendOp::Read(remote(from)) };
+    qp.post_send(&wr, Some(to)).map_err(|_| FULL)
 }
 
 #[inline(always)]
