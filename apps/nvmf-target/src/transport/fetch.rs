@@ -81,7 +81,7 @@ impl Work {
             (count, bytes) = (count + 1, bytes + len);
             let is_last = count == most || bytes >= SHARED_BYTES;
             let signaled = if is_last { SendFlags::SIGNALED } else { SendFlags::empty() };
-            let Some(from) = Keyed::parse(&it.sqe.sgl) else { return Err(ASTRAY) };
+            let from = Keyed::fields(&it.sqe.sgl);
             let Some(store) = self.backend(backend) else { return Err(ASTRAY) };
             let Ok(to) = store.direct(offset, len) else { return Err(ASTRAY) };
             post_read(qp, (wr::READS | u64::from(count), signaled), &from, to)?;
