@@ -84,11 +84,23 @@ impl<B: Buffers> Qp<B> {
             if self.sq.end_signaled(counter, byte_cnt, &mut each) {
                 return Ok(());
             }
-        } else if let Some(wc) = self.take_received(&completion) {
+        }
+        self.complete_other(completion.copied(), &mut each)
+    }
+
+    /// Does what [`Qp::complete_signaled`] does with anything but simple sends. A function of its
+    /// own: `each` is then part of the caller.
+    #[inline(never)]
+    fn complete_other(
+        &mut self,
+        completion: Completion,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        if let Some(wc) = self.take_received(&completion) {
             each(wc);
             return Ok(());
         }
-        self.complete_rest(completion, Reports::Signaled, &mut each)
+        self.complete_rest(completion, Reports::Signaled, each)
     }
 
     /// Takes a completion of a failure, or one that cannot be.

@@ -259,8 +259,8 @@ impl Work {
     #[inline(never)]
     fn begin_rare(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let namespace = self.offer.reachable(&link.queue, &it.sqe);
-        let checked = namespace
-            .and_then(|namespace| self.offer.other(namespace, &it.sqe, it.received));
+        let checked =
+            namespace.and_then(|namespace| self.offer.other(namespace, &it.sqe, it.received));
         match checked {
             Ok(command) => {
                 it.note(self.offer.version(), &command);

@@ -37,6 +37,9 @@ impl Work {
     /// Posts READs for commands that stand in line, as many as the host serves.
     #[inline(never)]
     pub(super) fn fetch(&mut self, qp: &mut Qp, session: &mut Session) {
+        if session.link.ending.is_some() {
+            return;
+        }
         if session.link.line.version != self.offer.version() {
             self.check_line(qp, session);
         }
@@ -46,14 +49,7 @@ impl Work {
     }
 
     #[inline(always)]
-    fn try_fetch(
-        &mut self,
-        qp: &mut Qp,
-        Session { link, slots }: &mut Session,
-    ) -> Result<(), Why> {
-        if link.ending.is_some() {
-            return Ok(());
-        }
+    fn try_fetch(&mut self, qp: &mut Qp, Session { link, slots }: &mut Session) -> Result<(), Why> {
         let free = link.max_reads.saturating_sub(link.reads);
         let half = (link.max_reads / 2).max(1);
         let mut count = free.min(u16::try_from(link.line.waiting()).unwrap_or(u16::MAX));

@@ -12,12 +12,12 @@
 //! | command | posted |
 //! |---|---|
 //! | read | WRITE from the namespace's memory, SEND of the answer behind it |
-//! | write | READ into the namespace's memory when the round ends; when that has ended, SEND |
+//! | write | READ into the namespace's memory at the end of the round; when it has ended, SEND |
 //! | write in the capsule, or without data | SEND |
 //!
 //! The SEND ends the host's key if the command asked for it. A receive is posted again before its
-//! command is answered, and a queue has one for each entry, so the host always finds one. READs of a
-//! round share completions (`fetch`). Where the send queue is full or no buffer is free, commands
+//! command is answered, and a queue has one for each entry, so the host always finds one. READs of
+//! a round share completions (`fetch`). Where the send queue is full or no buffer is free, commands
 //! wait in order; those for which the host serves no READ wait for one another alone.
 
 mod accept;
