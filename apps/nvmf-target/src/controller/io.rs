@@ -124,10 +124,7 @@ impl Offer {
     /// The namespace of an I/O command, if the queue's host may carry it out now.
     #[inline(always)]
     pub(crate) fn reachable(&self, queue: &Queue, sqe: &Sqe) -> Result<&Namespace, Status> {
-        if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
-            return Err(queue.refusal());
-        }
-        sqe.check_flags()?;
+        check_queue(queue, sqe)?;
         let subsystem = self.subsystem(queue.subsystem);
         let nsid = sqe.nsid.get();
         let found = subsystem.and_then(|subsystem| Some((subsystem, subsystem.namespace(nsid)?)));
@@ -151,10 +148,7 @@ impl Offer {
         kind: Kind,
         found: &mut Found,
     ) -> Result<(u64, u64), Status> {
-        if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
-            return Err(Status::SEQUENCE.dnr());
-        }
-        sqe.check_flags()?;
+        check_queue(queue, sqe)?;
         if found.version != self.version || found.nsid != sqe.nsid.get() {
             self.find(queue, sqe, found)?;
         }
@@ -260,6 +254,15 @@ impl Target {
             controller.note_error(queue, sqe, status);
         }
     }
+}
+
+/// Whether a queue takes I/O commands, and the command is of a form that is taken.
+#[inline(always)]
+fn check_queue(queue: &Queue, sqe: &Sqe) -> Result<(), Status> {
+    if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
+        return Err(queue.refusal());
+    }
+    sqe.check_flags()
 }
 
 /// Where the data of a command are that moves `len` bytes; `received` bytes came behind it.
