@@ -213,7 +213,7 @@ for name in "${cases[@]}"; do
         verbs_local_inv_post) limit=95 ;;
         verbs_fast_reg_cycle) limit=740 ;;
         verbs_fast_reg_cycle_32) limit=622 ;;
-        nvmf_read_1) limit=900 ;;
+        nvmf_read_1) limit=1100 ;;
         nvmf_read_32) limit=610 ;;
         nvmf_write_1) limit=1500 ;;
         nvmf_write_32) limit=735 ;;
