@@ -37,7 +37,8 @@ use super::{Buf, Sge};
 /// - where [`Buffers::is_exclusive`], and to the bytes of `sinks` always then, a device may write:
 ///   nobody borrows them.
 ///
-/// Moving the value does not change its entries. Both methods go on giving the same ones until the
+/// Where [`Buffers::only_sink`] gives an entry, it is the one that `sinks` gives, and there is no
+/// other. Moving the value does not change its entries. These methods go on giving the same ones until the
 /// request is posted or refused, and are not called after it was posted: a value may name a list
 /// that lives no longer than the call.
 pub unsafe trait Buffers: Send + fmt::Debug + 'static {
