@@ -141,16 +141,18 @@ pub struct NamespaceFile {
     pub nsid: Option<u32>,
     /// Size: bytes, or with KiB, MiB, GiB [default: that of the file].
     pub size: Option<String>,
-    /// Bytes of a block: 512 or 4096.
-    #[serde(default = "block_bytes")]
-    pub block_bytes: u32,
-    /// `ram`; `null`, which keeps nothing; or `file`.
+    /// Bytes of a block: 512 or 4096 [default: 512; of a drive, its own].
+    pub block_bytes: Option<u32>,
+    /// `ram`; `null`, which keeps nothing; `file`; or `nvme`.
     #[serde(default)]
     pub backend: StoreKind,
     /// The file or block device. A file that is not there, or too short, is made as long as `size`.
+    /// Of `nvme`, the PCI address of a drive that is bound to vfio-pci, such as `0000:05:00.0`.
     pub path: Option<PathBuf>,
     /// Whether a file is read and written past the kernel's cache [default: true].
     pub direct: Option<bool>,
+    /// The namespace of the drive [default: 1].
+    pub drive_nsid: Option<u32>,
     /// Its identifier [default: made from the subsystem's name and its number].
     pub uuid: Option<String>,
     /// Hosts can only read it.
@@ -165,10 +167,6 @@ fn ana_group() -> u32 {
     1
 }
 
-fn block_bytes() -> u32 {
-    512
-}
-
 /// What is behind a namespace, as the file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -180,6 +178,8 @@ pub enum StoreKind {
     Null,
     /// A file or a block device.
     File,
+    /// A namespace of an NVMe drive, by a driver of our own.
+    Nvme,
 }
 
 /// What is behind a namespace.
@@ -195,6 +195,13 @@ pub enum Store {
         path: PathBuf,
         /// Whether it is read and written past the kernel's cache.
         is_direct: bool,
+    },
+    /// A namespace of an NVMe drive.
+    Nvme {
+        /// PCI address of the drive, with its domain.
+        address: String,
+        /// Its namespace.
+        nsid: u32,
     },
 }
 
@@ -241,9 +248,9 @@ pub struct SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number.
     pub nsid: u32,
-    /// Bytes, a multiple of the block; `None` for those of a file.
+    /// Bytes, a multiple of the block; `None` for those of a file or a drive.
     pub len_bytes: Option<u64>,
-    /// log2 of the bytes of a block.
+    /// log2 of the bytes of a block; of a drive 9, where its own say it.
     pub block_shift: u8,
     /// What is behind it.
     pub store: Store,
@@ -431,10 +438,29 @@ pub fn length(bytes: u64, block_bytes: u32) -> Result<u64> {
 }
 
 fn store(file: &NamespaceFile) -> Result<Store> {
-    let is_file = file.backend == StoreKind::File;
-    let is_left_out = file.path.is_none() && file.direct.is_none();
-    ensure!(is_file || is_left_out, "path and direct are for backend = \"file\"");
+    let (is_file, is_nvme) = (file.backend == StoreKind::File, file.backend == StoreKind::Nvme);
+    ensure!(is_file || file.direct.is_none(), "direct is for backend = \"file\"");
+    ensure!(is_nvme || file.drive_nsid.is_none(), "drive_nsid is for backend = \"nvme\"");
+    ensure!(
+        is_file || is_nvme || file.path.is_none(),
+        "path is for backend = \"file\" or \"nvme\""
+    );
+    ensure!(
+        !is_nvme || file.block_bytes.is_none(),
+        "block_bytes is given, and blocks of a drive are its own; leave it out"
+    );
     Ok(match (file.backend, &file.path) {
+        (StoreKind::Nvme, None) => {
+            bail!("there is no path; give the PCI address of a drive, such as 0000:05:00.0")
+        }
+        (StoreKind::Nvme, Some(path)) => {
+            let text = path.to_string_lossy();
+            // As sysfs has it, so that two ways to write an address are one drive.
+            let address =
+                if text.matches(':').count() == 1 { format!("0000:{text}") } else { text.into() };
+            let nsid = in_range("drive_nsid", file.drive_nsid.unwrap_or(1), 1, u32::MAX - 1)?;
+            Store::Nvme { address: address.to_ascii_lowercase(), nsid }
+        }
         (StoreKind::Ram, _) => Store::Ram,
         (StoreKind::Null, _) => Store::Null,
         (StoreKind::File, None) => bail!("there is no path; give that of a file or block device"),
@@ -455,16 +481,17 @@ pub fn namespace(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<Namespace
 }
 
 fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
-    let block_shift = match file.block_bytes {
+    let block_bytes = file.block_bytes.unwrap_or(512);
+    let block_shift = match block_bytes {
         512 => 9,
         4096 => 12,
         other => bail!("block_bytes is {other}; give 512 or 4096"),
     };
     let len_bytes = file.size.as_deref().map(bytes_of).transpose().context("size")?;
-    let len_bytes = len_bytes.map(|bytes| length(bytes, file.block_bytes)).transpose()?;
+    let len_bytes = len_bytes.map(|bytes| length(bytes, block_bytes)).transpose()?;
     let store = store(file)?;
-    let is_file = matches!(store, Store::File { .. });
-    ensure!(len_bytes.is_some() || is_file, "there is no size; give one, such as size = \"1GiB\"");
+    let has_own = matches!(store, Store::File { .. } | Store::Nvme { .. });
+    ensure!(len_bytes.is_some() || has_own, "there is no size; give one, such as size = \"1GiB\"");
     let uuid = match &file.uuid {
         Some(text) => Uuid::parse_str(text).with_context(|| format!("uuid `{text}`"))?,
         None => Uuid::new_v5(&uuid_of(nqn), &nsid.to_le_bytes()),
@@ -507,6 +534,18 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_a_drive_has_its_domain() {
+        let text = "[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n[[subsystem.namespace]]\n\
+                    backend = \"nvme\"\npath = ";
+        for path in ["\"0000:0A:00.0\"", "\"0a:00.0\""] {
+            let config = with(&format!("{text}{path}")).unwrap();
+            let namespace = &config.subsystems[0].namespaces[0];
+            let expected = Store::Nvme { address: "0000:0a:00.0".into(), nsid: 1 };
+            assert_eq!((&namespace.store, namespace.len_bytes), (&expected, None));
+        }
+    }
+
+    #[test]
     fn ports_that_differ_have_the_order_of_services() {
         let config = with(
             "services = [4430, 4420, 8009]\n\
@@ -540,7 +579,12 @@ mod tests {
             (&ns("size = \"1000\""), "no multiple"),
             (&ns(""), "there is no size"),
             (&ns("backend = \"file\""), "there is no path"),
-            (&ns("size = \"1MiB\"\npath = \"x\""), "path and direct are for"),
+            (&ns("size = \"1MiB\"\npath = \"x\""), "path is for backend = \"file\" or \"nvme\""),
+            (&ns("size = \"1MiB\"\ndirect = true"), "direct is for"),
+            (&ns("size = \"1MiB\"\ndrive_nsid = 1"), "drive_nsid is for"),
+            (&ns("backend = \"nvme\""), "give the PCI address of a drive"),
+            (&ns("backend = \"nvme\"\npath = \"5:0.0\"\nblock_bytes = 512"), "leave it out"),
+            (&ns("backend = \"nvme\"\npath = \"5:0.0\"\ndrive_nsid = 0"), "drive_nsid is 0"),
             (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
             (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
             (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),

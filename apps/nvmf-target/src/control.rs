@@ -25,6 +25,7 @@ use crate::backend::{self, Backend};
 use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
 use crate::controller::ana::AnaPort;
 use crate::controller::{AnaState, Namespace, Subsystem};
+use crate::drive::Drives;
 use crate::proto::identify;
 use crate::stats::Registry;
 use crate::transport::{Command, Ready, Server, ServerError};
@@ -43,6 +44,7 @@ pub struct Control {
     about: About,
     /// What is behind each namespace, by subsystem and number.
     stores: BTreeMap<(String, u32), Kept>,
+    drives: Drives,
 }
 
 /// What a target is, for people.
@@ -66,6 +68,17 @@ struct Kept {
     capacity: u64,
     /// The open file, which holds the lock on it.
     file: Option<fs::File>,
+}
+
+/// What is behind a namespace that is about to be offered.
+struct Prepared {
+    kept: Kept,
+    len_bytes: u64,
+    block_shift: u8,
+    /// Whether writes may be lost with the power before a Flush.
+    has_cache: bool,
+    /// One for each core.
+    ready: Vec<Ready>,
 }
 
 /// A subsystem, for people and programs.
@@ -141,7 +154,15 @@ impl Control {
             registry,
             about,
             stores: BTreeMap::new(),
+            drives: Drives::default(),
         }
+    }
+
+    /// The NVMe drives behind namespaces. Whoever holds them keeps them open until commands that
+    /// have begun have ended.
+    #[must_use]
+    pub fn drives(&self) -> Drives {
+        self.drives.clone()
     }
 
     /// What the target is.
@@ -195,6 +216,7 @@ impl Control {
             let (backend, path) = match kept.map(|kept| &kept.store) {
                 Some(Store::Null) => (StoreKind::Null, None),
                 Some(Store::File { path, .. }) => (StoreKind::File, Some(path.clone())),
+                Some(Store::Nvme { address, .. }) => (StoreKind::Nvme, Some(address.into())),
                 Some(Store::Ram) | None => (StoreKind::Ram, None),
             };
             NamespaceInfo {
@@ -243,7 +265,7 @@ impl Control {
         let removed = self.first(move |server| server.target_mut().remove_subsystem(&name))?;
         for namespace in removed {
             self.drop_backend(namespace.backend)?;
-            self.stores.remove(&(nqn.into(), namespace.nsid));
+            self.forget(nqn, namespace.nsid);
         }
         Ok(())
     }
@@ -265,26 +287,26 @@ impl Control {
             Ok::<_, crate::controller::OfferError>((!is_taken).then(|| server.next_place()))
         })?;
         let place = place.ok_or_else(|| anyhow!("it is there already; give another number"))?;
-        let (mut kept, len_bytes, ready) = self.prepare(config)?;
-        kept.capacity = kept.capacity.max(len_bytes);
+        let Prepared { kept, len_bytes, block_shift, has_cache, ready } = self.prepare(config)?;
         for (poller, ready) in ready.into_iter().enumerate() {
             let name = nqn.to_owned();
             let put = move |server: &mut Server| server.put_backend(place, ready, (&name, nsid));
             if let Err(error) = self.ask(poller, put).and_then(|done| Ok(done?)) {
                 self.drop_backend(place)?;
+                self.let_go(&kept);
                 return Err(error);
             }
         }
         let namespace = Namespace {
             nsid,
             shape: identify::Namespace {
-                blocks: len_bytes >> config.block_shift,
-                block_shift: config.block_shift,
+                blocks: len_bytes >> block_shift,
+                block_shift,
                 uuid: config.uuid,
                 is_read_only: config.read_only,
                 deallocates: false,
             },
-            has_cache: matches!(config.store, Store::File { .. }),
+            has_cache,
             backend: place,
             ana_group: config.ana_group,
         };
@@ -292,6 +314,7 @@ impl Control {
         let put = move |server: &mut Server| server.target_mut().put_namespace(&name, namespace);
         if let Err(error) = self.first(put) {
             self.drop_backend(place)?;
+            self.let_go(&kept);
             return Err(error);
         }
         self.stores.insert((nqn.into(), nsid), kept);
@@ -299,7 +322,10 @@ impl Control {
     }
 
     /// Gets ready what is behind a namespace: once for each core.
-    fn prepare(&self, config: &NamespaceConfig) -> Result<(Kept, u64, Vec<Ready>)> {
+    fn prepare(&mut self, config: &NamespaceConfig) -> Result<Prepared> {
+        if let Store::Nvme { address, nsid } = &config.store {
+            return self.prepare_drive(config, address, *nsid);
+        }
         let cores = 0..self.pollers.len();
         let store = config.store.clone();
         let len_bytes = config.len_bytes.unwrap_or(0);
@@ -324,8 +350,41 @@ impl Control {
                 let ready = cores.map(one).collect::<std::io::Result<_>>().with_context(place)?;
                 (len, Some(file), ready)
             }
+            Store::Nvme { .. } => bail!("a drive is prepared by itself"),
         };
-        Ok((Kept { store, capacity: len_bytes, file }, len_bytes, ready))
+        let (has_cache, block_shift) = (file.is_some(), config.block_shift);
+        let kept = Kept { store, capacity: len_bytes, file };
+        Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
+    }
+
+    /// Opens a drive, with a queue pair for each core and its buffers.
+    fn prepare_drive(
+        &mut self,
+        config: &NamespaceConfig,
+        address: &str,
+        nsid: u32,
+    ) -> Result<Prepared> {
+        let cores = 0..self.pollers.len();
+        let buffers = cores.map(|poller| self.ask(poller, |server| server.buffers()));
+        let buffers = buffers.collect::<Result<Vec<_>>>()?;
+        let queues = self.drives.open(address, nsid, &buffers)?;
+        let kept = Kept { store: config.store.clone(), capacity: 0, file: None };
+        let shape = queues.first().map(|queue| (*queue.namespace(), queue.info().has_cache));
+        let sized = shape.ok_or_else(|| anyhow!("no core polls")).and_then(|(namespace, cache)| {
+            Ok((namespace, cache, drive_length(config.len_bytes, &namespace)?))
+        });
+        let (namespace, has_cache, len_bytes) = match sized {
+            Ok(sized) => sized,
+            Err(error) => {
+                drop(queues);
+                self.let_go(&kept);
+                return Err(error.context(format!("drive {address}")));
+            }
+        };
+        let kept = Kept { capacity: namespace.len_bytes(), ..kept };
+        let ready = queues.into_iter().map(|queue| Ready::Drive(Box::new(queue))).collect();
+        let block_shift = namespace.block_shift;
+        Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
     }
 
     fn drop_backend(&mut self, place: usize) -> Result<()> {
@@ -345,8 +404,21 @@ impl Control {
         let remove = move |server: &mut Server| server.target_mut().remove_namespace(&name, nsid);
         let removed = self.first(remove)?;
         self.drop_backend(removed.backend)?;
-        self.stores.remove(&(nqn.into(), nsid));
+        self.forget(nqn, nsid);
         Ok(())
+    }
+
+    /// Lets go of what is behind a namespace that has gone.
+    fn forget(&mut self, nqn: &str, nsid: u32) {
+        if let Some(kept) = self.stores.remove(&(nqn.into(), nsid)) {
+            self.let_go(&kept);
+        }
+    }
+
+    fn let_go(&self, kept: &Kept) {
+        if let Store::Nvme { address, .. } = &kept.store {
+            self.drives.close(address);
+        }
     }
 
     /// Gives a namespace another size. Hosts are told. A file grows with it, and keeps its length
@@ -371,6 +443,11 @@ impl Control {
                 bytes <= kept.capacity,
                 "size is {bytes}, and RAM of {} bytes cannot grow while hosts use it; remove the \
                  namespace and add a larger one",
+                kept.capacity
+            ),
+            (Store::Nvme { address, .. }, _) => ensure!(
+                bytes <= kept.capacity,
+                "size is {bytes}, and drive {address} has {} bytes; make size smaller",
                 kept.capacity
             ),
             (Store::File { path, .. }, Some(file)) => {
@@ -511,6 +588,14 @@ impl Control {
         ensure!(ports.len() > 1, "port {service} is the last one; add another before");
         self.ask(0, move |server| server.listen_no_more(service)).map(drop)
     }
+}
+
+/// The bytes of a drive that are offered: those that were asked for, else all of them.
+fn drive_length(wanted: Option<u64>, namespace: &ferrocx_nvme::Namespace) -> Result<u64> {
+    let has = namespace.len_bytes();
+    let bytes = wanted.unwrap_or(has);
+    ensure!(bytes <= has, "size is {bytes}, and it has {has} bytes; make size smaller");
+    length(bytes, 1 << namespace.block_shift)
 }
 
 /// Makes a file as long as a namespace is to be.

@@ -44,6 +44,7 @@ pub mod config;
 pub mod control;
 pub mod controller;
 pub mod doctor;
+pub mod drive;
 pub mod host;
 pub mod proto;
 pub mod rpc;

@@ -4,6 +4,8 @@ use ferrocx::verbs::{Buf, Memory, Mr, Pd, VerbsError};
 use ferrocx::{AccessError, RegionConfig};
 use ferrocx_uring::FileId;
 
+use crate::transport::DriveId;
+
 /// Bytes that are copied or compared at a time.
 const STEP: usize = 512;
 
@@ -14,8 +16,17 @@ pub enum Backend {
     Null(Mr),
     /// Memory, which the port reads and writes itself.
     Ram(Mr),
+    /// What moves bytes itself, between buffers and where they are kept.
+    Outside(Outside),
+}
+
+/// What moves bytes itself: a command is a request to it, and waits for its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
     /// A file or a block device, by io_uring.
     File(FileId),
+    /// A namespace of an NVMe drive, by a queue pair of the core.
+    Drive(DriveId),
 }
 
 impl Backend {
@@ -41,22 +52,22 @@ impl Backend {
     #[inline(always)]
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        !matches!(self, Self::File(_))
+        !matches!(self, Self::Outside(_))
     }
 
     /// The bytes of the namespace themselves, for the port to read and write.
     ///
     /// # Errors
     ///
-    /// Outside the memory, which no checked command is; a file, which has none.
+    /// Outside the memory, which no checked command is; what has none of the port's.
     #[inline(always)]
     pub fn direct(&self, offset: u64, len: u64) -> Result<Buf, VerbsError> {
         let len = len as usize;
         match self {
             Self::Null(mr) => mr.buf(0..len),
             Self::Ram(mr) => mr.buf(offset as usize..offset as usize + len),
-            Self::File(_) => {
-                let (what, way_out) = ("memory behind a file", "use a buffer");
+            Self::Outside(_) => {
+                let (what, way_out) = ("memory behind a file or a drive", "use a buffer");
                 Err(VerbsError::Unsupported { what, way_out })
             }
         }

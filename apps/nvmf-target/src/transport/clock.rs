@@ -87,6 +87,7 @@ impl Server {
             self.answer_held(held);
         }
         drop(target);
+        self.work.drives.tick();
         for store in self.work.backends.iter().flatten() {
             store.stats.moved.publish(&store.moved);
         }

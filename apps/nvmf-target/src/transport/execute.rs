@@ -8,6 +8,7 @@ use ferrocx::AccessError;
 use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
+use super::drive::Drives;
 use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
 use crate::backend;
@@ -32,6 +33,8 @@ pub(super) struct Work {
     pub(super) buffers: Buffers,
     /// Files, if a namespace is one.
     pub(super) ring: Option<Ring>,
+    /// Drives, if a namespace is one.
+    pub(super) drives: Drives,
     /// What a command brings.
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
@@ -94,6 +97,7 @@ impl Work {
             backends: Vec::new(),
             buffers,
             ring: None,
+            drives: Drives::default(),
             page: Vec::with_capacity(16 << 10),
             dirty: Vec::with_capacity(queues),
             waits: 0,
@@ -364,8 +368,8 @@ impl Work {
         let Some(Some(store)) = self.backends.get_mut(command.backend) else {
             return self.refuse(qp, link, it, Status::INTERNAL);
         };
-        if let Backend::File(file) = store.backend {
-            return self.begin_file(qp, link, it, file);
+        if let Backend::Outside(outside) = store.backend {
+            return self.begin_outside(qp, link, it, outside);
         }
         let (offset, len) = (command.offset, command.len);
         let done = match (command.kind, &command.data) {
@@ -482,9 +486,9 @@ impl Work {
     ) -> Result<(), Why> {
         let command = it.command;
         let done = match (self.backend(command.backend), command.kind, buffer) {
-            (Some(Backend::File(file)), ..) => {
-                let file = *file;
-                return self.has_file_data(qp, link, it, file);
+            (Some(Backend::Outside(outside)), ..) => {
+                let outside = *outside;
+                return self.has_outside_data(qp, link, it, outside);
             }
             (Some(store), Kind::Compare, Some(index)) => self.compare(&command, store, index),
             (Some(_), Kind::Deallocate { ranges }, _) => {

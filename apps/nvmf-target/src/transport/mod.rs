@@ -22,9 +22,10 @@
 mod accept;
 mod buffers;
 mod clock;
+mod drive;
 mod ending;
 mod execute;
-mod file;
+mod outside;
 mod session;
 
 use std::fmt;
@@ -34,17 +35,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use buffers::Buffers;
+pub use drive::DriveId;
 use execute::{Store, Work};
+use ferrocx::Region;
 use ferrocx::verbs::cm::{
     CmConfig, CmError, CmListener, ConnRequest, Connecting, ConnectionManager,
 };
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WrongCompletion};
+use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
+use outside::Trouble;
 use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use thiserror::Error;
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Outside};
 use crate::controller::{Queue, Role, Target};
 use crate::proto::log::Traffic;
 use crate::proto::status::Status;
@@ -149,6 +154,8 @@ pub enum Ready {
     Direct(Backend),
     /// A file, for the core's own io_uring.
     File(std::fs::File),
+    /// The core's own queue pair of an NVMe drive, for its buffers ([`Server::buffers`]).
+    Drive(Box<IoQueue>),
 }
 
 /// A host's request, and the port that it called.
@@ -185,6 +192,8 @@ pub struct Server {
     commands: Option<Consumer<Command>>,
     shown: Arc<PollerStats>,
     sessions: QpTable<Session>,
+    /// Its buffers lie in it.
+    pool: Arc<Memory>,
     cq: Cq,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
@@ -276,6 +285,7 @@ impl Server {
             commands: None,
             shown,
             sessions: QpTable::new().only_signaled(),
+            pool,
             cq,
             coming: Vec::new(),
             stalled: Vec::with_capacity(config.queues as usize),
@@ -385,6 +395,16 @@ impl Server {
         self.add(Ready::File(file))
     }
 
+    /// Adds a back end that is an NVMe drive, by a queue pair made for [`Server::buffers`]; its
+    /// place.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Places`].
+    pub fn add_drive(&mut self, queue: IoQueue) -> Result<usize, ServerError> {
+        self.add(Ready::Drive(Box::new(queue)))
+    }
+
     fn add(&mut self, ready: Ready) -> Result<usize, ServerError> {
         let place = self.next_place();
         self.put_backend(place, ready, ("", 0))?;
@@ -418,8 +438,9 @@ impl Server {
                     Some(ring) => self.work.ring.insert(ring),
                     None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
                 };
-                Backend::File(ring.add(file))
+                Backend::Outside(Outside::File(ring.add(file)))
             }
+            Ready::Drive(queue) => Backend::Outside(Outside::Drive(self.work.drives.add(*queue))),
         };
         let stats = Arc::new(NamespaceStats::new(nqn, nsid));
         self.shared.registry.add_namespace(&stats);
@@ -436,9 +457,17 @@ impl Server {
         self.work.look_at_offer();
         let Some(store) = self.work.backends.get_mut(place).and_then(Option::take) else { return };
         self.shared.registry.remove_namespace(&store.stats);
-        if let (Backend::File(file), Some(ring)) = (&store.backend, &mut self.work.ring) {
-            ring.remove(*file);
+        match (&store.backend, &mut self.work.ring) {
+            (Backend::Outside(Outside::File(file)), Some(ring)) => ring.remove(*file),
+            (Backend::Outside(Outside::Drive(drive)), _) => self.work.drives.remove(*drive),
+            _ => {}
         }
+    }
+
+    /// The memory of this core's buffers: what an NVMe drive must reach.
+    #[must_use]
+    pub fn buffers(&self) -> Arc<Region> {
+        self.pool.region().clone()
     }
 
     /// Buffers that no command holds.
@@ -476,6 +505,9 @@ impl Server {
         if self.work.ring.is_some() {
             done += self.poll_files()?;
         }
+        if !self.work.drives.is_empty() {
+            done += self.poll_drives();
+        }
         if !self.stalled.is_empty() {
             self.resume();
         }
@@ -499,12 +531,28 @@ impl Server {
             count += 1;
             let (index, slot) = (place((token >> 16) as u32), token as u16);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.file_done(qp, session, slot, &result);
+            self.work.outside_done(qp, session, slot, &result.map_err(Trouble::System));
         }
         if let Some(ring) = &mut self.work.ring {
             ring.submit()?;
         }
         Ok(count)
+    }
+
+    /// Takes what has ended on drives, and rings their doorbells.
+    #[inline(never)]
+    fn poll_drives(&mut self) -> usize {
+        let mut count = 0;
+        while count < BUDGET
+            && let Some((token, result)) = self.work.drives.poll()
+        {
+            count += 1;
+            let (index, slot) = (place((token >> 16) as u32), token as u16);
+            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
+            self.work.outside_done(qp, session, slot, &result);
+        }
+        self.work.drives.ring();
+        count
     }
 
     /// Goes on with commands that wait, a queue after the other.
