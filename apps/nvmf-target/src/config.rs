@@ -21,12 +21,14 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx_app_common::list::MAX_CORE;
+use ferrocx_app_common::peer::PeerSpec;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
 use crate::controller::subsystem::MAX_NSID;
 use crate::controller::{AnaState, Settings};
+use crate::peer::spec_of;
 use crate::proto::connect::is_nqn;
 use crate::transport::{MAX_POLLERS, ServerConfig};
 
@@ -143,11 +145,12 @@ pub struct NamespaceFile {
     pub size: Option<String>,
     /// Bytes of a block: 512 or 4096 [default: 512; of a drive, its own].
     pub block_bytes: Option<u32>,
-    /// `ram`; `null`, which keeps nothing; `file`; or `nvme`.
+    /// `ram`; `null`, which keeps nothing; `file`; `nvme`; or `peer`.
     #[serde(default)]
     pub backend: StoreKind,
     /// The file or block device. A file that is not there, or too short, is made as long as `size`.
     /// Of `nvme`, the PCI address of a drive that is bound to vfio-pci, such as `0000:05:00.0`.
+    /// Of `peer`, whose memory: `pci:0000:41:00.0/2`, `vfio:0000:41:00.0/2`, or `host`.
     pub path: Option<PathBuf>,
     /// Whether a file is read and written past the kernel's cache [default: true].
     pub direct: Option<bool>,
@@ -180,6 +183,8 @@ pub enum StoreKind {
     File,
     /// A namespace of an NVMe drive, by a driver of our own.
     Nvme,
+    /// Memory of another device.
+    Peer,
 }
 
 /// What is behind a namespace.
@@ -203,6 +208,8 @@ pub enum Store {
         /// Its namespace.
         nsid: u32,
     },
+    /// Memory of another device.
+    Peer(PeerSpec),
 }
 
 /// The file, checked.
@@ -248,7 +255,7 @@ pub struct SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number.
     pub nsid: u32,
-    /// Bytes, a multiple of the block; `None` for those of a file or a drive.
+    /// Bytes, a multiple of the block; `None` for those of a file, a drive or a peer.
     pub len_bytes: Option<u64>,
     /// log2 of the bytes of a block; of a drive 9, where its own say it.
     pub block_shift: u8,
@@ -441,15 +448,18 @@ fn store(file: &NamespaceFile) -> Result<Store> {
     let (is_file, is_nvme) = (file.backend == StoreKind::File, file.backend == StoreKind::Nvme);
     ensure!(is_file || file.direct.is_none(), "direct is for backend = \"file\"");
     ensure!(is_nvme || file.drive_nsid.is_none(), "drive_nsid is for backend = \"nvme\"");
+    let is_peer = file.backend == StoreKind::Peer;
     ensure!(
-        is_file || is_nvme || file.path.is_none(),
-        "path is for backend = \"file\" or \"nvme\""
+        is_file || is_nvme || is_peer || file.path.is_none(),
+        "path is for backend = \"file\", \"nvme\" or \"peer\""
     );
     ensure!(
         !is_nvme || file.block_bytes.is_none(),
         "block_bytes is given, and blocks of a drive are its own; leave it out"
     );
     Ok(match (file.backend, &file.path) {
+        (StoreKind::Peer, None) => bail!("there is no path; give {}", crate::peer::KNOWN),
+        (StoreKind::Peer, Some(path)) => Store::Peer(spec_of(&path.to_string_lossy())?),
         (StoreKind::Nvme, None) => {
             bail!("there is no path; give the PCI address of a drive, such as 0000:05:00.0")
         }
@@ -490,7 +500,10 @@ fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig
     let len_bytes = file.size.as_deref().map(bytes_of).transpose().context("size")?;
     let len_bytes = len_bytes.map(|bytes| length(bytes, block_bytes)).transpose()?;
     let store = store(file)?;
-    let has_own = matches!(store, Store::File { .. } | Store::Nvme { .. });
+    let has_own = match store {
+        Store::Ram | Store::Null | Store::Peer(PeerSpec::Host) => false,
+        Store::File { .. } | Store::Nvme { .. } | Store::Peer(_) => true,
+    };
     ensure!(len_bytes.is_some() || has_own, "there is no size; give one, such as size = \"1GiB\"");
     let uuid = match &file.uuid {
         Some(text) => Uuid::parse_str(text).with_context(|| format!("uuid `{text}`"))?,
@@ -579,7 +592,10 @@ mod tests {
             (&ns("size = \"1000\""), "no multiple"),
             (&ns(""), "there is no size"),
             (&ns("backend = \"file\""), "there is no path"),
-            (&ns("size = \"1MiB\"\npath = \"x\""), "path is for backend = \"file\" or \"nvme\""),
+            (&ns("size = \"1MiB\"\npath = \"x\""), "path is for backend = \"file\", \"nvme\" or"),
+            (&ns("backend = \"peer\""), "there is no path; give pci:"),
+            (&ns("backend = \"peer\"\npath = \"cuda:0\""), "`cuda:0` names no peer memory"),
+            (&ns("backend = \"peer\"\npath = \"host\""), "there is no size"),
             (&ns("size = \"1MiB\"\ndirect = true"), "direct is for"),
             (&ns("size = \"1MiB\"\ndrive_nsid = 1"), "drive_nsid is for"),
             (&ns("backend = \"nvme\""), "give the PCI address of a drive"),

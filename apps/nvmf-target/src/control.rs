@@ -5,11 +5,8 @@
 //! all cores or on none: what fails half-way is taken back.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Seek, SeekFrom};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -17,7 +14,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx::verbs::{Pd, RdmaContext};
 use rtrb::Producer;
-use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -26,8 +22,10 @@ use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
 use crate::controller::ana::AnaPort;
 use crate::controller::{AnaState, Namespace, Subsystem};
 use crate::drive::Drives;
+use crate::peer::Peer;
 use crate::proto::identify;
 use crate::stats::Registry;
+use crate::store::{Kept, Prepared, drive_length, grow, open_file};
 use crate::transport::{Command, Ready, Server, ServerError};
 
 /// How long a core may take for a command: it looks every millisecond.
@@ -58,27 +56,6 @@ pub struct About {
     pub address: IpAddr,
     /// Cores that poll; none for a thread that is not pinned.
     pub cores: Vec<usize>,
-}
-
-/// What is behind a namespace.
-#[derive(Debug)]
-struct Kept {
-    store: Store,
-    /// Bytes that it can grow to: of RAM, what was allocated.
-    capacity: u64,
-    /// The open file, which holds the lock on it.
-    file: Option<fs::File>,
-}
-
-/// What is behind a namespace that is about to be offered.
-struct Prepared {
-    kept: Kept,
-    len_bytes: u64,
-    block_shift: u8,
-    /// Whether writes may be lost with the power before a Flush.
-    has_cache: bool,
-    /// One for each core.
-    ready: Vec<Ready>,
 }
 
 /// A subsystem, for people and programs.
@@ -216,6 +193,7 @@ impl Control {
             let (backend, path) = match kept.map(|kept| &kept.store) {
                 Some(Store::Null) => (StoreKind::Null, None),
                 Some(Store::File { path, .. }) => (StoreKind::File, Some(path.clone())),
+                Some(Store::Peer(spec)) => (StoreKind::Peer, Some(spec.to_string().into())),
                 Some(Store::Nvme { address, .. }) => (StoreKind::Nvme, Some(address.into())),
                 Some(Store::Ram) | None => (StoreKind::Ram, None),
             };
@@ -332,6 +310,7 @@ impl Control {
         let memory = |len: u64| -> Result<_> {
             Ok(backend::memory(&self.context, usize::try_from(len)?).map_err(ServerError::from)?)
         };
+        let mut peer = None;
         let (len_bytes, file, ready) = match &config.store {
             Store::Ram => {
                 let memory = memory(len_bytes)?;
@@ -350,10 +329,20 @@ impl Control {
                 let ready = cores.map(one).collect::<std::io::Result<_>>().with_context(place)?;
                 (len, Some(file), ready)
             }
+            Store::Peer(spec) => {
+                let place = || format!("peer memory {spec}");
+                let opened = Peer::open(spec, &self.pd, config.len_bytes).with_context(place)?;
+                let len = opened.len_bytes() >> config.block_shift << config.block_shift;
+                let len = length(len, 1 << config.block_shift).with_context(place)?;
+                let opened = Arc::new(opened);
+                let ready = cores.map(|_| Ready::Direct(Backend::peer(&opened))).collect();
+                peer = Some(opened);
+                (len, None, ready)
+            }
             Store::Nvme { .. } => bail!("a drive is prepared by itself"),
         };
         let (has_cache, block_shift) = (file.is_some(), config.block_shift);
-        let kept = Kept { store, capacity: len_bytes, file };
+        let kept = Kept { store, capacity: len_bytes, file, _peer: peer };
         Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
     }
 
@@ -368,7 +357,7 @@ impl Control {
         let buffers = cores.map(|poller| self.ask(poller, |server| server.buffers()));
         let buffers = buffers.collect::<Result<Vec<_>>>()?;
         let queues = self.drives.open(address, nsid, &buffers)?;
-        let kept = Kept { store: config.store.clone(), capacity: 0, file: None };
+        let kept = Kept { store: config.store.clone(), capacity: 0, file: None, _peer: None };
         let shape = queues.first().map(|queue| (*queue.namespace(), queue.info().has_cache));
         let sized = shape.ok_or_else(|| anyhow!("no core polls")).and_then(|(namespace, cache)| {
             Ok((namespace, cache, drive_length(config.len_bytes, &namespace)?))
@@ -443,6 +432,11 @@ impl Control {
                 bytes <= kept.capacity,
                 "size is {bytes}, and RAM of {} bytes cannot grow while hosts use it; remove the \
                  namespace and add a larger one",
+                kept.capacity
+            ),
+            (Store::Peer(spec), _) => ensure!(
+                bytes <= kept.capacity,
+                "size is {bytes}, and {} bytes of {spec} are registered; make size smaller",
                 kept.capacity
             ),
             (Store::Nvme { address, .. }, _) => ensure!(
@@ -588,47 +582,4 @@ impl Control {
         ensure!(ports.len() > 1, "port {service} is the last one; add another before");
         self.ask(0, move |server| server.listen_no_more(service)).map(drop)
     }
-}
-
-/// The bytes of a drive that are offered: those that were asked for, else all of them.
-fn drive_length(wanted: Option<u64>, namespace: &ferrocx_nvme::Namespace) -> Result<u64> {
-    let has = namespace.len_bytes();
-    let bytes = wanted.unwrap_or(has);
-    ensure!(bytes <= has, "size is {bytes}, and it has {has} bytes; make size smaller");
-    length(bytes, 1 << namespace.block_shift)
-}
-
-/// Makes a file as long as a namespace is to be.
-fn grow(file: &fs::File, bytes: u64, is_read_only: bool) -> Result<()> {
-    let mut file = file;
-    let len = file.seek(SeekFrom::End(0))?;
-    if len >= bytes {
-        return Ok(());
-    }
-    let can_grow = !is_read_only && file.metadata()?.is_file();
-    ensure!(can_grow, "it has {len} bytes and cannot grow, and size is {bytes}; make size smaller");
-    Ok(file.set_len(bytes)?)
-}
-
-/// Opens a file or a block device, for this process only; it and its length.
-fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) -> Result<(fs::File, u64)> {
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(!config.read_only);
-    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
-    if is_direct {
-        options.custom_flags(OFlags::DIRECT.bits() as i32);
-    }
-    let mut file = options.open(path)?;
-    let kind = file.metadata()?.file_type();
-    if kind.is_dir() {
-        bail!("it is a folder; give a file or a block device");
-    }
-    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
-    if let Some(wanted) = config.len_bytes {
-        grow(&file, wanted, config.read_only)?;
-    }
-    let len = config.len_bytes.map_or_else(|| file.seek(SeekFrom::End(0)), Ok)?;
-    // What is behind the last whole block is nobody's.
-    let len = len >> config.block_shift << config.block_shift;
-    Ok((file, length(len, 1 << config.block_shift)?))
 }

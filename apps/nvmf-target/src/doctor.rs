@@ -11,11 +11,13 @@ use anyhow::{Context, Result, ensure};
 use ferrocx::lcore::Lcores;
 use ferrocx_app_common::exit::sentence;
 use ferrocx_app_common::host::Host;
+use ferrocx_app_common::peer::PeerSpec;
 use ferrocx_nvme::{Sysfs, check_ready};
 use ferrocx_uring::Ring;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::{Config, Store};
+use crate::peer::resource;
 
 /// How a thing is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +75,7 @@ pub fn examine(config: &Config, host: &Host) -> Vec<Finding> {
                     found.push(file(path, *is_direct, least, namespace.len_bytes));
                 }
                 Store::Nvme { address, nsid } => found.push(drive(address, *nsid)),
+                Store::Peer(spec) => found.extend(peer(spec)),
                 Store::Ram | Store::Null => {}
             }
         }
@@ -187,6 +190,18 @@ fn socket(path: &Path) -> Finding {
     }
 }
 
+fn peer(spec: &PeerSpec) -> Option<Finding> {
+    if let PeerSpec::Vfio(address, _) = spec {
+        return Some(device(&address.to_string()));
+    }
+    let path = resource(spec)?;
+    let name = path.display();
+    Some(match OpenOptions::new().read(true).write(true).open(&path) {
+        Ok(_) => Finding::Right(format!("{spec} is there: {name}")),
+        Err(error) => Finding::Wrong(format!("{name}: {error}; see `lspci -v` for BARs there are")),
+    })
+}
+
 fn drive(address: &str, nsid: u32) -> Finding {
     match check_ready(&Sysfs::default(), address) {
         Ok(()) => Finding::Right(format!(
@@ -275,6 +290,7 @@ mod tests {
             (file(&path("")), "WRONG", "is a folder"),
             (file(&path("plain")), "ok", "nobody else has it"),
             (namespace("backend = \"nvme\"\npath = \"ffff:ff:1f.7\""), "WRONG", "no PCI device"),
+            (namespace("backend = \"peer\"\npath = \"pci:ffff:ff:1f.7/2\""), "WRONG", "resource2"),
             (String::new(), "note", "no subsystem is offered"),
             ("[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"".to_owned(), "note", "nobody may connect"),
             (namespace("size = \"100GiB\""), "note", "free hugepages"),

@@ -1,5 +1,5 @@
-//! A namespace that is an NVMe drive: what hosts write is on it, and whatever it does, hosts get the
-//! right status and the target lives.
+//! A namespace that is an NVMe drive: what hosts write is on it, and whatever it does, hosts get
+//! the right status and the target lives.
 
 mod common;
 #[path = "../../../pmd/nvme/tests/common/mod.rs"]

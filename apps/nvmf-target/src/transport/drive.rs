@@ -5,11 +5,8 @@ use std::time::Instant;
 use ferrocx_nvme::{Done, IoQueue, Op, Refused};
 use ferrocx_uring::Request;
 
-use super::outside::Trouble;
-
-/// A queue pair of a core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DriveId(usize);
+use super::trouble::Trouble;
+use crate::backend::DriveId;
 
 #[derive(Debug)]
 struct Opened {

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use ferrocx::AccessError;
 use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
 use super::drive::Drives;
 use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
+use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
 use crate::backend;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
@@ -341,7 +341,7 @@ impl Work {
         match (command.kind, &command.data) {
             (Kind::Read, Data::Host(to)) if store.backend.is_direct() => {
                 let Ok(from) = store.backend.direct(command.offset, command.len) else {
-                    return self.refuse(qp, link, it, NO_DATA);
+                    return self.refuse(qp, link, it, Status::READ_ERROR);
                 };
                 link.write(qp, to, from)?;
                 store.moved(link, it, command);
@@ -349,7 +349,7 @@ impl Work {
             }
             (Kind::Write, Data::Host(from)) if store.backend.is_direct() && link.can_read() => {
                 let Ok(to) = store.backend.direct(command.offset, command.len) else {
-                    return self.refuse(qp, link, it, NO_DATA);
+                    return self.refuse(qp, link, it, Status::WRITE_FAULT);
                 };
                 it.note(self.offer.version(), command);
                 link.read(qp, it, from, (to, None))
@@ -401,13 +401,16 @@ impl Work {
                 piece.and_then(|piece| self.check_ranges(&link.queue, it, piece, start, ranges))
             }
             (Kind::Zero { .. }, _) => {
-                let zeroed = store.backend.direct(offset, len).map_err(|_| NO_DATA);
+                let zeroed = store.backend.direct(offset, len).map_err(|_| Status::WRITE_FAULT);
                 zeroed.and_then(|mut piece| {
                     backend::zero(&mut piece, len as usize).map_err(|_| NO_DATA)
                 })
             }
+            (Kind::Verify, _) => {
+                store.backend.direct(offset, len).map(drop).map_err(|_| Status::READ_ERROR)
+            }
             // RAM has no medium behind it.
-            (Kind::Flush | Kind::Verify | Kind::Nothing, _) => Ok(()),
+            (Kind::Flush | Kind::Nothing, _) => Ok(()),
             // Checked commands have no others.
             (Kind::Read | Kind::Write | Kind::Compare | Kind::Deallocate { .. }, _) => {
                 Err(Status::INVALID_FIELD.dnr())
@@ -503,7 +506,7 @@ impl Work {
 
     fn compare(&self, command: &IoCommand, store: &Backend, index: u16) -> Result<(), Status> {
         let len = command.len as usize;
-        let stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
+        let stored = store.direct(command.offset, command.len).map_err(|_| Status::READ_ERROR)?;
         let given = self.buffers.piece(index, len).ok_or(NO_DATA)?;
         same(backend::is_same(&given, 0, &stored, len))
     }
@@ -581,20 +584,12 @@ impl Work {
 fn in_capsule(it: &Slot, store: &Backend, start: usize) -> Result<(), Status> {
     let command = &it.command;
     let len = command.len as usize;
-    let mut stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
+    let stored = store.direct(command.offset, command.len);
+    let mut stored = stored.map_err(|_| medium_error(command.kind))?;
     let given = it.recv.as_ref().ok_or(NO_DATA)?;
     let at = SQE_BYTES + start;
     if command.kind == Kind::Compare {
         return same(backend::is_same(given, at, &stored, len));
     }
     stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)
-}
-
-/// The status of a Compare.
-pub(super) fn same(is_same: Result<bool, AccessError>) -> Result<(), Status> {
-    match is_same {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
-        Err(_) => Err(NO_DATA),
-    }
 }

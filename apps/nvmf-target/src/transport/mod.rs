@@ -27,6 +27,7 @@ mod ending;
 mod execute;
 mod outside;
 mod session;
+mod trouble;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -35,7 +36,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use buffers::Buffers;
-pub use drive::DriveId;
 use execute::{Store, Work};
 use ferrocx::Region;
 use ferrocx::verbs::cm::{
@@ -44,13 +44,14 @@ use ferrocx::verbs::cm::{
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WrongCompletion};
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
-use outside::Trouble;
 use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use thiserror::Error;
+use trouble::Trouble;
 
 use crate::backend::{self, Backend, Outside};
 use crate::controller::{Queue, Role, Target};
+use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::proto::status::Status;
 pub use crate::stats::ServerStats;
@@ -384,6 +385,15 @@ impl Server {
         let memory = backend::memory(&self.context, len)?;
         let backend = Backend::null(&self.pd, &memory)?;
         self.add(Ready::Direct(backend))
+    }
+
+    /// Adds a back end that is memory of another device, opened for [`Server::pd`]; its place.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Places`].
+    pub fn add_peer(&mut self, peer: &Arc<Peer>) -> Result<usize, ServerError> {
+        self.add(Ready::Direct(Backend::peer(peer)))
     }
 
     /// Adds a back end that is a file or a block device, open for what hosts may do; its place.

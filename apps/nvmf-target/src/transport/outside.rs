@@ -9,73 +9,19 @@
 //! | compare | READ into a buffer; the store is read into another; SEND |
 //! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
 
-use std::io;
-
 use ferrocx::verbs::{Buf, Qp, SendFlags};
-use ferrocx_nvme::{Failure, Refused, Status as DriveStatus};
+use ferrocx_nvme::Refused;
 use ferrocx_uring::Request;
 
-use super::execute::{Work, same};
+use super::execute::Work;
 use super::session::{Link, Session, Slot, State, Why, wr};
+use super::trouble::{Trouble, same};
 use super::{Backend, NO_DATA};
 use crate::backend::{self, Outside};
 use crate::controller::Queue;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
 use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
-
-/// What the system says where a file system lacks a call. Source: `errno.h`.
-const NOT_SUPPORTED: i32 = 95;
-/// What it says where there is no room left.
-const NO_ROOM: i32 = 28;
-
-/// Why a request did not do what it should.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// The system says so, of a file.
-    System(io::Error),
-    /// A drive did not take it.
-    Refused(Refused),
-    /// A drive took it, and it failed.
-    Failed(Failure),
-}
-
-impl Trouble {
-    /// Whether the file system or the drive has no such call.
-    fn is_lacking(&self) -> bool {
-        match self {
-            Self::System(error) => error.raw_os_error() == Some(NOT_SUPPORTED),
-            Self::Refused(refused) => *refused == Refused::Unsupported,
-            Self::Failed(_) => false,
-        }
-    }
-
-    /// The status for the host: errors of the medium, but for what says something better. What may
-    /// work at another try, the host tries again.
-    fn status(&self, kind: Kind) -> Status {
-        let medium = match kind {
-            Kind::Read | Kind::Compare | Kind::Verify => Status::READ_ERROR,
-            _ => Status::WRITE_FAULT,
-        };
-        match self {
-            Self::System(error) if error.raw_os_error() == Some(NO_ROOM) => Status::CAPACITY,
-            Self::System(_) => medium,
-            Self::Refused(Refused::Full | Refused::NotReady) => Status::INTERRUPTED,
-            Self::Refused(Refused::Gone) => medium,
-            // A checked command is inside the namespace, and its buffer is the drive's.
-            Self::Refused(_) => Status::INTERNAL,
-            Self::Failed(Failure::Reset) => Status::INTERRUPTED,
-            Self::Failed(Failure::Status(status)) => match status.code() {
-                code if status.kind() == DriveStatus::MEDIUM => Status(code.0),
-                DriveStatus::CAPACITY => Status::CAPACITY,
-                DriveStatus::WRITE_PROTECTED => Status::WRITE_PROTECTED,
-                DriveStatus::LBA_RANGE => Status::LBA_RANGE,
-                _ => Status::INTERNAL,
-            },
-            Self::Failed(_) => medium,
-        }
-    }
-}
 
 /// The name of a command for its store.
 pub(super) fn token(queue: u32, slot: u16) -> u64 {
