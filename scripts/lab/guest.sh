@@ -42,7 +42,10 @@ new_run() {
     trap 'exit 130' INT TERM
     cp -r "$lab" "$RUN/lab"
     printf '%s\n' "FERROCX_DPDK_PACKETS=${FERROCX_DPDK_PACKETS:-0}" \
-        "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" >"$RUN/lab/settings"
+        "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" "FERROCX_NVMF_AUTH=${FERROCX_NVMF_AUTH:-}" \
+        >"$RUN/lab/settings"
+    [ -z "${FERROCX_BLKTESTS:-}" ] ||
+        tar -C "$FERROCX_BLKTESTS" --exclude=.git -cf "$RUN/lab/blktests.tar" .
 }
 
 # Sets CXCTL, which is built if need be.

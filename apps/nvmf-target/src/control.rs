@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use rtrb::Producer;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::auth::HostKey;
 use crate::backend::{self, Backend};
 use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
 use crate::controller::ana::AnaPort;
@@ -26,6 +26,7 @@ use crate::peer::Peer;
 use crate::proto::identify;
 use crate::stats::Registry;
 use crate::store::{Kept, Prepared, drive_length, grow, open_file};
+pub use crate::told::{AnaLine, ControllerLine, KeyInfo, NamespaceInfo, SubsystemInfo};
 use crate::transport::{Command, Ready, Server, ServerError};
 
 /// How long a core may take for a command: it looks every millisecond.
@@ -56,64 +57,6 @@ pub struct About {
     pub address: IpAddr,
     /// Cores that poll; none for a thread that is not pinned.
     pub cores: Vec<usize>,
-}
-
-/// A subsystem, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SubsystemInfo {
-    /// Its name.
-    pub nqn: String,
-    /// Its serial number.
-    pub serial: String,
-    /// Hosts that may connect; `null` for any.
-    pub hosts: Option<Vec<String>>,
-    /// Its namespaces, by number.
-    pub namespaces: Vec<NamespaceInfo>,
-}
-
-/// A namespace, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NamespaceInfo {
-    /// Its number.
-    pub nsid: u32,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Bytes of a block.
-    pub block_bytes: u32,
-    /// Its identifier.
-    pub uuid: String,
-    /// Whether hosts can only read it.
-    pub read_only: bool,
-    /// Its group, for which ports can differ.
-    pub ana_group: u32,
-    /// What is behind it.
-    pub backend: StoreKind,
-    /// The file or block device.
-    pub path: Option<PathBuf>,
-}
-
-/// A controller that a host has, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ControllerLine {
-    /// Its number.
-    pub cntlid: u16,
-    /// Name of the host.
-    pub host: String,
-    /// Name of the subsystem, or of the discovery service.
-    pub nqn: String,
-    /// How long the host may be silent, in ms; `null` for ever.
-    pub keep_alive_ms: Option<u64>,
-    /// I/O queues that it has.
-    pub io_queues: usize,
-}
-
-/// A port that differs from others, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AnaLine {
-    /// Its number for the connection manager.
-    pub port: u16,
-    /// What it is for each group, from 1 on.
-    pub states: Vec<AnaState>,
 }
 
 impl Control {
@@ -212,6 +155,10 @@ impl Control {
             nqn: subsystem.nqn.clone(),
             serial: subsystem.serial.clone(),
             hosts: subsystem.hosts.clone(),
+            keys: subsystem
+                .keys()
+                .map(|(host, is_mutual)| KeyInfo { host: host.into(), is_mutual })
+                .collect(),
             namespaces: subsystem.namespaces().map(one).collect(),
         }
     }
@@ -222,7 +169,9 @@ impl Control {
     ///
     /// A name or a number that is taken, and what the system refused.
     pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<()> {
-        let offered = Subsystem::new(&config.nqn, &config.serial).for_hosts(config.hosts.clone());
+        let offered = Subsystem::new(&config.nqn, &config.serial)
+            .for_hosts(config.hosts.clone())
+            .with_keys(config.keys.clone());
         self.first(move |server| server.target_mut().add_subsystem(offered))?;
         for namespace in &config.namespaces {
             if let Err(error) = self.add_namespace(&config.nqn, namespace) {
@@ -501,6 +450,17 @@ impl Control {
         self.first(move |server| server.target_mut().set_hosts(&name, hosts))
     }
 
+    /// Gives a host a key, so that it has to authenticate itself from its next Connect on, or takes
+    /// it away.
+    ///
+    /// # Errors
+    ///
+    /// Names of none.
+    pub fn set_key(&mut self, nqn: &str, host: &str, key: Option<HostKey>) -> Result<()> {
+        let (name, host) = (nqn.to_owned(), host.to_owned());
+        self.first(move |server| server.target_mut().set_key(&name, &host, key))
+    }
+
     /// Lists the controllers that hosts have.
     ///
     /// # Errors
@@ -514,6 +474,7 @@ impl Control {
                 nqn: it.subnqn.into(),
                 keep_alive_ms: it.keep_alive.and_then(|it| u64::try_from(it.as_millis()).ok()),
                 io_queues: it.io_queues,
+                authentication: it.proof.map(|proof| proof.to_string()),
             };
             server.target().infos().map(one).collect()
         })

@@ -5,6 +5,7 @@
 //!
 //! - [`proto`] has the layouts: commands, completions, pages, private data. Nothing in it panics.
 //! - [`controller`] is the target without a wire: who may connect, what each command does.
+//! - [`auth`] is how hosts and controllers show each other that they have a key.
 //! - [`backend`] is what is behind a namespace.
 //! - [`transport`] is the target on a port: queue pairs, READ and WRITE, a poller for each core.
 //! - [`host`] is the other end: a small polled initiator, for tests and load.
@@ -15,7 +16,7 @@
 //!
 //! # What it does not do
 //!
-//! No authentication, no reservations that outlive the target, no fused commands, no metadata, no
+//! No reservations that outlive the target, no fused commands, no metadata, no
 //! SGL lists: hosts are not told of any, and those who ask are refused. One address, so ports that
 //! differ are numbers of the connection manager. Back ends are RAM, files by io_uring, and nothing.
 //!
@@ -30,6 +31,8 @@
 //! | controllers | 64, to 4096 | [`controller::Settings::controllers`] |
 //! | polling cores | 64 | [`transport::MAX_POLLERS`] |
 //! | subsystems, and hosts that one lists | 256, 1024 | [`controller::subsystem`] |
+//! | keys of hosts of a subsystem | 1024 | [`controller::subsystem::MAX_HOSTS`] |
+//! | an authentication | 30 s | – |
 //! | namespaces of a subsystem | 1024 | [`controller::subsystem::MAX_NSID`] |
 //! | ports that differ, groups of namespaces | 8, 8 | [`controller::ana`] |
 //! | hosts registered with a namespace | 32 | [`controller::reservation::MAX_REGISTRANTS`] |
@@ -38,6 +41,7 @@
 //! | what an admin command brings | 16 KiB | – |
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod backend;
 pub mod cli;
 pub mod config;
@@ -52,4 +56,5 @@ pub mod rpc;
 pub mod run;
 pub mod stats;
 mod store;
+mod told;
 pub mod transport;

@@ -13,7 +13,7 @@ use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 
 use crate::cli::Args;
-use crate::config::{Config, File};
+use crate::config::{Config, File, check_readers};
 use crate::control::{About, Control};
 use crate::controller::{Settings, Target};
 use crate::drive::Drives;
@@ -82,7 +82,10 @@ pub fn read_config(args: &Args) -> Result<Config> {
     let path = args.path()?;
     let place = || format!("{}", path.display());
     let text = std::fs::read_to_string(path).with_context(place)?;
-    let mut file: File = toml::from_str(&text).with_context(place)?;
+    let mut file = File::parse(&text).with_context(place)?;
+    if file.has_keys() {
+        check_readers(path).with_context(place)?;
+    }
     file.device = args.device.clone().unwrap_or(file.device);
     file.address = args.address.clone().unwrap_or(file.address);
     file.socket = args.socket.clone().or(file.socket);

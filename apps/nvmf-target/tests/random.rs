@@ -6,20 +6,25 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferrocx::model::wire::SplitMix64;
+use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
 use ferrocx_nvmf_target::controller::io::Data;
 use ferrocx_nvmf_target::controller::{
     Action, Namespace, Queue, Role, Settings, Subsystem, Target,
 };
-use ferrocx_nvmf_target::host::connect_command;
+use ferrocx_nvmf_target::host::{auth_command, connect_command};
+use ferrocx_nvmf_target::proto::auth::{Ids, Message};
 use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify;
-use ferrocx_nvmf_target::proto::sgl::Sgl;
-use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::sgl::{Keyed, Sgl};
+use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, fabrics, io};
 use zerocopy::{FromBytes, IntoBytes};
 
 const NQN: &str = "nqn.2014-08.a:s";
 const HOST: &str = "nqn.2014-08.a:h";
+/// A host that has to show a key, which nobody here has.
+const KEYED: &str = "nqn.2014-08.a:k";
+const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const BLOCKS: u64 = 1000;
 
 struct Random(SplitMix64);
@@ -84,19 +89,42 @@ fn sqe(random: &mut Random) -> Sqe {
     Sqe::read_from_bytes(&bytes).expect("64 bytes")
 }
 
+/// A command of authentication with a message that is likely, or any.
+fn authentication(random: &mut Random) -> (Sqe, Vec<u8>) {
+    if random.below(2) == 0 {
+        let keyed = Keyed { addr: 0, len: 4096, rkey: 1, inv: false };
+        return (auth_command(fabrics::AUTH_RECEIVE, 4096, Sgl::Keyed(keyed)), Vec::new());
+    }
+    let ids = Ids { hashes: [1].into_iter().collect(), groups: [0].into_iter().collect() };
+    let (answer, value) = ([random.below(256) as u8; 32], [1; 32]);
+    let challenge = (random.below(2) == 0).then_some((&value[..], 1));
+    let message = match random.below(6) {
+        0 => Message::Success2.encode(1),
+        1 => random.bytes(100),
+        2 => Message::Reply { answer: &answer, challenge, public: &[] }.encode(1),
+        _ => Message::Negotiate { secure_channel: 0, ids: Some(ids) }.encode(1),
+    };
+    let sgl = Sgl::InCapsule { offset: 0, len: message.len() as u32 };
+    (auth_command(fabrics::AUTH_SEND, message.len(), sgl), message)
+}
+
 fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mut Vec<u8>) {
     let mut sqe = sqe(random);
     let mut data = random.bytes(64);
     if random.below(4) == 0 {
         let nqn = random.pick(&[NQN, DISCOVERY_NQN]);
         let cntlid = if queue.qid == 0 { 0xffff } else { random.below(6) as u16 };
-        data = ConnectData::new([1; 16], cntlid, nqn, HOST).as_bytes().to_vec();
+        data =
+            ConnectData::new([1; 16], cntlid, nqn, random.pick(&[HOST, KEYED])).as_bytes().to_vec();
         let sgl = Sgl::InCapsule { offset: 0, len: 1024 };
         sqe = connect_command(queue.qid, 32, random.below(5000) as u32, sgl);
+    } else if random.below(6) == 0 {
+        (sqe, data) = authentication(random);
     }
     queue.fetched();
     if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f && !io::is_reservation(sqe.opcode) {
         if let Ok(command) = target.io(queue, &sqe, data.len()) {
+            assert!(target.info(queue).is_some_and(|info| info.hostnqn != KEYED));
             assert!(command.offset + command.len <= BLOCKS << 9);
             if let Data::Capsule { start, len } = command.data {
                 assert!(start + len <= data.len());
@@ -112,7 +140,8 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
         }
         Action::Fetch { from, len } => {
             assert_eq!(from.len, len);
-            assert!(matches!(len, 8 | 16 | 1024), "{len}");
+            let most = if sqe.opcode == admin::FABRICS { 4096 } else { 16 };
+            assert!(len <= most, "{len}");
             let bytes = random.bytes(u64::from(len));
             assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
         }
@@ -124,7 +153,14 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
 /// One target's life; how many commands were Connects that succeeded.
 fn run(random: &mut Random, steps: u64) -> u64 {
     let mut target = Target::new(Settings { controllers: 4, ..Settings::default() });
-    target.add_subsystem(Subsystem::new(NQN, "S")).expect("a name");
+    let key = HostKey {
+        secret: Secret::parse(KEY).expect("a key"),
+        controller: None,
+        hashes: vec![Hash::Sha256],
+        groups: vec![Group::Null],
+    };
+    let offered = Subsystem::new(NQN, "S").with_keys([(KEYED.to_owned(), key)]);
+    target.add_subsystem(offered).expect("a name");
     let mut queues: Vec<Queue> = Vec::new();
     let (mut now, mut out, mut next, mut connected) = (Duration::ZERO, Vec::new(), 0, 0);
     for _ in 0..steps {
@@ -144,6 +180,7 @@ fn run(random: &mut Random, steps: u64) -> u64 {
                 target.tick(now);
                 while target.next_doomed(|_| true).is_some() {}
                 while target.next_held(|_| true).is_some() {}
+                while target.next_again(|_| true).is_some() {}
             }
             3 if !queues.is_empty() => {
                 let at = random.below(queues.len() as u64) as usize;

@@ -6,19 +6,26 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
+use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
 use ferrocx_nvmf_target::controller::io::Data;
 use ferrocx_nvmf_target::controller::{
     Action, Namespace, Queue, Role, Settings, Subsystem, Target,
 };
+use ferrocx_nvmf_target::host::auth_command;
+use ferrocx_nvmf_target::proto::auth::{Ids, Message};
 use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify;
-use ferrocx_nvmf_target::proto::sqe::Sqe;
+use ferrocx_nvmf_target::proto::sgl::{Keyed, Sgl};
+use ferrocx_nvmf_target::proto::sqe::{Sqe, fabrics};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::{FromBytes, IntoBytes};
 
 const NQN: &str = "nqn.2014-08.a:s";
 const HOST: &str = "nqn.2014-08.a:h";
+/// A host that has to show a key, which nobody here has.
+const KEYED: &str = "nqn.2014-08.a:k";
+const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const BLOCKS: u64 = 1000;
 
 fuzz_target!(|data: &[u8]| {
@@ -38,7 +45,14 @@ fn namespace(nsid: u32) -> Namespace {
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let mut target = Target::new(Settings { controllers: 4, ..Settings::default() });
-    target.add_subsystem(Subsystem::new(NQN, "S")).expect("a name");
+    let key = HostKey {
+        secret: Secret::parse(KEY).expect("a key"),
+        controller: None,
+        hashes: vec![Hash::Sha256],
+        groups: vec![Group::Null],
+    };
+    let offered = Subsystem::new(NQN, "S").with_keys([(KEYED.to_owned(), key)]);
+    target.add_subsystem(offered).expect("a name");
     let mut queues: Vec<Queue> = Vec::new();
     let (mut now, mut out, mut next) = (Duration::ZERO, Vec::new(), 0);
     while !u.is_empty() {
@@ -62,6 +76,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 target.tick(now);
                 while target.next_doomed(|_| true).is_some() {}
                 while target.next_held(|_| true).is_some() {}
+                while target.next_again(|_| true).is_some() {}
             }
             2 if !queues.is_empty() => {
                 let at = u.choose_index(queues.len())?;
@@ -108,6 +123,25 @@ fn sqe(u: &mut Unstructured<'_>) -> Result<Sqe> {
     Ok(Sqe::read_from_bytes(&bytes).expect("64 bytes"))
 }
 
+/// A command of authentication with a message that is likely, or any.
+fn authentication(u: &mut Unstructured<'_>) -> Result<(Sqe, Vec<u8>)> {
+    if u.arbitrary()? {
+        let keyed = Keyed { addr: 0, len: 4096, rkey: 1, inv: false };
+        return Ok((auth_command(fabrics::AUTH_RECEIVE, 4096, Sgl::Keyed(keyed)), Vec::new()));
+    }
+    let mut message = ferrocx_fuzz::bytes(u, 200)?;
+    if u.ratio(2, 3)? {
+        let ids = Ids { hashes: [1].into_iter().collect(), groups: [0].into_iter().collect() };
+        message = Message::Negotiate { secure_channel: 0, ids: Some(ids) }.encode(1);
+    } else if let Some(head) = message.get_mut(..8) {
+        // A reply, a success or a failure for that negotiation.
+        let number = *u.choose(&[2, 4, 0xf0])?;
+        head.copy_from_slice(&[u8::from(number < 0xf0), number, 0, 0, 1, 0, 32, 0]);
+    }
+    let sgl = Sgl::InCapsule { offset: 0, len: message.len() as u32 };
+    Ok((auth_command(fabrics::AUTH_SEND, message.len(), sgl), message))
+}
+
 fn command(
     u: &mut Unstructured<'_>,
     target: &mut Target,
@@ -120,14 +154,19 @@ fn command(
     if is_connect {
         let nqn = u.choose(&[NQN, DISCOVERY_NQN])?;
         let cntlid = if queue.qid == 0 { 0xffff } else { u.int_in_range(0..=5)? };
-        data = ConnectData::new([1; 16], cntlid, nqn, HOST).as_bytes().to_vec();
-        let sgl = ferrocx_nvmf_target::proto::sgl::Sgl::InCapsule { offset: 0, len: 1024 };
+        let host = u.choose(&[HOST, HOST, KEYED])?;
+        data = ConnectData::new([1; 16], cntlid, nqn, host).as_bytes().to_vec();
+        let sgl = Sgl::InCapsule { offset: 0, len: 1024 };
         sqe = ferrocx_nvmf_target::host::connect_command(queue.qid, 32, u.arbitrary()?, sgl);
+    }
+    if !is_connect && u.ratio(1, 6)? {
+        (sqe, data) = authentication(u)?;
     }
     queue.fetched();
     let is_reservation = ferrocx_nvmf_target::proto::sqe::io::is_reservation(sqe.opcode);
     if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f && !is_reservation {
         if let Ok(command) = target.io(queue, &sqe, data.len()) {
+            assert!(target.info(queue).is_some_and(|info| info.hostnqn != KEYED));
             assert!(command.offset + command.len <= BLOCKS << 9);
             if let Data::Capsule { start, len } = command.data {
                 assert!(start + len <= data.len());
@@ -142,7 +181,8 @@ fn command(
             assert!(len <= 16 << 10);
         }
         Action::Fetch { from, len } => {
-            assert!(matches!(len, 8 | 16 | 1024) && from.len == len);
+            let most = if sqe.opcode == 0x7f { 4096 } else { 16 };
+            assert!(len <= most && from.len == len);
             let bytes = ferrocx_fuzz::bytes(u, 1024)?;
             assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
         }

@@ -1,7 +1,7 @@
 //! Commands of the admin queue, and fabrics commands of every queue.
 
 use super::connect::{self, Place};
-use super::{Action, Controller, Namespace, Offer, Queue, Role, Subsystem, Target};
+use super::{Action, Controller, Namespace, Offer, Queue, Role, Subsystem, Target, auth};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::identify::{self, PAGE_BYTES, cns, events};
 use crate::proto::log::{self, lid};
@@ -80,9 +80,14 @@ impl Target {
                 Ok(Place::Capsule(range)) => Action::Answer(self.connect(queue, sqe, &data[range])),
             };
         }
+        let is_fabrics = sqe.opcode == admin::FABRICS;
+        if is_fabrics && queue.role != Role::Unconnected && auth::is_command(sqe) {
+            return self.authenticate(queue, slot, sqe, data, out);
+        }
         let done = match queue.role {
             Role::Unconnected => Err(Status::SEQUENCE.dnr()),
-            Role::Admin(at) | Role::Io(at) if sqe.opcode == admin::FABRICS => {
+            Role::Admin(_) | Role::Io(_) if !queue.is_authenticated() => Err(queue.refusal()),
+            Role::Admin(at) | Role::Io(at) if is_fabrics => {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
             }
             Role::Io(_) if io::is_reservation(sqe.opcode) => {
@@ -122,6 +127,9 @@ impl Target {
     pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
         if io::is_reservation(sqe.opcode) {
             return self.reserved(queue, sqe, data);
+        }
+        if queue.role != Role::Unconnected && auth::is_command(sqe) {
+            return self.auth_sent(queue, sqe, data);
         }
         // Of the others only Connect fetches.
         Action::Answer(self.connect(queue, sqe, data))

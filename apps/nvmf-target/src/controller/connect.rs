@@ -1,9 +1,11 @@
 //! Connect: who may have a controller, and whose queues are whose.
 
+use super::auth::Auth;
 use super::state::Controller;
 use super::{Queue, Role, Target};
 use crate::proto::connect::{
-    ADMIN_ENTRIES, ANY_CONTROLLER, CONNECT_BYTES, ConnectData, DISCOVERY_NQN, NO_FLOW_CONTROL,
+    ADMIN_ENTRIES, ANY_CONTROLLER, AUTH_REQUIRED, CONNECT_BYTES, ConnectData, DISCOVERY_NQN,
+    NO_FLOW_CONTROL,
 };
 use crate::proto::sgl::{Keyed, Sgl, in_capsule};
 use crate::proto::sqe::{Cqe, Sqe};
@@ -54,13 +56,13 @@ impl Target {
         let cid = sqe.cid.get();
         let done = self.try_connect(queue, sqe, data);
         let (status, result) = match done {
-            Ok(cntlid) => (Status::SUCCESS, u64::from(cntlid)),
+            Ok(result) => (Status::SUCCESS, u64::from(result)),
             Err(refusal) => refusal,
         };
         queue.answer(cid, status, result)
     }
 
-    fn try_connect(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Result<u16, Refusal> {
+    fn try_connect(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Result<u32, Refusal> {
         if queue.role != Role::Unconnected {
             return Err((Status::SEQUENCE.dnr(), 0));
         }
@@ -96,10 +98,24 @@ impl Target {
         let has_flow_control = cattr & NO_FLOW_CONTROL == 0;
         queue.connected(role, entries as u16, has_flow_control);
         let Some(controller) = self.controller(at) else { return Err((Status::INTERNAL, 0)) };
-        if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
-            queue.joined(subsystem, controller.hostid, controller.ready.clone());
+        let result = u32::from(controller.cntlid);
+        let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
+        let key = subsystem.and_then(|it| it.key(hostnqn));
+        let mut ready = matches!(role, Role::Io(_)).then(|| controller.ready.clone());
+        let is_asked = key.is_some();
+        if let Some(key) = key {
+            // What an I/O queue waits for is said to it when its host is known.
+            queue.auth = Some(Auth::new(key, self.now, ready.take()));
         }
-        Ok(controller.cntlid)
+        if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
+            queue.joined(subsystem, controller.hostid, ready.unwrap_or_default());
+        }
+        if let (Role::Admin(at), true) = (role, is_asked)
+            && let Some(controller) = self.controller_mut(at)
+        {
+            controller.is_strange = true;
+        }
+        Ok(if is_asked { result | AUTH_REQUIRED } else { result })
     }
 
     /// Makes a controller; its place.

@@ -90,7 +90,7 @@ impl Offer {
     #[inline(always)]
     pub(crate) fn reachable(&self, queue: &Queue, sqe: &Sqe) -> Result<&Namespace, Status> {
         if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
-            return Err(Status::SEQUENCE.dnr());
+            return Err(queue.refusal());
         }
         sqe.check_flags()?;
         let subsystem = self.subsystem(queue.subsystem);

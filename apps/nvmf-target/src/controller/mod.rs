@@ -8,6 +8,7 @@
 //! | [`subsystem`] | what is offered |
 //! | [`ana`] | which port is which way to it |
 //! | [`queue`] | a queue of a host |
+//! | `auth` | how hosts authenticate themselves |
 //! | `connect` | who may connect to what |
 //! | `state` | a controller: registers, features, events, errors |
 //! | `admin` | commands of the admin queue |
@@ -17,6 +18,7 @@
 
 mod admin;
 pub mod ana;
+mod auth;
 mod connect;
 mod discovery;
 pub mod io;
@@ -31,6 +33,7 @@ use std::time::Duration;
 
 pub use ana::AnaState;
 use ana::{Ana, AnaPort};
+pub use auth::Proof;
 use io::IoCommand;
 pub use queue::{Queue, Role};
 use state::Controller;
@@ -38,6 +41,7 @@ pub use state::ControllerInfo;
 pub use subsystem::{Namespace, Offer, Subsystem};
 use thiserror::Error;
 
+use crate::auth::Power;
 use crate::proto::connect::is_nqn;
 use crate::proto::identify::events;
 use crate::proto::sgl::Keyed;
@@ -126,6 +130,9 @@ pub enum OfferError {
     /// A number of no group.
     #[error("group is {0}; give 1 to {max}", max = ana::MAX_GROUPS)]
     Group(u32),
+    /// A host that has no key.
+    #[error("host `{0}` has no key; `subsystem.list` shows those that have one")]
+    NoKey(String),
     /// A host that is not listed.
     #[error("host `{0}` is not on the list; `subsystem.list` shows it")]
     NotListed(String),
@@ -184,6 +191,10 @@ pub struct Target {
     generation: u64,
     /// Answers that are due.
     outbox: Vec<Held>,
+    /// Powers that are to be computed.
+    powers: Vec<Arc<Power>>,
+    /// Queues and slots of commands that were held and are to be carried out again.
+    again: Vec<(u32, u16)>,
     /// Queues that are to end, and why.
     doomed: Vec<(u32, &'static str)>,
     now: Duration,
@@ -206,6 +217,8 @@ impl Target {
             controllers: Vec::new(),
             generation: 1,
             outbox: Vec::new(),
+            powers: Vec::new(),
+            again: Vec::new(),
             doomed: Vec::new(),
             now: Duration::ZERO,
         }
@@ -480,6 +493,7 @@ impl Target {
             subnqn: subsystem.map_or(crate::proto::connect::DISCOVERY_NQN, |s| &s.nqn),
             keep_alive: controller.keep_alive,
             io_queues: controller.io_queues.len(),
+            proof: controller.proof,
         }
     }
 
@@ -514,6 +528,7 @@ impl Target {
         let is_alive = std::mem::take(&mut queue.is_alive);
         let now = self.now;
         let (Role::Admin(at) | Role::Io(at)) = queue.role else { return };
+        self.look_after_auth(queue, at);
         if let Some(controller) = self.controller_mut(at) {
             controller.traffic.add(&traffic);
             if is_alive {
@@ -544,9 +559,11 @@ impl Target {
     /// A queue has ended. With its admin queue, a controller ends.
     pub fn closed(&mut self, queue: &mut Queue) {
         self.account(queue);
+        self.again.retain(|(id, _)| *id != queue.id);
         match std::mem::replace(&mut queue.role, Role::Unconnected) {
             Role::Unconnected => {}
             Role::Io(at) => {
+                self.doomed.retain(|(id, _)| *id != queue.id);
                 if let Some(controller) = self.controller_mut(at) {
                     controller.io_queues.retain(|(_, id)| *id != queue.id);
                 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::auth::{Auth, Proof};
 use crate::proto::cm::Request;
 use crate::proto::log::Traffic;
 use crate::proto::sqe::Cqe;
@@ -47,6 +48,8 @@ pub struct Queue {
     entries: u16,
     head: u16,
     has_flow_control: bool,
+    /// Of a host that has to authenticate itself.
+    pub(super) auth: Option<Box<Auth>>,
 }
 
 impl Queue {
@@ -66,6 +69,7 @@ impl Queue {
             entries: request.entries(),
             head: 0,
             has_flow_control: true,
+            auth: None,
         }
     }
 
@@ -103,6 +107,26 @@ impl Queue {
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Whether the host has authenticated itself, if it has to.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.auth.as_ref().is_none_or(|auth| auth.is_authenticated())
+    }
+
+    /// Lets a host in that has authenticated itself; how it did.
+    pub(super) fn admit(&mut self) -> Option<Proof> {
+        let (proof, ready) = self.auth.as_mut()?.admitted()?;
+        if let Some(ready) = ready {
+            self.ready = ready;
+        }
+        Some(proof)
+    }
+
+    /// Why a queue takes no commands that is not ready.
+    #[cold]
+    pub(super) fn refusal(&self) -> Status {
+        if self.is_authenticated() { Status::SEQUENCE.dnr() } else { Status::AUTH_REQUIRED.dnr() }
     }
 
     /// The completion of a command.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
+use super::auth::Proof;
 use super::reservation::Notice;
 use super::{Held, Queue};
 use crate::proto::identify::{ERROR_ENTRIES, EVENT_REQUESTS, events};
@@ -36,6 +37,8 @@ pub struct ControllerInfo<'a> {
     pub keep_alive: Option<Duration>,
     /// I/O queues that it has.
     pub io_queues: usize,
+    /// How the host has shown who it is, if it had to.
+    pub proof: Option<Proof>,
 }
 
 /// What a host has of a subsystem.
@@ -46,6 +49,10 @@ pub(super) struct Controller {
     pub(super) subsystem: Option<usize>,
     pub(super) hostnqn: String,
     pub(super) hostid: [u8; 16],
+    /// How the host has shown who it is, if it had to.
+    pub(super) proof: Option<Proof>,
+    /// It is about to: it may be silent, since the authentication has a time of its own.
+    pub(super) is_strange: bool,
     pub(super) keep_alive: Option<Duration>,
     pub(super) last_seen: Duration,
     pub(super) since: Duration,
@@ -95,6 +102,8 @@ impl Controller {
             subsystem,
             hostnqn: hostnqn.into(),
             hostid,
+            proof: None,
+            is_strange: false,
             keep_alive: None,
             last_seen: now,
             since: now,
@@ -149,7 +158,8 @@ impl Controller {
     pub(super) fn is_expired(&self, now: Duration) -> bool {
         let fallback = self.subsystem.is_none().then_some(DISCOVERY_PATIENCE);
         let Some(limit) = self.keep_alive.or(fallback) else { return false };
-        self.csts & property::CSTS_CFS == 0 && now.saturating_sub(self.last_seen) > limit
+        let is_judged = self.csts & property::CSTS_CFS == 0 && !self.is_strange;
+        is_judged && now.saturating_sub(self.last_seen) > limit
     }
 
     /// Notes a command that failed.

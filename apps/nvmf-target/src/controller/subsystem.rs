@@ -1,10 +1,12 @@
 //! What is offered: [`Subsystem`], and its [`Namespace`]s.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::ana::Ana;
 use super::queue::Queue;
 use super::reservation::Reservation;
+use crate::auth::HostKey;
 use crate::proto::identify;
 use crate::proto::status::Status;
 
@@ -71,6 +73,8 @@ pub struct Subsystem {
     pub model: String,
     /// The names of the hosts that may connect; `None` for any.
     pub hosts: Option<Vec<String>>,
+    /// The keys of hosts that have to authenticate themselves, by their names.
+    pub(super) keys: BTreeMap<String, Arc<HostKey>>,
     /// By number, the first being 1.
     namespaces: Vec<Option<Namespace>>,
     /// Of namespaces that hosts have registered with, by number.
@@ -86,6 +90,7 @@ impl Subsystem {
             serial: serial.into(),
             model: "ferrocx nvmf-target".into(),
             hosts: None,
+            keys: BTreeMap::new(),
             namespaces: Vec::new(),
             reservations: BTreeMap::new(),
         }
@@ -101,6 +106,24 @@ impl Subsystem {
     #[must_use]
     pub fn allows(&self, hostnqn: &str) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|host| host == hostnqn))
+    }
+
+    /// The subsystem, where these hosts have to authenticate themselves.
+    #[must_use]
+    pub fn with_keys(self, keys: impl IntoIterator<Item = (String, HostKey)>) -> Self {
+        let keys = keys.into_iter().map(|(host, key)| (host, Arc::new(key))).collect();
+        Self { keys, ..self }
+    }
+
+    /// The key of a host that has to authenticate itself.
+    #[must_use]
+    pub fn key(&self, hostnqn: &str) -> Option<Arc<HostKey>> {
+        self.keys.get(hostnqn).cloned()
+    }
+
+    /// The hosts that have to authenticate themselves, and whether the target can, too.
+    pub fn keys(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.keys.iter().map(|(host, key)| (host.as_str(), key.controller.is_some()))
     }
 
     /// A namespace by its number.

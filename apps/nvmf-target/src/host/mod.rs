@@ -9,11 +9,13 @@
 //! No reconnecting, no multipath, no namespaces found by itself; keep-alives are the caller's to
 //! send ([`Host::keep_alive`]).
 
+mod auth;
 mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use auth::{AuthError, HostKeys, Prover, auth_command};
 use ferrocx::verbs::cm::CmError;
 use ferrocx::verbs::{Access, Memory, Mr, PostError, VerbsError, WrongCompletion};
 pub use queue::{Base, HostQueue, MAX_IN_CAPSULE_BYTES, QueueConfig, keyed};
@@ -21,7 +23,9 @@ use thiserror::Error;
 use zerocopy::IntoBytes;
 
 use crate::backend;
-use crate::proto::connect::{ADMIN_ENTRIES, ANY_CONTROLLER, CONNECT_BYTES, ConnectData};
+use crate::proto::connect::{
+    ADMIN_ENTRIES, ANY_CONTROLLER, AUTH_REQUIRED, CONNECT_BYTES, ConnectData,
+};
 use crate::proto::property;
 use crate::proto::sgl::Sgl;
 use crate::proto::sqe::{Cqe, Sqe, admin, fabrics};
@@ -64,6 +68,9 @@ pub enum HostError {
         /// Its result.
         result: u64,
     },
+    /// The host and the target do not know each other.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// A queue without keys, or memory that does not fit a key.
     #[error("the queue has no key for this; see QueueConfig::lent_pages")]
     NoKeys,
@@ -82,6 +89,8 @@ pub struct HostConfig {
     pub keep_alive_ms: u32,
     /// I/O queues to ask for.
     pub io_queues: u16,
+    /// Its keys, for a target that asks for them.
+    pub keys: Option<HostKeys>,
 }
 
 impl HostConfig {
@@ -94,6 +103,7 @@ impl HostConfig {
             hostid: [0x11; 16],
             keep_alive_ms: 0,
             io_queues: 4,
+            keys: None,
         }
     }
 }
@@ -157,7 +167,11 @@ impl Host {
         let mut buf = host.page.buf(0..CONNECT_BYTES)?;
         buf.copy_in(0, data.as_bytes()).map_err(VerbsError::from)?;
         let sqe = connect_command(0, entries, host.config.keep_alive_ms, keyed(&buf));
-        host.cntlid = host.done("Connect", sqe)?.result.get() as u16;
+        let result = host.done("Connect", sqe)?.result.get() as u32;
+        host.cntlid = result as u16;
+        if result & AUTH_REQUIRED != 0 {
+            host.authenticate()?;
+        }
         Ok(host)
     }
 
@@ -313,7 +327,11 @@ impl Host {
         let data = ConnectData::new(config.hostid, *cntlid, &config.subnqn, &config.hostnqn);
         let sgl = Sgl::InCapsule { offset: 0, len: CONNECT_BYTES as u32 };
         queue.submit_with(connect_command(qid, entries, 0, sgl), data.as_bytes())?;
-        refused("Connect", &queue.wait(PATIENCE)?)?;
+        let cqe = queue.wait(PATIENCE)?;
+        refused("Connect", &cqe)?;
+        if cqe.result.get() as u32 & AUTH_REQUIRED != 0 {
+            self.authenticate_queue(&mut queue)?;
+        }
         Ok(queue)
     }
 

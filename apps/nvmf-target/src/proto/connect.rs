@@ -15,6 +15,8 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 pub const MAX_NQN_BYTES: usize = 223;
 /// `cattr` of a Connect whose queue has no flow control.
 pub const NO_FLOW_CONTROL: u8 = 1 << 2;
+/// Result of a Connect, beside the controller's number: the host has to authenticate itself.
+pub const AUTH_REQUIRED: u32 = 1 << 17;
 
 /// What a host says of itself and of the subsystem that it wants.
 ///

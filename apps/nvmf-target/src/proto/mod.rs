@@ -7,6 +7,7 @@
 //! | [`sgl`] | where a command's data are |
 //! | [`status`] | the codes of completions |
 //! | [`connect`] | the data of Connect, and names of hosts and subsystems |
+//! | [`auth`] | messages of an authentication |
 //! | [`cm`] | private data of the RDMA connection manager |
 //! | [`property`] | registers of a controller, as Property Get and Set name them |
 //! | [`identify`] | pages of Identify |
@@ -15,6 +16,7 @@
 //! Everything is little-endian. Nothing here panics, whatever the bytes are. Sources are those of
 //! reference 10: the NVM Express base specification, its fabrics chapters and the RDMA transport.
 
+pub mod auth;
 pub mod cm;
 pub mod connect;
 pub mod identify;

@@ -63,6 +63,8 @@ impl Status {
     pub const CONNECT_PARAMETER: Self = Self(0x182);
     /// Connect: this host is not on the list.
     pub const CONNECT_HOST: Self = Self(0x184);
+    /// The queue's host has to authenticate itself first.
+    pub const AUTH_REQUIRED: Self = Self(0x191);
     /// The back end could not write.
     pub const WRITE_FAULT: Self = Self(0x280);
     /// The back end could not read.
@@ -138,6 +140,7 @@ impl Status {
             Self::CONNECT_BUSY => "Connect: controller busy",
             Self::CONNECT_PARAMETER => "Connect: invalid parameter",
             Self::CONNECT_HOST => "Connect: invalid host",
+            Self::AUTH_REQUIRED => "authentication required",
             Self::WRITE_FAULT => "write fault",
             Self::READ_ERROR => "unrecovered read error",
             Self::COMPARE_FAILURE => "compare failure",

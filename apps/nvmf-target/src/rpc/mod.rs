@@ -17,6 +17,8 @@
 //! | `namespace.remove` | `nqn`, `nsid` | takes it away |
 //! | `host.allow`, `host.disallow` | `nqn`, `host` | puts a host on the list, or takes it off |
 //! | `host.allow_any` | `nqn`, `any` | lets any host connect, or nobody |
+//! | `key.set` | `nqn`, `key`: `[[subsystem.key]]` | a host has to authenticate itself |
+//! | `key.remove` | `nqn`, `host` | and has not to any more |
 //! | `port.list` | – | ports of the connection manager |
 //! | `port.add`, `port.remove` | `port` | listens on one, or no more |
 //! | `ana.list` | – | ports that differ, and what each is for the groups of namespaces |
@@ -48,7 +50,7 @@ use serde_json::{Value, json};
 pub use service::Service;
 pub use wire::{Answer, Failure, Request};
 
-use crate::config::{self, NamespaceFile, SubsystemFile, bytes_of};
+use crate::config::{self, KeyFile, NamespaceFile, SubsystemFile, bytes_of};
 use crate::control::Control;
 use crate::controller::AnaState;
 
@@ -70,6 +72,8 @@ Methods and their parameters:
   namespace.remove  {\"nqn\": ..., \"nsid\": ...}
   host.allow, host.disallow  {\"nqn\": ..., \"host\": ...}
   host.allow_any    {\"nqn\": ..., \"any\": true}
+  key.set           {\"nqn\": ..., \"key\": {\"host\": ..., \"secret_file\": ..., ...}}
+  key.remove        {\"nqn\": ..., \"host\": ...}
   port.add, port.remove      {\"port\": ...}
   ana.list
   ana.set           {\"port\": ..., \"state\": \"optimized\", \"non-optimized\", \"inaccessible\",
@@ -130,6 +134,10 @@ calls! {
     "host.disallow" Disallow { nqn: String, host: String, }
     /// Lets any host connect, or nobody.
     "host.allow_any" AllowAny { nqn: String, any: bool, }
+    /// Gives a host a key.
+    "key.set" SetKey { nqn: String, key: KeyFile, }
+    /// Takes a host's key away.
+    "key.remove" RemoveKey { nqn: String, host: String, }
     /// The ports that the target listens on.
     "port.list" Ports {}
     /// Listens on a port.
@@ -188,6 +196,11 @@ pub fn carry_out(call: Call, control: &mut Control, stop: &Stop) -> Result<Value
         Call::Allow { nqn, host } => control.allow(&nqn, &host)?,
         Call::Disallow { nqn, host } => control.disallow(&nqn, &host)?,
         Call::AllowAny { nqn, any } => control.allow_any(&nqn, any)?,
+        Call::SetKey { nqn, key } => {
+            let (host, key) = key.check()?;
+            control.set_key(&nqn, &host, Some(key))?;
+        }
+        Call::RemoveKey { nqn, host } => control.set_key(&nqn, &host, None)?,
         Call::AddPort { port } => control.add_port(port)?,
         Call::RemovePort { port } => control.remove_port(port)?,
         Call::SetAna { port, state, group } => control.set_ana(port, group, state)?,

@@ -86,8 +86,14 @@ impl Server {
         while let Some(held) = target.next_held(is_mine) {
             self.answer_held(held);
         }
+        let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
         drop(target);
         self.work.drives.tick();
+        for (queue, slot) in again {
+            if let Some((qp, session)) = self.sessions.get_mut(place(queue)) {
+                self.work.again(qp, session, slot);
+            }
+        }
         for store in self.work.backends.iter().flatten() {
             store.stats.moved.publish(&store.moved);
         }

@@ -23,7 +23,7 @@ use crate::stats::NamespaceStats;
 /// Everything that a command needs beside its queue.
 #[derive(Debug)]
 pub(super) struct Work {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub(super) settings: Settings,
     /// What is offered, as this core sees it, and the version of what there is.
     pub(super) offer: Arc<Offer>,
@@ -513,16 +513,20 @@ impl Work {
 
     /// A command that is none of I/O.
     #[cold]
-    fn command(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+    pub(super) fn command(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
         let sqe = it.sqe;
         let mut data = vec![0; it.received];
         if let Some(recv) = &it.recv {
             recv.copy_out(SQE_BYTES, &mut data).map_err(|_| CUT_SHORT)?;
         }
-        let done = {
-            let mut target = self.shared.lock();
-            target.command(&mut link.queue, it.index, &sqe, &data, &mut self.page)
-        };
+        let done = self.shared.ask(link, |target, queue| {
+            target.command(queue, it.index, &sqe, &data, &mut self.page)
+        });
         match done {
             Action::Answer(cqe) => link.answer(qp, it, &cqe),
             Action::Hold => {
@@ -550,7 +554,7 @@ impl Work {
     fn fetched(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let len = Sgl::parse(&it.sqe.sgl).map_or(0, |sgl| sgl.len() as usize);
         let data = link.page(it, len).map_err(|_| "a page is too long")?.to_vec();
-        let done = self.target().fetched(&mut link.queue, &it.sqe, &data);
+        let done = self.shared.ask(link, |target, queue| target.fetched(queue, &it.sqe, &data));
         match done {
             Action::Answer(cqe) => link.answer(qp, it, &cqe),
             _ => self.refuse(qp, link, it, Status::INTERNAL),

@@ -25,6 +25,7 @@ mod clock;
 mod drive;
 mod ending;
 mod execute;
+mod helper;
 mod outside;
 mod session;
 mod trouble;
@@ -44,6 +45,7 @@ use ferrocx::verbs::cm::{
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WrongCompletion};
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
+use helper::Helper;
 use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use thiserror::Error;
@@ -107,6 +109,9 @@ pub enum ServerError {
     /// The system has no io_uring, or forbids it.
     #[error("io_uring: {0}; a file needs it: see kernel.io_uring_disabled")]
     Ring(#[from] std::io::Error),
+    /// The system gave no thread.
+    #[error("no thread for authentication: {0}; see the limit on threads")]
+    Thread(std::io::Error),
     /// The device gave an answer that cannot be.
     #[error(transparent)]
     Device(#[from] WrongCompletion),
@@ -123,6 +128,7 @@ struct Shared {
     target: Mutex<Target>,
     registry: Arc<Registry>,
     epoch: Instant,
+    helper: Helper,
 }
 
 impl Shared {
@@ -237,7 +243,8 @@ impl Server {
         config: &ServerConfig,
     ) -> Result<Self, ServerError> {
         let (registry, epoch) = (Arc::default(), Instant::now());
-        let shared = Arc::new(Shared { target: Mutex::new(target), registry, epoch });
+        let (target, helper) = (Mutex::new(target), Helper::start().map_err(ServerError::Thread)?);
+        let shared = Arc::new(Shared { target, registry, epoch, helper });
         let cm = ConnectionManager::open(context, &CmConfig::default())?;
         let mut server = Self::on(context, &context.alloc_pd()?, &cm, shared, config, 0)?;
         for service in &config.services {

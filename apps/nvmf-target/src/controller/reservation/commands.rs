@@ -70,7 +70,7 @@ impl Target {
         out: &mut Vec<u8>,
     ) -> Result<Action, Status> {
         if !queue.is_ready() {
-            return Err(Status::SEQUENCE.dnr());
+            return Err(queue.refusal());
         }
         sqe.check_flags()?;
         let nsid = sqe.nsid.get();

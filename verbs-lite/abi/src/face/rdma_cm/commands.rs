@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ferrocx_verbs_lite::cm::{CmError, ConnParams, State};
-use ferrocx_verbs_lite::{Gid, Path, Qpn};
+use ferrocx_verbs_lite::{Gid, Path, Qpn, RtrAttr, RtsAttr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::id::{Id, Life, about, ah_attr};
@@ -29,6 +29,8 @@ const REFUSAL_BYTES: usize = 148;
 const QUESTION_BYTES: usize = 180;
 /// Longest that a caller waits for a service of this machine before it is refused.
 const SERVICE_WAIT: Duration = Duration::from_millis(500);
+/// Longest that a caller waits for the MAC address of its peer: a neighbour is given up before.
+const PEER_WAIT: Duration = Duration::from_secs(5);
 /// The one partition, and the rate of a path: 100 Gbit/s.
 const PKEY: u16 = 0xffff;
 const RATE: u8 = 16;
@@ -396,12 +398,33 @@ impl Service {
         Ok(())
     }
 
+    /// What the queue pair of a connection is to be set to, once its peer's MAC address is known.
+    fn attributes(&self, number: u32) -> Result<Option<(RtrAttr, RtsAttr)>, Errno> {
+        let start = Instant::now();
+        loop {
+            let attributes = self.with(number, |id| match &id.life {
+                Life::Conn(conn) => Ok(conn.attributes()?),
+                _ => Ok(None),
+            })?;
+            // The model's peers are known at once.
+            if attributes.is_some() || self.node.is_model() || start.elapsed() > PEER_WAIT {
+                return Ok(attributes);
+            }
+            self.turn();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn init_qp_attr(&self, command: &rdma_ucm_init_qp_attr, room: u16) -> Result<(), Errno> {
         let to = command.qp_state as c_int;
+        let wanted = match to {
+            qps::RTR | qps::RTS => self.attributes(command.id)?,
+            _ => None,
+        };
         let attr = self.with(command.id, |id| match (to, &id.life) {
             (qps::INIT, life) => Ok(init_attr(id.is_datagram, matches!(life, Life::Conn(_)))),
-            (qps::RTR | qps::RTS, Life::Conn(conn)) => {
-                let (rtr, rts) = conn.attributes()?.ok_or(Errno::INVALID)?;
+            (qps::RTR | qps::RTS, Life::Conn(_)) => {
+                let (rtr, rts) = wanted.ok_or(Errno::INVALID)?;
                 Ok(if to == qps::RTS {
                     ib_uverbs_qp_attr {
                         qp_attr_mask: mask::STATE

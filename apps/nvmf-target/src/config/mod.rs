@@ -14,6 +14,8 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+mod keys;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -22,9 +24,11 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx_app_common::list::MAX_CORE;
 use ferrocx_app_common::peer::PeerSpec;
+pub use keys::{KeyFile, SecretText, check_readers};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::auth::HostKey;
 use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
 use crate::controller::subsystem::MAX_NSID;
 use crate::controller::{AnaState, Settings};
@@ -64,6 +68,30 @@ pub struct File {
     /// What is offered.
     #[serde(default, rename = "subsystem")]
     pub subsystems: Vec<SubsystemFile>,
+}
+
+impl File {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong and where, with the line, unless a key may be in it.
+    pub fn parse(text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|error| {
+            if !text.contains("DHHC-1") {
+                return error.into();
+            }
+            let before = error.span().map_or("", |span| &text[..span.start]);
+            let line = before.matches('\n').count() + 1;
+            anyhow!("line {line}, which is not shown for a key's sake: {}", error.message())
+        })
+    }
+
+    /// Whether the text of a key is in it.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.subsystems.iter().flat_map(|it| &it.keys).any(KeyFile::has_text)
+    }
 }
 
 fn model() -> String {
@@ -130,6 +158,9 @@ pub struct SubsystemFile {
     /// The hosts that may connect.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Hosts that have to authenticate themselves: some of those listed, or any.
+    #[serde(default, rename = "key")]
+    pub keys: Vec<KeyFile>,
     /// Its namespaces.
     #[serde(default, rename = "namespace")]
     pub namespaces: Vec<NamespaceFile>,
@@ -246,6 +277,8 @@ pub struct SubsystemConfig {
     pub serial: String,
     /// Hosts that may connect; `None` for any.
     pub hosts: Option<Vec<String>>,
+    /// Keys of hosts that have to authenticate themselves, by their names.
+    pub keys: BTreeMap<String, HostKey>,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceConfig>,
 }
@@ -298,7 +331,7 @@ impl Config {
     ///
     /// One sentence that names the value, its limit and the way out.
     pub fn parse(text: &str) -> Result<Self> {
-        Self::check(toml::from_str(text).context("the file is not as it should be")?)
+        Self::check(File::parse(text).context("the file is not as it should be")?)
     }
 
     /// Checks a file.
@@ -418,6 +451,14 @@ pub fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
         "hosts are listed, and allow_any_host is true; leave one of them out"
     );
     let hosts = (!file.allow_any_host).then_some(file.hosts);
+    let mut keys = BTreeMap::new();
+    for key in file.keys {
+        let (host, key) = key.check()?;
+        let is_listed = hosts.as_ref().is_none_or(|hosts| hosts.contains(&host));
+        ensure!(is_listed, "host `{host}` has a key and is none of hosts; list it there, too");
+        let before = keys.insert(host.clone(), key);
+        ensure!(before.is_none(), "host `{host}` has two keys; leave one out");
+    }
     let mut namespaces: Vec<NamespaceConfig> = Vec::new();
     for namespace in file.namespaces {
         let next = namespaces.last().map_or(1, |before| before.nsid + 1);
@@ -426,7 +467,7 @@ pub fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
         ensure!(!taken, "namespace {nsid} is there twice; give another number");
         namespaces.push(self::namespace(&file.nqn, nsid, &namespace)?);
     }
-    Ok(SubsystemConfig { nqn: file.nqn, serial, hosts, namespaces })
+    Ok(SubsystemConfig { nqn: file.nqn, serial, hosts, keys, namespaces })
 }
 
 /// Checks the size of a namespace.
@@ -516,100 +557,4 @@ fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BASE: &str = "address = \"192.0.2.1/24\"\n";
-
-    fn with(text: &str) -> Result<Config> {
-        Config::parse(&format!("{BASE}{text}"))
-    }
-
-    #[test]
-    fn the_example_is_right() {
-        let text = include_str!("../examples/ram.toml");
-        let config = Config::parse(text).unwrap();
-        assert_eq!(config.device, "model");
-        assert_eq!(config.subsystems.len(), 1);
-        // The same over a restart.
-        assert_eq!(Config::parse(text).unwrap(), config);
-    }
-
-    #[test]
-    fn numbers_follow_each_other() {
-        let text = "[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\nallow_any_host = true\n";
-        let ns = "[[subsystem.namespace]]\nsize = \"1MiB\"\n";
-        let config = with(&format!("{text}{ns}nsid = 4\n{ns}{ns}")).unwrap();
-        let of = |at: usize| &config.subsystems[0].namespaces[at];
-        assert_eq!((of(0).nsid, of(1).nsid, of(2).nsid), (4, 5, 6));
-        assert_ne!(of(0).uuid, of(1).uuid);
-        assert_eq!(config.subsystems[0].hosts, None);
-    }
-
-    #[test]
-    fn an_address_of_a_drive_has_its_domain() {
-        let text = "[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n[[subsystem.namespace]]\n\
-                    backend = \"nvme\"\npath = ";
-        for path in ["\"0000:0A:00.0\"", "\"0a:00.0\""] {
-            let config = with(&format!("{text}{path}")).unwrap();
-            let namespace = &config.subsystems[0].namespaces[0];
-            let expected = Store::Nvme { address: "0000:0a:00.0".into(), nsid: 1 };
-            assert_eq!((&namespace.store, namespace.len_bytes), (&expected, None));
-        }
-    }
-
-    #[test]
-    fn ports_that_differ_have_the_order_of_services() {
-        let config = with(
-            "services = [4430, 4420, 8009]\n\
-             ana = { 4420 = \"non-optimized\", 4430 = \"persistent-loss\" }",
-        );
-        let expected = [(4430, AnaState::PersistentLoss), (4420, AnaState::NonOptimized)];
-        assert_eq!(config.unwrap().ana, expected);
-    }
-
-    #[test]
-    fn each_wrong_value_is_named_with_its_limit() {
-        let sub = |rest: &str| format!("[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n{rest}");
-        let ns = |rest: &str| sub(&format!("[[subsystem.namespace]]\n{rest}"));
-        for (text, says) in [
-            ("services = []", "at least one port"),
-            ("mtu = 1000", "mtu is 1000; give 1280 to 9978"),
-            ("limits = { entries = 2000 }", "entries is 2000; give 16 to 1024"),
-            ("limits = { in_capsule_bytes = 5000 }", "give 4096, 8192 or 16384"),
-            ("limits = { max_transfer = \"2MiB\" }", "to 1MiB"),
-            ("colour = 1", "colour"),
-            ("ana = { 4421 = \"optimized\" }", "port `4421` is none of services"),
-            ("ana = { x = \"optimized\" }", "port `x` is none of services"),
-            ("ana = { 4420 = \"fast\" }", "fast"),
-            ("cores = [1, 1]", "core 1 is listed twice"),
-            ("cores = [5000]", "core is 5000; give 0 to 1023"),
-            ("[[subsystem]]\nnqn = \"disk\"", "no name"),
-            (&sub("serial = \"012345678901234567890\""), "1 to 20 visible"),
-            (&sub("hosts = [\"me\"]"), "host `me`"),
-            (&sub("hosts = [\"nqn.2014-08.a:h\"]\nallow_any_host = true"), "leave one"),
-            (&ns("size = \"12 parsecs\""), "no size"),
-            (&ns("size = \"1000\""), "no multiple"),
-            (&ns(""), "there is no size"),
-            (&ns("backend = \"file\""), "there is no path"),
-            (&ns("size = \"1MiB\"\npath = \"x\""), "path is for backend = \"file\", \"nvme\" or"),
-            (&ns("backend = \"peer\""), "there is no path; give pci:"),
-            (&ns("backend = \"peer\"\npath = \"cuda:0\""), "`cuda:0` names no peer memory"),
-            (&ns("backend = \"peer\"\npath = \"host\""), "there is no size"),
-            (&ns("size = \"1MiB\"\ndirect = true"), "direct is for"),
-            (&ns("size = \"1MiB\"\ndrive_nsid = 1"), "drive_nsid is for"),
-            (&ns("backend = \"nvme\""), "give the PCI address of a drive"),
-            (&ns("backend = \"nvme\"\npath = \"5:0.0\"\nblock_bytes = 512"), "leave it out"),
-            (&ns("backend = \"nvme\"\npath = \"5:0.0\"\ndrive_nsid = 0"), "drive_nsid is 0"),
-            (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
-            (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
-            (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),
-            (&ns("size = \"1MiB\"\nana_group = 9"), "ana_group is 9; give 1 to 8"),
-            (&ns("size = \"99999999999GiB\""), "no size"),
-        ] {
-            let error = format!("{:#}", with(text).unwrap_err());
-            assert!(error.contains(says), "{text}: {error}");
-        }
-        assert!(Config::parse("address = \"here\"").is_err());
-    }
-}
+mod tests;
