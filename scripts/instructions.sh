@@ -202,20 +202,21 @@ for name in "${cases[@]}"; do
         mbuf_get_put_32) limit=$peer_instructions ;;
         model_forward_64) limit=1790 ;;
         verbs_post_send_inline_8) limit=84 ;;
-        verbs_post_send_inline_8_32) limit=53 ;;
+        verbs_post_send_inline_8_32) limit=49 ;;
         verbs_post_send_1sge) limit=116 ;;
-        verbs_post_send_1sge_32) limit=86 ;;
-        verbs_post_send_mbuf_32) limit=93 ;;
+        verbs_post_send_1sge_32) limit=80 ;;
+        verbs_post_send_mbuf_32) limit=87 ;;
         verbs_poll_cq) limit=94 ;;
         verbs_poll_cq_32) limit=82 ;;
         verbs_end_unsignaled_32) limit=41 ;;
         verbs_fast_reg_post) limit=293 ;;
         verbs_local_inv_post) limit=95 ;;
-        verbs_fast_reg_cycle) limit=751 ;;
-        verbs_fast_reg_cycle_32) limit=629 ;;
-        nvmf_read_1) limit=1500 ;;
-        nvmf_read_32) limit=700 ;;
-        nvmf_write_32) limit=1150 ;;
+        verbs_fast_reg_cycle) limit=740 ;;
+        verbs_fast_reg_cycle_32) limit=622 ;;
+        nvmf_read_1) limit=1100 ;;
+        nvmf_read_32) limit=610 ;;
+        nvmf_write_1) limit=1500 ;;
+        nvmf_write_32) limit=735 ;;
     esac
     ns=null
     [[ $name == nvmf_* ]] || ns=$("$cost" ns "$name")

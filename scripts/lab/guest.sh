@@ -43,6 +43,7 @@ new_run() {
     cp -r "$lab" "$RUN/lab"
     printf '%s\n' "FERROCX_DPDK_PACKETS=${FERROCX_DPDK_PACKETS:-0}" \
         "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" "FERROCX_NVMF_AUTH=${FERROCX_NVMF_AUTH:-}" \
+        "FERROCX_STOCK=${FERROCX_STOCK:-}" \
         >"$RUN/lab/settings"
     [ -z "${FERROCX_BLKTESTS:-}" ] ||
         tar -C "$FERROCX_BLKTESTS" --exclude=.git -cf "$RUN/lab/blktests.tar" .

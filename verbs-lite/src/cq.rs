@@ -311,6 +311,13 @@ impl Completion {
         }
     }
 
+    /// The same once more. Where the short way ends, a copy goes to the long one, so that the words
+    /// of the original never leave their registers.
+    #[inline(always)]
+    pub(crate) fn copied(&self) -> Self {
+        Self { ..*self }
+    }
+
     /// Whether it is of this queue pair, whose number is given as it stands in completions, with
     /// the byte in front of it 0.
     #[inline(always)]

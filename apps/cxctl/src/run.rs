@@ -103,8 +103,8 @@ fn check(options: &Options) -> anyhow::Result<()> {
     }
     if options.capture.is_some() || options.impairment.config() != ImpairConfig::default() {
         bail!(
-            "frames of the adapter {pci} cannot be captured or spoilt here: leave out --capture and \
-             what goes wrong, or --device"
+            "frames of the adapter {pci} cannot be captured or spoilt here: leave out --capture \
+             and what goes wrong, or --device"
         );
     }
     Ok(())

@@ -211,6 +211,34 @@ fn hosts_are_told_of_namespaces_that_come_and_go() {
 }
 
 #[test]
+fn writes_in_line_are_answered_when_their_namespace_goes() {
+    const LEN: usize = 64 << 10;
+    with_target(|here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 128, 0).unwrap();
+        let (_, mr) = host.memory(8 << 20).unwrap();
+        let write = |nsid, at: usize| {
+            let buf = mr.buf(at * LEN..(at + 1) * LEN).unwrap();
+            let count = LEN / BLOCK;
+            Sqe::blocks(io::WRITE, 0, nsid, ((at * count) as u64, count as u32), keyed(&buf))
+        };
+        // Many more than a host serves READs at a time.
+        let mut sent = 0;
+        while queue.room() > 0 {
+            queue.submit(write(1, sent)).unwrap();
+            sent += 1;
+        }
+        here.change(|server| server.target_mut().remove_namespace(NQN, 1).unwrap());
+        let statuses = (0..sent).map(|_| queue.wait(LIMIT).unwrap().status());
+        let refused: Vec<_> = statuses.filter(|status| *status != Status::SUCCESS).collect();
+        assert!(!refused.is_empty(), "all were done before the namespace went");
+        assert!(refused.iter().all(|status| *status == Status::INVALID_NAMESPACE.dnr()));
+        // The queue goes on.
+        assert_eq!(status(&mut queue, write(3, 0)), Status::SUCCESS);
+    });
+}
+
+#[test]
 fn a_silent_host_is_dropped_and_its_controller_ends() {
     use ferrocx_nvmf_target::host::{Host, HostConfig};
     with_target(|here| {

@@ -4,7 +4,8 @@
 //! Put first by `LD_LIBRARY_PATH` or `LD_PRELOAD` (`cxctl run` does), it takes the place of the
 //! system's library. Each process has a device of its own; devices of one machine are joined by
 //! memory that they share, those of different machines by RoCEv2 in UDP; neither needs a daemon.
-//! With `FERROCX_DEVICE` the device is an adapter that is bound to vfio-pci, for this process alone.
+//! With `FERROCX_DEVICE` the device is an adapter that is bound to vfio-pci, for this process
+//! alone.
 //!
 //! # Architecture
 //!
@@ -31,9 +32,9 @@
 //!
 //! # What it does not do
 //!
-//! Several devices in a process, VLANs, raw packets, XRC, memory windows, flows, device memory, on-demand paging,
-//! ECE, queues that grow, migration of paths, SQD: functions of these are null, or answer
-//! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones.
+//! Several devices in a process, VLANs, raw packets, XRC, memory windows, flows, device memory,
+//! on-demand paging, ECE, queues that grow, migration of paths, SQD: functions of these are null,
+//! or answer `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records, IPv6 but link-local ones.
 //! `docs/SUPPORT.md` says which programs run.
 //!
 //! # Limits

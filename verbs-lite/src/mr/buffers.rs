@@ -51,6 +51,13 @@ pub unsafe trait Buffers: Send + fmt::Debug + 'static {
         None
     }
 
+    /// The entry of [`Buffers::sinks`], if there is exactly one, [`Buffers::is_exclusive`] holds,
+    /// and both are cheap to know: such receives are written on a shorter path.
+    #[inline(always)]
+    fn only_sink(&self) -> Option<Sge> {
+        None
+    }
+
     /// The entries that a receive fills, in order.
     #[inline(always)]
     fn sinks(&self) -> impl Iterator<Item = Sge> {
@@ -100,6 +107,11 @@ unsafe impl Buffers for Buf {
 
     #[inline(always)]
     fn only_sge(&self) -> Option<Sge> {
+        Some(self.sge())
+    }
+
+    #[inline(always)]
+    fn only_sink(&self) -> Option<Sge> {
         Some(self.sge())
     }
 
@@ -225,6 +237,14 @@ unsafe impl Buffers for Payload {
         match self {
             Self::Buf(buf) => buf.only_sge(),
             Self::Mbuf(mbuf) => mbuf.only_sge(),
+        }
+    }
+
+    #[inline(always)]
+    fn only_sink(&self) -> Option<Sge> {
+        match self {
+            Self::Buf(buf) => buf.only_sink(),
+            Self::Mbuf(mbuf) => mbuf.only_sink(),
         }
     }
 

@@ -84,11 +84,23 @@ impl<B: Buffers> Qp<B> {
             if self.sq.end_signaled(counter, byte_cnt, &mut each) {
                 return Ok(());
             }
-        } else if let Some(wc) = self.take_received(&completion) {
+        }
+        self.complete_other(completion.copied(), &mut each)
+    }
+
+    /// Does what [`Qp::complete_signaled`] does with anything but simple sends. A function of its
+    /// own: `each` is then part of the caller.
+    #[inline(never)]
+    fn complete_other(
+        &mut self,
+        completion: Completion,
+        each: &mut impl FnMut(Wc<B>),
+    ) -> Result<(), WrongCompletion> {
+        if let Some(wc) = self.take_received(&completion) {
             each(wc);
             return Ok(());
         }
-        self.complete_rest(completion, Reports::Signaled, &mut each)
+        self.complete_rest(completion, Reports::Signaled, each)
     }
 
     /// Takes a completion of a failure, or one that cannot be.
@@ -183,19 +195,44 @@ impl<B: Buffers> Qp<B> {
     #[inline(always)]
     pub(super) fn give<T>(
         &mut self,
-        completion: &mut Completion,
+        completion: &Completion,
         reports: Reports,
         data: &mut T,
         each: &mut impl FnMut(&mut Self, &mut T, Wc<B>),
     ) -> Result<usize, WrongCompletion> {
-        if !completion.is_taken
-            && let Some(wc) = self.take_received(completion)
-        {
+        if let Some(wc) = self.take_received(completion) {
             each(self, data, wc);
             return Ok(1);
         }
-        let mut count = 0;
-        while let Some(wc) = self.next_of(completion, reports)? {
+        self.give_rest(completion.copied(), reports, data, each)
+    }
+
+    /// Does what [`Qp::give`] does with a completion of anything but a message.
+    #[inline(never)]
+    fn give_rest<T>(
+        &mut self,
+        mut completion: Completion,
+        reports: Reports,
+        data: &mut T,
+        each: &mut impl FnMut(&mut Self, &mut T, Wc<B>),
+    ) -> Result<usize, WrongCompletion> {
+        let (head, mut count) = (completion.head, 0);
+        if completion.is_of(self.qpn_be) && head.is_requester() {
+            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
+            // Sends that went well, as `next_of` has them, for as long as they are simple.
+            loop {
+                if reports == Reports::Signaled && self.sq.end_silent(counter) {
+                    return Ok(count);
+                }
+                let Some((wc, is_last)) = self.sq.end_simple(counter, byte_cnt) else { break };
+                each(self, data, wc);
+                count += 1;
+                if is_last {
+                    return Ok(count);
+                }
+            }
+        }
+        while let Some(wc) = self.next_of(&mut completion, reports)? {
             each(self, data, wc);
             count += 1;
         }

@@ -75,13 +75,21 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     pub(super) fn end_silent(&mut self, wqe_counter: u16) -> bool {
         let Some(last) = self.position_of(wqe_counter) else { return false };
+        // Twice where the ring ends between them.
         while self.ring.ci <= last {
-            let slot = self.slots.at(self.ring.ci);
-            if !slot.is_simple() || slot.flags.contains(SendFlags::SIGNALED) {
+            let slots = self.slots.run(self.ring.ci, last - self.ring.ci + 1);
+            let (mut ended, all) = (0, slots.len() as u64);
+            for slot in slots {
+                if !slot.is_simple() || slot.flags.contains(SendFlags::SIGNALED) {
+                    break;
+                }
+                slot.buffers = None;
+                ended += 1;
+            }
+            self.ring.ci += ended;
+            if ended < all {
                 return false;
             }
-            slot.buffers = None;
-            self.ring.ci += 1;
         }
         true
     }

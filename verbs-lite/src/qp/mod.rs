@@ -291,7 +291,8 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<(), Refused<Option<B>>> {
         match self.sq.push_straight(wr, buffers) {
             Ok(()) => Ok(()),
-            Err(buffers) => self.sq.push_any(wr, None, buffers),
+            // A copy: what the short way has in registers need not be in memory, too.
+            Err(buffers) => self.sq.push_any(&SendWr { ..*wr }, None, buffers),
         }
     }
 
@@ -306,7 +307,7 @@ impl<B: Buffers> Qp<B> {
         if self.sq.push_inline_straight(wr, data) {
             return Ok(());
         }
-        self.sq.push_any(wr, Some(data), None).map_err(|refused| refused.cause)
+        self.sq.push_any(&SendWr { ..*wr }, Some(data), None).map_err(|refused| refused.cause)
     }
 
     /// Tells the device of every request posted since the doorbell was last rung.

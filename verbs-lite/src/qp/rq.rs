@@ -1,5 +1,7 @@
 //! The receive queue of a queue pair: a ring of scatter lists and what each of them holds.
 
+use std::mem::ManuallyDrop;
+
 use ferrocx_core::wq::RecvRing;
 
 use super::slots::{Receive, Slots};
@@ -28,6 +30,23 @@ impl<B: Buffers> Rq<B> {
     /// Writes a receive and tells the device.
     #[inline(always)]
     pub(super) fn push(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
+        let sge = held.only_sink();
+        let is_full = self.ring.outstanding() == self.max_wr;
+        // Those of one entry are written here, the others by a function of their own.
+        let Some(sge) = sge.filter(|sge| !is_full && sge.len != 0 && self.reach.takes(sge)) else {
+            return self.push_any(wr_id, held);
+        };
+        let mut wqe = self.ring.begin();
+        wqe.data(sge.len, sge.lkey_be, sge.addr);
+        if self.ring.log_segments() > 0 {
+            wqe.end_list();
+        }
+        self.posted(wr_id, held);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn push_any(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
         if self.ring.outstanding() == self.max_wr {
             return Err(Refused { held, cause: PostError::Full });
         }
@@ -35,10 +54,20 @@ impl<B: Buffers> Rq<B> {
         if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &held) {
             return Err(Refused { held, cause });
         }
-        self.slots.at(self.ring.pi.into()).hold(wr_id, held);
-        self.ring.pi = self.ring.pi.wrapping_add(1);
-        self.ring.tell();
+        self.posted(wr_id, held);
         Ok(())
+    }
+
+    /// Notes what a receive holds that is written, and tells the device.
+    #[inline(always)]
+    fn posted(&mut self, wr_id: u64, held: B) {
+        let at = self.ring.pi;
+        self.ring.pi = at.wrapping_add(1);
+        self.ring.tell();
+        // Nothing unwinds here: saying so leaves what is held in registers.
+        let held = ManuallyDrop::new(held);
+        let slot = self.slots.at(at.into());
+        slot.hold(wr_id, ManuallyDrop::into_inner(held));
     }
 
     /// Ends the oldest receive if it is the one that a completion names; `None` if the completion

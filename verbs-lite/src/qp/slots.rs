@@ -36,6 +36,17 @@ impl<T> Slots<T> {
         }
     }
 
+    /// The slots from a position on: at most `most`, and as many as lie side by side.
+    #[inline(always)]
+    pub(crate) fn run(&mut self, position: u64, most: u64) -> &mut [T] {
+        let first = position as usize & self.mask;
+        match self.entries.get_mut(first..) {
+            Some(slots) if slots.len() as u64 > most => &mut slots[..most as usize],
+            Some(slots) => slots,
+            None => no_slot(),
+        }
+    }
+
     /// Takes what is held out, with the slots. Nothing is posted from here on.
     pub(crate) fn take(&mut self) -> Box<[T]> {
         std::mem::take(&mut self.entries)

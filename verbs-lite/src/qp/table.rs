@@ -203,22 +203,24 @@ impl<T, B: Buffers> QpTable<T, B> {
     ) -> Result<usize, WrongCompletion> {
         let mut count = 0;
         while count < most {
-            if self.early.is_empty() {
-                let Some(completion) = self.taken.get_mut(self.given) else {
-                    if !self.refill(cq) {
-                        break;
+            // Straight out of the queue, as long as nothing was taken that `poll` has left.
+            if self.early.is_empty() && self.given == self.taken.len() {
+                let strange = loop {
+                    if count >= most {
+                        return Ok(count);
                     }
-                    continue;
+                    let Some(completion) = cq.poll() else { return Ok(count) };
+                    let index = completion.user_index() as usize;
+                    match self.entries.get_mut(index) {
+                        Some(Some(Entry { qp, data })) if qp.is_named_by(&completion) => {
+                            count += qp.give(&completion, self.reports, data, &mut each)?;
+                        }
+                        _ => break completion.copied(),
+                    }
                 };
-                let index = completion.user_index() as usize;
-                let entry = self.entries.get_mut(index).and_then(Option::as_mut);
-                if let Some(Entry { qp, data }) = entry
-                    && qp.is_named_by(completion)
-                {
-                    self.given += 1;
-                    count += qp.give(completion, self.reports, data, &mut each)?;
-                    continue;
-                }
+                self.taken.clear();
+                self.given = 0;
+                self.taken.push(strange);
             }
             // Completions of queue pairs that are not there, or were not when they came.
             let next = self.next(cq, None)?;

@@ -87,7 +87,7 @@ pub(super) fn gather(
 }
 
 /// Writes the scatter list of a receive, and its end if it is shorter than `max` entries.
-#[inline(always)]
+#[inline]
 pub(crate) fn scatter<B: Buffers>(
     mut wqe: Wqe<'_>,
     max: u32,

@@ -33,10 +33,15 @@ pub struct Lent {
 }
 
 impl Lent {
+    #[inline(never)]
+    fn is_live(&self) -> bool {
+        self.peer.region().is_live()
+    }
+
     /// Bytes of it, unless they were taken back.
     #[inline(never)]
     fn direct(&self, offset: usize, len: usize) -> Result<Buf, VerbsError> {
-        match self.peer.region().is_live() {
+        match self.is_live() {
             true => self.mr.buf(offset..offset + len),
             false => Err(VerbsError::Revoked),
         }
@@ -81,11 +86,15 @@ impl Backend {
         Self::Peer(Box::new(Lent { mr: peer.region().mr().clone(), peer: peer.clone() }))
     }
 
-    /// Whether there is memory that the port reads and writes itself.
+    /// Whether there is memory that the port reads and writes itself; what was taken back is none.
     #[inline(always)]
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        !matches!(self, Self::Outside(_))
+        match self {
+            Self::Null(_) | Self::Ram(_) => true,
+            Self::Peer(lent) => lent.is_live(),
+            Self::Outside(_) => false,
+        }
     }
 
     /// The bytes of the namespace themselves, for the port to read and write.

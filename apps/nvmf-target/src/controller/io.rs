@@ -2,6 +2,7 @@
 
 use super::subsystem::Offer;
 use super::{Namespace, Queue, Role, Target};
+use crate::proto::identify;
 use crate::proto::sgl::{Keyed, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
 use crate::proto::status::Status;
@@ -71,6 +72,40 @@ pub struct IoCommand {
     pub data: Data,
 }
 
+/// The namespace that a command of a queue reached, so that the next one need not look for it. It
+/// holds for one version of what is offered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    version: u64,
+    nsid: u32,
+    namespace: Namespace,
+}
+
+impl Found {
+    /// Nothing was found yet.
+    pub(crate) fn nothing() -> Self {
+        let shape = identify::Namespace {
+            blocks: 0,
+            block_shift: 0,
+            uuid: [0; 16],
+            is_read_only: true,
+            deallocates: false,
+        };
+        let namespace =
+            Namespace { nsid: 0, shape, has_cache: false, backend: usize::MAX, ana_group: 0 };
+        Self { version: NO_VERSION, nsid: 0, namespace }
+    }
+
+    /// Place of the back end.
+    #[inline(always)]
+    pub(crate) fn backend(&self) -> usize {
+        self.namespace.backend
+    }
+}
+
+/// No offer has this version.
+const NO_VERSION: u64 = u64::MAX;
+
 impl Offer {
     /// Checks a command of an I/O queue; `received` bytes came behind it.
     ///
@@ -89,10 +124,7 @@ impl Offer {
     /// The namespace of an I/O command, if the queue's host may carry it out now.
     #[inline(always)]
     pub(crate) fn reachable(&self, queue: &Queue, sqe: &Sqe) -> Result<&Namespace, Status> {
-        if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
-            return Err(queue.refusal());
-        }
-        sqe.check_flags()?;
+        check_queue(queue, sqe)?;
         let subsystem = self.subsystem(queue.subsystem);
         let nsid = sqe.nsid.get();
         let found = subsystem.and_then(|subsystem| Some((subsystem, subsystem.namespace(nsid)?)));
@@ -103,6 +135,40 @@ impl Offer {
         self.ana.check(queue.local.port(), namespace.ana_group)?;
         subsystem.check_reservation(nsid, queue, sqe.opcode)?;
         Ok(namespace)
+    }
+
+    /// The bytes of a namespace that a Read or a Write names, if the queue's host may carry it out
+    /// now: at most the largest transfer. `found` is what the queue's last such command found, and
+    /// becomes what this one did.
+    #[inline(always)]
+    pub(crate) fn bytes(
+        &self,
+        queue: &Queue,
+        sqe: &Sqe,
+        kind: Kind,
+        found: &mut Found,
+    ) -> Result<(u64, u64), Status> {
+        check_queue(queue, sqe)?;
+        if found.version != self.version || found.nsid != sqe.nsid.get() {
+            self.find(queue, sqe, found)?;
+        }
+        let range = self.limited(&found.namespace, sqe)?;
+        if kind == Kind::Write {
+            check_writable(&found.namespace)?;
+        }
+        Ok(range)
+    }
+
+    /// Looks for the namespace of an I/O command.
+    #[inline(never)]
+    fn find(&self, queue: &Queue, sqe: &Sqe, found: &mut Found) -> Result<(), Status> {
+        let namespace = *self.reachable(queue, sqe)?;
+        // What a reservation says of one command it need not say of the next.
+        let subsystem = self.subsystem(queue.subsystem);
+        let is_same_for_all = subsystem.is_some_and(|it| it.reservations.is_empty());
+        let version = if is_same_for_all { self.version } else { NO_VERSION };
+        *found = Found { version, nsid: sqe.nsid.get(), namespace };
+        Ok(())
     }
 
     /// A command that is neither Read nor Write.
@@ -152,11 +218,7 @@ impl Offer {
         received: usize,
     ) -> Result<IoCommand, Status> {
         let (offset, len) = self.limited(namespace, sqe)?;
-        let data = match Keyed::parse(&sqe.sgl) {
-            Some(keyed) if u64::from(keyed.len) == len => Data::Host(keyed),
-            Some(_) => return Err(Status::DATA_LENGTH.dnr()),
-            None => capsule(sqe, kind, len, received)?,
-        };
+        let data = data(sqe, kind, len, received)?;
         if kind == Kind::Write {
             check_writable(namespace)?;
         }
@@ -194,8 +256,26 @@ impl Target {
     }
 }
 
+/// Whether a queue takes I/O commands, and the command is of a form that is taken.
+#[inline(always)]
+fn check_queue(queue: &Queue, sqe: &Sqe) -> Result<(), Status> {
+    if !matches!(queue.role, Role::Io(_)) || !queue.is_ready() {
+        return Err(queue.refusal());
+    }
+    sqe.check_flags()
+}
+
+/// Where the data of a command are that moves `len` bytes; `received` bytes came behind it.
+#[inline(always)]
+pub(crate) fn data(sqe: &Sqe, kind: Kind, len: u64, received: usize) -> Result<Data, Status> {
+    match Keyed::parse(&sqe.sgl) {
+        Some(keyed) if u64::from(keyed.len) == len => Ok(Data::Host(keyed)),
+        Some(_) => Err(Status::DATA_LENGTH.dnr()),
+        None => capsule(sqe, kind, len, received),
+    }
+}
+
 /// Data of a command that are in its capsule.
-#[inline(never)]
 fn capsule(sqe: &Sqe, kind: Kind, len: u64, received: usize) -> Result<Data, Status> {
     match Sgl::parse(&sqe.sgl)? {
         sgl if u64::from(sgl.len()) != len => Err(Status::DATA_LENGTH.dnr()),

@@ -47,7 +47,8 @@ pub struct Queue {
     ready: Arc<AtomicBool>,
     entries: u16,
     head: u16,
-    has_flow_control: bool,
+    /// What is added to the head where it is told: all bits where there is no flow control.
+    no_head: u16,
     /// Of a host that has to authenticate itself.
     pub(super) auth: Option<Box<Auth>>,
 }
@@ -68,7 +69,7 @@ impl Queue {
             ready: Arc::default(),
             entries: request.entries(),
             head: 0,
-            has_flow_control: true,
+            no_head: 0,
             auth: None,
         }
     }
@@ -95,7 +96,7 @@ impl Queue {
         self.role = role;
         self.entries = entries.clamp(1, self.entries);
         self.head = if self.entries > 1 { 1 } else { 0 };
-        self.has_flow_control = has_flow_control;
+        self.no_head = if has_flow_control { 0 } else { NO_HEAD };
     }
 
     /// The I/O queue is one of a controller of this subsystem, which says whether it is ready.
@@ -137,7 +138,7 @@ impl Queue {
         }
         Cqe {
             result: result.into(),
-            sqhd: if self.has_flow_control { self.head } else { NO_HEAD }.into(),
+            sqhd: (self.head | self.no_head).into(),
             sqid: 0.into(),
             cid: cid.into(),
             status: status.on_wire().into(),

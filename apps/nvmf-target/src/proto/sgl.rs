@@ -38,15 +38,21 @@ impl Keyed {
     #[inline(always)]
     #[must_use]
     pub fn parse(bytes: &[u8; 16]) -> Option<Self> {
-        let kind = bytes[15];
-        matches!(kind, 0x40 | 0x4f).then(|| Self {
+        matches!(bytes[15], 0x40 | 0x4f).then(|| Self::fields(bytes))
+    }
+
+    /// The fields of a descriptor that is known to be of this kind.
+    #[inline(always)]
+    #[must_use]
+    pub fn fields(bytes: &[u8; 16]) -> Self {
+        Self {
             addr: u64::from_le_bytes([
                 bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
             ]),
             len: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], 0]),
             rkey: u32::from_le_bytes([bytes[11], bytes[12], bytes[13], bytes[14]]),
-            inv: kind == 0x4f,
-        })
+            inv: bytes[15] == 0x4f,
+        }
     }
 }
 

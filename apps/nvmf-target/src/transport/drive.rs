@@ -6,6 +6,7 @@ use ferrocx_nvme::{Done, IoQueue, Op, Refused};
 use ferrocx_uring::Request;
 
 use super::trouble::Trouble;
+use super::{BUDGET, Server, place};
 use crate::backend::DriveId;
 
 #[derive(Debug)]
@@ -112,5 +113,23 @@ impl Drives {
         let now = Instant::now();
         self.list.iter_mut().flatten().for_each(|it| it.queue.tick(now));
         self.forget();
+    }
+}
+
+impl Server {
+    /// Takes what has ended on drives, and rings their doorbells.
+    #[inline(never)]
+    pub(super) fn poll_drives(&mut self) -> usize {
+        let mut count = 0;
+        while count < BUDGET
+            && let Some((token, result)) = self.work.drives.poll()
+        {
+            count += 1;
+            let (index, slot) = (place((token >> 16) as u32), token as u16);
+            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
+            self.work.outside_done(qp, session, slot, &result);
+        }
+        self.work.drives.ring();
+        count
     }
 }

@@ -12,10 +12,10 @@ use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
 use crate::backend;
-use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
-use crate::controller::{Action, Offer, Queue, Settings, Target};
+use crate::controller::io::{self as commands, DSM_RANGE_BYTES, Data, IoCommand, Kind};
+use crate::controller::{Action, Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
-use crate::proto::sgl::Sgl;
+use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{SQE_BYTES, io};
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
@@ -56,19 +56,20 @@ pub(super) struct Store {
 impl Store {
     /// Counts what a command of I/O has moved.
     #[inline(always)]
-    pub(super) fn moved(&mut self, link: &mut Link, it: &mut Slot, command: &IoCommand) {
-        let is_read = command.kind == Kind::Read;
+    pub(super) fn moved(&mut self, link: &mut Link, it: &mut Slot, kind: Kind, len: u64) {
+        let is_read = kind == Kind::Read;
         for traffic in [&mut link.queue.traffic, &mut self.moved] {
             if is_read {
                 traffic.reads += 1;
-                traffic.bytes_read += command.len;
+                traffic.bytes_read += len;
             } else {
                 traffic.writes += 1;
-                traffic.bytes_written += command.len;
+                traffic.bytes_written += len;
             }
         }
         self.moved.commands += 1;
-        if let Some(began) = it.began.take() {
+        if let Some(began) = it.began {
+            it.began = None;
             self.timed(link, began, is_read);
         }
     }
@@ -187,45 +188,88 @@ impl Work {
     /// Begins a command that was not looked at yet.
     #[inline(always)]
     fn begin(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
-        if !is_io(&link.queue, it.sqe.opcode) {
-            return self.command(qp, link, it);
-        }
-        let namespace = match self.offer.reachable(&link.queue, &it.sqe) {
-            Ok(namespace) => namespace,
-            Err(status) => return self.refuse(qp, link, it, status),
-        };
-        // Reads and Writes have a copy each of what carries them out: what they ask for stays in
-        // registers.
+        // Reads and Writes have a copy each of what checks them and carries them out: what they ask
+        // for stays in registers.
         match it.sqe.opcode {
-            io::READ => {
-                let checked = self.offer.transfer(namespace, &it.sqe, Kind::Read, it.received);
-                self.checked(qp, link, it, checked)
-            }
-            io::WRITE => {
-                let checked = self.offer.transfer(namespace, &it.sqe, Kind::Write, it.received);
-                self.checked(qp, link, it, checked)
-            }
-            _ => match self.offer.other(namespace, &it.sqe, it.received) {
-                Ok(command) => {
-                    it.note(self.offer.version(), &command);
-                    self.begin_other(qp, link, it)
-                }
-                Err(status) => self.refuse(qp, link, it, status),
-            },
+            io::READ if matches!(link.queue.role, Role::Io(_)) => self.read(qp, link, it),
+            io::WRITE if matches!(link.queue.role, Role::Io(_)) => self.write(qp, link, it),
+            opcode if is_io(&link.queue, opcode) => self.begin_rare(qp, link, it),
+            _ => self.command(qp, link, it),
         }
     }
 
-    /// Begins a Read or a Write, or refuses it.
+    /// Begins a Read. Its data go straight to the host if the back end is memory.
     #[inline(always)]
-    fn checked(
+    fn read(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        let bytes = self.offer.bytes(&link.queue, &it.sqe, Kind::Read, &mut link.found);
+        let (offset, len) = match bytes {
+            Ok(bytes) => bytes,
+            Err(status) => return self.refuse(qp, link, it, status),
+        };
+        if let Some(to) = Keyed::parse(&it.sqe.sgl)
+            && u64::from(to.len) == len
+            && let Some(Some(store)) = self.backends.get_mut(link.found.backend())
+            && let Ok(from) = store.backend.direct(offset, len)
+        {
+            link.write(qp, &to, from)?;
+            store.moved(link, it, Kind::Read, len);
+            return link.done(qp, it);
+        }
+        self.begin_bytes(qp, link, it, Kind::Read, (offset, len))
+    }
+
+    /// Begins a Write. Its data are fetched straight into the back end if that is memory.
+    #[inline(always)]
+    fn write(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        let bytes = self.offer.bytes(&link.queue, &it.sqe, Kind::Write, &mut link.found);
+        let (offset, len) = match bytes {
+            Ok(bytes) => bytes,
+            Err(status) => return self.refuse(qp, link, it, status),
+        };
+        let place = link.found.backend();
+        if let Some(from) = Keyed::parse(&it.sqe.sgl)
+            && u64::from(from.len) == len
+            && self.backend(place).is_some_and(Backend::is_direct)
+        {
+            it.note_place(self.offer.version(), place, (offset, len));
+            link.stand_in_line(it);
+            return Ok(());
+        }
+        self.begin_bytes(qp, link, it, Kind::Write, (offset, len))
+    }
+
+    /// Begins a Read or a Write whose data do not go straight between the port and memory. Its
+    /// bytes are checked.
+    #[inline(never)]
+    fn begin_bytes(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
-        checked: Result<IoCommand, Status>,
+        kind: Kind,
+        (offset, len): (u64, u64),
     ) -> Result<(), Why> {
+        let data = match commands::data(&it.sqe, kind, len, it.received) {
+            Ok(data) => data,
+            Err(status) => return self.refuse(qp, link, it, status),
+        };
+        let (backend, fua) = (link.found.backend(), it.sqe.fua());
+        let command = IoCommand { kind, backend, offset, len, fua, data };
+        it.note(self.offer.version(), &command);
+        self.begin_other(qp, link, it)
+    }
+
+    /// Begins a command of I/O that is neither Read nor Write.
+    #[inline(never)]
+    fn begin_rare(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        let namespace = self.offer.reachable(&link.queue, &it.sqe);
+        let checked =
+            namespace.and_then(|namespace| self.offer.other(namespace, &it.sqe, it.received));
         match checked {
-            Ok(command) => self.io(qp, link, it, &command),
+            Ok(command) => {
+                it.note(self.offer.version(), &command);
+                self.begin_other(qp, link, it)
+            }
             Err(status) => self.refuse(qp, link, it, status),
         }
     }
@@ -239,6 +283,10 @@ impl Work {
         wr_id: u64,
         result: Result<(), Failure>,
     ) {
+        if wr_id & wr::KIND == wr::READS && result.is_ok() {
+            let outcome = self.have_data(qp, session, wr_id as u16);
+            return self.touched(&mut session.link, outcome);
+        }
         let Session { link, slots } = session;
         let it = slots.get_mut(usize::from(wr_id as u16));
         let is_read = wr_id & wr::KIND == wr::READ;
@@ -318,46 +366,8 @@ impl Work {
             return self.begin(qp, link, it);
         }
         match self.look_again(&link.queue, it) {
-            Ok(()) => {
-                let command = it.command;
-                self.io(qp, link, it, &command)
-            }
+            Ok(()) => self.begin_other(qp, link, it),
             Err(status) => self.refuse(qp, link, it, status),
-        }
-    }
-
-    /// Begins an I/O command.
-    #[inline(always)]
-    fn io(
-        &mut self,
-        qp: &mut Qp,
-        link: &mut Link,
-        it: &mut Slot,
-        command: &IoCommand,
-    ) -> Result<(), Why> {
-        let Some(Some(store)) = self.backends.get_mut(command.backend) else {
-            return self.refuse(qp, link, it, Status::INTERNAL);
-        };
-        match (command.kind, &command.data) {
-            (Kind::Read, Data::Host(to)) if store.backend.is_direct() => {
-                let Ok(from) = store.backend.direct(command.offset, command.len) else {
-                    return self.refuse(qp, link, it, Status::READ_ERROR);
-                };
-                link.write(qp, to, from)?;
-                store.moved(link, it, command);
-                link.done(qp, it)
-            }
-            (Kind::Write, Data::Host(from)) if store.backend.is_direct() && link.can_read() => {
-                let Ok(to) = store.backend.direct(command.offset, command.len) else {
-                    return self.refuse(qp, link, it, Status::WRITE_FAULT);
-                };
-                it.note(self.offer.version(), command);
-                link.read(qp, it, from, (to, None))
-            }
-            _ => {
-                it.note(self.offer.version(), command);
-                self.begin_other(qp, link, it)
-            }
         }
     }
 
@@ -373,9 +383,9 @@ impl Work {
         }
         let (offset, len) = (command.offset, command.len);
         let done = match (command.kind, &command.data) {
-            (Kind::Write | Kind::Compare | Kind::Deallocate { .. }, Data::Host(_))
-                if !link.can_read() =>
-            {
+            // Memory that was taken back: no other comes here for these.
+            (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
+            (Kind::Compare | Kind::Deallocate { .. }, Data::Host(_)) if !link.can_read() => {
                 return self.wait(link, it);
             }
             (Kind::Compare, Data::Host(from)) => {
@@ -391,7 +401,7 @@ impl Work {
             (Kind::Write | Kind::Compare, Data::Capsule { start, .. }) => {
                 let done = in_capsule(it, &store.backend, *start);
                 if command.kind == Kind::Write && done.is_ok() {
-                    store.moved(link, it, &command);
+                    store.moved(link, it, Kind::Write, len);
                 }
                 done
             }
@@ -451,8 +461,8 @@ impl Work {
         Ok(())
     }
 
-    /// The data of a command have come by READ.
-    #[inline]
+    /// The data have come by READ of a command that does not stand in line.
+    #[inline(never)]
     fn has_data(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let State::Reading(buffer) = it.state else { return Ok(()) };
         if link.ending.is_some() {
@@ -467,26 +477,6 @@ impl Work {
             self.buffers.give_back(it);
             return self.refuse(qp, link, it, status);
         }
-        if let Some(Some(store)) = self.backends.get_mut(it.command.backend)
-            && it.command.kind == Kind::Write
-            && store.backend.is_direct()
-        {
-            let command = it.command;
-            store.moved(link, it, &command);
-            return link.done(qp, it);
-        }
-        self.has_other_data(qp, link, it, buffer)
-    }
-
-    /// The data have come of a command that is not a Write to memory.
-    #[inline(never)]
-    fn has_other_data(
-        &mut self,
-        qp: &mut Qp,
-        link: &mut Link,
-        it: &mut Slot,
-        buffer: Option<u16>,
-    ) -> Result<(), Why> {
         let command = it.command;
         let done = match (self.backend(command.backend), command.kind, buffer) {
             (Some(Backend::Outside(outside)), ..) => {

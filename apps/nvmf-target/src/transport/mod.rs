@@ -12,12 +12,13 @@
 //! | command | posted |
 //! |---|---|
 //! | read | WRITE from the namespace's memory, SEND of the answer behind it |
-//! | write | READ into the namespace's memory; when that has ended, SEND |
+//! | write | READ into the namespace's memory at the end of the round; when it has ended, SEND |
 //! | write in the capsule, or without data | SEND |
 //!
 //! The SEND ends the host's key if the command asked for it. A receive is posted again before its
-//! command is answered, and a queue has one for each entry, so the host always finds one. Where the
-//! send queue is full, the host serves no more READs, or no buffer is free, commands wait in order.
+//! command is answered, and a queue has one for each entry, so the host always finds one. READs of
+//! a round share completions (`fetch`). Where the send queue is full or no buffer is free, commands
+//! wait in order; those for which the host serves no READ wait for one another alone.
 
 mod accept;
 mod buffers;
@@ -25,7 +26,9 @@ mod clock;
 mod drive;
 mod ending;
 mod execute;
+mod fetch;
 mod helper;
+mod line;
 mod outside;
 mod session;
 mod trouble;
@@ -531,6 +534,9 @@ impl Server {
         while let Some(index) = self.work.dirty.pop() {
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
             session.link.is_dirty = false;
+            if session.link.line.waiting() > 0 {
+                self.work.fetch(qp, session);
+            }
             qp.ring_doorbell();
             if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
                 self.stalled.push(index);
@@ -554,22 +560,6 @@ impl Server {
             ring.submit()?;
         }
         Ok(count)
-    }
-
-    /// Takes what has ended on drives, and rings their doorbells.
-    #[inline(never)]
-    fn poll_drives(&mut self) -> usize {
-        let mut count = 0;
-        while count < BUDGET
-            && let Some((token, result)) = self.work.drives.poll()
-        {
-            count += 1;
-            let (index, slot) = (place((token >> 16) as u32), token as u16);
-            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.outside_done(qp, session, slot, &result);
-        }
-        self.work.drives.ring();
-        count
     }
 
     /// Goes on with commands that wait, a queue after the other.

@@ -188,7 +188,7 @@ impl Work {
                     return self.refuse(qp, link, it, NO_DATA);
                 };
                 link.write(qp, to, from)?;
-                store.moved(link, it, &command);
+                store.moved(link, it, Kind::Read, command.len);
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = link.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
@@ -204,7 +204,7 @@ impl Work {
             }
             (kind, _) => {
                 if kind == Kind::Write {
-                    store.moved(link, it, &command);
+                    store.moved(link, it, kind, command.len);
                 }
                 self.buffers.give_back(it);
                 self.end(qp, link, it, Ok(()))

@@ -10,7 +10,8 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
-use crate::controller::io::{self, IoCommand};
+use super::line::Line;
+use crate::controller::io::{self, Found, IoCommand};
 use crate::controller::{Queue, Role};
 use crate::proto::log::Traffic;
 use crate::proto::sgl::{Keyed, Sgl};
@@ -40,6 +41,8 @@ pub(super) mod wr {
     pub(in crate::transport) const ANSWER: u64 = 2 << 16;
     /// An answer behind data out of a buffer of the pool, whose number the low bits are.
     pub(in crate::transport) const POOL: u64 = 3 << 16;
+    /// READs for commands in line. The low bits say how many of them have ended with this one.
+    pub(in crate::transport) const READS: u64 = 4 << 16;
     /// All kinds.
     pub(in crate::transport) const KIND: u64 = 0xff << 16;
 }
@@ -72,7 +75,8 @@ pub(super) struct Slot {
     /// Bytes behind the command.
     pub(super) received: usize,
     pub(super) sqe: Sqe,
-    /// What it asks for, as of a version of what is offered: of I/O commands that are under way.
+    /// What it asks for, as of a version of what is offered: of I/O commands that are under way. Of
+    /// those in line, the place of their data alone.
     pub(super) command: IoCommand,
     pub(super) version: u64,
     pub(super) state: State,
@@ -95,8 +99,12 @@ pub(super) struct Session {
 pub(super) struct Link {
     pub(super) queue: Queue,
     pub(super) connection: Connection,
+    /// The namespace of its last Read or Write.
+    pub(super) found: Found,
     /// Commands that wait, the oldest first.
     pub(super) waiting: VecDeque<u16>,
+    /// Writes whose data are fetched straight into memory.
+    pub(super) line: Line,
     /// Pages for what commands bring and fetch: one of `page_bytes` for each command.
     pub(super) pages: Mr,
     pub(super) page_bytes: usize,
@@ -153,12 +161,15 @@ impl Session {
             version: NEVER,
             state: State::Free,
         };
+        let max_reads = u16::from(max_reads).max(1);
         let link = Link {
+            found: Found::nothing(),
+            line: Line::new(entries),
             waiting: VecDeque::with_capacity(entries.into()),
             pages,
             page_bytes,
             reads: 0,
-            max_reads: u16::from(max_reads).max(1),
+            max_reads,
             outside: 0,
             reserve: reserve(entries),
             unsignaled: 0,
@@ -187,16 +198,27 @@ impl Slot {
     /// Notes a command that has come. `None` for one that is too short to be one.
     #[inline(always)]
     pub(super) fn take(&mut self, link: &mut Link, len: u32, recv: Buf) -> Option<()> {
-        self.received = (len as usize).checked_sub(SQE_BYTES)?;
-        recv.copy_out(0, self.sqe.as_mut_bytes()).ok()?;
         // The receive that was there is posted, since this is its completion: saying so spares a
         // check.
-        forget(self.recv.replace(recv));
+        forget(self.recv.take());
+        let recv = self.recv.insert(recv);
+        self.received = (len as usize).checked_sub(SQE_BYTES)?;
+        recv.copy_out(0, self.sqe.as_mut_bytes()).ok()?;
         self.version = NEVER;
-        let is_timed = link.queue.traffic.commands.is_multiple_of(TIMED_EVERY);
-        self.began = if is_timed && link.stats.is_some() { Some(Instant::now()) } else { None };
+        self.began = None;
+        if link.queue.traffic.commands.is_multiple_of(TIMED_EVERY) && link.stats.is_some() {
+            self.began = Some(Instant::now());
+        }
         link.queue.fetched();
         Some(())
+    }
+
+    /// Notes where the data of a Write go that are fetched straight into memory. All else stands in
+    /// its capsule.
+    #[inline(always)]
+    pub(super) fn note_place(&mut self, version: u64, backend: usize, (offset, len): (u64, u64)) {
+        self.version = version;
+        (self.command.backend, self.command.offset, self.command.len) = (backend, offset, len);
     }
 
     /// Notes what a command under way asks for, as of a version of what is offered.
@@ -232,10 +254,10 @@ impl Link {
         qp.free_wr() > self.reserve
     }
 
-    /// Whether another READ can be begun.
+    /// Whether another READ can be begun: those in line come first.
     #[inline(always)]
     pub(super) fn can_read(&self) -> bool {
-        self.reads < self.max_reads
+        self.reads < self.max_reads && self.line.waiting() == 0
     }
 
     /// Lets a command wait.
@@ -255,8 +277,7 @@ impl Link {
     ) -> Result<(), Why> {
         it.state = State::Reading(buffer);
         self.reads += 1;
-        let wr = SendWr::signaled(wr::READ | u64::from(it.index), SendOp::Read(remote(from)));
-        qp.post_send(&wr.with(SendFlags::MORE), Some(to)).map_err(|_| FULL)
+        post_read(qp, (wr::READ | u64::from(it.index), SendFlags::SIGNALED), from, to)
     }
 
     /// Writes the data of a command to the host; the answer follows.
@@ -313,6 +334,19 @@ impl Link {
         };
         posted.map_err(|_| FULL)
     }
+}
+
+/// Posts a READ under a name; signaled or not. It counts among [`Link::reads`].
+#[inline(always)]
+pub(super) fn post_read(
+    qp: &mut Qp,
+    (wr_id, signaled): (u64, SendFlags),
+    from: &Keyed,
+    to: Buf,
+) -> Result<(), Why> {
+    let flags = signaled | SendFlags::MORE;
+    let wr = SendWr { wr_id, flags, op: SendOp::Read(remote(from)) };
+    qp.post_send(&wr, Some(to)).map_err(|_| FULL)
 }
 
 #[inline(always)]

@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub(super) process: Process,
     pub(super) node: Arc<Node>,
     /// Queue pairs, by the number that their completions carry.
-    pub(super) members: RwLock<Members>,
+    pub(super) members: RwLock<Vec<Option<Arc<Member>>>>,
     pub(super) indices: Mutex<Indices>,
     pub(super) events: Mutex<Events>,
     pub(super) event_fd: OwnedFd,
@@ -27,9 +27,6 @@ pub(super) struct Shared {
     #[expect(dead_code, reason = "open as long as the device is")]
     pub(super) command_file: OwnedFd,
 }
-
-/// Queue pairs, by the number that their completions carry.
-pub(super) type Members = Vec<Option<Arc<Member>>>;
 
 /// Asynchronous events, and whom they may be about.
 #[derive(Debug, Default)]

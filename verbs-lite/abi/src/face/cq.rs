@@ -1,18 +1,19 @@
 //! Completion queues.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrocx_verbs_lite as verbs;
 use ferrocx_verbs_lite::Notify;
 
 use super::channel::Channel;
-use super::context::{Context, Kind, Members, Shared};
+use super::context::{Context, Kind, Shared};
 use super::life::Users;
 use super::{Errno, give_out, set_errno, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
@@ -53,30 +54,38 @@ impl Queue {
         promised!(&*face.cast::<Self>())
     }
 
-    /// Gives out what a completion ends. The table of queue pairs is locked once for several.
+    /// Takes completions from the device and gives out what they end, until there are none or `out`
+    /// says that it has enough. The table of queue pairs is locked once, and each of them once for
+    /// completions that follow each other.
     #[inline(always)]
-    fn end<'a>(
-        &'a self,
-        completion: verbs::Completion,
-        members: &mut Option<RwLockReadGuard<'a, Members>>,
-        out: impl FnMut(ibv_wc),
-    ) {
-        let table = &self.shared.members;
-        let members =
-            members.get_or_insert_with(|| table.read().unwrap_or_else(PoisonError::into_inner));
-        // One whose queue pair is gone is of no use to anybody.
-        if let Some(Some(member)) = members.get(completion.user_index() as usize) {
-            lock(&member.pair).end(completion, out);
+    fn take(&self, cq: &mut verbs::Cq, mut out: impl FnMut(ibv_wc), is_enough: impl Fn() -> bool) {
+        let Some(mut completion) = cq.poll() else { return };
+        let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let index = completion.user_index();
+            // One whose queue pair is gone is of no use to anybody.
+            let member = members.get(index as usize).and_then(Option::as_ref);
+            let mut pair = member.map(|member| lock(&member.pair));
+            loop {
+                if let Some(pair) = &mut pair {
+                    pair.end(completion, &mut out);
+                }
+                if is_enough() {
+                    return;
+                }
+                let Some(next) = cq.poll() else { return };
+                completion = next;
+                if completion.user_index() != index {
+                    break;
+                }
+            }
         }
     }
 
     /// Takes everything that the device has written.
     pub(super) fn take_all(&self, inner: &mut Inner) {
         let Inner { cq, waiting } = inner;
-        let mut members = None;
-        while let Some(completion) = cq.poll() {
-            self.end(completion, &mut members, |wc| waiting.push_back(wc));
-        }
+        self.take(cq, |wc| waiting.push_back(wc), || false);
     }
 
     /// Fills `out` with completions, as many as there are; their number.
@@ -84,24 +93,26 @@ impl Queue {
     fn poll(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
         let mut inner = lock(&self.inner);
         let Inner { cq, waiting } = &mut *inner;
-        let (mut count, mut members) = (0, None);
-        while let Some(place) = out.get_mut(count) {
-            if let Some(wc) = waiting.pop_front() {
-                place.write(wc);
-                count += 1;
-                continue;
-            }
-            let Some(completion) = cq.poll() else { break };
-            // It may end several requests, or none that is reported.
-            self.end(completion, &mut members, |wc| match out.get_mut(count) {
-                Some(place) => {
-                    place.write(wc);
-                    count += 1;
-                }
-                None => waiting.push_back(wc),
-            });
+        let (count, most) = (Cell::new(0), out.len());
+        while count.get() < most
+            && let Some(wc) = waiting.pop_front()
+        {
+            out[count.get()].write(wc);
+            count.set(count.get() + 1);
         }
-        count
+        if count.get() == most {
+            return most;
+        }
+        // A completion may end several requests, or none that is reported.
+        let give = |wc| match out.get_mut(count.get()) {
+            Some(place) => {
+                place.write(wc);
+                count.set(count.get() + 1);
+            }
+            None => waiting.push_back(wc),
+        };
+        self.take(cq, give, || count.get() == most);
+        count.get()
     }
 
     /// The next completion; the model gets its turn when there is none.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
-use ferrocx_verbs_lite::{Completion, Failure, Qp, QpState, Srq, Wc, WcOpcode};
+use ferrocx_verbs_lite::{Completion, Failure, Qp, QpState, Srq, Wc, WcOpcode, WrongCompletion};
 
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, wc};
 use crate::node::lock;
@@ -83,20 +83,32 @@ impl Pair {
     /// Gives out what a completion ends; of sends without a flag only those that failed.
     #[inline(always)]
     pub(super) fn end(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
+        if self.srq.is_some() {
+            return self.end_shared(completion, out);
+        }
+        let number = self.qp.qpn().0;
+        told(self.qp.complete_signaled(completion, |ended| out(report(&ended, number))));
+    }
+
+    /// Does what [`Pair::end`] does where receives are shared.
+    #[inline(never)]
+    fn end_shared(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
+        let Some(srq) = &self.srq else { return };
         let number = self.qp.qpn().0;
         let each = |ended: Wc<List>| out(report(&ended, number));
-        let ended = match &self.srq {
-            Some(srq) => self.qp.complete_signaled_shared(completion, &mut lock(srq), each),
-            None => self.qp.complete_signaled(completion, each),
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a completion of an earlier life");
-        }
+        told(self.qp.complete_signaled_shared(completion, &mut lock(srq), each));
     }
 
     /// Whether requests to it are flushed, not refused.
     pub(super) fn is_flushing(&self) -> bool {
         matches!(self.qp.state(), QpState::Error | QpState::SqError)
+    }
+}
+
+/// A completion that was not right is dropped.
+fn told(ended: Result<(), WrongCompletion>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a completion of an earlier life");
     }
 }
 
