@@ -20,6 +20,12 @@ const LIBRARIES: &[Row] = &[
     Row { name: "ferrocx-net", normal: &[], dev: &[] },
     Row { name: "ferrocx-netdev", normal: &[], dev: &[] },
     Row { name: "ferrocx-bus", normal: &["ferrocx-mempool"], dev: &[] },
+    // Beside the driver of the NIC: neither knows the other; memory is what they share.
+    Row {
+        name: "ferrocx-nvme",
+        normal: &["ferrocx-bus", "ferrocx-mempool"],
+        dev: &["ferrocx-heapcount"],
+    },
     Row {
         name: "ferrocx-model",
         normal: &["ferrocx-prm", "ferrocx-bus", "ferrocx-netdev"],

@@ -5,11 +5,7 @@
 //! all cores or on none: what fails half-way is taken back.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Seek, SeekFrom};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -17,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx::verbs::{Pd, RdmaContext};
 use rtrb::Producer;
-use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -26,8 +21,12 @@ use crate::backend::{self, Backend};
 use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
 use crate::controller::ana::AnaPort;
 use crate::controller::{AnaState, Namespace, Subsystem};
+use crate::drive::Drives;
+use crate::peer::Peer;
 use crate::proto::identify;
 use crate::stats::Registry;
+use crate::store::{Kept, Prepared, drive_length, grow, open_file};
+pub use crate::told::{AnaLine, ControllerLine, KeyInfo, NamespaceInfo, SubsystemInfo};
 use crate::transport::{Command, Ready, Server, ServerError};
 
 /// How long a core may take for a command: it looks every millisecond.
@@ -44,6 +43,7 @@ pub struct Control {
     about: About,
     /// What is behind each namespace, by subsystem and number.
     stores: BTreeMap<(String, u32), Kept>,
+    drives: Drives,
 }
 
 /// What a target is, for people.
@@ -57,88 +57,6 @@ pub struct About {
     pub address: IpAddr,
     /// Cores that poll; none for a thread that is not pinned.
     pub cores: Vec<usize>,
-}
-
-/// What is behind a namespace.
-#[derive(Debug)]
-struct Kept {
-    store: Store,
-    /// Bytes that it can grow to: of RAM, what was allocated.
-    capacity: u64,
-    /// The open file, which holds the lock on it.
-    file: Option<fs::File>,
-}
-
-/// A subsystem, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SubsystemInfo {
-    /// Its name.
-    pub nqn: String,
-    /// Its serial number.
-    pub serial: String,
-    /// Hosts that may connect; `null` for any.
-    pub hosts: Option<Vec<String>>,
-    /// Hosts that have to authenticate themselves.
-    pub keys: Vec<KeyInfo>,
-    /// Its namespaces, by number.
-    pub namespaces: Vec<NamespaceInfo>,
-}
-
-/// A host that has to authenticate itself, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct KeyInfo {
-    /// Its name.
-    pub host: String,
-    /// Whether the target has a key of its own to show to it.
-    pub is_mutual: bool,
-}
-
-/// A namespace, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NamespaceInfo {
-    /// Its number.
-    pub nsid: u32,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Bytes of a block.
-    pub block_bytes: u32,
-    /// Its identifier.
-    pub uuid: String,
-    /// Whether hosts can only read it.
-    pub read_only: bool,
-    /// Its group, for which ports can differ.
-    pub ana_group: u32,
-    /// What is behind it.
-    pub backend: StoreKind,
-    /// The file or block device.
-    pub path: Option<PathBuf>,
-}
-
-/// A controller that a host has, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ControllerLine {
-    /// Its number.
-    pub cntlid: u16,
-    /// Name of the host.
-    pub host: String,
-    /// Name of the subsystem, or of the discovery service.
-    pub nqn: String,
-    /// How long the host may be silent, in ms; `null` for ever.
-    pub keep_alive_ms: Option<u64>,
-    /// I/O queues that it has.
-    pub io_queues: usize,
-    /// How the host has authenticated itself, such as `sha512, ffdhe2048, both ways`; `null` if it
-    /// did not have to.
-    pub authentication: Option<String>,
-}
-
-/// A port that differs from others, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AnaLine {
-    /// Its number for the connection manager.
-    pub port: u16,
-    /// What it is for each group, from 1 on.
-    pub states: Vec<AnaState>,
 }
 
 impl Control {
@@ -156,7 +74,15 @@ impl Control {
             registry,
             about,
             stores: BTreeMap::new(),
+            drives: Drives::default(),
         }
+    }
+
+    /// The NVMe drives behind namespaces. Whoever holds them keeps them open until commands that
+    /// have begun have ended.
+    #[must_use]
+    pub fn drives(&self) -> Drives {
+        self.drives.clone()
     }
 
     /// What the target is.
@@ -210,6 +136,8 @@ impl Control {
             let (backend, path) = match kept.map(|kept| &kept.store) {
                 Some(Store::Null) => (StoreKind::Null, None),
                 Some(Store::File { path, .. }) => (StoreKind::File, Some(path.clone())),
+                Some(Store::Peer(spec)) => (StoreKind::Peer, Some(spec.to_string().into())),
+                Some(Store::Nvme { address, .. }) => (StoreKind::Nvme, Some(address.into())),
                 Some(Store::Ram) | None => (StoreKind::Ram, None),
             };
             NamespaceInfo {
@@ -264,7 +192,7 @@ impl Control {
         let removed = self.first(move |server| server.target_mut().remove_subsystem(&name))?;
         for namespace in removed {
             self.drop_backend(namespace.backend)?;
-            self.stores.remove(&(nqn.into(), namespace.nsid));
+            self.forget(nqn, namespace.nsid);
         }
         Ok(())
     }
@@ -286,26 +214,26 @@ impl Control {
             Ok::<_, crate::controller::OfferError>((!is_taken).then(|| server.next_place()))
         })?;
         let place = place.ok_or_else(|| anyhow!("it is there already; give another number"))?;
-        let (mut kept, len_bytes, ready) = self.prepare(config)?;
-        kept.capacity = kept.capacity.max(len_bytes);
+        let Prepared { kept, len_bytes, block_shift, has_cache, ready } = self.prepare(config)?;
         for (poller, ready) in ready.into_iter().enumerate() {
             let name = nqn.to_owned();
             let put = move |server: &mut Server| server.put_backend(place, ready, (&name, nsid));
             if let Err(error) = self.ask(poller, put).and_then(|done| Ok(done?)) {
                 self.drop_backend(place)?;
+                self.let_go(&kept);
                 return Err(error);
             }
         }
         let namespace = Namespace {
             nsid,
             shape: identify::Namespace {
-                blocks: len_bytes >> config.block_shift,
-                block_shift: config.block_shift,
+                blocks: len_bytes >> block_shift,
+                block_shift,
                 uuid: config.uuid,
                 is_read_only: config.read_only,
                 deallocates: false,
             },
-            has_cache: matches!(config.store, Store::File { .. }),
+            has_cache,
             backend: place,
             ana_group: config.ana_group,
         };
@@ -313,6 +241,7 @@ impl Control {
         let put = move |server: &mut Server| server.target_mut().put_namespace(&name, namespace);
         if let Err(error) = self.first(put) {
             self.drop_backend(place)?;
+            self.let_go(&kept);
             return Err(error);
         }
         self.stores.insert((nqn.into(), nsid), kept);
@@ -320,13 +249,17 @@ impl Control {
     }
 
     /// Gets ready what is behind a namespace: once for each core.
-    fn prepare(&self, config: &NamespaceConfig) -> Result<(Kept, u64, Vec<Ready>)> {
+    fn prepare(&mut self, config: &NamespaceConfig) -> Result<Prepared> {
+        if let Store::Nvme { address, nsid } = &config.store {
+            return self.prepare_drive(config, address, *nsid);
+        }
         let cores = 0..self.pollers.len();
         let store = config.store.clone();
         let len_bytes = config.len_bytes.unwrap_or(0);
         let memory = |len: u64| -> Result<_> {
             Ok(backend::memory(&self.context, usize::try_from(len)?).map_err(ServerError::from)?)
         };
+        let mut peer = None;
         let (len_bytes, file, ready) = match &config.store {
             Store::Ram => {
                 let memory = memory(len_bytes)?;
@@ -345,8 +278,51 @@ impl Control {
                 let ready = cores.map(one).collect::<std::io::Result<_>>().with_context(place)?;
                 (len, Some(file), ready)
             }
+            Store::Peer(spec) => {
+                let place = || format!("peer memory {spec}");
+                let opened = Peer::open(spec, &self.pd, config.len_bytes).with_context(place)?;
+                let len = opened.len_bytes() >> config.block_shift << config.block_shift;
+                let len = length(len, 1 << config.block_shift).with_context(place)?;
+                let opened = Arc::new(opened);
+                let ready = cores.map(|_| Ready::Direct(Backend::peer(&opened))).collect();
+                peer = Some(opened);
+                (len, None, ready)
+            }
+            Store::Nvme { .. } => bail!("a drive is prepared by itself"),
         };
-        Ok((Kept { store, capacity: len_bytes, file }, len_bytes, ready))
+        let (has_cache, block_shift) = (file.is_some(), config.block_shift);
+        let kept = Kept { store, capacity: len_bytes, file, _peer: peer };
+        Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
+    }
+
+    /// Opens a drive, with a queue pair for each core and its buffers.
+    fn prepare_drive(
+        &mut self,
+        config: &NamespaceConfig,
+        address: &str,
+        nsid: u32,
+    ) -> Result<Prepared> {
+        let cores = 0..self.pollers.len();
+        let buffers = cores.map(|poller| self.ask(poller, |server| server.buffers()));
+        let buffers = buffers.collect::<Result<Vec<_>>>()?;
+        let queues = self.drives.open(address, nsid, &buffers)?;
+        let kept = Kept { store: config.store.clone(), capacity: 0, file: None, _peer: None };
+        let shape = queues.first().map(|queue| (*queue.namespace(), queue.info().has_cache));
+        let sized = shape.ok_or_else(|| anyhow!("no core polls")).and_then(|(namespace, cache)| {
+            Ok((namespace, cache, drive_length(config.len_bytes, &namespace)?))
+        });
+        let (namespace, has_cache, len_bytes) = match sized {
+            Ok(sized) => sized,
+            Err(error) => {
+                drop(queues);
+                self.let_go(&kept);
+                return Err(error.context(format!("drive {address}")));
+            }
+        };
+        let kept = Kept { capacity: namespace.len_bytes(), ..kept };
+        let ready = queues.into_iter().map(|queue| Ready::Drive(Box::new(queue))).collect();
+        let block_shift = namespace.block_shift;
+        Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
     }
 
     fn drop_backend(&mut self, place: usize) -> Result<()> {
@@ -366,8 +342,21 @@ impl Control {
         let remove = move |server: &mut Server| server.target_mut().remove_namespace(&name, nsid);
         let removed = self.first(remove)?;
         self.drop_backend(removed.backend)?;
-        self.stores.remove(&(nqn.into(), nsid));
+        self.forget(nqn, nsid);
         Ok(())
+    }
+
+    /// Lets go of what is behind a namespace that has gone.
+    fn forget(&mut self, nqn: &str, nsid: u32) {
+        if let Some(kept) = self.stores.remove(&(nqn.into(), nsid)) {
+            self.let_go(&kept);
+        }
+    }
+
+    fn let_go(&self, kept: &Kept) {
+        if let Store::Nvme { address, .. } = &kept.store {
+            self.drives.close(address);
+        }
     }
 
     /// Gives a namespace another size. Hosts are told. A file grows with it, and keeps its length
@@ -392,6 +381,16 @@ impl Control {
                 bytes <= kept.capacity,
                 "size is {bytes}, and RAM of {} bytes cannot grow while hosts use it; remove the \
                  namespace and add a larger one",
+                kept.capacity
+            ),
+            (Store::Peer(spec), _) => ensure!(
+                bytes <= kept.capacity,
+                "size is {bytes}, and {} bytes of {spec} are registered; make size smaller",
+                kept.capacity
+            ),
+            (Store::Nvme { address, .. }, _) => ensure!(
+                bytes <= kept.capacity,
+                "size is {bytes}, and drive {address} has {} bytes; make size smaller",
                 kept.capacity
             ),
             (Store::File { path, .. }, Some(file)) => {
@@ -544,39 +543,4 @@ impl Control {
         ensure!(ports.len() > 1, "port {service} is the last one; add another before");
         self.ask(0, move |server| server.listen_no_more(service)).map(drop)
     }
-}
-
-/// Makes a file as long as a namespace is to be.
-fn grow(file: &fs::File, bytes: u64, is_read_only: bool) -> Result<()> {
-    let mut file = file;
-    let len = file.seek(SeekFrom::End(0))?;
-    if len >= bytes {
-        return Ok(());
-    }
-    let can_grow = !is_read_only && file.metadata()?.is_file();
-    ensure!(can_grow, "it has {len} bytes and cannot grow, and size is {bytes}; make size smaller");
-    Ok(file.set_len(bytes)?)
-}
-
-/// Opens a file or a block device, for this process only; it and its length.
-fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) -> Result<(fs::File, u64)> {
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(!config.read_only);
-    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
-    if is_direct {
-        options.custom_flags(OFlags::DIRECT.bits() as i32);
-    }
-    let mut file = options.open(path)?;
-    let kind = file.metadata()?.file_type();
-    if kind.is_dir() {
-        bail!("it is a folder; give a file or a block device");
-    }
-    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
-    if let Some(wanted) = config.len_bytes {
-        grow(&file, wanted, config.read_only)?;
-    }
-    let len = config.len_bytes.map_or_else(|| file.seek(SeekFrom::End(0)), Ok)?;
-    // What is behind the last whole block is nobody's.
-    let len = len >> config.block_shift << config.block_shift;
-    Ok((file, length(len, 1 << config.block_shift)?))
 }

@@ -11,10 +11,13 @@ use anyhow::{Context, Result, ensure};
 use ferrocx::lcore::Lcores;
 use ferrocx_app_common::exit::sentence;
 use ferrocx_app_common::host::Host;
+use ferrocx_app_common::peer::PeerSpec;
+use ferrocx_nvme::{Sysfs, check_ready};
 use ferrocx_uring::Ring;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::{Config, Store};
+use crate::peer::resource;
 
 /// How a thing is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,10 +68,16 @@ pub fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     let mut has_file = false;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
-            let Store::File { path, is_direct } = &namespace.store else { continue };
-            has_file = true;
-            let least = 1u64 << namespace.block_shift;
-            found.push(file(path, *is_direct, least, namespace.len_bytes));
+            match &namespace.store {
+                Store::File { path, is_direct } => {
+                    has_file = true;
+                    let least = 1u64 << namespace.block_shift;
+                    found.push(file(path, *is_direct, least, namespace.len_bytes));
+                }
+                Store::Nvme { address, nsid } => found.push(drive(address, *nsid)),
+                Store::Peer(spec) => found.extend(peer(spec)),
+                Store::Ram | Store::Null => {}
+            }
         }
     }
     if has_file {
@@ -128,7 +137,9 @@ fn memory(config: &Config, host: &Host) -> Vec<Finding> {
         None => Finding::Right(format!("{mib} MiB fit into the free hugepages")),
         Some(hint) => Finding::Could(hint),
     }];
-    if config.device.starts_with("model") {
+    let namespaces = config.subsystems.iter().flat_map(|it| &it.namespaces);
+    let has_drive = namespaces.into_iter().any(|it| matches!(it.store, Store::Nvme { .. }));
+    if config.device.starts_with("model") && !has_drive {
         return found;
     }
     if !host.iommu {
@@ -176,6 +187,27 @@ fn socket(path: &Path) -> Finding {
             Finding::Right(format!("{name} can be made"))
         }
         Err(_) => Finding::Wrong(format!("the folder of {name} is not there; make it")),
+    }
+}
+
+fn peer(spec: &PeerSpec) -> Option<Finding> {
+    if let PeerSpec::Vfio(address, _) = spec {
+        return Some(device(&address.to_string()));
+    }
+    let path = resource(spec)?;
+    let name = path.display();
+    Some(match OpenOptions::new().read(true).write(true).open(&path) {
+        Ok(_) => Finding::Right(format!("{spec} is there: {name}")),
+        Err(error) => Finding::Wrong(format!("{name}: {error}; see `lspci -v` for BARs there are")),
+    })
+}
+
+fn drive(address: &str, nsid: u32) -> Finding {
+    match check_ready(&Sysfs::default(), address) {
+        Ok(()) => Finding::Right(format!(
+            "drive {address} is bound to vfio-pci; its namespace {nsid} is seen when it is opened"
+        )),
+        Err(error) => Finding::Wrong(error.to_string()),
     }
 }
 
@@ -257,6 +289,8 @@ mod tests {
             (file(&path("held")), "WRONG", "somebody else has it"),
             (file(&path("")), "WRONG", "is a folder"),
             (file(&path("plain")), "ok", "nobody else has it"),
+            (namespace("backend = \"nvme\"\npath = \"ffff:ff:1f.7\""), "WRONG", "no PCI device"),
+            (namespace("backend = \"peer\"\npath = \"pci:ffff:ff:1f.7/2\""), "WRONG", "resource2"),
             (String::new(), "note", "no subsystem is offered"),
             ("[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"".to_owned(), "note", "nobody may connect"),
             (namespace("size = \"100GiB\""), "note", "free hugepages"),
@@ -264,6 +298,8 @@ mod tests {
             let found = of(&text, &HOST);
             assert!(has(&found, kind, what), "{text}: {found:?}");
         }
+        let drive = namespace("backend = \"nvme\"\npath = \"ffff:ff:1f.7\"");
+        assert!(has(&of(&drive, &Host { iommu: false, ..HOST }), "WRONG", "no IOMMU groups"));
         let poor = Host { memlock_bytes: Some(4096), iommu: false, ..HOST };
         let found = of("device = \"0000:3b:00.0\"", &poor);
         assert!(

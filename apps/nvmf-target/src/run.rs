@@ -16,6 +16,7 @@ use crate::cli::Args;
 use crate::config::{Config, File, check_readers};
 use crate::control::{About, Control};
 use crate::controller::{Settings, Target};
+use crate::drive::Drives;
 use crate::rpc;
 use crate::stats::Registry;
 use crate::transport::{Server, ServerConfig, ServerError};
@@ -140,6 +141,8 @@ pub struct Running {
     pub registry: Arc<Registry>,
     stop: StopFlag,
     threads: Vec<Thread>,
+    /// Behind the cores, whose commands they end.
+    drives: Drives,
 }
 
 impl Running {
@@ -173,7 +176,8 @@ impl Running {
         let mut control = Control::new(&mut servers, &context, about);
         let (registry, stop) = (control.registry().clone(), StopFlag::new());
         let threads = launch(servers, &config.cores, &stop, wait)?;
-        let mut running = Self { control: None, registry, stop, threads };
+        let drives = control.drives();
+        let mut running = Self { control: None, registry, stop, threads, drives };
         let offered = offer(&mut control, config);
         running.control = Some(control);
         match offered {
@@ -200,6 +204,7 @@ impl Running {
         drop(self.control);
         self.stop.stop();
         let ended: Vec<Result<()>> = self.threads.into_iter().map(Thread::join).collect();
+        drop(self.drives);
         ended.into_iter().collect()
     }
 }

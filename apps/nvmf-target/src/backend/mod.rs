@@ -1,8 +1,12 @@
 //! What is behind a namespace: [`Backend`].
 
+use std::sync::Arc;
+
 use ferrocx::verbs::{Buf, Memory, Mr, Pd, VerbsError};
 use ferrocx::{AccessError, RegionConfig};
 use ferrocx_uring::FileId;
+
+use crate::peer::Peer;
 
 /// Bytes that are copied or compared at a time.
 const STEP: usize = 512;
@@ -14,8 +18,47 @@ pub enum Backend {
     Null(Mr),
     /// Memory, which the port reads and writes itself.
     Ram(Mr),
+    /// Memory of another device, which the port reads and writes where it is, until its owner
+    /// takes it back.
+    Peer(Box<Lent>),
+    /// What moves bytes itself, between buffers and where they are kept.
+    Outside(Outside),
+}
+
+/// Memory of another device, which is given back behind the last core that has it.
+#[derive(Debug)]
+pub struct Lent {
+    mr: Mr,
+    peer: Arc<Peer>,
+}
+
+impl Lent {
+    #[inline(never)]
+    fn is_live(&self) -> bool {
+        self.peer.region().is_live()
+    }
+
+    /// Bytes of it, unless they were taken back.
+    #[inline(never)]
+    fn direct(&self, offset: usize, len: usize) -> Result<Buf, VerbsError> {
+        match self.is_live() {
+            true => self.mr.buf(offset..offset + len),
+            false => Err(VerbsError::Revoked),
+        }
+    }
+}
+
+/// A queue pair of a core for a namespace of a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DriveId(pub(crate) usize);
+
+/// What moves bytes itself: a command is a request to it, and waits for its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
     /// A file or a block device, by io_uring.
     File(FileId),
+    /// A namespace of an NVMe drive, by a queue pair of the core.
+    Drive(DriveId),
 }
 
 impl Backend {
@@ -24,7 +67,7 @@ impl Backend {
     /// # Errors
     ///
     /// What the system or the device refused.
-    pub fn ram(pd: &Pd, memory: &std::sync::Arc<Memory>) -> Result<Self, VerbsError> {
+    pub fn ram(pd: &Pd, memory: &Arc<Memory>) -> Result<Self, VerbsError> {
         Ok(Self::Ram(pd.get_dma_mr()?.over(memory)?))
     }
 
@@ -33,30 +76,42 @@ impl Backend {
     /// # Errors
     ///
     /// What the system or the device refused.
-    pub fn null(pd: &Pd, memory: &std::sync::Arc<Memory>) -> Result<Self, VerbsError> {
+    pub fn null(pd: &Pd, memory: &Arc<Memory>) -> Result<Self, VerbsError> {
         Ok(Self::Null(pd.get_dma_mr()?.over(memory)?))
     }
 
-    /// Whether there is memory that the port reads and writes itself.
+    /// Memory of another device.
+    #[must_use]
+    pub fn peer(peer: &Arc<Peer>) -> Self {
+        Self::Peer(Box::new(Lent { mr: peer.region().mr().clone(), peer: peer.clone() }))
+    }
+
+    /// Whether there is memory that the port reads and writes itself; what was taken back is none.
     #[inline(always)]
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        !matches!(self, Self::File(_))
+        match self {
+            Self::Null(_) | Self::Ram(_) => true,
+            Self::Peer(lent) => lent.is_live(),
+            Self::Outside(_) => false,
+        }
     }
 
     /// The bytes of the namespace themselves, for the port to read and write.
     ///
     /// # Errors
     ///
-    /// Outside the memory, which no checked command is; a file, which has none.
+    /// Memory that was taken back, an error of the medium; a place outside the memory, which no
+    /// checked command has; what has no memory of the port's.
     #[inline(always)]
     pub fn direct(&self, offset: u64, len: u64) -> Result<Buf, VerbsError> {
         let len = len as usize;
         match self {
             Self::Null(mr) => mr.buf(0..len),
             Self::Ram(mr) => mr.buf(offset as usize..offset as usize + len),
-            Self::File(_) => {
-                let (what, way_out) = ("memory behind a file", "use a buffer");
+            Self::Peer(lent) => lent.direct(offset as usize, len),
+            Self::Outside(_) => {
+                let (what, way_out) = ("memory behind a file or a drive", "use a buffer");
                 Err(VerbsError::Unsupported { what, way_out })
             }
         }
@@ -71,7 +126,7 @@ impl Backend {
 pub fn memory(
     context: &ferrocx::verbs::RdmaContext,
     len_bytes: usize,
-) -> Result<std::sync::Arc<Memory>, VerbsError> {
+) -> Result<Arc<Memory>, VerbsError> {
     Memory::alloc(context, &RegionConfig { len_bytes, ..RegionConfig::default() })
 }
 

@@ -23,6 +23,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx_app_common::list::MAX_CORE;
+use ferrocx_app_common::peer::PeerSpec;
 pub use keys::{KeyFile, SecretText, check_readers};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -31,6 +32,7 @@ use crate::auth::HostKey;
 use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
 use crate::controller::subsystem::MAX_NSID;
 use crate::controller::{AnaState, Settings};
+use crate::peer::spec_of;
 use crate::proto::connect::is_nqn;
 use crate::transport::{MAX_POLLERS, ServerConfig};
 
@@ -172,16 +174,19 @@ pub struct NamespaceFile {
     pub nsid: Option<u32>,
     /// Size: bytes, or with KiB, MiB, GiB [default: that of the file].
     pub size: Option<String>,
-    /// Bytes of a block: 512 or 4096.
-    #[serde(default = "block_bytes")]
-    pub block_bytes: u32,
-    /// `ram`; `null`, which keeps nothing; or `file`.
+    /// Bytes of a block: 512 or 4096 [default: 512; of a drive, its own].
+    pub block_bytes: Option<u32>,
+    /// `ram`; `null`, which keeps nothing; `file`; `nvme`; or `peer`.
     #[serde(default)]
     pub backend: StoreKind,
     /// The file or block device. A file that is not there, or too short, is made as long as `size`.
+    /// Of `nvme`, the PCI address of a drive that is bound to vfio-pci, such as `0000:05:00.0`.
+    /// Of `peer`, whose memory: `pci:0000:41:00.0/2`, `vfio:0000:41:00.0/2`, or `host`.
     pub path: Option<PathBuf>,
     /// Whether a file is read and written past the kernel's cache [default: true].
     pub direct: Option<bool>,
+    /// The namespace of the drive [default: 1].
+    pub drive_nsid: Option<u32>,
     /// Its identifier [default: made from the subsystem's name and its number].
     pub uuid: Option<String>,
     /// Hosts can only read it.
@@ -196,10 +201,6 @@ fn ana_group() -> u32 {
     1
 }
 
-fn block_bytes() -> u32 {
-    512
-}
-
 /// What is behind a namespace, as the file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -211,6 +212,10 @@ pub enum StoreKind {
     Null,
     /// A file or a block device.
     File,
+    /// A namespace of an NVMe drive, by a driver of our own.
+    Nvme,
+    /// Memory of another device.
+    Peer,
 }
 
 /// What is behind a namespace.
@@ -227,6 +232,15 @@ pub enum Store {
         /// Whether it is read and written past the kernel's cache.
         is_direct: bool,
     },
+    /// A namespace of an NVMe drive.
+    Nvme {
+        /// PCI address of the drive, with its domain.
+        address: String,
+        /// Its namespace.
+        nsid: u32,
+    },
+    /// Memory of another device.
+    Peer(PeerSpec),
 }
 
 /// The file, checked.
@@ -274,9 +288,9 @@ pub struct SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number.
     pub nsid: u32,
-    /// Bytes, a multiple of the block; `None` for those of a file.
+    /// Bytes, a multiple of the block; `None` for those of a file, a drive or a peer.
     pub len_bytes: Option<u64>,
-    /// log2 of the bytes of a block.
+    /// log2 of the bytes of a block; of a drive 9, where its own say it.
     pub block_shift: u8,
     /// What is behind it.
     pub store: Store,
@@ -472,10 +486,32 @@ pub fn length(bytes: u64, block_bytes: u32) -> Result<u64> {
 }
 
 fn store(file: &NamespaceFile) -> Result<Store> {
-    let is_file = file.backend == StoreKind::File;
-    let is_left_out = file.path.is_none() && file.direct.is_none();
-    ensure!(is_file || is_left_out, "path and direct are for backend = \"file\"");
+    let (is_file, is_nvme) = (file.backend == StoreKind::File, file.backend == StoreKind::Nvme);
+    ensure!(is_file || file.direct.is_none(), "direct is for backend = \"file\"");
+    ensure!(is_nvme || file.drive_nsid.is_none(), "drive_nsid is for backend = \"nvme\"");
+    let is_peer = file.backend == StoreKind::Peer;
+    ensure!(
+        is_file || is_nvme || is_peer || file.path.is_none(),
+        "path is for backend = \"file\", \"nvme\" or \"peer\""
+    );
+    ensure!(
+        !is_nvme || file.block_bytes.is_none(),
+        "block_bytes is given, and blocks of a drive are its own; leave it out"
+    );
     Ok(match (file.backend, &file.path) {
+        (StoreKind::Peer, None) => bail!("there is no path; give {}", crate::peer::KNOWN),
+        (StoreKind::Peer, Some(path)) => Store::Peer(spec_of(&path.to_string_lossy())?),
+        (StoreKind::Nvme, None) => {
+            bail!("there is no path; give the PCI address of a drive, such as 0000:05:00.0")
+        }
+        (StoreKind::Nvme, Some(path)) => {
+            let text = path.to_string_lossy();
+            // As sysfs has it, so that two ways to write an address are one drive.
+            let address =
+                if text.matches(':').count() == 1 { format!("0000:{text}") } else { text.into() };
+            let nsid = in_range("drive_nsid", file.drive_nsid.unwrap_or(1), 1, u32::MAX - 1)?;
+            Store::Nvme { address: address.to_ascii_lowercase(), nsid }
+        }
         (StoreKind::Ram, _) => Store::Ram,
         (StoreKind::Null, _) => Store::Null,
         (StoreKind::File, None) => bail!("there is no path; give that of a file or block device"),
@@ -496,16 +532,20 @@ pub fn namespace(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<Namespace
 }
 
 fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig> {
-    let block_shift = match file.block_bytes {
+    let block_bytes = file.block_bytes.unwrap_or(512);
+    let block_shift = match block_bytes {
         512 => 9,
         4096 => 12,
         other => bail!("block_bytes is {other}; give 512 or 4096"),
     };
     let len_bytes = file.size.as_deref().map(bytes_of).transpose().context("size")?;
-    let len_bytes = len_bytes.map(|bytes| length(bytes, file.block_bytes)).transpose()?;
+    let len_bytes = len_bytes.map(|bytes| length(bytes, block_bytes)).transpose()?;
     let store = store(file)?;
-    let is_file = matches!(store, Store::File { .. });
-    ensure!(len_bytes.is_some() || is_file, "there is no size; give one, such as size = \"1GiB\"");
+    let has_own = match store {
+        Store::Ram | Store::Null | Store::Peer(PeerSpec::Host) => false,
+        Store::File { .. } | Store::Nvme { .. } | Store::Peer(_) => true,
+    };
+    ensure!(len_bytes.is_some() || has_own, "there is no size; give one, such as size = \"1GiB\"");
     let uuid = match &file.uuid {
         Some(text) => Uuid::parse_str(text).with_context(|| format!("uuid `{text}`"))?,
         None => Uuid::new_v5(&uuid_of(nqn), &nsid.to_le_bytes()),

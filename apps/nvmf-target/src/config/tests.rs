@@ -28,6 +28,18 @@ fn numbers_follow_each_other() {
 }
 
 #[test]
+fn an_address_of_a_drive_has_its_domain() {
+    let text = "[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n[[subsystem.namespace]]\n\
+                backend = \"nvme\"\npath = ";
+    for path in ["\"0000:0A:00.0\"", "\"0a:00.0\""] {
+        let config = with(&format!("{text}{path}")).unwrap();
+        let namespace = &config.subsystems[0].namespaces[0];
+        let expected = Store::Nvme { address: "0000:0a:00.0".into(), nsid: 1 };
+        assert_eq!((&namespace.store, namespace.len_bytes), (&expected, None));
+    }
+}
+
+#[test]
 fn ports_that_differ_have_the_order_of_services() {
     let config = with(
         "services = [4430, 4420, 8009]\n\
@@ -69,7 +81,15 @@ fn each_wrong_value_is_named_with_its_limit() {
         (&ns("size = \"1000\""), "no multiple"),
         (&ns(""), "there is no size"),
         (&ns("backend = \"file\""), "there is no path"),
-        (&ns("size = \"1MiB\"\npath = \"x\""), "path and direct are for"),
+        (&ns("size = \"1MiB\"\npath = \"x\""), "path is for backend = \"file\", \"nvme\" or"),
+        (&ns("backend = \"peer\""), "there is no path; give pci:"),
+        (&ns("backend = \"peer\"\npath = \"cuda:0\""), "`cuda:0` names no peer memory"),
+        (&ns("backend = \"peer\"\npath = \"host\""), "there is no size"),
+        (&ns("size = \"1MiB\"\ndirect = true"), "direct is for"),
+        (&ns("size = \"1MiB\"\ndrive_nsid = 1"), "drive_nsid is for"),
+        (&ns("backend = \"nvme\""), "give the PCI address of a drive"),
+        (&ns("backend = \"nvme\"\npath = \"5:0.0\"\nblock_bytes = 512"), "leave it out"),
+        (&ns("backend = \"nvme\"\npath = \"5:0.0\"\ndrive_nsid = 0"), "drive_nsid is 0"),
         (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
         (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
         (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),

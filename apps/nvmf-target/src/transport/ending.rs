@@ -41,7 +41,7 @@ impl Session {
         };
         // Every READ ends before its buffer is anybody else's.
         let is_late = now.saturating_sub(since) > END_PATIENCE;
-        let is_done = link.in_files == 0 && (!qp.has_outstanding() || is_late);
+        let is_done = link.outside == 0 && (!qp.has_outstanding() || is_late);
         if is_done {
             for it in &mut self.slots {
                 buffers.give_back(it);

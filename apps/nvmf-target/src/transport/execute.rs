@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use ferrocx::AccessError;
 use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
+use super::drive::Drives;
 use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
+use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
 use crate::backend;
 use crate::controller::io::{self as commands, DSM_RANGE_BYTES, Data, IoCommand, Kind};
@@ -32,6 +33,8 @@ pub(super) struct Work {
     pub(super) buffers: Buffers,
     /// Files, if a namespace is one.
     pub(super) ring: Option<Ring>,
+    /// Drives, if a namespace is one.
+    pub(super) drives: Drives,
     /// What a command brings.
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
@@ -95,6 +98,7 @@ impl Work {
             backends: Vec::new(),
             buffers,
             ring: None,
+            drives: Drives::default(),
             page: Vec::with_capacity(16 << 10),
             dirty: Vec::with_capacity(queues),
             waits: 0,
@@ -374,14 +378,14 @@ impl Work {
         let Some(Some(store)) = self.backends.get_mut(command.backend) else {
             return self.refuse(qp, link, it, Status::INTERNAL);
         };
-        if let Backend::File(file) = store.backend {
-            return self.begin_file(qp, link, it, file);
+        if let Backend::Outside(outside) = store.backend {
+            return self.begin_outside(qp, link, it, outside);
         }
         let (offset, len) = (command.offset, command.len);
         let done = match (command.kind, &command.data) {
-            (Kind::Write | Kind::Compare | Kind::Deallocate { .. }, Data::Host(_))
-                if !link.can_read() =>
-            {
+            // Memory that was taken back: no other comes here for these.
+            (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
+            (Kind::Compare | Kind::Deallocate { .. }, Data::Host(_)) if !link.can_read() => {
                 return self.wait(link, it);
             }
             (Kind::Compare, Data::Host(from)) => {
@@ -407,13 +411,16 @@ impl Work {
                 piece.and_then(|piece| self.check_ranges(&link.queue, it, piece, start, ranges))
             }
             (Kind::Zero { .. }, _) => {
-                let zeroed = store.backend.direct(offset, len).map_err(|_| NO_DATA);
+                let zeroed = store.backend.direct(offset, len).map_err(|_| Status::WRITE_FAULT);
                 zeroed.and_then(|mut piece| {
                     backend::zero(&mut piece, len as usize).map_err(|_| NO_DATA)
                 })
             }
+            (Kind::Verify, _) => {
+                store.backend.direct(offset, len).map(drop).map_err(|_| Status::READ_ERROR)
+            }
             // RAM has no medium behind it.
-            (Kind::Flush | Kind::Verify | Kind::Nothing, _) => Ok(()),
+            (Kind::Flush | Kind::Nothing, _) => Ok(()),
             // Checked commands have no others.
             (Kind::Read | Kind::Write | Kind::Compare | Kind::Deallocate { .. }, _) => {
                 Err(Status::INVALID_FIELD.dnr())
@@ -472,9 +479,9 @@ impl Work {
         }
         let command = it.command;
         let done = match (self.backend(command.backend), command.kind, buffer) {
-            (Some(Backend::File(file)), ..) => {
-                let file = *file;
-                return self.has_file_data(qp, link, it, file);
+            (Some(Backend::Outside(outside)), ..) => {
+                let outside = *outside;
+                return self.has_outside_data(qp, link, it, outside);
             }
             (Some(store), Kind::Compare, Some(index)) => self.compare(&command, store, index),
             (Some(_), Kind::Deallocate { ranges }, _) => {
@@ -489,7 +496,7 @@ impl Work {
 
     fn compare(&self, command: &IoCommand, store: &Backend, index: u16) -> Result<(), Status> {
         let len = command.len as usize;
-        let stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
+        let stored = store.direct(command.offset, command.len).map_err(|_| Status::READ_ERROR)?;
         let given = self.buffers.piece(index, len).ok_or(NO_DATA)?;
         same(backend::is_same(&given, 0, &stored, len))
     }
@@ -571,20 +578,12 @@ impl Work {
 fn in_capsule(it: &Slot, store: &Backend, start: usize) -> Result<(), Status> {
     let command = &it.command;
     let len = command.len as usize;
-    let mut stored = store.direct(command.offset, command.len).map_err(|_| NO_DATA)?;
+    let stored = store.direct(command.offset, command.len);
+    let mut stored = stored.map_err(|_| medium_error(command.kind))?;
     let given = it.recv.as_ref().ok_or(NO_DATA)?;
     let at = SQE_BYTES + start;
     if command.kind == Kind::Compare {
         return same(backend::is_same(given, at, &stored, len));
     }
     stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)
-}
-
-/// The status of a Compare.
-pub(super) fn same(is_same: Result<bool, AccessError>) -> Result<(), Status> {
-    match is_same {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
-        Err(_) => Err(NO_DATA),
-    }
 }

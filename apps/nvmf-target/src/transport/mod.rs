@@ -23,13 +23,15 @@
 mod accept;
 mod buffers;
 mod clock;
+mod drive;
 mod ending;
 mod execute;
 mod fetch;
-mod file;
 mod helper;
 mod line;
+mod outside;
 mod session;
+mod trouble;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -39,18 +41,22 @@ use std::time::{Duration, Instant};
 
 use buffers::Buffers;
 use execute::{Store, Work};
+use ferrocx::Region;
 use ferrocx::verbs::cm::{
     CmConfig, CmError, CmListener, ConnRequest, Connecting, ConnectionManager,
 };
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WrongCompletion};
+use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
 use helper::Helper;
 use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use thiserror::Error;
+use trouble::Trouble;
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Outside};
 use crate::controller::{Queue, Role, Target};
+use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::proto::status::Status;
 pub use crate::stats::ServerStats;
@@ -158,6 +164,8 @@ pub enum Ready {
     Direct(Backend),
     /// A file, for the core's own io_uring.
     File(std::fs::File),
+    /// The core's own queue pair of an NVMe drive, for its buffers ([`Server::buffers`]).
+    Drive(Box<IoQueue>),
 }
 
 /// A host's request, and the port that it called.
@@ -194,6 +202,8 @@ pub struct Server {
     commands: Option<Consumer<Command>>,
     shown: Arc<PollerStats>,
     sessions: QpTable<Session>,
+    /// Its buffers lie in it.
+    pool: Arc<Memory>,
     cq: Cq,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
@@ -286,6 +296,7 @@ impl Server {
             commands: None,
             shown,
             sessions: QpTable::new().only_signaled(),
+            pool,
             cq,
             coming: Vec::new(),
             stalled: Vec::with_capacity(config.queues as usize),
@@ -386,6 +397,15 @@ impl Server {
         self.add(Ready::Direct(backend))
     }
 
+    /// Adds a back end that is memory of another device, opened for [`Server::pd`]; its place.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Places`].
+    pub fn add_peer(&mut self, peer: &Arc<Peer>) -> Result<usize, ServerError> {
+        self.add(Ready::Direct(Backend::peer(peer)))
+    }
+
     /// Adds a back end that is a file or a block device, open for what hosts may do; its place.
     ///
     /// # Errors
@@ -393,6 +413,16 @@ impl Server {
     /// [`ServerError::Ring`].
     pub fn add_file(&mut self, file: std::fs::File) -> Result<usize, ServerError> {
         self.add(Ready::File(file))
+    }
+
+    /// Adds a back end that is an NVMe drive, by a queue pair made for [`Server::buffers`]; its
+    /// place.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Places`].
+    pub fn add_drive(&mut self, queue: IoQueue) -> Result<usize, ServerError> {
+        self.add(Ready::Drive(Box::new(queue)))
     }
 
     fn add(&mut self, ready: Ready) -> Result<usize, ServerError> {
@@ -428,8 +458,9 @@ impl Server {
                     Some(ring) => self.work.ring.insert(ring),
                     None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
                 };
-                Backend::File(ring.add(file))
+                Backend::Outside(Outside::File(ring.add(file)))
             }
+            Ready::Drive(queue) => Backend::Outside(Outside::Drive(self.work.drives.add(*queue))),
         };
         let stats = Arc::new(NamespaceStats::new(nqn, nsid));
         self.shared.registry.add_namespace(&stats);
@@ -446,9 +477,17 @@ impl Server {
         self.work.look_at_offer();
         let Some(store) = self.work.backends.get_mut(place).and_then(Option::take) else { return };
         self.shared.registry.remove_namespace(&store.stats);
-        if let (Backend::File(file), Some(ring)) = (&store.backend, &mut self.work.ring) {
-            ring.remove(*file);
+        match (&store.backend, &mut self.work.ring) {
+            (Backend::Outside(Outside::File(file)), Some(ring)) => ring.remove(*file),
+            (Backend::Outside(Outside::Drive(drive)), _) => self.work.drives.remove(*drive),
+            _ => {}
         }
+    }
+
+    /// The memory of this core's buffers: what an NVMe drive must reach.
+    #[must_use]
+    pub fn buffers(&self) -> Arc<Region> {
+        self.pool.region().clone()
     }
 
     /// Buffers that no command holds.
@@ -486,6 +525,9 @@ impl Server {
         if self.work.ring.is_some() {
             done += self.poll_files()?;
         }
+        if !self.work.drives.is_empty() {
+            done += self.poll_drives();
+        }
         if !self.stalled.is_empty() {
             self.resume();
         }
@@ -512,7 +554,7 @@ impl Server {
             count += 1;
             let (index, slot) = (place((token >> 16) as u32), token as u16);
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.file_done(qp, session, slot, &result);
+            self.work.outside_done(qp, session, slot, &result.map_err(Trouble::System));
         }
         if let Some(ring) = &mut self.work.ring {
             ring.submit()?;

@@ -56,9 +56,10 @@ pub(super) enum State {
     Waiting,
     /// Its data are being read; into the buffer of the pool, if one is named.
     Reading(Option<u16>),
-    /// A file is read or written, out of or into a buffer of the pool; a Compare holds another.
+    /// A file or a drive is read or written, out of or into a buffer of the pool; a Compare holds
+    /// another.
     Storing(u16, Option<u16>),
-    /// A file system does what needs no buffer.
+    /// A file system or a drive does what needs no buffer.
     Calling,
     /// It is held until there is something to tell.
     Held,
@@ -110,8 +111,8 @@ pub(super) struct Link {
     /// READs under way, and how many the host serves.
     pub(super) reads: u16,
     pub(super) max_reads: u16,
-    /// Requests of the ring under way.
-    pub(super) in_files: u32,
+    /// Requests to files and drives under way.
+    pub(super) outside: u32,
     /// Send requests that must stay free for commands under way.
     pub(super) reserve: u32,
     /// Answers since one asked for a completion.
@@ -169,7 +170,7 @@ impl Session {
             page_bytes,
             reads: 0,
             max_reads,
-            in_files: 0,
+            outside: 0,
             reserve: reserve(entries),
             unsignaled: 0,
             is_dirty: false,

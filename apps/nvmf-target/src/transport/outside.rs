@@ -1,64 +1,54 @@
-//! Commands whose namespace is a file: data go through buffers of the pool, and io_uring moves them
-//! between these and the file.
+//! Commands whose namespace is a file or an NVMe drive: data go through buffers of the pool, and
+//! io_uring or the drive itself moves them between these and where they are kept. Below, both are
+//! the store.
 //!
 //! | command | steps |
 //! |---|---|
-//! | read | a buffer is filled from the file; WRITE and SEND; it is free when they have ended |
-//! | write | READ into a buffer, or a copy out of the capsule; the file is written; SEND |
-//! | compare | READ into a buffer; the file is read into another; SEND |
-//! | flush, zeros, ranges | the file system's call; SEND |
-
-use std::io;
+//! | read | a buffer is filled from the store; WRITE and SEND; it is free when they have ended |
+//! | write | READ into a buffer, or a copy out of the capsule; the store is written; SEND |
+//! | compare | READ into a buffer; the store is read into another; SEND |
+//! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
 
 use ferrocx::verbs::{Buf, Qp, SendFlags};
-use ferrocx_uring::{FileId, Request};
+use ferrocx_nvme::Refused;
+use ferrocx_uring::Request;
 
-use super::execute::{Work, same};
+use super::execute::Work;
 use super::session::{Link, Session, Slot, State, Why, wr};
+use super::trouble::{Trouble, same};
 use super::{Backend, NO_DATA};
-use crate::backend;
+use crate::backend::{self, Outside};
 use crate::controller::Queue;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
 use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
 
-/// What the system says where a file system lacks a call. Source: `errno.h`.
-const NOT_SUPPORTED: i32 = 95;
-/// What it says where there is no room left.
-const NO_ROOM: i32 = 28;
-
-/// The status of what a file system said.
-fn status_of(kind: Kind, error: &io::Error) -> Status {
-    match kind {
-        _ if error.raw_os_error() == Some(NO_ROOM) => Status::CAPACITY,
-        Kind::Read | Kind::Compare | Kind::Verify => Status::READ_ERROR,
-        _ => Status::WRITE_FAULT,
-    }
-}
-
-/// The name of a command in the ring.
+/// The name of a command for its store.
 pub(super) fn token(queue: u32, slot: u16) -> u64 {
     u64::from(queue) << 16 | u64::from(slot)
 }
 
 impl Work {
-    /// Begins a command on a file.
-    pub(super) fn begin_file(
+    /// Begins a command on a store.
+    pub(super) fn begin_outside(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
-        file: FileId,
+        outside: Outside,
     ) -> Result<(), Why> {
         let IoCommand { kind, offset, len, data, fua: is_durable, .. } = it.command;
         match (kind, data) {
             (Kind::Nothing, _) => self.end(qp, link, it, Ok(())),
-            (Kind::Flush, _) => self.push(qp, link, it, (file, Request::Flush)),
-            (Kind::Zero { may_deallocate: false }, _) => {
-                self.push(qp, link, it, (file, Request::Zero { offset, len }))
-            }
-            (Kind::Zero { may_deallocate: true }, _) => {
-                self.push(qp, link, it, (file, Request::Punch { offset, len }))
+            (Kind::Flush, _) => self.push(qp, link, it, (outside, Request::Flush)),
+            // A drive keeps the room of blocks that it may give back: zeros are what counts.
+            (Kind::Zero { may_deallocate }, _) => {
+                let is_hole = may_deallocate && matches!(outside, Outside::File(_));
+                let request = match is_hole {
+                    true => Request::Punch { offset, len },
+                    false => Request::Zero { offset, len },
+                };
+                self.push(qp, link, it, (outside, request))
             }
             (Kind::Deallocate { ranges }, Data::Capsule { start, .. }) => {
                 let Some(piece) = it.recv.take() else {
@@ -66,7 +56,7 @@ impl Work {
                 };
                 let parsed = self.ranges(&link.queue, it, (&piece, SQE_BYTES + start), ranges);
                 it.recv = Some(piece);
-                self.punch(qp, link, it, (file, parsed))
+                self.punch(qp, link, it, (outside, parsed))
             }
             (Kind::Write | Kind::Deallocate { .. } | Kind::Compare, Data::Host(_))
                 if !link.can_read() =>
@@ -95,24 +85,24 @@ impl Work {
                             return self.refuse(qp, link, it, NO_DATA);
                         }
                         let write = Request::Write { from: piece, offset, is_durable };
-                        self.push(qp, link, it, (file, write))
+                        self.push(qp, link, it, (outside, write))
                     }
                     _ => {
                         it.state = State::Storing(index, None);
-                        self.push(qp, link, it, (file, Request::Read { to: piece, offset }))
+                        self.push(qp, link, it, (outside, Request::Read { to: piece, offset }))
                     }
                 }
             }
         }
     }
 
-    /// The data of a command on a file have come by READ.
-    pub(super) fn has_file_data(
+    /// The data of a command on a store have come by READ.
+    pub(super) fn has_outside_data(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
-        file: FileId,
+        outside: Outside,
     ) -> Result<(), Why> {
         let State::Reading(buffer) = it.state else { return Ok(()) };
         let IoCommand { kind, offset, fua: is_durable, .. } = it.command;
@@ -123,7 +113,7 @@ impl Work {
                     Ok(piece) => self.ranges(&link.queue, it, (&piece, 0), ranges),
                     Err(_) => Err(NO_DATA),
                 };
-                self.punch(qp, link, it, (file, parsed))
+                self.punch(qp, link, it, (outside, parsed))
             }
             (Kind::Write, Some(index)) => {
                 it.state = State::Storing(index, None);
@@ -131,7 +121,7 @@ impl Work {
                     self.buffers.give_back(it);
                     return self.refuse(qp, link, it, NO_DATA);
                 };
-                self.push(qp, link, it, (file, Request::Write { from, offset, is_durable }))
+                self.push(qp, link, it, (outside, Request::Write { from, offset, is_durable }))
             }
             (Kind::Compare, Some(index)) => {
                 let Some((other, to)) = self.buffers.take(len) else {
@@ -139,7 +129,7 @@ impl Work {
                     return self.refuse(qp, link, it, Status::INTERRUPTED);
                 };
                 it.state = State::Storing(index, Some(other));
-                self.push(qp, link, it, (file, Request::Read { to, offset }))
+                self.push(qp, link, it, (outside, Request::Read { to, offset }))
             }
             _ => {
                 self.buffers.give_back(it);
@@ -148,13 +138,13 @@ impl Work {
         }
     }
 
-    /// A request of the ring has ended.
-    pub(super) fn file_done(
+    /// A request to a store has ended.
+    pub(super) fn outside_done(
         &mut self,
         qp: &mut Qp,
         session: &mut Session,
         slot: u16,
-        result: &io::Result<()>,
+        result: &Result<(), Trouble>,
     ) {
         let outcome = self.carry_on(qp, session, slot, result);
         self.touched(&mut session.link, outcome);
@@ -165,9 +155,9 @@ impl Work {
         qp: &mut Qp,
         Session { link, slots }: &mut Session,
         slot: u16,
-        result: &io::Result<()>,
+        result: &Result<(), Trouble>,
     ) -> Result<(), Why> {
-        link.in_files -= 1;
+        link.outside -= 1;
         let Some(it) = slots.get_mut(usize::from(slot)) else { return Ok(()) };
         if link.ending.is_some() {
             self.buffers.give_back(it);
@@ -182,21 +172,12 @@ impl Work {
             self.buffers.give_back(it);
             return self.refuse(qp, link, it, NO_DATA);
         };
-        let Backend::File(file) = store.backend else {
+        let Backend::Outside(outside) = store.backend else {
             self.buffers.give_back(it);
             return self.refuse(qp, link, it, NO_DATA);
         };
         if let Err(error) = result {
-            let is_lacking = error.raw_os_error() == Some(NOT_SUPPORTED);
-            return match command.kind {
-                // A hint that cannot be taken.
-                Kind::Deallocate { .. } if is_lacking => self.end(qp, link, it, Ok(())),
-                Kind::Zero { .. } if is_lacking => self.write_zeros(qp, link, it, file),
-                kind => {
-                    self.buffers.give_back(it);
-                    self.refuse(qp, link, it, status_of(kind, error))
-                }
-            };
+            return self.troubled(qp, link, it, (outside, error));
         }
         match (command.kind, it.state) {
             (Kind::Read, State::Storing(index, None)) => {
@@ -219,7 +200,7 @@ impl Work {
                 self.end(qp, link, it, compared)
             }
             (Kind::Deallocate { .. }, _) if !it.ranges.is_empty() => {
-                self.punch(qp, link, it, (file, Ok(())))
+                self.punch(qp, link, it, (outside, Ok(())))
             }
             (kind, _) => {
                 if kind == Kind::Write {
@@ -231,7 +212,26 @@ impl Work {
         }
     }
 
-    /// Whether the data of a Compare are those of the file, which has been read: into its other
+    /// Goes on with a command whose store did not do what it should.
+    fn troubled(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+        (outside, error): (Outside, &Trouble),
+    ) -> Result<(), Why> {
+        match it.command.kind {
+            // A hint that cannot be taken.
+            Kind::Deallocate { .. } if error.is_lacking() => self.end(qp, link, it, Ok(())),
+            Kind::Zero { .. } if error.is_lacking() => self.write_zeros(qp, link, it, outside),
+            kind => {
+                self.buffers.give_back(it);
+                self.refuse(qp, link, it, error.status(kind))
+            }
+        }
+    }
+
+    /// Whether the data of a Compare are those of the store, which has been read: into its other
     /// buffer when the data came by READ, into its only one when they came in the capsule.
     fn compared(&self, it: &Slot, (index, other): (u16, Option<u16>)) -> Result<(), Status> {
         let len = it.command.len as usize;
@@ -249,13 +249,13 @@ impl Work {
         })
     }
 
-    /// Writes zeros where the file system has no call for them.
+    /// Writes zeros where the store has no call for them.
     fn write_zeros(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
-        file: FileId,
+        outside: Outside,
     ) -> Result<(), Why> {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
@@ -267,7 +267,7 @@ impl Work {
             self.buffers.give_back(it);
             return self.refuse(qp, link, it, NO_DATA);
         }
-        self.push(qp, link, it, (file, Request::Write { from, offset, is_durable }))
+        self.push(qp, link, it, (outside, Request::Write { from, offset, is_durable }))
     }
 
     /// Reads the ranges of a command out of a piece; all of them are checked before any is begun.
@@ -297,41 +297,44 @@ impl Work {
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
-        (file, parsed): (FileId, Result<(), Status>),
+        (outside, parsed): (Outside, Result<(), Status>),
     ) -> Result<(), Why> {
         if let Err(status) = parsed {
             return self.refuse(qp, link, it, status);
         }
         match it.ranges.pop() {
-            Some((offset, len)) => self.push(qp, link, it, (file, Request::Punch { offset, len })),
+            Some((offset, len)) => {
+                self.push(qp, link, it, (outside, Request::Punch { offset, len }))
+            }
             None => self.end(qp, link, it, Ok(())),
         }
     }
 
-    /// Puts a request into the ring. A full one is the host's to try again.
+    /// Gives a request to its store. A full one is the host's to try again.
     fn push(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
-        (file, request): (FileId, Request),
+        (outside, request): (Outside, Request),
     ) -> Result<(), Why> {
         if !matches!(it.state, State::Storing(..)) {
             it.state = State::Calling;
         }
-        let Some(ring) = self.ring.as_mut() else {
-            self.buffers.give_back(it);
-            return self.refuse(qp, link, it, NO_DATA);
+        let token = token(link.queue.id, it.index);
+        let pushed = match (outside, self.ring.as_mut()) {
+            (Outside::File(file), Some(ring)) => {
+                ring.push(token, file, request).map_err(|_| Refused::Full)
+            }
+            (Outside::File(_), None) => Err(Refused::Gone),
+            (Outside::Drive(drive), _) => self.drives.push(token, drive, &request),
         };
-        match ring.push(token(link.queue.id, it.index), file, request) {
+        match pushed {
             Ok(()) => {
-                link.in_files += 1;
+                link.outside += 1;
                 Ok(())
             }
-            Err(_) => {
-                self.buffers.give_back(it);
-                self.refuse(qp, link, it, Status::INTERRUPTED)
-            }
+            Err(refused) => self.troubled(qp, link, it, (outside, &Trouble::Refused(refused))),
         }
     }
 }

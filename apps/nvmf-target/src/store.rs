@@ -1,0 +1,87 @@
+//! What is behind namespaces, for whoever offers them: files opened, sizes checked.
+
+use std::fs;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use crate::config::{NamespaceConfig, Store, length};
+use crate::peer::Peer;
+use crate::transport::Ready;
+
+/// What is behind a namespace.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) store: Store,
+    /// Bytes that it can grow to: of RAM, what was allocated.
+    pub(crate) capacity: u64,
+    /// The open file, which holds the lock on it.
+    pub(crate) file: Option<fs::File>,
+    /// The other device's memory.
+    pub(crate) _peer: Option<Arc<Peer>>,
+}
+
+/// What is behind a namespace that is about to be offered.
+pub(crate) struct Prepared {
+    pub(crate) kept: Kept,
+    pub(crate) len_bytes: u64,
+    pub(crate) block_shift: u8,
+    /// Whether writes may be lost with the power before a Flush.
+    pub(crate) has_cache: bool,
+    /// One for each core.
+    pub(crate) ready: Vec<Ready>,
+}
+
+/// The bytes of a drive that are offered: those that were asked for, else all of them.
+pub(crate) fn drive_length(
+    wanted: Option<u64>,
+    namespace: &ferrocx_nvme::Namespace,
+) -> Result<u64> {
+    let has = namespace.len_bytes();
+    let bytes = wanted.unwrap_or(has);
+    ensure!(bytes <= has, "size is {bytes}, and it has {has} bytes; make size smaller");
+    length(bytes, 1 << namespace.block_shift)
+}
+
+/// Makes a file as long as a namespace is to be.
+pub(crate) fn grow(file: &fs::File, bytes: u64, is_read_only: bool) -> Result<()> {
+    let mut file = file;
+    let len = file.seek(SeekFrom::End(0))?;
+    if len >= bytes {
+        return Ok(());
+    }
+    let can_grow = !is_read_only && file.metadata()?.is_file();
+    ensure!(can_grow, "it has {len} bytes and cannot grow, and size is {bytes}; make size smaller");
+    Ok(file.set_len(bytes)?)
+}
+
+/// Opens a file or a block device, for this process only; it and its length.
+pub(crate) fn open_file(
+    path: &Path,
+    is_direct: bool,
+    config: &NamespaceConfig,
+) -> Result<(fs::File, u64)> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(!config.read_only);
+    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
+    if is_direct {
+        options.custom_flags(OFlags::DIRECT.bits() as i32);
+    }
+    let mut file = options.open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        bail!("it is a folder; give a file or a block device");
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
+    if let Some(wanted) = config.len_bytes {
+        grow(&file, wanted, config.read_only)?;
+    }
+    let len = config.len_bytes.map_or_else(|| file.seek(SeekFrom::End(0)), Ok)?;
+    // What is behind the last whole block is nobody's.
+    let len = len >> config.block_shift << config.block_shift;
+    Ok((file, length(len, 1 << config.block_shift)?))
+}

@@ -1,0 +1,77 @@
+//! [`Trouble`]: why a store did not do what it should, and what the host is told.
+
+use std::io;
+
+use ferrocx::AccessError;
+use ferrocx_nvme::{Failure, Refused, Status as DriveStatus};
+
+use super::NO_DATA;
+use crate::controller::io::Kind;
+use crate::proto::status::Status;
+
+/// What the system says where a file system lacks a call. Source: `errno.h`.
+const NOT_SUPPORTED: i32 = 95;
+/// What it says where there is no room left.
+const NO_ROOM: i32 = 28;
+
+/// Why a request did not do what it should.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The system says so, of a file.
+    System(io::Error),
+    /// A drive did not take it.
+    Refused(Refused),
+    /// A drive took it, and it failed.
+    Failed(Failure),
+}
+
+/// The status of a command whose data cannot be reached.
+pub(super) fn medium_error(kind: Kind) -> Status {
+    match kind {
+        Kind::Read | Kind::Compare | Kind::Verify => Status::READ_ERROR,
+        _ => Status::WRITE_FAULT,
+    }
+}
+
+impl Trouble {
+    /// Whether the file system or the drive has no such call.
+    pub(super) fn is_lacking(&self) -> bool {
+        match self {
+            Self::System(error) => error.raw_os_error() == Some(NOT_SUPPORTED),
+            Self::Refused(refused) => *refused == Refused::Unsupported,
+            Self::Failed(_) => false,
+        }
+    }
+
+    /// The status for the host: errors of the medium, but for what says something better. What may
+    /// work at another try, the host tries again.
+    pub(super) fn status(&self, kind: Kind) -> Status {
+        let medium = medium_error(kind);
+        match self {
+            Self::System(error) if error.raw_os_error() == Some(NO_ROOM) => Status::CAPACITY,
+            Self::System(_) => medium,
+            Self::Refused(Refused::Full | Refused::NotReady) => Status::INTERRUPTED,
+            Self::Refused(Refused::Gone) => medium,
+            // A checked command is inside the namespace, and its buffer is the drive's.
+            Self::Refused(_) => Status::INTERNAL,
+            Self::Failed(Failure::Reset) => Status::INTERRUPTED,
+            Self::Failed(Failure::Status(status)) => match status.code() {
+                code if status.kind() == DriveStatus::MEDIUM => Status(code.0),
+                DriveStatus::CAPACITY => Status::CAPACITY,
+                DriveStatus::WRITE_PROTECTED => Status::WRITE_PROTECTED,
+                DriveStatus::LBA_RANGE => Status::LBA_RANGE,
+                _ => Status::INTERNAL,
+            },
+            Self::Failed(_) => medium,
+        }
+    }
+}
+
+/// The status of a Compare.
+pub(super) fn same(is_same: Result<bool, AccessError>) -> Result<(), Status> {
+    match is_same {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Status::COMPARE_FAILURE.dnr()),
+        Err(_) => Err(NO_DATA),
+    }
+}

@@ -1,0 +1,139 @@
+//! A namespace in memory of another device: bytes are where they belong, and once their owner has
+//! taken them back, hosts get errors of the medium and nobody touches them.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{BLOCK, Here, NQN, with_target};
+use ferrocx_app_common::peer::PeerSpec;
+use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use ferrocx_nvmf_target::peer::Peer;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::status::Status;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const NSID: u32 = 9;
+const BLOCKS: u64 = 4096;
+
+/// Memory of another device behind a namespace.
+fn offer(here: &Here) -> Arc<Peer> {
+    here.change(|server| {
+        let len_bytes = Some(BLOCKS * BLOCK as u64);
+        let peer = Arc::new(Peer::open(&PeerSpec::Host, server.pd(), len_bytes).unwrap());
+        let backend = server.add_peer(&peer).unwrap();
+        let namespace = common::namespace(NSID, BLOCKS, backend);
+        server.target_mut().put_namespace(NQN, namespace).unwrap();
+        peer
+    })
+}
+
+fn stored(peer: &Peer, lba: u64, blocks: usize) -> Vec<u8> {
+    let (region, start) = peer.block().region();
+    let mut bytes = vec![0; blocks * BLOCK];
+    region.copy_out(start + lba as usize * BLOCK, &mut bytes).unwrap();
+    bytes
+}
+
+fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
+    queue.submit(sqe).unwrap();
+    queue.wait(LIMIT).unwrap().status()
+}
+
+#[test]
+fn what_hosts_write_is_in_the_peers_memory_until_it_is_taken_back() {
+    with_target(|here| {
+        let peer = offer(here);
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (memory, mr) = host.memory(2 << 20).unwrap();
+        for (slba, count) in [(0, 1), (9, 300), (0, 2048), (BLOCKS - 1, 1)] {
+            let len = count as usize * BLOCK;
+            let data: Vec<u8> = (0..len).map(|at| (at * 7 + count as usize) as u8).collect();
+            memory.region().copy_in(0, &data).unwrap();
+            let (from, to) = (mr.buf(0..len).unwrap(), mr.buf(1 << 20..(1 << 20) + len).unwrap());
+            let write = Sqe::blocks(io::WRITE, 0, NSID, (slba, count), keyed(&from));
+            assert_eq!(status(&mut queue, write), Status::SUCCESS);
+            assert!(stored(&peer, slba, count as usize) == data, "{count} blocks at {slba}");
+            let compare = Sqe { opcode: io::COMPARE, ..write };
+            assert_eq!(status(&mut queue, compare), Status::SUCCESS);
+            let read = Sqe::blocks(io::READ, 0, NSID, (slba, count), keyed(&to));
+            assert_eq!(status(&mut queue, read), Status::SUCCESS);
+            assert!(to.to_vec() == data);
+        }
+        let in_capsule = Sgl::InCapsule { offset: 0, len: BLOCK as u32 };
+        let capsule = Sqe::blocks(io::WRITE, 0, NSID, (3, 1), in_capsule);
+        queue.submit_with(capsule, &[0x3c; BLOCK]).unwrap();
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+        assert_eq!(stored(&peer, 3, 1), [0x3c; BLOCK]);
+        let zeroes = Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (4, 2), Sgl::NONE);
+        assert_eq!(status(&mut queue, zeroes), Status::SUCCESS);
+        assert_eq!(stored(&peer, 4, 2), [0; 2 * BLOCK]);
+
+        peer.block().take_back().unwrap();
+        let before = stored(&peer, 0, BLOCKS as usize);
+        let buf = mr.buf(0..BLOCK).unwrap();
+        for (opcode, expected) in [
+            (io::READ, Status::READ_ERROR),
+            (io::WRITE, Status::WRITE_FAULT),
+            (io::COMPARE, Status::READ_ERROR),
+        ] {
+            let sqe = Sqe::blocks(opcode, 0, NSID, (8, 1), keyed(&buf));
+            assert_eq!(status(&mut queue, sqe), expected, "{opcode:#x}");
+        }
+        for (opcode, expected) in
+            [(io::WRITE_ZEROES, Status::WRITE_FAULT), (io::VERIFY, Status::READ_ERROR)]
+        {
+            let sqe = Sqe::blocks(opcode, 0, NSID, (8, 1), Sgl::NONE);
+            assert_eq!(status(&mut queue, sqe), expected, "{opcode:#x}");
+        }
+        for (opcode, expected) in
+            [(io::WRITE, Status::WRITE_FAULT), (io::COMPARE, Status::READ_ERROR)]
+        {
+            queue.submit_with(Sqe { opcode, ..capsule }, &[0x55; BLOCK]).unwrap();
+            assert_eq!(queue.wait(LIMIT).unwrap().status(), expected, "{opcode:#x}");
+        }
+        assert!(stored(&peer, 0, BLOCKS as usize) == before, "touched when it was taken back");
+        // Others go on.
+        let other = Sqe::blocks(io::READ, 0, 1, (0, 1), keyed(&buf));
+        assert_eq!(one(&mut queue, other).unwrap().status(), Status::SUCCESS);
+    });
+}
+
+/// Taken back with requests of the port under way, it may cost their queue, and nothing else.
+#[test]
+fn memory_that_is_taken_back_under_load_costs_a_queue_at_most() {
+    with_target(|here| {
+        let peer = offer(here);
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..1 << 19).unwrap();
+        for round in 0..16 {
+            let sqe = Sqe::blocks(io::WRITE, 0, NSID, (round % 4 * 1024, 1024), keyed(&buf));
+            queue.submit(sqe).unwrap();
+        }
+        peer.block().take_back().unwrap();
+        let before = stored(&peer, 0, BLOCKS as usize);
+        let mut ended = Vec::new();
+        while ended.len() < 16 {
+            match queue.wait(LIMIT) {
+                Ok(cqe) => ended.push(cqe.status()),
+                Err(_) => break,
+            }
+        }
+        let known = [Status::SUCCESS, Status::WRITE_FAULT];
+        assert!(ended.iter().all(|status| known.contains(status)), "{ended:?}");
+        assert!(stored(&peer, 0, BLOCKS as usize) == before, "touched when it was taken back");
+        // A host that comes again is served, and told.
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let small = mr.buf(0..BLOCK).unwrap();
+        let read = |nsid| Sqe::blocks(io::READ, 0, nsid, (0, 1), keyed(&small));
+        assert_eq!(status(&mut queue, read(NSID)), Status::READ_ERROR);
+        assert_eq!(status(&mut queue, read(1)), Status::SUCCESS);
+    });
+}

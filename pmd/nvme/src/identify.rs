@@ -1,0 +1,223 @@
+//! What a drive says of itself and of its namespaces, checked.
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U32};
+
+use crate::NvmeError;
+
+/// Bytes of an answer to Identify.
+pub(crate) const IDENTIFY_BYTES: usize = 4096;
+/// The longest transfer that one page of entries describes, whatever the drive could do.
+pub(crate) const MOST_BYTES: u64 = 2 << 20;
+
+/// Optional commands of a drive. Source: reference 12.4.
+const ONCS_DATASET: u16 = 1 << 2;
+const ONCS_WRITE_ZEROES: u16 = 1 << 3;
+
+/// A drive, as it describes itself. Source: reference 12.4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerInfo {
+    /// PCI vendor id.
+    pub vendor: u16,
+    /// Serial number.
+    pub serial: String,
+    /// Model.
+    pub model: String,
+    /// Firmware.
+    pub firmware: String,
+    /// Largest namespace number.
+    pub namespaces: u32,
+    /// Bytes of the longest transfer of one command.
+    pub max_transfer: u64,
+    /// Whether it has Write Zeroes.
+    pub has_write_zeroes: bool,
+    /// Whether it has Dataset Management, which deallocates.
+    pub has_deallocate: bool,
+    /// Whether writes may lie in a cache that power-off empties, so that Flush means something.
+    pub has_cache: bool,
+    /// Whether commands of I/O may describe their data by SGLs.
+    pub has_sgl: bool,
+}
+
+/// A namespace of a drive. Source: reference 12.4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its number.
+    pub nsid: u32,
+    /// Its blocks.
+    pub blocks: u64,
+    /// log2 of the bytes of a block: 9 to 12.
+    pub block_shift: u8,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned()
+}
+
+fn u16_at(page: &[u8; IDENTIFY_BYTES], at: usize) -> u16 {
+    U16::read_from_prefix(&page[at..]).map_or(0, |(value, _)| value.get())
+}
+
+fn u32_at(page: &[u8; IDENTIFY_BYTES], at: usize) -> u32 {
+    U32::read_from_prefix(&page[at..]).map_or(0, |(value, _)| value.get())
+}
+
+fn u64_at(page: &[u8; IDENTIFY_BYTES], at: usize) -> u64 {
+    u64::from(u32_at(page, at)) | u64::from(u32_at(page, at + 4)) << 32
+}
+
+impl ControllerInfo {
+    /// What Identify Controller answered.
+    pub(crate) fn parse(name: &str, page: &[u8; IDENTIFY_BYTES]) -> Result<Self, NvmeError> {
+        // The least and the most of log2 of an entry's bytes, a nibble each.
+        for (what, at, log) in [("SQES", 512, 6), ("CQES", 513, 4)] {
+            let value = page[at];
+            if value & 0xf > log || value >> 4 < log {
+                let (name, value) = (name.to_owned(), u64::from(value));
+                return Err(NvmeError::Lies { name, what, value });
+            }
+        }
+        let mdts = page[77];
+        let max_transfer = match mdts {
+            0 | 9.. => MOST_BYTES,
+            _ => 4096 << mdts,
+        };
+        let oncs = u16_at(page, 520);
+        Ok(Self {
+            vendor: u16_at(page, 0),
+            serial: text(&page[4..24]),
+            model: text(&page[24..64]),
+            firmware: text(&page[64..72]),
+            namespaces: u32_at(page, 516),
+            max_transfer: max_transfer.min(MOST_BYTES),
+            has_write_zeroes: oncs & ONCS_WRITE_ZEROES != 0,
+            has_deallocate: oncs & ONCS_DATASET != 0,
+            has_cache: page[525] & 1 != 0,
+            // 1: with any alignment, 2: of dwords, which is what is asked for here.
+            has_sgl: matches!(u32_at(page, 536) & 3, 1 | 2),
+        })
+    }
+}
+
+impl Namespace {
+    /// What Identify Namespace answered.
+    pub(crate) fn parse(
+        drive: &str,
+        (nsid, most): (u32, u32),
+        page: &[u8; IDENTIFY_BYTES],
+    ) -> Result<Self, NvmeError> {
+        let name = drive.to_owned();
+        let blocks = u64_at(page, 0);
+        if blocks == 0 {
+            return Err(NvmeError::NoNamespace { name, nsid, most });
+        }
+        let flbas = page[26];
+        // Bits 6:5 go on with the number where there are more than 16 formats.
+        let format = usize::from(flbas & 0xf | (flbas >> 5 & 3) << 4);
+        if format > usize::from(page[25]).min(63) {
+            let (what, value) = ("FLBAS", u64::from(flbas));
+            return Err(NvmeError::Lies { name, what, value });
+        }
+        let at = 128 + 4 * format;
+        let (metadata, block_shift) = (u16_at(page, at), page[at + 2]);
+        let unsupported = |what, value, needs| {
+            Err(NvmeError::Unsupported { name: drive.into(), what, value, needs })
+        };
+        if metadata != 0 {
+            return unsupported("metadata of a block in bytes", u64::from(metadata), "none");
+        }
+        if page[29] & 7 != 0 {
+            return unsupported("type of protection information", u64::from(page[29] & 7), "none");
+        }
+        if !(9..=12).contains(&block_shift) {
+            return unsupported("log2 of a block's bytes", u64::from(block_shift), "9 to 12");
+        }
+        // So that no number of bytes overflows.
+        if blocks > u64::MAX >> 16 {
+            return Err(NvmeError::Lies { name, what: "NSZE", value: blocks });
+        }
+        Ok(Self { nsid, blocks, block_shift })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.blocks << self.block_shift
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace() -> [u8; IDENTIFY_BYTES] {
+        let mut page = [0; IDENTIFY_BYTES];
+        page[..8].copy_from_slice(&0x1_0000_0001_u64.to_le_bytes());
+        (page[25], page[26]) = (1, 1);
+        page[128 + 4 + 2] = 12;
+        page
+    }
+
+    #[test]
+    fn a_namespace_is_what_its_format_says() {
+        let found = Namespace::parse("d", (3, 4), &namespace()).unwrap();
+        assert_eq!(found, Namespace { nsid: 3, blocks: 0x1_0000_0001, block_shift: 12 });
+        assert_eq!(found.len_bytes(), 0x1000_0000_1000);
+    }
+
+    #[test]
+    fn what_cannot_be_or_cannot_be_used_is_named() {
+        type Change = fn(&mut [u8; IDENTIFY_BYTES]);
+        let cases: [(&str, Change); 6] = [
+            ("no active namespace 3; it has numbers 1 to 4", |page| page[..8].fill(0)),
+            ("FLBAS is 0x2", |page| page[26] = 2),
+            ("metadata of a block in bytes is 8", |page| page[132] = 8),
+            ("type of protection information is 1", |page| page[29] = 1),
+            ("log2 of a block's bytes is 13", |page| page[134] = 13),
+            ("NSZE is 0xffffffffffffffff", |page| page[..8].fill(0xff)),
+        ];
+        for (says, change) in cases {
+            let mut page = namespace();
+            change(&mut page);
+            let error = Namespace::parse("d", (3, 4), &page).unwrap_err().to_string();
+            assert!(error.contains(says), "{says}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_drive_is_what_it_says() {
+        let mut page = [0; IDENTIFY_BYTES];
+        page[..2].copy_from_slice(&[0x36, 0x1b]);
+        page[4..24].copy_from_slice(b"serial              ");
+        page[24..30].copy_from_slice(b"model ");
+        page[77] = 7;
+        (page[512], page[513]) = (0x66, 0x44);
+        page[516] = 5;
+        page[520] = 1 << 3;
+        page[525] = 7;
+        page[536] = 1;
+        let info = ControllerInfo::parse("d", &page).unwrap();
+        let expected = ControllerInfo {
+            vendor: 0x1b36,
+            serial: "serial".into(),
+            model: "model".into(),
+            firmware: String::new(),
+            namespaces: 5,
+            max_transfer: 512 << 10,
+            has_write_zeroes: true,
+            has_deallocate: false,
+            has_cache: true,
+            has_sgl: true,
+        };
+        assert_eq!(info, expected);
+        for (mdts, expected) in [(0, 2 << 20), (1, 8192), (9, 2 << 20), (255, 2 << 20)] {
+            page[77] = mdts;
+            assert_eq!(ControllerInfo::parse("d", &page).unwrap().max_transfer, expected);
+        }
+        for (at, value) in [(512, 0x67), (512, 0x55), (513, 0x55), (513, 0x33)] {
+            let mut page = page;
+            page[at] = value;
+            assert!(ControllerInfo::parse("d", &page).is_err(), "{at} {value:#x}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Drives that fail, hang, lie, or go: what was under way ends, and memory is never the drive's and
+//! somebody else's.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Lie, Plan, World};
+use ferrocx_bus::{BusError, Notice, Transport};
+use ferrocx_nvme::{
+    Config, Controller, Done, Failure, Health, IoQueue, NvmeError, Op, Refused, Status,
+};
+
+const BLOCK: usize = 512;
+const LONG: Duration = Duration::from_secs(12);
+
+fn ok(token: u64) -> Done {
+    Done { token, result: Ok(()) }
+}
+
+fn failed(token: u64, failure: Failure) -> Done {
+    Done { token, result: Err(failure) }
+}
+
+fn read(world: &World, lba: u64) -> Op {
+    Op::Read { lba, to: world.piece(0, BLOCK) }
+}
+
+fn works(world: &World, drive: &mut Controller, queue: &mut IoQueue) {
+    queue.push(77, read(world, 1)).unwrap();
+    assert_eq!(world.a_moment(drive, queue), [ok(77)]);
+    assert_eq!(drive.tend(), Health::Ready);
+}
+
+#[test]
+fn a_failed_part_fails_its_request_and_no_other() {
+    let world = World::new(Plan { mdts: 1, fails: vec![(16, 0x281)], ..Plan::default() });
+    let mut drive = world.open_as(&Config { entries: 2, ..Config::default() }).unwrap();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, Op::Read { lba: 0, to: world.piece(0, 64 * BLOCK) }).unwrap();
+    queue.push(2, read(&world, 0)).unwrap();
+    let status = Failure::Status(Status(0x281));
+    assert_eq!(world.a_moment(&mut drive, &mut queue), [failed(1, status), ok(2)]);
+    // What was behind the failure was not even asked for.
+    let lbas: Vec<u64> = world.fake().seen.iter().map(|it| it.lba).collect();
+    assert_eq!(lbas, [0, 16, 0]);
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn what_takes_too_long_is_aborted_and_others_go_on() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 50)).unwrap();
+    queue.push(2, read(&world, 2)).unwrap();
+    let early = world.run(&mut drive, &mut queue, Duration::from_secs(4));
+    assert_eq!((early, drive.counts().aborts), (vec![ok(2)], 0));
+    let late = world.run(&mut drive, &mut queue, Duration::from_secs(2));
+    assert_eq!(late, [failed(1, Failure::TimedOut)]);
+    assert_eq!((drive.counts().aborts, drive.counts().resets), (1, 0));
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn what_ends_well_before_its_abort_has_ended_well() {
+    let world = World::new(Plan { hangs: vec![50], aborts: false, ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 50)).unwrap();
+    world.run(&mut drive, &mut queue, Duration::from_millis(5500));
+    assert_eq!(drive.counts().aborts, 1);
+    world.fake().let_go(0);
+    assert_eq!(world.run(&mut drive, &mut queue, LONG), [ok(1)]);
+    assert_eq!(drive.counts().resets, 0);
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn a_drive_that_does_not_abort_is_reset_and_its_queues_come_back() {
+    let world = World::new(Plan { hangs: vec![50, 51], aborts: false, ..Plan::default() });
+    let mut drive = world.open();
+    let (mut one, mut two) = (world.queue(&mut drive), world.queue(&mut drive));
+    one.push(1, read(&world, 50)).unwrap();
+    two.push(2, read(&world, 51)).unwrap();
+    two.ring();
+    world.fake().step();
+    let done = world.run(&mut drive, &mut one, LONG);
+    assert_eq!(done, [failed(1, Failure::TimedOut)]);
+    assert_eq!(drive.counts().resets, 1);
+    // The other core has not looked yet.
+    assert_eq!(two.push(3, Op::Flush), Err(Refused::NotReady));
+    assert_eq!(two.poll(), Some(failed(2, Failure::Reset)));
+    assert_eq!(two.poll(), None);
+    assert_eq!(two.push(3, Op::Flush), Err(Refused::NotReady));
+    works(&world, &mut drive, &mut one);
+    works(&world, &mut drive, &mut two);
+}
+
+#[test]
+fn a_drive_that_lies_is_reset() {
+    for lie in [Lie::FreeCommand, Lie::NoCommand, Lie::Queue, Lie::Head, Lie::Twice] {
+        let world = World::new(Plan { lie: Some(lie), ..Plan::default() });
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        queue.push(1, read(&world, 1)).unwrap();
+        let done = world.a_moment(&mut drive, &mut queue);
+        let expected = if lie == Lie::Twice { ok(1) } else { failed(1, Failure::Reset) };
+        assert_eq!(done, [expected], "{lie:?}");
+        assert_eq!(drive.counts().resets, 1, "{lie:?}");
+        works(&world, &mut drive, &mut queue);
+    }
+}
+
+#[test]
+fn a_fatal_status_is_a_reason_for_a_reset() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 50)).unwrap();
+    world.a_moment(&mut drive, &mut queue);
+    world.fake().set_fatal();
+    let done = world.a_moment(&mut drive, &mut queue);
+    assert_eq!((done, drive.counts().resets), (vec![failed(1, Failure::Reset)], 1));
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn a_drive_that_does_not_stop_has_its_function_reset() {
+    let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    world.fake().plan.never_stops = true;
+    queue.push(1, read(&world, 1)).unwrap();
+    let done = world.a_moment(&mut drive, &mut queue);
+    assert_eq!((done, drive.counts().resets), (vec![failed(1, Failure::Reset)], 1));
+    works(&world, &mut drive, &mut queue);
+}
+
+/// Everything that was under way has ended, nothing new is taken, and nothing is mapped.
+fn is_gone(world: &World, drive: &mut Controller, queue: &mut IoQueue) {
+    assert_eq!(queue.poll(), Some(failed(1, Failure::Gone)));
+    assert_eq!(queue.poll(), None);
+    assert_eq!(queue.push(2, Op::Flush), Err(Refused::Gone));
+    assert!(matches!(drive.tend(), Health::Gone(_)));
+    assert!(matches!(drive.namespace(1), Err(NvmeError::Gone { .. })));
+    assert_eq!((Arc::strong_count(&world.memory), Arc::strong_count(&world.transport)), (1, 1));
+}
+
+#[test]
+fn a_drive_that_cannot_be_stopped_at_all_is_given_up() {
+    let world = World::new(Plan { hangs: vec![50], aborts: false, ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    {
+        let mut fake = world.fake();
+        (fake.plan.never_stops, fake.plan.ignores_reset) = (true, true);
+    }
+    queue.push(1, read(&world, 50)).unwrap();
+    let mut health = Health::Ready;
+    for _ in 0..1200 {
+        world.transport.pass(Duration::from_millis(10));
+        queue.tick(world.transport.now());
+        queue.ring();
+        world.fake().step();
+        health = drive.tend();
+    }
+    let Health::Gone(why) = health else { panic!("it is there still") };
+    assert!(why.contains("no end of its reset within 2000 ms"), "{why}");
+    is_gone(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn a_drive_that_left_the_bus_is_given_up_at_once() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 50)).unwrap();
+    queue.ring();
+    world.fake().step();
+    world.fake().set_gone();
+    let Health::Gone(why) = drive.tend() else { panic!("it is there still") };
+    assert!(why.contains("reads as all ones"), "{why}");
+    is_gone(&world, &mut drive, &mut queue);
+    assert_eq!(drive.counts().resets, 0);
+}
+
+#[test]
+fn a_drive_that_the_kernel_wants_is_given_back_in_order() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 50)).unwrap();
+    queue.ring();
+    world.fake().step();
+    *world.transport.notice.lock().unwrap() = Some(Notice::RemovalRequested);
+    let Health::Gone(why) = drive.tend() else { panic!("it is there still") };
+    assert!(why.contains("the kernel asks for the device back"), "{why}");
+    assert_eq!(world.fake().shutdowns, 1);
+    is_gone(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn a_drive_that_comes_back_as_another_is_given_up() {
+    let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    world.fake().plan.mdts = 3;
+    queue.push(1, read(&world, 1)).unwrap();
+    queue.ring();
+    world.fake().step();
+    assert_eq!(queue.poll(), None);
+    let Health::Gone(why) = drive.tend() else { panic!("it is there still") };
+    assert!(why.contains("as another"), "{why}");
+    is_gone(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn queues_that_cannot_be_made_again_are_the_end() {
+    let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    world.fake().plan.refuses = Some(0x01);
+    queue.push(1, read(&world, 1)).unwrap();
+    assert_eq!(world.a_moment(&mut drive, &mut queue), [failed(1, Failure::Reset)]);
+    let Health::Gone(why) = drive.tend() else { panic!("it is there still") };
+    assert!(why.contains("Create I/O Submission Queue failed: invalid field"), "{why}");
+}
+
+#[test]
+fn a_queue_that_is_refused_leaves_nothing() {
+    let world = World::new(Plan { refuses: Some(0x01), ..Plan::default() });
+    let mut drive = world.open();
+    let refused = drive.queue(1, &[Arc::clone(&world.memory)]).unwrap_err();
+    assert!(matches!(refused, NvmeError::Command { .. }), "{refused}");
+    // Its completion queue was there already.
+    assert_eq!((world.fake().deleted, Arc::strong_count(&world.memory)), (1, 1));
+    world.fake().plan.refuses = None;
+    let mut queue = world.queue(&mut drive);
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn an_admin_queue_without_answers_is_a_reason_for_a_reset() {
+    let world = World::new(Plan::default());
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    world.fake().plan.silent = Some(0x06);
+    let late = drive.namespace(1).unwrap_err();
+    assert!(matches!(late, NvmeError::TimedOut { what: "Identify", limit_ms: 5000, .. }), "{late}");
+    queue.push(1, read(&world, 1)).unwrap();
+    world.fake().plan.silent = None;
+    // The answer that did come is not taken for another's: whoever tends the drive resets it.
+    assert!(drive.namespace(1).is_err());
+    let done = world.a_moment(&mut drive, &mut queue);
+    assert_eq!((done.len(), drive.counts().resets), (1, 1));
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn drives_that_cannot_be_used_are_refused_by_name() {
+    let cap = Plan::default().cap;
+    let plan = Plan::default;
+    for (plan, says) in [
+        (Plan { cap: cap & !(1 << 37), ..plan() }, "needs the NVM command set"),
+        (Plan { cap: cap | 1 << 48, ..plan() }, "CAP.MPSMIN is 1"),
+        (Plan { cap: cap & !0xffff, ..plan() }, "CAP.MQES is 0x0"),
+        (Plan { cap: u64::MAX, ..plan() }, "reads as all ones"),
+        (Plan { never_ready: true, ..plan() }, "no readiness within 2000 ms"),
+        (Plan { entry_sizes: [0x77, 0x44], ..plan() }, "SQES is 0x77"),
+        (Plan { entry_sizes: [0x66, 0x33], ..plan() }, "CQES is 0x33"),
+        (Plan { silent: Some(0x09), ..plan() }, "no Set Features (queues) within 5000 ms"),
+        (Plan { refuses: Some(0x06), ..plan() }, "Identify failed: invalid field"),
+    ] {
+        let world = World::new(plan);
+        let error = world.open_as(&Config::default()).unwrap_err().to_string();
+        assert!(error.contains(says), "{says}: {error}");
+        assert_eq!(Arc::strong_count(&world.transport), 1);
+    }
+    let world = World::new(Plan { block_shift: 13, blocks: 16, ..plan() });
+    let error = world.open().namespace(1).unwrap_err().to_string();
+    assert!(error.contains("log2 of a block's bytes is 13"), "{error}");
+    // Doorbells outside the BAR of 32 MiB cannot be: the stride is 128 KiB at most.
+    let gone = World::new(plan());
+    gone.fake().set_gone();
+    let error = gone.open_as(&Config::default()).unwrap_err();
+    assert!(matches!(error, NvmeError::Bus(BusError::DeviceGone { .. })), "{error}");
+}
