@@ -37,10 +37,10 @@ use super::{Buf, Sge};
 /// - where [`Buffers::is_exclusive`], and to the bytes of `sinks` always then, a device may write:
 ///   nobody borrows them.
 ///
-/// Where [`Buffers::only_sink`] gives an entry, it is the one that `sinks` gives, and there is no
-/// other. Moving the value does not change its entries. These methods go on giving the same ones until the
-/// request is posted or refused, and are not called after it was posted: a value may name a list
-/// that lives no longer than the call.
+/// Where [`Buffers::only_sge`] and [`Buffers::only_sink`] give an entry, it is the one that `sges`
+/// and `sinks` give, and there is no other. Moving the value does not change its entries. These
+/// methods go on giving the same ones until the request is posted or refused, and are not called
+/// after it was posted: a value may name a list that lives no longer than the call.
 pub unsafe trait Buffers: Send + fmt::Debug + 'static {
     /// The entries that are sent from, and that READs and atomics fill, in order.
     fn sges(&self) -> impl Iterator<Item = Sge>;
