@@ -218,16 +218,18 @@ impl ServerBackend for Function {
         // A range ends every mapping in it: hypervisors end an address space by one. A mapping that
         // it cuts ends as a whole: the device reaches nothing that the client takes back.
         let end = address.saturating_add(size);
-        while let Some((&start, &len_bytes)) = self.maps.range(..end).next_back()
+        let mut ended = Ok(());
+        while size > 0
+            && let Some((&start, &len_bytes)) = self.maps.range(..end).next_back()
             && start + len_bytes > address
         {
             if start < address || start + len_bytes > end {
                 tracing::warn!(port = self.name, start, len_bytes, "a mapping was cut in two");
             }
             self.maps.remove(&start);
-            self.device.dma_unmap(start, len_bytes).map_err(io::Error::other)?;
+            ended = ended.and(self.device.dma_unmap(start, len_bytes).map_err(io::Error::other));
         }
-        Ok(())
+        ended
     }
 
     fn reset(&mut self) -> io::Result<()> {

@@ -404,7 +404,7 @@ impl Service {
         loop {
             let attributes = self.with(number, |id| match &id.life {
                 Life::Conn(conn) => Ok(conn.attributes()?),
-                _ => Ok(None),
+                _ => Err(Errno::INVALID),
             })?;
             // The model's peers are known at once.
             if attributes.is_some() || self.node.is_model() || start.elapsed() > PEER_WAIT {
