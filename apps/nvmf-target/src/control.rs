@@ -354,8 +354,8 @@ impl Control {
     }
 
     fn let_go(&self, kept: &Kept) {
-        if let Store::Nvme { address, .. } = &kept.store {
-            self.drives.close(address);
+        if let Store::Nvme { address, nsid } = &kept.store {
+            self.drives.close(address, *nsid);
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ferrocx::Region;
 use ferrocx_nvme::{Config, Controller, Health, IoQueue};
 
@@ -31,11 +31,11 @@ pub struct Drives {
     list: Arc<Mutex<Vec<Used>>>,
 }
 
-/// A drive, and how many namespaces use it.
+/// A drive, and which of its namespaces are offered.
 #[derive(Debug)]
 struct Used {
     drive: Drive,
-    users: usize,
+    offered: Vec<u32>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -94,29 +94,33 @@ impl Drives {
     ///
     /// # Errors
     ///
-    /// What the drive or the system refused; nothing stays then.
+    /// What the drive or the system refused, or that the namespace is offered already: hosts would
+    /// take one disk for two. Nothing stays then.
     pub fn open(&self, address: &str, nsid: u32, buffers: &[Arc<Region>]) -> Result<Vec<IoQueue>> {
         let place = || format!("drive {address}");
         let mut list = lock(&self.list);
         let found = list.iter_mut().find(|it| it.drive.address == address);
-        if let Some(Used { drive, users }) = found {
+        if let Some(Used { drive, offered }) = found {
+            if offered.contains(&nsid) {
+                bail!("namespace {nsid} of drive {address} is offered already; name another one");
+            }
             let queues = drive.queues(nsid, buffers).with_context(place)?;
-            *users += 1;
+            offered.push(nsid);
             return Ok(queues);
         }
         let controller = Controller::open_vfio(address, &Config::default()).with_context(place)?;
         let drive = Drive::start(controller).with_context(place)?;
         let queues = drive.queues(nsid, buffers).with_context(place)?;
-        list.push(Used { drive, users: 1 });
+        list.push(Used { drive, offered: vec![nsid] });
         Ok(queues)
     }
 
-    /// A namespace does not use a drive any more; behind the last one it is closed.
-    pub fn close(&self, address: &str) {
+    /// A namespace of a drive is offered no more; behind the last one the drive is closed.
+    pub fn close(&self, address: &str, nsid: u32) {
         let mut list = lock(&self.list);
         if let Some(used) = list.iter_mut().find(|it| it.drive.address == address) {
-            used.users -= 1;
+            used.offered.retain(|offered| *offered != nsid);
         }
-        list.retain(|it| it.users > 0);
+        list.retain(|it| !it.offered.is_empty());
     }
 }

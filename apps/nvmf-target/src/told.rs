@@ -48,7 +48,7 @@ pub struct NamespaceInfo {
     pub ana_group: u32,
     /// What is behind it.
     pub backend: StoreKind,
-    /// The file or block device.
+    /// The file or block device, the address of the drive, or the peer's name.
     pub path: Option<PathBuf>,
 }
 

@@ -16,6 +16,7 @@ use ferrocx_nvmf_target::host::{
 };
 use ferrocx_nvmf_target::proto::auth::{Explanation, Message};
 use ferrocx_nvmf_target::proto::connect::{ANY_CONTROLLER, AUTH_REQUIRED, ConnectData};
+use ferrocx_nvmf_target::proto::log::{ERROR_BYTES, lid};
 use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, fabrics, io};
@@ -147,12 +148,15 @@ fn nothing_is_done_before() {
             assert_eq!(one(&mut queue, sqe).unwrap().status(), expected.dnr(), "{sqe:?}");
         }
         // An I/O queue of a host that is inside waits for its own.
-        let host = Host::connect(&here.base, &with_key(KEY, None)).unwrap();
+        let mut host = Host::connect(&here.base, &with_key(KEY, None)).unwrap();
         let (mut queue, result) = connected(here, 1, host.cntlid);
         assert_eq!(result & u64::from(AUTH_REQUIRED), u64::from(AUTH_REQUIRED));
         assert_eq!(write(&mut queue), Status::AUTH_REQUIRED.dnr());
         let report = Sqe::new(io::RESERVATION_REPORT, 0, Sgl::NONE);
         assert_eq!(one(&mut queue, report).unwrap().status(), Status::AUTH_REQUIRED.dnr());
+        // Whoever it is, the controller's log has nothing of it.
+        let errors = host.log(lid::ERRORS, 0, ERROR_BYTES).unwrap();
+        assert_eq!(errors, [0; ERROR_BYTES]);
         // A stranger's failure on it is its own end, and not that of the controller.
         queue.auth_send(&Message::Success2.encode(1)).unwrap();
         queue.wait_for_end(LIMIT).unwrap();

@@ -41,6 +41,14 @@ pub struct Secret {
     hash: Option<Hash>,
 }
 
+/// What each key begins with.
+pub(crate) const PREFIX: &str = "DHHC-1:";
+
+/// A message of another library, unless it quotes a key.
+pub(crate) fn without_key(message: &str) -> &str {
+    if message.contains(PREFIX) { "a key is where none belongs" } else { message }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(not shown)")
@@ -60,7 +68,7 @@ impl Secret {
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let (hash, rest) = text
             .trim()
-            .strip_prefix("DHHC-1:")
+            .strip_prefix(PREFIX)
             .and_then(|rest| rest.split_once(':'))
             .ok_or(SecretError::Mark)?;
         let hash = match hash {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use crate::auth::key::PREFIX;
 use crate::auth::{Group, Hash, HostKey, Secret};
 use crate::proto::connect::is_nqn;
 
@@ -105,6 +106,10 @@ fn secret(what: &str, text: Option<SecretText>, file: Option<&Path>) -> Result<O
         (Some(_), Some(_)) => bail!("{what} and {what}_file are both there; leave one of them out"),
         (None, None) => return Ok(None),
         (Some(SecretText(text)), None) => text,
+        // It is not shown: the key itself, where its file's name belongs.
+        (None, Some(path)) if path.to_string_lossy().contains(PREFIX) => {
+            bail!("{what}_file is a key itself; give the name of a file of mode 0600 that holds it")
+        }
         (None, Some(path)) => {
             let place = || format!("{what}_file {}", path.display());
             read(path).with_context(place)?
@@ -186,6 +191,8 @@ mod tests {
             (with("groups = [\"ffdhe1024\"]"), "ffdhe1024"),
             (format!("secret = \"{}\"", KEY_32.replace("AAEC", "AAED")), "check sum"),
             ("secret_file = \"/no/such\"".to_owned(), "secret_file /no/such"),
+            (format!("secret_file = \"{KEY_32}\""), "secret_file is a key itself"),
+            (with(&format!("controller_secret_file = \"{KEY_32}\"")), "is a key itself"),
         ] {
             let error = format!("{:#}", key(&text).unwrap_err());
             assert!(error.contains(says), "{text}: {error}");

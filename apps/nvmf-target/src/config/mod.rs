@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::auth::HostKey;
+use crate::auth::key::{PREFIX, without_key};
 use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
 use crate::controller::subsystem::MAX_NSID;
 use crate::controller::{AnaState, Settings};
@@ -78,12 +79,13 @@ impl File {
     /// What is wrong and where, with the line, unless a key may be in it.
     pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
-            if !text.contains("DHHC-1") {
+            if !text.contains(PREFIX) {
                 return error.into();
             }
             let before = error.span().map_or("", |span| &text[..span.start]);
             let line = before.matches('\n').count() + 1;
-            anyhow!("line {line}, which is not shown for a key's sake: {}", error.message())
+            let what = without_key(error.message());
+            anyhow!("line {line}, which is not shown for a key's sake: {what}")
         })
     }
 

@@ -77,6 +77,7 @@ fn each_wrong_value_is_named_with_its_limit() {
         (&sub(&format!("{key}{key}")), "list it there"),
         (&sub(&format!("allow_any_host = true\n{key}{key}")), "has two keys"),
         ("x = DHHC-1:00:topsecret", "line 2, which is not shown"),
+        (&sub("hosts = \"DHHC-1:00:topsecret\""), "a key is where none belongs"),
         (&ns("size = \"12 parsecs\""), "no size"),
         (&ns("size = \"1000\""), "no multiple"),
         (&ns(""), "there is no size"),

@@ -248,7 +248,9 @@ impl Offer {
 impl Target {
     /// Notes an I/O command that failed.
     pub fn note_io_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
+        // Who has not shown its key may have named somebody else's controller.
         if let Role::Io(at) = queue.role
+            && queue.is_authenticated()
             && let Some(controller) = self.controller_mut(at)
         {
             controller.note_error(queue, sqe, status);

@@ -529,6 +529,10 @@ impl Target {
         let now = self.now;
         let (Role::Admin(at) | Role::Io(at)) = queue.role else { return };
         self.look_after_auth(queue, at);
+        // Who has not shown its key may have named somebody else's controller.
+        if matches!(queue.role, Role::Io(_)) && !queue.is_authenticated() {
+            return;
+        }
         if let Some(controller) = self.controller_mut(at) {
             controller.traffic.add(&traffic);
             if is_alive {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Call, METHODS};
+use crate::auth::key::without_key;
 
 /// A request, as it came.
 #[derive(Debug, Deserialize)]
@@ -110,7 +111,11 @@ impl Request {
         let fail = |failure| Err((failure, id.clone()));
         let request: Self = match serde_json::from_value(value) {
             Ok(request) => request,
-            Err(error) => return fail(Failure::request(format!("this is no request: {error}"))),
+            Err(error) => {
+                let error = error.to_string();
+                let what = format!("this is no request: {}", without_key(&error));
+                return fail(Failure::request(what));
+            }
         };
         if request.jsonrpc != "2.0" {
             let what = format!("jsonrpc is `{}`; give \"2.0\"", request.jsonrpc);
@@ -127,7 +132,11 @@ impl Request {
         let params = request.params.unwrap_or_else(|| json!({}));
         match serde_json::from_value(json!({"method": method, "params": params})) {
             Ok(call) => Ok((call, request.id)),
-            Err(error) => fail(Failure::new(-32602, format!("parameters of {method}: {error}"))),
+            Err(error) => {
+                let error = error.to_string();
+                let what = format!("parameters of {method}: {}", without_key(&error));
+                fail(Failure::new(-32602, what))
+            }
         }
     }
 }
@@ -175,10 +184,13 @@ mod tests {
             (of(r#""method":"port.add","params":[1,2]"#), -32602, "port.add"),
             (of(r#""method":"namespace.remove","params":{"nqn":"a"}"#), -32602, "nsid"),
             (of(r#""method":"stats","params":{"format":"xml"}"#), -32602, "xml"),
+            (of(r#""method":"stats","params":{"format":"DHHC-1:00:a:"}"#), -32602, "a key is"),
+            (of(r#""method":"stop","DHHC-1:00:a:":1"#), -32600, "a key is"),
         ] {
             let (failure, _) = Request::read(line.as_bytes()).unwrap_err();
             assert_eq!(failure.code, code, "{line}: {}", failure.message);
             assert!(failure.message.contains(says), "{line}: {}", failure.message);
+            assert!(!failure.message.contains("DHHC-1"), "{}", failure.message);
         }
         let deep = "[".repeat(4000);
         assert_eq!(Request::read(deep.as_bytes()).unwrap_err().0.code, -32700);

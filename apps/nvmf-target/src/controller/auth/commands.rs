@@ -145,8 +145,7 @@ impl Target {
     }
 
     /// Gives a host a key, so that it has to authenticate itself when it connects, or takes it
-    /// away.
-    /// Who is there stays; it uses another key when it authenticates itself again.
+    /// away. Who is there stays; it uses another key when it authenticates itself again.
     ///
     /// # Errors
     ///
