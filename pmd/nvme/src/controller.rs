@@ -28,7 +28,7 @@ use crate::identify::{ControllerInfo, Namespace};
 use crate::parts::heap;
 use crate::queue::{IoQueue, QueueConfig};
 use crate::registers::{CC_ENABLED, CSTS_FATAL, CSTS_READY, Cap, Registers};
-use crate::shared::{ACTIVE, QueueShared};
+use crate::shared::{ACTIVE, MAKING, QueueShared};
 use crate::{Config, NvmeError};
 
 /// The class of NVMe controllers. Source: reference 12.1.
@@ -229,12 +229,13 @@ impl Controller {
         let shared = Arc::clone(queue.shared());
         self.queues.push(Arc::clone(&shared));
         // From now on the drive may know it, so that it is deleted before its memory goes.
-        shared.set(ACTIVE);
+        shared.set(MAKING);
         if let Err(error) = link.admin.create(&*link.transport, &self.config, &shared) {
             drop(queue);
             self.tend();
             return Err(error);
         }
+        shared.set(ACTIVE);
         Ok(queue)
     }
 }

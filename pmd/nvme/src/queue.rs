@@ -12,7 +12,7 @@ use crate::command::{BY_SGL, DEALLOCATE, FUA, MAY_DEALLOCATE, Sqe, Status, io};
 use crate::identify::{ControllerInfo, Namespace};
 use crate::parts::{Memory, Parts, heap};
 use crate::registers::Doorbells;
-use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, QueueShared, STUCK};
+use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, QueueShared, STUCK};
 use crate::{Failure, NvmeError, Refused};
 
 /// Bytes of the page that a command has for its list.
@@ -212,7 +212,7 @@ impl IoQueue {
         let Some(parts) = &self.parts else { return Err(Refused::Gone) };
         match self.shared.state() {
             ACTIVE => {}
-            CLEAN | DOWN => return Err(Refused::NotReady),
+            CLEAN | MAKING | DOWN => return Err(Refused::NotReady),
             _ => return Err(Refused::Gone),
         }
         let (info, shift) = (&self.config.info, self.config.namespace.block_shift);
@@ -293,7 +293,7 @@ impl IoQueue {
         match self.shared.state() {
             ACTIVE => self.poll_active(),
             // Nothing is under way, or it is not known when it ends.
-            CLEAN | STUCK => None,
+            CLEAN | MAKING | STUCK => None,
             state => self.end_all(state),
         }
     }

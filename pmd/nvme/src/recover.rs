@@ -8,7 +8,7 @@ use crate::NvmeError;
 use crate::admin::wait;
 use crate::controller::{Controller, Health, Link};
 use crate::registers::{CC_ENABLED, CC_SHUTDOWN, CSTS_FATAL, CSTS_IS_SHUT, CSTS_SHUTDOWN};
-use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, STUCK};
+use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, STUCK};
 
 /// How long a shutdown and a reset of the function may take.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
@@ -106,7 +106,7 @@ impl Controller {
                 at += 1;
                 continue;
             }
-            if queue.state() == ACTIVE {
+            if queue.is_known() {
                 link.admin.delete(&*link.transport, &self.config, queue.qid)?;
             }
             drop(self.queues.remove(at).left().parts.take());
@@ -118,11 +118,12 @@ impl Controller {
     fn make_again(&mut self) -> Result<(), Trouble> {
         let Some(link) = &mut self.link else { return Ok(()) };
         for queue in self.queues.iter().filter(|queue| queue.state() == CLEAN) {
-            queue.set(ACTIVE);
+            queue.set(MAKING);
             if let Err(error) = link.admin.create(&*link.transport, &self.config, queue) {
                 // One that has just been reset does not get better by another reset.
                 return Err(Trouble::Gone(error.to_string()));
             }
+            queue.set(ACTIVE);
         }
         Ok(())
     }
@@ -142,7 +143,7 @@ impl Controller {
         if let Err(error) = stopped {
             return self.bury(error.to_string());
         }
-        for queue in self.queues.iter().filter(|queue| queue.state() == ACTIVE) {
+        for queue in self.queues.iter().filter(|queue| queue.is_known()) {
             queue.set(DOWN);
         }
         match link.start(&self.name, cap, &self.config) {

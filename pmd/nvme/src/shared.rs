@@ -2,8 +2,9 @@
 //!
 //! | from | to | who, when |
 //! |---|---|---|
-//! | `CLEAN` | `ACTIVE` | the controller has made the queue on the drive |
-//! | `ACTIVE` | `DOWN` | the controller was reset: the drive reaches nothing of the queue |
+//! | `CLEAN` | `MAKING` | the controller begins to make the queue: the drive may know it |
+//! | `MAKING` | `ACTIVE` | the drive has made it: from now on its core may ring |
+//! | `MAKING`, `ACTIVE` | `DOWN` | the controller was reset: the drive reaches nothing of it |
 //! | `DOWN` | `CLEAN` | the queue's core has ended what was under way, and emptied the rings |
 //! | any | `DEAD` | the controller: there will be no drive, and it reaches nothing of the queue |
 //! | any | `STUCK` | the controller: there will be no drive, and it may reach the memory still |
@@ -19,6 +20,7 @@ pub(crate) const ACTIVE: u8 = 1;
 pub(crate) const DOWN: u8 = 2;
 pub(crate) const DEAD: u8 = 3;
 pub(crate) const STUCK: u8 = 4;
+pub(crate) const MAKING: u8 = 5;
 
 /// What a queue and its controller share.
 #[derive(Debug)]
@@ -76,6 +78,11 @@ impl QueueShared {
         // Under the lock, so that a queue that is dropped either sees it or leaves its parts.
         let _left = self.left();
         self.state.store(state, Ordering::Release);
+    }
+
+    /// Whether the drive may know the queue, and reach its memory.
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(self.state(), MAKING | ACTIVE)
     }
 
     pub(crate) fn left(&self) -> MutexGuard<'_, Left> {

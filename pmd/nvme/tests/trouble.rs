@@ -229,6 +229,27 @@ fn queues_that_cannot_be_made_again_are_the_end() {
 }
 
 #[test]
+fn no_doorbell_is_lost_while_a_queue_is_made_again() {
+    let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 1)).unwrap();
+    queue.ring();
+    world.fake().step();
+    assert_eq!(queue.poll(), None);
+    drive.tend();
+    assert_eq!((queue.poll(), queue.poll()), (Some(failed(1, Failure::Reset)), None));
+    *world.transport.core.lock().unwrap() = Some(queue);
+    assert_eq!(drive.tend(), Health::Ready);
+    let mut queue = world.transport.core.lock().unwrap().take().unwrap();
+    // What was taken meanwhile, if anything, ends.
+    let taken = queue.under_way();
+    assert_eq!(world.a_moment(&mut drive, &mut queue).len(), taken);
+    works(&world, &mut drive, &mut queue);
+    assert_eq!(drive.counts().resets, 1);
+}
+
+#[test]
 fn a_queue_that_is_refused_leaves_nothing() {
     let world = World::new(Plan { refuses: Some(0x01), ..Plan::default() });
     let mut drive = world.open();

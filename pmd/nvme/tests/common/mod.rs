@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ferrocx_bus::local::{DeviceSide, LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{Bar, BarClaim, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
 use ferrocx_mempool::{Piece, Region, RegionConfig};
-use ferrocx_nvme::{Config, Controller, Done, IoQueue};
+use ferrocx_nvme::{Config, Controller, Done, IoQueue, Op};
 
 /// What goes wrong with the next completion of an I/O queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -468,6 +468,8 @@ pub struct Between {
     fake: Arc<Mutex<Fake>>,
     now: Mutex<Instant>,
     pub notice: Mutex<Option<Notice>>,
+    /// A queue whose core goes on while the controller waits: it wants one flush.
+    pub core: Mutex<Option<IoQueue>>,
 }
 
 impl Between {
@@ -510,6 +512,12 @@ impl Transport for Between {
     }
 
     fn relax(&self) {
+        if let Some(queue) = &mut *self.core.lock().unwrap() {
+            if queue.under_way() == 0 {
+                let _ = queue.push(9, Op::Flush);
+            }
+            queue.ring();
+        }
         self.fake.lock().unwrap_or_else(PoisonError::into_inner).step();
         self.pass(Duration::from_millis(1));
     }
@@ -530,8 +538,8 @@ impl World {
     pub fn new(plan: Plan) -> Self {
         let (inner, side) = pair(LocalConfig::default()).unwrap();
         let fake = Arc::new(Mutex::new(Fake::new(side, plan)));
-        let (now, notice) = (Mutex::new(Instant::now()), Mutex::default());
-        let transport = Arc::new(Between { inner, fake: Arc::clone(&fake), now, notice });
+        let (now, notice, core) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
+        let transport = Arc::new(Between { inner, fake: Arc::clone(&fake), now, notice, core });
         let memory = Region::alloc(&RegionConfig::heap(64 << 10)).unwrap();
         Self { fake, transport, memory }
     }
