@@ -61,7 +61,9 @@ impl Controller {
         if link.admin.is_lost() {
             return Err(Trouble::Reset("its admin queue did not answer".into()));
         }
-        if let Some(queue) = self.queues.iter().find(|queue| queue.is_insane()) {
+        // One that is down may say so for as long as its core does not look.
+        let mut queues = self.queues.iter().filter(|queue| queue.state() == ACTIVE);
+        if let Some(queue) = queues.find(|queue| queue.is_insane()) {
             let why = format!("it completed what it was not told, on queue {}", queue.qid);
             return Err(Trouble::Reset(why));
         }

@@ -250,6 +250,28 @@ fn no_doorbell_is_lost_while_a_queue_is_made_again() {
 }
 
 #[test]
+fn a_queue_that_was_lied_to_and_dropped_costs_one_reset() {
+    for is_dropped in [true, false] {
+        let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        queue.push(1, read(&world, 1)).unwrap();
+        queue.ring();
+        world.fake().step();
+        assert_eq!(queue.poll(), None);
+        // Or its core does not look for a while.
+        let kept = (!is_dropped).then_some(queue);
+        for _ in 0..5 {
+            assert_eq!(drive.tend(), Health::Ready);
+        }
+        assert_eq!(drive.counts().resets, 1);
+        let mut queue = kept.unwrap_or_else(|| world.queue(&mut drive));
+        world.a_moment(&mut drive, &mut queue);
+        works(&world, &mut drive, &mut queue);
+    }
+}
+
+#[test]
 fn a_queue_that_is_refused_leaves_nothing() {
     let world = World::new(Plan { refuses: Some(0x01), ..Plan::default() });
     let mut drive = world.open();
