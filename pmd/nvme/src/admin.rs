@@ -19,6 +19,8 @@ const CNS_NAMESPACE: u32 = 0;
 const CNS_CONTROLLER: u32 = 1;
 /// The feature that is the number of queues. Source: reference 12.3.
 const FEATURE_QUEUES: u32 = 0x07;
+/// There is no queue of that number: type 1, code 1. Source: reference 12.2.
+const NO_QUEUE: Status = Status(0x101);
 /// In dword 11 of both commands that make a queue: its memory is in one piece.
 const IS_CONTIGUOUS: u32 = 1;
 
@@ -197,7 +199,8 @@ impl Admin {
         self.command(transport, config, "Create I/O Submission Queue", sqe).map(drop)
     }
 
-    /// Deletes a queue pair; one that is not there is no error.
+    /// Deletes a queue pair; one that is not there is no error. After any other the drive may have
+    /// it still.
     pub(crate) fn delete(
         &mut self,
         transport: &dyn Transport,
@@ -211,7 +214,8 @@ impl Admin {
             let mut sqe = Sqe::new(opcode);
             sqe.cdw10 = U32::new(qid.into());
             match self.command(transport, config, what, sqe) {
-                Ok(_) | Err(NvmeError::Command { .. }) => {}
+                Ok(_) => {}
+                Err(NvmeError::Command { status, .. }) if status.code() == NO_QUEUE => {}
                 Err(error) => return Err(error),
             }
         }

@@ -272,6 +272,23 @@ fn a_queue_that_was_lied_to_and_dropped_costs_one_reset() {
 }
 
 #[test]
+fn a_queue_that_the_drive_does_not_delete_keeps_its_memory_until_a_reset() {
+    for opcode in [0x00, 0x04] {
+        let world = World::new(Plan::default());
+        let mut drive = world.open();
+        let queue = world.queue(&mut drive);
+        world.fake().plan.refuses = Some(opcode);
+        drop(queue);
+        assert_eq!((drive.tend(), drive.counts().resets), (Health::Ready, 1), "{opcode:#x}");
+        world.fake().plan.refuses = None;
+        assert_eq!((drive.tend(), Arc::strong_count(&world.memory)), (Health::Ready, 1));
+        let mut queue = world.queue(&mut drive);
+        works(&world, &mut drive, &mut queue);
+        assert_eq!(drive.counts().resets, 1);
+    }
+}
+
+#[test]
 fn a_queue_that_is_refused_leaves_nothing() {
     let world = World::new(Plan { refuses: Some(0x01), ..Plan::default() });
     let mut drive = world.open();
