@@ -121,6 +121,8 @@ pub struct IoQueue {
     config: QueueConfig,
     commands: Box<[Command]>,
     free_commands: Vec<u16>,
+    /// The number of a late command that has ended, until the controller has seen that.
+    parked: Option<u16>,
     requests: Box<[Request]>,
     free_requests: Vec<u16>,
     /// Requests of which not all commands have been put in, the oldest first.
@@ -169,6 +171,7 @@ impl IoQueue {
             config,
             commands: vec![Command { request: None, since: now, is_late: false }; count].into(),
             free_commands: numbers(count).collect(),
+            parked: None,
             requests: vec![UNUSED; REQUESTS * count].into(),
             free_requests: numbers(REQUESTS * count).collect(),
             unsent: VecDeque::with_capacity(REQUESTS * count),
@@ -350,9 +353,12 @@ impl IoQueue {
         let was_late = std::mem::take(&mut command.is_late);
         #[expect(clippy::cast_possible_truncation, reason = "16 bits of either")]
         let (cid, status) = (cid as u16, Status((word >> 17) as u16));
-        self.free_commands.push(cid);
         if was_late {
-            self.shared.set_late(None);
+            // An abort of this number may be on its way.
+            self.parked = Some(cid);
+            self.shared.late_has_ended();
+        } else {
+            self.free_commands.push(cid);
         }
         let request = self.requests.get_mut(usize::from(index))?;
         request.under_way -= 1;
@@ -399,6 +405,7 @@ impl IoQueue {
         (self.tail, self.head, self.told_tail, self.told_head) = (0, 0, 0, 0);
         self.unsent.clear();
         self.free_commands.clear();
+        self.parked = None;
         for (cid, command) in (0..).zip(&mut self.commands) {
             (command.request, command.is_late) = (None, false);
             self.free_commands.push(cid);
@@ -411,8 +418,12 @@ impl IoQueue {
     /// take too long are aborted by the controller.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
-        if self.shared.state() != ACTIVE || self.shared.late().is_some() {
+        if self.shared.state() != ACTIVE || !self.shared.is_punctual() {
             return;
+        }
+        if let Some(cid) = self.parked.take() {
+            self.free_commands.push(cid);
+            self.put();
         }
         let is_late = |it: &&mut Command| {
             let took = now.saturating_duration_since(it.since);
@@ -426,7 +437,7 @@ impl IoQueue {
             if let Some(request) = request {
                 request.is_late = true;
             }
-            self.shared.set_late(Some(cid));
+            self.shared.set_late(cid);
         }
     }
 }

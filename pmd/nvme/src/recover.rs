@@ -76,6 +76,8 @@ impl Controller {
     fn abort_late(&mut self) -> Result<(), Trouble> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let now = link.transport.now();
+        // Every abort that was sent has been answered.
+        self.queues.iter().filter(|it| it.state() == ACTIVE).for_each(|it| it.see_late());
         if let Some((qid, cid, since)) = self.aborting {
             let queue = self.queues.iter().find(|queue| queue.qid == qid);
             let is_late = queue.is_some_and(|it| it.state() == ACTIVE && it.late() == Some(cid));

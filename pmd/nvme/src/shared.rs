@@ -22,6 +22,9 @@ pub(crate) const DEAD: u8 = 3;
 pub(crate) const STUCK: u8 = 4;
 pub(crate) const MAKING: u8 = 5;
 
+/// In [`QueueShared::late`]: the command has ended, and the controller has not seen it.
+const HAS_ENDED: u32 = 1 << 31;
+
 /// What a queue and its controller share.
 #[derive(Debug)]
 pub(crate) struct QueueShared {
@@ -31,7 +34,9 @@ pub(crate) struct QueueShared {
     pub(crate) cq_iova: u64,
     pub(crate) entries: u32,
     state: AtomicU8,
-    /// One more than the number of a command that takes too long; 0 for none.
+    /// One more than the number of a command that takes too long; 0 for none. The queue sets it
+    /// from 0, and adds that the command has ended; the controller makes it 0 then, while no abort
+    /// is on its way, and only then is the number used again: an abort never hits another command.
     late: AtomicU32,
     /// The drive completed what it cannot have completed.
     is_insane: AtomicBool,
@@ -89,13 +94,32 @@ impl QueueShared {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The command that takes too long.
+    /// The command that takes too long, and has not ended.
     pub(crate) fn late(&self) -> Option<u16> {
         self.late.load(Ordering::Acquire).checked_sub(1).and_then(|cid| u16::try_from(cid).ok())
     }
 
-    pub(crate) fn set_late(&self, cid: Option<u16>) {
-        self.late.store(cid.map_or(0, |cid| u32::from(cid) + 1), Ordering::Release);
+    /// Whether there is none, and the controller has seen that the last one ended.
+    pub(crate) fn is_punctual(&self) -> bool {
+        self.late.load(Ordering::Acquire) == 0
+    }
+
+    /// A step of the queue, which is punctual.
+    pub(crate) fn set_late(&self, cid: u16) {
+        self.late.store(u32::from(cid) + 1, Ordering::Release);
+    }
+
+    /// A step of the queue: the command that took too long has ended.
+    #[cold]
+    pub(crate) fn late_has_ended(&self) {
+        self.late.fetch_or(HAS_ENDED, Ordering::AcqRel);
+    }
+
+    /// A step of the controller, when no abort is on its way.
+    pub(crate) fn see_late(&self) {
+        if self.late.load(Ordering::Acquire) & HAS_ENDED != 0 {
+            self.late.store(0, Ordering::Release);
+        }
     }
 
     pub(crate) fn is_insane(&self) -> bool {

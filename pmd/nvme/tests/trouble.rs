@@ -289,6 +289,36 @@ fn a_queue_that_the_drive_does_not_delete_keeps_its_memory_until_a_reset() {
 }
 
 #[test]
+fn the_number_of_a_late_command_is_not_used_before_the_controller_knows() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    // Two entries: one command at a time, so that the next has the same number.
+    let mut drive = world.open_as(&Config { entries: 2, ..Config::default() }).unwrap();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 50)).unwrap();
+    queue.push(2, read(&world, 2)).unwrap();
+    queue.ring();
+    world.fake().step();
+    world.transport.pass(Duration::from_secs(6));
+    queue.tick(world.transport.now());
+    // It ends as the controller is about to send its abort.
+    world.fake().let_go(0);
+    assert_eq!((queue.poll(), queue.poll()), (Some(ok(1)), None));
+    for _ in 0..3 {
+        queue.tick(world.transport.now());
+        queue.ring();
+        world.fake().step();
+    }
+    assert_eq!((world.fake().seen.len(), queue.poll()), (1, None));
+    assert_eq!(world.a_moment(&mut drive, &mut queue), [ok(2)]);
+    // There is nothing left to abort, and the next that is late is aborted.
+    assert_eq!((drive.counts().aborts, drive.counts().resets), (0, 0));
+    queue.push(3, read(&world, 50)).unwrap();
+    let done = world.run(&mut drive, &mut queue, Duration::from_secs(6));
+    assert_eq!((done, drive.counts().aborts), (vec![failed(3, Failure::TimedOut)], 1));
+    works(&world, &mut drive, &mut queue);
+}
+
+#[test]
 fn a_queue_that_is_refused_leaves_nothing() {
     let world = World::new(Plan { refuses: Some(0x01), ..Plan::default() });
     let mut drive = world.open();
