@@ -166,7 +166,7 @@ impl IoQueue {
         let now = transport.now();
         let numbers = |count: usize| (0..count).rev().filter_map(|at| u16::try_from(at).ok());
         Ok(Self {
-            shared: Arc::new(QueueShared::new(config.qid, iovas, entries)),
+            shared: Arc::new(QueueShared::new(config.qid, config.namespace, iovas, entries)),
             parts: Some(parts),
             config,
             commands: vec![Command { request: None, since: now, is_late: false }; count].into(),

@@ -7,6 +7,7 @@ use ferrocx_bus::{BusError, Notice};
 use crate::NvmeError;
 use crate::admin::wait;
 use crate::controller::{Controller, Health, Link};
+use crate::identify::Namespace;
 use crate::registers::{CC_ENABLED, CC_SHUTDOWN, CSTS_FATAL, CSTS_IS_SHUT, CSTS_SHUTDOWN};
 use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, STUCK};
 
@@ -118,15 +119,31 @@ impl Controller {
         Ok(())
     }
 
-    /// Makes queues again that a reset took down, and whose cores have ended what was under way.
+    /// Makes queues again that a reset took down, and whose cores have ended what was under way,
+    /// if their namespaces are what they were.
     fn make_again(&mut self) -> Result<(), Trouble> {
         let Some(link) = &mut self.link else { return Ok(()) };
         for queue in self.queues.iter().filter(|queue| queue.state() == CLEAN) {
-            queue.set(MAKING);
-            if let Err(error) = link.admin.create(&*link.transport, &self.config, queue) {
-                // One that has just been reset does not get better by another reset.
-                return Err(Trouble::Gone(error.to_string()));
+            // One that has just been reset does not get better by another reset.
+            let gone = |error: NvmeError| Trouble::Gone(error.to_string());
+            let (transport, config, before) = (&*link.transport, &self.config, queue.namespace);
+            let page = link.admin.identify_namespace(transport, config, before.nsid);
+            let most = self.info.namespaces;
+            let parse = |page| Namespace::parse(&self.name, (before.nsid, most), &page);
+            let now = page.and_then(parse).map_err(gone)?;
+            if now != before {
+                return Err(Trouble::Gone(format!(
+                    "namespace {} has {} blocks of {} bytes after a reset, it had {} of {}; open \
+                     the drive again",
+                    now.nsid,
+                    now.blocks,
+                    1 << now.block_shift,
+                    before.blocks,
+                    1 << before.block_shift,
+                )));
             }
+            queue.set(MAKING);
+            link.admin.create(transport, config, queue).map_err(gone)?;
             queue.set(ACTIVE);
         }
         Ok(())

@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::identify::Namespace;
 use crate::parts::Parts;
 
 /// Values of [`QueueShared::state`].
@@ -29,6 +30,8 @@ const HAS_ENDED: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct QueueShared {
     pub(crate) qid: u16,
+    /// What it was made for.
+    pub(crate) namespace: Namespace,
     /// I/O addresses of its rings, and their entries.
     pub(crate) sq_iova: u64,
     pub(crate) cq_iova: u64,
@@ -52,9 +55,15 @@ pub(crate) struct Left {
 }
 
 impl QueueShared {
-    pub(crate) fn new(qid: u16, (sq_iova, cq_iova): (u64, u64), entries: u32) -> Self {
+    pub(crate) fn new(
+        qid: u16,
+        namespace: Namespace,
+        (sq_iova, cq_iova): (u64, u64),
+        entries: u32,
+    ) -> Self {
         Self {
             qid,
+            namespace,
             sq_iova,
             cq_iova,
             entries,

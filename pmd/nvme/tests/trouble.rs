@@ -319,6 +319,32 @@ fn the_number_of_a_late_command_is_not_used_before_the_controller_knows() {
 }
 
 #[test]
+fn a_namespace_that_comes_back_as_another_is_the_end() {
+    type Change = fn(&mut Plan);
+    let changes: [(Change, &str); 3] = [
+        (
+            |plan| plan.blocks = 2048,
+            "has 2048 blocks of 512 bytes after a reset, it had 4096 of 512",
+        ),
+        (|plan| plan.block_shift = 12, "has 4096 blocks of 4096 bytes after a reset"),
+        (|plan| plan.blocks = 0, "no active namespace 1"),
+    ];
+    for (change, says) in changes {
+        let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        queue.push(1, read(&world, 1)).unwrap();
+        queue.ring();
+        world.fake().step();
+        change(&mut world.fake().plan);
+        assert_eq!(world.a_moment(&mut drive, &mut queue), [failed(1, Failure::Reset)]);
+        let Health::Gone(why) = drive.tend() else { panic!("it is there still: {says}") };
+        assert!(why.contains(says), "{says}: {why}");
+        assert_eq!(queue.push(2, Op::Flush), Err(Refused::Gone));
+    }
+}
+
+#[test]
 fn a_queue_that_is_refused_leaves_nothing() {
     let world = World::new(Plan { refuses: Some(0x01), ..Plan::default() });
     let mut drive = world.open();
