@@ -22,6 +22,8 @@ pub(super) struct Drives {
     list: Vec<Option<Opened>>,
     /// Places that are taken.
     count: usize,
+    /// Where the next poll begins: no drive waits for ever behind a busy one.
+    at: usize,
 }
 
 impl Drives {
@@ -91,18 +93,30 @@ impl Drives {
         opened.queue.push(token, op)
     }
 
-    /// The next request that has ended: its name and how.
+    /// The next request that has ended: its name and how. Those of one drive come in a row.
     #[inline]
     pub(super) fn poll(&mut self) -> Option<(u64, Result<(), Trouble>)> {
-        let mut queues = self.list.iter_mut().flatten();
-        let Done { token, result } = queues.find_map(|it| it.queue.poll())?;
-        Some((token, result.map_err(Trouble::Failed)))
+        for _ in 0..self.list.len() {
+            let opened = self.list.get_mut(self.at).and_then(Option::as_mut);
+            if let Some(Done { token, result }) = opened.and_then(|it| it.queue.poll()) {
+                return Some((token, result.map_err(Trouble::Failed)));
+            }
+            self.turn();
+        }
+        None
     }
 
-    /// Tells the drives of what was pushed and polled.
+    #[inline]
+    fn turn(&mut self) {
+        self.at = if self.at + 1 < self.list.len() { self.at + 1 } else { 0 };
+    }
+
+    /// Tells the drives of what was pushed and polled: the end of a round. The next one begins
+    /// with the next drive.
     #[inline]
     pub(super) fn ring(&mut self) {
         self.list.iter_mut().flatten().for_each(|it| it.queue.ring());
+        self.turn();
     }
 
     /// Tells the queue pairs the time, and lets go of those that have ended.
@@ -131,5 +145,57 @@ impl Server {
         }
         self.work.drives.ring();
         count
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../pmd/nvme/tests/common/mod.rs"]
+mod fake;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ferrocx_nvme::{Config, Op};
+
+    use super::fake::{Plan, World};
+    use super::{BUDGET, Drives};
+
+    #[test]
+    fn a_drive_does_not_wait_behind_a_busy_one() {
+        // 256 entries, so that more than a round's completions are there at a time.
+        let cap = Plan::default().cap | 0xff;
+        let world = World::new(Plan { cap, ..Plan::default() });
+        let config = Config { entries: 256, ..Config::default() };
+        let mut drive = world.open_as(&config).unwrap();
+        let mut drives = Drives::default();
+        for _ in 0..3 {
+            drives.add(drive.queue(1, &[Arc::clone(&world.memory)]).unwrap());
+        }
+        for busy in 0..3_u64 {
+            let mut seen = Vec::new();
+            for round in 0..6 {
+                for (place, opened) in (0..).zip(drives.list.iter_mut().flatten()) {
+                    let count = match (place == busy, round) {
+                        (true, _) => BUDGET,
+                        (false, 0) => 1,
+                        (false, _) => 0,
+                    };
+                    for _ in 0..count {
+                        opened.queue.push(place, Op::Flush).unwrap();
+                    }
+                    opened.queue.ring();
+                }
+                world.fake().step();
+                for _ in 0..BUDGET {
+                    seen.extend(drives.poll().map(|(token, _)| token));
+                }
+                drives.ring();
+            }
+            let of = |place| seen.iter().filter(|it| **it == place).count();
+            let others: Vec<usize> = (0..3).filter(|place| *place != busy).map(of).collect();
+            assert_eq!(others, [1, 1], "behind place {busy}");
+            while drives.poll().is_some() {}
+        }
     }
 }
