@@ -29,6 +29,8 @@ pub trait Layout: Part + fmt::Debug {
     const SIZE_BYTES: usize;
     /// All fields, in the order in which they are written down.
     const FIELDS: &'static [Field];
+    /// Of each 32-bit word, the bits that some field covers; the manual reserves the others.
+    const DEFINED: &'static [u32];
 
     /// The bytes as the device sees them.
     fn as_bytes(&self) -> &[u8];
@@ -112,13 +114,9 @@ impl fmt::Display for ReservedBits {
 /// Embedded layouts are checked with their own tables. This is for the strict side (the model and
 /// tests); it costs time proportional to the size of the structure.
 pub fn first_reserved<T: Layout>(value: &T) -> Option<ReservedBits> {
-    let bytes = value.as_bytes();
-    for (index, word) in bytes.chunks_exact(4).enumerate() {
-        let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
-        if word == 0 {
-            continue;
-        }
-        let bits = word & !defined_bits(T::FIELDS, 0, index * 32);
+    let words = value.as_bytes().chunks_exact(4).zip(T::DEFINED);
+    for (index, (word, defined)) in words.enumerate() {
+        let bits = u32::from_be_bytes([word[0], word[1], word[2], word[3]]) & !defined;
         if bits != 0 {
             return Some(ReservedBits { offset: index * 4, bits });
         }
@@ -126,24 +124,33 @@ pub fn first_reserved<T: Layout>(value: &T) -> Option<ReservedBits> {
     None
 }
 
-/// Mask of the bits of the word that starts at bit `word_start` and that some field covers.
-fn defined_bits(fields: &[Field], base: usize, word_start: usize) -> u32 {
-    let mut mask = 0;
-    for field in fields {
-        let start = base + field.first_bit;
-        let end = start + field.width_bits;
-        if end <= word_start || start >= word_start + 32 {
-            continue;
+/// Of each 32-bit word of a structure, the bits that some field covers; those of an embedded
+/// structure are those that its own fields cover.
+pub const fn defined<const WORDS: usize>(fields: &[Field]) -> [u32; WORDS] {
+    let mut words = [0; WORDS];
+    define(&mut words, fields, 0);
+    words
+}
+
+/// Adds the bits that `fields` cover in a structure that starts at bit `base`.
+const fn define(words: &mut [u32], fields: &[Field], base: usize) {
+    let mut i = 0;
+    while i < fields.len() {
+        let field = &fields[i];
+        let (start, end) = (base + field.first_bit, base + field.first_bit + field.width_bits);
+        if field.nested.is_empty() {
+            let mut bit = start;
+            while bit < end {
+                let (word, first) = (bit / 32, bit % 32);
+                let last = if end - bit < 32 - first { first + end - bit } else { 32 };
+                words[word] |= (u32::MAX >> first) & ((u32::MAX as u64) << (32 - last)) as u32;
+                bit += last - first;
+            }
+        } else {
+            define(words, field.nested, start);
         }
-        if !field.nested.is_empty() {
-            mask |= defined_bits(field.nested, start, word_start);
-            continue;
-        }
-        let first = start.max(word_start) - word_start;
-        let last = end.min(word_start + 32) - word_start;
-        mask |= (u32::MAX >> first) & (u64::from(u32::MAX) << (32 - last)) as u32;
+        i += 1;
     }
-    mask
 }
 
 /// Compile-time check of a field table: inside the structure, and no two fields overlap.
@@ -410,6 +417,7 @@ macro_rules! layout {
             const SIZE_BYTES: usize = $size;
             const FIELDS: &'static [$crate::layout::Field] =
                 &[$( $crate::layout!(@field $spec $get $name::[<$get:upper>]) ),*];
+            const DEFINED: &'static [u32] = &$crate::layout::defined::<{ $size / 4 }>(Self::FIELDS);
             #[inline(always)]
             fn as_bytes(&self) -> &[u8] {
                 &self.0
