@@ -104,6 +104,8 @@ fn user_contexts_come_and_go_and_their_numbers_are_checked() {
     let beyond = input(0x40, &[(0, 0x0a04_0000), (0x10, 1 << 5)]);
     assert_eq!(host.refused(&beyond, BAD_PARAM), "cap");
     host.make(first, &short(0x800, 0));
+    let lag = host.ok(&by(first, &short(0x842, 0)), 0x10);
+    assert_eq!((lag.word(8), lag.word(0xc)), (0, 0), "the port is no part of a lag");
     host.ok(&short(0xa06, second), 0x10);
     assert_eq!(host.refused(&by(second, &short(0x800, 0)), BAD_PARAM), "uid");
     assert_eq!(host.refused(&short(0xa06, second), BAD_RESOURCE), "uid");

@@ -73,9 +73,8 @@ ucx() {
     local READY=ucx_listens
     ours=(env UCX_TLS="$1" UCX_NET_DEVICES=ferrocx0:1 UCX_IB_GID_INDEX=0
         "${OUR_RUN[@]}" "${tool[@]}")
-    # The model knows no commands about link aggregation, which UCX sends by DevX.
     theirs=(env UCX_TLS="$1" UCX_NET_DEVICES="$STOCK:1" UCX_IB_GID_INDEX="$STOCK_GID"
-        UCX_IB_MLX5_DEVX=n "${tool[@]}")
+        "${tool[@]}")
     meet "ours <- $STOCK  ucx_perftest $*" "${ours[@]}" -- "${theirs[@]}" localhost
     meet "$STOCK <- ours  ucx_perftest $*" "${theirs[@]}" -- "${ours[@]}" localhost
 }

@@ -114,6 +114,7 @@ fn is_own(
         | Opcode::QUERY_SPECIAL_CONTEXTS
         | Opcode::QUERY_VPORT_STATE
         | Opcode::QUERY_VPORT_COUNTER
+        | Opcode::QUERY_LAG
         | Opcode::QUERY_NIC_VPORT_CONTEXT
         | Opcode::QUERY_ROCE_ADDRESS
         | Opcode::QUERY_HCA_VPORT_PKEY

@@ -5,9 +5,9 @@
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::cmd::port::{
     AllocQCounter, AllocQCounterOut, DeallocQCounter, DeallocQCounterOut, ModifyNicVportContext,
-    ModifyNicVportContextOut, ModifyVportState, ModifyVportStateOut, QueryNicVportContext,
-    QueryNicVportContextOut, QueryQCounter, QueryQCounterOut, QueryVnicEnv, QueryVnicEnvOut,
-    QueryVportCounter, QueryVportCounterOut, QueryVportState, QueryVportStateOut,
+    ModifyNicVportContextOut, ModifyVportState, ModifyVportStateOut, QueryLag, QueryLagOut,
+    QueryNicVportContext, QueryNicVportContextOut, QueryQCounter, QueryQCounterOut, QueryVnicEnv,
+    QueryVnicEnvOut, QueryVportCounter, QueryVportCounterOut, QueryVportState, QueryVportStateOut,
 };
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::vport::{NicVportContext, field_select};
@@ -26,6 +26,7 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
         Opcode::MODIFY_VPORT_STATE => modify_state,
         Opcode::QUERY_VPORT_COUNTER => query_counter,
         Opcode::QUERY_VNIC_ENV => query_env,
+        Opcode::QUERY_LAG => query_lag,
         Opcode::ALLOC_Q_COUNTER => alloc_q_counter,
         Opcode::DEALLOC_Q_COUNTER => dealloc_q_counter,
         Opcode::QUERY_Q_COUNTER => query_q_counter,
@@ -270,6 +271,11 @@ fn query_env(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         // Every counter in it belongs to a capability that is not advertised.
         Ok(QueryVnicEnvOut::zeroed())
     })
+}
+
+fn query_lag(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
+    // A function is one port of its own, and its driver cannot join it to another.
+    plain::<QueryLag>(exec, input, |_, _| Ok(QueryLagOut::zeroed()))
 }
 
 fn alloc_q_counter(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {

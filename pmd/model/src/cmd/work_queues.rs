@@ -102,6 +102,7 @@ fn work_queue(objects: &Objects, context: Wq, tail: &[u8]) -> Answer<WorkQueue> 
         log_stride: context.log_wq_stride(),
         pd,
         dbr_addr,
+        next_segment: wq_type.is_linked(),
         signature: false,
         two_byte_shift: context.two_byte_shift_en(),
         end_padding: padding == 1,
@@ -124,8 +125,8 @@ fn check_strides(context: &Wq, wq_type: WqType) -> Answer<()> {
 
 /// Checks the entry size of a receive ring.
 fn check_receive_stride(wq: &WorkQueue) -> Answer<()> {
-    // Linked entries start with a next segment. Source: reference 6.5.
-    let least = if wq.wq_type.is_linked() { 5 } else { log_max::RQ_STRIDE_MIN };
+    // Room for a next segment and a data segment. Source: reference 6.5.
+    let least = if wq.next_segment { 5 } else { log_max::RQ_STRIDE_MIN };
     ensure((least..=log_max::RQ_STRIDE).contains(&wq.log_stride), || {
         Refused::param("log_wq_stride", wq.log_stride, "out of range for a receive queue")
     })
@@ -428,12 +429,14 @@ fn create_rmp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let context = input.fixed.ctx();
     check_state_field(context.state(), QueueState::Ready)?;
     let objects = &mut exec.ctx.state.objects;
-    let wq = work_queue(objects, context.wq(), input.tail)?;
-    check_receive_stride(&wq)?;
-    ensure(context.basic_cyclic_rcv_wqe() != wq.wq_type.is_linked(), || {
+    let mut wq = work_queue(objects, context.wq(), input.tail)?;
+    let is_basic = context.basic_cyclic_rcv_wqe();
+    ensure(!(is_basic && wq.wq_type.is_linked()), || {
         let raw = context.wq().wq_type();
-        Refused::param("wq_type", raw, "does not fit basic_cyclic_rcv_wqe")
+        Refused::param("wq_type", raw, "basic_cyclic_rcv_wqe: an entry has no link")
     })?;
+    wq.next_segment = !is_basic;
+    check_receive_stride(&wq)?;
     let (pd, limit) = (wq.pd, context.wq().lwm());
     let state = QueueState::Ready;
     let rmp = Rmp { state, wq, ring: ReceiveRing::default(), limit, context };

@@ -235,6 +235,7 @@ impl Port {
             log_stride,
             pd: PD,
             dbr_addr: record.iova(),
+            next_segment: false,
             signature: false,
             two_byte_shift: false,
             end_padding: false,

@@ -233,6 +233,9 @@ pub struct WorkQueue {
     pub pd: u32,
     /// Doorbell record: word 0 receive counter, word 1 send counter.
     pub dbr_addr: u64,
+    /// Entries start with a next segment: linked ones, and those of a shared queue that is cyclic
+    /// but not `basic_cyclic_rcv_wqe`, which does not look at where it points.
+    pub next_segment: bool,
     /// The first 16 bytes of an entry are a signature segment.
     pub signature: bool,
     /// Packets start two bytes into the buffer.

@@ -14,8 +14,8 @@ pub(crate) fn scatter_list<'a>(
     wqe: &'a [u8],
 ) -> impl Iterator<Item = Data> + use<'a> {
     let mut skip = 0;
-    if wq.wq_type.is_linked() {
-        // The signature of a linked entry is inside the next segment.
+    if wq.next_segment {
+        // The signature of such an entry is inside the next segment.
         skip = DS_BYTES;
     } else if wq.signature {
         skip = DS_BYTES;

@@ -91,6 +91,14 @@ command! {
     QueryVnicEnv QUERY_VNIC_ENV { ..vport; } => [0x210] {
         0x10 ([u8; 512]) vport_env "Diagnostic counters of the vport.";
     }
+    QueryLag QUERY_LAG {} => {
+        0x08 [31] fdb_selection_mode "The ports share one table of the e-switch.";
+        0x08 [10:8] port_select_mode "How a queue's port is chosen; 0: by the queue.";
+        0x08 [2:0] lag_state "1: the ports are one link; 0: they are not.";
+        0x0c [19:16] active_port "A bit for each port that is up, if flows choose theirs.";
+        0x0c [11:8] tx_remap_affinity_2 "Port, 1-based, that queues of port 2 send on.";
+        0x0c [3:0] tx_remap_affinity_1 "Port, 1-based, that queues of port 1 send on.";
+    }
     SetRoceAddress SET_ROCE_ADDRESS [0x30] {
         ..roce_index;
         0x10 (RoceAddress) roce_address "The entry itself.";

@@ -140,6 +140,11 @@ reading! {
         opcode 16, uid 16, _ 16, op_mod 16, other_vport 1, _ 15, vport_number 16, _ 32,
     }
     QueryVnicEnvOut { status 8, _ 24, syndrome 32, _ 64, vport_env 4096 }
+    QueryLagIn { opcode 16, uid 16, _ 16, op_mod 16, _ 64 }
+    QueryLagOut {
+        status 8, _ 24, syndrome 32, fdb_selection_mode 1, _ 20, port_select_mode 3, _ 5,
+        lag_state 3, _ 12, active_port 4, _ 4, tx_remap_affinity_2 4, _ 4, tx_remap_affinity_1 4,
+    }
     SetRoceAddressIn {
         opcode 16, uid 16, _ 16, op_mod 16, roce_address_index 16, _ 12, vhca_port_num 4, _ 32,
         roce_address (RoceAddress),

@@ -113,6 +113,7 @@ fn own_ring(context: &Qpc, memory: &QueueMemory, dbr_addr: u64) -> WorkQueue {
         log_stride: context.log_rq_stride() + 4,
         pd: context.pd(),
         dbr_addr,
+        next_segment: false,
         signature: false,
         two_byte_shift: false,
         end_padding: context.end_padding_mode() == 1,

@@ -72,6 +72,7 @@ fn create_srq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         log_stride,
         pd,
         dbr_addr: context.dbr_addr(),
+        next_segment: !is_cyclic,
         signature: false,
         two_byte_shift: false,
         end_padding: false,

@@ -7,7 +7,8 @@ use crate::datapath::harness::{KEY, Port, TestCq, TestRq, data};
 use crate::frame::offload::sum16;
 use crate::frame::rss::FieldSelector;
 use crate::objects::{
-    FlowCounter, FlowDest, FlowEntry, MissAction, Rqt, RxHash, TirTarget, WqType, flow_action,
+    FlowCounter, FlowDest, FlowEntry, MissAction, Rq, Rqt, RxHash, TirTarget, WorkQueue, WqType,
+    flow_action,
 };
 use crate::wire::{Fcs, Link, Wire};
 
@@ -165,11 +166,42 @@ fn receive_counters_wrap() {
     assert_eq!(counters, [0xfffe, 0xffff, 0, 1]);
 }
 
+fn linked(_: &mut Rq, wq: &mut WorkQueue) {
+    (wq.wq_type, wq.next_segment) = (WqType::LinkedList, true);
+}
+
+/// Entries of a pool of UCX's: in turn, with a next segment that points anywhere.
+#[test]
+fn a_cyclic_pool_with_next_segments_is_taken_in_turn() {
+    let (mut port, mut far) = port();
+    let mut cq = port.cq(6);
+    let rq = port.rq_with(cq.cqn, 2, 5, |_, wq| wq.next_segment = true);
+    port.steer_all_to(rq.rqn);
+    port.pool_of(rq.rqn, 0);
+    let buf = port.alloc(8192);
+    for index in 0..4_u8 {
+        let mut wqe = vec![0, 0, 0xff, 0xee, 0x55, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        wqe.extend(data(2048, KEY, buf.iova() + u64::from(index) * 2048));
+        rq.ring.copy_in(usize::from(index) * 32, &wqe);
+    }
+    let mut counters = Vec::new();
+    for fill in 1..=6 {
+        rq.record.store_be32(0, u32::from(fill));
+        put(&mut far, &frame(fill));
+        port.poll();
+        counters.extend(cq.poll().map(|cqe| cqe[0x3d]));
+        let mut bytes = [0; 60];
+        buf.copy_out(usize::from((fill - 1) % 4) * 2048, &mut bytes);
+        assert_eq!(bytes, frame(fill));
+    }
+    assert_eq!(counters, [0, 1, 2, 3, 4, 5]);
+}
+
 #[test]
 fn a_pool_is_followed_by_its_links_and_tells_when_it_runs_low() {
     let (mut port, mut far) = port();
     let mut cq = port.cq(6);
-    let rq = port.rq_with(cq.cqn, 2, 5, |_, wq| wq.wq_type = WqType::LinkedList);
+    let rq = port.rq_with(cq.cqn, 2, 5, linked);
     port.steer_all_to(rq.rqn);
     let rmpn = port.pool_of(rq.rqn, 1);
     let buf = port.alloc(8192);
@@ -202,7 +234,7 @@ fn a_pool_is_followed_by_its_links_and_tells_when_it_runs_low() {
 fn a_link_past_the_ring_fails_the_queue() {
     let (mut port, mut far) = port();
     let mut cq = port.cq(6);
-    let mut rq = port.rq_with(cq.cqn, 2, 5, |_, wq| wq.wq_type = WqType::LinkedList);
+    let mut rq = port.rq_with(cq.cqn, 2, 5, linked);
     port.steer_all_to(rq.rqn);
     let buf = port.alloc(2048);
     let mut wqe = vec![0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -224,7 +256,7 @@ fn striding(wq_type: WqType) -> (Port, Link, TestCq, TestRq, ferrocx_bus::DmaBuf
     let cq = port.cq(6);
     let log_stride = if wq_type.is_linked() { 5 } else { 4 };
     let rq = port.rq_with(cq.cqn, 2, log_stride, |_, wq| {
-        wq.wq_type = wq_type;
+        (wq.wq_type, wq.next_segment) = (wq_type, wq_type.is_linked());
         wq.log_strides_per_wqe = 3;
         wq.log_stride_bytes = 7;
     });
