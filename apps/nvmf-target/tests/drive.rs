@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, with_target};
+use common::{BLOCK, Here, NQN, with, with_target};
 use fake::{Plan, World};
 use ferrocx_bus::Notice;
-use ferrocx_nvme::Config;
-use ferrocx_nvmf_target::controller::Namespace;
+use ferrocx_nvme::{Config, Health};
+use ferrocx_nvmf_target::controller::{Namespace, Settings};
 use ferrocx_nvmf_target::drive::Drive;
 use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
@@ -83,18 +84,6 @@ impl Drop for Behind {
 fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
     queue.submit(sqe).unwrap();
     queue.wait(LIMIT).unwrap().status()
-}
-
-/// As a host does: while a drive is reset, it is told to try again.
-fn patiently(queue: &mut HostQueue, sqe: Sqe) -> Status {
-    let begun = Instant::now();
-    loop {
-        let ended = status(queue, sqe);
-        if ended != Status::INTERRUPTED {
-            return ended;
-        }
-        assert!(begun.elapsed() < LIMIT, "the drive does not come back");
-    }
 }
 
 #[test]
@@ -203,10 +192,10 @@ fn what_a_drive_does_becomes_the_right_status() {
             (io::WRITE, 21, Status::WRITE_FAULT),
             (io::COMPARE, 20, Status::READ_ERROR),
         ] {
-            let ended = patiently(&mut queue, of(opcode, lba));
+            let ended = status(&mut queue, of(opcode, lba));
             assert_eq!(ended, expected, "{opcode:#x} {lba}");
         }
-        assert_eq!(patiently(&mut queue, of(io::READ, 1)), Status::SUCCESS);
+        assert_eq!(status(&mut queue, of(io::READ, 1)), Status::SUCCESS);
         removed(here, &behind);
     });
 }
@@ -238,6 +227,115 @@ fn a_drive_that_goes_is_an_error_of_the_medium() {
             assert_eq!(one(&mut queue, other).unwrap().status(), Status::SUCCESS);
             removed(here, &behind);
         }
+    });
+}
+
+/// The status of each command of a queue, by its name.
+fn all(queue: &mut HostQueue, count: usize) -> Vec<(u16, Status)> {
+    let mut all: Vec<_> = (0..count)
+        .map(|_| queue.wait(LIMIT).unwrap())
+        .map(|cqe| (cqe.cid.get(), cqe.status()))
+        .collect();
+    all.sort_unstable_by_key(|(cid, _)| *cid);
+    all
+}
+
+#[test]
+fn what_is_under_way_at_a_reset_is_done_after_it() {
+    with_target(|here| {
+        let hangs = vec![20, 21, 22, 23, 24, 25];
+        let plan = Plan { hangs, heals: true, aborts: false, ..Plan::default() };
+        let behind = Behind::new(here, plan);
+        behind.world.fake().disk.fill(7);
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (memory, mr) = host.memory(1 << 20).unwrap();
+        memory.region().copy_in(0, &[0x11; 2 * BLOCK]).unwrap();
+        memory.region().copy_in(2 * BLOCK, &[7; BLOCK]).unwrap();
+        let buf = |at: usize| mr.buf(at * BLOCK..(at + 1) * BLOCK).unwrap();
+        let of = |opcode, lba, at| Sqe::blocks(opcode, 0, NSID, (lba, 1), keyed(&buf(at)));
+        // This one is too late, and the reason for the reset.
+        let late = queue.submit(of(io::READ, 20, 8)).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        let in_capsule = Sgl::InCapsule { offset: 0, len: BLOCK as u32 };
+        let capsule = Sqe::blocks(io::WRITE, 0, NSID, (22, 1), in_capsule);
+        let others = [
+            queue.submit(of(io::WRITE, 21, 0)).unwrap(),
+            queue.submit_with(capsule, &[0x22; BLOCK]).unwrap(),
+            queue.submit(of(io::COMPARE, 23, 2)).unwrap(),
+            queue.submit(of(io::READ, 24, 3)).unwrap(),
+            queue.submit(Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (25, 1), Sgl::NONE)).unwrap(),
+        ];
+        let expected = |cid: u16| match Some(cid) == late {
+            true => Status::READ_ERROR,
+            false => Status::SUCCESS,
+        };
+        let ended = all(&mut queue, 1 + others.len());
+        assert!(ended.iter().all(|(cid, status)| *status == expected(*cid)), "{ended:?}");
+        assert_eq!(
+            (behind.disk(21, 1), behind.disk(22, 1)),
+            (vec![0x11; BLOCK], vec![0x22; BLOCK])
+        );
+        assert_eq!((buf(3).to_vec(), behind.disk(25, 1)), (vec![7; BLOCK], vec![0; BLOCK]));
+        assert_eq!(behind.world.fake().enables, 2, "one reset");
+        // Each of them was given to the drive before the reset, and after it.
+        let count = |lba| behind.world.fake().seen.iter().filter(|it| it.lba == lba).count();
+        assert_eq!([20, 21, 22, 23, 24, 25].map(count), [1, 2, 2, 2, 2, 2]);
+        removed(here, &behind);
+    });
+}
+
+#[test]
+fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
+    let config = ServerConfig { patience: Duration::from_millis(400), ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        // Nobody tends this drive but this test.
+        let world = World::new(Plan::default());
+        let mut drive = world.open_as(&Config::default()).unwrap();
+        let buffers = here.change(|server| server.buffers());
+        let io = drive.queue(1, &[buffers]).unwrap();
+        here.change(move |server| {
+            let backend = server.add_drive(io).unwrap();
+            server.target_mut().put_namespace(NQN, common::namespace(8, 4096, backend)).unwrap();
+        });
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let of = |opcode, nsid| Sqe::blocks(opcode, 0, nsid, (1, 1), keyed(&buf));
+        world.fake().set_fatal();
+        assert_eq!(drive.tend(), Health::Ready, "it has been reset");
+        let waits = here.change(|server| server.stats().waits);
+        let begun = Instant::now();
+        queue.submit(of(io::WRITE, 8)).unwrap();
+        // Those for others go past it.
+        assert_eq!(one(&mut queue, of(io::READ, 1)).unwrap().status(), Status::SUCCESS);
+        assert!(begun.elapsed() < Duration::from_millis(400), "nothing was shown");
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::WRITE_FAULT);
+        assert!(begun.elapsed() >= Duration::from_millis(400));
+        let waited = here.change(|server| server.stats().waits) - waits;
+        assert!(waited > 3, "{waited} times");
+        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        // It comes back while one waits.
+        queue.submit(of(io::READ, 8)).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(drive.tend(), Health::Ready, "its queue is there again");
+        let ended = loop {
+            world.fake().step();
+            if let Some(cqe) = queue.poll().unwrap() {
+                break cqe.status();
+            }
+            assert!(begun.elapsed() < LIMIT);
+        };
+        assert_eq!(ended, Status::SUCCESS);
+        // One that goes away with its host leaves nothing.
+        world.fake().set_fatal();
+        drive.tend();
+        queue.submit(of(io::WRITE, 8)).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        drop((queue, host));
+        here.until_queues(0);
+        assert_eq!(here.change(|server| server.free_buffers()), 8);
     });
 }
 

@@ -205,6 +205,14 @@ impl IoQueue {
         self.requests.len() - self.free_requests.len()
     }
 
+    /// Whether it takes nothing because the drive is being reset: what is pushed is
+    /// [`Refused::NotReady`].
+    #[inline]
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self.shared.state(), CLEAN | MAKING | DOWN)
+    }
+
     /// Takes a request, under a name of the caller's. The drive hears of it by [`IoQueue::ring`].
     /// A request without bytes or blocks ends at once, as does a flush of a drive without a cache.
     ///

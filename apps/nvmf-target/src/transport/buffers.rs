@@ -54,7 +54,7 @@ impl Buffers {
                 self.free.extend(other);
             }
             State::Reading(None) | State::Calling => {}
-            State::Free | State::Waiting | State::Held => return,
+            State::Free | State::Waiting | State::PutOff | State::Held => return,
         }
         it.state = State::Reading(None);
     }

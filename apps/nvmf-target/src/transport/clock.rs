@@ -89,6 +89,7 @@ impl Server {
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
         drop(target);
         self.work.drives.tick();
+        self.begin_again();
         for (queue, slot) in again {
             if let Some((qp, session)) = self.sessions.get_mut(place(queue)) {
                 self.work.again(qp, session, slot);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
@@ -10,7 +10,7 @@ use ferrocx_uring::Ring;
 use super::drive::Drives;
 use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
-use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
+use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
 use crate::backend;
 use crate::controller::io::{self as commands, DSM_RANGE_BYTES, Data, IoCommand, Kind};
 use crate::controller::{Action, Offer, Queue, Role, Settings, Target};
@@ -39,6 +39,8 @@ pub(super) struct Work {
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
     pub(super) dirty: Vec<u32>,
+    /// How long a command may be put off.
+    pub(super) patience: Duration,
     /// Times that a command had to wait for room.
     pub(super) waits: u64,
     /// Commands that come are left alone: the target stops.
@@ -85,7 +87,7 @@ impl Store {
 }
 
 impl Work {
-    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers, queues: usize) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers, config: &ServerConfig) -> Self {
         let target = shared.lock();
         let (settings, offer, version) = (*target.settings(), target.offer(), target.version());
         drop(target);
@@ -100,7 +102,8 @@ impl Work {
             ring: None,
             drives: Drives::default(),
             page: Vec::with_capacity(16 << 10),
-            dirty: Vec::with_capacity(queues),
+            dirty: Vec::with_capacity(config.queues as usize),
+            patience: config.patience,
             waits: 0,
         }
     }
@@ -255,6 +258,7 @@ impl Work {
         };
         let (backend, fua) = (link.found.backend(), it.sqe.fua());
         let command = IoCommand { kind, backend, offset, len, fua, data };
+        it.put_off_since = None;
         it.note(self.offer.version(), &command);
         self.begin_other(qp, link, it)
     }
@@ -267,6 +271,7 @@ impl Work {
             namespace.and_then(|namespace| self.offer.other(namespace, &it.sqe, it.received));
         match checked {
             Ok(command) => {
+                it.put_off_since = None;
                 it.note(self.offer.version(), &command);
                 self.begin_other(qp, link, it)
             }
@@ -361,7 +366,12 @@ impl Work {
     }
 
     /// Begins a command that has waited.
-    fn begin_late(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+    pub(super) fn begin_late(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
         if it.version == NEVER {
             return self.begin(qp, link, it);
         }

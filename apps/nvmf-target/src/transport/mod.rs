@@ -28,6 +28,7 @@ mod ending;
 mod execute;
 mod fetch;
 mod helper;
+mod later;
 mod line;
 mod outside;
 mod session;
@@ -91,11 +92,20 @@ pub struct ServerConfig {
     pub buffers: u16,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
     pub remote_invalidate: bool,
+    /// How long a command may wait for a drive that is being reset, or for room in a store, before
+    /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
+    pub patience: Duration,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { services: vec![4420], queues: 64, buffers: 8, remote_invalidate: true }
+        Self {
+            services: vec![4420],
+            queues: 64,
+            buffers: 8,
+            remote_invalidate: true,
+            patience: Duration::from_secs(20),
+        }
     }
 }
 
@@ -287,7 +297,7 @@ impl Server {
         let buffers = Buffers::new(pd.get_dma_mr()?.over(&pool)?, each, config.buffers.max(1));
         let shown = shared.registry.add_poller();
         Ok(Self {
-            work: Work::new(shared.clone(), buffers, config.queues as usize),
+            work: Work::new(shared.clone(), buffers, config),
             shared,
             poller,
             load: Arc::default(),

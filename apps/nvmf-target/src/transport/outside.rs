@@ -15,7 +15,7 @@ use ferrocx_uring::Request;
 
 use super::execute::Work;
 use super::session::{Link, Session, Slot, State, Why, wr};
-use super::trouble::{Trouble, same};
+use super::trouble::{Trouble, medium_error, same};
 use super::{Backend, NO_DATA};
 use crate::backend::{self, Outside};
 use crate::controller::Queue;
@@ -38,6 +38,11 @@ impl Work {
         outside: Outside,
     ) -> Result<(), Why> {
         let IoCommand { kind, offset, len, data, fua: is_durable, .. } = it.command;
+        if let Outside::Drive(drive) = outside
+            && self.drives.is_away(drive)
+        {
+            return self.put_off(qp, link, it, medium_error(kind));
+        }
         match (kind, data) {
             (Kind::Nothing, _) => self.end(qp, link, it, Ok(())),
             (Kind::Flush, _) => self.push(qp, link, it, (outside, Request::Flush)),
@@ -125,8 +130,7 @@ impl Work {
             }
             (Kind::Compare, Some(index)) => {
                 let Some((other, to)) = self.buffers.take(len) else {
-                    self.buffers.give_back(it);
-                    return self.refuse(qp, link, it, Status::INTERRUPTED);
+                    return self.put_off(qp, link, it, Status::INTERRUPTED);
                 };
                 it.state = State::Storing(index, Some(other));
                 self.push(qp, link, it, (outside, Request::Read { to, offset }))
@@ -220,6 +224,9 @@ impl Work {
         it: &mut Slot,
         (outside, error): (Outside, &Trouble),
     ) -> Result<(), Why> {
+        if error.will_pass() {
+            return self.put_off(qp, link, it, error.status(it.command.kind));
+        }
         match it.command.kind {
             // A hint that cannot be taken.
             Kind::Deallocate { .. } if error.is_lacking() => self.end(qp, link, it, Ok(())),
@@ -260,7 +267,7 @@ impl Work {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
         let Some((index, mut from)) = self.buffers.take(len) else {
-            return self.refuse(qp, link, it, Status::INTERRUPTED);
+            return self.put_off(qp, link, it, Status::INTERRUPTED);
         };
         it.state = State::Storing(index, None);
         if backend::zero(&mut from, len).is_err() {
@@ -310,7 +317,7 @@ impl Work {
         }
     }
 
-    /// Gives a request to its store. A full one is the host's to try again.
+    /// Gives a request to its store. For a full one the command waits.
     fn push(
         &mut self,
         qp: &mut Qp,

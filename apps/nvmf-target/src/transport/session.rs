@@ -54,6 +54,8 @@ pub(super) enum State {
     Free,
     /// It waits for room in the send queue, for a READ, or for a buffer.
     Waiting,
+    /// It is put off: what it needs is not there now.
+    PutOff,
     /// Its data are being read; into the buffer of the pool, if one is named.
     Reading(Option<u16>),
     /// A file or a drive is read or written, out of or into a buffer of the pool; a Compare holds
@@ -82,6 +84,8 @@ pub(super) struct Slot {
     pub(super) state: State,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
+    /// When it was put off first.
+    pub(super) put_off_since: Option<Instant>,
     /// When it came, of those that are timed.
     pub(super) began: Option<Instant>,
 }
@@ -113,6 +117,8 @@ pub(super) struct Link {
     pub(super) max_reads: u16,
     /// Requests to files and drives under way.
     pub(super) outside: u32,
+    /// Commands that are put off.
+    pub(super) put_off: u16,
     /// Send requests that must stay free for commands under way.
     pub(super) reserve: u32,
     /// Answers since one asked for a completion.
@@ -154,6 +160,7 @@ impl Session {
             index,
             ranges: Vec::new(),
             began: None,
+            put_off_since: None,
             recv: None,
             received: 0,
             sqe: Sqe::default(),
@@ -171,6 +178,7 @@ impl Session {
             reads: 0,
             max_reads,
             outside: 0,
+            put_off: 0,
             reserve: reserve(entries),
             unsignaled: 0,
             is_dirty: false,

@@ -42,6 +42,8 @@ pub struct Plan {
     pub fails: Vec<(u64, u16)>,
     /// Commands with these first blocks do not end.
     pub hangs: Vec<u64>,
+    /// After a reset nothing hangs any more.
+    pub heals: bool,
     /// It aborts what it is told to.
     pub aborts: bool,
     pub lie: Option<Lie>,
@@ -70,6 +72,7 @@ impl Default for Plan {
             grants: 4,
             fails: Vec::new(),
             hangs: Vec::new(),
+            heals: false,
             aborts: true,
             lie: None,
             never_ready: false,
@@ -180,6 +183,9 @@ impl Fake {
         self.sqs.fill(Queue::default());
         self.cqs.fill(Queue::default());
         self.hanging.clear();
+        if self.plan.heals {
+            self.plan.hangs.clear();
+        }
         self.set(0x1c, 0);
     }
 
