@@ -303,8 +303,8 @@ impl IoQueue {
     pub fn poll(&mut self) -> Option<Done> {
         match self.shared.state() {
             ACTIVE => self.poll_active(),
-            // Nothing is under way, or it is not known when it ends.
-            CLEAN | MAKING | STUCK => None,
+            // Nothing is under way.
+            CLEAN | MAKING => None,
             state => self.end_all(state),
         }
     }
@@ -389,7 +389,8 @@ impl IoQueue {
         Some(done)
     }
 
-    /// Ends everything that was under way on a drive that reaches no memory of this queue.
+    /// Ends everything that was under way on a drive that does no more of it: it reaches no memory
+    /// of this queue, or is stuck, which is said of each.
     #[cold]
     fn end_all(&mut self, state: u8) -> Option<Done> {
         if let Some(at) = self.requests.iter().position(|it| it.is_busy) {
@@ -397,13 +398,21 @@ impl IoQueue {
             let failure = match state {
                 DOWN if request.is_late => Failure::TimedOut,
                 DOWN => Failure::Reset,
+                STUCK => Failure::Stuck,
                 _ => Failure::Gone,
             };
-            request.failure.get_or_insert(failure);
+            // One part of it may have failed, and another still be in the drive's hands.
+            match failure {
+                Failure::Stuck => request.failure = Some(failure),
+                failure => drop(request.failure.get_or_insert(failure)),
+            }
             return self.finish(u16::try_from(at).ok()?);
         }
         if state != DOWN {
-            self.parts = None;
+            let parts = self.parts.take();
+            if state == STUCK {
+                std::mem::forget(parts);
+            }
             return None;
         }
         if let Some(parts) = &self.parts {

@@ -10,17 +10,35 @@ pub(super) struct Buffers {
     mr: Mr,
     each: usize,
     free: Vec<u16>,
+    count: u16,
+    /// Of these, those that a drive may reach that nobody can stop: they are never used again.
+    lost: u16,
 }
 
 impl Buffers {
     /// Cuts a region into `count` buffers.
     pub(super) fn new(mr: Mr, each: usize, count: u16) -> Self {
-        Self { mr, each, free: (0..count).collect() }
+        Self { mr, each, free: (0..count).collect(), count, lost: 0 }
     }
 
     /// Buffers that no command holds.
     pub(super) fn count_free(&self) -> usize {
         self.free.len()
+    }
+
+    /// Buffers that are lost to drives.
+    pub(super) fn count_lost(&self) -> u16 {
+        self.lost
+    }
+
+    /// Whether there will be one.
+    pub(super) fn is_there_any(&self) -> bool {
+        self.lost < self.count
+    }
+
+    /// Bytes of a buffer.
+    pub(super) fn each_bytes(&self) -> usize {
+        self.each
     }
 
     /// A buffer, cut to `len` bytes, and its number.
@@ -43,6 +61,17 @@ impl Buffers {
     /// Takes a buffer back.
     pub(super) fn free(&mut self, index: u16) {
         self.free.push(index);
+    }
+
+    /// Gives the buffer of a command up that its drive may still reach. The other one of a Compare,
+    /// which the drive never knew, is free.
+    #[cold]
+    pub(super) fn lose(&mut self, it: &mut Slot) {
+        if let State::Storing(index, other) = it.state {
+            self.free.extend(other.map(|_| index));
+            self.lost += 1;
+        }
+        it.state = State::Reading(None);
     }
 
     /// Takes the buffers of a command back, if it has any.

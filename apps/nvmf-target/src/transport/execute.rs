@@ -400,7 +400,7 @@ impl Work {
             }
             (Kind::Compare, Data::Host(from)) => {
                 let Some((index, to)) = self.buffers.take(len as usize) else {
-                    return self.wait(link, it);
+                    return self.wait_for_buffer(qp, link, it);
                 };
                 return link.read(qp, it, from, (to, Some(index)));
             }
@@ -567,6 +567,20 @@ impl Work {
         self.waits += 1;
         link.wait(it);
         Ok(())
+    }
+
+    /// Lets a command wait for a buffer, if there will ever be one.
+    #[cold]
+    pub(super) fn wait_for_buffer(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
+        match self.buffers.is_there_any() {
+            true => self.wait(link, it),
+            false => self.refuse(qp, link, it, Status::INTERNAL),
+        }
     }
 
     /// A command did not do what it should.

@@ -509,7 +509,8 @@ impl Server {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        ServerStats { waits: self.work.waits, ..self.stats }
+        let lost_buffers = self.work.buffers.count_lost().into();
+        ServerStats { waits: self.work.waits, lost_buffers, ..self.stats }
     }
 
     /// Does what is due; how many completions there were.

@@ -10,7 +10,7 @@
 //! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
 
 use ferrocx::verbs::{Buf, Qp, SendFlags};
-use ferrocx_nvme::Refused;
+use ferrocx_nvme::{Failure, Refused};
 use ferrocx_uring::Request;
 
 use super::execute::Work;
@@ -74,7 +74,7 @@ impl Work {
             },
             _ => {
                 let Some((index, mut piece)) = self.buffers.take(len as usize) else {
-                    return self.wait(link, it);
+                    return self.wait_for_buffer(qp, link, it);
                 };
                 match (kind, data) {
                     (Kind::Write | Kind::Compare, Data::Host(from)) => {
@@ -163,6 +163,9 @@ impl Work {
     ) -> Result<(), Why> {
         link.outside -= 1;
         let Some(it) = slots.get_mut(usize::from(slot)) else { return Ok(()) };
+        if let Err(Trouble::Failed(Failure::Stuck)) = result {
+            self.buffers.lose(it);
+        }
         if link.ending.is_some() {
             self.buffers.give_back(it);
             return Ok(());

@@ -2,11 +2,15 @@
 //! from the driver; and the clock, the notices and the bus between the two.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::local::{DeviceSide, LocalConfig, LocalTransport, pair};
-use ferrocx_bus::{Bar, BarClaim, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
+use ferrocx_bus::{
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, Notice,
+    PciIdentity, Transport,
+};
 use ferrocx_mempool::{Piece, Region, RegionConfig};
 use ferrocx_nvme::{Config, Controller, Done, IoQueue, Op};
 
@@ -467,6 +471,30 @@ impl Fake {
     }
 }
 
+/// A bus that may be unable to end the drive's access.
+#[derive(Debug)]
+struct Space {
+    inner: Arc<dyn DmaSpace>,
+    is_stuck: Arc<AtomicBool>,
+}
+
+impl DmaSpace for Space {
+    fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
+        self.inner.map(region, access)
+    }
+
+    fn unmap_all(&self) -> Result<(), BusError> {
+        match self.is_stuck.load(Ordering::Acquire) {
+            true => Err(BusError::SpaceShared { name: "fake".into(), others: 1 }),
+            false => self.inner.unmap_all(),
+        }
+    }
+
+    fn limits(&self) -> DmaLimits {
+        self.inner.limits()
+    }
+}
+
 /// A transport with a clock and notices of its own, which steps the controller.
 #[derive(Debug)]
 pub struct Between {
@@ -476,6 +504,8 @@ pub struct Between {
     pub notice: Mutex<Option<Notice>>,
     /// A queue whose core goes on while the controller waits: it wants one flush.
     pub core: Mutex<Option<IoQueue>>,
+    /// Nobody can end the drive's access to memory.
+    pub is_stuck: Arc<AtomicBool>,
 }
 
 impl Between {
@@ -490,7 +520,7 @@ impl Transport for Between {
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {
-        self.inner.dma()
+        Arc::new(Space { inner: self.inner.dma(), is_stuck: Arc::clone(&self.is_stuck) })
     }
 
     fn interrupts(&self) -> Arc<dyn Interrupts> {
@@ -545,7 +575,9 @@ impl World {
         let (inner, side) = pair(LocalConfig::default()).unwrap();
         let fake = Arc::new(Mutex::new(Fake::new(side, plan)));
         let (now, notice, core) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
-        let transport = Arc::new(Between { inner, fake: Arc::clone(&fake), now, notice, core });
+        let (fake_too, is_stuck) = (Arc::clone(&fake), Arc::default());
+        let transport = Between { inner, fake: fake_too, now, notice, core, is_stuck };
+        let transport = Arc::new(transport);
         let memory = Region::alloc(&RegionConfig::heap(64 << 10)).unwrap();
         Self { fake, transport, memory }
     }
