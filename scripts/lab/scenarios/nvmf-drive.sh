@@ -41,8 +41,8 @@ reset_under_load() {
     fio_verify reset "$(disk 1)" --rw=randwrite --bsrange=512-64k --iodepth=16 --size=16M \
         --time_based --runtime=20 &
     fio=$!
-    for try in 1 2 3; do
-        sleep 4
+    for try in 1 2 3 4 5 6 7 8; do
+        sleep 2
         must python3 - "/sys/bus/pci/devices/$DRIVE/config" <<'PYTHON'
 import os, sys, time
 config = os.open(sys.argv[1], os.O_RDWR)

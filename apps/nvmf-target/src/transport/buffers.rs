@@ -58,6 +58,13 @@ impl Buffers {
         self.mr.buf(start..start + len.min(self.each)).ok()
     }
 
+    /// A part of a buffer; `None` beyond it.
+    pub(super) fn part(&self, index: u16, at: usize, len: usize) -> Option<Buf> {
+        let start = usize::from(index) * self.each + at;
+        let is_inside = at.checked_add(len)? <= self.each;
+        self.mr.buf(start..start + len).ok().filter(|_| is_inside)
+    }
+
     /// Takes a buffer back.
     pub(super) fn free(&mut self, index: u16) {
         self.free.push(index);

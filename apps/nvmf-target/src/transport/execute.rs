@@ -8,7 +8,7 @@ use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
 use super::drive::Drives;
-use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
+use super::session::{Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
 use crate::backend;
@@ -296,7 +296,8 @@ impl Work {
         let it = slots.get_mut(usize::from(wr_id as u16));
         let is_read = wr_id & wr::KIND == wr::READ;
         if is_read {
-            link.reads -= 1;
+            let count = 1 + (wr_id >> READ_COUNT_SHIFT) as u16;
+            link.reads = link.reads.saturating_sub(count);
         } else if wr_id & wr::KIND == wr::POOL {
             self.buffers.free(wr_id as u16);
         }
@@ -385,6 +386,9 @@ impl Work {
     #[inline(never)]
     fn begin_other(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let command = it.command;
+        if let Data::List(list) = command.data {
+            return self.begin_listed(qp, link, it, list);
+        }
         let Some(Some(store)) = self.backends.get_mut(command.backend) else {
             return self.refuse(qp, link, it, Status::INTERNAL);
         };
@@ -449,7 +453,12 @@ impl Work {
         done: Result<(), Status>,
     ) -> Result<(), Why> {
         match done {
-            Ok(()) => link.done(qp, it),
+            Ok(()) => {
+                if let Data::List(list) = it.command.data {
+                    it.name_last_block(list);
+                }
+                link.done(qp, it)
+            }
             Err(status) => self.refuse(qp, link, it, status),
         }
     }
@@ -488,6 +497,11 @@ impl Work {
             return self.refuse(qp, link, it, status);
         }
         let command = it.command;
+        if let Data::List(list) = command.data
+            && let Some(outcome) = self.has_blocks(qp, link, it, list)
+        {
+            return outcome;
+        }
         let done = match (self.backend(command.backend), command.kind, buffer) {
             (Some(Backend::Outside(outside)), ..) => {
                 let outside = *outside;
@@ -497,6 +511,13 @@ impl Work {
             (Some(_), Kind::Deallocate { ranges }, _) => {
                 let page = link.page(it, 4096).map_err(|_| NO_DATA);
                 page.and_then(|page| self.check_ranges(&link.queue, it, &page, 0, ranges))
+            }
+            // By a list; others stand in line.
+            (Some(_), Kind::Write, None) => {
+                if let Some(Some(store)) = self.backends.get_mut(command.backend) {
+                    store.moved(link, it, Kind::Write, command.len);
+                }
+                Ok(())
             }
             _ => Err(NO_DATA),
         };

@@ -30,6 +30,7 @@ mod fetch;
 mod helper;
 mod later;
 mod line;
+mod listed;
 mod outside;
 mod session;
 mod trouble;

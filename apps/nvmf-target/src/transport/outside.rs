@@ -188,14 +188,24 @@ impl Work {
         }
         match (command.kind, it.state) {
             (Kind::Read, State::Storing(index, None)) => {
-                let (Data::Host(to), Some(from)) =
-                    (&command.data, self.buffers.piece(index, command.len as usize))
-                else {
-                    self.buffers.give_back(it);
-                    return self.refuse(qp, link, it, NO_DATA);
-                };
-                link.write(qp, to, from)?;
-                store.moved(link, it, Kind::Read, command.len);
+                match (&command.data, self.buffers.piece(index, command.len as usize)) {
+                    (Data::Host(to), Some(from)) => link.write(qp, to, from)?,
+                    (Data::List(list), _) => {
+                        match self.bring_from_buffer(qp, link, it, (*list, index)) {
+                            Some(brought) => brought?,
+                            // Answers of other commands leave no room for so many WRITEs.
+                            None => return self.put_off(qp, link, it, Status::INTERRUPTED),
+                        }
+                        it.name_last_block(*list);
+                    }
+                    _ => {
+                        self.buffers.give_back(it);
+                        return self.refuse(qp, link, it, NO_DATA);
+                    }
+                }
+                if let Some(Some(store)) = self.backends.get_mut(command.backend) {
+                    store.moved(link, it, Kind::Read, command.len);
+                }
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = link.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
@@ -321,7 +331,7 @@ impl Work {
     }
 
     /// Gives a request to its store. For a full one the command waits.
-    fn push(
+    pub(super) fn push(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,

@@ -47,6 +47,9 @@ pub(super) mod wr {
     pub(in crate::transport) const KIND: u64 = 0xff << 16;
 }
 
+/// Where the name of a [`wr::READ`] says how many READs end with it, less one.
+pub(super) const READ_COUNT_SHIFT: u32 = 24;
+
 /// How far a command is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -82,6 +85,8 @@ pub(super) struct Slot {
     pub(super) command: IoCommand,
     pub(super) version: u64,
     pub(super) state: State,
+    /// The next block of its list whose data are to come.
+    pub(super) next_block: u8,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
     /// When it was put off first.
@@ -159,6 +164,7 @@ impl Session {
         let slot = |index| Slot {
             index,
             ranges: Vec::new(),
+            next_block: 0,
             began: None,
             put_off_since: None,
             recv: None,
@@ -256,6 +262,13 @@ impl Link {
         self.pages.buf(at..at + len.min(self.page_bytes))
     }
 
+    /// A part of the page of a command; `None` beyond it.
+    pub(super) fn part_of_page(&self, it: &Slot, at: usize, len: usize) -> Option<Buf> {
+        let start = usize::from(it.index) * self.page_bytes + at;
+        let is_inside = at.checked_add(len)? <= self.page_bytes;
+        self.pages.buf(start..start + len).ok().filter(|_| is_inside)
+    }
+
     /// Whether another command can be begun.
     #[inline(always)]
     pub(super) fn has_room(&self, qp: &Qp) -> bool {
@@ -293,6 +306,12 @@ impl Link {
     pub(super) fn write(&mut self, qp: &mut Qp, to: &Keyed, from: Buf) -> Result<(), Why> {
         let wr = SendWr::unsignaled(wr::ANSWER, SendOp::Write(remote(to)));
         qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|_| FULL)
+    }
+
+    /// Counts requests before an answer beside the usual one, so that a completion comes in time:
+    /// only behind it they are free again.
+    pub(super) fn count_requests(&mut self, count: usize) {
+        self.unsignaled = self.unsignaled.saturating_add(count as u16);
     }
 
     /// A command did what it should.
