@@ -138,13 +138,9 @@ impl Drives {
 }
 
 #[cfg(test)]
-#[path = "../../../pmd/nvme/tests/common/mod.rs"]
-mod fake;
-
-#[cfg(test)]
 mod tests {
-    use super::fake::{Plan, World};
     use super::*;
+    use crate::fake::{Plan, World};
 
     #[test]
     fn a_namespace_of_a_drive_is_offered_once_at_a_time() {

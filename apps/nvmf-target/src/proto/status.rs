@@ -25,6 +25,10 @@ impl Status {
     pub const INTERNAL: Self = Self(0x06);
     /// The command was taken back.
     pub const ABORTED: Self = Self(0x07);
+    /// The other command of its pair has failed.
+    pub const FAILED_FUSED: Self = Self(0x09);
+    /// The other command of its pair is not there.
+    pub const MISSING_FUSED: Self = Self(0x0a);
     /// No such namespace.
     pub const INVALID_NAMESPACE: Self = Self(0x0b);
     /// Not now: the controller is in another state.
@@ -122,6 +126,8 @@ impl Status {
             Self::DATA_TRANSFER => "data transfer error",
             Self::INTERNAL => "internal error",
             Self::ABORTED => "aborted",
+            Self::FAILED_FUSED => "aborted, the other fused command has failed",
+            Self::MISSING_FUSED => "aborted, the other fused command is missing",
             Self::INVALID_NAMESPACE => "invalid namespace",
             Self::SEQUENCE => "command sequence error",
             Self::DATA_LENGTH => "invalid data length",

@@ -28,6 +28,9 @@ impl Server {
         while let Some(command) = self.commands.as_mut().and_then(|it| it.pop().ok()) {
             command.0(self);
         }
+        if !self.work.unseen.is_empty() {
+            self.see_gates();
+        }
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);

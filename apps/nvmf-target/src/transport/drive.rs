@@ -156,17 +156,13 @@ impl Server {
 }
 
 #[cfg(test)]
-#[path = "../../../../pmd/nvme/tests/common/mod.rs"]
-mod fake;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use ferrocx_nvme::{Config, Op};
 
-    use super::fake::{Plan, World};
     use super::{BUDGET, Drives};
+    use crate::fake::{Plan, World};
 
     #[test]
     fn a_drive_does_not_wait_behind_a_busy_one() {

@@ -8,14 +8,16 @@ use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
 use super::drive::Drives;
+use super::fused::Next;
+use super::gate::Gate;
 use super::session::{Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
 use crate::backend;
-use crate::controller::io::{self as commands, DSM_RANGE_BYTES, Data, IoCommand, Kind};
-use crate::controller::{Action, Offer, Queue, Role, Settings, Target};
+use crate::controller::io::{self as commands, Data, IoCommand, Kind};
+use crate::controller::{Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
-use crate::proto::sgl::{Keyed, Sgl};
+use crate::proto::sgl::Keyed;
 use crate::proto::sqe::{SQE_BYTES, io};
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
@@ -39,6 +41,8 @@ pub(super) struct Work {
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
     pub(super) dirty: Vec<u32>,
+    /// Places whose gates this core knows, and has not said so.
+    pub(super) unseen: Vec<usize>,
     /// How long a command may be put off.
     pub(super) patience: Duration,
     /// Times that a command had to wait for room.
@@ -53,6 +57,8 @@ pub(super) struct Store {
     pub(super) backend: Backend,
     pub(super) moved: Traffic,
     pub(super) stats: Arc<NamespaceStats>,
+    /// Where those stand who change blocks, once a host has fused commands.
+    pub(super) gate: Option<Arc<Gate>>,
 }
 
 impl Store {
@@ -103,6 +109,7 @@ impl Work {
             drives: Drives::default(),
             page: Vec::with_capacity(16 << 10),
             dirty: Vec::with_capacity(config.queues as usize),
+            unseen: Vec::new(),
             patience: config.patience,
             waits: 0,
         }
@@ -118,6 +125,7 @@ impl Work {
     pub(super) fn look_at_offer(&mut self) {
         if self.version.load(Ordering::Acquire) != self.offer.version() {
             self.offer = self.shared.lock().offer();
+            self.look_at_gates();
         }
     }
 
@@ -207,7 +215,7 @@ impl Work {
         let bytes = self.offer.bytes(&link.queue, &it.sqe, Kind::Read, &mut link.found);
         let (offset, len) = match bytes {
             Ok(bytes) => bytes,
-            Err(status) => return self.refuse(qp, link, it, status),
+            Err(status) => return self.refuse_or_fuse(qp, link, it, status),
         };
         if let Some(to) = Keyed::parse(&it.sqe.sgl)
             && u64::from(to.len) == len
@@ -227,7 +235,7 @@ impl Work {
         let bytes = self.offer.bytes(&link.queue, &it.sqe, Kind::Write, &mut link.found);
         let (offset, len) = match bytes {
             Ok(bytes) => bytes,
-            Err(status) => return self.refuse(qp, link, it, status),
+            Err(status) => return self.refuse_or_fuse(qp, link, it, status),
         };
         let place = link.found.backend();
         if let Some(from) = Keyed::parse(&it.sqe.sgl)
@@ -275,7 +283,7 @@ impl Work {
                 it.note(self.offer.version(), &command);
                 self.begin_other(qp, link, it)
             }
-            Err(status) => self.refuse(qp, link, it, status),
+            Err(status) => self.refuse_or_fuse(qp, link, it, status),
         }
     }
 
@@ -344,16 +352,25 @@ impl Work {
         self.touched(&mut session.link, outcome);
     }
 
-    fn try_resume(
-        &mut self,
-        qp: &mut Qp,
-        Session { link, slots }: &mut Session,
-    ) -> Result<(), Why> {
-        for _ in 0..link.waiting.len() {
-            if link.ending.is_some() || !link.has_room(qp) {
+    fn try_resume(&mut self, qp: &mut Qp, session: &mut Session) -> Result<(), Why> {
+        for _ in 0..session.link.waiting.len() {
+            if session.link.ending.is_some() || !session.link.has_room(qp) {
                 return Ok(());
             }
-            let Some(index) = link.waiting.pop_front() else { return Ok(()) };
+            let Some(index) = session.link.waiting.pop_front() else { return Ok(()) };
+            let it = session.slots.get(usize::from(index));
+            let queue = &session.link.queue;
+            if it.is_some_and(|it| it.is_fused() && is_io(queue, it.sqe.opcode)) {
+                match self.look_at_fused(qp, session, index)? {
+                    Next::Begin => {}
+                    Next::Answered => continue,
+                    Next::Wait => {
+                        session.link.waiting.push_front(index);
+                        return Ok(());
+                    }
+                }
+            }
+            let Session { link, slots } = session;
             let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(()) };
             self.begin_late(qp, link, it)?;
             if it.state == State::Waiting {
@@ -386,6 +403,9 @@ impl Work {
     #[inline(never)]
     fn begin_other(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let command = it.command;
+        if !self.stand_at_gate(it, &command, false) {
+            return self.wait(link, it);
+        }
         if let Data::List(list) = command.data {
             return self.begin_listed(qp, link, it, list);
         }
@@ -397,11 +417,19 @@ impl Work {
         }
         let (offset, len) = (command.offset, command.len);
         let done = match (command.kind, &command.data) {
-            // Memory that was taken back: no other comes here for these.
-            (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
-            (Kind::Compare | Kind::Deallocate { .. }, Data::Host(_)) if !link.can_read() => {
+            (Kind::Compare | Kind::Write | Kind::Deallocate { .. }, Data::Host(_))
+                if !link.can_read() =>
+            {
                 return self.wait(link, it);
             }
+            (Kind::Write, Data::Host(from)) if it.pass.is_some() => {
+                match store.backend.direct(offset, len) {
+                    Ok(to) => return link.read(qp, it, from, (to, None)),
+                    Err(_) => Err(medium_error(command.kind)),
+                }
+            }
+            // Memory that was taken back: no other comes here for these.
+            (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
             (Kind::Compare, Data::Host(from)) => {
                 let Some((index, to)) = self.buffers.take(len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
@@ -457,27 +485,11 @@ impl Work {
                 if let Data::List(list) = it.command.data {
                     it.name_last_block(list);
                 }
+                link.leave(it, true);
                 link.done(qp, it)
             }
             Err(status) => self.refuse(qp, link, it, status),
         }
-    }
-
-    /// Ranges that may be deallocated are checked. RAM keeps them: hosts must not count on zeros.
-    fn check_ranges(
-        &self,
-        queue: &Queue,
-        it: &Slot,
-        piece: &Buf,
-        start: usize,
-        ranges: u16,
-    ) -> Result<(), Status> {
-        for at in 0..usize::from(ranges) {
-            let mut bytes = [0; DSM_RANGE_BYTES];
-            piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
-            self.offer.dsm_range(queue, &it.sqe, &bytes)?;
-        }
-        Ok(())
     }
 
     /// The data have come by READ of a command that does not stand in line.
@@ -532,56 +544,6 @@ impl Work {
         same(backend::is_same(&given, 0, &stored, len))
     }
 
-    /// A command that is none of I/O.
-    #[cold]
-    pub(super) fn command(
-        &mut self,
-        qp: &mut Qp,
-        link: &mut Link,
-        it: &mut Slot,
-    ) -> Result<(), Why> {
-        let sqe = it.sqe;
-        let mut data = vec![0; it.received];
-        if let Some(recv) = &it.recv {
-            recv.copy_out(SQE_BYTES, &mut data).map_err(|_| CUT_SHORT)?;
-        }
-        let done = self.shared.ask(link, |target, queue| {
-            target.command(queue, it.index, &sqe, &data, &mut self.page)
-        });
-        match done {
-            Action::Answer(cqe) => link.answer(qp, it, &cqe),
-            Action::Hold => {
-                it.state = State::Held;
-                Ok(())
-            }
-            Action::Bring { cqe, len, to } => {
-                let Ok(mut page) = link.page(it, len as usize) else {
-                    return self.refuse(qp, link, it, NO_DATA);
-                };
-                page.copy_in(0, &self.page[..len as usize]).map_err(|_| "a page is too long")?;
-                link.write(qp, &to, page)?;
-                link.answer(qp, it, &cqe)
-            }
-            Action::Fetch { .. } if !link.can_read() => self.wait(link, it),
-            Action::Fetch { from, len } => match link.page(it, len as usize) {
-                Ok(page) => link.read(qp, it, &from, (page, None)),
-                Err(_) => self.refuse(qp, link, it, NO_DATA),
-            },
-        }
-    }
-
-    /// The data that a command other than I/O asked for have come.
-    #[cold]
-    fn fetched(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
-        let len = Sgl::parse(&it.sqe.sgl).map_or(0, |sgl| sgl.len() as usize);
-        let data = link.page(it, len).map_err(|_| "a page is too long")?.to_vec();
-        let done = self.shared.ask(link, |target, queue| target.fetched(queue, &it.sqe, &data));
-        match done {
-            Action::Answer(cqe) => link.answer(qp, it, &cqe),
-            _ => self.refuse(qp, link, it, Status::INTERNAL),
-        }
-    }
-
     /// Lets a command wait.
     #[cold]
     pub(super) fn wait(&mut self, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
@@ -613,6 +575,7 @@ impl Work {
         it: &mut Slot,
         status: Status,
     ) -> Result<(), Why> {
+        link.leave(it, false);
         self.target().note_io_error(&link.queue, &it.sqe, status);
         let cqe = link.queue.answer(it.sqe.cid.get(), status, 0);
         link.answer(qp, it, &cqe)

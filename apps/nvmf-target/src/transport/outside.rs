@@ -290,6 +290,23 @@ impl Work {
         self.push(qp, link, it, (outside, Request::Write { from, offset, is_durable }))
     }
 
+    /// Ranges that may be deallocated are checked. RAM keeps them: hosts must not count on zeros.
+    pub(super) fn check_ranges(
+        &self,
+        queue: &Queue,
+        it: &Slot,
+        piece: &Buf,
+        start: usize,
+        ranges: u16,
+    ) -> Result<(), Status> {
+        for at in 0..usize::from(ranges) {
+            let mut bytes = [0; DSM_RANGE_BYTES];
+            piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
+            self.offer.dsm_range(queue, &it.sqe, &bytes)?;
+        }
+        Ok(())
+    }
+
     /// Reads the ranges of a command out of a piece; all of them are checked before any is begun.
     fn ranges(
         &self,

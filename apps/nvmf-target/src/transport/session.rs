@@ -10,12 +10,14 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
+use super::fused::Fused;
+use super::gate::Pass;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
 use crate::controller::{Queue, Role};
 use crate::proto::log::Traffic;
 use crate::proto::sgl::{Keyed, Sgl};
-use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe};
+use crate::proto::sqe::{Cqe, Fuse, SQE_BYTES, Sqe};
 use crate::proto::status::Status;
 use crate::stats::{QueueStats, TIMED_EVERY};
 
@@ -87,6 +89,8 @@ pub(super) struct Slot {
     pub(super) state: State,
     /// The next block of its list whose data are to come.
     pub(super) next_block: u8,
+    /// Its place at the gate of its namespace, if that has one and it changes blocks.
+    pub(super) pass: Option<Pass>,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
     /// When it was put off first.
@@ -122,6 +126,8 @@ pub(super) struct Link {
     pub(super) max_reads: u16,
     /// Requests to files and drives under way.
     pub(super) outside: u32,
+    /// How far its pair of fused commands is.
+    pub(super) fused: Option<Fused>,
     /// Commands that are put off.
     pub(super) put_off: u16,
     /// Send requests that must stay free for commands under way.
@@ -165,6 +171,7 @@ impl Session {
             index,
             ranges: Vec::new(),
             next_block: 0,
+            pass: None,
             began: None,
             put_off_since: None,
             recv: None,
@@ -184,6 +191,7 @@ impl Session {
             reads: 0,
             max_reads,
             outside: 0,
+            fused: None,
             put_off: 0,
             reserve: reserve(entries),
             unsignaled: 0,
@@ -225,6 +233,11 @@ impl Slot {
         }
         link.queue.fetched();
         Some(())
+    }
+
+    /// Whether it is one of a pair that was not looked at.
+    pub(super) fn is_fused(&self) -> bool {
+        self.version == NEVER && matches!(self.sqe.fuse(), Fuse::First | Fuse::Second)
     }
 
     /// Notes where the data of a Write go that are fetched straight into memory. All else stands in

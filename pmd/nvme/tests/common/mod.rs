@@ -1,5 +1,7 @@
 //! A small NVMe controller over a disk of memory, written from the specification's words and not
 //! from the driver; and the clock, the notices and the bus between the two.
+//!
+//! Long file: one controller, which tests of two crates take in by its path.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +48,8 @@ pub struct Plan {
     pub fails: Vec<(u64, u16)>,
     /// Commands with these first blocks do not end.
     pub hangs: Vec<u64>,
+    /// Only Writes hang, and they do so after they were carried out.
+    pub hangs_as_written: bool,
     /// After a reset nothing hangs any more.
     pub heals: bool,
     /// It aborts what it is told to.
@@ -76,6 +80,7 @@ impl Default for Plan {
             grants: 4,
             fails: Vec::new(),
             hangs: Vec::new(),
+            hangs_as_written: false,
             heals: false,
             aborts: true,
             lie: None,
@@ -402,7 +407,8 @@ impl Fake {
         let by_sgl = sqe[1] == 0x40;
         let blocks = (cdw12 & 0xffff) + 1;
         self.seen.push(Seen { opcode, by_sgl, lba, blocks, flags: cdw12 & !0xffff });
-        if self.plan.hangs.contains(&lba) {
+        let hangs = self.plan.hangs.contains(&lba);
+        if hangs && !self.plan.hangs_as_written {
             return None;
         }
         if let Some((_, status)) = self.plan.fails.iter().find(|(at, _)| *at == lba) {
@@ -436,7 +442,7 @@ impl Fake {
             }
             _ => panic!("command {opcode:#x}"),
         }
-        Some((0, 0))
+        (!hangs || opcode != 0x01).then_some((0, 0))
     }
 
     /// Where the data of a command are, piece by piece.
