@@ -146,11 +146,7 @@ fn removed(here: &Here, behind: &Behind) {
         server.target_mut().remove_namespace(NQN, NSID).unwrap();
         server.drop_backend(place);
     });
-    let begun = Instant::now();
-    while here.change(|server| server.free_buffers()) != 8 {
-        assert!(begun.elapsed() < LIMIT, "a buffer is lost");
-        thread::sleep(Duration::from_millis(10));
-    }
+    here.until_buffers(8);
 }
 
 #[test]
@@ -315,7 +311,7 @@ fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
         assert!(begun.elapsed() >= PATIENCE);
         let waited = here.change(|server| server.stats().waits) - waits;
         assert!(waited > 1, "{waited} times");
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
         // It comes back while one waits.
         queue.submit(of(io::READ, 8)).unwrap();
         thread::sleep(Duration::from_millis(100));
@@ -335,7 +331,7 @@ fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
         thread::sleep(Duration::from_millis(50));
         drop((queue, host));
         here.until_queues(0);
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
     });
 }
 

@@ -129,7 +129,7 @@ fn what_is_equal_is_written_and_what_is_not_stays() {
             assert_eq!(side.two().0, expected);
         }
         assert_eq!(side.read(1, (7, 1)), [5; BLOCK]);
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
     });
 }
 
@@ -203,7 +203,7 @@ fn halves_and_pairs_that_do_not_fit_are_refused() {
         here.until_queues(0);
         let mut side = Side::new(here);
         assert_eq!(side.pair(1, (0, 16)), BOTH);
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
     });
 }
 
@@ -267,14 +267,14 @@ fn race(here: &Here, nsid: u32, times: u64) {
 fn hosts_that_count_in_one_block_lose_no_count() {
     with_target(|here| {
         add_file(here);
-        race(here, 1, 100);
-        race(here, FILE, 100);
+        race(here, 1, 40);
+        race(here, FILE, 40);
     });
 }
 
 #[test]
 fn nor_do_they_on_two_cores() {
-    with_cores(2, Settings::default(), ServerConfig::default(), |here| race(here, 1, 200));
+    with_cores(2, Settings::default(), ServerConfig::default(), |here| race(here, 1, 80));
 }
 
 /// A Write whose host sends its data late stands in the way of a pair, one beside it does not.

@@ -114,7 +114,7 @@ fn data_go_to_where_each_descriptor_says() {
                 assert_eq!(status(&mut queue), Status::COMPARE_FAILURE.dnr());
             }
         }
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
     });
 }
 
@@ -265,7 +265,7 @@ fn a_queue_full_of_lists_is_served_in_whole() {
             }
             assert!(mr.buf(0..data.len()).unwrap().to_vec() == data, "{nsid}");
         }
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
         // One that goes with lists under way leaves nothing.
         for at in 0..64 {
             let list: Vec<Keyed> = (0..16).map(|part| block(&mr, part * 512, 512)).collect();
@@ -273,6 +273,6 @@ fn a_queue_full_of_lists_is_served_in_whole() {
         }
         drop((queue, host));
         here.until_queues(0);
-        assert_eq!(here.change(|server| server.free_buffers()), 8);
+        here.until_buffers(8);
     });
 }

@@ -45,6 +45,18 @@ impl Here {
         Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
     }
 
+    /// Waits until `count` buffers are free: one that was brought from is, when its WRITE has ended
+    /// for the target, too.
+    pub fn until_buffers(&self, count: usize) {
+        for _ in 0..1000 {
+            if self.change(|server| server.free_buffers()) == count {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("a buffer is lost");
+    }
+
     /// Waits until the target has `count` queues.
     pub fn until_queues(&self, count: u32) {
         for _ in 0..1000 {
