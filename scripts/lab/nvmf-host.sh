@@ -11,6 +11,9 @@ asked() {
     namespace=$(disk 1)
     ctrl=/dev/$(basename "$(echo /sys/class/nvme/nvme*)")
     check nvme id-ctrl "$ctrl"
+    nvme id-ctrl "$ctrl" -H | grep -q 'Fused Compare and Write Supported' ||
+        fail 'the host sees no fused commands'
+    nvme id-ctrl "$ctrl" | grep -q '^msdbd *: *16$' || fail 'the host sees no lists of descriptors'
     check nvme id-ns "$namespace"
     check nvme ns-descs "$namespace"
     check nvme list-ns "$ctrl"

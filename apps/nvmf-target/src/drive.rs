@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferrocx::Region;
-use ferrocx_nvme::{Config, Controller, Health, IoQueue};
+use ferrocx_nvme::{Config, Controller, Health, IoQueue, NvmeError};
 
 /// Time between looks at a drive.
 const LOOK: Duration = Duration::from_millis(10);
@@ -97,6 +97,18 @@ impl Drives {
     /// What the drive or the system refused, or that the namespace is offered already: hosts would
     /// take one disk for two. Nothing stays then.
     pub fn open(&self, address: &str, nsid: u32, buffers: &[Arc<Region>]) -> Result<Vec<IoQueue>> {
+        let open = || Controller::open_vfio(address, &Config::default());
+        self.open_by(open, address, nsid, buffers)
+    }
+
+    /// As [`Drives::open`], by another way to a drive that is not open yet.
+    fn open_by(
+        &self,
+        open: impl FnOnce() -> Result<Controller, NvmeError>,
+        address: &str,
+        nsid: u32,
+        buffers: &[Arc<Region>],
+    ) -> Result<Vec<IoQueue>> {
         let place = || format!("drive {address}");
         let mut list = lock(&self.list);
         let found = list.iter_mut().find(|it| it.drive.address == address);
@@ -108,7 +120,7 @@ impl Drives {
             offered.push(nsid);
             return Ok(queues);
         }
-        let controller = Controller::open_vfio(address, &Config::default()).with_context(place)?;
+        let controller = open().with_context(place)?;
         let drive = Drive::start(controller).with_context(place)?;
         let queues = drive.queues(nsid, buffers).with_context(place)?;
         list.push(Used { drive, offered: vec![nsid] });
@@ -122,5 +134,41 @@ impl Drives {
             used.offered.retain(|offered| *offered != nsid);
         }
         list.retain(|it| !it.offered.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Plan, World};
+
+    #[test]
+    fn a_namespace_of_a_drive_is_offered_once_at_a_time() {
+        let world = World::new(Plan::default());
+        let name = world.open().name().to_owned();
+        let drives = Drives::default();
+        let buffers = [Arc::clone(&world.memory), Arc::clone(&world.memory)];
+        let open =
+            |nsid| drives.open_by(|| world.open_as(&Config::default()), &name, nsid, &buffers);
+        // The fake drive is stepped by whoever waits for it.
+        let queues = open(1).unwrap();
+        assert_eq!(queues.len(), 2, "one for each core");
+        for _ in 0..2 {
+            let refused = open(1).unwrap_err().to_string();
+            let place = format!("namespace 1 of drive {name} is offered already");
+            assert_eq!(refused, format!("{place}; name another one"));
+        }
+        assert_eq!(world.fake().enables, 2, "a refusal opens nothing");
+        // One that the drive lacks leaves nothing, and takes nothing from the other.
+        let refused = format!("{:#}", open(7).unwrap_err());
+        assert!(refused.contains("no active namespace 7"), "{refused}");
+        assert!(open(1).is_err());
+        // Offered no more, it may be offered again: the drive was closed between.
+        drop(queues);
+        drives.close(&name, 1);
+        assert_eq!(world.fake().shutdowns, 2);
+        assert_eq!(open(1).unwrap().len(), 2);
+        drives.close(&name, 1);
+        assert_eq!(drives.list.lock().unwrap().len(), 0);
     }
 }

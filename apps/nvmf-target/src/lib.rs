@@ -49,6 +49,9 @@ pub mod control;
 pub mod controller;
 pub mod doctor;
 pub mod drive;
+#[cfg(test)]
+#[path = "../../../pmd/nvme/tests/common/mod.rs"]
+mod fake;
 pub mod host;
 pub mod peer;
 pub mod proto;

@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, with_target};
+use common::{BLOCK, Here, NQN, with, with_target};
 use fake::{Plan, World};
 use ferrocx_bus::Notice;
-use ferrocx_nvme::Config;
-use ferrocx_nvmf_target::controller::Namespace;
+use ferrocx_nvme::{Config, Health};
+use ferrocx_nvmf_target::controller::{Namespace, Settings};
 use ferrocx_nvmf_target::drive::Drive;
 use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
@@ -85,18 +86,6 @@ fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
     queue.wait(LIMIT).unwrap().status()
 }
 
-/// As a host does: while a drive is reset, it is told to try again.
-fn patiently(queue: &mut HostQueue, sqe: Sqe) -> Status {
-    let begun = Instant::now();
-    loop {
-        let ended = status(queue, sqe);
-        if ended != Status::INTERRUPTED {
-            return ended;
-        }
-        assert!(begun.elapsed() < LIMIT, "the drive does not come back");
-    }
-}
-
 #[test]
 fn what_hosts_write_is_on_the_drive() {
     with_target(|here| {
@@ -157,11 +146,7 @@ fn removed(here: &Here, behind: &Behind) {
         server.target_mut().remove_namespace(NQN, NSID).unwrap();
         server.drop_backend(place);
     });
-    let begun = Instant::now();
-    while here.change(|server| server.free_buffers()) != 8 {
-        assert!(begun.elapsed() < LIMIT, "a buffer is lost");
-        thread::sleep(Duration::from_millis(10));
-    }
+    here.until_buffers(8);
 }
 
 #[test]
@@ -203,10 +188,10 @@ fn what_a_drive_does_becomes_the_right_status() {
             (io::WRITE, 21, Status::WRITE_FAULT),
             (io::COMPARE, 20, Status::READ_ERROR),
         ] {
-            let ended = patiently(&mut queue, of(opcode, lba));
+            let ended = status(&mut queue, of(opcode, lba));
             assert_eq!(ended, expected, "{opcode:#x} {lba}");
         }
-        assert_eq!(patiently(&mut queue, of(io::READ, 1)), Status::SUCCESS);
+        assert_eq!(status(&mut queue, of(io::READ, 1)), Status::SUCCESS);
         removed(here, &behind);
     });
 }
@@ -238,6 +223,175 @@ fn a_drive_that_goes_is_an_error_of_the_medium() {
             assert_eq!(one(&mut queue, other).unwrap().status(), Status::SUCCESS);
             removed(here, &behind);
         }
+    });
+}
+
+/// The status of each command of a queue, by its name.
+fn all(queue: &mut HostQueue, count: usize) -> Vec<(u16, Status)> {
+    let mut all: Vec<_> = (0..count)
+        .map(|_| queue.wait(LIMIT).unwrap())
+        .map(|cqe| (cqe.cid.get(), cqe.status()))
+        .collect();
+    all.sort_unstable_by_key(|(cid, _)| *cid);
+    all
+}
+
+#[test]
+fn what_is_under_way_at_a_reset_is_done_after_it() {
+    with_target(|here| {
+        let hangs = vec![20, 21, 22, 23, 24, 25];
+        let plan = Plan { hangs, heals: true, aborts: false, ..Plan::default() };
+        let behind = Behind::new(here, plan);
+        behind.world.fake().disk.fill(7);
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (memory, mr) = host.memory(1 << 20).unwrap();
+        memory.region().copy_in(0, &[0x11; 2 * BLOCK]).unwrap();
+        memory.region().copy_in(2 * BLOCK, &[7; BLOCK]).unwrap();
+        let buf = |at: usize| mr.buf(at * BLOCK..(at + 1) * BLOCK).unwrap();
+        let of = |opcode, lba, at| Sqe::blocks(opcode, 0, NSID, (lba, 1), keyed(&buf(at)));
+        // This one is too late, and the reason for the reset.
+        let late = queue.submit(of(io::READ, 20, 8)).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        let in_capsule = Sgl::InCapsule { offset: 0, len: BLOCK as u32 };
+        let capsule = Sqe::blocks(io::WRITE, 0, NSID, (22, 1), in_capsule);
+        let others = [
+            queue.submit(of(io::WRITE, 21, 0)).unwrap(),
+            queue.submit_with(capsule, &[0x22; BLOCK]).unwrap(),
+            queue.submit(of(io::COMPARE, 23, 2)).unwrap(),
+            queue.submit(of(io::READ, 24, 3)).unwrap(),
+            queue.submit(Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (25, 1), Sgl::NONE)).unwrap(),
+        ];
+        let expected = |cid: u16| match Some(cid) == late {
+            true => Status::READ_ERROR,
+            false => Status::SUCCESS,
+        };
+        let ended = all(&mut queue, 1 + others.len());
+        assert!(ended.iter().all(|(cid, status)| *status == expected(*cid)), "{ended:?}");
+        assert_eq!(
+            (behind.disk(21, 1), behind.disk(22, 1)),
+            (vec![0x11; BLOCK], vec![0x22; BLOCK])
+        );
+        assert_eq!((buf(3).to_vec(), behind.disk(25, 1)), (vec![7; BLOCK], vec![0; BLOCK]));
+        assert_eq!(behind.world.fake().enables, 2, "one reset");
+        // Each of them was given to the drive before the reset, and after it.
+        let count = |lba| behind.world.fake().seen.iter().filter(|it| it.lba == lba).count();
+        assert_eq!([20, 21, 22, 23, 24, 25].map(count), [1, 2, 2, 2, 2, 2]);
+        removed(here, &behind);
+    });
+}
+
+#[test]
+fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let config = ServerConfig { patience: PATIENCE, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        // Nobody tends this drive but this test.
+        let world = World::new(Plan::default());
+        let mut drive = world.open_as(&Config::default()).unwrap();
+        let buffers = here.change(|server| server.buffers());
+        let io = drive.queue(1, &[buffers]).unwrap();
+        here.change(move |server| {
+            let backend = server.add_drive(io).unwrap();
+            server.target_mut().put_namespace(NQN, common::namespace(8, 4096, backend)).unwrap();
+        });
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let of = |opcode, nsid| Sqe::blocks(opcode, 0, nsid, (1, 1), keyed(&buf));
+        world.fake().set_fatal();
+        assert_eq!(drive.tend(), Health::Ready, "it has been reset");
+        let waits = here.change(|server| server.stats().waits);
+        let begun = Instant::now();
+        queue.submit(of(io::WRITE, 8)).unwrap();
+        // Those for others go past it.
+        assert_eq!(one(&mut queue, of(io::READ, 1)).unwrap().status(), Status::SUCCESS);
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::WRITE_FAULT);
+        assert!(begun.elapsed() >= PATIENCE);
+        let waited = here.change(|server| server.stats().waits) - waits;
+        assert!(waited > 1, "{waited} times");
+        here.until_buffers(8);
+        // It comes back while one waits.
+        queue.submit(of(io::READ, 8)).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(drive.tend(), Health::Ready, "its queue is there again");
+        let ended = loop {
+            world.fake().step();
+            if let Some(cqe) = queue.poll().unwrap() {
+                break cqe.status();
+            }
+            assert!(begun.elapsed() < LIMIT);
+        };
+        assert_eq!(ended, Status::SUCCESS);
+        // One that goes away with its host leaves nothing.
+        world.fake().set_fatal();
+        drive.tend();
+        queue.submit(of(io::WRITE, 8)).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        drop((queue, host));
+        here.until_queues(0);
+        here.until_buffers(8);
+    });
+}
+
+#[test]
+fn a_drive_that_nobody_can_stop_costs_its_buffers_and_nothing_else() {
+    let config = ServerConfig { buffers: 3, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let counts = || here.change(|server| (server.free_buffers(), server.stats().lost_buffers));
+        let shown = || here.change(|server| server.registry().snapshot().pollers[0].lost_buffers);
+        let leave = |behind: &Behind| {
+            let place = behind.place;
+            here.change(move |server| {
+                server.target_mut().remove_namespace(NQN, NSID).unwrap();
+                server.drop_backend(place);
+            });
+        };
+        let one_gone = |queue: &mut HostQueue, sqes: &[Sqe]| {
+            let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+            behind.world.transport.is_stuck.store(true, Ordering::Release);
+            for sqe in sqes {
+                queue.submit(*sqe).unwrap();
+            }
+            thread::sleep(Duration::from_millis(50));
+            behind.world.fake().set_gone();
+            behind
+        };
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let of = |opcode, lba| Sqe::blocks(opcode, 0, NSID, (lba, 1), keyed(&buf));
+        // A Compare loses the one of its two buffers that the drive was to fill.
+        let flush = Sqe::blocks(io::FLUSH, 0, NSID, (0, 1), Sgl::NONE);
+        let behind = one_gone(&mut queue, &[of(io::COMPARE, 20), flush]);
+        let mut ended = all(&mut queue, 2).into_iter().map(|(_, status)| status);
+        assert!(ended.any(|status| status == Status::READ_ERROR));
+        let begun = Instant::now();
+        while (counts(), shown()) != ((2, 1), 1) {
+            assert!(begun.elapsed() < LIMIT, "{:?}", counts());
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Commands go on, by the buffers that are left.
+        assert_eq!(status(&mut queue, of(io::WRITE, 1)), Status::WRITE_FAULT);
+        let compare = Sqe::blocks(io::COMPARE, 0, 1, (0, 1), keyed(&buf));
+        assert_eq!(status(&mut queue, compare), Status::SUCCESS);
+        leave(&behind);
+        drop(behind);
+        // With the last buffer, what needs one is refused.
+        let behind = one_gone(&mut queue, &[of(io::READ, 20), of(io::WRITE, 20)]);
+        let ended = all(&mut queue, 2);
+        assert_eq!(ended.iter().filter(|it| it.1 == Status::READ_ERROR).count(), 1, "{ended:?}");
+        assert_eq!(counts(), (0, 3));
+        assert_eq!(status(&mut queue, compare), Status::INTERNAL);
+        let read = Sqe { opcode: io::READ, ..compare };
+        assert_eq!(status(&mut queue, read), Status::SUCCESS);
+        leave(&behind);
+        // Neither queue nor controller stays for the drive's sake.
+        drop((queue, host));
+        here.until_queues(0);
+        assert_eq!(here.change(|server| server.target().controllers()), 0);
     });
 }
 

@@ -203,7 +203,7 @@ fn wrong_io_commands_get_their_status_and_change_nothing() {
             (with_kind(0x00), nothing, field),
             (with_kind(0x4e), nothing, field),
             (with_kind(0x20), nothing, Status::SGL_TYPE.dnr()),
-            (with_kind(0x31), nothing, Status::SGL_TYPE.dnr()),
+            (with_kind(0x31), nothing, Status::SGL_COUNT.dnr()),
             (with_kind(0x5a), nothing, Status::SGL_TYPE.dnr()),
             (Sqe { flags: 0, ..far(0) }, nothing, field),
             (Sqe { flags: 0x41, ..far(0) }, nothing, field),

@@ -16,7 +16,7 @@ use ferrocx_nvmf_target::proto::auth::{Ids, Message};
 use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify;
-use ferrocx_nvmf_target::proto::sgl::{Keyed, Sgl};
+use ferrocx_nvmf_target::proto::sgl::{Keyed, Listed, Sgl};
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, fabrics, io};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -73,7 +73,7 @@ fn sqe(random: &mut Random) -> Sqe {
             random.pick(&[0, 1, 2, 5, 6, 8, 9, 0x0a, 0x0c, 0x0d, 0x0e, 0x11, 0x15, 0x18, 0x7f]);
         bytes[1] = Sqe::SGL;
         bytes[4..8].copy_from_slice(&(random.below(5) as u32).to_le_bytes());
-        bytes[39] = random.pick(&[0x01, 0x40, 0x4f]);
+        bytes[39] = random.pick(&[0x01, 0x31, 0x40, 0x4f]);
     }
     if random.below(2) == 0 {
         // Small numbers: lengths that fit, properties that exist, features that are known.
@@ -108,6 +108,16 @@ fn authentication(random: &mut Random) -> (Sqe, Vec<u8>) {
     (auth_command(fabrics::AUTH_SEND, message.len(), sgl), message)
 }
 
+/// Whatever a list says, its blocks have the bytes of the command together, or it is refused.
+fn listed(bytes: &[u8], len: u64) {
+    if let Ok(listed) = Listed::exactly(bytes, len) {
+        assert_eq!(listed.iter().map(|(_, it)| u64::from(it.len)).sum::<u64>(), len);
+    }
+    if let Ok(listed) = Listed::at_least(bytes, 4096) {
+        assert_eq!(listed.iter().map(|(_, it)| it.len).sum::<u32>(), 4096);
+    }
+}
+
 fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mut Vec<u8>) {
     let mut sqe = sqe(random);
     let mut data = random.bytes(64);
@@ -128,6 +138,9 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             assert!(command.offset + command.len <= BLOCKS << 9);
             if let Data::Capsule { start, len } = command.data {
                 assert!(start + len <= data.len());
+            }
+            if let Data::List(list) = command.data {
+                listed(&data[list.start..list.start + list.len_bytes()], command.len);
             }
         }
         return;

@@ -16,7 +16,7 @@ use ferrocx_nvmf_target::proto::auth::{Ids, Message};
 use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify;
-use ferrocx_nvmf_target::proto::sgl::{Keyed, Sgl};
+use ferrocx_nvmf_target::proto::sgl::{Keyed, Listed, Sgl};
 use ferrocx_nvmf_target::proto::sqe::{Sqe, fabrics};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::{FromBytes, IntoBytes};
@@ -112,7 +112,7 @@ fn sqe(u: &mut Unstructured<'_>) -> Result<Sqe> {
         ])?;
         bytes[1] = Sqe::SGL;
         bytes[4..8].copy_from_slice(&u.int_in_range(0..=4u32)?.to_le_bytes());
-        bytes[39] = *u.choose(&[0x01, 0x40, 0x4f])?;
+        bytes[39] = *u.choose(&[0x01, 0x31, 0x40, 0x4f])?;
     }
     if u.arbitrary()? {
         // Small numbers: lengths that fit, properties that exist, features that are known.
@@ -140,6 +140,16 @@ fn authentication(u: &mut Unstructured<'_>) -> Result<(Sqe, Vec<u8>)> {
     }
     let sgl = Sgl::InCapsule { offset: 0, len: message.len() as u32 };
     Ok((auth_command(fabrics::AUTH_SEND, message.len(), sgl), message))
+}
+
+/// Whatever a list says, its blocks have the bytes of the command together, or it is refused.
+fn listed(bytes: &[u8], len: u64) {
+    if let Ok(listed) = Listed::exactly(bytes, len) {
+        assert_eq!(listed.iter().map(|(_, it)| u64::from(it.len)).sum::<u64>(), len);
+    }
+    if let Ok(listed) = Listed::at_least(bytes, 4096) {
+        assert_eq!(listed.iter().map(|(_, it)| it.len).sum::<u32>(), 4096);
+    }
 }
 
 fn command(
@@ -170,6 +180,9 @@ fn command(
             assert!(command.offset + command.len <= BLOCKS << 9);
             if let Data::Capsule { start, len } = command.data {
                 assert!(start + len <= data.len());
+            }
+            if let Data::List(list) = command.data {
+                listed(&data[list.start..list.start + list.len_bytes()], command.len);
             }
         }
         return Ok(());

@@ -154,6 +154,10 @@ pub enum Failure {
     /// The drive was reset while it was under way: it may or may not have been carried out.
     #[error("the drive was reset meanwhile")]
     Reset,
+    /// The drive has gone, and nobody could end its access: it may still read and write the memory
+    /// of the request, which must hold nothing else for as long as the process lives.
+    #[error("the drive has gone, and may still reach the memory of the request: keep it unused")]
+    Stuck,
     /// The drive has gone.
     #[error("the drive has gone")]
     Gone,

@@ -14,7 +14,8 @@
 //! - [`Controller::tend`] is for a thread that polls nothing, a hundred times a second: it aborts
 //!   commands that take too long, resets a drive that does not answer or answers what cannot be,
 //!   makes its queues again, and gives a drive back that the kernel wants or that has gone. Then
-//!   everything under way ends with a [`Failure`].
+//!   everything under way ends with a [`Failure`]. Where even the system cannot end the drive's
+//!   access to memory, that is [`Failure::Stuck`], and that memory is never to be used again.
 //!
 //! A controller and its queues share a word each. A reset takes a queue down, its core ends what
 //! was under way and says so, and only then is it made again: memory is never the drive's and

@@ -205,6 +205,14 @@ impl IoQueue {
         self.requests.len() - self.free_requests.len()
     }
 
+    /// Whether it takes nothing because the drive is being reset: what is pushed is
+    /// [`Refused::NotReady`].
+    #[inline]
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self.shared.state(), CLEAN | MAKING | DOWN)
+    }
+
     /// Takes a request, under a name of the caller's. The drive hears of it by [`IoQueue::ring`].
     /// A request without bytes or blocks ends at once, as does a flush of a drive without a cache.
     ///
@@ -295,8 +303,8 @@ impl IoQueue {
     pub fn poll(&mut self) -> Option<Done> {
         match self.shared.state() {
             ACTIVE => self.poll_active(),
-            // Nothing is under way, or it is not known when it ends.
-            CLEAN | MAKING | STUCK => None,
+            // Nothing is under way.
+            CLEAN | MAKING => None,
             state => self.end_all(state),
         }
     }
@@ -381,7 +389,8 @@ impl IoQueue {
         Some(done)
     }
 
-    /// Ends everything that was under way on a drive that reaches no memory of this queue.
+    /// Ends everything that was under way on a drive that does no more of it: it reaches no memory
+    /// of this queue, or is stuck, which is said of each.
     #[cold]
     fn end_all(&mut self, state: u8) -> Option<Done> {
         if let Some(at) = self.requests.iter().position(|it| it.is_busy) {
@@ -389,13 +398,21 @@ impl IoQueue {
             let failure = match state {
                 DOWN if request.is_late => Failure::TimedOut,
                 DOWN => Failure::Reset,
+                STUCK => Failure::Stuck,
                 _ => Failure::Gone,
             };
-            request.failure.get_or_insert(failure);
+            // One part of it may have failed, and another still be in the drive's hands.
+            match failure {
+                Failure::Stuck => request.failure = Some(failure),
+                failure => drop(request.failure.get_or_insert(failure)),
+            }
             return self.finish(u16::try_from(at).ok()?);
         }
         if state != DOWN {
-            self.parts = None;
+            let parts = self.parts.take();
+            if state == STUCK {
+                std::mem::forget(parts);
+            }
             return None;
         }
         if let Some(parts) = &self.parts {

@@ -4,6 +4,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Lie, Plan, World};
@@ -169,6 +170,25 @@ fn a_drive_that_cannot_be_stopped_at_all_is_given_up() {
     let Health::Gone(why) = health else { panic!("it is there still") };
     assert!(why.contains("no end of its reset within 2000 ms"), "{why}");
     is_gone(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn a_drive_whose_access_nobody_can_end_keeps_its_memory() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    world.transport.is_stuck.store(true, Ordering::Release);
+    queue.push(1, read(&world, 50)).unwrap();
+    queue.ring();
+    world.fake().step();
+    world.fake().set_gone();
+    assert!(matches!(drive.tend(), Health::Gone(_)));
+    assert_eq!(queue.poll(), Some(failed(1, Failure::Stuck)));
+    assert_eq!((queue.poll(), queue.under_way()), (None, 0));
+    assert_eq!(queue.push(2, Op::Flush), Err(Refused::Gone));
+    drop((queue, drive));
+    // Its memory is kept for the drive.
+    assert!(Arc::strong_count(&world.memory) > 1 && Arc::strong_count(&world.transport) > 1);
 }
 
 #[test]

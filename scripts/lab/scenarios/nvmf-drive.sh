@@ -34,6 +34,33 @@ to_vfio() {
     echo "$1" >/sys/bus/pci/drivers_probe
 }
 
+# A drive that fails under a load: it is reset, and the host hears nothing of it. For a moment it
+# may not reach memory, at which QEMU's drive reports a fatal status.
+reset_under_load() {
+    local fio try
+    fio_verify reset "$(disk 1)" --rw=randwrite --bsrange=512-64k --iodepth=16 --size=16M \
+        --time_based --runtime=20 &
+    fio=$!
+    for try in 1 2 3 4 5 6 7 8; do
+        sleep 2
+        must python3 - "/sys/bus/pci/devices/$DRIVE/config" <<'PYTHON'
+import os, sys, time
+config = os.open(sys.argv[1], os.O_RDWR)
+command = int.from_bytes(os.pread(config, 2, 4), "little")
+os.pwrite(config, (command & ~4).to_bytes(2, "little"), 4)
+time.sleep(0.004)
+os.pwrite(config, command.to_bytes(2, "little"), 4)
+PYTHON
+    done
+    wait "$fio" || fail 'fio noticed the resets'
+    try=$(grep -c 'drive is reset' /run/target.log)
+    step "the drive was reset $try times"
+    [ "$try" -gt 0 ] || fail 'the drive was not reset'
+    if dmesg | grep -E 'critical medium error|I/O error'; then
+        fail 'the host was told of the resets'
+    fi
+}
+
 # A load whose disk goes away under it: it fails, and does not hang.
 unplugged() {
     local fio status=0
@@ -132,6 +159,7 @@ check diff -r --no-dereference /etc /run/disk/copy
 must umount /run/disk
 until_true 20 has_disk 3 || fail 'no namespace in the BAR'
 in_a_bar
+reset_under_load
 unplugged
 must nvme disconnect -n "$NQN"
 stop_target TERM

@@ -12,7 +12,7 @@ use crate::peer::Peer;
 const STEP: usize = 512;
 
 /// What is behind a namespace.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Backend {
     /// Nothing: writes are forgotten, reads bring whatever. For rates, never for data.
     Null(Mr),
@@ -21,12 +21,14 @@ pub enum Backend {
     /// Memory of another device, which the port reads and writes where it is, until its owner
     /// takes it back.
     Peer(Box<Lent>),
+    /// One of these, whose blocks are changed by those alone whom its gate lets through.
+    Guarded(Box<Backend>),
     /// What moves bytes itself, between buffers and where they are kept.
     Outside(Outside),
 }
 
 /// Memory of another device, which is given back behind the last core that has it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Lent {
     mr: Mr,
     peer: Arc<Peer>,
@@ -86,14 +88,14 @@ impl Backend {
         Self::Peer(Box::new(Lent { mr: peer.region().mr().clone(), peer: peer.clone() }))
     }
 
-    /// Whether there is memory that the port reads and writes itself; what was taken back is none.
+    /// Whether there is memory that Writes may go to at once; what was taken back is none.
     #[inline(always)]
     #[must_use]
     pub fn is_direct(&self) -> bool {
         match self {
             Self::Null(_) | Self::Ram(_) => true,
             Self::Peer(lent) => lent.is_live(),
-            Self::Outside(_) => false,
+            Self::Guarded(_) | Self::Outside(_) => false,
         }
     }
 
@@ -110,11 +112,20 @@ impl Backend {
             Self::Null(mr) => mr.buf(0..len),
             Self::Ram(mr) => mr.buf(offset as usize..offset as usize + len),
             Self::Peer(lent) => lent.direct(offset as usize, len),
+            Self::Guarded(of) => of.behind(offset, len as u64),
             Self::Outside(_) => {
                 let (what, way_out) = ("memory behind a file or a drive", "use a buffer");
                 Err(VerbsError::Unsupported { what, way_out })
             }
         }
+    }
+}
+
+impl Backend {
+    /// The bytes of what a gate guards.
+    #[inline(never)]
+    fn behind(&self, offset: u64, len: u64) -> Result<Buf, VerbsError> {
+        self.direct(offset, len)
     }
 }
 

@@ -363,6 +363,7 @@ impl Config {
             queues: in_range("queues", limits.queues, 1, 1024)?,
             buffers: in_range("buffers", limits.buffers, 1, 1024)?,
             remote_invalidate: limits.remote_invalidate,
+            ..ServerConfig::default()
         };
         let mut subsystems = Vec::new();
         for subsystem in file.subsystems {

@@ -3,7 +3,7 @@
 use super::subsystem::Offer;
 use super::{Namespace, Queue, Role, Target};
 use crate::proto::identify;
-use crate::proto::sgl::{Keyed, Sgl, in_capsule};
+use crate::proto::sgl::{Keyed, List, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
 use crate::proto::status::Status;
 
@@ -19,6 +19,8 @@ pub enum Data {
     None,
     /// In the host's memory.
     Host(Keyed),
+    /// In several places of the host's memory, which a list in the capsule names.
+    List(List),
     /// In the capsule.
     Capsule {
         /// Where they begin, counted from behind the command.
@@ -277,8 +279,11 @@ pub(crate) fn data(sqe: &Sqe, kind: Kind, len: u64, received: usize) -> Result<D
     }
 }
 
-/// Data of a command that are in its capsule.
+/// Data of a command that are in its capsule, or that a list in it names.
 fn capsule(sqe: &Sqe, kind: Kind, len: u64, received: usize) -> Result<Data, Status> {
+    if let Some(list) = List::parse(&sqe.sgl, received) {
+        return list.map(Data::List);
+    }
     match Sgl::parse(&sqe.sgl)? {
         sgl if u64::from(sgl.len()) != len => Err(Status::DATA_LENGTH.dnr()),
         // The host has no way to be given data in its own capsule.
@@ -320,12 +325,15 @@ fn blocks(namespace: &Namespace, slba: u64, count: u64) -> Result<(u64, u64), St
 fn deallocate(namespace: &Namespace, sqe: &Sqe, received: usize) -> Result<IoCommand, Status> {
     let ranges = (sqe.cdw10.get() & 0xff) as u16 + 1;
     let needed = usize::from(ranges) * DSM_RANGE_BYTES;
-    let data = match Sgl::parse(&sqe.sgl)? {
-        sgl if (sgl.len() as usize) < needed => return Err(Status::DATA_LENGTH.dnr()),
-        Sgl::Keyed(keyed) => Data::Host(Keyed { len: needed as u32, ..keyed }),
-        Sgl::InCapsule { offset, len } => {
-            Data::Capsule { start: in_capsule(offset, len, received)?.start, len: needed }
-        }
+    let data = match List::parse(&sqe.sgl, received) {
+        Some(list) => Data::List(list?),
+        None => match Sgl::parse(&sqe.sgl)? {
+            sgl if (sgl.len() as usize) < needed => return Err(Status::DATA_LENGTH.dnr()),
+            Sgl::Keyed(keyed) => Data::Host(Keyed { len: needed as u32, ..keyed }),
+            Sgl::InCapsule { offset, len } => {
+                Data::Capsule { start: in_capsule(offset, len, received)?.start, len: needed }
+            }
+        },
     };
     check_writable(namespace)?;
     let is_wanted = sqe.cdw11.get() & DEALLOCATE != 0;

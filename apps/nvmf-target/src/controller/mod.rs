@@ -263,6 +263,11 @@ impl Target {
         done
     }
 
+    /// Lets every core look, from its next round on, at what it knows of what is offered.
+    pub fn tell_cores(&mut self) {
+        self.change_offer(|_| ());
+    }
+
     /// Checks a command of an I/O queue by what is offered now: see [`Offer::io`].
     ///
     /// # Errors

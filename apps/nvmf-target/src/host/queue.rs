@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::HostError;
 use crate::backend;
 use crate::proto::cm;
-use crate::proto::sgl::{Keyed, Sgl};
+use crate::proto::sgl::{Keyed, List, Sgl};
 use crate::proto::sqe::{CQE_BYTES, Cqe, SQE_BYTES, Sqe};
 
 /// Bytes of in-capsule data at most.
@@ -179,6 +179,29 @@ impl HostQueue {
         Ok(Some(cid))
     }
 
+    /// Submits a command whose data are in several places, which a list behind it in its capsule
+    /// names; its name. The last block of it is lent by the command's own key, if `lent` says what.
+    /// `None` while the queue is full.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostQueue::submit_with`] and [`HostQueue::submit_lent`].
+    pub fn submit_listed(
+        &mut self,
+        mut sqe: Sqe,
+        blocks: &[Keyed],
+        lent: Option<(&Arc<Memory>, Range<usize>)>,
+    ) -> Result<Option<u16>, HostError> {
+        let Some(cid) = self.free.last().copied() else { return Ok(None) };
+        let mut blocks = blocks.to_vec();
+        if let Some((memory, range)) = lent {
+            blocks.push(self.lend(cid, memory, range)?);
+        }
+        sqe.sgl = List { start: 0, count: blocks.len() as u8 }.encode();
+        let list: Vec<u8> = blocks.iter().flat_map(|it| Sgl::Keyed(*it).encode()).collect();
+        self.submit_with(sqe, &list)
+    }
+
     /// Sends any bytes as a capsule.
     ///
     /// # Errors
@@ -205,6 +228,17 @@ impl HostQueue {
         range: Range<usize>,
     ) -> Result<Option<u16>, HostError> {
         let Some(cid) = self.free.last().copied() else { return Ok(None) };
+        sqe.sgl = Sgl::Keyed(self.lend(cid, memory, range)?).encode();
+        self.submit(sqe)
+    }
+
+    /// Lends memory by the key of a command.
+    fn lend(
+        &mut self,
+        cid: u16,
+        memory: &Arc<Memory>,
+        range: Range<usize>,
+    ) -> Result<Keyed, HostError> {
         let len = range.len() as u32;
         let key = self.keys.get_mut(usize::from(cid)).ok_or(HostError::NoKeys)?;
         key.map(memory, std::slice::from_ref(&range)).map_err(|_| HostError::NoKeys)?;
@@ -217,9 +251,7 @@ impl HostQueue {
             remote_invalidate: true,
         };
         let remote = key.register(&mut self.qp, &lend)?;
-        sqe.sgl =
-            Sgl::Keyed(Keyed { addr: remote.addr, len, rkey: remote.rkey.0, inv: true }).encode();
-        self.submit(sqe)
+        Ok(Keyed { addr: remote.addr, len, rkey: remote.rkey.0, inv: true })
     }
 
     /// The next command that has ended.

@@ -1,6 +1,7 @@
 //! Pages of Identify: what a controller and a namespace are.
 
 use super::connect::MAX_NQN_BYTES;
+use super::sgl::MAX_DESCRIPTORS;
 use super::{property, put, put_text};
 
 /// Bytes of every page.
@@ -110,7 +111,7 @@ impl Controller<'_> {
         put(&mut page, 536, &(1u32 | 1 << 2 | 1 << 20).to_le_bytes());
         put_text(&mut page, 768, 256, &self.subnqn[..self.subnqn.len().min(MAX_NQN_BYTES)], 0);
         put(&mut page, 1796, &1u32.to_le_bytes()); // IORCSZ
-        page[1803] = 1; // MSDBD
+        page[1803] = if self.is_discovery { 1 } else { MAX_DESCRIPTORS as u8 }; // MSDBD
         if self.is_discovery {
             put(&mut page, 1792, &4u32.to_le_bytes());
             page[1806] = 1; // DCTYPE
@@ -128,6 +129,7 @@ impl Controller<'_> {
         put(&mut page, 516, &self.max_nsid.to_le_bytes());
         // ONCS: Compare, Dataset Management, Write Zeroes, reservations, Verify.
         put(&mut page, 520, &(1u16 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7).to_le_bytes());
+        page[522] = 1; // FUSES: Compare and Write.
         // VWC: whether there is a cache; no Flush for all namespaces at once.
         page[525] = u8::from(self.has_cache) | 0b10 << 1;
         put(&mut page, 1792, &(4 + self.in_capsule_bytes / 16).to_le_bytes());
@@ -297,11 +299,11 @@ mod tests {
         assert_eq!((page[111], page[259], page[261]), (1, 3, 6));
         assert_eq!(page[320..322], [10, 0]);
         assert_eq!(page[512..522], [0x66, 0x44, 128, 0, 16, 0, 0, 0, 0xad, 0]);
-        assert_eq!(page[525], 0b101);
+        assert_eq!((page[522], page[525]), (1, 0b101));
         assert_eq!(page[536..540], [5, 0, 0x10, 0]);
         assert_eq!(&page[768..784], b"nqn.2014-08.a:s\0");
         // 64 and 4096 bytes in units of 16.
-        assert_eq!(page[1792..1804], [4, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(page[1792..1804], [4, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 16]);
     }
 
     #[test]

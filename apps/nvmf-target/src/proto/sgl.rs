@@ -127,6 +127,169 @@ impl Sgl {
     }
 }
 
+/// Bytes of a descriptor.
+pub const DESCRIPTOR_BYTES: usize = 16;
+/// Descriptors of a list at most: MSDBD, and what SPDK's hosts use.
+pub const MAX_DESCRIPTORS: usize = 16;
+
+/// A list of descriptors in a command's capsule: the last segment of an SGL, and the only one.
+///
+/// # Source
+///
+/// NVM Express base, "SGL Last Segment descriptor"; reference 10.1.4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct List {
+    /// Where it begins, counted from behind the command.
+    pub start: usize,
+    /// Descriptors of it: 1 to [`MAX_DESCRIPTORS`].
+    pub count: u8,
+}
+
+impl List {
+    /// The kind of the descriptor that names a list in the capsule.
+    pub const KIND: u8 = 0x31;
+
+    /// Reads the descriptor of a list that lies among `received` bytes behind the command; `None`
+    /// for a descriptor of another kind.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::SGL_SEGMENT`], [`Status::SGL_COUNT`], [`Status::SGL_OFFSET`].
+    pub fn parse(bytes: &[u8; 16], received: usize) -> Option<Result<Self, Status>> {
+        if bytes[15] != Self::KIND {
+            return None;
+        }
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *bytes;
+        let offset = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let len = u32::from_le_bytes([i, j, k, l]);
+        Some(Self::check(offset, len, received))
+    }
+
+    fn check(offset: u64, len: u32, received: usize) -> Result<Self, Status> {
+        if len == 0 || !(len as usize).is_multiple_of(DESCRIPTOR_BYTES) {
+            return Err(Status::SGL_SEGMENT.dnr());
+        }
+        let count = len as usize / DESCRIPTOR_BYTES;
+        if count > MAX_DESCRIPTORS {
+            return Err(Status::SGL_COUNT.dnr());
+        }
+        let start = in_capsule(offset, len, received)?.start;
+        Ok(Self { start, count: count as u8 })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn len_bytes(self) -> usize {
+        usize::from(self.count) * DESCRIPTOR_BYTES
+    }
+
+    /// The descriptor of a list at an offset behind the command.
+    #[must_use]
+    pub fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&(self.start as u64).to_le_bytes());
+        bytes[8..12].copy_from_slice(&(self.len_bytes() as u32).to_le_bytes());
+        bytes[15] = Self::KIND;
+        bytes
+    }
+}
+
+/// The blocks of a list: all are in the host's memory, by a key each, and none is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    blocks: [Keyed; MAX_DESCRIPTORS],
+    count: usize,
+    total: u64,
+    /// What the last descriptor is, be it empty or not.
+    last: Keyed,
+}
+
+impl Listed {
+    /// Reads the descriptors of a list whose blocks have `len` bytes together.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::DATA_LENGTH`] if they have not; [`Status::SGL_TYPE`] or [`Status::INVALID_FIELD`]
+    /// for one that is no block of the host's memory, and [`Status::INVALID_FIELD`] for a key that
+    /// is to be ended and is not the last: an answer ends one.
+    pub fn exactly(bytes: &[u8], len: u64) -> Result<Self, Status> {
+        let listed = Self::read(bytes, u64::MAX)?;
+        if listed.total == len { Ok(listed) } else { Err(Status::DATA_LENGTH.dnr()) }
+    }
+
+    /// Reads the descriptors of a list whose blocks have `len` bytes at least, and takes these.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listed::exactly`].
+    pub fn at_least(bytes: &[u8], len: u32) -> Result<Self, Status> {
+        let listed = Self::read(bytes, len.into())?;
+        if listed.total >= len.into() { Ok(listed) } else { Err(Status::DATA_LENGTH.dnr()) }
+    }
+
+    /// Reads descriptors; blocks are cut to `most` bytes together.
+    fn read(bytes: &[u8], most: u64) -> Result<Self, Status> {
+        let mut listed = Self {
+            blocks: [Keyed::default(); MAX_DESCRIPTORS],
+            count: 0,
+            total: 0,
+            last: Keyed::default(),
+        };
+        let (descriptors, rest) = bytes.as_chunks::<DESCRIPTOR_BYTES>();
+        if !rest.is_empty() || descriptors.len() > MAX_DESCRIPTORS {
+            return Err(Status::SGL_SEGMENT.dnr());
+        }
+        for (at, descriptor) in descriptors.iter().enumerate() {
+            let Sgl::Keyed(keyed) = Sgl::parse(descriptor)? else {
+                return Err(Status::SGL_TYPE.dnr());
+            };
+            if keyed.inv && at + 1 < descriptors.len() {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            listed.last = keyed;
+            // Sixteen lengths of 24 bits fit.
+            let left = most.saturating_sub(listed.total);
+            listed.total += u64::from(keyed.len);
+            let len = u64::from(keyed.len).min(left) as u32;
+            if len > 0
+                && let Some(block) = listed.blocks.get_mut(listed.count)
+            {
+                *block = Keyed { len, ..keyed };
+                listed.count += 1;
+            }
+        }
+        Ok(listed)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What the last descriptor of the list says.
+    #[must_use]
+    pub fn last(&self) -> Option<Keyed> {
+        (self.count > 0).then_some(self.last)
+    }
+
+    /// The blocks, and where each begins among the command's bytes.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Keyed)> {
+        let mut next = 0;
+        self.blocks.iter().take(self.count).map(move |block| {
+            let at = next;
+            next += block.len;
+            (at, *block)
+        })
+    }
+}
+
 /// Where in-capsule data lie among `received` bytes behind the command.
 ///
 /// # Errors
@@ -179,6 +342,82 @@ mod tests {
                 _ => assert_eq!(parsed, Err(Status::SGL_TYPE.dnr()), "{kind:#x}"),
             }
         }
+    }
+
+    /// A descriptor of a list at 0x20 of 3 entries, as the table says by hand.
+    #[test]
+    fn a_list_has_the_bytes_of_the_table() {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[8], bytes[15]) = (0x20, 0x30, 0x31);
+        let list = List { start: 0x20, count: 3 };
+        assert_eq!((list.encode(), List::parse(&bytes, 0x50)), (bytes, Some(Ok(list))));
+        assert_eq!(List::parse(&bytes, 0x4f), Some(Err(Status::SGL_OFFSET.dnr())));
+        bytes[..8].fill(0xff);
+        assert_eq!(List::parse(&bytes, 0x1000), Some(Err(Status::SGL_OFFSET.dnr())));
+        bytes[..8].fill(0);
+        for (len, expected) in [
+            (0, Status::SGL_SEGMENT),
+            (8, Status::SGL_SEGMENT),
+            (17, Status::SGL_SEGMENT),
+            (17 * 16, Status::SGL_COUNT),
+            (0xffff_fff0, Status::SGL_COUNT),
+        ] {
+            bytes[8..12].copy_from_slice(&u32::to_le_bytes(len));
+            assert_eq!(List::parse(&bytes, 0x1000), Some(Err(expected.dnr())), "{len}");
+        }
+        bytes[8..12].copy_from_slice(&256_u32.to_le_bytes());
+        assert_eq!(List::parse(&bytes, 256), Some(Ok(List { start: 0, count: 16 })));
+        bytes[15] = 0x30;
+        assert_eq!(List::parse(&bytes, 256), None);
+    }
+
+    fn keyed(len: u32, rkey: u32, inv: bool) -> Keyed {
+        Keyed { addr: u64::from(rkey) << 32, len, rkey, inv }
+    }
+
+    fn bytes_of(blocks: &[Keyed]) -> Vec<u8> {
+        blocks.iter().flat_map(|it| Sgl::Keyed(*it).encode()).collect()
+    }
+
+    #[test]
+    fn blocks_of_a_list_are_those_that_have_bytes() {
+        let list = [keyed(512, 1, false), keyed(0, 2, false), keyed(1024, 3, true)];
+        let listed = Listed::exactly(&bytes_of(&list), 1536).unwrap();
+        assert_eq!(listed.iter().collect::<Vec<_>>(), [(0, list[0]), (512, list[2])]);
+        assert_eq!((listed.len(), listed.last()), (2, Some(list[2])));
+        for len in [0, 1535, 1537, u64::MAX] {
+            let wrong = Listed::exactly(&bytes_of(&list), len);
+            assert_eq!(wrong, Err(Status::DATA_LENGTH.dnr()), "{len}");
+        }
+        // Of what has more bytes than are needed the first are taken, and the last key is the last.
+        let listed = Listed::at_least(&bytes_of(&list), 600).unwrap();
+        assert_eq!(listed.iter().map(|(_, it)| it.len).collect::<Vec<_>>(), [512, 88]);
+        let listed = Listed::at_least(&bytes_of(&list), 512).unwrap();
+        assert_eq!((listed.len(), listed.last()), (1, Some(list[2])));
+        assert_eq!(Listed::at_least(&bytes_of(&list), 1537), Err(Status::DATA_LENGTH.dnr()));
+        let most = [keyed(0xff_ffff, 1, false); 16];
+        assert_eq!(Listed::exactly(&bytes_of(&most), 16 * 0xff_ffff).unwrap().len(), 16);
+    }
+
+    #[test]
+    fn what_is_no_block_of_the_hosts_memory_is_refused() {
+        let first = [keyed(512, 1, true), keyed(512, 2, false)];
+        assert_eq!(Listed::exactly(&bytes_of(&first), 1024), Err(Status::INVALID_FIELD.dnr()));
+        for (kind, expected) in [
+            (0x00, Status::INVALID_FIELD),
+            (0x01, Status::SGL_TYPE),
+            (0x10, Status::SGL_TYPE),
+            (0x20, Status::SGL_TYPE),
+            (0x31, Status::SGL_TYPE),
+            (0x41, Status::INVALID_FIELD),
+            (0x5a, Status::SGL_TYPE),
+        ] {
+            let mut bytes = bytes_of(&[keyed(512, 1, false); 2]);
+            bytes[31] = kind;
+            assert_eq!(Listed::exactly(&bytes, 1024), Err(expected.dnr()), "{kind:#x}");
+        }
+        assert_eq!(Listed::exactly(&[0; 15], 0), Err(Status::SGL_SEGMENT.dnr()));
+        assert_eq!(Listed::exactly(&[0x40; 17 * 16], 0), Err(Status::SGL_SEGMENT.dnr()));
     }
 
     #[test]

@@ -119,7 +119,46 @@ pub struct Sqe {
     pub cdw15: U32,
 }
 
+/// What a command is of a pair that is carried out as one. Source: reference 10.1.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fuse {
+    /// It is none.
+    No,
+    /// The first.
+    First,
+    /// The second.
+    Second,
+    /// A value that is reserved.
+    Unknown,
+}
+
 impl Sqe {
+    /// The bits of `flags` that say what it is of a pair.
+    const FUSE: u8 = 0b11;
+
+    /// What it is of a pair.
+    #[must_use]
+    pub fn fuse(&self) -> Fuse {
+        match self.flags & Self::FUSE {
+            0 => Fuse::No,
+            1 => Fuse::First,
+            2 => Fuse::Second,
+            _ => Fuse::Unknown,
+        }
+    }
+
+    /// The command by itself.
+    #[must_use]
+    pub fn unfused(self) -> Self {
+        Self { flags: self.flags & !Self::FUSE, ..self }
+    }
+
+    /// The command as one of a pair.
+    #[must_use]
+    pub fn fused(self, fuse: Fuse) -> Self {
+        Self { flags: self.flags & !Self::FUSE | fuse as u8, ..self }
+    }
+
     /// `flags` of a command with an SGL and no fused operation: all that is allowed here.
     pub const SGL: u8 = 0x40;
 

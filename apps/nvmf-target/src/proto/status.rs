@@ -25,10 +25,18 @@ impl Status {
     pub const INTERNAL: Self = Self(0x06);
     /// The command was taken back.
     pub const ABORTED: Self = Self(0x07);
+    /// The other command of its pair has failed.
+    pub const FAILED_FUSED: Self = Self(0x09);
+    /// The other command of its pair is not there.
+    pub const MISSING_FUSED: Self = Self(0x0a);
     /// No such namespace.
     pub const INVALID_NAMESPACE: Self = Self(0x0b);
     /// Not now: the controller is in another state.
     pub const SEQUENCE: Self = Self(0x0c);
+    /// The descriptor of a list of descriptors is no such.
+    pub const SGL_SEGMENT: Self = Self(0x0d);
+    /// More descriptors than there can be.
+    pub const SGL_COUNT: Self = Self(0x0e);
     /// The data's length is not the command's.
     pub const DATA_LENGTH: Self = Self(0x0f);
     /// A kind of SGL descriptor that is not known.
@@ -118,9 +126,13 @@ impl Status {
             Self::DATA_TRANSFER => "data transfer error",
             Self::INTERNAL => "internal error",
             Self::ABORTED => "aborted",
+            Self::FAILED_FUSED => "aborted, the other fused command has failed",
+            Self::MISSING_FUSED => "aborted, the other fused command is missing",
             Self::INVALID_NAMESPACE => "invalid namespace",
             Self::SEQUENCE => "command sequence error",
             Self::DATA_LENGTH => "invalid data length",
+            Self::SGL_SEGMENT => "invalid SGL segment descriptor",
+            Self::SGL_COUNT => "invalid number of SGL descriptors",
             Self::SGL_TYPE => "invalid SGL descriptor type",
             Self::SGL_OFFSET => "invalid SGL offset",
             Self::HOST_ID_FORMAT => "host identifier inconsistent format",

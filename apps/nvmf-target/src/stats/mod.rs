@@ -89,18 +89,20 @@ pub struct ServerStats {
     pub failed: u64,
     /// Times that a command had to wait for room.
     pub waits: u64,
+    /// Buffers that a drive may still reach that nobody could stop: they are never used again.
+    pub lost_buffers: u64,
 }
 
 /// A polling core, as it counts.
 #[derive(Debug, Default)]
-pub struct PollerStats([AtomicU64; 7]);
+pub struct PollerStats([AtomicU64; 8]);
 
 impl PollerStats {
     /// Shows others how the core stands.
     pub fn publish(&self, stats: &ServerStats, free_buffers: usize) {
-        let ServerStats { queues, accepted, rejected, ended, failed, waits } = *stats;
+        let ServerStats { queues, accepted, rejected, ended, failed, waits, lost_buffers } = *stats;
         let free = free_buffers as u64;
-        let all = [queues.into(), accepted, rejected, ended, failed, waits, free];
+        let all = [queues.into(), accepted, rejected, ended, failed, waits, free, lost_buffers];
         for (shown, value) in self.0.iter().zip(all) {
             shown.store(value, Ordering::Relaxed);
         }
@@ -108,8 +110,18 @@ impl PollerStats {
 
     fn line(&self, poller: usize) -> PollerLine {
         let all = self.0.each_ref().map(|shown| shown.load(Ordering::Relaxed));
-        let [queues, accepted, rejected, ended, failed, waits, free_buffers] = all;
-        PollerLine { poller, queues, accepted, rejected, ended, failed, waits, free_buffers }
+        let [queues, accepted, rejected, ended, failed, waits, free_buffers, lost_buffers] = all;
+        PollerLine {
+            poller,
+            queues,
+            accepted,
+            rejected,
+            ended,
+            failed,
+            waits,
+            free_buffers,
+            lost_buffers,
+        }
     }
 }
 
@@ -294,6 +306,8 @@ pub struct PollerLine {
     pub waits: u64,
     /// Buffers that no command holds.
     pub free_buffers: u64,
+    /// Buffers that a drive may still reach that nobody could stop: they are never used again.
+    pub lost_buffers: u64,
 }
 
 /// A host: all of its queues, those that have ended among them.

@@ -28,6 +28,9 @@ impl Server {
         while let Some(command) = self.commands.as_mut().and_then(|it| it.pop().ok()) {
             command.0(self);
         }
+        if !self.work.unseen.is_empty() {
+            self.see_gates();
+        }
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
@@ -89,6 +92,8 @@ impl Server {
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
         drop(target);
         self.work.drives.tick();
+        self.begin_again();
+        self.tell_lost();
         for (queue, slot) in again {
             if let Some((qp, session)) = self.sessions.get_mut(place(queue)) {
                 self.work.again(qp, session, slot);
@@ -98,6 +103,25 @@ impl Server {
             store.stats.moved.publish(&store.moved);
         }
         self.shown.publish(&self.stats(), self.free_buffers());
+    }
+
+    /// Says that buffers are lost: once for all that were lost since.
+    fn tell_lost(&mut self) {
+        let buffers = &self.work.buffers;
+        let lost = u64::from(buffers.count_lost());
+        if lost == self.stats.lost_buffers {
+            return;
+        }
+        tracing::error!(
+            core = self.poller,
+            lost,
+            new = lost - self.stats.lost_buffers,
+            bytes = lost * buffers.each_bytes() as u64,
+            of = self.config.buffers,
+            "buffers are lost to a drive that nobody could stop; restart the target when the drive \
+             is out or powered off"
+        );
+        self.stats.lost_buffers = lost;
     }
 
     /// Answers a command that was held.

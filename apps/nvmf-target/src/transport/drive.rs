@@ -65,6 +65,13 @@ impl Drives {
         }
     }
 
+    /// Whether a drive takes nothing because it is being reset.
+    #[inline]
+    pub(super) fn is_away(&self, id: DriveId) -> bool {
+        let opened = self.list.get(id.0).and_then(Option::as_ref);
+        opened.is_some_and(|it| it.queue.is_away())
+    }
+
     /// Gives a request to a drive. The memory of its buffer is the drive's, too, for as long as
     /// the queue pair is there.
     pub(super) fn push(
@@ -149,17 +156,13 @@ impl Server {
 }
 
 #[cfg(test)]
-#[path = "../../../../pmd/nvme/tests/common/mod.rs"]
-mod fake;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use ferrocx_nvme::{Config, Op};
 
-    use super::fake::{Plan, World};
     use super::{BUDGET, Drives};
+    use crate::fake::{Plan, World};
 
     #[test]
     fn a_drive_does_not_wait_behind_a_busy_one() {

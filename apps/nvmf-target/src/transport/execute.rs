@@ -2,20 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
 use super::drive::Drives;
-use super::session::{Link, NEVER, Session, Slot, State, Why, wr};
+use super::fused::Next;
+use super::gate::Gate;
+use super::session::{Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
-use super::{Backend, Buffers, CUT_SHORT, NO_DATA, Shared, is_io, place};
+use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
 use crate::backend;
-use crate::controller::io::{self as commands, DSM_RANGE_BYTES, Data, IoCommand, Kind};
-use crate::controller::{Action, Offer, Queue, Role, Settings, Target};
+use crate::controller::io::{self as commands, Data, IoCommand, Kind};
+use crate::controller::{Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
-use crate::proto::sgl::{Keyed, Sgl};
+use crate::proto::sgl::Keyed;
 use crate::proto::sqe::{SQE_BYTES, io};
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
@@ -39,6 +41,10 @@ pub(super) struct Work {
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
     pub(super) dirty: Vec<u32>,
+    /// Places whose gates this core knows, and has not said so.
+    pub(super) unseen: Vec<usize>,
+    /// How long a command may be put off.
+    pub(super) patience: Duration,
     /// Times that a command had to wait for room.
     pub(super) waits: u64,
     /// Commands that come are left alone: the target stops.
@@ -51,6 +57,8 @@ pub(super) struct Store {
     pub(super) backend: Backend,
     pub(super) moved: Traffic,
     pub(super) stats: Arc<NamespaceStats>,
+    /// Where those stand who change blocks, once a host has fused commands.
+    pub(super) gate: Option<Arc<Gate>>,
 }
 
 impl Store {
@@ -85,7 +93,7 @@ impl Store {
 }
 
 impl Work {
-    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers, queues: usize) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, buffers: Buffers, config: &ServerConfig) -> Self {
         let target = shared.lock();
         let (settings, offer, version) = (*target.settings(), target.offer(), target.version());
         drop(target);
@@ -100,7 +108,9 @@ impl Work {
             ring: None,
             drives: Drives::default(),
             page: Vec::with_capacity(16 << 10),
-            dirty: Vec::with_capacity(queues),
+            dirty: Vec::with_capacity(config.queues as usize),
+            unseen: Vec::new(),
+            patience: config.patience,
             waits: 0,
         }
     }
@@ -115,6 +125,7 @@ impl Work {
     pub(super) fn look_at_offer(&mut self) {
         if self.version.load(Ordering::Acquire) != self.offer.version() {
             self.offer = self.shared.lock().offer();
+            self.look_at_gates();
         }
     }
 
@@ -204,7 +215,7 @@ impl Work {
         let bytes = self.offer.bytes(&link.queue, &it.sqe, Kind::Read, &mut link.found);
         let (offset, len) = match bytes {
             Ok(bytes) => bytes,
-            Err(status) => return self.refuse(qp, link, it, status),
+            Err(status) => return self.refuse_or_fuse(qp, link, it, status),
         };
         if let Some(to) = Keyed::parse(&it.sqe.sgl)
             && u64::from(to.len) == len
@@ -224,7 +235,7 @@ impl Work {
         let bytes = self.offer.bytes(&link.queue, &it.sqe, Kind::Write, &mut link.found);
         let (offset, len) = match bytes {
             Ok(bytes) => bytes,
-            Err(status) => return self.refuse(qp, link, it, status),
+            Err(status) => return self.refuse_or_fuse(qp, link, it, status),
         };
         let place = link.found.backend();
         if let Some(from) = Keyed::parse(&it.sqe.sgl)
@@ -255,6 +266,7 @@ impl Work {
         };
         let (backend, fua) = (link.found.backend(), it.sqe.fua());
         let command = IoCommand { kind, backend, offset, len, fua, data };
+        it.put_off_since = None;
         it.note(self.offer.version(), &command);
         self.begin_other(qp, link, it)
     }
@@ -267,10 +279,11 @@ impl Work {
             namespace.and_then(|namespace| self.offer.other(namespace, &it.sqe, it.received));
         match checked {
             Ok(command) => {
+                it.put_off_since = None;
                 it.note(self.offer.version(), &command);
                 self.begin_other(qp, link, it)
             }
-            Err(status) => self.refuse(qp, link, it, status),
+            Err(status) => self.refuse_or_fuse(qp, link, it, status),
         }
     }
 
@@ -291,7 +304,8 @@ impl Work {
         let it = slots.get_mut(usize::from(wr_id as u16));
         let is_read = wr_id & wr::KIND == wr::READ;
         if is_read {
-            link.reads -= 1;
+            let count = 1 + (wr_id >> READ_COUNT_SHIFT) as u16;
+            link.reads = link.reads.saturating_sub(count);
         } else if wr_id & wr::KIND == wr::POOL {
             self.buffers.free(wr_id as u16);
         }
@@ -338,16 +352,25 @@ impl Work {
         self.touched(&mut session.link, outcome);
     }
 
-    fn try_resume(
-        &mut self,
-        qp: &mut Qp,
-        Session { link, slots }: &mut Session,
-    ) -> Result<(), Why> {
-        for _ in 0..link.waiting.len() {
-            if link.ending.is_some() || !link.has_room(qp) {
+    fn try_resume(&mut self, qp: &mut Qp, session: &mut Session) -> Result<(), Why> {
+        for _ in 0..session.link.waiting.len() {
+            if session.link.ending.is_some() || !session.link.has_room(qp) {
                 return Ok(());
             }
-            let Some(index) = link.waiting.pop_front() else { return Ok(()) };
+            let Some(index) = session.link.waiting.pop_front() else { return Ok(()) };
+            let it = session.slots.get(usize::from(index));
+            let queue = &session.link.queue;
+            if it.is_some_and(|it| it.is_fused() && is_io(queue, it.sqe.opcode)) {
+                match self.look_at_fused(qp, session, index)? {
+                    Next::Begin => {}
+                    Next::Answered => continue,
+                    Next::Wait => {
+                        session.link.waiting.push_front(index);
+                        return Ok(());
+                    }
+                }
+            }
+            let Session { link, slots } = session;
             let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(()) };
             self.begin_late(qp, link, it)?;
             if it.state == State::Waiting {
@@ -361,7 +384,12 @@ impl Work {
     }
 
     /// Begins a command that has waited.
-    fn begin_late(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+    pub(super) fn begin_late(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
         if it.version == NEVER {
             return self.begin(qp, link, it);
         }
@@ -375,6 +403,12 @@ impl Work {
     #[inline(never)]
     fn begin_other(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         let command = it.command;
+        if !self.stand_at_gate(it, &command, false) {
+            return self.wait(link, it);
+        }
+        if let Data::List(list) = command.data {
+            return self.begin_listed(qp, link, it, list);
+        }
         let Some(Some(store)) = self.backends.get_mut(command.backend) else {
             return self.refuse(qp, link, it, Status::INTERNAL);
         };
@@ -383,14 +417,22 @@ impl Work {
         }
         let (offset, len) = (command.offset, command.len);
         let done = match (command.kind, &command.data) {
-            // Memory that was taken back: no other comes here for these.
-            (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
-            (Kind::Compare | Kind::Deallocate { .. }, Data::Host(_)) if !link.can_read() => {
+            (Kind::Compare | Kind::Write | Kind::Deallocate { .. }, Data::Host(_))
+                if !link.can_read() =>
+            {
                 return self.wait(link, it);
             }
+            (Kind::Write, Data::Host(from)) if it.pass.is_some() => {
+                match store.backend.direct(offset, len) {
+                    Ok(to) => return link.read(qp, it, from, (to, None)),
+                    Err(_) => Err(medium_error(command.kind)),
+                }
+            }
+            // Memory that was taken back: no other comes here for these.
+            (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
             (Kind::Compare, Data::Host(from)) => {
                 let Some((index, to)) = self.buffers.take(len as usize) else {
-                    return self.wait(link, it);
+                    return self.wait_for_buffer(qp, link, it);
                 };
                 return link.read(qp, it, from, (to, Some(index)));
             }
@@ -439,26 +481,15 @@ impl Work {
         done: Result<(), Status>,
     ) -> Result<(), Why> {
         match done {
-            Ok(()) => link.done(qp, it),
+            Ok(()) => {
+                if let Data::List(list) = it.command.data {
+                    it.name_last_block(list);
+                }
+                link.leave(it, true);
+                link.done(qp, it)
+            }
             Err(status) => self.refuse(qp, link, it, status),
         }
-    }
-
-    /// Ranges that may be deallocated are checked. RAM keeps them: hosts must not count on zeros.
-    fn check_ranges(
-        &self,
-        queue: &Queue,
-        it: &Slot,
-        piece: &Buf,
-        start: usize,
-        ranges: u16,
-    ) -> Result<(), Status> {
-        for at in 0..usize::from(ranges) {
-            let mut bytes = [0; DSM_RANGE_BYTES];
-            piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
-            self.offer.dsm_range(queue, &it.sqe, &bytes)?;
-        }
-        Ok(())
     }
 
     /// The data have come by READ of a command that does not stand in line.
@@ -478,6 +509,11 @@ impl Work {
             return self.refuse(qp, link, it, status);
         }
         let command = it.command;
+        if let Data::List(list) = command.data
+            && let Some(outcome) = self.has_blocks(qp, link, it, list)
+        {
+            return outcome;
+        }
         let done = match (self.backend(command.backend), command.kind, buffer) {
             (Some(Backend::Outside(outside)), ..) => {
                 let outside = *outside;
@@ -487,6 +523,13 @@ impl Work {
             (Some(_), Kind::Deallocate { ranges }, _) => {
                 let page = link.page(it, 4096).map_err(|_| NO_DATA);
                 page.and_then(|page| self.check_ranges(&link.queue, it, &page, 0, ranges))
+            }
+            // By a list; others stand in line.
+            (Some(_), Kind::Write, None) => {
+                if let Some(Some(store)) = self.backends.get_mut(command.backend) {
+                    store.moved(link, it, Kind::Write, command.len);
+                }
+                Ok(())
             }
             _ => Err(NO_DATA),
         };
@@ -501,62 +544,26 @@ impl Work {
         same(backend::is_same(&given, 0, &stored, len))
     }
 
-    /// A command that is none of I/O.
-    #[cold]
-    pub(super) fn command(
-        &mut self,
-        qp: &mut Qp,
-        link: &mut Link,
-        it: &mut Slot,
-    ) -> Result<(), Why> {
-        let sqe = it.sqe;
-        let mut data = vec![0; it.received];
-        if let Some(recv) = &it.recv {
-            recv.copy_out(SQE_BYTES, &mut data).map_err(|_| CUT_SHORT)?;
-        }
-        let done = self.shared.ask(link, |target, queue| {
-            target.command(queue, it.index, &sqe, &data, &mut self.page)
-        });
-        match done {
-            Action::Answer(cqe) => link.answer(qp, it, &cqe),
-            Action::Hold => {
-                it.state = State::Held;
-                Ok(())
-            }
-            Action::Bring { cqe, len, to } => {
-                let Ok(mut page) = link.page(it, len as usize) else {
-                    return self.refuse(qp, link, it, NO_DATA);
-                };
-                page.copy_in(0, &self.page[..len as usize]).map_err(|_| "a page is too long")?;
-                link.write(qp, &to, page)?;
-                link.answer(qp, it, &cqe)
-            }
-            Action::Fetch { .. } if !link.can_read() => self.wait(link, it),
-            Action::Fetch { from, len } => match link.page(it, len as usize) {
-                Ok(page) => link.read(qp, it, &from, (page, None)),
-                Err(_) => self.refuse(qp, link, it, NO_DATA),
-            },
-        }
-    }
-
-    /// The data that a command other than I/O asked for have come.
-    #[cold]
-    fn fetched(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
-        let len = Sgl::parse(&it.sqe.sgl).map_or(0, |sgl| sgl.len() as usize);
-        let data = link.page(it, len).map_err(|_| "a page is too long")?.to_vec();
-        let done = self.shared.ask(link, |target, queue| target.fetched(queue, &it.sqe, &data));
-        match done {
-            Action::Answer(cqe) => link.answer(qp, it, &cqe),
-            _ => self.refuse(qp, link, it, Status::INTERNAL),
-        }
-    }
-
     /// Lets a command wait.
     #[cold]
     pub(super) fn wait(&mut self, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
         self.waits += 1;
         link.wait(it);
         Ok(())
+    }
+
+    /// Lets a command wait for a buffer, if there will ever be one.
+    #[cold]
+    pub(super) fn wait_for_buffer(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
+        match self.buffers.is_there_any() {
+            true => self.wait(link, it),
+            false => self.refuse(qp, link, it, Status::INTERNAL),
+        }
     }
 
     /// A command did not do what it should.
@@ -568,6 +575,7 @@ impl Work {
         it: &mut Slot,
         status: Status,
     ) -> Result<(), Why> {
+        link.leave(it, false);
         self.target().note_io_error(&link.queue, &it.sqe, status);
         let cqe = link.queue.answer(it.sqe.cid.get(), status, 0);
         link.answer(qp, it, &cqe)

@@ -60,6 +60,12 @@ impl Line {
         Some(place)
     }
 
+    /// Whether `is_it` says so of a command whose READ has not ended.
+    pub(super) fn any(&self, is_it: impl Fn(u16) -> bool) -> bool {
+        let count = self.end.wrapping_sub(self.ended);
+        (0..count).any(|ahead| self.at(self.ended.wrapping_add(ahead)).is_some_and(&is_it))
+    }
+
     /// Takes out those commands without a READ that `stays` says no of.
     pub(super) fn retain(&mut self, mut stays: impl FnMut(u16) -> bool) {
         let all = self.waiting();

@@ -25,33 +25,38 @@ mod buffers;
 mod clock;
 mod drive;
 mod ending;
+mod error;
 mod execute;
 mod fetch;
+mod fused;
+mod gate;
 mod helper;
+mod later;
 mod line;
+mod listed;
+mod other;
 mod outside;
 mod session;
 mod trouble;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use buffers::Buffers;
+pub use error::ServerError;
 use execute::{Store, Work};
 use ferrocx::Region;
-use ferrocx::verbs::cm::{
-    CmConfig, CmError, CmListener, ConnRequest, Connecting, ConnectionManager,
-};
-use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext, VerbsError, WrongCompletion};
+use ferrocx::verbs::cm::{CmConfig, CmListener, ConnRequest, Connecting, ConnectionManager};
+use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext};
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
+use fused::Gates;
 use helper::Helper;
 use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
-use thiserror::Error;
 use trouble::Trouble;
 
 use crate::backend::{self, Backend, Outside};
@@ -91,38 +96,21 @@ pub struct ServerConfig {
     pub buffers: u16,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
     pub remote_invalidate: bool,
+    /// How long a command may wait for a drive that is being reset, or for room in a store, before
+    /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
+    pub patience: Duration,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { services: vec![4420], queues: 64, buffers: 8, remote_invalidate: true }
+        Self {
+            services: vec![4420],
+            queues: 64,
+            buffers: 8,
+            remote_invalidate: true,
+            patience: Duration::from_secs(20),
+        }
     }
-}
-
-/// Why there is no server, or not any more.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// The device refused.
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-    /// The connection manager refused.
-    #[error(transparent)]
-    Cm(#[from] CmError),
-    /// The system has no io_uring, or forbids it.
-    #[error("io_uring: {0}; a file needs it: see kernel.io_uring_disabled")]
-    Ring(#[from] std::io::Error),
-    /// The system gave no thread.
-    #[error("no thread for authentication: {0}; see the limit on threads")]
-    Thread(std::io::Error),
-    /// The device gave an answer that cannot be.
-    #[error(transparent)]
-    Device(#[from] WrongCompletion),
-    /// Too many namespaces came and went.
-    #[error(
-        "{MAX_BACKENDS} namespaces were added since the start, the most that can be; restart it"
-    )]
-    Places,
 }
 
 /// What the cores of a target share.
@@ -132,11 +120,22 @@ struct Shared {
     registry: Arc<Registry>,
     epoch: Instant,
     helper: Helper,
+    gates: Mutex<Gates>,
+    /// Polling cores.
+    cores: AtomicUsize,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Target> {
         self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gates(&self) -> MutexGuard<'_, Gates> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cores(&self) -> usize {
+        self.cores.load(Ordering::Acquire)
     }
 }
 
@@ -247,7 +246,14 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let (registry, epoch) = (Arc::default(), Instant::now());
         let (target, helper) = (Mutex::new(target), Helper::start().map_err(ServerError::Thread)?);
-        let shared = Arc::new(Shared { target, registry, epoch, helper });
+        let shared = Arc::new(Shared {
+            target,
+            registry,
+            epoch,
+            helper,
+            gates: Mutex::default(),
+            cores: AtomicUsize::new(0),
+        });
         let cm = ConnectionManager::open(context, &CmConfig::default())?;
         let mut server = Self::on(context, &context.alloc_pd()?, &cm, shared, config, 0)?;
         for service in &config.services {
@@ -286,8 +292,9 @@ impl Server {
         let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
         let buffers = Buffers::new(pd.get_dma_mr()?.over(&pool)?, each, config.buffers.max(1));
         let shown = shared.registry.add_poller();
+        shared.cores.fetch_add(1, Ordering::AcqRel);
         Ok(Self {
-            work: Work::new(shared.clone(), buffers, config.queues as usize),
+            work: Work::new(shared.clone(), buffers, config),
             shared,
             poller,
             load: Arc::default(),
@@ -464,7 +471,7 @@ impl Server {
         };
         let stats = Arc::new(NamespaceStats::new(nqn, nsid));
         self.shared.registry.add_namespace(&stats);
-        let store = Store { backend, moved: Traffic::default(), stats };
+        let store = Store { backend, moved: Traffic::default(), stats, gate: None };
         if place >= self.work.backends.len() {
             self.work.backends.resize_with(place + 1, || None);
         }
@@ -477,6 +484,7 @@ impl Server {
         self.work.look_at_offer();
         let Some(store) = self.work.backends.get_mut(place).and_then(Option::take) else { return };
         self.shared.registry.remove_namespace(&store.stats);
+        self.shared.gates().forget(place);
         match (&store.backend, &mut self.work.ring) {
             (Backend::Outside(Outside::File(file)), Some(ring)) => ring.remove(*file),
             (Backend::Outside(Outside::Drive(drive)), _) => self.work.drives.remove(*drive),
@@ -499,7 +507,8 @@ impl Server {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        ServerStats { waits: self.work.waits, ..self.stats }
+        let lost_buffers = self.work.buffers.count_lost().into();
+        ServerStats { waits: self.work.waits, lost_buffers, ..self.stats }
     }
 
     /// Does what is due; how many completions there were.

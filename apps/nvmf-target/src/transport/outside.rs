@@ -10,12 +10,12 @@
 //! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
 
 use ferrocx::verbs::{Buf, Qp, SendFlags};
-use ferrocx_nvme::Refused;
+use ferrocx_nvme::{Failure, Refused};
 use ferrocx_uring::Request;
 
 use super::execute::Work;
 use super::session::{Link, Session, Slot, State, Why, wr};
-use super::trouble::{Trouble, same};
+use super::trouble::{Trouble, medium_error, same};
 use super::{Backend, NO_DATA};
 use crate::backend::{self, Outside};
 use crate::controller::Queue;
@@ -38,6 +38,11 @@ impl Work {
         outside: Outside,
     ) -> Result<(), Why> {
         let IoCommand { kind, offset, len, data, fua: is_durable, .. } = it.command;
+        if let Outside::Drive(drive) = outside
+            && self.drives.is_away(drive)
+        {
+            return self.put_off(qp, link, it, medium_error(kind));
+        }
         match (kind, data) {
             (Kind::Nothing, _) => self.end(qp, link, it, Ok(())),
             (Kind::Flush, _) => self.push(qp, link, it, (outside, Request::Flush)),
@@ -69,7 +74,7 @@ impl Work {
             },
             _ => {
                 let Some((index, mut piece)) = self.buffers.take(len as usize) else {
-                    return self.wait(link, it);
+                    return self.wait_for_buffer(qp, link, it);
                 };
                 match (kind, data) {
                     (Kind::Write | Kind::Compare, Data::Host(from)) => {
@@ -125,8 +130,7 @@ impl Work {
             }
             (Kind::Compare, Some(index)) => {
                 let Some((other, to)) = self.buffers.take(len) else {
-                    self.buffers.give_back(it);
-                    return self.refuse(qp, link, it, Status::INTERRUPTED);
+                    return self.put_off(qp, link, it, Status::INTERRUPTED);
                 };
                 it.state = State::Storing(index, Some(other));
                 self.push(qp, link, it, (outside, Request::Read { to, offset }))
@@ -159,6 +163,9 @@ impl Work {
     ) -> Result<(), Why> {
         link.outside -= 1;
         let Some(it) = slots.get_mut(usize::from(slot)) else { return Ok(()) };
+        if let Err(Trouble::Failed(Failure::Stuck)) = result {
+            self.buffers.lose(it);
+        }
         if link.ending.is_some() {
             self.buffers.give_back(it);
             return Ok(());
@@ -181,14 +188,24 @@ impl Work {
         }
         match (command.kind, it.state) {
             (Kind::Read, State::Storing(index, None)) => {
-                let (Data::Host(to), Some(from)) =
-                    (&command.data, self.buffers.piece(index, command.len as usize))
-                else {
-                    self.buffers.give_back(it);
-                    return self.refuse(qp, link, it, NO_DATA);
-                };
-                link.write(qp, to, from)?;
-                store.moved(link, it, Kind::Read, command.len);
+                match (&command.data, self.buffers.piece(index, command.len as usize)) {
+                    (Data::Host(to), Some(from)) => link.write(qp, to, from)?,
+                    (Data::List(list), _) => {
+                        match self.bring_from_buffer(qp, link, it, (*list, index)) {
+                            Some(brought) => brought?,
+                            // Answers of other commands leave no room for so many WRITEs.
+                            None => return self.put_off(qp, link, it, Status::INTERRUPTED),
+                        }
+                        it.name_last_block(*list);
+                    }
+                    _ => {
+                        self.buffers.give_back(it);
+                        return self.refuse(qp, link, it, NO_DATA);
+                    }
+                }
+                if let Some(Some(store)) = self.backends.get_mut(command.backend) {
+                    store.moved(link, it, Kind::Read, command.len);
+                }
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = link.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
@@ -220,6 +237,9 @@ impl Work {
         it: &mut Slot,
         (outside, error): (Outside, &Trouble),
     ) -> Result<(), Why> {
+        if error.will_pass() {
+            return self.put_off(qp, link, it, error.status(it.command.kind));
+        }
         match it.command.kind {
             // A hint that cannot be taken.
             Kind::Deallocate { .. } if error.is_lacking() => self.end(qp, link, it, Ok(())),
@@ -260,7 +280,7 @@ impl Work {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
         let Some((index, mut from)) = self.buffers.take(len) else {
-            return self.refuse(qp, link, it, Status::INTERRUPTED);
+            return self.put_off(qp, link, it, Status::INTERRUPTED);
         };
         it.state = State::Storing(index, None);
         if backend::zero(&mut from, len).is_err() {
@@ -268,6 +288,23 @@ impl Work {
             return self.refuse(qp, link, it, NO_DATA);
         }
         self.push(qp, link, it, (outside, Request::Write { from, offset, is_durable }))
+    }
+
+    /// Ranges that may be deallocated are checked. RAM keeps them: hosts must not count on zeros.
+    pub(super) fn check_ranges(
+        &self,
+        queue: &Queue,
+        it: &Slot,
+        piece: &Buf,
+        start: usize,
+        ranges: u16,
+    ) -> Result<(), Status> {
+        for at in 0..usize::from(ranges) {
+            let mut bytes = [0; DSM_RANGE_BYTES];
+            piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
+            self.offer.dsm_range(queue, &it.sqe, &bytes)?;
+        }
+        Ok(())
     }
 
     /// Reads the ranges of a command out of a piece; all of them are checked before any is begun.
@@ -310,8 +347,8 @@ impl Work {
         }
     }
 
-    /// Gives a request to its store. A full one is the host's to try again.
-    fn push(
+    /// Gives a request to its store. For a full one the command waits.
+    pub(super) fn push(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,

@@ -10,12 +10,14 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
+use super::fused::Fused;
+use super::gate::Pass;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
 use crate::controller::{Queue, Role};
 use crate::proto::log::Traffic;
 use crate::proto::sgl::{Keyed, Sgl};
-use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe};
+use crate::proto::sqe::{Cqe, Fuse, SQE_BYTES, Sqe};
 use crate::proto::status::Status;
 use crate::stats::{QueueStats, TIMED_EVERY};
 
@@ -47,6 +49,9 @@ pub(super) mod wr {
     pub(in crate::transport) const KIND: u64 = 0xff << 16;
 }
 
+/// Where the name of a [`wr::READ`] says how many READs end with it, less one.
+pub(super) const READ_COUNT_SHIFT: u32 = 24;
+
 /// How far a command is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -54,6 +59,8 @@ pub(super) enum State {
     Free,
     /// It waits for room in the send queue, for a READ, or for a buffer.
     Waiting,
+    /// It is put off: what it needs is not there now.
+    PutOff,
     /// Its data are being read; into the buffer of the pool, if one is named.
     Reading(Option<u16>),
     /// A file or a drive is read or written, out of or into a buffer of the pool; a Compare holds
@@ -80,8 +87,14 @@ pub(super) struct Slot {
     pub(super) command: IoCommand,
     pub(super) version: u64,
     pub(super) state: State,
+    /// The next block of its list whose data are to come.
+    pub(super) next_block: u8,
+    /// Its place at the gate of its namespace, if that has one and it changes blocks.
+    pub(super) pass: Option<Pass>,
     /// Ranges that are still to go, the next last.
     pub(super) ranges: Vec<(u64, u64)>,
+    /// When it was put off first.
+    pub(super) put_off_since: Option<Instant>,
     /// When it came, of those that are timed.
     pub(super) began: Option<Instant>,
 }
@@ -113,6 +126,10 @@ pub(super) struct Link {
     pub(super) max_reads: u16,
     /// Requests to files and drives under way.
     pub(super) outside: u32,
+    /// How far its pair of fused commands is.
+    pub(super) fused: Option<Fused>,
+    /// Commands that are put off.
+    pub(super) put_off: u16,
     /// Send requests that must stay free for commands under way.
     pub(super) reserve: u32,
     /// Answers since one asked for a completion.
@@ -153,7 +170,10 @@ impl Session {
         let slot = |index| Slot {
             index,
             ranges: Vec::new(),
+            next_block: 0,
+            pass: None,
             began: None,
+            put_off_since: None,
             recv: None,
             received: 0,
             sqe: Sqe::default(),
@@ -171,6 +191,8 @@ impl Session {
             reads: 0,
             max_reads,
             outside: 0,
+            fused: None,
+            put_off: 0,
             reserve: reserve(entries),
             unsignaled: 0,
             is_dirty: false,
@@ -213,6 +235,11 @@ impl Slot {
         Some(())
     }
 
+    /// Whether it is one of a pair that was not looked at.
+    pub(super) fn is_fused(&self) -> bool {
+        self.version == NEVER && matches!(self.sqe.fuse(), Fuse::First | Fuse::Second)
+    }
+
     /// Notes where the data of a Write go that are fetched straight into memory. All else stands in
     /// its capsule.
     #[inline(always)]
@@ -246,6 +273,13 @@ impl Link {
     pub(super) fn page(&self, it: &Slot, len: usize) -> Result<Buf, VerbsError> {
         let at = usize::from(it.index) * self.page_bytes;
         self.pages.buf(at..at + len.min(self.page_bytes))
+    }
+
+    /// A part of the page of a command; `None` beyond it.
+    pub(super) fn part_of_page(&self, it: &Slot, at: usize, len: usize) -> Option<Buf> {
+        let start = usize::from(it.index) * self.page_bytes + at;
+        let is_inside = at.checked_add(len)? <= self.page_bytes;
+        self.pages.buf(start..start + len).ok().filter(|_| is_inside)
     }
 
     /// Whether another command can be begun.
@@ -285,6 +319,12 @@ impl Link {
     pub(super) fn write(&mut self, qp: &mut Qp, to: &Keyed, from: Buf) -> Result<(), Why> {
         let wr = SendWr::unsignaled(wr::ANSWER, SendOp::Write(remote(to)));
         qp.post_send(&wr.with(SendFlags::MORE), Some(from)).map_err(|_| FULL)
+    }
+
+    /// Counts requests before an answer beside the usual one, so that a completion comes in time:
+    /// only behind it they are free again.
+    pub(super) fn count_requests(&mut self, count: usize) {
+        self.unsignaled = self.unsignaled.saturating_add(count as u16);
     }
 
     /// A command did what it should.

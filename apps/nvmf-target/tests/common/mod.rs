@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
 use ferrocx::verbs::{GidConfig, RdmaContext};
 use ferrocx::{Port, PortConfig};
+use ferrocx_nvmf_target::backend::{self, Backend};
 use ferrocx_nvmf_target::controller::{Namespace, Settings, Subsystem, Target};
 use ferrocx_nvmf_target::host::{Base, Host, HostConfig};
 use ferrocx_nvmf_target::proto::identify;
-use ferrocx_nvmf_target::transport::{Server, ServerConfig};
+use ferrocx_nvmf_target::transport::{Ready, Server, ServerConfig};
 
 pub const NQN: &str = "nqn.2026-11.org.ferrocx:ram";
 pub const PRIVATE: &str = "nqn.2026-11.org.ferrocx:private";
@@ -42,6 +43,18 @@ impl Here {
 
     pub fn host(&self) -> Host {
         Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
+    }
+
+    /// Waits until `count` buffers are free: one that was brought from is, when its WRITE has ended
+    /// for the target, too.
+    pub fn until_buffers(&self, count: usize) {
+        for _ in 0..1000 {
+            if self.change(|server| server.free_buffers()) == count {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("a buffer is lost");
     }
 
     /// Waits until the target has `count` queues.
@@ -105,6 +118,17 @@ pub fn with_target(test: impl FnOnce(&Here)) {
 
 /// Runs a test against a running target of these sizes.
 pub fn with(settings: Settings, config: ServerConfig, test: impl FnOnce(&Here)) {
+    with_cores(1, settings, config, test);
+}
+
+/// Runs a test against a running target that one or two threads poll; with two, namespace 1 is the
+/// only one.
+pub fn with_cores(
+    cores: usize,
+    settings: Settings,
+    config: ServerConfig,
+    test: impl FnOnce(&Here),
+) {
     static NUMBER: AtomicU16 = AtomicU16::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     // A switch of its own for each test.
@@ -115,8 +139,22 @@ pub fn with(settings: Settings, config: ServerConfig, test: impl FnOnce(&Here)) 
     };
     let (far, near) = (open(1), open(2));
     let at: SocketAddr = "10.9.0.1:4420".parse().unwrap();
-    let mut server = Server::new(&rdma(&far, at.ip()), Target::new(settings), &config).unwrap();
-    offer(&mut server);
+    let served = rdma(&far, at.ip());
+    let mut server = Server::new(&served, Target::new(settings), &config).unwrap();
+    let mut other = None;
+    if cores == 2 {
+        let another = other.insert(server.another().unwrap());
+        let memory = backend::memory(&served, BLOCKS as usize * BLOCK).unwrap();
+        for server in [&mut server, another] {
+            let ready = Ready::Direct(Backend::ram(server.pd(), &memory).unwrap());
+            server.put_backend(0, ready, (NQN, 1)).unwrap();
+        }
+        let mut target = server.target_mut();
+        target.add_subsystem(Subsystem::new(NQN, "SN-1")).unwrap();
+        target.put_namespace(NQN, namespace(1, BLOCKS, 0)).unwrap();
+    } else {
+        offer(&mut server);
+    }
     let context = rdma(&near, [10, 9, 0, 2].into());
     let pd = context.alloc_pd().unwrap();
     let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
@@ -128,11 +166,14 @@ pub fn with(settings: Settings, config: ServerConfig, test: impl FnOnce(&Here)) 
         let stop_it = StopAtEnd(&stop);
         let flag = &stop;
         scope.spawn(move || serve(server, &received, flag));
+        if let Some(other) = &mut other {
+            scope.spawn(move || serve(other, &channel().1, flag));
+        }
         test(&here);
         drop(stop_it);
     });
     drop(here);
-    drop(server);
+    drop((other, server));
     drop(far);
 }
 

@@ -1,12 +1,18 @@
 //! A small NVMe controller over a disk of memory, written from the specification's words and not
 //! from the driver; and the clock, the notices and the bus between the two.
+//!
+//! Long file: one controller, which tests of two crates take in by its path.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::local::{DeviceSide, LocalConfig, LocalTransport, pair};
-use ferrocx_bus::{Bar, BarClaim, BusError, DmaSpace, Interrupts, Notice, PciIdentity, Transport};
+use ferrocx_bus::{
+    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Interrupts, Notice,
+    PciIdentity, Transport,
+};
 use ferrocx_mempool::{Piece, Region, RegionConfig};
 use ferrocx_nvme::{Config, Controller, Done, IoQueue, Op};
 
@@ -42,6 +48,10 @@ pub struct Plan {
     pub fails: Vec<(u64, u16)>,
     /// Commands with these first blocks do not end.
     pub hangs: Vec<u64>,
+    /// Only Writes hang, and they do so after they were carried out.
+    pub hangs_as_written: bool,
+    /// After a reset nothing hangs any more.
+    pub heals: bool,
     /// It aborts what it is told to.
     pub aborts: bool,
     pub lie: Option<Lie>,
@@ -70,6 +80,8 @@ impl Default for Plan {
             grants: 4,
             fails: Vec::new(),
             hangs: Vec::new(),
+            hangs_as_written: false,
+            heals: false,
             aborts: true,
             lie: None,
             never_ready: false,
@@ -180,6 +192,9 @@ impl Fake {
         self.sqs.fill(Queue::default());
         self.cqs.fill(Queue::default());
         self.hanging.clear();
+        if self.plan.heals {
+            self.plan.hangs.clear();
+        }
         self.set(0x1c, 0);
     }
 
@@ -392,7 +407,8 @@ impl Fake {
         let by_sgl = sqe[1] == 0x40;
         let blocks = (cdw12 & 0xffff) + 1;
         self.seen.push(Seen { opcode, by_sgl, lba, blocks, flags: cdw12 & !0xffff });
-        if self.plan.hangs.contains(&lba) {
+        let hangs = self.plan.hangs.contains(&lba);
+        if hangs && !self.plan.hangs_as_written {
             return None;
         }
         if let Some((_, status)) = self.plan.fails.iter().find(|(at, _)| *at == lba) {
@@ -426,7 +442,7 @@ impl Fake {
             }
             _ => panic!("command {opcode:#x}"),
         }
-        Some((0, 0))
+        (!hangs || opcode != 0x01).then_some((0, 0))
     }
 
     /// Where the data of a command are, piece by piece.
@@ -461,6 +477,30 @@ impl Fake {
     }
 }
 
+/// A bus that may be unable to end the drive's access.
+#[derive(Debug)]
+struct Space {
+    inner: Arc<dyn DmaSpace>,
+    is_stuck: Arc<AtomicBool>,
+}
+
+impl DmaSpace for Space {
+    fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
+        self.inner.map(region, access)
+    }
+
+    fn unmap_all(&self) -> Result<(), BusError> {
+        match self.is_stuck.load(Ordering::Acquire) {
+            true => Err(BusError::SpaceShared { name: "fake".into(), others: 1 }),
+            false => self.inner.unmap_all(),
+        }
+    }
+
+    fn limits(&self) -> DmaLimits {
+        self.inner.limits()
+    }
+}
+
 /// A transport with a clock and notices of its own, which steps the controller.
 #[derive(Debug)]
 pub struct Between {
@@ -470,6 +510,8 @@ pub struct Between {
     pub notice: Mutex<Option<Notice>>,
     /// A queue whose core goes on while the controller waits: it wants one flush.
     pub core: Mutex<Option<IoQueue>>,
+    /// Nobody can end the drive's access to memory.
+    pub is_stuck: Arc<AtomicBool>,
 }
 
 impl Between {
@@ -484,7 +526,7 @@ impl Transport for Between {
     }
 
     fn dma(&self) -> Arc<dyn DmaSpace> {
-        self.inner.dma()
+        Arc::new(Space { inner: self.inner.dma(), is_stuck: Arc::clone(&self.is_stuck) })
     }
 
     fn interrupts(&self) -> Arc<dyn Interrupts> {
@@ -539,7 +581,9 @@ impl World {
         let (inner, side) = pair(LocalConfig::default()).unwrap();
         let fake = Arc::new(Mutex::new(Fake::new(side, plan)));
         let (now, notice, core) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
-        let transport = Arc::new(Between { inner, fake: Arc::clone(&fake), now, notice, core });
+        let (fake_too, is_stuck) = (Arc::clone(&fake), Arc::default());
+        let transport = Between { inner, fake: fake_too, now, notice, core, is_stuck };
+        let transport = Arc::new(transport);
         let memory = Region::alloc(&RegionConfig::heap(64 << 10)).unwrap();
         Self { fake, transport, memory }
     }

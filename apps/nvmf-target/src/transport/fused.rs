@@ -1,0 +1,270 @@
+//! Compare and Write as one command: the first and the second of a fused pair.
+//!
+//! | step | when |
+//! |---|---|
+//! | the first waits, before all others of its queue | until the next command of the queue has come |
+//! | the pair stands at the [`Gate`] of its namespace, alone | until what overlaps and came before has ended, on all cores |
+//! | the Compare is carried out and answered | |
+//! | the Write is, behind the same gate | if they were equal; else it ends with "failed fused command" |
+//!
+//! Commands behind a pair in its queue wait until its Write has begun. Reads of memory pass the
+//! gate: the port moves their bytes, and one beside a Write of any kind may see parts of both.
+//!
+//! # Source
+//!
+//! NVM Express base, "Fused Operations"; NVM command set, "Compare and Write"; reference 10.2.10.
+
+use std::sync::Arc;
+
+use ferrocx::verbs::Qp;
+
+use super::execute::Work;
+use super::gate::{EVERYTHING, Gate, Pass, Range};
+use super::session::{Link, Session, Slot, State, Why};
+use super::{Backend, Server};
+use crate::controller::io::{IoCommand, Kind};
+use crate::proto::sqe::{Fuse, Sqe, io};
+use crate::proto::status::Status;
+
+/// How far the pair of a queue is whose second command waits.
+#[derive(Debug)]
+pub(super) enum Fused {
+    /// The first, in this slot, is under way.
+    Comparing(u16),
+    /// They were equal: the second goes behind the same gate.
+    Equal(Option<Pass>),
+    /// The first has failed.
+    Failed,
+}
+
+/// What becomes of a command that is one of a pair, and waits first in its queue.
+pub(super) enum Next {
+    /// It waits on.
+    Wait,
+    /// It was answered.
+    Answered,
+    /// It is to be begun.
+    Begin,
+}
+
+/// The gates of a target, by the places of back ends.
+#[derive(Debug, Default)]
+pub(super) struct Gates(Vec<(usize, Arc<Gate>)>);
+
+impl Gates {
+    /// The gate of a place, which is made for so many cores if there is none; whether it was.
+    fn make(&mut self, place: usize, cores: usize) -> bool {
+        let is_new = self.0.iter().all(|(at, _)| *at != place);
+        if is_new {
+            self.0.push((place, Arc::new(Gate::new(cores))));
+        }
+        is_new
+    }
+
+    /// A back end has gone.
+    pub(super) fn forget(&mut self, place: usize) {
+        self.0.retain(|(at, _)| *at != place);
+    }
+}
+
+/// Whether a command changes blocks, and which.
+fn changes(command: &IoCommand) -> Option<Range> {
+    match command.kind {
+        Kind::Write | Kind::Zero { .. } => Some((command.offset, command.len)),
+        Kind::Deallocate { .. } => Some(EVERYTHING),
+        Kind::Read | Kind::Compare | Kind::Flush | Kind::Verify | Kind::Nothing => None,
+    }
+}
+
+/// Whether two commands can be a pair.
+fn is_pair(first: &Sqe, second: &Sqe) -> bool {
+    let blocks = |it: &Sqe| (it.nsid.get(), it.slba(), it.block_count());
+    (first.opcode, second.opcode) == (io::COMPARE, io::WRITE) && blocks(first) == blocks(second)
+}
+
+impl Work {
+    /// A fused command has come, or a command is refused for another reason.
+    #[cold]
+    pub(super) fn refuse_or_fuse(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+        status: Status,
+    ) -> Result<(), Why> {
+        match it.sqe.fuse() {
+            // It is the only one that waits: what comes next is its second, or none does.
+            Fuse::First if status == Status::INVALID_FIELD.dnr() => self.wait(link, it),
+            Fuse::Second if status == Status::INVALID_FIELD.dnr() => {
+                self.refuse(qp, link, it, Status::MISSING_FUSED.dnr())
+            }
+            _ => self.refuse(qp, link, it, status),
+        }
+    }
+
+    /// Looks at the command that has waited longest in a queue, if it is one of a pair.
+    #[cold]
+    pub(super) fn look_at_fused(
+        &mut self,
+        qp: &mut Qp,
+        Session { link, slots }: &mut Session,
+        index: u16,
+    ) -> Result<Next, Why> {
+        let behind = link.waiting.front().copied();
+        let behind = behind.and_then(|at| slots.get(usize::from(at))).map(|it| it.sqe);
+        let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(Next::Answered) };
+        if it.sqe.fuse() == Fuse::Second {
+            return self.look_at_second(qp, link, it);
+        }
+        let Some(second) = behind else { return Ok(Next::Wait) };
+        if second.fuse() != Fuse::Second {
+            self.refuse(qp, link, it, Status::MISSING_FUSED.dnr())?;
+            return Ok(Next::Answered);
+        }
+        if !is_pair(&it.sqe, &second) {
+            self.refuse(qp, link, it, Status::INVALID_FIELD.dnr())?;
+            let index = link.waiting.pop_front();
+            let other = index.and_then(|at| slots.get_mut(usize::from(at)));
+            if let Some(other) = other {
+                self.refuse(qp, link, other, Status::INVALID_FIELD.dnr())?;
+            }
+            return Ok(Next::Answered);
+        }
+        let alone = it.sqe.unfused();
+        let command = match self.offer.io(&link.queue, &alone, it.received) {
+            Ok(command) => command,
+            Err(status) => {
+                link.fused = Some(Fused::Failed);
+                self.refuse(qp, link, it, status)?;
+                return Ok(Next::Answered);
+            }
+        };
+        if !self.stand_at_gate(it, &command, true) {
+            return Ok(Next::Wait);
+        }
+        it.sqe = alone;
+        link.fused = Some(Fused::Comparing(index));
+        Ok(Next::Begin)
+    }
+
+    fn look_at_second(&mut self, qp: &mut Qp, link: &mut Link, it: &mut Slot) -> Result<Next, Why> {
+        let status = match link.fused.take() {
+            Some(Fused::Comparing(first)) => {
+                link.fused = Some(Fused::Comparing(first));
+                return Ok(Next::Wait);
+            }
+            Some(Fused::Equal(pass)) => {
+                it.pass = pass;
+                it.sqe = it.sqe.unfused();
+                return Ok(Next::Begin);
+            }
+            Some(Fused::Failed) => Status::FAILED_FUSED,
+            None => Status::MISSING_FUSED,
+        };
+        self.refuse(qp, link, it, status.dnr())?;
+        Ok(Next::Answered)
+    }
+
+    /// Whether a command may change the blocks that it names, or a pair has them alone; it has a
+    /// place at the gate then, or there is none. What may not is to wait, and to ask again.
+    pub(super) fn stand_at_gate(
+        &mut self,
+        it: &mut Slot,
+        command: &IoCommand,
+        is_pair: bool,
+    ) -> bool {
+        let Some(Some(store)) = self.backends.get(command.backend) else { return true };
+        let range = if is_pair { Some((command.offset, command.len)) } else { changes(command) };
+        let Some(range) = range else { return true };
+        match &store.gate {
+            Some(gate) => it.pass.get_or_insert_with(|| gate.enter(range, is_pair)).is_open(),
+            None if is_pair => {
+                self.make_gate(command.backend);
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Makes the gate of a back end; all cores hear of it.
+    fn make_gate(&self, place: usize) {
+        let cores = self.shared.cores();
+        let is_new = self.shared.gates().make(place, cores);
+        if is_new {
+            self.target().tell_cores();
+        }
+    }
+
+    /// Takes note of gates that this core did not know.
+    #[cold]
+    pub(super) fn look_at_gates(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        for (place, gate) in &shared.gates().0 {
+            let store = self.backends.get_mut(*place).and_then(Option::as_mut);
+            let Some(store) = store.filter(|it| it.gate.is_none()) else { continue };
+            store.gate = Some(Arc::clone(gate));
+            store.backend.guard();
+            self.unseen.push(*place);
+        }
+    }
+}
+
+impl Link {
+    /// A command ends, and leaves its gate, if it stands at one. The second of a pair hears how the
+    /// first ended, and has its place.
+    #[inline]
+    pub(super) fn leave(&mut self, it: &mut Slot, is_done: bool) {
+        let pass = it.pass.take();
+        if matches!(self.fused, Some(Fused::Comparing(first)) if first == it.index) {
+            self.fused = Some(if is_done { Fused::Equal(pass) } else { Fused::Failed });
+        }
+    }
+}
+
+impl Server {
+    /// Says of gates that this core changes nothing past them any more, once what it had begun
+    /// before it knew them has ended.
+    #[cold]
+    pub(super) fn see_gates(&mut self) {
+        let Self { sessions, work, .. } = self;
+        let mut unseen = std::mem::take(&mut work.unseen);
+        unseen.retain(|place| {
+            let is_past = |session: &Session| session.changes_past_gates(*place);
+            if sessions.iter_mut().any(|(_, session)| is_past(session)) {
+                return true;
+            }
+            if let Some(Some(store)) = work.backends.get(*place)
+                && let Some(gate) = &store.gate
+            {
+                gate.see();
+            }
+            false
+        });
+        work.unseen = unseen;
+    }
+}
+
+impl Session {
+    /// Whether a command is under way that changes blocks behind this place, and stands at no gate.
+    fn changes_past_gates(&self, place: usize) -> bool {
+        let is_there = |it: &Slot| it.command.backend == place;
+        let is_under_way = |it: &Slot| {
+            let has_begun =
+                matches!(it.state, State::Reading(_) | State::Storing(..) | State::Calling);
+            has_begun && it.pass.is_none() && is_there(it) && changes(&it.command).is_some()
+        };
+        // Of those in line only the place of their data is noted.
+        let slot = |at: u16| self.slots.get(usize::from(at));
+        self.slots.iter().any(is_under_way)
+            || self.link.line.any(|at| slot(at).is_some_and(is_there))
+    }
+}
+
+impl Backend {
+    /// From now on Writes do not go past the gate.
+    fn guard(&mut self) {
+        if !matches!(self, Self::Outside(_) | Self::Guarded(_)) {
+            *self = Self::Guarded(Box::new(self.clone()));
+        }
+    }
+}
