@@ -246,7 +246,7 @@ impl<B: Buffers> Qp<B> {
         // Requests reach memory in the domains of the shared queues, so it has none of its own.
         // Linux's driver gives it the driver's own, too.
         let pd = RdmaContext::of(xrcd.core()).device_pd();
-        Self::of(&pd.inner, service::XRC, ends, &config)
+        Self::of(&pd.inner, service::XRC, &config, || Ok(ends))
     }
 
     /// Makes a queue pair whose service the device names `st`.
@@ -256,15 +256,21 @@ impl<B: Buffers> Qp<B> {
         queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        Self::of(&pd.inner, st, Ends::new(&pd.inner.core, queues, config)?, config)
+        Self::of(&pd.inner, st, config, || Ends::new(&pd.inner.core, queues, config))
     }
 
-    fn of(pd: &Arc<PdCore>, st: u32, ends: Ends, config: &QpConfig) -> Result<Self, VerbsError> {
+    /// Makes a queue pair whose sizes were checked before its ends are reserved.
+    fn of(
+        pd: &Arc<PdCore>,
+        st: u32,
+        config: &QpConfig,
+        ends: impl FnOnce() -> Result<Ends, VerbsError>,
+    ) -> Result<Self, VerbsError> {
         let (pd, qp_type) = (Arc::clone(pd), config.qp_type);
         let core = &pd.core;
         let frames = (qp_type == QpType::Raw).then(|| Frames::new(core));
         let sizes = Sizes::of(config, &core.attr, frames.map_or(HEADER_DS, Frames::header_ds))?;
-        let uar = core.uar()?;
+        let (ends, uar) = (ends()?, core.uar()?);
         let plan = Plan { pd: &pd, uar: &uar, ends: &ends, sizes, config };
         let (send_ring, recv_ring, objects) = match qp_type {
             QpType::Raw => plan.make_raw()?,
