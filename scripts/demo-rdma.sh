@@ -238,6 +238,12 @@ for test in send_{bw,lat}; do
     both "ib_$test" -F "${perf[@]}" --use-srq -n 200
 done
 for test in {send,write,read}_bw; do both "ib_$test" -F "${perf[@]}" -a -n 50; done
+both ibv_xsrq_pingpong -g 0
+for test in {send,write,read,atomic}_{bw,lat}; do both "ib_$test" -F "${perf[@]}" -c XRC -n 300; done
+for options in -b '-q 4' --use-srq; do
+    # shellcheck disable=SC2086 # An option and its number.
+    both ib_send_bw -F "${perf[@]}" -c XRC $options -n 200
+done
 apart ucmatose -c 10 -C 20 -- ucmatose -c 10 -C 20 -s 127.0.0.1
 apart mckey -m 239.1.1.1 -p 0x0111 -b 127.0.0.1 -- mckey -m 239.1.1.1 -b 127.0.0.1 -s
 for endpoint in 'verbs -e msg' 'verbs -e dgram' 'verbs;ofi_rxm -e rdm' 'verbs;ofi_rxd -e rdm'; do

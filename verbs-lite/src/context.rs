@@ -16,6 +16,7 @@ use crate::error::VerbsError;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::types::{Gid, Mtu};
 use crate::uar::UarPool;
+use crate::xrc::Initiators;
 
 /// Atomics that RDMA has: compare and swap, fetch and add. Source: reference 5.11.
 const ATOMICS: u32 = 0b11;
@@ -49,6 +50,8 @@ bitflags::bitflags! {
         const ATOMICS_HOST_ORDER = 1 << 5;
         /// Fast registration can change the right to atomics.
         const FAST_REG_ATOMIC = 1 << 6;
+        /// Connections that are shared by processes: [`crate::xrc`].
+        const XRC = 1 << 7;
     }
 }
 
@@ -113,6 +116,8 @@ pub(crate) struct ContextCore {
     gids: Mutex<GidTable>,
     events: Mutex<EventReader>,
     uars: Mutex<UarPool>,
+    /// The XRC domain that initiators name.
+    pub(crate) initiators: Mutex<Initiators>,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
     /// Looks in a row at which the firmware waited for an answer.
@@ -137,10 +142,11 @@ impl ContextCore {
         enable_roce(device, true)?;
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
         let variant = AtomicU8::new(FIRST_VARIANT);
-        let uars = Mutex::default();
+        let (uars, initiators) = (Mutex::default(), Mutex::default());
         let looks = AtomicU32::new(0);
         let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
-        let core = Self { device, attr, roce, lkey, gids, events, uars, variant, looks };
+        let core =
+            Self { device, attr, roce, lkey, gids, events, uars, initiators, variant, looks };
         let link_local = GidConfig {
             address: Gid::link_local(core.device.mac()).ip(),
             prefix_len: LINK_LOCAL_PREFIX,
@@ -390,6 +396,7 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
     caps.set(DeviceCaps::MEM_MGT_EXTENSIONS, lkey.is_some() && hca.umr_ptr_rlky());
     caps.set(DeviceCaps::MEM_WINDOW_TYPE_2, hca.imaicl());
     caps.set(DeviceCaps::FAST_REG_ATOMIC, !hca.umr_modify_atomic_disabled());
+    caps.set(DeviceCaps::XRC, hca.xrc());
     if hca.atomic() {
         let page = device.capability_page(cap_type::ATOMIC)?;
         let atomic = AtomicCap::read_from(&page).unwrap_or_default();

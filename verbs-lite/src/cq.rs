@@ -47,6 +47,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// No entries of a queue, which stays.
+    pub(crate) fn empty(cq: &Arc<CqCore>) -> Self {
+        Self { cq: Arc::clone(cq), entries: 0 }
+    }
+
     /// Gives `entries` fewer back: completions may still stand in them.
     pub(crate) fn keep(&mut self, entries: u32) {
         self.entries = self.entries.saturating_sub(entries);
@@ -125,6 +130,10 @@ impl Cq {
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
         let inner = Arc::new(CqCore { handle, core, entries, free });
         Ok(Self { ring, inner, armer, idle_polls: 0 })
+    }
+
+    pub(crate) fn core(&self) -> Arc<CqCore> {
+        Arc::clone(&self.inner)
     }
 
     /// Number of the queue, as completion events name it.

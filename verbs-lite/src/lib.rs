@@ -23,7 +23,8 @@
 //! - [`Qp`] is a queue pair of any service ([`qp`]): reliable and unreliable connections,
 //!   datagrams, and raw packets, which are whole Ethernet frames that flow rules lead to it.
 //!   Posting and completing allocate nothing, take no lock, make no system call, and cannot panic.
-//! - [`Srq`] holds the receives of many queue pairs ([`srq`]).
+//! - [`Srq`] holds the receives of many queue pairs ([`srq`]); of an [`Xrcd`], those of many
+//!   processes, whose peers name it in each request ([`xrc`]).
 //! - [`cm`] connects queue pairs by IP address and port, to and from stock `rdma_cm` programs;
 //!   [`net`] finds the MAC addresses of peers, and answers those who ask for ours.
 //! - [`Cq`] is polled, or armed and waited for through a [`CompletionChannel`].
@@ -34,8 +35,8 @@
 //! # What it does not do
 //!
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
-//! duplicate-address detection, no router discovery, no path migration. No XRC. Attaching a group
-//! tells no switch or router of it: [`net::Network::join`] does. Raw packet queue pairs have no
+//! duplicate-address detection, no router discovery, no path migration. [`cm`] connects no XRC.
+//! Attaching a group tells no switch or router of it: [`net::Network::join`] does. Raw packet queue pairs have no
 //! shared receives, no TSO, no VLAN stripping, and no copies of what goes to others (sniffing); the
 //! Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the offloads.
 //!
@@ -109,6 +110,7 @@ mod uar;
 mod wc;
 pub mod window;
 mod wr;
+pub mod xrc;
 
 pub use background::Background;
 pub use channel::CompletionChannel;
@@ -128,7 +130,8 @@ pub use qp::{
     RtsAttr, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
-pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
+pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey, Srqn};
 pub use wc::{Returned, Wc};
 pub use window::{BindMw, BoundMw, Mw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
+pub use xrc::Xrcd;

@@ -25,9 +25,10 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_core::Handle;
 use ferrocx_core::wq::SharedRing;
+use ferrocx_core::{Device, Handle};
 use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::srq::{ARM_XRC_SRQ_LWM, ArmXrcSrq};
 use ferrocx_prm::cmd::wq::{MODIFY_RMP_LWM, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::wqc::{Rmpc, Wq, state};
@@ -39,7 +40,9 @@ use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::qp::{Receive, Slots, scatter};
+use crate::types::Srqn;
 use crate::wc::Wc;
+use crate::xrc::XrcdCore;
 
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,8 @@ impl Default for SrqConfig {
 pub(crate) struct SrqCore {
     handle: Handle,
     pd: Arc<PdCore>,
+    /// The domain of a queue of XRC.
+    xrcd: Option<Arc<XrcdCore>>,
     /// Receives that may be in flight.
     max_wr: u32,
     /// Room in the completion queues of its queue pairs, one share for each.
@@ -75,6 +80,11 @@ pub(crate) struct SrqCore {
 impl SrqCore {
     pub(crate) fn number(&self) -> u32 {
         self.handle.number()
+    }
+
+    /// Whether it is a queue of XRC, which no queue pair takes receives from.
+    pub(crate) fn is_xrc(&self) -> bool {
+        self.xrcd.is_some()
     }
 
     /// Makes sure of room in a completion queue: the shared receives, however many queue pairs
@@ -106,6 +116,9 @@ impl Drop for SrqCore {
     }
 }
 
+/// The device's object of a queue; of XRC with its domain and its room in its completion queue.
+pub(crate) type Made = (SharedRing, Handle, Option<(Arc<XrcdCore>, Share)>);
+
 /// A shared receive queue. Belongs to one core at a time, with all its queue pairs.
 #[derive(Debug)]
 pub struct Srq<B: Buffers = Buf> {
@@ -124,12 +137,22 @@ impl Pd {
     /// [`VerbsError::OutOfRange`], or what the device refused.
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq<B: Buffers>(&self, config: &SrqConfig) -> Result<Srq<B>, VerbsError> {
-        Srq::new(self, config)
+        let pd = self.number();
+        Srq::new(self, config, |device, sizes| {
+            let (ring, handle) = SharedRing::create(device, pd, sizes)?;
+            Ok((ring, handle, None))
+        })
     }
 }
 
 impl<B: Buffers> Srq<B> {
-    fn new(pd: &Pd, config: &SrqConfig) -> Result<Self, VerbsError> {
+    /// Makes a queue whose device's object is made by `make`, with log2 of its entries and of their
+    /// units.
+    pub(crate) fn new(
+        pd: &Pd,
+        config: &SrqConfig,
+        make: impl FnOnce(&Device, (u8, u8)) -> Result<Made, VerbsError>,
+    ) -> Result<Self, VerbsError> {
         let pd = Arc::clone(&pd.inner);
         let (core, attr) = (&pd.core, &pd.core.attr);
         VerbsError::range("max_wr", config.max_wr.into(), 1, attr.max_srq_wr.into())?;
@@ -138,11 +161,13 @@ impl<B: Buffers> Srq<B> {
         // One entry is never posted, and the first unit of each is its link.
         let log = |value: u32| (value + 1).next_power_of_two().ilog2() as u8;
         let sizes = (log(config.max_wr), log(config.max_sge));
-        let (ring, handle) = SharedRing::create(core.device(), pd.number(), sizes)?;
-        let (shares, max_wr) = (Mutex::new(Vec::new()), config.max_wr);
+        let (ring, handle, xrc) = make(core.device(), sizes)?;
+        let (xrcd, share) = xrc.unzip();
+        let (shares, max_wr) = (Mutex::new(share.into_iter().collect()), config.max_wr);
         let slots = Slots::new(1 << sizes.0, Receive::empty);
         let reach = Reach::new(core, pd.id());
-        let inner = Arc::new(SrqCore { handle, pd, max_wr, shares, left: Mutex::new(None) });
+        let left = Mutex::new(None);
+        let inner = Arc::new(SrqCore { handle, pd, xrcd, max_wr, shares, left });
         Ok(Self { ring, outstanding: 0, slots, reach, inner })
     }
 
@@ -154,6 +179,13 @@ impl<B: Buffers> Srq<B> {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.inner.number()
+    }
+
+    /// Its number, as requests of [XRC](crate::xrc) name it: of queues of an [`Xrcd`].
+    #[must_use]
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn srqn(&self) -> Srqn {
+        Srqn(self.number())
     }
 
     /// Receives that may be in flight: [`SrqConfig::max_wr`].
@@ -196,8 +228,9 @@ impl<B: Buffers> Srq<B> {
     /// Takes a receive completion of one of its queue pairs: gives the receive that ended, or
     /// `None` if the completion cannot be right; then nothing has ended.
     ///
-    /// For queue pairs that are gone. While one lives, give its completions to
-    /// [`Qp::complete_shared`](crate::Qp::complete_shared), which also notes its failures.
+    /// For queue pairs that are gone, and of queues of [XRC](crate::xrc). While another one lives,
+    /// give its completions to [`Qp::complete_shared`](crate::Qp::complete_shared), which also
+    /// notes its failures.
     #[inline]
     pub fn complete(&mut self, completion: &Completion) -> Option<Wc<B>> {
         let (head, at) = (completion.head, completion.head.wqe_counter());
@@ -223,13 +256,20 @@ impl<B: Buffers> Srq<B> {
     #[doc(alias = "ibv_modify_srq")]
     pub fn arm_limit(&mut self, limit: u32) -> Result<(), VerbsError> {
         VerbsError::range("limit", limit.into(), 0, self.max_wr().into())?;
+        let device = self.inner.pd.core.device();
+        if self.inner.is_xrc() {
+            let input =
+                ArmXrcSrq::input().with_op_mod(ARM_XRC_SRQ_LWM).with_xrc_srqn(self.number());
+            device.execute::<ArmXrcSrq>(&input.with_lwm(limit), &[], &mut [])?;
+            return Ok(());
+        }
         let wq = Wq::zeroed().with_lwm(limit);
         let input = ModifyRmp::input()
             .with_rmp_state(state::RDY)
             .with_rmpn(self.number())
             .with_bitmask(MODIFY_RMP_LWM)
             .with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
-        self.inner.pd.core.device().execute::<ModifyRmp>(&input, &[], &mut [])?;
+        device.execute::<ModifyRmp>(&input, &[], &mut [])?;
         Ok(())
     }
 }

@@ -29,6 +29,10 @@ impl Qpn {
     pub const MULTICAST: Self = Self(0xff_ffff);
 }
 
+/// Number of a shared receive queue, 24 bits, by which requests of [XRC](crate::xrc) name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Srqn(pub u32);
+
 /// Packet sequence number, 24 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Psn(pub u32);

@@ -7,10 +7,11 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::device::QuerySpecialContexts;
 use ferrocx_prm::cmd::flow::{DeallocFlowCounter, DeleteFte, DestroyFlowGroup, DestroyFlowTable};
 use ferrocx_prm::cmd::objects::{
-    AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DestroyMkey,
+    AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DeallocXrcd, DestroyMkey,
 };
 use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
+use ferrocx_prm::cmd::srq::DestroyXrcSrq;
 use ferrocx_prm::cmd::tir::{CreateRqt, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
     DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
@@ -210,6 +211,8 @@ kinds! {
     Sq "Send queue." DestroySq with_sqn;
     Rq "Receive queue." DestroyRq with_rqn;
     Rmp "Receive memory pool." DestroyRmp with_rmpn;
+    Xrcd "XRC domain." DeallocXrcd with_xrcd;
+    XrcSrq "Shared receive queue of an XRC domain." DestroyXrcSrq with_xrc_srqn;
     Rqt "Table of receive queues." DestroyRqt with_rqtn;
     Tir "Receive transport interface." DestroyTir with_tirn;
     Tis "Send transport interface." DestroyTis with_tisn;

@@ -134,6 +134,7 @@ values! {
         0 RC "Reliable connection.";
         1 UC "Unreliable connection.";
         2 UD "Unreliable datagram.";
+        3 XRC "Extended reliable connection.";
         8 GSI "General services, queue pair 1 on the wire.";
         0xc REG_UMR "A queue that only carries UMR requests.";
     }

@@ -152,6 +152,9 @@ fn layouts(header: &Path) -> String {
         read_unsupported = "read_completion_ts");
     layout!(out, ibv_cq_init_attr_ex, true: cqe, cq_context, channel, comp_vector, wc_flags,
         comp_mask, flags, parent_domain);
+    layout!(out, ibv_xrcd, true: context);
+    layout!(out, ibv_xrcd_init_attr, true: comp_mask, fd, oflags);
+    layout!(out, ibv_qp_open_attr, true: comp_mask, qp_num, xrcd, qp_context, qp_type);
     layout!(out, ibv_srq, true: context, srq_context, pd, handle, events_completed);
     layout!(out, ibv_srq_attr, true: max_wr, max_sge, srq_limit);
     layout!(out, ibv_srq_init_attr, true: srq_context, attr);
@@ -207,6 +210,9 @@ fn layouts(header: &Path) -> String {
         ("create_srq_ex", offset_of!(verbs_context, create_srq_ex)),
         ("get_srq_num", offset_of!(verbs_context, get_srq_num)),
         ("create_qp_ex", offset_of!(verbs_context, create_qp_ex)),
+        ("open_xrcd", offset_of!(verbs_context, open_xrcd)),
+        ("close_xrcd", offset_of!(verbs_context, close_xrcd)),
+        ("open_qp", offset_of!(verbs_context, open_qp)),
         ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
         ("create_cq_ex", offset_of!(verbs_context, create_cq_ex)),
         ("query_port", offset_of!(verbs_context, query_port)),

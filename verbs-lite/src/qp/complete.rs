@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrocx_prm::cqe::CqeOpcode;
 
-use super::{Qp, QpState, QpType, WrongCompletion};
+use super::{Qp, QpState, WrongCompletion};
 use crate::cq::Completion;
 use crate::mr::Buffers;
 use crate::srq::Srq;
@@ -286,7 +286,7 @@ impl<B: Buffers> Qp<B> {
 
     /// Notes that a send request failed.
     fn send_failed(&mut self) {
-        if self.qp_type == QpType::Rc {
+        if self.qp_type.is_reliable() {
             self.enter(QpState::Error);
         } else if self.state == QpState::Rts {
             self.enter(QpState::SqError);
@@ -376,7 +376,7 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<Option<Wc<B>>, WrongCompletion> {
         let opcode = completion.head.opcode();
         let is_send = matches!(opcode, CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
-        let is_ours = self.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
+        let is_ours = self.ends.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
             && completion.is_of(self.qpn_be);
         if is_send || !is_ours {
             return Ok(None);

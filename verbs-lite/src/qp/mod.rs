@@ -42,6 +42,7 @@ mod sq;
 mod table;
 mod window;
 mod wqe;
+mod xrc;
 
 use std::sync::Arc;
 
@@ -66,6 +67,7 @@ pub use table::{Ended, QpTable};
 pub use crate::types::QpState;
 
 use crate::command::Execute;
+use crate::context::{ContextCore, RdmaContext};
 use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
@@ -73,6 +75,7 @@ use crate::pd::{Pd, PdCore};
 use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
+use crate::xrc::XrcdCore;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
@@ -82,6 +85,9 @@ use sq::{Frames, Most, Sq};
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
+/// Number of requests that name a shared receive queue, and one of none.
+const XRC: u32 = 11;
+const NO_OPERATION: u32 = 15;
 
 /// Transport service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,6 +99,12 @@ pub enum QpType {
     Uc = 1,
     /// Unreliable datagram.
     Ud = 2,
+    /// Extended reliable connection, the end that sends: see [`crate::xrc`].
+    XrcSend = 3,
+    /// Extended reliable connection, the end that receives:
+    /// [`Xrcd::create_target`](crate::Xrcd::create_target) makes it. The device knows its service by
+    /// the same number as the other end's.
+    XrcRecv = 4,
     /// Raw packets. No device is told this number: there it is a send and a receive queue.
     Raw = 9,
 }
@@ -109,7 +121,40 @@ impl QpType {
             Self::Uc => SENDS,
             Self::Ud => DATAGRAM,
             Self::Raw => FRAME,
+            Self::XrcSend => 1 << XRC,
+            // Posting says then that the service has no such operation.
+            Self::XrcRecv => 1 << NO_OPERATION,
         }
+    }
+
+    /// Its number, as the device knows it.
+    fn service(self) -> u32 {
+        match self {
+            Self::XrcRecv => service::XRC,
+            other => other as u32,
+        }
+    }
+
+    /// Checks that queue pairs of [`Pd::create_qp`] have the service, with receives of a shared
+    /// queue if there is one, which may be of XRC.
+    fn check_shared(self, is_xrc: Option<bool>) -> Result<(), VerbsError> {
+        let (what, way_out) = match (self, is_xrc) {
+            (Self::XrcRecv, _) => ("target in a protection domain", "use Xrcd::create_target"),
+            (Self::Raw, Some(_)) => {
+                ("shared receives for raw packets", "post receives to the queue pair")
+            }
+            (Self::XrcSend, Some(_)) => ("receives for an initiator of XRC", "leave the queue out"),
+            (_, Some(true)) => {
+                ("queue pair that names its shared queue of XRC", "let requests name it")
+            }
+            _ => return Ok(()),
+        };
+        Err(VerbsError::Unsupported { what, way_out })
+    }
+
+    /// Whether requests are acknowledged.
+    fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcSend | Self::XrcRecv)
     }
 }
 
@@ -160,11 +205,7 @@ pub struct Qp<B: Buffers = Buf> {
     // Dropped in this order: the queue pair before what it names.
     objects: Objects,
     _uar: Arc<Uar>,
-    send_share: Share,
-    /// `None` when the shared receive queue keeps the room.
-    recv_share: Option<Share>,
-    srq: Option<Arc<SrqCore>>,
-    cqns: [u32; 2],
+    ends: Ends,
     /// Multicast groups that it is attached to.
     groups: Vec<Gid>,
     pd: Arc<PdCore>,
@@ -177,13 +218,35 @@ impl<B: Buffers> Qp<B> {
         queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        Self::with_service(pd, config.qp_type as u32, queues, config)
+        Self::with_service(pd, config.qp_type.service(), queues, config)
     }
 
     /// Makes the queue pair for datagrams that is number 1 on the wire: one of a port.
     pub(crate) fn new_gsi(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<Self, VerbsError> {
         let config = QpConfig { qp_type: QpType::Ud, ..*config };
         Self::with_service(pd, service::GSI, &QpQueues::from(cq), &config)
+    }
+
+    /// Makes a queue pair that only receives, for the shared queues of an XRC domain.
+    pub(crate) fn new_target(xrcd: &Arc<XrcdCore>) -> Result<Self, VerbsError> {
+        let config = QpConfig {
+            qp_type: QpType::XrcRecv,
+            max_send_wr: 1,
+            max_inline_bytes: 0,
+            ..QpConfig::default()
+        };
+        let no_cqn = xrcd.no_cq().number();
+        let ends = Ends {
+            send_share: Share::empty(xrcd.no_cq()),
+            recv_share: None,
+            srq: None,
+            xrcd: Some(Arc::clone(xrcd)),
+            cqns: [no_cqn; 2],
+        };
+        // Requests reach memory in the domains of the shared queues, so it has none of its own.
+        // Linux's driver gives it the driver's own, too.
+        let pd = RdmaContext::of(xrcd.core()).device_pd();
+        Self::of(&pd.inner, service::XRC, &config, || Ok(ends))
     }
 
     /// Makes a queue pair whose service the device names `st`.
@@ -193,30 +256,25 @@ impl<B: Buffers> Qp<B> {
         queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        let &QpQueues { send_cq, recv_cq, srq } = queues;
-        let (pd, qp_type) = (Arc::clone(&pd.inner), config.qp_type);
+        Self::of(&pd.inner, st, config, || Ends::new(&pd.inner.core, queues, config))
+    }
+
+    /// Makes a queue pair whose sizes were checked before its ends are reserved.
+    fn of(
+        pd: &Arc<PdCore>,
+        st: u32,
+        config: &QpConfig,
+        ends: impl FnOnce() -> Result<Ends, VerbsError>,
+    ) -> Result<Self, VerbsError> {
+        let (pd, qp_type) = (Arc::clone(pd), config.qp_type);
         let core = &pd.core;
-        let frames = match qp_type {
-            QpType::Raw if srq.is_some() => {
-                let what = "shared receives for raw packets";
-                let way_out = "post receives to the queue pair";
-                return Err(VerbsError::Unsupported { what, way_out });
-            }
-            QpType::Raw => Some(Frames::new(core)),
-            _ => None,
-        };
+        let frames = (qp_type == QpType::Raw).then(|| Frames::new(core));
         let sizes = Sizes::of(config, &core.attr, frames.map_or(HEADER_DS, Frames::header_ds))?;
-        let send_share = send_cq.reserve(core, config.max_send_wr)?;
-        let recv_share = match srq {
-            Some(srq) => srq.core().reserve(core, recv_cq).map(|()| None)?,
-            None => Some(recv_cq.reserve(core, config.max_recv_wr)?),
-        };
-        let cqns = [send_cq.number(), recv_cq.number()];
-        let uar = core.uar()?;
-        let plan = Plan { pd: &pd, uar: &uar, cqns, sizes, config };
+        let (ends, uar) = (ends()?, core.uar()?);
+        let plan = Plan { pd: &pd, uar: &uar, ends: &ends, sizes, config };
         let (send_ring, recv_ring, objects) = match qp_type {
             QpType::Raw => plan.make_raw()?,
-            _ => plan.make(st, srq.map(Srq::number))?,
+            _ => plan.make(st)?,
         };
         let (qpn, reach) = (send_ring.number(), Reach::new(core, pd.id()));
         let most = Most {
@@ -237,10 +295,7 @@ impl<B: Buffers> Qp<B> {
             fast_reg: FastRegSetup::of(core, qp_type, config.fast_reg),
             objects,
             _uar: uar,
-            send_share,
-            recv_share,
-            srq: srq.map(|srq| Arc::clone(srq.core())),
-            cqns,
+            ends,
             groups: Vec::new(),
             pd,
         })
@@ -367,7 +422,10 @@ impl<B: Buffers> Qp<B> {
         }
         match &mut self.rq {
             Some(rq) => rq.push(wr_id, buffers),
-            None => Err(Refused { held: buffers, cause: PostError::Shared }),
+            None if self.ends.srq.is_some() => {
+                Err(Refused { held: buffers, cause: PostError::Shared })
+            }
+            None => Err(Refused { held: buffers, cause: PostError::Operation }),
         }
     }
 
@@ -377,28 +435,66 @@ impl<B: Buffers> Qp<B> {
     }
 }
 
+/// Where the requests of a queue pair complete, and where its receives come from.
+#[derive(Debug)]
+struct Ends {
+    send_share: Share,
+    /// `None` when a shared receive queue keeps the room, or there are no receives.
+    recv_share: Option<Share>,
+    srq: Option<Arc<SrqCore>>,
+    /// Of XRC.
+    xrcd: Option<Arc<XrcdCore>>,
+    /// Of sends, and of receives.
+    cqns: [u32; 2],
+}
+
+impl Ends {
+    /// Reserves the room of everything but a target's.
+    fn new<B: Buffers>(
+        core: &Arc<ContextCore>,
+        queues: &QpQueues<'_, B>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let &QpQueues { send_cq, recv_cq, srq } = queues;
+        let (qp_type, srq) = (config.qp_type, srq.map(Srq::core));
+        qp_type.check_shared(srq.map(|srq| srq.is_xrc()))?;
+        let send_share = send_cq.reserve(core, config.max_send_wr)?;
+        let mut ends = Self {
+            send_share,
+            recv_share: None,
+            srq: srq.map(Arc::clone),
+            xrcd: None,
+            cqns: [send_cq.number(), recv_cq.number()],
+        };
+        match srq {
+            Some(srq) => srq.reserve(core, recv_cq)?,
+            None if qp_type == QpType::XrcSend => {
+                ends.xrcd = Some(XrcdCore::of_initiators(core)?);
+                ends.cqns[1] = 0;
+            }
+            None => ends.recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?),
+        }
+        Ok(ends)
+    }
+}
+
 /// What the device's objects of a queue pair are made of.
 struct Plan<'a> {
     pd: &'a PdCore,
     uar: &'a Uar,
-    /// Of sends, and of receives.
-    cqns: [u32; 2],
+    ends: &'a Ends,
     sizes: Sizes,
     config: &'a QpConfig,
 }
 
 impl Plan<'_> {
-    /// Makes a queue pair of a service that has one on the device; `srqn` is the number of the
-    /// shared queue that its receives come from.
-    fn make(
-        &self,
-        st: u32,
-        srqn: Option<u32>,
-    ) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
-        let &Self { pd, uar, cqns, sizes, config } = self;
+    /// Makes a queue pair of a service that has one on the device.
+    fn make(&self, st: u32) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
+        let &Self { pd, uar, ends, sizes, config } = self;
         let device = pd.core.device();
+        let has_rq = ends.srq.is_none() && ends.xrcd.is_none();
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_bytes = if srqn.is_some() { 0 } else { DS_BYTES << log_rq };
+        let rq_bytes = if has_rq { DS_BYTES << log_rq } else { 0 };
         let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
@@ -412,25 +508,31 @@ impl Plan<'_> {
             .with_uar_page(uar.page())
             .with_user_index(config.user_index)
             .with_fre(config.qp_type == QpType::Rc)
-            .with_cqn_snd(cqns[0])
-            .with_cqn_rcv(cqns[1])
+            .with_cqn_snd(ends.cqns[0])
+            .with_cqn_rcv(ends.cqns[1])
             .with_dbr_addr(record.iova());
-        let qpc = match srqn {
-            Some(srqn) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srqn),
-            None => qpc
+        let qpc = match (&ends.srq, &ends.xrcd) {
+            (Some(srq), _) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
+            (None, Some(xrcd)) => {
+                let qpc = qpc.with_xrcd(xrcd.number()).with_srqn_rmpn_xrqn(xrcd.no_srqn());
+                match config.qp_type {
+                    QpType::XrcRecv => qpc.with_rq_type(rq_type::SHARED).with_no_sq(true),
+                    _ => qpc.with_rq_type(rq_type::EMPTY),
+                }
+            }
+            (None, None) => qpc
                 .with_log_rq_size(sizes.log_rq_entries.into())
                 .with_log_rq_stride(sizes.log_rq_units.into()),
         };
         let input = CreateQp::input().with_qpc(qpc);
-        let qpn = device.execute::<CreateQp>(&input, &page_list(&rings), &mut [])?.qpn();
+        // A target has no ring that the device reads.
+        let pages = if qpc.no_sq() { Vec::new() } else { page_list(&rings) };
+        let qpn = device.execute::<CreateQp>(&input, &pages, &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
         let objects = Objects::Qp(Handle::new(device, Kind::Qp, qpn, memory));
         let send = SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, uar, qpn)?;
         let recv_sizes = (sizes.log_rq_entries, sizes.log_rq_units);
-        let recv = match srqn {
-            Some(_) => None,
-            None => Some(RecvRing::over(&rings, recv_sizes, &record)?),
-        };
+        let recv = has_rq.then(|| RecvRing::over(&rings, recv_sizes, &record)).transpose()?;
         Ok((send, recv, objects))
     }
 }
@@ -438,9 +540,9 @@ impl Plan<'_> {
 impl<B: Buffers> Drop for Qp<B> {
     fn drop(&mut self) {
         // Completions that nobody has taken may still stand in the queues.
-        self.send_share.keep(self.sq.requests());
+        self.ends.send_share.keep(self.sq.requests());
         let received = self.rq_outstanding();
-        if let Some(share) = &mut self.recv_share {
+        if let Some(share) = &mut self.ends.recv_share {
             share.keep(received);
         }
         self.detach_all();
@@ -450,7 +552,7 @@ impl<B: Buffers> Drop for Qp<B> {
             if let Some(rq) = &mut self.rq {
                 rq.leak();
             }
-            std::mem::forget(self.srq.take());
+            std::mem::forget((self.ends.srq.take(), self.ends.xrcd.take()));
         }
     }
 }

@@ -59,8 +59,8 @@ impl<B: Buffers> Qp<B> {
                 .with_pd(self.pd.number())
                 .with_rlky(self.pd.core.lkey.is_some())
                 .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
-                .with_cqn_snd(self.cqns[0])
-                .with_cqn_rcv(self.cqns[1])
+                .with_cqn_snd(self.ends.cqns[0])
+                .with_cqn_rcv(self.ends.cqns[1])
                 .with_rre(attr.access.contains(Access::REMOTE_READ))
                 .with_rwe(attr.access.contains(Access::REMOTE_WRITE))
                 .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
@@ -148,7 +148,7 @@ impl<B: Buffers> Qp<B> {
         let most = self.pd.core.attr.max_qp_rd_atom;
         let reads = log_reads("max_rd_atomic", attr.max_rd_atomic, most)?;
         let mut qpc = self.context().with_next_send_psn(attr.psn.0);
-        if self.qp_type == QpType::Rc {
+        if self.qp_type.is_reliable() {
             qpc = qpc
                 .with_primary_address_path(Ads::zeroed().with_ack_timeout(attr.timeout.into()))
                 .with_log_ack_req_freq(LOG_ACK_REQ_FREQ)

@@ -132,7 +132,8 @@ impl RawObjects {
 impl Plan<'_> {
     /// Makes a raw packet queue pair.
     pub(super) fn make_raw(&self) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
-        let &Self { pd, uar, cqns: [send_cqn, recv_cqn], sizes, config } = self;
+        let &Self { pd, uar, ends, sizes, config } = self;
+        let [send_cqn, recv_cqn] = ends.cqns;
         let (device, rlky) = (pd.core.device(), pd.core.lkey.is_some());
         let (pd, user_index) = (pd.number(), config.user_index);
         let log_blocks = sizes.log_sq_blocks;

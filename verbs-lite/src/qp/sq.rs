@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrocx_bus::Slot as Part;
 use ferrocx_core::wq::{
-    Control, SendRing, Written, blocks_of, put_data, put_inline_8, put_inline_16, put_raddr,
+    Control, SendRing, Wqe, Written, blocks_of, put_data, put_inline_8, put_inline_16, put_raddr,
 };
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
@@ -96,7 +96,7 @@ impl<B> Slot<B> {
     /// Holds a list for a new request. What was there has ended, so the slot is empty: saying so
     /// spares a check.
     #[inline(always)]
-    fn hold(&mut self, buffers: Option<B>) {
+    pub(super) fn hold(&mut self, buffers: Option<B>) {
         forget(replace(&mut self.buffers, buffers));
     }
 
@@ -232,7 +232,7 @@ impl<B: Buffers> Sq<B> {
     }
 
     /// Checks that a send operation may be posted, and that any request fits.
-    fn check(&mut self, operation: u32) -> Result<(), PostError> {
+    pub(super) fn check(&mut self, operation: u32) -> Result<(), PostError> {
         let has_room = self.has_room();
         match self.allowed {
             0 => Err(PostError::State),
@@ -374,7 +374,8 @@ impl<B: Buffers> Sq<B> {
         }
         let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
         let kind = Kind::of(&wr.op);
-        let ds = match self.check(wr.op.number()).and_then(|()| self.write(wr, kind, data)) {
+        let checked = self.check(wr.op.number());
+        let ds = match checked.and_then(|()| self.write(self.ring.begin(), wr, kind, data)) {
             Ok(ds) => ds,
             Err(cause) => return Err(Refused { held, cause }),
         };
@@ -383,12 +384,17 @@ impl<B: Buffers> Sq<B> {
         Ok(())
     }
 
-    /// Writes the segments of any request; gives its length in units.
-    fn write(&self, wr: &SendWr<'_>, kind: Kind, data: Data<'_, B>) -> Result<u32, PostError> {
+    /// Writes the segments of any request behind what stands there; gives its length in units.
+    pub(super) fn write(
+        &self,
+        mut wqe: Wqe<'_>,
+        wr: &SendWr<'_>,
+        kind: Kind,
+        data: Data<'_, B>,
+    ) -> Result<u32, PostError> {
         if matches!(data, Data::Inline(bytes) if bytes.len() > self.max_inline as usize) {
             return Err(PostError::InlineTooLong);
         }
-        let mut wqe = self.ring.begin();
         if let Some(remote) = kind.remote {
             wqe.raddr(remote.addr, remote.rkey.0);
         }

@@ -28,7 +28,7 @@ use ferrocx_prm::wqe::{
 
 pub use recv::{RecvRing, RqAttr, Strides};
 pub use send::{Bell, ONE_RUN_BYTES, Position, Ready, RunOfBlocks, SendRing, SqAttr, Written};
-pub use shared::SharedRing;
+pub use shared::{SharedRing, XrcSrqAttr};
 
 /// A unit of a work request: segments are made of these.
 pub type Unit<'r> = Slot<'r, DS_BYTES>;

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::{DmaWord, Ring};
+use ferrocx_bus::{DmaBuf, DmaWord, Ring};
 use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::srq::CreateXrcSrq;
 use ferrocx_prm::cmd::wq::CreateRmp;
+use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::wqc::{Rmpc, Wq, state};
 use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES, Next};
 
@@ -16,7 +18,22 @@ use crate::error::DeviceError;
 use crate::handle::Handle;
 use crate::objects::{Kind, page_list};
 
-/// The ring of a shared receive queue: a receive memory pool.
+/// What a shared receive queue of an XRC domain belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct XrcSrqAttr {
+    /// Its XRC domain.
+    pub xrcd: u32,
+    /// Its protection domain, in which peers' requests reach memory, too.
+    pub pd: u32,
+    /// Whether its entries may use the reserved L_Key.
+    pub rlky: bool,
+    /// Where its receives complete.
+    pub cqn: u32,
+    /// The number that their completions carry.
+    pub user_index: u32,
+}
+
+/// The ring of a shared receive queue: a receive memory pool, or a queue of an XRC domain.
 #[derive(Debug)]
 pub struct SharedRing {
     units: Ring<DS_BYTES>,
@@ -41,16 +58,54 @@ impl SharedRing {
     pub fn create(
         device: &Device,
         pd: u32,
-        (log_entries, log_units): (u8, u8),
+        sizes: (u8, u8),
     ) -> Result<(Self, Handle), DeviceError> {
-        let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_units), 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let (ring, memory) = Self::new(device, sizes)?;
         let wq = Wq::zeroed()
             .with_pd(pd)
-            .with_dbr_addr(record.iova())
-            .with_log_wq_stride(LOG_DS_BYTES + u32::from(log_units))
-            .with_log_wq_sz(log_entries.into());
+            .with_dbr_addr(memory[1].iova())
+            .with_log_wq_stride(LOG_DS_BYTES + u32::from(sizes.1))
+            .with_log_wq_sz(sizes.0.into());
         let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
+        let rmpn = device.execute::<CreateRmp>(&input, &page_list(&memory[0]), &mut [])?.rmpn();
+        Ok((ring, Handle::new(device, Kind::Rmp, rmpn, memory.into())))
+    }
+
+    /// Makes a queue like [`SharedRing::create`], for the requests of peers that name it on
+    /// connections of an XRC domain.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused.
+    pub fn create_xrc(
+        device: &Device,
+        attr: &XrcSrqAttr,
+        sizes: (u8, u8),
+    ) -> Result<(Self, Handle), DeviceError> {
+        let (ring, memory) = Self::new(device, sizes)?;
+        let context = XrcSrqc::zeroed()
+            .with_log_xrc_srq_size(sizes.0.into())
+            .with_rlky(attr.rlky)
+            // Counted from 16 bytes. Source: reference 4.9.
+            .with_log_rq_stride(sizes.1.into())
+            .with_xrcd(attr.xrcd)
+            .with_cqn(attr.cqn)
+            .with_user_index(attr.user_index)
+            .with_pd(attr.pd)
+            .with_dbr_addr(memory[1].iova());
+        let input = CreateXrcSrq::input().with_xrc_srq_context_entry(context);
+        let made = device.execute::<CreateXrcSrq>(&input, &page_list(&memory[0]), &mut [])?;
+        let number = made.xrc_srqn();
+        Ok((ring, Handle::new(device, Kind::XrcSrq, number, memory.into())))
+    }
+
+    /// A ring that no queue has yet, its buffer and its doorbell record.
+    fn new(
+        device: &Device,
+        (log_entries, log_units): (u8, u8),
+    ) -> Result<(Self, [Arc<DmaBuf>; 2]), DeviceError> {
+        let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_units), 4096)?);
+        let record = Arc::new(device.alloc_dma(8, 64)?);
         let mask = ((1u32 << log_entries) - 1) as u16;
         let ring = Self {
             units: Ring::new(Arc::clone(&buf), 0, log_entries + log_units)?,
@@ -62,8 +117,7 @@ impl SharedRing {
             posted: 0,
         };
         (0..=mask).for_each(|at| ring.link(at));
-        let rmpn = device.execute::<CreateRmp>(&input, &page_list(&buf), &mut [])?.rmpn();
-        Ok((ring, Handle::new(device, Kind::Rmp, rmpn, vec![buf, record])))
+        Ok((ring, [buf, record]))
     }
 
     /// Data segments of an entry.

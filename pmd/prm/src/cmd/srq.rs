@@ -11,6 +11,9 @@ rows! { $
     }
 }
 
+/// `op_mod` of [`ArmXrcSrq`]. Source: reference 4.2.
+pub const ARM_XRC_SRQ_LWM: u32 = 1;
+
 command! {
     /// The page list follows the input.
     CreateXrcSrq CREATE_XRC_SRQ [0x110] {
@@ -22,7 +25,7 @@ command! {
     QueryXrcSrq QUERY_XRC_SRQ { ..xrc_srqn; } => [0x110] {
         0x10 (XrcSrqc) xrc_srq_context_entry "The queue's context.";
     }
-    /// `op_mod` 1.
+    /// `op_mod` [`ARM_XRC_SRQ_LWM`].
     ArmXrcSrq ARM_XRC_SRQ {
         ..xrc_srqn;
         0x0c [15:0] lwm "Low-water mark: the event is raised when fewer WQEs are left.";

@@ -248,7 +248,10 @@ fn values_of_fields() {
     assert_eq!([mem_rq_type::INLINE, mem_rq_type::RMP], [0, 1]);
     assert_eq!([wqc::LOG_STRIDES_BASE, wqc::LOG_STRIDE_BYTES_BASE], [9, 6]);
     use qpc::{opt_param, rq_type, service};
-    assert_eq!([service::RC, service::UC, service::UD, service::GSI], [0, 1, 2, 8]);
+    assert_eq!(
+        [service::RC, service::UC, service::UD, service::XRC, service::GSI],
+        [0, 1, 2, 3, 8]
+    );
     assert_eq!((service::REG_UMR, qpc::PM_STATE_MIGRATED, qpc::ATOMIC_MODE_IB), (0xc, 3, 1));
     assert_eq!([rq_type::OWN, rq_type::SHARED, rq_type::EMPTY], [0, 1, 3]);
     let rights = opt_param::RRE | opt_param::RAE | opt_param::RWE;

@@ -17,6 +17,11 @@ const _: () = {
     assert!(at - offset_of!(verbs_context, size) == 8);
     assert!(at - offset_of!(verbs_context, create_srq_ex) == 40);
     assert!(at - offset_of!(verbs_context, create_qp_ex) == 56);
+    assert!(at - offset_of!(verbs_context, open_qp) == 64);
+    assert!(at - offset_of!(verbs_context, open_xrcd) == 32);
+    assert!(at - offset_of!(verbs_context, close_xrcd) == 24);
+    assert!(size_of::<ibv_xrcd_init_attr>() == 12 && size_of::<ibv_qp_open_attr>() == 32);
+    assert!(offset_of!(ibv_send_wr, xrc_srqn) == 72);
     assert!(at - offset_of!(verbs_context, query_device_ex) == 104);
     assert!(at - offset_of!(verbs_context, create_cq_ex) == 120);
     assert!(at - offset_of!(verbs_context, query_port) == 320);

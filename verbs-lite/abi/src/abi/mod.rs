@@ -83,13 +83,18 @@ pub(crate) struct verbs_context {
         *mut ibv_device_attr_ex,
         usize,
     ) -> c_int,
-    pub(crate) before_create_qp_ex: [Absent; 5],
+    pub(crate) before_open_qp: [Absent; 4],
+    pub(crate) open_qp:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_open_attr) -> *mut ibv_qp,
     pub(crate) create_qp_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
     pub(crate) get_srq_num: unsafe extern "C" fn(*mut ibv_srq, *mut u32) -> c_int,
     pub(crate) create_srq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq,
-    pub(crate) before_size: [Absent; 3],
+    pub(crate) open_xrcd:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd,
+    pub(crate) close_xrcd: unsafe extern "C" fn(*mut ibv_xrcd) -> c_int,
+    pub(crate) before_size: Absent,
     pub(crate) size: usize,
     pub(crate) context: ibv_context,
 }
@@ -98,6 +103,27 @@ pub(crate) struct verbs_context {
 pub(crate) struct ibv_pd {
     pub(crate) context: *mut ibv_context,
     pub(crate) handle: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_xrcd {
+    pub(crate) context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_xrcd_init_attr {
+    pub(crate) comp_mask: u32,
+    pub(crate) fd: c_int,
+    pub(crate) oflags: c_int,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_qp_open_attr {
+    pub(crate) comp_mask: u32,
+    pub(crate) qp_num: u32,
+    pub(crate) xrcd: *mut ibv_xrcd,
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) qp_type: c_int,
 }
 
 #[repr(C)]
@@ -210,7 +236,7 @@ pub(crate) struct ibv_srq_init_attr_ex {
     pub(crate) comp_mask: u32,
     pub(crate) srq_type: c_int,
     pub(crate) pd: *mut ibv_pd,
-    pub(crate) xrcd: *mut c_void,
+    pub(crate) xrcd: *mut ibv_xrcd,
     pub(crate) cq: *mut ibv_cq,
     pub(crate) tm_cap: [u32; 2],
 }
@@ -257,7 +283,7 @@ pub(crate) struct ibv_qp_ex {
     pub(crate) wr_send_inv: unsafe extern "C" fn(*mut ibv_qp_ex, u32),
     pub(crate) wr_send_tso: Absent,
     pub(crate) wr_set_ud_addr: unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32),
-    pub(crate) wr_set_xrc_srqn: Absent,
+    pub(crate) wr_set_xrc_srqn: unsafe extern "C" fn(*mut ibv_qp_ex, u32),
     pub(crate) wr_set_inline_data: unsafe extern "C" fn(*mut ibv_qp_ex, *const u8, usize),
     pub(crate) wr_set_inline_data_list:
         unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf),
@@ -312,7 +338,7 @@ pub(crate) struct ibv_qp_init_attr_ex {
     pub(crate) sq_sig_all: c_int,
     pub(crate) comp_mask: u32,
     pub(crate) pd: *mut ibv_pd,
-    pub(crate) xrcd: *mut c_void,
+    pub(crate) xrcd: *mut ibv_xrcd,
     pub(crate) create_flags: u32,
     pub(crate) max_tso_header: u16,
     pub(crate) rwq_ind_tbl: *mut c_void,

@@ -41,6 +41,8 @@ pub(crate) mod qpt {
     pub(crate) const RC: i32 = 2;
     pub(crate) const UC: i32 = 3;
     pub(crate) const UD: i32 = 4;
+    pub(crate) const XRC_SEND: i32 = 9;
+    pub(crate) const XRC_RECV: i32 = 10;
 }
 
 /// `enum ibv_wr_opcode`.

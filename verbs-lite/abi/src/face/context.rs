@@ -5,11 +5,13 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use ferrocx_verbs_lite::{Completion, Srq};
+
 use super::Errno;
 use super::handles::Handles;
 use super::life::Process;
-use super::pair::Member;
-use crate::abi::{ibv_async_event, ibv_context, verbs_context};
+use super::pair::{List, Member, report};
+use crate::abi::{ibv_async_event, ibv_context, ibv_wc, verbs_context};
 use crate::node::{Node, lock};
 
 /// What all objects of an open device share.
@@ -20,6 +22,9 @@ pub(super) struct Shared {
     /// Queue pairs, by the number that their completions carry.
     pub(super) members: RwLock<Vec<Option<Arc<Member>>>>,
     pub(super) indices: Mutex<Indices>,
+    /// Shared receive queues of XRC, by the number that their completions carry: among those of
+    /// queue pairs.
+    pub(super) xrc_queues: Mutex<HashMap<u32, XrcQueue>>,
     pub(super) events: Mutex<Events>,
     pub(super) event_fd: OwnedFd,
     /// What the command file stands for.
@@ -27,6 +32,9 @@ pub(super) struct Shared {
     #[expect(dead_code, reason = "open as long as the device is")]
     pub(super) command_file: OwnedFd,
 }
+
+/// A shared receive queue of XRC.
+pub(super) type XrcQueue = Arc<Mutex<Srq<List>>>;
 
 /// Asynchronous events, and whom they may be about.
 #[derive(Debug, Default)]
@@ -76,7 +84,8 @@ impl Shared {
     /// Lets completions be found by their queue pair.
     pub(super) fn insert(&self, member: &Arc<Member>) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-        let at = member.index as usize;
+        let Some(index) = member.index else { return };
+        let at = index as usize;
         if at >= members.len() {
             members.resize(at + 1, None);
         }
@@ -85,10 +94,22 @@ impl Shared {
 
     /// Ends that.
     pub(super) fn remove(&self, member: &Member) {
+        let Some(index) = member.index else { return };
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-        members[member.index as usize] = None;
+        members[index as usize] = None;
         drop(members);
-        self.give_index(member.index);
+        self.give_index(index);
+    }
+
+    /// Gives out what a completion ends whose number no queue pair has: a receive of XRC, or
+    /// nothing, if its queue pair is gone.
+    #[cold]
+    pub(super) fn end_xrc(&self, completion: &Completion, out: &mut impl FnMut(ibv_wc)) {
+        let queues = lock(&self.xrc_queues);
+        let queue = queues.get(&completion.user_index());
+        if let Some(ended) = queue.and_then(|queue| lock(queue).complete(completion)) {
+            out(report(&ended, completion.qpn().0));
+        }
     }
 }
 

@@ -63,12 +63,12 @@ impl Queue {
         let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
         loop {
             let index = completion.user_index();
-            // One whose queue pair is gone is of no use to anybody.
             let member = members.get(index as usize).and_then(Option::as_ref);
             let mut pair = member.map(|member| lock(&member.pair));
             loop {
-                if let Some(pair) = &mut pair {
-                    pair.end(completion, &mut out);
+                match &mut pair {
+                    Some(pair) => pair.end(completion, &mut out),
+                    None => self.shared.end_xrc(&completion, &mut out),
                 }
                 if is_enough() {
                     return;

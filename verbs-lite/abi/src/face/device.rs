@@ -11,7 +11,7 @@ use super::context::{Context, Events, Shared};
 use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
-use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, unsupported};
+use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, unsupported, xrc};
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
@@ -144,6 +144,7 @@ pub(super) fn open(
         node: Arc::clone(&node),
         members: RwLock::default(),
         indices: Mutex::default(),
+        xrc_queues: Mutex::default(),
         events: Mutex::new(Events::default()),
         event_fd,
         handles,
@@ -167,11 +168,14 @@ pub(super) fn open(
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
-        before_create_qp_ex: [ABSENT; 5],
+        before_open_qp: [ABSENT; 4],
+        open_qp: xrc::open_qp,
         create_qp_ex: qp::create_qp_ex,
         get_srq_num: srq::get_srq_num,
         create_srq_ex: srq::create_srq_ex,
-        before_size: [ABSENT; 3],
+        open_xrcd: xrc::open_xrcd,
+        close_xrcd: xrc::close_xrcd,
+        before_size: ABSENT,
         size: size_of::<verbs_context>(),
         context,
     };
@@ -200,6 +204,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
 fn attributes(node: &Node) -> ibv_device_attr {
     /// `IBV_DEVICE_*`: RNR NAKs, port events, the system's GUID.
     const FLAGS: u32 = 1 << 12 | 1 << 10 | 1 << 11;
+    const XRC: u32 = 1 << 20;
     let attr = node.context.attr();
     let int = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
     // SAFETY: a structure of numbers, for which zeros are a value.
@@ -212,7 +217,8 @@ fn attributes(node: &Node) -> ibv_device_attr {
     out.vendor_id = NO_VENDOR;
     out.max_qp = int(attr.max_qp);
     out.max_qp_wr = int(attr.max_qp_wr);
-    out.device_cap_flags = FLAGS;
+    let has_xrc = attr.caps.contains(DeviceCaps::XRC);
+    out.device_cap_flags = FLAGS | if has_xrc { XRC } else { 0 };
     out.max_sge = int(attr.max_send_sge.min(attr.max_recv_sge).min(MAX_SGE));
     out.max_sge_rd = out.max_sge;
     out.max_cq = int(attr.max_cq);

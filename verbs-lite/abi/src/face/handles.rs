@@ -19,7 +19,7 @@ pub(super) struct Handles {
 }
 
 /// A file as the system tells it apart.
-type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
 /// An open device: its file, who opened it, and what is behind the file.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ struct Known(FileId, Process, Weak<Handles>);
 
 static OPEN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
-fn id_of(file: impl AsFd) -> std::io::Result<FileId> {
+pub(super) fn id_of(file: impl AsFd) -> std::io::Result<FileId> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }

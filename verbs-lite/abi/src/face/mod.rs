@@ -45,6 +45,7 @@ mod tree;
 mod unmapped;
 mod unsupported;
 mod wr;
+mod xrc;
 
 pub(crate) use address::*;
 pub(crate) use async_event::*;

@@ -24,34 +24,46 @@ struct Step {
 /// The table: from which state to which, by service. `None` for a step that there is not.
 fn step(service: QpType, from: QpState, to: c_int) -> Option<Step> {
     use mask::*;
-    let is_rc = service == QpType::Rc;
-    let by = |rc: u32, uc: u32, ud: u32| match service {
-        QpType::Rc => rc,
-        QpType::Uc => uc,
-        _ => ud,
+    // Each end of XRC has the half of a reliable connection that it needs.
+    let (sends, receives) = match service {
+        QpType::Rc => (true, true),
+        QpType::XrcSend => (true, false),
+        QpType::XrcRecv => (false, true),
+        _ => (false, false),
     };
+    let by = |connected: u32, datagrams: u32| match service {
+        QpType::Ud => datagrams,
+        _ => connected,
+    };
+    let timer = if receives { MIN_RNR_TIMER } else { 0 };
     let step = |needs: u32, takes: u32| Some(Step { needs, takes });
     match (from, to) {
         (_, qps::RESET | qps::ERR) => step(0, 0),
-        (QpState::Reset, qps::INIT) => {
-            step(PKEY_INDEX | PORT | by(ACCESS_FLAGS, ACCESS_FLAGS, QKEY), 0)
-        }
-        (QpState::Init, qps::INIT) => {
-            step(0, PKEY_INDEX | PORT | by(ACCESS_FLAGS, ACCESS_FLAGS, QKEY))
-        }
+        (QpState::Reset, qps::INIT) => step(PKEY_INDEX | PORT | by(ACCESS_FLAGS, QKEY), 0),
+        (QpState::Init, qps::INIT) => step(0, PKEY_INDEX | PORT | by(ACCESS_FLAGS, QKEY)),
         (QpState::Init, qps::RTR) => {
             let connection = AV | PATH_MTU | DEST_QPN | RQ_PSN;
-            let needs = by(connection | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER, connection, 0);
-            step(needs, PKEY_INDEX | by(ACCESS_FLAGS, ACCESS_FLAGS, QKEY))
+            let reads = if receives { MAX_DEST_RD_ATOMIC } else { 0 };
+            step(by(connection | reads | timer, 0), PKEY_INDEX | by(ACCESS_FLAGS, QKEY))
         }
         (QpState::Rtr, qps::RTS) => {
-            let reliable = TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC;
-            let takes = by(ACCESS_FLAGS | MIN_RNR_TIMER, ACCESS_FLAGS, QKEY);
-            step(SQ_PSN | if is_rc { reliable } else { 0 }, takes)
+            let retries = RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC;
+            let timeout = if sends || receives { TIMEOUT } else { 0 };
+            let needs = SQ_PSN | timeout | if sends { retries } else { 0 };
+            step(needs, by(ACCESS_FLAGS | timer, QKEY))
         }
-        (QpState::Rts, qps::RTS) => step(0, by(ACCESS_FLAGS | MIN_RNR_TIMER, ACCESS_FLAGS, QKEY)),
-        (QpState::SqError, qps::RTS) if !is_rc => step(0, by(0, ACCESS_FLAGS, QKEY)),
+        (QpState::Rts, qps::RTS) => step(0, by(ACCESS_FLAGS | timer, QKEY)),
+        (QpState::SqError, qps::RTS) if !sends && !receives => step(0, by(ACCESS_FLAGS, QKEY)),
         _ => None,
+    }
+}
+
+/// What an end of XRC does not have. Linux leaves it out, whoever says it, and perftest says it.
+fn of_other_end(service: QpType) -> u32 {
+    match service {
+        QpType::XrcSend => mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER,
+        QpType::XrcRecv => mask::MAX_QP_RD_ATOMIC | mask::RETRY_CNT | mask::RNR_RETRY,
+        _ => 0,
     }
 }
 
@@ -102,7 +114,7 @@ fn receive(node: &Node, pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno
         return Ok(pair.qp.receive()?);
     }
     let path: Path = path_of(node, &attr.ah_attr)?;
-    let reliable = pair.qp.qp_type() == QpType::Rc;
+    let reliable = matches!(pair.qp.qp_type(), QpType::Rc | QpType::XrcRecv);
     let rtr = RtrAttr {
         path,
         remote_qpn: Qpn(attr.dest_qp_num & 0xff_ffff),
@@ -122,13 +134,14 @@ fn receive(node: &Node, pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno
 fn send(pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno> {
     let psn = Psn(attr.sq_psn & 0xff_ffff);
     let rts = match pair.qp.qp_type() {
-        QpType::Rc => RtsAttr {
+        QpType::Rc | QpType::XrcSend => RtsAttr {
             psn,
             timeout: attr.timeout,
             retry_count: attr.retry_cnt,
             rnr_retry: attr.rnr_retry,
             max_rd_atomic: attr.max_rd_atomic,
         },
+        QpType::XrcRecv => RtsAttr { timeout: attr.timeout, ..RtsAttr::new(psn) },
         _ => RtsAttr::new(psn),
     };
     Ok(pair.qp.activate(&rts)?)
@@ -198,7 +211,7 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
     }
     let service = lock(&member.pair).qp.qp_type();
     let step = step(service, from, to).ok_or(Errno::INVALID)?;
-    let set = given & !(mask::STATE | mask::CUR_STATE);
+    let set = given & !(mask::STATE | mask::CUR_STATE | of_other_end(service));
     if step.needs & !set != 0 || set & !(step.needs | step.takes) != 0 {
         return Err(Errno::INVALID);
     }

@@ -76,7 +76,8 @@ pub(super) struct Pair {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) pair: Mutex<Pair>,
-    pub(super) index: u32,
+    /// The number that its completions carry; a target of XRC has none.
+    pub(super) index: Option<u32>,
 }
 
 impl Pair {
@@ -114,7 +115,7 @@ fn told(ended: Result<(), WrongCompletion>) {
 
 /// A completion as programs read it.
 #[inline(always)]
-fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
+pub(super) fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
     let (opcode, is_receive) = match ended.opcode {
         WcOpcode::Send => (wc::SEND, false),
         WcOpcode::Write => (wc::RDMA_WRITE, false),

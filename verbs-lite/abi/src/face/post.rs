@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use arrayvec::ArrayVec;
 use ferrocx_verbs_lite::{
-    PostError, QpConfig, QpType, RemoteAddr, Rkey, SendFlags, SendOp, SendWr,
+    PostError, QpConfig, QpType, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, Srqn,
 };
 
 use super::Errno;
@@ -84,12 +84,37 @@ pub(super) unsafe fn post_one(
     let mut flags = flags_of(wr.send_flags, pair.signals_all);
     flags.set(SendFlags::MORE, more);
     let request = SendWr { wr_id: wr.wr_id, flags, op };
-    match carried {
-        Carried::Inline(bytes) => pair.qp.post_send_inline(&request, bytes)?,
+    let posted = match carried {
+        Carried::Inline(bytes) => pair.qp.post_send_inline(&request, bytes),
         Carried::List(first, count) => {
             let list = promised!(List::new(first, count, pair.domain));
             let held = (count > 0).then_some(list);
-            pair.qp.post_send(&request, held).map_err(|refused| refused.cause)?;
+            pair.qp.post_send(&request, held).map_err(|refused| refused.cause)
+        }
+    };
+    match posted {
+        // Looked for here, so that the others need not look.
+        Err(PostError::Operation) if pair.qp.qp_type() == QpType::XrcSend => {
+            promised!(post_xrc(pair, Srqn(wr.xrc_srqn & 0xff_ffff), &request, carried))
+        }
+        posted => Ok(posted?),
+    }
+}
+
+/// Posts one request that names a shared receive queue.
+#[cold]
+unsafe fn post_xrc(
+    pair: &mut Pair,
+    to: Srqn,
+    request: &SendWr<'_>,
+    carried: Carried<'_>,
+) -> Result<(), Errno> {
+    match carried {
+        Carried::Inline(bytes) => pair.qp.post_send_xrc_inline(to, request, bytes)?,
+        Carried::List(first, count) => {
+            let list = promised!(List::new(first, count, pair.domain));
+            let held = (count > 0).then_some(list);
+            pair.qp.post_send_xrc(to, request, held).map_err(|refused| refused.cause)?;
         }
     }
     Ok(())
@@ -131,6 +156,9 @@ unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
 /// Reports a request as flushed that came after the queue pair had failed, as many as its queue has
 /// room for.
 unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) -> Result<(), Errno> {
+    if queue_pair.face.base.send_cq.is_null() {
+        return Err(Errno::INVALID);
+    }
     let queue = promised!(Queue::of(queue_pair.face.base.send_cq));
     let mut inner = lock(&queue.inner);
     queue.take_all(&mut inner);

@@ -1,12 +1,13 @@
 //! Queue pairs: made, asked, destroyed.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 
 use super::batch::Batch;
-use super::context::{Context, Kind};
+use super::context::{Context, Kind, Shared};
 use super::cq::{Inner, Queue};
 use super::life::Users;
 use super::memory::Domain;
@@ -14,10 +15,11 @@ use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
 use super::srq::SharedQueue;
 use super::wr;
+use super::xrc::{XrcDomain, find_target};
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
-    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    qps, qpt,
+    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_qp_open_attr, qpt,
 };
 use crate::node::lock;
 
@@ -27,6 +29,7 @@ fn service(qp_type: c_int) -> Result<QpType, Errno> {
         qpt::RC => Ok(QpType::Rc),
         qpt::UC => Ok(QpType::Uc),
         qpt::UD => Ok(QpType::Ud),
+        qpt::XRC_SEND => Ok(QpType::XrcSend),
         _ => Err(Errno::NOT_SUPPORTED),
     }
 }
@@ -50,6 +53,11 @@ fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
 }
 
 fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair, Errno> {
+    if init.qp_type == qpt::XRC_SEND {
+        // It receives nothing, whatever the program says.
+        (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+        (init.recv_cq, init.srq) = (init.send_cq, null_mut());
+    }
     if pd.is_null() || init.send_cq.is_null() || init.recv_cq.is_null() {
         return Err(Errno::INVALID);
     }
@@ -76,9 +84,26 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
         domain: domain.pd.domain(),
         attr,
     };
-    let member = Arc::new(Member { pair: Mutex::new(pair), index });
+    let member = Arc::new(Member { pair: Mutex::new(pair), index: Some(index) });
     shared.insert(&member);
-    let qp_num = lock(&member.pair).qp.qpn().0;
+    let needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
+    let pair = hand_out((context, shared), pd, member, init, needs.into());
+    shared.enlist(Kind::Qp, promised!((*pair).face.base.qp_num), pair);
+    Ok(pair)
+}
+
+/// Gives the program a queue pair.
+fn hand_out(
+    (context, shared): (*mut ibv_context, &Arc<Shared>),
+    pd: *mut ibv_pd,
+    member: Arc<Member>,
+    init: &ibv_qp_init_attr,
+    needs: Vec<Users>,
+) -> *mut QueuePair {
+    let (qp_num, state) = {
+        let pair = lock(&member.pair);
+        (pair.qp.qpn().0, state_of(pair.qp.state()))
+    };
     let base = ibv_qp {
         context,
         qp_context: init.qp_context,
@@ -88,17 +113,67 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
         srq: init.srq,
         handle: qp_num,
         qp_num,
-        state: qps::RESET,
+        state,
         qp_type: init.qp_type,
         locks: [0; _],
         events_completed: 0,
     };
-    let batch = Batch::new(&init.cap);
-    let (face, shared) = (wr::face(base), Arc::clone(shared));
-    let _needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
-    let (shared_too, init) = (Arc::clone(&shared), *init);
-    let pair = give_out(QueuePair { face, shared: shared_too, member, batch, init, _needs });
-    shared.enlist(Kind::Qp, qp_num, pair);
+    give_out(QueuePair {
+        face: wr::face(base),
+        shared: Arc::clone(shared),
+        member,
+        batch: Batch::new(&init.cap),
+        init: *init,
+        is_opened: false,
+        _needs: needs,
+    })
+}
+
+/// What a program reads of a target of XRC: it has no queues.
+fn target_attr(qp_context: *mut c_void) -> ibv_qp_init_attr {
+    ibv_qp_init_attr {
+        qp_context,
+        send_cq: null_mut(),
+        recv_cq: null_mut(),
+        srq: null_mut(),
+        cap: ibv_qp_cap::default(),
+        qp_type: qpt::XRC_RECV,
+        sq_sig_all: 0,
+    }
+}
+
+/// Makes a target of XRC.
+fn create_target(
+    context: *mut ibv_context,
+    init: &ibv_qp_init_attr_ex,
+) -> Result<*mut QueuePair, Errno> {
+    let shared = promised!(Context::here(context))?;
+    if init.xrcd.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let domain = promised!(XrcDomain::of(init.xrcd));
+    let attr = ibv_qp_attr { port_num: 1, ..ibv_qp_attr::default() };
+    let qp = domain.core.xrcd.create_target()?;
+    let number = qp.qpn().0;
+    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr };
+    let member = Arc::new(Member { pair: Mutex::new(pair), index: None });
+    domain.core.add(number, &member);
+    let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.clone()]);
+    let pair = hand_out((context, shared), null_mut(), member, &attr, needs);
+    shared.enlist(Kind::Qp, number, pair);
+    Ok(pair)
+}
+
+/// Gives out one more handle of a target of XRC. It is destroyed with the last.
+pub(super) fn open(
+    context: *mut ibv_context,
+    attr: &ibv_qp_open_attr,
+) -> Result<*mut QueuePair, Errno> {
+    let shared = promised!(Context::here(context))?;
+    let (domain, member, qp_context) = find_target(attr)?;
+    let (attr, needs) = (target_attr(qp_context), vec![domain.users.clone()]);
+    let pair = hand_out((context, shared), null_mut(), member, &attr, needs);
+    promised!((*pair).is_opened = true);
     Ok(pair)
 }
 
@@ -129,15 +204,27 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
 }
 
 pub(super) unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    /// `IBV_QP_INIT_ATTR_PD`, `_CREATE_FLAGS`, `_SEND_OPS_FLAGS`.
+    /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`, `_CREATE_FLAGS`, `_SEND_OPS_FLAGS`.
     const PD: u32 = 1;
+    const XRCD: u32 = 1 << 1;
     const CREATE_FLAGS: u32 = 1 << 2;
     const SEND_OPS: u32 = 1 << 6;
     let init = promised!(&mut *init);
     let has = |bit: u32| init.comp_mask & bit != 0;
+    if init.qp_type == qpt::XRC_RECV {
+        let is_known = init.comp_mask & !(PD | XRCD | CREATE_FLAGS | SEND_OPS) == 0
+            && (!has(CREATE_FLAGS) || init.create_flags == 0)
+            && (!has(SEND_OPS) || init.send_ops_flags == 0);
+        let made = match (is_known, has(XRCD)) {
+            (false, _) => Err(Errno::NOT_SUPPORTED),
+            (_, false) => Err(Errno::INVALID),
+            _ => create_target(context, init),
+        };
+        return object(made).cast();
+    }
     let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
     let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
         && (!has(CREATE_FLAGS) || init.create_flags == 0)
@@ -176,11 +263,16 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     if !lock(&pair.member.pair).qp.groups().is_empty() {
         return libc::EBUSY;
     }
-    pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
+    if !pair.is_opened {
+        pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
+    }
+    // Other handles of a target keep it.
+    let is_last = pair.member.index.is_some() || Arc::strong_count(&pair.member) == 1;
     pair.purge(|| {
         // The device lets go of it first: what it has written is then taken into account.
         let mut pair = lock(&pair.member.pair);
-        if pair.qp.state() != QpState::Reset
+        if is_last
+            && pair.qp.state() != QpState::Reset
             && let Err(error) = pair.qp.abandon()
         {
             tracing::warn!(%error, "the queue pair is destroyed as it is");

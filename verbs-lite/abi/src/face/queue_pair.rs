@@ -21,8 +21,10 @@ pub(super) struct QueuePair {
     pub(super) member: Arc<Member>,
     pub(super) batch: Batch,
     pub(super) init: ibv_qp_init_attr,
+    /// A handle of a target that another one made, whose events go there.
+    pub(super) is_opened: bool,
     /// Its domain and its completion queues are there as long as it is.
-    pub(super) _needs: [Users; 3],
+    pub(super) _needs: Vec<Users>,
 }
 
 impl QueuePair {
@@ -35,6 +37,7 @@ impl QueuePair {
     /// The completion queues, each once, in the order in which their locks are taken.
     fn queues(&self) -> Vec<&Queue> {
         let mut faces = [self.init.send_cq, self.init.recv_cq].to_vec();
+        faces.retain(|face| !face.is_null());
         faces.sort();
         faces.dedup();
         faces.into_iter().map(|face| promised!(Queue::of(face))).collect()

@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex};
 use ferrocx_verbs_lite::{Srq, SrqConfig};
 
 use super::context::{Context, Kind, Shared};
+use super::cq::Queue;
 use super::life::Users;
 use super::memory::Domain;
 use super::pair::List;
 use super::post::post_receives;
+use super::xrc::XrcDomain;
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
-    ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
-    ibv_srq_init_attr_ex,
+    ibv_context, ibv_cq, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex, ibv_xrcd,
 };
 use crate::node::lock;
 
@@ -26,8 +28,10 @@ pub(super) struct SharedQueue {
     shared: Arc<Shared>,
     domain: u32,
     max_sge: u32,
-    _domain: Users,
+    _needs: Vec<Users>,
     limit: AtomicU32,
+    /// Of a queue of XRC: the number that its completions carry, and where it completes.
+    xrc: Option<(u32, *mut ibv_cq)>,
 }
 
 impl SharedQueue {
@@ -38,28 +42,50 @@ impl SharedQueue {
     }
 }
 
+/// What a queue of XRC belongs to besides.
+struct Xrc {
+    xrcd: *mut ibv_xrcd,
+    cq: *mut ibv_cq,
+}
+
 /// Makes a queue; `attr` becomes what was granted.
 fn create(
     pd: *mut ibv_pd,
     srq_context: *mut std::ffi::c_void,
     attr: &mut ibv_srq_attr,
+    xrc: Option<Xrc>,
 ) -> Result<*mut ibv_srq, Errno> {
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
     let shared = promised!(Context::here(context))?;
     let config = SrqConfig { max_wr: attr.max_wr.max(1), max_sge: attr.max_sge.max(1) };
-    let srq = domain.pd.create_srq::<List>(&config)?;
+    let mut needs = vec![domain.users.clone()];
+    let (srq, xrc) = match xrc {
+        None => (domain.pd.create_srq::<List>(&config)?, None),
+        Some(Xrc { xrcd, cq }) => {
+            let (xrc, queue) = promised!((XrcDomain::of(xrcd), Queue::of(cq)));
+            needs.extend([xrc.users.clone(), queue.users.clone()]);
+            let (index, inner) = (shared.take_index(), lock(&queue.inner));
+            let made = xrc.core.xrcd.create_srq::<List>(&domain.pd, &inner.cq, index, &config);
+            (made.inspect_err(|_| shared.give_index(index))?, Some((index, cq)))
+        }
+    };
     let srqn = srq.number();
     (attr.max_wr, attr.max_sge) = (config.max_wr, config.max_sge);
     let face =
         ibv_srq { context, srq_context, pd, handle: srqn, locks: [0; _], events_completed: 0 };
+    let srq = Arc::new(Mutex::new(srq));
+    if let Some((index, _)) = xrc {
+        lock(&shared.xrc_queues).insert(index, Arc::clone(&srq));
+    }
     let queue = give_out(SharedQueue {
         face,
-        srq: Arc::new(Mutex::new(srq)),
+        srq,
         shared: Arc::clone(shared),
         domain: domain.pd.domain(),
         max_sge: config.max_sge,
-        _domain: domain.users.clone(),
+        _needs: needs,
         limit: AtomicU32::new(0),
+        xrc,
     });
     shared.enlist(Kind::Srq, srqn, queue);
     Ok(queue)
@@ -70,26 +96,34 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     let init = promised!(&mut *init);
-    object(create(pd, init.srq_context, &mut init.attr))
+    object(create(pd, init.srq_context, &mut init.attr, None))
 }
 
 pub(super) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    /// `IBV_SRQ_INIT_ATTR_TYPE`, `_PD`.
+    /// `IBV_SRQ_INIT_ATTR_TYPE`, `_PD`, `_XRCD`, `_CQ`.
     const TYPE: u32 = 1;
     const PD: u32 = 1 << 1;
+    const XRCD: u32 = 1 << 2;
+    const CQ: u32 = 1 << 3;
+    /// `IBV_SRQT_BASIC`, `IBV_SRQT_XRC`.
+    const BASIC: c_int = 0;
+    const OF_XRC: c_int = 1;
     let init = promised!(&mut *init);
-    let is_basic = init.comp_mask & TYPE == 0 || init.srq_type == 0;
-    if init.comp_mask & !(TYPE | PD) != 0 || !is_basic {
+    let has = |bits: u32| init.comp_mask & bits == bits;
+    let kind = if has(TYPE) { init.srq_type } else { BASIC };
+    if init.comp_mask & !(TYPE | PD | XRCD | CQ) != 0 || !matches!(kind, BASIC | OF_XRC) {
         return object(Err(Errno::NOT_SUPPORTED));
     }
-    if init.comp_mask & PD == 0 {
+    let xrc = (kind == OF_XRC).then_some(Xrc { xrcd: init.xrcd, cq: init.cq });
+    let is_whole = xrc.is_none() || has(XRCD | CQ) && !init.xrcd.is_null() && !init.cq.is_null();
+    if !has(PD) || init.pd.is_null() || !is_whole {
         return object(Err(Errno::INVALID));
     }
     let mut attr = init.base.attr;
-    let made = object(create(init.pd, init.base.srq_context, &mut attr));
+    let made = object(create(init.pd, init.base.srq_context, &mut attr, xrc));
     init.base.attr = attr;
     made
 }
@@ -103,10 +137,18 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     let queue = promised!(SharedQueue::of(srq));
     tried!(queue.shared.here());
     // A queue pair that takes receives from it holds it, too.
-    if Arc::strong_count(&queue.srq) > 1 {
+    if queue.xrc.is_none() && Arc::strong_count(&queue.srq) > 1 {
         return libc::EBUSY;
     }
     queue.shared.delist(Kind::Srq, queue.face.handle);
+    if let Some((index, cq)) = queue.xrc {
+        let completions = promised!(Queue::of(cq));
+        let mut inner = lock(&completions.inner);
+        // What has ended is still told.
+        completions.take_all(&mut inner);
+        lock(&queue.shared.xrc_queues).remove(&index);
+        queue.shared.give_index(index);
+    }
     drop(promised!(take_back::<SharedQueue, _>(srq)));
     0
 }

@@ -94,6 +94,14 @@ unsafe extern "C" fn wr_set_ud_addr(
     }
 }
 
+unsafe extern "C" fn wr_set_xrc_srqn(face: *mut ibv_qp_ex, number: u32) {
+    let batch = promised!(batch(face));
+    match batch.requests.last_mut() {
+        Some((request, _)) => request.xrc_srqn = number,
+        None => batch.fail(Errno::INVALID),
+    }
+}
+
 unsafe extern "C" fn wr_set_inline_data(face: *mut ibv_qp_ex, addr: *const u8, length: usize) {
     promised!(batch(face).set_inline([ibv_data_buf { addr, length }]));
 }
@@ -176,7 +184,7 @@ pub(super) fn operations(service: QpType) -> u64 {
     const READ_ATOMIC: u64 = 1 << 4 | 1 << 5 | 1 << 6;
     const SEND_INV: u64 = 1 << 9;
     match service {
-        QpType::Rc => WRITE | SEND | READ_ATOMIC | SEND_INV,
+        QpType::Rc | QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
         QpType::Uc => WRITE | SEND | SEND_INV,
         _ => SEND,
     }
@@ -201,7 +209,7 @@ pub(super) fn face(base: ibv_qp) -> ibv_qp_ex {
         wr_send_inv,
         wr_send_tso: ABSENT,
         wr_set_ud_addr,
-        wr_set_xrc_srqn: ABSENT,
+        wr_set_xrc_srqn,
         wr_set_inline_data,
         wr_set_inline_data_list,
         wr_set_sge,

@@ -87,6 +87,9 @@ impl World<'_> {
             self.make_queue(choices);
         }
         self.make_shared(choices);
+        self.make_xrcd(choices);
+        self.make_shared_of_xrc(choices);
+        self.make_target(choices);
         self.make_address(choices);
         for _ in 0..4 {
             self.make_pair(choices);
@@ -154,6 +157,16 @@ impl World<'_> {
         }
     }
 
+    /// The number of a shared receive queue, or any.
+    fn shared_number(&self, choices: &mut Choices<'_>) -> u32 {
+        let (shared, mut number) = (read(&self.shared), choices.word());
+        if let Some(shared) = shared.get(choices.below(shared.len() + 1)) {
+            let ask = c!((*self.extended()).get_srq_num);
+            assert_eq!(c!(ask(shared.srq.0, &raw mut number)), 0);
+        }
+        number
+    }
+
     /// The number of a queue pair, or any.
     fn number(&self, choices: &mut Choices<'_>) -> u32 {
         // The device counts them from a small number on.
@@ -161,6 +174,7 @@ impl World<'_> {
     }
 
     fn send(&self, choices: &mut Choices<'_>) {
+        let xrc_srqn = self.shared_number(choices);
         let (addresses, pairs) = (read(&self.addresses), read(&self.pairs));
         if pairs.is_empty() {
             return;
@@ -171,7 +185,9 @@ impl World<'_> {
             at => addresses[at - 1].ah.0,
         };
         let count = 1 + choices.below(LIST);
-        let mut requests: Vec<_> = (0..count).map(|_| self.request(pair, choices, ah)).collect();
+        let mut requests: Vec<_> = (0..count)
+            .map(|_| ibv_send_wr { xrc_srqn, ..self.request(pair, choices, ah) })
+            .collect();
         let mut lists: Vec<Vec<ibv_sge>> = Vec::new();
         let first = requests.as_mut_ptr();
         for (at, request) in requests.iter_mut().enumerate() {
@@ -330,6 +346,8 @@ impl World<'_> {
             let (init, rtr, rts) = match pair.kind {
                 2 => (0x39, 0x12_9181, 0x1_2e01),
                 3 => (0x39, 0x10_1181, 0x1_0001),
+                9 => (0x39, 0x10_1181, 0x1_2e01),
+                10 => (0x39, 0x12_9181, 0x1_0201),
                 _ => (0x71, 1, 0x1_0001),
             };
             let steps = [(0, 1), (1, init), (2, rtr), (3, rts)];
@@ -415,6 +433,7 @@ impl World<'_> {
 
     /// Requests built by functions, and posted or given up.
     fn batch(&self, choices: &mut Choices<'_>) {
+        let xrc_srqn = self.shared_number(choices);
         let (addresses, pairs) = (read(&self.addresses), read(&self.pairs));
         let Some(pair) = pairs.get(choices.below(pairs.len())) else { return };
         if !pair.has_batches {
@@ -430,7 +449,7 @@ impl World<'_> {
             });
             let (addr, key) = self.remote(choices);
             let imm = choices.word();
-            match choices.below(if pair.kind == 2 { 8 } else { 2 }) {
+            match choices.below(if matches!(pair.kind, 2 | 9) { 8 } else { 2 }) {
                 0 => c!((face.wr_send)(qp)),
                 1 => c!((face.wr_send_imm)(qp, imm)),
                 2 => c!((face.wr_rdma_write)(qp, key, addr)),
@@ -447,6 +466,9 @@ impl World<'_> {
                 && let Some(to) = addresses.get(choices.below(addresses.len()))
             {
                 c!((face.wr_set_ud_addr)(qp, to.ah.0, self.number(choices), 0x11));
+            }
+            if pair.kind == 9 {
+                c!((face.wr_set_xrc_srqn)(qp, xrc_srqn));
             }
             let pieces = [(); SGES].map(|()| self.piece(choices));
             let own = self.inside(choices);

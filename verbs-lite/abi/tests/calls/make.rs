@@ -23,7 +23,10 @@ fn size(choices: &mut Choices<'_>) -> u32 {
 impl World<'_> {
     /// Makes one object.
     pub(crate) fn make(&self, choices: &mut Choices<'_>) {
-        match choices.below(9) {
+        match choices.below(12) {
+            9 => self.make_xrcd(choices),
+            10 => self.make_shared_of_xrc(choices),
+            11 => self.make_target(choices),
             0 => self.make_pd(),
             1 | 2 => self.make_region(choices),
             3 => self.make_channel(),
@@ -148,7 +151,88 @@ impl World<'_> {
         let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
         let srq = c!((self.api.ibv_create_srq)(pd.0, &raw mut init));
         if !srq.is_null() {
-            shared.push(Shared { srq: Object(srq), pd });
+            shared.push(Shared { srq: Object(srq), pd, xrc: None });
+        }
+    }
+
+    /// A domain of no file, or the one of a file that all have.
+    pub(crate) fn make_xrcd(&self, choices: &mut Choices<'_>) {
+        let mut xrcds = write(&self.xrcds);
+        if xrcds.len() == MOST {
+            return;
+        }
+        let odd = choices.rarely(4);
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: if odd { choices.word() & 7 } else { 3 },
+            fd: choices.one_of(&[-1, -1, 0, 1, 2, -9, 1 << 20]),
+            oflags: if odd { choices.word() as c_int } else { libc::O_CREAT },
+        };
+        let open = c!((*self.extended()).open_xrcd);
+        let xrcd = c!(open(self.context.0, &raw mut attr));
+        if !xrcd.is_null() {
+            xrcds.push(Object(xrcd));
+        }
+    }
+
+    pub(crate) fn make_shared_of_xrc(&self, choices: &mut Choices<'_>) {
+        let (pds, xrcds, queues) = (read(&self.pds), read(&self.xrcds), read(&self.queues));
+        let mut shared = write(&self.shared);
+        if shared.len() == MOST || pds.is_empty() || xrcds.is_empty() || queues.is_empty() {
+            return;
+        }
+        let (pd, xrcd) = (choices.one_of(&pds), choices.one_of(&xrcds));
+        let cq = queues[choices.below(queues.len())].cq;
+        let (max_wr, max_sge) = (size(choices), if choices.rarely(4) { size(choices) } else { 2 });
+        let attr = ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
+        let odd = choices.rarely(8);
+        let mut init = ibv_srq_init_attr_ex {
+            base: ibv_srq_init_attr_head { srq_context: null_mut(), attr },
+            comp_mask: if odd { choices.word() & 0x1f } else { 0xf },
+            srq_type: 1,
+            pd: pd.0,
+            xrcd: xrcd.0,
+            cq: cq.0,
+            tm_cap: [0; 2],
+        };
+        let create = c!((*self.extended()).create_srq_ex);
+        let srq = c!(create(self.context.0, &raw mut init));
+        if !srq.is_null() {
+            // Without a type it is a plain one.
+            let xrc = (init.comp_mask & 1 != 0).then_some((xrcd, cq));
+            shared.push(Shared { srq: Object(srq), pd, xrc });
+        }
+    }
+
+    /// A target of XRC, or one more handle of one.
+    pub(crate) fn make_target(&self, choices: &mut Choices<'_>) {
+        let xrcds = read(&self.xrcds);
+        let mut pairs = write(&self.pairs);
+        if pairs.len() == MOST || xrcds.is_empty() {
+            return;
+        }
+        let xrcd = choices.one_of(&xrcds);
+        let known = pairs.get(choices.below(2 * pairs.len()));
+        let qp = if let Some(known) = known.filter(|pair| pair.kind == 10) {
+            let mut attr = ibv_qp_open_attr {
+                comp_mask: if choices.rarely(8) { choices.word() & 0x1f } else { 0xf },
+                qp_num: c!((*known.qp.0).qp_num),
+                xrcd: xrcd.0,
+                qp_context: null_mut(),
+                qp_type: 10,
+            };
+            let open = c!((*self.extended()).open_qp);
+            c!(open(self.context.0, &raw mut attr))
+        } else {
+            // SAFETY: a structure of numbers and pointers, for which zeros are a value.
+            let mut init: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+            (init.qp_type, init.comp_mask, init.xrcd) = (10, 1 << 1, xrcd.0);
+            let create = c!((*self.extended()).create_qp_ex);
+            c!(create(self.context.0, &raw mut init))
+        };
+        if !qp.is_null() {
+            let (pd, cqs, groups) = (Object(null_mut()), [Object(null_mut()); 2], Mutex::default());
+            let (srq, xrcd, has_batches) = (None, Some(xrcd), true);
+            pairs.push(Pair { qp: Object(qp), pd, cqs, srq, kind: 10, xrcd, has_batches, groups });
         }
     }
 
@@ -194,7 +278,7 @@ impl World<'_> {
             return;
         }
         let pd = choices.one_of(&pds);
-        let cqs = [(); 2].map(|()| queues[choices.below(queues.len())].cq);
+        let mut cqs = [(); 2].map(|()| queues[choices.below(queues.len())].cq);
         let srq = match choices.below(shared.len() + 2) {
             at if at < shared.len() => Some(shared[at].srq),
             _ => None,
@@ -230,7 +314,7 @@ impl World<'_> {
                 rwq_ind_tbl: null_mut(),
                 rx_hash_conf: [0; 3],
                 source_qpn: 0,
-                send_ops_flags: if kind == 2 { ops } else { ops & 0xc },
+                send_ops_flags: if matches!(kind, 2 | 9) { ops } else { ops & 0xc },
             };
             let create = c!((*self.extended()).create_qp_ex);
             c!(create(self.context.0, &raw mut init))
@@ -247,8 +331,14 @@ impl World<'_> {
             c!((self.api.ibv_create_qp)(pd.0, &raw mut init))
         };
         if !qp.is_null() {
-            let groups = Mutex::default();
-            pairs.push(Pair { qp: Object(qp), pd, cqs, srq, kind, has_batches, groups });
+            let (groups, xrcd) = (Mutex::default(), None);
+            let srq = srq.filter(|_| kind != 9);
+            if kind == 9 {
+                // An initiator receives nothing, whatever it was made with.
+                cqs[1] = cqs[0];
+            }
+            let qp = Object(qp);
+            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups });
         }
     }
 }

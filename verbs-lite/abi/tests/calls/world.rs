@@ -58,6 +58,8 @@ pub(crate) struct Queue {
 pub(crate) struct Shared {
     pub(crate) srq: Object<ibv_srq>,
     pub(crate) pd: Object<ibv_pd>,
+    /// Of XRC.
+    pub(crate) xrc: Option<(Object<ibv_xrcd>, Object<ibv_cq>)>,
 }
 
 pub(crate) struct Address {
@@ -71,6 +73,8 @@ pub(crate) struct Pair {
     pub(crate) cqs: [Object<ibv_cq>; 2],
     pub(crate) srq: Option<Object<ibv_srq>>,
     pub(crate) kind: i32,
+    /// Of a target of XRC, which has no domain and no queues.
+    pub(crate) xrcd: Option<Object<ibv_xrcd>>,
     pub(crate) has_batches: bool,
     /// Groups that it was attached to.
     pub(crate) groups: Mutex<Vec<[u8; 16]>>,
@@ -87,6 +91,7 @@ pub(crate) struct World<'a> {
     /// Completions without and with an error.
     pub(crate) ended: [AtomicUsize; 2],
     pub(crate) pds: RwLock<Vec<Object<ibv_pd>>>,
+    pub(crate) xrcds: RwLock<Vec<Object<ibv_xrcd>>>,
     pub(crate) regions: RwLock<Vec<Region>>,
     pub(crate) channels: RwLock<Vec<Channel>>,
     pub(crate) queues: RwLock<Vec<Queue>>,
@@ -141,6 +146,7 @@ impl<'a> World<'a> {
             is_wild,
             ended: Default::default(),
             pds: RwLock::default(),
+            xrcds: RwLock::default(),
             regions: RwLock::default(),
             channels: RwLock::default(),
             queues: RwLock::default(),
@@ -177,7 +183,8 @@ impl<'a> World<'a> {
 
     /// Destroys one object of a list, unless others need it: then the library refuses.
     pub(crate) fn destroy(&self, choices: &mut Choices<'_>) {
-        match choices.below(8) {
+        match choices.below(9) {
+            8 => self.destroy_xrcd(choices),
             0 => self.destroy_pd(choices),
             1 => self.destroy_region(choices),
             2 => self.destroy_channel(choices),
@@ -203,6 +210,24 @@ impl<'a> World<'a> {
         assert_eq!(status, if is_used { libc::EBUSY } else { 0 }, "a domain, used: {is_used}");
         if !is_used {
             pds.swap_remove(at);
+        }
+    }
+
+    fn destroy_xrcd(&self, choices: &mut Choices<'_>) {
+        let mut xrcds = write(&self.xrcds);
+        if xrcds.is_empty() {
+            return;
+        }
+        let at = choices.below(xrcds.len());
+        let xrcd = xrcds[at].0;
+        let is_used =
+            read(&self.shared).iter().any(|shared| shared.xrc.is_some_and(|(of, _)| of.0 == xrcd))
+                || read(&self.pairs).iter().any(|pair| pair.xrcd.is_some_and(|of| of.0 == xrcd));
+        let close = c!((*self.extended()).close_xrcd);
+        let status = c!(close(xrcd));
+        assert_eq!(status, if is_used { libc::EBUSY } else { 0 }, "an XRC domain: {is_used}");
+        if !is_used {
+            xrcds.swap_remove(at);
         }
     }
 
@@ -239,7 +264,11 @@ impl<'a> World<'a> {
         let at = choices.below(queues.len());
         let cq = queues[at].cq.0;
         self.acknowledge(&queues[at]);
-        let is_used = read(&self.pairs).iter().any(|pair| pair.cqs.iter().any(|of| of.0 == cq));
+        let is_used =
+            read(&self.shared).iter().any(|shared| {
+                // Receives of XRC complete where their queue says.
+                shared.xrc.is_some_and(|(_, of)| of.0 == cq)
+            }) || read(&self.pairs).iter().any(|pair| pair.cqs.iter().any(|of| of.0 == cq));
         let status = c!((self.api.ibv_destroy_cq)(cq));
         assert_eq!(status, if is_used { libc::EBUSY } else { 0 }, "a queue, used: {is_used}");
         if !is_used {
@@ -304,20 +333,24 @@ impl<'a> World<'a> {
             self.destroy_pair(&mut none);
         }
         for _ in 0..MOST {
-            self.destroy_address(&mut none);
             self.destroy_shared(&mut none);
+        }
+        for _ in 0..MOST {
+            self.destroy_address(&mut none);
             self.destroy_queue(&mut none);
             self.destroy_region(&mut none);
         }
         for _ in 0..MOST {
             self.destroy_channel(&mut none);
             self.destroy_pd(&mut none);
+            self.destroy_xrcd(&mut none);
         }
         gone(read(&self.pairs).len(), "pairs");
         gone(read(&self.queues).len(), "queues");
         gone(read(&self.channels).len(), "channels");
         gone(read(&self.regions).len(), "regions");
         gone(read(&self.pds).len(), "domains");
+        gone(read(&self.xrcds).len(), "XRC domains");
         while self.take_event() {}
         assert_eq!(c!((self.api.ibv_close_device)(self.context.0)), 0, "the device");
     }

@@ -1,0 +1,75 @@
+//! Posting of requests that name a shared receive queue. Source: reference 6.4, "xrc".
+
+use ferrocx_prm::wqe::Xrc;
+
+use super::sq::Sq;
+use super::wqe::{Data, Kind};
+use super::{Qp, QpType, XRC};
+use crate::error::{PostError, Refused};
+use crate::mr::Buffers;
+use crate::types::Srqn;
+use crate::wr::SendWr;
+
+impl<B: Buffers> Qp<B> {
+    /// Posts a request of an initiator of [XRC](crate::xrc) that names a shared receive queue of
+    /// the peer; rings like [`Qp::post_send`]. It has the operations of RC. WRITEs, READs and
+    /// atomics, too, name a queue: they reach memory in its protection domain.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers: [`PostError::Operation`] for another service. Nothing was
+    /// posted then.
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send_xrc(
+        &mut self,
+        to: Srqn,
+        wr: &SendWr<'_>,
+        buffers: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        self.sq.push_xrc(to, wr, None, buffers)
+    }
+
+    /// Posts a request like [`Qp::post_send_xrc`], whose data are copied into it.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], as of [`Qp::post_send_xrc`].
+    pub fn post_send_xrc_inline(
+        &mut self,
+        to: Srqn,
+        wr: &SendWr<'_>,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.sq.push_xrc(to, wr, Some(data), None).map_err(|refused| refused.cause)
+    }
+}
+
+impl<B: Buffers> Sq<B> {
+    fn push_xrc(
+        &mut self,
+        Srqn(srqn): Srqn,
+        wr: &SendWr<'_>,
+        inline: Option<&[u8]>,
+        held: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        let kind = Kind::of(&wr.op);
+        let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
+        let checked = self.check(XRC).and_then(|()| {
+            if QpType::Rc.operations() >> wr.op.number() & 1 == 0 {
+                return Err(PostError::Operation);
+            }
+            let mut wqe = self.ring.begin();
+            wqe.bytes(&Xrc::zeroed().with_xrc_srqn(srqn).0);
+            self.write(wqe, wr, kind, data)
+        });
+        let ds = match checked {
+            Ok(ds) => ds,
+            Err(cause) => return Err(Refused { held, cause }),
+        };
+        let fence = self.fence(wr.flags);
+        self.close(kind.control(fence), ds, kind.entry(wr)).hold(held);
+        Ok(())
+    }
+}
