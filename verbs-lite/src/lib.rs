@@ -130,5 +130,5 @@ pub use qp::{
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey};
 pub use wc::{Returned, Wc};
-pub use window::{BindMw, BoundMw, Mw};
+pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};

@@ -142,6 +142,8 @@ fn layouts(header: &Path) -> String {
     layout!(out, ibv_pd, true: context, handle);
     layout!(out, ibv_mr, true: context, pd, addr, length, handle, lkey, rkey);
     layout!(out, ibv_mw, true: context, pd, rkey, handle, kind = "type");
+    layout!(out, ibv_mw_bind_info, true: mr, addr, length, mw_access_flags);
+    layout!(out, ibv_mw_bind, true: wr_id, send_flags, bind_info);
     layout!(out, ibv_ah, true: context, pd, handle);
     layout!(out, ibv_comp_channel, true: context, fd, refcnt);
     layout!(out, ibv_cq, true: context, channel, cq_context, handle, cqe, comp_events_completed,
@@ -180,7 +182,7 @@ fn layouts(header: &Path) -> String {
         rate_limit);
     layout!(out, ibv_sge, true: addr, length, lkey);
     layout!(out, ibv_send_wr, true: wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr,
-        xrc_srqn = "qp_type.xrc.remote_srqn", rest = "bind_mw");
+        xrc_srqn = "qp_type.xrc.remote_srqn", bind_mw);
     layout!(out, ibv_recv_wr, true: wr_id, next, sg_list, num_sge);
     layout!(out, ibv_wc, true: wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num,
         src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits);

@@ -26,6 +26,8 @@ const _: () = {
     assert!(size_of::<ibv_qp>() == 160 && size_of::<ibv_qp_ex>() == 360);
     assert!(offset_of!(ibv_qp_ex, wr_start) == 320 && offset_of!(ibv_qp_ex, wr_flags) == 176);
     assert!(size_of::<ibv_send_wr>() == 128 && offset_of!(ibv_send_wr, wr) == 40);
+    assert!(offset_of!(ibv_send_wr, bind_mw) == 80 && size_of::<wr_bind_mw>() == 48);
+    assert!(size_of::<ibv_mw>() == 32 && size_of::<ibv_mw_bind>() == 48);
     assert!(size_of::<ibv_recv_wr>() == 32 && size_of::<ibv_wc>() == 48);
     assert!(size_of::<ibv_device_attr>() == 232 && size_of::<ibv_device_attr_ex>() == 400);
     assert!(offset_of!(ibv_device_attr_ex, phys_port_cnt_ex) == 396);

@@ -41,7 +41,7 @@ pub(crate) struct ibv_device {
 pub(crate) struct ibv_context_ops {
     pub(crate) before_alloc_mw: [Absent; 7],
     pub(crate) alloc_mw: unsafe extern "C" fn(*mut ibv_pd, c_int) -> *mut ibv_mw,
-    pub(crate) bind_mw: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut c_void) -> c_int,
+    pub(crate) bind_mw: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int,
     pub(crate) dealloc_mw: unsafe extern "C" fn(*mut ibv_mw) -> c_int,
     pub(crate) before_poll_cq: Absent,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut MaybeUninit<ibv_wc>) -> c_int,
@@ -118,6 +118,22 @@ pub(crate) struct ibv_mw {
     pub(crate) rkey: u32,
     pub(crate) handle: u32,
     pub(crate) kind: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_mw_bind_info {
+    pub(crate) mr: *mut ibv_mr,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) mw_access_flags: c_uint,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_mw_bind {
+    pub(crate) wr_id: u64,
+    pub(crate) send_flags: c_uint,
+    pub(crate) bind_info: ibv_mw_bind_info,
 }
 
 #[repr(C)]
@@ -247,8 +263,9 @@ pub(crate) struct ibv_qp_ex {
     pub(crate) wr_flags: c_uint,
     pub(crate) wr_atomic_cmp_swp: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64, u64),
     pub(crate) wr_atomic_fetch_add: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64),
-    pub(crate) wr_bind_mw: Absent,
-    pub(crate) wr_local_inv: Absent,
+    pub(crate) wr_bind_mw:
+        unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_mw, u32, *const ibv_mw_bind_info),
+    pub(crate) wr_local_inv: unsafe extern "C" fn(*mut ibv_qp_ex, u32),
     pub(crate) wr_rdma_read: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64),
     pub(crate) wr_rdma_write: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64),
     pub(crate) wr_rdma_write_imm: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32),
@@ -428,7 +445,16 @@ pub(crate) struct ibv_send_wr {
     pub(crate) imm_data: u32,
     pub(crate) wr: wr_of,
     pub(crate) xrc_srqn: u32,
-    pub(crate) rest: [u64; 6],
+    pub(crate) bind_mw: wr_bind_mw,
+}
+
+/// What `BIND_MW` says; in a union with what this device has not, which is smaller.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct wr_bind_mw {
+    pub(crate) mw: *mut ibv_mw,
+    pub(crate) rkey: u32,
+    pub(crate) bind_info: ibv_mw_bind_info,
 }
 
 #[repr(C)]

@@ -11,7 +11,7 @@ use super::context::{Context, Events, Shared};
 use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
-use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, unsupported};
+use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, window};
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
@@ -114,9 +114,9 @@ pub(crate) extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
 fn operations() -> ibv_context_ops {
     ibv_context_ops {
         before_alloc_mw: [ABSENT; 7],
-        alloc_mw: unsupported::alloc_mw,
-        bind_mw: unsupported::bind_mw,
-        dealloc_mw: unsupported::dealloc_mw,
+        alloc_mw: window::alloc_mw,
+        bind_mw: window::bind_mw,
+        dealloc_mw: window::dealloc_mw,
         before_poll_cq: ABSENT,
         poll_cq: cq::poll_cq,
         req_notify_cq: cq::req_notify_cq,
@@ -200,6 +200,9 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
 fn attributes(node: &Node) -> ibv_device_attr {
     /// `IBV_DEVICE_*`: RNR NAKs, port events, the system's GUID.
     const FLAGS: u32 = 1 << 12 | 1 << 10 | 1 << 11;
+    const MEM_WINDOW: u32 = 1 << 17;
+    const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+    const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
     let attr = node.context.attr();
     let int = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
     // SAFETY: a structure of numbers, for which zeros are a value.
@@ -213,6 +216,13 @@ fn attributes(node: &Node) -> ibv_device_attr {
     out.max_qp = int(attr.max_qp);
     out.max_qp_wr = int(attr.max_qp_wr);
     out.device_cap_flags = FLAGS;
+    if attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) {
+        out.device_cap_flags |= MEM_MGT_EXTENSIONS;
+        if attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
+            out.device_cap_flags |= MEM_WINDOW | MEM_WINDOW_TYPE_2B;
+            out.max_mw = int(attr.max_mr);
+        }
+    }
     out.max_sge = int(attr.max_send_sge.min(attr.max_recv_sge).min(MAX_SGE));
     out.max_sge_rd = out.max_sge;
     out.max_cq = int(attr.max_cq);

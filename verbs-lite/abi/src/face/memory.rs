@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ferrocx_mempool::Region;
 use ferrocx_verbs_lite::mr::PhysBuf;
-use ferrocx_verbs_lite::{Access, Mr, Pd};
+use ferrocx_verbs_lite::{Access, Lkey, Mr, Pd};
 
 use super::context::{Context, Shared};
 use super::life::Users;
@@ -73,13 +73,31 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
+/// First address in the space of a region, bytes, and key.
+///
+/// # Safety
+/// The module's: `mr` is a live region.
+pub(super) unsafe fn space_of(mr: *mut ibv_mr) -> (u64, u64, Lkey) {
+    let mr = promised!(&(*mr.cast::<Registered>()).mr);
+    (mr.addr(), mr.len_bytes(), mr.lkey())
+}
+
+/// What a region was registered with, in the interface's words.
+///
+/// # Safety
+/// The module's: `mr` is a live region.
+pub(super) unsafe fn rights_of(mr: *mut ibv_mr) -> u32 {
+    promised!((*mr.cast::<Registered>()).access)
+}
+
 /// Rights in verbs-lite's words; `None` for flags that are not supported.
 pub(super) fn access_of(flags: u32) -> Option<Access> {
-    const KNOWN: [(u32, Access); 5] = [
+    const KNOWN: [(u32, Access); 6] = [
         (access::LOCAL_WRITE, Access::LOCAL_WRITE),
         (access::REMOTE_WRITE, Access::REMOTE_WRITE),
         (access::REMOTE_READ, Access::REMOTE_READ),
         (access::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (access::MW_BIND, Access::MW_BIND),
         (access::ZERO_BASED, Access::ZERO_BASED),
     ];
     let known = KNOWN.iter().fold(access::HUGETLB | access::OPTIONAL, |all, (flag, _)| all | flag);

@@ -44,6 +44,7 @@ mod text;
 mod tree;
 mod unmapped;
 mod unsupported;
+mod window;
 mod wr;
 
 pub(crate) use address::*;

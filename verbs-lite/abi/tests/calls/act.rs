@@ -16,7 +16,7 @@ const SGES: usize = 4;
 impl World<'_> {
     /// Does something, whatever the choices say.
     pub(crate) fn act(&self, choices: &mut Choices<'_>) {
-        match choices.below(32) {
+        match choices.below(34) {
             0..=3 => self.make(choices),
             4 => self.destroy(choices),
             5..=10 => self.send(choices),
@@ -35,6 +35,7 @@ impl World<'_> {
             27 => self.register_anew(choices),
             28 => self.group(choices),
             29 => self.resize(choices),
+            31 | 32 => self.bind(choices),
             _ => self.names(choices),
         }
     }
@@ -84,6 +85,7 @@ impl World<'_> {
         self.make_channel();
         for _ in 0..3 {
             self.make_region(choices);
+            self.make_window(choices);
             self.make_queue(choices);
         }
         self.make_shared(choices);
@@ -131,7 +133,11 @@ impl World<'_> {
             }
         };
         let opcode = match choices.below(16) {
-            0 if self.is_wild => choices.word() as c_int,
+            // Bindings have a pointer in them: `bind` makes them.
+            0 if self.is_wild => match choices.word() as c_int {
+                8 => 7,
+                opcode => opcode,
+            },
             _ if pair.kind == 4 => 2 + choices.below(2) as c_int,
             _ => choices.below(7) as c_int,
         };
@@ -150,7 +156,16 @@ impl World<'_> {
             imm_data: choices.word(),
             wr,
             xrc_srqn: 0,
-            rest: [0; 6],
+            bind_mw: wr_bind_mw {
+                mw: null_mut(),
+                rkey: 0,
+                bind_info: ibv_mw_bind_info {
+                    mr: null_mut(),
+                    addr: 0,
+                    length: 0,
+                    mw_access_flags: 0,
+                },
+            },
         }
     }
 

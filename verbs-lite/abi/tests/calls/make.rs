@@ -23,13 +23,14 @@ fn size(choices: &mut Choices<'_>) -> u32 {
 impl World<'_> {
     /// Makes one object.
     pub(crate) fn make(&self, choices: &mut Choices<'_>) {
-        match choices.below(9) {
+        match choices.below(10) {
             0 => self.make_pd(),
             1 | 2 => self.make_region(choices),
             3 => self.make_channel(),
             4 => self.make_queue(choices),
             5 => self.make_shared(choices),
             6 => self.make_address(choices),
+            7 => self.make_window(choices),
             _ => self.make_pair(choices),
         }
     }
@@ -69,7 +70,7 @@ impl World<'_> {
         }
         let pd = choices.one_of(&pds);
         let (start, len, pages) = self.memory(choices);
-        let access = if self.is_wild && choices.rarely(4) { choices.word() } else { 0xf };
+        let access = if self.is_wild && choices.rarely(4) { choices.word() } else { 0x1f };
         let start = start.cast();
         let mr = if choices.rarely(4) {
             // Addresses that end behind the last one are refused.
@@ -77,7 +78,7 @@ impl World<'_> {
             c!((self.api.ibv_reg_mr_iova2)(pd.0, start, len, iova, access))
         } else {
             let mr = c!((self.api.ibv_reg_mr)(pd.0, start, len, access as c_int));
-            let must_be = pages.is_some() && access == 0xf;
+            let must_be = pages.is_some() && access == 0x1f;
             assert!(!(mr.is_null() && must_be), "pages of its own are refused");
             mr
         };
@@ -213,7 +214,7 @@ impl World<'_> {
         let (qp_context, sq_sig_all) = (null_mut(), c_int::from(choices.rarely(3)));
         let srq_face = srq.map_or(null_mut(), |srq| srq.0);
         let qp = if has_batches {
-            let ops = if odd { choices.long() } else { 0x7f };
+            let ops = if odd { choices.long() } else { 0x1ff };
             let mut init = ibv_qp_init_attr_ex {
                 qp_context,
                 send_cq,

@@ -12,6 +12,7 @@
 pub(crate) mod abi;
 mod act;
 mod make;
+mod windows;
 mod world;
 
 pub(crate) use world::{Pages, World, open};

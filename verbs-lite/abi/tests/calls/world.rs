@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::abi::*;
+use super::windows::Window;
 use super::{Api, Choices, Object, c};
 
 /// Bytes that requests read and write.
@@ -88,6 +89,7 @@ pub(crate) struct World<'a> {
     pub(crate) ended: [AtomicUsize; 2],
     pub(crate) pds: RwLock<Vec<Object<ibv_pd>>>,
     pub(crate) regions: RwLock<Vec<Region>>,
+    pub(crate) windows: RwLock<Vec<Window>>,
     pub(crate) channels: RwLock<Vec<Channel>>,
     pub(crate) queues: RwLock<Vec<Queue>>,
     pub(crate) shared: RwLock<Vec<Shared>>,
@@ -142,6 +144,7 @@ impl<'a> World<'a> {
             ended: Default::default(),
             pds: RwLock::default(),
             regions: RwLock::default(),
+            windows: RwLock::default(),
             channels: RwLock::default(),
             queues: RwLock::default(),
             shared: RwLock::default(),
@@ -177,13 +180,14 @@ impl<'a> World<'a> {
 
     /// Destroys one object of a list, unless others need it: then the library refuses.
     pub(crate) fn destroy(&self, choices: &mut Choices<'_>) {
-        match choices.below(8) {
+        match choices.below(9) {
             0 => self.destroy_pd(choices),
             1 => self.destroy_region(choices),
             2 => self.destroy_channel(choices),
             3 => self.destroy_queue(choices),
             4 => self.destroy_shared(choices),
             5 => self.destroy_address(choices),
+            6 => self.destroy_window(choices),
             _ => self.destroy_pair(choices),
         }
     }
@@ -196,6 +200,7 @@ impl<'a> World<'a> {
         let at = choices.below(pds.len());
         let pd = pds[at].0;
         let is_used = read(&self.regions).iter().any(|region| region.pd.0 == pd)
+            || read(&self.windows).iter().any(|window| window.pd.0 == pd)
             || read(&self.shared).iter().any(|shared| shared.pd.0 == pd)
             || read(&self.addresses).iter().any(|address| address.pd.0 == pd)
             || read(&self.pairs).iter().any(|pair| pair.pd.0 == pd);
@@ -307,6 +312,7 @@ impl<'a> World<'a> {
             self.destroy_address(&mut none);
             self.destroy_shared(&mut none);
             self.destroy_queue(&mut none);
+            self.destroy_window(&mut none);
             self.destroy_region(&mut none);
         }
         for _ in 0..MOST {
@@ -317,6 +323,7 @@ impl<'a> World<'a> {
         gone(read(&self.queues).len(), "queues");
         gone(read(&self.channels).len(), "channels");
         gone(read(&self.regions).len(), "regions");
+        gone(read(&self.windows).len(), "windows");
         gone(read(&self.pds).len(), "domains");
         while self.take_event() {}
         assert_eq!(c!((self.api.ibv_close_device)(self.context.0)), 0, "the device");
