@@ -5,6 +5,8 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use ferrocx_verbs_lite::MrChanger;
+
 use super::Errno;
 use super::handles::Handles;
 use super::life::Process;
@@ -22,6 +24,8 @@ pub(super) struct Shared {
     pub(super) indices: Mutex<Indices>,
     pub(super) events: Mutex<Events>,
     pub(super) event_fd: OwnedFd,
+    /// What changes regions, made when it is first asked for.
+    pub(super) changer: Mutex<Option<MrChanger>>,
     /// What the command file stands for.
     pub(super) handles: Arc<Handles>,
     #[expect(dead_code, reason = "open as long as the device is")]

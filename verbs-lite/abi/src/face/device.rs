@@ -146,6 +146,7 @@ pub(super) fn open(
         indices: Mutex::default(),
         events: Mutex::new(Events::default()),
         event_fd,
+        changer: Mutex::default(),
         handles,
         command_file,
     });

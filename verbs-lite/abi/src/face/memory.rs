@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ferrocx_mempool::Region;
 use ferrocx_verbs_lite::mr::PhysBuf;
-use ferrocx_verbs_lite::{Access, Lkey, Mr, Pd};
+use ferrocx_verbs_lite::{Access, Lkey, Mr, Pd, VerbsError};
 
 use super::context::{Context, Shared};
 use super::life::Users;
@@ -190,8 +190,9 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// Registers anew what a region covers, grants, or belongs to, as `flags` say. The keys change; the
-/// old ones end only when the new ones are there.
+/// Changes what a region covers, grants, or belongs to, as `flags` say. Where it covers what it
+/// did, its key stays, as mlx5_ib has it; else the keys change, and the old ones end only when the
+/// new ones are there.
 unsafe fn register_anew(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -207,17 +208,46 @@ unsafe fn register_anew(
         return Err(Errno::INVALID);
     }
     let registered = promised!(&mut *mr.cast::<Registered>());
-    let face = &registered.face;
-    let memory = if flags & TRANSLATION != 0 { memory } else { (face.addr, face.length) };
-    let pd = if flags & PD != 0 { pd } else { face.pd };
+    registered.shared.here()?;
+    let (known_pd, known) = (registered.face.pd, (registered.face.addr, registered.face.length));
+    let pd = if flags & PD != 0 { pd } else { known_pd };
     let access = if flags & ACCESS != 0 { access } else { registered.access };
     if pd.is_null() {
         return Err(Errno::INVALID);
     }
+    if flags & TRANSLATION == 0 && promised!(registered.change(pd, access))? {
+        return Ok(());
+    }
+    let memory = if flags & TRANSLATION != 0 { memory } else { known };
     let anew = register(pd, memory, memory.0.addr() as u64, access)?;
     registered.mr.dereg()?;
     *registered = anew;
     Ok(())
+}
+
+impl Registered {
+    /// Changes what the key grants and where; `false` if this cannot be done under the same key.
+    unsafe fn change(&mut self, pd: *mut ibv_pd, flags: u32) -> Result<bool, Errno> {
+        let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
+        let domain = promised!(Domain::of(pd));
+        let mut changer = lock(&self.shared.changer);
+        let changer = match &mut *changer {
+            Some(changer) => changer,
+            none => match self.shared.node.context.mr_changer() {
+                Ok(made) => none.insert(made),
+                Err(VerbsError::Unsupported { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        match changer.change(&mut self.mr, &domain.pd, access) {
+            Ok(()) => {
+                (self.access, self.face.pd, self._domain) = (flags, pd, domain.users.clone());
+                Ok(true)
+            }
+            Err(VerbsError::Unsupported { .. } | VerbsError::NotChanged { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
