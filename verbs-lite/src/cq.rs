@@ -201,6 +201,21 @@ impl Cq {
         Ok(self.inner.handle.moderate_cq(max_count, period_us)?)
     }
 
+    /// Lets the device write over completions that nobody has polled, where it would fail the queue:
+    /// they are lost, and so is what their requests held, until the queue pair is gone. A command.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`], or what the device refused.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
+    pub fn ignore_overruns(&self) -> Result<(), VerbsError> {
+        if !self.inner.core.hca().cq_oi() {
+            let (what, way_out) = ("queues that may overrun", "make the queue larger");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        Ok(self.inner.handle.ignore_overruns()?)
+    }
+
     /// Longest period of [`Cq::moderate`] in microseconds. Source: reference 5.4, 12 bits.
     pub const MAX_PERIOD_US: u16 = 0xfff;
 

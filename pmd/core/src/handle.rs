@@ -142,6 +142,12 @@ impl Handle {
     pub fn moderate_cq(&self, max_count: u16, period_us: u16) -> Result<(), CommandError> {
         self.device.inner().control().moderate_cq(self.number, max_count, period_us)
     }
+
+    /// Lets the device write over entries of a completion queue that were not consumed, instead of
+    /// failing the queue.
+    pub fn ignore_overruns(&self) -> Result<(), CommandError> {
+        self.device.inner().control().ignore_overruns(self.number)
+    }
 }
 
 /// What leads packets to receive queues.

@@ -146,6 +146,15 @@ impl Control {
         self.call(&input).map(drop)
     }
 
+    /// Makes the device not check whether a completion queue is full.
+    pub(crate) fn ignore_overruns(&mut self, cqn: u32) -> Result<(), CommandError> {
+        let input = ModifyCq::input()
+            .with_cqn(cqn)
+            .with_modify_field_select_resize_field_select(modify_cq::OI)
+            .with_cq_context(Cqc::zeroed().with_oi(true));
+        self.call(&input).map(drop)
+    }
+
     pub(crate) fn create_rqt(&mut self, rqns: &[u32]) -> Result<u32, CommandError> {
         let tail: Vec<u8> = rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect();
         let count = rqns.len() as u32;

@@ -33,7 +33,8 @@
 //! # What it does not do
 //!
 //! Several devices in a process, VLANs, raw packets, XRC, flows, device memory,
-//! on-demand paging, ECE, queues that grow, migration of paths, SQD: functions of these are null,
+//! on-demand paging, ECE, migration of paths, SQD, allocators of parent domains: functions of these
+//! are null,
 //! or answer `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records; on the model
 //! IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.
 //!

@@ -73,7 +73,14 @@ pub(crate) struct ibv_context {
 pub(crate) struct verbs_context {
     pub(crate) query_port:
         unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int,
-    pub(crate) before_create_cq_ex: [Absent; 24],
+    pub(crate) before_alloc_parent_domain: [Absent; 13],
+    pub(crate) alloc_parent_domain:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
+    pub(crate) dealloc_td: unsafe extern "C" fn(*mut ibv_td) -> c_int,
+    pub(crate) alloc_td: unsafe extern "C" fn(*mut ibv_context, *mut u32) -> *mut ibv_td,
+    pub(crate) modify_cq: unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int,
+    pub(crate) before_query_rt_values: [Absent; 6],
+    pub(crate) query_rt_values: unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int,
     pub(crate) create_cq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
     pub(crate) private: Absent,
@@ -181,7 +188,37 @@ pub(crate) struct ibv_cq_ex {
     pub(crate) read_slid: unsafe extern "C" fn(*mut ibv_cq_ex) -> u32,
     pub(crate) read_sl: unsafe extern "C" fn(*mut ibv_cq_ex) -> u8,
     pub(crate) read_dlid_path_bits: unsafe extern "C" fn(*mut ibv_cq_ex) -> u8,
-    pub(crate) read_unsupported: [Absent; 5],
+    pub(crate) read_completion_ts: unsafe extern "C" fn(*mut ibv_cq_ex) -> u64,
+    pub(crate) read_unsupported: [Absent; 3],
+    pub(crate) read_completion_wallclock_ns: unsafe extern "C" fn(*mut ibv_cq_ex) -> u64,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_modify_cq_attr {
+    pub(crate) attr_mask: u32,
+    pub(crate) cq_count: u16,
+    /// In microseconds.
+    pub(crate) cq_period: u16,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_values_ex {
+    pub(crate) comp_mask: u32,
+    pub(crate) raw_clock: libc::timespec,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_td {
+    pub(crate) context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_parent_domain_init_attr {
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) td: *mut ibv_td,
+    pub(crate) comp_mask: u32,
+    pub(crate) allocators: [Absent; 2],
+    pub(crate) pd_context: *mut c_void,
 }
 
 #[repr(C)]
@@ -528,12 +565,20 @@ pub(crate) struct ibv_device_attr {
     pub(crate) phys_port_cnt: u8,
 }
 
-/// What follows the plain attributes is all zero here: none of it is supported.
+/// What is named neither here nor in the plain attributes is zero: it is not supported.
 #[repr(C)]
 pub(crate) struct ibv_device_attr_ex {
     pub(crate) base: ibv_device_attr,
     pub(crate) comp_mask: u32,
-    pub(crate) unsupported: [u32; 40],
+    pub(crate) odp_caps: [u64; 3],
+    pub(crate) completion_timestamp_mask: u64,
+    /// In kHz.
+    pub(crate) hca_core_clock: u64,
+    pub(crate) device_cap_flags_ex: u64,
+    pub(crate) before_cq_mod_caps: [u32; 20],
+    /// Completions, and microseconds.
+    pub(crate) cq_mod_caps: [u16; 2],
+    pub(crate) before_phys_port_cnt_ex: [u32; 6],
     pub(crate) phys_port_cnt_ex: u32,
 }
 

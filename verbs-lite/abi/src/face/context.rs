@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use ferrocx_verbs_lite::MrChanger;
 
 use super::Errno;
+use super::clock::Compared;
 use super::handles::Handles;
 use super::life::Process;
 use super::pair::Member;
@@ -26,6 +27,8 @@ pub(super) struct Shared {
     pub(super) event_fd: OwnedFd,
     /// What changes regions, made when it is first asked for.
     pub(super) changer: Mutex<Option<MrChanger>>,
+    /// The device's clock and the host's, once a program wants the one's time in the other's.
+    pub(super) clock: Mutex<Option<Compared>>,
     /// What the command file stands for.
     pub(super) handles: Arc<Handles>,
     #[expect(dead_code, reason = "open as long as the device is")]

@@ -5,13 +5,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
 
-use ferrocx_verbs_lite::{DeviceCaps, Gid};
+use ferrocx_verbs_lite::{Cq, DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
 use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
-use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, window};
+use super::{
+    Errno, clock, cq, cq_ex, number, object, parent, post, qp, set_errno, srq, tried, window,
+};
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
@@ -147,6 +149,7 @@ pub(super) fn open(
         events: Mutex::new(Events::default()),
         event_fd,
         changer: Mutex::default(),
+        clock: Mutex::default(),
         handles,
         command_file,
     });
@@ -164,7 +167,13 @@ pub(super) fn open(
     };
     let verbs = verbs_context {
         query_port,
-        before_create_cq_ex: [ABSENT; 24],
+        before_alloc_parent_domain: [ABSENT; 13],
+        alloc_parent_domain: parent::alloc_parent_domain,
+        dealloc_td: parent::dealloc_td,
+        alloc_td: parent::alloc_td,
+        modify_cq: cq::modify_cq,
+        before_query_rt_values: [ABSENT; 6],
+        query_rt_values: clock::query_rt_values,
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
@@ -272,12 +281,20 @@ unsafe extern "C" fn query_device_ex(
         return libc::EINVAL;
     }
     let node = promised!(&Context::of(context).shared.node);
-    promised!(out.cast::<u8>().write_bytes(0, len));
-    promised!(out.cast::<ibv_device_attr>().write(attributes(node)));
-    let ports = std::mem::offset_of!(ibv_device_attr_ex, phys_port_cnt_ex);
-    if len >= ports + 4 {
-        promised!(out.byte_add(ports).cast::<u32>().write(1));
+    // SAFETY: a structure of numbers, for which zeros are a value.
+    let mut whole: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    whole.base = attributes(node);
+    // Source: Linux 6.12 `mlx5_ib_query_device`.
+    whole.completion_timestamp_mask = i64::MAX as u64;
+    whole.hca_core_clock = node.context.device().clock_khz().into();
+    whole.device_cap_flags_ex = whole.base.device_cap_flags.into();
+    if node.context.device().hca_cap().cq_moderation() {
+        whole.cq_mod_caps = [u16::MAX, Cq::MAX_PERIOD_US];
     }
+    whole.phys_port_cnt_ex = 1;
+    promised!(out.cast::<u8>().write_bytes(0, len));
+    let bytes = len.min(size_of_val(&whole));
+    promised!(out.cast::<u8>().copy_from_nonoverlapping((&raw const whole).cast(), bytes));
     0
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use ferrocx_mempool::Region;
 use ferrocx_verbs_lite::mr::PhysBuf;
-use ferrocx_verbs_lite::{Access, Lkey, Mr, Pd, VerbsError};
+use ferrocx_verbs_lite::{Access, Mr, Pd, VerbsError};
 
 use super::context::{Context, Shared};
+use super::handles::KnownRegion;
 use super::life::Users;
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, take_back, tried};
@@ -24,6 +25,8 @@ pub(super) struct Domain {
     pub(super) pd: Pd,
     /// Regions, queues and addresses of it.
     pub(super) users: Users,
+    /// Of a parent domain: the domains that it is made of.
+    pub(super) needs: Vec<Users>,
 }
 
 impl Domain {
@@ -58,7 +61,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
     let pd = shared.node.context.alloc_pd()?;
     let face = ibv_pd { context, handle: pd.number() };
     lock(&shared.handles.domains).insert(face.handle, pd.clone());
-    Ok(give_out(Domain { face, pd, users: Users::default() }))
+    Ok(give_out(Domain { face, pd, users: Users::default(), needs: Vec::new() }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -67,27 +70,23 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let shared = tried!(promised!(Context::here((*pd).context)));
-    tried!(promised!(Domain::of(pd)).users.none());
-    lock(&shared.handles.domains).remove(&promised!((*pd).handle));
+    let domain = promised!(Domain::of(pd));
+    tried!(domain.users.none());
+    if domain.needs.is_empty() {
+        lock(&shared.handles.domains).remove(&promised!((*pd).handle));
+    }
     drop(promised!(take_back::<Domain, _>(pd)));
     0
 }
 
-/// First address in the space of a region, bytes, and key.
+/// What is known of a region, which may be an import.
 ///
 /// # Safety
 /// The module's: `mr` is a live region.
-pub(super) unsafe fn space_of(mr: *mut ibv_mr) -> (u64, u64, Lkey) {
-    let mr = promised!(&(*mr.cast::<Registered>()).mr);
-    (mr.addr(), mr.len_bytes(), mr.lkey())
-}
-
-/// What a region was registered with, in the interface's words.
-///
-/// # Safety
-/// The module's: `mr` is a live region.
-pub(super) unsafe fn rights_of(mr: *mut ibv_mr) -> u32 {
-    promised!((*mr.cast::<Registered>()).access)
+pub(super) unsafe fn known(mr: *mut ibv_mr) -> Result<KnownRegion, Errno> {
+    let shared = promised!(Context::here((*mr).context))?;
+    let known = lock(&shared.handles.regions).get(&promised!((*mr).handle)).copied();
+    known.ok_or(Errno::INVALID)
 }
 
 /// Rights in verbs-lite's words; `None` for flags that are not supported.
@@ -139,7 +138,8 @@ fn register(
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
     // The device's view begins and ends with whole pages.
     let _watched = Watched::new(base.addr().get(), bytes);
-    lock(&shared.handles.regions).insert(face.handle, (length, lkey));
+    let known = KnownRegion { start, length, key: lkey, access: flags };
+    lock(&shared.handles.regions).insert(face.handle, known);
     let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
     Ok(Registered { face, mr, access: flags, shared, _domain, _watched })
 }
@@ -241,6 +241,8 @@ impl Registered {
         };
         match changer.change(&mut self.mr, &domain.pd, access) {
             Ok(()) => {
+                let mut regions = lock(&self.shared.handles.regions);
+                regions.entry(self.face.handle).and_modify(|known| known.access = flags);
                 (self.access, self.face.pd, self._domain) = (flags, pd, domain.users.clone());
                 Ok(true)
             }

@@ -139,13 +139,13 @@ unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) -> Result<(),
     let mut inner = lock(&queue.inner);
     queue.take_all(&mut inner);
     let qp_num = queue_pair.face.base.qp_num;
-    let is_send = |wc: &&ibv_wc| wc.qp_num == qp_num && wc.opcode & wc::RECV == 0;
+    let is_send = |(wc, _): &&(ibv_wc, u64)| wc.qp_num == qp_num && wc.opcode & wc::RECV == 0;
     let waiting = inner.waiting.iter().filter(is_send).count();
     if waiting >= queue_pair.init.cap.max_send_wr.max(1) as usize {
         return Err(Errno::NO_MEMORY);
     }
     let flushed = ibv_wc { wr_id, status: FLUSHED, opcode, qp_num, ..ibv_wc::default() };
-    inner.waiting.push_back(flushed);
+    inner.waiting.push_back((flushed, 0));
     Ok(())
 }
 

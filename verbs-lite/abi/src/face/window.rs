@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ferrocx_verbs_lite::{BindUntyped, Lkey, MwKind, Rkey, SendFlags, UntypedMw};
 
 use super::context::{Context, Shared};
+use super::handles::KnownRegion;
 use super::life::Users;
 use super::memory::{self, Domain};
 use super::pair::Pair;
@@ -57,9 +58,11 @@ pub(super) unsafe extern "C" fn bind_mw(
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     let &ibv_mw_bind { wr_id, send_flags, bind_info } = promised!(&*bind);
-    let is_zero_based = bind_info.mw_access_flags & access::ZERO_BASED != 0
-        || !bind_info.mr.is_null()
-            && promised!(memory::rights_of(bind_info.mr)) & access::ZERO_BASED != 0;
+    let of_region = match bind_info.mr.is_null() {
+        true => 0,
+        false => tried!(promised!(memory::known(bind_info.mr))).access,
+    };
+    let is_zero_based = (bind_info.mw_access_flags | of_region) & access::ZERO_BASED != 0;
     if is_zero_based {
         return libc::EINVAL;
     }
@@ -85,15 +88,14 @@ unsafe fn region_of(info: &ibv_mw_bind_info) -> Result<Option<Lkey>, Errno> {
     if info.mr.is_null() {
         return Err(Errno::INVALID);
     }
-    let (start, len, lkey) = promised!(memory::space_of(info.mr));
-    let rights = promised!(memory::rights_of(info.mr));
+    let KnownRegion { start, length, key, access: rights } = promised!(memory::known(info.mr))?;
     let end = info.addr.checked_add(info.length).ok_or(Errno::INVALID)?;
-    let is_inside = start <= info.addr && end - start <= len;
+    let is_inside = start <= info.addr && end - start <= length as u64;
     let may_write = info.mw_access_flags & WRITES == 0 || rights & access::LOCAL_WRITE != 0;
     if !is_inside || !may_write || rights & access::MW_BIND == 0 {
         return Err(Errno::INVALID);
     }
-    Ok(Some(lkey))
+    Ok(Some(Lkey(key)))
 }
 
 /// Posts a binding or a local invalidate; anything else is not supported.

@@ -16,7 +16,7 @@ const SGES: usize = 4;
 impl World<'_> {
     /// Does something, whatever the choices say.
     pub(crate) fn act(&self, choices: &mut Choices<'_>) {
-        match choices.below(34) {
+        match choices.below(37) {
             0..=3 => self.make(choices),
             4 => self.destroy(choices),
             5..=10 => self.send(choices),
@@ -36,6 +36,9 @@ impl World<'_> {
             28 => self.group(choices),
             29 => self.resize(choices),
             31 | 32 => self.bind(choices),
+            33 => self.parent(choices),
+            34 => self.moderate(choices),
+            35 => self.look_at_clock(choices),
             _ => self.names(choices),
         }
     }
@@ -286,6 +289,8 @@ impl World<'_> {
                 (face.read_imm_data)(cq);
                 (face.read_src_qp)(cq);
                 (face.read_vendor_err)(cq);
+                (face.read_completion_ts)(cq);
+                (face.read_completion_wallclock_ns)(cq);
                 (face.read_qp_num)(cq)
             });
             assert_eq!(number >> 24, 0);

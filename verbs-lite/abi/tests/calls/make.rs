@@ -121,9 +121,9 @@ impl World<'_> {
                 cq_context: null_mut(),
                 channel: to,
                 comp_vector: vector,
-                wc_flags: if odd { choices.long() } else { 0x7f },
+                wc_flags: if odd { choices.long() } else { choices.one_of(&[0x7f, 0xff, 0x8ff]) },
                 comp_mask: if odd { choices.word() & 1 } else { 0 },
-                flags: if odd { choices.word() } else { 0 },
+                flags: if odd { choices.word() & 7 } else { 0 },
                 parent_domain: null_mut(),
             };
             c!(create(self.context.0, &raw mut attr)).cast()

@@ -11,6 +11,7 @@
 #[path = "../../src/abi/mod.rs"]
 pub(crate) mod abi;
 mod act;
+mod clocks;
 mod make;
 mod windows;
 mod world;
