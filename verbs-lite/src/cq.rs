@@ -27,7 +27,7 @@ const CHECKSUMS_OK: u32 = Cqe64::L3_OK.mask() | Cqe64::L4_OK.mask();
 pub(crate) struct CqCore {
     handle: Handle,
     pub(crate) core: Arc<ContextCore>,
-    entries: u32,
+    entries: AtomicU32,
     /// Entries that no queue pair was promised; `None` where none are promised.
     free: Option<AtomicU32>,
 }
@@ -128,6 +128,7 @@ impl Cq {
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
+        let entries = AtomicU32::new(entries);
         let inner = Arc::new(CqCore { handle, core, entries, free });
         Ok(Self { ring, inner, armer, idle_polls: 0 })
     }
@@ -145,7 +146,99 @@ impl Cq {
     /// Entries of the queue.
     #[must_use]
     pub fn entries(&self) -> u32 {
-        self.inner.entries
+        self.inner.entries.load(Ordering::Relaxed)
+    }
+
+    /// Gives the queue at least `entries` entries, rounded up to a power of two; what is posted
+    /// goes on. `each` is given the completions that stand in it, oldest first, with their
+    /// [time](Cq::poll_stamped): the queue is empty when this returns. A command: not for the data
+    /// path.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`], [`VerbsError::CqTooSmall`] when queue pairs were promised more
+    /// than would be left, [`VerbsError::Unsupported`], or what the device refused: the queue is as
+    /// it was.
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(
+        &mut self,
+        entries: u32,
+        mut each: impl FnMut(Completion, u64),
+    ) -> Result<(), VerbsError> {
+        let (core, before) = (&self.inner.core, self.entries());
+        VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
+        if !core.hca().cq_resize() {
+            let (what, way_out) = ("queues that change their size", "make another queue");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        let entries = entries.next_power_of_two();
+        let lost = before.saturating_sub(entries);
+        if let Some(free) = &self.inner.free {
+            let take = |free: u32| free.checked_sub(lost);
+            free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+                .map_err(|free| VerbsError::CqTooSmall { need: lost, free })?;
+        }
+        let resized = self.ring.resize(&self.inner.handle, entries.ilog2() as u8, |slot, last| {
+            each(Completion::read(slot, last), Completion::time_of(slot));
+        });
+        let (gained, now) = match &resized {
+            Ok(()) => (entries.saturating_sub(before), entries),
+            Err(_) => (lost, before),
+        };
+        if let Some(free) = &self.inner.free {
+            free.fetch_add(gained, Ordering::AcqRel);
+        }
+        self.inner.entries.store(now, Ordering::Relaxed);
+        Ok(resized?)
+    }
+
+    /// Sets when an armed queue has its event: after `max_count` completions, or `period_us`
+    /// microseconds after the first one, whichever comes first; 0 and 0 for at once. A command.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`] for more than [`Cq::MAX_PERIOD_US`],
+    /// [`VerbsError::Unsupported`], or what the device refused.
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn moderate(&self, max_count: u16, period_us: u16) -> Result<(), VerbsError> {
+        let most = Self::MAX_PERIOD_US.into();
+        VerbsError::range("period of the CQ's events in us", period_us.into(), 0, most)?;
+        if !self.inner.core.hca().cq_moderation() {
+            let (what, way_out) = ("events that wait for more", "leave moderation out");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        Ok(self.inner.handle.moderate_cq(max_count, period_us)?)
+    }
+
+    /// Lets the device write over completions that nobody has polled, where it would fail the queue:
+    /// they are lost, and so is what their requests held, until the queue pair is gone. A command.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Unsupported`], or what the device refused.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
+    pub fn ignore_overruns(&self) -> Result<(), VerbsError> {
+        if !self.inner.core.hca().cq_oi() {
+            let (what, way_out) = ("queues that may overrun", "make the queue larger");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        Ok(self.inner.handle.ignore_overruns()?)
+    }
+
+    /// Longest period of [`Cq::moderate`] in microseconds. Source: reference 5.4, 12 bits.
+    pub const MAX_PERIOD_US: u16 = 0xfff;
+
+    /// The next completion like [`Cq::poll`], and when it was made by the device's clock, in ticks:
+    /// [`Clock`](ferrocx_core::Clock) makes nanoseconds of them.
+    #[inline]
+    pub fn poll_stamped(&mut self) -> Option<(Completion, u64)> {
+        let Some((slot, last)) = self.ring.take() else {
+            self.idle();
+            return None;
+        };
+        let stamped = (Completion::read(&slot, last), Completion::time_of(&slot));
+        self.ring.tell();
+        Some(stamped)
     }
 
     /// Promises room to a queue pair.
@@ -318,6 +411,12 @@ impl Completion {
             byte_cnt_be: slot.load_raw32::<{ Cqe64::BYTE_CNT.offset }>(),
             is_taken: false,
         }
+    }
+
+    /// When an entry was made, in ticks of the device's clock. Source: reference 6.7.
+    #[inline(always)]
+    fn time_of(slot: &Slot<'_, 64>) -> u64 {
+        u64::from_be(slot.load_raw64::<{ Cqe64::TIMESTAMP.offset }>())
     }
 
     /// The same once more. Where the short way ends, a copy goes to the long one, so that the words

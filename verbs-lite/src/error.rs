@@ -109,6 +109,17 @@ pub enum VerbsError {
         /// Windows that are bound.
         windows: u32,
     },
+    /// A change of a key was not reported as done.
+    #[error(
+        "key {key:#010x} was not changed: {}; register the memory anew",
+        .cause.map_or_else(|| "no completion came".into(), |cause| cause.to_string())
+    )]
+    NotChanged {
+        /// The key.
+        key: u32,
+        /// Why, if the device said it.
+        cause: Option<Failure>,
+    },
     /// A thread could not be started.
     #[error("no thread: {0}")]
     Thread(std::io::Error),

@@ -126,12 +126,12 @@ pub use gid::{GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
-    Changes, Ended, FlowId, InitAttr, Qp, QpConfig, QpQueues, QpState, QpTable, QpType, RtrAttr,
-    RtsAttr, WrongCompletion,
+    Changes, Ended, FlowId, InitAttr, MrChanger, Qp, QpConfig, QpQueues, QpState, QpTable, QpType,
+    RtrAttr, RtsAttr, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey, Srqn};
 pub use wc::{Returned, Wc};
-pub use window::{BindMw, BoundMw, Mw};
+pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
 pub use xrc::Xrcd;

@@ -1,4 +1,4 @@
-//! Memory windows of type 2: bound, used, ended, and what a peer cannot do with them.
+//! Memory windows: bound, used, ended, and what a peer cannot do with them.
 
 mod common;
 
@@ -315,4 +315,101 @@ fn keys_that_are_made_have_low_bytes_of_their_own() {
     bytes.sort_unstable();
     bytes.dedup();
     assert_eq!((bytes.len(), bytes.contains(&0)), (count, false));
+}
+
+/// Binds an untyped window of `b`'s to `len` bytes of its region, under a variant; the syndrome.
+fn bind_untyped(scene: &mut Scene, mw: &UntypedMw, old: Rkey, variant: u8, len: usize) -> u8 {
+    let region = (scene.region.lkey(), scene.region.addr() + AT as u64, len as u64);
+    let wr = BindUntyped { wr_id: 1, flags: S, access: Access::REMOTE, old, variant, region };
+    scene.qb.post_bind_untyped(&wr, mw).unwrap();
+    let done = scene.settle();
+    assert_eq!((done[0].wr_id, done[0].opcode), (1, WcOpcode::BindMw));
+    syndromes(&done)[0]
+}
+
+/// The key of a window with a variant, and the first byte that it is bound to.
+fn remote_of(scene: &Scene, mw: &UntypedMw, variant: u8) -> RemoteAddr {
+    let rkey = Rkey(mw.rkey().0 & !0xff | u32::from(variant));
+    RemoteAddr { addr: scene.region.addr() + AT as u64, rkey }
+}
+
+#[test]
+fn a_window_of_type_1_moves_while_it_is_bound_and_ends_by_being_bound_to_nothing() {
+    let mut scene = Scene::new();
+    let mw = scene.two.b.pd.alloc_untyped_mw(MwKind::Type1).unwrap();
+    assert_eq!(bind_untyped(&mut scene, &mw, mw.rkey(), 7, LEN), 0);
+    let first = remote_of(&scene, &mw, 7);
+    assert_eq!(scene.attempt(SendOp::Write(first.at(LEN as u64 - 8))), 0);
+    // Any queue pair of the domain lets its peer use it.
+    let pd = scene.two.b.pd.clone();
+    let _before = scene.reconnect(&pd);
+    assert_eq!(scene.attempt(SendOp::Write(first)), 0);
+    // Bound anew, without an end in between: the key is another one, and so is the length.
+    assert_eq!(bind_untyped(&mut scene, &mw, first.rkey, 8, LEN / 2), 0);
+    let second = remote_of(&scene, &mw, 8);
+    assert_eq!(scene.attempt(SendOp::Read(second)), 0);
+    assert_eq!(scene.attempt(SendOp::Write(first)), REMOTE_ACCESS);
+    let _before = scene.reconnect(&pd);
+    assert_eq!(scene.attempt(SendOp::Read(second.at(LEN as u64 / 2 - 4))), REMOTE_ACCESS);
+    let _before = scene.reconnect(&pd);
+    assert_eq!(bind_untyped(&mut scene, &mw, second.rkey, 9, 0), 0);
+    assert_eq!(scene.attempt(SendOp::Write(remote_of(&scene, &mw, 9))), REMOTE_ACCESS);
+    assert!(scene.two.world.refusals(1).len() >= 3);
+}
+
+#[test]
+fn an_untyped_window_of_type_2_is_refused_by_the_device_in_the_wrong_state() {
+    let mut scene = Scene::new();
+    let pd = scene.two.b.pd.clone();
+    let mw = pd.alloc_untyped_mw(MwKind::Type2).unwrap();
+    assert_eq!(bind_untyped(&mut scene, &mw, mw.rkey(), 3, LEN), 0);
+    let remote = remote_of(&scene, &mw, 3);
+    assert_eq!(scene.attempt(SendOp::Write(remote)), 0);
+    scene.qb.post_local_inv_rkey(2, S, remote.rkey).unwrap();
+    let done = scene.settle();
+    assert_eq!((ids(&done), done[0].opcode), (vec![(2, true)], WcOpcode::LocalInv));
+    // Ended twice, and bound while it is bound.
+    scene.qb.post_local_inv_rkey(2, S, remote.rkey).unwrap();
+    let done = scene.settle();
+    assert_eq!(syndromes(&done), [MW_BIND]);
+    let _before = scene.reconnect(&pd);
+    assert_eq!(bind_untyped(&mut scene, &mw, remote.rkey, 4, LEN), 0);
+    let bound = remote_of(&scene, &mw, 4);
+    assert_eq!(scene.attempt(SendOp::Read(bound)), 0);
+    assert_eq!(bind_untyped(&mut scene, &mw, bound.rkey, 5, LEN), MW_BIND);
+    // Destroyed while it is bound.
+    let _before = scene.reconnect(&pd);
+    drop(mw);
+    assert_eq!(scene.attempt(SendOp::Write(bound)), REMOTE_ACCESS);
+    assert!(scene.two.world.refusals(1).len() >= 3);
+}
+
+#[test]
+fn a_region_may_end_before_an_untyped_window_over_it() {
+    let mut scene = Scene::new();
+    let mw = scene.two.b.pd.alloc_untyped_mw(MwKind::Type1).unwrap();
+    assert_eq!(bind_untyped(&mut scene, &mw, mw.rkey(), 7, LEN), 0);
+    scene.region.dereg().unwrap();
+    assert_eq!(scene.attempt(SendOp::Write(remote_of(&scene, &mw, 7))), REMOTE_ACCESS);
+    scene.assert_unchanged("a region that ended");
+    assert_eq!(scene.two.world.refusals(1).len(), 1);
+}
+
+#[test]
+fn what_an_untyped_binding_may_not_say_is_refused_before_it_is_posted() {
+    let mut scene = Scene::new();
+    let pd = scene.two.b.pd.clone();
+    let [mw, other] = [(); 2].map(|()| pd.alloc_untyped_mw(MwKind::Type2).unwrap());
+    let region = (scene.region.lkey(), scene.region.addr(), 8);
+    let (flags, access, old) = (S, Access::REMOTE_READ, mw.rkey());
+    let wr = BindUntyped { wr_id: 1, flags, access, old, variant: 1, region };
+    let long = BindUntyped { region: (region.0, region.1, 1 << 31), ..wr };
+    assert_eq!(scene.qb.post_bind_untyped(&long, &mw), Err(PostError::Window));
+    assert_eq!(scene.qb.post_bind_untyped(&wr, &other), Err(PostError::Window), "another's key");
+    let foreign = scene.two.a.pd.alloc_untyped_mw(MwKind::Type2).unwrap();
+    let of_foreign = BindUntyped { old: foreign.rkey(), ..wr };
+    assert_eq!(scene.qb.post_bind_untyped(&of_foreign, &foreign), Err(PostError::Pd));
+    scene.qb.to_error().unwrap();
+    assert_eq!(scene.qb.post_local_inv_rkey(1, S, old), Err(PostError::State));
+    scene.two.world.assert_clean();
 }

@@ -182,7 +182,7 @@ impl Device {
         &self,
         now_ns: impl FnMut() -> u64 + Send + 'static,
     ) -> Result<Clock, DeviceError> {
-        let khz = self.inner().made.caps.hca.device_frequency_khz();
+        let khz = self.clock_khz();
         if khz == 0 {
             let (what, way_out) = ("clock of a known rate", "update its firmware");
             return Err(ConfigError::Unsupported { what, way_out }.into());
@@ -193,6 +193,20 @@ impl Device {
             return Err(ConfigError::Unsupported { what, way_out }.into());
         };
         Ok(Clock { device: self.clone(), now_ns, fit: Fit::new(khz, first) })
+    }
+}
+
+impl Device {
+    /// What the device's counter shows now, in ticks. A read of registers: not for the hot path.
+    #[must_use]
+    pub fn clock_ticks(&self) -> u64 {
+        read_counter(&*self.inner().bar)
+    }
+
+    /// How fast the counter runs, in kHz by the capability page; 0 if the device does not say.
+    #[must_use]
+    pub fn clock_khz(&self) -> u32 {
+        self.inner().made.caps.hca.device_frequency_khz()
     }
 }
 

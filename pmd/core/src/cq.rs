@@ -1,14 +1,16 @@
 //! Completion queues: the ring, its consumer index, and what an odd entry is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrocx_bus::{Bar, DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::{Cqc, mini_cqe_format};
-use ferrocx_prm::cqe::{CQE_INVALID_OP_OWN, Cqe64, CqeFormat, CqeOpcode, ErrCqe};
+use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe};
 use ferrocx_prm::init_seg::{CqArm, uar};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
+use crate::cmd::CommandError;
 use crate::device::Device;
 use crate::error::{DeviceError, QueueFault};
 use crate::handle::Handle;
@@ -16,6 +18,9 @@ use crate::objects::Kind;
 
 /// The invalid opcode, where it stands in the last word of an entry.
 pub const INVALID_OPCODE: u32 = Cqe64::OPCODE.of(CqeOpcode::INVALID.0);
+
+/// How long the last entry of a resized queue may take, which the device writes before it answers.
+const RESIZE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The driver's side of a completion queue: a ring that the device fills and one core empties.
 #[derive(Debug)]
@@ -55,8 +60,12 @@ impl CqRing {
     /// Makes a completion queue on the device. The handle destroys it.
     pub fn new(device: &Device, attr: &CqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
         let inner = device.inner();
-        let buf = Arc::new(device.alloc_dma(Cqe64::SIZE_BYTES << attr.log_size, 4096)?);
-        initialise(&buf);
+        let log_size = attr.log_size;
+        let buf = new_buffer(device, log_size)?;
+        let ring = Ring::new(Arc::clone(&buf), 0, log_size)?;
+        for index in 0..1 << log_size {
+            empty(&ring, index, log_size);
+        }
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let eqn = attr.events.map_or(u32::from(inner.made.eqn), |events| events.number());
         let cqc = Cqc::zeroed()
@@ -73,8 +82,63 @@ impl CqRing {
             Some(events) => handle.needing(events),
             None => handle,
         };
-        let (log_size, doorbell_record) = (attr.log_size, DmaWord::new(record, 0)?);
-        Ok((Self { ring: Ring::new(buf, 0, log_size)?, doorbell_record, log_size, ci: 0 }, handle))
+        let doorbell_record = DmaWord::new(record, 0)?;
+        Ok((Self { ring, doorbell_record, log_size, ci: 0 }, handle))
+    }
+
+    /// Moves the queue to another buffer, of 2^`log_size` entries. `each` is given the entries that
+    /// stand in the old one, and their last dwords; all of them are consumed when this returns.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused: the queue is as it was. After [`DeviceError::Timeout`] it is of no
+    /// use any more.
+    pub fn resize(
+        &mut self,
+        handle: &Handle,
+        log_size: u8,
+        mut each: impl FnMut(&Slot<'_, 64>, u32),
+    ) -> Result<(), DeviceError> {
+        let (device, start) = (handle.device(), self.ci);
+        // Until it is told more, the device has room for one lap from here on.
+        self.tell();
+        let (old, buf) = (Arc::clone(self.ring.buf()), new_buffer(device, log_size)?);
+        let ring = Ring::new(Arc::clone(&buf), 0, log_size)?;
+        for index in 0..1 << log_size {
+            empty(&ring, start.wrapping_add(index), log_size);
+        }
+        handle.hold(&buf);
+        let resized = device.inner().control().resize_cq(handle.number(), log_size, &buf);
+        if let Err(source) = resized {
+            if matches!(source, CommandError::Status { .. }) {
+                handle.release(&buf);
+            }
+            return Err(DeviceError::Step { step: "resizing a completion queue", source });
+        }
+        let deadline = device.now() + RESIZE_LIMIT;
+        loop {
+            match self.take() {
+                // The device's last entry of the old buffer. Source: reference 6.7.
+                Some((_, last)) if Cqe64::OPCODE.get(last) == CqeOpcode::RESIZE_CQ.0 => break,
+                Some((slot, last)) => each(&slot, last),
+                None if device.now() > deadline => {
+                    let (what, way_out) = ("the last entry of a resized queue", "reset the device");
+                    return Err(DeviceError::Timeout { what, limit: RESIZE_LIMIT, way_out });
+                }
+                None => device.relax(),
+            }
+        }
+        handle.release(&old);
+        (self.ring, self.log_size) = (ring, log_size);
+        // What came into the old buffer has left these empty, so they are first used a lap later:
+        // not before the device is told that this one is consumed.
+        let mut index = start;
+        while index != self.ci {
+            empty(&self.ring, index.wrapping_add(1 << log_size), log_size);
+            index = index.wrapping_add(1);
+        }
+        self.tell();
+        Ok(())
     }
 
     /// The next entry and its last dword, which was read to find its owner, if the device has
@@ -255,9 +319,14 @@ impl Armer {
     }
 }
 
-/// Fills a buffer as CREATE_CQ wants it: every entry invalid and still the device's.
-fn initialise(buf: &DmaBuf) {
-    for entry in (0..buf.len_bytes()).step_by(Cqe64::SIZE_BYTES) {
-        buf.store_be32(entry + Cqe64::OWNER.offset, u32::from(CQE_INVALID_OP_OWN));
-    }
+/// Memory of a ring.
+fn new_buffer(device: &Device, log_size: u8) -> Result<Arc<DmaBuf>, DeviceError> {
+    Ok(Arc::new(device.alloc_dma(Cqe64::SIZE_BYTES << log_size, 4096)?))
+}
+
+/// Makes an entry one that the device has not written: invalid, and with the owner bit that it does
+/// not have once the device has written it at `index`. Source: reference 4.3, CREATE_CQ.
+fn empty(ring: &Ring<64>, index: u32, log_size: u8) {
+    let owner = !(index >> log_size) & 1;
+    ring.at(index).store_be32::<{ Cqe64::OWNER.offset }>(INVALID_OPCODE | owner);
 }

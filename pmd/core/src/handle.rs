@@ -1,6 +1,6 @@
 //! [`Handle`]: one object of the device, destroyed with its owner.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_bus::DmaBuf;
 use ferrocx_prm::cmd::Command;
@@ -21,7 +21,7 @@ pub struct Handle {
     number: u32,
     alive: bool,
     /// What the device reads or writes as long as the object exists.
-    memory: Vec<Arc<DmaBuf>>,
+    memory: Mutex<Vec<Arc<DmaBuf>>>,
     /// Objects that this one names to the device, destroyed after it.
     needs: Vec<Arc<Handle>>,
     device: Device,
@@ -32,6 +32,7 @@ impl Handle {
     /// writes as long as the object exists.
     #[must_use]
     pub fn new(device: &Device, kind: Kind, number: u32, memory: Vec<Arc<DmaBuf>>) -> Self {
+        let memory = Mutex::new(memory);
         Self { kind, number, alive: true, memory, needs: Vec::new(), device: device.clone() }
     }
 
@@ -40,6 +41,20 @@ impl Handle {
     pub fn needing(mut self, other: &Arc<Handle>) -> Self {
         self.needs.push(Arc::clone(other));
         self
+    }
+
+    /// Keeps a buffer, too, that the device is about to work on.
+    pub(crate) fn hold(&self, buf: &Arc<DmaBuf>) {
+        self.memory().push(Arc::clone(buf));
+    }
+
+    /// Lets go of a buffer that the device has let go of.
+    pub(crate) fn release(&self, buf: &Arc<DmaBuf>) {
+        self.memory().retain(|held| !Arc::ptr_eq(held, buf));
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Vec<Arc<DmaBuf>>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number by which the device knows the object.
@@ -111,11 +126,27 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
             tracing::error!(kind = ?self.kind, number = self.number, %error, "not destroyed");
-            for buf in self.memory.drain(..) {
+            let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for buf in memory.drain(..) {
                 tracing::error!(iova = format_args!("{:#x}", buf.iova()), "queue memory leaked");
                 std::mem::forget(buf);
             }
         }
+    }
+}
+
+/// Completion queues.
+impl Handle {
+    /// Sets when a completion queue that is armed has its event: after `max_count` entries, or
+    /// `period_us` microseconds, at most 4095, after the first; 0 and 0 for at once.
+    pub fn moderate_cq(&self, max_count: u16, period_us: u16) -> Result<(), CommandError> {
+        self.device.inner().control().moderate_cq(self.number, max_count, period_us)
+    }
+
+    /// Lets the device write over entries of a completion queue that were not consumed, instead of
+    /// failing the queue.
+    pub fn ignore_overruns(&self) -> Result<(), CommandError> {
+        self.device.inner().control().ignore_overruns(self.number)
     }
 }
 

@@ -10,7 +10,9 @@ use ferrocx_prm::cmd::objects::{
     AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DeallocXrcd, DestroyMkey,
 };
 use ferrocx_prm::cmd::qp::DestroyQp;
-use ferrocx_prm::cmd::queues::{CreateCq, CreateEq, DestroyCq, DestroyEq};
+use ferrocx_prm::cmd::queues::{
+    CreateCq, CreateEq, DestroyCq, DestroyEq, ModifyCq, modify_cq, resize_cq,
+};
 use ferrocx_prm::cmd::srq::DestroyXrcSrq;
 use ferrocx_prm::cmd::tir::{CreateRqt, DestroyRqt, DestroyTir, DestroyTis};
 use ferrocx_prm::cmd::wq::{
@@ -29,6 +31,9 @@ use crate::cmd::CommandError;
 use crate::control::Control;
 use crate::eq::{self, EqRing};
 use crate::error::DeviceError;
+
+/// `op_mod` of MODIFY_CQ that moves a queue to another buffer. Source: reference 4.3.
+const RESIZE: u32 = 1;
 
 /// States of an SQ and an RQ. Source: reference 4.3, MODIFY_SQ / MODIFY_RQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +113,47 @@ impl Control {
     pub(crate) fn create_cq(&mut self, cqc: Cqc, buf: &DmaBuf) -> Result<u32, CommandError> {
         let input = CreateCq::input().with_cq_context(cqc);
         Ok(self.execute::<CreateCq>(&input, &page_list(buf), &mut [])?.cqn())
+    }
+
+    /// Moves a completion queue to another buffer.
+    pub(crate) fn resize_cq(
+        &mut self,
+        cqn: u32,
+        log_size: u8,
+        buf: &DmaBuf,
+    ) -> Result<(), CommandError> {
+        use resize_cq::{LOG_PAGE_SIZE, LOG_SIZE, PAGE_OFFSET};
+        let input = ModifyCq::input()
+            .with_op_mod(RESIZE)
+            .with_cqn(cqn)
+            .with_modify_field_select_resize_field_select(LOG_SIZE | PAGE_OFFSET | LOG_PAGE_SIZE)
+            .with_cq_context(Cqc::zeroed().with_log_cq_size(log_size.into()));
+        self.execute::<ModifyCq>(&input, &page_list(buf), &mut []).map(drop)
+    }
+
+    /// Sets when a completion queue has an event: after so many entries, or so long after one.
+    pub(crate) fn moderate_cq(
+        &mut self,
+        cqn: u32,
+        max_count: u16,
+        period_us: u16,
+    ) -> Result<(), CommandError> {
+        let cqc =
+            Cqc::zeroed().with_cq_max_count(max_count.into()).with_cq_period(period_us.into());
+        let input = ModifyCq::input()
+            .with_cqn(cqn)
+            .with_modify_field_select_resize_field_select(modify_cq::PERIOD | modify_cq::MAX_COUNT)
+            .with_cq_context(cqc);
+        self.call(&input).map(drop)
+    }
+
+    /// Makes the device not check whether a completion queue is full.
+    pub(crate) fn ignore_overruns(&mut self, cqn: u32) -> Result<(), CommandError> {
+        let input = ModifyCq::input()
+            .with_cqn(cqn)
+            .with_modify_field_select_resize_field_select(modify_cq::OI)
+            .with_cq_context(Cqc::zeroed().with_oi(true));
+        self.call(&input).map(drop)
     }
 
     pub(crate) fn create_rqt(&mut self, rqns: &[u32]) -> Result<u32, CommandError> {

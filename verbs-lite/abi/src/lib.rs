@@ -32,8 +32,8 @@
 //!
 //! # What it does not do
 //!
-//! Several devices in a process, VLANs, raw packets, memory windows, flows, device memory,
-//! on-demand paging, ECE, queues that grow, migration of paths, SQD: functions of these are null,
+//! Several devices in a process, VLANs, raw packets, flows, device memory, on-demand paging, ECE,
+//! migration of paths, SQD, allocators of parent domains: functions of these are null,
 //! or answer `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records; on the model
 //! IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.
 //!

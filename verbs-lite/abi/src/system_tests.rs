@@ -142,6 +142,8 @@ fn layouts(header: &Path) -> String {
     layout!(out, ibv_pd, true: context, handle);
     layout!(out, ibv_mr, true: context, pd, addr, length, handle, lkey, rkey);
     layout!(out, ibv_mw, true: context, pd, rkey, handle, kind = "type");
+    layout!(out, ibv_mw_bind_info, true: mr, addr, length, mw_access_flags);
+    layout!(out, ibv_mw_bind, true: wr_id, send_flags, bind_info);
     layout!(out, ibv_ah, true: context, pd, handle);
     layout!(out, ibv_comp_channel, true: context, fd, refcnt);
     layout!(out, ibv_cq, true: context, channel, cq_context, handle, cqe, comp_events_completed,
@@ -149,7 +151,13 @@ fn layouts(header: &Path) -> String {
     layout!(out, ibv_cq_ex, true: comp_mask, status, wr_id, start_poll, next_poll, end_poll,
         read_opcode, read_vendor_err, read_byte_len, read_imm_data, read_qp_num, read_src_qp,
         read_wc_flags, read_slid, read_sl, read_dlid_path_bits,
-        read_unsupported = "read_completion_ts");
+        read_completion_ts, read_unsupported = "read_cvlan", read_completion_wallclock_ns);
+    layout!(out, ibv_modify_cq_attr, true: attr_mask, cq_count = "moderate.cq_count",
+        cq_period = "moderate.cq_period");
+    layout!(out, ibv_values_ex, true: comp_mask, raw_clock);
+    layout!(out, ibv_td, true: context);
+    layout!(out, ibv_parent_domain_init_attr, true: pd, td, comp_mask, allocators = "alloc",
+        pd_context);
     layout!(out, ibv_cq_init_attr_ex, true: cqe, cq_context, channel, comp_vector, wc_flags,
         comp_mask, flags, parent_domain);
     layout!(out, ibv_xrcd, true: context);
@@ -183,7 +191,7 @@ fn layouts(header: &Path) -> String {
         rate_limit);
     layout!(out, ibv_sge, true: addr, length, lkey);
     layout!(out, ibv_send_wr, true: wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr,
-        xrc_srqn = "qp_type.xrc.remote_srqn", rest = "bind_mw");
+        xrc_srqn = "qp_type.xrc.remote_srqn", bind_mw);
     layout!(out, ibv_recv_wr, true: wr_id, next, sg_list, num_sge);
     layout!(out, ibv_wc, true: wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num,
         src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits);
@@ -193,7 +201,8 @@ fn layouts(header: &Path) -> String {
         max_res_rd_atom, max_qp_init_rd_atom, atomic_cap, max_mw, max_raw_ethy_qp, max_mcast_grp,
         max_ah, max_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay,
         phys_port_cnt);
-    layout!(out, ibv_device_attr_ex, true: comp_mask, phys_port_cnt_ex);
+    layout!(out, ibv_device_attr_ex, true: comp_mask, odp_caps, completion_timestamp_mask,
+        hca_core_clock, device_cap_flags_ex, cq_mod_caps, phys_port_cnt_ex);
     // It has grown since 44: as many bytes are written as the caller knows.
     layout!(out, ibv_port_attr, false: state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags,
         max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len, lid, sm_lid, lmc, max_vl_num,

@@ -68,7 +68,7 @@ impl DmaMr {
             memory: Arc::clone(memory),
             others: Vec::new(),
             domain: pd.domain(),
-            _pd: Arc::clone(&pd.inner),
+            pd: Arc::clone(&pd.inner),
             _dma: Some(Arc::clone(&self.key)),
             windows: AtomicU32::new(0),
         };

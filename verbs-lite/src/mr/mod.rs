@@ -36,12 +36,10 @@ pub use register::PhysBuf;
 pub(crate) use sge::Reach;
 pub use sge::Sge;
 
+use crate::context::ContextCore;
 use crate::error::VerbsError;
-use crate::pd::PdCore;
+use crate::pd::{Pd, PdCore};
 use crate::types::{Access, Lkey, Rkey};
-
-#[cfg(doc)]
-use crate::pd::Pd;
 
 /// A key over memory, and what keeps both.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ pub(crate) struct Registration {
     others: Vec<Arc<Memory>>,
     /// Who may use the key, see [`Sge::domain`].
     pub(crate) domain: u32,
-    _pd: Arc<PdCore>,
+    pd: Arc<PdCore>,
     /// The DMA key that it is, or that its pieces are named by.
     _dma: Option<Arc<dma::DmaKey>>,
     /// Windows that are bound to it.
@@ -72,6 +70,11 @@ impl Registration {
     #[inline]
     fn offset_of(&self, addr: u64) -> usize {
         self.offset.unwrap_or(0) + addr.wrapping_sub(self.start) as usize
+    }
+
+    /// Notes that the device knows the key with other rights, in a domain.
+    pub(crate) fn adopt(&mut self, pd: &Pd, access: Access) {
+        (self.access, self.domain, self.pd) = (access, pd.domain(), Arc::clone(&pd.inner));
     }
 
     /// The key for peers, if any right was granted to them.
@@ -206,6 +209,14 @@ impl Mr {
     /// Those of [`Mr::buf`].
     pub fn whole(&self) -> Result<Buf, VerbsError> {
         self.buf(0..usize::try_from(self.inner.len).unwrap_or(usize::MAX))
+    }
+
+    /// The region for a change of its key, if nobody else holds it, the key is of the device, its
+    /// own, and the memory is reached without another key.
+    pub(crate) fn for_change(&mut self, core: &Arc<ContextCore>) -> Option<&mut Registration> {
+        let region = Arc::get_mut(&mut self.inner)?;
+        let is_simple = region.mkey.is_some() && region._dma.is_none();
+        (is_simple && Arc::ptr_eq(core, &region.pd.core)).then_some(region)
     }
 
     /// Ends the key now, whatever is posted: when this returns, no access through it succeeds, and

@@ -118,7 +118,9 @@ impl Pd {
             }
         };
         let len = list().map(|(_, len)| len).sum();
+        // Requests may change it, see `MrChanger`.
         let mkc = mkc
+            .with_umr_en(true)
             .with_start_addr(start)
             .with_len(len)
             .with_translations_octword_size(tail.len().div_ceil(16) as u32);
@@ -135,7 +137,7 @@ impl Pd {
             memory,
             others: memories.collect(),
             domain: self.domain(),
-            _pd: Arc::clone(&self.inner),
+            pd: Arc::clone(&self.inner),
             _dma: dma,
             windows: AtomicU32::new(0),
         };

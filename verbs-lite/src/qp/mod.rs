@@ -30,6 +30,7 @@
 
 mod attr;
 mod change;
+mod changer;
 mod complete;
 mod end;
 mod modify;
@@ -59,6 +60,7 @@ pub(crate) use wqe::scatter;
 
 pub use attr::{InitAttr, QpConfig, QpQueues, RtrAttr, RtsAttr};
 pub use change::Changes;
+pub use changer::MrChanger;
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
 pub use raw::FlowId;

@@ -20,7 +20,7 @@ const LOG_ACK_REQ_FREQ: u32 = 8;
 const LOG_MSG_UD: u32 = 12;
 const LOG_MSG_GSI: u32 = 8;
 /// MTU of datagrams: the largest, each must fit the port anyway; of the general services the
-/// smallest, 256 bytes.
+/// smallest, 256 bytes, as where no packet is sent.
 const MTU_UD: Mtu = Mtu::B4096;
 const MTU_GSI: Mtu = Mtu::B256;
 
@@ -117,7 +117,7 @@ impl<B: Buffers> Qp<B> {
             return Ok(());
         }
         let (mtu, log_msg_max) = match self.st {
-            service::GSI => (MTU_GSI, LOG_MSG_GSI),
+            service::GSI | service::REG_UMR => (MTU_GSI, LOG_MSG_GSI),
             _ => (MTU_UD, LOG_MSG_UD),
         };
         self.enter_rtr(self.context().with_mtu(mtu as u32).with_log_msg_max(log_msg_max))

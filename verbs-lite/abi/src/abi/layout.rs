@@ -31,9 +31,14 @@ const _: () = {
     assert!(size_of::<ibv_qp>() == 160 && size_of::<ibv_qp_ex>() == 360);
     assert!(offset_of!(ibv_qp_ex, wr_start) == 320 && offset_of!(ibv_qp_ex, wr_flags) == 176);
     assert!(size_of::<ibv_send_wr>() == 128 && offset_of!(ibv_send_wr, wr) == 40);
+    assert!(offset_of!(ibv_send_wr, bind_mw) == 80 && size_of::<wr_bind_mw>() == 48);
+    assert!(size_of::<ibv_mw>() == 32 && size_of::<ibv_mw_bind>() == 48);
     assert!(size_of::<ibv_recv_wr>() == 32 && size_of::<ibv_wc>() == 48);
     assert!(size_of::<ibv_device_attr>() == 232 && size_of::<ibv_device_attr_ex>() == 400);
     assert!(offset_of!(ibv_device_attr_ex, phys_port_cnt_ex) == 396);
+    assert!(offset_of!(ibv_device_attr_ex, cq_mod_caps) == 368);
+    assert!(at - offset_of!(verbs_context, alloc_parent_domain) == 208);
+    assert!(at - offset_of!(verbs_context, query_rt_values) == 128);
     assert!(size_of::<ibv_port_attr>() == 52 && offset_of!(ibv_port_attr, link_layer) == 46);
     assert!(size_of::<ibv_qp_attr>() == 144 && offset_of!(ibv_qp_attr, ah_attr) == 56);
     assert!(offset_of!(ibv_qp_attr, max_rd_atomic) == 126);

@@ -41,7 +41,7 @@ pub(crate) struct ibv_device {
 pub(crate) struct ibv_context_ops {
     pub(crate) before_alloc_mw: [Absent; 7],
     pub(crate) alloc_mw: unsafe extern "C" fn(*mut ibv_pd, c_int) -> *mut ibv_mw,
-    pub(crate) bind_mw: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut c_void) -> c_int,
+    pub(crate) bind_mw: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int,
     pub(crate) dealloc_mw: unsafe extern "C" fn(*mut ibv_mw) -> c_int,
     pub(crate) before_poll_cq: Absent,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut MaybeUninit<ibv_wc>) -> c_int,
@@ -73,7 +73,14 @@ pub(crate) struct ibv_context {
 pub(crate) struct verbs_context {
     pub(crate) query_port:
         unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int,
-    pub(crate) before_create_cq_ex: [Absent; 24],
+    pub(crate) before_alloc_parent_domain: [Absent; 13],
+    pub(crate) alloc_parent_domain:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
+    pub(crate) dealloc_td: unsafe extern "C" fn(*mut ibv_td) -> c_int,
+    pub(crate) alloc_td: unsafe extern "C" fn(*mut ibv_context, *mut u32) -> *mut ibv_td,
+    pub(crate) modify_cq: unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int,
+    pub(crate) before_query_rt_values: [Absent; 6],
+    pub(crate) query_rt_values: unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int,
     pub(crate) create_cq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
     pub(crate) private: Absent,
@@ -147,6 +154,22 @@ pub(crate) struct ibv_mw {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_mw_bind_info {
+    pub(crate) mr: *mut ibv_mr,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) mw_access_flags: c_uint,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_mw_bind {
+    pub(crate) wr_id: u64,
+    pub(crate) send_flags: c_uint,
+    pub(crate) bind_info: ibv_mw_bind_info,
+}
+
+#[repr(C)]
 pub(crate) struct ibv_ah {
     pub(crate) context: *mut ibv_context,
     pub(crate) pd: *mut ibv_pd,
@@ -191,7 +214,37 @@ pub(crate) struct ibv_cq_ex {
     pub(crate) read_slid: unsafe extern "C" fn(*mut ibv_cq_ex) -> u32,
     pub(crate) read_sl: unsafe extern "C" fn(*mut ibv_cq_ex) -> u8,
     pub(crate) read_dlid_path_bits: unsafe extern "C" fn(*mut ibv_cq_ex) -> u8,
-    pub(crate) read_unsupported: [Absent; 5],
+    pub(crate) read_completion_ts: unsafe extern "C" fn(*mut ibv_cq_ex) -> u64,
+    pub(crate) read_unsupported: [Absent; 3],
+    pub(crate) read_completion_wallclock_ns: unsafe extern "C" fn(*mut ibv_cq_ex) -> u64,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_modify_cq_attr {
+    pub(crate) attr_mask: u32,
+    pub(crate) cq_count: u16,
+    /// In microseconds.
+    pub(crate) cq_period: u16,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_values_ex {
+    pub(crate) comp_mask: u32,
+    pub(crate) raw_clock: libc::timespec,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_td {
+    pub(crate) context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_parent_domain_init_attr {
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) td: *mut ibv_td,
+    pub(crate) comp_mask: u32,
+    pub(crate) allocators: [Absent; 2],
+    pub(crate) pd_context: *mut c_void,
 }
 
 #[repr(C)]
@@ -273,8 +326,9 @@ pub(crate) struct ibv_qp_ex {
     pub(crate) wr_flags: c_uint,
     pub(crate) wr_atomic_cmp_swp: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64, u64),
     pub(crate) wr_atomic_fetch_add: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64),
-    pub(crate) wr_bind_mw: Absent,
-    pub(crate) wr_local_inv: Absent,
+    pub(crate) wr_bind_mw:
+        unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_mw, u32, *const ibv_mw_bind_info),
+    pub(crate) wr_local_inv: unsafe extern "C" fn(*mut ibv_qp_ex, u32),
     pub(crate) wr_rdma_read: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64),
     pub(crate) wr_rdma_write: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64),
     pub(crate) wr_rdma_write_imm: unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32),
@@ -454,7 +508,16 @@ pub(crate) struct ibv_send_wr {
     pub(crate) imm_data: u32,
     pub(crate) wr: wr_of,
     pub(crate) xrc_srqn: u32,
-    pub(crate) rest: [u64; 6],
+    pub(crate) bind_mw: wr_bind_mw,
+}
+
+/// What `BIND_MW` says; in a union with what this device has not, which is smaller.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct wr_bind_mw {
+    pub(crate) mw: *mut ibv_mw,
+    pub(crate) rkey: u32,
+    pub(crate) bind_info: ibv_mw_bind_info,
 }
 
 #[repr(C)]
@@ -528,12 +591,20 @@ pub(crate) struct ibv_device_attr {
     pub(crate) phys_port_cnt: u8,
 }
 
-/// What follows the plain attributes is all zero here: none of it is supported.
+/// What is named neither here nor in the plain attributes is zero: it is not supported.
 #[repr(C)]
 pub(crate) struct ibv_device_attr_ex {
     pub(crate) base: ibv_device_attr,
     pub(crate) comp_mask: u32,
-    pub(crate) unsupported: [u32; 40],
+    pub(crate) odp_caps: [u64; 3],
+    pub(crate) completion_timestamp_mask: u64,
+    /// In kHz.
+    pub(crate) hca_core_clock: u64,
+    pub(crate) device_cap_flags_ex: u64,
+    pub(crate) before_cq_mod_caps: [u32; 20],
+    /// Completions, and microseconds.
+    pub(crate) cq_mod_caps: [u16; 2],
+    pub(crate) before_phys_port_cnt_ex: [u32; 6],
     pub(crate) phys_port_cnt_ex: u32,
 }
 

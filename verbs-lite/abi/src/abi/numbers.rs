@@ -54,6 +54,8 @@ pub(crate) mod wr_op {
     pub(crate) const RDMA_READ: i32 = 4;
     pub(crate) const ATOMIC_CMP_AND_SWP: i32 = 5;
     pub(crate) const ATOMIC_FETCH_AND_ADD: i32 = 6;
+    pub(crate) const LOCAL_INV: i32 = 7;
+    pub(crate) const BIND_MW: i32 = 8;
     pub(crate) const SEND_WITH_INV: i32 = 9;
 }
 
@@ -89,6 +91,7 @@ pub(crate) mod access {
     pub(crate) const REMOTE_WRITE: u32 = 1 << 1;
     pub(crate) const REMOTE_READ: u32 = 1 << 2;
     pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
+    pub(crate) const MW_BIND: u32 = 1 << 4;
     pub(crate) const ZERO_BASED: u32 = 1 << 5;
     pub(crate) const HUGETLB: u32 = 1 << 7;
     /// Flags that a device may leave aside, relaxed ordering for one: this one does.

@@ -5,9 +5,10 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use ferrocx_verbs_lite::{Completion, Srq};
+use ferrocx_verbs_lite::{Completion, MrChanger, Srq};
 
 use super::Errno;
+use super::clock::Compared;
 use super::handles::Handles;
 use super::life::Process;
 use super::pair::{List, Member, report};
@@ -27,6 +28,10 @@ pub(super) struct Shared {
     pub(super) xrc_queues: Mutex<HashMap<u32, XrcQueue>>,
     pub(super) events: Mutex<Events>,
     pub(super) event_fd: OwnedFd,
+    /// What changes regions, made when it is first asked for.
+    pub(super) changer: Mutex<Option<MrChanger>>,
+    /// The device's clock and the host's, once a program wants the one's time in the other's.
+    pub(super) clock: Mutex<Option<Compared>>,
     /// What the command file stands for.
     pub(super) handles: Arc<Handles>,
     #[expect(dead_code, reason = "open as long as the device is")]
@@ -104,7 +109,7 @@ impl Shared {
     /// Gives out what a completion ends whose number no queue pair has: a receive of XRC, or
     /// nothing, if its queue pair is gone.
     #[cold]
-    pub(super) fn end_xrc(&self, completion: &Completion, out: &mut impl FnMut(ibv_wc)) {
+    pub(super) fn end_xrc(&self, completion: &Completion, mut out: impl FnMut(ibv_wc)) {
         let queues = lock(&self.xrc_queues);
         let queue = queues.get(&completion.user_index());
         if let Some(ended) = queue.and_then(|queue| lock(queue).complete(completion)) {

@@ -16,11 +16,11 @@ use super::channel::Channel;
 use super::context::{Context, Kind, Shared};
 use super::life::Users;
 use super::{Errno, give_out, set_errno, take_back, tried};
-use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 use crate::files;
 use crate::node::lock;
 
-/// Entries of the smallest queue: a page of them, so that one that was asked to be small can grow.
+/// Entries of the smallest queue: a page of them.
 const LEAST_ENTRIES: u32 = 64;
 
 /// A completion queue as the program has it.
@@ -35,6 +35,10 @@ pub(super) struct Queue {
     /// Somebody is between `start_poll` and `end_poll`, and what they read.
     pub(super) is_polled: AtomicBool,
     pub(super) current: ibv_wc,
+    /// When that was made, in ticks of the device.
+    pub(super) current_ticks: u64,
+    /// Completions say when they were made.
+    is_stamped: bool,
     /// Queue pairs that complete here.
     pub(super) users: Users,
 }
@@ -43,8 +47,9 @@ pub(super) struct Queue {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) cq: verbs::Cq,
-    /// Completions that were taken from the device before the program asked for them.
-    pub(super) waiting: VecDeque<ibv_wc>,
+    /// Completions that were taken from the device before the program asked for them, and when they
+    /// were made, in ticks of the device: 0 where nobody asked for it.
+    pub(super) waiting: VecDeque<(ibv_wc, u64)>,
 }
 
 impl Queue {
@@ -58,8 +63,17 @@ impl Queue {
     /// says that it has enough. The table of queue pairs is locked once, and each of them once for
     /// completions that follow each other.
     #[inline(always)]
-    fn take(&self, cq: &mut verbs::Cq, mut out: impl FnMut(ibv_wc), is_enough: impl Fn() -> bool) {
-        let Some(mut completion) = cq.poll() else { return };
+    fn take<const STAMPED: bool>(
+        &self,
+        cq: &mut verbs::Cq,
+        mut out: impl FnMut(ibv_wc, u64),
+        is_enough: impl Fn() -> bool,
+    ) {
+        let poll = |cq: &mut verbs::Cq| match STAMPED {
+            true => cq.poll_stamped(),
+            false => cq.poll().map(|completion| (completion, 0)),
+        };
+        let Some((mut completion, mut ticks)) = poll(cq) else { return };
         let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
         loop {
             let index = completion.user_index();
@@ -67,14 +81,14 @@ impl Queue {
             let mut pair = member.map(|member| lock(&member.pair));
             loop {
                 match &mut pair {
-                    Some(pair) => pair.end(completion, &mut out),
-                    None => self.shared.end_xrc(&completion, &mut out),
+                    Some(pair) => pair.end(completion, |wc| out(wc, ticks)),
+                    None => self.shared.end_xrc(&completion, |wc| out(wc, ticks)),
                 }
                 if is_enough() {
                     return;
                 }
-                let Some(next) = cq.poll() else { return };
-                completion = next;
+                let Some(next) = poll(cq) else { return };
+                (completion, ticks) = next;
                 if completion.user_index() != index {
                     break;
                 }
@@ -85,47 +99,75 @@ impl Queue {
     /// Takes everything that the device has written.
     pub(super) fn take_all(&self, inner: &mut Inner) {
         let Inner { cq, waiting } = inner;
-        self.take(cq, |wc| waiting.push_back(wc), || false);
+        let out = |wc, ticks| waiting.push_back((wc, ticks));
+        if self.is_stamped {
+            self.take::<true>(cq, out, || false);
+        } else {
+            self.take::<false>(cq, out, || false);
+        }
     }
 
     /// Fills `out` with completions, as many as there are; their number.
     #[inline]
     fn poll(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
         let mut inner = lock(&self.inner);
+        if self.is_stamped {
+            self.take_all(&mut inner);
+        }
         let Inner { cq, waiting } = &mut *inner;
         let (count, most) = (Cell::new(0), out.len());
         while count.get() < most
-            && let Some(wc) = waiting.pop_front()
+            && let Some((wc, _)) = waiting.pop_front()
         {
             out[count.get()].write(wc);
             count.set(count.get() + 1);
         }
-        if count.get() == most {
-            return most;
+        if count.get() == most || self.is_stamped {
+            return count.get();
         }
         // A completion may end several requests, or none that is reported.
-        let give = |wc| match out.get_mut(count.get()) {
+        let give = |wc, _| match out.get_mut(count.get()) {
             Some(place) => {
                 place.write(wc);
                 count.set(count.get() + 1);
             }
-            None => waiting.push_back(wc),
+            None => waiting.push_back((wc, 0)),
         };
-        self.take(cq, give, || count.get() == most);
+        self.take::<false>(cq, give, || count.get() == most);
         count.get()
     }
 
-    /// The next completion; the model gets its turn when there is none.
-    pub(super) fn poll_one(&self) -> Option<ibv_wc> {
+    /// The next completion, and when it was made; the model gets its turn when there is none.
+    pub(super) fn poll_one(&self) -> Option<(ibv_wc, u64)> {
         let mut out = [MaybeUninit::uninit()];
         for _ in 0..2 {
-            if self.poll(&mut out) == 1 {
+            if self.is_stamped {
+                let mut inner = lock(&self.inner);
+                self.take_all(&mut inner);
+                if let Some(stamped) = inner.waiting.pop_front() {
+                    return Some(stamped);
+                }
+            } else if self.poll(&mut out) == 1 {
                 // SAFETY: one was written.
-                return Some(unsafe { out[0].assume_init() });
+                return Some((unsafe { out[0].assume_init() }, 0));
             }
             self.shared.node.turn();
         }
         None
+    }
+
+    /// Gives the device's queue more entries; what stands in it waits for the program.
+    fn grow(&self, inner: &mut Inner, entries: u32) -> Result<(), Errno> {
+        let Inner { cq, waiting } = inner;
+        let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
+        cq.resize(entries, |completion, ticks| {
+            let member = members.get(completion.user_index() as usize).and_then(Option::as_ref);
+            if let Some(member) = member {
+                let ticks = if self.is_stamped { ticks } else { 0 };
+                lock(&member.pair).end(completion, |wc| waiting.push_back((wc, ticks)));
+            }
+        })?;
+        Ok(())
     }
 }
 
@@ -135,7 +177,7 @@ pub(super) fn create(
     cqe: u32,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
-    make: fn(ibv_cq) -> ibv_cq_ex,
+    (is_stamped, make): (bool, fn(ibv_cq) -> ibv_cq_ex),
 ) -> Result<*mut ibv_cq, Errno> {
     let shared = promised!(Context::here(context))?;
     if cqe == 0 {
@@ -169,6 +211,8 @@ pub(super) fn create(
         acknowledged: AtomicU32::new(0),
         is_polled: AtomicBool::new(false),
         current: ibv_wc::default(),
+        current_ticks: 0,
+        is_stamped,
         users: Users::default(),
     });
     shared.enlist(Kind::Cq, number, queue);
@@ -184,7 +228,7 @@ fn size_of_queue(wanted: u32) -> c_int {
     entries.and_then(|entries| c_int::try_from(entries - 1).ok()).unwrap_or(c_int::MAX)
 }
 
-/// Gives a queue another size, within what it was made with.
+/// Gives a queue another size; one that shrinks keeps its memory.
 fn resize(cq: *mut ibv_cq, cqe: c_int) -> Result<(), Errno> {
     let queue = promised!(Queue::of(cq));
     queue.shared.here()?;
@@ -193,10 +237,10 @@ fn resize(cq: *mut ibv_cq, cqe: c_int) -> Result<(), Errno> {
     if wanted > queue.shared.node.context.attr().max_cqe {
         return Err(Errno::INVALID);
     }
-    if wanted > inner.cq.entries() {
-        return Err(Errno::NOT_SUPPORTED);
-    }
     queue.take_all(&mut inner);
+    if wanted > inner.cq.entries() {
+        queue.grow(&mut inner, wanted)?;
+    }
     // What was not polled has to have a place.
     if inner.waiting.len() >= wanted as usize {
         return Err(Errno::INVALID);
@@ -208,6 +252,19 @@ fn resize(cq: *mut ibv_cq, cqe: c_int) -> Result<(), Errno> {
 
 pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     super::number(resize(cq, cqe))
+}
+
+/// Sets when events of a queue come.
+pub(super) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    /// `IBV_CQ_ATTR_MODERATE`.
+    const MODERATE: u32 = 1;
+    let (queue, attr) = promised!((Queue::of(cq), &*attr));
+    tried!(queue.shared.here());
+    if attr.attr_mask != MODERATE {
+        return libc::EINVAL;
+    }
+    let inner = lock(&queue.inner);
+    super::number(inner.cq.moderate(attr.cq_count, attr.cq_period).map_err(Errno::from))
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {

@@ -3,15 +3,24 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
+use super::clock;
+use super::context::Context;
 use super::cq::{self, Queue};
 use super::{Errno, object, tried};
 use crate::abi::{ABSENT, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
+use crate::node::lock;
 
-/// `IBV_WC_STANDARD_FLAGS`: what [`ibv_wc`](crate::abi::ibv_wc) has, and nothing else.
+/// `IBV_WC_STANDARD_FLAGS`: what [`ibv_wc`](crate::abi::ibv_wc) has.
 const STANDARD_FLAGS: u64 = 0x7f;
-/// `IBV_CQ_INIT_ATTR_MASK_FLAGS`, and of the flags "one thread".
+/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`, and the same in nanoseconds since 1970.
+const TIMESTAMP: u64 = 1 << 7;
+const WALLCLOCK: u64 = 1 << 11;
+/// `IBV_CQ_INIT_ATTR_MASK_FLAGS`, `_PD`.
 const HAS_FLAGS: u32 = 1;
+const HAS_PD: u32 = 1 << 1;
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, `_IGNORE_OVERRUN`.
 const SINGLE_THREADED: u32 = 1;
+const IGNORE_OVERRUN: u32 = 1 << 1;
 
 /// The functions of a queue.
 fn face(base: ibv_cq) -> ibv_cq_ex {
@@ -33,36 +42,60 @@ fn face(base: ibv_cq) -> ibv_cq_ex {
         read_slid,
         read_sl,
         read_dlid_path_bits,
-        read_unsupported: [ABSENT; 5],
+        read_completion_ts,
+        read_unsupported: [ABSENT; 3],
+        read_completion_wallclock_ns,
     }
+}
+
+/// Makes a queue as its attributes say.
+fn create(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<*mut ibv_cq, Errno> {
+    let has = |bit: u32| attr.comp_mask & bit != 0;
+    let flags = if has(HAS_FLAGS) { attr.flags } else { 0 };
+    if attr.wc_flags & !(STANDARD_FLAGS | TIMESTAMP | WALLCLOCK) != 0
+        || attr.comp_mask & !(HAS_FLAGS | HAS_PD) != 0
+        || flags & !(SINGLE_THREADED | IGNORE_OVERRUN) != 0
+    {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    let shared = promised!(Context::here(context))?;
+    let vectors = promised!((*context).num_comp_vectors);
+    // A parent domain says who allocates; this library does.
+    let lacks_domain = has(HAS_PD) && attr.parent_domain.is_null();
+    if i64::from(attr.comp_vector) >= i64::from(vectors) || lacks_domain {
+        return Err(Errno::INVALID);
+    }
+    if attr.wc_flags & WALLCLOCK != 0 {
+        clock::start(&mut lock(&shared.clock), &shared.node)?;
+    }
+    let is_stamped = attr.wc_flags & (TIMESTAMP | WALLCLOCK) != 0;
+    let queue = cq::create(context, attr.cqe, attr.cq_context, attr.channel, (is_stamped, face))?;
+    if flags & IGNORE_OVERRUN != 0 {
+        let ignored = lock(&promised!(Queue::of(queue)).inner).cq.ignore_overruns();
+        if let Err(error) = ignored {
+            promised!(cq::ibv_destroy_cq(queue));
+            return Err(error.into());
+        }
+    }
+    Ok(queue)
 }
 
 pub(super) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    let attr = promised!(&*attr);
-    let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.flags } else { 0 };
-    if attr.wc_flags & !STANDARD_FLAGS != 0
-        || attr.comp_mask & !HAS_FLAGS != 0
-        || flags & !SINGLE_THREADED != 0
-    {
-        return object(Err(Errno::NOT_SUPPORTED));
-    }
-    let vectors = promised!((*context).num_comp_vectors);
-    if i64::from(attr.comp_vector) >= i64::from(vectors) {
-        return object(Err(Errno::INVALID));
-    }
-    object(cq::create(context, attr.cqe, attr.cq_context, attr.channel, face)).cast()
+    object(create(context, promised!(&*attr))).cast()
 }
 
 /// Reads the next completion into the queue; `ENOENT` if there is none.
 unsafe fn advance(face: *mut ibv_cq_ex) -> c_int {
-    let Some(wc) = promised!(Queue::of(face.cast())).poll_one() else { return libc::ENOENT };
+    let found = promised!(Queue::of(face.cast())).poll_one();
+    let Some((wc, ticks)) = found else { return libc::ENOENT };
     // Between start and end of polling, this thread alone reads and writes these.
     let queue = face.cast::<Queue>();
     promised!({
         (*queue).current = wc;
+        (*queue).current_ticks = ticks;
         (*face).status = wc.status;
         (*face).wr_id = wc.wr_id;
     });
@@ -116,6 +149,16 @@ reader! {
     read_dlid_path_bits: dlid_path_bits as u8;
 }
 
+unsafe extern "C" fn read_completion_ts(face: *mut ibv_cq_ex) -> u64 {
+    promised!((*face.cast::<Queue>()).current_ticks)
+}
+
+unsafe extern "C" fn read_completion_wallclock_ns(face: *mut ibv_cq_ex) -> u64 {
+    let ticks = promised!((*face.cast::<Queue>()).current_ticks);
+    let shared = &promised!(Queue::of(face.cast())).shared;
+    clock::to_ns(&mut lock(&shared.clock), ticks)
+}
+
 pub(crate) unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
     cqe: c_int,
@@ -130,6 +173,6 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     object(
         u32::try_from(cqe)
             .map_err(|_| Errno::INVALID)
-            .and_then(|cqe| cq::create(context, cqe, cq_context, channel, face)),
+            .and_then(|cqe| cq::create(context, cqe, cq_context, channel, (false, face))),
     )
 }

@@ -5,13 +5,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
 
-use ferrocx_verbs_lite::{DeviceCaps, Gid};
+use ferrocx_verbs_lite::{Cq, DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
 use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
-use super::{Errno, cq, cq_ex, number, object, post, qp, set_errno, srq, tried, unsupported, xrc};
+use super::{
+    Errno, clock, cq, cq_ex, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
+};
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
@@ -114,9 +116,9 @@ pub(crate) extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
 fn operations() -> ibv_context_ops {
     ibv_context_ops {
         before_alloc_mw: [ABSENT; 7],
-        alloc_mw: unsupported::alloc_mw,
-        bind_mw: unsupported::bind_mw,
-        dealloc_mw: unsupported::dealloc_mw,
+        alloc_mw: window::alloc_mw,
+        bind_mw: window::bind_mw,
+        dealloc_mw: window::dealloc_mw,
         before_poll_cq: ABSENT,
         poll_cq: cq::poll_cq,
         req_notify_cq: cq::req_notify_cq,
@@ -147,6 +149,8 @@ pub(super) fn open(
         xrc_queues: Mutex::default(),
         events: Mutex::new(Events::default()),
         event_fd,
+        changer: Mutex::default(),
+        clock: Mutex::default(),
         handles,
         command_file,
     });
@@ -164,7 +168,13 @@ pub(super) fn open(
     };
     let verbs = verbs_context {
         query_port,
-        before_create_cq_ex: [ABSENT; 24],
+        before_alloc_parent_domain: [ABSENT; 13],
+        alloc_parent_domain: parent::alloc_parent_domain,
+        dealloc_td: parent::dealloc_td,
+        alloc_td: parent::alloc_td,
+        modify_cq: cq::modify_cq,
+        before_query_rt_values: [ABSENT; 6],
+        query_rt_values: clock::query_rt_values,
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
@@ -205,6 +215,9 @@ fn attributes(node: &Node) -> ibv_device_attr {
     /// `IBV_DEVICE_*`: RNR NAKs, port events, the system's GUID.
     const FLAGS: u32 = 1 << 12 | 1 << 10 | 1 << 11;
     const XRC: u32 = 1 << 20;
+    const MEM_WINDOW: u32 = 1 << 17;
+    const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+    const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
     let attr = node.context.attr();
     let int = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
     // SAFETY: a structure of numbers, for which zeros are a value.
@@ -219,6 +232,13 @@ fn attributes(node: &Node) -> ibv_device_attr {
     out.max_qp_wr = int(attr.max_qp_wr);
     let has_xrc = attr.caps.contains(DeviceCaps::XRC);
     out.device_cap_flags = FLAGS | if has_xrc { XRC } else { 0 };
+    if attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) {
+        out.device_cap_flags |= MEM_MGT_EXTENSIONS;
+        if attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
+            out.device_cap_flags |= MEM_WINDOW | MEM_WINDOW_TYPE_2B;
+            out.max_mw = int(attr.max_mr);
+        }
+    }
     out.max_sge = int(attr.max_send_sge.min(attr.max_recv_sge).min(MAX_SGE));
     out.max_sge_rd = out.max_sge;
     out.max_cq = int(attr.max_cq);
@@ -267,12 +287,20 @@ unsafe extern "C" fn query_device_ex(
         return libc::EINVAL;
     }
     let node = promised!(&Context::of(context).shared.node);
-    promised!(out.cast::<u8>().write_bytes(0, len));
-    promised!(out.cast::<ibv_device_attr>().write(attributes(node)));
-    let ports = std::mem::offset_of!(ibv_device_attr_ex, phys_port_cnt_ex);
-    if len >= ports + 4 {
-        promised!(out.byte_add(ports).cast::<u32>().write(1));
+    // SAFETY: a structure of numbers, for which zeros are a value.
+    let mut whole: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    whole.base = attributes(node);
+    // Source: Linux 6.12 `mlx5_ib_query_device`.
+    whole.completion_timestamp_mask = i64::MAX as u64;
+    whole.hca_core_clock = node.context.device().clock_khz().into();
+    whole.device_cap_flags_ex = whole.base.device_cap_flags.into();
+    if node.context.device().hca_cap().cq_moderation() {
+        whole.cq_mod_caps = [u16::MAX, Cq::MAX_PERIOD_US];
     }
+    whole.phys_port_cnt_ex = 1;
+    promised!(out.cast::<u8>().write_bytes(0, len));
+    let bytes = len.min(size_of_val(&whole));
+    promised!(out.cast::<u8>().copy_from_nonoverlapping((&raw const whole).cast(), bytes));
     0
 }
 

@@ -14,8 +14,18 @@ use crate::node::lock;
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     pub(super) domains: Mutex<HashMap<u32, Pd>>,
-    /// Length and key.
-    pub(super) regions: Mutex<HashMap<u32, (usize, u32)>>,
+    pub(super) regions: Mutex<HashMap<u32, KnownRegion>>,
+}
+
+/// What a region is to those who have its number alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownRegion {
+    /// First address in the space of its key, and bytes.
+    pub(super) start: u64,
+    pub(super) length: usize,
+    pub(super) key: u32,
+    /// Rights in the interface's words.
+    pub(super) access: u32,
 }
 
 /// A file as the system tells it apart.

@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use super::context::Context;
 use super::device::{device, open};
-use super::handles;
+use super::handles::{self, KnownRegion};
 use super::life::Users;
 use super::memory::Domain;
 use super::{Errno, give_out, object, take_back};
@@ -37,7 +37,8 @@ pub(crate) extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
 fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Errno> {
     let shared = promised!(Context::here(context))?;
     let pd = lock(&shared.handles.domains).get(&handle).cloned().ok_or(Errno(libc::ENOENT))?;
-    Ok(give_out(Domain { face: ibv_pd { context, handle }, pd, users: Users::default() }))
+    let face = ibv_pd { context, handle };
+    Ok(give_out(Domain { face, pd, users: Users::default(), needs: Vec::new() }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_pd(
@@ -55,7 +56,7 @@ fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Errno> {
     let context = promised!((*pd).context);
     let shared = promised!(Context::here(context))?;
     let found = lock(&shared.handles.regions).get(&handle).copied();
-    let (length, key) = found.ok_or(Errno(libc::ENOENT))?;
+    let KnownRegion { length, key, .. } = found.ok_or(Errno(libc::ENOENT))?;
     // Where it lies in whose memory, an import does not say.
     let addr = null_mut();
     Ok(give_out(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }))

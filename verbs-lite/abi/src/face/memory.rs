@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use ferrocx_mempool::Region;
 use ferrocx_verbs_lite::mr::PhysBuf;
-use ferrocx_verbs_lite::{Access, Mr, Pd};
+use ferrocx_verbs_lite::{Access, Mr, Pd, VerbsError};
 
 use super::context::{Context, Shared};
+use super::handles::KnownRegion;
 use super::life::Users;
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, take_back, tried};
@@ -24,6 +25,8 @@ pub(super) struct Domain {
     pub(super) pd: Pd,
     /// Regions, queues and addresses of it.
     pub(super) users: Users,
+    /// Of a parent domain: the domains that it is made of.
+    pub(super) needs: Vec<Users>,
 }
 
 impl Domain {
@@ -58,7 +61,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
     let pd = shared.node.context.alloc_pd()?;
     let face = ibv_pd { context, handle: pd.number() };
     lock(&shared.handles.domains).insert(face.handle, pd.clone());
-    Ok(give_out(Domain { face, pd, users: Users::default() }))
+    Ok(give_out(Domain { face, pd, users: Users::default(), needs: Vec::new() }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -67,19 +70,33 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let shared = tried!(promised!(Context::here((*pd).context)));
-    tried!(promised!(Domain::of(pd)).users.none());
-    lock(&shared.handles.domains).remove(&promised!((*pd).handle));
+    let domain = promised!(Domain::of(pd));
+    tried!(domain.users.none());
+    if domain.needs.is_empty() {
+        lock(&shared.handles.domains).remove(&promised!((*pd).handle));
+    }
     drop(promised!(take_back::<Domain, _>(pd)));
     0
 }
 
+/// What is known of a region, which may be an import.
+///
+/// # Safety
+/// The module's: `mr` is a live region.
+pub(super) unsafe fn known(mr: *mut ibv_mr) -> Result<KnownRegion, Errno> {
+    let shared = promised!(Context::here((*mr).context))?;
+    let known = lock(&shared.handles.regions).get(&promised!((*mr).handle)).copied();
+    known.ok_or(Errno::INVALID)
+}
+
 /// Rights in verbs-lite's words; `None` for flags that are not supported.
 pub(super) fn access_of(flags: u32) -> Option<Access> {
-    const KNOWN: [(u32, Access); 5] = [
+    const KNOWN: [(u32, Access); 6] = [
         (access::LOCAL_WRITE, Access::LOCAL_WRITE),
         (access::REMOTE_WRITE, Access::REMOTE_WRITE),
         (access::REMOTE_READ, Access::REMOTE_READ),
         (access::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (access::MW_BIND, Access::MW_BIND),
         (access::ZERO_BASED, Access::ZERO_BASED),
     ];
     let known = KNOWN.iter().fold(access::HUGETLB | access::OPTIONAL, |all, (flag, _)| all | flag);
@@ -121,7 +138,8 @@ fn register(
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
     // The device's view begins and ends with whole pages.
     let _watched = Watched::new(base.addr().get(), bytes);
-    lock(&shared.handles.regions).insert(face.handle, (length, lkey));
+    let known = KnownRegion { start, length, key: lkey, access: flags };
+    lock(&shared.handles.regions).insert(face.handle, known);
     let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
     Ok(Registered { face, mr, access: flags, shared, _domain, _watched })
 }
@@ -172,8 +190,9 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// Registers anew what a region covers, grants, or belongs to, as `flags` say. The keys change; the
-/// old ones end only when the new ones are there.
+/// Changes what a region covers, grants, or belongs to, as `flags` say. Where it covers what it
+/// did, its key stays, as mlx5_ib has it; else the keys change, and the old ones end only when the
+/// new ones are there.
 unsafe fn register_anew(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -189,17 +208,48 @@ unsafe fn register_anew(
         return Err(Errno::INVALID);
     }
     let registered = promised!(&mut *mr.cast::<Registered>());
-    let face = &registered.face;
-    let memory = if flags & TRANSLATION != 0 { memory } else { (face.addr, face.length) };
-    let pd = if flags & PD != 0 { pd } else { face.pd };
+    registered.shared.here()?;
+    let (known_pd, known) = (registered.face.pd, (registered.face.addr, registered.face.length));
+    let pd = if flags & PD != 0 { pd } else { known_pd };
     let access = if flags & ACCESS != 0 { access } else { registered.access };
     if pd.is_null() {
         return Err(Errno::INVALID);
     }
+    if flags & TRANSLATION == 0 && promised!(registered.change(pd, access))? {
+        return Ok(());
+    }
+    let memory = if flags & TRANSLATION != 0 { memory } else { known };
     let anew = register(pd, memory, memory.0.addr() as u64, access)?;
     registered.mr.dereg()?;
     *registered = anew;
     Ok(())
+}
+
+impl Registered {
+    /// Changes what the key grants and where; `false` if this cannot be done under the same key.
+    unsafe fn change(&mut self, pd: *mut ibv_pd, flags: u32) -> Result<bool, Errno> {
+        let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
+        let domain = promised!(Domain::of(pd));
+        let mut changer = lock(&self.shared.changer);
+        let changer = match &mut *changer {
+            Some(changer) => changer,
+            none => match self.shared.node.context.mr_changer() {
+                Ok(made) => none.insert(made),
+                Err(VerbsError::Unsupported { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        match changer.change(&mut self.mr, &domain.pd, access) {
+            Ok(()) => {
+                let mut regions = lock(&self.shared.handles.regions);
+                regions.entry(self.face.handle).and_modify(|known| known.access = flags);
+                (self.access, self.face.pd, self._domain) = (flags, pd, domain.users.clone());
+                Ok(true)
+            }
+            Err(VerbsError::Unsupported { .. } | VerbsError::NotChanged { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(

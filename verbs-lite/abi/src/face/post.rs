@@ -13,7 +13,11 @@ use super::address::Address;
 use super::cq::Queue;
 use super::pair::{FLUSHED, List, Pair};
 use super::queue_pair::QueuePair;
-use crate::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, wc, wr_op};
+use super::window::post_change;
+use crate::abi::{
+    ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, wc, wr_bind_mw,
+    wr_op,
+};
 use crate::node::lock;
 
 impl From<PostError> for Errno {
@@ -35,7 +39,7 @@ pub(super) enum Carried<'a> {
 }
 
 /// Flags in verbs-lite's words.
-fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
+pub(super) fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
     let mut out = SendFlags::empty();
     out.set(SendFlags::SIGNALED, signals_all || flags & send::SIGNALED != 0);
     out.set(SendFlags::SOLICITED, flags & send::SOLICITED != 0);
@@ -79,7 +83,7 @@ pub(super) unsafe fn post_one(
             SendOp::CompareSwap { remote: cell, compare: atomic.compare_add, swap: atomic.swap }
         }
         wr_op::ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd { remote: cell, add: atomic.compare_add },
-        _ => return Err(Errno::NOT_SUPPORTED),
+        _ => return promised!(post_change(pair, wr, more)),
     };
     let mut flags = flags_of(wr.send_flags, pair.signals_all);
     flags.set(SendFlags::MORE, more);
@@ -163,13 +167,13 @@ unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) -> Result<(),
     let mut inner = lock(&queue.inner);
     queue.take_all(&mut inner);
     let qp_num = queue_pair.face.base.qp_num;
-    let is_send = |wc: &&ibv_wc| wc.qp_num == qp_num && wc.opcode & wc::RECV == 0;
+    let is_send = |(wc, _): &&(ibv_wc, u64)| wc.qp_num == qp_num && wc.opcode & wc::RECV == 0;
     let waiting = inner.waiting.iter().filter(is_send).count();
     if waiting >= queue_pair.init.cap.max_send_wr.max(1) as usize {
         return Err(Errno::NO_MEMORY);
     }
     let flushed = ibv_wc { wr_id, status: FLUSHED, opcode, qp_num, ..ibv_wc::default() };
-    inner.waiting.push_back(flushed);
+    inner.waiting.push_back((flushed, 0));
     Ok(())
 }
 
@@ -261,5 +265,9 @@ pub(super) const EMPTY: ibv_send_wr = ibv_send_wr {
         atomic: crate::abi::wr_atomic { remote_addr: 0, compare_add: 0, swap: 0, rkey: 0 },
     },
     xrc_srqn: 0,
-    rest: [0; 6],
+    bind_mw: wr_bind_mw {
+        mw: null_mut(),
+        rkey: 0,
+        bind_info: ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
+    },
 };

@@ -34,6 +34,10 @@ fn service(qp_type: c_int) -> Result<QpType, Errno> {
     }
 }
 
+/// Requests of the longest queue that has room for bindings of windows: a ring has 2^15 blocks, a
+/// binding takes three.
+const MAX_WR_WITH_WINDOWS: u32 = (1 << 15) / 3;
+
 /// The sizes of a queue pair in verbs-lite's words, where nothing is of size 0.
 fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
     let cap = &init.cap;
@@ -47,7 +51,8 @@ fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
         max_send_sge: cap.max_send_sge.max(1),
         max_recv_sge: cap.max_recv_sge.max(1),
         max_inline_bytes: cap.max_inline_data,
-        fast_reg: false,
+        // Room for windows, unless the queue would be too long for it.
+        fast_reg: cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
         user_index,
     })
 }
@@ -225,10 +230,11 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         };
         return object(made).cast();
     }
+    let caps = promised!(&Context::of(context).shared.node.context).attr().caps;
     let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
     let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
         && (!has(CREATE_FLAGS) || init.create_flags == 0)
-        && service(init.qp_type).is_ok_and(|service| ops & !wr::operations(service) == 0);
+        && service(init.qp_type).is_ok_and(|service| ops & !wr::operations(service, caps) == 0);
     if !is_known {
         return object(Err(Errno::NOT_SUPPORTED));
     }

@@ -54,7 +54,7 @@ impl QueuePair {
         take_all();
         let number = self.face.base.qp_num;
         for (_, inner) in &mut inners {
-            inner.waiting.retain(|wc| wc.qp_num != number);
+            inner.waiting.retain(|(wc, _)| wc.qp_num != number);
         }
         ended
     }

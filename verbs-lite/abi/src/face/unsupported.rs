@@ -4,24 +4,6 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use super::{Errno, set_errno};
-use crate::abi::{ibv_mw, ibv_pd, ibv_qp};
-
-pub(super) unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: c_int) -> *mut ibv_mw {
-    set_errno(Errno::NOT_SUPPORTED);
-    null_mut()
-}
-
-pub(super) unsafe extern "C" fn bind_mw(
-    _qp: *mut ibv_qp,
-    _mw: *mut ibv_mw,
-    _bind: *mut c_void,
-) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-pub(super) unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    libc::EOPNOTSUPP
-}
 
 /// Functions that return an error number, whatever they are called with.
 macro_rules! numbers {

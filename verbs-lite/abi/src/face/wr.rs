@@ -4,15 +4,15 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use ferrocx_verbs_lite::{QpState, QpType};
+use ferrocx_verbs_lite::{DeviceCaps, QpState, QpType};
 
 use super::Errno;
 use super::batch::{Batch, Data};
 use super::post::{Carried, EMPTY, post_one};
 use super::queue_pair::QueuePair;
 use crate::abi::{
-    ABSENT, ibv_ah, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_sge, wr_atomic, wr_of, wr_op,
-    wr_rdma, wr_ud,
+    self, ABSENT, ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
+    ibv_sge, wr_atomic, wr_of, wr_op, wr_rdma, wr_ud,
 };
 use crate::node::lock;
 
@@ -53,6 +53,21 @@ unsafe extern "C" fn wr_atomic_fetch_add(
     let atomic = wr_atomic { remote_addr, compare_add, swap: 0, rkey };
     let wr = wr_of { atomic };
     promised!(add(face, ibv_send_wr { opcode: wr_op::ATOMIC_FETCH_AND_ADD, wr, ..EMPTY }));
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    face: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    bind_info: *const ibv_mw_bind_info,
+) {
+    let bind_mw = abi::wr_bind_mw { mw, rkey, bind_info: promised!(*bind_info) };
+    promised!(add(face, ibv_send_wr { opcode: wr_op::BIND_MW, bind_mw, ..EMPTY }));
+}
+
+unsafe extern "C" fn wr_local_inv(face: *mut ibv_qp_ex, invalidate_rkey: u32) {
+    let imm_data = invalidate_rkey;
+    promised!(add(face, ibv_send_wr { opcode: wr_op::LOCAL_INV, imm_data, ..EMPTY }));
 }
 
 unsafe extern "C" fn wr_rdma_read(face: *mut ibv_qp_ex, rkey: u32, addr: u64) {
@@ -178,13 +193,18 @@ unsafe extern "C" fn wr_abort(face: *mut ibv_qp_ex) {
 }
 
 /// The operations that a service has, as bits of `enum ibv_qp_create_send_ops_flags`.
-pub(super) fn operations(service: QpType) -> u64 {
+pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
     const WRITE: u64 = 1 | 1 << 1;
     const SEND: u64 = 1 << 2 | 1 << 3;
     const READ_ATOMIC: u64 = 1 << 4 | 1 << 5 | 1 << 6;
+    const LOCAL_INV: u64 = 1 << 7;
+    const BIND_MW: u64 = 1 << 8;
     const SEND_INV: u64 = 1 << 9;
+    let keys = if caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) { LOCAL_INV } else { 0 };
+    let windows = if caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) { BIND_MW } else { 0 };
     match service {
-        QpType::Rc | QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
+        QpType::Rc => WRITE | SEND | READ_ATOMIC | SEND_INV | keys | windows,
+        QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
         QpType::Uc => WRITE | SEND | SEND_INV,
         _ => SEND,
     }
@@ -199,8 +219,8 @@ pub(super) fn face(base: ibv_qp) -> ibv_qp_ex {
         wr_flags: 0,
         wr_atomic_cmp_swp,
         wr_atomic_fetch_add,
-        wr_bind_mw: ABSENT,
-        wr_local_inv: ABSENT,
+        wr_bind_mw,
+        wr_local_inv,
         wr_rdma_read,
         wr_rdma_write,
         wr_rdma_write_imm,

@@ -16,7 +16,7 @@ const SGES: usize = 4;
 impl World<'_> {
     /// Does something, whatever the choices say.
     pub(crate) fn act(&self, choices: &mut Choices<'_>) {
-        match choices.below(32) {
+        match choices.below(37) {
             0..=3 => self.make(choices),
             4 => self.destroy(choices),
             5..=10 => self.send(choices),
@@ -35,6 +35,10 @@ impl World<'_> {
             27 => self.register_anew(choices),
             28 => self.group(choices),
             29 => self.resize(choices),
+            31 | 32 => self.bind(choices),
+            33 => self.parent(choices),
+            34 => self.moderate(choices),
+            35 => self.look_at_clock(choices),
             _ => self.names(choices),
         }
     }
@@ -84,6 +88,7 @@ impl World<'_> {
         self.make_channel();
         for _ in 0..3 {
             self.make_region(choices);
+            self.make_window(choices);
             self.make_queue(choices);
         }
         self.make_shared(choices);
@@ -99,9 +104,10 @@ impl World<'_> {
 
     /// A piece of memory that is registered, or not quite.
     fn piece(&self, choices: &mut Choices<'_>) -> ibv_sge {
-        let regions = read(&self.regions);
+        // Callers hold lists that stand behind this one: whoever waits here could wait for ever.
+        let regions = self.regions.try_read().ok();
         let mut sge = ibv_sge { addr: self.arena.0.addr() as u64, length: 64, lkey: 0 };
-        if !regions.is_empty() {
+        if let Some(regions) = regions.filter(|regions| !regions.is_empty()) {
             let mr = c!(&*regions[choices.below(regions.len())].mr.0);
             let start = choices.below(mr.length);
             let length = choices.below((mr.length - start).min(3000) + 1);
@@ -134,7 +140,11 @@ impl World<'_> {
             }
         };
         let opcode = match choices.below(16) {
-            0 if self.is_wild => choices.word() as c_int,
+            // Bindings have a pointer in them: `bind` makes them.
+            0 if self.is_wild => match choices.word() as c_int {
+                8 => 7,
+                opcode => opcode,
+            },
             _ if pair.kind == 4 => 2 + choices.below(2) as c_int,
             _ => choices.below(7) as c_int,
         };
@@ -153,7 +163,16 @@ impl World<'_> {
             imm_data: choices.word(),
             wr,
             xrc_srqn: 0,
-            rest: [0; 6],
+            bind_mw: wr_bind_mw {
+                mw: null_mut(),
+                rkey: 0,
+                bind_info: ibv_mw_bind_info {
+                    mr: null_mut(),
+                    addr: 0,
+                    length: 0,
+                    mw_access_flags: 0,
+                },
+            },
         }
     }
 
@@ -287,6 +306,8 @@ impl World<'_> {
                 (face.read_imm_data)(cq);
                 (face.read_src_qp)(cq);
                 (face.read_vendor_err)(cq);
+                (face.read_completion_ts)(cq);
+                (face.read_completion_wallclock_ns)(cq);
                 (face.read_qp_num)(cq)
             });
             assert_eq!(number >> 24, 0);

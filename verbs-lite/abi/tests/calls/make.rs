@@ -23,16 +23,17 @@ fn size(choices: &mut Choices<'_>) -> u32 {
 impl World<'_> {
     /// Makes one object.
     pub(crate) fn make(&self, choices: &mut Choices<'_>) {
-        match choices.below(12) {
-            9 => self.make_xrcd(choices),
-            10 => self.make_shared_of_xrc(choices),
-            11 => self.make_target(choices),
+        match choices.below(13) {
+            10 => self.make_xrcd(choices),
+            11 => self.make_shared_of_xrc(choices),
+            12 => self.make_target(choices),
             0 => self.make_pd(),
             1 | 2 => self.make_region(choices),
             3 => self.make_channel(),
             4 => self.make_queue(choices),
             5 => self.make_shared(choices),
             6 => self.make_address(choices),
+            7 => self.make_window(choices),
             _ => self.make_pair(choices),
         }
     }
@@ -72,7 +73,7 @@ impl World<'_> {
         }
         let pd = choices.one_of(&pds);
         let (start, len, pages) = self.memory(choices);
-        let access = if self.is_wild && choices.rarely(4) { choices.word() } else { 0xf };
+        let access = if self.is_wild && choices.rarely(4) { choices.word() } else { 0x1f };
         let start = start.cast();
         let mr = if choices.rarely(4) {
             // Addresses that end behind the last one are refused.
@@ -80,7 +81,7 @@ impl World<'_> {
             c!((self.api.ibv_reg_mr_iova2)(pd.0, start, len, iova, access))
         } else {
             let mr = c!((self.api.ibv_reg_mr)(pd.0, start, len, access as c_int));
-            let must_be = pages.is_some() && access == 0xf;
+            let must_be = pages.is_some() && access == 0x1f;
             assert!(!(mr.is_null() && must_be), "pages of its own are refused");
             mr
         };
@@ -123,9 +124,9 @@ impl World<'_> {
                 cq_context: null_mut(),
                 channel: to,
                 comp_vector: vector,
-                wc_flags: if odd { choices.long() } else { 0x7f },
+                wc_flags: if odd { choices.long() } else { choices.one_of(&[0x7f, 0xff, 0x8ff]) },
                 comp_mask: if odd { choices.word() & 1 } else { 0 },
-                flags: if odd { choices.word() } else { 0 },
+                flags: if odd { choices.word() & 7 } else { 0 },
                 parent_domain: null_mut(),
             };
             c!(create(self.context.0, &raw mut attr)).cast()
@@ -297,7 +298,7 @@ impl World<'_> {
         let (qp_context, sq_sig_all) = (null_mut(), c_int::from(choices.rarely(3)));
         let srq_face = srq.map_or(null_mut(), |srq| srq.0);
         let qp = if has_batches {
-            let ops = if odd { choices.long() } else { 0x7f };
+            let ops = if odd { choices.long() } else { 0x1ff };
             let mut init = ibv_qp_init_attr_ex {
                 qp_context,
                 send_cq,

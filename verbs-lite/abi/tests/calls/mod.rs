@@ -11,7 +11,9 @@
 #[path = "../../src/abi/mod.rs"]
 pub(crate) mod abi;
 mod act;
+mod clocks;
 mod make;
+mod windows;
 mod world;
 
 pub(crate) use world::{Pages, World, open};

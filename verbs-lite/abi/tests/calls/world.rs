@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::abi::*;
+use super::windows::Window;
 use super::{Api, Choices, Object, c};
 
 /// Bytes that requests read and write.
@@ -93,6 +94,7 @@ pub(crate) struct World<'a> {
     pub(crate) pds: RwLock<Vec<Object<ibv_pd>>>,
     pub(crate) xrcds: RwLock<Vec<Object<ibv_xrcd>>>,
     pub(crate) regions: RwLock<Vec<Region>>,
+    pub(crate) windows: RwLock<Vec<Window>>,
     pub(crate) channels: RwLock<Vec<Channel>>,
     pub(crate) queues: RwLock<Vec<Queue>>,
     pub(crate) shared: RwLock<Vec<Shared>>,
@@ -148,6 +150,7 @@ impl<'a> World<'a> {
             pds: RwLock::default(),
             xrcds: RwLock::default(),
             regions: RwLock::default(),
+            windows: RwLock::default(),
             channels: RwLock::default(),
             queues: RwLock::default(),
             shared: RwLock::default(),
@@ -183,14 +186,15 @@ impl<'a> World<'a> {
 
     /// Destroys one object of a list, unless others need it: then the library refuses.
     pub(crate) fn destroy(&self, choices: &mut Choices<'_>) {
-        match choices.below(9) {
-            8 => self.destroy_xrcd(choices),
+        match choices.below(10) {
+            9 => self.destroy_xrcd(choices),
             0 => self.destroy_pd(choices),
             1 => self.destroy_region(choices),
             2 => self.destroy_channel(choices),
             3 => self.destroy_queue(choices),
             4 => self.destroy_shared(choices),
             5 => self.destroy_address(choices),
+            6 => self.destroy_window(choices),
             _ => self.destroy_pair(choices),
         }
     }
@@ -203,6 +207,7 @@ impl<'a> World<'a> {
         let at = choices.below(pds.len());
         let pd = pds[at].0;
         let is_used = read(&self.regions).iter().any(|region| region.pd.0 == pd)
+            || read(&self.windows).iter().any(|window| window.pd.0 == pd)
             || read(&self.shared).iter().any(|shared| shared.pd.0 == pd)
             || read(&self.addresses).iter().any(|address| address.pd.0 == pd)
             || read(&self.pairs).iter().any(|pair| pair.pd.0 == pd);
@@ -338,6 +343,7 @@ impl<'a> World<'a> {
         for _ in 0..MOST {
             self.destroy_address(&mut none);
             self.destroy_queue(&mut none);
+            self.destroy_window(&mut none);
             self.destroy_region(&mut none);
         }
         for _ in 0..MOST {
@@ -349,6 +355,7 @@ impl<'a> World<'a> {
         gone(read(&self.queues).len(), "queues");
         gone(read(&self.channels).len(), "channels");
         gone(read(&self.regions).len(), "regions");
+        gone(read(&self.windows).len(), "windows");
         gone(read(&self.pds).len(), "domains");
         gone(read(&self.xrcds).len(), "XRC domains");
         while self.take_event() {}

@@ -1,0 +1,136 @@
+//! Memory windows of both types: made, bound by calls and by requests, ended.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use ferrocx_verbs_lite::{BindUntyped, Lkey, MwKind, Rkey, SendFlags, UntypedMw};
+
+use super::context::{Context, Shared};
+use super::handles::KnownRegion;
+use super::life::Users;
+use super::memory::{self, Domain};
+use super::pair::Pair;
+use super::post::{EMPTY, flags_of, post_send};
+use super::{Errno, give_out, object, take_back, tried};
+use crate::abi::{
+    access, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp, ibv_send_wr, wr_bind_mw, wr_op,
+};
+
+#[repr(C)]
+struct Window {
+    face: ibv_mw,
+    mw: UntypedMw,
+    shared: Arc<Shared>,
+    _domain: Users,
+}
+
+fn alloc(pd: *mut ibv_pd, kind: c_int) -> Result<*mut ibv_mw, Errno> {
+    let (domain, context) = promised!((Domain::of(pd), (*pd).context));
+    let shared = promised!(Context::here(context))?;
+    let of_verbs = match kind {
+        1 => MwKind::Type1,
+        2 => MwKind::Type2,
+        _ => return Err(Errno::INVALID),
+    };
+    let mw = domain.pd.alloc_untyped_mw(of_verbs)?;
+    let rkey = mw.rkey().0;
+    let face = ibv_mw { context, pd, rkey, handle: rkey >> 8, kind };
+    let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
+    Ok(give_out(Window { face, mw, shared, _domain }))
+}
+
+pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
+    object(alloc(pd, kind))
+}
+
+pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    let window = promised!(&*mw.cast::<Window>());
+    tried!(window.shared.here());
+    tried!(window.mw.dealloc().map_err(Errno::from));
+    drop(promised!(take_back::<Window, _>(mw)));
+    0
+}
+
+/// Binds a window of type 1 by a request of its own, and gives it the next key.
+pub(super) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    let &ibv_mw_bind { wr_id, send_flags, bind_info } = promised!(&*bind);
+    let of_region = match bind_info.mr.is_null() {
+        true => 0,
+        false => tried!(promised!(memory::known(bind_info.mr))).access,
+    };
+    let is_zero_based = (bind_info.mw_access_flags | of_region) & access::ZERO_BASED != 0;
+    if is_zero_based {
+        return libc::EINVAL;
+    }
+    // The low byte alone changes.
+    let now = promised!((*mw).rkey);
+    let rkey = now & !0xff | u32::from((now as u8).wrapping_add(1));
+    let bind_mw = wr_bind_mw { mw, rkey, bind_info };
+    let mut wr = ibv_send_wr { wr_id, send_flags, opcode: wr_op::BIND_MW, bind_mw, ..EMPTY };
+    let mut bad = std::ptr::null_mut();
+    let posted = promised!(post_send(qp, &raw mut wr, &raw mut bad));
+    if posted == 0 {
+        promised!((*mw).rkey = rkey);
+    }
+    posted
+}
+
+/// Checks that a region lets a window be bound so; `None` for one that is ended.
+unsafe fn region_of(info: &ibv_mw_bind_info) -> Result<Option<Lkey>, Errno> {
+    const WRITES: u32 = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
+    if info.length == 0 {
+        return Ok(None);
+    }
+    if info.mr.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let KnownRegion { start, length, key, access: rights } = promised!(memory::known(info.mr))?;
+    let end = info.addr.checked_add(info.length).ok_or(Errno::INVALID)?;
+    let is_inside = start <= info.addr && end - start <= length as u64;
+    let may_write = info.mw_access_flags & WRITES == 0 || rights & access::LOCAL_WRITE != 0;
+    if !is_inside || !may_write || rights & access::MW_BIND == 0 {
+        return Err(Errno::INVALID);
+    }
+    Ok(Some(Lkey(key)))
+}
+
+/// Posts a binding or a local invalidate; anything else is not supported.
+///
+/// # Safety
+/// The module's: what the request names is alive.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn post_change(
+    pair: &mut Pair,
+    wr: &ibv_send_wr,
+    more: bool,
+) -> Result<(), Errno> {
+    let mut flags = flags_of(wr.send_flags, pair.signals_all);
+    flags.set(SendFlags::MORE, more);
+    if wr.opcode == wr_op::LOCAL_INV {
+        // A key, not data: as it is.
+        return Ok(pair.qp.post_local_inv_rkey(wr.wr_id, flags, Rkey(wr.imm_data))?);
+    }
+    if wr.opcode != wr_op::BIND_MW {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    let wr_bind_mw { mw, rkey, bind_info } = wr.bind_mw;
+    if mw.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let lkey = promised!(region_of(&bind_info))?;
+    let rights = memory::access_of(bind_info.mw_access_flags).ok_or(Errno::INVALID)?;
+    let bind = BindUntyped {
+        wr_id: wr.wr_id,
+        flags,
+        access: rights,
+        old: Rkey(promised!((*mw).rkey)),
+        variant: rkey as u8,
+        region: lkey.map_or((Lkey(0), 0, 0), |lkey| (lkey, bind_info.addr, bind_info.length)),
+    };
+    Ok(pair.qp.post_bind_untyped(&bind, &promised!(&*mw.cast::<Window>()).mw)?)
+}

@@ -1,0 +1,149 @@
+//! Completion queues that change their size while they are in use, that say when completions were
+//! made, and whose events wait for more.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Two, small};
+use ferrocx_verbs_lite::*;
+
+/// Posts a WRITE of 8 bytes under a number.
+fn post(qp: &mut Qp, to: RemoteAddr, number: u64) {
+    qp.post_send_inline(&SendWr::signaled(number, SendOp::Write(to)), &[1; 8]).unwrap();
+}
+
+/// Memory of `b`'s that `a` may write.
+fn target(two: &Two) -> (Mr, RemoteAddr) {
+    let rights = Access::LOCAL_WRITE | Access::REMOTE;
+    let mr = two.b.pd.reg_mr(&two.b.memory, 0..4096, rights).unwrap();
+    let to = RemoteAddr { addr: mr.addr(), rkey: mr.rkey().unwrap() };
+    (mr, to)
+}
+
+#[test]
+fn a_queue_grows_and_shrinks_with_completions_in_it_and_on_the_way() {
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.rc::<Buf>(&small());
+    let (_mr, to) = target(&two);
+    let (mut posted, mut seen) = (0, Vec::new());
+    for round in 0..300_u64 {
+        // Some that are polled, some that stand there, some that come while it changes.
+        for settled in [true, true, false] {
+            for _ in 0..(round * 7 + posted) % 6 {
+                post(&mut qa, to, posted);
+                posted += 1;
+            }
+            if settled {
+                two.world.settle();
+            }
+            if settled && seen.len() as u64 + 6 < posted {
+                while let Some(completion) = two.a.cq.poll() {
+                    qa.complete(completion, |wc| seen.push(wc.wr_id)).unwrap();
+                }
+            }
+        }
+        let entries = [32, 64, 1024, 33, 128, 4096][(round % 6) as usize];
+        let resized = two.a.cq.resize(entries, |completion, _| {
+            qa.complete(completion, |wc| seen.push(wc.wr_id)).unwrap();
+        });
+        resized.unwrap();
+        assert_eq!(two.a.cq.entries(), entries.next_power_of_two());
+        // More than a lap: an entry that the device has not written is none.
+        for _ in 0..if entries <= 64 { entries + 10 } else { 0 } {
+            two.world.settle();
+            while let Some(completion) = two.a.cq.poll() {
+                qa.complete(completion, |wc| seen.push(wc.wr_id)).unwrap();
+            }
+            post(&mut qa, to, posted);
+            posted += 1;
+        }
+    }
+    two.world.settle();
+    while let Some(completion) = two.a.cq.poll() {
+        qa.complete(completion, |wc| seen.push(wc.wr_id)).unwrap();
+    }
+    assert_eq!(seen, (0..posted).collect::<Vec<_>>(), "each once, in order");
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_size_that_cannot_be_is_refused_and_changes_nothing() {
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.rc::<Buf>(&small());
+    let (_mr, to) = target(&two);
+    let before = two.a.cq.entries();
+    let refusal = two.a.cq.resize(16, |_, _| {}).unwrap_err();
+    assert!(matches!(refusal, VerbsError::CqTooSmall { .. }), "{refusal}");
+    let most = two.a.context.attr().max_cqe;
+    for entries in [0, most + 1] {
+        let refusal = two.a.cq.resize(entries, |_, _| {}).unwrap_err();
+        assert!(refusal.to_string().contains(&most.to_string()), "{refusal}");
+    }
+    assert_eq!(two.a.cq.entries(), before);
+    // The room that queue pairs were promised is as it was.
+    two.a.cq.resize(32, |_, _| {}).unwrap();
+    let refusal = two.a.pd.create_qp::<Buf>(&two.a.cq, &small()).unwrap_err();
+    assert!(matches!(refusal, VerbsError::CqTooSmall { free: 0, .. }), "{refusal}");
+    two.a.cq.resize(64, |_, _| {}).unwrap();
+    let _second: Qp = two.a.pd.create_qp(&two.a.cq, &small()).unwrap();
+    post(&mut qa, to, 1);
+    two.world.settle();
+    qa.complete(two.a.cq.poll().unwrap(), |wc| assert_eq!(wc.wr_id, 1)).unwrap();
+    two.world.assert_clean();
+}
+
+#[test]
+fn completions_say_when_they_were_made() {
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.rc::<Buf>(&small());
+    let (_mr, to) = target(&two);
+    let mut times = Vec::new();
+    for number in 0..4 {
+        post(&mut qa, to, number);
+        two.world.settle();
+        let (completion, ticks) = two.a.cq.poll_stamped().unwrap();
+        qa.complete(completion, |wc| assert_eq!(wc.wr_id, number)).unwrap();
+        times.push(ticks);
+        two.world.wait_us(100);
+    }
+    let now = two.a.context.device().clock_ticks();
+    times.push(now);
+    let khz = u64::from(two.a.context.device().clock_khz());
+    for pair in times.windows(2) {
+        // A tenth of a millisecond and what settling takes.
+        let us = (pair[1] - pair[0]) * 1000 / khz;
+        assert!((100..400).contains(&us), "{us} us");
+    }
+    assert!(two.a.cq.poll_stamped().is_none());
+}
+
+#[test]
+fn events_wait_for_as_many_completions_as_they_are_told() {
+    let mut two = Two::new();
+    let mut channel = two.a.context.create_comp_channel(1).unwrap();
+    two.a.cq = two.a.context.create_cq_with_events(256, &channel).unwrap();
+    let (mut qa, _qb) = two.rc::<Buf>(&small());
+    let (_mr, to) = target(&two);
+    let refusal = two.a.cq.moderate(1, Cq::MAX_PERIOD_US + 1).unwrap_err();
+    assert!(refusal.to_string().contains("4095"), "{refusal}");
+    for (count, period_us) in [(3, Cq::MAX_PERIOD_US), (0, 0)] {
+        two.a.cq.moderate(count, period_us).unwrap();
+        two.a.cq.arm(Notify::Next);
+        let mut needed = 0;
+        let mut fired = None;
+        while fired.is_none() && needed < 10 {
+            post(&mut qa, to, 0);
+            needed += 1;
+            two.world.settle();
+            fired = channel.poll();
+        }
+        assert_eq!((needed, fired), (u64::from(count.max(1)), Some(two.a.cq.number())));
+        two.a.cq.ack_event();
+        while let Some(completion) = two.a.cq.poll() {
+            qa.complete(completion, |_| {}).unwrap();
+        }
+    }
+    assert!(!channel.wait(&mut [&mut two.a.cq], Some(Duration::from_millis(1))).unwrap());
+    two.world.assert_clean();
+}
