@@ -1,5 +1,5 @@
 //! Our TCP against the kernel's, through a TAP interface and a wire that loses, repeats and
-//! reorders. `scripts/net/trading.sh` makes the interface, names it in `FERROCX_TAP`, and gives it
+//! reorders what either sends. `scripts/net/trading.sh` makes the interface, names it in `FERROCX_TAP`, and gives it
 //! 198.18.1.2/24 and our neighbour's entry.
 
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrocx::model::wire::{Fcs, Impair, ImpairConfig, SplitMix64, TapWire, Wire};
+use ferrocx::model::wire::{Fcs, Impair, ImpairConfig, Link, SplitMix64, TapWire, Wire, link};
 use ferrocx_net::ether::Mac;
 use ferrocx_net::packet::Packet;
 use ferrocx_tick2trade::latency::now_ns;
@@ -19,9 +19,20 @@ const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 const OUR_MAC: Mac = Mac([0x02, 0xe0, 0, 0, 1, 1]);
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How bad the wire is for what we send, and for what the kernel sends.
+#[derive(Clone, Copy, Default)]
+struct Bad {
+    out: ImpairConfig,
+    back: ImpairConfig,
+}
+
 /// A client of ours on the wire.
 struct End {
     wire: Impair<TapWire>,
+    /// What the kernel sent goes in here, and comes out there.
+    back: (Impair<Link>, Link),
+    /// Segments of the kernel's that the wire swallows next.
+    swallowed: u32,
     client: Client,
     heard: Vec<u8>,
     lost: Lost,
@@ -60,13 +71,15 @@ fn transmit(wire: &mut impl Wire, lost: &mut Lost, frame: &[u8]) {
 }
 
 impl End {
-    fn new(tap: &str, port: u16, remote: SocketAddr, bad: ImpairConfig, seed: u64) -> Self {
+    fn new(tap: &str, port: u16, remote: SocketAddr, bad: Bad, seed: u64) -> Self {
         let text = std::fs::read_to_string(format!("/sys/class/net/{tap}/address")).unwrap();
         let bytes: Vec<u8> =
             text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
         let kernel_mac = Mac(bytes.try_into().unwrap());
         let wire = TapWire::open(tap).unwrap();
-        let mut wire = Impair::new(wire, bad, SplitMix64::new(seed));
+        let mut wire = Impair::new(wire, bad.out, SplitMix64::new(seed));
+        let (near, far) = link(1 << 20);
+        let near = Impair::new(near, bad.back, SplitMix64::new(seed + 1));
         let local = SocketAddr::from((OURS, port));
         let config = Config::new((OUR_MAC, local), (kernel_mac, remote));
         let client = Client::connect(config, Seq(u32::MAX - 5_000), now_ns(), |frame| {
@@ -74,6 +87,8 @@ impl End {
         });
         Self {
             wire,
+            back: (near, far),
+            swallowed: 0,
             client: client.unwrap(),
             heard: Vec::new(),
             lost: Lost::Nothing,
@@ -82,13 +97,22 @@ impl End {
     }
 
     fn poll(&mut self) {
-        let Self { wire, client, heard, lost, .. } = self;
-        // What the kernel sent, copied: the wire is needed for the answer.
-        while let Some(frame) = wire.receive(now_ns()).map(|frame| frame.bytes.to_vec()) {
-            let Ok(packet) = Packet::parse(&frame) else { continue };
+        let Self { wire, back: (near, far), swallowed, client, heard, lost, .. } = self;
+        while let Some(frame) = wire.receive(now_ns()) {
+            let Ok(packet) = Packet::parse(frame.bytes) else { continue };
             if packet.is_udp() || packet.destination().ip() != OURS {
                 continue;
             }
+            if *swallowed > 0 {
+                *swallowed -= 1;
+                continue;
+            }
+            near.reserve(frame.bytes.len()).expect("room").copy_from_slice(frame.bytes);
+            near.commit(now_ns(), Fcs::Good);
+        }
+        near.flush(now_ns());
+        while let Some(frame) = far.receive(now_ns()) {
+            let packet = Packet::parse(frame.bytes).expect("it was one");
             assert!(packet.is_intact(), "the kernel's checksums");
             let deliver = |bytes: &[u8]| heard.extend_from_slice(bytes);
             client.receive(&packet, now_ns(), deliver, |frame| transmit(wire, lost, frame));
@@ -132,7 +156,7 @@ type Server = fn(TcpStream, mpsc::Sender<Vec<u8>>);
 fn ends(
     tap: &str,
     port: u16,
-    bad: ImpairConfig,
+    bad: Bad,
     server: Server,
 ) -> (End, mpsc::Receiver<Vec<u8>>, thread::JoinHandle<()>) {
     let listener = TcpListener::bind((KERNEL, 0)).unwrap();
@@ -161,7 +185,7 @@ fn tell(mut stream: TcpStream, to_test: mpsc::Sender<Vec<u8>>) {
 }
 
 /// Every byte there and back, and both ends closed.
-fn every_byte(tap: &str, name: &str, port: u16, bad: ImpairConfig) {
+fn every_byte(tap: &str, name: &str, port: u16, bad: Bad) {
     let (mut end, _, server) = ends(tap, port, bad, echo);
     end.open();
     let bytes: Vec<u8> = (0..400_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
@@ -182,11 +206,45 @@ fn every_byte(tap: &str, name: &str, port: u16, bad: ImpairConfig) {
     server.join().unwrap();
     let (stats, took) = (end.client.stats(), start.elapsed());
     println!("{name:<24} 400000 B there and back in {took:.1?}: {stats:?}");
+    // A wire that did nothing would have tested nothing.
+    let mends = stats.timeouts + stats.fast + stats.probes;
+    assert!(bad.out.loss_ppm == 0 || mends > 0, "{name}: nothing was sent again: {stats:?}");
+    let in_order = bad.back.loss_ppm == 0 && bad.back.reorder_ppm == 0;
+    assert!(in_order || stats.out_of_order > 0, "{name}: all came in order: {stats:?}");
+    let (sent, back) = (end.wire.stats(), end.back.0.stats());
+    let harmed = [sent, back].map(|stats| stats.lost + stats.duplicated + stats.reordered);
+    let asked = [bad.out, bad.back].map(|bad| bad != ImpairConfig::default());
+    assert_eq!(harmed.map(|frames| frames > 0), asked, "{name}: {sent:?}, {back:?}");
+}
+
+/// The kernel's first answers are lost: the connection opens all the same, and carries bytes.
+fn lost_answers(tap: &str) {
+    let (mut end, heard, server) = ends(tap, 4020, Bad::default(), tell);
+    end.swallowed = 2;
+    end.open();
+    // Of what follows, each second acknowledgment alone: without the others no round trip would
+    // ever be measured, and the timer stay where the lost answers put it.
+    for piece in 0..40_u8 {
+        end.swallowed = u32::from(piece % 2);
+        end.send(&[piece; 100]).unwrap();
+        let mut came = Vec::new();
+        end.until("the bytes", |_| {
+            heard.try_iter().for_each(|bytes| came.extend(bytes));
+            came.len() >= 100
+        });
+        assert_eq!(came, [piece; 100]);
+        end.until("an acknowledgment", |end| end.client.unacknowledged() == 0);
+    }
+    end.close();
+    end.until("to close", |end| end.client.unacknowledged() == 0);
+    server.join().unwrap();
+    println!("lost answers             SYN-ACK twice, then 20 of 40 acknowledgments: each byte once");
 }
 
 /// Orders of which the first copy is lost, one at a time.
 fn lone_lost_orders(tap: &str) {
-    let slow = ImpairConfig { delay_ns: 100_000, ..ImpairConfig::default() };
+    let out = ImpairConfig { delay_ns: 100_000, ..ImpairConfig::default() };
+    let slow = Bad { out, ..Bad::default() };
     let (mut end, heard, server) = ends(tap, 5001, slow, tell);
     end.open();
     let (mut worst, mut counted) = (Duration::ZERO, 0);
@@ -232,7 +290,7 @@ fn zero_window(tap: &str) {
         stream.read_to_end(&mut all).unwrap();
         to_test.send(all).unwrap();
     }
-    let (mut end, heard, server) = ends(tap, 5002, ImpairConfig::default(), lazy);
+    let (mut end, heard, server) = ends(tap, 5002, Bad::default(), lazy);
     end.open();
     let (mut sent, mut refused) = (Vec::new(), 0_u64);
     for piece in 0..600_u32 {
@@ -260,14 +318,14 @@ fn resets(tap: &str) {
         // Dropped with bytes unread: the kernel resets.
         thread::sleep(Duration::from_millis(50));
     }
-    let (mut end, _, server) = ends(tap, 5003, ImpairConfig::default(), rude);
+    let (mut end, _, server) = ends(tap, 5003, Bad::default(), rude);
     end.open();
     end.send(b"two").unwrap();
     end.until("a reset", |end| end.client.state() == State::Closed(Closed::Reset));
     server.join().unwrap();
     let nobody = SocketAddr::from((KERNEL, 9));
     drop(end);
-    let mut end = End::new(tap, 5004, nobody, ImpairConfig::default(), 1);
+    let mut end = End::new(tap, 5004, nobody, Bad::default(), 1);
     end.until("a refusal", |end| end.client.state() == State::Closed(Closed::Refused));
     println!("RST                      in the middle: reset; at the start: refused");
 }
@@ -281,7 +339,7 @@ fn half_closed(tap: &str) {
         stream.read_to_end(&mut all).unwrap();
         to_test.send(all).unwrap();
     }
-    let (mut end, heard, server) = ends(tap, 5005, ImpairConfig::default(), done);
+    let (mut end, heard, server) = ends(tap, 5005, Bad::default(), done);
     end.until("its end", |end| end.client.state() == State::CloseWait);
     assert_eq!(end.heard, b"last words");
     end.send(b"still here").unwrap();
@@ -299,14 +357,21 @@ fn every_byte_and_every_end_against_the_kernel() {
         return;
     };
     let clean = ImpairConfig::default();
-    every_byte(&tap, "clean", 4001, clean);
-    every_byte(&tap, "1 % lost", 4002, ImpairConfig { loss_ppm: 10_000, ..clean });
-    every_byte(&tap, "5 % lost", 4003, ImpairConfig { loss_ppm: 50_000, ..clean });
     let reordered = ImpairConfig { reorder_ppm: 50_000, reorder_frames: 3, ..clean };
-    every_byte(&tap, "5 % reordered by 3", 4004, reordered);
-    every_byte(&tap, "5 % twice", 4005, ImpairConfig { duplicate_ppm: 50_000, ..clean });
-    let all = ImpairConfig { loss_ppm: 10_000, duplicate_ppm: 10_000, ..reordered };
-    every_byte(&tap, "all of it", 4006, all);
+    let wires = [
+        ("1 % lost", ImpairConfig { loss_ppm: 10_000, ..clean }),
+        ("5 % lost", ImpairConfig { loss_ppm: 50_000, ..clean }),
+        ("5 % reordered by 3", reordered),
+        ("5 % twice", ImpairConfig { duplicate_ppm: 50_000, ..clean }),
+        ("all", ImpairConfig { loss_ppm: 10_000, duplicate_ppm: 10_000, ..reordered }),
+    ];
+    every_byte(&tap, "clean", 4001, Bad::default());
+    for (port, (name, wire)) in (4002..).step_by(3).zip(wires) {
+        every_byte(&tap, name, port, Bad { out: wire, back: clean });
+        every_byte(&tap, &format!("{name}, back"), port + 1, Bad { out: clean, back: wire });
+        every_byte(&tap, &format!("{name}, both"), port + 2, Bad { out: wire, back: wire });
+    }
+    lost_answers(&tap);
     lone_lost_orders(&tap);
     zero_window(&tap);
     resets(&tap);
