@@ -238,7 +238,9 @@ fn lost_answers(tap: &str) {
     end.close();
     end.until("to close", |end| end.client.unacknowledged() == 0);
     server.join().unwrap();
-    println!("lost answers             SYN-ACK twice, then 20 of 40 acknowledgments: each byte once");
+    println!(
+        "lost answers             SYN-ACK twice, then 20 of 40 acknowledgments: each byte once"
+    );
 }
 
 /// Orders of which the first copy is lost, one at a time.

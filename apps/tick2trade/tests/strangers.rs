@@ -1,6 +1,7 @@
 //! Code written by others reads what we write, and writes what we read: crates `itch5` (ITCH 5.0,
 //! every message) and `slouch` (OUCH 5.0).
 
+use std::fmt::Debug;
 use std::ops::ControlFlow;
 
 use ferrocx_tick2trade::proto::ouch::{self, Answer, Request, answers};
@@ -37,6 +38,8 @@ numbers! {
     &Symbol: |symbol| symbol.to_u64();
     zerocopy::big_endian::U32: |number| number.get().into();
     zerocopy::big_endian::U64: |number| number.get();
+    &[u8]: |bytes| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    Text<4>: |text| text.0.as_slice().number();
 }
 
 impl Number for Text<8> {
@@ -51,20 +54,33 @@ struct Compare<'a> {
     seen: usize,
 }
 
+/// Letters that itch5 has names for, and keeps as they are where it has none. Three of its types
+/// cannot be printed: authenticity, mode of a market maker, reason of a trading state.
+fn same_letters<L, T: From<L> + Debug>(theirs: T, ours: L, field: &str) {
+    assert_eq!(format!("{theirs:?}"), format!("{:?}", T::from(ours)), "{field}");
+}
+
 macro_rules! compare {
-    ($($on:ident: $theirs:ident = $ours:ident { $($getter:ident = $field:ident)* })*) => {
+    ($($on:ident: $theirs:ident.$locate:ident = $ours:ident {
+        $($getter:ident = $field:ident)* $(; $($letters:ident = $letter:ident $(.$inner:tt)?)*)?
+    })*) => {
         impl MessageHandler for Compare<'_> { $(
             fn $on(&mut self, message: &theirs::$theirs) -> ControlFlow<()> {
                 let Ok(itch::Message::$ours(ours)) = itch::Message::parse(self.bytes) else {
                     panic!("{:?} is not ours", self.bytes)
                 };
                 let header = itch::Header::ref_from_prefix(self.bytes).expect("a header").0;
+                assert_eq!(header.locate.get(), message.$locate());
                 assert_eq!(header.tracking.get(), message.tracking_number());
                 assert_eq!(header.timestamp_ns(), message.timestamp().to_u64());
                 $(assert_eq!(
                     ours.$field.number(), message.$getter().number(),
                     concat!(stringify!($ours.$field)),
                 );)*
+                $($(same_letters(
+                    message.$letters(), ours.$letter $(.$inner)?,
+                    concat!(stringify!($ours.$letter)),
+                );)*)?
                 let _ = ours;
                 self.seen += 1;
                 ControlFlow::Continue(())
@@ -74,73 +90,102 @@ macro_rules! compare {
 }
 
 compare! {
-    on_system_event: SystemEvent = SystemEvent {}
-    on_stock_directory: StockDirectory = StockDirectory {
+    on_system_event: SystemEvent.stock_locate = SystemEvent {
+        ; event_code = event
+    }
+    on_stock_directory: StockDirectory.stock_locate = StockDirectory {
         stock = stock round_lot_size = round_lot_size etp_leverage_factor = etp_leverage
+        ; market_category = market_category financial_status_indicator = financial_status
+        round_lots_only = round_lots_only issue_classification = issue_classification
+        issue_sub_type = issue_subtype.0
+        short_sale_threshold_indicator = short_sale_threshold ipo_flag = ipo
+        luld_reference_price_tier = luld_tier etp_flag = etp inverse_indicator = inverse
     }
-    on_stock_trading_action: StockTradingAction = TradingAction {
+    on_stock_trading_action: StockTradingAction.stock_locate = TradingAction {
         stock = stock reserved = reserved
+        ; trading_state = state
     }
-    on_reg_sho_restriction: RegSHORestriction = RegSho { stock = stock }
-    on_market_participant_position: MarketParticipantPosition = ParticipantPosition {
+    on_reg_sho_restriction: RegSHORestriction.locate_code = RegSho {
         stock = stock
+        ; reg_sho_action = action
     }
-    on_mwcb_decline_level: MWCBDeclineLevel = BreakerLevels {
+    on_market_participant_position: MarketParticipantPosition.stock_locate = ParticipantPosition {
+        mpid = participant stock = stock
+        ; primary_market_maker = primary market_participant_state = state
+    }
+    on_mwcb_decline_level: MWCBDeclineLevel.stock_locate = BreakerLevels {
         level_1 = level_1 level_2 = level_2 level_3 = level_3
     }
-    on_mwcb_status: MWCBStatus = BreakerStatus {}
-    on_quoting_period_update: QuotingPeriodUpdate = IpoQuoting {
-        stock = stock ipo_quotation_release_time = release_time_s ipo_price = price
+    on_mwcb_status: MWCBStatus.stock_locate = BreakerStatus {
+        ; breached_level = level
     }
-    on_luld_auction_collar: LULDAuctionCollar = AuctionCollar {
+    on_quoting_period_update: QuotingPeriodUpdate.stock_locate = IpoQuoting {
+        stock = stock ipo_quotation_release_time = release_time_s ipo_price = price
+        ; ipo_quotation_release_qualifier = qualifier
+    }
+    on_luld_auction_collar: LULDAuctionCollar.stock_locate = AuctionCollar {
         stock = stock auction_collar_reference_price = reference_price
         upper_auction_collar_price = upper lower_auction_collar_price = lower
         auction_collar_extension = extension
     }
-    on_operational_halt: OperationalHalt = OperationalHalt { stock = stock }
-    on_add_order_no_mpid_attribution: AddOrderNoMPIDAttribution = AddOrder {
-        order_reference_number = reference shares = shares stock = stock price = price
+    on_operational_halt: OperationalHalt.stock_locate = OperationalHalt {
+        stock = stock
+        ; market_code = market operational_halt_action = action
     }
-    on_order_executed: OrderExecuted = Executed {
+    on_add_order_no_mpid_attribution: AddOrderNoMPIDAttribution.stock_locate = AddOrder {
+        order_reference_number = reference shares = shares stock = stock price = price
+        ; buy_sell_indicator = side
+    }
+    on_order_executed: OrderExecuted.stock_locate = Executed {
         order_reference_number = reference executed_shares = shares match_number = match_number
     }
-    on_order_executed_with_price: OrderExecutedWithPrice = ExecutedAtPrice {
+    on_order_executed_with_price: OrderExecutedWithPrice.stock_locate = ExecutedAtPrice {
         order_reference_number = reference executed_shares = shares match_number = match_number
         execution_price = price
+        ; printable = printable
     }
-    on_order_cancel: OrderCancel = Cancelled {
+    on_order_cancel: OrderCancel.stock_locate = Cancelled {
         order_reference_number = reference cancelled_shares = shares
     }
-    on_order_delete: OrderDelete = Deleted { order_reference_number = reference }
-    on_order_replace: OrderReplace = Replaced {
+    on_order_delete: OrderDelete.stock_locate = Deleted {
+        order_reference_number = reference
+    }
+    on_order_replace: OrderReplace.stock_locate = Replaced {
         original_order_reference_number = reference new_order_reference_number = new_reference
         shares = shares price = price
     }
-    on_trade: Trade = Trade {
+    on_trade: Trade.stock_locate = Trade {
         order_reference_number = reference shares = shares stock = stock price = price
         match_number = match_number
+        ; buy_sell_indicator = side
     }
-    on_cross_trade: CrossTrade = CrossTrade {
+    on_cross_trade: CrossTrade.stock_locate = CrossTrade {
         shares = shares stock = stock cross_price = price match_number = match_number
+        ; cross_type = cross
     }
-    on_broken_trade: BrokenTrade = BrokenTrade { match_number = match_number }
-    on_net_order_imbalance_indicator: NetOrderImbalanceIndicator = Imbalance {
+    on_broken_trade: BrokenTrade.stock_locate = BrokenTrade {
+        match_number = match_number
+    }
+    on_net_order_imbalance_indicator: NetOrderImbalanceIndicator.stock_locate = Imbalance {
         paired_shares = paired imbalance_shares = imbalance stock = stock far_price = far_price
         near_price = near_price current_reference_price = reference_price
+        ; imbalance_direction = direction cross_type = cross price_variation_indicator = variation
     }
-    on_retail_price_improvement_indicator: RetailPriceImprovementIndicator = RetailInterest {
+    on_retail_price_improvement_indicator: RetailPriceImprovementIndicator.stock_locate = RetailInterest {
         stock = stock
+        ; interest_flag = interest
     }
     on_direct_listing_with_capital_raise_price_discovery:
-        DirectListingwithCapitalRaisePriceDiscovery = DirectListing {
+        DirectListingwithCapitalRaisePriceDiscovery.stock_locate = DirectListing {
         stock = stock minimum_allowable_price = minimum_price
         maximum_allowable_price = maximum_price near_execution_price = near_price
         near_execution_time = near_time_ns lower_price_range_collar = lower_collar
         upper_price_range_collar = upper_collar
+        ; open_eligibility_status = open_eligibility
     }
 }
 
-/// itch5 takes a message of any kind but `F`, and finds in it the numbers that we find.
+/// itch5 takes a message of any kind but `F`, and finds in it the numbers and letters that we find.
 fn compare_with_itch5(body: &[u8]) {
     let framed = [&(body.len() as u16).to_be_bytes()[..], body].concat();
     let mut compare = Compare { bytes: body, seen: 0 };
@@ -150,7 +195,7 @@ fn compare_with_itch5(body: &[u8]) {
 
 /// The same of an `F`.
 fn compare_attributed_with_itch5(body: &[u8]) {
-    struct Attributed(Option<[u64; 4]>);
+    struct Attributed(Option<[u64; 5]>, Option<theirs::BuySellIndicator>);
     impl MessageHandler for Attributed {
         fn on_add_order_with_mpid_attribution(
             &mut self,
@@ -159,18 +204,22 @@ fn compare_attributed_with_itch5(body: &[u8]) {
             let reference = message.order_reference_number();
             let price = message.price().number();
             let locate = message.stock_locate().into();
-            self.0 = Some([locate, reference, message.shares().into(), price]);
+            let attribution = message.attribution().number();
+            self.0 = Some([locate, reference, message.shares().into(), price, attribution]);
+            self.1 = Some(message.buy_sell_indicator());
             ControlFlow::Continue(())
         }
     }
-    let mut seen = Attributed(None);
+    let mut seen = Attributed(None, None);
     let framed = [&[0, 40][..], body].concat();
     Parser::new(&framed).parse_stream(&mut seen).expect("itch5 takes it");
     let Ok(itch::Message::AddAttributed(ours)) = itch::Message::parse(body) else { panic!() };
     let order = &ours.order;
     let (locate, shares) = (order.header.locate.get(), order.shares.get());
     let numbers = [locate.into(), order.reference.get(), shares.into(), order.price.get().into()];
-    assert_eq!(seen.0, Some(numbers));
+    let attribution = ours.attribution.number();
+    assert_eq!(seen.0, Some([numbers[0], numbers[1], numbers[2], numbers[3], attribution]));
+    same_letters(seen.1.expect("a side"), order.side, "side");
 }
 
 /// A day that a stranger wrote, in the file that `FERROCX_ITCH_DAY` names: `scripts/net/books.sh`
