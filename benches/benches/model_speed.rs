@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p ferrocx-benches --bench model_speed -- [--seconds N] [--rounds N] [--check]`: an
 //! 8-byte WRITE there and back beside a ping-pong over TCP's loopback, WRITEs of 1 MiB beside TCP's
-//! loopback and a plain copy, 64-byte SENDs on one queue pair, and forwarding of 64-byte frames. Of
-//! several rounds the best counts, for the model and for what stands beside it alike: whatever else
-//! the machine does only takes away. With `--check`, a ratio or a rate that misses its limit makes
+//! loopback and a plain copy, 64-byte SENDs on one queue pair, and forwarding of 64-byte frames. Two
+//! ends are on two cores everywhere. Of several rounds the best counts, for the model and for what
+//! stands beside it alike: whatever else the machine does only takes away. With `--check`, a ratio or a rate that misses its limit makes
 //! the exit status 1.
 //!
 //! All of it is the model's speed, and no NIC's.
@@ -14,6 +14,7 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -162,6 +163,21 @@ fn forward(seconds: f64) -> Result<f64> {
     Ok(report.rates.forwarded_fps)
 }
 
+/// A thread on a core of its own, as the model's two ends are: on one core together, where the
+/// scheduler puts them at times, two ends of a socket hand over to each other without any wake-up.
+fn on_core<T: Send + 'static>(
+    at: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    std::thread::spawn(move || {
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        if let Some(core) = cores.get(at) {
+            core_affinity::set_for_current(*core);
+        }
+        work()
+    })
+}
+
 /// Two ends of a connection over the loopback, which send at once.
 fn tcp_pair() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
@@ -175,20 +191,23 @@ fn tcp_pair() -> Result<(TcpStream, TcpStream)> {
 /// Median time of eight bytes there and back, in microseconds.
 fn tcp_ping_pong(seconds: f64) -> Result<f64> {
     let (mut near, mut far) = tcp_pair()?;
-    let answering = std::thread::spawn(move || {
+    let answering = on_core(1, move || {
         let mut bytes = [0; 8];
         while far.read_exact(&mut bytes).is_ok() && far.write_all(&bytes).is_ok() {}
     });
-    let mut times = Vec::new();
-    let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
-    while start.elapsed() < limit {
-        let mut bytes = [7; 8];
-        let sent = Instant::now();
-        near.write_all(&bytes)?;
-        near.read_exact(&mut bytes)?;
-        times.push(sent.elapsed());
-    }
-    drop(near);
+    let asking = on_core(0, move || -> Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
+        while start.elapsed() < limit {
+            let mut bytes = [7; 8];
+            let sent = Instant::now();
+            near.write_all(&bytes)?;
+            near.read_exact(&mut bytes)?;
+            times.push(sent.elapsed());
+        }
+        Ok(times)
+    });
+    let mut times = asking.join().ok().context("the asking end panicked")??;
     answering.join().ok().context("the answering end panicked")?;
     times.sort_unstable();
     Ok(times[times.len() / 2].as_secs_f64() * 1e6)
@@ -197,22 +216,24 @@ fn tcp_ping_pong(seconds: f64) -> Result<f64> {
 /// Bandwidth of writes of 1 MiB from buffers that take turns, in MiB/s.
 fn tcp_stream(seconds: f64) -> Result<f64> {
     let (mut near, mut far) = tcp_pair()?;
-    let taking = std::thread::spawn(move || {
+    let taking = on_core(1, move || {
         let mut bytes = vec![0; LARGE_BYTES];
         while far.read_exact(&mut bytes).is_ok() {}
     });
-    let buffers = vec![vec![7; LARGE_BYTES]; BUFFERS];
-    let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
-    let mut sent = 0_u64;
-    for buffer in buffers.iter().cycle() {
-        near.write_all(buffer)?;
-        sent += 1;
-        if start.elapsed() >= limit {
-            break;
+    let giving = on_core(0, move || -> Result<f64> {
+        let buffers = vec![vec![7; LARGE_BYTES]; BUFFERS];
+        let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
+        let mut sent = 0_u64;
+        for buffer in buffers.iter().cycle() {
+            near.write_all(buffer)?;
+            sent += 1;
+            if start.elapsed() >= limit {
+                break;
+            }
         }
-    }
-    let rate = sent as f64 * LARGE_BYTES as f64 / MIB / start.elapsed().as_secs_f64();
-    drop(near);
+        Ok(sent as f64 * LARGE_BYTES as f64 / MIB / start.elapsed().as_secs_f64())
+    });
+    let rate = giving.join().ok().context("the giving end panicked")??;
     taking.join().ok().context("the taking end panicked")?;
     Ok(rate)
 }
