@@ -119,6 +119,16 @@ impl<'a> DmaView<'a> {
         })
     }
 
+    /// Says that the device will write there soon, where it may: the processor can fetch the line
+    /// from another core meanwhile. Nothing is counted, and nothing refused.
+    #[inline]
+    pub fn expect_write(&self, iova: u64) {
+        if let Some(entry) = self.map.find(iova, &self.hints) {
+            let offset = to_usize(iova - entry.iova);
+            fetch_for_writing(entry.base.as_ptr().wrapping_add(offset));
+        }
+    }
+
     /// Writes `src` so that its last four bytes become visible last: for a CQE or an EQE.
     ///
     /// The driver's acquire load of that last word then sees all of the entry.

@@ -5,6 +5,9 @@
 
 use ferrocx_bus::local::DmaView;
 
+use ferrocx_prm::layout::Part;
+use ferrocx_prm::wqe::{DS_BYTES, Data};
+
 use crate::bits::low16;
 use crate::objects::{QueueStats, ReceiveRing, WorkQueue};
 
@@ -73,6 +76,13 @@ impl Fetched {
             stats.dma_reads += 1;
             stats.descriptor_bytes += (count * stride) as u64;
             (slot.rqn, slot.first, slot.count) = (rqn, ring.consumed, low16(count as u64));
+            // Packets will be written there, where the driver's core wrote last.
+            if !wq.next_segment && !wq.wq_type.is_striding() {
+                for wqe in slot.bytes[..count * stride].chunks_exact(stride) {
+                    let data = Data::load(&wqe[..DS_BYTES]);
+                    mem.expect_write(data.addr());
+                }
+            }
             self.is_empty = false;
             return Some(&slot.bytes[..stride]);
         }
