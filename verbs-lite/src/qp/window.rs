@@ -121,6 +121,7 @@ impl<B: Buffers> Qp<B> {
     /// [`PostError`]: [`PostError::Window`] for more than 2^31 - 1 bytes or the key of another
     /// window, [`PostError::Access`] for atomics that the device cannot grant this way. Nothing was
     /// posted then.
+    #[doc(alias = "ibv_bind_mw")]
     pub fn post_bind_untyped(&mut self, wr: &BindUntyped, mw: &UntypedMw) -> Result<(), PostError> {
         self.check_umr(&mw.pd)?;
         let (lkey, from, len) = wr.region;

@@ -110,10 +110,10 @@ impl Queue {
     /// Fills `out` with completions, as many as there are; their number.
     #[inline]
     fn poll(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
-        let mut inner = lock(&self.inner);
         if self.is_stamped {
-            self.take_all(&mut inner);
+            return self.poll_stamped(out);
         }
+        let mut inner = lock(&self.inner);
         let Inner { cq, waiting } = &mut *inner;
         let (count, most) = (Cell::new(0), out.len());
         while count.get() < most
@@ -122,8 +122,8 @@ impl Queue {
             out[count.get()].write(wc);
             count.set(count.get() + 1);
         }
-        if count.get() == most || self.is_stamped {
-            return count.get();
+        if count.get() == most {
+            return most;
         }
         // A completion may end several requests, or none that is reported.
         let give = |wc, _| match out.get_mut(count.get()) {
@@ -135,6 +135,18 @@ impl Queue {
         };
         self.take::<false>(cq, give, || count.get() == most);
         count.get()
+    }
+
+    /// Does what [`Queue::poll`] does where those that `out` has no room for are to keep their time.
+    #[inline(never)]
+    fn poll_stamped(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
+        let mut inner = lock(&self.inner);
+        self.take_all(&mut inner);
+        let count = out.len().min(inner.waiting.len());
+        for (place, (wc, _)) in out.iter_mut().zip(inner.waiting.drain(..count)) {
+            place.write(wc);
+        }
+        count
     }
 
     /// The next completion, and when it was made; the model gets its turn when there is none.
