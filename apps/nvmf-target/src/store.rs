@@ -30,8 +30,6 @@ pub(crate) struct Prepared {
     pub(crate) kept: Kept,
     pub(crate) len_bytes: u64,
     pub(crate) block_shift: u8,
-    /// Whether writes may be lost with the power before a Flush.
-    pub(crate) has_cache: bool,
     /// One for each core.
     pub(crate) ready: Vec<Ready>,
 }

@@ -14,7 +14,7 @@ use common::{BLOCK, Here, NQN, with, with_target};
 use fake::{Plan, World};
 use ferrocx_bus::Notice;
 use ferrocx_nvme::{Config, Health};
-use ferrocx_nvmf_target::controller::{Namespace, Settings};
+use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::drive::Drive;
 use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
@@ -59,7 +59,6 @@ impl Behind {
         let place = here.change(move |server| {
             let backend = server.add_drive(queue).unwrap();
             let namespace = common::namespace(NSID, blocks, backend);
-            let namespace = Namespace { has_cache: true, ..namespace };
             server.target_mut().put_namespace(NQN, namespace).unwrap();
             backend
         });
@@ -141,12 +140,16 @@ fn what_hosts_write_is_on_the_drive() {
 
 /// Takes the namespace away; the buffers come back.
 fn removed(here: &Here, behind: &Behind) {
+    removed_with(here, behind, 8);
+}
+
+fn removed_with(here: &Here, behind: &Behind, buffers: usize) {
     let place = behind.place;
     here.change(move |server| {
         server.target_mut().remove_namespace(NQN, NSID).unwrap();
         server.drop_backend(place);
     });
-    here.until_buffers(8);
+    here.until_buffers(buffers);
 }
 
 #[test]

@@ -5,14 +5,15 @@ mod common;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, with_target};
-use ferrocx_nvmf_target::controller::Namespace;
-use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use common::{BLOCK, Here, NQN, with, with_target};
+use ferrocx_nvmf_target::controller::Settings;
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
@@ -23,7 +24,6 @@ fn offer(here: &Here, file: File, blocks: u64) -> bool {
     let offered = here.change(move |server| {
         let backend = server.add_file(file).map_err(|error| error.to_string())?;
         let namespace = common::namespace(NSID, blocks, backend);
-        let namespace = Namespace { has_cache: true, ..namespace };
         server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
     });
     match offered {

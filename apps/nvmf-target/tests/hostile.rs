@@ -302,7 +302,6 @@ fn wrong_admin_commands_get_their_status() {
             (feature(admin::SET_FEATURES, 0x0b, 1 << 20), field),
             (feature(admin::SET_FEATURES, 0x02, 0), field),
             (feature(admin::SET_FEATURES, 0x81, 0), Status::SEQUENCE.dnr()),
-            (feature(admin::GET_FEATURES, 0x06, 0), field),
             (feature(admin::GET_FEATURES, 0x81, 0), field),
             (feature(admin::GET_FEATURES, 0x07 | 1 << 8, 0), field),
             (Sqe::new(0x80, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),

@@ -151,6 +151,18 @@ fn namespaces_come_change_and_go_while_a_host_is_there() {
 }
 
 #[test]
+fn hosts_of_ram_flush_what_comes_later() {
+    with_target("", "", |here| {
+        let mut host = here.host();
+        let page = host.identify(cns::CONTROLLER, 0).unwrap();
+        assert_eq!(page[525], 0b101, "Linux reads it once, and never flushes without");
+        let get = Sqe { cdw10: 6.into(), ..Sqe::new(admin::GET_FEATURES, 0, Sgl::NONE) };
+        let cqe = host.command(get).unwrap();
+        assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 1));
+    });
+}
+
+#[test]
 fn a_file_is_let_go_with_its_namespace() {
     with_target("", "", |here| {
         let folder = tempfile::tempdir().unwrap();

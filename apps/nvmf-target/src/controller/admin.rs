@@ -308,7 +308,6 @@ impl Target {
             entries: self.settings.entries,
             in_capsule_bytes: self.settings.in_capsule_bytes,
             max_nsid: super::subsystem::MAX_NSID,
-            has_cache: subsystem.is_some_and(Subsystem::has_cache),
             ana_groups: match subsystem {
                 Some(_) if self.offer.ana.is_reported() => super::ana::MAX_GROUPS,
                 _ => 0,
@@ -455,7 +454,7 @@ impl Target {
                 let less_one = u64::from(controller.granted.saturating_sub(1));
                 Ok((less_one << 16 | less_one, None))
             }
-            fid::WRITE_CACHE if described.has_cache => Ok((1, None)),
+            fid::WRITE_CACHE if !described.is_discovery => Ok((1, None)),
             fid::TEMPERATURE if !described.is_discovery => Ok((0, None)),
             fid::RESERVATION_NOTICES if !described.is_discovery => {
                 let unwanted = controller.unwanted.get(&sqe.nsid.get()).copied();

@@ -93,8 +93,7 @@ impl Found {
             is_read_only: true,
             deallocates: false,
         };
-        let namespace =
-            Namespace { nsid: 0, shape, has_cache: false, backend: usize::MAX, ana_group: 0 };
+        let namespace = Namespace { nsid: 0, shape, backend: usize::MAX, ana_group: 0 };
         Self { version: NO_VERSION, nsid: 0, namespace }
     }
 
