@@ -281,7 +281,7 @@ impl Control {
                 let place = || format!("peer memory {spec}");
                 let opened = Peer::open(spec, &self.pd, config.len_bytes).with_context(place)?;
                 let len = opened.len_bytes() >> config.block_shift << config.block_shift;
-                let len = length(len, 1 << config.block_shift).with_context(place)?;
+                let len = length(len, 1 << config.block_shift, &store).with_context(place)?;
                 let opened = Arc::new(opened);
                 let ready = cores.map(|_| Ready::Direct(Backend::peer(&opened))).collect();
                 peer = Some(opened);
@@ -307,9 +307,9 @@ impl Control {
         let queues = self.drives.open(address, nsid, &buffers)?;
         let kept = Kept { store: config.store.clone(), capacity: 0, file: None, _peer: None };
         let namespace = queues.first().map(|queue| *queue.namespace());
-        let sized = namespace.ok_or_else(|| anyhow!("no core polls")).and_then(|namespace| {
-            Ok((namespace, drive_length(config.len_bytes, &namespace)?))
-        });
+        let sized = namespace
+            .ok_or_else(|| anyhow!("no core polls"))
+            .and_then(|namespace| Ok((namespace, drive_length(config, &namespace)?)));
         let (namespace, len_bytes) = match sized {
             Ok(sized) => sized,
             Err(error) => {
@@ -373,8 +373,8 @@ impl Control {
         })?;
         let none = || anyhow!("namespace {nsid} of {nqn} does not exist");
         let mut namespace = found.ok_or_else(none)?;
-        let bytes = length(bytes, 1 << namespace.shape.block_shift)?;
         let kept = self.stores.get(&(nqn.into(), nsid)).ok_or_else(none)?;
+        let bytes = length(bytes, 1 << namespace.shape.block_shift, &kept.store)?;
         match (&kept.store, &kept.file) {
             (Store::Ram, _) => ensure!(
                 bytes <= kept.capacity,
