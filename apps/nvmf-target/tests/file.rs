@@ -162,3 +162,46 @@ fn a_host_that_goes_leaves_no_buffer_behind() {
         assert_eq!(free, 8);
     });
 }
+
+#[test]
+fn queues_that_wait_for_buffers_get_them_in_turn() {
+    const QUEUES: u16 = 16;
+    const DEPTH: usize = 32;
+    let config = ServerConfig { buffers: 2, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BLOCKS * BLOCK as u64).unwrap();
+        if !offer(here, file, BLOCKS) {
+            return;
+        }
+        let config = HostConfig { io_queues: QUEUES, ..HostConfig::new(NQN) };
+        let host = Host::connect(&here.base, &config).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let buf = mr.buf(0..4096).unwrap();
+        let read = Sqe::blocks(io::READ, 0, NSID, (0, 8), keyed(&buf));
+        let open = |qid| host.open_queue(qid, DEPTH as u16 + 1, 0).unwrap();
+        let mut queues: Vec<HostQueue> = (1..=QUEUES).map(open).collect();
+        let mut done = [0u32; QUEUES as usize];
+        let mut under_way = [0; QUEUES as usize];
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) {
+            for (at, queue) in queues.iter_mut().enumerate() {
+                while let Some(cqe) = queue.poll().unwrap() {
+                    assert_eq!(cqe.status(), Status::SUCCESS);
+                    done[at] += 1;
+                    under_way[at] -= 1;
+                }
+                while under_way[at] < DEPTH && queue.room() > 0 {
+                    queue.submit(read).unwrap();
+                    under_way[at] += 1;
+                }
+            }
+        }
+        let (least, most) = (done.iter().min().unwrap(), done.iter().max().unwrap());
+        assert!(*least > 0 && *most <= least * 2, "{done:?}");
+        for (queue, count) in queues.iter_mut().zip(under_way) {
+            (0..count).for_each(|_| drop(queue.wait(LIMIT).unwrap()));
+        }
+        here.until_buffers(2);
+    });
+}

@@ -38,7 +38,9 @@ mod other;
 mod outside;
 mod session;
 mod trouble;
+mod waiting;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -206,8 +208,10 @@ pub struct Server {
     cq: Cq,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
-    /// Queues with commands that wait.
-    stalled: Vec<u32>,
+    /// Queues with commands that wait, the one whose turn it is first.
+    stalled: VecDeque<u32>,
+    /// Of these, those that have had their turn.
+    served: VecDeque<u32>,
     stats: ServerStats,
     round: u32,
     next_turn: Duration,
@@ -306,7 +310,8 @@ impl Server {
             pool,
             cq,
             coming: Vec::new(),
-            stalled: Vec::with_capacity(config.queues as usize),
+            stalled: VecDeque::with_capacity(config.queues as usize),
+            served: VecDeque::with_capacity(config.queues as usize),
             stats: ServerStats::default(),
             round: 0,
             next_turn: Duration::ZERO,
@@ -548,7 +553,7 @@ impl Server {
             }
             qp.ring_doorbell();
             if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
-                self.stalled.push(index);
+                self.stalled.push_back(index);
             }
         }
         Ok(done)
@@ -569,16 +574,6 @@ impl Server {
             ring.submit()?;
         }
         Ok(count)
-    }
-
-    /// Goes on with commands that wait, a queue after the other.
-    #[cold]
-    fn resume(&mut self) {
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.remove(0);
-            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.resume(qp, session);
-        }
     }
 }
 

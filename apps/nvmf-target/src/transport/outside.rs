@@ -73,7 +73,7 @@ impl Work {
                 Err(_) => self.refuse(qp, link, it, NO_DATA),
             },
             _ => {
-                let Some((index, mut piece)) = self.buffers.take(len as usize) else {
+                let Some((index, mut piece)) = self.take_buffer(len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 match (kind, data) {
