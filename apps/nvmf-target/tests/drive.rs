@@ -167,6 +167,40 @@ fn a_drive_without_commands_gets_zeros_written() {
 }
 
 #[test]
+fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
+    let patience = Duration::from_millis(300);
+    let config = ServerConfig { buffers: 1, patience, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let behind = Behind::new(here, Plan { oncs: 0, ..Plan::default() });
+        behind.world.fake().disk.fill(7);
+        let host = here.host();
+        let mut queues = [1, 2].map(|qid| host.open_queue(qid, 64, 0).unwrap());
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let write = Sqe::blocks(io::WRITE, 0, NSID, (100, 1), keyed(&buf));
+        let zeroes = |slba| Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (slba, 1), Sgl::NONE);
+        let [busy, queue] = &mut queues;
+        (0..16).for_each(|_| drop(busy.submit(write).unwrap()));
+        (0..4).for_each(|slba| drop(queue.submit(zeroes(slba)).unwrap()));
+        let (begun, mut ended) = (Instant::now(), 0);
+        while ended < 4 || begun.elapsed() < 3 * patience {
+            if let Some(cqe) = busy.poll().unwrap() {
+                assert_eq!(cqe.status(), Status::SUCCESS);
+                busy.submit(write).unwrap();
+            }
+            if let Some(cqe) = queue.poll().unwrap() {
+                assert_eq!(cqe.status(), Status::SUCCESS);
+                ended += 1;
+            }
+            assert!(begun.elapsed() < LIMIT, "{ended} of 4");
+        }
+        assert_eq!(behind.disk(0, 4), [0; 4 * BLOCK]);
+        assert!(all(busy, 16).iter().all(|(_, status)| *status == Status::SUCCESS));
+        removed_with(here, &behind, 1);
+    });
+}
+
+#[test]
 fn what_a_drive_does_becomes_the_right_status() {
     with_target(|here| {
         // Unrecovered read error, write fault, write-protected, capacity, an internal one.

@@ -45,6 +45,8 @@ pub enum Kind {
     Zero {
         /// Whether they may be deallocated.
         may_deallocate: bool,
+        /// Whether they are to be written, since the store has no call for them.
+        is_written: bool,
     },
     /// So many ranges need not be kept: each comes in the data.
     Deallocate {
@@ -187,7 +189,7 @@ impl Offer {
                 let (offset, len) = self.limited(namespace, sqe)?;
                 check_writable(namespace)?;
                 let may_deallocate = sqe.cdw12.get() & 1 << 25 != 0;
-                let kind = Kind::Zero { may_deallocate };
+                let kind = Kind::Zero { may_deallocate, is_written: false };
                 Ok(IoCommand { kind, backend: namespace.backend, offset, len, ..NOTHING })
             }
             io::VERIFY => {

@@ -98,7 +98,7 @@ pub struct ServerConfig {
     pub buffers: u16,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
     pub remote_invalidate: bool,
-    /// How long a command may wait for a drive that is being reset, or for room in a store, before
+    /// How long a command may wait for a drive that is being reset, or for a second buffer, before
     /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
     pub patience: Duration,
 }

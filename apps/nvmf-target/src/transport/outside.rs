@@ -46,8 +46,9 @@ impl Work {
         match (kind, data) {
             (Kind::Nothing, _) => self.end(qp, link, it, Ok(())),
             (Kind::Flush, _) => self.push(qp, link, it, (outside, Request::Flush)),
+            (Kind::Zero { is_written: true, .. }, _) => self.write_zeros(qp, link, it, outside),
             // A drive keeps the room of blocks that it may give back: zeros are what counts.
-            (Kind::Zero { may_deallocate }, _) => {
+            (Kind::Zero { may_deallocate, .. }, _) => {
                 let is_hole = may_deallocate && matches!(outside, Outside::File(_));
                 let request = match is_hole {
                     true => Request::Punch { offset, len },
@@ -237,13 +238,22 @@ impl Work {
         it: &mut Slot,
         (outside, error): (Outside, &Trouble),
     ) -> Result<(), Why> {
+        if error.is_full() {
+            self.buffers.give_back(it);
+            return self.wait(link, it);
+        }
         if error.will_pass() {
             return self.put_off(qp, link, it, error.status(it.command.kind));
         }
         match it.command.kind {
             // A hint that cannot be taken.
             Kind::Deallocate { .. } if error.is_lacking() => self.end(qp, link, it, Ok(())),
-            Kind::Zero { .. } if error.is_lacking() => self.write_zeros(qp, link, it, outside),
+            Kind::Zero { may_deallocate, .. }
+                if it.state == State::Calling && error.is_lacking() =>
+            {
+                it.command.kind = Kind::Zero { may_deallocate, is_written: true };
+                self.write_zeros(qp, link, it, outside)
+            }
             kind => {
                 self.buffers.give_back(it);
                 self.refuse(qp, link, it, error.status(kind))
@@ -279,8 +289,8 @@ impl Work {
     ) -> Result<(), Why> {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
-        let Some((index, mut from)) = self.buffers.take(len) else {
-            return self.put_off(qp, link, it, Status::INTERRUPTED);
+        let Some((index, mut from)) = self.take_buffer(len) else {
+            return self.wait_for_buffer(qp, link, it);
         };
         it.state = State::Storing(index, None);
         if backend::zero(&mut from, len).is_err() {
