@@ -167,6 +167,28 @@ fn a_drive_without_commands_gets_zeros_written() {
 }
 
 #[test]
+fn zeros_that_are_to_last_are_on_the_medium() {
+    with_target(|here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let zeroes = Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (3, 8), Sgl::NONE);
+        let lasting = Sqe { cdw12: (zeroes.cdw12.get() | 1 << 30).into(), ..zeroes };
+        let behind = Behind::new(here, Plan::default());
+        assert_eq!(status(&mut queue, zeroes), Status::SUCCESS);
+        assert_eq!(behind.world.fake().flushes, 0);
+        assert_eq!(status(&mut queue, lasting), Status::SUCCESS);
+        assert_eq!(behind.world.fake().flushes, 1, "behind the zeros");
+        removed(here, &behind);
+        // A drive that cannot is written to.
+        let behind = Behind::new(here, Plan { oncs: 0, ..Plan::default() });
+        assert_eq!(status(&mut queue, lasting), Status::SUCCESS);
+        let last = *behind.world.fake().seen.last().unwrap();
+        assert_eq!((last.lba, last.flags, behind.world.fake().flushes), (3, 1 << 30, 0));
+        removed(here, &behind);
+    });
+}
+
+#[test]
 fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
     let patience = Duration::from_millis(300);
     let config = ServerConfig { buffers: 1, patience, ..ServerConfig::default() };

@@ -190,7 +190,8 @@ impl Offer {
                 check_writable(namespace)?;
                 let may_deallocate = sqe.cdw12.get() & 1 << 25 != 0;
                 let kind = Kind::Zero { may_deallocate, is_written: false };
-                Ok(IoCommand { kind, backend: namespace.backend, offset, len, ..NOTHING })
+                let (backend, fua) = (namespace.backend, sqe.fua());
+                Ok(IoCommand { kind, backend, offset, len, fua, ..NOTHING })
             }
             io::VERIFY => {
                 let (offset, len) = self.limited(namespace, sqe)?;

@@ -8,6 +8,7 @@
 //! | write | READ into a buffer, or a copy out of the capsule; the store is written; SEND |
 //! | compare | READ into a buffer; the store is read into another; SEND |
 //! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
+//! | zeros on the medium | the same, and a flush behind it; SEND |
 
 use ferrocx::verbs::{Buf, Qp, SendFlags};
 use ferrocx_nvme::{Failure, Refused};
@@ -217,6 +218,10 @@ impl Work {
                 self.buffers.give_back(it);
                 self.end(qp, link, it, compared)
             }
+            (Kind::Zero { .. }, State::Calling) if command.fua => {
+                it.state = State::Settling;
+                self.push(qp, link, it, (outside, Request::Flush))
+            }
             (Kind::Deallocate { .. }, _) if !it.ranges.is_empty() => {
                 self.punch(qp, link, it, (outside, Ok(())))
             }
@@ -365,7 +370,7 @@ impl Work {
         it: &mut Slot,
         (outside, request): (Outside, Request),
     ) -> Result<(), Why> {
-        if !matches!(it.state, State::Storing(..)) {
+        if !matches!(it.state, State::Storing(..) | State::Settling) {
             it.state = State::Calling;
         }
         let token = token(link.queue.id, it.index);
