@@ -206,7 +206,7 @@ fn wrong_io_commands_get_their_status_and_change_nothing() {
             (with_kind(0x31), nothing, Status::SGL_COUNT.dnr()),
             (with_kind(0x5a), nothing, Status::SGL_TYPE.dnr()),
             (Sqe { flags: 0, ..far(0) }, nothing, field),
-            (Sqe { flags: 0x41, ..far(0) }, nothing, field),
+            (Sqe { flags: 0x43, ..far(0) }, nothing, field),
             (read(1, 0, 1, capsule(0, 512)), &page, field),
             // In-capsule data that did not come: what is in the buffer is somebody's.
             (write(0, 1, capsule(0, 512)), nothing, Status::SGL_OFFSET.dnr()),
