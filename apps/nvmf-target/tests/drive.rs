@@ -16,7 +16,8 @@ use ferrocx_bus::Notice;
 use ferrocx_nvme::{Config, Health};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::drive::Drive;
-use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use ferrocx_nvmf_target::host::{HostError, HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
@@ -467,5 +468,36 @@ fn a_namespace_goes_with_a_command_under_way() {
         removed(here, &behind);
         let ended = queue.wait(LIMIT).unwrap().status();
         assert_eq!(ended, Status::INVALID_NAMESPACE.dnr());
+    });
+}
+
+#[test]
+fn a_controller_is_ready_until_its_last_write_has_ended() {
+    with_target(|here| {
+        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let mut host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let lasting = Duration::from_millis(250);
+        queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        let outside = || here.change(|server| server.free_buffers()) < 8;
+        assert!(outside(), "the drive has the write");
+        host.set_property(property::CC, 0x0046_0000).unwrap();
+        let begun = Instant::now();
+        while host.property(property::CSTS).unwrap() & 1 == 1 {
+            // Nothing is taken meanwhile, and nothing begins anew.
+            let enabled = host.set_property(property::CC, 0x0046_0001).unwrap_err();
+            assert!(matches!(enabled, HostError::Refused { status: Status::SEQUENCE, .. }));
+            host.identify(0x01, 0).unwrap_err();
+            assert!(begun.elapsed() < LIMIT);
+        }
+        assert!(begun.elapsed() > lasting / 2, "it waited {:?}", begun.elapsed());
+        assert!(!outside(), "the write has ended");
+        host.enable().unwrap();
+        assert_eq!(host.property(property::CSTS).unwrap() & 1, 1);
+        host.identify(0x01, 0).unwrap();
+        removed(here, &behind);
     });
 }
