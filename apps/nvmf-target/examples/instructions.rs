@@ -115,7 +115,7 @@ fn offer(server: &mut Server) -> Result<()> {
         is_read_only: false,
         deallocates: false,
     };
-    let namespace = Namespace { nsid: 1, shape, has_cache: false, backend, ana_group: 1 };
+    let namespace = Namespace { nsid: 1, shape, backend, ana_group: 1 };
     Ok(server.target_mut().put_namespace(NQN, namespace)?)
 }
 

@@ -214,7 +214,7 @@ impl Control {
             Ok::<_, crate::controller::OfferError>((!is_taken).then(|| server.next_place()))
         })?;
         let place = place.ok_or_else(|| anyhow!("it is there already; give another number"))?;
-        let Prepared { kept, len_bytes, block_shift, has_cache, ready } = self.prepare(config)?;
+        let Prepared { kept, len_bytes, block_shift, ready } = self.prepare(config)?;
         for (poller, ready) in ready.into_iter().enumerate() {
             let name = nqn.to_owned();
             let put = move |server: &mut Server| server.put_backend(place, ready, (&name, nsid));
@@ -233,7 +233,6 @@ impl Control {
                 is_read_only: config.read_only,
                 deallocates: false,
             },
-            has_cache,
             backend: place,
             ana_group: config.ana_group,
         };
@@ -282,7 +281,7 @@ impl Control {
                 let place = || format!("peer memory {spec}");
                 let opened = Peer::open(spec, &self.pd, config.len_bytes).with_context(place)?;
                 let len = opened.len_bytes() >> config.block_shift << config.block_shift;
-                let len = length(len, 1 << config.block_shift).with_context(place)?;
+                let len = length(len, 1 << config.block_shift, &store).with_context(place)?;
                 let opened = Arc::new(opened);
                 let ready = cores.map(|_| Ready::Direct(Backend::peer(&opened))).collect();
                 peer = Some(opened);
@@ -290,9 +289,9 @@ impl Control {
             }
             Store::Nvme { .. } => bail!("a drive is prepared by itself"),
         };
-        let (has_cache, block_shift) = (file.is_some(), config.block_shift);
+        let block_shift = config.block_shift;
         let kept = Kept { store, capacity: len_bytes, file, _peer: peer };
-        Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
+        Ok(Prepared { kept, len_bytes, block_shift, ready })
     }
 
     /// Opens a drive, with a queue pair for each core and its buffers.
@@ -307,11 +306,11 @@ impl Control {
         let buffers = buffers.collect::<Result<Vec<_>>>()?;
         let queues = self.drives.open(address, nsid, &buffers)?;
         let kept = Kept { store: config.store.clone(), capacity: 0, file: None, _peer: None };
-        let shape = queues.first().map(|queue| (*queue.namespace(), queue.info().has_cache));
-        let sized = shape.ok_or_else(|| anyhow!("no core polls")).and_then(|(namespace, cache)| {
-            Ok((namespace, cache, drive_length(config.len_bytes, &namespace)?))
-        });
-        let (namespace, has_cache, len_bytes) = match sized {
+        let namespace = queues.first().map(|queue| *queue.namespace());
+        let sized = namespace
+            .ok_or_else(|| anyhow!("no core polls"))
+            .and_then(|namespace| Ok((namespace, drive_length(config, &namespace)?)));
+        let (namespace, len_bytes) = match sized {
             Ok(sized) => sized,
             Err(error) => {
                 drop(queues);
@@ -322,7 +321,7 @@ impl Control {
         let kept = Kept { capacity: namespace.len_bytes(), ..kept };
         let ready = queues.into_iter().map(|queue| Ready::Drive(Box::new(queue))).collect();
         let block_shift = namespace.block_shift;
-        Ok(Prepared { kept, len_bytes, block_shift, has_cache, ready })
+        Ok(Prepared { kept, len_bytes, block_shift, ready })
     }
 
     fn drop_backend(&mut self, place: usize) -> Result<()> {
@@ -374,8 +373,8 @@ impl Control {
         })?;
         let none = || anyhow!("namespace {nsid} of {nqn} does not exist");
         let mut namespace = found.ok_or_else(none)?;
-        let bytes = length(bytes, 1 << namespace.shape.block_shift)?;
         let kept = self.stores.get(&(nqn.into(), nsid)).ok_or_else(none)?;
+        let bytes = length(bytes, 1 << namespace.shape.block_shift, &kept.store)?;
         match (&kept.store, &kept.file) {
             (Store::Ram, _) => ensure!(
                 bytes <= kept.capacity,

@@ -30,21 +30,19 @@ pub(crate) struct Prepared {
     pub(crate) kept: Kept,
     pub(crate) len_bytes: u64,
     pub(crate) block_shift: u8,
-    /// Whether writes may be lost with the power before a Flush.
-    pub(crate) has_cache: bool,
     /// One for each core.
     pub(crate) ready: Vec<Ready>,
 }
 
 /// The bytes of a drive that are offered: those that were asked for, else all of them.
 pub(crate) fn drive_length(
-    wanted: Option<u64>,
+    config: &NamespaceConfig,
     namespace: &ferrocx_nvme::Namespace,
 ) -> Result<u64> {
     let has = namespace.len_bytes();
-    let bytes = wanted.unwrap_or(has);
+    let bytes = config.len_bytes.unwrap_or(has);
     ensure!(bytes <= has, "size is {bytes}, and it has {has} bytes; make size smaller");
-    length(bytes, 1 << namespace.block_shift)
+    length(bytes, 1 << namespace.block_shift, &config.store)
 }
 
 /// Makes a file as long as a namespace is to be.
@@ -83,5 +81,5 @@ pub(crate) fn open_file(
     let len = config.len_bytes.map_or_else(|| file.seek(SeekFrom::End(0)), Ok)?;
     // What is behind the last whole block is nobody's.
     let len = len >> config.block_shift << config.block_shift;
-    Ok((file, length(len, 1 << config.block_shift)?))
+    Ok((file, length(len, 1 << config.block_shift, &config.store)?))
 }

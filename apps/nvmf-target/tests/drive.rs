@@ -14,9 +14,10 @@ use common::{BLOCK, Here, NQN, with, with_target};
 use fake::{Plan, World};
 use ferrocx_bus::Notice;
 use ferrocx_nvme::{Config, Health};
-use ferrocx_nvmf_target::controller::{Namespace, Settings};
+use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::drive::Drive;
-use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use ferrocx_nvmf_target::host::{HostError, HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
@@ -59,7 +60,6 @@ impl Behind {
         let place = here.change(move |server| {
             let backend = server.add_drive(queue).unwrap();
             let namespace = common::namespace(NSID, blocks, backend);
-            let namespace = Namespace { has_cache: true, ..namespace };
             server.target_mut().put_namespace(NQN, namespace).unwrap();
             backend
         });
@@ -141,12 +141,16 @@ fn what_hosts_write_is_on_the_drive() {
 
 /// Takes the namespace away; the buffers come back.
 fn removed(here: &Here, behind: &Behind) {
+    removed_with(here, behind, 8);
+}
+
+fn removed_with(here: &Here, behind: &Behind, buffers: usize) {
     let place = behind.place;
     here.change(move |server| {
         server.target_mut().remove_namespace(NQN, NSID).unwrap();
         server.drop_backend(place);
     });
-    here.until_buffers(8);
+    here.until_buffers(buffers);
 }
 
 #[test]
@@ -160,6 +164,62 @@ fn a_drive_without_commands_gets_zeros_written() {
         assert_eq!(status(&mut queue, zeroes), Status::SUCCESS);
         assert_eq!((behind.disk(3, 100), behind.disk(103, 1)[0]), (vec![0; 100 * BLOCK], 7));
         removed(here, &behind);
+    });
+}
+
+#[test]
+fn zeros_that_are_to_last_are_on_the_medium() {
+    with_target(|here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let zeroes = Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (3, 8), Sgl::NONE);
+        let lasting = Sqe { cdw12: (zeroes.cdw12.get() | 1 << 30).into(), ..zeroes };
+        let behind = Behind::new(here, Plan::default());
+        assert_eq!(status(&mut queue, zeroes), Status::SUCCESS);
+        assert_eq!(behind.world.fake().flushes, 0);
+        assert_eq!(status(&mut queue, lasting), Status::SUCCESS);
+        assert_eq!(behind.world.fake().flushes, 1, "behind the zeros");
+        removed(here, &behind);
+        // A drive that cannot is written to.
+        let behind = Behind::new(here, Plan { oncs: 0, ..Plan::default() });
+        assert_eq!(status(&mut queue, lasting), Status::SUCCESS);
+        let last = *behind.world.fake().seen.last().unwrap();
+        assert_eq!((last.lba, last.flags, behind.world.fake().flushes), (3, 1 << 30, 0));
+        removed(here, &behind);
+    });
+}
+
+#[test]
+fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
+    let patience = Duration::from_millis(300);
+    let config = ServerConfig { buffers: 1, patience, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let behind = Behind::new(here, Plan { oncs: 0, ..Plan::default() });
+        behind.world.fake().disk.fill(7);
+        let host = here.host();
+        let mut queues = [1, 2].map(|qid| host.open_queue(qid, 64, 0).unwrap());
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let write = Sqe::blocks(io::WRITE, 0, NSID, (100, 1), keyed(&buf));
+        let zeroes = |slba| Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (slba, 1), Sgl::NONE);
+        let [busy, queue] = &mut queues;
+        (0..16).for_each(|_| drop(busy.submit(write).unwrap()));
+        (0..4).for_each(|slba| drop(queue.submit(zeroes(slba)).unwrap()));
+        let (begun, mut ended) = (Instant::now(), 0);
+        while ended < 4 || begun.elapsed() < 3 * patience {
+            if let Some(cqe) = busy.poll().unwrap() {
+                assert_eq!(cqe.status(), Status::SUCCESS);
+                busy.submit(write).unwrap();
+            }
+            if let Some(cqe) = queue.poll().unwrap() {
+                assert_eq!(cqe.status(), Status::SUCCESS);
+                ended += 1;
+            }
+            assert!(begun.elapsed() < LIMIT, "{ended} of 4");
+        }
+        assert_eq!(behind.disk(0, 4), [0; 4 * BLOCK]);
+        assert!(all(busy, 16).iter().all(|(_, status)| *status == Status::SUCCESS));
+        removed_with(here, &behind, 1);
     });
 }
 
@@ -408,5 +468,36 @@ fn a_namespace_goes_with_a_command_under_way() {
         removed(here, &behind);
         let ended = queue.wait(LIMIT).unwrap().status();
         assert_eq!(ended, Status::INVALID_NAMESPACE.dnr());
+    });
+}
+
+#[test]
+fn a_controller_is_ready_until_its_last_write_has_ended() {
+    with_target(|here| {
+        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let mut host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let lasting = Duration::from_millis(250);
+        queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        let outside = || here.change(|server| server.free_buffers()) < 8;
+        assert!(outside(), "the drive has the write");
+        host.set_property(property::CC, 0x0046_0000).unwrap();
+        let begun = Instant::now();
+        while host.property(property::CSTS).unwrap() & 1 == 1 {
+            // Nothing is taken meanwhile, and nothing begins anew.
+            let enabled = host.set_property(property::CC, 0x0046_0001).unwrap_err();
+            assert!(matches!(enabled, HostError::Refused { status: Status::SEQUENCE, .. }));
+            host.identify(0x01, 0).unwrap_err();
+            assert!(begun.elapsed() < LIMIT);
+        }
+        assert!(begun.elapsed() > lasting / 2, "it waited {:?}", begun.elapsed());
+        assert!(!outside(), "the write has ended");
+        host.enable().unwrap();
+        assert_eq!(host.property(property::CSTS).unwrap() & 1, 1);
+        host.identify(0x01, 0).unwrap();
+        removed(here, &behind);
     });
 }

@@ -5,14 +5,15 @@ mod common;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, with_target};
-use ferrocx_nvmf_target::controller::Namespace;
-use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use common::{BLOCK, Here, NQN, with, with_target};
+use ferrocx_nvmf_target::controller::Settings;
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
@@ -23,7 +24,6 @@ fn offer(here: &Here, file: File, blocks: u64) -> bool {
     let offered = here.change(move |server| {
         let backend = server.add_file(file).map_err(|error| error.to_string())?;
         let namespace = common::namespace(NSID, blocks, backend);
-        let namespace = Namespace { has_cache: true, ..namespace };
         server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
     });
     match offered {
@@ -160,5 +160,48 @@ fn a_host_that_goes_leaves_no_buffer_behind() {
         here.until_queues(0);
         let free = here.change(|server| server.free_buffers());
         assert_eq!(free, 8);
+    });
+}
+
+#[test]
+fn queues_that_wait_for_buffers_get_them_in_turn() {
+    const QUEUES: u16 = 16;
+    const DEPTH: usize = 32;
+    let config = ServerConfig { buffers: 2, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BLOCKS * BLOCK as u64).unwrap();
+        if !offer(here, file, BLOCKS) {
+            return;
+        }
+        let config = HostConfig { io_queues: QUEUES, ..HostConfig::new(NQN) };
+        let host = Host::connect(&here.base, &config).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let buf = mr.buf(0..4096).unwrap();
+        let read = Sqe::blocks(io::READ, 0, NSID, (0, 8), keyed(&buf));
+        let open = |qid| host.open_queue(qid, DEPTH as u16 + 1, 0).unwrap();
+        let mut queues: Vec<HostQueue> = (1..=QUEUES).map(open).collect();
+        let mut done = [0u32; QUEUES as usize];
+        let mut under_way = [0; QUEUES as usize];
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) {
+            for (at, queue) in queues.iter_mut().enumerate() {
+                while let Some(cqe) = queue.poll().unwrap() {
+                    assert_eq!(cqe.status(), Status::SUCCESS);
+                    done[at] += 1;
+                    under_way[at] -= 1;
+                }
+                while under_way[at] < DEPTH && queue.room() > 0 {
+                    queue.submit(read).unwrap();
+                    under_way[at] += 1;
+                }
+            }
+        }
+        let (least, most) = (done.iter().min().unwrap(), done.iter().max().unwrap());
+        assert!(*least > 0 && *most <= least * 2, "{done:?}");
+        for (queue, count) in queues.iter_mut().zip(under_way) {
+            (0..count).for_each(|_| drop(queue.wait(LIMIT).unwrap()));
+        }
+        here.until_buffers(2);
     });
 }

@@ -206,7 +206,7 @@ fn wrong_io_commands_get_their_status_and_change_nothing() {
             (with_kind(0x31), nothing, Status::SGL_COUNT.dnr()),
             (with_kind(0x5a), nothing, Status::SGL_TYPE.dnr()),
             (Sqe { flags: 0, ..far(0) }, nothing, field),
-            (Sqe { flags: 0x41, ..far(0) }, nothing, field),
+            (Sqe { flags: 0x43, ..far(0) }, nothing, field),
             (read(1, 0, 1, capsule(0, 512)), &page, field),
             // In-capsule data that did not come: what is in the buffer is somebody's.
             (write(0, 1, capsule(0, 512)), nothing, Status::SGL_OFFSET.dnr()),
@@ -302,7 +302,6 @@ fn wrong_admin_commands_get_their_status() {
             (feature(admin::SET_FEATURES, 0x0b, 1 << 20), field),
             (feature(admin::SET_FEATURES, 0x02, 0), field),
             (feature(admin::SET_FEATURES, 0x81, 0), Status::SEQUENCE.dnr()),
-            (feature(admin::GET_FEATURES, 0x06, 0), field),
             (feature(admin::GET_FEATURES, 0x81, 0), field),
             (feature(admin::GET_FEATURES, 0x07 | 1 << 8, 0), field),
             (Sqe::new(0x80, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),

@@ -151,6 +151,52 @@ fn namespaces_come_change_and_go_while_a_host_is_there() {
 }
 
 #[test]
+fn hosts_of_ram_flush_what_comes_later() {
+    with_target("", "", |here| {
+        let mut host = here.host();
+        let page = host.identify(cns::CONTROLLER, 0).unwrap();
+        assert_eq!(page[525], 0b101, "Linux reads it once, and never flushes without");
+        let get = Sqe { cdw10: 6.into(), ..Sqe::new(admin::GET_FEATURES, 0, Sgl::NONE) };
+        let cqe = host.command(get).unwrap();
+        assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 1));
+    });
+}
+
+#[test]
+fn a_file_can_be_larger_than_ram_can() {
+    with_target("", "", |here| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let file = fs::File::create(&path).unwrap();
+        if let Err(error) = file.set_len(2 << 40) {
+            println!("skipped: no sparse file of 2 TiB: {error}");
+            return;
+        }
+        let last = [0x5a; 4096];
+        std::os::unix::fs::FileExt::write_all_at(&file, &last, (2 << 40) - 4096).unwrap();
+        let namespace = json!({"nsid": 2, "backend": "file", "path": path, "direct": false});
+        match here.client().ask("namespace.add", &json!({"nqn": NQN, "namespace": namespace})) {
+            Ok(_) => {}
+            Err(error) if error.to_string().contains("io_uring") => {
+                println!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_, mr) = host.memory(4096).unwrap();
+        let buf = mr.buf(0..4096).unwrap();
+        let at = (2, (2 << 31) - 8);
+        assert_eq!(status(&mut queue, io::READ, at, keyed(&buf)), Status::SUCCESS);
+        assert_eq!(buf.to_vec(), last);
+        let ram = json!({"nsid": 3, "size": "2048GiB"});
+        let refused = here.refused("namespace.add", json!({"nqn": NQN, "namespace": ram}));
+        assert!(refused.contains("size is 2199023255552; give 512 to 1099511627776"), "{refused}");
+    });
+}
+
+#[test]
 fn a_file_is_let_go_with_its_namespace() {
     with_target("", "", |here| {
         let folder = tempfile::tempdir().unwrap();

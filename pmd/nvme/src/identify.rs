@@ -139,10 +139,10 @@ impl Namespace {
         Ok(Self { nsid, blocks, block_shift })
     }
 
-    /// Its bytes.
+    /// Its bytes; of a drive that says what cannot be, the most that there are.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
-        self.blocks << self.block_shift
+        self.blocks.saturating_mul(1 << self.block_shift)
     }
 }
 

@@ -20,6 +20,7 @@
 #[expect(unsafe_code, reason = "the kernel reads and writes where these entries say")]
 mod queue;
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -107,8 +108,10 @@ pub struct Ring {
     free: Vec<usize>,
     files: Vec<Opened>,
     under_way: usize,
-    /// Requests that the kernel was not told of.
-    unsubmitted: usize,
+    /// Places of requests that the kernel was not told of, in order.
+    unsubmitted: VecDeque<usize>,
+    /// What the kernel said when it refused to be told anything.
+    broken: Option<i32>,
 }
 
 impl Opened {
@@ -136,7 +139,8 @@ impl Ring {
             free: (0..count).rev().collect(),
             files: Vec::new(),
             under_way: 0,
-            unsubmitted: 0,
+            unsubmitted: VecDeque::with_capacity(count),
+            broken: None,
         })
     }
 
@@ -178,7 +182,9 @@ impl Ring {
             return Err(request);
         };
         *under_way += 1;
-        self.queue.push(opened.as_raw_fd(), place as u64, &request);
+        if self.broken.is_none() {
+            self.queue.push(opened.as_raw_fd(), place as u64, &request);
+        }
         let (buf, len) = match request {
             Request::Read { to: buf, .. } | Request::Write { from: buf, .. } => {
                 let len = buf.len() as u32;
@@ -188,21 +194,32 @@ impl Ring {
         };
         self.held[place] = Some(Held { token, file: file.0, buf, len });
         self.under_way += 1;
-        self.unsubmitted += 1;
+        self.unsubmitted.push_back(place);
         Ok(())
     }
 
-    /// Tells the kernel of every request that was pushed.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says; the requests stay.
-    pub fn submit(&mut self) -> io::Result<()> {
-        if self.unsubmitted > 0 {
-            let taken = self.queue.submit(0)?;
-            self.unsubmitted -= taken.min(self.unsubmitted);
+    /// Tells the kernel of every request that was pushed. What it cannot take now (`EAGAIN`,
+    /// `EBUSY`, `EINTR`) it is told the next time. After any other error it is never told anything
+    /// again: what it was not told, and each request that comes later, ends with that error.
+    pub fn submit(&mut self) {
+        if !self.unsubmitted.is_empty() && self.broken.is_none() {
+            let told = self.queue.submit(0);
+            self.told(told);
         }
-        Ok(())
+    }
+
+    /// The kernel was told of requests, and took so many of them.
+    fn told(&mut self, taken: io::Result<usize>) {
+        match taken {
+            Ok(taken) => drop(self.unsubmitted.drain(..taken.min(self.unsubmitted.len()))),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) => {}
+                code => {
+                    tracing::error!(%error, "io_uring takes no more requests");
+                    self.broken = Some(code.unwrap_or(libc::EIO));
+                }
+            },
+        }
     }
 
     /// Requests under way.
@@ -216,8 +233,15 @@ impl Ring {
         if self.under_way == 0 {
             return None;
         }
-        let (place, result) = self.queue.next()?;
-        let place = usize::try_from(place).ok()?;
+        let (place, result) = match self.broken {
+            Some(code) if !self.unsubmitted.is_empty() => {
+                (self.unsubmitted.pop_front()?, code.wrapping_neg())
+            }
+            _ => {
+                let (place, result) = self.queue.next()?;
+                (usize::try_from(place).ok()?, result)
+            }
+        };
         let Held { token, file, buf, len } = self.held.get_mut(place)?.take()?;
         if let Some(opened) = self.files.get_mut(file) {
             opened.under_way -= 1;
@@ -241,7 +265,12 @@ impl Drop for Ring {
             if self.poll().is_some() {
                 continue;
             }
-            if let Err(error) = self.queue.submit(1)
+            // What it was not told is in its ring still, and no more ours to be told.
+            let told = match self.broken {
+                Some(code) => Err(io::Error::from_raw_os_error(code)),
+                None => self.queue.submit(1),
+            };
+            if let Err(error) = told
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 tracing::error!(%error, "io_uring does not end its requests, their memory leaked");
@@ -249,5 +278,41 @@ impl Drop for Ring {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_cannot_take_waits_and_what_it_refuses_fails() {
+        let mut ring = match Ring::new(4) {
+            Ok(ring) => ring,
+            Err(error) => {
+                println!("skipped: no io_uring here: {error}");
+                return;
+            }
+        };
+        let file = ring.add(tempfile::tempfile().unwrap());
+        ring.push(1, file, Request::Flush).unwrap();
+        for code in [libc::EAGAIN, libc::EBUSY, libc::EINTR] {
+            ring.told(Err(io::Error::from_raw_os_error(code)));
+            assert!(ring.poll().is_none(), "it waits after {code}");
+        }
+        ring.submit();
+        let done = std::iter::from_fn(|| Some(ring.poll())).flatten().next().unwrap();
+        assert!(done.token == 1 && done.result.is_ok());
+        ring.push(2, file, Request::Flush).unwrap();
+        ring.push(3, file, Request::Flush).unwrap();
+        ring.told(Err(io::Error::from_raw_os_error(libc::EBADF)));
+        ring.push(4, file, Request::Flush).unwrap();
+        ring.submit();
+        for token in 2..5 {
+            let done = ring.poll().unwrap();
+            let code = done.result.unwrap_err().raw_os_error();
+            assert_eq!((done.token, code), (token, Some(libc::EBADF)));
+        }
+        assert!(ring.poll().is_none() && ring.under_way() == 0);
     }
 }

@@ -174,7 +174,7 @@ pub struct SubsystemFile {
 pub struct NamespaceFile {
     /// Its number [default: the one after that before it].
     pub nsid: Option<u32>,
-    /// Size: bytes, or with KiB, MiB, GiB [default: that of the file].
+    /// Size: bytes, or with KiB, MiB, GiB, TiB [default: that of the file].
     pub size: Option<String>,
     /// Bytes of a block: 512 or 4096 [default: 512; of a drive, its own].
     pub block_bytes: Option<u32>,
@@ -304,26 +304,41 @@ pub struct NamespaceConfig {
     pub ana_group: u32,
 }
 
-/// Largest namespace of RAM that one key over memory reaches by 31-bit pieces and offsets.
-const MAX_NAMESPACE_BYTES: u64 = 1 << 40;
+/// Largest namespace of memory that one key reaches by 31-bit pieces and offsets.
+const MAX_MEMORY_BYTES: u64 = 1 << 40;
+/// Largest namespace of what has offsets of its own: those of files have a sign.
+const MAX_STORE_BYTES: u64 = i64::MAX as u64;
+
+impl Store {
+    /// Bytes that a namespace of it can have.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        match self {
+            Self::Ram | Self::Peer(_) => MAX_MEMORY_BYTES,
+            Self::Null | Self::File { .. } | Self::Nvme { .. } => MAX_STORE_BYTES,
+        }
+    }
+}
 
 fn in_range<T: PartialOrd + std::fmt::Display>(what: &str, value: T, min: T, max: T) -> Result<T> {
     ensure!(value >= min && value <= max, "{what} is {value}; give {min} to {max}");
     Ok(value)
 }
 
-/// Reads a number of bytes: plain, or with KiB, MiB or GiB.
+/// Reads a number of bytes: plain, or with KiB, MiB, GiB or TiB.
 ///
 /// # Errors
 ///
 /// A sentence about the text.
 pub fn bytes_of(text: &str) -> Result<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let (number, shift) = found.unwrap_or((text, 0));
     let number = number.trim().parse::<u64>().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| anyhow!("`{text}` is no size; give bytes, or a number with KiB, MiB, GiB"))
+    bytes.ok_or_else(|| {
+        anyhow!("`{text}` is no size; give bytes, or a number with KiB, MiB, GiB, TiB")
+    })
 }
 
 impl Config {
@@ -478,9 +493,9 @@ pub fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
 /// # Errors
 ///
 /// A sentence about it.
-pub fn length(bytes: u64, block_bytes: u32) -> Result<u64> {
+pub fn length(bytes: u64, block_bytes: u32, store: &Store) -> Result<u64> {
     let least = u64::from(block_bytes);
-    let bytes = in_range("size", bytes, least, MAX_NAMESPACE_BYTES)?;
+    let bytes = in_range("size", bytes, least, store.most_bytes())?;
     ensure!(
         bytes.is_multiple_of(least),
         "size is {bytes}, which is no multiple of a block's {least} bytes"
@@ -542,8 +557,8 @@ fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig
         other => bail!("block_bytes is {other}; give 512 or 4096"),
     };
     let len_bytes = file.size.as_deref().map(bytes_of).transpose().context("size")?;
-    let len_bytes = len_bytes.map(|bytes| length(bytes, block_bytes)).transpose()?;
     let store = store(file)?;
+    let len_bytes = len_bytes.map(|bytes| length(bytes, block_bytes, &store)).transpose()?;
     let has_own = match store {
         Store::Ram | Store::Null | Store::Peer(PeerSpec::Host) => false,
         Store::File { .. } | Store::Nvme { .. } | Store::Peer(_) => true,

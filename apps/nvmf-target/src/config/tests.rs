@@ -96,6 +96,7 @@ fn each_wrong_value_is_named_with_its_limit() {
         (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),
         (&ns("size = \"1MiB\"\nana_group = 9"), "ana_group is 9; give 1 to 8"),
         (&ns("size = \"99999999999GiB\""), "no size"),
+        (&ns("size = \"2TiB\""), "size is 2199023255552; give 512 to 1099511627776"),
     ] {
         let error = format!("{:#}", with(text).unwrap_err());
         assert!(error.contains(says), "{text}: {error}");

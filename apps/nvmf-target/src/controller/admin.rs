@@ -172,7 +172,7 @@ impl Target {
             (false, 4) => cap >> 32,
             (false, property::VS) => property::VERSION.into(),
             (false, property::CC) => controller.cc.into(),
-            (false, property::CSTS) => controller.csts().into(),
+            (false, property::CSTS) => controller.shown_csts().into(),
             _ => return Err(Status::INVALID_FIELD.dnr()),
         };
         Ok((value, None))
@@ -186,6 +186,9 @@ impl Target {
         let Some(controller) = self.controllers.get_mut(at).and_then(Option::as_mut) else {
             return Err(Status::INTERNAL);
         };
+        if cc & property::CC_EN != 0 && controller.is_settling() {
+            return Err(Status::SEQUENCE);
+        }
         let before = std::mem::replace(&mut controller.cc, cc);
         let (was_on, is_on) = (before & property::CC_EN != 0, cc & property::CC_EN != 0);
         if is_on && !was_on {
@@ -195,8 +198,8 @@ impl Target {
             controller.set_csts(0);
             controller.granted = 0;
             controller.abort_requests(&mut self.outbox);
-            let ended = |(_, queue)| (queue, "its controller was disabled");
-            self.doomed.extend(controller.io_queues.drain(..).map(ended));
+            let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
+            self.doomed.extend(controller.io_queues.iter().map(ended));
         }
         if property::asks_for_shutdown(cc) && !property::asks_for_shutdown(before) {
             controller.set_csts(controller.csts() | property::CSTS_SHST_COMPLETE);
@@ -308,7 +311,6 @@ impl Target {
             entries: self.settings.entries,
             in_capsule_bytes: self.settings.in_capsule_bytes,
             max_nsid: super::subsystem::MAX_NSID,
-            has_cache: subsystem.is_some_and(Subsystem::has_cache),
             ana_groups: match subsystem {
                 Some(_) if self.offer.ana.is_reported() => super::ana::MAX_GROUPS,
                 _ => 0,
@@ -455,7 +457,7 @@ impl Target {
                 let less_one = u64::from(controller.granted.saturating_sub(1));
                 Ok((less_one << 16 | less_one, None))
             }
-            fid::WRITE_CACHE if described.has_cache => Ok((1, None)),
+            fid::WRITE_CACHE if !described.is_discovery => Ok((1, None)),
             fid::TEMPERATURE if !described.is_discovery => Ok((0, None)),
             fid::RESERVATION_NOTICES if !described.is_discovery => {
                 let unwanted = controller.unwanted.get(&sqe.nsid.get()).copied();

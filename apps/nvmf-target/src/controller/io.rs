@@ -45,6 +45,8 @@ pub enum Kind {
     Zero {
         /// Whether they may be deallocated.
         may_deallocate: bool,
+        /// Whether they are to be written, since the store has no call for them.
+        is_written: bool,
     },
     /// So many ranges need not be kept: each comes in the data.
     Deallocate {
@@ -93,8 +95,7 @@ impl Found {
             is_read_only: true,
             deallocates: false,
         };
-        let namespace =
-            Namespace { nsid: 0, shape, has_cache: false, backend: usize::MAX, ana_group: 0 };
+        let namespace = Namespace { nsid: 0, shape, backend: usize::MAX, ana_group: 0 };
         Self { version: NO_VERSION, nsid: 0, namespace }
     }
 
@@ -188,8 +189,9 @@ impl Offer {
                 let (offset, len) = self.limited(namespace, sqe)?;
                 check_writable(namespace)?;
                 let may_deallocate = sqe.cdw12.get() & 1 << 25 != 0;
-                let kind = Kind::Zero { may_deallocate };
-                Ok(IoCommand { kind, backend: namespace.backend, offset, len, ..NOTHING })
+                let kind = Kind::Zero { may_deallocate, is_written: false };
+                let (backend, fua) = (namespace.backend, sqe.fua());
+                Ok(IoCommand { kind, backend, offset, len, fua, ..NOTHING })
             }
             io::VERIFY => {
                 let (offset, len) = self.limited(namespace, sqe)?;

@@ -134,6 +134,17 @@ impl Controller {
         self.csts & (property::CSTS_RDY | property::CSTS_CFS) == property::CSTS_RDY
     }
 
+    /// Whether it was switched off, and I/O queues still end what they had begun: a write of then
+    /// must not come behind one of a host that has connected anew.
+    pub(super) fn is_settling(&self) -> bool {
+        self.cc & property::CC_EN == 0 && !self.io_queues.is_empty()
+    }
+
+    /// The status register as its host reads it: ready for as long as it settles.
+    pub(super) fn shown_csts(&self) -> u32 {
+        self.csts | if self.is_settling() { property::CSTS_RDY } else { 0 }
+    }
+
     /// The status register.
     pub(super) fn csts(&self) -> u32 {
         self.csts

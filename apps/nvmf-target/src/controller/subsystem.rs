@@ -20,8 +20,6 @@ pub struct Namespace {
     pub nsid: u32,
     /// Size, identifier, rights.
     pub shape: identify::Namespace,
-    /// Whether a write may be lost with the power until a Flush: then hosts send one.
-    pub has_cache: bool,
     /// Its place among the back ends.
     pub backend: usize,
     /// Its group, for which ports may differ: 1 to [`MAX_GROUPS`](super::ana::MAX_GROUPS).
@@ -155,12 +153,6 @@ impl Subsystem {
     /// Every namespace, by number.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.namespaces.iter().flatten()
-    }
-
-    /// Whether a write may be lost with the power until a Flush.
-    #[must_use]
-    pub fn has_cache(&self) -> bool {
-        self.namespaces().any(|namespace| namespace.has_cache)
     }
 
     /// Puts a namespace in at its number, and gives back what stood there.

@@ -13,7 +13,7 @@ mod auth;
 mod queue;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use auth::{AuthError, HostKeys, Prover, auth_command};
 use ferrocx::verbs::cm::CmError;
@@ -182,6 +182,13 @@ impl Host {
     /// [`HostError`]; also when it does not get ready.
     pub fn enable(&mut self) -> Result<(), HostError> {
         self.set_property(property::CC, 0x0046_0000)?;
+        let begun = Instant::now();
+        while self.property(property::CSTS)? & 1 == 1 {
+            if begun.elapsed() > PATIENCE {
+                return Err(HostError::Silent(PATIENCE));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.set_property(property::CC, 0x0046_0001)?;
         match self.property(property::CSTS)? & 3 {
             1 => Ok(()),

@@ -64,8 +64,6 @@ pub struct Controller<'a> {
     pub in_capsule_bytes: u32,
     /// The highest number that a namespace can have.
     pub max_nsid: u32,
-    /// Whether a back end has a cache that Flush empties.
-    pub has_cache: bool,
     /// Groups of namespaces that ports differ for; 0 if the ports do not differ.
     pub ana_groups: u32,
 }
@@ -130,8 +128,9 @@ impl Controller<'_> {
         // ONCS: Compare, Dataset Management, Write Zeroes, reservations, Verify.
         put(&mut page, 520, &(1u16 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7).to_le_bytes());
         page[522] = 1; // FUSES: Compare and Write.
-        // VWC: whether there is a cache; no Flush for all namespaces at once.
-        page[525] = u8::from(self.has_cache) | 0b10 << 1;
+        // VWC: there is a cache; no Flush for all namespaces at once. Hosts read it when they
+        // connect, and namespaces with a cache may come later: of the others a Flush costs nothing.
+        page[525] = 1 | 0b10 << 1;
         put(&mut page, 1792, &(4 + self.in_capsule_bytes / 16).to_le_bytes());
         page
     }
@@ -284,7 +283,6 @@ mod tests {
         entries: 128,
         in_capsule_bytes: 4096,
         max_nsid: 16,
-        has_cache: true,
         ana_groups: 0,
     };
 

@@ -22,14 +22,15 @@ pub const CSTS_SHST_COMPLETE: u32 = 2 << 2;
 /// `CC`: the controller is to be on.
 pub const CC_EN: u32 = 1;
 
-/// Capabilities: `entries` of a queue, contiguous queues, 7.5 s to get ready, NVM commands.
+/// Capabilities: `entries` of a queue, contiguous queues, 30 s to get ready or to end what was
+/// under way, NVM commands.
 ///
 /// # Source
 ///
 /// NVM Express base, "Controller Capabilities"; reference 10.1.6.
 #[must_use]
 pub fn capabilities(entries: u16) -> u64 {
-    u64::from(entries.saturating_sub(1)) | 1 << 16 | 15 << 24 | 1 << 37
+    u64::from(entries.saturating_sub(1)) | 1 << 16 | 60 << 24 | 1 << 37
 }
 
 /// Whether a configuration can be switched on: NVM commands, pages of 4 KiB, round robin, entries
@@ -64,6 +65,6 @@ mod tests {
         }
         assert!(asks_for_shutdown(0x0046_4001) && asks_for_shutdown(0x0046_8001));
         assert!(!asks_for_shutdown(0x0046_0001) && !asks_for_shutdown(0x0046_c001));
-        assert_eq!(capabilities(128), 0x0000_0020_0f01_007f);
+        assert_eq!(capabilities(128), 0x0000_0020_3c01_007f);
     }
 }

@@ -89,7 +89,7 @@ impl Buffers {
                 self.free.push(index);
                 self.free.extend(other);
             }
-            State::Reading(None) | State::Calling => {}
+            State::Reading(None) | State::Calling | State::Settling => {}
             State::Free | State::Waiting | State::PutOff | State::Held => return,
         }
         it.state = State::Reading(None);

@@ -8,7 +8,6 @@ use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
 use super::drive::Drives;
-use super::fused::Next;
 use super::gate::Gate;
 use super::session::{Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
@@ -37,6 +36,8 @@ pub(super) struct Work {
     pub(super) ring: Option<Ring>,
     /// Drives, if a namespace is one.
     pub(super) drives: Drives,
+    /// Somebody waits for a buffer: who comes now stands behind.
+    pub(super) is_crowded: bool,
     /// What a command brings.
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
@@ -107,6 +108,7 @@ impl Work {
             buffers,
             ring: None,
             drives: Drives::default(),
+            is_crowded: false,
             page: Vec::with_capacity(16 << 10),
             dirty: Vec::with_capacity(config.queues as usize),
             unseen: Vec::new(),
@@ -346,43 +348,6 @@ impl Work {
         }
     }
 
-    /// Goes on with commands that wait, in order.
-    pub(super) fn resume(&mut self, qp: &mut Qp, session: &mut Session) {
-        let outcome = self.try_resume(qp, session);
-        self.touched(&mut session.link, outcome);
-    }
-
-    fn try_resume(&mut self, qp: &mut Qp, session: &mut Session) -> Result<(), Why> {
-        for _ in 0..session.link.waiting.len() {
-            if session.link.ending.is_some() || !session.link.has_room(qp) {
-                return Ok(());
-            }
-            let Some(index) = session.link.waiting.pop_front() else { return Ok(()) };
-            let it = session.slots.get(usize::from(index));
-            let queue = &session.link.queue;
-            if it.is_some_and(|it| it.is_fused() && is_io(queue, it.sqe.opcode)) {
-                match self.look_at_fused(qp, session, index)? {
-                    Next::Begin => {}
-                    Next::Answered => continue,
-                    Next::Wait => {
-                        session.link.waiting.push_front(index);
-                        return Ok(());
-                    }
-                }
-            }
-            let Session { link, slots } = session;
-            let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(()) };
-            self.begin_late(qp, link, it)?;
-            if it.state == State::Waiting {
-                // It keeps its place.
-                link.waiting.pop_back();
-                link.waiting.push_front(index);
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
     /// Begins a command that has waited.
     pub(super) fn begin_late(
         &mut self,
@@ -431,7 +396,7 @@ impl Work {
             // Memory that was taken back: no other comes here for these.
             (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
             (Kind::Compare, Data::Host(from)) => {
-                let Some((index, to)) = self.buffers.take(len as usize) else {
+                let Some((index, to)) = self.take_buffer(len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 return link.read(qp, it, from, (to, Some(index)));
@@ -542,28 +507,6 @@ impl Work {
         let stored = store.direct(command.offset, command.len).map_err(|_| Status::READ_ERROR)?;
         let given = self.buffers.piece(index, len).ok_or(NO_DATA)?;
         same(backend::is_same(&given, 0, &stored, len))
-    }
-
-    /// Lets a command wait.
-    #[cold]
-    pub(super) fn wait(&mut self, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
-        self.waits += 1;
-        link.wait(it);
-        Ok(())
-    }
-
-    /// Lets a command wait for a buffer, if there will ever be one.
-    #[cold]
-    pub(super) fn wait_for_buffer(
-        &mut self,
-        qp: &mut Qp,
-        link: &mut Link,
-        it: &mut Slot,
-    ) -> Result<(), Why> {
-        match self.buffers.is_there_any() {
-            true => self.wait(link, it),
-            false => self.refuse(qp, link, it, Status::INTERNAL),
-        }
     }
 
     /// A command did not do what it should.

@@ -249,8 +249,10 @@ impl Session {
     fn changes_past_gates(&self, place: usize) -> bool {
         let is_there = |it: &Slot| it.command.backend == place;
         let is_under_way = |it: &Slot| {
-            let has_begun =
-                matches!(it.state, State::Reading(_) | State::Storing(..) | State::Calling);
+            let has_begun = matches!(
+                it.state,
+                State::Reading(_) | State::Storing(..) | State::Calling | State::Settling
+            );
             has_begun && it.pass.is_none() && is_there(it) && changes(&it.command).is_some()
         };
         // Of those in line only the place of their data is noted.

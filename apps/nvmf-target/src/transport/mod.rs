@@ -38,7 +38,9 @@ mod other;
 mod outside;
 mod session;
 mod trouble;
+mod waiting;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -96,7 +98,7 @@ pub struct ServerConfig {
     pub buffers: u16,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
     pub remote_invalidate: bool,
-    /// How long a command may wait for a drive that is being reset, or for room in a store, before
+    /// How long a command may wait for a drive that is being reset, or for a second buffer, before
     /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
     pub patience: Duration,
 }
@@ -206,8 +208,10 @@ pub struct Server {
     cq: Cq,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
-    /// Queues with commands that wait.
-    stalled: Vec<u32>,
+    /// Queues with commands that wait, the one whose turn it is first.
+    stalled: VecDeque<u32>,
+    /// Of these, those that have had their turn.
+    served: VecDeque<u32>,
     stats: ServerStats,
     round: u32,
     next_turn: Duration,
@@ -306,7 +310,8 @@ impl Server {
             pool,
             cq,
             coming: Vec::new(),
-            stalled: Vec::with_capacity(config.queues as usize),
+            stalled: VecDeque::with_capacity(config.queues as usize),
+            served: VecDeque::with_capacity(config.queues as usize),
             stats: ServerStats::default(),
             round: 0,
             next_turn: Duration::ZERO,
@@ -532,7 +537,7 @@ impl Server {
         let mut done =
             sessions.poll_each(cq, BUDGET, |qp, session, wc| work.ended(qp, session, wc))?;
         if self.work.ring.is_some() {
-            done += self.poll_files()?;
+            done += self.poll_files();
         }
         if !self.work.drives.is_empty() {
             done += self.poll_drives();
@@ -548,14 +553,14 @@ impl Server {
             }
             qp.ring_doorbell();
             if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
-                self.stalled.push(index);
+                self.stalled.push_back(index);
             }
         }
         Ok(done)
     }
 
     /// Takes what has ended on files, and tells the kernel of what was begun.
-    fn poll_files(&mut self) -> Result<usize, ServerError> {
+    fn poll_files(&mut self) -> usize {
         let mut count = 0;
         while count < BUDGET
             && let Some(Done { token, result, .. }) = self.work.ring.as_mut().and_then(Ring::poll)
@@ -566,19 +571,9 @@ impl Server {
             self.work.outside_done(qp, session, slot, &result.map_err(Trouble::System));
         }
         if let Some(ring) = &mut self.work.ring {
-            ring.submit()?;
+            ring.submit();
         }
-        Ok(count)
-    }
-
-    /// Goes on with commands that wait, a queue after the other.
-    #[cold]
-    fn resume(&mut self) {
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.remove(0);
-            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.resume(qp, session);
-        }
+        count
     }
 }
 

@@ -8,6 +8,7 @@
 //! | write | READ into a buffer, or a copy out of the capsule; the store is written; SEND |
 //! | compare | READ into a buffer; the store is read into another; SEND |
 //! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
+//! | zeros on the medium | the same, and a flush behind it; SEND |
 
 use ferrocx::verbs::{Buf, Qp, SendFlags};
 use ferrocx_nvme::{Failure, Refused};
@@ -46,8 +47,9 @@ impl Work {
         match (kind, data) {
             (Kind::Nothing, _) => self.end(qp, link, it, Ok(())),
             (Kind::Flush, _) => self.push(qp, link, it, (outside, Request::Flush)),
+            (Kind::Zero { is_written: true, .. }, _) => self.write_zeros(qp, link, it, outside),
             // A drive keeps the room of blocks that it may give back: zeros are what counts.
-            (Kind::Zero { may_deallocate }, _) => {
+            (Kind::Zero { may_deallocate, .. }, _) => {
                 let is_hole = may_deallocate && matches!(outside, Outside::File(_));
                 let request = match is_hole {
                     true => Request::Punch { offset, len },
@@ -73,7 +75,7 @@ impl Work {
                 Err(_) => self.refuse(qp, link, it, NO_DATA),
             },
             _ => {
-                let Some((index, mut piece)) = self.buffers.take(len as usize) else {
+                let Some((index, mut piece)) = self.take_buffer(len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 match (kind, data) {
@@ -216,6 +218,10 @@ impl Work {
                 self.buffers.give_back(it);
                 self.end(qp, link, it, compared)
             }
+            (Kind::Zero { .. }, State::Calling) if command.fua => {
+                it.state = State::Settling;
+                self.push(qp, link, it, (outside, Request::Flush))
+            }
             (Kind::Deallocate { .. }, _) if !it.ranges.is_empty() => {
                 self.punch(qp, link, it, (outside, Ok(())))
             }
@@ -237,13 +243,22 @@ impl Work {
         it: &mut Slot,
         (outside, error): (Outside, &Trouble),
     ) -> Result<(), Why> {
+        if error.is_full() {
+            self.buffers.give_back(it);
+            return self.wait(link, it);
+        }
         if error.will_pass() {
             return self.put_off(qp, link, it, error.status(it.command.kind));
         }
         match it.command.kind {
             // A hint that cannot be taken.
             Kind::Deallocate { .. } if error.is_lacking() => self.end(qp, link, it, Ok(())),
-            Kind::Zero { .. } if error.is_lacking() => self.write_zeros(qp, link, it, outside),
+            Kind::Zero { may_deallocate, .. }
+                if it.state == State::Calling && error.is_lacking() =>
+            {
+                it.command.kind = Kind::Zero { may_deallocate, is_written: true };
+                self.write_zeros(qp, link, it, outside)
+            }
             kind => {
                 self.buffers.give_back(it);
                 self.refuse(qp, link, it, error.status(kind))
@@ -279,8 +294,8 @@ impl Work {
     ) -> Result<(), Why> {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
-        let Some((index, mut from)) = self.buffers.take(len) else {
-            return self.put_off(qp, link, it, Status::INTERRUPTED);
+        let Some((index, mut from)) = self.take_buffer(len) else {
+            return self.wait_for_buffer(qp, link, it);
         };
         it.state = State::Storing(index, None);
         if backend::zero(&mut from, len).is_err() {
@@ -355,7 +370,7 @@ impl Work {
         it: &mut Slot,
         (outside, request): (Outside, Request),
     ) -> Result<(), Why> {
-        if !matches!(it.state, State::Storing(..)) {
+        if !matches!(it.state, State::Storing(..) | State::Settling) {
             it.state = State::Calling;
         }
         let token = token(link.queue.id, it.index);

@@ -68,6 +68,8 @@ pub(super) enum State {
     Storing(u16, Option<u16>),
     /// A file system or a drive does what needs no buffer.
     Calling,
+    /// It brings what that has changed to the medium.
+    Settling,
     /// It is held until there is something to tell.
     Held,
 }

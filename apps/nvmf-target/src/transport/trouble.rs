@@ -43,12 +43,14 @@ impl Trouble {
         }
     }
 
+    /// Whether there is room as soon as another request ends.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Refused(Refused::Full))
+    }
+
     /// Whether it is a matter of time: the command waits, and is begun again.
     pub(super) fn will_pass(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused(Refused::Full | Refused::NotReady) | Self::Failed(Failure::Reset)
-        )
+        matches!(self, Self::Refused(Refused::NotReady) | Self::Failed(Failure::Reset))
     }
 
     /// The status for the host: errors of the medium, but for what says something better. What may
@@ -58,9 +60,9 @@ impl Trouble {
         match self {
             Self::System(error) if error.raw_os_error() == Some(NO_ROOM) => Status::CAPACITY,
             Self::System(_) => medium,
-            Self::Refused(Refused::Full) => Status::INTERRUPTED,
             Self::Refused(Refused::NotReady | Refused::Gone) => medium,
-            // A checked command is inside the namespace, and its buffer is the drive's.
+            // For a full one a command waits. A checked one is inside the namespace, and its
+            // buffer is the drive's.
             Self::Refused(_) => Status::INTERNAL,
             Self::Failed(Failure::Status(status)) => match status.code() {
                 code if status.kind() == DriveStatus::MEDIUM => Status(code.0),

@@ -84,7 +84,7 @@ pub fn namespace(nsid: u32, blocks: u64, backend: usize) -> Namespace {
         is_read_only: false,
         deallocates: false,
     };
-    Namespace { nsid, shape, has_cache: false, backend, ana_group: 1 }
+    Namespace { nsid, shape, backend, ana_group: 1 }
 }
 
 /// A target with a subsystem of RAM for all, and one for nobody.

@@ -1,0 +1,110 @@
+//! Commands that wait for room in the send queue, for a READ, or for a buffer.
+//!
+//! Those of a queue wait in order. Queues take turns, a command each: who is served stands behind
+//! the others, so none waits for ever beside busy ones. While anybody waits for a buffer, who comes
+//! new does not take one, and stands behind, too.
+
+use ferrocx::verbs::{Buf, Qp};
+
+use super::execute::Work;
+use super::fused::Next;
+use super::session::{Link, Session, Slot, State, Why};
+use super::{Server, is_io};
+use crate::proto::status::Status;
+
+impl Server {
+    /// Goes on with commands that wait: one of a queue, then one of the next, until nothing moves.
+    /// Who waits on keeps its place, and who was served stands behind all others.
+    #[cold]
+    pub(super) fn resume(&mut self) {
+        loop {
+            self.work.is_crowded = false;
+            let mut has_moved = false;
+            for _ in 0..self.stalled.len() {
+                let Some(index) = self.stalled.pop_front() else { break };
+                let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
+                let was_served = self.work.resume(qp, session);
+                has_moved |= was_served;
+                if !session.link.waiting.is_empty() {
+                    let line = if was_served { &mut self.served } else { &mut self.stalled };
+                    line.push_back(index);
+                }
+            }
+            self.stalled.append(&mut self.served);
+            if !has_moved {
+                return;
+            }
+        }
+    }
+}
+
+impl Work {
+    /// Goes on with the command of a queue that has waited longest; whether it waits no more.
+    pub(super) fn resume(&mut self, qp: &mut Qp, session: &mut Session) -> bool {
+        let outcome = self.try_resume(qp, session);
+        let has_moved = *outcome.as_ref().unwrap_or(&false);
+        if has_moved || outcome.is_err() {
+            self.touched(&mut session.link, outcome.map(drop));
+        }
+        has_moved
+    }
+
+    fn try_resume(&mut self, qp: &mut Qp, session: &mut Session) -> Result<bool, Why> {
+        if session.link.ending.is_some() || !session.link.has_room(qp) {
+            return Ok(false);
+        }
+        let Some(index) = session.link.waiting.pop_front() else { return Ok(false) };
+        let it = session.slots.get(usize::from(index));
+        let queue = &session.link.queue;
+        if it.is_some_and(|it| it.is_fused() && is_io(queue, it.sqe.opcode)) {
+            match self.look_at_fused(qp, session, index)? {
+                Next::Begin => {}
+                Next::Answered => return Ok(true),
+                Next::Wait => {
+                    session.link.waiting.push_front(index);
+                    return Ok(false);
+                }
+            }
+        }
+        let Session { link, slots } = session;
+        let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(false) };
+        self.begin_late(qp, link, it)?;
+        if it.state == State::Waiting {
+            // It keeps its place.
+            link.waiting.pop_back();
+            link.waiting.push_front(index);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Lets a command wait.
+    #[cold]
+    pub(super) fn wait(&mut self, link: &mut Link, it: &mut Slot) -> Result<(), Why> {
+        self.waits += 1;
+        link.wait(it);
+        Ok(())
+    }
+
+    /// A buffer for a command that has none; `None` while others wait for one.
+    pub(super) fn take_buffer(&mut self, len: usize) -> Option<(u16, Buf)> {
+        if self.is_crowded { None } else { self.buffers.take(len) }
+    }
+
+    /// Lets a command wait for a buffer, if there will ever be one.
+    #[cold]
+    pub(super) fn wait_for_buffer(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
+        match self.buffers.is_there_any() {
+            true => {
+                self.is_crowded = true;
+                self.wait(link, it)
+            }
+            false => self.refuse(qp, link, it, Status::INTERNAL),
+        }
+    }
+}
