@@ -97,6 +97,13 @@ pub enum VerbsError {
     /// A flow rule that the queue pair does not have.
     #[error("the queue pair has no such flow rule: it was destroyed, or is another one's")]
     NoSuchFlow,
+    /// Two shared queues of an XRC domain with one number: their completions could not be told
+    /// apart.
+    #[error("user_index {user_index} is another shared queue's of the XRC domain; take another")]
+    UserIndexTaken {
+        /// The number.
+        user_index: u32,
+    },
     /// Requests have not ended whose completions the transition would lose.
     #[error("{posted} entries of the queues are still posted; take their completions first")]
     StillPosted {

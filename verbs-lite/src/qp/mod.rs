@@ -74,6 +74,7 @@ use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
+use crate::receivers::Owner;
 use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
@@ -279,6 +280,9 @@ impl<B: Buffers> Qp<B> {
             _ => plan.make(st)?,
         };
         let (qpn, reach) = (send_ring.number(), Reach::new(core, pd.id()));
+        if qp_type != QpType::Raw {
+            core.receivers.made(qpn, ends.owner(qp_type));
+        }
         let most = Most {
             wr: config.max_send_wr,
             sge: config.max_send_sge,
@@ -477,6 +481,15 @@ impl Ends {
             None => ends.recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?),
         }
         Ok(ends)
+    }
+
+    /// Whose receives a queue pair with these ends takes, if not its own.
+    fn owner(&self, qp_type: QpType) -> Option<Owner> {
+        match (&self.srq, &self.xrcd) {
+            (Some(srq), _) => Some(srq.owner()),
+            (None, Some(xrcd)) if qp_type == QpType::XrcRecv => Some(xrcd.owner()),
+            _ => None,
+        }
     }
 }
 
