@@ -172,7 +172,8 @@ pub enum PostError {
     /// No room: poll the completion queue and try again.
     #[error("the queue is full")]
     Full,
-    /// The queue pair is not in a state that takes this work: sends need RTS, receives INIT.
+    /// The queue pair is not in a state that takes this work: sends need RTS or, to be flushed, an
+    /// error state, receives INIT.
     #[error("the queue pair is not in a state for this; see Qp::state and the failed completion")]
     State,
     /// The queue pair's receives come from a shared queue: post there.

@@ -152,6 +152,15 @@ fn a_buffer_of_the_librarys_is_registered_within_its_bounds() {
     });
 }
 
+#[test]
+fn a_failed_queue_pair_is_drained_by_one_request_more() {
+    let world = World::open(api(), false);
+    for by_functions in [false, true] {
+        assert_eq!(world.drain(by_functions), World::drained(), "functions: {by_functions}");
+    }
+    world.close();
+}
+
 /// Runs one of the tests below in a process of its own, with something to tell it apart.
 fn alone(test: &str, value: &str) -> ExitStatus {
     let mut child = Command::new(env::current_exe().unwrap())

@@ -13,6 +13,10 @@
 //! | any | error | the device, [`Qp::to_error`] | everything posted is flushed |
 //! | any | reset | [`Qp::reset`] | only when every completion was taken |
 //!
+//! What is posted in the error state, or sent in SQ error, is flushed, too, behind everything that
+//! was posted before: one request more says by its end that all have ended. Raw packets are refused
+//! there ([`PostError::State`]).
+//!
 //! # Raw packets
 //!
 //! | state | sending | receiving |
@@ -409,7 +413,14 @@ impl<B: Buffers> Qp<B> {
         self.state = state;
         let changes_keys = u32::from(self.fast_reg.is_on) << CHANGES_KEYS;
         let operations = self.qp_type.operations() | changes_keys;
-        self.sq.allowed = if state == QpState::Rts { operations } else { 0 };
+        let takes = match state {
+            QpState::Rts => true,
+            // Flushed, behind everything that was posted before: programs drain a queue so. A queue
+            // of raw packets may still send in these states.
+            QpState::SqError | QpState::Error => self.qp_type != QpType::Raw,
+            _ => false,
+        };
+        self.sq.allowed = if takes { operations } else { 0 };
     }
 
     /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
