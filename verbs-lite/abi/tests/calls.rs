@@ -180,6 +180,14 @@ fn a_failed_queue_pair_is_drained_by_one_request_more() {
     world.close();
 }
 
+#[test]
+fn a_shared_queue_keeps_its_receives_whoever_ends_in_mid_message() {
+    let world = World::open(api(), false);
+    world.end_in_mid_message(false);
+    world.end_in_mid_message(true);
+    world.close();
+}
+
 /// Runs one of the tests below in a process of its own, with something to tell it apart.
 fn alone(test: &str, value: &str) -> ExitStatus {
     let mut child = Command::new(env::current_exe().unwrap())
