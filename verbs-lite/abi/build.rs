@@ -78,4 +78,6 @@ fn main() {
     }
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // A thread of its own runs in it, and handlers of signals and forks point into it.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

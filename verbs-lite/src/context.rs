@@ -14,6 +14,7 @@ use ferrocx_prm::vport::{NicVportContext, field_select};
 use crate::command::Execute;
 use crate::error::VerbsError;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
+use crate::receivers::Receivers;
 use crate::types::{Gid, Mtu};
 use crate::uar::UarPool;
 use crate::xrc::Initiators;
@@ -118,6 +119,8 @@ pub(crate) struct ContextCore {
     uars: Mutex<UarPool>,
     /// The XRC domain that initiators name.
     pub(crate) initiators: Mutex<Initiators>,
+    /// Which queue pairs take receives from which shared queue.
+    pub(crate) receivers: Receivers,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
     /// Looks in a row at which the firmware waited for an answer.
@@ -142,11 +145,20 @@ impl ContextCore {
         enable_roce(device, true)?;
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
         let variant = AtomicU8::new(FIRST_VARIANT);
-        let (uars, initiators) = (Mutex::default(), Mutex::default());
-        let looks = AtomicU32::new(0);
         let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
-        let core =
-            Self { device, attr, roce, lkey, gids, events, uars, initiators, variant, looks };
+        let core = Self {
+            device,
+            attr,
+            roce,
+            lkey,
+            gids,
+            events,
+            uars: Mutex::default(),
+            initiators: Mutex::default(),
+            receivers: Receivers::default(),
+            variant,
+            looks: AtomicU32::new(0),
+        };
         let link_local = GidConfig {
             address: Gid::link_local(core.device.mac()).ip(),
             prefix_len: LINK_LOCAL_PREFIX,

@@ -97,6 +97,13 @@ pub enum VerbsError {
     /// A flow rule that the queue pair does not have.
     #[error("the queue pair has no such flow rule: it was destroyed, or is another one's")]
     NoSuchFlow,
+    /// Two shared queues of an XRC domain with one number: their completions could not be told
+    /// apart.
+    #[error("user_index {user_index} is another shared queue's of the XRC domain; take another")]
+    UserIndexTaken {
+        /// The number.
+        user_index: u32,
+    },
     /// Requests have not ended whose completions the transition would lose.
     #[error("{posted} entries of the queues are still posted; take their completions first")]
     StillPosted {
@@ -165,7 +172,8 @@ pub enum PostError {
     /// No room: poll the completion queue and try again.
     #[error("the queue is full")]
     Full,
-    /// The queue pair is not in a state that takes this work: sends need RTS, receives INIT.
+    /// The queue pair is not in a state that takes this work: sends need RTS or, to be flushed, an
+    /// error state, receives INIT.
     #[error("the queue pair is not in a state for this; see Qp::state and the failed completion")]
     State,
     /// The queue pair's receives come from a shared queue: post there.

@@ -103,6 +103,7 @@ pub mod net;
 mod pd;
 pub mod peer;
 pub mod qp;
+mod receivers;
 pub mod registrar;
 pub mod srq;
 mod types;

@@ -40,9 +40,10 @@ use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::qp::{Receive, Slots, scatter};
+use crate::receivers::{Own, Owner};
 use crate::types::Srqn;
 use crate::wc::Wc;
-use crate::xrc::XrcdCore;
+use crate::xrc::Place;
 
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +68,10 @@ impl Default for SrqConfig {
 pub(crate) struct SrqCore {
     handle: Handle,
     pd: Arc<PdCore>,
-    /// The domain of a queue of XRC.
-    xrcd: Option<Arc<XrcdCore>>,
+    /// The place of a queue of XRC in its domain.
+    place: Option<Place>,
+    /// Whose its queue pairs are: its own, or those of its domain.
+    owner: Owner,
     /// Receives that may be in flight.
     max_wr: u32,
     /// Room in the completion queues of its queue pairs, one share for each.
@@ -84,7 +87,12 @@ impl SrqCore {
 
     /// Whether it is a queue of XRC, which no queue pair takes receives from.
     pub(crate) fn is_xrc(&self) -> bool {
-        self.xrcd.is_some()
+        self.place.is_some()
+    }
+
+    /// What its queue pairs are entered under.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Makes sure of room in a completion queue: the shared receives, however many queue pairs
@@ -103,6 +111,9 @@ impl SrqCore {
 
 impl Drop for SrqCore {
     fn drop(&mut self) {
+        if !self.is_xrc() {
+            self.pd.core.receivers.gone(self.owner);
+        }
         let left = self.left.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // Completions that nobody has taken may still stand in the queues.
         let posted = left.as_ref().map_or(0, |(_, posted)| *posted);
@@ -116,8 +127,8 @@ impl Drop for SrqCore {
     }
 }
 
-/// The device's object of a queue; of XRC with its domain and its room in its completion queue.
-pub(crate) type Made = (SharedRing, Handle, Option<(Arc<XrcdCore>, Share)>);
+/// The device's object of a queue; of XRC with its place in the domain and its room in its completion queue.
+pub(crate) type Made = (SharedRing, Handle, Option<(Place, Share)>);
 
 /// A shared receive queue. Belongs to one core at a time, with all its queue pairs.
 #[derive(Debug)]
@@ -126,6 +137,7 @@ pub struct Srq<B: Buffers = Buf> {
     outstanding: u32,
     slots: Slots<Receive<B>>,
     reach: Reach,
+    own: Own,
     inner: Arc<SrqCore>,
 }
 
@@ -162,13 +174,14 @@ impl<B: Buffers> Srq<B> {
         let log = |value: u32| (value + 1).next_power_of_two().ilog2() as u8;
         let sizes = (log(config.max_wr), log(config.max_sge));
         let (ring, handle, xrc) = make(core.device(), sizes)?;
-        let (xrcd, share) = xrc.unzip();
+        let (place, share) = xrc.unzip();
         let (shares, max_wr) = (Mutex::new(share.into_iter().collect()), config.max_wr);
         let slots = Slots::new(1 << sizes.0, Receive::empty);
         let reach = Reach::new(core, pd.id());
         let left = Mutex::new(None);
-        let inner = Arc::new(SrqCore { handle, pd, xrcd, max_wr, shares, left });
-        Ok(Self { ring, outstanding: 0, slots, reach, inner })
+        let owner = place.as_ref().map_or_else(|| core.receivers.owner(), Place::owner);
+        let inner = Arc::new(SrqCore { handle, pd, place, owner, max_wr, shares, left });
+        Ok(Self { ring, outstanding: 0, slots, reach, own: Own::new(owner), inner })
     }
 
     pub(crate) fn core(&self) -> &Arc<SrqCore> {
@@ -226,13 +239,38 @@ impl<B: Buffers> Srq<B> {
     }
 
     /// Takes a receive completion of one of its queue pairs: gives the receive that ended, or
-    /// `None` if the completion cannot be right; then nothing has ended.
+    /// `None` if the completion cannot be right; then nothing has ended. Of a queue pair that is
+    /// gone it is right until its number is another queue pair's.
     ///
     /// For queue pairs that are gone, and of queues of [XRC](crate::xrc). While another one lives,
     /// give its completions to [`Qp::complete_shared`](crate::Qp::complete_shared), which also
     /// notes its failures.
+    ///
+    /// Locks and allocates only when queue pairs of shared queues were made since the last time.
     #[inline]
-    pub fn complete(&mut self, completion: &Completion) -> Option<Wc<B>> {
+    pub fn complete(&mut self, completion: Completion) -> Option<Wc<B>> {
+        self.end_named(&completion)
+    }
+
+    /// Ends what a completion of one of its queue pairs says.
+    #[inline]
+    pub(crate) fn end_named(&mut self, completion: &Completion) -> Option<Wc<B>> {
+        if completion.is_taken || !self.has_named(completion) {
+            return None;
+        }
+        self.end(completion)
+    }
+
+    /// Whether a completion is of one of its queue pairs; of XRC, and of this queue.
+    fn has_named(&mut self, completion: &Completion) -> bool {
+        let Self { inner, own, .. } = self;
+        inner.place.as_ref().is_none_or(|place| completion.user_index() == place.user_index())
+            && own.has(&inner.pd.core.receivers, completion.qpn().0)
+    }
+
+    /// Ends what a completion says which is known to be of one of its queue pairs.
+    #[inline]
+    pub(crate) fn end(&mut self, completion: &Completion) -> Option<Wc<B>> {
         let (head, at) = (completion.head, completion.head.wqe_counter());
         let failure = match head.opcode() {
             CqeOpcode::RESPONDER_ERROR => Some(head.failure()),

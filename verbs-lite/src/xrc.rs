@@ -17,7 +17,8 @@
 //!
 //! Source: IBTA vol. 1, annex A14; reference 4.9, 5.2, 6.4.
 
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, Weak};
 
 use ferrocx_core::wq::{SharedRing, XrcSrqAttr};
 use ferrocx_core::{Handle, Kind};
@@ -31,6 +32,7 @@ use crate::error::{VerbsError, lock};
 use crate::mr::Buffers;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::receivers::Owner;
 use crate::srq::{Srq, SrqConfig};
 
 /// Sizes of the queue that stands for none: the least that there is.
@@ -46,6 +48,10 @@ pub(crate) struct XrcdCore {
     no_cq: Arc<CqCore>,
     handle: Handle,
     core: Arc<ContextCore>,
+    /// What its targets are entered under.
+    owner: Owner,
+    /// Numbers of its shared queues.
+    user_indices: Mutex<HashSet<u32>>,
 }
 
 impl XrcdCore {
@@ -64,7 +70,8 @@ impl XrcdCore {
         let (pd, cqn) = (device.pdn(), no_cq.number());
         let attr = XrcSrqAttr { xrcd, pd, rlky: false, cqn, user_index: 0 };
         let (_, no_srq) = SharedRing::create_xrc(device, &attr, LEAST)?;
-        Ok(Self { no_srq, no_cq, handle, core })
+        let (owner, user_indices) = (core.receivers.owner(), Mutex::default());
+        Ok(Self { no_srq, no_cq, handle, core, owner, user_indices })
     }
 
     /// The domain that initiators name, which need none: one for all of them.
@@ -82,6 +89,10 @@ impl XrcdCore {
         self.handle.number()
     }
 
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
     pub(crate) fn no_srqn(&self) -> u32 {
         self.no_srq.number()
     }
@@ -92,6 +103,42 @@ impl XrcdCore {
 
     pub(crate) fn no_cq(&self) -> &Arc<CqCore> {
         &self.no_cq
+    }
+}
+
+impl Drop for XrcdCore {
+    fn drop(&mut self) {
+        self.core.receivers.gone(self.owner);
+    }
+}
+
+/// The place of a shared queue in its domain, which nobody else has as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Place {
+    xrcd: Arc<XrcdCore>,
+    user_index: u32,
+}
+
+impl Place {
+    fn take(xrcd: &Arc<XrcdCore>, user_index: u32) -> Result<Self, VerbsError> {
+        if !lock(&xrcd.user_indices).insert(user_index) {
+            return Err(VerbsError::UserIndexTaken { user_index });
+        }
+        Ok(Self { xrcd: Arc::clone(xrcd), user_index })
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.xrcd.owner
+    }
+
+    pub(crate) fn user_index(&self) -> u32 {
+        self.user_index
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.xrcd.user_indices).remove(&self.user_index);
     }
 }
 
@@ -126,12 +173,12 @@ impl Xrcd {
 
     /// Makes a shared receive queue of the domain. Its receives, and the memory that requests reach
     /// which name it, are those of `pd`; receives complete in `cq`, with `user_index`: an index
-    /// into the caller's own table, below 2^24 - 1.
+    /// into the caller's own table, below 2^24 - 1, and of no other queue of the domain.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::OutOfRange`], [`VerbsError::CqTooSmall`], [`VerbsError::OtherDevice`], or what
-    /// the device refused.
+    /// [`VerbsError::OutOfRange`], [`VerbsError::UserIndexTaken`], [`VerbsError::CqTooSmall`],
+    /// [`VerbsError::OtherDevice`], or what the device refused.
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn create_srq<B: Buffers>(
         &self,
@@ -144,6 +191,7 @@ impl Xrcd {
         if !Arc::ptr_eq(&self.inner.core, &pd.inner.core) {
             return Err(VerbsError::OtherDevice { what: "the protection domain" });
         }
+        let place = Place::take(&self.inner, user_index)?;
         let room = cq.reserve(&self.inner.core, config.max_wr)?;
         let attr = XrcSrqAttr {
             xrcd: self.number(),
@@ -154,7 +202,7 @@ impl Xrcd {
         };
         Srq::new(pd, config, |device, sizes| {
             let (ring, handle) = SharedRing::create_xrc(device, &attr, sizes)?;
-            Ok((ring, handle, Some((Arc::clone(&self.inner), room))))
+            Ok((ring, handle, Some((place, room))))
         })
     }
 

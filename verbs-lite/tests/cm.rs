@@ -390,3 +390,25 @@ fn datagram_services_are_found_by_their_port() {
     let question = world.a.ask_datagrams(world.address(), 4000, &[]).unwrap();
     assert_eq!(world.until(|| question.poll()), DatagramAnswer::Refused(1), "nobody listens");
 }
+
+#[test]
+fn questions_that_nobody_answers_are_refused_and_leave_room_for_others() {
+    let world = world(Two::new());
+    let mut listener = world.b.listen_datagrams(PORT).unwrap();
+    let ask = || world.a.ask_datagrams(world.address(), 4000, &[]).unwrap();
+    // More than are remembered at a time.
+    for _ in 0..1100 / 50 {
+        let questions: Vec<_> = (0..50).map(|_| ask()).collect();
+        for _ in &questions {
+            drop(world.until(|| listener.poll()));
+        }
+        let last = questions.last().unwrap();
+        assert_eq!(world.until(|| last.poll()), DatagramAnswer::Refused(2));
+    }
+    let question = ask();
+    let request = world.until(|| listener.poll());
+    request.accept(Qpn(7), 8, &[]);
+    drop(request);
+    let answer = world.until(|| question.poll());
+    assert!(matches!(answer, DatagramAnswer::Found { qpn: 7, qkey: 8, .. }), "{answer:?}");
+}

@@ -274,8 +274,14 @@ fn a_failure_is_named_the_rest_is_flushed_and_everything_comes_back() {
     assert_eq!(syndromes(&done).iter().filter(|code| **code == 5).count(), 3, "and the receive");
     assert!(done.into_iter().all(|wc| wc.into_buffers().is_some()));
     assert_eq!((qa.state(), qa.query().unwrap().state), (QpState::Error, QpState::Error));
-    let refused = qa.post_send(&signaled(5, SendOp::Send), buf()).unwrap_err();
-    assert_eq!(refused.cause, PostError::State);
+    // What is posted now is flushed, too, in order.
+    for wr_id in 5..8 {
+        qa.post_send(&signaled(wr_id, SendOp::Send), buf()).unwrap();
+    }
+    let (done, _) = two.run(&mut qa, &mut qb);
+    assert_eq!(ids(&done), [(5, false), (6, false), (7, false)]);
+    assert_eq!(syndromes(&done), [5; 3]);
+    assert!(!qa.has_outstanding());
 }
 
 #[test]

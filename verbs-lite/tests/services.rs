@@ -56,6 +56,10 @@ fn a_wrong_qkey_is_lost_and_a_failed_send_queue_resumes() {
     qa.post_send(&wr, Some(ma.buf(0..4097).unwrap())).unwrap();
     let (sent, _) = two.run(&mut qa, &mut qb);
     assert_eq!((syndromes(&sent), qa.state()), (vec![1], QpState::SqError));
+    qa.post_send_inline(&wr, b"flushed").unwrap();
+    assert!(matches!(qa.resume(), Err(VerbsError::StillPosted { .. })));
+    let (sent, _) = two.run(&mut qa, &mut qb);
+    assert_eq!((syndromes(&sent), qa.state()), (vec![5], QpState::SqError));
     qa.resume().unwrap();
     qa.post_send_inline(&wr, b"again").unwrap();
     let (sent, got) = two.run(&mut qa, &mut qb);
@@ -118,7 +122,7 @@ fn steps_out_of_order_and_requests_that_come_too_early_are_refused() {
     qp.post_send_inline(&wr, b"x").unwrap();
     qp.to_error().unwrap();
     wrong(qp.init(&InitAttr::default()), QpState::Error, QpState::Reset);
-    early(&mut qp);
+    qp.post_send_inline(&wr, b"it is flushed").unwrap();
     two.world.assert_clean();
 }
 

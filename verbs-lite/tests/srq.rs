@@ -349,3 +349,36 @@ fn dropped_first_it_stays_until_its_queue_pairs_are_gone() {
     common::close(b.context).unwrap();
     assert_eq!(world.refusals(1).len(), 1, "the query above");
 }
+
+#[test]
+fn only_its_own_queue_pairs_completions_end_shared_receives_and_once() {
+    let mut scene = Scene::new(1, &SrqConfig::default());
+    let (mut qa, mut qb) = (scene.two.a.qp::<Buf>(&small()), scene.two.b.qp::<Buf>(&small()));
+    scene.two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &rts(0));
+    // The first entry of each queue: their completions differ in the queue pair alone.
+    qb.post_recv(8, scene.mb.buf(512..576).unwrap()).unwrap();
+    scene.post(1, 0, 64);
+    qa.post_send_inline(&SendWr::signaled(1, SendOp::Send), b"strange").unwrap();
+    scene.two.world.settle();
+    let strange = scene.two.b.cq.poll().unwrap();
+    assert!(scene.srq.complete(strange).is_none(), "of a queue pair with receives of its own");
+    assert_eq!(scene.srq.outstanding(), 1);
+    // One that gave out what it ended ends nothing more.
+    scene.send(0, b"first");
+    scene.two.world.settle();
+    let mut completion = scene.two.b.cq.poll().unwrap();
+    let first = scene.qbs[0].next_wc_shared(&mut completion, &mut scene.srq).unwrap().unwrap();
+    assert_eq!(first.wr_id, 1);
+    for wr_id in 2..4 {
+        scene.post(wr_id, 0, 64);
+    }
+    assert!(scene.srq.complete(completion).is_none());
+    assert_eq!(scene.srq.outstanding(), 2);
+    // Of a queue pair that is gone it still ends the receive.
+    scene.send(0, b"second");
+    scene.two.world.settle();
+    drop(scene.qbs.pop());
+    let second = scene.srq.complete(scene.two.b.cq.poll().unwrap()).unwrap();
+    assert_eq!((second.wr_id, second.byte_len), (2, 6));
+    assert_eq!(scene.srq.outstanding(), 1);
+}

@@ -68,7 +68,7 @@ impl Scene {
             assert_eq!(completion.qpn(), self.target.qpn());
             let index = completion.user_index();
             let srq = &mut self.srqs[index as usize - 30];
-            got.push((index, srq.complete(&completion).unwrap()));
+            got.push((index, srq.complete(completion).unwrap()));
         }
         (got, sent)
     }
@@ -171,7 +171,7 @@ fn many_initiators_share_a_queue_and_each_has_its_target() {
     let (mut from, mut lens) = (Vec::new(), Vec::new());
     while let Some(completion) = scene.two.b.cq.poll() {
         from.push(completion.qpn());
-        lens.push(scene.srqs[0].complete(&completion).unwrap().byte_len);
+        lens.push(scene.srqs[0].complete(completion).unwrap().byte_len);
     }
     let both = [scene.target.qpn(), target.qpn()];
     assert_eq!((from, lens), ([both, both].concat(), vec![5, 6, 5, 6]));
@@ -215,8 +215,36 @@ fn a_queue_of_another_domain_is_refused_and_no_receive_is_lost() {
     qa.post_send_xrc_inline(scene.srqs[0].srqn(), &wr, b"yes").unwrap();
     scene.two.world.settle();
     let completion = scene.two.b.cq.poll().unwrap();
-    assert_eq!(scene.srqs[0].complete(&completion).unwrap().byte_len, 3);
+    assert_eq!(scene.srqs[0].complete(completion).unwrap().byte_len, 3);
     drop(foreign);
+}
+
+#[test]
+fn completions_tell_the_queues_of_a_domain_apart() {
+    let mut scene = Scene::new();
+    let Two { b, .. } = &scene.two;
+    let config = SrqConfig { max_wr: 1, max_sge: 1 };
+    let make = |index| scene.xrcd.create_srq::<Buf>(&b.pd, &b.cq, index, &config);
+    let refused = make(31).unwrap_err();
+    assert!(matches!(refused, VerbsError::UserIndexTaken { user_index: 31 }), "{refused}");
+    drop(make(32).unwrap());
+    drop(make(32).unwrap());
+    for queue in 0..2 {
+        scene.post(queue, 5, 0, 64);
+    }
+    scene.send(0, 1, b"x");
+    scene.two.world.settle();
+    let completion = scene.two.b.cq.poll().unwrap();
+    assert!(scene.srqs[1].complete(completion).is_none());
+    // One that carries the same number, and is of no target.
+    let config = QpConfig { user_index: 30, ..small() };
+    let (mut qa, mut qb) = (scene.two.a.qp::<Buf>(&small()), scene.two.b.qp::<Buf>(&config));
+    scene.two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &rts(0));
+    qb.post_recv(8, scene.mb.buf(0..64).unwrap()).unwrap();
+    qa.post_send_inline(&SendWr::signaled(1, SendOp::Send), b"strange").unwrap();
+    scene.two.world.settle();
+    assert!(scene.srqs[0].complete(scene.two.b.cq.poll().unwrap()).is_none());
+    assert_eq!([0, 1].map(|queue| scene.srqs[queue].outstanding()), [1, 1]);
 }
 
 #[test]

@@ -21,15 +21,19 @@ use calls::{Api, Choices, Pages, World, c};
 const THREADS: usize = 4;
 const CHOICE_BYTES: usize = 20_000;
 
-/// The library that was built beside this test, loaded as a program does.
+/// The place of the library that was built beside this test.
+fn library() -> CString {
+    let program = env::current_exe().unwrap();
+    let library = program.with_file_name("libibverbs.so");
+    assert!(fs::exists(&library).unwrap(), "{} was not built", library.display());
+    CString::new(library.to_str().unwrap()).unwrap()
+}
+
+/// The library, loaded as a program does.
 fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(|| {
-        let program = env::current_exe().unwrap();
-        let library = program.with_file_name("libibverbs.so");
-        assert!(fs::exists(&library).unwrap(), "{} was not built", library.display());
-        let name = CString::new(library.to_str().unwrap()).unwrap();
-        let library = c!(libc::dlopen(name.as_ptr(), libc::RTLD_NOW));
+        let library = c!(libc::dlopen(library().as_ptr(), libc::RTLD_NOW));
         assert!(!library.is_null(), "{:?}", c!(CStr::from_ptr(libc::dlerror())));
         let find = |name: &str| {
             let name = CString::new(name).unwrap();
@@ -150,6 +154,38 @@ fn a_buffer_of_the_librarys_is_registered_within_its_bounds() {
         assert_eq!([pd, other].map(|pd| (api.ibv_dealloc_pd)(pd)), [0; 2]);
         assert_eq!((api.ibv_close_device)(device), 0);
     });
+}
+
+#[test]
+fn a_library_that_was_loaded_stays() {
+    const NAME: &str = "a_library_that_was_loaded_stays";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        // Other tests hold it.
+        return assert!(alone(NAME, "1").success());
+    }
+    let library = library();
+    let handle = c!(libc::dlopen(library.as_ptr(), libc::RTLD_NOW));
+    assert!(!handle.is_null());
+    assert_eq!(c!(libc::dlclose(handle)), 0);
+    let still = c!(libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD));
+    assert!(!still.is_null(), "its threads and handlers would run in memory that is gone");
+}
+
+#[test]
+fn a_failed_queue_pair_is_drained_by_one_request_more() {
+    let world = World::open(api(), false);
+    for by_functions in [false, true] {
+        assert_eq!(world.drain(by_functions), World::drained(), "functions: {by_functions}");
+    }
+    world.close();
+}
+
+#[test]
+fn a_shared_queue_keeps_its_receives_whoever_ends_in_mid_message() {
+    let world = World::open(api(), false);
+    world.end_in_mid_message(false);
+    world.end_in_mid_message(true);
+    world.close();
 }
 
 /// Runs one of the tests below in a process of its own, with something to tell it apart.

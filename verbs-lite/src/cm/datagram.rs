@@ -1,6 +1,7 @@
 //! What users hold of datagram services: a listener, a peer's question, a question of ours.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::conn::Ends;
 use super::manager::{CmError, ConnectionManager};
@@ -28,11 +29,12 @@ pub struct DatagramQuestion {
     ends: Ends,
 }
 
-/// A peer asks for the queue pair of a datagram service.
+/// A peer asks for the queue pair of a datagram service. Dropped without an answer, it is rejected.
 #[derive(Debug)]
 pub struct DatagramRequest {
     manager: ConnectionManager,
     asked: Asked,
+    is_answered: AtomicBool,
 }
 
 impl ConnectionManager {
@@ -86,7 +88,8 @@ impl DatagramListener {
         inner.progress();
         let asked = inner.sidr.take(self.port)?;
         drop(inner);
-        Some(DatagramRequest { manager: self.manager.clone(), asked })
+        let is_answered = AtomicBool::new(false);
+        Some(DatagramRequest { manager: self.manager.clone(), asked, is_answered })
     }
 }
 
@@ -124,9 +127,19 @@ impl DatagramRequest {
 
     fn reply(&self, answer: (u32, u32, u32), private_data: &[u8]) {
         let said = &private_data[..private_data.len().min(ANSWER_BYTES as usize)];
+        self.is_answered.store(true, Ordering::Relaxed);
         let mut inner = self.manager.lock();
         inner.sidr.reply(&self.asked, answer, said);
         inner.progress();
+    }
+}
+
+impl Drop for DatagramRequest {
+    fn drop(&mut self) {
+        // Open questions are counted, and their peers ask again and again.
+        if !*self.is_answered.get_mut() {
+            self.reject(&[]);
+        }
     }
 }
 

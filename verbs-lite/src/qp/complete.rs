@@ -378,10 +378,10 @@ impl<B: Buffers> Qp<B> {
         let is_send = matches!(opcode, CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
         let is_ours = self.ends.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
             && completion.is_of(self.qpn_be);
-        if is_send || !is_ours {
+        if is_send || !is_ours || completion.is_taken {
             return Ok(None);
         }
-        let wc = srq.complete(completion).ok_or_else(|| self.wrong(completion))?;
+        let wc = srq.end(completion).ok_or_else(|| self.wrong(completion))?;
         if opcode == CqeOpcode::RESPONDER_ERROR {
             self.enter(QpState::Error);
         }

@@ -13,6 +13,10 @@
 //! | any | error | the device, [`Qp::to_error`] | everything posted is flushed |
 //! | any | reset | [`Qp::reset`] | only when every completion was taken |
 //!
+//! What is posted in the error state, or sent in SQ error, is flushed, too, behind everything that
+//! was posted before: one request more says by its end that all have ended. Raw packets are refused
+//! there ([`PostError::State`]).
+//!
 //! # Raw packets
 //!
 //! | state | sending | receiving |
@@ -74,6 +78,7 @@ use crate::cq::{Cq, Share};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
+use crate::receivers::Owner;
 use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
@@ -279,6 +284,9 @@ impl<B: Buffers> Qp<B> {
             _ => plan.make(st)?,
         };
         let (qpn, reach) = (send_ring.number(), Reach::new(core, pd.id()));
+        if qp_type != QpType::Raw {
+            core.receivers.made(qpn, ends.owner(qp_type));
+        }
         let most = Most {
             wr: config.max_send_wr,
             sge: config.max_send_sge,
@@ -405,7 +413,14 @@ impl<B: Buffers> Qp<B> {
         self.state = state;
         let changes_keys = u32::from(self.fast_reg.is_on) << CHANGES_KEYS;
         let operations = self.qp_type.operations() | changes_keys;
-        self.sq.allowed = if state == QpState::Rts { operations } else { 0 };
+        let takes = match state {
+            QpState::Rts => true,
+            // Flushed, behind everything that was posted before: programs drain a queue so. A queue
+            // of raw packets may still send in these states.
+            QpState::SqError | QpState::Error => self.qp_type != QpType::Raw,
+            _ => false,
+        };
+        self.sq.allowed = if takes { operations } else { 0 };
     }
 
     /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
@@ -477,6 +492,15 @@ impl Ends {
             None => ends.recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?),
         }
         Ok(ends)
+    }
+
+    /// Whose receives a queue pair with these ends takes, if not its own.
+    fn owner(&self, qp_type: QpType) -> Option<Owner> {
+        match (&self.srq, &self.xrcd) {
+            (Some(srq), _) => Some(srq.owner()),
+            (None, Some(xrcd)) if qp_type == QpType::XrcRecv => Some(xrcd.owner()),
+            _ => None,
+        }
     }
 }
 

@@ -344,7 +344,7 @@ fn end<T, B: Buffers>(
         (_, srq) => {
             *dropped += 1;
             // A receive that a queue pair took which is gone: its entry is free again.
-            drop(srq.and_then(|srq| srq.complete(completion)));
+            drop(srq.and_then(|srq| srq.end_named(completion)));
             Ok(None)
         }
     }

@@ -107,7 +107,8 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *const [u8; 40],
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    let sender = promised!(sender_of(&Context::of(context).shared.node, port, &*wc, &*grh));
+    let sender = promised!(Context::here(context))
+        .and_then(|shared| promised!(sender_of(&shared.node, port, &*wc, &*grh)));
     match sender {
         Ok(sender) => {
             promised!(attr.write(sender));
@@ -126,8 +127,8 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *const [u8; 40],
     port: u8,
 ) -> *mut ibv_ah {
-    let node = promised!(&Context::of((*pd).context).shared.node);
-    let sender = promised!(sender_of(node, port, &*wc, &*grh));
+    let sender = promised!(Context::here((*pd).context))
+        .and_then(|shared| promised!(sender_of(&shared.node, port, &*wc, &*grh)));
     object(sender.and_then(|attr| create(pd, &attr)))
 }
 
@@ -140,7 +141,8 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
 ) -> c_int {
     /// No VLAN.
     const NO_VLAN: u16 = 0xffff;
-    let path = promised!(path_of(&Context::of(context).shared.node, &*attr));
+    let path = promised!(Context::here(context))
+        .and_then(|shared| path_of(&shared.node, promised!(&*attr)));
     match path {
         Ok(path) => {
             promised!(mac.write(path.dmac.0));

@@ -109,11 +109,12 @@ impl Shared {
     /// Gives out what a completion ends whose number no queue pair has: a receive of XRC, or
     /// nothing, if its queue pair is gone.
     #[cold]
-    pub(super) fn end_xrc(&self, completion: &Completion, mut out: impl FnMut(ibv_wc)) {
+    pub(super) fn end_xrc(&self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
         let queues = lock(&self.xrc_queues);
         let queue = queues.get(&completion.user_index());
+        let qpn = completion.qpn();
         if let Some(ended) = queue.and_then(|queue| lock(queue).complete(completion)) {
-            out(report(&ended, completion.qpn().0));
+            out(report(&ended, qpn.0));
         }
     }
 }

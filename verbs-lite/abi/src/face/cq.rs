@@ -82,7 +82,7 @@ impl Queue {
             loop {
                 match &mut pair {
                     Some(pair) => pair.end(completion, |wc| out(wc, ticks)),
-                    None => self.shared.end_xrc(&completion, |wc| out(wc, ticks)),
+                    None => self.shared.end_xrc(completion, |wc| out(wc, ticks)),
                 }
                 if is_enough() {
                     return;

@@ -341,7 +341,7 @@ unsafe fn put_port(
     if number != 1 {
         return Err(Errno::INVALID);
     }
-    let attr = port(promised!(&Context::of(context).shared.node))?;
+    let attr = port(&promised!(Context::here(context))?.node)?;
     promised!(out.cast::<u8>().write_bytes(0, len));
     let bytes = len.min(size_of_val(&attr));
     promised!(out.cast::<u8>().copy_from_nonoverlapping((&raw const attr).cast(), bytes));
@@ -381,14 +381,17 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     out: *mut [u8; 16],
 ) -> c_int {
-    let node = promised!(&Context::of(context).shared.node);
-    match u32::try_from(index).ok().map(|index| gid_at(node, port.into(), index)) {
-        Some(Ok(gid)) => {
+    let known = promised!(Context::here(context)).and_then(|shared| {
+        let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
+        gid_at(&shared.node, port.into(), index)
+    });
+    match known {
+        Ok(gid) => {
             promised!(out.write(gid.map_or([0; 16], |gid| gid.0)));
             0
         }
-        _ => {
-            set_errno(Errno::INVALID);
+        Err(errno) => {
+            set_errno(errno);
             -1
         }
     }
@@ -414,11 +417,11 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     len: usize,
 ) -> c_int {
-    let node = promised!(&Context::of(context).shared.node);
+    let shared = tried!(promised!(Context::here(context)));
     if flags != 0 || len < GID_ENTRY_BYTES {
         return libc::EINVAL;
     }
-    match gid_at(node, port, index) {
+    match gid_at(&shared.node, port, index) {
         Ok(Some(gid)) => {
             promised!(out.write(entry(gid, index)));
             0
@@ -435,11 +438,14 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     len: usize,
 ) -> isize {
-    let node = promised!(&Context::of(context).shared.node);
+    let shared = match promised!(Context::here(context)) {
+        Ok(shared) => shared,
+        Err(errno) => return -(errno.0 as isize),
+    };
     if flags != 0 || len < GID_ENTRY_BYTES {
         return -(libc::EINVAL as isize);
     }
-    let gids = node.gids();
+    let gids = shared.node.gids();
     if gids.len() > max {
         return -(libc::EINVAL as isize);
     }
@@ -455,14 +461,15 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     index: u32,
     out: *mut c_int,
 ) -> c_int {
-    let node = promised!(&Context::of(context).shared.node);
-    match gid_at(node, port.into(), index) {
-        Ok(Some(_)) => {
+    let known = promised!(Context::here(context))
+        .and_then(|shared| gid_at(&shared.node, port.into(), index)?.ok_or(Errno::INVALID));
+    match known {
+        Ok(_) => {
             promised!(out.write(ROCE_V2_SYSFS));
             0
         }
-        _ => {
-            set_errno(Errno::INVALID);
+        Err(errno) => {
+            set_errno(errno);
             -1
         }
     }

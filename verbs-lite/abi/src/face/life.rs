@@ -28,11 +28,11 @@ extern "C" fn in_child() {
 /// memory, but neither the threads that serve them nor, perhaps, the locks: it is told that the
 /// device is gone, before anything of them is touched.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Process(u32);
+pub(crate) struct Process(u32);
 
 impl Process {
     /// This one.
-    pub(super) fn this() -> Self {
+    pub(crate) fn this() -> Self {
         static ONCE: Once = Once::new();
         // SAFETY: the handler only counts.
         ONCE.call_once(|| unsafe {
@@ -43,7 +43,7 @@ impl Process {
 
     /// Fails in a child of it.
     #[inline]
-    pub(super) fn here(self) -> Result<(), Errno> {
+    pub(crate) fn here(self) -> Result<(), Errno> {
         if self.0 == FORKS.load(Ordering::Relaxed) { Ok(()) } else { Err(Errno(libc::ENODEV)) }
     }
 }

@@ -31,7 +31,7 @@ mod device;
 mod handles;
 mod hooks;
 mod import;
-mod life;
+pub(crate) mod life;
 mod memory;
 mod modify;
 mod pair;

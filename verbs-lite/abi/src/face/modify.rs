@@ -220,7 +220,7 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
         return Err(Errno::INVALID);
     }
     match to {
-        qps::RESET => queue_pair.purge(|| lock(&member.pair).qp.abandon())?,
+        qps::RESET => queue_pair.let_go()?,
         qps::ERR => lock(&member.pair).qp.to_error()?,
         _ => {
             let mut pair = lock(&member.pair);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
-use ferrocx_verbs_lite::{Completion, Failure, Qp, QpState, Srq, Wc, WcOpcode, WrongCompletion};
+use ferrocx_verbs_lite::{Completion, Failure, Qp, Srq, Wc, WcOpcode, WrongCompletion};
 
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, wc};
 use crate::node::lock;
@@ -99,11 +99,6 @@ impl Pair {
         let each = |ended: Wc<List>| out(report(&ended, number));
         told(self.qp.complete_signaled_shared(completion, &mut lock(srq), each));
     }
-
-    /// Whether requests to it are flushed, not refused.
-    pub(super) fn is_flushing(&self) -> bool {
-        matches!(self.qp.state(), QpState::Error | QpState::SqError)
-    }
 }
 
 /// A completion that was not right is dropped.
@@ -159,7 +154,7 @@ fn status_of(failure: &Failure) -> i32 {
         CqeSyndrome::LOCAL_LENGTH_ERR => 1,
         CqeSyndrome::LOCAL_QP_OP_ERR => 2,
         CqeSyndrome::LOCAL_PROT_ERR => 4,
-        CqeSyndrome::WR_FLUSH_ERR => FLUSHED,
+        CqeSyndrome::WR_FLUSH_ERR => 5,
         CqeSyndrome::MW_BIND_ERR => 6,
         CqeSyndrome::BAD_RESP_ERR => 7,
         CqeSyndrome::LOCAL_ACCESS_ERR => 8,
@@ -172,9 +167,6 @@ fn status_of(failure: &Failure) -> i32 {
         _ => 21,
     }
 }
-
-/// `IBV_WC_WR_FLUSH_ERR`.
-pub(super) const FLUSHED: i32 = 5;
 
 /// Gather entries of a request that programs may use.
 pub(super) const MAX_SGE: u32 = 16;

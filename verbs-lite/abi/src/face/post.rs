@@ -10,13 +10,11 @@ use ferrocx_verbs_lite::{
 
 use super::Errno;
 use super::address::Address;
-use super::cq::Queue;
-use super::pair::{FLUSHED, List, Pair};
+use super::pair::{List, Pair};
 use super::queue_pair::QueuePair;
 use super::window::post_change;
 use crate::abi::{
-    ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, wc, wr_bind_mw,
-    wr_op,
+    ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr_bind_mw, wr_op,
 };
 use crate::node::lock;
 
@@ -157,26 +155,6 @@ unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
     promised!(post_one(pair, wr, Carried::Inline(&bytes), more))
 }
 
-/// Reports a request as flushed that came after the queue pair had failed, as many as its queue has
-/// room for.
-unsafe fn flush(queue_pair: &QueuePair, wr_id: u64, opcode: c_int) -> Result<(), Errno> {
-    if queue_pair.face.base.send_cq.is_null() {
-        return Err(Errno::INVALID);
-    }
-    let queue = promised!(Queue::of(queue_pair.face.base.send_cq));
-    let mut inner = lock(&queue.inner);
-    queue.take_all(&mut inner);
-    let qp_num = queue_pair.face.base.qp_num;
-    let is_send = |(wc, _): &&(ibv_wc, u64)| wc.qp_num == qp_num && wc.opcode & wc::RECV == 0;
-    let waiting = inner.waiting.iter().filter(is_send).count();
-    if waiting >= queue_pair.init.cap.max_send_wr.max(1) as usize {
-        return Err(Errno::NO_MEMORY);
-    }
-    let flushed = ibv_wc { wr_id, status: FLUSHED, opcode, qp_num, ..ibv_wc::default() };
-    inner.waiting.push_back((flushed, 0));
-    Ok(())
-}
-
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     first: *mut ibv_send_wr,
@@ -192,15 +170,7 @@ pub(crate) unsafe extern "C" fn post_send(
     let mut result = 0;
     while !next.is_null() {
         let wr = promised!(&*next);
-        let posted = if pair.is_flushing() {
-            drop(pair);
-            let flushed = promised!(flush(queue_pair, wr.wr_id, wc::SEND));
-            pair = lock(&queue_pair.member.pair);
-            flushed
-        } else {
-            promised!(post_listed(&mut pair, wr))
-        };
-        if let Err(errno) = posted {
+        if let Err(errno) = promised!(post_listed(&mut pair, wr)) {
             pair.qp.ring_doorbell();
             promised!(bad.write(next));
             result = errno.0;

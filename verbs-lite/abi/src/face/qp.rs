@@ -274,16 +274,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     }
     // Other handles of a target keep it.
     let is_last = pair.member.index.is_some() || Arc::strong_count(&pair.member) == 1;
-    pair.purge(|| {
-        // The device lets go of it first: what it has written is then taken into account.
-        let mut pair = lock(&pair.member.pair);
-        if is_last
-            && pair.qp.state() != QpState::Reset
-            && let Err(error) = pair.qp.abandon()
-        {
-            tracing::warn!(%error, "the queue pair is destroyed as it is");
-        }
-    });
+    // The device lets go of it first: what it has written is then taken into account.
+    if !is_last || lock(&pair.member.pair).qp.state() == QpState::Reset {
+        pair.purge(|| ());
+    } else if let Err(error) = pair.let_go() {
+        tracing::warn!(%error, "the queue pair is destroyed as it is");
+    }
     pair.shared.remove(&pair.member);
     drop(promised!(take_back::<QueuePair, _>(qp)));
     0

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use ferrocx_verbs_lite::QpState;
+use ferrocx_verbs_lite::{QpState, VerbsError};
 
 use super::batch::Batch;
 use super::context::Shared;
@@ -57,6 +57,21 @@ impl QueuePair {
             inner.waiting.retain(|(wc, _)| wc.qp_num != number);
         }
         ended
+    }
+
+    /// Resets it at once, whatever is posted.
+    pub(super) fn let_go(&self) -> Result<(), VerbsError> {
+        let pair = &self.member.pair;
+        // A receive of a shared queue that it took and has not filled comes back flushed: reset
+        // forgets it, and the shared queue would wait for its end.
+        let takes = {
+            let pair = lock(pair);
+            pair.srq.is_some() && pair.qp.state() != QpState::Reset
+        };
+        if takes {
+            self.purge(|| lock(pair).qp.to_error())?;
+        }
+        self.purge(|| lock(pair).qp.abandon())
     }
 }
 

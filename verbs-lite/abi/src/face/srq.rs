@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferrocx_verbs_lite::{Srq, SrqConfig};
+use ferrocx_verbs_lite::{Srq, SrqConfig, VerbsError};
 
 use super::context::{Context, Kind, Shared};
 use super::cq::Queue;
@@ -64,8 +64,19 @@ fn create(
         Some(Xrc { xrcd, cq }) => {
             let (xrc, queue) = promised!((XrcDomain::of(xrcd), Queue::of(cq)));
             needs.extend([xrc.users.clone(), queue.users.clone()]);
-            let (index, inner) = (shared.take_index(), lock(&queue.inner));
-            let made = xrc.core.xrcd.create_srq::<List>(&domain.pd, &inner.cq, index, &config);
+            let inner = lock(&queue.inner);
+            let make =
+                |index| xrc.core.xrcd.create_srq::<List>(&domain.pd, &inner.cq, index, &config);
+            // Another context in the domain may have a number already.
+            let mut refused = Vec::new();
+            let (index, made) = loop {
+                let index = shared.take_index();
+                match make(index) {
+                    Err(VerbsError::UserIndexTaken { .. }) => refused.push(index),
+                    made => break (index, made),
+                }
+            };
+            refused.into_iter().for_each(|index| shared.give_index(index));
             (made.inspect_err(|_| shared.give_index(index))?, Some((index, cq)))
         }
     };

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use ferrocx_verbs_lite::{DeviceCaps, QpState, QpType};
+use ferrocx_verbs_lite::{DeviceCaps, QpType};
 
 use super::Errno;
 use super::batch::{Batch, Data};
@@ -155,9 +155,6 @@ unsafe fn post_all(face: *mut ibv_qp_ex) -> Result<(), Errno> {
     queue_pair.shared.here()?;
     let mut pair = lock(&queue_pair.member.pair);
     batch.error.map_or(Ok(()), Err)?;
-    if pair.qp.state() != QpState::Rts && !batch.requests.is_empty() {
-        return Err(Errno::INVALID);
-    }
     if pair.qp.free_wr() < batch.requests.len() as u32 {
         return Err(Errno::NO_MEMORY);
     }

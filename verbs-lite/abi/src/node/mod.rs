@@ -27,6 +27,7 @@ use std::thread::yield_now;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, io, process};
 
+use crate::face::life::Process;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{Device, DeviceConfig, Event, MacAddr};
@@ -79,11 +80,16 @@ struct Model {
     /// been done since.
     idle_ns: AtomicU64,
     polled_ns: AtomicU64,
+    /// Who may step it: a child has a copy, whose rings are shared with other processes.
+    process: Process,
 }
 
 impl Model {
     /// One step, unless somebody else is making one. Whether anything was done.
     fn step(&self) -> bool {
+        if self.process.here().is_err() {
+            return false;
+        }
         let Ok(mut nic) = self.nic.try_lock() else { return false };
         let is_busy = nic.step(now_ns());
         if is_busy && self.idle_ns.load(Ordering::Relaxed) != 0 {
@@ -285,6 +291,7 @@ impl Node {
             sockets,
             idle_ns: AtomicU64::new(0),
             polled_ns: AtomicU64::new(0),
+            process: Process::this(),
         });
         let stepped = Arc::clone(&model);
         transport.set_idle_hook(Some(Arc::new(move || {

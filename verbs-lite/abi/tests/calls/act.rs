@@ -63,7 +63,7 @@ impl World<'_> {
             let (arena, len) = (self.arena.0.cast(), ARENA_BYTES);
             let ops = c!(&(*self.context.0).ops);
             let mut out = [const { MaybeUninit::uninit() }; 4];
-            match choices.below(8) {
+            match choices.below(12) {
                 0 => {
                     let found = c!((ops.poll_cq)(queue, 4, out.as_mut_ptr()));
                     assert!(found <= 0, "the parent's completions");
@@ -77,8 +77,27 @@ impl World<'_> {
                     assert!(c!(create(self.context.0, 16, null_mut(), null_mut(), 0)).is_null());
                 }
                 6 => assert_ne!(c!((api.ibv_modify_qp)(pair, &raw mut attr, 1)), 0),
-                _ => drop(self.take_event()),
+                7 => drop(self.take_event()),
+                _ => self.ask_in_child(choices),
             }
+        }
+    }
+
+    /// Asks in a child what its parent's device would have to answer.
+    fn ask_in_child(&self, choices: &mut Choices<'_>) {
+        let (api, context) = (self.api, self.context.0);
+        let (mut port, mut gid) = (ibv_port_attr::default(), [0; 16]);
+        let mut entries = [const { MaybeUninit::<ibv_gid_entry>::uninit() }; 4];
+        let (first, size) = (entries.as_mut_ptr().cast(), size_of::<ibv_gid_entry>());
+        match choices.below(5) {
+            0 => assert_ne!(c!((api.ibv_query_port)(context, 1, &raw mut port)), 0),
+            1 => {
+                let query = c!((*self.extended()).query_port);
+                assert_ne!(c!(query(context, 1, &raw mut port, size_of_val(&port))), 0);
+            }
+            2 => assert_ne!(c!((api.ibv_query_gid)(context, 1, 0, &raw mut gid)), 0),
+            3 => assert_ne!(c!((api._ibv_query_gid_ex)(context, 1, 0, first, 0, size)), 0),
+            _ => assert!(c!((api._ibv_query_gid_table)(context, first, 4, 0, size)) < 0),
         }
     }
 

@@ -12,6 +12,7 @@
 pub(crate) mod abi;
 mod act;
 mod clocks;
+mod drain;
 mod make;
 mod windows;
 mod world;

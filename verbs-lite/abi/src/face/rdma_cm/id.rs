@@ -114,7 +114,6 @@ impl Id {
             return;
         }
         self.told = is;
-        let was_made = matches!(was, State::Established | State::DreqSent);
         match is {
             State::RepRcvd => push(response(number, conn)),
             State::Established if !self.is_active => push(about(number, event::ESTABLISHED)),
@@ -122,20 +121,8 @@ impl Id {
                 push(about(number, event::TIMEWAIT_EXIT));
             }
             State::TimeWait | State::Ended => {
-                // The peer may end it as soon as it is made.
-                let end = conn.end();
-                let is_by_peer = matches!(end, Some(End::ByPeer(_)));
-                if was == State::RepSent && is_by_peer {
-                    push(about(number, event::ESTABLISHED));
-                }
-                if let Some(ended) = ended(number, end, was, was_made)
-                    && !self.is_orphan
-                {
-                    push(ended);
-                }
-                if was_made && is == State::Ended {
-                    push(about(number, event::TIMEWAIT_EXIT));
-                }
+                let events = over(number, (was, is), conn.end(), self.is_orphan);
+                events.into_iter().flatten().for_each(push);
             }
             _ => {}
         }
@@ -191,6 +178,25 @@ fn ended(number: u32, end: Option<End>, was: State, was_made: bool) -> Option<Ev
         }
         _ => None,
     }
+}
+
+/// What the program is told of a connection that is over: that it was made, if nobody has said so,
+/// that it ended, and that its numbers are free.
+fn over(
+    number: u32,
+    (was, is): (State, State),
+    end: Option<End>,
+    is_orphan: bool,
+) -> [Option<Event>; 3] {
+    let was_made = matches!(was, State::Established | State::DreqSent);
+    // The peer may have made and ended it since somebody last looked.
+    let is_news =
+        matches!(was, State::ReqRcvd | State::RepSent) && matches!(end, Some(End::ByPeer(_)));
+    [
+        is_news.then(|| about(number, event::ESTABLISHED)),
+        ended(number, end, was, was_made).filter(|_| !is_orphan),
+        (was_made && is == State::Ended).then(|| about(number, event::TIMEWAIT_EXIT)),
+    ]
 }
 
 /// A datagram service was found, or was not.
@@ -340,5 +346,30 @@ impl Table {
                 self.ids.insert(number, id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kinds of events about a connection that was in a state when somebody last looked.
+    fn kinds(was: State, is: State, end: End) -> Vec<u32> {
+        let events = over(1, (was, is), Some(end), false);
+        events.into_iter().flatten().map(|event| event.response.event).collect()
+    }
+
+    #[test]
+    fn a_passive_end_hears_of_a_connection_before_it_hears_of_its_end() {
+        let by_peer = || End::ByPeer(Box::default());
+        let both = [event::ESTABLISHED, event::DISCONNECTED];
+        for was in [State::ReqRcvd, State::RepSent] {
+            assert_eq!(kinds(was, State::TimeWait, by_peer()), both, "{was:?}");
+        }
+        assert_eq!(kinds(State::Established, State::TimeWait, by_peer()), both[1..]);
+        let whole = [event::DISCONNECTED, event::TIMEWAIT_EXIT];
+        assert_eq!(kinds(State::Established, State::Ended, by_peer()), whole);
+        // Nobody said yes: the program never had it.
+        assert!(kinds(State::ReqRcvd, State::Ended, End::ByUs).is_empty());
     }
 }
